@@ -15,8 +15,10 @@ from minicaffe import backend, pictures
 from minicaffe.caffe.label_map import label_map
 from minicaffe.data.lists import find
 from minicaffe.errors import DataError, ShapeError, SpecError
+from minicaffe.export.dynamic import inputs
 from minicaffe.export.inference import for_test, inference
-from minicaffe.feeding.pictures import Pictures
+from minicaffe.export.preparation import pictures_of
+from minicaffe.feeding.pictures import Pictures, takes_digits
 from minicaffe.net import Net, read
 from minicaffe.net.model import holds_weights
 from minicaffe.net.sources import with_classes
@@ -32,7 +34,7 @@ class Deployed:
     """A trained model for pictures of one's own; subclasses say which layer's top is the answer."""
 
     ends: tuple[str, ...]  # types of layers whose top is the answer, the first that there is
-    boxes = False  # whether the answer is boxes in the picture, which is then never fitted into a frame
+    stretches = False  # whether pictures are stretched, whatever the data layer does
 
     def __init__(
         self,
@@ -65,15 +67,15 @@ class Deployed:
         raise NotImplementedError
 
     @property
-    def stretches(self) -> bool:
-        """Whether pictures of other sizes are stretched to the net's, as its data are, not fitted into it."""
-        return self.boxes or type(self.data) is Pictures or bool(getattr(self.data, "new_height", 0))
-
-    @property
     def image_shape(self) -> tuple[int, int, int]:
         """(c, h, w) of a picture, as the data set has it."""
         c, h, w = self.data.image
         return c, h, w
+
+    @property
+    def fit(self) -> pictures.Fit:
+        """How pictures of other sizes are brought to the net's."""
+        return "stretch" if self.stretches else self.data.fit
 
     def _prepared(self, images: Any) -> tuple[np.ndarray, tuple[int, ...]]:
         """Pictures (n, c, h, w) as the net takes them, and the axes before those of a picture."""
@@ -115,7 +117,8 @@ class Deployed:
             raise self._no_picture(np.asarray(picture))
         pixels, name = pictures.pixels_in(picture)
         digit = takes_digits(self.data)
-        pixels, _ = pictures.prepared(pixels, shape, digit, name, self.stretches)
+        crop = self.data.transform.crop_size or 0
+        pixels, _ = pictures.prepared(pixels, shape, digit, name, self.fit, crop)
         return pixels[::-1] if self.data.blue_first else pixels
 
     def _no_picture(self, images: np.ndarray) -> ShapeError:
@@ -172,7 +175,7 @@ class Detector(Deployed):
     written.
     """
 
-    ends, boxes = ("DetectionOutput",), True
+    ends, stretches = ("DetectionOutput",), True
 
     def predict(self, images: Any) -> Any:
         """The boxes (k, 6) found in a picture, or a list of those found in each of a list or array of n.
@@ -219,9 +222,7 @@ def predict(
         boxes = any(layer.type == "DetectionOutput" for layer in for_test(spec).layers)
         net = (Detector if boxes else Classifier)(model, weights, device=device)
     words = list(images) if isinstance(images, (list, tuple)) else [images]
-    paths = [
-        named(os.fspath(word)) if isinstance(word, (str, Path)) else [word] for word in words
-    ]
+    paths = [named(os.fspath(word)) if isinstance(word, (str, Path)) else [word] for word in words]
     some = list(itertools.chain.from_iterable(paths))
     together = [some[first : first + TOGETHER] for first in range(0, len(some), TOGETHER)]
     return [answer for batch in together for answer in _answers(net, batch, top, threshold)]
@@ -259,7 +260,7 @@ def _answers(net: Deployed, some: list[Any], top: int, threshold: float) -> list
     return answers
 
 
-def in_pixels(sides: Sequence[float], size: tuple[int, int]) -> list[int]:
+def in_pixels(sides: Any, size: tuple[int, int]) -> list[int]:
     """The sides x0, y0, x1, y1 of a box, fractions of a picture of `size` (h, w), in pixels."""
     h, w = size
     return [round(float(v)) for v in np.clip(sides, 0, 1) * np.array([w, h, w, h])]
@@ -290,12 +291,6 @@ def shipped_weights(model: str | Path) -> Path | None:
     return path if path is not None and path.is_file() else None
 
 
-def takes_digits(data: Pictures) -> bool:
-    """Whether a data layer's pictures are MNIST's digits, by the name of its source."""
-    name = Path(getattr(data, "source", "")).name
-    return name in ("mnist", "digits") or name.startswith("mnist_")  # such as mnist_test_lmdb
-
-
 def deploy(
     model: NetSpec, batch: int = 1, ends: Sequence[str] = Classifier.ends
 ) -> tuple[NetSpec, Pictures]:
@@ -317,8 +312,14 @@ def deploy(
     """
     model = for_test(model)
     full = Net(model, "TEST", device="cpu", shapes_only=True)
-    data = next((step.layer for step in full.steps if isinstance(step.layer, Pictures)), None)
-    data = data or _of_input(full)
+    data = pictures_of(full)
+    if data is None:
+        found = [f"{v.name} {'x'.join(map(str, v.shape))}" for v in inputs(full)]
+        raise SpecError(
+            f"net {full.name!r} has no Data layer in the phase TEST to take pictures for, nor one Input of "
+            f"pictures (n, c, h, w): its inputs are {', '.join(found) or 'none'}; net.forward(...) takes "
+            "numbers, from Python"
+        )
     spec, _ = inference(model, batch)
     _ending(spec, ends)
     layers = [
@@ -337,18 +338,3 @@ def _ending(spec: NetSpec, ends: Sequence[str]) -> LayerSpec:
             return found[-1]
     told = {"Softmax": "softmax, so it gives no probabilities"}.get(ends[0], ends[0])
     raise SpecError(f"net {spec.name!r} has no {told}")
-
-
-def _of_input(net: Net) -> Pictures:
-    """A layer of pictures of the shape that a net's only Input has. Raises SpecError if it has no such one."""
-    inputs = [top for step in net.steps if step.spec.type == "Input" for top in step.tops]
-    if len(inputs) != 1 or len(inputs[0].shape) != 4:
-        told = ", ".join(f"{top.name} {'x'.join(map(str, top.shape))}" for top in inputs) or "none"
-        raise SpecError(
-            f"net {net.name!r} has no Data layer in the phase TEST to take pictures for, nor one Input of "
-            f"pictures (n, c, h, w): its inputs are {told}; net.forward(...) takes numbers, from Python"
-        )
-    count, c, h, w = inputs[0].shape
-    data = Pictures(batch_size=count)
-    data.name, data.top, data.image = inputs[0].producer.name, (inputs[0].name,), (c, h, w)
-    return data

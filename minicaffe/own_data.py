@@ -16,7 +16,9 @@ from typing import Any, Literal
 import numpy as np
 
 from minicaffe import backend
-from minicaffe.data import picture_files, readers
+from minicaffe.caffe.label_map import label_map
+from minicaffe.data import lmdb_file, picture_files, readers
+from minicaffe.data.annotated import AnnotatedSet
 from minicaffe.data.reader.held_out import SHARE, sides
 from minicaffe.data.reader.picture_set import PictureSet
 from minicaffe.errors import DataError, SpecError, mib
@@ -32,20 +34,39 @@ from minicaffe.spec.declare import LayerSpec, NetSpec, ParamSpec
 from minicaffe.spec.model import parse_model
 from minicaffe.spec.state import Phase, Rule, State
 
-Kind = Literal["classes", "labels", "masks", "boxes"]  # one class, several labels, one a pixel, boxes
+Kind = Literal[
+    "classes", "labels", "masks", "boxes"
+]  # one class, several labels, one a pixel, boxes
+BLANK = {"name": "data", "type": "Input"}  # where there must be a layer
 PHASES: tuple[Phase, ...] = ("TRAIN", "TEST")
 EPOCHS = 20
 BATCH = 32  # pictures, if memory allows it and there are enough of them
 LARGEST_BATCH = 256
 NEW = 10.0  # how many times as fast layers learn that begin anew beside weights that do not
-PARTS = {False: 4, True: 2}  # of the memory of the CPU, of CUDA: a net may take one of so many parts
+PARTS = {
+    False: 4,
+    True: 2,
+}  # of the memory of the CPU, of CUDA: a net may take one of so many parts
 SHAPES = {"mnist": (1, 28, 28), "fashion-mnist": (1, 28, 28), "digits": (1, 28, 28)}
 SHAPES |= {"cifar10": (3, 32, 32)}  # of data sets that models name
 IMAGENET = (104.0, 117.0, 123.0)  # the mean of ImageNet's pictures, blue first
+BOXES = "AnnotatedData"  # the layer of pictures with boxes
+DATABASES = {
+    "TRAIN": "train_lmdb",
+    "TEST": "test_lmdb",
+}  # of `convert-images --boxes`, in one folder,
+LABEL_MAP = "labelmap.prototxt"  # beside the names of their classes
+SCALE = 1 / 64  # of pictures of 256 steps, where no weights expect another
 IGNORED = 255  # the label of pixels that belong to no class
 MARGIN = 8 / 7  # pictures are scaled to so many times the side that is cut out of them: 256 to 224
 ERROR = "label_error"  # the output of a net for several labels by which its tests are judged
-ERROR_OF = ("Flatten", "Threshold", "Eltwise", "AbsVal", "Reduction")  # the layers it is computed by
+ERROR_OF = (
+    "Flatten",
+    "Threshold",
+    "Eltwise",
+    "AbsVal",
+    "Reduction",
+)  # the layers it is computed by
 SMALL = 64  # pixels a side: pictures that are smaller are not cut
 
 
@@ -85,6 +106,7 @@ class Body:
     """A model without its data layers: the blobs of pictures and labels, and how it wants its pictures."""
 
     layers: list[LayerSpec]
+    data: list[LayerSpec]  # its data layers
     picture: str
     label: str
     image: tuple[int, int, int] | None
@@ -105,13 +127,13 @@ def adapt(
 ) -> Adapted:
     """The model file that trains a model on one's own data.
 
-    `model` is what `read` takes; `data` is a source of the layer Data: a folder with a folder of pictures for
-    each class, a list or table of pictures, arrays, an LMDB. `weights` is the file that training begins
-    with: layers whose number of outputs changes then have a new name, and learn at ten times the rate; a
-    snapshot as `model` is its own weights. `epochs` counts passes over the training pictures (20), unless
-    `max_iter` counts iterations; `batch_size` is by default `most`, 32, or fewer if there are few pictures or if
-    the memory of `device` is small; `size` is (h, w) of pictures, by default the model's. Raises DataError for a
-    source without classes, SpecError for a model that is no classifier.
+    `model` is what `read` takes; `data` is a source of the layer Data: a folder with a folder of pictures
+    for each class, a list or table of pictures, arrays, an LMDB. `weights` is the file that training
+    begins with: layers whose number of outputs changes then have a new name, and learn at ten times the
+    rate; a snapshot as `model` is its own weights. `epochs` counts passes over the training pictures (20),
+    unless `max_iter` counts iterations; `batch_size` is by default `most`, 32, or fewer if there are few
+    pictures or if the memory of `device` is small; `size` is (h, w) of pictures, by default the model's.
+    Raises DataError for a source without classes, SpecError for a model that is no classifier.
 
     >>> adapted = adapt("lenet", "digits", epochs=2)
     >>> print(adapted.lines[0])
@@ -133,9 +155,8 @@ def adapt(
         per_epoch = math.ceil(found.count / batch)
         rounds = per_epoch * (epochs or EPOCHS) if max_iter is None else max_iter
         solver = _solver(per_epoch, rounds, weights, _score(heads))
-        given = {"name": base.name or name, "layers": head(batch), "solver": solver}
-        spec = parse(given)
-        layers = (*spec.layers, *heads)
+        spec = parse({"name": base.name or name, "layers": [BLANK], "solver": solver})
+        layers = (*head(batch), *heads)
         return replace(spec, dtype=base.dtype, classes=found.classes, layers=layers)
 
     batch, why = batch_size or 0, "as asked for"
@@ -161,6 +182,8 @@ def survey(source: str) -> Set:
     """What stands at a source. Raises DataError for what has no classes, or has one only."""
     if holds_pairs(Path(source)):
         return _of_masks(source)
+    if all(lmdb_file.is_one(Path(source, name)) for name in DATABASES.values()):
+        return _of_boxes(source)
     reader = readers.open(source, "train")
     several = bool(reader.label_shape)
     labels = np.array([reader.label(i) for i in range(len(reader))], np.int64)
@@ -175,7 +198,7 @@ def survey(source: str) -> Set:
     kept = np.arange(len(labels)) if parts is None else parts[0].entries
     trained = labels[kept]
     if several:
-        counts = sum(np.asarray(reader.vector(int(i)), np.int64) for i in kept)
+        counts = np.sum([reader.vector(int(i)) for i in kept], axis=0).astype(np.int64)
     else:
         counts = np.bincount(trained, minlength=outputs)
     line = f"data: {source}: {len(trained)} to train with"
@@ -183,7 +206,9 @@ def survey(source: str) -> Set:
         line += f", {len(labels) - len(trained)} held out for tests"
     named = zip(reader.classes, counts, strict=True) if reader.classes else ()
     told = ", ".join(f"{name} {count}" for name, count in list(named)[:12])
-    line += f", {outputs} {'labels' if several else 'classes'}" + (f" ({told}{', ...' * (outputs > 12)})" if told else "")
+    line += f", {outputs} {'labels' if several else 'classes'}" + (
+        f" ({told}{', ...' * (outputs > 12)})" if told else ""
+    )
     return Set(
         source,
         len(trained),
@@ -213,6 +238,18 @@ def _of_masks(source: str) -> Set:
         line += f", {len(reader) - count} held out for tests"
     line += f", {largest + 1} classes of pixels; {IGNORED} counts for none"
     return Set(source, count, largest + 1, (), None, True, None, "masks", line)
+
+
+def _of_boxes(source: str) -> Set:
+    """What stands in a folder of two databases of pictures with boxes, and a label map."""
+    home = Path(source)
+    names = label_map(home / LABEL_MAP)
+    reader = AnnotatedSet(home / DATABASES["TRAIN"], source)
+    outputs = max(names) + 1
+    known = ", ".join(name for number, name in sorted(names.items()) if number)
+    line = f"data: {source}: {len(reader)} pictures with boxes to train with"
+    line += f", {len(names) - 1} classes ({known})"
+    return Set(source, len(reader), outputs, (), None, True, None, "boxes", line)
 
 
 def fitting(built: Any, most: int, device: backend.Device | None) -> tuple[int, str]:
@@ -252,14 +289,16 @@ def _body(spec: NetSpec) -> Body:
     inputs = [layer for layer in layers if layer.type == "Input"]
     sources = data or inputs
     if not sources:
-        raise SpecError(f"{spec.path or spec.name}: reads no pictures: it has no data layer or Input")
+        raise SpecError(
+            f"{spec.path or spec.name}: reads no pictures: it has no data layer or Input"
+        )
     tops = [top for layer in sources for top in layer.tops]
     said = [layer for layer in spec.layers if layer.type in (*DATA, "Input")]
     image = next((found for layer in (*sources, *said) if (found := _image(layer))), None)
     transform = next((layer.options.get("transform") for layer in data), None)
     label = next((top for top in tops[1:] if top != tops[0]), "label")
     rest = [layer for layer in layers if layer not in data and layer not in inputs]
-    return Body(rest, tops[0], label, image, transform)
+    return Body(rest, data, tops[0], label, image, transform)
 
 
 def _merged(spec: NetSpec, state: State) -> list[LayerSpec]:
@@ -287,7 +326,7 @@ def _image(layer: LayerSpec) -> tuple[int, int, int] | None:
     """(c, h, w) of the pictures that a data layer or an Input writes into its first top, if it says them."""
     given = layer.options
     if layer.type == "Input":
-        sizes = given["shape"][0].dim if given.get("shape") else ()
+        sizes: tuple[int, ...] = given["shape"][0].dim if given.get("shape") else ()
         return (sizes[1], sizes[2], sizes[3]) if len(sizes) == 4 else None
     transform = given.get("transform") or Transform()
     c, h, w = SHAPES.get(given.get("source", ""), (3, 0, 0))
@@ -295,6 +334,8 @@ def _image(layer: LayerSpec) -> tuple[int, int, int] | None:
         c = 1
     if transform.crop_size:
         return c, transform.crop_size, transform.crop_size
+    for resized in getattr(transform, "resize_param", ()):
+        h, w = resized.height, resized.width
     h, w = given.get("new_height") or h, given.get("new_width") or w
     return (c, h, w) if h and w else None
 
@@ -303,25 +344,15 @@ def _with_outputs(
     body: Body, found: Set, begin_anew: bool
 ) -> tuple[list[LayerSpec], set[str], list[str]]:
     """The layers with as many outputs as there are classes, the names of those changed, and lines of it."""
+    if found.kind == "boxes":
+        return _with_box_classes(body.layers, found, begin_anew)
     layers, new = _ends(body.layers, body.label), set[str]()
     lines = []
     losses = [i for i, layer in enumerate(layers) if layer.type in SCORED]
-    for i in sorted({place for loss in losses for place in _scoring(layers, loss)}):
-        layer = layers[i]
-        before, options = layer.options["num_output"], dict(layer.options)
-        options["num_output"] = found.outputs
-        if options.get("group") == before:
-            options["group"] = found.outputs
-        changed = replace(layer, options=options)
-        line = f"outputs: layer {layer.name!r} has {found.outputs}"
-        line += f", not {before}" if before != found.outputs else ""
-        if begin_anew:
-            name = f"{layer.name}_new"
-            changed = replace(changed, name=name, top=layer.tops, param=_faster(layer))
-            line += f"; it begins anew, as {name!r}, and learns at {NEW:g} times the rate"
+    for i in sorted({place for loss in losses for place in _scoring(layers, loss, 0)}):
+        layers[i], line = _outputs(layers[i], found.outputs, begin_anew)
         lines.append(line)
-        new.add(changed.name)
-        layers[i] = changed
+        new.add(layers[i].name)
     layers = [
         layer
         for layer in layers
@@ -331,14 +362,68 @@ def _with_outputs(
     if found.kind == "masks":
         ignoring = {"ignore_label": IGNORED}
         layers = [
-            replace(layer, options={**ignoring, **layer.options}) if layer.type in (*SCORED, "Accuracy") else layer
+            replace(layer, options={**ignoring, **layer.options})
+            if layer.type in (*SCORED, "Accuracy")
+            else layer
             for layer in layers
         ]
     if found.kind == "labels":
         layers = _of_labels(layers, body.label)
-        lines.append(f"several labels a picture: a score each, by a sigmoid; {ERROR} is the share that is wrong")
-    scoring = (*SCORED, "Accuracy", "SigmoidCrossEntropyLoss", *(ERROR_OF if found.kind == "labels" else ()))
+        lines.append(
+            f"several labels a picture: a score each, by a sigmoid; {ERROR} is the share that is wrong"
+        )
+    scoring = (
+        *SCORED,
+        "Accuracy",
+        "SigmoidCrossEntropyLoss",
+        *(ERROR_OF if found.kind == "labels" else ()),
+    )
     new |= {layer.name for layer in layers if layer.type in scoring}
+    return layers, new, lines
+
+
+def _outputs(layer: LayerSpec, outputs: int, begin_anew: bool) -> tuple[LayerSpec, str]:
+    """A layer with so many outputs, under a new name if it is to begin anew; and a line of it."""
+    before, options = layer.options["num_output"], dict(layer.options)
+    options["num_output"] = outputs
+    if options.get("group") == before:
+        options["group"] = outputs
+    changed = replace(layer, options=options)
+    line = f"outputs: layer {layer.name!r} has {outputs}"
+    line += f", not {before}" if before != outputs else ""
+    if begin_anew:
+        name = f"{layer.name}_new"
+        changed = replace(changed, name=name, top=layer.tops, param=_faster(layer))
+        line += f"; it begins anew, as {name!r}, and learns at {NEW:g} times the rate"
+    return changed, line
+
+
+def _with_box_classes(
+    layers: list[LayerSpec], found: Set, begin_anew: bool
+) -> tuple[list[LayerSpec], set[str], list[str]]:
+    """A detector's layers for as many classes as there are, the background among them."""
+    layers, new, lines = list(layers), set[str](), []
+    losses = [i for i, layer in enumerate(layers) if layer.type == "MultiBoxLoss"]
+    if not losses:
+        raise SpecError(
+            "the model is no detector: expected a MultiBoxLoss, as SSD's training nets have it"
+        )
+    before = layers[losses[0]].options["num_classes"]
+    for i in sorted({place for loss in losses for place in _scoring(layers, loss, 1)}):
+        outputs = layers[i].options["num_output"] // before * found.outputs
+        layers[i], line = _outputs(layers[i], outputs, begin_anew)
+        lines.append(line)
+        new.add(layers[i].name)
+    for i, layer in enumerate(layers):
+        options = dict(layer.options)
+        if options.get("num_classes") == before:
+            options["num_classes"] = found.outputs
+        shape = options.get("shape")
+        if layer.type == "Reshape" and shape is not None and shape.dim[-1:] == (before,):
+            options["shape"] = replace(shape, dim=(*shape.dim[:-1], found.outputs))
+        if options != layer.options:
+            layers[i] = replace(layer, options=options)
+            new.add(layer.name)
     return layers, new, lines
 
 
@@ -346,11 +431,13 @@ def _of_labels(layers: list[LayerSpec], label: str) -> list[LayerSpec]:
     """The layers with a sigmoid for each label in the place of one softmax, and the share of wrong labels."""
     scores = [layer for layer in layers if layer.type in SCORED][-1]
     layers = [
-        replace(layer, type="SigmoidCrossEntropyLoss", options={}) if layer.type in SCORED else layer
+        replace(layer, type="SigmoidCrossEntropyLoss", options={})
+        if layer.type in SCORED
+        else layer
         for layer in layers
     ]
-    test, (blob, *_) = (Rule(phase="TEST"),), scores.bottom or ("",)
-    rows = (
+    test, blob = (Rule(phase="TEST"),), (scores.bottom or ("",))[0]
+    rows: tuple[tuple[str, str, tuple[str, ...], dict[str, Any]], ...] = (
         ("Flatten", "scores", (blob,), {}),
         ("Threshold", "labels_found", ("scores",), {}),
         ("Eltwise", "labels_wrong", ("labels_found", label), {"coeff": (1.0, -1.0)}),
@@ -367,7 +454,8 @@ def _ends(layers: list[LayerSpec], label: str) -> list[LayerSpec]:
     """The layers with a loss at the end and an accuracy in TEST. Raises SpecError if there are no classes."""
     if not any(layer.type in SCORED for layer in layers):
         read = {bottom for layer in layers for bottom in layer.bottom or ()}
-        last = [l for l in layers if l.type == "Softmax" and not read.intersection(l.tops)]
+        softmaxes = [layer for layer in layers if layer.type == "Softmax"]
+        last = [layer for layer in softmaxes if not read.intersection(layer.tops)]
         if not last:
             raise SpecError(
                 "the model is no classifier: expected a SoftmaxWithLoss, or a Softmax at its end"
@@ -377,7 +465,11 @@ def _ends(layers: list[LayerSpec], label: str) -> list[LayerSpec]:
         ended = replace(last[-1], bottom=(*scores, label), **loss)  # type: ignore[arg-type]
         layers = [ended if layer is last[-1] else layer for layer in layers]
     losses = [layer for layer in layers if layer.type in SCORED]
-    layers = [layer for layer in layers if layer.type != "Softmax" or layer.include != (Rule(phase="TEST"),)]
+    layers = [
+        layer
+        for layer in layers
+        if layer.type != "Softmax" or layer.include != (Rule(phase="TEST"),)
+    ]
     layers = [replace(layer, include=()) if layer in losses else layer for layer in layers]
     if not any(layer.type == "Accuracy" for layer in layers):
         scores = (losses[-1].bottom or ())[:1]
@@ -388,9 +480,13 @@ def _ends(layers: list[LayerSpec], label: str) -> list[LayerSpec]:
     return layers
 
 
-def _scoring(layers: Sequence[LayerSpec], loss: int) -> set[int]:
-    """The places of the layers that compute a score for each class, which a loss reads."""
-    places, left, outputs = set[int](), [(loss, (layers[loss].bottom or ())[0])], None
+def _scoring(layers: Sequence[LayerSpec], loss: int, which: int) -> set[int]:
+    """The places of the layers that compute the scores of classes, which a loss reads as one of its bottoms.
+
+    Of a detector they have outputs for each prior box of a place, and so need not be equally many.
+    """
+    places, left, outputs = set[int](), [(loss, (layers[loss].bottom or ())[which])], None
+    detects = layers[loss].type == "MultiBoxLoss"
     while left:
         behind, blob = left.pop()
         i = next((i for i in reversed(range(behind)) if blob in layers[i].tops), None)
@@ -400,7 +496,7 @@ def _scoring(layers: Sequence[LayerSpec], loss: int) -> set[int]:
         bottoms = layer.bottom or ()
         if "num_output" in layer.options:
             outputs = outputs or layer.options["num_output"]
-            if layer.options["num_output"] != outputs:
+            if layer.options["num_output"] != outputs and not detects:
                 continue
             places.add(i)
             bottoms = bottoms if layer.type == "Deconvolution" else ()
@@ -409,10 +505,12 @@ def _scoring(layers: Sequence[LayerSpec], loss: int) -> set[int]:
 
 
 def _faster(layer: LayerSpec) -> tuple[ParamSpec, ...]:
-    """The multipliers of a layer that begins anew: ten times what they are, without any 10 and, of biases, 20."""
+    """The multipliers of a layer that begins anew: ten times what they are, or 10 and, of biases, 20."""
     usual = (ParamSpec(lr_mult=1, decay_mult=1), ParamSpec(lr_mult=2, decay_mult=0))
     given = layer.param or usual[: 1 + layer.options.get("bias_term", True)]
-    return tuple(replace(one, lr_mult=NEW * (1 if one.lr_mult is None else one.lr_mult)) for one in given)
+    return tuple(
+        replace(one, lr_mult=NEW * (1 if one.lr_mult is None else one.lr_mult)) for one in given
+    )
 
 
 def _data_layers(
@@ -430,6 +528,8 @@ def _data_layers(
                 f"{found.source}: has {found.shape[0]} channels; the weights are for pictures of {c}"
             )
         c, mean = found.shape[0], (float(round(np.mean(mean), 3)),)
+    if found.kind == "boxes":
+        return _box_layers(found, body, (c, h, w))
     if found.kind == "masks":
         return _mask_layers(found, body, (h, w), mean, scale)
     layer: dict[str, Any] = {"name": "data", "type": "Data", "source": found.source}
@@ -457,12 +557,11 @@ def _data_layers(
     seen += f"; less a mean of {told}, times {scale:g}"
     split = {"split": found.split} if found.split is not None else {}
 
-    def layers(batch: int) -> list[dict[str, Any]]:
+    def layers(batch: int) -> Sequence[LayerSpec]:
         whole = layer | split | {"batch_size": batch}
-        return [
-            whole | {"include": phase, "transform": transform | (mirror if phase == "TRAIN" else {})}
-            for phase in PHASES
-        ]
+        train, test = transform | mirror, transform
+        both = [{"include": "TRAIN", "transform": train}, {"include": "TEST", "transform": test}]
+        return parse({"layers": [whole | one for one in both]}).layers
 
     return layers, seen
 
@@ -472,34 +571,70 @@ def _mask_layers(
 ) -> tuple[Any, str]:
     """The layers that read pictures and masks, as a function of the batch, and what they do, as a line."""
     h, w = size
-    layer = {"name": "data", "type": "DenseImageData", "top": [body.picture, body.label]}
+    layer: dict[str, Any] = {"name": "data", "type": "DenseImageData"}
+    layer["top"] = [body.picture, body.label]
     layer |= {"source": found.source, "new_height": h, "new_width": w}
     layer["transform"] = {"mean_value": list(mean), "scale": scale}
     train = {"shuffle": True, "mirror": True}
     seen = f"3 x {h} x {w}, half of them mirrored with their masks"
     seen += f"; less a mean of {', '.join(f'{one:g}' for one in mean)}, times {scale:g}"
 
-    def layers(batch: int) -> list[dict[str, Any]]:
+    def layers(batch: int) -> Sequence[LayerSpec]:
         whole = layer | {"batch_size": batch}
-        return [whole | train | {"include": "TRAIN"}, whole | {"include": "TEST"}]
+        return parse(
+            {"layers": [whole | train | {"include": "TRAIN"}, whole | {"include": "TEST"}]}
+        ).layers
 
     return layers, seen
 
 
+def _box_layers(found: Set, body: Body, image: tuple[int, int, int]) -> tuple[Any, str]:
+    """The model's own layers of pictures and boxes, which know how it augments, with other sources."""
+    c, h, w = image
+    home = Path(found.source)
+    given = {
+        phase: [one for one in body.data if one.included(State(phase=phase))] for phase in PHASES
+    }
+    plain: dict[str, Any] = {
+        "name": "data",
+        "type": BOXES,
+        "top": [body.picture, body.label],
+        "source": found.source,
+    }
+    plain["transform"] = {"resize_param": {"height": h, "width": w}, "mean_value": [*IMAGENET]}
+    plain |= {"batch_size": 1, "shuffle": True}
+
+    def layers(batch: int) -> Sequence[LayerSpec]:
+        chosen = []
+        for phase in PHASES:
+            layer = (given[phase] or parse({"layers": [plain]}).layers)[0]
+            options = {**layer.options, "batch_size": batch, "source": str(home / DATABASES[phase])}
+            options |= {"label_map_file": str(home / LABEL_MAP)}
+            chosen.append(replace(layer, options=options, include=(Rule(phase=phase),), exclude=()))
+        return chosen
+
+    how = "as the model has it" if given["TRAIN"] else "scaled, without augmentation"
+    return layers, f"{c} x {h} x {w}, {how}"
+
+
 def _mean_and_scale(body: Body, channels: int, tuned: bool) -> tuple[tuple[float, ...], float]:
-    """What is subtracted from pictures, and what they are multiplied by: as the model has it, or as is usual."""
+    """What is subtracted from pictures, and their factor: as the model has it, or as is usual.
+
+    Without weights, pictures of 256 steps begin at about -2 to 2: from 0.001 on, Adam kills ReLUs otherwise.
+    """
     given = body.transform
     if given is not None and given.mean_file is None and (given.mean_value or given.scale != 1):
-        return given.mean_value or (0.0,), given.scale
-    if tuned and channels == 3:
-        return IMAGENET, 1.0
-    return (128.0,), 1 / 64
+        scale = given.scale if tuned or given.scale != 1 else SCALE
+        return given.mean_value or (0.0,), scale
+    return (IMAGENET, 1.0) if tuned and channels == 3 else ((128.0,), SCALE)
 
 
 def _score(layers: Sequence[LayerSpec]) -> str | dict[str, str]:
     """The output by which tests are better or worse: the accuracy of the last classifier."""
     if layers[-1].name == ERROR:
         return {"output": ERROR, "mode": "min"}
+    if judged := [layer for layer in layers if layer.type == "DetectionEvaluate"]:
+        return judged[-1].tops[0]
     scored = [layer for layer in layers if layer.type == "Accuracy"]
     first = [layer for layer in scored if layer.options.get("top_k", 1) == 1] or scored
     return first[-1].tops[0]

@@ -48,7 +48,9 @@ def main() -> None:
         both = Path(home) / "both.npz"
         names = {"x_train": 0, "y_train": 1}
         arrays = {key: np.concatenate([train[k][i] for k in train]) for key, i in names.items()}
-        arrays |= {f"{k}_test": np.concatenate([test[n]["xy".index(k)] for n in test]) for k in "xy"}
+        arrays |= {
+            f"{k}_test": np.concatenate([test[n]["xy".index(k)] for n in test]) for k in "xy"
+        }
         np.savez(both, **arrays)
         model = minicaffe.read(ROOT / "models/digits.yaml", f"layers.mnist.source={both}")
         solver = minicaffe.Solver(

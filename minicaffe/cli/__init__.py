@@ -31,7 +31,7 @@ COMMANDS = {
     "models": "the models that come with minicaffe, by name",
     "layers": "the catalogue of layers, or one layer's keys",
     "schema": "the JSON Schema of model files, for editors",
-    "fetch": "download a data set",
+    "fetch": "download a data set, or published weights",
     "data": "look at a data set: shapes, classes, values, pictures",
     "mean": "the mean image of a data set",
     "convert-images": "pictures into an LMDB database or an .npz",

@@ -91,11 +91,11 @@ def write_csv(
 def class_names(labels: str | None, count: int, model: NetSpec, data: Pictures) -> Sequence[str]:
     """What the classes are called: as --labels says, else the model, else the data set; () if none does."""
     if labels is not None:
-        return _lines(labels, count)
+        return lines_of(labels, count)
     return with_classes(model, [data]).classes
 
 
-def _lines(path: str, count: int) -> list[str]:
+def lines_of(path: str, count: int) -> list[str]:
     """The names in a file, one a line, or of a label map. Raises MinicaffeError for another number of them."""
     try:
         checkpoint.check_regular(path)

@@ -1,4 +1,6 @@
-"""Print the script with which a shell completes minicaffe's commands and options. It needs the extra completion.
+"""Print the script with which a shell completes minicaffe's commands and options.
+
+It needs the extra `completion`.
 
 example:
   minicaffe completion bash > ~/.local/share/bash-completion/completions/minicaffe
@@ -19,7 +21,9 @@ FILES = {"model", "images", "source", "runs", "input", "output", "data", "weight
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=f"one of {', '.join(SHELLS)}")
+    parser.add_argument(
+        "shell", metavar="SHELL", choices=SHELLS, help=f"one of {', '.join(SHELLS)}"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

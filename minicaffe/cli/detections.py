@@ -81,7 +81,7 @@ def csv_rows(found: Found) -> list[list[object]]:
 
 
 def class_names(labels: str | None, model: NetSpec, beside: Path | None) -> dict[int, str]:
-    """The names of classes: of --labels, a label map or a name a line, else of the label map the model names."""
+    """The names of classes: those of --labels, a label map or a name a line, else of the model's label map."""
     if labels is not None:
         file, text_ = load(labels, "text", own=True)
         if is_label_map(text_):

@@ -3,31 +3,52 @@
 The net is written as it infers: in the phase TEST, without losses and what asks for labels; a layer that reads
 data becomes an input, a SoftmaxWithLoss a Softmax. Before an .onnx file is written, onnx checks it, and what
 onnxruntime makes of random numbers is compared with what minicaffe does: where they differ by more than 1e-4
-of an output's largest number the layer is named, and nothing is written. It needs the extra `onnx`. With
---torch a .safetensors file is written, which needs the extra `safetensors`, and it is told what became of
-each parameter.
+of an output's largest number the layer is named, and nothing is written. It needs the extra `onnx`. Beside
+net.onnx a net.json says what the classes are called and how pictures are made ready; of a deploy net
+--mean, --scale, --channels and --labels say it. With --torch a .safetensors file is written, which needs the
+extra `safetensors`, and it is told what became of each parameter.
 
 example:
   minicaffe export deploy.prototxt --weights net.caffemodel --onnx net.onnx --dynamic batch
+  minicaffe export --run runs/pets --onnx pets.onnx --tensorrt-safe
   minicaffe export lenet --weights lenet_iter_10000.npz --torch lenet.safetensors
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import math
 import os
+from pathlib import Path
+from typing import Any
 
+from minicaffe.cli import detections
+from minicaffe.cli.answers import lines_of
 from minicaffe.cli.options import model_options, read_model
+from minicaffe.cli.picture_options import mean_of, no_options_of_deploy_nets, picture_options
 from minicaffe.cli.weights import load_weights, weights_of, weights_option
 from minicaffe.data import safetensors_file
-from minicaffe.errors import MinicaffeError, note
+from minicaffe.errors import MinicaffeError, SpecError, note
 from minicaffe.export import onnx, torch
 from minicaffe.export.library import packages
+from minicaffe.export.preparation import Preparation, preparation
+from minicaffe.layers.files import read_array
+from minicaffe.net import Net
+from minicaffe.runs import folder as run_folder
+from minicaffe.spec.declare import NetSpec
+
+ONNX_ONLY = ("dynamic", "tensorrt_safe", "labels", "mean", "scale", "channels")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    model_options(parser)
+    model_options(parser, needed=False, without="that of --run")
+    parser.add_argument(
+        "--run",
+        metavar="DIR",
+        help="a run's folder, whose best weights are written, else its newest",
+    )
     weights_option(parser)
     target = parser.add_mutually_exclusive_group(required=True)
     target.add_argument("--onnx", metavar="FILE", help="the .onnx file to write")
@@ -38,6 +59,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default="",
         help="ONNX: axes of inputs that may be of any size: batch, height, width, by commas",
     )
+    parser.add_argument(
+        "--tensorrt-safe",
+        action="store_true",
+        help="ONNX: write only what TensorRT 10 reads, or say which layer is in the way",
+    )
+    picture_options(parser, default_order=False)
     parser.add_argument("--force", action="store_true", help="write over a file that is there")
 
 
@@ -47,20 +74,80 @@ def run(args: argparse.Namespace) -> int:
     target = args.onnx if to_onnx else args.torch
     if not target:
         raise MinicaffeError(f"--{'onnx' if to_onnx else 'torch'}: expected a file, got ''")
-    if os.path.exists(target) and not args.force:
-        raise MinicaffeError(f"{target}: is there already; --force writes over it")
-    if args.dynamic and not to_onnx:
-        raise MinicaffeError("--dynamic goes with --onnx: a state_dict holds no inputs")
+    targets = [target, *onnx.files_beside(target).values()] if to_onnx else [target]
+    there = next((one for one in targets if os.path.exists(one)), None)
+    if there is not None and not args.force:
+        raise MinicaffeError(f"{there}: is there already; --force writes over it")
+    _of_run(args)
+    for option in () if to_onnx else ONNX_ONLY:
+        if getattr(args, option) not in (None, "", False):
+            word = option.replace("_", "-")
+            raise MinicaffeError(f"--{word} goes with --onnx: a state_dict holds no inputs")
     _ = packages() if to_onnx else safetensors_file.library()
-    net, notes = onnx.inferring(read_model(args))
+    spec = read_model(args)
+    net, notes = onnx.inferring(spec)
     for line in notes:
         note(line)
+    about = _about(args, spec, net) if to_onnx else None
     if net.learnable or args.weights is not None:
         for file, loaded in load_weights(net, weights_of(args)):
             note(f"weights: {file}: {loaded}")
-    if to_onnx:
+    if about is not None:
         words = [word for word in args.dynamic.split(",") if word]
-        print("\n".join(onnx.save(net, args.onnx, words)))
+        print("\n".join(onnx.save(net, args.onnx, about, words, args.tensorrt_safe)))
+        note(f"classes and pictures: {onnx.files_beside(args.onnx)['json']}")
     else:
         print("\n".join(map(str, torch.write(net, args.torch))))
     return 0
+
+
+def _of_run(args: argparse.Namespace) -> None:
+    """Have --run say the model and the weights that are not given. Raises MinicaffeError without either."""
+    if args.run is None:
+        if args.model is None:
+            raise SpecError("no MODEL: give its file or name, or --run DIR, whose folder holds it")
+        return
+    if args.weights is not None:
+        raise MinicaffeError("--weights cannot be given with --run, whose best weights are taken")
+    args.weights = str(run_folder.weights(args.run))
+    args.model = args.run if args.model is None else args.model
+
+
+def _about(args: argparse.Namespace, spec: NetSpec, net: Net) -> Preparation:
+    """What the model and the options say of pictures and classes. Raises MinicaffeError if they contradict."""
+    about = preparation(spec)
+    changed: dict[str, Any] = {}
+    given = [one for one in ("mean", "scale", "channels") if getattr(args, one) is not None]
+    if about.size is None and given:
+        raise MinicaffeError(f"--{given[0]}: net {net.name!r} takes no pictures")
+    if about.layer is not None:
+        no_options_of_deploy_nets(args, about.layer)
+    if about.size is not None and args.mean is not None:
+        image = (about.channel_count, *about.size)
+        mean = mean_of(args.mean, image)
+        if isinstance(mean, str):
+            changed["mean"] = read_array(Path(mean)).reshape(image)
+        else:
+            changed["mean"] = mean * image[0] if len(mean) == 1 else mean
+    if args.scale is not None:
+        if not math.isfinite(args.scale):
+            raise MinicaffeError(f"--scale: expected a number, got {args.scale}")
+        changed["scale"] = args.scale
+    if args.channels is not None:
+        if about.channel_count != 3:
+            raise MinicaffeError(f"--channels: pictures have {about.channel_count} channels, not 3")
+        changed["channels"] = args.channels
+    if classes := _classes(args, spec, net):
+        changed["classes"] = classes
+    return dataclasses.replace(about, **changed)
+
+
+def _classes(args: argparse.Namespace, spec: NetSpec, net: Net) -> tuple[str, ...]:
+    """The names of classes that --labels or, of a detector, the model's label map says; () if none does."""
+    if any(step.spec.type == "DetectionOutput" for step in net.steps):
+        names = detections.class_names(args.labels, spec, Path(args.model).parent)
+        return tuple(names.get(label, "") for label in range(max(names, default=-1) + 1))
+    if args.labels is None:
+        return ()
+    count = (1, *list(net.graph.outputs.values())[-1].shape)[:3][-1]
+    return tuple(lines_of(args.labels, count))

@@ -1,7 +1,12 @@
-"""Download a data set into $MINICAFFE_DATA or data/, resume, verify, install.
+"""Download a data set or published weights into $MINICAFFE_DATA or data/, resume, verify, install.
+
+Weights go by their own name, or by that of the model that they fit. Their file is installed only if it has the
+digest that was published. Without NAME, all that can be fetched is listed.
 
 example:
   minicaffe fetch mnist
+  minicaffe fetch squeezenet
+  minicaffe test squeezenet --weights squeezenet --stage lmdb
 """
 
 from __future__ import annotations
@@ -10,21 +15,58 @@ import argparse
 from pathlib import Path
 
 from minicaffe.data.fetch import data_folder, fetch
-from minicaffe.data.known import NAMES
+from minicaffe.data.known import ABOUT, NAMES
+from minicaffe.data.weight_table import NAMES as WEIGHT_NAMES
+from minicaffe.data.weight_table import WEIGHTS, lookup
+from minicaffe.data.weights import fetch_weights
+from minicaffe.errors import DataError, MinicaffeError, did_you_mean
+from minicaffe.net.summary import table
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("name", metavar="NAME", help=" or ".join(NAMES))
+    parser.add_argument(
+        "name",
+        metavar="NAME",
+        nargs="?",
+        help=f"{', '.join(NAMES)}; or weights, or a model that some fit",
+    )
     parser.add_argument(
         "--folder",
         metavar="PATH",
         type=Path,
-        help="where data sets go; default: $MINICAFFE_DATA or data",
+        help="where data sets go, and weights/ in it; default: $MINICAFFE_DATA or data",
+    )
+    parser.add_argument(
+        "--list", action="store_true", help="list what can be fetched, with licences and accuracies"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Download."""
-    print(f"{args.name}: {fetch(args.name, args.folder or data_folder())}")
+    """Download, or list."""
+    if args.list and args.name is not None:
+        raise MinicaffeError(f"--list goes without NAME, got {args.name!r}")
+    if args.name is None:
+        print(listing())
+        return 0
+    folder = args.folder or data_folder()
+    weights = None if args.name in NAMES else lookup(args.name)
+    if args.name in NAMES:
+        print(f"{args.name}: {fetch(args.name, folder)}")
+    elif weights is not None:
+        name, row = weights
+        print(f"{name}: {fetch_weights(name, folder)} ({row.licence})")
+    else:
+        raise DataError(
+            f"cannot fetch {args.name!r}: expected {', '.join(NAMES)}, or weights by name"
+            f"{did_you_mean(args.name, (*NAMES, *WEIGHT_NAMES))} (minicaffe fetch --list lists them)"
+        )
     return 0
+
+
+def listing() -> str:
+    """All that can be fetched."""
+    sets = [(name, *ABOUT[name]) for name in NAMES]
+    rows = [(name, row.model or "-", row.licence, row.accuracy) for name, row in WEIGHTS.items()]
+    weights = table(rows, ("weights", "model", "licence", "accuracy"), (0, 1, 2, 3))
+    return f"{table(sets, ('data set', 'content', 'licence'), (0, 1, 2))}\n\n{weights}"

@@ -42,9 +42,7 @@ def option(parser: Any) -> None:
     )
 
 
-def run(
-    args: argparse.Namespace, spec: NetSpec, device: Device, communicator: Communicator
-) -> int:
+def run(args: argparse.Namespace, spec: NetSpec, device: Device, communicator: Communicator) -> int:
     """Test the rates."""
     if communicator.size > 1:
         raise SpecError("--find-lr: is for one process, not for several ranks")
@@ -78,7 +76,9 @@ def losses_of(
     rule |= {"power": None, "stepsize": None, "stepvalue": (), "min_lr": 0.0}
     chosen = dataclasses.replace(spec, solver=dataclasses.replace(spec.solver, **rule))
     seed = {} if args.seed is None else {"random_seed": args.seed}
-    solver = Solver(chosen, device=device, snapshot_after_train=False, **seed, **engine_settings(args))
+    solver = Solver(
+        chosen, device=device, snapshot_after_train=False, **seed, **engine_settings(args)
+    )
     files = args.weights or ",".join(spec.solver.weights)
     for _ in load_weights(solver.net, files, strict=False) if files else ():
         pass

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from minicaffe import backend
-from minicaffe.own_data import EPOCHS, LARGEST_BATCH, Adapted, adapt, fitting
 from minicaffe.cli.options import begin, import_option, number, state_of, tell
 from minicaffe.communicator import Communicator, device_of
 from minicaffe.errors import SpecError
 from minicaffe.export.inference import DATA
+from minicaffe.own_data import EPOCHS, LARGEST_BATCH, Adapted, adapt, fitting
 from minicaffe.runs.folder import RUNS
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.state import State
@@ -92,18 +92,26 @@ def adapted(args: argparse.Namespace, device: backend.Device | None) -> Adapted:
     options: dict[str, Any] = {"weights": args.weights, "epochs": args.epochs}
     options |= {"max_iter": args.max_iter, "size": args.size, "device": device}
     most = {AUTO: {"most": LARGEST_BATCH}, None: {}}.get(args.batch_size)
-    return adapt(args.model, args.data, **options, **({"batch_size": args.batch_size} if most is None else most))
+    return adapt(
+        args.model,
+        args.data,
+        **options,
+        **({"batch_size": args.batch_size} if most is None else most),
+    )
 
 
 def of_own_data(args: argparse.Namespace, communicator: Communicator) -> NetSpec:
-    """The model that `train --data` trains: its decisions are told, and the run's folder bears the data's name."""
+    """The model that `train --data` trains; prints what was decided; the run's folder has the data's name."""
     if args.model is None:
         raise SpecError("--data: give a MODEL for it, such as small (minicaffe models lists them)")
     begin(args)
     made = adapted(args, device_of(args.device, communicator))
     for line in made.lines:
         tell(args, line)
-    tell(args, f"what is new in the model, the rest is as it was:\n\n{textwrap.indent(made.changed, '  ')}")
+    tell(
+        args,
+        f"what is new in the model, the rest is as it was:\n\n{textwrap.indent(made.changed, '  ')}",
+    )
     spec = state_of(args, made.spec(*args.settings))
     args.run = args.run or free(made.source)
     args.model, args.weights, args.epochs = args.run, None, None  # the run's own model says them

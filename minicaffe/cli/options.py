@@ -26,15 +26,18 @@ from minicaffe.spec.declare import LayerSpec, NetSpec
 from minicaffe.spec.state import Phase, State
 
 
-def model_options(parser: argparse.ArgumentParser, needed: bool = True) -> None:
-    """MODEL, --set, --import, --threads, --level and --stage."""
+def model_options(
+    parser: argparse.ArgumentParser,
+    needed: bool = True,
+    without: str = "that of the run which goes on",
+) -> None:
+    """MODEL, --set, --import, --threads, --level and --stage; `without` MODEL it is, by default, that."""
     parser.add_argument(
         "model",
         metavar="MODEL",
         nargs=None if needed else "?",
         help="the model file, YAML or Caffe's .prototxt; a snapshot, or a run's folder; or a name that"
-        " `minicaffe models` lists, such as lenet"
-        + ("" if needed else "; default: that of the run which goes on"),
+        " `minicaffe models` lists, such as lenet" + ("" if needed else f"; default: {without}"),
     )
     parser.add_argument(
         "--set",

@@ -42,14 +42,14 @@ from minicaffe.cli.options import (
     read_model,
     tell,
 )
+from minicaffe.cli.picture_options import mean_of, no_options_of_deploy_nets, picture_options
 from minicaffe.cli.weights import load_weights, weights_of, weights_option
-from minicaffe.deploy import Classifier, Detector, takes_digits
+from minicaffe.deploy import Classifier, Detector
 from minicaffe.errors import DataError, MinicaffeError, note
 from minicaffe.export.inference import for_test
-from minicaffe.feeding.pictures import Pictures
+from minicaffe.feeding.pictures import Pictures, takes_digits
 from minicaffe.feeding.transform import Transform
-from minicaffe.layers.files import read_array
-from minicaffe.pictures import prepared
+from minicaffe.pictures import Fit, prepared
 from minicaffe.pictures.drawn import save, with_boxes, with_text
 from minicaffe.pictures.files import named, read
 from minicaffe.spec.declare import NetSpec
@@ -73,36 +73,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--top", metavar="N", type=number(1), default=3, help="classes shown; default: 3"
     )
-    parser.add_argument(
-        "--labels",
-        metavar="FILE",
-        help="a text file with the name of a class in each line, or SSD's label map; default: the names in"
-        " the snapshot, the data set or the label map that the model names",
-    )
+    picture_options(parser)
     parser.add_argument(
         "--threshold",
         metavar="X",
         type=_threshold,
         default=0.5,
         help="detectors: boxes of a lower score are not told; default: 0.5",
-    )
-    parser.add_argument(
-        "--mean",
-        metavar="MEAN",
-        help="deploy nets: what is subtracted: a number, one a channel (104,117,123), or a mean image,"
-        " .npy or .binaryproto, of which the channels' means are taken if it is of another size",
-    )
-    parser.add_argument(
-        "--scale",
-        metavar="X",
-        type=float,
-        help="deploy nets: what pixels, from 0 to 255, are multiplied by after that; default: 1",
-    )
-    parser.add_argument(
-        "--channels",
-        choices=("rgb", "bgr"),
-        help="the order of three channels; default: the data layer's, of deploy nets Caffe's bgr if the net"
-        " or its weights are Caffe's, else rgb",
     )
     parser.add_argument("--csv", metavar="FILE", help="write the answers as a table, too")
     parser.add_argument(
@@ -137,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
         if file != weights:  # of a run
             tell(args, f"weights: {file}")
     alone = [word for word in args.images if word in paths]
-    pictures = _Pictures(net.data, net.image_shape, alone, net.stretches)
+    pictures = _Pictures(net.data, net.image_shape, alone, net.fit)
     drawn = _Drawn(args.save) if args.save is not None else None
     if isinstance(net, Detector):
         _detect(args, net, spec, pictures, paths, drawn)
@@ -204,24 +181,17 @@ def _detect(
         tell(args, f"answers: {args.csv}")
 
 
-
-
 def _prepare(args: argparse.Namespace, data: Pictures, weights: str) -> None:
     """Have pictures made ready as the options say. Raises MinicaffeError for those a data layer answers."""
     if args.channels is not None:
         data.blue_first = args.channels == "bgr"
     if type(data) is not Pictures:  # a layer of the model's own
-        for option in ("mean", "scale"):
-            if getattr(args, option) is not None:
-                raise MinicaffeError(
-                    f"--{option}: the layer {data.name!r} says it; give"
-                    f" --set layers.{data.name}.transform.{option + '_value' * (option == 'mean')}=..."
-                )
+        no_options_of_deploy_nets(args, data.name)
         return
     caffes = is_prototxt(args.model) or any(map(is_caffes, weights.split(",")))
     data.blue_first = (args.channels or ("bgr" if caffes else "rgb")) == "bgr"
     scale = 1.0 if args.scale is None else args.scale
-    mean = () if args.mean is None else _mean(args.mean, data.image)
+    mean = () if args.mean is None else mean_of(args.mean, data.image)
     if isinstance(mean, str):
         data.transform = Transform(scale=scale, mean_file=mean)
     else:
@@ -229,28 +199,6 @@ def _prepare(args: argparse.Namespace, data: Pictures, weights: str) -> None:
     order = "blue, green, red" if data.blue_first else "red, green, blue"
     told = [order] * (data.image[0] == 3) + [f"mean {args.mean or 0}", f"scale {scale:g}"]
     tell(args, f"pictures: {', '.join(told)}")
-
-
-def _mean(given: str, image: tuple[int, int, int]) -> str | tuple[float, ...]:
-    """What --mean subtracts: the path of an image of the net's size, or one number or one a channel."""
-    if os.path.isfile(given):
-        mean = read_array(Path(given))
-        mean = mean.reshape(mean.shape[-3:] if mean.ndim == 4 and len(mean) == 1 else mean.shape)
-        if mean.shape == image:
-            return given
-        values = mean.reshape(len(mean), -1).mean(axis=1) if mean.ndim in (1, 3) else mean
-    else:
-        try:
-            values = np.array([float(word) for word in given.split(",")])
-        except ValueError:
-            raise MinicaffeError(
-                f"--mean {given}: there is no such file, and it is not one number or {image[0]}"
-            ) from None
-    if values.shape not in ((1,), (image[0],)) or not np.isfinite(values).all():
-        raise MinicaffeError(
-            f"--mean {given}: expected 1 or {image[0]} numbers, or an image of {image}"
-        )
-    return tuple(map(float, values))
 
 
 class _Drawn:
@@ -277,13 +225,11 @@ class _Drawn:
 class _Pictures:
     """Pictures read and made ready for a net; `damaged` counts those of folders that could not be read."""
 
-    def __init__(
-        self, data: Pictures, shape: tuple[int, int, int], named: list[str], stretches: bool
-    ):
+    def __init__(self, data: Pictures, shape: tuple[int, int, int], named: list[str], fit: Fit):
         self.sizes: dict[str, tuple[int, int]] = {}  # of pictures as their files have them
         self.blue_first, self.shape, self.damaged = data.blue_first, shape, 0
-        self.digit = takes_digits(data)
-        self.stretch = stretches
+        self.digit, self.fit = takes_digits(data), fit
+        self.crop = data.transform.crop_size or 0
         self.named = {path: self._read(path) for path in named}
 
     def batches(self, paths: list[str]) -> Iterator[tuple[list[str], np.ndarray, list[list[str]]]]:
@@ -304,5 +250,5 @@ class _Pictures:
     def _read(self, path: str) -> Picture:
         pixels = read(path)
         self.sizes[path] = (pixels.shape[0], pixels.shape[1])
-        pixels, notes = prepared(pixels, self.shape, self.digit, path, self.stretch)
+        pixels, notes = prepared(pixels, self.shape, self.digit, path, self.fit, self.crop)
         return pixels[::-1] if self.blue_first else pixels, notes

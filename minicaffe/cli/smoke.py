@@ -17,7 +17,7 @@ def option(parser: Any) -> None:
     parser.add_argument(
         "--smoke",
         action="store_true",
-        help=f"try everything in {FEW} iterations each: train, test, snapshot, resume, report; nothing is kept",
+        help=f"try everything, {FEW} iterations each: train, test, snapshot, resume, report; keep nothing",
     )
 
 

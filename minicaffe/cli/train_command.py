@@ -39,7 +39,7 @@ from minicaffe.cli.options import (
 from minicaffe.cli.progress import Bar, Json, Lines, Progress, Quiet, score_table
 from minicaffe.cli.ranks import Beside
 from minicaffe.cli.runs import model_of_run, options, run_of
-from minicaffe.cli.weights import WEIGHTS, load_weights, renaming
+from minicaffe.cli.weights import WEIGHTS, load_weights, named, renaming
 from minicaffe.communicator import Communicator, device_of, together
 from minicaffe.errors import CheckpointError, MinicaffeError, SpecError, note
 from minicaffe.parallel import world
@@ -127,6 +127,7 @@ def model(args: argparse.Namespace, communicator: Communicator) -> NetSpec:
         raise MinicaffeError(
             f"--{'data' if args.data else 'batch-size'} cannot be given with --resume: a run goes on as it is"
         )
+    args.weights = named(args) or None
     model_of_run(args)
     ranks.check(args, communicator)
     if args.data is not None:

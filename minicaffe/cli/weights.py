@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+from functools import partial
 
 from minicaffe.caffe.model import is_prototxt
 from minicaffe.caffe.weights import is_caffes
+from minicaffe.data.weight_table import WEIGHTS as WEIGHTS_BY_NAME
+from minicaffe.data.weight_table import nearest
+from minicaffe.data.weights import weights_named
 from minicaffe.deploy import shipped_weights
-from minicaffe.errors import CheckpointError, MinicaffeError, foreign
+from minicaffe.errors import CheckpointError, DataError, MinicaffeError, foreign, note
 from minicaffe.net import Net
 from minicaffe.net import model as net_model
 from minicaffe.net.differences import listed
@@ -17,9 +21,12 @@ from minicaffe.net.weights import LoadReport
 from minicaffe.runs import folder as run_folder
 
 WEIGHTS = (
-    "a snapshot or weight file: .npz, .safetensors, .caffemodel, .caffemodel.h5, several by commas; or a"
-    " run's folder: its best snapshot, else the newest"
+    "a snapshot or weight file: .npz, .safetensors, .caffemodel, .caffemodel.h5, several by commas; a run's"
+    " folder: its best snapshot, else the newest; or a name that `minicaffe fetch` lists"
 )
+
+
+ENDINGS = (".npz", ".safetensors", ".caffemodel", ".h5")
 
 
 def weights_option(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +36,7 @@ def weights_option(parser: argparse.ArgumentParser) -> None:
 
 def weights_of(args: argparse.Namespace) -> str:
     """The files of weights to load: those of --weights or, if MODEL is a snapshot or a run, its own."""
-    given: str = args.weights or (args.model if net_model.holds_weights(args.model) else "")
+    given: str = named(args) or (args.model if net_model.holds_weights(args.model) else "")
     given = given or str(shipped_weights(args.model) or "")
     told = foreign(args.model, "models in .yaml and .prototxt")
     if not given and told and not is_prototxt(args.model):
@@ -37,6 +44,30 @@ def weights_of(args: argparse.Namespace) -> str:
     if not given:
         raise MinicaffeError(f"{args.model}: holds no weights; give them by --weights FILE")
     return given
+
+
+def named(args: argparse.Namespace) -> str:
+    """What --weights says, with the file in the place of a name of published weights; "" without --weights.
+
+    They are fetched if they are not there. A line tells the file and its licence. Raises DataError for a word
+    that is neither a file nor such a name.
+    """
+    return ",".join(map(partial(_file_of, args), (args.weights or "").split(",")))
+
+
+def _file_of(args: argparse.Namespace, given: str) -> str:
+    """The file that a word of --weights means."""
+    if not given or os.path.exists(given) or os.path.exists(args.weights):
+        return given
+    found = weights_named(given)
+    if found is None:
+        if not set(given) & {os.sep, os.altsep} and not given.endswith(ENDINGS):
+            hint = f"{nearest(given)} (minicaffe fetch --list lists them)"
+            raise DataError(f"{given}: no such file, and no weights of this name{hint}")
+        return given
+    if not getattr(args, "quiet", False):
+        note(f"weights: {found} ({WEIGHTS_BY_NAME[found.stem].licence})")
+    return str(found)
 
 
 def load_weights(net: Net, given: str, strict: bool | None = None) -> list[tuple[str, LoadReport]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,27 +16,32 @@ if TYPE_CHECKING:
     from http.client import HTTPResponse
 
 TIMEOUT = 10.0  # seconds to wait for a connection, and for each piece
+MOST = 1 << 30  # bytes of a file whose size only the server says
 _PIECE = 1 << 16
 
 
 def download(
     what: str,
     part: Path,
-    size: int,
+    size: int | None,
     is_right: Callable[[Path], bool],
     mirrors: list[str],
     progress: bool,
+    digest: str = "SHA-256",
 ) -> None:
     """Complete `part`, NAME.part, from the first mirror that can; a mirror that fails moves to the end.
 
-    Raises DataError with each mirror's reason if none of them has the right bytes.
+    A `size` that is not known is what the server says, at most MOST. `digest` is what `is_right` compares, for
+    errors. Raises DataError with each mirror's reason if none of them has the right bytes.
     """
     reasons = []
     for mirror in tuple(mirrors):
         for _ in range(2):  # a second time when what was resumed turns out to be wrong
             have = part.stat().st_size if part.exists() else 0
             try:
-                if have < size:
+                if size is None and have and is_right(part):
+                    return
+                if size is None or have < size:
                     url = f"{mirror.rstrip('/')}/{part.stem}"
                     resumed = _transfer(url, part, size, progress)
                 else:
@@ -43,7 +49,7 @@ def download(
                 if is_right(part):
                     return
                 part.unlink()
-                why = "the SHA-256 does not match"
+                why = f"the {digest} does not match"
             except NoTransferError as error:
                 resumed, why = False, str(error)
             if not resumed:
@@ -53,11 +59,21 @@ def download(
     raise DataError(f"cannot fetch {what}: {part.stem}: {'; '.join(reasons) or 'no mirror given'}")
 
 
-def matches(path: Path, size: int, **digests: str) -> bool:
-    """Whether a file is of that size and has these digests, by the names of hashlib's functions."""
-    if path.stat().st_size != size:
+def matches(path: Path, size: int | None, **digests: str) -> bool:
+    """Whether a file is of that size, if one is given, and has these digests.
+
+    They go by the names of hashlib's functions; `git_blob` is the name that git gives the file's content, the
+    SHA-1 of b"blob SIZE\\0" and the content.
+    """
+    found_size = path.stat().st_size
+    if size is not None and found_size != size:
         return False
-    found = {name: hashlib.new(name, usedforsecurity=False) for name in digests}
+    found = {
+        name: hashlib.sha1(b"blob %d\0" % found_size, usedforsecurity=False)
+        if name == "git_blob"
+        else hashlib.new(name, usedforsecurity=False)
+        for name in digests
+    }
     with open(path, "rb") as file:
         while piece := file.read(idx.PIECE):
             for digest in found.values():
@@ -69,8 +85,8 @@ class NoTransferError(Exception):
     """A mirror did not return the bytes; the message says why, in a few words."""
 
 
-def _transfer(url: str, part: Path, size: int, progress: bool) -> bool:
-    """Fill `part` up to `size` bytes; True when it resumed what was there."""
+def _transfer(url: str, part: Path, size: int | None, progress: bool) -> bool:
+    """Fill `part` up to `size` bytes, or to what the server says; True when it resumed what was there."""
     from http.client import HTTPException
 
     from tqdm import tqdm
@@ -79,7 +95,9 @@ def _transfer(url: str, part: Path, size: int, progress: bool) -> bool:
     resumed, why = have > 0, ""
     with response:
         length = response.headers.get("Content-Length")
-        if length is not None and length.strip() != str(size - have):
+        if size is None:
+            size = _told(length, have)
+        elif length is not None and length.strip() != str(size - have):
             raise NoTransferError(f"offers {length} bytes, expected {size - have}")
         with (
             open(part, "ab" if resumed else "wb") as out,
@@ -108,6 +126,19 @@ def _transfer(url: str, part: Path, size: int, progress: bool) -> bool:
     if why:
         raise NoTransferError(why)
     return resumed
+
+
+def _told(length: str | None, have: int) -> int:
+    """The size of a file of which a server sends so many bytes, behind those that are there.
+
+    >>> _told("7", 3)
+    10
+    """
+    if length is None or not re.fullmatch("[0-9]{1,12}", length.strip()):
+        raise NoTransferError("does not say how long the file is")
+    if (size := have + int(length)) > MOST:
+        raise NoTransferError(f"offers {size} bytes, expected at most {MOST}")
+    return size
 
 
 def _request(url: str, have: int) -> tuple[HTTPResponse, int]:

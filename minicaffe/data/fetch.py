@@ -55,14 +55,25 @@ def fetch(
         )
     home = Path(folder) / name
     addresses = list(known[name].mirrors if mirrors is None else mirrors)
-    made = [path for path in (home, Path(folder)) if not path.exists()]
+    with installing(name, home):
+        if name in ARCHIVES:
+            archive.bring(name, home, addresses, progress)
+        else:
+            _bring(name, home, addresses, progress)
+    return home
+
+
+@contextmanager
+def installing(name: str, home: Path) -> Iterator[None]:
+    """Have the folder `home` for oneself, to fetch `name` into; what is made for it and stays empty goes.
+
+    Raises DataError for a folder that cannot be written.
+    """
+    made = [path for path in (home, home.parent) if not path.exists()]
     try:
         home.mkdir(parents=True, exist_ok=True)
         with _alone(home):
-            if name in ARCHIVES:
-                archive.bring(name, home, addresses, progress)
-            else:
-                _bring(name, home, addresses, progress)
+            yield
     except OSError as error:
         place = error.filename or home
         raise DataError(f"cannot fetch {name}: {place}: {idx.reason(error)}") from error
@@ -70,7 +81,12 @@ def fetch(
         for path in made:
             with suppress(OSError):  # what holds something stays
                 path.rmdir()
-    return home
+
+
+def set_aside(path: Path, name: str) -> None:
+    """Keep a file that is not `name`'s under another name, and say so."""
+    os.replace(path, f"{path}.wrong")
+    note(f"{path} was not {name}'s: kept as {path.name}.wrong")
 
 
 def _bring(name: str, home: Path, addresses: list[str], progress: bool) -> None:
@@ -89,8 +105,7 @@ def _bring(name: str, home: Path, addresses: list[str], progress: bool) -> None:
         check = partial(matches, size=published.size, sha256=published.sha256)
         download(name, part, published.size, check, addresses, progress)
     for path in wrong:
-        os.replace(path, f"{path}.wrong")
-        note(f"{path} was not {name}'s: kept as {path.name}.wrong")
+        set_aside(path, name)
     for file, part in parts.items():
         os.replace(part, home / f"{file}.gz")
 

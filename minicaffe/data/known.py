@@ -113,3 +113,8 @@ ARCHIVES = {
     )
 }
 NAMES = (*KNOWN, *ARCHIVES)  # of those that can be fetched
+ABOUT = {  # content and licence: as Keras says of MNIST, and as the data set's own page says of the others
+    "mnist": ("70,000 digits, 28 x 28", "CC BY-SA 3.0"),
+    "fashion-mnist": ("70,000 articles of clothing, 28 x 28", "MIT"),
+    CIFAR10: ("60,000 pictures of 10 classes, 3 x 32 x 32", "none stated"),
+}

@@ -17,7 +17,14 @@ from minicaffe.errors import DataError, note
 
 PAUSE = 3600  # seconds from an attempt that failed to the next
 
+OFFLINE = "MINICAFFE_OFFLINE is set"
+
 _failed: dict[tuple[str, str], str] = {}  # (name, folder) -> why
+
+
+def offline() -> bool:
+    """Whether nothing is to be fetched but by `minicaffe fetch`."""
+    return os.environ.get("MINICAFFE_OFFLINE", "0") not in ("", "0")
 
 
 def fetched(name: str) -> str:
@@ -35,8 +42,8 @@ def fetched(name: str) -> str:
 
 def _attempt(name: str, folder: Path, kept: Path) -> str:
     """Fetch, unless that is refused or failed lately: '' or why not."""
-    if os.environ.get("MINICAFFE_OFFLINE", "0") not in ("", "0"):
-        return "MINICAFFE_OFFLINE is set"
+    if offline():
+        return OFFLINE
     if why := _noted(kept):
         return why
     note(f"minicaffe: fetching {name} into {folder / name}")

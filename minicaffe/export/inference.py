@@ -89,7 +89,7 @@ def inference(model: NetSpec, batch: int = 1) -> tuple[NetSpec, list[str]]:
 
 
 def _with_sigmoid(model: NetSpec) -> tuple[NetSpec, list[str]]:
-    """A model for several labels a picture: its loss a Sigmoid, without what else reads the labels; a line of it.
+    """A model for several labels a picture with a Sigmoid for its loss, without what reads labels; a line.
 
     It is one whose only end is a SigmoidCrossEntropyLoss of a data layer's labels.
     """
@@ -100,7 +100,11 @@ def _with_sigmoid(model: NetSpec) -> tuple[NetSpec, list[str]]:
     if ended or len(losses) != 1 or len(bottoms) != 2 or bottoms[1] not in labels:
         return model, []
     end = LayerSpec(name="prob", type="Sigmoid", bottom=bottoms[:1], mark=losses[0].mark)
-    layers, lost, above = [], labels, False  # the blobs that depend on labels; whether the layer above does
+    layers, lost, above = (
+        [],
+        labels,
+        False,
+    )  # the blobs that depend on labels; whether the layer above does
     for layer in model.layers:
         gone = above if layer.bottom is None else not lost.isdisjoint(layer.bottom)
         if layer.type in DATA or not gone:
@@ -119,7 +123,8 @@ def _with_sigmoid(model: NetSpec) -> tuple[NetSpec, list[str]]:
 
 def _bottoms(layers: Sequence[LayerSpec]) -> set[str]:
     """The blobs that layers read."""
-    above, read = (), set[str]()
+    above: tuple[str, ...] = ()
+    read = set[str]()
     for layer in layers:
         read |= set(above[:1] if layer.bottom is None else layer.bottom)
         above = layer.tops

@@ -7,15 +7,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from minicaffe import checkpoint
 from minicaffe.errors import CheckpointError, SpecError
-from minicaffe.export import check
+from minicaffe.export import check, tensorrt
 from minicaffe.export.dynamic import Axes, dynamic_axes, inputs, sizes, trials
 from minicaffe.export.graph import Graph
 from minicaffe.export.inference import inference
 from minicaffe.export.library import packages
-from minicaffe.export.model import OPSET, proto
+from minicaffe.export.model import OPSET, described, proto
 from minicaffe.export.model import write as written
+from minicaffe.export.preparation import Preparation, metadata, preparation
+from minicaffe.export.preparation import described as json_text
 from minicaffe.net import Net, read
 from minicaffe.spec.declare import NetSpec
 
@@ -26,24 +30,27 @@ def write(
     weights: str | Path | Mapping[str, Any] | None = None,
     *,
     dynamic: Sequence[str] = (),
+    tensorrt_safe: bool = False,
 ) -> list[str]:
     """Write a net as it infers to an .onnx file, atomically; returns lines on what was done and compared.
 
     `model` is a Net, whose parameters and sizes are taken, or what Net takes, with `weights` as `Net.load`
-    takes them. `dynamic` are the axes that may be of any size: batch, height, width. The file is of opset
-    17 and float32, its inputs, outputs and blobs bear the net's names. Before it is written onnx checks it,
+    takes them. `dynamic` are the axes that may be of any size: batch, height, width. With `tensorrt_safe` the
+    file holds only what TensorRT 10 reads. It is of opset 17 and float32, its inputs, outputs and blobs bear
+    the net's names. A JSON file beside it says what `Preparation` holds. Before it is written onnx checks it,
     and onnxruntime computes from random numbers what the net does, at another size too if axes are dynamic.
     Raises SpecError for a layer that ONNX cannot say, CheckpointError for weights that do not fit, without
     the packages onnx and onnxruntime, if the two differ by more than 1e-4 of an output's largest number, and
     if the file cannot be written.
     """
     packages()
-    net, lines = inferring(model)
+    spec = _spec(model)
+    net, lines = inferring(model if isinstance(model, Net) else spec)
     if weights is not None:
         lines.append(f"weights: {net.load(weights)}")
     elif net.learnable and not isinstance(model, Net):
         raise SpecError(f"net {net.name!r} has parameters: weights are needed")
-    return lines + save(net, path, dynamic)
+    return lines + save(net, path, preparation(spec), dynamic, tensorrt_safe)
 
 
 def inferring(
@@ -73,23 +80,58 @@ def _spec(model: Net | str | Path | Mapping[str, Any] | NetSpec) -> NetSpec:
     return read(model)
 
 
-def save(net: Net, path: str | Path, dynamic: Sequence[str] = ()) -> list[str]:
-    """Write a net that infers, checked and compared; the rest of `write`."""
+def save(
+    net: Net,
+    path: str | Path,
+    about: Preparation,
+    dynamic: Sequence[str] = (),
+    tensorrt_safe: bool = False,
+) -> list[str]:
+    """Write a net that infers, checked and compared, and what is said about it; the rest of `write`."""
     onnx, _ = packages()
-    folder = Path(path).parent
-    if not folder.is_dir():  # known before what may take minutes
-        raise CheckpointError(f"{path}: cannot be written: there is no folder {str(folder)!r}")
+    path = Path(path)
+    if not path.parent.is_dir():  # known before what may take minutes
+        raise CheckpointError(f"{path}: cannot be written: there is no folder {str(path.parent)!r}")
+    if tensorrt_safe:
+        tensorrt.check_axes(dynamic)
     axes = dynamic_axes(net, dynamic)
     graph = written(net, trials(net, axes))
-    data: bytes = proto(graph, net, axes).SerializeToString()
+    if tensorrt_safe:
+        tensorrt.check(graph, net)
+    model, beside = proto(graph, net, axes), files_beside(path)
+    onnx.helper.set_model_props(model, metadata(about, beside["mean"].name))
+    data: bytes = model.SerializeToString()
     try:
         onnx.checker.check_model(data, full_check=True)
     except Exception as error:  # of several classes of its own
         raise CheckpointError(f"onnx refuses it: {' '.join(str(error).split())}") from None
     lines = compared(graph, net, axes, data)
+    shapes = {"inputs": inputs(net), "outputs": net.graph.outputs.values()}
+    sizes_of = {
+        kind: {name: size for name, _, size in (described(graph, value, axes) for value in values)}
+        for kind, values in shapes.items()
+    }
+    told = json_text(about, sizes_of, beside["mean"].name)
+    if (image := about.mean_image) is not None:
+        checkpoint.replace(beside["mean"], lambda file: np.save(file, image.astype(np.float32)))
+    checkpoint.replace(beside["json"], lambda file: file.write(told))
     checkpoint.replace(path, lambda file: file.write(data))
     size = f"{len(graph.nodes)} nodes, opset {OPSET}, {len(data) / 2**20:.1f} MiB"
     return [*lines, f"{path}: {size}"]
+
+
+def files_beside(path: str | Path) -> dict[str, Path]:
+    """The files that go with an .onnx file: its JSON, and the image to subtract, if there is one.
+
+    Raises CheckpointError for a path that is such a file's itself.
+
+    >>> files_beside("nets/net.onnx")["json"].as_posix()
+    'nets/net.json'
+    """
+    found = {"json": Path(path).with_suffix(".json"), "mean": Path(path).with_suffix(".mean.npy")}
+    if Path(path) in found.values():
+        raise CheckpointError(f"{path}: expected a name that ends in .onnx")
+    return found
 
 
 def compared(graph: Graph, net: Net, axes: Axes, data: bytes) -> list[str]:

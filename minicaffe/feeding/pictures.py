@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, cast
 
 import numpy as np
@@ -13,6 +14,7 @@ from minicaffe.feeding.transform import Transform
 from minicaffe.layers.base import Layer, Traits
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.files import read_array
+from minicaffe.pictures import Fit
 from minicaffe.spec.types import AtLeast
 
 NONE = Transform()
@@ -96,6 +98,13 @@ class Pictures(Layer):
             raise DataError(f"mean_file {path}: expected numbers, got {mean.dtype}")
         return mean
 
+    @property
+    def fit(self) -> Fit:
+        """How a picture of another size is brought to the size of `image`, see `minicaffe.pictures`."""
+        if type(self) is Pictures or bool(getattr(self, "new_height", 0)):
+            return "stretch"
+        return "cover" if self.transform.resize else "contain"
+
     def takes_mean(self, shape: Shape) -> bool:
         """Whether a mean image may have this shape."""
         return shape == self.image
@@ -110,3 +119,9 @@ class Pictures(Layer):
 
     def backward(self, *tops: Any) -> Any:
         return []
+
+
+def takes_digits(data: Pictures) -> bool:
+    """Whether a data layer's pictures are MNIST's digits, by the name of its source."""
+    name = Path(getattr(data, "source", "")).name
+    return name in ("mnist", "digits") or name.startswith("mnist_")  # such as mnist_test_lmdb

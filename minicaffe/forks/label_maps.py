@@ -25,7 +25,7 @@ class PairSet(Reader):
     """The pairs of pictures that a text file lists, two paths in a line: one array, labels its last channel.
 
     Or of a folder: each picture in its folder images, with the one of that name in its folder masks, whose
-    labels are grey values, or numbers of colours in a palette. Folders train and test (or val) in it are splits.
+    labels are grey values, or numbers of colours in a palette. Folders train and test (or val) are splits.
 
     Pictures are scaled to `size`, of one size with their labels; labels bilinearly, with `nearest` each is
     the nearest one's, as OpenCV chooses it. A path is `root_folder` and what the line says, one behind the
@@ -58,7 +58,9 @@ class PairSet(Reader):
         else:
             words = lists.words(path)
             if not words or len(words) % 2:
-                raise DataError(f"{path}: expected two paths in each line, found {len(words)} words")
+                raise DataError(
+                    f"{path}: expected two paths in each line, found {len(words)} words"
+                )
             self.pairs = list(zip(words[::2], words[1::2], strict=True))
         if size is not None:
             self.shape = (4 if colour == "colour" else 2, *size)
@@ -153,7 +155,7 @@ class LabelMaps(Fed):
 
     source: Annotated[
         str,
-        "a text file: the paths of a picture and of its labels in each line; or a folder with images and masks",
+        "a text file, a picture and its labels in each line; or a folder with images and masks",
     ]
     shuffle: Annotated[bool, "visit in random order"] = False
     new_height: Annotated[int, "scale to so many rows; 0: do not scale", AtLeast(0)] = 0

@@ -60,9 +60,13 @@ def line_chart(
             f'<text x="{LEFT - 8}" y="{up(value) + 4:.1f}" text-anchor="end">{value:.3g}</text>'
         )
     for i, (name, line) in enumerate(lines.items()):
-        points = " ".join(f"{at(a):.1f},{up(float(v)):.1f}" for a, v in zip(across, line, strict=True))
+        points = " ".join(
+            f"{at(a):.1f},{up(float(v)):.1f}" for a, v in zip(across, line, strict=True)
+        )
         colour = COLOURS[i % len(COLOURS)]
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts.append(
+            f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>'
+        )
         parts.append(
             f'<text x="{WIDTH - RIGHT}" y="{TOP + 16 * (i + 1)}" text-anchor="end" fill="{colour}">'
             f"{escape(name)}</text>"
@@ -74,5 +78,7 @@ def line_chart(
             f'<text x="{place + 5:.1f}" y="{TOP + 14}" fill="#d1495b">{mark:.2g}</text>'
         )
     middle = (LEFT + WIDTH - RIGHT) / 2
-    parts.append(f'<text x="{middle}" y="{HEIGHT - 12}" text-anchor="middle">{escape(x_name)}</text>')
+    parts.append(
+        f'<text x="{middle}" y="{HEIGHT - 12}" text-anchor="middle">{escape(x_name)}</text>'
+    )
     return "\n".join([*parts, "</svg>", ""])

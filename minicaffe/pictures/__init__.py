@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from minicaffe.data import augment
 from minicaffe.data.resize import bilinear
 from minicaffe.errors import DataError
 from minicaffe.pictures.digit import Doubt, find_digit
 from minicaffe.pictures.files import opened, pillow, read
+
+Fit = Literal["contain", "cover", "stretch"]  # the whole on black, the centre, or out of shape
 
 
 def is_picture(given: Any) -> bool:
@@ -40,14 +43,16 @@ def prepared(
     shape: tuple[int, int, int],
     digit: bool = False,
     path: str = "picture",
-    stretch: bool = False,
+    fit: Fit = "contain",
+    crop: int = 0,
 ) -> tuple[np.ndarray, list[str]]:
     """Pixels (h, w) or (h, w, 3) as uint8 (c, h, w) of the net's shape, and notes: what was done, each Doubt.
 
     Colours become grey for a net of one channel. A grey picture with a light border is inverted: the nets'
-    digits are white on black. A picture of another size is scaled to fit and centred, with `stretch` scaled to
-    the net's height and width as the data layers do; with `digit` its digit is looked for, and is as MNIST has
-    its digits. Errors call the picture `path`.
+    digits are white on black. A picture of another size is scaled to fit and centred (`contain`), scaled to
+    the net's height and width (`stretch`), or its shorter side is scaled to theirs (`cover`), so that a
+    central `crop` is that of the picture; the last two as the data layers do. With `digit` its digit is looked
+    for, and is as MNIST has its digits. Errors call the picture `path`.
     """
     channels, height, width = shape
     if channels not in (1, 3):
@@ -65,8 +70,10 @@ def prepared(
     if channels == 1 and float(np.median(border)) > 127:
         pixels = 255 - pixels
         notes.append("inverted")
-    if pixels.shape[:2] != (height, width) and stretch:
+    if pixels.shape[:2] != (height, width) and fit == "stretch":
         pixels = bilinear(pixels.reshape(*pixels.shape[:2], channels), height, width)
+    elif pixels.shape[:2] != (height, width) and fit == "cover":
+        pixels = _covering(pixels.reshape(*pixels.shape[:2], channels), height, width, crop)
     elif pixels.shape[:2] != (height, width):
         pixels = _place(_scaled(pixels, height, width, path), height, width)
     if channels == 1 and int(pixels.max()) - int(pixels.min()) < 16:
@@ -80,6 +87,22 @@ def _scaled(pixels: np.ndarray, height: int, width: int, path: str) -> np.ndarra
     factor = min(height / pixels.shape[0], width / pixels.shape[1])
     rows, columns = (max(1, round(size * factor)) for size in pixels.shape[:2])
     return np.array(image.fromarray(pixels).resize((columns, rows), image.Resampling.LANCZOS))
+
+
+def _covering(pixels: np.ndarray, height: int, width: int, crop: int) -> np.ndarray:
+    """Its shorter side scaled to theirs; what hangs over height x width is cut off, what lacks is black."""
+    size = augment.shorter(pixels.shape[0], pixels.shape[1], min(height, width))
+    scaled = augment.scale(pixels.transpose(2, 0, 1), *size).transpose(1, 2, 0)
+    result = np.zeros((height, width, pixels.shape[2]), np.uint8)
+    begin, end = [], []
+    for whole, own in zip((height, width), size, strict=True):
+        part = crop or min(whole, own)
+        begin.append((whole - part) // 2 - (own - part) // 2)  # where the picture begins
+        end.append(min(whole, begin[-1] + own))
+    (y, x), (y1, x1) = begin, end
+    kept = scaled[max(-y, 0) : y1 - y, max(-x, 0) : x1 - x]
+    result[max(y, 0) : y1, max(x, 0) : x1] = kept
+    return result
 
 
 def _place(

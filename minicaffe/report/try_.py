@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.deploy import Classifier, deploy, takes_digits
+from minicaffe.deploy import Classifier, deploy
 from minicaffe.errors import mib
-from minicaffe.feeding.pictures import Pictures
+from minicaffe.feeding.pictures import Pictures, takes_digits
 from minicaffe.net import Net
 from minicaffe.report.ends import LeftOutError
 from minicaffe.report.program import encoded, program

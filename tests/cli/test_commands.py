@@ -497,8 +497,13 @@ def test_weights_that_are_no_numbers_are_refused(mistake, trained, command):
          "minicaffe time: argument --iterations: expected an integer of at least 1, got '0' (see minicaffe time --help)"),
         ("layers pooling", "minicaffe: there is no layer type 'pooling'; did you mean 'Pooling'?"),
         ("schema x", "minicaffe schema: unrecognized arguments: x (see minicaffe schema --help)"),
-        ("fetch", "minicaffe fetch: the following arguments are required: NAME (see minicaffe fetch --help)"),
-        ("fetch minst", "minicaffe: cannot fetch 'minst': expected mnist, fashion-mnist, cifar10; did you mean 'mnist'?"),
+        ("fetch minst",
+         "minicaffe: cannot fetch 'minst': expected mnist, fashion-mnist, cifar10, or weights by name;"
+         " did you mean 'mnist'? (minicaffe fetch --list lists them)"),
+        ("fetch mnist --list", "minicaffe: --list goes without NAME, got 'mnist'"),
+        ("test tiny.yaml --weights bvlc_alexnett",
+         "minicaffe: bvlc_alexnett: no such file, and no weights of this name; did you mean 'bvlc_alexnet'?"
+         " (minicaffe fetch --list lists them)"),
         ("doctor x", "minicaffe doctor: unrecognized arguments: x (see minicaffe doctor --help)"),
     ],
 )  # fmt: skip

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
 
 import my_layers
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 from minicaffe import Net
 
 runtime = pytest.importorskip("onnxruntime")
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -24,11 +27,12 @@ def test_a_trained_net_becomes_a_classifier(cli, mistake, weights):
     given = ("export", "tiny.yaml", "--weights", weights, "--onnx", "tiny.onnx")
     ran = cli(*given, "--dynamic", "batch")
     assert ran.code == 0
-    assert ran.err.splitlines()[-4:] == [
+    assert ran.err.splitlines()[-5:] == [
         "layer 'mnist' (Data): an input, data",
         "layer 'accuracy' (Accuracy): left out",
         "layer 'loss' (SoftmaxWithLoss): a Softmax, prob",
         "weights: w.npz: 4 loaded",
+        "classes and pictures: tiny.json",
     ]
     first, other, last = ran.out.splitlines()
     assert first.startswith("prob (1, 10): checked against onnxruntime: max. relative difference ")
@@ -60,6 +64,25 @@ MISTAKES = [
         "no/x.onnx: cannot be written: there is no folder 'no'",
     ),
     (["--weights", "w.npz", "--torch", ""], "--torch: expected a file, got ''"),
+    (
+        ["--weights", "w.npz", "--onnx", "x.onnx", "--mean", "3"],
+        "--mean: the layer 'mnist' says it; give --set layers.mnist.transform.mean_value=...",
+    ),
+    (
+        ["--weights", "w.npz", "--onnx", "x.onnx", "--channels", "rgb"],
+        "--channels: pictures have 1 channels, not 3",
+    ),
+    (["--weights", "w.npz", "--torch", "x", "--tensorrt-safe"], "--tensorrt-safe goes with --onnx"),
+    (
+        ["--weights", "w.npz", "--onnx", "x.onnx", "--dynamic", "height", "--tensorrt-safe"],
+        "dynamic height: for TensorRT only the batch may be of any size",
+    ),
+    (["--onnx", "x.onnx", "--run", "no"], "no: is no run's folder: there is no run.json in it"),
+    (["--onnx", "x.json", "--weights", "w.npz"], "x.json: expected a name that ends in .onnx"),
+    (
+        ["--onnx", "x.onnx", "--run", "a", "--weights", "w.npz"],
+        "--weights cannot be given with --run",
+    ),
 ]
 
 
@@ -82,3 +105,69 @@ def test_the_extra_is_named(mistake, weights, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     told = mistake("export", "tiny.yaml", "--weights", weights, "--onnx", "x.onnx")
     assert told.endswith("needs the package onnxruntime: pip install 'minicaffe[onnx]'")
+
+
+DEPLOY = """\
+name: "Deploy"
+layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 3 dim: 6 dim: 8 } } }
+layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" inner_product_param { num_output: 2 } }
+layer { name: "prob" type: "Softmax" bottom: "ip" top: "prob" }
+"""
+
+
+@pytest.fixture
+def deploy(folder):
+    """A deploy net and weights for it."""
+    (folder / "deploy.prototxt").write_text(DEPLOY)
+    Net(folder / "deploy.prototxt", "TEST", device="cpu").save("d.npz")
+    return ("export", "deploy.prototxt", "--weights", "d.npz", "--onnx", "d.onnx")
+
+
+def test_a_deploy_nets_pictures_are_as_the_options_say(cli, mistake, deploy, folder):
+    (folder / "words.txt").write_text("cat\ndog\n")
+    options = ("--mean", "104,117,123", "--scale", "0.017", "--channels", "bgr")
+    assert cli(*deploy, *options, "--labels", "words.txt", "--tensorrt-safe").code == 0
+    told = json.loads((folder / "d.json").read_text())
+    how = told["preprocessing"]
+    assert told["classes"] == ["cat", "dog"]
+    assert (how["mean"], how["scale"], how["channels"]) == ([104, 117, 123], 0.017, "bgr")
+    assert (how["size"], how["fit"]) == ([6, 8], None)
+    (folder / "d.onnx").unlink()
+    assert mistake(*deploy) == "minicaffe: d.json: is there already; --force writes over it"
+    assert cli(*deploy, "--force").code == 0
+    how = json.loads((folder / "d.json").read_text())["preprocessing"]
+    assert (how["mean"], how["scale"], how["channels"]) == (None, None, None)
+
+
+def test_a_deploy_nets_mean_may_be_an_image(cli, mistake, deploy, folder):
+    np.save("mean.npy", np.arange(144.0).reshape(3, 6, 8))
+    assert cli(*deploy, "--mean", "mean.npy").code == 0
+    how = json.loads((folder / "d.json").read_text())["preprocessing"]
+    assert np.array_equal(np.load(how["mean_image"]), np.load("mean.npy"))
+    assert "expected 1 or 3 numbers" in mistake(*deploy, "--force", "--mean", "1,2")
+    assert "--labels tiny.yaml: has " in mistake(*deploy, "--force", "--labels", "tiny.yaml")
+
+
+def test_a_run_is_exported_with_its_best_weights(cli, mistake, folder, model):
+    name = model(("solver: {", "solver: {best: accuracy, "))
+    assert cli("train", name, "--device", "cpu", "--run", "run", "--quiet").code == 0
+    ran = cli("export", "--run", "run", "--onnx", "r.onnx")
+    assert ran.code == 0 and "weights: changed_best.npz: 4 loaded" in ran.err.splitlines()
+    ran = cli("export", name, "--run", "run", "--onnx", "other.onnx")
+    assert ran.code == 0
+    assert (folder / "other.onnx").stat().st_size == (folder / "r.onnx").stat().st_size
+    assert json.loads((folder / "r.json").read_text())["preprocessing"]["fit"] == "digit"
+    told = mistake("export", "--onnx", "x.onnx")
+    assert told == "minicaffe: no MODEL: give its file or name, or --run DIR, whose folder holds it"
+
+
+def test_a_detectors_classes_are_those_of_a_label_map(cli, folder):
+    faces = ROOT / "examples" / "after_opencv_5" / "faces.prototxt"
+    Net(faces, "TEST", device="cpu").save("f.npz")
+    (folder / "map.prototxt").write_text(
+        'item { name: "none" label: 0 display_name: "ground" }\n'
+        'item { name: "n1" label: 1 display_name: "face" }\n'
+    )
+    given = ("export", str(faces), "--weights", "f.npz", "--onnx", "f.onnx", "--tensorrt-safe")
+    assert cli(*given, "--labels", "map.prototxt").code == 0
+    assert json.loads((folder / "f.json").read_text())["classes"] == ["ground", "face"]

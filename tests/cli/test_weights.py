@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from mirrors import served
+
+from minicaffe import Net
+from minicaffe.data.weight_table import WEIGHTS
 
 CPU = ("--device", "cpu")
 
@@ -55,3 +62,70 @@ def test_a_run_of_caffes_is_gone_on_from(cli, caffes, folder):
 def test_training_begins_with_them(cli, caffes):
     ran = cli("train", "tiny.yaml", *CPU, "--weights", caffes, "--max-iter", "1")
     assert ran.code == 0 and "weights: w.caffemodel: 4 loaded" in ran.err
+
+
+@pytest.fixture
+def named(folder, monkeypatch):
+    """The weights of tiny.yaml, published as AlexNet's by a server on this machine."""
+    Net(folder / "tiny.yaml", "TEST", device="cpu").save("w.caffemodel")
+    content = (folder / "w.caffemodel").read_bytes()
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.delenv("MINICAFFE_OFFLINE")
+    with served({"bvlc_alexnet.caffemodel": content}) as server:
+        digest = hashlib.sha1(content).hexdigest()
+        row = replace(WEIGHTS["bvlc_alexnet"], folder=server.url, digest=digest)
+        monkeypatch.setitem(WEIGHTS, "bvlc_alexnet", row)
+        yield server
+
+
+FETCHED = "data/weights/bvlc_alexnet.caffemodel"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("test", "tiny.yaml", *CPU, "--weights", "alexnet"),
+        ("train", "tiny.yaml", *CPU, "--max-iter", "1", "--weights", "bvlc_alexnet"),
+        ("export", "tiny.yaml", "--torch", "tiny.safetensors", "--weights", "alexnet"),
+        ("test", "tiny.yaml", *CPU, "--weights", "w.caffemodel,alexnet"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_weights_by_name_are_fetched_where_they_are_asked_for(cli, named, monkeypatch, words):
+    monkeypatch.setenv("MINICAFFE_CACHE", "cache")
+    monkeypatch.setattr("minicaffe.data.datasets.load", _digits)
+    ran = cli(*words)
+    assert ran.code == 0, ran.err
+    assert f"weights: {FETCHED} (unrestricted use)" in ran.err.splitlines()
+    assert f"weights: {FETCHED}: 4 loaded" in ran.err.splitlines()
+    assert len(named.asked) == 1
+
+
+def _digits(source, split, beside=None):
+    """A few digits, so that no data are asked of the network."""
+    from minicaffe.data.datasets import Dataset
+
+    images = np.zeros({"train": (300, 1, 28, 28), "test": (100, 1, 28, 28)}[split], np.uint8)
+    return Dataset(source, images, np.zeros(len(images), np.uint8), "zeros")
+
+
+def test_a_file_of_that_name_comes_first(cli, named, folder):
+    Net(folder / "tiny.yaml", "TEST", device="cpu").save("w.npz")
+    (folder / "w.npz").rename(folder / "alexnet")
+    ran = cli("export", "tiny.yaml", "--torch", "tiny.safetensors", "--weights", "alexnet")
+    assert ran.code == 0 and "weights: alexnet: 4 loaded" in ran.err
+    assert named.asked == []
+
+
+def test_offline_it_is_told_how_to_fetch_them(mistake, named, monkeypatch):
+    monkeypatch.setenv("MINICAFFE_OFFLINE", "1")
+    told = mistake("test", "tiny.yaml", *CPU, "--weights", "alexnet")
+    assert told.endswith("MINICAFFE_OFFLINE is set; with a network: minicaffe fetch bvlc_alexnet")
+
+
+def test_fetch_brings_them_and_lists_them(cli, named):
+    assert cli("fetch", "alexnet").out == f"bvlc_alexnet: {FETCHED} (unrestricted use)\n"
+    listed = cli("fetch")
+    assert listed.out == cli("fetch", "--list").out
+    for words in ("mnist ", "fashion-mnist ", "cifar10 ", "squeezenet_v1.1 ", "non-commercial"):
+        assert words in listed.out

@@ -27,7 +27,9 @@ class Reader:
     shape: Shape | None = None
     classes: tuple[str, ...] = ()
     blue_first = False
-    label_shape: tuple[int, ...] = ()  # of a label, if it is not a number but an array, such as 0 and 1s
+    label_shape: tuple[
+        int, ...
+    ] = ()  # of a label, if it is not a number but an array, such as 0 and 1s
     own_split = False  # whether TRAIN and TEST read entries of their own
     in_order = (
         False  # whether training visits the entries in their order, unless it is asked to shuffle
@@ -48,7 +50,7 @@ class Reader:
         raise NotImplementedError
 
     def label(self, i: int) -> int:
-        """The label of an entry, whose picture is left alone where that is quicker; of an array a number for it."""
+        """The label of an entry, of an array a number for it; its picture is left alone if that is quicker."""
         return self[i][1]
 
     def vector(self, i: int) -> np.ndarray:

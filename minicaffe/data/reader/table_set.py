@@ -26,13 +26,13 @@ AND = ";"  # between the labels of a picture that has several
 class TableSet(PictureSet):
     """The pictures of a table: a path in each row, and a label, or several.
 
-    The first row names the columns, unless its first cell is a picture's path. The path is in a column named
-    image, file, path ..., else in the first; the label in one named label, class ..., or the only other. Labels
-    are numbers from 0 on, or names, which are numbered in their order. A picture has several labels if a cell
-    holds names with ";" between them, or if each further column is 0 or 1 for the label it is named by: then
-    `label_shape` is (labels,), and an entry's label is a vector of 0 and 1. A column named split says train,
-    test or val. Paths are relative to the current folder, `root_folder` or the table's folder. Raises
-    DataError, with the line, for a table that is not as this says.
+    The first row names the columns, unless its first cell is a picture's path. The path is in a column
+    named image, file, path ..., else in the first; the label in one named label, class ..., or the only
+    other. Labels are numbers from 0 on, or names, which are numbered in their order. A picture has several
+    labels if a cell holds names with ";" between them, or if each further column is 0 or 1 for the label
+    it is named by: then `label_shape` is (labels,), and an entry's label is a vector of 0 and 1. A column
+    named split says train, test or val. Paths are relative to the current folder, `root_folder` or the
+    table's folder. Raises DataError, with the line, for a table that is not as this says.
     """
 
     def __init__(
@@ -75,7 +75,9 @@ class TableSet(PictureSet):
         line, row = numbered
         word = row[column].strip().lower()
         if word not in WITHIN:
-            raise DataError(f"{self.table}:{line}: expected the split train, test or val, got {word!r:.40}")
+            raise DataError(
+                f"{self.table}:{line}: expected the split train, test or val, got {word!r:.40}"
+            )
         return WITHIN[word]
 
     def _by_words(self, cells: list[str], places: list[str], every: list[str]) -> None:
@@ -90,7 +92,9 @@ class TableSet(PictureSet):
                     self.vectors[i, number[one]] = 1
             return
         if all(cell.removeprefix("-").isdecimal() for cell in every):
-            found = [lists.integer(at, cell, "a label") for cell, at in zip(cells, places, strict=True)]
+            found = [
+                lists.integer(at, cell, "a label") for cell, at in zip(cells, places, strict=True)
+            ]
             self.labels = np.array(found, np.int64)
             return
         empty = next((at for cell, at in zip(cells, places, strict=True) if not cell), None)

@@ -1,0 +1,73 @@
+"""The options that say how pictures are made ready for a net, and what its classes are called."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+import numpy as np
+
+from minicaffe.errors import MinicaffeError
+from minicaffe.layers.files import read_array
+
+
+def picture_options(parser: argparse.ArgumentParser, default_order: bool = True) -> None:
+    """--labels, --mean, --scale and --channels, whose `default_order` is told if there is one."""
+    parser.add_argument(
+        "--labels",
+        metavar="FILE",
+        help="a text file with the name of a class in each line, or SSD's label map; default: the names in"
+        " the snapshot, the data set or the label map that the model names",
+    )
+    parser.add_argument(
+        "--mean",
+        metavar="MEAN",
+        help="deploy nets: what is subtracted: a number, one a channel (104,117,123), or a mean image,"
+        " .npy or .binaryproto, of which the channels' means are taken if it is of another size",
+    )
+    parser.add_argument(
+        "--scale",
+        metavar="X",
+        type=float,
+        help="deploy nets: what pixels, from 0 to 255, are multiplied by after that"
+        + ("; default: 1" if default_order else ""),
+    )
+    order = ", of deploy nets Caffe's bgr if the net or its weights are Caffe's, else rgb"
+    parser.add_argument(
+        "--channels",
+        choices=("rgb", "bgr"),
+        help=f"the order of three channels; default: the data layer's{order if default_order else ''}",
+    )
+
+
+def no_options_of_deploy_nets(args: argparse.Namespace, layer: str) -> None:
+    """Raise MinicaffeError for --mean and --scale, which the model's layer of data says itself."""
+    for option in ("mean", "scale"):
+        if getattr(args, option) is not None:
+            raise MinicaffeError(
+                f"--{option}: the layer {layer!r} says it; give"
+                f" --set layers.{layer}.transform.{option + '_value' * (option == 'mean')}=..."
+            )
+
+
+def mean_of(given: str, image: tuple[int, int, int]) -> str | tuple[float, ...]:
+    """What --mean subtracts: the path of an image of the net's size, or one number or one a channel."""
+    if os.path.isfile(given):
+        mean = read_array(Path(given))
+        mean = mean.reshape(mean.shape[-3:] if mean.ndim == 4 and len(mean) == 1 else mean.shape)
+        if mean.shape == image:
+            return given
+        values = mean.reshape(len(mean), -1).mean(axis=1) if mean.ndim in (1, 3) else mean
+    else:
+        try:
+            values = np.array([float(word) for word in given.split(",")])
+        except ValueError:
+            raise MinicaffeError(
+                f"--mean {given}: there is no such file, and it is not one number or {image[0]}"
+            ) from None
+    if values.shape not in ((1,), (image[0],)) or not np.isfinite(values).all():
+        raise MinicaffeError(
+            f"--mean {given}: expected 1 or {image[0]} numbers, or an image of {image}"
+        )
+    return tuple(map(float, values))
