@@ -13,6 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
 
+import claims
 import inference
 import inference_memory
 import inner_products
@@ -48,7 +49,7 @@ def paper_tables(device: str) -> str:
     chart = tables.RESULTS / f"{device}.svg"
     text = tables.markdown(tables.read(device))
     if chart.exists():
-        text += f"\n\n![The tables as a chart]({chart.relative_to(ROOT).as_posix()})"
+        text += f"\n\n![The tables as a chart](../{chart.relative_to(ROOT).as_posix()})"
     return text
 
 
@@ -144,6 +145,7 @@ SECTIONS = {
     "zoo_before_cpu": lambda: zoo_tables.before(peer_tables.read("zoo", "cpu")),
     "zoo_onnx": onnx_tables.differences,
     "after_opencv_5": opencv_tables.differences,
+    "claims": claims.claims,
     "ladder_cuda": lambda: peer_tables.ladder(peer_tables.read("ladder", "cuda")),
     **SENTENCES,
 }
