@@ -36,9 +36,10 @@ def lenet() -> list[list[str]]:
     minutes = max(run["seconds"] / 60 for run in cpu["runs"])
     (run,) = cuda["runs"]
     theirs = f"Caffe's three runs: {', '.join(f'{accuracy:.4f}' for accuracy in CAFFES)}"
-    figure = f"**{cpu['mean_accuracy']:.4f}**, mean of {len(cpu['runs'])} runs; each within {minutes:.1f} minutes"
+    figure = f"**{cpu['mean_accuracy']:.4f}**, mean of {len(cpu['runs'])} runs"
+    figure += f"; each within {minutes:.1f} minutes"
     return [
-        ["accuracy of LeNet on MNIST's test digits", figure, theirs, processor(cpu)],
+        ["LeNet's share of right answers on MNIST's test digits", figure, theirs, processor(cpu)],
         ["the same", f"**{run['accuracy']:.4f}**, in {run['seconds']:.1f} s", "", gpu(cuda)],
     ]
 
