@@ -110,9 +110,9 @@ def feeding(found: dict | None) -> str:
     return tables.lay_out(["", "images/s", "quartiles"], rows) + (
         f"\n\nFrom JPEGs it reaches {100 * share['median']:.1f} % of the slower of memory and decoder"
         f" (quartiles {100 * share['low']:.1f} to {100 * share['high']:.1f}). Training and decoding share the"
-        f" cores: of what one after the other takes it reaches {cores:.1f} %, and {no_net:.1f} % with the net"
-        f" that does next to nothing. Peak memory of the process: {peak['after 5 steps']:.0f} MiB after 5"
-        f" steps, {peak['after 40 steps']:.0f} MiB after 40. {where}."
+        f" cores. Compared with decoding first and training afterwards, it reaches {cores:.1f} % of the speed,"
+        f" and {no_net:.1f} % with the net that does next to nothing. Peak memory of the process:"
+        f" {peak['after 5 steps']:.0f} MiB after 5 steps, {peak['after 40 steps']:.0f} MiB after 40. {where}."
     )
 
 
