@@ -10,7 +10,7 @@ import posixpath
 import re
 from pathlib import Path
 
-from mkdocs.structure.files import File
+from mkdocs.structure.files import File, InclusionLevel
 
 ROOT = Path(__file__).resolve().parent.parent
 LINK = re.compile(r"(?<=\]\()([^)\s#]+)")
@@ -119,14 +119,19 @@ def added(config, path: str) -> File:
     file = ROOT / path
     if file.is_dir():
         names = sorted(one.name for one in file.iterdir() if not one.name.startswith(("_", ".")))
-        text = "".join(f"- `{path}/{name}`\n" for name in names)
-        return File.generated(config, site_path(path), content=page_of(path, text))
-    if file.suffix in PICTURES | {".md"}:
-        return File.generated(config, site_path(path), abs_src_path=str(file))
-    text = file.read_text()
-    fence = "`" * (2 + max(map(len, re.findall(r"`+", text)), default=1))
-    code = f"{fence}{LANGUAGES.get(file.suffix, 'text')}\n{text}\n{fence}\n"
-    return File.generated(config, site_path(path), content=page_of(path, code))
+        body = "".join(f"- `{path}/{name}`\n" for name in names)
+    elif file.suffix in PICTURES | {".md"}:
+        return generated(config, site_path(path), abs_src_path=str(file))
+    else:
+        text = file.read_text()
+        fence = "`" * (2 + max(map(len, re.findall(r"`+", text)), default=1))
+        body = f"{fence}{LANGUAGES.get(file.suffix, 'text')}\n{text}\n{fence}\n"
+    return generated(config, site_path(path), content=page_of(path, body))
+
+
+def generated(config, uri: str, **what) -> File:
+    """A file of the site that does not lie in docs/; without this level one in .ci would be left out."""
+    return File.generated(config, uri, inclusion=InclusionLevel.NOT_IN_NAV, **what)
 
 
 def page_of(path: str, body: str) -> str:

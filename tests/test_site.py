@@ -10,6 +10,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 import yaml
@@ -51,6 +52,17 @@ def build(site: Path, settings: Path = SETTINGS) -> subprocess.CompletedProcess:
     return subprocess.run(command, env=environment, capture_output=True, text=True)
 
 
+def broken(site: Path) -> set[tuple[str, str]]:
+    """The links and pictures of the built pages that lead to no file, each with its page."""
+    found = set()
+    for page in site.rglob("*.html"):
+        if page.name != "404.html":  # its links begin at the site's root, wherever that lies
+            for link in re.findall(r"""(?:href|src)=["']?([^"'> #?]+)""", page.read_text()):
+                if not re.match(r"\w+:|//", link) and not (page.parent / unquote(link)).exists():
+                    found.add((page.relative_to(site).as_posix(), link))
+    return found
+
+
 @pytest.mark.skipif(find_spec("material") is None, reason="mkdocs-material is not installed")
 def test_the_site_is_built_without_a_warning_and_needs_no_network(tmp_path):
     ran = build(tmp_path / "site")
@@ -64,6 +76,7 @@ def test_the_site_is_built_without_a_warning_and_needs_no_network(tmp_path):
         assert "fonts.g" not in text
     (source,) = (tmp_path / "site" / "source" / "minicaffe" / "layers").glob("base.py.html")
     assert "class" in source.read_text()
+    assert not broken(tmp_path / "site")
     index = json.loads((tmp_path / "site" / "search" / "search_index.json").read_text())
     assert not [one for one in index["docs"] if one["location"].endswith(".py.html")]
 
