@@ -155,7 +155,7 @@ def anchors(page: Path) -> set[str]:
 def test_links_lead_somewhere_and_no_merge_is_half_done(page):
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M)
     assert not re.search(r"^(<<<<<<<|=======|>>>>>>>)", text, re.M)
-    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+    for link in re.findall(r"""(?:\]\(|\bsrc=")([^)"\s]+)[)"]""", text):
         if not link.startswith("https://"):
             file, _, place = link.partition("#")
             target = page.parent / file if file else page
