@@ -184,6 +184,11 @@ def test_readmes_shell_commands_are_those_that_ci_runs():
     assert "blocks README.md" in (ROOT / ".ci" / "run").read_text()
 
 
+def test_readme_is_short():
+    """It is for people who have never seen this project; everything else has a page in docs."""
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 130
+
+
 def test_the_table_of_environment_variables_holds_all_and_no_others():
     """A file that mentions the environment names its variables as words of their own."""
     read = set()
