@@ -37,7 +37,7 @@ from minicaffe.spec.state import Phase, Rule, State
 Kind = Literal[
     "classes", "labels", "masks", "boxes"
 ]  # one class, several labels, one a pixel, boxes
-BLANK = {"name": "data", "type": "Input"}  # where there must be a layer
+BLANK = {"name": "data", "type": "Input", "shape": {"dim": 1}}  # where there must be a layer
 PHASES: tuple[Phase, ...] = ("TRAIN", "TEST")
 EPOCHS = 20
 BATCH = 32  # pictures, if memory allows it and there are enough of them

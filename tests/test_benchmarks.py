@@ -24,6 +24,7 @@ SCRIPTS = (
     "breakdown",
     "checkouts",
     "cifar10_quick",
+    "claims",
     "feeding",
     "forms",
     "inference",
@@ -111,6 +112,7 @@ def test_pages_show_what_the_result_files_say(scripts):
         "zoo_slower": "benchmarks/results/zoo_{}.json",
     }
     shown.pop("zoo_nets")  # counted from the models, not measured
+    assert shown.pop("claims").count("\n") > 10  # of several files, each of which must be there
     for name in scripts("sentences").SENTENCES:
         assert "Not yet measured" not in shown.pop(name)
     for name, text in shown.items():

@@ -155,7 +155,7 @@ def anchors(page: Path) -> set[str]:
 def test_links_lead_somewhere_and_no_merge_is_half_done(page):
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M)
     assert not re.search(r"^(<<<<<<<|=======|>>>>>>>)", text, re.M)
-    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+    for link in re.findall(r"""(?:\]\(|\bsrc=")([^)"\s]+)[)"]""", text):
         if not link.startswith("https://"):
             file, _, place = link.partition("#")
             target = page.parent / file if file else page
@@ -182,6 +182,11 @@ def test_readmes_shell_commands_are_those_that_ci_runs():
     assert first.endswith("minicaffe train models/lenet.yaml")
     assert second.endswith("pytest")
     assert "blocks README.md" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_readme_is_short():
+    """It is for people who have never seen this project; everything else has a page in docs."""
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 130
 
 
 def test_the_table_of_environment_variables_holds_all_and_no_others():

@@ -13,6 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
 
+import claims
 import inference
 import inference_memory
 import inner_products
@@ -48,7 +49,7 @@ def paper_tables(device: str) -> str:
     chart = tables.RESULTS / f"{device}.svg"
     text = tables.markdown(tables.read(device))
     if chart.exists():
-        text += f"\n\n![The tables as a chart]({chart.relative_to(ROOT).as_posix()})"
+        text += f"\n\n![The tables as a chart](../{chart.relative_to(ROOT).as_posix()})"
     return text
 
 
@@ -109,9 +110,9 @@ def feeding(found: dict | None) -> str:
     return tables.lay_out(["", "images/s", "quartiles"], rows) + (
         f"\n\nFrom JPEGs it reaches {100 * share['median']:.1f} % of the slower of memory and decoder"
         f" (quartiles {100 * share['low']:.1f} to {100 * share['high']:.1f}). Training and decoding share the"
-        f" cores: of what one after the other takes it reaches {cores:.1f} %, and {no_net:.1f} % with the net"
-        f" that does next to nothing. Peak memory of the process: {peak['after 5 steps']:.0f} MiB after 5"
-        f" steps, {peak['after 40 steps']:.0f} MiB after 40. {where}."
+        f" cores. Compared with decoding first and training afterwards, it reaches {cores:.1f} % of the speed,"
+        f" and {no_net:.1f} % with the net that does next to nothing. Peak memory of the process:"
+        f" {peak['after 5 steps']:.0f} MiB after 5 steps, {peak['after 40 steps']:.0f} MiB after 40. {where}."
     )
 
 
@@ -144,6 +145,7 @@ SECTIONS = {
     "zoo_before_cpu": lambda: zoo_tables.before(peer_tables.read("zoo", "cpu")),
     "zoo_onnx": onnx_tables.differences,
     "after_opencv_5": opencv_tables.differences,
+    "claims": claims.claims,
     "ladder_cuda": lambda: peer_tables.ladder(peer_tables.read("ladder", "cuda")),
     **SENTENCES,
 }

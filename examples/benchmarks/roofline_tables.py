@@ -185,7 +185,7 @@ def paper_note() -> str:
     """What the K80's numbers rest on."""
     device = DEVICES["k80"]
     return (
-        f"Modelled, not measured, but for the paper's figures: {device.name}, {device.tflops:g} TFLOP/s, "
+        f"Modelled, not measured, except the paper's figures: {device.name}, {device.tflops:g} TFLOP/s, "
         f"{device.gbs:g} GB/s, {LAUNCH:g} us a launch, {device.latency:g} ns from a load to its store."
     )
 

@@ -25,7 +25,7 @@ def zoo(found: dict | None) -> str:
     parts = [
         "Inference of one sample: ms, and by how much minicaffe is faster (below 1x: slower).",
         table(nets, "infer", ("torch", "opencv", "onnxruntime")),
-        "A training step: forward, backward and SGD's update, of so many samples.",
+        "A training step: forward, backward and SGD's update, and its number of samples.",
         table(nets, "train", ("torch",)),
         "Peak memory of the process, MiB.",
         memory(nets),
@@ -178,7 +178,7 @@ def reading(nets: dict) -> str:
     apart = [net["infer"]["apart"].get("onnxruntime", 0.0) for net in nets.values()]
     gradients = {name: net["train"]["apart"]["gradients"] for name, net in nets.items()}
     rounded = gradients.pop("mnist_siamese", None)
-    text = f"Geometric means, of so many nets: {', '.join(told)}. "
+    text = f"Geometric means, with the number of nets in brackets: {', '.join(told)}. "
     text += f"onnxruntime's outputs are within {max(apart):.0e} of minicaffe's, "
     text += f"PyTorch's gradients, in float64, within {max(gradients.values(), default=0):.0e}"
     if rounded is not None:

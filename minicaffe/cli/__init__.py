@@ -18,9 +18,9 @@ COMMANDS = {
     "train": "train a net as its model file says",
     "test": "score weights on the test data",
     "new": "print the model file for your own data",
-    "predict": "classify pictures of one's own",
+    "predict": "classify your own pictures",
     "time": "milliseconds of each layer, forward and backward",
-    "replay": "compute a step again: what each blob held as it diverged",
+    "replay": "compute a step again: what each blob held when it diverged",
     "explain": "how each convolution is computed, and what was measured",
     "summary": "layers, shapes, parameters, multiply-adds, memory",
     "report": "a run, or several, as one page: curves, net, mistakes",
@@ -66,7 +66,7 @@ def usage() -> str:
     """What `minicaffe --help` prints."""
     lines = ["usage: minicaffe COMMAND ...", "", "The Caffe you can pip install.", "", "commands:"]
     lines += [f"  {name:<14} {text}" for name, text in COMMANDS.items()]
-    lines += ["", "minicaffe COMMAND --help tells more of a command.", "", "example:"]
+    lines += ["", "minicaffe COMMAND --help lists the options of a command.", "", "example:"]
     return "\n".join([*lines, "  minicaffe train lenet"])
 
 

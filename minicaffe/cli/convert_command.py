@@ -1,10 +1,10 @@
 """Write a file in another format: models as YAML or Caffe's .prototxt, weights as .npz and others.
 
-A model stays the same net and solver; what it need not say is left out, and comments are kept where they
-stood. A solver's nets are written into it. Of old nets, from prototxt to prototxt, it is the upgrade.
+A model stays the same net and solver; defaults are left out, and comments keep their places. The nets that a
+solver names are written into its file. From prototxt to prototxt, it upgrades old nets.
 Weights (.npz, .safetensors, .caffemodel, .caffemodel.h5), a solver's state (.solverstate, .solverstate.h5) and
 arrays (.npy, .binaryproto) keep their numbers to the bit. A snapshot can become a model file too, and so can
-a run's folder, whose weights are its best.
+a run's folder; as weights, a folder stands for its best snapshot.
 
 example:
   minicaffe convert deploy.prototxt deploy.yaml

@@ -1,9 +1,9 @@
-"""Write the pictures of a list, a folder or any data set as one, as Caffe's convert_imageset.
+"""Write the pictures of a list, a folder or any data set to one file, as Caffe's convert_imageset does.
 
 OUT is a new folder, for an LMDB database of Caffe's Datums (three channels blue, green, red), or a
 file NAME.npz with `images` and `labels` (red, green, blue), whose pictures must be of one shape.
 With --boxes each picture has boxes, for AnnotatedData, as SSD's convert_annoset writes them.
-Nothing has the name OUT before all of it is written. Pictures in files need the extra image.
+OUT appears only when it is complete. Picture files need the extra image.
 
 example:
   minicaffe convert-images pictures/ train_lmdb --resize 256x256 --shuffle
@@ -37,7 +37,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--seed", metavar="N", type=number(0), default=1, help="of that order; default: 1"
     )
     parser.add_argument(
-        "--encoded", action="store_true", help="keep PNG and JPEG files as they are, in an LMDB"
+        "--encoded",
+        action="store_true",
+        help="store PNG and JPEG files without decoding them, in an LMDB",
     )
     parser.add_argument(
         "--boxes",

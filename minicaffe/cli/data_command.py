@@ -1,8 +1,8 @@
 """Look at a data set: entries, shapes, classes, the range of values and the mean of each channel.
 
-Of a data set that is not in memory 1000 entries are read, evenly spread; --check reads every one and
-names those that are damaged. With -o a few pictures of each class are drawn side by side, which
-needs the extra image.
+If a data set is not read into memory, it looks at 1000 entries, evenly spread; --check reads all entries
+and names those that are damaged. -o draws a few pictures of each class side by side, which needs the
+extra image.
 
 example:
   minicaffe data mnist -o sheet.png

@@ -1,8 +1,9 @@
-"""Tell what is installed here, which devices work, and what would be used and why.
+"""Show what is installed here, which devices work, and what would be used and why.
 
-Under mpiexec it tells of the ranks, too. With --check: have a GPU compute every layer and convolution beside
-the CPU, replay iterations beside such as they are, and measure its rates; a table, to be pasted into an issue.
-A row is printed when it is known. A part that fails is a row, too; a lost CUDA context ends the checks.
+Under mpiexec it also shows the ranks. --check compares every layer and convolution of a GPU with the CPU, and
+replayed iterations with iterations without replay, and measures the GPU's rates, in a table that you can paste
+into an issue. Each row is printed as soon as it is known, also for a part that fails; a lost CUDA context ends
+the checks.
 
 example:
   minicaffe doctor

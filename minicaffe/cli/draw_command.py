@@ -1,9 +1,9 @@
 """Draw a net: its layers as boxes, in ranks, with keys, parameters and shapes.
 
-Layers that work in place stand in the box of the layer before. SVG and DOT need nothing, PNG the extra
-image; several may be asked for at once. Without any, MODEL's name with .svg for its ending is written. In an
-SVG, a pointer on a box shows all that is known of its layers. Where shapes are not known, since data are not
-here or a layer's type is not registered, the net is drawn without them. - writes to stdout.
+Layers that work in place are in the box of the layer before. SVG and DOT need no extra, PNG needs the extra
+image; one command can write several files. Without an option it writes an SVG named after MODEL. If you point
+at a box of an SVG, it shows all keys and shapes of its layers. Shapes that are not known, because data are
+missing or a layer's type is not registered, are left out. The file name - means stdout.
 
 example:
   minicaffe draw lenet
@@ -39,7 +39,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     for kind in ("svg", "png", "dot"):
         parser.add_argument(f"--{kind}", metavar="FILE", help=f"write {kind.upper()} to FILE")
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help=f"write what its ending says: {', '.join(ENDINGS)}"
+        "-o",
+        "--output",
+        metavar="FILE",
+        help=f"write FILE in the format of its ending: {', '.join(ENDINGS)}",
     )
     parser.add_argument(
         "--direction",

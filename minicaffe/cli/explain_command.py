@@ -1,12 +1,12 @@
-"""Tell how each convolution is computed: its sizes, the engines' speed and error, the choice and why.
+"""Show how each convolution is computed: its sizes, the engines' speed and error, the choice and why.
 
-What is not known yet is measured, and remembered; --measure measures all anew, for times that were taken
-while the machine was busy. Timed are the engines that `auto` chooses from and the one that is asked for by
-name; with --all every engine that can compute the convolution, side by side, which is not remembered. The
-choice (*) is the one that training with the same options would make. A Deconvolution is the adjoint of the
+Times that are not known yet are measured and stored; --measure measures all again, for example if the machine
+was busy the first time. It times the engines that `auto` chooses from and the one that you select by name;
+with --all, it times every engine that can compute the convolution, and does not store these times. The choice
+(*) is the one that training with the same options would make. A Deconvolution is the adjoint of the
 convolution shown: its forward pass is that one's input gradient. On CUDA an InnerProduct is a convolution of
 images of one place: `implicit` is our kernel, `batched` is cuBLAS.
-With --step: what an iteration of training runs instead, row by row, and what it does in Python, and why; with
+With --step it shows, row by row, what a training iteration runs, and what it does in Python, and why; with
 --phase TEST, what a forward pass runs.
 
 example:
@@ -64,7 +64,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--batch", metavar="N", type=number(1), help="samples, instead of the model's"
     )
     parser.add_argument(
-        "--measure", action="store_true", help="measure anew, instead of what is remembered"
+        "--measure", action="store_true", help="measure again, instead of using stored times"
     )
     parser.add_argument(
         "--all", action="store_true", help="time every engine that can compute the convolution"

@@ -1,7 +1,7 @@
 """Compute the mean image of a data set, as Caffe's compute_image_mean: print the mean of each channel.
 
-With -o the mean image is written, for `transform: {mean_file: ...}`. The pictures must be of one
-shape (--resize); one at a time is in memory.
+-o writes the mean image, for `transform: {mean_file: ...}`. All pictures must have the same shape
+(--resize); only one at a time is in memory.
 
 example:
   minicaffe mean mnist -o mean.npy

@@ -45,7 +45,7 @@ def model_options(
         metavar="PATH=VALUE",
         action="append",
         default=[],
-        help="a key of the model anew, such as solver.base_lr=0.02 or layers.conv1.num_output=50",
+        help="replace a key of the model, such as solver.base_lr=0.02 or layers.conv1.num_output=50",
     )
     import_option(parser)
     lenient_option(parser)
@@ -59,7 +59,7 @@ def model_options(
         "--level",
         metavar="N",
         type=number(0),
-        help="the net's level, which layers' min_level and max_level are compared with",
+        help="the net's level, with which min_level and max_level of layers are compared",
     )
     parser.add_argument(
         "--stage", metavar="NAMES", default="", help="stages of the net, with commas between them"
@@ -74,7 +74,7 @@ def import_option(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         action="append",
         default=[],
-        help="a Python file with own layers, engines or update rules",
+        help="a Python file with your own layers, engines or update rules",
     )
 
 
@@ -83,7 +83,7 @@ def phase_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--phase",
         choices=("TRAIN", "TEST"),
-        help="default: the model's state, else TRAIN; TEST, if no layer of TRAIN is given data",
+        help="default: the model's state, else TRAIN; TEST if no layer of TRAIN has data",
     )
 
 
@@ -137,7 +137,7 @@ def engine_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--precision",
         choices=PRECISIONS,
-        help="of float32 on CUDA, instead of the model's; tf32 is faster and rounds products to 10 bits",
+        help="of float32 on CUDA, instead of the model's; tf32 is faster and rounds factors to 10 bits",
     )
     parser.add_argument(
         "--conv-engine",
@@ -150,12 +150,12 @@ def engine_options(parser: argparse.ArgumentParser) -> None:
         metavar="MIB",
         type=number(1),
         default=conv.CAP >> 20,
-        help=f"the most a convolution may take as workspace; default: {conv.CAP >> 20}",
+        help=f"the largest workspace that a convolution may use; default: {conv.CAP >> 20}",
     )
     parser.add_argument(
         "--deterministic",
         action="store_true",
-        help="choose among engines by a fixed rule, not by the clock",
+        help="select engines by a fixed rule, not by measured times",
     )
 
 
@@ -209,7 +209,7 @@ def lenient_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lenient",
         action="store_true",
-        help="leave out keys of a prototxt that are not known, with a warning of each",
+        help="leave out keys of a prototxt that are not known, with a warning for each",
     )
 
 

@@ -1,14 +1,13 @@
 """Classify pictures, or find what is in them: the most probable classes, or boxes.
 
 Pictures are scaled to the net's size; a grey one with a light border is inverted, since MNIST's
-digits are white on black. For a net of MNIST, in a picture of another size than the net's, the digit
-is looked for: a photograph of a sheet will do, with shadows, lines, any ink on any paper. It is
-prepared as MNIST was: cropped, scaled, centred. `[unsure: ...]` behind the classes says why an
-answer may be wrong. PGM, PPM and .npy of the net's size need nothing more, PNG and JPEG the extra
-image. Of a folder all pictures in it and below it are classified. A snapshot holds its net's text:
-where it is MODEL, no model file is needed. A deploy net does not say how its pictures are made
-ready: --mean, --scale and --channels do. Of a net that ends in DetectionOutput, such as SSD's, the
-boxes are told in pixels. --save draws the answers on the pictures.
+digits are white on black. For a net of MNIST, the digit is found in a picture of another size, such as
+a photograph of a sheet with shadows, lines, any ink on any paper; it is cropped, scaled and centred as
+MNIST's digits are. `[unsure: ...]` after the classes says why an answer may be wrong. PGM, PPM and .npy
+of the net's size need no extra, PNG and JPEG need the extra image. In a folder, all pictures at any
+depth are classified. A snapshot holds the text of its net, so as MODEL it needs no model file. A deploy
+net does not say how its pictures are prepared: --mean, --scale and --channels do. A net that ends in
+DetectionOutput, such as SSD's, returns boxes, in pixels. --save draws the answers on the pictures.
 
 example:
   minicaffe predict lenet_iter_10000.npz digit.png
@@ -79,7 +78,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         type=_threshold,
         default=0.5,
-        help="detectors: boxes of a lower score are not told; default: 0.5",
+        help="detectors: boxes with a lower score are left out; default: 0.5",
     )
     parser.add_argument("--csv", metavar="FILE", help="write the answers as a table, too")
     parser.add_argument(

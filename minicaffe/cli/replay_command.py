@@ -1,7 +1,7 @@
 """Compute a training step again, and show what each blob, parameter and gradient holds.
 
-Of the folder of a run, or a diverged.npz: the iteration at which training stopped, from the batch and the
-state that were saved; the data set need not be there. Of a snapshot: the iteration after it.
+For a run's folder or a diverged.npz, it is the iteration at which training stopped, computed from the saved
+batch and state, without the data set. For a snapshot, it is the iteration after it.
 
 example:
   minicaffe replay runs/lenet-20260101-120000

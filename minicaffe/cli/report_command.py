@@ -1,6 +1,6 @@
-"""Write a run as one page that opens from disk: curves, net, time a layer, filters, mistakes.
+"""Write a run as one page that opens from disk: curves, net, time of each layer, filters, mistakes.
 
-Of several runs the curves are laid over each other, beside what differs between them.
+For several runs, it draws their curves over each other, and lists what differs between them.
 
 example:
   minicaffe report runs/lenet-20261122-1200

@@ -33,7 +33,7 @@ def options(parser: argparse.ArgumentParser, start: Any) -> None:
     parser.add_argument(
         "--run",
         metavar="DIR",
-        help=f"the run's folder; default: {run_folder.RUNS}/NAME-DATE, or that of the run which goes on",
+        help=f"the run's folder; default: {run_folder.RUNS}/NAME-DATE, or that of the run that is resumed",
     )
     parser.add_argument(
         "--snapshot-prefix",
