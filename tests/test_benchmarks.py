@@ -35,6 +35,7 @@ SCRIPTS = (
     "logging_cost",
     "machine",
     "measure",
+    "newcomer",
     "opencv_tables",
     "peer_tables",
     "peers",
@@ -312,10 +313,37 @@ def test_what_starting_takes(scripts):
     both = {"first": found | {"over": 7.0}, "later": found}
     machine = {"processor": "P", "numba": "1"}
     report = {"machine": machine, "threads": 2, "batches": {"1": {"now": both, "before": both}}}
+    report["help_ms"] = start.help_ms(ROOT, str(caches.folder()), 1)
+    assert start.table(report).endswith(" are Python's own start.")
+    assert report["help_ms"]["help"]["median"] > report["help_ms"]["python"]["median"] > 1
     text = start.table(report).split("\n")
     assert text[0].endswith("batch 1, an empty cache, before | batch 1, a filled one, before |")
     assert text[5].startswith("| of that beyond their own time | 7.00 |")
     assert start.table(None) == "Not yet measured."
+
+
+def test_help_imports_nothing_heavy():
+    code = "import sys; from minicaffe.cli import main; main(['--help']); print(*sys.modules)"
+    given = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True
+    )
+    heavy = {"numpy", "yaml", "tqdm", "numba", "cupy", "PIL", "minicaffe.net", "minicaffe.solver"}
+    assert not heavy & set(done.stdout.splitlines()[-1].split())
+
+
+def test_a_newcomer_trains_on_pictures_of_their_own(scripts, monkeypatch, capsys):
+    """In short; the row of the table says what was measured of the whole."""
+    pytest.importorskip("PIL")
+    newcomer = scripts("newcomer")
+    assert [one[:2] for one in newcomer.commands()] == [
+        ["minicaffe", "train"], ["minicaffe", "predict"], ["minicaffe", "report"],
+    ]  # fmt: skip
+    monkeypatch.setattr(sys, "argv", ["newcomer.py", "--quick"])
+    newcomer.main()
+    found = json.loads(capsys.readouterr().out)
+    assert (found["held_out"], found["never_seen"]) == (4, 6)
+    assert not newcomer.agree((0.97, 0.80), (99, 100)) and newcomer.agree((1.0, 1.0), (4, 6))
 
 
 def test_where_the_milliseconds_go(scripts):

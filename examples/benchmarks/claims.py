@@ -20,13 +20,14 @@ from tables import lay_out
 EXAMPLES = Path(__file__).resolve().parent.parent
 SHARE = EXAMPLES / "caffe_models" / "results" / "share_read.txt"
 OPENED = EXAMPLES / "caffe_models" / "results" / "cpu.json"
+NEWCOMER = EXAMPLES / "benchmarks" / "results" / "newcomer.json"
 # three runs of BVLC Caffe 1.0 with its own LeNet and solver: 10,000 iterations, the 10,000 test images
 CAFFES = (0.9904, 0.9904, 0.9913)
 
 
 def claims() -> str:
     """A row a claim: what was measured, minicaffe's figure, what it is compared with, where."""
-    rows = [*lenet(), *steps(), *convolutions(), *zoo(), *files()]
+    rows = [*lenet(), *own_pictures(), *steps(), *convolutions(), *zoo(), *files()]
     return lay_out(["measured", "minicaffe", "compared with", "on"], rows).replace("--:", "---")
 
 
@@ -47,6 +48,23 @@ def lenet() -> list[list[str]]:
             gpu(cuda),
         ],
     ]
+
+
+def own_pictures() -> list[list[str]]:
+    """A new user's first minutes, from `pip install` to a trained net: newcomer.py."""
+    found = json.loads(NEWCOMER.read_text())
+    plain, cpu = (found["runs"][name] for name in ("plain NumPy", "[cpu]"))
+    minutes = [run["seconds"]["all"] / 60 for run in (plain, cpu)]
+    count, seen = found["pictures"] - plain["never_seen"], plain["accuracy"]
+    figure = (
+        f"**{seen['never_seen']:.2f}** on {plain['never_seen']} others, {minutes[0]:.1f} minutes"
+    )
+    figure += f" after `pip install` began; with `[cpu]` {minutes[1]:.1f}"
+    title = (
+        f"a net trained on {count} pictures of one's own, in three commands: share of right answers"
+    )
+    said = f"{seen['held_out']:.2f}, as the training said"
+    return [[title, figure, said, processor(found)]]
 
 
 def steps() -> list[list[str]]:

@@ -84,6 +84,24 @@ def measure(root: Path, batch: int, threads: int, again: int) -> dict[str, dict]
     }
 
 
+def help_ms(root: Path, home: str, times: int) -> dict[str, dict[str, float]]:
+    """Milliseconds of a process that prints `minicaffe --help`, and of one in which Python does nothing."""
+    both = {"help": ["-m", "minicaffe", "--help"], "python": ["-c", ""]}
+    taken: dict[str, list[float]] = {name: [] for name in both}
+    for turn in range(times + 1):
+        for name, words in both.items():
+            begin = time.perf_counter()
+            subprocess.run(
+                [sys.executable, *words],
+                env=of_checkout(root, home),
+                stdout=subprocess.DEVNULL,
+                check=True,
+            )
+            if turn:  # the first one writes bytecode
+                taken[name].append(1e3 * (time.perf_counter() - begin))
+    return {name: spread(ms) for name, ms in taken.items()}
+
+
 def table(found: dict | None) -> str:
     """A row a part of starting, and the memory; a column each for an empty and a filled cache."""
     if found is None:
@@ -99,6 +117,9 @@ def table(found: dict | None) -> str:
                 rows[-1].append(f"{one[when]['peak']:.0f}")
     machine = found["machine"]
     where = f"{machine['processor']}, {found['threads']} threads, Numba {machine['numba']}"
+    if ms := found.get("help_ms"):
+        where += f". `minicaffe --help` takes {ms['help']['median']:.0f} ms,"
+        where += f" of which {ms['python']['median']:.0f} are Python's own start"
     return lay_out(head, rows) + f"\n\n{where}."
 
 
@@ -113,12 +134,16 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--batches", type=int, nargs="+", default=BATCHES)
     parser.add_argument("--again", type=int, default=5, help="processes that find a filled cache")
+    parser.add_argument("--helps", type=int, default=20, help="processes that print the help")
     parser.add_argument("--into", type=Path, default=HERE / "results", help="folder of the result")
     args = parser.parse_args()
     free_process()
     warn_if_busy()
     machine = describe() | {"numba": version("numba"), "blas_threads": "1 a thread"}
     found = {"machine": machine, "threads": args.threads, "batches": {}}
+    with tempfile.TemporaryDirectory() as home:
+        found["help_ms"] = help_ms(ROOT, home, args.helps)
+    print(json.dumps(found["help_ms"]), flush=True)
     roots = {"now": ROOT} | ({"before": args.before.resolve()} if args.before else {})
     for batch in args.batches:
         found["batches"][str(batch)] = {
