@@ -8,6 +8,7 @@ classes, and a solver that counts in epochs. Nothing else of the model is change
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from minicaffe import backend
 from minicaffe.caffe.label_map import label_map
 from minicaffe.data import lmdb_file, picture_files, readers
 from minicaffe.data.annotated import AnnotatedSet
+from minicaffe.data.reader.base import Reader
 from minicaffe.data.reader.held_out import SHARE, sides
 from minicaffe.data.reader.picture_set import PictureSet
 from minicaffe.errors import DataError, SpecError, mib
@@ -149,6 +151,7 @@ def adapt(
     heads, new, outputs = _with_outputs(body, found, weights is not None and not known)
     head, seen = _data_layers(found, body, size, weights is not None)
     name = base.path.stem if base.path is not None else base.name or "model"
+    name = re.sub(r"_(best|iter_\d+)$", "", name)  # of a snapshot
     name = Path(found.source).name if name == "model" else name
 
     def built(batch: int) -> NetSpec:
@@ -179,7 +182,7 @@ def adapt(
 
 
 def survey(source: str) -> Set:
-    """What stands at a source. Raises DataError for what has no classes, or has one only."""
+    """What stands at a source. Raises DataError for what has no classes, or one only, or damaged pictures."""
     if holds_pairs(Path(source)):
         return _of_masks(source)
     if all(lmdb_file.is_one(Path(source, name)) for name in DATABASES.values()):
@@ -194,6 +197,8 @@ def survey(source: str) -> Set:
     outputs = len(reader.classes) or int(labels.max()) + 1
     if outputs < 2 and not several:
         raise DataError(f"{reader.origin}: has one class; a classifier needs two or more")
+    for one in (reader, *([readers.open(source, "test")] if reader.own_split else [])):
+        _look_at(one)
     parts = None if reader.own_split else sides(reader, SHARE)
     kept = np.arange(len(labels)) if parts is None else parts[0].entries
     trained = labels[kept]
@@ -220,6 +225,20 @@ def survey(source: str) -> Set:
         "labels" if several else "classes",
         line,
     )
+
+
+def _look_at(reader: Reader) -> None:
+    """Look at pictures in files before they are trained with. Raises DataError for damaged ones."""
+    damaged = []
+    for i in range(len(reader)) if isinstance(reader, PictureSet) else ():
+        try:
+            picture_files.check(reader.place(i))
+        except DataError as error:
+            damaged.append(str(error))
+    if len(damaged) == 1:
+        raise DataError(damaged[0])
+    if damaged:
+        raise DataError(f"{damaged[0]}; and {len(damaged) - 1} more that cannot be read")
 
 
 def _of_masks(source: str) -> Set:

@@ -1,4 +1,4 @@
-"""A new user's first minutes: install minicaffe, train on pictures of one's own, let it answer, write the report.
+"""A new user's first minutes: install minicaffe, train on own pictures, let it answer, write the report.
 
     python examples/benchmarks/newcomer.py            some 5 minutes, with a network for pip
     python examples/benchmarks/newcomer.py --quick    a few pictures, one epoch, this interpreter

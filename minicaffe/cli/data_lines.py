@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from minicaffe import backend
@@ -27,7 +28,8 @@ def data_lines(nets: Sequence[Net | None]) -> list[str]:
             data = getattr(layer, "dataset", None)
             if data is None:
                 continue
-            what = f"{getattr(data, 'unit', 'images')} of {data.name}, {data.origin}"
+            what = f"{getattr(data, 'unit', 'images')} of {data.name}"
+            what += f", {data.origin}" if os.path.normpath(data.name) != data.origin else ""
             if data.warning is not None:
                 what = f"BUILT-IN DRAWN DIGITS instead of {data.name}"
             images = getattr(data, "images", None)  # where it is in memory

@@ -17,6 +17,11 @@ from minicaffe.errors import DataError
 Colour = Literal["colour", "grey", "as it is", "labels"]  # labels: numbers of a palette, else grey
 FORMATS = ("PNG", "JPEG", "BMP", "PPM", "GIF", "TIFF", "WEBP")  # none that has a program run
 LARGEST = 1 << 26  # pixels
+ENDS = {  # of whole files, by how they begin; behind them may lie some bytes of a camera
+    b"\xff\xd8": b"\xff\xd9",
+    b"\x89PNG": b"IEND",
+}
+TAIL = 1 << 12  # bytes
 _MODES = {"colour": "RGB", "grey": "L", "labels": "L"}
 
 
@@ -28,12 +33,27 @@ def read(path: str | Path, colour: Colour) -> np.ndarray:
     return _decoded(path, name, colour)
 
 
+def check(path: str | Path) -> None:
+    """Raise what `read` would for a damaged picture, as far as its header and its end show it."""
+    name = str(path) if str(path).isprintable() else repr(str(path))
+    try:
+        with open(path, "rb") as file:
+            head, size = file.read(4), os.fstat(file.fileno()).st_size
+            file.seek(max(0, size - TAIL))
+            tail = file.read()
+            file.seek(0)
+            end = next((end for start, end in ENDS.items() if head.startswith(start)), b"")
+            _decoded(file, name, "as it is", header=end in tail)
+    except OSError as error:
+        raise DataError(f"{name}: cannot be read: {error.strerror}") from None
+
+
 def decode(data: bytes | memoryview, where: str, colour: Colour) -> np.ndarray:
     """The picture in the bytes of a file; `where` they lie, for errors."""
     return _decoded(io.BytesIO(data), where, colour)
 
 
-def _decoded(file: Any, where: str, colour: Colour) -> np.ndarray:
+def _decoded(file: Any, where: str, colour: Colour, header: bool = False) -> np.ndarray:
     try:
         from PIL import Image
     except ImportError:
@@ -49,6 +69,8 @@ def _decoded(file: Any, where: str, colour: Colour) -> np.ndarray:
                 raise DataError(f"{where}: a picture of {width} x {height} pixels is not read")
             if opened.mode[:1] in "IF":
                 raise DataError(f"{where}: expected 8 bits a pixel, found mode {opened.mode}")
+            if header:
+                return np.empty((0, 0, 0), np.uint8)
             mode = _MODES.get(colour) or _kept(opened)
             if colour == "labels" and opened.mode == "P":
                 mode = "P"
@@ -59,7 +81,7 @@ def _decoded(file: Any, where: str, colour: Colour) -> np.ndarray:
     except (OSError, ValueError, SyntaxError, EOFError, IndexError, MemoryError, Warning) as error:
         said = " ".join(str(error).split()) or type(error).__name__
         said = (
-            said if said.isprintable() and "BytesIO" not in said else "it is none that Pillow reads"
+            said if said.isprintable() and "<_io." not in said else "it is none that Pillow reads"
         )
         raise DataError(f"{where}: is not a picture that can be read: {said}") from None
     if mode in ("L", "P"):

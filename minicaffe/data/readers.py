@@ -104,6 +104,11 @@ def _open(
             return NpySet(place, source, split)
         if not any(any(fetch.find(place, file)) for file in FILES):
             strange = strange or place
+    if strange is not None and (count := _pictures_in(strange)):
+        raise DataError(
+            f"{_told(strange)}: holds {count} pictures, not in folders: put those of each class into a folder"
+            " of its own, or name them in a table with their classes (.csv)"
+        )
     if strange is not None:
         raise DataError(
             f"{_told(strange)}: holds no data set: expected a folder of pictures for each class, two .npy"
@@ -151,6 +156,13 @@ def _head(path: Path) -> bytes:
             return file.read(4096)
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _pictures_in(folder: Path) -> int:
+    """How many pictures lie directly in a folder."""
+    if not os.access(folder, os.R_OK):
+        return 0
+    return sum(name.lower().endswith(SUFFIXES) for name in os.listdir(folder))
 
 
 def _holds_arrays(folder: Path) -> bool:

@@ -167,7 +167,7 @@ def test_train_on_own_data_names_its_folder(cli, folder):
     (folder / "noise.yaml").write_text(SLOW)
     ran = cli("train", "noise.yaml", *CPU, "--max-iter", "3")
     assert ran.code == 0
-    assert "TRAIN data: 50 images of noise, noise (0.0 MiB)" in ran.err
+    assert "TRAIN data: 50 images of noise (0.0 MiB)" in ran.err
     assert ran.out == ""  # there is no test, so there is no table
     assert "!!!" not in ran.err
 
@@ -828,7 +828,7 @@ def test_which_pictures_were_tested_is_said(cli, model):
     assert re.match(r"test output +mean\naccuracy ", ran.out) and "training pictures" not in ran.err
     assert re.match(r"test output +mean\naccuracy ", cli("test", "run").out)
     ran = cli("train", name, "--run", "whole", "--set", "layers.mnist.split=0")
-    assert "TEST data: 50 images of set.npz, set.npz" in ran.err
+    assert "TEST data: 50 images of set.npz" in ran.err
     assert "iteration 0: accuracy on the training pictures = " in ran.err
     table = r"output +mean\naccuracy on the training pictures "
     assert re.match(table, ran.out) and re.match(table, cli("test", "whole").out)

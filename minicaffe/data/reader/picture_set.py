@@ -83,7 +83,8 @@ class FolderSet(PictureSet):
     """The pictures in a folder of folders, one a class: labels count the classes, sorted by name.
 
     If there is a folder train, the split "train" is what lies in it, and "test" what lies in test or, without
-    one, val; the classes are train's. Else both splits are all of it. Hidden files and folders are passed
+    one, val; the classes are train's. Else both splits are all of it, and so they are if train holds no
+    folders and stands among others: it is a class then. Hidden files and folders are passed
     over, and so is, with a line on stderr, what is no picture by its name.
     """
 
@@ -102,7 +103,7 @@ class FolderSet(PictureSet):
         self.home, self.origin, self.own_split = home, str(home), home != folder
         self.classes = tuple(_folders(trained))
         if not self.classes:
-            raise DataError(f"{trained}: expected a folder for each class, found none")
+            raise DataError(f"{trained}: expected a folder for each class in it, found none")
         strange = sorted(set(_folders(home)) - set(self.classes))
         if strange:
             hint = did_you_mean(strange[0], self.classes)
@@ -145,8 +146,9 @@ def holds_pictures(folder: Path) -> bool:
 def _split(folder: Path, split: str) -> tuple[Path, Path]:
     """The folder of a split, and that which tells the classes."""
     within = _folders(folder)
-    if "train" not in within:
-        return folder, folder
+    known = {name for names in SUBFOLDERS.values() for name in names}
+    if "train" not in within or (set(within) - known and not _folders(folder / "train")):
+        return folder, folder  # a train may be a class: of vehicles
     for name in SUBFOLDERS[split]:
         if name in within:
             return folder / name, folder / "train"

@@ -1,0 +1,80 @@
+"""A stranger's folder of pictures, with the mistakes that strangers make: one clear line, nothing half-written."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+
+Image = pytest.importorskip("PIL.Image")
+TRAIN = ("train", "small", "--size", "16", "--device", "cpu", "--max-iter", "2", "--data")
+
+
+@pytest.fixture
+def pets(folder):
+    """Eight JPEGs of each of two classes in pets/."""
+    random = np.random.default_rng(1)
+    for i, name in enumerate(("cats", "dogs")):
+        (folder / "pets" / name).mkdir(parents=True)
+        for j in range(8):
+            pixels = random.integers(0, 100, (20, 24, 3), np.uint8) + np.uint8(100 * i)
+            Image.fromarray(pixels).save(folder / "pets" / name / f"{j}.jpg")
+    return folder / "pets"
+
+
+def damaged(path, how: str) -> None:
+    """A picture as an interrupted copy leaves it."""
+    whole = path.read_bytes()
+    path.write_bytes({"empty": b"", "cut": whole[: len(whole) // 2], "text": b"<html>"}[how])
+
+
+@pytest.mark.parametrize("how", ["empty", "cut", "text"])
+@pytest.mark.parametrize("ending", ["jpg", "png"])
+def test_a_damaged_picture_is_told_before_training_starts(mistake, pets, how, ending):
+    with Image.open(pets / "dogs" / "3.jpg") as opened:
+        opened.save(pets / "dogs" / f"new.{ending}")
+    damaged(pets / "dogs" / f"new.{ending}", how)
+    told = mistake(*TRAIN, "pets")
+    assert told.startswith(f"minicaffe: pets/dogs/new.{ending}: is not a picture that can be read:")
+    assert "_io" not in told
+    assert not (pets.parent / "runs").exists()
+    damaged(pets / "cats" / "0.jpg", how)
+    told = mistake("new", "small", "--data", "pets")
+    assert "pets/cats/0.jpg" in told and told.endswith("; and 1 more that cannot be read")
+
+
+def test_a_jpeg_with_bytes_of_a_camera_behind_it_is_no_damaged_one(cli, pets):
+    with (pets / "cats" / "0.jpg").open("ab") as file:
+        file.write(bytes(10_000))
+    assert cli(*TRAIN, "pets").code == 0
+
+
+def test_a_picture_of_a_table_that_is_missing_is_told_before_training_starts(mistake, pets):
+    rows = ["file,label", *(f"pets/cats/{i}.jpg,cat" for i in range(9)), "pets/dogs/1.jpg,dog"]
+    (pets.parent / "pets.csv").write_text("\n".join(rows))
+    assert "no such file; looked for 'pets/cats/8.jpg'" in mistake(*TRAIN, "pets.csv")
+    assert not (pets.parent / "runs").exists()
+
+
+def test_pictures_without_folders_are_told_where_to_go(mistake, pets):
+    told = mistake(*TRAIN, "pets/cats")
+    assert "pets/cats: holds 8 pictures, not in folders: put those of each class into" in told
+
+
+def test_a_class_may_be_called_train(cli, mistake, pets):
+    (pets / "cats").rename(pets / "train")
+    ran = cli(*TRAIN, "pets")
+    assert ran.code == 0 and "2 classes (dogs " in ran.err and ", train " in ran.err
+    (pets / "dogs").rename(pets / "test")  # these two alone are the parts of a set
+    told = mistake(*TRAIN, "pets")
+    assert told == "minicaffe: pets/train: expected a folder for each class in it, found none"
+
+
+def test_classes_of_val_that_train_lacks_are_told_before_anything_else(mistake, pets):
+    for part in ("train", "val"):
+        shutil.copytree(pets, pets.parent / "set" / part)
+    (pets.parent / "set" / "val" / "cats").rename(pets.parent / "set" / "val" / "cat")
+    told = mistake(*TRAIN, "set")
+    hint = "minicaffe: set/val/cat: there is no such class in set/train; did you mean 'cats'?"
+    assert told == hint
