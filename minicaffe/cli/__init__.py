@@ -6,6 +6,7 @@ import argparse
 import errno
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -41,6 +42,7 @@ COMMANDS = {
 
 # Held to one thread unless the user says otherwise: the products of one sample are too small to share.
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+WIDEST = 110  # columns of a help's text
 UNWRITABLE = (errno.ENOSPC, errno.EIO, errno.EBADF)  # stdout: a full disk, a lost terminal, no file
 
 
@@ -82,7 +84,27 @@ def help_of(command: ModuleType) -> tuple[str, str]:
         with open(str(command.__file__), encoding="utf-8") as source:
             text = ast.get_docstring(ast.parse(source.read())) or ""
     description, word, examples = text.partition("example:\n")
-    return description.rstrip(), word + examples.rstrip()
+    return fitted(description.rstrip()), word + examples.rstrip()
+
+
+def fitted(text: str) -> str:
+    """Paragraphs with lines as long as the terminal has them; lists and tables stay as they are.
+
+    >>> print(fitted("Some\\nwords.\\n\\n  kept\\n  so"))
+    Some words.
+    <BLANKLINE>
+      kept
+      so
+    """
+    import shutil
+    import textwrap
+
+    width = min(shutil.get_terminal_size().columns - 2, WIDEST)
+    paragraphs = (
+        part if re.search(r"^\s|^- ", part, re.M) else textwrap.fill(part, width)
+        for part in text.split("\n\n")
+    )
+    return "\n\n".join(paragraphs)
 
 
 def main(argv: list[str] | None = None) -> int:

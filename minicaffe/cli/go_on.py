@@ -24,7 +24,7 @@ def resume_command(args: argparse.Namespace, folder: Path) -> str:
         *launched,
         *program(),
         "train",
-        args.model,
+        *([args.model] if args.model != str(folder) else []),
         "--resume",
         str(folder),
     ]
@@ -55,7 +55,7 @@ def resume_command(args: argparse.Namespace, folder: Path) -> str:
 
 
 def next_commands(folder: Path, solver: Solver) -> str:
-    """What one does with a run that has ended."""
+    """What one does with a run that has ended, a line each, for one to copy."""
     command, run = shlex.join(program()), shlex.quote(str(folder))
     layers = solver.net.layers.values()
     answers = any(isinstance(one, (Softmax, SoftmaxLoss)) for one in layers)
@@ -65,7 +65,7 @@ def next_commands(folder: Path, solver: Solver) -> str:
         and any(isinstance(one, Pictures) for one in layers)
         and solver._saving.saved is not None
     ):
-        told += f"; to use it: {command} predict {run} PICTURE..."
+        told += f"\nto use it: {command} predict {run} PICTURE..."
     return told
 
 

@@ -5,7 +5,7 @@ stands at SOURCE and by MODEL. What was decided is said in the comments at the h
 
 example:
   minicaffe new small --data photos/ > mine.yaml
-  minicaffe new squeezenet --data photos/ --weights squeezenet.caffemodel --epochs 30 > mine.yaml
+  minicaffe new squeezenet --data photos/ --weights squeezenet > mine.yaml
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ import itertools
 import os
 import re
 import shlex
+import shutil
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
 
 from minicaffe import backend
 from minicaffe.cli.options import begin, import_option, number, state_of, tell
+from minicaffe.cli.weights import WEIGHTS, named
 from minicaffe.communicator import Communicator, device_of
-from minicaffe.errors import SpecError
 from minicaffe.export.inference import DATA
 from minicaffe.own_data import EPOCHS, LARGEST_BATCH, Adapted, adapt, fitting
 from minicaffe.runs.folder import RUNS
@@ -42,7 +44,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     data_option(parser, required=True)
     parser.add_argument(
-        "--weights", metavar="FILE", help="the weights that training is to begin with"
+        "--weights", metavar="FILE", help=f"what training is to begin with: {WEIGHTS}"
     )
     length = parser.add_mutually_exclusive_group()
     length.add_argument(
@@ -80,6 +82,7 @@ def data_option(parser: argparse.ArgumentParser, required: bool = False) -> None
 def run(args: argparse.Namespace) -> int:
     """Print the file."""
     begin(args)
+    args.weights = named(args) or None
     made = adapted(args, None)
     command = shlex.join(["minicaffe", *args.words])
     lines = [f"Made by: {command}", *made.lines]
@@ -102,12 +105,10 @@ def adapted(args: argparse.Namespace, device: backend.Device | None) -> Adapted:
 
 def of_own_data(args: argparse.Namespace, communicator: Communicator) -> NetSpec:
     """The model that `train --data` trains; prints what was decided; the run's folder has the data's name."""
-    if args.model is None:
-        raise SpecError("--data: give a MODEL for it, such as small (minicaffe models lists them)")
     begin(args)
     made = adapted(args, device_of(args.device, communicator))
     for line in made.lines:
-        tell(args, line)
+        tell(args, folded(line))
     tell(
         args,
         f"what is new in the model, the rest is as it was:\n\n{textwrap.indent(made.changed, '  ')}",
@@ -116,6 +117,14 @@ def of_own_data(args: argparse.Namespace, communicator: Communicator) -> NetSpec
     args.run = args.run or free(made.source)
     args.model, args.weights, args.epochs = args.run, None, None  # the run's own model says them
     return spec
+
+
+def folded(line: str) -> str:
+    """A line in several, if stderr is a terminal with fewer columns."""
+    if not sys.stderr.isatty():
+        return line
+    width = max(shutil.get_terminal_size().columns, 40)
+    return textwrap.fill(line, width, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def free(source: str) -> str:

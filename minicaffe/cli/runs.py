@@ -33,7 +33,8 @@ def options(parser: argparse.ArgumentParser, start: Any) -> None:
     parser.add_argument(
         "--run",
         metavar="DIR",
-        help=f"the run's folder; default: {run_folder.RUNS}/NAME-DATE, or that of the run that is resumed",
+        help=f"the run's folder; default: {run_folder.RUNS}/NAME-DATE, with --data "
+        f"{run_folder.RUNS}/DATA, or that of the run that is resumed",
     )
     parser.add_argument(
         "--snapshot-prefix",

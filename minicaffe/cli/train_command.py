@@ -127,6 +127,8 @@ def model(args: argparse.Namespace, communicator: Communicator) -> NetSpec:
         raise MinicaffeError(
             f"--{'data' if args.data else 'batch-size'} cannot be given with --resume: a run goes on as it is"
         )
+    if args.data and args.model is None:
+        raise SpecError("--data: give a MODEL for it, such as small (minicaffe models lists them)")
     args.weights = named(args) or None
     model_of_run(args)
     ranks.check(args, communicator)

@@ -18,6 +18,7 @@ from minicaffe.net import Net
 from minicaffe.net import model as net_model
 from minicaffe.net.differences import listed
 from minicaffe.net.weights import LoadReport
+from minicaffe.net.zoo import located
 from minicaffe.runs import folder as run_folder
 
 WEIGHTS = (
@@ -42,6 +43,8 @@ def weights_of(args: argparse.Namespace) -> str:
     if not given and told and not is_prototxt(args.model):
         raise MinicaffeError(told)
     if not given:
+        if not os.path.exists(located(args.model)):
+            raise MinicaffeError(f"{args.model}: no such file or folder")
         raise MinicaffeError(f"{args.model}: holds no weights; give them by --weights FILE")
     return given
 

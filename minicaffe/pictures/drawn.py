@@ -35,11 +35,20 @@ def with_boxes(pixels: np.ndarray, boxes: np.ndarray, texts: Sequence[str]) -> A
 
 
 def with_text(pixels: np.ndarray, text: str) -> Any:
-    """Pillow's image of pixels, with a line of text at the top."""
-    from PIL import ImageDraw
+    """Pillow's image of pixels, with text at the top, in as many lines as its width needs."""
+    from PIL import ImageDraw, ImageFont
 
     image = _enlarged(pixels)
-    _say(ImageDraw.Draw(image), (0, 0), text, (255, 255, 255), max(10, max(image.size) // 30))
+    drawing, size = ImageDraw.Draw(image), max(10, max(image.size) // 30)
+    font: Any = ImageFont.load_default(size)
+    lines: list[str] = []
+    for part in text.split(", "):
+        longer = f"{lines[-1]}, {part}" if lines else part
+        if lines and drawing.textlength(longer, font) < image.width - 4:
+            lines[-1] = longer
+        else:
+            lines.append(part)
+    _say(drawing, (0, 0), "\n".join(lines), (255, 255, 255), size)
     return image
 
 

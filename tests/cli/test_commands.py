@@ -125,10 +125,10 @@ def test_train_shows_lines_a_snapshot_and_a_table(cli, folder):
     tests = [line for line in lines if re.match(r"iteration \d+: test ", line)]
     assert [line.split(":")[0] for line in tests] == ["iteration 0", "iteration 10", "iteration 12"]
     assert "snapshot: tiny_iter_12.npz" in lines
-    assert re.fullmatch(r"12 iterations in [\d.]+ s, tests included, on cpu", lines[-2])
+    assert re.fullmatch(r"12 iterations in [\d.]+ s, tests included, on cpu", lines[-3])
     assert re.fullmatch(
-        r"to look at it: (.*minicaffe) report (runs/tiny-\S+); to use it: \1 predict \2 PICTURE\.\.\.",
-        lines[-1],
+        r"to look at it: (.*minicaffe) report (runs/tiny-\S+)\nto use it: \1 predict \2 PICTURE\.\.\.",
+        "\n".join(lines[-2:]),
     )
     table = ran.out.splitlines()
     assert re.fullmatch(r"test output +mean", table[0])
@@ -889,11 +889,11 @@ def test_epochs_of_what_has_no_end_are_refused(mistake, folder):
 
 def test_the_last_line_of_training_names_what_can_be_done_with_the_run(cli, folder, monkeypatch):
     ran = cli(*TRAIN, "--run", "a run")
-    look, use = ran.last.split("; to use it: ")
+    look, use = ran.err.splitlines()[-2:]
     words = shlex.split(look.removeprefix("to look at it: "))
     assert words[-2:] == ["report", "a run"] and cli(*words[-2:]).code == 0
     (folder / "x.pgm").write_bytes(b"P5 28 28 255\n" + bytes(784))
-    words = shlex.split(use.replace("PICTURE...", "x.pgm"))
+    words = shlex.split(use.removeprefix("to use it: ").replace("PICTURE...", "x.pgm"))
     assert words[-3:] == ["predict", "a run", "x.pgm"] and cli(*words[-3:], *CPU).code == 0
     unsaved = "--set", "solver.snapshot_after_train=false"
     assert cli(*TRAIN, "--run", "b", *unsaved).last.endswith("report b")

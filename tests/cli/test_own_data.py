@@ -78,3 +78,47 @@ def test_classes_of_val_that_train_lacks_are_told_before_anything_else(mistake, 
     told = mistake(*TRAIN, "set")
     hint = "minicaffe: set/val/cat: there is no such class in set/train; did you mean 'cats'?"
     assert told == hint
+
+
+def test_data_without_a_model_and_models_that_are_not_there(mistake, pets):
+    assert "--data: give a MODEL for it" in mistake("train", "--data", "pets")
+    assert mistake("predict", "runs/none", "pets") == "minicaffe: runs/none: no such file or folder"
+    assert "did you mean 'small'?" in mistake("predict", "smal", "pets")
+    told = mistake("new", "small", "--data", "pets", "--weights", "nothing_such")
+    assert "nothing_such: no such file, and no weights of this name" in told
+
+
+def test_lines_fit_the_terminal(cli, terminal, pets, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    terminal.columns = 60
+    assert terminal.run(*TRAIN, "pets") == 0
+    head = terminal.getvalue().partition("\n\n")[0].splitlines()
+    assert head[0].startswith("data: pets: ") and head[1].startswith("  ")
+    assert max(map(len, head)) <= 60
+    told = cli("new", "--help").out.partition("example:")[0].splitlines()
+    assert max(map(len, told)) <= 60
+
+
+def test_the_command_that_goes_on_names_the_run_once(cli, pets, interrupt):
+    interrupt(1)
+    ran = cli(*TRAIN, "pets")
+    words = ran.last.partition("to go on: ")[2].split()
+    assert ran.code == 130 and words[1:4] == ["train", "--resume", "runs/pets"]
+    interrupt(9)
+    assert cli(*words[1:]).code == 0
+
+
+def test_a_snapshot_trained_on_has_no_name_twice(cli, pets):
+    assert cli(*TRAIN, "pets").code == 0
+    best = "runs/pets/small_best.npz"
+    assert cli("train", best, "--device", "cpu", "--max-iter", "1", "--data", "pets").code == 0
+    assert (pets.parent / "runs" / "pets-2" / "small_best.npz").exists()
+
+
+def test_answers_are_written_on_pictures_as_wide_as_they_are():
+    from minicaffe.pictures.drawn import with_text
+
+    long = "triangles (65.62 %), discs (34.14 %), stars (0.24 %)"
+    pixels = np.zeros((400, 200, 3), np.uint8)
+    rows = [np.flatnonzero(with_text(pixels, text))[-1] for text in ("discs (34.14 %)", long)]
+    assert rows[1] > 2 * rows[0] > 0
