@@ -135,10 +135,22 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="+", default=BATCHES)
     parser.add_argument("--again", type=int, default=5, help="processes that find a filled cache")
     parser.add_argument("--helps", type=int, default=20, help="processes that print the help")
+    parser.add_argument(
+        "--only-help",
+        action="store_true",
+        help="measure --help anew, keep what is there of the rest",
+    )
     parser.add_argument("--into", type=Path, default=HERE / "results", help="folder of the result")
     args = parser.parse_args()
     free_process()
     warn_if_busy()
+    if args.only_help:
+        path = args.into / "start_up_cpu.json"
+        with tempfile.TemporaryDirectory() as home:
+            ms = help_ms(ROOT, home, args.helps)
+        print(json.dumps(ms))
+        write(path, json.loads(path.read_text()) | {"help_ms": ms})
+        return
     machine = describe() | {"numba": version("numba"), "blas_threads": "1 a thread"}
     found = {"machine": machine, "threads": args.threads, "batches": {}}
     with tempfile.TemporaryDirectory() as home:
