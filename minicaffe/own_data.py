@@ -234,6 +234,8 @@ def _look_at(reader: Reader) -> None:
         try:
             picture_files.check(reader.place(i))
         except DataError as error:
+            if isinstance(error.__context__, ImportError):  # of Pillow: no picture can be read
+                raise
             damaged.append(str(error))
     if len(damaged) == 1:
         raise DataError(damaged[0])

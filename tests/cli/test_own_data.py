@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -55,6 +56,14 @@ def test_a_picture_of_a_table_that_is_missing_is_told_before_training_starts(mis
     (pets.parent / "pets.csv").write_text("\n".join(rows))
     assert "no such file; looked for 'pets/cats/8.jpg'" in mistake(*TRAIN, "pets.csv")
     assert not (pets.parent / "runs").exists()
+
+
+def test_without_pillow_that_is_all_that_is_told(mistake, pets, monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    told = mistake(*TRAIN, "pets")
+    assert told.endswith(
+        "cats/0.jpg: pictures need the package Pillow: pip install 'minicaffe[image]'"
+    )
 
 
 def test_pictures_without_folders_are_told_where_to_go(mistake, pets):
