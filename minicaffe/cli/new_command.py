@@ -22,6 +22,7 @@ from typing import Any
 
 from minicaffe import backend
 from minicaffe.cli.options import begin, import_option, number, state_of, tell
+from minicaffe.cli.weights import named
 from minicaffe.communicator import Communicator, device_of
 from minicaffe.errors import SpecError
 from minicaffe.export.inference import DATA
@@ -80,6 +81,7 @@ def data_option(parser: argparse.ArgumentParser, required: bool = False) -> None
 def run(args: argparse.Namespace) -> int:
     """Print the file."""
     begin(args)
+    args.weights = named(args) or None
     made = adapted(args, None)
     command = shlex.join(["minicaffe", *args.words])
     lines = [f"Made by: {command}", *made.lines]
