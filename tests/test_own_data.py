@@ -15,7 +15,7 @@ from minicaffe.net import Net, read
 from minicaffe.own_data import adapt
 
 pytest.importorskip("PIL")
-from PIL import Image  # noqa: E402
+from PIL import Image
 
 COLOURS = {"blue": (20, 20, 200), "green": (20, 180, 20), "red": (200, 20, 20)}
 
@@ -61,7 +61,9 @@ def test_folders_of_classes(photos):
     train, test = (layer(spec, "data", phase) for phase in ("TRAIN", "TEST"))
     assert train.options["transform"].mirror and not test.options["transform"].mirror
     count, batch = 36 - held, train.options["batch_size"]
-    assert batch == 1 << (count.bit_length() - 1)  # the largest power of two that there are pictures for
+    assert batch == 1 << (
+        count.bit_length() - 1
+    )  # the largest power of two that there are pictures for
     assert spec.solver.max_iter == 7 * math.ceil(count / batch)
     assert spec.solver.test_interval == spec.solver.snapshot == math.ceil(count / batch)
     assert spec.solver.best.output == "accuracy" and spec.solver.early_stopping is None
@@ -91,7 +93,9 @@ def test_the_text_is_the_model(photos):
     mine, spec = read("mine.yaml"), adapted.spec()
     assert minicaffe.net.model.text(mine, ".") == minicaffe.net.model.text(spec, ".")
     assert mine.solver.max_iter == 3
-    for line in adapted.changed.splitlines():  # bottoms are all said where the layer above is left out
+    for (
+        line
+    ) in adapted.changed.splitlines():  # bottoms are all said where the layer above is left out
         assert line in adapted.text.splitlines() or "bottom:" in line
 
 
@@ -121,9 +125,15 @@ def test_classifiers_of_the_zoo(photos, model, last, image):
         assert found["data"] == (4, *image)
     assert spec.solver.best.output in Net(spec, "TEST", device="cpu", shapes_only=True).outputs
     kept = {x.name for x in before.layers} - {x.name for x in spec.layers}
-    assert kept <= {"data", "label", "mnist", "cifar", "prob", "accuracy_top5", "accuracy/top-5"} | {
-        name for name in kept if "top-5" in name or "top5" in name
-    }
+    assert kept <= {
+        "data",
+        "label",
+        "mnist",
+        "cifar",
+        "prob",
+        "accuracy_top5",
+        "accuracy/top-5",
+    } | {name for name in kept if "top-5" in name or "top5" in name}
 
 
 @pytest.mark.parametrize("model", ["mnist_autoencoder", "mnist_siamese", "lstm"])
@@ -192,8 +202,12 @@ def test_several_labels(photos):
     assert [one["name"] for one in answer] == ["warm", "cold"]
     assert answer[0]["probability"] > 0.5 > answer[1]["probability"]
     inferred, notes = minicaffe.export.inference.inference(spec)
-    assert [x.type for x in inferred.layers if x.type not in ("Convolution", "BatchNorm")][-1] == "Sigmoid"
-    assert "a Sigmoid, prob" in notes[0] and "label" not in {top for x in inferred.layers for top in x.tops}
+    assert [x.type for x in inferred.layers if x.type not in ("Convolution", "BatchNorm")][
+        -1
+    ] == "Sigmoid"
+    assert "a Sigmoid, prob" in notes[0] and "label" not in {
+        top for x in inferred.layers for top in x.tops
+    }
 
 
 def test_label_error_is_the_share_that_is_wrong(photos):
@@ -202,7 +216,9 @@ def test_label_error_is_the_share_that_is_wrong(photos):
     random = np.random.default_rng(2)
     bits = random.integers(0, 2, (36, 3))
     rows += [
-        (f"photos/{name}/{n}.jpg", *bits[12 * i + n]) for i, name in enumerate(COLOURS) for n in range(12)
+        (f"photos/{name}/{n}.jpg", *bits[12 * i + n])
+        for i, name in enumerate(COLOURS)
+        for n in range(12)
     ]
     table(photos.parent / "labels.csv", rows)
     spec = adapt("small", "labels.csv", batch_size=6, size=(24, 24)).spec("layers.data.split=0")
@@ -212,7 +228,9 @@ def test_label_error_is_the_share_that_is_wrong(photos):
     for _ in range(3):
         outputs = net.forward()
         scores, label = net.blobs["score"].data, net.blobs["label"].data
-        wrong = np.mean([(s > 0) != (y > 0.5) for s, y in zip(scores.ravel(), label.ravel())])
+        wrong = np.mean(
+            [(s > 0) != (y > 0.5) for s, y in zip(scores.flat, label.flat, strict=True)]
+        )
         assert float(outputs["label_error"]) == pytest.approx(wrong)
 
 
@@ -225,7 +243,9 @@ def masks(folder, count=6):
         mask[random.integers(16) :, random.integers(20) :] = 1
         mask[:2] = 255
         picture = np.where(mask[..., None] == 1, 220, 30) + random.integers(0, 20, (32, 40, 3))
-        Image.fromarray(picture.astype(np.uint8)).save(folder / "images" / f"{number}.jpg", quality=95)
+        Image.fromarray(picture.astype(np.uint8)).save(
+            folder / "images" / f"{number}.jpg", quality=95
+        )
         image = Image.fromarray(mask).convert("P")
         image.putdata(mask.ravel().tolist())
         image.putpalette([255, 255, 255, 0, 0, 0])  # colours that say nothing of the numbers
@@ -262,7 +282,13 @@ def test_arrays(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(0)
     images = random.integers(0, 256, (20, 40, 48, 3), np.uint8)
-    np.savez("set.npz", x_train=images, y_train=np.arange(20) % 4, x_test=images, y_test=np.arange(20) % 4)
+    np.savez(
+        "set.npz",
+        x_train=images,
+        y_train=np.arange(20) % 4,
+        x_test=images,
+        y_test=np.arange(20) % 4,
+    )
     spec = adapt("small", "set.npz", epochs=1).spec()
     assert layer(spec, "data").options["transform"].resize == 73
     assert shapes(spec, "TRAIN")["data"] == (16, 3, 64, 64)
@@ -290,7 +316,9 @@ def test_the_batch_fits_the_memory(photos, monkeypatch, memory, batch):
         lambda size: own_data.replace(
             spec,
             layers=tuple(
-                own_data.replace(x, options={**x.options, "batch_size": size}) if x.name == "data" else x
+                own_data.replace(x, options={**x.options, "batch_size": size})
+                if x.name == "data"
+                else x
                 for x in spec.layers
             ),
         ),
@@ -300,5 +328,7 @@ def test_the_batch_fits_the_memory(photos, monkeypatch, memory, batch):
     assert found == batch and "MiB" in why
     net = Net(spec, "TRAIN", device="cpu", shapes_only=True)
     both = 2 * 4 * sum(math.prod(value.shape) for step in net.steps for value in step.tops)
-    if memory < 1 << 40 and batch > 1:  # by hand: blobs and gradients, without those that work in place
+    if (
+        memory < 1 << 40 and batch > 1
+    ):  # by hand: blobs and gradients, without those that work in place
         assert found * both / 16 / 3 < memory / 4
