@@ -164,7 +164,13 @@ def test_a_snapshot_of_the_same_classes_goes_on_with_its_last_layer(photos):
     (photos / "blue").rename(photos / "azure")
     other = adapt("runs/a", "photos")
     assert layer(other.spec(), "score_new").options["num_output"] == 3
-    assert other.spec().solver.weights == ("runs/a",)
+    assert other.spec().solver.weights == ("runs/a/small_best.npz",)
+    begun = minicaffe.Net("runs/a", "TEST", device="cpu")
+    begun.load("runs/a/small_best.npz")
+    solver = other.solver(device="cpu", snapshot_after_train=False)
+    kept, new = (solver.net.params[name][0].data for name in ("conv4", "score_new"))
+    assert (kept == begun.params["conv4"][0].data).all()
+    assert (new != begun.params["score"][0].data).any()
 
 
 def test_a_deploy_net_gets_a_loss(photos):
@@ -295,6 +301,12 @@ def test_arrays(tmp_path, monkeypatch):
     grey = random.integers(0, 256, (20, 28, 28), np.uint8)
     np.savez("grey.npz", images=grey, labels=np.arange(20) % 2)
     assert shapes(adapt("small", "grey.npz", epochs=1).spec(), "TRAIN")["data"][1] == 1
+    np.savez("unit.npz", images=images.astype(np.float32) / 255, labels=np.arange(20) % 2)
+    spec = adapt("small", "unit.npz", epochs=1).spec()
+    net = Net(spec, "TEST", device="cpu")
+    net.forward()
+    seen = net.blobs["data"].data
+    assert abs(seen.mean()) < 0.2 and 0.5 < seen.std() < 1.5
     with pytest.raises(DataError, match="has 1 channels; the weights are for pictures of 3"):
         adapt("small", "grey.npz", weights="w.npz")
 

@@ -160,6 +160,14 @@ def test_digits_are_answered_without_training(cli, folder):
     assert len(rows) == 41 and rows[1].startswith("new/00.npy,1,")
 
 
+def test_weights_that_come_with_minicaffe_have_a_name(cli, folder):
+    text = (folder / "models/digits.yaml").read_text()
+    (folder / "mine.yaml").write_text(text)
+    ran = cli("test", "mine.yaml", "--weights", "digits", *CPU)
+    assert ran.code == 0, ran.err
+    assert float(re.search(r"accuracy +(\S+)", ran.out)[1]) > 0.95
+
+
 def test_a_pattern_that_nothing_fits_is_told(cli, folder):
     ran = cli("predict", "digits", "nothing/*.png", *CPU)
     assert ran.code == 2 and ran.err.endswith(
