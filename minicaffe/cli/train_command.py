@@ -33,7 +33,6 @@ from minicaffe.cli.options import (
     pick_device,
     read_model,
 )
-from minicaffe.cli.progress import Bar, Json, Lines, Progress, Quiet, score_table
 from minicaffe.cli.ranks import Beside
 from minicaffe.cli.runs import model_of_run, options, run_of
 from minicaffe.cli.weights import WEIGHTS, load_weights, renaming
@@ -41,6 +40,7 @@ from minicaffe.communicator import Communicator, together
 from minicaffe.errors import CheckpointError, MinicaffeError, SpecError, note
 from minicaffe.parallel import world
 from minicaffe.runs.composite_report import Together
+from minicaffe.runs.progress import Bar, Json, Lines, Progress, Quiet, score_table
 from minicaffe.runs.record import Record
 from minicaffe.runs.run import Run
 from minicaffe.runs.speed import iterations
