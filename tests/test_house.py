@@ -137,7 +137,7 @@ def test_core_packages_are_the_three():
         "lmdb",
         "mpi4py",
     }
-    extras |= {"onnx", "onnxruntime", "safetensors", "tensorboardX"}
+    extras |= {"onnx", "onnxruntime", "safetensors", "tensorboardX", "IPython", "pandas"}
     assert third == {"numpy", "yaml", "tqdm"} | extras
 
 
