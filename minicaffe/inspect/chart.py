@@ -82,8 +82,8 @@ def line_chart(
         )
         for cx, _, cy in (point.partition(",") for point in points if len(points) == 1):
             parts.append(f'<circle cx="{cx}" cy="{cy}" r="3" fill="{colour}"/>')
-    names = "".join(
-        f'<tspan dx="12" fill="{colours[i % len(colours)]}">{escape(name)}</tspan>'
+    names = "&#8195;".join(
+        f'<tspan fill="{colours[i % len(colours)]}">{escape(name)}</tspan>'
         for i, name in enumerate(drawn)
     )
     parts.append(f'<text x="{width - RIGHT}" y="24" text-anchor="end">{names}</text>')
