@@ -25,7 +25,10 @@ LINES = 6  # that stay below the curves: the last events
 
 
 def fit(solver: Solver) -> dict[str, Any]:
-    """`solver.solve()`, shown where it runs: the answer to `Solver.fit`."""
+    """`Solver.fit`: compute, stop and raise as `solve` does, return the same scores, and show how far it is.
+
+    Of several ranks the first shows it.
+    """
     if solver.communicator.rank > 0:
         return solver.solve()
     shown = Figure() if in_notebook() else Bar() if sys.stderr.isatty() else Lines()

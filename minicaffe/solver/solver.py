@@ -169,11 +169,7 @@ class Solver:
 
     @property
     def log(self) -> Any:
-        """Displayed losses and test results since the solver was made, as arrays by name.
-
-        `iteration`, `loss`, `lr`; of tests `test_iteration`, and `test_` and output. `log.frame()` is the
-        same as pandas' DataFrame. A notebook shows it as a table.
-        """
+        """Displayed losses and test results since the solver was made: arrays by name, and `frame()`."""
         return ask_for("the log of a solver")(self._shown, self._tests)
 
     @property
@@ -199,13 +195,8 @@ class Solver:
         return f"<div><pre>{escape(repr(self))}</pre>{self.net._repr_html_()}</div>"
 
     def fit(self) -> dict[str, Any]:
-        """`solve`, watched: a bar and live curves in a notebook, a bar on a terminal, lines elsewhere.
-
-        It computes, stops and raises as `solve` does, and returns the same scores. Of several ranks the
-        first shows them.
-        """
-        scores: dict[str, Any] = ask_for("the view of training")(self)
-        return scores
+        """`solve`, watched: a bar and live curves in a notebook, a bar on a terminal, lines elsewhere."""
+        return ask_for("the view of training")(self)
 
     @recorded(ends=True)
     def solve(self) -> dict[str, Any]:
