@@ -17,11 +17,12 @@ from minicaffe.runs.progress import Bar, Lines, Progress, clock
 from minicaffe.solver import Solver
 from minicaffe.solver.report import Report, score_name, show
 from minicaffe.solver.scores import score_suffixes
+from minicaffe.spec.solver_rules import check_max_iter
 
 APART = 0.5  # seconds from one drawing to the next, at least
 SHARE = 0.02  # of the time, at most, that drawing may take
 SIZE = (520, 280)  # of a chart
-LINES = 6  # that stay below the curves: the last events
+LINES = 6  # of failures that stay above the curves, and of events below: the last ones
 
 
 def fit(solver: Solver) -> dict[str, Any]:
@@ -31,6 +32,7 @@ def fit(solver: Solver) -> dict[str, Any]:
     """
     if solver.communicator.rank > 0:
         return solver.solve()
+    check_max_iter(solver.spec)
     shown = Figure() if in_notebook() else Bar() if sys.stderr.isatty() else Lines()
     shown.tests_on(score_suffixes(solver.test_nets, solver.net))
     contexts = [net.context for net in (solver.net, *solver.test_nets)]
@@ -74,7 +76,7 @@ class Figure(Progress):
 
         super().begin(solver)
         self.warnings: Sequence[str] = ()
-        self.lines: deque[str] = deque(maxlen=LINES)
+        self.failures, self.lines = deque[str](maxlen=LINES), deque[str](maxlen=LINES)
         self.loss = self.doing = ""
         self.rate, self.start = 0.0, time.perf_counter()  # iterations a second, and since when
         self.due = self.start + APART
@@ -100,6 +102,11 @@ class Figure(Progress):
     def write(self, text: str) -> None:
         """Put a line below the curves."""
         self.lines.append(text)
+        self.draw()
+
+    def failed(self, text: str) -> None:
+        """What failed stays above the curves."""
+        self.failures.append(text)
         self.draw()
 
     def started(self, warnings: Sequence[str]) -> None:
@@ -147,7 +154,7 @@ class Figure(Progress):
 
     def _repr_html_(self) -> str:
         solver, below = self.solver, "\n".join(self.lines)
-        texts = [f"<p><b>{escape(warning)}</b></p>" for warning in self.warnings]
+        texts = [f"<p><b>{escape(warning)}</b></p>" for warning in (*self.warnings, *self.failures)]
         bar = f'<progress value="{solver.iteration}" max="{solver.spec.max_iter or 1}"'
         return "\n".join(
             [
@@ -169,7 +176,8 @@ class Figure(Progress):
         for name, column in columns.items():
             score = name.removeprefix("test_")
             if score != name and name in log:
-                chart = losses if score.rpartition("/")[2] in names else scores
+                known = {score, score.partition("/")[2]} & names  # the latter of several test nets
+                chart = losses if known else scores
                 chart[self._label(score)] = column
         charts = []
         for title, lines in (("loss", losses), ("scores", scores)):

@@ -17,7 +17,13 @@ import numpy as np
 import pytest
 
 from minicaffe import Net, parse
-from minicaffe.errors import DivergedError, MinicaffeError, UnknownNameError
+from minicaffe.errors import (
+    CheckpointError,
+    DivergedError,
+    MinicaffeError,
+    SpecError,
+    UnknownNameError,
+)
 from minicaffe.inspect import live
 from minicaffe.runs import folder as run_folder
 from minicaffe.runs.log_table import Log
@@ -166,6 +172,37 @@ def test_a_warning_stays_above_the_curves(cell, monkeypatch):
     monkeypatch.setattr(Net, "warnings", ["NOT MNIST. <Others>."])
     solver().fit()
     assert [text.text for text in cell.last.findall("p/b")] == ["NOT MNIST. <Others>."]
+
+
+def test_what_failed_stays_above_the_curves(cell, tmp_path):
+    class Gone(Report):
+        def displayed(self, iteration, loss, rate):
+            if iteration == 2:
+                (tmp_path / "s").rmdir()
+                (tmp_path / "s").write_text("a file where the folder was")
+
+    (tmp_path / "s").mkdir()
+    one = solver(report=Gone(), snapshot_prefix=str(tmp_path / "s" / "s"), snapshot=6)
+    with redirect_stderr(io.StringIO()), pytest.raises(CheckpointError):
+        one.fit()
+    texts = [text.text for text in cell.last.findall("p/b")]
+    assert texts[0].startswith("no snapshot of iteration 6: ") and len(texts) <= live.LINES
+
+
+def test_without_an_end_there_is_no_figure(cell):
+    with pytest.raises(SpecError, match="max_iter"):
+        Solver(parse(MODEL.replace("max_iter: 24, ", "")), device="cpu").fit()
+    assert cell.calls == 0
+
+
+def test_losses_are_known_by_the_names_of_the_net(cell):
+    """A name may have a slash, as GoogLeNet's; of several test nets a number and a slash come first."""
+    model = MODEL.replace("name: loss", "name: a/loss")
+    several = model.replace("test_iter: 1,", "test_iter: [1, 1],")
+    for text, names in ((model, ["test a/loss"]), (several, ["test 0/a/loss", "test 1/a/loss"])):
+        Solver(parse(text), device="cpu").fit()
+        chart = cell.last.find(f"div/{SVG}svg")
+        assert [name.text for name in chart.iter(f"{SVG}tspan")] == ["loss", *names]
 
 
 def test_an_interrupt_stops_it_and_the_figure_stays(cell, tmp_path):
