@@ -138,7 +138,7 @@ def test_core_packages_are_the_three():
         "lmdb",
         "mpi4py",
     }
-    extras |= {"onnx", "onnxruntime", "safetensors", "shtab", "tensorboardX"}
+    extras |= {"onnx", "onnxruntime", "safetensors", "shtab", "tensorboardX", "IPython", "pandas"}
     assert third == {"numpy", "yaml", "tqdm"} | extras
 
 

@@ -36,7 +36,6 @@ from minicaffe.cli.options import (
     read_model,
     tell,
 )
-from minicaffe.cli.progress import Bar, Json, Lines, Progress, Quiet, score_table
 from minicaffe.cli.ranks import Beside
 from minicaffe.cli.runs import model_of_run, options, run_of
 from minicaffe.cli.weights import WEIGHTS, load_weights, named, renaming
@@ -44,6 +43,7 @@ from minicaffe.communicator import Communicator, device_of, together
 from minicaffe.errors import CheckpointError, MinicaffeError, SpecError, note
 from minicaffe.parallel import world
 from minicaffe.runs.composite_report import Together
+from minicaffe.runs.progress import Bar, Json, Lines, Progress, Quiet, score_table
 from minicaffe.runs.record import Record
 from minicaffe.runs.run import Run
 from minicaffe.runs.speed import iterations

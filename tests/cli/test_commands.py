@@ -228,7 +228,7 @@ def test_the_printed_command_keeps_every_option_that_matters(cli, folder, model,
 
 
 def test_second_interrupt_stops_at_once(cli, monkeypatch):
-    from minicaffe.cli import progress
+    from minicaffe.runs import progress
 
     def iterated(self, solver):
         signal.raise_signal(signal.SIGINT)
