@@ -481,7 +481,7 @@ def test_the_zoo_is_measured_as_it_is(scripts):
     names, nets = scripts("zoo_names"), scripts("zoo_nets")
     assert {path.stem for path in (ROOT / "models").glob("*.yaml")} == {
         *names.NETS,
-        *("lenet_paper", "digits", "segment", "small"),
+        *("lenet_paper", "digits", "segment", "small", "ssd_small"),
     }
     from minicaffe import Net
 

@@ -284,6 +284,45 @@ def test_a_picture_without_a_mask_is_named(tmp_path, monkeypatch):
         adapt("segment", "scenes")
 
 
+def test_boxes(tmp_path, monkeypatch):
+    """A detector for other classes: each layer that depends on their number has it."""
+    pytest.importorskip("lmdb")
+    import runpy
+    from pathlib import Path
+
+    from minicaffe.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    example = Path(__file__).parents[1] / "examples/ssd/draw_scenes.py"
+    runpy.run_path(str(example))["draw"](Path("scenes"), 24, 8)
+    names = Path("scenes/labelmap.prototxt")
+    names.write_text(names.read_text() + 'item { name: "star" label: 4 display_name: "star" }\n')
+    for split in ("train", "test"):
+        lists = f"scenes/{split}.txt", f"scenes/{split}_lmdb"
+        words = ["convert-images", "--boxes", *lists, "--label-map", str(names), "--encoded"]
+        assert main(words) == 0
+    adapted = adapt("ssd_small", "scenes", max_iter=2)
+    spec = adapted.spec()
+    assert (
+        "24 pictures with boxes to train with, 4 classes (circle, square, triangle, star)"
+        in adapted.lines[0]
+    )
+    for name in ("conv4_2_conf", "conv5_2_conf", "conv6_1_conf"):
+        assert layer(spec, name).options["num_output"] == 6 * 5
+        assert layer(spec, name.replace("conf", "loc")).options["num_output"] == 6 * 4
+    assert layer(spec, "mbox_loss").options["num_classes"] == 5
+    assert (
+        layer(spec, "data").options["batch_sampler"]
+        == layer(read("ssd_small"), "data").options["batch_sampler"]
+    )
+    scores = adapted.solver(device="cpu", run="runs/scenes").solve()
+    assert 0 <= scores["mAP"] <= 1 and scores["mAP of each class"].shape == (4,)
+    answer = minicaffe.predict("runs/scenes", "scenes/test", threshold=0)
+    assert len(answer) == 8 and {"class", "name", "score", "box"} == set(answer[0]["boxes"][0])
+    with pytest.raises(SpecError, match="no detector: expected a MultiBoxLoss"):
+        adapt("small", "scenes")
+
+
 def test_arrays(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(0)
