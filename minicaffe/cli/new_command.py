@@ -24,7 +24,6 @@ from minicaffe import backend
 from minicaffe.cli.options import begin, import_option, number, state_of, tell
 from minicaffe.cli.weights import named
 from minicaffe.communicator import Communicator, device_of
-from minicaffe.errors import SpecError
 from minicaffe.export.inference import DATA
 from minicaffe.own_data import EPOCHS, LARGEST_BATCH, Adapted, adapt, fitting
 from minicaffe.runs.folder import RUNS
@@ -104,8 +103,6 @@ def adapted(args: argparse.Namespace, device: backend.Device | None) -> Adapted:
 
 def of_own_data(args: argparse.Namespace, communicator: Communicator) -> NetSpec:
     """The model that `train --data` trains; prints what was decided; the run's folder has the data's name."""
-    if args.model is None:
-        raise SpecError("--data: give a MODEL for it, such as small (minicaffe models lists them)")
     begin(args)
     made = adapted(args, device_of(args.device, communicator))
     for line in made.lines:
