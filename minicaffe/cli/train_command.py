@@ -47,7 +47,7 @@ from minicaffe.runs.progress import Bar, Json, Lines, Progress, Quiet, score_tab
 from minicaffe.runs.record import Record
 from minicaffe.runs.run import Run
 from minicaffe.runs.speed import iterations
-from minicaffe.solver import Solver
+from minicaffe.solver import Solver, snapshots
 from minicaffe.solver.report import banner
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver_rules import check_max_iter
@@ -208,10 +208,21 @@ def train(args: argparse.Namespace, communicator: Communicator) -> int:
             shown.result(score_table(scores, shown.suffixes) if scores else "")
             for warning in solver.net.warnings:
                 shown.result(banner(warning))
+            for line in best_lines(solver):
+                shown.line(line)
             shown.line(next_commands(folder, solver))
     if solver.stopped and first:
         note(f"stopped at iteration {solver.iteration}; to go on: {resume_command(args, folder)}")
     return 130 if solver.stopped else shown.code()
+
+
+def best_lines(solver: Solver) -> list[str]:
+    """The best test, and the snapshot that is kept of it, in a line; none if the model asks for none."""
+    best = solver._judge.trends.get("best")
+    if best is None or best.at < 0:
+        return []
+    file = snapshots.best_path(solver._saving.prefix)
+    return [f"best test: {best.output} {best.value:.4f} at iteration {best.at}, kept as {file}"]
 
 
 def progress(args: argparse.Namespace) -> Progress:
