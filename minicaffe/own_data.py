@@ -139,11 +139,13 @@ def adapt(
     pictures or if the memory of `device` is small; `size` is (h, w) of pictures, by default the model's.
     Raises DataError for a source without classes, SpecError for a model that is no classifier.
 
-    >>> adapted = adapt("lenet", "digits", epochs=2)
-    >>> print(adapted.lines[0])
-    data: digits: 300 to train with, 10 classes
-    >>> [layer.options["num_output"] for layer in adapted.spec().layers if layer.name == "ip2"]
-    [10]
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = str(Path(folder, "set.npz"))
+    ...     np.savez(file, images=np.zeros((9, 28, 28), np.uint8), labels=np.arange(9) % 3)
+    ...     adapted = adapt("lenet", file, epochs=2)
+    >>> print(adapted.lines[2])
+    outputs: layer 'ip2' has 3, not 10
     """
     base, found = read(model), survey(data)
     if weights is None and isinstance(model, (str, Path)) and holds_weights(model):
