@@ -181,3 +181,15 @@ def test_a_net_is_fed_vectors(table, device):
                 wanted = np.stack([entry % 2, entry < 3, entry == 5], axis=1)
                 assert (batches[-1] == wanted).all()
     assert all((one == made[0]).all() for one in made)
+
+
+def test_commands_count_labels_and_make_no_database_of_several(table, capsys):
+    from minicaffe.cli import main
+
+    table("image,sea,sun", "0.png,1,0", "1.png,1,1", "2.png,0,0")
+    assert main(["data", "table.csv"]) == 0
+    out = capsys.readouterr().out
+    assert "labels: 2, of 1 to 2 entries\n  0 sea: 2\n  1 sun: 1\n" in out
+    for target in ("out_lmdb", "out.npz"):
+        assert main(["convert-images", "table.csv", target]) == 2
+        assert "its pictures have several labels" in capsys.readouterr().err
