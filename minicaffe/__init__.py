@@ -46,11 +46,13 @@ _MODULES = {"caffe": "caffe", "deploy": "deploy", "drawing": "inspect.drawing", 
 outer.ANSWERS |= {
     "the diagnosis of what diverged": "minicaffe.runs.divergence:raise_diverged",
     "the check of a shared net": "minicaffe.parallel.agreement:check_parts",
+    "the log of a solver": "minicaffe.runs.log_table:Log",
     "the page of a net": "minicaffe.inspect.notebook:page",
     "the ranks of GPUs": "minicaffe.parallel.nccl:Nccl",
     "the ranks of a solver": "minicaffe.parallel.ranks:Ranks",
     "the recorder of a run": "minicaffe.runs.kept:Kept",
     "the snapshot of a run": "minicaffe.runs.folder:to_go_on_from",
+    "the view of training": "minicaffe.inspect.live:fit",
 }
 
 outer.LAYERS += [

@@ -208,7 +208,8 @@ def predict(
     Classifier or Detector. `images` is a path, a folder, a pattern such as "new/*.jpg", or a list of these and
     of arrays or Pillow's images. Of a classifier each answer has `image`, the path or None, and `classes`,
     the `top` most probable with `class`, `name` (or None) and `probability`; of a detector `boxes` with
-    `class`, `name`, `score` and `box`, its sides x0, y0, x1, y1 in pixels, for scores from `threshold` on.
+    `class`, `name`, `score` and `box`, sides x0, y0, x1, y1 in pixels, for scores from `threshold` on; of a
+    net with a class for each pixel `mask`, these (h, w) as uint8, and `pixels`, the `share` of each class.
     Raises DataError for pictures that are not there or cannot be read, and what Classifier raises.
 
     >>> [answer] = predict("digits", np.zeros((28, 28), np.uint8), top=1)
@@ -249,8 +250,13 @@ def _answers(net: Deployed, some: list[Any], top: int, threshold: float) -> list
                 if score >= threshold
             ]
         else:
-            if answer.size != len(answer):
-                raise SpecError(f"{net.output} has an answer for each place, not one for a picture")
+            if answer.size != len(answer):  # an answer for each pixel
+                about["pixels"] = shares_of(answer.argmax(axis=0), len(answer), names)[:top]
+                about["mask"] = resized(
+                    answer.argmax(axis=0), *pictures.pixels_in(one)[0].shape[:2]
+                )
+                answers.append(about)
+                continue
             prob = answer.ravel()
             about["classes"] = [
                 {"class": int(k), "name": names.get(int(k)), "probability": float(prob[k])}
@@ -258,6 +264,27 @@ def _answers(net: Deployed, some: list[Any], top: int, threshold: float) -> list
             ]
         answers.append(about)
     return answers
+
+
+def shares_of(mask: np.ndarray, count: int, names: Mapping[int, str]) -> list[dict[str, Any]]:
+    """The share of pixels of each class in a mask of `count` classes, the largest first, none of 0.
+
+    >>> shares_of(np.array([[0, 2], [2, 2]]), 3, {2: "cat"})[0]
+    {'class': 2, 'name': 'cat', 'share': 0.75}
+    """
+    shares = np.bincount(mask.ravel(), minlength=count) / mask.size
+    order = [int(k) for k in np.argsort(-shares, kind="stable") if shares[k]]
+    return [{"class": k, "name": names.get(k), "share": float(shares[k])} for k in order]
+
+
+def resized(mask: np.ndarray, h: int, w: int) -> np.ndarray:
+    """A mask of h x w, uint8, each pixel that of the nearest one.
+
+    >>> resized(np.array([[0, 1]]), 2, 4).tolist()
+    [[0, 0, 1, 1], [0, 0, 1, 1]]
+    """
+    rows, columns = np.arange(h) * mask.shape[0] // h, np.arange(w) * mask.shape[1] // w
+    return mask[rows[:, None], columns].astype(np.uint8)
 
 
 def in_pixels(sides: Any, size: tuple[int, int]) -> list[int]:

@@ -8,6 +8,7 @@ classes, and a solver that counts in epochs. Nothing else of the model is change
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from minicaffe.data.annotated import AnnotatedSet
 from minicaffe.data.reader.base import Reader
 from minicaffe.data.reader.held_out import SHARE, sides
 from minicaffe.data.reader.picture_set import PictureSet
+from minicaffe.data.weight_table import lookup
 from minicaffe.errors import DataError, SpecError, mib
 from minicaffe.export.inference import DATA, SCORED
 from minicaffe.feeding.transform import Transform
@@ -32,44 +34,37 @@ from minicaffe.layers.base import bottom_counts
 from minicaffe.net import Net, parse, read
 from minicaffe.net.model import holds_weights, text
 from minicaffe.net.sharing import Sharing
+from minicaffe.runs import folder as run_folder
+from minicaffe.solver import Solver
 from minicaffe.spec.declare import LayerSpec, NetSpec, ParamSpec
 from minicaffe.spec.model import parse_model
 from minicaffe.spec.state import Phase, Rule, State
 
-Kind = Literal[
-    "classes", "labels", "masks", "boxes"
-]  # one class, several labels, one a pixel, boxes
-BLANK = {"name": "data", "type": "Input", "shape": {"dim": 1}}  # where there must be a layer
+# One class a picture; several labels, or none; a class for each pixel; boxes
+Kind = Literal["classes", "labels", "masks", "boxes"]
 PHASES: tuple[Phase, ...] = ("TRAIN", "TEST")
 EPOCHS = 20
 BATCH = 32  # pictures, if memory allows it and there are enough of them
 LARGEST_BATCH = 256
+# A net may take one of so many parts of the memory of the CPU, or (True) of a GPU
+PARTS = {False: 4, True: 2}
 NEW = 10.0  # how many times as fast layers learn that begin anew beside weights that do not
-PARTS = {
-    False: 4,
-    True: 2,
-}  # of the memory of the CPU, of CUDA: a net may take one of so many parts
+# (c, h, w) of the data sets that models name
 SHAPES = {"mnist": (1, 28, 28), "fashion-mnist": (1, 28, 28), "digits": (1, 28, 28)}
-SHAPES |= {"cifar10": (3, 32, 32)}  # of data sets that models name
+SHAPES |= {"cifar10": (3, 32, 32)}
 IMAGENET = (104.0, 117.0, 123.0)  # the mean of ImageNet's pictures, blue first
-BOXES = "AnnotatedData"  # the layer of pictures with boxes
-DATABASES = {
-    "TRAIN": "train_lmdb",
-    "TEST": "test_lmdb",
-}  # of `convert-images --boxes`, in one folder,
-LABEL_MAP = "labelmap.prototxt"  # beside the names of their classes
 SCALE = 1 / 64  # of pictures of 256 steps, where no weights expect another
-IGNORED = 255  # the label of pixels that belong to no class
 MARGIN = 8 / 7  # pictures are scaled to so many times the side that is cut out of them: 256 to 224
-ERROR = "label_error"  # the output of a net for several labels by which its tests are judged
-ERROR_OF = (
-    "Flatten",
-    "Threshold",
-    "Eltwise",
-    "AbsVal",
-    "Reduction",
-)  # the layers it is computed by
 SMALL = 64  # pixels a side: pictures that are smaller are not cut
+LOOKED_AT = 100  # entries of an array that its mean and deviation are computed from
+IGNORED = 255  # the label of pixels that belong to no class
+BOXES = "AnnotatedData"  # the layer of pictures with boxes
+# What `convert-images --boxes` writes, in one folder, beside the names of the classes
+DATABASES = {"TRAIN": "train_lmdb", "TEST": "test_lmdb"}
+LABEL_MAP = "labelmap.prototxt"
+ERROR = "label_error"  # the output by which the tests of a net for several labels are judged,
+ERROR_OF = ("Flatten", "Threshold", "Eltwise", "AbsVal", "Reduction")  # and its layers
+BLANK = {"name": "data", "type": "Input", "shape": {"dim": 1}}  # where there must be a layer
 
 
 @dataclass(frozen=True)
@@ -87,9 +82,16 @@ class Adapted:
         path = Path(f"{self.name}.yaml")
         return parse_model(self.text, REGISTRY, f"{path} (adapted)", settings, path)
 
+    def solver(self, *settings: str, **options: Any) -> Solver:
+        """A Solver of it, with options as Solver takes them, that begins with the weights."""
+        solver = Solver(self.spec(*settings), **options)
+        for file in solver.spec.weights:
+            solver.net.load(file, strict=False)
+        return solver
+
 
 @dataclass(frozen=True)
-class Set:
+class DataSet:
     """What stands at a source: how many pictures to train with, their classes, and their shape if known."""
 
     source: str
@@ -100,6 +102,7 @@ class Set:
     in_files: bool  # pictures in files of their own, which new_height and new_width scale
     split: float | None  # what a data layer must say to hold a part out for tests
     kind: Kind
+    spread: tuple[float, float] | None  # mean and standard deviation of values that are no bytes
     line: str
 
 
@@ -137,17 +140,20 @@ def adapt(
     pictures or if the memory of `device` is small; `size` is (h, w) of pictures, by default the model's.
     Raises DataError for a source without classes, SpecError for a model that is no classifier.
 
-    >>> adapted = adapt("lenet", "digits", epochs=2)
-    >>> print(adapted.lines[0])
-    data: digits: 300 to train with, 10 classes
-    >>> [layer.options["num_output"] for layer in adapted.spec().layers if layer.name == "ip2"]
-    [10]
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = str(Path(folder, "set.npz"))
+    ...     np.savez(file, images=np.zeros((9, 28, 28), np.uint8), labels=np.arange(9) % 3)
+    ...     adapted = adapt("lenet", file, epochs=2)
+    >>> print(adapted.lines[2])
+    outputs: layer 'ip2' has 3, not 10
     """
     base, found = read(model), survey(data)
     if weights is None and isinstance(model, (str, Path)) and holds_weights(model):
-        weights = str(model)
+        weights = str(run_folder.weights(model) if os.path.isdir(model) else model)
+    own = weights is not None and str(model) in (weights, os.path.dirname(weights))
     body = _body(base)
-    known = base.classes == found.classes and len(base.classes) > 0 and weights == str(model)
+    known = own and base.classes == found.classes and len(base.classes) > 0
     heads, new, outputs = _with_outputs(body, found, weights is not None and not known)
     head, seen = _data_layers(found, body, size, weights is not None)
     name = base.path.stem if base.path is not None else base.name or "model"
@@ -162,8 +168,9 @@ def adapt(
         layers = (*head(batch), *heads)
         return replace(spec, dtype=base.dtype, classes=found.classes, layers=layers)
 
-    batch, why = batch_size or 0, "as asked for"
-    if not batch:
+    if batch_size is not None:
+        batch, why = batch_size, "as asked for"
+    else:
         batch, why = fitting(built, min(most, found.count), device)
     spec = built(batch)
     assert spec.solver is not None and spec.solver.max_iter is not None
@@ -171,6 +178,10 @@ def adapt(
     lines = [found.line, f"pictures: {seen}", *outputs]
     if weights is not None:
         lines.append(f"weights: {weights}")
+    elif lookup(str(model)) is not None:
+        lines.append(
+            f"weights: none; with few pictures begin with published ones: --weights {model}"
+        )
     passes = spec.solver.max_iter / per_epoch
     lines.append(
         f"training: {passes:.4g} epochs of {per_epoch} iterations, batches of {batch} ({why});"
@@ -181,7 +192,7 @@ def adapt(
     return Adapted(name, data, text(spec, "."), tuple(lines), shown)
 
 
-def survey(source: str) -> Set:
+def survey(source: str) -> DataSet:
     """What stands at a source. Raises DataError for what has no classes, or one only, or damaged pictures."""
     if holds_pairs(Path(source)):
         return _of_masks(source)
@@ -197,8 +208,9 @@ def survey(source: str) -> Set:
     outputs = len(reader.classes) or int(labels.max()) + 1
     if outputs < 2 and not several:
         raise DataError(f"{reader.origin}: has one class; a classifier needs two or more")
-    for one in (reader, *([readers.open(source, "test")] if reader.own_split else [])):
-        _look_at(one)
+    if isinstance(reader, PictureSet):
+        for one in (reader, readers.open(source, "test")) if reader.own_split else (reader,):
+            _look_at(one)
     parts = None if reader.own_split else sides(reader, SHARE)
     kept = np.arange(len(labels)) if parts is None else parts[0].entries
     trained = labels[kept]
@@ -214,7 +226,7 @@ def survey(source: str) -> Set:
     line += f", {outputs} {'labels' if several else 'classes'}" + (
         f" ({told}{', ...' * (outputs > 12)})" if told else ""
     )
-    return Set(
+    return DataSet(
         source,
         len(trained),
         outputs,
@@ -223,6 +235,7 @@ def survey(source: str) -> Set:
         isinstance(reader, PictureSet),
         SHARE if parts is not None and reader.in_order else None,
         "labels" if several else "classes",
+        _spread(reader),
         line,
     )
 
@@ -230,7 +243,7 @@ def survey(source: str) -> Set:
 def _look_at(reader: Reader) -> None:
     """Look at pictures in files before they are trained with. Raises DataError for damaged ones."""
     damaged = []
-    for i in range(len(reader)) if isinstance(reader, PictureSet) else ():
+    for i in range(len(reader)):
         try:
             picture_files.check(reader.place(i))
         except DataError as error:
@@ -243,7 +256,16 @@ def _look_at(reader: Reader) -> None:
         raise DataError(f"{damaged[0]}; and {len(damaged) - 1} more that cannot be read")
 
 
-def _of_masks(source: str) -> Set:
+def _spread(reader: Reader) -> tuple[float, float] | None:
+    """Mean and standard deviation of some pictures in floating point; None of pictures in bytes."""
+    if isinstance(reader, PictureSet) or reader[0][0].dtype == np.uint8:
+        return None
+    places = np.linspace(0, len(reader) - 1, min(LOOKED_AT, len(reader))).astype(int)
+    values = np.stack([reader[int(i)][0] for i in places]).astype(np.float64)
+    return float(values.mean()), float(values.std())
+
+
+def _of_masks(source: str) -> DataSet:
     """What stands in a folder of pictures and masks: the classes are the numbers in its masks."""
     reader = PairSet(Path(source), source, "colour", None, "", True)
     largest = 0
@@ -258,10 +280,10 @@ def _of_masks(source: str) -> Set:
     if parts is not None:
         line += f", {len(reader) - count} held out for tests"
     line += f", {largest + 1} classes of pixels; {IGNORED} counts for none"
-    return Set(source, count, largest + 1, (), None, True, None, "masks", line)
+    return DataSet(source, count, largest + 1, (), None, True, None, "masks", None, line)
 
 
-def _of_boxes(source: str) -> Set:
+def _of_boxes(source: str) -> DataSet:
     """What stands in a folder of two databases of pictures with boxes, and a label map."""
     home = Path(source)
     names = label_map(home / LABEL_MAP)
@@ -270,7 +292,7 @@ def _of_boxes(source: str) -> Set:
     known = ", ".join(name for number, name in sorted(names.items()) if number)
     line = f"data: {source}: {len(reader)} pictures with boxes to train with"
     line += f", {len(names) - 1} classes ({known})"
-    return Set(source, len(reader), outputs, (), None, True, None, "boxes", line)
+    return DataSet(source, len(reader), outputs, (), None, True, None, "boxes", None, line)
 
 
 def fitting(built: Any, most: int, device: backend.Device | None) -> tuple[int, str]:
@@ -362,7 +384,7 @@ def _image(layer: LayerSpec) -> tuple[int, int, int] | None:
 
 
 def _with_outputs(
-    body: Body, found: Set, begin_anew: bool
+    body: Body, found: DataSet, begin_anew: bool
 ) -> tuple[list[LayerSpec], set[str], list[str]]:
     """The layers with as many outputs as there are classes, the names of those changed, and lines of it."""
     if found.kind == "boxes":
@@ -420,7 +442,7 @@ def _outputs(layer: LayerSpec, outputs: int, begin_anew: bool) -> tuple[LayerSpe
 
 
 def _with_box_classes(
-    layers: list[LayerSpec], found: Set, begin_anew: bool
+    layers: list[LayerSpec], found: DataSet, begin_anew: bool
 ) -> tuple[list[LayerSpec], set[str], list[str]]:
     """A detector's layers for as many classes as there are, the background among them."""
     layers, new, lines = list(layers), set[str](), []
@@ -535,7 +557,7 @@ def _faster(layer: LayerSpec) -> tuple[ParamSpec, ...]:
 
 
 def _data_layers(
-    found: Set, body: Body, size: tuple[int, int] | None, tuned: bool
+    found: DataSet, body: Body, size: tuple[int, int] | None, tuned: bool
 ) -> tuple[Any, str]:
     """The data layers of both phases as a function of the batch, and what they do to pictures, as a line."""
     c, h, w = body.image or (3, 0, 0)
@@ -543,6 +565,8 @@ def _data_layers(
     if not h:
         raise SpecError("the model does not say how large its pictures are: give --size WxH")
     mean, scale = _mean_and_scale(body, c, tuned)
+    if found.spread is not None and not tuned:
+        mean, scale = (float(f"{found.spread[0]:.4g}"),), float(f"{1 / (found.spread[1] or 1):.4g}")
     if found.shape is not None and found.shape[0] != c:
         if tuned:
             raise DataError(
@@ -588,7 +612,7 @@ def _data_layers(
 
 
 def _mask_layers(
-    found: Set, body: Body, size: tuple[int, int], mean: tuple[float, ...], scale: float
+    found: DataSet, body: Body, size: tuple[int, int], mean: tuple[float, ...], scale: float
 ) -> tuple[Any, str]:
     """The layers that read pictures and masks, as a function of the batch, and what they do, as a line."""
     h, w = size
@@ -609,7 +633,7 @@ def _mask_layers(
     return layers, seen
 
 
-def _box_layers(found: Set, body: Body, image: tuple[int, int, int]) -> tuple[Any, str]:
+def _box_layers(found: DataSet, body: Body, image: tuple[int, int, int]) -> tuple[Any, str]:
     """The model's own layers of pictures and boxes, which know how it augments, with other sources."""
     c, h, w = image
     home = Path(found.source)
@@ -643,10 +667,10 @@ def _mean_and_scale(body: Body, channels: int, tuned: bool) -> tuple[tuple[float
 
     Without weights, pictures of 256 steps begin at about -2 to 2: from 0.001 on, Adam kills ReLUs otherwise.
     """
-    given = body.transform
-    if given is not None and given.mean_file is None and (given.mean_value or given.scale != 1):
-        scale = given.scale if tuned or given.scale != 1 else SCALE
-        return given.mean_value or (0.0,), scale
+    own = body.transform
+    if own is not None and own.mean_file is None and (own.mean_value or own.scale != 1):
+        scale = own.scale if tuned or own.scale != 1 else SCALE
+        return own.mean_value or (0.0,), scale
     return (IMAGENET, 1.0) if tuned and channels == 3 else ((128.0,), SCALE)
 
 

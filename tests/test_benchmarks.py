@@ -505,9 +505,12 @@ def test_the_zoo_is_compared_with_onnxruntime_blob_by_blob(scripts):
 
 
 def test_the_zoo_is_measured_as_it_is(scripts):
-    """Every net of models/ but the paper's variant; to infer, without labels and losses."""
+    """Every net of models/ but the paper's variant and three of our own; to infer, without labels and losses."""
     names, nets = scripts("zoo_names"), scripts("zoo_nets")
-    assert {path.stem for path in (ROOT / "models").glob("*.yaml")} == {*names.NETS, "lenet_paper"}
+    assert {path.stem for path in (ROOT / "models").glob("*.yaml")} == {
+        *names.NETS,
+        *("lenet_paper", "digits", "segment", "small", "ssd_small"),
+    }
     from minicaffe import Net
 
     shapes = {"lenet": (1, 10), "mnist_autoencoder": (1, 784), "lstm": (1, 1, 128)}

@@ -51,6 +51,14 @@ def exit_code(words: list[str]) -> int:
         return stop.code
 
 
+def without(words: list[str], option: str) -> list[str]:
+    """A command without an option and its value."""
+    if option not in words:
+        return words
+    place = words.index(option)
+    return words[:place] + words[place + 2 :]
+
+
 def no_gpu(number, reason):
     raise DeviceError("the pages are for a machine without a GPU")
 
@@ -63,6 +71,12 @@ def folder(tmp_path, monkeypatch):
     for name in ("models", "examples"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "tests" / "fixtures" / "examples", tmp_path / "pictures")
+    for name, number in {"cats": 0, "dogs": 1}.items():  # a reader's own pictures
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for count in range(3):
+            picture = ROOT / "tests" / "fixtures" / "examples" / f"{number}.png"
+            shutil.copy(picture, tmp_path / "photos" / name / f"{count}.png")
+    shutil.copytree(tmp_path / "photos" / "cats", tmp_path / "new_pictures")
     mnist = tmp_path / "examples" / "mnist"  # as in a clone of Caffe
     mnist.mkdir()
     for name in ("lenet_solver.prototxt", "lenet_train_test.prototxt"):
@@ -107,7 +121,9 @@ def test_python_and_commands_of_a_page(page, folder, capsys, monkeypatch):
                 on_ranks(words, folder)
                 continue
             assert words[0] == "minicaffe"
-            words += ["--device", "cpu", "--max-iter", "3"] if words[1] == "train" else []
+            if words[1] == "train":
+                words = without(words, "--epochs")
+                words += ["--device", "cpu", "--max-iter", "3"]
             capsys.readouterr()
             assert exit_code(words[1:]) == (2 if "# exit code 2" in command else 0), command
             printed = "".join(capsys.readouterr())

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import runpy
+import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -142,6 +146,83 @@ def test_a_page_shows_what_its_example_printed(name):
 
 
 def test_every_page_has_its_example_and_its_run():
-    pages = sorted(path.stem for path in PAGES.glob("*.md") if path.stem != "README")
+    others = ("README", "notebook")  # the notebook is run itself, below
+    pages = sorted(path.stem for path in PAGES.glob("*.md") if path.stem not in others)
     assert pages == NAMES
     assert all((EXAMPLES / f"{name}.py").is_file() for name in pages)
+
+
+NOTEBOOK = EXAMPLES / "notebook.ipynb"
+RUN_NOTEBOOK = """
+import sys, nbclient, nbformat
+book = nbformat.read(sys.argv[1], 4)
+book.cells.insert(0, nbformat.v4.new_code_cell(sys.argv[2]))
+nbclient.NotebookClient(book, timeout=120).execute()
+del book.cells[0]
+nbformat.write(book, "done.ipynb")
+"""
+FEW_DIGITS = """
+from minicaffe.data import datasets
+datasets._DRAWING, datasets._COUNTS = "few-1000", {"train": 1000, "test": 500}
+datasets.shape = lambda source, split, beside: (datasets._COUNTS[split], 1, 28, 28)
+"""
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory):
+    """What the code cells of examples/notebook.ipynb put out in a fresh kernel, with few drawn digits."""
+    missing = [
+        name for name in ("nbclient", "ipykernel", "pandas", "matplotlib") if not find_spec(name)
+    ]
+    if missing:
+        pytest.skip(f"needs {', '.join(missing)}: pip install 'minicaffe[test]'")
+    folder = tmp_path_factory.mktemp("notebook")
+    homes = dict.fromkeys(("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR"), str(folder))
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_NOTEBOOK, NOTEBOOK, FEW_DIGITS],
+        cwd=folder,
+        env={**os.environ, **homes, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    cells = json.loads((folder / "done.ipynb").read_text())["cells"]
+    found = [cell["outputs"] for cell in cells if cell["cell_type"] == "code"]
+    for one in (one for cell in found for one in cell if one.get("name") == "stderr"):
+        assert all(line.startswith("minicaffe: drawing ") for line in one["text"]), one
+    return [
+        [
+            one.get("data") or {"text/plain": "".join(one["text"])}
+            for one in cell
+            if one.get("name") != "stderr"
+        ]
+        for cell in found
+    ]
+
+
+def test_the_notebook_does_what_it_says(outputs):
+    imports, layer, net, fit, plot, frame, filters, mistakes, wrong, own = outputs
+    assert imports == [] and float("".join(layer[0]["text/plain"])) < 1e-6
+    assert "<svg" in "".join(net[0]["text/html"])
+    figure, scores = fit  # the figure was drawn in place: it is one output
+    html = "".join(figure["text/html"])
+    assert html.count("<svg") == 2 and '<progress value="200" max="200"' in html
+    assert "done after" in "".join(figure["text/plain"])
+    assert float(re.search(r"'accuracy': ([\d.]+)", "".join(scores["text/plain"]))[1]) > 0.7
+    assert "<table" in "".join(frame[0]["text/html"])
+    for picture in (plot, filters, wrong, own):
+        assert picture[0]["image/png"]
+    assert re.match(r"\d+ of 500 test digits are wrong", mistakes[0]["text/plain"])
+    assert own[1]["text/plain"] == "it is a 7\n"
+
+
+def test_the_notebook_is_kept_without_outputs_and_small():
+    cells = json.loads(NOTEBOOK.read_text())["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
+    assert NOTEBOOK.stat().st_size < 15_000
+    page = (PAGES / "notebook.md").read_text()
+    assert "../../examples/notebook.ipynb" in page
+    assert "(notebook.md)" in (PAGES / "README.md").read_text()

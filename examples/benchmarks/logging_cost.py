@@ -43,9 +43,9 @@ def model(display: int) -> object:
 def contenders(display: int = DISPLAY) -> Iterator[dict[str, Callable[[], object]]]:
     """What takes `display` steps, by name."""
     from minicaffe import Solver
-    from minicaffe.cli.progress import Bar
     from minicaffe.net import model as net_model
     from minicaffe.runs.composite_report import Together
+    from minicaffe.runs.progress import Bar
     from minicaffe.runs.record import Record
 
     bar, record = Bar(), Record(print, ())

@@ -42,8 +42,9 @@ OTHERS = ("PYTHON", "MINICAFFE_", "PIP_FIND_LINKS", "VIRTUAL_ENV")  # what a new
 def commands() -> list[list[str]]:
     """The three commands of README, word by word."""
     text = (ROOT / "README.md").read_text()
-    (block,) = re.findall(r"## Your own pictures, in three commands\n+```\w*\n(.*?)```", text, re.S)
-    return [shlex.split(line, comments=True) for line in block.splitlines()]
+    (page,) = re.findall(r"## Your own pictures, in three commands\n(.*?)\n## ", text, re.S)
+    block = re.findall(r"```\w*\n(.*?)```", page, re.S)[0]
+    return [shlex.split(line.removeprefix("$ "), comments=True) for line in block.splitlines()]
 
 
 def draw(kind: str, random: np.random.Generator) -> "Image.Image":  # noqa: F821
@@ -169,8 +170,7 @@ def measure(home: Path, extra: str | None, package: Path | None, each: int) -> d
     found: dict = {}
     if extra is None:
         words = [[sys.executable, "-m", *one] for one in words]
-        epochs = words[0].index("--epochs") + 1
-        words[0][epochs] = "1"
+        words[0] += ["--epochs", "1"]
         given = dict(os.environ) | {"PYTHONPATH": str(ROOT)}
     else:
         found["versions"] = install(home, f"{package}[{extra}]")

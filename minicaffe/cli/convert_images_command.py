@@ -71,6 +71,11 @@ def run(args: argparse.Namespace) -> int:
     if args.boxes and packed:
         raise DataError("--boxes are written to an LMDB, not to .npz")
     reader = _boxes(args) if args.boxes else sources.opened(args)
+    if reader.label_shape:
+        raise DataError(
+            f"{reader.origin}: its pictures have several labels, a database holds one of each; --data and the"
+            " layer Data read the table as it is"
+        )
     order = np.arange(len(reader))
     if args.shuffle:
         np.random.default_rng(args.seed).shuffle(order)

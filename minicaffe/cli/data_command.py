@@ -102,9 +102,13 @@ def _classes(reader: Reader) -> list[str]:
     counts = Counter(dict.fromkeys(range(len(reader.classes)), 0))
     for i in range(len(reader)):
         with suppress(DataError):  # told already, or not looked at
-            counts[reader.label(i)] += 1
+            several = reader.label_shape
+            counts.update(
+                np.flatnonzero(reader.vector(i)).tolist() if several else [reader.label(i)]
+            )
     least, most = min(counts.values()), max(counts.values())
-    lines = [f"classes: {len(counts)}, of {least} to {most} entries"]
+    what = "labels" if reader.label_shape else "classes"
+    lines = [f"{what}: {len(counts)}, of {least} to {most} entries"]
     if len(counts) <= LISTED:
         names = {i: n if n.isprintable() else repr(n) for i, n in enumerate(reader.classes)}
         lines += [

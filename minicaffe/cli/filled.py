@@ -22,6 +22,9 @@ def check_filled(spec: NetSpec, phase: Phase, built: State) -> None:
         if not any(layer.type == "Input" and layer.included(other) for layer in spec.layers):
             hint = f"with --stage {stage} the net reads a data set instead; "
             break
+    shapes = empty[0].options.get("shape", ())
+    if phase == "TRAIN" and not hint and shapes and len(shapes[0].dim) == 4:
+        hint = "with --data SOURCE the net is trained on your own data; "
     blobs = f"net.blobs[{', '.join(map(repr, empty[0].tops[:1]))}].data"
     raise SpecError(
         f"{empty[0].place()}: nothing on the command line fills an Input; {hint}"

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import math
 import os
 from collections.abc import Iterator
@@ -43,13 +44,13 @@ from minicaffe.cli.options import (
 )
 from minicaffe.cli.picture_options import mean_of, no_options_of_deploy_nets, picture_options
 from minicaffe.cli.weights import load_weights, weights_of, weights_option
-from minicaffe.deploy import Classifier, Detector
-from minicaffe.errors import DataError, MinicaffeError, note
+from minicaffe.deploy import Classifier, Detector, resized, shares_of
+from minicaffe.errors import DataError, note
 from minicaffe.export.inference import for_test
 from minicaffe.feeding.pictures import Pictures, takes_digits
 from minicaffe.feeding.transform import Transform
 from minicaffe.pictures import Fit, prepared
-from minicaffe.pictures.drawn import save, with_boxes, with_text
+from minicaffe.pictures.drawn import mask_image, save, with_boxes, with_mask, with_text
 from minicaffe.pictures.files import named, read
 from minicaffe.spec.declare import NetSpec
 
@@ -137,10 +138,8 @@ def _classify(
     """Tell the classes of pictures."""
     classes = classifier.net.blobs[classifier.output].shape[1:]
     if classes[0] != np.prod(classes):
-        raise MinicaffeError(
-            f"{args.model}: {classifier.output} has a class for each of {'x'.join(map(str, classes[1:]))}"
-            " places, not one for a picture"
-        )
+        _mask(args, classifier, spec, pictures, paths, drawn)
+        return
     names = class_names(args.labels, classes[0], spec, classifier.data)
     rows: list[list[object]] = []
     for paths_now, pixels, notes in pictures.batches(paths):
@@ -152,6 +151,38 @@ def _classify(
                 drawn.add(path, with_text(read(path), text(answer).removeprefix(f"{path}: ")))
     if args.csv is not None:
         write_csv(args.csv, rows)
+        tell(args, f"answers: {args.csv}")
+
+
+def _mask(
+    args: argparse.Namespace,
+    net: Classifier,
+    spec: NetSpec,
+    pictures: _Pictures,
+    paths: list[str],
+    drawn: _Drawn | None,
+) -> None:
+    """Tell the share of pixels of each class; with --save write each picture's mask, and draw it."""
+    count = net.net.blobs[net.output].shape[1]
+    names = dict(enumerate(class_names(args.labels, count, spec, net.data)))
+    rows: list[list[object]] = []
+    for paths_now, pixels, _ in pictures.batches(paths):
+        for path, prob in zip(paths_now, net.predict(pixels), strict=True):
+            mask = prob.argmax(axis=0)
+            shares = shares_of(mask, count, names)[: args.top]
+            told = [f"{one['name'] or one['class']} ({100 * one['share']:.2f} %)" for one in shares]
+            line = json.dumps({"image": path, "pixels": shares})
+            print(line if args.json else f"{path}: {', '.join(told)} of the pixels")
+            rows += [
+                [path, rank, one["class"], one["name"] or "", f"{one['share']:.6f}"]
+                for rank, one in enumerate(shares, 1)
+            ]
+            if drawn is not None:
+                whole = resized(mask, *pictures.sizes[path])
+                drawn.add(path, mask_image(whole))
+                drawn.add(path, with_mask(read(path), whole), "-drawn")
+    if args.csv is not None:
+        write_csv(args.csv, rows, ("image", "rank", "class", "name", "share"))
         tell(args, f"answers: {args.csv}")
 
 
@@ -210,9 +241,9 @@ class _Drawn:
         except OSError as error:
             raise DataError(f"--save {folder}: {error.strerror}") from None
 
-    def add(self, path: str, image: Any) -> None:
-        """Write the picture drawn of the one in `path`."""
-        stem = name = Path(path).stem
+    def add(self, path: str, image: Any, what: str = "") -> None:
+        """Write the picture drawn of the one in `path`; `what` comes behind its name."""
+        stem = name = f"{Path(path).stem}{what}"
         for count in itertools.count(2):
             if name not in self.names:
                 break

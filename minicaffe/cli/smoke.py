@@ -10,6 +10,12 @@ from typing import Any
 from minicaffe.errors import note
 
 FEW = 2  # iterations, and batches of a test
+OWN = (
+    "--epochs",
+    "--max-iter",
+    "--run",
+    "--snapshot-prefix",
+)  # options that it sets, each with a value
 
 
 def option(parser: Any) -> None:
@@ -25,16 +31,20 @@ def run(args: argparse.Namespace) -> int:
     """Train, test, save, resume and report, each as its own command; the exit code of the first that fails."""
     from minicaffe.cli import main
 
-    words = [word for word in args.words if word != "--smoke"]
+    words = _less(args.words)
     with tempfile.TemporaryDirectory(prefix="minicaffe-") as home:
         folder = os.path.join(home, "run")
         few = [f"solver.snapshot={FEW // 2}", "solver.display=1", f"solver.test_interval={FEW}"]
-        few += [f"solver.test_iter={FEW}"]
+        few += [
+            f"solver.test_iter={FEW}",
+            f"solver.snapshot_prefix={os.path.join(folder, 'smoke')}",
+        ]
         settings = [word for one in few for word in ("--set", one)]
         device = ["--device", args.device] if args.device else []
         again = [word for file in args.imports for word in ("--import", file)]
+        settings += ["--run", folder]
         steps = {
-            "train, test, snapshot": [*words, *settings, "--max-iter", str(FEW), "--run", folder],
+            "train, test, snapshot": [*words, *settings, "--max-iter", str(FEW)],
             "resume": ["train", "--resume", folder, "--max-iter", str(2 * FEW), *device, *again],
             "test": ["test", folder, "--batches", str(FEW), *device, *again],
             "report": ["report", folder, "--seconds", "1", *device, *again],
@@ -46,3 +56,20 @@ def run(args: argparse.Namespace) -> int:
                 return code
     note("smoke: all of it works; nothing was kept")
     return 0
+
+
+def _less(words: list[str]) -> list[str]:
+    """A command without --smoke, and without the options that it sets itself.
+
+    >>> _less(["train", "lenet", "--epochs", "3", "--run=runs/a", "--smoke", "--quiet"])
+    ['train', 'lenet', '--quiet']
+    """
+    kept: list[str] = []
+    left = iter(words)
+    for word in left:
+        name, equals, _ = word.partition("=")
+        if name in OWN and not equals:
+            next(left, None)
+        elif name not in (*OWN, "--smoke"):
+            kept.append(word)
+    return kept

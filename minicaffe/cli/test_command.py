@@ -21,10 +21,10 @@ from minicaffe.cli.options import (
     read_model,
     tell,
 )
-from minicaffe.cli.progress import score_table
 from minicaffe.cli.weights import load_weights, weights_of, weights_option
 from minicaffe.export.inference import for_test
 from minicaffe.net import Net
+from minicaffe.runs.progress import score_table
 from minicaffe.solver import mean_outputs
 from minicaffe.solver.report import banner
 from minicaffe.solver.scores import score_suffixes

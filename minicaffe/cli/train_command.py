@@ -36,7 +36,6 @@ from minicaffe.cli.options import (
     read_model,
     tell,
 )
-from minicaffe.cli.progress import Bar, Json, Lines, Progress, Quiet, score_table
 from minicaffe.cli.ranks import Beside
 from minicaffe.cli.runs import model_of_run, options, run_of
 from minicaffe.cli.weights import WEIGHTS, load_weights, named, renaming
@@ -44,10 +43,11 @@ from minicaffe.communicator import Communicator, device_of, together
 from minicaffe.errors import CheckpointError, MinicaffeError, SpecError, note
 from minicaffe.parallel import world
 from minicaffe.runs.composite_report import Together
+from minicaffe.runs.progress import Bar, Json, Lines, Progress, Quiet, score_table
 from minicaffe.runs.record import Record
 from minicaffe.runs.run import Run
 from minicaffe.runs.speed import iterations
-from minicaffe.solver import Solver
+from minicaffe.solver import Solver, snapshots
 from minicaffe.solver.report import banner
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver_rules import check_max_iter
@@ -127,9 +127,9 @@ def model(args: argparse.Namespace, communicator: Communicator) -> NetSpec:
         raise MinicaffeError(
             f"--{'data' if args.data else 'batch-size'} cannot be given with --resume: a run goes on as it is"
         )
-    if args.data and args.model is None:
-        raise SpecError("--data: give a MODEL for it, such as small (minicaffe models lists them)")
     args.weights = named(args) or None
+    if args.data is not None and args.model is None:
+        raise SpecError("--data: give a MODEL for it, such as small (minicaffe models lists them)")
     model_of_run(args)
     ranks.check(args, communicator)
     if args.data is not None:
@@ -208,10 +208,21 @@ def train(args: argparse.Namespace, communicator: Communicator) -> int:
             shown.result(score_table(scores, shown.suffixes) if scores else "")
             for warning in solver.net.warnings:
                 shown.result(banner(warning))
+            for line in best_lines(solver):
+                shown.line(line)
             shown.line(next_commands(folder, solver))
     if solver.stopped and first:
         note(f"stopped at iteration {solver.iteration}; to go on: {resume_command(args, folder)}")
     return 130 if solver.stopped else shown.code()
+
+
+def best_lines(solver: Solver) -> list[str]:
+    """The best test, and the snapshot that is kept of it, in a line; none if the model asks for none."""
+    best = solver._judge.trends.get("best")
+    if best is None or best.at < 0:
+        return []
+    file = snapshots.best_path(solver._saving.prefix)
+    return [f"best test: {best.output} {best.value:.4f} at iteration {best.at}, kept as {file}"]
 
 
 def progress(args: argparse.Namespace) -> Progress:

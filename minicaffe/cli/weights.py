@@ -62,6 +62,8 @@ def _file_of(args: argparse.Namespace, given: str) -> str:
     """The file that a word of --weights means."""
     if not given or os.path.exists(given) or os.path.exists(args.weights):
         return given
+    if (shipped := shipped_weights(given)) is not None:
+        return str(shipped)
     found = weights_named(given)
     if found is None:
         if not set(given) & {os.sep, os.altsep} and not given.endswith(ENDINGS):

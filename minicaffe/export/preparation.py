@@ -118,7 +118,7 @@ def pictures_of(net: Net) -> Pictures | None:
     """
     for step in net.steps:
         if isinstance(step.layer, Pictures):
-            return step.layer
+            return step.layer.alone()
     found = list(inputs(net))
     if len(found) != 1 or len(found[0].shape) != 4:
         return None

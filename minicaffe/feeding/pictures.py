@@ -105,6 +105,10 @@ class Pictures(Layer):
             return "stretch"
         return "cover" if self.transform.resize else "contain"
 
+    def alone(self) -> Pictures:
+        """The layer of its pictures alone, where a picture of labels is read with each."""
+        return self
+
     def takes_mean(self, shape: Shape) -> bool:
         """Whether a mean image may have this shape."""
         return shape == self.image

@@ -17,7 +17,9 @@ from minicaffe.data.reader.picture_set import SUFFIXES, Size, below
 from minicaffe.data.resize import bilinear
 from minicaffe.errors import DataError, ShapeError
 from minicaffe.feeding.fed import Fed, size_of
+from minicaffe.feeding.pictures import Pictures
 from minicaffe.layers.blob import Shape
+from minicaffe.pictures import Fit
 from minicaffe.spec.types import AtLeast
 
 
@@ -149,6 +151,14 @@ def _nearest(picture: np.ndarray, height: int, width: int) -> np.ndarray:
     return picture[np.arange(height)[:, None] * h // height, np.arange(width) * w // width]
 
 
+class Alone(Pictures):
+    """Pictures without their labels, scaled to the size that a layer of both has."""
+
+    @property
+    def fit(self) -> Fit:
+        return "stretch"
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class LabelMaps(Fed):
     """Pictures (n, c, h, w) and their labels (n, 1, h, w), cut and mirrored together."""
@@ -197,6 +207,13 @@ class LabelMaps(Fed):
             if place.is_dir():
                 return place
         return lists.find(self.source, [self.context.folder], "source")
+
+    def alone(self) -> Pictures:
+        plain = replace(self.transform, mirror=False, crop_size=None)
+        alone = Alone(batch_size=self.batch_size, transform=plain)
+        alone.name, alone.top, alone.blue_first = self.name, self.top[:1], self.blue_first
+        alone.image = (self.image[0] - 1, *(self.cut or self.image[1:]))
+        return alone
 
     def shapes(self) -> list[Shape]:
         if not 1 <= len(self.top) <= 2:

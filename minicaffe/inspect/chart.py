@@ -19,66 +19,120 @@ def line_chart(
     title: str,
     x_name: str,
     mark: float | None = None,
+    *,
+    logarithmic: bool = True,
+    alone: bool = True,
+    size: tuple[int, int] = (WIDTH, HEIGHT),
+    colours: Sequence[str] = COLOURS,
 ) -> str:
-    """Lines over a logarithmic x axis, as the text of an SVG file; `mark` is an x drawn as a vertical line.
+    """Lines over an x axis that rises, as the text of an SVG file; `mark` is an x drawn as a vertical line.
 
-    It is readable on a light and a dark ground: the picture has a ground of its own.
+    A line joins its finite numbers; one number alone is a dot. The picture is readable on a light and a dark
+    ground: if it is a file, `alone`, it has a ground of its own, else it takes its colours from the page.
 
     >>> chart = line_chart([0.1, 1.0], {"loss": [2.0, 1.0]}, "a & b", "rate")
     >>> chart.startswith("<svg"), "a &amp; b" in chart
     (True, True)
     """
-    across = np.log10(np.asarray(x, float))
-    values = np.concatenate([np.asarray(line, float) for line in lines.values()])
-    low, high = float(values.min()), float(values.max())
-    low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
+    width, height = size
+    axis = np.asarray(x)
+    across = np.log10(axis) if logarithmic else np.asarray(axis, float)
     start, end = float(across[0]), float(across[-1])
     end = end if end > start else start + 1
+    drawn = {name: np.asarray(line, float) for name, line in lines.items()}
+    low, high = _range(np.concatenate(list(drawn.values())))
+    ink = "#111111" if alone else "currentColor"
+    grid = f'stroke="{ink}" stroke-opacity=".12"'
 
     def at(place: float) -> float:
-        return LEFT + (place - start) / (end - start) * (WIDTH - LEFT - RIGHT)
+        return LEFT + (place - start) / (end - start) * (width - LEFT - RIGHT)
 
     def up(value: float) -> float:
-        return HEIGHT - BOTTOM - (value - low) / (high - low) * (HEIGHT - TOP - BOTTOM)
+        return height - BOTTOM - (value - low) / (high - low) * (height - TOP - BOTTOM)
 
-    floor = HEIGHT - BOTTOM
+    floor = height - BOTTOM
+    ground = f'<rect width="{width}" height="{height}" fill="#ffffff"/>'
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}"'
-        f' height="{HEIGHT}" font-family="sans-serif" font-size="13">',
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
-        f'<text x="{LEFT}" y="24" font-size="15" fill="#111111">{escape(title)}</text>',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}"'
+        f' height="{height}" font-family="sans-serif" font-size="13" fill="{ink}"'
+        f' style="max-width:100%" role="img">',
+        *([ground] if alone else []),
+        f'<text x="{LEFT}" y="24" font-size="15">{escape(title)}</text>',
     ]
-    for power in range(math.ceil(start), math.floor(end) + 1):
+    whole = axis.dtype.kind in "iu"
+    powers = range(math.ceil(start), math.floor(end) + 1)
+    for place in powers if logarithmic else ticks(start, end, 1 if whole else 0):
+        told = f"{10.0**place:g}" if logarithmic else f"{place:g}"
         parts.append(
-            f'<path d="M{at(power):.1f} {TOP}V{floor}" stroke="#e3e7eb"/>'
-            f'<text x="{at(power):.1f}" y="{floor + 18}" text-anchor="middle">{10.0**power:g}</text>'
+            f'<path d="M{at(place):.1f} {TOP}V{floor}" {grid}/>'
+            f'<text x="{at(place):.1f}" y="{floor + 18}" text-anchor="middle">{told}</text>'
         )
-    for share in range(5):
-        value = low + (high - low) * share / 4
+    for value in ticks(low, high):
         parts.append(
-            f'<path d="M{LEFT} {up(value):.1f}H{WIDTH - RIGHT}" stroke="#e3e7eb"/>'
-            f'<text x="{LEFT - 8}" y="{up(value) + 4:.1f}" text-anchor="end">{value:.3g}</text>'
+            f'<path d="M{LEFT} {up(value):.1f}H{width - RIGHT}" {grid}/>'
+            f'<text x="{LEFT - 8}" y="{up(value) + 4:.1f}" text-anchor="end">{value:g}</text>'
         )
-    for i, (name, line) in enumerate(lines.items()):
-        points = " ".join(
-            f"{at(a):.1f},{up(float(v)):.1f}" for a, v in zip(across, line, strict=True)
-        )
-        colour = COLOURS[i % len(COLOURS)]
+    for i, line in enumerate(drawn.values()):
+        colour, there = colours[i % len(colours)], np.isfinite(line)
+        points = [
+            f"{at(a):.1f},{up(v):.1f}" for a, v in zip(across[there], line[there], strict=True)
+        ]
         parts.append(
-            f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>'
+            f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" stroke-width="2"/>'
         )
+        for cx, _, cy in (point.partition(",") for point in points if len(points) == 1):
+            parts.append(f'<circle cx="{cx}" cy="{cy}" r="3" fill="{colour}"/>')
+    names = "&#8195;".join(
+        f'<tspan fill="{colours[i % len(colours)]}">{escape(name)}</tspan>'
+        for i, name in enumerate(drawn)
+    )
+    parts.append(f'<text x="{width - RIGHT}" y="24" text-anchor="end">{names}</text>')
+    marked = math.inf if mark is None else math.log10(mark) if logarithmic else mark
+    if mark is not None and start <= marked <= end:
         parts.append(
-            f'<text x="{WIDTH - RIGHT}" y="{TOP + 16 * (i + 1)}" text-anchor="end" fill="{colour}">'
-            f"{escape(name)}</text>"
+            f'<path d="M{at(marked):.1f} {TOP}V{floor}" stroke="#d1495b" stroke-dasharray="5 4"/>'
+            f'<text x="{at(marked) + 5:.1f}" y="{TOP + 14}" fill="#d1495b">{mark:.2g}</text>'
         )
-    if mark is not None and start <= math.log10(mark) <= end:
-        place = at(math.log10(mark))
-        parts.append(
-            f'<path d="M{place:.1f} {TOP}V{floor}" stroke="#d1495b" stroke-dasharray="5 4"/>'
-            f'<text x="{place + 5:.1f}" y="{TOP + 14}" fill="#d1495b">{mark:.2g}</text>'
-        )
-    middle = (LEFT + WIDTH - RIGHT) / 2
+    middle = (LEFT + width - RIGHT) / 2
     parts.append(
-        f'<text x="{middle}" y="{HEIGHT - 12}" text-anchor="middle">{escape(x_name)}</text>'
+        f'<text x="{middle}" y="{height - 12}" text-anchor="middle">{escape(x_name)}</text>'
     )
     return "\n".join([*parts, "</svg>", ""])
+
+
+def _range(values: np.ndarray) -> tuple[float, float]:
+    """The least and the largest finite value, apart from each other."""
+    values = values[np.isfinite(values)]
+    low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
+    return (low - 0.5, high + 0.5) if low == high else (low, high)
+
+
+def ticks(low: float, high: float, least: float = 0.0) -> list[float]:
+    """Some five round numbers from `low` to `high`, at least `least` apart.
+
+    >>> ticks(0.13, 2.3), ticks(0, 300), ticks(0, 2, least=1)
+    ([0.5, 1.0, 1.5, 2.0], [0.0, 100.0, 200.0, 300.0], [0.0, 1.0, 2.0])
+    """
+    power = 10.0 ** math.floor(math.log10((high - low) / 5))
+    step = next(power * by for by in (1, 2, 5, 10) if power * by * 5 >= high - low)
+    step = max(step, least)
+    return [
+        round(float(step * n), 12)
+        for n in range(math.ceil(low / step), math.floor(high / step) + 1)
+    ]
+
+
+def thinned(lines: Mapping[str, np.ndarray], most: int = 500) -> np.ndarray:
+    """Which points to draw of long lines over one x axis: about `most` of each, with all its highs and lows.
+
+    >>> thinned({"loss": np.arange(6.0)}, most=4)
+    array([0, 2, 3, 5])
+    """
+    kept = [np.array([], int)]
+    for line in lines.values():
+        there = np.flatnonzero(np.isfinite(line))
+        if len(there) > most:
+            parts = np.array_split(there, most // 2)
+            there = np.concatenate([p[[line[p].argmin(), line[p].argmax()]] for p in parts])
+        kept.append(there)
+    return np.unique(np.concatenate(kept))

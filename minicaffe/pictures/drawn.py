@@ -52,6 +52,24 @@ def with_text(pixels: np.ndarray, text: str) -> Any:
     return image
 
 
+def mask_image(mask: np.ndarray) -> Any:
+    """Pillow's image of a mask (h, w): its numbers are the classes, its palette shows them in colours."""
+    image = pillow("mask").fromarray(mask, "L").convert("P")
+    image.putdata(mask.ravel().tolist())
+    image.putpalette([part for k in range(256) for part in (_colour(k) if k else (0, 0, 0))])
+    return image
+
+
+def with_mask(pixels: np.ndarray, mask: np.ndarray) -> Any:
+    """Pillow's image of pixels with the colours of a mask (h, w) laid over them; class 0 is left as it is."""
+    image = pillow("picture")
+    ground = image.fromarray(pixels).convert("RGB")
+    colours = mask_image(mask).convert("RGB")
+    over = image.fromarray(np.where(mask > 0, 128, 0).astype(np.uint8), "L")
+    ground.paste(colours, (0, 0), over)
+    return ground
+
+
 def save(image: Any, path: Path) -> None:
     """Write a picture as PNG, atomically. Raises CheckpointError."""
     checkpoint.replace(str(path), lambda file: image.save(file, "PNG"))

@@ -31,7 +31,6 @@ from minicaffe.ops import conv
 from minicaffe.outer import ask_for
 from minicaffe.solver import snapshots
 from minicaffe.solver.average import Average
-from minicaffe.solver.history import Shown, Tested, columns
 from minicaffe.solver.interrupt import Signals
 from minicaffe.solver.iteration import Iteration, Now
 from minicaffe.solver.judging import Judge
@@ -139,8 +138,8 @@ class Solver:
         self.stopped = self._asked_to_stop = False
         self.ended: str | None = None  # why training ended early, if it did
         self.scores: dict[str, Any] = {}  # of the last test
-        self._shown: list[Shown] = []
-        self._tests: list[Tested] = []
+        self._shown: list[tuple[int, float, float]] = []  # iteration, loss and rate
+        self._tests: list[tuple[int, dict[str, Any]]] = []  # iteration and scores
         self._said: list[str] = []  # reasons why an iteration is not one CUDA graph
         name = snapshots.name(spec)
         default_prefix = str(self.run / name if self.run else name)
@@ -169,9 +168,9 @@ class Solver:
         return self._judge.rate(self.spec, self.iteration)
 
     @property
-    def log(self) -> dict[str, np.ndarray]:
-        """Displayed losses and test results since the solver was made, as arrays by column (see `columns`)."""
-        return columns(self._shown, self._tests)
+    def log(self) -> Any:
+        """Displayed losses and test results since the solver was made: arrays by name, and `frame()`."""
+        return ask_for("the log of a solver")(self._shown, self._tests)
 
     @property
     def unsaved(self) -> tuple[int, CheckpointError] | None:
@@ -194,6 +193,10 @@ class Solver:
 
     def _repr_html_(self) -> str:
         return f"<div><pre>{escape(repr(self))}</pre>{self.net._repr_html_()}</div>"
+
+    def fit(self) -> dict[str, Any]:
+        """`solve`, watched: a bar and live curves in a notebook, a bar on a terminal, lines elsewhere."""
+        return ask_for("the view of training")(self)
 
     @recorded(ends=True)
     def solve(self) -> dict[str, Any]:

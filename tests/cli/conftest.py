@@ -154,7 +154,7 @@ def terminal(monkeypatch):
 @pytest.fixture
 def interrupt(monkeypatch):
     """Send SIGINT after an iteration, as Ctrl-C does."""
-    from minicaffe.cli import progress
+    from minicaffe.runs import progress
 
     def at(iteration: int) -> None:
         for shown in (progress.Bar, progress.Lines, progress.Quiet):

@@ -228,7 +228,7 @@ def test_the_printed_command_keeps_every_option_that_matters(cli, folder, model,
 
 
 def test_second_interrupt_stops_at_once(cli, monkeypatch):
-    from minicaffe.cli import progress
+    from minicaffe.runs import progress
 
     def iterated(self, solver):
         signal.raise_signal(signal.SIGINT)
@@ -449,9 +449,9 @@ def test_weights_that_are_no_numbers_are_refused(mistake, trained, command):
          " --iterations in time, --max-iter in train (see minicaffe test --help)"),
         ("train tiny.yaml --lr 0.1",
          "minicaffe train: unrecognized arguments: --lr 0.1; --lr is --set solver.base_lr=... (see minicaffe train --help)"),
-        ("train tiny.yaml --batch-size=8",
-         "minicaffe train: unrecognized arguments: --batch-size; --batch-size is --set layers.NAME.batch_size=...,"
-         " of the data layer (see minicaffe train --help)"),
+        ("test tiny.yaml --batch-size=8",
+         "minicaffe test: unrecognized arguments: --batch-size; --batch-size is --batch-size, of train (see"
+         " minicaffe test --help)"),
         ("test tiny.yaml --epochs 3",
          "minicaffe test: unrecognized arguments: --epochs 3; --epochs is --epochs, of train (see minicaffe test --help)"),
         ("train tiny.yaml --epochs 0",
@@ -576,7 +576,7 @@ def test_a_loss_that_is_no_number(mistake, folder, model):
         r"minicaffe replay runs/changed-[0-9-]+ shows all of it",
         line,
     )
-    assert [file.name for file in folder.rglob("*.npz")] == ["diverged.npz"]
+    assert [file.name for file in (folder / "runs").rglob("*.npz")] == ["diverged.npz"]
 
 
 # the disk

@@ -8,8 +8,8 @@ from contextlib import redirect_stderr
 import numpy as np
 import pytest
 
-from minicaffe.cli.progress import Bar, Lines, clock, score_table
 from minicaffe.net import read
+from minicaffe.runs.progress import Bar, Lines, clock, score_table
 from minicaffe.runs.speed import images_per_iteration
 from minicaffe.solver import Solver
 

@@ -383,7 +383,7 @@ def test_a_folder_of_a_run_is_taken_for_weights(train, cli, mistake):
 
 
 def test_sighup_takes_a_snapshot_and_goes_on(train, monkeypatch):
-    from minicaffe.cli import progress
+    from minicaffe.runs import progress
 
     def iterated(self, solver):
         if solver.iteration in (3, 8):
@@ -396,7 +396,7 @@ def test_sighup_takes_a_snapshot_and_goes_on(train, monkeypatch):
 
 
 def test_a_second_interrupt_leaves_a_record_and_the_last_snapshot(cli, net, monkeypatch):
-    from minicaffe.cli import progress
+    from minicaffe.runs import progress
 
     def iterated(self, solver):
         if solver.iteration == 7:
@@ -479,7 +479,7 @@ def test_a_seed_from_the_command_stays_when_the_run_goes_on(cli, model):
 
 
 def test_a_folder_of_snapshots_that_goes_is_told_and_nothing_else_is_lost(cli, net, monkeypatch):
-    from minicaffe.cli import progress
+    from minicaffe.runs import progress
 
     def iterated(self, solver):
         if solver.iteration == 3:

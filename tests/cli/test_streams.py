@@ -97,12 +97,14 @@ def test_a_full_stderr_stops_nothing(monkeypatch):
 EVERY = {
     "train": "noisy.yaml --device cpu --max-iter 2 --run run",
     "test": "noisy.yaml --device cpu --weights noisy_iter_2.npz",
+    "new": "small --data pair.npz",
     "predict": "noisy.yaml black.pgm --device cpu --weights noisy_iter_2.npz",
     "time": "noisy.yaml --device cpu --iterations 1",
     "replay": "noisy_iter_2.npz --device cpu",
     "explain": "noisy.yaml --device cpu",
     "summary": "noisy.yaml",
     "report": "run",
+    "runs": ".",
     "draw": "noisy.yaml --svg noisy.svg",
     "convert": "noisy.yaml noisy.prototxt --force",
     "export": "noisy.yaml --weights noisy_iter_2.npz --onnx noisy.onnx --force",
@@ -113,6 +115,7 @@ EVERY = {
     "data": "pair.npz",
     "mean": "pair.npz -o mean.npy",
     "convert-images": "pair.npz copy.npz",
+    "completion": "bash",
     "doctor": "",
 }
 ALL = """

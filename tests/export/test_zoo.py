@@ -15,6 +15,9 @@ from minicaffe.export.table import WRITERS
 from minicaffe.net import read
 
 MODELS = sorted((Path(__file__).parents[2] / "models").glob("*.yaml"))
+MODELS = [
+    path for path in MODELS if path.stem != "ssd_small"
+]  # its data make it: test_ssd_example.py
 runtime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 

@@ -158,7 +158,7 @@ def test_what_of_a_solver_is_public():
             "run",
         ),
         *("iteration", "rate", "loss", "norms", "scores", "log", "ended", "stopped", "unsaved"),
-        *("solve", "step", "test", "gradient", "update", "averaged"),
+        *("fit", "solve", "step", "test", "gradient", "update", "averaged"),
         *("snapshot", "latest_snapshot", "restore"),
     }
 

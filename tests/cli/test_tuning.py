@@ -1,0 +1,175 @@
+"""What helps before and after a training: --find-lr, --batch-size, --smoke, runs, completion, patterns, digits."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+
+from minicaffe.cli import COMMANDS, find_lr
+from minicaffe.inspect.chart import line_chart
+
+CPU = ("--device", "cpu")
+
+
+def test_the_range_test_suggests_a_rate_and_draws_it(cli, folder):
+    before = sorted(path.name for path in folder.iterdir())
+    ran = cli("train", "tiny.yaml", *CPU, "--find-lr", "rates.svg")
+    assert ran.code == 0, ran.err
+    rate = float(re.search(r"suggestion: base_lr (\S+): --set solver.base_lr=\1\n", ran.out)[1])
+    assert 1e-5 < rate < 1
+    picture = ElementTree.parse(folder / "rates.svg").getroot()
+    lines = picture.findall("{http://www.w3.org/2000/svg}polyline")
+    assert len(lines) == 2 and len(lines[0].get("points").split()) > 20
+    assert sorted(path.name for path in folder.iterdir()) == sorted([*before, "rates.svg"])
+
+
+def test_the_range_test_is_the_training_at_those_rates(folder):
+    """Each loss is what a solver has that is stepped at the same rates by hand."""
+    import argparse
+
+    from minicaffe import Solver, backend, read
+
+    spec = read("tiny.yaml")
+    args = argparse.Namespace(seed=None, weights=None, dtype=None, precision=None)
+    args.conv_engine, args.workspace, args.deterministic = "auto", 64, True
+    rates, losses = find_lr.losses_of(args, spec, backend.device("cpu"))
+    assert np.allclose(rates[1:] / rates[:-1], rates[1] / rates[0])
+    solver = Solver(
+        read("tiny.yaml", "solver.lr_policy=exp", f"solver.gamma={float(rates[1] / rates[0])!r}"),
+        device="cpu",
+        base_lr=float(rates[0]),
+        deterministic=True,
+        snapshot_after_train=False,
+    )
+    for loss in losses[:15]:
+        solver.step(1)
+        assert float(solver.loss()) == pytest.approx(loss, rel=1e-4)
+
+
+def test_a_loss_that_never_falls_has_no_suggestion():
+    rates = np.array([1e-4, 1e-3, 1e-2])
+    assert find_lr.suggestion(rates, np.array([1.0, 1.0, 1.2])) is None
+    assert find_lr.suggestion(rates, np.array([1.0, 0.5, 1.2])) == pytest.approx(1e-4)
+
+
+def test_a_chart_of_one_point_or_a_level_line_is_whole():
+    for values in ([1.0], [2.0, 2.0, 2.0]):
+        x = [10.0**k for k in range(len(values))]
+        text = line_chart(x, {"<a>": values}, "t", "x", mark=1.0)
+        assert "nan" not in text and ElementTree.fromstring(text) is not None
+
+
+@pytest.mark.parametrize(
+    "words", [("--smoke",), ("--smoke", "--max-iter", "50", "--run", "runs/x")]
+)
+def test_smoke_tries_everything_and_keeps_nothing(cli, folder, words):
+    before = sorted(str(path) for path in folder.rglob("*"))
+    ran = cli("train", "tiny.yaml", *CPU, *words)
+    assert ran.code == 0, ran.err
+    told = [line for line in ran.err.splitlines() if line.startswith("smoke: ")]
+    assert [line.removeprefix("smoke: ") for line in told] == [
+        *("train, test, snapshot", "resume", "test", "report"),
+        "all of it works; nothing was kept",
+    ]
+    assert sorted(str(path) for path in folder.rglob("*")) == before
+
+
+def test_smoke_ends_with_what_failed(cli, folder):
+    (folder / "bad.yaml").write_text(
+        (folder / "tiny.yaml").read_text().replace("conv1,", "conv1, bottom: x,")
+    )
+    ran = cli("train", "bad.yaml", *CPU, "--smoke")
+    assert ran.code == 2 and "bad.yaml:" in ran.err and "Traceback" not in ran.err
+
+
+def test_batch_size_of_any_model(cli, folder):
+    ran = cli(
+        "train", "tiny.yaml", *CPU, "--batch-size", "5", "--max-iter", "2", "--run", "runs/five"
+    )
+    assert ran.code == 0 and "batch_size: 5\n" in ran.err
+    assert "batch_size: 5" in (folder / "runs/five/model.yaml").read_text()
+    ran = cli(
+        "train", "tiny.yaml", *CPU, "--batch-size", "auto", "--max-iter", "1", "--run", "runs/auto"
+    )
+    assert ran.code == 0 and "batch_size: 256\n" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--batch-size", "0"), "expected a number or auto, got '0'"),
+        (("--batch-size", "many"), "expected a number or auto, got 'many'"),
+        (("--size", "5x"), "expected WxH such as 224x224, got '5x'"),
+        (("--find-lr", "--smoke"), "not allowed with argument"),
+    ],
+)
+def test_wrong_words_are_one_line(cli, folder, words, told):
+    ran = cli("train", "tiny.yaml", *words)
+    assert ran.code == 2 and told in ran.err and len(ran.err.splitlines()) == 1
+
+
+def test_runs_are_listed_with_their_best_scores(cli, folder):
+    assert cli("runs").code == 2
+    for name, count in (("b", "12"), ("a", "10")):
+        assert (
+            cli("train", "tiny.yaml", *CPU, "--max-iter", count, "--run", f"runs/{name}").code == 0
+        )
+    lines = cli("runs").out.splitlines()
+    assert lines[0].split()[:2] == ["run", "state"] and len(lines) == 3
+    first, second = sorted(lines[1:])  # both may have started in one second
+    assert re.match(r"runs/a +finished +10 ", first)
+    assert re.match(r"runs/b +finished +12 +accuracy 0\.\d{4} +\d+ +accuracy 0\.\d{4} ", second)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("shtab") is None, reason="shtab is not installed")
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "tcsh"])
+def test_completion_knows_every_command(cli, shell):
+    script = cli("completion", shell)
+    assert script.code == 0
+    for command in COMMANDS:
+        assert command in script.out
+
+
+@pytest.mark.skipif(importlib.util.find_spec("shtab") is None, reason="shtab is not installed")
+def test_bash_reads_the_script(cli, folder):
+    (folder / "complete.sh").write_text(cli("completion", "bash").out)
+    script = "source complete.sh; COMP_WORDS=(minicaffe pre); COMP_CWORD=1; _shtab_minicaffe; echo ${COMPREPLY[@]}"
+    result = subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, text=True)
+    assert result.stdout.split() == ["predict"], result.stderr
+
+
+def test_digits_are_answered_without_training(cli, folder):
+    """By the weights that come with minicaffe, on drawn digits that they were not trained with."""
+    from minicaffe.data import readers
+
+    drawn = readers.open("digits", "test")
+    (folder / "new").mkdir()
+    for number in range(40):
+        np.save(folder / f"new/{number:02d}.npy", drawn[number][0][0])
+    ran = cli("predict", "digits", "new/*.npy", *CPU, "--top", "1", "--csv", "answers.csv")
+    assert ran.code == 0, ran.err
+    answers = [line.split(": ")[1].split()[0] for line in ran.out.splitlines()]
+    right = sum(answer == str(drawn[i][1]) for i, answer in enumerate(answers))
+    assert len(answers) == 40 and right >= 38
+    rows = (folder / "answers.csv").read_text().splitlines()
+    assert len(rows) == 41 and rows[1].startswith("new/00.npy,1,")
+
+
+def test_weights_that_come_with_minicaffe_have_a_name(cli, folder):
+    text = (folder / "models/digits.yaml").read_text()
+    (folder / "mine.yaml").write_text(text)
+    ran = cli("test", "mine.yaml", "--weights", "digits", *CPU)
+    assert ran.code == 0, ran.err
+    assert float(re.search(r"accuracy +(\S+)", ran.out)[1]) > 0.95
+
+
+def test_a_pattern_that_nothing_fits_is_told(cli, folder):
+    ran = cli("predict", "digits", "nothing/*.png", *CPU)
+    assert ran.code == 2 and ran.err.endswith(
+        "minicaffe: nothing/*.png: no file fits this pattern\n"
+    )

@@ -1,0 +1,385 @@
+"""Models adapted to data of one's own: what is decided, for each kind of data and of model."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import minicaffe
+from minicaffe import own_data
+from minicaffe.data import readers
+from minicaffe.errors import DataError, SpecError
+from minicaffe.net import Net, read
+from minicaffe.own_data import adapt
+
+pytest.importorskip("PIL")
+from PIL import Image
+
+COLOURS = {"blue": (20, 20, 200), "green": (20, 180, 20), "red": (200, 20, 20)}
+
+
+def paint(path, colour, random, size=(40, 36)):
+    """A picture of one colour and some noise."""
+    pixels = random.normal(colour, 20, (*size, 3)).clip(0, 255).astype(np.uint8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path, quality=90)
+
+
+@pytest.fixture
+def photos(tmp_path, monkeypatch):
+    """Folders of twelve pictures for each of three colours, in the current folder."""
+    random = np.random.default_rng(5)
+    for name, colour in COLOURS.items():
+        for number in range(12):
+            paint(tmp_path / "photos" / name / f"{number}.jpg", colour, random)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "photos"
+
+
+def layer(spec, name, phase="TRAIN"):
+    """A layer of a model by its name, in a phase."""
+    from minicaffe.spec.state import State
+
+    return next(x for x in spec.layers if x.name == name and x.included(State(phase=phase)))
+
+
+def shapes(spec, phase):
+    """The shapes of a net's blobs, without memory."""
+    net = Net(spec, phase, device="cpu", shapes_only=True)
+    return {value.name: value.shape for step in net.steps for value in step.tops}
+
+
+def test_folders_of_classes(photos):
+    adapted = adapt("small", "photos", epochs=7)
+    spec = adapted.spec()
+    held = len(readers.open("photos", "train")) - own_data.survey("photos").count
+    assert held >= 3 and spec.classes == ("blue", "green", "red")
+    assert f"{held} held out for tests, 3 classes" in adapted.lines[0]
+    assert layer(spec, "score").options["num_output"] == 3
+    train, test = (layer(spec, "data", phase) for phase in ("TRAIN", "TEST"))
+    assert train.options["transform"].mirror and not test.options["transform"].mirror
+    count, batch = 36 - held, train.options["batch_size"]
+    assert batch == 1 << (
+        count.bit_length() - 1
+    )  # the largest power of two that there are pictures for
+    assert spec.solver.max_iter == 7 * math.ceil(count / batch)
+    assert spec.solver.test_interval == spec.solver.snapshot == math.ceil(count / batch)
+    assert spec.solver.best.output == "accuracy" and spec.solver.early_stopping is None
+    found = shapes(spec, "TRAIN")
+    assert found["data"] == (batch, 3, 64, 64) and found["score"] == (batch, 3)
+
+
+def test_it_learns_and_its_score_is_true(photos):
+    """What the held-out part says, and what pictures say that training never saw."""
+    spec = adapt("small", "photos", epochs=40, batch_size=8, size=(24, 24)).spec()
+    solver = minicaffe.Solver(spec, device="cpu", run="runs/a")
+    scores = solver.solve()
+    assert scores["accuracy"] == 1
+    random = np.random.default_rng(6)
+    for name, colour in COLOURS.items():
+        paint(photos.parent / "new" / f"{name}.png", colour, random)
+    answers = minicaffe.predict("runs/a", ["new/*.png"], top=1)
+    named = [answer["classes"][0]["name"] for answer in answers]
+    assert [answer["image"] for answer in answers] == [f"new/{name}.png" for name in COLOURS]
+    assert named == list(COLOURS)
+
+
+def test_the_text_is_the_model(photos):
+    """What `new` prints is what is trained."""
+    adapted = adapt("squeezenet", "photos", max_iter=3)
+    (photos.parent / "mine.yaml").write_text(adapted.text)
+    mine, spec = read("mine.yaml"), adapted.spec()
+    assert minicaffe.net.model.text(mine, ".") == minicaffe.net.model.text(spec, ".")
+    assert mine.solver.max_iter == 3
+    for (
+        line
+    ) in adapted.changed.splitlines():  # bottoms are all said where the layer above is left out
+        assert line in adapted.text.splitlines() or "bottom:" in line
+
+
+@pytest.mark.parametrize(
+    ("model", "last", "image"),
+    [
+        ("squeezenet", ["conv10"], (3, 227, 227)),
+        ("googlenet", ["loss1/classifier", "loss2/classifier", "loss3/classifier"], (3, 224, 224)),
+        ("resnet50", ["fc1000"], (3, 224, 224)),
+        ("mobilenet", ["fc7"], (3, 224, 224)),
+        ("alexnet", ["fc8"], (3, 227, 227)),
+        ("vgg16", ["fc8"], (3, 224, 224)),
+        ("lenet", ["ip2"], (1, 28, 28)),
+        ("cifar10_quick", ["ip2"], (3, 32, 32)),
+        ("logistic_regression", ["fc1"], (1, 28, 28)),
+        ("small", ["score"], (3, 64, 64)),
+        ("digits", ["ip2"], (1, 28, 28)),
+    ],
+)
+def test_classifiers_of_the_zoo(photos, model, last, image):
+    spec = adapt(model, "photos", batch_size=4).spec()
+    before = read(model)
+    for name in last:
+        assert layer(spec, name).options["num_output"] == 3
+    for phase in ("TRAIN", "TEST"):
+        found = shapes(spec, phase)
+        assert found["data"] == (4, *image)
+    assert spec.solver.best.output in Net(spec, "TEST", device="cpu", shapes_only=True).outputs
+    kept = {x.name for x in before.layers} - {x.name for x in spec.layers}
+    assert kept <= {
+        "data",
+        "label",
+        "mnist",
+        "cifar",
+        "prob",
+        "accuracy_top5",
+        "accuracy/top-5",
+    } | {name for name in kept if "top-5" in name or "top5" in name}
+
+
+@pytest.mark.parametrize("model", ["mnist_autoencoder", "mnist_siamese", "lstm"])
+def test_what_is_no_classifier_is_refused(photos, model):
+    with pytest.raises(SpecError, match="no classifier|how large"):
+        adapt(model, "photos")
+
+
+def test_weights_are_kept_but_for_the_last_layer(photos):
+    net = Net(read("small"), "TEST", device="cpu")
+    net.save("first.npz")
+    adapted = adapt("small", "photos", weights="first.npz", max_iter=0)
+    assert "it begins anew, as 'score_new', and learns at 10 times the rate" in adapted.lines[2]
+    spec = adapted.spec()
+    new = layer(spec, "score_new")
+    assert new.top == ("score",) and [one.lr_mult for one in new.param] == [10, 20]
+    assert spec.solver.type == "SGD" and spec.solver.weights == ("first.npz",)
+    solver = minicaffe.Solver(spec, device="cpu", snapshot_after_train=False)
+    report = solver.net.load("first.npz", strict=False)
+    assert "conv1__0" in report.loaded and not report.mismatched
+
+
+def test_a_snapshot_of_the_same_classes_goes_on_with_its_last_layer(photos):
+    first = adapt("small", "photos", epochs=1, size=(24, 24)).spec()
+    minicaffe.Solver(first, device="cpu", run="runs/a").solve()
+    again = adapt("runs/a", "photos")
+    assert layer(again.spec(), "score").name == "score"
+    (photos / "blue").rename(photos / "azure")
+    other = adapt("runs/a", "photos")
+    assert layer(other.spec(), "score_new").options["num_output"] == 3
+    assert other.spec().solver.weights == ("runs/a/small_best.npz",)
+    begun = minicaffe.Net("runs/a", "TEST", device="cpu")
+    begun.load("runs/a/small_best.npz")
+    solver = other.solver(device="cpu", snapshot_after_train=False)
+    kept, new = (solver.net.params[name][0].data for name in ("conv4", "score_new"))
+    assert (kept == begun.params["conv4"][0].data).all()
+    assert (new != begun.params["score"][0].data).any()
+
+
+def test_a_deploy_net_gets_a_loss(photos):
+    text = """
+name: "Old"
+input: "data" input_dim: 1 input_dim: 3 input_dim: 32 input_dim: 32
+layer { name: "fc" type: "InnerProduct" bottom: "data" top: "fc" inner_product_param { num_output: 1000 } }
+layer { name: "prob" type: "Softmax" bottom: "fc" top: "prob" }
+"""
+    (photos.parent / "deploy.prototxt").write_text(text)
+    spec = adapt("deploy.prototxt", "photos").spec()
+    assert [x.type for x in spec.layers[2:]] == ["InnerProduct", "SoftmaxWithLoss", "Accuracy"]
+    assert shapes(spec, "TEST")["fc"][1] == 3
+
+
+def table(path, rows):
+    path.write_text("\n".join(",".join(map(str, row)) for row in rows))
+
+
+def test_several_labels(photos):
+    rows = [("image", "warm", "cold")]
+    rows += [
+        (f"photos/{name}/{n}.jpg", int(name == "red"), int(name != "red"))
+        for name in COLOURS
+        for n in range(12)
+    ]
+    table(photos.parent / "labels.csv", rows)
+    adapted = adapt("small", "labels.csv", epochs=15, size=(24, 24))
+    spec = adapted.spec()
+    assert spec.solver.best.output == "label_error" and spec.solver.best.mode == "min"
+    solver = minicaffe.Solver(spec, device="cpu", run="runs/labels")
+    scores = solver.solve()
+    assert scores["label_error"] <= 0.1
+    answer = minicaffe.predict("runs/labels", "photos/red/0.jpg", top=2)[0]["classes"]
+    assert [one["name"] for one in answer] == ["warm", "cold"]
+    assert answer[0]["probability"] > 0.5 > answer[1]["probability"]
+    inferred, notes = minicaffe.export.inference.inference(spec)
+    assert [x.type for x in inferred.layers if x.type not in ("Convolution", "BatchNorm")][
+        -1
+    ] == "Sigmoid"
+    assert "a Sigmoid, prob" in notes[0] and "label" not in {
+        top for x in inferred.layers for top in x.tops
+    }
+
+
+def test_label_error_is_the_share_that_is_wrong(photos):
+    """Against a slow reference: each score above 0 is a label."""
+    rows = [("image", "a", "b", "c")]
+    random = np.random.default_rng(2)
+    bits = random.integers(0, 2, (36, 3))
+    rows += [
+        (f"photos/{name}/{n}.jpg", *bits[12 * i + n])
+        for i, name in enumerate(COLOURS)
+        for n in range(12)
+    ]
+    table(photos.parent / "labels.csv", rows)
+    spec = adapt("small", "labels.csv", batch_size=6, size=(24, 24)).spec("layers.data.split=0")
+    net = Net(spec, "TEST", device="cpu")
+    for param in net.params["score"]:
+        param.data[...] = random.normal(0, 1, param.shape)
+    for _ in range(3):
+        outputs = net.forward()
+        scores, label = net.blobs["score"].data, net.blobs["label"].data
+        wrong = np.mean(
+            [(s > 0) != (y > 0.5) for s, y in zip(scores.flat, label.flat, strict=True)]
+        )
+        assert float(outputs["label_error"]) == pytest.approx(wrong)
+
+
+def masks(folder, count=6):
+    for kind in ("images", "masks"):
+        (folder / kind).mkdir(parents=True)
+    random = np.random.default_rng(3)
+    for number in range(count):
+        mask = np.zeros((32, 40), np.uint8)
+        mask[random.integers(16) :, random.integers(20) :] = 1
+        mask[:2] = 255
+        picture = np.where(mask[..., None] == 1, 220, 30) + random.integers(0, 20, (32, 40, 3))
+        Image.fromarray(picture.astype(np.uint8)).save(
+            folder / "images" / f"{number}.jpg", quality=95
+        )
+        image = Image.fromarray(mask).convert("P")
+        image.putdata(mask.ravel().tolist())
+        image.putpalette([255, 255, 255, 0, 0, 0])  # colours that say nothing of the numbers
+        image.save(folder / "masks" / f"{number}.png")
+
+
+def test_masks(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    masks(tmp_path / "scenes", 10)
+    adapted = adapt("segment", "scenes", size=(32, 40), epochs=25)
+    spec = adapted.spec()
+    assert "2 classes of pixels; 255 counts for none" in adapted.lines[0]
+    found = shapes(spec, "TRAIN")
+    assert found["label"][1:] == (1, 32, 40) and found["score"][1:] == (2, 32, 40)
+    scores = minicaffe.Solver(spec, device="cpu", run="runs/scenes").solve()
+    assert scores["accuracy"] > 0.9
+    answer = minicaffe.predict("runs/scenes", "scenes/images/0.jpg")[0]
+    truth = np.asarray(Image.open("scenes/masks/0.png"))
+    known = truth != 255
+    assert answer["mask"].shape == truth.shape
+    assert (answer["mask"] == truth)[known].mean() > 0.9
+    assert sum(one["share"] for one in answer["pixels"]) == pytest.approx(1)
+
+
+def test_a_picture_without_a_mask_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    masks(tmp_path / "scenes")
+    (tmp_path / "scenes/masks/3.png").unlink()
+    with pytest.raises(DataError, match=r"scenes/images/3.jpg: has no mask scenes/masks/3.png"):
+        adapt("segment", "scenes")
+
+
+def test_boxes(tmp_path, monkeypatch):
+    """A detector for other classes: each layer that depends on their number has it."""
+    pytest.importorskip("lmdb")
+    import runpy
+    from pathlib import Path
+
+    from minicaffe.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    example = Path(__file__).parents[1] / "examples/ssd/draw_scenes.py"
+    runpy.run_path(str(example))["draw"](Path("scenes"), 24, 8)
+    names = Path("scenes/labelmap.prototxt")
+    names.write_text(names.read_text() + 'item { name: "star" label: 4 display_name: "star" }\n')
+    for split in ("train", "test"):
+        lists = f"scenes/{split}.txt", f"scenes/{split}_lmdb"
+        words = ["convert-images", "--boxes", *lists, "--label-map", str(names), "--encoded"]
+        assert main(words) == 0
+    adapted = adapt("ssd_small", "scenes", max_iter=2)
+    spec = adapted.spec()
+    assert (
+        "24 pictures with boxes to train with, 4 classes (circle, square, triangle, star)"
+        in adapted.lines[0]
+    )
+    for name in ("conv4_2_conf", "conv5_2_conf", "conv6_1_conf"):
+        assert layer(spec, name).options["num_output"] == 6 * 5
+        assert layer(spec, name.replace("conf", "loc")).options["num_output"] == 6 * 4
+    assert layer(spec, "mbox_loss").options["num_classes"] == 5
+    assert (
+        layer(spec, "data").options["batch_sampler"]
+        == layer(read("ssd_small"), "data").options["batch_sampler"]
+    )
+    scores = adapted.solver(device="cpu", run="runs/scenes").solve()
+    assert 0 <= scores["mAP"] <= 1 and scores["mAP of each class"].shape == (4,)
+    answer = minicaffe.predict("runs/scenes", "scenes/test", threshold=0)
+    assert len(answer) == 8 and {"class", "name", "score", "box"} == set(answer[0]["boxes"][0])
+    with pytest.raises(SpecError, match="no detector: expected a MultiBoxLoss"):
+        adapt("small", "scenes")
+
+
+def test_arrays(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (20, 40, 48, 3), np.uint8)
+    np.savez(
+        "set.npz",
+        x_train=images,
+        y_train=np.arange(20) % 4,
+        x_test=images,
+        y_test=np.arange(20) % 4,
+    )
+    spec = adapt("small", "set.npz", epochs=1).spec()
+    assert layer(spec, "data").options["transform"].resize == 73
+    assert shapes(spec, "TRAIN")["data"] == (16, 3, 64, 64)
+    grey = random.integers(0, 256, (20, 28, 28), np.uint8)
+    np.savez("grey.npz", images=grey, labels=np.arange(20) % 2)
+    assert shapes(adapt("small", "grey.npz", epochs=1).spec(), "TRAIN")["data"][1] == 1
+    np.savez("unit.npz", images=images.astype(np.float32) / 255, labels=np.arange(20) % 2)
+    spec = adapt("small", "unit.npz", epochs=1).spec()
+    net = Net(spec, "TEST", device="cpu")
+    net.forward()
+    seen = net.blobs["data"].data
+    assert abs(seen.mean()) < 0.2 and 0.5 < seen.std() < 1.5
+    with pytest.raises(DataError, match="has 1 channels; the weights are for pictures of 3"):
+        adapt("small", "grey.npz", weights="w.npz")
+
+
+def test_one_class_is_refused(photos):
+    for name in ("green", "red"):
+        for file in (photos / name).iterdir():
+            file.unlink()
+        (photos / name).rmdir()
+    with pytest.raises(DataError, match="has one class; a classifier needs two or more"):
+        adapt("small", "photos")
+
+
+@pytest.mark.parametrize(("memory", "batch"), [(1 << 40, 256), (400 << 20, 32), (1 << 20, 1)])
+def test_the_batch_fits_the_memory(photos, monkeypatch, memory, batch):
+    monkeypatch.setattr(own_data.backend.Device, "memory", lambda self: memory)
+    spec = adapt("small", "photos", max_iter=1).spec()
+    found, why = own_data.fitting(
+        lambda size: own_data.replace(
+            spec,
+            layers=tuple(
+                own_data.replace(x, options={**x.options, "batch_size": size})
+                if x.name == "data"
+                else x
+                for x in spec.layers
+            ),
+        ),
+        256,
+        None,
+    )
+    assert found == batch and "MiB" in why
+    net = Net(spec, "TRAIN", device="cpu", shapes_only=True)
+    both = 2 * 4 * sum(math.prod(value.shape) for step in net.steps for value in step.tops)
+    if (
+        memory < 1 << 40 and batch > 1
+    ):  # by hand: blobs and gradients, without those that work in place
+        assert found * both / 16 / 3 < memory / 4
