@@ -392,7 +392,12 @@ def _with_outputs(
     layers, new = _ends(body.layers, body.label), set[str]()
     lines = []
     losses = [i for i, layer in enumerate(layers) if layer.type in SCORED]
-    for i in sorted({place for loss in losses for place in _scoring(layers, loss, 0)}):
+    places = sorted({place for loss in losses for place in _scoring(layers, loss, 0)})
+    if found.kind != "masks" and any(layers[i].type == "Deconvolution" for i in places):
+        raise SpecError(
+            f"the model labels each pixel: expected in {found.source} a folder images and a folder masks"
+        )
+    for i in places:
         layers[i], line = _outputs(layers[i], found.outputs, begin_anew)
         lines.append(line)
         new.add(layers[i].name)

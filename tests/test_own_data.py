@@ -276,6 +276,25 @@ def test_masks(tmp_path, monkeypatch):
     assert sum(one["share"] for one in answer["pixels"]) == pytest.approx(1)
 
 
+def test_a_net_for_masks_wants_masks(photos):
+    with pytest.raises(
+        SpecError, match="labels each pixel: expected in photos a folder images and a"
+    ):
+        adapt("segment", "photos")
+
+
+@pytest.mark.parametrize("names", [("train", "val"), ("Train", "Valid"), ("training", "testing")])
+def test_folders_of_splits(photos, names):
+    for name in COLOURS:
+        for split, some in zip(names, ("[0-8].jpg", "9.jpg"), strict=True):
+            (photos.parent / "set" / split / name).mkdir(parents=True)
+            for path in (photos / name).glob(some):
+                path.rename(photos.parent / "set" / split / name / path.name)
+    adapted = adapt("small", "set")
+    assert adapted.lines[0].startswith("data: set: 27 to train with, 3 classes")
+    assert len(readers.open("set", "test")) == 3
+
+
 def test_a_picture_without_a_mask_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     masks(tmp_path / "scenes")

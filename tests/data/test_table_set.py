@@ -105,6 +105,10 @@ def test_a_part_held_out_keeps_vectors(table):
         (("image,a,b", "0.png,1,0", "1.png,1,x"), r"table.csv:3: expected 0 or 1 .* got 'x'"),
         (("image,label,split", "0.png,a,trian"), r"table.csv:2: expected the split .*'trian'"),
         (("image,label,split", "0.png,a,test"), r"table.csv: has no row of the split train"),
+        (
+            ("image,label", "0.png,a", "0.png,b"),
+            r"table.csv:3: 0.png has another label than in a row",
+        ),
         (("0.png,1,0", "1.png,0,1"), r"table.csv:1: expected names of the columns"),
         (("image,label", '"0.png,a'), r"table.csv:\d: is not a table"),
         (("image,label", "0.png,99999999999"), r"table.csv:2: expected a label, found"),

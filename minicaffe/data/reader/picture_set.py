@@ -15,7 +15,11 @@ from minicaffe.data.resize import bilinear
 from minicaffe.errors import DataError, did_you_mean, note
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm")
-SUBFOLDERS = {"train": ("train",), "test": ("test", "val")}  # of a split, the first that is there
+# Of a split, the first that is there, in small or capital letters
+SUBFOLDERS = {
+    "train": ("train", "training"),
+    "test": ("test", "testing", "val", "valid", "validation"),
+}
 Size = tuple[int, int]
 
 
@@ -145,13 +149,14 @@ def holds_pictures(folder: Path) -> bool:
 
 def _split(folder: Path, split: str) -> tuple[Path, Path]:
     """The folder of a split, and that which tells the classes."""
-    within = _folders(folder)
+    within = {name.lower(): name for name in _folders(folder)}
     known = {name for names in SUBFOLDERS.values() for name in names}
-    if "train" not in within or (set(within) - known and not _folders(folder / "train")):
+    train = next((within[name] for name in SUBFOLDERS["train"] if name in within), None)
+    if train is None or (set(within) - known and not _folders(folder / train)):
         return folder, folder  # a train may be a class: of vehicles
     for name in SUBFOLDERS[split]:
         if name in within:
-            return folder / name, folder / "train"
+            return folder / within[name], folder / train
     raise DataError(f"{folder}: has a folder train; expected beside it, for TEST, test or val")
 
 

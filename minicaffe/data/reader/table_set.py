@@ -57,6 +57,14 @@ class TableSet(PictureSet):
                 raise DataError(f"{path}: has no row of the split {split}")
         self.paths = [row[image] for _, row in rows]
         places = [f"{path}:{line}" for line, _ in rows]
+        seen: dict[str, list[str]] = {}
+        for (line, row), name in zip(rows, self.paths, strict=True):
+            cells_of = [row[column] for column in labels]
+            if seen.setdefault(name, cells_of) != cells_of:
+                raise DataError(
+                    f"{path}:{line}: {name} has another label than in a row above; several labels of a"
+                    f" picture stand in one cell, with {AND!r} between them"
+                )
         cells = [[row[column] for column in labels] for _, row in rows]
         if len(labels) > 1:
             self.classes = tuple(head[column] for column in labels)
