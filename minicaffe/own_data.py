@@ -38,6 +38,7 @@ from minicaffe.runs import folder as run_folder
 from minicaffe.solver import Solver
 from minicaffe.spec.declare import LayerSpec, NetSpec, ParamSpec
 from minicaffe.spec.model import parse_model
+from minicaffe.spec.solver import SolverSpec
 from minicaffe.spec.state import Phase, Rule, State
 
 # One class a picture; several labels, or none; a class for each pixel; boxes
@@ -163,7 +164,7 @@ def adapt(
     def built(batch: int) -> NetSpec:
         per_epoch = math.ceil(found.count / batch)
         rounds = per_epoch * (epochs or EPOCHS) if max_iter is None else max_iter
-        solver = _solver(per_epoch, rounds, weights, _score(heads))
+        solver = _solver(base.solver, per_epoch, rounds, weights, _score(heads))
         spec = parse({"name": base.name or name, "layers": [BLANK], "solver": solver})
         layers = (*head(batch), *heads)
         return replace(spec, dtype=base.dtype, classes=found.classes, layers=layers)
@@ -690,9 +691,15 @@ def _score(layers: Sequence[LayerSpec]) -> str | dict[str, str]:
     return first[-1].tops[0]
 
 
-def _solver(per_epoch: int, rounds: int, weights: str | None, score: Any) -> dict[str, Any]:
-    """How it is trained: a test and a snapshot an epoch, and a rate that falls to 0."""
-    rule: dict[str, Any] = {"type": "Adam", "base_lr": 0.001, "momentum": 0.9}
+def _solver(
+    own: SolverSpec | None, per_epoch: int, rounds: int, weights: str | None, score: Any
+) -> dict[str, Any]:
+    """How it is trained: a test and a snapshot an epoch, and a rate that falls to 0.
+
+    The rate is Adam's usual one, or that of the model's `own` solver if that is Adam.
+    """
+    rate = own.base_lr if own is not None and own.type == "Adam" else 0.001
+    rule: dict[str, Any] = {"type": "Adam", "base_lr": rate, "momentum": 0.9}
     if weights is not None:
         rule = {"type": "SGD", "base_lr": 0.001, "momentum": 0.9, "weight_decay": 0.0005}
         rule["weights"] = weights
