@@ -51,7 +51,8 @@ class Deployed:
         self.model = for_test(model if isinstance(model, NetSpec) else read(model))
         spec, self.data = deploy(self.model, ends=self.ends)
         self._input = self.data.top[0]
-        self.output = _ending(spec, self.ends).tops[0]
+        end = _ending(spec, self.ends)
+        self.output, self.ended = end.tops[0], end.type
         given: Any = {"engine": engine, "deterministic": deterministic}
         given["keep"] = None if keep is None else [*keep, self.output]
         self.net = Net(spec, "TEST", device=device, dtype=dtype, precision=precision, **given)
@@ -71,6 +72,14 @@ class Deployed:
         """(c, h, w) of a picture, as the data set has it."""
         c, h, w = self.data.image
         return c, h, w
+
+    def size_of(self, picture: Any) -> tuple[int, int]:
+        """(h, w) of a picture as `predict` takes it."""
+        shape = self.image_shape
+        if isinstance(picture, np.ndarray) and shape in (picture.shape, (1, *picture.shape)):
+            return shape[1:]
+        h, w = pictures.pixels_in(picture)[0].shape[:2]
+        return h, w
 
     @property
     def fit(self) -> pictures.Fit:
@@ -118,7 +127,7 @@ class Deployed:
         pixels, name = pictures.pixels_in(picture)
         digit = takes_digits(self.data)
         crop = self.data.transform.crop_size or 0
-        pixels, _ = pictures.prepared(pixels, shape, digit, name, self.fit, crop)
+        pixels, _ = pictures.prepared(pixels, shape, digit, name, self.fit, crop, self.data.inverts)
         return pixels[::-1] if self.data.blue_first else pixels
 
     def _no_picture(self, images: np.ndarray) -> ShapeError:
@@ -150,6 +159,11 @@ class Classifier(Deployed):
     """
 
     ends = ("Softmax", "Sigmoid")
+
+    @property
+    def several(self) -> bool:
+        """Whether a picture may have several of the classes, or none: these do not add up to 1."""
+        return self.ended == "Sigmoid"
 
     def predict(self, images: Any) -> np.ndarray:
         """The probabilities (classes,) of a picture, or (n, classes) of a list or array of n.
@@ -202,7 +216,7 @@ def predict(
     threshold: float = 0.5,
     device: str | backend.Device | None = None,
 ) -> list[dict[str, Any]]:
-    """What `minicaffe predict --json` prints of pictures, in one call: the classes of each, or its boxes.
+    """What `minicaffe predict` finds in pictures, in one call: the classes of each, its boxes or its mask.
 
     `model` and `weights` are as Classifier takes them: a run's folder or a snapshot is both; or `model` is a
     Classifier or Detector. `images` is a path, a folder, a pattern such as "new/*.jpg", or a list of these and
@@ -222,7 +236,8 @@ def predict(
         spec = model if isinstance(model, NetSpec) else read(model)
         boxes = any(layer.type == "DetectionOutput" for layer in for_test(spec).layers)
         net = (Detector if boxes else Classifier)(model, weights, device=device)
-    words = list(images) if isinstance(images, (list, tuple)) else [images]
+    several = isinstance(images, (list, tuple)) or getattr(images, "ndim", 0) == 4
+    words = list(images) if several else [images]
     paths = [named(os.fspath(word)) if isinstance(word, (str, Path)) else [word] for word in words]
     some = list(itertools.chain.from_iterable(paths))
     together = [some[first : first + TOGETHER] for first in range(0, len(some), TOGETHER)]
@@ -238,7 +253,7 @@ def _answers(net: Deployed, some: list[Any], top: int, threshold: float) -> list
     for one, answer in zip(some, found, strict=True):
         about: dict[str, Any] = {"image": str(one) if isinstance(one, (str, Path)) else None}
         if isinstance(net, Detector):
-            h, w = pictures.pixels_in(one)[0].shape[:2]
+            h, w = net.size_of(one)
             about["boxes"] = [
                 {
                     "class": int(kind),
@@ -252,9 +267,7 @@ def _answers(net: Deployed, some: list[Any], top: int, threshold: float) -> list
         else:
             if answer.size != len(answer):  # an answer for each pixel
                 about["pixels"] = shares_of(answer.argmax(axis=0), len(answer), names)[:top]
-                about["mask"] = resized(
-                    answer.argmax(axis=0), *pictures.pixels_in(one)[0].shape[:2]
-                )
+                about["mask"] = resized(answer.argmax(axis=0), *net.size_of(one))
                 answers.append(about)
                 continue
             prob = answer.ravel()

@@ -19,13 +19,14 @@ import numpy as np
 
 from minicaffe import backend
 from minicaffe.caffe.label_map import label_map
+from minicaffe.caffe.weight_files import is_ours
 from minicaffe.data import lmdb_file, picture_files, readers
 from minicaffe.data.annotated import AnnotatedSet
 from minicaffe.data.reader.base import Reader
 from minicaffe.data.reader.held_out import SHARE, sides
 from minicaffe.data.reader.picture_set import PictureSet
 from minicaffe.data.weight_table import lookup
-from minicaffe.errors import DataError, SpecError, mib
+from minicaffe.errors import DataError, MinicaffeError, SpecError, mib
 from minicaffe.export.inference import DATA, SCORED
 from minicaffe.feeding.transform import Transform
 from minicaffe.forks.label_maps import PairSet, holds_pairs
@@ -58,6 +59,7 @@ SCALE = 1 / 64  # of pictures of 256 steps, where no weights expect another
 MARGIN = 8 / 7  # pictures are scaled to so many times the side that is cut out of them: 256 to 224
 SMALL = 64  # pixels a side: pictures that are smaller are not cut
 LOOKED_AT = 100  # entries of an array that its mean and deviation are computed from
+MOST = 100_000  # classes that are believed of few pictures
 IGNORED = 255  # the label of pixels that belong to no class
 BOXES = "AnnotatedData"  # the layer of pictures with boxes
 # What `convert-images --boxes` writes, in one folder, beside the names of the classes
@@ -121,7 +123,7 @@ class Body:
 
 def adapt(
     model: str | Path,
-    data: str,
+    data: str | Path,
     *,
     weights: str | None = None,
     epochs: int | None = None,
@@ -149,12 +151,21 @@ def adapt(
     >>> print(adapted.lines[2])
     outputs: layer 'ip2' has 3, not 10
     """
+    data = str(data)
     base, found = read(model), survey(data)
-    if weights is None and isinstance(model, (str, Path)) and holds_weights(model):
-        weights = str(run_folder.weights(model) if os.path.isdir(model) else model)
-    own = weights is not None and str(model) in (weights, os.path.dirname(weights))
+    for name, number in (("epochs", epochs), ("batch_size", batch_size)):
+        if number is not None and number < 1:
+            raise SpecError(f"{name}: expected at least 1, got {number}")
+    own = weights is None and isinstance(model, (str, Path)) and holds_weights(model)
+    weights = str(model) if own else weights
     body = _body(base)
-    known = own and base.classes == found.classes and len(base.classes) > 0
+    if weights is not None:
+        if os.path.isdir(weights):
+            weights = str(run_folder.weights(weights))
+        if not all(map(os.path.isfile, weights.split(","))):
+            raise DataError(f"{weights}: no such file of weights")
+        body = replace(body, transform=_transform_of(weights) or body.transform)
+    known = own and _answers_alike(base, body, found)
     heads, new, outputs = _with_outputs(body, found, weights is not None and not known)
     head, seen = _data_layers(found, body, size, weights is not None)
     name = base.path.stem if base.path is not None else base.name or "model"
@@ -193,6 +204,27 @@ def adapt(
     return Adapted(name, data, text(spec, "."), tuple(lines), shown)
 
 
+def _transform_of(weights: str) -> Transform | None:
+    """How the net that a snapshot was saved from took its pictures; None of a file of weights alone."""
+    try:
+        return _body(read(weights)).transform if is_ours(weights) else None
+    except MinicaffeError:  # without the text of its net
+        return None
+
+
+def _answers_alike(base: NetSpec, body: Body, found: DataSet) -> bool:
+    """Whether a snapshot's net has the classes of a data set: the same names or, without any, as many."""
+    if base.classes or found.classes:
+        return base.classes == found.classes
+    layers = body.layers
+    if found.kind == "boxes":
+        losses = [layer for layer in layers if layer.type == "MultiBoxLoss"]
+        return any(layer.options["num_classes"] == found.outputs for layer in losses)
+    ends = [i for i, layer in enumerate(layers) if layer.type in SCORED]
+    places = [place for end in ends for place in _scoring(layers, end, 0)]
+    return bool(places) and all(layers[i].options["num_output"] == found.outputs for i in places)
+
+
 def survey(source: str) -> DataSet:
     """What stands at a source. Raises DataError for what has no classes, or one only, or damaged pictures."""
     if holds_pairs(Path(source)):
@@ -207,6 +239,10 @@ def survey(source: str) -> DataSet:
     if labels.min() < 0 and not several:
         raise DataError(f"{reader.origin}: expected labels from 0 on, found {labels.min()}")
     outputs = len(reader.classes) or int(labels.max()) + 1
+    if outputs > max(MOST, 10 * len(labels)):
+        raise DataError(
+            f"{reader.origin}: expected numbers of classes from 0 on, found {outputs - 1}"
+        )
     if outputs < 2 and not several:
         raise DataError(f"{reader.origin}: has one class; a classifier needs two or more")
     if isinstance(reader, PictureSet):
@@ -268,13 +304,17 @@ def _spread(reader: Reader) -> tuple[float, float] | None:
 
 def _of_masks(source: str) -> DataSet:
     """What stands in a folder of pictures and masks: the classes are the numbers in its masks."""
-    reader = PairSet(Path(source), source, "colour", None, "", True)
-    largest = 0
-    for _, mask in reader.pairs:
+    keys = Path(source), source, "colour", None, "", True
+    both = [PairSet(*keys, split) for split in ("train", "test")]  # type: ignore[arg-type]
+    reader, largest = both[0], 0
+    for mask in dict.fromkeys(mask for one in both for _, mask in one.pairs):
         pixels = picture_files.read(mask, "labels")
         largest = max(largest, int(pixels[pixels != IGNORED].max(initial=0)))
     if not largest:
-        raise DataError(f"{reader.origin}: its masks hold no class but 0")
+        raise DataError(
+            f"{reader.origin}: its masks hold no class but 0; {IGNORED} counts for none, so a mask of 0 and"
+            f" {IGNORED} is to be one of 0 and 1"
+        )
     parts = None if reader.own_split else sides(reader, SHARE)
     count = len(reader) if parts is None else len(parts[0])
     line = f"data: {source}: {count} pictures with masks to train with"
@@ -408,6 +448,8 @@ def _with_outputs(
         if layer.type != "Accuracy"
         or (layer.options.get("top_k", 1) < found.outputs and found.kind != "labels")
     ]
+    if found.kind != "labels":
+        layers = _with_accuracy(layers, body.label)
     if found.kind == "masks":
         ignoring = {"ignore_label": IGNORED}
         layers = [
@@ -443,7 +485,9 @@ def _outputs(layer: LayerSpec, outputs: int, begin_anew: bool) -> tuple[LayerSpe
     if begin_anew:
         name = f"{layer.name}_new"
         changed = replace(changed, name=name, top=layer.tops, param=_faster(layer))
-        line += f"; it begins anew, as {name!r}, and learns at {NEW:g} times the rate"
+        line += f"; it begins anew, as {name!r}"
+        if any(one.lr_mult for one in changed.param):
+            line += f", and learns at {NEW:g} times the rate"
     return changed, line
 
 
@@ -500,7 +544,8 @@ def _of_labels(layers: list[LayerSpec], label: str) -> list[LayerSpec]:
 
 
 def _ends(layers: list[LayerSpec], label: str) -> list[LayerSpec]:
-    """The layers with a loss at the end and an accuracy in TEST. Raises SpecError if there are no classes."""
+    """The layers with a loss at the end, in both phases. Raises SpecError if there are no classes."""
+    layers = _of_one_label(layers)
     if not any(layer.type in SCORED for layer in layers):
         read = {bottom for layer in layers for bottom in layer.bottom or ()}
         softmaxes = [layer for layer in layers if layer.type == "Softmax"]
@@ -514,19 +559,38 @@ def _ends(layers: list[LayerSpec], label: str) -> list[LayerSpec]:
         ended = replace(last[-1], bottom=(*scores, label), **loss)  # type: ignore[arg-type]
         layers = [ended if layer is last[-1] else layer for layer in layers]
     losses = [layer for layer in layers if layer.type in SCORED]
+    read = {bottom for layer in layers for bottom in layer.bottom or ()}
     layers = [
         layer
         for layer in layers
-        if layer.type != "Softmax" or layer.include != (Rule(phase="TEST"),)
+        if layer.type != "Softmax"
+        or layer.include != (Rule(phase="TEST"),)
+        or read.intersection(set(layer.tops) - set(layer.bottom or ()))
     ]
     layers = [replace(layer, include=()) if layer in losses else layer for layer in layers]
-    if not any(layer.type == "Accuracy" for layer in layers):
-        scores = (losses[-1].bottom or ())[:1]
-        test = (Rule(phase="TEST"),)
-        layers.append(
-            LayerSpec(name="accuracy", type="Accuracy", bottom=(*scores, label), include=test)
-        )
     return layers
+
+
+def _of_one_label(layers: list[LayerSpec]) -> list[LayerSpec]:
+    """The layers of a net for several labels as of one for classes: without what `_of_labels` added."""
+    if any(layer.type in SCORED for layer in layers) or all(x.name != ERROR for x in layers):
+        return layers
+    names = ("scores", "labels_found", "labels_wrong", "labels_apart", ERROR)
+    return [
+        replace(layer, type="SoftmaxWithLoss") if layer.type == "SigmoidCrossEntropyLoss" else layer
+        for layer in layers
+        if layer.name not in names
+    ]
+
+
+def _with_accuracy(layers: list[LayerSpec], label: str) -> list[LayerSpec]:
+    """The layers with an Accuracy of the last loss's scores in TEST, if they have none."""
+    if any(layer.type == "Accuracy" for layer in layers):
+        return layers
+    scores = ([layer for layer in layers if layer.type in SCORED][-1].bottom or ())[:1]
+    test = (Rule(phase="TEST"),)
+    end = LayerSpec(name="accuracy", type="Accuracy", bottom=(*scores, label), include=test)
+    return [*layers, end]
 
 
 def _scoring(layers: Sequence[LayerSpec], loss: int, which: int) -> set[int]:
@@ -580,6 +644,8 @@ def _data_layers(
             )
         c, mean = found.shape[0], (float(round(np.mean(mean), 3)),)
     if found.kind == "boxes":
+        if size is not None:
+            raise SpecError("--size: a detector's boxes are made for its own size of pictures")
         return _box_layers(found, body, (c, h, w))
     if found.kind == "masks":
         return _mask_layers(found, body, (h, w), mean, scale)

@@ -33,12 +33,12 @@ def write_lmdb(folder: Path, values: list[bytes]) -> None:
     (folder / "lock.mdb").unlink()
 
 
-def read_picture(path, shape, digit=False):
+def read_picture(path, shape, digit=False, invert=True):
     """The picture in a file, as `predict` makes it ready."""
     from minicaffe.pictures import prepared
     from minicaffe.pictures.files import read
 
-    return prepared(read(path), shape, digit, path)
+    return prepared(read(path), shape, digit, path, invert=invert)
 
 
 def with_boxes() -> list[bytes]:

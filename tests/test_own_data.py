@@ -365,8 +365,153 @@ def test_arrays(tmp_path, monkeypatch):
     net.forward()
     seen = net.blobs["data"].data
     assert abs(seen.mean()) < 0.2 and 0.5 < seen.std() < 1.5
+    Net(read("small"), "TEST", device="cpu").save("w.npz")
     with pytest.raises(DataError, match="has 1 channels; the weights are for pictures of 3"):
         adapt("small", "grey.npz", weights="w.npz")
+
+
+def test_grey_pictures_on_light_paper_are_answered_as_they_were_trained(tmp_path, monkeypatch):
+    """What training did not invert, predict does not."""
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(1)
+    for name, ink in (("dark", 60), ("pale", 190)):
+        (tmp_path / "light" / name).mkdir(parents=True)
+        for number in range(12):
+            pixels = random.normal(240, 5, (28, 28))
+            pixels[8:20, 8:20] = random.normal(ink, 5, (12, 12))
+            Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(f"light/{name}/{number}.png")
+    adapted = adapt("lenet", "light", epochs=10, batch_size=4)
+    assert adapted.solver(device="cpu", run="runs/light").solve()["accuracy"] == 1
+    for name in ("dark", "pale"):
+        answers = minicaffe.predict("runs/light", f"light/{name}", top=1)
+        assert {one["classes"][0]["name"] for one in answers} == {name}
+
+
+def test_weights_of_a_run_bring_how_they_saw_pictures(photos):
+    adapt("small", "photos", epochs=1, size=(24, 24)).solver(device="cpu", run="runs/a").solve()
+    for weights in ("runs/a", "runs/a/", "runs/a/small_best.npz"):
+        adapted = adapt("small", "photos", weights=weights)
+        assert "less a mean of 128, times 0.015625" in adapted.lines[1]
+        assert adapted.spec().solver.weights == ("runs/a/small_best.npz",)
+    for model in ("runs/a", "runs/a/", "./runs/a"):
+        assert "begins anew" not in adapt(model, "photos").lines[2]
+    with pytest.raises(DataError, match="nope.npz: no such file of weights"):
+        adapt("small", "photos", weights="nope.npz")
+
+
+PROTOTXT = """
+name: "px"
+layer { name: "data" type: "Data" top: "data" top: "label" data_param { source: "x" batch_size: 4 backend: LMDB }
+        transform_param { crop_size: 24 } }
+layer { name: "fc" type: "InnerProduct" bottom: "data" top: "fc" inner_product_param { num_output: 10 } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "fc" bottom: "label" top: "loss" }
+"""
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        """layer { name: "prob" type: "Softmax" bottom: "fc" top: "prob" include { phase: TEST } }
+layer { name: "acc" type: "Accuracy" bottom: "prob" bottom: "label" top: "acc" include { phase: TEST } }""",
+        """layer { name: "acc5" type: "Accuracy" bottom: "fc" bottom: "label" top: "acc5"
+        accuracy_param { top_k: 5 } include { phase: TEST } }""",
+        """layer { name: "prob" type: "Softmax" bottom: "fc" top: "prob" include { phase: TEST } }""",
+        "",
+    ],
+)
+def test_nets_as_people_wrote_them(photos, more):
+    (photos.parent / "px.prototxt").write_text(PROTOTXT + more)
+    spec = adapt("px.prototxt", "photos", max_iter=1).spec()
+    net = Net(spec, "TEST", device="cpu", shapes_only=True)
+    assert spec.solver.best.output in net.outputs
+
+
+def test_several_labels_go_on_and_take_nets_of_several_losses(photos):
+    rows = [("image", "a", "b")]
+    rows += [(f"photos/{name}/{n}.jpg", n % 2, int(n < 6)) for name in COLOURS for n in range(12)]
+    table(photos.parent / "labels.csv", rows)
+    adapted = adapt("small", "labels.csv", epochs=1, size=(24, 24))
+    adapted.solver(device="cpu", run="runs/a").solve()
+    again = adapt("runs/a", "labels.csv").spec()
+    assert [x.type for x in again.layers].count("SigmoidCrossEntropyLoss") == 1
+    assert layer(again, "label_error", "TEST").type == "Reduction"
+    google = adapt("googlenet", "labels.csv", batch_size=2).spec()
+    inferred, _ = minicaffe.export.inference.inference(google)
+    net = Net(inferred, "TEST", device="cpu", shapes_only=True)
+    assert net.outputs == ["prob"]
+
+
+def test_a_detector_and_a_net_of_masks_go_on_with_all_their_layers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    masks(tmp_path / "scenes", 6)
+    adapt("segment", "scenes", size=(32, 40), epochs=1).solver(device="cpu", run="runs/a").solve()
+    assert not [line for line in adapt("runs/a", "scenes").lines if "begins anew" in line]
+    lines = adapt("segment", "scenes", weights="runs/a").lines
+    assert any("'up4_new'" in line and "times the rate" not in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            lambda mask: Image.fromarray(mask).convert("RGB"),
+            "expected a mask of grey values or of a palette, found RGB",
+        ),
+        (
+            lambda mask: Image.fromarray(np.where(mask == 1, 255, 0).astype(np.uint8)),
+            "is to be one of 0 and 1",
+        ),
+    ],
+)
+def test_masks_that_are_no_numbers_of_classes(tmp_path, monkeypatch, change, told):
+    monkeypatch.chdir(tmp_path)
+    masks(tmp_path / "scenes", 3)
+    for path in (tmp_path / "scenes/masks").iterdir():
+        change(np.array(Image.open(path))).save(path)
+    with pytest.raises(DataError, match=told):
+        adapt("segment", "scenes")
+
+
+def test_classes_of_masks_that_only_tests_have(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, label in (("Train", 1), ("valid", 4)):
+        masks(tmp_path / "scenes" / name, 3)
+        for path in (tmp_path / "scenes" / name / "masks").iterdir():
+            Image.fromarray(np.full((32, 40), label, np.uint8)).save(path)
+    adapted = adapt("segment", "scenes")
+    assert "scenes: 3 pictures with masks to train with, 5 classes of pixels" in adapted.lines[0]
+
+
+def test_arrays_as_the_net_has_them_are_answered_in_their_size(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    masks(tmp_path / "scenes", 4)
+    adapt("segment", "scenes", size=(32, 40), epochs=1).solver(device="cpu", run="runs/a").solve()
+    one = np.zeros((3, 32, 40), np.uint8)
+    assert minicaffe.predict("runs/a", [one])[0]["mask"].shape == (32, 40)
+    assert len(minicaffe.predict("runs/a", np.stack([one] * 3))) == 3
+
+
+def test_a_net_of_masks_is_exported(tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime")
+    from minicaffe.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    masks(tmp_path / "scenes", 4)
+    adapt("segment", "scenes", size=(32, 40), epochs=1).solver(device="cpu", run="runs/a").solve()
+    assert main(["export", "--run", "runs/a", "--onnx", "a.onnx"]) == 0
+    import json
+
+    about = json.loads((tmp_path / "a.json").read_text())
+    assert about["preprocessing"]["fit"] == "stretch" and about["preprocessing"]["size"] == [32, 40]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [({"epochs": 0}, "epochs: expected at least 1"), ({"batch_size": 0}, "batch_size: ")],
+)
+def test_numbers_that_are_none(photos, given, told):
+    with pytest.raises(SpecError, match=told):
+        adapt("small", photos, **given)
 
 
 def test_one_class_is_refused(photos):

@@ -32,10 +32,11 @@ class Answer:
     notes: list[str]
     names: Sequence[str]
     top: int
+    several: bool = False  # whether a picture may have several of the classes, or none
 
     def __post_init__(self) -> None:
         self.best = [int(k) for k in np.argsort(-self.prob)[: self.top]]
-        if self.prob[self.best[0]] < 0.5:
+        if self.prob[self.best[0]] < 0.5 and not self.several:
             self.notes.append(Doubt("no class has half of the probability"))
         self.unsure = [str(note) for note in self.notes if isinstance(note, Doubt)]
         self.done = [str(note) for note in self.notes if not isinstance(note, Doubt)]

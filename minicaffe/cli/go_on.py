@@ -58,7 +58,9 @@ def next_commands(folder: Path, solver: Solver) -> str:
     """What one does with a run that has ended, a line each, for one to copy."""
     command, run = shlex.join(program()), shlex.quote(str(folder))
     layers = solver.net.layers.values()
+    types = {step.spec.type for step in solver.net.steps}
     answers = any(isinstance(one, (Softmax, SoftmaxLoss)) for one in layers)
+    answers |= not types.isdisjoint(("SigmoidCrossEntropyLoss", "MultiBoxLoss"))
     told = f"to look at it: {command} report {run}"
     if (
         answers

@@ -144,7 +144,7 @@ def _classify(
     rows: list[list[object]] = []
     for paths_now, pixels, notes in pictures.batches(paths):
         for path, prob, said in zip(paths_now, classifier.predict(pixels), notes, strict=True):
-            answer = Answer(path, prob.ravel(), said, names, args.top)
+            answer = Answer(path, prob.ravel(), said, names, args.top, classifier.several)
             print(json_line(answer) if args.json else text(answer))
             rows += csv_rows(answer)
             if drawn is not None:
@@ -258,7 +258,7 @@ class _Pictures:
     def __init__(self, data: Pictures, shape: tuple[int, int, int], named: list[str], fit: Fit):
         self.sizes: dict[str, tuple[int, int]] = {}  # of pictures as their files have them
         self.blue_first, self.shape, self.damaged = data.blue_first, shape, 0
-        self.digit, self.fit = takes_digits(data), fit
+        self.digit, self.fit, self.inverts = takes_digits(data), fit, data.inverts
         self.crop = data.transform.crop_size or 0
         self.named = {path: self._read(path) for path in named}
 
@@ -280,5 +280,6 @@ class _Pictures:
     def _read(self, path: str) -> Picture:
         pixels = read(path)
         self.sizes[path] = (pixels.shape[0], pixels.shape[1])
-        pixels, notes = prepared(pixels, self.shape, self.digit, path, self.fit, self.crop)
+        how = self.shape, self.digit, path, self.fit, self.crop, self.inverts
+        pixels, notes = prepared(pixels, *how)
         return pixels[::-1] if self.blue_first else pixels, notes

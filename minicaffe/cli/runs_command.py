@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from minicaffe.errors import CheckpointError, MinicaffeError, note
+from minicaffe.net import read
 from minicaffe.net.summary import table
 from minicaffe.runs import folder as run_folder
 from minicaffe.runs.folder import RUNS, RunRecord
@@ -54,17 +55,30 @@ def run(args: argparse.Namespace) -> int:
 def row(record: RunRecord) -> tuple[str, ...]:
     """A run as a row of the table: the score that its best snapshot goes by, else its accuracy or loss."""
     tests = [line for line in record.of("test") if line["outputs"]]
-    name = score_of(tests[-1]["outputs"]) if tests else ""
+    watched = best_of(record)
+    name = watched[0] if watched else score_of(tests[-1]["outputs"]) if tests else ""
+    way = watched[1] if watched else direction(name)
     scores = [(line["outputs"].get(name), line["iteration"]) for line in tests]
     known = [(score, at) for score, at in scores if isinstance(score, float)]
     best, at = EMPTY, EMPTY
     if known:
-        chosen = (max if direction(name) == "max" else min)(known)
+        chosen = (max if way == "max" else min)(known)
         best, at = f"{name} {show(chosen[0])}", str(chosen[1])
     last = f"{name} {show(known[-1][0])}" if known else EMPTY
     started = str(record.about["started"])[:16].replace("T", " ")
     iteration = str(record.about["iteration"])
     return str(record.folder), record.state, iteration, best, at, last, started
+
+
+def best_of(record: RunRecord) -> tuple[str, str] | None:
+    """The output that the run's model keeps its best snapshot by, and whether more or less of it is better."""
+    try:
+        rule = read(record.model).solver
+    except MinicaffeError:  # layers of one's own, say
+        return None
+    if rule is None or rule.best is None:
+        return None
+    return rule.best.output, rule.best.mode or direction(rule.best.output.rpartition("/")[2])
 
 
 def score_of(outputs: dict[str, Any]) -> str:

@@ -7,7 +7,8 @@ import os
 import tempfile
 from typing import Any
 
-from minicaffe.errors import note
+from minicaffe.errors import SpecError, note
+from minicaffe.parallel import world
 
 FEW = 2  # iterations, and batches of a test
 OWN = (
@@ -31,6 +32,10 @@ def run(args: argparse.Namespace) -> int:
     """Train, test, save, resume and report, each as its own command; the exit code of the first that fails."""
     from minicaffe.cli import main
 
+    if world().size > 1:
+        raise SpecError("--smoke: is for one process, not for several ranks")
+    if args.resume is not None:
+        raise SpecError("--smoke: begins a run and resumes it by itself, without --resume")
     words = _less(args.words)
     with tempfile.TemporaryDirectory(prefix="minicaffe-") as home:
         folder = os.path.join(home, "run")

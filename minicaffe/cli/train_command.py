@@ -128,6 +128,8 @@ def model(args: argparse.Namespace, communicator: Communicator) -> NetSpec:
             f"--{'data' if args.data else 'batch-size'} cannot be given with --resume: a run goes on as it is"
         )
     args.weights = named(args) or None
+    if args.size is not None and args.data is None:
+        raise SpecError("--size: goes with --data; --set changes the keys of a model")
     if args.data is not None and args.model is None:
         raise SpecError("--data: give a MODEL for it, such as small (minicaffe models lists them)")
     model_of_run(args)

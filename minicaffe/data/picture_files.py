@@ -72,8 +72,12 @@ def _decoded(file: Any, where: str, colour: Colour, header: bool = False) -> np.
             if header:
                 return np.empty((0, 0, 0), np.uint8)
             mode = _MODES.get(colour) or _kept(opened)
-            if colour == "labels" and opened.mode == "P":
-                mode = "P"
+            if colour == "labels":
+                if opened.mode not in ("1", "L", "P"):
+                    raise DataError(
+                        f"{where}: expected a mask of grey values or of a palette, found {opened.mode}"
+                    )
+                mode = "P" if opened.mode == "P" else "L"
             if mode == "L":  # a JPEG's brightness, as it is stored
                 opened.draft("L", opened.size)
             opened.load()

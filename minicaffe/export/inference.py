@@ -91,15 +91,15 @@ def inference(model: NetSpec, batch: int = 1) -> tuple[NetSpec, list[str]]:
 def _with_sigmoid(model: NetSpec) -> tuple[NetSpec, list[str]]:
     """A model for several labels a picture with a Sigmoid for its loss, without what reads labels; a line.
 
-    It is one whose only end is a SigmoidCrossEntropyLoss of a data layer's labels.
+    It is one whose ends are SigmoidCrossEntropyLosses, the last of a data layer's labels.
     """
     losses = [layer for layer in model.layers if layer.type == "SigmoidCrossEntropyLoss"]
     labels = {top for layer in model.layers if layer.type in DATA for top in layer.tops[1:]}
     ended = any(layer.type in (*SCORED, "Softmax", "Sigmoid") for layer in model.layers)
-    bottoms = (losses[0].bottom or ()) if losses else ()
-    if ended or len(losses) != 1 or len(bottoms) != 2 or bottoms[1] not in labels:
+    bottoms = (losses[-1].bottom or ()) if losses else ()
+    if ended or len(bottoms) != 2 or bottoms[1] not in labels:
         return model, []
-    end = LayerSpec(name="prob", type="Sigmoid", bottom=bottoms[:1], mark=losses[0].mark)
+    end = LayerSpec(name="prob", type="Sigmoid", bottom=bottoms[:1], mark=losses[-1].mark)
     layers, lost, above = (
         [],
         labels,
@@ -109,7 +109,7 @@ def _with_sigmoid(model: NetSpec) -> tuple[NetSpec, list[str]]:
         gone = above if layer.bottom is None else not lost.isdisjoint(layer.bottom)
         if layer.type in DATA or not gone:
             layers.append(layer)
-        elif layer is losses[0]:
+        elif layer is losses[-1]:
             layers.append(end)
         lost = lost | set(layer.tops) if gone and layer.type not in DATA else lost
         above = gone and layer.type not in DATA
@@ -117,16 +117,16 @@ def _with_sigmoid(model: NetSpec) -> tuple[NetSpec, list[str]]:
     while count != len(layers):  # what was computed for the layers that are gone
         count, now = len(layers), _bottoms(layers)
         layers = [one for one in layers if not one.tops or set(one.tops) - (before - now)]
-    line = f"{losses[0]}: a Sigmoid, prob"
+    line = f"{losses[-1]}: a Sigmoid, prob"
     return dataclasses.replace(model, layers=tuple(layers)), [line]
 
 
 def _bottoms(layers: Sequence[LayerSpec]) -> set[str]:
-    """The blobs that layers read."""
+    """The blobs that layers read, but for those that they write in place."""
     above: tuple[str, ...] = ()
     read = set[str]()
     for layer in layers:
-        read |= set(above[:1] if layer.bottom is None else layer.bottom)
+        read |= set(above[:1] if layer.bottom is None else layer.bottom) - set(layer.tops)
         above = layer.tops
     return read
 

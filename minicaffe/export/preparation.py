@@ -42,6 +42,7 @@ class Preparation:
     channels: str | None = None
     mean: tuple[float, ...] | np.ndarray | None = None
     scale: float | None = None
+    inverts: bool = False  # whether a picture with a light border is inverted
 
     @property
     def mean_image(self) -> np.ndarray | None:
@@ -63,7 +64,7 @@ class Preparation:
             "size": self.size,
             "crop": self.crop,
             "channels": self.channels,
-            "invert_light_border": self.channels == GREY,
+            "invert_light_border": self.inverts,
             "mean": None if image else self.mean,
             "mean_image": mean_file if image else None,
             "scale": self.scale,
@@ -89,13 +90,14 @@ def preparation(model: NetSpec) -> Preparation:
     net = Net(for_test(model), "TEST", device="cpu", shapes_only=True)
     data = pictures_of(net)
     classes = with_classes(model, [] if data is None else [data]).classes
-    if data is None or (type(data) is not Pictures and len(data.top_shapes()[0]) != 4):
+    if data is None or len(data.image) != 3:
         return Preparation(classes=classes)  # numbers, or frames of a video
     c, h, w = data.image
     crop = data.transform.crop_size
     found: dict[str, Any] = {"classes": classes, "input": data.top[0], "channel_count": c}
     found |= {"size": (h, w), "crop": (crop, crop) if crop else (h, w)}
     found["channels"] = GREY if c == 1 else None
+    found["inverts"] = c == 1 and data.inverts
     if type(data) is Pictures:  # a deploy net, which says no more
         return Preparation(**found)
     boxes = any(step.spec.type == "DetectionOutput" for step in net.steps)

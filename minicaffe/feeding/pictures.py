@@ -105,6 +105,11 @@ class Pictures(Layer):
             return "stretch"
         return "cover" if self.transform.resize else "contain"
 
+    @property
+    def inverts(self) -> bool:
+        """Whether a grey picture with a light border is inverted: for digits and deploy nets."""
+        return type(self) is Pictures or takes_digits(self)
+
     def alone(self) -> Pictures:
         """The layer of its pictures alone, where a picture of labels is read with each."""
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from minicaffe.data import lists, picture_files
 from minicaffe.data.picture_files import Colour
 from minicaffe.data.reader.base import Entry, Reader
 from minicaffe.data.reader.held_out import SHARE, sides
-from minicaffe.data.reader.picture_set import SUFFIXES, Size, below
+from minicaffe.data.reader.picture_set import SUBFOLDERS, SUFFIXES, Size, below
 from minicaffe.data.resize import bilinear
 from minicaffe.errors import DataError, ShapeError
 from minicaffe.feeding.fed import Fed, size_of
@@ -108,15 +109,23 @@ MASKS = ("masks", "labels", "annotations", "SegmentationClass")  # and of their 
 
 def holds_pairs(folder: Path) -> bool:
     """Whether a folder holds a folder of pictures and one of masks, or such folders by split."""
-    places = (folder, folder / "train")
+    places = (folder, *(folder / name for name in _named(folder, SUBFOLDERS["train"])))
     return any(_one(place, IMAGES) and _one(place, MASKS) for place in places)
+
+
+def _named(folder: Path, names: Sequence[str]) -> list[str]:
+    """The folders in another with these names, in small or capital letters, in the order of the names."""
+    listed = os.listdir(folder) if folder.is_dir() else []
+    return sorted(
+        (one for one in listed if one.lower() in names), key=lambda one: names.index(one.lower())
+    )
 
 
 def split_of(folder: Path, split: str) -> Path:
     """The folder of a split: itself, if it is not divided. Raises DataError if the split is missing."""
-    if not _one(folder / "train", IMAGES):
+    if not any(_one(folder / name, IMAGES) for name in _named(folder, SUBFOLDERS["train"])):
         return folder
-    for name in ("train",) if split == "train" else ("test", "val"):
+    for name in _named(folder, SUBFOLDERS[split]):
         if _one(folder / name, IMAGES):
             return folder / name
     raise DataError(f"{folder}: has a folder train; expected beside it, for TEST, test or val")

@@ -45,14 +45,15 @@ def prepared(
     path: str = "picture",
     fit: Fit = "contain",
     crop: int = 0,
+    invert: bool = True,
 ) -> tuple[np.ndarray, list[str]]:
     """Pixels (h, w) or (h, w, 3) as uint8 (c, h, w) of the net's shape, and notes: what was done, each Doubt.
 
-    Colours become grey for a net of one channel. A grey picture with a light border is inverted: the nets'
-    digits are white on black. A picture of another size is scaled to fit and centred (`contain`), scaled to
-    the net's height and width (`stretch`), or its shorter side is scaled to theirs (`cover`), so that a
-    central `crop` is that of the picture; the last two as the data layers do. With `digit` its digit is looked
-    for, and is as MNIST has its digits. Errors call the picture `path`.
+    Colours become grey for a net of one channel. With `invert` a grey picture with a light border is
+    inverted: nets for digits want them white on black. A picture of another size is scaled to fit and
+    centred (`contain`), scaled to the net's height and width (`stretch`), or its shorter side is scaled to
+    theirs (`cover`), so that a central `crop` is that of the picture; the last two as the data layers do.
+    With `digit` its digit is looked for, and is as MNIST has its digits. Errors call the picture `path`.
     """
     channels, height, width = shape
     if channels not in (1, 3):
@@ -67,7 +68,7 @@ def prepared(
     if channels == 3 and pixels.ndim == 2:
         pixels = np.repeat(pixels[:, :, None], 3, axis=2)
     border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
-    if channels == 1 and float(np.median(border)) > 127:
+    if invert and channels == 1 and float(np.median(border)) > 127:
         pixels = 255 - pixels
         notes.append("inverted")
     if pixels.shape[:2] != (height, width) and fit == "stretch":

@@ -117,7 +117,5 @@ hand.prepared = ({ data: rgba, width, height }, { image: [c, h, w], digit, blue_
   if (c === 3) return Uint8Array.from((blue_first ? planes.reverse() : planes).flatMap((plane) => [...sized(plane)]));
   const paper = hand.plane(width, height, grey());
   if (digit) return Uint8Array.from(hand.digit(paper, w, h));
-  const edge = [...paper].filter((_, i) => i < width || i >= width * (height - 1) || i % width === 0 || i % width === width - 1);
-  const light = edge.sort((a, b) => a - b)[edge.length >> 1] > 127; // the net's things are light on dark
-  return Uint8Array.from(sized(hand.plane(width, height, paper.map((v) => (light ? 255 - v : v)))));
+  return Uint8Array.from(sized(paper));
 };

@@ -106,6 +106,8 @@ def test_batch_size_of_any_model(cli, folder):
         (("--batch-size", "many"), "expected a number or auto, got 'many'"),
         (("--size", "5x"), "expected WxH such as 224x224, got '5x'"),
         (("--find-lr", "--smoke"), "not allowed with argument"),
+        (("--size", "99"), "--size: goes with --data"),
+        (("--resume", "runs/x", "--smoke"), "--smoke: begins a run and resumes it by itself"),
     ],
 )
 def test_wrong_words_are_one_line(cli, folder, words, told):
