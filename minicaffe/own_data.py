@@ -258,11 +258,12 @@ def survey(source: str) -> DataSet:
     line = f"data: {source}: {len(trained)} to train with"
     if parts is not None:
         line += f", {len(labels) - len(trained)} held out for tests"
-    named = zip(reader.classes, counts, strict=True) if reader.classes else ()
-    told = ", ".join(f"{name} {count}" for name, count in list(named)[:12])
-    line += f", {outputs} {'labels' if several else 'classes'}" + (
-        f" ({told}{', ...' * (outputs > 12)})" if told else ""
-    )
+    named = list(zip(reader.classes, counts, strict=True)) if reader.classes else []
+    listed = ", ".join(f"{name} {count}" for name, count in named[:12])
+    line += f", {outputs} {'labels' if several else 'classes'}"
+    line += f" ({listed}{', ...' * (outputs > 12)})" if listed else ""
+    if empty := [name for name, count in named if not count]:
+        line += f"; THERE IS NO PICTURE OF {', '.join(empty[:12])} to train with"
     return DataSet(
         source,
         len(trained),

@@ -71,6 +71,12 @@ def test_folders_of_classes(photos):
     assert found["data"] == (batch, 3, 64, 64) and found["score"] == (batch, 3)
 
 
+def test_a_class_without_pictures_is_told(photos):
+    (photos / "violet").mkdir()
+    line = adapt("small", "photos", max_iter=1).lines[0]
+    assert line.endswith("; THERE IS NO PICTURE OF violet to train with")
+
+
 def test_it_learns_and_its_score_is_true(photos):
     """What the held-out part says, and what pictures say that training never saw."""
     spec = adapt("small", "photos", epochs=40, batch_size=8, size=(24, 24)).spec()
