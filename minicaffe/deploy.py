@@ -246,11 +246,11 @@ def predict(
 
 def _answers(net: Deployed, some: list[Any], top: int, threshold: float) -> list[dict[str, Any]]:
     """The answers to some pictures, each a path, an array or Pillow's image."""
-    found, names = net.predict(some), label_names(net.model, net.model.beside)
+    results, names = net.predict(some), label_names(net.model, net.model.beside)
     if not isinstance(net, Detector):
         names |= dict(enumerate(with_classes(net.model, [net.data]).classes))
     answers = []
-    for one, answer in zip(some, found, strict=True):
+    for one, answer in zip(some, results, strict=True):
         about: dict[str, Any] = {"image": str(one) if isinstance(one, (str, Path)) else None}
         if isinstance(net, Detector):
             h, w = net.size_of(one)

@@ -152,7 +152,7 @@ def adapt(
     outputs: layer 'ip2' has 3, not 10
     """
     data = str(data)
-    base, found = read(model), survey(data)
+    base, data_set = read(model), survey(data)
     for name, number in (("epochs", epochs), ("batch_size", batch_size)):
         if number is not None and number < 1:
             raise SpecError(f"{name}: expected at least 1, got {number}")
@@ -165,29 +165,29 @@ def adapt(
         if not all(map(os.path.isfile, weights.split(","))):
             raise DataError(f"{weights}: no such file of weights")
         body = replace(body, transform=_transform_of(weights) or body.transform)
-    known = own and _answers_alike(base, body, found)
-    heads, new, outputs = _with_outputs(body, found, weights is not None and not known)
-    head, seen = _data_layers(found, body, size, weights is not None)
+    known = own and _answers_alike(base, body, data_set)
+    heads, new, outputs = _with_outputs(body, data_set, weights is not None and not known)
+    head, seen = _data_layers(data_set, body, size, weights is not None)
     name = base.path.stem if base.path is not None else base.name or "model"
     name = re.sub(r"_(best|iter_\d+)$", "", name)  # of a snapshot
-    name = Path(found.source).name if name == "model" else name
+    name = Path(data_set.source).name if name == "model" else name
 
     def built(batch: int) -> NetSpec:
-        per_epoch = math.ceil(found.count / batch)
+        per_epoch = math.ceil(data_set.count / batch)
         rounds = per_epoch * (epochs or EPOCHS) if max_iter is None else max_iter
         solver = _solver(base.solver, per_epoch, rounds, weights, _score(heads))
         spec = parse({"name": base.name or name, "layers": [BLANK], "solver": solver})
         layers = (*head(batch), *heads)
-        return replace(spec, dtype=base.dtype, classes=found.classes, layers=layers)
+        return replace(spec, dtype=base.dtype, classes=data_set.classes, layers=layers)
 
     if batch_size is not None:
         batch, why = batch_size, "as asked for"
     else:
-        batch, why = fitting(built, min(most, found.count), device)
+        batch, why = fitting(built, min(most, data_set.count), device)
     spec = built(batch)
     assert spec.solver is not None and spec.solver.max_iter is not None
-    per_epoch = math.ceil(found.count / batch)
-    lines = [found.line, f"pictures: {seen}", *outputs]
+    per_epoch = math.ceil(data_set.count / batch)
+    lines = [data_set.line, f"pictures: {seen}", *outputs]
     if weights is not None:
         lines.append(f"weights: {weights}")
     elif lookup(str(model)) is not None:
@@ -212,17 +212,17 @@ def _transform_of(weights: str) -> Transform | None:
         return None
 
 
-def _answers_alike(base: NetSpec, body: Body, found: DataSet) -> bool:
+def _answers_alike(base: NetSpec, body: Body, data_set: DataSet) -> bool:
     """Whether a snapshot's net has the classes of a data set: the same names or, without any, as many."""
-    if base.classes or found.classes:
-        return base.classes == found.classes
+    if base.classes or data_set.classes:
+        return base.classes == data_set.classes
     layers = body.layers
-    if found.kind == "boxes":
+    if data_set.kind == "boxes":
         losses = [layer for layer in layers if layer.type == "MultiBoxLoss"]
-        return any(layer.options["num_classes"] == found.outputs for layer in losses)
+        return any(layer.options["num_classes"] == data_set.outputs for layer in losses)
     ends = [i for i, layer in enumerate(layers) if layer.type in SCORED]
     places = [place for end in ends for place in _scoring(layers, end, 0)]
-    return bool(places) and all(layers[i].options["num_output"] == found.outputs for i in places)
+    return bool(places) and all(layers[i].options["num_output"] == data_set.outputs for i in places)
 
 
 def survey(source: str) -> DataSet:
@@ -237,11 +237,11 @@ def survey(source: str) -> DataSet:
     if not len(labels):
         raise DataError(f"{reader.origin}: holds no pictures")
     if labels.min() < 0 and not several:
-        raise DataError(f"{reader.origin}: expected labels from 0 on, found {labels.min()}")
+        raise DataError(f"{reader.origin}: expected labels from 0 on, data_set {labels.min()}")
     outputs = len(reader.classes) or int(labels.max()) + 1
     if outputs > max(MOST, 10 * len(labels)):
         raise DataError(
-            f"{reader.origin}: expected numbers of classes from 0 on, found {outputs - 1}"
+            f"{reader.origin}: expected numbers of classes from 0 on, data_set {outputs - 1}"
         )
     if outputs < 2 and not several:
         raise DataError(f"{reader.origin}: has one class; a classifier needs two or more")
@@ -378,8 +378,8 @@ def _body(spec: NetSpec) -> Body:
             f"{spec.path or spec.name}: reads no pictures: it has no data layer or Input"
         )
     tops = [top for layer in sources for top in layer.tops]
-    said = [layer for layer in spec.layers if layer.type in (*DATA, "Input")]
-    image = next((found for layer in (*sources, *said) if (found := _image(layer))), None)
+    others = [layer for layer in spec.layers if layer.type in (*DATA, "Input")]
+    image = next((shape for layer in (*sources, *others) if (shape := _image(layer))), None)
     transform = next((layer.options.get("transform") for layer in data), None)
     label = next((top for top in tops[1:] if top != tops[0]), "label")
     rest = [layer for layer in layers if layer not in data and layer not in inputs]
@@ -409,49 +409,49 @@ def _merged(spec: NetSpec, state: State) -> list[LayerSpec]:
 
 def _image(layer: LayerSpec) -> tuple[int, int, int] | None:
     """(c, h, w) of the pictures that a data layer or an Input writes into its first top, if it says them."""
-    given = layer.options
+    options = layer.options
     if layer.type == "Input":
-        sizes: tuple[int, ...] = given["shape"][0].dim if given.get("shape") else ()
+        sizes: tuple[int, ...] = options["shape"][0].dim if options.get("shape") else ()
         return (sizes[1], sizes[2], sizes[3]) if len(sizes) == 4 else None
-    transform = given.get("transform") or Transform()
-    c, h, w = SHAPES.get(given.get("source", ""), (3, 0, 0))
-    if transform.force_gray or not given.get("is_color", True):
+    transform = options.get("transform") or Transform()
+    c, h, w = SHAPES.get(options.get("source", ""), (3, 0, 0))
+    if transform.force_gray or not options.get("is_color", True):
         c = 1
     if transform.crop_size:
         return c, transform.crop_size, transform.crop_size
     for resized in getattr(transform, "resize_param", ()):
         h, w = resized.height, resized.width
-    h, w = given.get("new_height") or h, given.get("new_width") or w
+    h, w = options.get("new_height") or h, options.get("new_width") or w
     return (c, h, w) if h and w else None
 
 
 def _with_outputs(
-    body: Body, found: DataSet, begin_anew: bool
+    body: Body, data_set: DataSet, begin_anew: bool
 ) -> tuple[list[LayerSpec], set[str], list[str]]:
     """The layers with as many outputs as there are classes, the names of those changed, and lines of it."""
-    if found.kind == "boxes":
-        return _with_box_classes(body.layers, found, begin_anew)
+    if data_set.kind == "boxes":
+        return _with_box_classes(body.layers, data_set, begin_anew)
     layers, new = _ends(body.layers, body.label), set[str]()
     lines = []
     losses = [i for i, layer in enumerate(layers) if layer.type in SCORED]
     places = sorted({place for loss in losses for place in _scoring(layers, loss, 0)})
-    if found.kind != "masks" and any(layers[i].type == "Deconvolution" for i in places):
+    if data_set.kind != "masks" and any(layers[i].type == "Deconvolution" for i in places):
         raise SpecError(
-            f"the model labels each pixel: expected in {found.source} a folder images and a folder masks"
+            f"the model labels each pixel: expected in {data_set.source} a folder images and a folder masks"
         )
     for i in places:
-        layers[i], line = _outputs(layers[i], found.outputs, begin_anew)
+        layers[i], line = _outputs(layers[i], data_set.outputs, begin_anew)
         lines.append(line)
         new.add(layers[i].name)
     layers = [
         layer
         for layer in layers
         if layer.type != "Accuracy"
-        or (layer.options.get("top_k", 1) < found.outputs and found.kind != "labels")
+        or (layer.options.get("top_k", 1) < data_set.outputs and data_set.kind != "labels")
     ]
-    if found.kind != "labels":
+    if data_set.kind != "labels":
         layers = _with_accuracy(layers, body.label)
-    if found.kind == "masks":
+    if data_set.kind == "masks":
         ignoring = {"ignore_label": IGNORED}
         layers = [
             replace(layer, options={**ignoring, **layer.options})
@@ -459,7 +459,7 @@ def _with_outputs(
             else layer
             for layer in layers
         ]
-    if found.kind == "labels":
+    if data_set.kind == "labels":
         layers = _of_labels(layers, body.label)
         lines.append(
             f"several labels a picture: a score each, by a sigmoid; {ERROR} is the share that is wrong"
@@ -468,7 +468,7 @@ def _with_outputs(
         *SCORED,
         "Accuracy",
         "SigmoidCrossEntropyLoss",
-        *(ERROR_OF if found.kind == "labels" else ()),
+        *(ERROR_OF if data_set.kind == "labels" else ()),
     )
     new |= {layer.name for layer in layers if layer.type in scoring}
     return layers, new, lines
@@ -493,7 +493,7 @@ def _outputs(layer: LayerSpec, outputs: int, begin_anew: bool) -> tuple[LayerSpe
 
 
 def _with_box_classes(
-    layers: list[LayerSpec], found: DataSet, begin_anew: bool
+    layers: list[LayerSpec], data_set: DataSet, begin_anew: bool
 ) -> tuple[list[LayerSpec], set[str], list[str]]:
     """A detector's layers for as many classes as there are, the background among them."""
     layers, new, lines = list(layers), set[str](), []
@@ -504,17 +504,17 @@ def _with_box_classes(
         )
     before = layers[losses[0]].options["num_classes"]
     for i in sorted({place for loss in losses for place in _scoring(layers, loss, 1)}):
-        outputs = layers[i].options["num_output"] // before * found.outputs
+        outputs = layers[i].options["num_output"] // before * data_set.outputs
         layers[i], line = _outputs(layers[i], outputs, begin_anew)
         lines.append(line)
         new.add(layers[i].name)
     for i, layer in enumerate(layers):
         options = dict(layer.options)
         if options.get("num_classes") == before:
-            options["num_classes"] = found.outputs
+            options["num_classes"] = data_set.outputs
         shape = options.get("shape")
         if layer.type == "Reshape" and shape is not None and shape.dim[-1:] == (before,):
-            options["shape"] = replace(shape, dim=(*shape.dim[:-1], found.outputs))
+            options["shape"] = replace(shape, dim=(*shape.dim[:-1], data_set.outputs))
         if options != layer.options:
             layers[i] = replace(layer, options=options)
             new.add(layer.name)
@@ -621,14 +621,15 @@ def _scoring(layers: Sequence[LayerSpec], loss: int, which: int) -> set[int]:
 def _faster(layer: LayerSpec) -> tuple[ParamSpec, ...]:
     """The multipliers of a layer that begins anew: ten times what they are, or 10 and, of biases, 20."""
     usual = (ParamSpec(lr_mult=1, decay_mult=1), ParamSpec(lr_mult=2, decay_mult=0))
-    given = layer.param or usual[: 1 + layer.options.get("bias_term", True)]
+    multipliers = layer.param or usual[: 1 + layer.options.get("bias_term", True)]
     return tuple(
-        replace(one, lr_mult=NEW * (1 if one.lr_mult is None else one.lr_mult)) for one in given
+        replace(one, lr_mult=NEW * (1 if one.lr_mult is None else one.lr_mult))
+        for one in multipliers
     )
 
 
 def _data_layers(
-    found: DataSet, body: Body, size: tuple[int, int] | None, tuned: bool
+    data_set: DataSet, body: Body, size: tuple[int, int] | None, tuned: bool
 ) -> tuple[Any, str]:
     """The data layers of both phases as a function of the batch, and what they do to pictures, as a line."""
     c, h, w = body.image or (3, 0, 0)
@@ -636,21 +637,24 @@ def _data_layers(
     if not h:
         raise SpecError("the model does not say how large its pictures are: give --size WxH")
     mean, scale = _mean_and_scale(body, c, tuned)
-    if found.spread is not None and not tuned:
-        mean, scale = (float(f"{found.spread[0]:.4g}"),), float(f"{1 / (found.spread[1] or 1):.4g}")
-    if found.shape is not None and found.shape[0] != c:
+    if data_set.spread is not None and not tuned:
+        mean, scale = (
+            (float(f"{data_set.spread[0]:.4g}"),),
+            float(f"{1 / (data_set.spread[1] or 1):.4g}"),
+        )
+    if data_set.shape is not None and data_set.shape[0] != c:
         if tuned:
             raise DataError(
-                f"{found.source}: has {found.shape[0]} channels; the weights are for pictures of {c}"
+                f"{data_set.source}: has {data_set.shape[0]} channels; the weights are for pictures of {c}"
             )
-        c, mean = found.shape[0], (float(round(np.mean(mean), 3)),)
-    if found.kind == "boxes":
+        c, mean = data_set.shape[0], (float(round(np.mean(mean), 3)),)
+    if data_set.kind == "boxes":
         if size is not None:
             raise SpecError("--size: a detector's boxes are made for its own size of pictures")
-        return _box_layers(found, body, (c, h, w))
-    if found.kind == "masks":
-        return _mask_layers(found, body, (h, w), mean, scale)
-    layer: dict[str, Any] = {"name": "data", "type": "Data", "source": found.source}
+        return _box_layers(data_set, body, (c, h, w))
+    if data_set.kind == "masks":
+        return _mask_layers(data_set, body, (h, w), mean, scale)
+    layer: dict[str, Any] = {"name": "data", "type": "Data", "source": data_set.source}
     layer["top"] = [body.picture, body.label]
     transform: dict[str, Any] = {"scale": scale} if scale != 1 else {}
     if any(mean):
@@ -658,12 +662,12 @@ def _data_layers(
     cut = h == w and h >= SMALL
     whole = (round(h * MARGIN), round(w * MARGIN)) if cut else (h, w)
     seen = f"{c} x {h} x {w}"
-    if found.in_files:
+    if data_set.in_files:
         layer |= {"new_height": whole[0], "new_width": whole[1]}
         transform |= {"force_gray": True} if c == 1 else {}
-    elif found.shape is None or found.shape[1:] != (h, w):
+    elif data_set.shape is None or data_set.shape[1:] != (h, w):
         if h != w:
-            raise DataError(f"{found.source}: only pictures in files are scaled to {h} x {w}")
+            raise DataError(f"{data_set.source}: only pictures in files are scaled to {h} x {w}")
         transform["resize"] = whole[0]
         cut = True
     if cut:
@@ -671,9 +675,8 @@ def _data_layers(
         seen += f", cut out of {whole[0]} x {whole[1]}"
     mirror = {"mirror": True} if c > 1 else {}
     seen += ", half of them mirrored" if mirror else ""
-    told = ", ".join(f"{one:g}" for one in mean)
-    seen += f"; less a mean of {told}, times {scale:g}"
-    split = {"split": found.split} if found.split is not None else {}
+    seen += f"; less a mean of {', '.join(f'{one:g}' for one in mean)}, times {scale:g}"
+    split = {"split": data_set.split} if data_set.split is not None else {}
 
     def layers(batch: int) -> Sequence[LayerSpec]:
         whole = layer | split | {"batch_size": batch}
@@ -685,13 +688,13 @@ def _data_layers(
 
 
 def _mask_layers(
-    found: DataSet, body: Body, size: tuple[int, int], mean: tuple[float, ...], scale: float
+    data_set: DataSet, body: Body, size: tuple[int, int], mean: tuple[float, ...], scale: float
 ) -> tuple[Any, str]:
     """The layers that read pictures and masks, as a function of the batch, and what they do, as a line."""
     h, w = size
     layer: dict[str, Any] = {"name": "data", "type": "DenseImageData"}
     layer["top"] = [body.picture, body.label]
-    layer |= {"source": found.source, "new_height": h, "new_width": w}
+    layer |= {"source": data_set.source, "new_height": h, "new_width": w}
     layer["transform"] = {"mean_value": list(mean), "scale": scale}
     train = {"shuffle": True, "mirror": True}
     seen = f"3 x {h} x {w}, half of them mirrored with their masks"
@@ -706,18 +709,18 @@ def _mask_layers(
     return layers, seen
 
 
-def _box_layers(found: DataSet, body: Body, image: tuple[int, int, int]) -> tuple[Any, str]:
+def _box_layers(data_set: DataSet, body: Body, image: tuple[int, int, int]) -> tuple[Any, str]:
     """The model's own layers of pictures and boxes, which know how it augments, with other sources."""
     c, h, w = image
-    home = Path(found.source)
-    given = {
+    home = Path(data_set.source)
+    own = {
         phase: [one for one in body.data if one.included(State(phase=phase))] for phase in PHASES
     }
     plain: dict[str, Any] = {
         "name": "data",
         "type": BOXES,
         "top": [body.picture, body.label],
-        "source": found.source,
+        "source": data_set.source,
     }
     plain["transform"] = {"resize_param": {"height": h, "width": w}, "mean_value": [*IMAGENET]}
     plain |= {"batch_size": 1, "shuffle": True}
@@ -725,13 +728,13 @@ def _box_layers(found: DataSet, body: Body, image: tuple[int, int, int]) -> tupl
     def layers(batch: int) -> Sequence[LayerSpec]:
         chosen = []
         for phase in PHASES:
-            layer = (given[phase] or parse({"layers": [plain]}).layers)[0]
+            layer = (own[phase] or parse({"layers": [plain]}).layers)[0]
             options = {**layer.options, "batch_size": batch, "source": str(home / DATABASES[phase])}
             options |= {"label_map_file": str(home / LABEL_MAP)}
             chosen.append(replace(layer, options=options, include=(Rule(phase=phase),), exclude=()))
         return chosen
 
-    how = "as the model has it" if given["TRAIN"] else "scaled, without augmentation"
+    how = "as the model has it" if own["TRAIN"] else "scaled, without augmentation"
     return layers, f"{c} x {h} x {w}, {how}"
 
 

@@ -20,23 +20,27 @@ import shutil
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from minicaffe import backend
 from minicaffe.cli.options import begin, import_option, number, state_of, tell
 from minicaffe.cli.weights import WEIGHTS, named
 from minicaffe.communicator import Communicator, device_of
 from minicaffe.export.inference import DATA
-from minicaffe.own_data import EPOCHS, LARGEST_BATCH, Adapted, adapt, fitting
 from minicaffe.runs.folder import RUNS
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.state import State
+
+if TYPE_CHECKING:
+    from minicaffe.own_data import Adapted
 
 AUTO = "auto"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
+    from minicaffe.own_data import EPOCHS
+
     parser.add_argument(
         "model",
         metavar="MODEL",
@@ -74,8 +78,8 @@ def data_option(parser: argparse.ArgumentParser, required: bool = False) -> None
         "--batch-size",
         metavar="N",
         type=_batch,
-        help="pictures in a batch; auto: as many as the memory takes, up to"
-        f" {LARGEST_BATCH}; default: the model's, with --data 32 or fewer",
+        help="pictures in a batch; auto: as many as the memory takes, a power of two up to 256; default: the"
+        " model's, with --data 32 or fewer",
     )
 
 
@@ -92,15 +96,15 @@ def run(args: argparse.Namespace) -> int:
 
 def adapted(args: argparse.Namespace, device: backend.Device | None) -> Adapted:
     """The model for the data of --data, as the options have it."""
+    from minicaffe.own_data import LARGEST_BATCH, adapt
+
     options: dict[str, Any] = {"weights": args.weights, "epochs": args.epochs}
     options |= {"max_iter": args.max_iter, "size": args.size, "device": device}
-    most = {AUTO: {"most": LARGEST_BATCH}, None: {}}.get(args.batch_size)
-    return adapt(
-        args.model,
-        args.data,
-        **options,
-        **({"batch_size": args.batch_size} if most is None else most),
-    )
+    if args.batch_size == AUTO:
+        options["most"] = LARGEST_BATCH
+    else:
+        options["batch_size"] = args.batch_size
+    return adapt(args.model, args.data, **options)
 
 
 def of_own_data(args: argparse.Namespace, communicator: Communicator) -> NetSpec:
@@ -141,6 +145,8 @@ def free(source: str) -> str:
 def with_batch(spec: NetSpec, batch: int | str, device: backend.Device) -> tuple[NetSpec, int]:
     """A model whose data layers of TRAIN read batches of such a size, AUTO the largest that fits."""
     if isinstance(batch, str):
+        from minicaffe.own_data import LARGEST_BATCH, fitting
+
         batch, _ = fitting(lambda size: _with(spec, size), LARGEST_BATCH, device)
     return _with(spec, batch), batch
 

@@ -44,7 +44,7 @@ from minicaffe.cli.options import (
 )
 from minicaffe.cli.picture_options import mean_of, no_options_of_deploy_nets, picture_options
 from minicaffe.cli.weights import load_weights, weights_of, weights_option
-from minicaffe.deploy import Classifier, Detector, resized, shares_of
+from minicaffe.deploy import TOGETHER, Classifier, Detector, resized, shares_of
 from minicaffe.errors import DataError, note
 from minicaffe.export.inference import for_test
 from minicaffe.feeding.pictures import Pictures, takes_digits
@@ -54,7 +54,6 @@ from minicaffe.pictures.drawn import mask_image, save, with_boxes, with_mask, wi
 from minicaffe.pictures.files import named, read
 from minicaffe.spec.declare import NetSpec
 
-TOGETHER = 16  # pictures in a pass
 Picture = tuple[np.ndarray, list[str]]
 
 
@@ -170,9 +169,11 @@ def _mask(
         for path, prob in zip(paths_now, net.predict(pixels), strict=True):
             mask = prob.argmax(axis=0)
             shares = shares_of(mask, count, names)[: args.top]
-            told = [f"{one['name'] or one['class']} ({100 * one['share']:.2f} %)" for one in shares]
+            texts = [
+                f"{one['name'] or one['class']} ({100 * one['share']:.2f} %)" for one in shares
+            ]
             line = json.dumps({"image": path, "pixels": shares})
-            print(line if args.json else f"{path}: {', '.join(told)} of the pixels")
+            print(line if args.json else f"{path}: {', '.join(texts)} of the pixels")
             rows += [
                 [path, rank, one["class"], one["name"] or "", f"{one['share']:.6f}"]
                 for rank, one in enumerate(shares, 1)

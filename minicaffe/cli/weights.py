@@ -12,7 +12,6 @@ from minicaffe.caffe.weights import is_caffes
 from minicaffe.data.weight_table import WEIGHTS as WEIGHTS_BY_NAME
 from minicaffe.data.weight_table import nearest
 from minicaffe.data.weights import weights_named
-from minicaffe.deploy import shipped_weights
 from minicaffe.errors import CheckpointError, DataError, MinicaffeError, foreign, note
 from minicaffe.net import Net
 from minicaffe.net import model as net_model
@@ -38,7 +37,7 @@ def weights_option(parser: argparse.ArgumentParser) -> None:
 def weights_of(args: argparse.Namespace) -> str:
     """The files of weights to load: those of --weights or, if MODEL is a snapshot or a run, its own."""
     given: str = named(args) or (args.model if net_model.holds_weights(args.model) else "")
-    given = given or str(shipped_weights(args.model) or "")
+    given = given or _shipped(args.model)
     told = foreign(args.model, "models in .yaml and .prototxt")
     if not given and told and not is_prototxt(args.model):
         raise MinicaffeError(told)
@@ -62,8 +61,8 @@ def _file_of(args: argparse.Namespace, given: str) -> str:
     """The file that a word of --weights means."""
     if not given or os.path.exists(given) or os.path.exists(args.weights):
         return given
-    if (shipped := shipped_weights(given)) is not None:
-        return str(shipped)
+    if shipped := _shipped(given):
+        return shipped
     found = weights_named(given)
     if found is None:
         if not set(given) & {os.sep, os.altsep} and not given.endswith(ENDINGS):
@@ -73,6 +72,13 @@ def _file_of(args: argparse.Namespace, given: str) -> str:
     if not getattr(args, "quiet", False):
         note(f"weights: {found} ({WEIGHTS_BY_NAME[found.stem].licence})")
     return str(found)
+
+
+def _shipped(name: str) -> str:
+    """The weights that come with minicaffe's model of this name; "" if there are none."""
+    from minicaffe.deploy import shipped_weights  # which imports all that a classifier needs
+
+    return str(shipped_weights(name) or "")
 
 
 def load_weights(net: Net, given: str, strict: bool | None = None) -> list[tuple[str, LoadReport]]:

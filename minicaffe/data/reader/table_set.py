@@ -100,10 +100,10 @@ class TableSet(PictureSet):
                     self.vectors[i, number[one]] = 1
             return
         if all(cell.removeprefix("-").isdecimal() for cell in every):
-            found = [
+            numbers = [
                 lists.integer(at, cell, "a label") for cell, at in zip(cells, places, strict=True)
             ]
-            self.labels = np.array(found, np.int64)
+            self.labels = np.array(numbers, np.int64)
             return
         empty = next((at for cell, at in zip(cells, places, strict=True) if not cell), None)
         if empty is not None:
@@ -123,8 +123,8 @@ class TableSet(PictureSet):
         return self.paths[i]
 
     def place(self, i: int) -> str:
-        given = self.root_folder + self.paths[i]
-        return str(lists.find(given, [self.table.parent], f"{self.table}"))
+        path = self.root_folder + self.paths[i]
+        return str(lists.find(path, [self.table.parent], f"{self.table}"))
 
 
 def _rows(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
