@@ -338,7 +338,7 @@ def _of_boxes(source: str) -> DataSet:
 
 
 def fitting(built: Any, most: int, device: backend.Device | None) -> tuple[int, str]:
-    """The largest power of two, up to `most`, whose batch has a net that fits into a part of the memory; and why.
+    """The largest power of two, up to `most`, as a batch whose net fits into a part of the memory; and why.
 
     `built` is a function of the batch that returns the model. Blobs and their gradients count, parameters
     four times: with their gradient and what a solver keeps of them.
