@@ -66,10 +66,10 @@ def test_occupancy(kernels, registers, shared, sm, wanted):
 def test_all_tiles_of_the_implicit_product_are_asked_for(kernels):
     given = [("implicit.cu", "double, double, 1, 2"), ("pool.cu", "float")]
     tiles = kernels.with_tiles(given, 90)
-    assert ("pool.cu", "float") in tiles and len(tiles) == 1 + 6 * 3 + 1
+    assert ("pool.cu", "float") in tiles and len(tiles) == 1 + 6 * 4 + 1
     half = [("implicit.cu", "__half, float, 1, 2, F16")]
     assert {tile[1].split(", ")[-1] for tile in kernels.with_tiles(half, 90)} == {"F16"}
-    assert len(kernels.with_tiles(half, 75)) == 9 * 3 + 1
+    assert len(kernels.with_tiles(half, 75)) == 9 * 4 + 1
     assert ("implicit.cu", "double, double, 8, 8") not in tiles
 
 

@@ -110,11 +110,18 @@ def with_tiles(found: Iterable[Instance], sm: int) -> list[Instance]:
     return sorted(made)
 
 
-def readings(tm: int, tn: int) -> list[tuple[str, str, str]]:
-    """How a tile's numbers are read in y = weight x, in dx of 1 x 1, and in dweight; and of a long kernel."""
+def readings(tm: int, tn: int) -> list[tuple[str, ...]]:
+    """How a tile's numbers are read in y = weight x, in dx of 1 x 1, and in dweight; in dx with strides; and of
+    a long kernel.
+    """
     along, across = ("Packs" if many > 3 else "Deep" for many in (tm, tn))
-    found = [(along, "Each", "Bits"), ("Each", "Each", "Bits"), (along, across, "Bits")]
-    return [*found, ("Deep", "Each", "Spot")] if (tm, tn) == (4, 4) else found
+    ways = [
+        (along, "Each", "Bits", "false"),
+        ("Each", "Each", "Bits", "false"),
+        (along, across, "Bits", "false"),
+        ("Each", "Each", "Bits", "true"),
+    ]
+    return [*ways, ("Deep", "Each", "Spot", "false")] if (tm, tn) == (4, 4) else ways
 
 
 def compiled(of: list[Instance], sm: int) -> list[dict]:

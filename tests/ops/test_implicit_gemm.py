@@ -34,8 +34,8 @@ def products(cuda, g, arrays, work=None, relu=False, out=None):
     x, weight, bias, dy, start = (None if array is None else put(cuda, array) for array in arrays)
     y, dx = (blank(cuda, shape, out or x.dtype) for shape in (g.y_shape, g.x_shape))
     dw = start if out is None else start.astype(out)
-    assert implicit_gemm.forward(x, weight, bias, g, y, relu) is y
-    assert implicit_gemm.input_gradient(dy, weight, g, dx) is dx
+    assert implicit_gemm.forward(x, weight, bias, g, y, relu, work) is y
+    assert implicit_gemm.input_gradient(dy, weight, g, dx, work) is dx
     assert implicit_gemm.weight_gradient(x, dy, g, dw, work) is dw
     for array, host in zip((x, weight, dy), (arrays[0], arrays[1], arrays[3]), strict=True):
         same(cuda, array, host)
@@ -135,7 +135,9 @@ def test_kernels_of_more_elements_than_bits(cuda, stride):
     g = ConvGeometry(2, 2, (1, 100), 3, Window((1, 40), (1, stride), (0, 7)))
     kernels = kernels_of(lambda: check(cuda, g, drawn(g, 1, np.float64)))
     where = [types.split(", ")[6] for types in kernels]
-    assert where == (["Spot"] * 3 if stride == 1 else ["Bits", "Spot", "Bits"])  # dx has 100 pixels
+    assert where == (
+        ["Spot"] * 3 if stride == 1 else ["Bits"] * 3
+    )  # with a rest of 3 are 34 pixels
 
 
 @pytest.mark.parametrize("way", ["Fma", "Tf32", "F16"])
@@ -260,19 +262,70 @@ def test_float32_is_exact_unless_somebody_allows_tf32(cuda, with_cores):
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 7, 16, 17, 50, 256])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_parts_of_the_batch_are_summed_apart(cuda, monkeypatch, parts, dtype):
+@pytest.mark.parametrize("way", ["forward", "input_gradient", "weight_gradient"])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_parts_of_the_depth_are_summed_apart(cuda, monkeypatch, parts, dtype, way, stride):
     """As many as there is work for; what is beyond is left alone."""
-    g = ConvGeometry(6, 4, (6, 5), 6, Window((2, 3), (1, 1), (1, 1)), 2)
+    g = ConvGeometry(6, 4, (6, 5), 6, Window((2, 3), (stride, 1), (1, 1)), 2)
     monkeypatch.setattr(implicit_gemm, "_share", lambda *given: ((2, 4), min(parts, given[-2])))
     arrays = [np.round(array * 64) / 64 for array in drawn(g, 1, dtype)]
-    size = np.prod(g.weight_shape) * (2 if dtype == np.float16 else 1)
+    x, weight, bias, dy, dw = (put(cuda, array) for array in arrays)
+    y, dx = blank(cuda, g.y_shape, dtype), blank(cuda, g.x_shape, dtype)
+    which = ["forward", "input_gradient", "weight_gradient"].index(way)
+    out = (y, dx, dw)[which]
+    size = out.size * (2 if dtype == np.float16 else 1)
     work = blank(cuda, size * parts + 3, dtype)
-    *_, dw = products(cuda, g, arrays, work)
-    close(cuda, dw, expected(g, arrays)[2])
+    if way == "forward":
+        implicit_gemm.forward(x, weight, bias, g, y, work=work)
+    elif way == "input_gradient":
+        implicit_gemm.input_gradient(dy, weight, g, dx, work)
+    else:
+        implicit_gemm.weight_gradient(x, dy, g, dw, work)
+    close(cuda, out, expected(g, arrays)[which])
     used = size * parts if parts > 1 else 0
     assert np.isnan(cuda.to_host(work)[used:]).all()
     assert not np.isnan(cuda.to_host(work)[:used].view(np.promote_types(dtype, np.float32))).any()
     same(cuda, arrived(), np.zeros(COUNTERS))
+
+
+STRIDED = {
+    "1 x 1": ConvGeometry(2, 3, (7, 8), 4, Window((1, 1), (2, 2))),
+    "3 x 3": ConvGeometry(2, 3, (7, 8), 4, Window((3, 3), (2, 2), (1, 1))),
+    "dilated": ConvGeometry(2, 4, (9, 11), 6, Window((3, 2), (2, 4), (1, 1), (3, 6)), 2),
+    "7 x 7": ConvGeometry(1, 3, (12, 13), 20, Window((7, 7), (2, 3), (3, 2))),
+    "beyond the image": ConvGeometry(1, 2, (1, 2), 3, Window((2, 2), (3, 4), (1, 2))),
+    "three axes": ConvGeometry(2, 2, (4, 5, 6), 3, Window((2, 3, 1), (3, 1, 2), (1, 0, 0))),
+}
+
+
+@pytest.mark.parametrize("g", STRIDED.values(), ids=STRIDED)
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_strided_input_gradient_multiplies_what_meets(cuda, monkeypatch, g, parts):
+    """Each rest of a pixel by the strides is a product of its own.
+
+    Elements of other rests are not multiplied, nor with zero: zero times infinity is no number.
+    """
+    tile = (2, 2)
+    monkeypatch.setattr(implicit_gemm, "_share", lambda *given: (tile, min(parts, given[-2] or 1)))
+    _, weight, _, dy, _ = drawn(g, 1, np.float64)
+    work = blank(cuda, 4 * np.prod(g.x_shape), np.float64)
+    dx = blank(cuda, g.x_shape, np.float64)
+    implicit_gemm.input_gradient(put(cuda, dy), put(cuda, weight), g, dx, work)
+    close(cuda, dx, ref.conv_input_gradient(dy, weight, g.x_shape, g.window, g.group))
+    weight[..., -1] = np.inf
+    implicit_gemm.input_gradient(put(cuda, dy), put(cuda, weight), g, dx, work)
+    w, (kernel, stride, pad, dilation) = g.image[-1], (axes[-1] for axes in g.window.lifted())
+    meets_last = (np.arange(w) + pad - (kernel - 1) * dilation) % stride == 0
+    assert np.isfinite(cuda.to_host(dx)[..., ~meets_last]).all() and not meets_last.all()
+    same(cuda, arrived(), np.zeros(COUNTERS))
+
+
+@cases(60)
+@given(convolutions(), st.integers(1, 4), seeds)
+def test_input_gradients_of_any_stride_in_parts(cuda, g, parts, seed):
+    arrays = drawn(g, seed, np.float64)
+    work = blank(cuda, parts * max(np.prod(g.x_shape), np.prod(g.y_shape)), np.float64)
+    check(cuda, g, arrays, work=work)
 
 
 @pytest.mark.parametrize("parts", [1, 2, 17, 40])
@@ -307,13 +360,13 @@ def test_a_product_of_matrices_however_they_lie(cuda, turned, lent):
 
 
 def test_work_is_asked_for_within_its_limit():
+    """The most of what the three directions ask for, where there is so much: here that of dx, of 3 parts."""
     g = ConvGeometry(64, 20, (12, 12), 50, Window((5, 5)))
-    size = 50 * 20 * 25 + 50
-    parts = implicit_gemm.workspace(g, 10**9) // size
-    assert 4 < parts <= max(implicit_gemm.PARTS)
-    assert [implicit_gemm.workspace(g, limit) for limit in (0, size, 2 * size, 3 * size + 1)] == [
-        0, 0, 2 * size, 3 * size
-    ]  # fmt: skip
+    dx, dweight = 64 * 20 * 144, 50 * 20 * 25 + 50
+    limits = 0, dweight, 2 * dweight, 3 * dweight + 1, 10**9
+    asked = [implicit_gemm.workspace(g, limit) for limit in limits]
+    assert asked == [0, 0, 2 * dweight, 3 * dweight, max(asked)] and asked[-1] % dx == 0
+    assert 2 <= asked[-1] // dx <= 4
     assert implicit_gemm.workspace(ConvGeometry(0, 1, (5, 5), 1, Window((3, 3))), 10**9) == 0
 
 

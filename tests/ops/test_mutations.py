@@ -32,8 +32,8 @@ def sums(cuda, monkeypatch):
 
 def parts(cuda, monkeypatch):
     for _ in range(2):  # what the first leaves behind, the second meets
-        test_implicit_gemm.test_parts_of_the_batch_are_summed_apart(
-            cuda, monkeypatch, 50, np.float32
+        test_implicit_gemm.test_parts_of_the_depth_are_summed_apart(
+            cuda, monkeypatch, 50, np.float32, "weight_gradient", 1
         )
 
 
@@ -72,6 +72,14 @@ def tables(cuda, monkeypatch):
     for stride, pad in (((2, 3), (1, 0)), ((3, 5), (4, 2))):
         g = ConvGeometry(2, 2, (9, 8), 3, Window((3, 4), stride, pad))
         test_implicit_gemm.check(cuda, g, test_implicit_gemm.drawn(g, 1, float))
+
+
+def rests(cuda, monkeypatch):
+    """Input gradients with strides."""
+    for way in ("3 x 3", "dilated", "three axes"):
+        test_implicit_gemm.test_a_strided_input_gradient_multiplies_what_meets(
+            cuda, monkeypatch, test_implicit_gemm.STRIDED[way], 2
+        )
 
 
 def sides(cuda, monkeypatch):
@@ -197,9 +205,31 @@ MUTATIONS = {
         *(IMPLICIT, "*(const Pack<T, V>*)at", "*(const Pack<T, V>*)(from + mine.at)", packs),
     ),
     "a position that is passed over": (
-        *(IMPLICIT, "&& x.lies(a.x + b.x, w);", "&& a.x > NOWHERE && b.x > NOWHERE;", long_kernels),
+        *(IMPLICIT, "&& lies(a.x + b.x, w);", "&& a.x > NOWHERE && b.x > NOWHERE;", long_kernels),
     ),
-    "a rest that is passed over": (IMPLICIT, "+ at % by;", ";", tables),
+    "a rest of pixels left out": (IMPLICIT, "which % p.sw,", "which % p.sw / 2,", rests),
+    "elements of every rest": (IMPLICIT, "while (next * each % stride) ++next;", "", rests),
+    "elements of another rest": (
+        IMPLICIT,
+        "pixel + place + begin * each) % s",
+        "place) % s",
+        rests,
+    ),
+    "the first of the elements for all": (IMPLICIT, "+ inner % k.w * step[2]", "", rests),
+    "a pixel for its neighbour": (
+        IMPLICIT,
+        "+ inner % column.w * p.sw",
+        "+ inner % column.w",
+        rests,
+    ),
+    "a part that is summed twice": (
+        *(
+            IMPLICIT,
+            "+ (size_t)mine * FAN * step * part;",
+            "+ (size_t)mine * (FAN - 1) * step * part;",
+        ),
+        parts,
+    ),
     "neighbours written where they do not lie side by side": (
         *(IMPLICIT, "return number % VN == 0;", "return number + 1 > 0;", sides),
     ),

@@ -11,7 +11,7 @@
 // Each of `column` and `k` counts something outer and, within it, positions along three axes: see
 // Axes. An entry lies where both say: their outer offsets add up, and so do their positions. In y,
 // place o says o stride - pad, and element e says e dilation: together the pixel. In dx, a pixel
-// says i + pad, and an element -e dilation: together stride times the place, if that divides it.
+// says i + pad, and an element -e dilation: together the place; with a stride see Rest.
 //
 // A block multiplies a tile of 16 TM x 16 TN entries, slab by slab of k:
 //
@@ -70,20 +70,6 @@ struct alignas(8) Bits {
 };
 const unsigned BEYOND = 1u << 31;
 
-// A position is `by` times the place of an entry, if it can be divided by that: it is kept as the quotient in
-// front of the rest, which has so many `bits` that the rests of two do not add up to 1 of the quotient.
-struct Stride {
-  int by, bits;
-
-  __device__ Stride(int by) : by(by), bits(0) {
-    while (1 << bits < by) ++bits;
-  }
-  __device__ int position(int at) const { return at / by * (1 << bits) + at % by; }
-  __device__ bool lies(int position, int size) const {  // a rest that is left becomes the upper bits
-    return __funnelshift_r(position, position, bits) < (unsigned)size;
-  }
-};
-
 struct Axes {
   int d, h, w;                 // how many along each axis
   int step_z, step_y, step_x;  // how far one is from the next,
@@ -91,13 +77,13 @@ struct Axes {
   int offset, left;            // from one outer index to the next, among the entries and in `left`
 };
 
-// How entries lie, with a stride along each axis.
+// How many entries there are along each axis.
 struct Entries {
   int d, h, w;
-  Stride z, y, x;
 
+  __device__ static bool lies(int position, int size) { return (unsigned)position < (unsigned)size; }
   __device__ bool have(const Spot& a, const Spot& b) const {
-    return z.lies(a.z + b.z, d) && y.lies(a.y + b.y, h) && x.lies(a.x + b.x, w);
+    return lies(a.z + b.z, d) && lies(a.y + b.y, h) && lies(a.x + b.x, w);
   }
   __device__ bool have(const Bits& a, const Bits& b) const { return !(a.bits & b.bits); }
 
@@ -109,8 +95,7 @@ struct Entries {
     const int at_z = axes.z + inner / axes.w / axes.h * axes.step_z;
     const int at_y = axes.y + inner / axes.w % axes.h * axes.step_y;
     const int at_x = axes.x + inner % axes.w * axes.step_x;
-    const int at = outer * axes.offset + (at_z / z.by * h + at_y / y.by) * w + at_x / x.by;
-    to = {at, z.position(at_z), y.position(at_y), x.position(at_x)};
+    to = {outer * axes.offset + (at_z * h + at_y) * w + at_x, at_z, at_y, at_x};
   }
   __device__ void find(Bits& to, const Axes& axes, const Axes& others, int index, int count, bool element) const {
     Spot spot;
@@ -124,24 +109,65 @@ struct Entries {
       to.bits = 1u << inner / axes.w / axes.h | 1u << at_y | 1u << at_x;
     } else {
       int bit = 0;
-      const auto axis = [&](const Stride& stride, int many, int first, int step, int position, int size) {
+      const auto axis = [&](int many, int first, int step, int position, int size) {
         for (int i = 0; i < many; ++i, ++bit) {
-          if (!stride.lies(position + stride.position(first + i * step), size)) to.bits |= 1u << bit;
+          if (!lies(position + first + i * step, size)) to.bits |= 1u << bit;
         }
       };
-      axis(z, others.d, others.z, others.step_z, spot.z, d);
-      axis(y, others.h, others.y, others.step_y, spot.y, h);
-      axis(x, others.w, others.x, others.step_x, spot.x, w);
+      axis(others.d, others.z, others.step_z, spot.z, d);
+      axis(others.h, others.y, others.step_y, spot.y, h);
+      axis(others.w, others.x, others.step_x, spot.x, w);
     }
   }
 };
 // The integers of a product, which are those of a geometry: from one group, row or outer column to the next; how
-// the entries lie, so many along each axis, with such strides; and whether the kernel's elements are counted by k.
+// many entries lie along each axis; the strides of dx; and whether the kernel's elements are counted by k.
 struct Product {
   int rows, columns, depth;
   int left_group, entries_group, out_group, left_row, out_row, out_outer;
   Axes column, k;
   int d, h, w, sd, sh, sw, elements_in_k;
+};
+
+// dx with strides: pixels with one rest by the stride meet only elements with one rest, and for them it is a product
+// with stride 1. Along an axis those are pixels i = rest + stride q and elements e = first + step j, for which
+//
+//   i + pad - e dilation = stride (place + q - by j)         3 elements, stride 2, pad 1:   rest 0   e = 1
+//                                                                                           rest 1   e = 0, 2
+struct Rest {
+  int columns, depth;
+  Axes column, k;
+  int rest[3], first[3], step[3];
+
+  __device__ void find(const Product& p, int which) {
+    column = p.column, k = p.k;
+    axis(2, p.sw, which % p.sw, column.w, column.x, k.w, k.step_x);
+    axis(1, p.sh, which / p.sw % p.sh, column.h, column.y, k.h, k.step_y);
+    axis(0, p.sd, which / p.sw / p.sh, column.d, column.z, k.d, k.step_z);
+    columns = p.columns / (p.column.d * p.column.h * p.column.w) * (column.d * column.h * column.w);
+    depth = p.depth / (p.k.d * p.k.h * p.k.w) * (k.d * k.h * k.w);
+  }
+  __device__ void axis(int i, int stride, int pixel, int& pixels, int& place, int& elements, int& each) {
+    int begin = 0, next = 1;
+    while (begin < elements && (pixel + place + begin * each) % stride) ++begin;
+    while (next * each % stride) ++next;
+    pixels = (pixels - pixel + stride - 1) / stride;
+    place = (pixel + place + begin * each) / stride;
+    elements = (elements - begin + next - 1) / next;  // none, if none has this rest
+    each = next * each / stride;
+    rest[i] = pixel, first[i] = begin, step[i] = next;
+  }
+  // Which of all elements one of these is; and where a column is in a row of the result.
+  __device__ int element(int inner, const Product& p) const {
+    const int z = first[0] + inner / k.w / k.h * step[0], y = first[1] + inner / k.w % k.h * step[1];
+    return (z * p.k.h + y) * p.k.w + first[2] + inner % k.w * step[2];
+  }
+  __device__ int pixel(int index, const Product& p) const {
+    const int volume = column.d * column.h * column.w, inner = index % volume;
+    const int z = rest[0] + inner / column.w / column.h * p.sd, y = rest[1] + inner / column.w % column.h * p.sh;
+    const int pixel = (z * p.column.h + y) * p.column.w + rest[2] + inner % column.w * p.sw;
+    return index / volume * p.out_outer + pixel;
+  }
 };
 
 // A slab's left or right side in shared memory, of SIZE rows or columns, as numbers of the type of a sum; V
@@ -166,7 +192,7 @@ struct Slab<T, TM, TN, Fma> {
   typedef typename Sum<T>::type S;
   static const int VM = TM < 4 ? TM : 4, VN = TN < 4 ? TN : 4;
   // products that follow each other in the code: more find no registers
-  static const int UNROLL = TM * TN > 32 ? 2 : STEPS == 1 && TM < TN && TM * TN > 16 ? 4 : WORDS;
+  static const int UNROLL = TM * TN > 32 ? 2 : WORDS;
   Plain<T, TM * 16, VM> left;
   Plain<T, TN * 16, VN> right;
 
@@ -279,7 +305,7 @@ typedef Along<false> Deep;
 typedef Along<true> Packs;
 
 template <typename T, typename O, int TM, int TN, typename Left = Deep, typename Right = Each,
-          typename Where = Bits, typename Way = Fma>
+          typename Where = Bits, bool STRIDED = false, typename Way = Fma>
 __launch_bounds__(BLOCK, 2)
 __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entries,
                          const T* __restrict__ bias, const O* mask, O* out, O* pooled, int* which,
@@ -292,12 +318,22 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
   __shared__ Tile slabs[2];
   alignas(16) __shared__ Bits left_rows[TM * 16], left_ks[TABLE];
   alignas(16) __shared__ Where columns[TN * 16], ks[TABLE];
+  __shared__ int pixels[TN * 16];  // of a column, in a row of `out`
   const int t = threadIdx.x;
   const int first_row = blockIdx.y * TM * 16, first_column = blockIdx.x * TN * 16;
-  const int group = blockIdx.z / splits, split = blockIdx.z % splits;
+  const int rests = STRIDED ? p.sd * p.sh * p.sw : 1;
+  const int group = blockIdx.z / splits / rests, split = blockIdx.z % splits;
+  __shared__ Rest rest;
+  if (STRIDED) {
+    if (t == 0) rest.find(p, blockIdx.z / splits % rests);
+    __syncthreads();  // which pixels and elements these are, is there
+    if (first_column >= rest.columns) return;
+  }
+  const Axes &axes = STRIDED ? rest.column : p.column, &axes_of_k = STRIDED ? rest.k : p.k;
+  const int &many = STRIDED ? rest.columns : p.columns, &depth = STRIDED ? rest.depth : p.depth;
 
-  const Entries given = {p.d, p.h, p.w, Stride(p.sd), Stride(p.sh), Stride(p.sw)};
-  const int wide = p.column.w;
+  const Entries given = {p.d, p.h, p.w};
+  const int wide = axes.w;
   const auto place = [&](int column) {  // which pixel it is, in the order of `out`
     if (VN != 4 || !pooled) return column;
     const int window = column / 4, across = wide / 2;
@@ -310,22 +346,26 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
   // Thread t has the sum of row t of left, in the first column of blocks.
   const bool has_row = left_sums && blockIdx.x == 0 && t < TM * 16 && first_row + t < p.rows;
   S row_sum = 0;
-  const int units = (p.depth + UNIT - 1) / UNIT;  // split i takes the i-th part of them
-  const int last = min((int)((long long)units * (split + 1) / splits) * UNIT, p.depth);
+  const int units = (depth + UNIT - 1) / UNIT;  // split i takes the i-th part of them
+  const int last = min((int)((long long)units * (split + 1) / splits) * UNIT, depth);
   const int begin = (int)((long long)units * split / splits) * UNIT;
 
   const auto tabulate = [&](int k) {
     if (t >= TABLE) return;
-    const int outer = (k + t) / (p.k.d * p.k.h * p.k.w), inner = (k + t) % (p.k.d * p.k.h * p.k.w);
-    left_ks[t] = k + t < last ? Bits{outer * p.k.left + inner, 1} : Bits{0, BEYOND};
-    given.find(ks[t], p.k, p.column, k + t, last, p.elements_in_k);
+    const int volume = STRIDED ? max(1, axes_of_k.d * axes_of_k.h * axes_of_k.w) : p.k.d * p.k.h * p.k.w;
+    const int outer = (k + t) / volume, inner = (k + t) % volume;
+    const int element = STRIDED ? rest.element(inner, p) : inner;
+    left_ks[t] = k + t < last ? Bits{outer * axes_of_k.left + element, 1} : Bits{0, BEYOND};
+    given.find(ks[t], axes_of_k, axes, k + t, last, p.elements_in_k);
   };
   if (t < TM * 16) {
     const int row = first_row + t;
     left_rows[t] = row < p.rows ? Bits{row * p.left_row, BEYOND} : Bits{0, ~0u};
   }
   if (t < TN * 16) {
-    given.find(columns[t], p.column, p.k, place(first_column + t), p.columns, !p.elements_in_k);
+    const int column = first_column + t, volume = p.column.d * p.column.h * p.column.w;
+    pixels[t] = STRIDED ? rest.pixel(column, p) : column / volume * p.out_outer + column % volume;
+    given.find(columns[t], axes, axes_of_k, place(first_column + t), many, !p.elements_in_k);
   }
   __syncthreads();  // the tile's tables are there
 
@@ -359,24 +399,24 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
   }
 
   // Each thread goes through its entries of the tile, with where they lie in `out`.
-  const int volume = p.column.d * p.column.h * p.column.w;
+  const int volume = axes.d * axes.h * axes.w;
   const auto each = [&](auto entry) {
     int row0 = first_row, column0 = first_column;
     asm volatile("" : "+r"(row0), "+r"(column0));  // else all places are kept, and find no registers
 #pragma unroll
     for (int j = 0; j < TN; ++j) {
       const int column = column0 + Tile::column(j);
-      const int at = group * p.out_group + column / volume * p.out_outer + column % volume;
+      const int at = group * p.out_group + pixels[Tile::column(j)];
 #pragma unroll
       for (int i = 0; i < TM; ++i) {
         const int row = row0 + Tile::row(i);
-        if (row < p.rows && column < p.columns) entry(sums[i][j], row * p.out_row + at, row);
+        if (row < p.rows && column < many) entry(sums[i][j], row * p.out_row + at, row);
       }
     }
   };
 
   const int tiles = gridDim.x * gridDim.y * (gridDim.z / splits);
-  const int tile = (group * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+  const int tile = (blockIdx.z / splits * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
   const int row_at = group * p.rows + first_row;  // the sum of the tile's first row, among them all
   const int behind = part - gridDim.z / splits * p.rows + row_at;  // and in a part
   for (int count = splits, mine = split, step = 1; count > 1; step *= FAN) {
@@ -405,7 +445,7 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
     return masked(O(value), mask, at);
   };
   const auto divided = [](size_t number) { return number % VN == 0; };
-  const bool packed = divided(volume) && divided(p.out_group) && divided(p.out_row) &&
+  const bool packed = !STRIDED && divided(volume) && divided(p.out_group) && divided(p.out_row) &&
                       divided(p.out_outer) && (size_t)out % sizeof(Pack<O, VN>) == 0;
   if (VN == 4 && pooled) {
 #pragma unroll
@@ -415,7 +455,7 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
 #pragma unroll
       for (int i = 0; i < TM; ++i) {
         const int row = first_row + Tile::row(i), plane = outer + row * p.out_row;
-        if (row >= p.rows || column >= p.columns) continue;
+        if (row >= p.rows || column >= many) continue;
         O best = O(__int_as_float(0xff800000));  // minus infinity
         int winner = -1;
 #pragma unroll
@@ -437,11 +477,11 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
 #pragma unroll
     for (int j = 0; j < TN; j += VN) {
       const int column = first_column + Tile::column(j);
-      const int beside = group * p.out_group + column / volume * p.out_outer + column % volume;
+      const int beside = group * p.out_group + pixels[Tile::column(j)];
 #pragma unroll
       for (int i = 0; i < TM; ++i) {
         const int row = first_row + Tile::row(i), at = row * p.out_row + beside;
-        if (row >= p.rows || column >= p.columns) continue;
+        if (row >= p.rows || column >= many) continue;
         Pack<O, VN> pack;
 #pragma unroll
         for (int v = 0; v < VN; ++v) pack.of[v] = finished(sums[i][j + v], at + v, row);

@@ -70,7 +70,6 @@ class Implicit(Engine):
     ) -> Any:
         """Writes y = weight * x + bias to `out`, and returns it."""
         if on_cuda(x):
-            work = work if is_product(g) else None
             return implicit_gemm.forward(x, weight, bias, g, out, work=work)
         kernels, blas = with_blas("implicit", x)
         if kernels is not None:
@@ -102,7 +101,7 @@ class Implicit(Engine):
             implicit_gemm.product(dy, weight.reshape(g.f, g.c), dx, work)
             return out
         if on_cuda(dy):
-            return implicit_gemm.input_gradient(dy, weight, g, out)
+            return implicit_gemm.input_gradient(dy, weight, g, out, work)
         kernels, blas = with_blas("implicit", dy)
         if kernels is not None:
             parts = split.parts(g.n * g.group, share(work), g.c // g.group)

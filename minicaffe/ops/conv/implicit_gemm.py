@@ -66,26 +66,38 @@ ELEMENTS = 31  # bits of the kernel's Bits: as many positions as a kernel has al
 
 
 class Product(NamedTuple):
-    """The kernel's integers, and what they say of how `left` and the entries lie: see `_lie`."""
+    """The kernel's integers, and what they say of how `left` and the entries lie: see `_lie`.
+
+    With strides it is as many products as there are `rests` of a pixel by them, `sizes` each.
+    """
 
     struct: np.ndarray
     sizes: tuple[int, ...]
     left: tuple[str, int]
     entries: tuple[str, int]
     where: str
+    rests: int
 
 
 def workspace(g: ConvGeometry, limit: int, size: int = 4) -> int:
-    """Returns the elements, of `size` bytes, with which more blocks share the weight gradient.
+    """Returns the elements, of `size` bytes, with which more blocks share a product.
 
-    They hold partial sums, of at least 4 bytes each, for each part of the batch. If the convolution is one
-    product, every direction uses them. They are optional: without them the result is the same, but slower.
+    They hold partial sums, of at least 4 bytes each, for each part of its depth. They are optional: without
+    them the result is the same but for rounding, and slower.
     """
     if is_product(g):
         return min(limit, g.n + g.f * max(g.n, g.c))
-    sums = (math.prod(g.weight_shape) + g.f) * (2 if size == 2 else 1)
-    _, parts = _share(*_weight_sizes(g), g.group, max(size, 4), limit // sums, "Fma")
-    return parts * sums if parts > 1 else 0
+    most = 0
+    for (_, product), sums in (
+        (_forward(g), math.prod(g.y_shape)),
+        (_input_gradient(g), math.prod(g.x_shape)),
+        (_weight_gradient(g), math.prod(g.weight_shape) + g.f),
+    ):
+        sums *= 2 if size == 2 else 1
+        products = g.group * product.rests
+        _, parts = _share(*product.sizes, products, max(size, 4), limit // max(1, sums), "Fma")
+        most = max(most, parts * sums if parts > 1 else 0)
+    return most
 
 
 def forward(
@@ -115,9 +127,11 @@ def _forward(g: ConvGeometry) -> tuple[int, Product]:
     return g.group, _product(sizes, groups, steps, columns, depth, source)
 
 
-def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any) -> Any:
-    """Writes dx = weight' * dy to `out`, and returns it."""
-    _run((weight, dy, None, out), *_input_gradient(g))
+def input_gradient(
+    dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any | None = None
+) -> Any:
+    """Writes dx = weight' * dy to `out`, and returns it; `work` is optional."""
+    _run((weight, dy, None, out), *_input_gradient(g), work=work)
     return out
 
 
@@ -201,6 +215,7 @@ def _run(
     partials = in_sum_type(work, out)
     multiplier = _multiplier(arrays[1])
     most = partials.size // max(1, part)
+    products *= product.rests
     tile, parts = _share(*product.sizes, products, out.itemsize, most, multiplier)
     rows, columns, _ = product.sizes
     grid = (-(-columns // (16 * tile[1])), -(-rows // (16 * tile[0])), products * parts)
@@ -209,7 +224,9 @@ def _run(
     args = parts, part, int(add), int(add_sums), int(relu), product.struct
     at_once = 8 if multiplier in ("F16", "Bf16") else 4
     lie = zip((product.left, product.entries), arrays[:2], tile, strict=True)
-    types = arrays[1], out, *tile, *(_read(at_once, *one) for one in lie), product.where, multiplier
+    reads = (_read(at_once, *one) for one in lie)
+    strided = "true" if product.rests > 1 else "false"
+    types = arrays[1], out, *tile, *reads, product.where, strided, multiplier
     mask = pooled = which = None  # optional arguments that cuda.fusion_rules sets
     arrays = *arrays[:3], mask, out, pooled, which, left_sums, *partial_args
     launch_blocks("implicit.cu", "implicit", grid, types, *arrays, *args)
@@ -228,11 +245,21 @@ def _product(*numbers: tuple[int, ...]) -> Product:
     if max(flat) >= 2**31:
         raise ShapeError(f"implicit: {max(flat)} {TOO_MANY}")
     sizes, groups, steps, column, k, source = numbers
-    in_k, in_column = sum(k[:3]), sum(column[:3])
+    strides = source[3:]
+    rests = math.prod(strides)
+    pixels = [-(-many // stride) for many, stride in zip(column[:3], strides, strict=True)]
+    elements = [
+        -(-many * math.gcd(stride, step) // stride)
+        for many, step, stride in zip(k[:3], k[3:6], strides, strict=True)
+    ]
+    in_k, in_column = sum(elements), sum(pixels)
     struct = np.array([*flat, int(in_k <= in_column)], np.int32).view(PRODUCT)
     where = "Bits" if min(in_k, in_column) <= ELEMENTS else "Spot"
-    left = _left_lies(sizes, groups, steps, k)
-    return Product(struct, sizes, left, _entries_lie(sizes, groups, column, k, source), where)
+    left = ("Each", 1) if rests > 1 else _left_lies(sizes, groups, steps, k)
+    entries = _entries_lie(sizes, groups, column, k, source)
+    rows, columns, depth = sizes
+    columns = columns // max(1, math.prod(column[:3])) * math.prod(pixels)
+    return Product(struct, (rows, columns, -(-depth // rests)), left, entries, where, rests)
 
 
 def _left_lies(
