@@ -61,9 +61,9 @@ def measured(name: str, batch: int, key: str) -> float | None:
         paper = tables.read("cuda")
         rates = paper["table3"].get(str(batch), {}).get("rates", {}) if paper else {}
         return 1e3 / rates["auto"]["median"] if key == "captured" and "auto" in rates else None
-    told = json.loads((GPU / "nets_h100.json").read_text())
+    runs = json.loads((GPU / "nets_h100.json").read_text())
     what, step = STEPS[key][1], f"{name}, {batch}"
-    both = told["ms a training step, before that day's kernel"], told["ms a training step"]
+    both = runs["ms a training step, before that day's kernel"], runs["ms a training step"]
     return {**both[0].get(step, {}), **both[1].get(step, {})}.get(what)
 
 

@@ -38,17 +38,17 @@ def devices() -> str:
     return lay_out([*head, "source"], rows)
 
 
-def steps(found: dict | None) -> str:
+def steps(model: dict | None) -> str:
     """A step's launches, bytes, arithmetic; its time on each device beside PyTorch's; what bounds it."""
-    if found is None:
+    if model is None:
         return NOT_YET
-    return "\n\n".join([counts(found), times(found), bounding(found), devices(), note(found)])
+    return "\n\n".join([counts(model), times(model), bounding(model), devices(), note(model)])
 
 
-def counts(found: dict) -> str:
+def counts(model: dict) -> str:
     """Launches, bytes, arithmetic."""
     body = []
-    for name, net in found["nets"].items():
+    for name, net in model["nets"].items():
         cells = [f"{NETS[name]}, {net['batch']}"]
         for value in (launches, gigabytes, gigaflops):
             cells += [value(of(net[who])) for who in ("minicaffe", "captured", "torch")]
@@ -58,10 +58,10 @@ def counts(found: dict) -> str:
     return lay_out(head, body)
 
 
-def times(found: dict) -> str:
+def times(model: dict) -> str:
     """ms of a step in graphs, of minicaffe and of PyTorch's kernels."""
     body = []
-    for name, net in found["nets"].items():
+    for name, net in model["nets"].items():
         for end, precision in PRECISIONS.items():
             cells = [f"{NETS[name]}, {net['batch']}: {precision}"]
             for device in NOW.values():
@@ -75,28 +75,30 @@ def times(found: dict) -> str:
     return lay_out([*head, *(device.name for device in NOW.values())], body)
 
 
-def bounding(found: dict) -> str:
+def bounding(model: dict) -> str:
     """The shares of minicaffe's time by what bounds it."""
     body = []
-    for name, net in found["nets"].items():
+    for name, net in model["nets"].items():
         for end, precision in PRECISIONS.items():
             cells = [f"{NETS[name]}: {precision}"]
             for device in NOW.values():
                 shares = bounds(of(net[f"captured{end}"]), device)
                 whole = sum(shares.values()) if not end or device.tf32 else math.inf
                 ordered = sorted(shares.items(), key=lambda one: -one[1])
-                told = [f"{what} {ms / whole:.0%}" for what, ms in ordered if ms / whole >= 0.045]
-                cells.append(", ".join(told))
+                largest = [
+                    f"{what} {ms / whole:.0%}" for what, ms in ordered if ms / whole >= 0.045
+                ]
+                cells.append(", ".join(largest))
             body.append(cells)
     return lay_out(
         ["modelled: what bounds a step", *(device.name for device in NOW.values())], body
     )
 
 
-def note(found: dict) -> str:
+def note(model: dict) -> str:
     """What the numbers rest on."""
     return (
-        f"Modelled, not measured: engine `{found['engine']}`, each step one CUDA graph. "
+        f"Modelled, not measured: engine `{model['engine']}`, each step one CUDA graph. "
         f"Floors: {LAUNCH:g} us a launch, {NODE:g} us a kernel in a graph."
     )
 
@@ -117,11 +119,11 @@ def gigaflops(rows: list[Row]) -> str:
     return f"{total:,.0f}" if total >= 100 else f"{total:.3g}"
 
 
-def kernels(found: dict | None) -> str:
+def kernels(model: dict | None) -> str:
     """Each kernel in each net: launches and ms on one device; those first that take the longest."""
-    if found is None:
+    if model is None:
         return NOT_YET
-    device, nets = DEVICES[SHOWN], found["nets"]
+    device, nets = DEVICES[SHOWN], model["nets"]
     by_name: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for name, net in nets.items():
         for row in of(net["captured"]):
@@ -143,12 +145,12 @@ def kernels(found: dict | None) -> str:
     return f"{lay_out(head, body)}\n\nModelled, not measured: {device.name}, float32."
 
 
-def channels_last(found: dict | None) -> str:
+def channels_last(model: dict | None) -> str:
     """What another layout would bring to the nets that were modelled in it too."""
-    if found is None:
+    if model is None:
         return NOT_YET
     device, body = DEVICES[SHOWN], []
-    for name, net in found["nets"].items():
+    for name, net in model["nets"].items():
         for end, precision in PRECISIONS.items():
             if f"channels_last{end}" not in net:
                 continue
@@ -170,36 +172,36 @@ def channels_last(found: dict | None) -> str:
         "less by BatchNorm",
     ]
     text = lay_out([*head, "less, of the step"], body)
-    return f"{text}\n\nModelled, not measured: {device.name}, engine `{found['engine']}`."
+    return f"{text}\n\nModelled, not measured: {device.name}, engine `{model['engine']}`."
 
 
-def paper(found: dict | None) -> str:
+def paper(model: dict | None) -> str:
     """Tables 3 and 4 as the model has them for the K80, beside the paper's."""
-    if found is None:
+    if model is None:
         return NOT_YET
-    return f"{table3(found)}\n\n{table4(found)}\n\n{paper_note()}"
+    return f"{table3(model)}\n\n{table4(model)}\n\n{paper_note()}"
 
 
-def table3(found: dict) -> str:
+def table3(model: dict) -> str:
     """Iterations a second."""
     batches = list(PAPER_RATES["caffe"])
     ms, work = {}, {}
-    for engine, steps in found["table3"].items():
+    for engine, steps in model["table3"].items():
         work[engine] = [of(steps[n]) for n in batches]
         ms["paper", engine] = [1e3 / PAPER_RATES[engine][n] for n in batches]
     rows = compared(ms, work, rate=True)
     return lay_out(["Table 3: iterations/s, batch", *batches], rows)
 
 
-def table4(found: dict) -> str:
+def table4(model: dict) -> str:
     """Milliseconds of the convolutions, and what the loop-free lowering saves a sample."""
     passes = list(PAPER_MS["caffe"])
     ms, work = {}, {}
-    for engine, of_it in found["table4"].items():
+    for engine, of_it in model["table4"].items():
         work[engine] = [of(of_it[one]) for one in passes]
         ms["paper", engine] = [PAPER_MS[engine][one] for one in passes]
     rows = compared(ms, work)
-    batch = found["batch"]
+    batch = model["batch"]
     for who, said in (("model, waited for", "waited"), ("paper", "paper")):
         saved = [a - b for a, b in zip(ms[said, "caffe"], ms[said, "loopfree"], strict=True)]
         rows.append([f"saved a sample, us: {who}", *(f"{1e3 * one / batch:.1f}" for one in saved)])
@@ -241,8 +243,8 @@ def paper_note() -> str:
 
 
 def main() -> None:
-    found = result("roofline", "cuda")
-    print("\n\n".join([steps(found), kernels(found), channels_last(found), paper(found)]))
+    model = result("roofline", "cuda")
+    print("\n\n".join([steps(model), kernels(model), channels_last(model), paper(model)]))
 
 
 if __name__ == "__main__":
