@@ -60,7 +60,8 @@ SCRIPTS = (
     "zoo_turns",
 )
 SCRIPTS += ("onnx_tables", "zoo_onnx", "chart", "run", "tables")
-SCRIPTS += ("roofline_costs", "roofline_devices", "roofline_tables")
+SCRIPTS += ("roofline_costs", "roofline_devices", "roofline_instructions")
+SCRIPTS += ("roofline_measured", "roofline_tables")
 
 
 @pytest.fixture
@@ -102,6 +103,8 @@ def test_pages_show_what_the_result_files_say(scripts):
         "ladder": "benchmarks/results/ladder_{}.json",
         "ladder_means": "benchmarks/results/ladder_{}.json",
         "roofline": "benchmarks/results/roofline_{}.json",
+        "roofline_layout": "benchmarks/results/roofline_{}.json",
+        "roofline_measured": "benchmarks/results/roofline_{}.json",
         "roofline_kernels": "benchmarks/results/roofline_{}.json",
         "roofline_paper": "benchmarks/results/roofline_{}.json",
         "start_up": "benchmarks/results/start_up_{}.json",

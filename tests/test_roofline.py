@@ -17,7 +17,7 @@ from dry_run.uses import uses
 
 ROOT = Path(__file__).parent.parent
 BENCHMARKS = ROOT / "examples" / "benchmarks"
-SCRIPTS = ("costs", "devices", "tables", "torch")
+SCRIPTS = ("costs", "devices", "instructions", "layout", "measured", "tables", "torch")
 NEEDED = (
     "measure",
     "machine",
@@ -125,8 +125,16 @@ def test_rows_are_counted_and_kept_as_lines(scripts):
     costs = scripts("costs")
     one = op("elementwise", {"x": array("r", 0, 10), "y": array("w", 64, 10)}, total=10)
     (row,) = costs.rows([one, one])
-    assert row == costs.Row("kernel", "elementwise", 80, 10, 1, launches=2)
+    assert row == costs.Row("kernel", "elementwise", 80, 10, 1, launches=2, blocks=1)
     assert costs.read(row.line()) == row
+    arrays = {"x": array("r", 0, 32, 64), "y": array("w", 9000, 32, 64)}
+    ours = {**op("moments", arrays, grid=(64, 1)), "block": [1024], "template": "float"}
+    (row,) = costs.rows([ours])
+    assert (row.blocks, row.threads, row.template) == (64, 1024, "float")
+    assert row.instructions == 32 * 64 * 123 // 32
+    assert costs.read(row.line()) == row
+    (fast,) = costs.rows([op("gemm", {}, kind="product", m=3, n=4, k=5, computeType=77)])
+    assert fast.tf32 and costs.read(fast.line()) == fast
 
 
 def test_the_bounds_of_a_made_up_device(scripts):
@@ -146,12 +154,63 @@ def test_the_bounds_of_a_made_up_device(scripts):
     assert sent == pytest.approx(one + devices.LAUNCH / 1e3)
 
 
+def test_instructions_and_waves_of_a_product_by_hand(scripts):
+    """A 3 x 3 convolution of 128 channels of 28 x 28, 32 samples, in tiles of 128 x 128: 196 blocks."""
+    costs, devices, layout = scripts("costs"), scripts("devices"), scripts("layout")
+    sizes = {"rows": 128, "columns": 25088, "depth": 1152, "splits": 1}
+    one = {**op("implicit", {}, grid=(196, 1, 1), **sizes), "block": [256]}
+    by_hand = {"Fma": 16 * (64 + 4) + 16 * 14.3 + 8 * 2, "Tf32": 32 + 16 * 15.7 + 8 * 2}
+    for way, each in by_hand.items():
+        one["template"] = f"float, float, 8, 8, Packs, Each, Bits, {way}"
+        (row,) = costs.rows([one])
+        assert row.instructions == pytest.approx(196 * 8 * 72 * each)  # 8 warps, 72 slabs of 16
+        h100 = devices.DEVICES["h100"]
+        us = row.instructions / (4 * 132 * 1.98e3)
+        assert devices.parts(row, h100)["instructions"] == pytest.approx(us)
+        assert devices.filled(row, h100) == pytest.approx(196 / 264)  # two a multiprocessor
+        assert devices.roofline(row, h100) == pytest.approx(us * 264 / 196)
+        (packed,) = costs.rows(layout.channels_last([one]))
+        assert row.instructions - packed.instructions == 196 * 8 * 72 * 8 * 2
+    assert devices.filled(row, devices.DEVICES["k80"]) == 1  # not modelled
+
+
+def test_what_bounds_a_step_adds_up(scripts):
+    costs, devices = scripts("costs"), scripts("devices")
+    device = devices.Device("made up", 1.0, 100.0, "nowhere", multiprocessors=10, clock=1.0, sm=90)
+    rows = [
+        costs.Row("kernel", "copy", bytes=1_000_000, flops=0, blocks=15, threads=1024),
+        costs.Row("kernel", "moments", bytes=8, flops=0, instructions=800_000),  # 20 us
+        costs.Row("product", "gemm", bytes=8, flops=30_000_000, launches=2),
+        costs.Row("upload", "memcpy", bytes=8, flops=0),
+    ]
+    shares = devices.bounds(rows, device)
+    assert shares == pytest.approx(
+        {
+            "launches": 2 * devices.LAUNCH / 1e3,
+            "bytes": 0.01,
+            "waves": 0.01 / 3,  # 15 of 20 blocks
+            "instructions": 0.02,
+            "arithmetic": 0.06,
+        }
+    )
+    assert devices.captured(rows, device) == pytest.approx(sum(shares.values()))
+
+
 def test_devices_are_as_published(scripts):
     """Each more than the one before, with its source; the K80's is half of the card's."""
-    found = list(scripts("devices").DEVICES.values())
-    assert [one.gbs for one in found] == [480 / 2, 1555, 2039, 3350]
-    assert [one.tflops for one in found] == [8.74 / 2, 19.5, 19.5, 67]
-    assert all("NVIDIA" in one.source for one in found)
+    devices = scripts("devices")
+    every = list(devices.DEVICES.values())
+    assert [one.gbs for one in every] == [480 / 2, 320, 2039, 3350]
+    assert [one.tflops for one in every] == [8.74 / 2, 8.1, 19.5, 67]
+    assert all("NVIDIA" in one.source for one in every)
+    cores = {
+        "T4": 64,
+        "A100 SXM 80 GB": 64,
+        "H100 SXM": 128,
+    }  # of a multiprocessor, 2 flops a cycle
+    for one in devices.NOW.values():
+        peak = 2 * cores[one.name] * one.multiprocessors * one.clock / 1e3
+        assert peak == pytest.approx(one.tflops, rel=0.01)
 
 
 def test_pytorchs_launches_are_counted_from_the_layers(scripts):
@@ -184,14 +243,20 @@ def test_products_that_are_not_recognized_are_told(scripts):
 def test_the_tables_say_that_they_are_modelled(scripts):
     tables = scripts("tables")
     found = tables.result("roofline", "cuda")
-    for text in (tables.steps(found), tables.kernels(found), tables.paper(found)):
+    every = tables.steps, tables.kernels, tables.channels_last, tables.paper
+    for text in (one(found) for one in every):
         assert "Modelled, not measured" in text and "**" not in text
     text = tables.paper(found).split("\n")
     assert "| Caffe's lowering, paper | 85.2 | 44.3 | 22.8 | 11.6 |" in text
     assert "| loop-free lowering, paper | 4.63 | 10.26 | 9.54 | 10.94 |" in text
     assert "| loop-free lowering : Caffe's, paper | 1.17x | 1.20x | 1.19x | 1.18x |" in text
     assert "| saved a sample, us: paper | 10.8 | 9.6 | 10.6 | 23.9 |" in text
-    assert tables.steps(None) == tables.kernels(None) == tables.paper(None) == "Not yet measured."
+    empty = [
+        one(None) for one in (tables.steps, tables.kernels, tables.channels_last, tables.paper)
+    ]
+    assert empty == ["Not yet measured."] * 4
+    beside = scripts("measured").beside(found)
+    assert "| ResNet-50, 32: minicaffe, TF32 |" in beside and "| 24.8 |" in beside
     section = (ROOT / "docs" / "performance.md").read_text().split("\n## ")
     (paper,) = (one for one in section if "<!-- roofline_cuda -->" in one)
     assert paper.startswith("On paper: modelled, not measured\n")
@@ -231,7 +296,7 @@ def real_cupy():
 def test_a_listed_step_has_the_layers_products(scripts, real_cupy):
     """LeNet's at batch 4, by the sizes of its layers."""
     roofline = scripts()
-    found = roofline.operations("lenet_paper", "implicit", 4, "conv2")
+    found = roofline.operations("lenet_paper", "implicit", 4, "highest", "conv2")
     assert set(found) == {"step", "replayed", "conv2 forward", "conv2 backward"}
     for step in ("step", "replayed"):
         roofline.check("lenet_paper", 4, found[step])
@@ -246,21 +311,20 @@ def test_a_listed_step_has_the_layers_products(scripts, real_cupy):
         roofline.flops(product[0]) == conv2
     )  # of the weight; that of the image has the margins' zeros too
     assert roofline.flops(product[1]) == 2 * 4 * 20 * 144 * 1250
-    per_sample = roofline.operations("lenet_paper", "caffe", 4, "conv2")["conv2 forward"]
+    per_sample = roofline.operations("lenet_paper", "caffe", 4, "highest", "conv2")["conv2 forward"]
     rows = roofline.rows(per_sample)
     assert {row.name: row.launches for row in rows if row.turns > 1} == {"im2col": 4}
     assert sum(row.launches * row.flops for row in rows if row.kind == "product") >= conv2
 
 
-@pytest.mark.parametrize("name", ["lenet_paper", "alexnet", "resnet50"])
+@pytest.mark.parametrize("name", ["lenet_paper", "alexnet", "vgg16", "resnet50", "mobilenet"])
 def test_the_result_file_is_of_the_kernels_as_they_are(name, scripts, real_cupy):
     """A model costs no GPU: who changes a kernel makes it anew."""
     roofline, tables = scripts(), scripts("tables")
     stored = tables.result("roofline", "cuda")["nets"][name]
-    found = roofline.operations(name, roofline.ENGINE, stored["batch"])
     again = "python examples/benchmarks/roofline.py writes it anew, readme.py beside it the page"
-    for who, what in roofline.OURS.items():
-        assert roofline.lines(roofline.rows(found[what])) == stored[who], again
+    batch = stored.pop("batch")
+    assert roofline.of_net(name, batch) == stored, again
 
 
 def test_the_command_prints_its_tables():

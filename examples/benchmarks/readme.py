@@ -22,6 +22,7 @@ import logging_cost
 import onnx_tables
 import opencv_tables
 import peer_tables
+import roofline_measured
 import roofline_tables
 import start_up
 import tables
@@ -134,6 +135,12 @@ SECTIONS = {
     "ladder_cpu": lambda: peer_tables.ladder(peer_tables.read("ladder", "cpu")),
     "photos_cpu": lambda: photos(peer_tables.read("photos", "cpu")),
     "roofline_cuda": lambda: roofline_tables.steps(peer_tables.read("roofline", "cuda")),
+    "roofline_layout_cuda": lambda: roofline_tables.channels_last(
+        peer_tables.read("roofline", "cuda")
+    ),
+    "roofline_measured_cuda": lambda: roofline_measured.beside(
+        peer_tables.read("roofline", "cuda")
+    ),
     "roofline_kernels_cuda": lambda: roofline_tables.kernels(peer_tables.read("roofline", "cuda")),
     "roofline_paper_cuda": lambda: roofline_tables.paper(peer_tables.read("roofline", "cuda")),
     "start_up_cpu": lambda: start_up.table(peer_tables.read("start_up", "cpu")),

@@ -10,8 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from roofline_instructions import instructions
+
 BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8, "int32": 4, "int64": 8}
 BYTES |= {"uint8": 1, "bool": 1, "uint64": 8}
+FAST_TF32 = 77  # cuBLAS's CUBLAS_COMPUTE_32F_FAST_TF32
 # A product: its result's sizes and its depth, by the names its kernel gives them.
 DEPTH = {("rows", "columns", "depth"): "implicit.cu", ("m", "n", "k"): "cuBLAS"}
 
@@ -21,6 +24,8 @@ class Row:
     """Equal launches of one kernel: what each moves and computes.
 
     `turns`: how many entries of its result a thread writes one after the other, where a thread is for each.
+    `instructions`: of all its warps, 0 where they are not counted. Of a kernel of ours `blocks` of `threads`,
+    and its template arguments; of a product "Tf32" if tensor cores may round what they multiply.
     """
 
     kind: str
@@ -29,31 +34,57 @@ class Row:
     flops: int
     turns: int = 1
     launches: int = 1
+    instructions: int = 0
+    blocks: int = 0
+    threads: int = 0
+    template: str = ""
+
+    @property
+    def tf32(self) -> bool:
+        """Whether tensor cores multiply its float32."""
+        return self.template.endswith("Tf32")
 
     def line(self) -> str:
         """As the result file has it."""
         numbers = self.launches, self.bytes, self.flops, self.turns
-        return " ".join([self.kind, self.name, *map(str, numbers)])
+        more = self.instructions, self.blocks, self.threads
+        return " ".join([self.kind, self.name, *map(str, (*numbers, *more)), self.template]).strip()
 
 
 def read(line: str) -> Row:
     """The row of a line of the result file."""
-    kind, name, *numbers = line.split()
-    launches, size, flops, turns = map(int, numbers)
-    return Row(kind, name, size, flops, turns, launches)
+    kind, name, *words = line.split()
+    launches, size, flops, turns, *more = map(int, words[:7])
+    return Row(kind, name, size, flops, turns, launches, *more, "".join(words[7:]))
 
 
 def rows(operations: Iterable[dict]) -> list[Row]:
     """Operations, equal ones together, in the order in which they first come."""
-    return joined(Row(op["kind"], op["name"], moved(op), flops(op), turns(op)) for op in operations)
+    return joined(map(row, operations))
+
+
+def row(op: dict) -> Row:
+    """What one operation costs."""
+    block, fast = op.get("block", [0]), op["numbers"].get("computeType") == FAST_TF32
+    return Row(
+        op["kind"],
+        op["name"],
+        moved(op),
+        flops(op),
+        turns(op),
+        instructions=instructions(op),
+        blocks=math.prod(op["grid"]) if "grid" in op else 0,
+        threads=block[0],
+        template=op.get("template", "Tf32" if fast else "").replace(" ", ""),
+    )
 
 
 def joined(found: Iterable[Row]) -> list[Row]:
     """Equal rows as one."""
     counts: Counter[Row] = Counter()
-    for row in found:
-        counts[replace(row, launches=1)] += row.launches
-    return [replace(row, launches=times) for row, times in counts.items()]
+    for one in found:
+        counts[replace(one, launches=1)] += one.launches
+    return [replace(one, launches=times) for one, times in counts.items()]
 
 
 def sizes(op: dict) -> tuple[int, int, int] | None:

@@ -3,9 +3,9 @@
 python examples/benchmarks/roofline_tables.py
 """
 
+import math
 import sys
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
@@ -13,11 +13,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
 from peer_tables import NOT_YET
 from peer_tables import read as result
 from roofline_costs import Row, read
-from roofline_devices import DEVICES, LAUNCH, NODE, captured, ideal, launched
+from roofline_devices import DEVICES, LAUNCH, NODE, NOW, bounds, captured, ideal, launched
 from tables import NAMES, PAPER_MS, PAPER_RATES, lay_out
 from zoo_sizes import NAMES as NETS
 
-SHOWN = "a100_80"  # the device whose roofline the kernels are ordered by
+SHOWN = "h100"  # the device of the tables that show one
+PRECISIONS = {"": "float32", "_tf32": "TF32"}  # by the end of a key in the result
 
 
 def of(lines: list[str]) -> list[Row]:
@@ -27,54 +28,77 @@ def of(lines: list[str]) -> list[Row]:
 
 def devices() -> str:
     """What is published of each device."""
-    rows = [
-        [one.name, f"{one.tflops:g}", f"{one.gbs:,.0f}", one.source] for one in DEVICES.values()
-    ]
-    return lay_out(["published", "TFLOP/s, float32", "GB/s", "source"], rows)
+    rows = []
+    for one in DEVICES.values():
+        more = [
+            f"{value:g}" if value else "" for value in (one.tf32, one.multiprocessors, one.clock)
+        ]
+        rows.append([one.name, f"{one.tflops:g}", f"{one.gbs:,.0f}", *more, one.source])
+    head = ["published", "TFLOP/s, float32", "GB/s", "TFLOP/s, TF32", "multiprocessors", "GHz"]
+    return lay_out([*head, "source"], rows)
 
 
-def steps(found: dict | None) -> str:
-    """A step's launches, bytes and arithmetic, and the bound on each device, beside PyTorch's."""
-    if found is None:
+def steps(model: dict | None) -> str:
+    """A step's launches, bytes, arithmetic; its time on each device beside PyTorch's; what bounds it."""
+    if model is None:
         return NOT_YET
-    counts, bounds = [], []
-    for name, net in found["nets"].items():
-        title = f"{NETS[name]}, {net['batch']}"
-        ours, graphs, theirs = (of(net[who]) for who in ("minicaffe", "captured", "torch"))
-        cells = [title]
+    return "\n\n".join([counts(model), times(model), bounding(model), devices(), note(model)])
+
+
+def counts(model: dict) -> str:
+    """Launches, bytes, arithmetic."""
+    body = []
+    for name, net in model["nets"].items():
+        cells = [f"{NETS[name]}, {net['batch']}"]
         for value in (launches, gigabytes, gigaflops):
-            cells += [value(rows) for rows in (ours, graphs, theirs)]
-        counts.append(cells)
-        ways: dict[str, Callable] = {
-            "roofline": ideal,
-            "launched": launched,
-            "in graphs": captured,
-        }
-        for way, bound in ways.items():
-            mine = graphs if way == "in graphs" else ours
-            cells = [f"{title}: {way}"]
-            for device in DEVICES.values():
-                a, b = bound(mine, device), bound(theirs, device)
-                cells.append(f"{a:.3g}, {b:.3g} ({b / a:.2f}x)")
-            bounds.append(cells)
-    head = [
-        "modelled: net, batch",
-        *("launches", "in graphs", "PyTorch's"),
-        *("GB", "in graphs", "PyTorch's"),
-        *("GFLOP", "in graphs", "PyTorch's"),
-    ]
-    text = lay_out(head, counts)
-    head = [
-        "modelled, ms of a step: minicaffe, PyTorch (ratio)",
-        *(device.name for device in DEVICES.values()),
-    ]
-    return f"{text}\n\n{lay_out(head, bounds)}\n\n{devices()}\n\n{note(found)}"
+            cells += [value(of(net[who])) for who in ("minicaffe", "captured", "torch")]
+        body.append(cells)
+    parts = ("launches", "in graphs", "PyTorch's"), ("GB", "in graphs", "PyTorch's")
+    head = ["modelled: net, batch", *parts[0], *parts[1], "GFLOP", *parts[1][1:]]
+    return lay_out(head, body)
 
 
-def note(found: dict) -> str:
+def times(model: dict) -> str:
+    """ms of a step in graphs, of minicaffe and of PyTorch's kernels."""
+    body = []
+    for name, net in model["nets"].items():
+        for end, precision in PRECISIONS.items():
+            cells = [f"{NETS[name]}, {net['batch']}: {precision}"]
+            for device in NOW.values():
+                ours, theirs = (
+                    captured(of(net[f"{who}{end}"]), device) for who in ("captured", "torch")
+                )
+                able = not end or device.tf32
+                cells.append(f"{ours:.3g}, {theirs:.3g} ({theirs / ours:.2f}x)" if able else "")
+            body.append(cells)
+    head = ["modelled, ms of a step: minicaffe, PyTorch (ratio)"]
+    return lay_out([*head, *(device.name for device in NOW.values())], body)
+
+
+def bounding(model: dict) -> str:
+    """The shares of minicaffe's time by what bounds it."""
+    body = []
+    for name, net in model["nets"].items():
+        for end, precision in PRECISIONS.items():
+            cells = [f"{NETS[name]}: {precision}"]
+            for device in NOW.values():
+                shares = bounds(of(net[f"captured{end}"]), device)
+                whole = sum(shares.values()) if not end or device.tf32 else math.inf
+                ordered = sorted(shares.items(), key=lambda one: -one[1])
+                largest = [
+                    f"{what} {ms / whole:.0%}" for what, ms in ordered if ms / whole >= 0.045
+                ]
+                cells.append(", ".join(largest))
+            body.append(cells)
+    return lay_out(
+        ["modelled: what bounds a step", *(device.name for device in NOW.values())], body
+    )
+
+
+def note(model: dict) -> str:
     """What the numbers rest on."""
     return (
-        f"Modelled, not measured: engine `{found['engine']}`, float32. "
+        f"Modelled, not measured: engine `{model['engine']}`, each step one CUDA graph. "
         f"Floors: {LAUNCH:g} us a launch, {NODE:g} us a kernel in a graph."
     )
 
@@ -91,65 +115,93 @@ def gigabytes(rows: list[Row]) -> str:
 
 def gigaflops(rows: list[Row]) -> str:
     """Of all launches."""
-    return f"{sum(row.launches * row.flops for row in rows) / 1e9:.3g}"
+    total = sum(row.launches * row.flops for row in rows) / 1e9
+    return f"{total:,.0f}" if total >= 100 else f"{total:.3g}"
 
 
-def kernels(found: dict | None) -> str:
-    """Each kernel in each net: launches, bytes, flops; those first that take the longest on one device."""
-    if found is None:
+def kernels(model: dict | None) -> str:
+    """Each kernel in each net: launches and ms on one device; those first that take the longest."""
+    if model is None:
         return NOT_YET
-    by_name: dict[str, dict[str, list[Row]]] = defaultdict(dict)
-    head = ["modelled: kernel"]
-    for name, net in found["nets"].items():
-        head += [f"{NETS[name]}: launches", "MB", "GFLOP"]
-        for row in of(net["minicaffe"]):
-            by_name[row.name].setdefault(name, []).append(row)
-    device = DEVICES[SHOWN]
+    device, nets = DEVICES[SHOWN], model["nets"]
+    by_name: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for name, net in nets.items():
+        for row in of(net["captured"]):
+            by_name[row.name][name].append(row)
 
-    def longest(kernel: str) -> float:
-        return -sum(ideal(rows, device) for rows in by_name[kernel].values())
+    def ms(rows: list[Row]) -> float:
+        return captured(rows, device) - LAUNCH / 1e3
 
     body = []
-    for kernel in sorted(by_name, key=longest):
-        body.append([kernel])
-        for name in found["nets"]:
-            rows = by_name[kernel].get(name, [])
-            size, work = (
-                sum(row.launches * getattr(row, what) for row in rows)
-                for what in ("bytes", "flops")
-            )
-            cells = [launches(rows), f"{size / 1e6:,.3f}", f"{work / 1e9:,.3f}"]
-            body[-1] += cells if rows else ["", "", ""]
-    return f"{lay_out(head, body)}\n\nModelled, not measured; ordered by the roofline of an {device.name}."
+    for kernel, of_nets in sorted(by_name.items(), key=lambda one: -sum(map(ms, one[1].values()))):
+        cells = [kernel]
+        for name in nets:
+            rows = of_nets.get(name)
+            cells += [launches(rows), f"{ms(rows):,.3f}"] if rows else ["", ""]
+        body.append(cells)
+    head = ["modelled: kernel in graphs"]
+    for name in nets:
+        head += [f"{NETS[name]}: launches", "ms"]
+    return f"{lay_out(head, body)}\n\nModelled, not measured: {device.name}, float32."
 
 
-def paper(found: dict | None) -> str:
-    """Tables 3 and 4 as the model has them for the K80, beside the paper's."""
-    if found is None:
+def channels_last(model: dict | None) -> str:
+    """What another layout would bring to the nets that were modelled in it too."""
+    if model is None:
         return NOT_YET
-    return f"{table3(found)}\n\n{table4(found)}\n\n{paper_note()}"
+    device, body = DEVICES[SHOWN], []
+    for name, net in model["nets"].items():
+        for end, precision in PRECISIONS.items():
+            if f"channels_last{end}" not in net:
+                continue
+            now, then = of(net[f"captured{end}"]), of(net[f"channels_last{end}"])
+            before, after = captured(now, device), captured(then, device)
+            cells = [f"{NETS[name]}, {net['batch']}: {precision}", f"{before:.3g}", f"{after:.3g}"]
+            for kernels in (("implicit",), ("moments", "gradients")):
+                fewer = [
+                    ideal([row for row in rows if row.name in kernels], device)
+                    for rows in (now, then)
+                ]
+                cells.append(f"{fewer[0] - fewer[1]:.2f}")
+            body.append([*cells, f"{1 - after / before:.1%}"])
+    head = [
+        "modelled, ms of a step",
+        "now",
+        "channels last",
+        "less by products",
+        "less by BatchNorm",
+    ]
+    text = lay_out([*head, "less, of the step"], body)
+    return f"{text}\n\nModelled, not measured: {device.name}, engine `{model['engine']}`."
 
 
-def table3(found: dict) -> str:
+def paper(model: dict | None) -> str:
+    """Tables 3 and 4 as the model has them for the K80, beside the paper's."""
+    if model is None:
+        return NOT_YET
+    return f"{table3(model)}\n\n{table4(model)}\n\n{paper_note()}"
+
+
+def table3(model: dict) -> str:
     """Iterations a second."""
     batches = list(PAPER_RATES["caffe"])
     ms, work = {}, {}
-    for engine, steps in found["table3"].items():
+    for engine, steps in model["table3"].items():
         work[engine] = [of(steps[n]) for n in batches]
         ms["paper", engine] = [1e3 / PAPER_RATES[engine][n] for n in batches]
     rows = compared(ms, work, rate=True)
     return lay_out(["Table 3: iterations/s, batch", *batches], rows)
 
 
-def table4(found: dict) -> str:
+def table4(model: dict) -> str:
     """Milliseconds of the convolutions, and what the loop-free lowering saves a sample."""
     passes = list(PAPER_MS["caffe"])
     ms, work = {}, {}
-    for engine, of_it in found["table4"].items():
+    for engine, of_it in model["table4"].items():
         work[engine] = [of(of_it[one]) for one in passes]
         ms["paper", engine] = [PAPER_MS[engine][one] for one in passes]
     rows = compared(ms, work)
-    batch = found["batch"]
+    batch = model["batch"]
     for who, said in (("model, waited for", "waited"), ("paper", "paper")):
         saved = [a - b for a, b in zip(ms[said, "caffe"], ms[said, "loopfree"], strict=True)]
         rows.append([f"saved a sample, us: {who}", *(f"{1e3 * one / batch:.1f}" for one in saved)])
@@ -191,8 +243,8 @@ def paper_note() -> str:
 
 
 def main() -> None:
-    found = result("roofline", "cuda")
-    print("\n\n".join([steps(found), kernels(found), paper(found)]))
+    model = result("roofline", "cuda")
+    print("\n\n".join([steps(model), kernels(model), channels_last(model), paper(model)]))
 
 
 if __name__ == "__main__":

@@ -12,11 +12,13 @@ The rule, for eager PyTorch with cuDNN in float32, autograd and SGD with its def
                       a launch takes 110, 64 or 48 tensors (of 1, 2 or 3 lists) and 320 chunks of 65,536
                       entries at the most
 
-cuDNN's own changes of layout and memory, and TF32, are left out.
+cuDNN's own changes of layout and memory are left out. With `tf32`, PyTorch's default, tensor cores compute the
+products of convolutions, but not those of inner products.
 """
 
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from roofline_costs import Row, joined
 from zoo_nets import spec_of
@@ -39,13 +41,13 @@ PASSES = {
 }
 
 
-def torch_rows(name: str, batch: int) -> list[Row]:
+def torch_rows(name: str, batch: int, tf32: bool = False) -> list[Row]:
     """The launches of a step of a net of models/."""
     net = Net(spec_of(name, "train", batch), "TRAIN", device="cpu", shapes_only=True)
     found = [Row("upload", "input", 4 * count, 0) for count in _inputs(net)]
     for step in net.steps:
         if step.bottoms:
-            found += layer(step)
+            found += layer(step, tf32)
     for value in (value for step in net.steps for value in step.tops if value.gets_gradient):
         extra = max(0, value.readers - 1)
         found += [_entrywise("sum of gradients", 3, math.prod(value.shape))] * extra
@@ -59,12 +61,13 @@ def torch_rows(name: str, batch: int) -> list[Row]:
     return joined(found)
 
 
-def layer(step) -> list[Row]:
+def layer(step, tf32: bool = False) -> list[Row]:
     """The launches of a layer, forward and backward."""
     kind, layer = step.spec.type, step.layer
     x, y = (math.prod(values[0].shape) for values in (step.bottoms, step.tops))
     if kind in ("Convolution", "InnerProduct"):
-        return list(_product(layer, x, y, own_bias=kind == "Convolution"))
+        convolves = kind == "Convolution"
+        return list(_product(layer, x, y, convolves, "Tf32" if convolves and tf32 else ""))
     if kind == "Pooling":
         which = 2 * y if layer.pool == "MAX" else 0  # 64 bits each
         return [_row("pool", x + y + which, x), _row("pool gradient", x + y + which, x)]
@@ -76,18 +79,19 @@ def layer(step) -> list[Row]:
     return found + [_entrywise(f"{kind} gradient", arrays, size) for arrays in backward]
 
 
-def _product(layer, x: int, y: int, own_bias: bool) -> Iterator[Row]:
+def _product(layer, x: int, y: int, own_bias: bool, template: str) -> Iterator[Row]:
     """A convolution or an inner product."""
     weight, *bias = (param.size for param in layer.params)
     work = 2 * layer.multiply_adds
-    yield _row("product", x + weight + y, work)
+    product = replace(_row("product", x + weight + y, work), template=template)
+    yield product
     if bias:
         if own_bias:
             yield _row("add bias", 2 * y + bias[0], y)
         yield _row("bias gradient", y + bias[0], y)
-    yield _row("product", x + weight + y, work)
+    yield product
     if layer.needs_gradient[0]:
-        yield _row("product", x + weight + y, work)
+        yield product
 
 
 def foreach(group: list[int], lists: int, arrays: int) -> list[Row]:

@@ -3,7 +3,7 @@
 python -m dry_run                                   a line of JSON a case
 python -m dry_run kernels                           the kernels that the cases launch: files, template arguments
 python -m dry_run MODEL [ENGINE [TYPE]]             the operations of a step, counted
-python -m dry_run operations MODEL ENGINE BATCH [LAYER ...]
+python -m dry_run operations MODEL ENGINE BATCH [PRECISION [LAYER ...]]
                                                     as JSON (listing.py), and those of the passes of layers
 """
 
@@ -65,11 +65,12 @@ def held(step: list[Operation]) -> dict[str, int]:
 
 
 def operations(
-    device: Device, model: str, engine: str, batch: str, *layers: str
+    device: Device, model: str, engine: str, batch: str, precision: str = "highest", *layers: str
 ) -> dict[str, list[dict[str, Any]]]:
     """The operations of a step of one batch as it is, of one that is replayed, and of some layers' passes."""
     spec = listing.with_batch(read(model), int(batch))
     given = {"device": device, "engine": engine, "iter_size": 1, **GIVEN, **UNTESTED}
+    given["precision"] = precision
     solver = Solver(spec, report=Quiet(), **given)
     found = {"step": listing.listed(repeated(lambda: solver.step(1))[-1])}
     solver.step(3)

@@ -84,7 +84,8 @@ class NamedBlas(Blas):
             dtype = np.dtype(REAL[BYTES[kind]]).name
             shape = [count, columns, rows]
             arrays[name] = {"use": use, "at": at, "shape": shape, "dtype": dtype}
-        tell({"arrays": arrays, "numbers": {key: n[key] for key in ("m", "n", "k", "batchCount")}})
+        numbers = {key: n[key] for key in ("m", "n", "k", "batchCount", "computeType")}
+        tell({"arrays": arrays, "numbers": numbers})
 
 
 def tell(told: Mapping[str, Any]) -> None:
