@@ -77,6 +77,7 @@ def test_the_longest_way_through_a_turn(scripts):
     most = code.longest(blocks, over, frozenset(), {inner.head: 8})
     assert most - turn == {"I2F": 1, "MUFU": 1, "F2I": 1, "IMAD": 2, "CALL": 1}
     assert code.longest(blocks, over, inner.blocks, {}) == {}  # no way leads around it
+    assert code.longest(blocks, inner, inner.blocks, {}) == {}
 
 
 def test_a_product_is_counted_by_the_slab(scripts):
@@ -120,7 +121,7 @@ def test_the_largest_tile_mostly_multiplies(sass, sm):
 @pytest.mark.parametrize("sm", [80, 90])
 @pytest.mark.parametrize("ctype", ["float", "__half", "double"])
 def test_sums_over_rows_divide_no_integers(sass, ctype, sm):
-    """The first loops of moments not at all; its last one and those of gradients have a way without it."""
+    """The first loops of moments not at all; its last one and those of gradients have ways around it."""
     rows = [row for row in sass.entries(ctype, sm) if not row["kernel"].startswith("normalise")]
     assert len(rows) == 5
     assert [row["divisions"] for row in rows[:2]] == [0, 0]

@@ -11,7 +11,7 @@ the loops.
   slab, and in a turn of the loop over all slabs, which also loads the next one. That is counted without the
   tables of k, which are made once in many slabs, and without the sums of `left`.
 - normalize.cu: how many instructions an entry takes, at the most, in each loop over entries; and how many
-  without a division of integers, where that stands behind a branch.
+  without a division of integers, where a way reads and writes as much without one.
 
 Nothing runs: this is a count of code, no time. The result goes to results/sass_cuda.json; `table` makes the
 Markdown.
@@ -161,7 +161,8 @@ def entries(ctype: str, sm: int) -> list[dict]:
                 raise ValueError(f"{kernel}, {what}: {most[name]} {name}, {each} for each entry")
             row["divisions"] = divisions(_of(blocks, loop))
             row["at_most"] = most.total()
-            row["without_division"] = plain.total() if plain[name] == most[name] else None
+            as_much = all(plain[memory] == most[memory] for memory in ("LDG", "STG"))
+            row["without_division"] = plain.total() if as_much else None
             rows.append(row)
     return rows
 

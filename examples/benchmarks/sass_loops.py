@@ -174,7 +174,7 @@ def longest(
                 ways[i] = most + size, (i, *way)
         return ways[i]
 
-    _, way = onward(loop.head) or (0, ())
+    _, way = (None if loop.head in without else onward(loop.head)) or (0, ())
     issued: Counter = Counter()
     for i in way:
         for name, number in counts([blocks[i]]).items():
