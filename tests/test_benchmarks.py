@@ -107,6 +107,7 @@ def test_pages_show_what_the_result_files_say(scripts):
         "roofline_measured": "benchmarks/results/roofline_{}.json",
         "roofline_kernels": "benchmarks/results/roofline_{}.json",
         "roofline_paper": "benchmarks/results/roofline_{}.json",
+        "sass": "benchmarks/results/sass_{}.json",
         "start_up": "benchmarks/results/start_up_{}.json",
         "zoo": "benchmarks/results/zoo_{}.json",
         "zoo_before": "benchmarks/results/zoo_{}.json",

@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,9 +26,11 @@ def kernels(monkeypatch):
 
 
 def needed(kernels):
-    lacking = [name for name, inside in kernels.NEEDED if kernels.nvrtc.wheel(name, inside) is None]
-    if lacking or "cupy" not in importlib.metadata.packages_distributions():
-        pytest.skip("needs cupy-cuda12x, nvidia-cuda-nvrtc-cu12 and nvidia-cuda-runtime-cu12")
+    lacking = kernels.nvrtc.lacking()
+    if "cupy" not in importlib.metadata.packages_distributions():
+        lacking.append("cupy-cuda12x or cupy-cuda13x")
+    if lacking:
+        pytest.skip(f"not installed: {', '.join(lacking)}")
 
 
 @pytest.mark.parametrize("sm", [90])
@@ -39,6 +42,21 @@ def test_every_kernel_compiles_and_none_spills(kernels, sm, tmp_path):
     kept = json.loads((BENCHMARKS / "results" / "kernels_cuda.json").read_text())
     known = {row["kernel"] for row in kernels.rows_of(kept) if row["sm"] == sm}
     assert {row["kernel"] for row in rows} == known
+
+
+def test_nvrtc_13_is_taken_before_12(kernels, tmp_path, monkeypatch):
+    """Each version's wheels have folders of their own."""
+    wheel = kernels.nvrtc.wheel.__wrapped__  # which remembers nothing
+    package = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: package)
+    assert wheel(*kernels.nvrtc.LIBRARY) is None
+    for name in reversed(kernels.nvrtc.LIBRARY):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True)
+        path.touch()
+        assert wheel(*kernels.nvrtc.LIBRARY) == path
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert wheel(*kernels.nvrtc.LIBRARY) is None
 
 
 def test_what_does_not_compile_is_told(kernels):

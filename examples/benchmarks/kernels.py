@@ -3,12 +3,12 @@
     python examples/benchmarks/kernels.py                        some 10 minutes on 2 CPU cores
     python examples/benchmarks/kernels.py --sm 90 --into /tmp    for one architecture
 
-Needs `pip install cupy-cuda12x nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12`. Which kernels there are,
-and for which types, the dry run of the tests says, which walks every layer, engine and type; the tiles of
-the implicit product and the other update rules are added. NVRTC compiles each with the source and options
-that CuPy is given, and its assembler tells registers, spilled bytes and shared memory, from which the
-occupancy follows. Nothing runs: this is no time. The result goes to results/kernels_cuda.json; `table` makes
-the Markdown.
+Needs `pip install cupy-cuda12x nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12`, or `cupy-cuda13x
+nvidia-cuda-nvrtc nvidia-cuda-runtime`. Which kernels there are, and for which types, the dry run of the tests
+says, which walks every layer, engine and type; the tiles of the implicit product and the other update rules
+are added. NVRTC compiles each with the source and options that CuPy is given, and its assembler tells
+registers, spilled bytes and shared memory, from which the occupancy follows. Nothing runs: this is no time.
+The result goes to results/kernels_cuda.json; `table` makes the Markdown.
 """
 
 import argparse
@@ -33,7 +33,6 @@ from minicaffe.ops.conv.implicit_gemm import CORES, LARGE, SMALL
 
 RESULTS = Path(__file__).resolve().parent / "results"
 ARCHITECTURES = {75: "T4", 80: "A100", 90: "H100"}
-NEEDED = ("cuda_nvrtc", "lib/libnvrtc.so.12"), ("cuda_runtime", "include/cuda_fp16.h")
 REGISTERS = 65536  # of a multiprocessor of each of these
 WARPS = {75: 32, 80: 64, 90: 64}  # of it, at the most
 SHARED = {75: 64 << 10, 80: 164 << 10, 90: 228 << 10}  # bytes of it, at the most
@@ -51,8 +50,8 @@ def main() -> None:
     )
     parser.add_argument("--into", type=Path, help="folder of the result; default: results/")
     args = parser.parse_args()
-    if lacking := [name for name, inside in NEEDED if nvrtc.wheel(name, inside) is None]:
-        sys.exit(f"not installed: nvidia-{lacking[0].replace('_', '-')}-cu12")
+    if lacking := nvrtc.lacking():
+        sys.exit(f"not installed: {', '.join(lacking)}")
     result = {
         "machine": describe(),
         "nvrtc": nvrtc.version(),

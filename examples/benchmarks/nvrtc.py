@@ -1,17 +1,25 @@
 """NVRTC by ctypes: what it makes of a kernel, on a machine without a GPU.
 
 CuPy compiles only where there is a device. This is given the same source and options, and asks for what the
-assembler says of each kernel. Needs the wheel nvidia-cuda-nvrtc-cu12, for headers nvidia-cuda-runtime-cu12.
+assembler says of each kernel. Needs the wheels nvidia-cuda-nvrtc and, for headers, nvidia-cuda-runtime; or
+those of CUDA 12, whose names end in -cu12. CUDA 13 is taken where both are installed.
 """
 
+import contextlib
 import ctypes
 import functools
 import importlib.util
 import re
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 CUPY = ("-ftz=true", "--device-as-default-execution-space")  # options that CuPy 14.2 adds
+LIBRARY = (
+    "cu13/lib/libnvrtc.so.13",
+    "cuda_nvrtc/lib/libnvrtc.so.12",
+)  # of the wheels, the newest first
+HEADERS = "cu13/include/cuda_fp16.h", "cuda_runtime/include/cuda_fp16.h"
 SAID = re.compile(
     r"Compiling entry function '(?P<symbol>\w+)'.*?"
     r"(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads"
@@ -33,20 +41,24 @@ class Built:
 
 
 @functools.cache
-def wheel(name: str, inside: str) -> Path | None:
-    """A file or folder of one of NVIDIA's wheels; None where it is not installed."""
-    try:
-        found = importlib.util.find_spec(f"nvidia.{name}")
-    except ModuleNotFoundError:
-        return None
-    places = found.submodule_search_locations if found else None
-    return next((path for place in places or () if (path := Path(place, inside)).exists()), None)
+def wheel(*names: str) -> Path | None:
+    """The first of files or folders of NVIDIA's wheels that is installed; None where none is."""
+    package = importlib.util.find_spec("nvidia")
+    places = package.submodule_search_locations if package else None
+    paths = (Path(place, name) for name in names for place in places or ())
+    return next((path for path in paths if path.exists()), None)
+
+
+def lacking() -> list[str]:
+    """The wheels that are needed and not installed."""
+    needed = {"nvidia-cuda-nvrtc": LIBRARY, "nvidia-cuda-runtime": HEADERS}
+    return [name for name, places in needed.items() if wheel(*places) is None]
 
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
     """NVRTC, if it is installed."""
-    path = wheel("cuda_nvrtc", "lib/libnvrtc.so.12")
+    path = wheel(*LIBRARY)
     return path and ctypes.CDLL(str(path))
 
 
@@ -59,9 +71,31 @@ def version() -> str:
 
 def built(code: str, expressions: list[str], options: tuple[str, ...], sm: int) -> list[Built]:
     """Compile for an architecture, such as 90; raises ValueError with what NVRTC says against it."""
-    program, given = ctypes.c_void_p(), [*options, *CUPY, f"-arch=sm_{sm}", "--ptxas-options=-v"]
-    if headers := wheel("cuda_runtime", "include"):
-        given.append(f"-I{headers}")
+    with _compiled(code, expressions, (*options, "--ptxas-options=-v"), sm) as (program, said):
+        by_symbol = {one["symbol"]: _built(one) for one in SAID.finditer(said)}
+        return [by_symbol[_symbol(program, name)] for name in expressions]
+
+
+def machine_code(
+    code: str, expressions: list[str], options: tuple[str, ...], sm: int
+) -> tuple[bytes, list[str]]:
+    """A file of machine code, as nvdisasm reads it, and the kernels' names in it; raises as `built`."""
+    with _compiled(code, expressions, options, sm) as (program, _):
+        size = ctypes.c_size_t()
+        _ask("nvrtcGetCUBINSize", program, ctypes.byref(size))
+        words = ctypes.create_string_buffer(size.value)
+        _ask("nvrtcGetCUBIN", program, words)
+        return words.raw, [_symbol(program, name) for name in expressions]
+
+
+@contextlib.contextmanager
+def _compiled(
+    code: str, expressions: list[str], options: tuple[str, ...], sm: int
+) -> Iterator[tuple[ctypes.c_void_p, str]]:
+    """A program with what the compiler says of it."""
+    program, given = ctypes.c_void_p(), [*options, *CUPY, f"-arch=sm_{sm}"]
+    if header := wheel(*HEADERS):
+        given.append(f"-I{header.parent}")
     _ask("nvrtcCreateProgram", ctypes.byref(program), code.encode(), b"kernel.cu", 0, None, None)
     try:
         for name in expressions:
@@ -75,8 +109,7 @@ def built(code: str, expressions: list[str], options: tuple[str, ...], sm: int) 
         said = log.value.decode()
         if failed:
             raise ValueError(f"NVRTC, sm_{sm}, {expressions[0]}: {said}")
-        found = {one["symbol"]: _built(one) for one in SAID.finditer(said)}
-        return [found[_symbol(program, name)] for name in expressions]
+        yield program, said
     finally:
         _ask("nvrtcDestroyProgram", ctypes.byref(program))
 

@@ -24,6 +24,7 @@ import opencv_tables
 import peer_tables
 import roofline_measured
 import roofline_tables
+import sass
 import start_up
 import tables
 import zoo_sizes
@@ -143,6 +144,7 @@ SECTIONS = {
     ),
     "roofline_kernels_cuda": lambda: roofline_tables.kernels(peer_tables.read("roofline", "cuda")),
     "roofline_paper_cuda": lambda: roofline_tables.paper(peer_tables.read("roofline", "cuda")),
+    "sass_cuda": lambda: sass.table(peer_tables.read("sass", "cuda")),
     "start_up_cpu": lambda: start_up.table(peer_tables.read("start_up", "cpu")),
     "zoo_nets": zoo_sizes.sizes,
     "zoo_cpu": lambda: zoo_tables.zoo(peer_tables.read("zoo", "cpu")),
