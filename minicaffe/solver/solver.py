@@ -51,7 +51,7 @@ class Solver:
 
     `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net shares
     the parameters; `dtype`, `precision`, `engine`, `workspace_cap`, `deterministic`, `keep` are Net's, but
-    blobs share memory unless `keep` is None. With `graph` iterations on CUDA are captured into a graph.
+    blobs share memory unless `keep` is None. With `graph` iterations and tests on CUDA are graphs.
     Nets of float16 and bfloat16 are updated and saved in float32 (see `mixed`). Each of several ranks of a
     `communicator` computes a part of every batch, with `batch_per_rank` its own batch; gradients are summed
     in `reduce_dtype`, if set (docs/scale.md). A folder `run`, if set, receives
@@ -126,6 +126,9 @@ class Solver:
         self._iteration = Iteration(*parts, graph)
         built |= {"precision": self.net.precision}
         self.test_nets = together(self.communicator, partial(test_nets, spec, self.spec, **built))
+        if self.device.is_cuda and not graph:
+            for net in self.test_nets:
+                net.passes.guard.never = "graphs are switched off"
         for net in (self.net, *self.test_nets):
             net.share_with(self.net)
             net.context.tell = (
