@@ -19,12 +19,16 @@ from minicaffe.spec.solver import SolverSpec
 
 
 def test_nets(
-    model: NetSpec, solver: SolverSpec, keep: Sequence[str] | None, **settings: Any
+    model: NetSpec,
+    solver: SolverSpec,
+    keep: Sequence[str] | None,
+    replay: bool = True,
+    **settings: Any,
 ) -> list[Net]:
     """The test nets of a solver: the model's `test_nets`, then the model itself in the phase TEST.
 
     `solver.tests` sets their number, test_state the level and stages of each. Each keeps those of the
-    blobs `keep` that its model has.
+    blobs `keep` that its model has. Unless they `replay`, each pass is computed layer by layer.
     """
     nets = []
     for i in range(len(solver.tests(len(model.test_nets)))):
@@ -35,6 +39,8 @@ def test_nets(
         names = {name for layer in spec.layers for name in layer.tops}
         settings["keep"] = None if keep is None else [name for name in keep if name in names]
         nets.append(Net(spec, "TEST", **settings, **more))
+        if not replay:
+            nets[-1].passes.guard.never = "graphs are switched off"
     return nets
 
 

@@ -124,11 +124,8 @@ class Solver:
         self._premise = Premise(self.net)
         parts = self.net, self._watch, self._premise, self._average, self._ranks
         self._iteration = Iteration(*parts, graph)
-        built |= {"precision": self.net.precision}
+        built |= {"precision": self.net.precision, "replay": graph or not self.device.is_cuda}
         self.test_nets = together(self.communicator, partial(test_nets, spec, self.spec, **built))
-        if self.device.is_cuda and not graph:
-            for net in self.test_nets:
-                net.passes.guard.never = "graphs are switched off"
         for net in (self.net, *self.test_nets):
             net.share_with(self.net)
             net.context.tell = (

@@ -80,10 +80,9 @@ class Product(NamedTuple):
 
 
 def workspace(g: ConvGeometry, limit: int, size: int = 4) -> int:
-    """Returns the elements, of `size` bytes, with which more blocks share a product.
+    """Returns the elements, of `size` bytes, with which more blocks share a product: optional, but faster.
 
-    They hold partial sums, of at least 4 bytes each, for each part of its depth. They are optional: without
-    them the result is the same but for rounding, and slower.
+    They hold partial sums, of at least 4 bytes each, for each part of its depth.
     """
     if is_product(g):
         return min(limit, g.n + g.f * max(g.n, g.c))
@@ -127,9 +126,7 @@ def _forward(g: ConvGeometry) -> tuple[int, Product]:
     return g.group, _product(sizes, groups, steps, columns, depth, source)
 
 
-def input_gradient(
-    dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any | None = None
-) -> Any:
+def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any | None = None) -> Any:
     """Writes dx = weight' * dy to `out`, and returns it; `work` is optional."""
     _run((weight, dy, None, out), *_input_gradient(g), work=work)
     return out
@@ -252,9 +249,8 @@ def _product(*numbers: tuple[int, ...]) -> Product:
         -(-many * math.gcd(stride, step) // stride)
         for many, step, stride in zip(k[:3], k[3:6], strides, strict=True)
     ]
-    in_k, in_column = sum(elements), sum(pixels)
-    struct = np.array([*flat, int(in_k <= in_column)], np.int32).view(PRODUCT)
-    where = "Bits" if min(in_k, in_column) <= ELEMENTS else "Spot"
+    struct = np.array([*flat, int(sum(elements) <= sum(pixels))], np.int32).view(PRODUCT)
+    where = "Bits" if min(sum(elements), sum(pixels)) <= ELEMENTS else "Spot"
     left = ("Each", 1) if rests > 1 else _left_lies(sizes, groups, steps, k)
     entries = _entries_lie(sizes, groups, column, k, source)
     rows, columns, depth = sizes
