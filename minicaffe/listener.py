@@ -13,13 +13,14 @@ from minicaffe.thread_state import state
 
 
 class Asked(NamedTuple):
-    """Work that CUDA is asked for: a kernel, or a function of CuPy's, its arguments, and how it is done."""
+    """Work for CUDA: a kernel or a function of CuPy's, its arguments, how it is done, what it compiles."""
 
     name: str
     types: str
     grid: tuple[int, ...]
     args: tuple[Any, ...]
     do: Callable[[tuple[Any, ...]], object]
+    instance: tuple[str, str, int] | None = None
 
 
 @contextlib.contextmanager
@@ -46,9 +47,10 @@ def ask(
     grid: tuple[int, ...],
     args: tuple[Any, ...],
     do: Callable[[tuple[Any, ...]], object],
+    instance: tuple[str, str, int] | None = None,
 ) -> None:
     """Have some work done; or not, if somebody hears it who says no."""
-    made = Asked(name, types, grid, args, do)
+    made = Asked(name, types, grid, args, do, instance)
     if (by := hearing()) is None or by.launched(made):
         made.do(made.args)
 

@@ -127,6 +127,14 @@ def cuda():
     return backend.device("cuda")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_kernels_are_compiled_by_processes():
+    """There are as many processes as cores already; cuda.ahead has tests of its own."""
+    from minicaffe.cuda import ahead
+
+    ahead.FEW = sys.maxsize
+
+
 @pytest.fixture(autouse=True)
 def no_large_convolution_is_timed_on_the_stand_in(monkeypatch):
     """Its kernels are slow, and not as they are slow on a GPU; the fixed rule chooses."""

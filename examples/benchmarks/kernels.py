@@ -110,9 +110,7 @@ def with_tiles(found: Iterable[Instance], sm: int) -> list[Instance]:
 
 
 def readings(tm: int, tn: int) -> list[tuple[str, ...]]:
-    """How a tile's numbers are read in y = weight x, in dx of 1 x 1, and in dweight; in dx with strides; and of
-    a long kernel.
-    """
+    """How a tile's numbers are read in y = weight x, in dx, in dweight, in strided dx, of a long kernel."""
     along, across = ("Packs" if many > 3 else "Deep" for many in (tm, tn))
     ways = [
         (along, "Each", "Bits", "false"),

@@ -84,7 +84,11 @@ def launch_blocks(
     template = ", ".join(CTYPES[t.dtype.name] if hasattr(t, "dtype") else str(t) for t in types)
     typed = tuple(np.int32(arg) if type(arg) is int else arg for arg in args)
     instance, block = (file, template, types[0].device.id), (threads or THREADS,)
-    ask(name, template, grid, typed, lambda args: kernels(*instance)[name](grid, block, args))
+
+    def do(args: tuple[Any, ...]) -> None:
+        kernels(*instance)[name](grid, block, args)
+
+    ask(name, template, grid, typed, do, instance)
 
 
 def fill(x: Any, value: float) -> None:

@@ -15,7 +15,7 @@ from itertools import groupby, zip_longest
 from typing import Any, NamedTuple
 
 from minicaffe.backend import Device
-from minicaffe.cuda import cublas, fusion
+from minicaffe.cuda import ahead, cublas, fusion
 from minicaffe.cuda.capture import captured
 from minicaffe.replay import trace
 from minicaffe.replay.command import Calls, Row
@@ -228,7 +228,8 @@ class Repeated:
             work(None)
         elif self.assumed is None or not self.assumed.holds(now):
             self.begin()
-            work(None)
+            with ahead.waiting(self.device):
+                work(None)
             self.assumed = now
         elif self.nodes and check is not None and self.checked < CHECKED:
             self.why = check(self._replay, partial(work, None))
