@@ -74,8 +74,8 @@ def allowed(device: Device) -> Iterator[None]:
 
 @contextlib.contextmanager
 def waiting(device: Device) -> Iterator[None]:
-    """Within it launches wait for each other's kernels, where that is allowed and nobody hears them yet."""
-    if not device.is_cuda or device.number not in _allowed or hearing() is not None:
+    """Within it launches on CUDA wait until all are compiled, where that is allowed and nobody hears them."""
+    if device.number not in _allowed or hearing() is not None:
         yield
         return
     by = _Waiting(device)

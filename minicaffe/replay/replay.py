@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby, zip_longest
@@ -228,7 +229,7 @@ class Repeated:
             work(None)
         elif self.assumed is None or not self.assumed.holds(now):
             self.begin()
-            with ahead.waiting(self.device):
+            with ahead.waiting(self.device) if self.device.is_cuda else nullcontext():
                 work(None)
             self.assumed = now
         elif self.nodes and check is not None and self.checked < CHECKED:

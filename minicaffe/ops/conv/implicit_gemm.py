@@ -245,10 +245,8 @@ def _product(*numbers: tuple[int, ...]) -> Product:
     strides = source[3:]
     rests = math.prod(strides)
     pixels = [-(-many // stride) for many, stride in zip(column[:3], strides, strict=True)]
-    elements = [
-        -(-many * math.gcd(stride, step) // stride)
-        for many, step, stride in zip(k[:3], k[3:6], strides, strict=True)
-    ]
+    steps_of_k = zip(k[:3], k[3:6], strides, strict=True)
+    elements = [-(-many * math.gcd(stride, step) // stride) for many, step, stride in steps_of_k]
     struct = np.array([*flat, int(sum(elements) <= sum(pixels))], np.int32).view(PRODUCT)
     where = "Bits" if min(sum(elements), sum(pixels)) <= ELEMENTS else "Spot"
     left = ("Each", 1) if rests > 1 else _left_lies(sizes, groups, steps, k)
