@@ -96,22 +96,30 @@ def sizes(op: dict) -> tuple[int, int, int] | None:
 
 
 def products(op: dict) -> int:
-    """How many products of these sizes a launch is: groups, or the matrices of a stack."""
+    """How many products of these sizes a launch is: groups, or the matrices of a stack.
+
+    With strides it is as many products again, together of these sizes: see `rests`.
+    """
     numbers = op["numbers"]
     if "batchCount" in numbers:
         return numbers["batchCount"]
     grid = op.get("grid", [1])
-    return (grid[2] if len(grid) > 2 else 1) // numbers.get("splits", 1)
+    return (grid[2] if len(grid) > 2 else 1) // numbers.get("splits", 1) // rests(op)
+
+
+def rests(op: dict) -> int:
+    """Products of an input gradient with strides: each has some pixels, and some elements of the kernel."""
+    return math.prod(op["numbers"].get(stride, 1) for stride in ("sd", "sh", "sw"))
 
 
 def flops(op: dict) -> int:
-    """Of a product 2 x multiply-adds, those with the zeros of a pad or a stride too, as they are done.
+    """Of a product 2 x multiply-adds, those with the zeros of a pad too, as they are done.
 
     Of all others one for each entry of the largest array: an estimate, which no bound here depends on. Fills
     and copies have none.
     """
     if found := sizes(op):
-        return 2 * math.prod(found) * products(op)
+        return 2 * math.prod(found) * products(op) // rests(op)
     if op["kind"] in ("fill", "copy", "upload"):
         return 0
     return max((touched(op, name) for name in op["arrays"]), default=0)
