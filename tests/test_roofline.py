@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import importlib
 import importlib.metadata
+import math
 import os
 import shutil
 import subprocess
@@ -161,7 +162,7 @@ def test_instructions_and_waves_of_a_product_by_hand(scripts):
     one = {**op("implicit", {}, grid=(196, 1, 1), **sizes), "block": [256]}
     by_hand = {"Fma": 16 * (64 + 4) + 16 * 14.3 + 8 * 2, "Tf32": 32 + 16 * 15.7 + 8 * 2}
     for way, each in by_hand.items():
-        one["template"] = f"float, float, 8, 8, Packs, Each, Bits, {way}"
+        one["template"] = f"float, float, 8, 8, Packs, Each, Bits, false, {way}"
         (row,) = costs.rows([one])
         assert row.instructions == pytest.approx(196 * 8 * 72 * each)  # 8 warps, 72 slabs of 16
         h100 = devices.DEVICES["h100"]
@@ -305,7 +306,10 @@ def test_a_listed_step_has_the_layers_products(scripts, real_cupy):
     conv2 = 2 * 4 * 50 * 64 * 500
     (forward,) = roofline.rows(found["conv2 forward"])
     assert forward.flops == conv2
-    assert forward.bytes == 4 * (50 * 500 + 50 + 4 * 20 * 144 + 4 * 50 * 64)
+    (one,), y = found["conv2 forward"], 4 * 50 * 64
+    splits, tiles = one["numbers"]["splits"], math.prod(one["grid"][:2])
+    shared = 2 * splits * y + tiles if splits > 1 else 0  # partial sums, and who has arrived
+    assert forward.bytes == 4 * (50 * 500 + 50 + 4 * 20 * 144 + y + shared)
     product = [one for one in found["conv2 backward"] if roofline.sizes(one)]
     assert (
         roofline.flops(product[0]) == conv2

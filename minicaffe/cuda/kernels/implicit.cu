@@ -120,6 +120,7 @@ struct Entries {
     }
   }
 };
+
 // The integers of a product, which are those of a geometry: from one group, row or outer column to the next; how
 // many entries lie along each axis; the strides of dx; and whether the kernel's elements are counted by k.
 struct Product {
