@@ -216,8 +216,9 @@ def test_the_papers_tables_can_be_measured(kind, scripts, request, tmp_path, cap
     text = scripts("tables").markdown(json.loads(json.dumps(report)))
     assert "Table 3" in text and "Table 4" in text
     assert ("the same loops" in text) == (kind == "cpu")
-    cut_off = scripts("tables").markdown(report | rows[0])
-    assert "Table 3" in cut_off
+    first = {key: one for key, one in report.items() if key not in ("table4", "plan", "im2col")}
+    cut_off = scripts("tables").markdown(first)
+    assert "Table 3" in cut_off and "Table 4" not in cut_off
     pytest.importorskip("matplotlib")
     for name in ("chart.svg", "chart.png"):
         scripts("chart").draw(report, tmp_path / name)
