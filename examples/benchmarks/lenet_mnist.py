@@ -18,6 +18,7 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does
 
 from machine import describe, free_environment, peak_memory
+from measure import save
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS = Path(__file__).parent / "results"
@@ -101,8 +102,7 @@ def main() -> None:
             "machine": describe(),
             "runs": runs,
         }
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(report, indent=2) + "\n")
+        save(out, report)
         print(
             f"seed {seed}: accuracy {runs[-1]['accuracy']:.4f} in {runs[-1]['seconds']} s -> {out}"
         )

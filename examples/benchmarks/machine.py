@@ -45,6 +45,15 @@ def version(package: str) -> str | None:
     return str(importlib.import_module(package).__version__)
 
 
+def gpu(name: str) -> dict[str, object]:
+    """The GPU of a CUDA device, by its own name, and the version of CuPy."""
+    from minicaffe import backend
+
+    device = backend.device(name)
+    found = device.xp.cuda.runtime.getDeviceProperties(device.number)["name"]
+    return {"cupy": device.xp.__version__, "gpu": found.decode()}
+
+
 def processor() -> str:
     """The processor's name."""
     info = Path("/proc/cpuinfo")

@@ -149,9 +149,14 @@ def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 
 def write(path: Path, report: Mapping[str, object]) -> None:
+    """A result file; says where it is."""
+    save(path, report)
+    print(f"-> {path}")
+
+
+def save(path: Path, report: Mapping[str, object]) -> None:
     """A result file, written beside its place and renamed over it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(".tmp")
     beside.write_text(json.dumps(report, indent=1) + "\n")
     os.replace(beside, path)
-    print(f"-> {path}")

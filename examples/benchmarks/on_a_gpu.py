@@ -6,7 +6,7 @@
 Each phase is a process of its own: one that fails, hangs or loses the CUDA context ends no other; but where
 the gate finds that CUDA does not work, nothing else is run. A phase's output goes to DIR/PHASE.log while it
 runs; what became of all of them, with their last lines, to DIR/on_a_gpu.json after each. The results of other
-scripts lie there too, and belong into results/, from where readme.py puts them into the pages. Phases that
+scripts lie there too, row by row: `readme.py --from DIR` keeps them, and puts them into the pages. Phases that
 compare need PyTorch, the sanitizers NVIDIA's. The card's settings are left as they are.
 """
 
@@ -25,6 +25,7 @@ from pathlib import Path
 
 from machine import describe, free_environment
 from measure import ROOT, write
+from zoo_names import NETS
 
 HERE = Path(__file__).resolve().parent
 REST = 5  # seconds that are kept to write what was found
@@ -49,6 +50,7 @@ TELLING = [
     "test_backend",
     "test_mixed_precision",
 ]
+TOLD = ("resnet50", "alexnet", "googlenet", "vgg16")  # nets that are measured first
 SANE = "test_implicit_gemm or test_softmax or test_normalize or test_sums"
 
 
@@ -74,6 +76,11 @@ def phases(device: str, into: Path) -> Iterator[Phase]:
     def script(path: str, *words: str) -> list[str]:
         return [python, str(ROOT / "examples" / path), "--device", device, *words]
 
+    def boxed(name: str, seconds: int, lines: int, path: str, *words: str) -> Phase:
+        # It ends by itself where all of its time is given; else it is cut off, and what it wrote remains
+        minutes = f"{0.9 * seconds / 60:.1f}"
+        return Phase(name, seconds, lines, script(path, *words, "--minutes", minutes))
+
     def tests(*words: str, jobs: str = jobs) -> list[str]:
         # All are collected: given single files, pytest 9.1 forgot fixtures of their folders
         options = "-m gpu --require-gpu --continue-on-collection-errors -q -n"
@@ -90,15 +97,17 @@ def phases(device: str, into: Path) -> Iterator[Phase]:
     yield step("replay", 60, 12)
     yield Phase("tests", 150, 16, tests("-k", " or ".join(TELLING)))
     lenet = ("--only", "lenet", "--batches", "64", "256", "1", "--into", str(into))
-    yield Phase("lenet", 150, 6, script("benchmarks/peers.py", *lenet))
-    yield step("nets", 150, 20)
+    yield boxed("lenet", 150, 6, "benchmarks/peers.py", *lenet)
+    nets = ("--into", str(into), "--only")
+    yield boxed("nets", 150, 30, "benchmarks/zoo.py", *nets, *TOLD)
     yield step("train", 60, 12)
     yield step("kernels", 60, 60)
-    yield Phase("paper", 240, 14, script("paper_tables/run.py", "--out", str(into / "cuda.json")))
+    yield boxed("paper", 240, 14, "paper_tables/run.py", "--out", str(into / "cuda.json"))
     mnist = ("--seeds", "1", "2", "3", "--out", str(into / "lenet_mnist_cuda.json"))
     yield Phase("mnist", 90, 6, script("benchmarks/lenet_mnist.py", *mnist))
     ladder = ("--only", "ladder", "--into", str(into))
-    yield Phase("ladder", 600, 40, script("benchmarks/peers.py", *ladder))
+    yield boxed("ladder", 600, 40, "benchmarks/peers.py", *ladder)
+    yield boxed("zoo", 600, 40, "benchmarks/zoo.py", *nets, *(n for n in NETS if n not in TOLD))
     for tool in ("memcheck", "racecheck"):
         sanitizer = ["compute-sanitizer", "--tool", tool]
         yield Phase(tool, 90, 16, [*sanitizer, *tests("-k", SANE, jobs="0")])
@@ -160,7 +169,7 @@ def attempt(phase: Phase, log: Path, seconds: float) -> dict:
         process = subprocess.Popen(
             phase.command,
             cwd=ROOT,
-            env=environment(log.parent, seconds),
+            env=environment(log.parent),
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
@@ -180,15 +189,14 @@ def attempt(phase: Phase, log: Path, seconds: float) -> dict:
     return {"state": state, "seconds": took, "lines": [line[:SHOWN] for line in lines]}
 
 
-def environment(into: Path, seconds: float) -> dict[str, str]:
-    """That of a phase: no network, nothing compiled for the CPU, caches of its own, and when it is to end."""
+def environment(into: Path) -> dict[str, str]:
+    """That of a phase: no network, nothing compiled for the CPU, caches of its own."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     own = {
         "PYTHONPATH": path,
         "PYTHONUNBUFFERED": "1",
         "OPENBLAS_NUM_THREADS": "1",
         "MINICAFFE_OFFLINE": "1",
-        "ON_A_GPU_SECONDS": f"{seconds:.0f}",
     }
     usual = {"MINICAFFE_NUMBA": "0", "MINICAFFE_CACHE": str(into / "cache")}
     return usual | free_environment() | own

@@ -3,23 +3,19 @@
 python examples/benchmarks/on_a_gpu_steps.py gate cuda /tmp/gpu
 """
 
-import dataclasses
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import median
 
-from measure import ROOT, write
+from measure import ROOT
 
 RESULTS = Path(__file__).resolve().parent / "results"
-END = time.monotonic() + float(os.environ.get("ON_A_GPU_SECONDS", "60"))
 STEPS = 20  # of a net, that are timed together
 
 
@@ -93,7 +89,7 @@ def replay(device: str, into: Path) -> None:
         settings = {"dtype": dtype, "engine": engine, "deterministic": True}
         graph, plain = (lenet(device, graph=graph, **settings) for graph in (True, False))
         for one in (graph, plain):
-            one.step(100)
+            one.step(5 * STEPS)
         mine, theirs = graph.net.weights(), plain.net.weights()
         apart = [name for name in mine if mine[name].tobytes() != theirs[name].tobytes()]
         same = graph.loss() == plain.loss() and not apart
@@ -120,111 +116,6 @@ def ms_of(solver, steps: int) -> float:
     solver.step(steps)
     solver.device.synchronize()
     return (time.perf_counter() - start) / steps * 1e3
-
-
-def nets(device: str, into: Path) -> None:
-    """Training steps of the zoo's nets beside PyTorch: eager and as a graph, with TF32 and without."""
-    times: dict = {}
-    for name, batch in (("resnet50", 32), ("alexnet", 128), ("googlenet", 32), ("vgg16", 32)):
-        if time.monotonic() > END - 15:
-            break
-        times[name] = {}
-        for what, make in contenders(name, batch, device):
-            try:
-                step, finish = make()
-                for _ in range(6):
-                    step()
-                times[name][what] = timed(step, finish)
-                print(f"{name}, {batch}: {what}: {times[name][what]:.2f} ms", flush=True)
-            except Exception as error:  # of PyTorch, CuPy or ours: the others are measured
-                print(
-                    f"{name}: {what}: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
-                )
-            write(into / "nets_cuda.json", times)
-
-
-def timed(step: Callable[[], object], finish: Callable[[], object]) -> float:
-    """The ms of a step: the median of three blocks."""
-    ms = []
-    for _ in range(3):
-        finish()
-        start = time.perf_counter()
-        for _ in range(STEPS // 2):
-            step()
-        finish()
-        ms.append((time.perf_counter() - start) / (STEPS // 2) * 1e3)
-    return median(ms)
-
-
-def contenders(name: str, batch: int, device: str) -> list[tuple[str, Callable]]:
-    """What each takes its name and settings from; ours first."""
-    ways: list[tuple[str, Callable]] = []
-    for what, given in (
-        ("", {}),
-        (", TF32", {"precision": "tf32"}),
-        (", float16", {"dtype": "float16"}),
-    ):
-        for how, rule in (("by rule", {"deterministic": True}), ("auto", {})):
-            both = {**given, **rule}
-            ways.append(
-                (f"minicaffe, {how}{what}", lambda both=both: ours(name, batch, device, **both))
-            )
-    for graph in (True, False):
-        for tf32 in (False, True):
-            for last in (False, True):
-                what = f"torch{', TF32' * tf32}{', channels_last' * last}{', graph' * graph}"
-                ways.append((what, lambda t=tf32, c=last, g=graph: torchs(name, batch, t, c, g)))
-    return ways
-
-
-def ours(name: str, batch: int, device: str, **settings) -> tuple[Callable, Callable]:
-    """A step of a net of the zoo, and what waits for it."""
-    from zoo_names import DECAY, MOMENTUM, RATE
-    from zoo_nets import begin, inputs_of, spec_of
-
-    from minicaffe import Solver
-    from minicaffe.spec.solver import SolverSpec
-
-    rule = SolverSpec(base_lr=RATE, momentum=MOMENTUM, weight_decay=DECAY, max_iter=10**9)
-    spec = dataclasses.replace(spec_of(name, "train", batch), solver=rule)
-    solver = Solver(spec, device=device, keep=None, **settings)
-    begin(solver.net)
-    for key, array in inputs_of(solver.net).items():
-        solver.device.copy_from_host(solver.net.blobs[key].data, array)
-    return lambda: solver.step(1), solver.device.synchronize
-
-
-def torchs(name: str, batch: int, tf32: bool, last: bool, graph: bool) -> tuple[Callable, Callable]:
-    """The same in PyTorch, from the same weights."""
-    import torch
-    from zoo_names import DECAY, MOMENTUM, RATE
-    from zoo_nets import begin, inputs_of, spec_of
-    from zoo_peers import recorded
-    from zoo_torch import Module
-
-    from minicaffe import Net
-
-    torch.backends.cudnn.benchmark = True
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = tf32
-    net = Net(spec_of(name, "train", batch), "TRAIN", device="cpu", deterministic=True)
-    begin(net)
-    module, arrays = Module(net).to("cuda"), inputs_of(net)
-    inputs = [torch.from_numpy(arrays[key]).to("cuda") for key in module.inputs]
-    if last:
-        channels = torch.channels_last
-        module = module.to(memory_format=channels)
-        inputs = [x.to(memory_format=channels) if x.ndim == 4 else x for x in inputs]
-    sgd = torch.optim.SGD(module.groups(RATE, DECAY), lr=RATE, momentum=MOMENTUM, fused=True)
-
-    def step():
-        sgd.zero_grad()
-        module(*inputs).backward()
-        sgd.step()
-
-    if not graph:
-        return step, torch.cuda.synchronize
-    replay, kept = recorded(step), (module, inputs, sgd)  # what the graph reads
-    return lambda: kept and replay(), torch.cuda.synchronize
 
 
 def train(device: str, into: Path) -> None:
@@ -282,6 +173,6 @@ def kernels(device: str, into: Path) -> None:
 
 
 if __name__ == "__main__":
-    PHASES = {one.__name__: one for one in (gate, replay, nets, train, kernels)}
+    PHASES = {one.__name__: one for one in (gate, replay, train, kernels)}
     PHASES["compile"] = compile_all
     PHASES[sys.argv[1]](sys.argv[2], Path(sys.argv[3]))

@@ -28,9 +28,10 @@ def peers(found: dict | None) -> str:
     """LeNet's training step and its memory, ratios to the fastest PyTorch first."""
     if found is None:
         return NOT_YET
-    batches = sorted(next(iter(found["lenet"].values())), key=int)
+    forms = {form: by_batch for form, by_batch in found["lenet"].items() if by_batch}
+    batches = sorted(set.intersection(*map(set, forms.values())), key=int)
     rows, details = [], []
-    for form, by_batch in found["lenet"].items():
+    for form, by_batch in forms.items():
         ratios = [by_batch[n]["ratios"] for n in batches]
         ways = [fastest(ratio) for ratio in ratios]
         values = [faster(ratio[way]) for ratio, way in zip(ratios, ways, strict=True)]
@@ -45,9 +46,10 @@ def peers(found: dict | None) -> str:
         ]
         details.append([f"PyTorch, beside {FORMS[form]}, iter/s", *theirs])
     for name, by_batch in found.get("memory", {}).items():  # if it was asked for
-        who, all_of = FORMS.get(name, "PyTorch"), [by_batch[n] for n in batches]
-        details.append([f"{who}, peak memory, MiB", *(f"{one['peak']:.0f}" for one in all_of)])
-        beyond = (f"{one['peak'] - one['imports']:.0f}" for one in all_of)
+        who, all_of = FORMS.get(name, "PyTorch"), [by_batch.get(n) for n in batches]
+        peaks = (f"{one['peak']:.0f}" if one else "-" for one in all_of)
+        details.append([f"{who}, peak memory, MiB", *peaks])
+        beyond = (f"{one['peak'] - one['imports']:.0f}" if one else "-" for one in all_of)
         details.append([f"{who}, of that beyond its imports", *beyond])
     return (
         lay_out(["LeNet's training step, batch", *batches], rows + details) + "\n\n" + where(found)

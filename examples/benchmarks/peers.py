@@ -16,14 +16,14 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from forms import FORMS
 from ladder import LADDER
-from machine import describe, free_environment, free_process, new_plans, version, warn_if_busy
-from measure import fastest, geometric_mean, parsed, write
+from machine import describe, free_environment, free_process, gpu, new_plans, version, warn_if_busy
+from measure import fastest, geometric_mean, parsed, save
 
 HERE = Path(__file__).resolve().parent
 BATCHES = (1, 8, 32, 64, 128, 256)
@@ -39,11 +39,14 @@ def main() -> None:
         sys.exit("PyTorch is not installed here: there is no peer to measure against")
     warn_if_busy()
     args.head = report(args)  # before the machine is busy with us
-    with new_plans():
-        if "lenet" in args.only or "memory" in args.only:
-            lenet(args)
-        if "ladder" in args.only:
-            ladder(args)
+    try:
+        with new_plans():
+            if "lenet" in args.only or "memory" in args.only:
+                lenet(args)
+            if "ladder" in args.only:
+                ladder(args)
+    except subprocess.CalledProcessError as error:  # what was measured before is written
+        sys.exit(f"failed: {' '.join(error.cmd)}")
 
 
 def arguments() -> argparse.Namespace:
@@ -56,13 +59,14 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument(
-        "--minutes", type=float, default=60, help="after which no rung is begun; default: 60"
+        "--minutes", type=float, default=60, help="after which no row is begun; default: 60"
     )
     parser.add_argument("--batches", nargs="+", type=int, default=BATCHES, help="of LeNet's step")
     parser.add_argument("--rungs", nargs="+", choices=list(LADDER), default=list(LADDER))
     args = parsed(parser)
     args.kind = args.device.partition(":")[0]
     args.forms = ["cuda"] if args.kind == "cuda" else ["numba", "numpy"]
+    args.until = time.monotonic() + 60 * args.minutes
     return args
 
 
@@ -77,14 +81,8 @@ def report(args: argparse.Namespace) -> dict[str, object]:
     machine = describe() | {name: version(name) for name in ("torch", "numba", "threadpoolctl")}
     machine["blas_threads"] = "1 a thread"  # in every child
     if args.kind == "cuda":
-        machine |= {"cupy": version("cupy"), "gpu": device_name(args.device)}
+        machine |= gpu(args.device)
     return {"device": args.kind, "threads": args.threads, "quick": args.quick, "machine": machine}
-
-
-def device_name(device: str) -> str:
-    import torch
-
-    return torch.cuda.get_device_name(device)
 
 
 def lenet(args: argparse.Namespace) -> None:
@@ -95,11 +93,12 @@ def lenet(args: argparse.Namespace) -> None:
     if "lenet" in args.only:
         found["lenet"] = {form: {} for form in args.forms}
         for form in args.forms:
-            for batch in args.batches:
+            for batch in in_time(args.batches, args.until):
                 one = child(
                     "lenet_step.py", common(args, form) | {"what": "compare", "batch": batch}
                 )
                 found["lenet"][form][str(batch)] = one
+                save(path, found)
                 shown = ", ".join(
                     f"{name} {rate['median']:.1f} iter/s" for name, rate in one["rates"].items()
                 )
@@ -112,15 +111,26 @@ def lenet(args: argparse.Namespace) -> None:
             sys.exit(f"{path} does not tell which PyTorch is the fastest: measure lenet, too")
         found["memory"] = {name: {} for name in ("torch", *args.forms)}
         for name, by_batch in found["memory"].items():
-            for batch in args.batches:
-                one, form = "minicaffe", name
+            form = args.forms[0] if name == "torch" else name
+            measured = [batch for batch in args.batches if str(batch) in found["lenet"][form]]
+            for batch in in_time(measured, args.until):
+                one = "minicaffe"
                 if name == "torch":
-                    form = args.forms[0]
                     one = fastest(found["lenet"][form][str(batch)]["ratios"])
                 told = {"what": "memory", "contender": one, "batch": batch}
                 by_batch[str(batch)] = child("lenet_step.py", common(args, form) | told)
+                save(path, found)
                 print(f"{name}, batch {batch}: {by_batch[str(batch)]['peak']:.0f} MiB at the peak")
-    write(path, found)
+    print(f"-> {path}")
+
+
+def in_time(rows: Sequence, until: float) -> Iterator:
+    """Rows one after the other; none is begun after a time, except the first."""
+    for i, row in enumerate(rows):
+        if i and time.monotonic() > until:
+            print(f"no time remains for {len(rows) - i} of {len(rows)}, from {row} on")
+            return
+        yield row
 
 
 def ladder(args: argparse.Namespace) -> None:
@@ -128,7 +138,7 @@ def ladder(args: argparse.Namespace) -> None:
     speed = {"cpu": {"rounds": 9, "block_ms": 100.0}, "cuda": {"rounds": 5, "block_ms": 40.0}}
     speed = {} if args.quick else speed[args.kind]
     told = common(args, args.forms[0]) | {"batch": args.batch} | speed
-    rungs, until = {}, time.monotonic() + 60 * args.minutes
+    path, rungs = args.into / f"ladder_{args.kind}.json", {}
     for name, found in measured_rungs(args, told):
         rungs[name] = found
         if args.kind == "cpu":  # the host's memory
@@ -144,11 +154,12 @@ def ladder(args: argparse.Namespace) -> None:
             for way in ("forward", "backward")
         }
         head = args.head | {"form": args.forms[0], "batch": args.batch, "geometric_means": means}
-        write(args.into / f"ladder_{args.kind}.json", head | {"rungs": rungs})
-        if time.monotonic() > until and len(rungs) < len(args.rungs):
+        save(path, head | {"rungs": rungs})
+        if time.monotonic() > args.until and len(rungs) < len(args.rungs):
             print(f"no time remains for {', '.join(one for one in args.rungs if one not in rungs)}")
             break
     print("geometric means: " + ", ".join(f"{way} {mean:.2f}x" for way, mean in means.items()))
+    print(f"-> {path}")
 
 
 def measured_rungs(args: argparse.Namespace, told: dict[str, object]) -> Iterator[tuple[str, dict]]:
@@ -178,7 +189,7 @@ def answers(script: str, settings: dict[str, object]) -> Iterator[Any]:
             process.kill()
             raise
     if process.returncode != 0:
-        sys.exit(f"{script} failed with {settings}")
+        raise subprocess.CalledProcessError(process.returncode, command)
 
 
 if __name__ == "__main__":

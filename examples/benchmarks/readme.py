@@ -2,11 +2,14 @@
 
     python examples/benchmarks/readme.py            write
     python examples/benchmarks/readme.py --check    only say whether they are there, exit code 1 if not
+    python examples/benchmarks/readme.py --from DIR    keep the result files that on_a_gpu.py left, and write
 
 A mark is `<!-- NAME -->`, up to the next `<!-- end -->`, on lines of their own or within a sentence.
 """
 
+import json
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -148,6 +151,7 @@ SECTIONS = {
     "start_up_cpu": lambda: start_up.table(peer_tables.read("start_up", "cpu")),
     "zoo_nets": zoo_sizes.sizes,
     "zoo_cpu": lambda: zoo_tables.zoo(peer_tables.read("zoo", "cpu")),
+    "zoo_cuda": lambda: zoo_tables.cuda(peer_tables.read("zoo", "cuda")),
     "zoo_means_cpu": lambda: zoo_tables.means(peer_tables.read("zoo", "cpu")),
     "zoo_slower_cpu": lambda: zoo_tables.slower(peer_tables.read("zoo", "cpu")),
     "zoo_layers_cpu": lambda: zoo_tables.layers(peer_tables.read("zoo", "cpu")),
@@ -175,6 +179,17 @@ def filled(text: str) -> str:
     return text
 
 
+def keep(folder: Path) -> None:
+    """Copy the results of whole measurements on CUDA to where the pages take them from."""
+    results = ROOT / "examples" / "benchmarks" / "results"
+    places = {f"{name}_cuda.json": results for name in ("peers", "ladder", "lenet_mnist", "zoo")}
+    for name, place in (places | {"cuda.json": tables.RESULTS}).items():
+        path = folder / name
+        if path.exists() and not json.loads(path.read_text()).get("quick"):
+            shutil.copyfile(path, place / name)
+            print(f"{path} -> {place / name}")
+
+
 def main(check: bool) -> int:
     stale = []
     for page in PAGES:
@@ -195,4 +210,6 @@ def main(check: bool) -> int:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--from"]:
+        keep(Path(sys.argv[2]))
     sys.exit(main("--check" in sys.argv[1:]))

@@ -5,6 +5,7 @@
     python examples/benchmarks/zoo.py --before ../before    beside another checkout of minicaffe as well
     python examples/benchmarks/zoo.py --only lenet vgg16    these nets anew, the others as they were measured
     python examples/benchmarks/zoo.py --quick --into /tmp --only lenet
+    python examples/benchmarks/zoo.py --device cuda --minutes 10
 
 Needs PyTorch, `opencv-python-headless<5`, onnx and onnxruntime in the same environment. PyTorch computes the
 same net with the same weights (zoo_torch.py) in three ways: eager, channels_last, torch.compile; what a table
@@ -12,6 +13,10 @@ shows is the fastest. OpenCV reads the net as prototxt and .caffemodel, onnxrunt
 and gradients are compared before anything is timed; contenders run in one process, interleaved, with as many
 threads each; memory is of a process for each. Results go to results/zoo_cpu.json after every net;
 zoo_tables.py makes the Markdown.
+
+On CUDA it is beside PyTorch alone, where that is installed: eager, channels_last, as a graph and compiled, all
+of them with TF32 and without; ours by rule and measured, also in float16. Training of all nets comes first,
+what PyTorch has to compile last; results go to results/zoo_cuda.json after every contender (zoo_cuda.py).
 """
 
 import argparse
@@ -25,9 +30,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from machine import describe, free_environment, free_process, new_plans, version, warn_if_busy
-from measure import fastest, parsed, write
-from zoo_names import NETS
+from machine import describe, free_environment, free_process, gpu, new_plans, version, warn_if_busy
+from measure import fastest, parsed, save, write
+from peers import answers, in_time
+from zoo_names import NETS, cuda_batch_of
 from zoo_runtimes import RUNTIMES
 
 HERE = Path(__file__).resolve().parent
@@ -36,28 +42,67 @@ BUDGET = {
     "infer": 6.0,
     "train": 15.0,
 }  # seconds of timing a net, which may take longer for its 3 rounds
+FULL, QUICK = {"rounds": 5, "block_ms": 100.0}, {"rounds": 1, "block_ms": 1.0}  # on CUDA
 
 
 def main() -> None:
     args = arguments()
     free_process()
-    for package in PACKAGES.values():
+    on_cuda = args.device != "cpu"
+    for package in () if on_cuda else PACKAGES.values():
         if version(package) is None:
             sys.exit(f"{package} is not installed here: there is a peer missing to measure against")
     if not args.warm:
         warn_if_busy()
-    failed = []
     with new_plans():
-        for name in args.only:
-            start = time.perf_counter()
-            try:
-                text = compiled(name, args) if args.warm else kept(name, args)
-            except subprocess.CalledProcessError as error:
-                failed.append(name)
-                text = f"FAILED: {' '.join(error.cmd)}"
-            print(f"{name}: {text}; {time.perf_counter() - start:.0f} s", flush=True)
+        failed = cuda(args) if on_cuda else cpu(args)
     if failed:
         sys.exit(f"not measured: {', '.join(failed)}")
+
+
+def cpu(args: argparse.Namespace) -> list[str]:
+    """Every net in all contenders; gives those that failed."""
+    failed = []
+    for name in in_time(args.only, args.until):
+        start = time.perf_counter()
+        try:
+            text = compiled(name, args) if args.warm else kept(name, args)
+        except subprocess.CalledProcessError as error:
+            failed.append(name)
+            text = f"FAILED: {' '.join(error.cmd)}"
+        print(f"{name}: {text}; {time.perf_counter() - start:.0f} s", flush=True)
+    return failed
+
+
+def cuda(args: argparse.Namespace) -> list[str]:
+    """Every net on CUDA, each way a process; gives those that failed. A lost context ends one of them."""
+    path = args.into / "zoo_cuda.json"
+    found = json.loads(path.read_text()) if path.exists() else {"nets": {}}
+    head, nets, failed = report(args), found["nets"], []
+    stages = [("train", False), ("infer", False), ("train", True), ("infer", True)]
+    rows = [(name, *stage) for stage in stages for name in args.only]
+    for name, way, compiled in in_time(rows, args.until):
+        batch = cuda_batch_of(name, way)
+        nets[name] = nets.get(name, {}) | head
+        if not compiled:
+            nets[name][way] = {"batch": batch, "ms": {}, "found": {}, "failed": {}}
+        settings = {"name": name, "way": way, "batch": batch, "compiled": compiled}
+        settings |= {"device": args.device, **(QUICK if args.quick else FULL)}
+        try:
+            for answer in answers("zoo_cuda.py", settings):
+                for who, one in answer.items():
+                    for key, value in one.items():
+                        nets[name][way][key][who] = value
+                    ms = f"{one['ms']['median']:.3g} ms" if "ms" in one else one["failed"]
+                    print(f"{name}, {way}, {batch}: {who}: {ms}", flush=True)
+                ordered = {one: nets[one] for one in NETS if one in nets}
+                save(path, {"device": "cuda"} | head | {"nets": ordered})
+                if time.monotonic() > args.until:
+                    break
+        except subprocess.CalledProcessError:
+            failed.append(f"{name}, {way}")
+    print(f"-> {path}")
+    return failed
 
 
 def kept(name: str, args: argparse.Namespace) -> str:
@@ -82,12 +127,18 @@ def arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="+", choices=list(NETS), default=list(NETS), metavar="NET")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N; default: cpu")
+    parser.add_argument(
+        "--minutes", type=float, default=60, help="after which nothing is begun; default: 60"
+    )
     parser.add_argument("--form", choices=("numba", "numpy"), default="numba")
     parser.add_argument(
         "--warm", action="store_true", help="have torch.compile compile, measure nothing"
     )
     parser.add_argument("--before", type=Path, help="the folder of another checkout of minicaffe")
-    return parsed(parser)
+    args = parsed(parser)
+    args.until = time.monotonic() + 60 * args.minutes
+    return args
 
 
 def report(args: argparse.Namespace) -> dict[str, object]:
@@ -95,6 +146,9 @@ def report(args: argparse.Namespace) -> dict[str, object]:
     machine = describe() | {name: version(package) for name, package in PACKAGES.items()}
     machine |= {name: version(name) for name in ("numba", "threadpoolctl")}
     machine["blas_threads"] = "1 a thread"  # in every child
+    if args.device != "cpu":
+        machine |= gpu(args.device)
+        return {"quick": args.quick, "machine": machine}
     return {"threads": args.threads, "form": args.form, "quick": args.quick, "machine": machine}
 
 

@@ -19,7 +19,9 @@ NETS = {
 }
 PEERS = {"torch": "PyTorch", "opencv": "OpenCV 4", "onnxruntime": "onnxruntime"}
 BATCH = {"infer": 1, "train": 8}
+CUDA_BATCH = {"infer": 1, "train": 32}
 TRAIN_BATCH = {"fcn8s": 1}  # a picture at a time, as its authors trained it
+LARGER = {"alexnet": 128, "caffenet": 128}  # on CUDA, as others measure them
 RATE = 1e-6  # of learning; small, as what is timed shall not diverge on noise
 MOMENTUM, DECAY = 0.9, 0.0005
 STREAMS = {"lstm"}  # whose data are (t, n, ...)
@@ -28,3 +30,8 @@ STREAMS = {"lstm"}  # whose data are (t, n, ...)
 def batch_of(name: str, way: str) -> int:
     """How many samples a net is given."""
     return TRAIN_BATCH.get(name, BATCH[way]) if way == "train" else BATCH[way]
+
+
+def cuda_batch_of(name: str, way: str) -> int:
+    """The same on CUDA."""
+    return (TRAIN_BATCH | LARGER).get(name, CUDA_BATCH[way]) if way == "train" else CUDA_BATCH[way]

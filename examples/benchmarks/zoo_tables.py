@@ -115,6 +115,51 @@ def slower(found: dict | None) -> str:
     return lay_out(head, rows) + f"\n\n{told} {mean:.2f}x the time (geometric mean)."
 
 
+def cuda(found: dict | None) -> str:
+    """Training, then inference of every net on CUDA, a column a net; ratios of the fastest of each first."""
+    if found is None:
+        return NOT_YET
+    parts = [
+        cuda_table(found["nets"], way, title)
+        for way, title in (("train", "a training step"), ("infer", "inference"))
+    ]
+    machine = found["machine"]
+    versions = ", ".join(f"{name} {machine[name]}" for name in ("torch", "numpy", "cupy"))
+    told = (
+        f"{machine['gpu']}, {versions}; ms, in brackets samples a second. TF32 is off unless named."
+    )
+    return "\n\n".join([*filter(None, parts), told])
+
+
+def cuda_table(nets: dict, way: str, title: str) -> str:
+    """Of one way; empty where no net has been measured."""
+    nets = {name: nets[name] for name in NETS if name in nets}
+    ones = {name: net[way] for name, net in nets.items() if net.get(way, {}).get("ms")}
+    if not ones:
+        return ""
+    rows = []
+    for precision in ("float32", "TF32"):
+        row = [f"**minicaffe : PyTorch, {precision}**"]
+        for one in ones.values():
+            ms = {who: way for who, way in one["ms"].items() if precision_of(who) == precision}
+            mine = [way["median"] for who, way in ms.items() if who.startswith("minicaffe")]
+            theirs = [way["median"] for who, way in ms.items() if who.startswith("torch")]
+            row.append(f"**{min(theirs) / min(mine):.2f}x**" if mine and theirs else "-")
+        rows.append(row)
+    for who in dict.fromkeys(who for one in ones.values() for who in one["ms"]):
+        row = [f"PyTorch{who.removeprefix('torch')}" if who.startswith("torch") else who]
+        for one in ones.values():
+            ms = one["ms"].get(who, {}).get("median")
+            row.append("-" if ms is None else f"{three(ms)} ({1e3 * one['batch'] / ms:,.0f})")
+        rows.append(row)
+    return lay_out([title, *(f"{NETS[name]}, {one['batch']}" for name, one in ones.items())], rows)
+
+
+def precision_of(who: str) -> str:
+    """In what a contender multiplies."""
+    return next((one for one in ("TF32", "float16") if one in who), "float32")
+
+
 def table(nets: dict, way: str, peers: tuple[str, ...]) -> str:
     """A row a net."""
     rows = []

@@ -7,13 +7,14 @@
 Table 3 is the iterations a second of the modified LeNet (models/lenet_paper.yaml); an iteration is
 forward, backward and update, on drawn digits that are in memory. Table 4 is the ms of its two
 convolutions, forward and backward, at batch 128. A third part times im2col alone against a copy. The
-result goes to results/DEVICE.json; tables.py makes Markdown and a chart of it.
+result goes to results/DEVICE.json after every row; tables.py makes Markdown and a chart of it.
 """
 
 import argparse
 import os
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does
 
 from machine import describe, free_process, new_plans, version, warn_if_busy
-from measure import ROOT, digits, drawn, in_memory, interleaved, rates, ratios, spread, write
+from measure import ROOT, digits, drawn, in_memory, interleaved, rates, ratios, save, spread
 
 HERE = Path(__file__).resolve().parent
 MODEL = ROOT / "models" / "lenet_paper.yaml"
@@ -37,6 +38,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N; default: cpu")
+    parser.add_argument(
+        "--minutes", type=float, default=60, help="after which no row is begun; default: 60"
+    )
     parser.add_argument("--quick", action="store_true", help="few repeats: a look, no result")
     parser.add_argument("--out", type=Path, help="default: results/DEVICE.json")
     args = parser.parse_args()
@@ -45,20 +49,25 @@ def main() -> None:
     out = args.out or HERE / "results" / f"{args.device.partition(':')[0]}.json"
     if args.quick and args.out is None:
         parser.error("--quick makes no result to keep: say with --out where it goes")
+    until = time.monotonic() + 60 * args.minutes
     with new_plans():
-        found = measure_all(args.device, *((3, 30.0) if args.quick else (15, 150.0)))
-    write(out, found | {"quick": args.quick})
+        for found in measured(args.device, *((3, 30.0) if args.quick else (15, 150.0))):
+            save(out, found | {"quick": args.quick})
+            if time.monotonic() > until:
+                print("no time remains for what is missing")
+                break
+    print(f"-> {out}")
 
 
-def measure_all(
+def measured(
     device_name: str,
     rounds: int,
     block_ms: float,
     batches: tuple[int, ...] = BATCHES,
     batch: int = BATCH,
     copied: int = COPIED,
-) -> dict[str, object]:
-    """Both tables and im2col alone, with what they were measured on."""
+) -> Iterator[dict[str, object]]:
+    """Both tables and im2col alone, with what they were measured on: all there is, after every row."""
     from minicaffe import backend
     from minicaffe.cpu import available, threads
 
@@ -70,10 +79,15 @@ def measure_all(
         "machine": describe() | {"numba": version("numba"), "cupy": cupy_version(device)},
         "batch": batch,
     }
-    report["table3"] = {str(n): table3(device, n, rounds, block_ms) for n in batches}
-    report["table4"], report["plan"] = table4(device, batch, rounds, block_ms)
-    report["im2col"] = im2col_alone(device, batch, rounds, block_ms, copied)
-    return report
+    report["table3"] = table = {}
+    for n in batches:
+        table[str(n)] = table3(device, n, rounds, block_ms)
+        yield report
+    for passes, plan in table4(device, batch, rounds, block_ms):
+        yield report | {"table4": passes, "plan": plan}
+    report |= {"table4": passes, "plan": plan}
+    for rows in im2col_alone(device, batch, rounds, block_ms, copied):
+        yield report | {"im2col": rows}
 
 
 def cupy_version(device) -> str | None:
@@ -108,11 +122,13 @@ def table3(device, batch: int, rounds: int, block_ms: float) -> dict[str, object
     return {"rates": shown, "ratios": over_caffe(times), "losses": losses}
 
 
-def table4(device, batch: int, rounds: int, block_ms: float) -> tuple[object, object]:
-    """The ms of each convolution's passes with each engine, and what `auto` chose."""
+def table4(device, batch: int, rounds: int, block_ms: float) -> Iterator[tuple[object, object]]:
+    """The ms of each convolution's passes with each engine, and what `auto` chose, after every row."""
     made = solvers(device, batch)
     for solver in made.values():
         solver.net.backward()  # every diff holds what it would hold
+    layers = made["auto"].net.layers
+    plan = {name: layers[name].plan.names for name in ("conv1", "conv2")}
     table = {}
     for one in PASSES:
         name, direction = one.split()
@@ -128,8 +144,7 @@ def table4(device, batch: int, rounds: int, block_ms: float) -> tuple[object, ob
         print(
             f"{one}: " + ", ".join(f"{k} {v['median']:.3f} ms" for k, v in table[one]["ms"].items())
         )
-    layers = made["auto"].net.layers
-    return table, {name: layers[name].plan.names for name in ("conv1", "conv2")}
+        yield table, plan
 
 
 def as_graphs(device, calls: dict[str, Callable]) -> dict[str, Callable]:
@@ -152,8 +167,8 @@ def over_caffe(times: dict[str, list[float]]) -> dict[str, object]:
 
 def im2col_alone(
     device, batch: int, rounds: int, block_ms: float, copied: int
-) -> dict[str, object]:
-    """GB/s of im2col at conv2's shape, a sample at a time and the whole batch at once.
+) -> Iterator[dict[str, object]]:
+    """GB/s of im2col at conv2's shape, a sample at a time and the whole batch at once, batch by batch.
 
     Bytes are those of the images read and the columns written, each once. On the CPU there is one
     form. The larger batch fits no cache.
@@ -169,7 +184,7 @@ def im2col_alone(
             share = digits(rate["median"] / copy["median"])
             rows.append({"form": name, "batch": n, "gb_s": rate, "share_of_copy": share})
             print(f"im2col {name}, batch {n}: {rate['median']:.1f} GB/s, {share:.0%} of a copy")
-    return {"copy_gb_s": copy, "copied_bytes": copied, "rows": rows}
+        yield {"copy_gb_s": copy, "copied_bytes": copied, "rows": rows}
 
 
 def im2col_calls(device, n: int, forms: tuple[str, ...]) -> tuple[dict[str, Callable], int]:

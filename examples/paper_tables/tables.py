@@ -44,10 +44,12 @@ def read(name: str) -> dict | None:
 
 
 def markdown(report: dict | None) -> str:
-    """Both tables, im2col alone, and what they were measured on."""
+    """Both tables, im2col alone, as far as they were measured, and what on."""
     if report is None:
         return NOT_YET
-    return "\n\n".join([table3(report), table4(report), im2col(report), measured_on(report)])
+    parts = {"table3": table3, "table4": table4, "im2col": im2col}
+    told = [table(report) for part, table in parts.items() if part in report]
+    return "\n\n".join([*told, measured_on(report)])
 
 
 def table3(report: dict) -> str:
@@ -119,13 +121,14 @@ def measured_on(report: dict) -> str:
     place = f"{machine['processor']}, {report['threads']} threads"
     if report["form"] == "CUDA":
         place = report["device"]
-    choice = "; ".join(
-        f"{name} {', '.join(names.values())}" for name, names in report["plan"].items()
-    )
     text = (
         f"{place}, {report['form']} form, NumPy {machine['numpy']}; medians of interleaved repeats, "
-        f"± half the interquartile range. `auto` chose, for y, dx and dweight: {choice}."
+        f"± half the interquartile range."
     )
+    if "plan" in report:
+        plans = report["plan"].items()
+        choice = "; ".join(f"{name} {', '.join(names.values())}" for name, names in plans)
+        text += f" `auto` chose, for y, dx and dweight: {choice}."
     if report["form"] != "CUDA":
         text += (
             " On the CPU the loop-free lowering is Caffe's, the same loops: their ratio shows the noise."
