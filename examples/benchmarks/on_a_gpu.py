@@ -103,6 +103,8 @@ def phases(device: str, into: Path) -> Iterator[Phase]:
     yield step("train", 60, 12)
     yield step("kernels", 60, 60)
     yield boxed("paper", 240, 14, "paper_tables/run.py", "--out", str(into / "cuda.json"))
+    parts = ("--into", str(into))
+    yield Phase("parts", 150, 16, script("benchmarks/mnist_parts.py", *parts))
     mnist = ("--seeds", "1", "2", "3", "--out", str(into / "lenet_mnist_cuda.json"))
     yield Phase("mnist", 90, 6, script("benchmarks/lenet_mnist.py", *mnist))
     ladder = ("--only", "ladder", "--into", str(into))

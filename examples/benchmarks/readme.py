@@ -22,6 +22,7 @@ import inference_memory
 import inner_products
 import kernels
 import logging_cost
+import mnist_parts
 import onnx_tables
 import opencv_tables
 import peer_tables
@@ -35,6 +36,7 @@ import zoo_tables
 from sentences import SENTENCES
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+FROM_COURSE = "peers", "ladder", "lenet_mnist", "mnist_parts", "zoo"  # what on_a_gpu.py leaves
 PAGES = (
     "README.md",
     "docs/convolution.md",
@@ -148,6 +150,8 @@ SECTIONS = {
     "roofline_kernels_cuda": lambda: roofline_tables.kernels(peer_tables.read("roofline", "cuda")),
     "roofline_paper_cuda": lambda: roofline_tables.paper(peer_tables.read("roofline", "cuda")),
     "sass_cuda": lambda: sass.table(peer_tables.read("sass", "cuda")),
+    "mnist_parts_cpu": lambda: mnist_parts.table(peer_tables.read("mnist_parts", "cpu")),
+    "mnist_parts_cuda": lambda: mnist_parts.table(peer_tables.read("mnist_parts", "cuda")),
     "start_up_cpu": lambda: start_up.table(peer_tables.read("start_up", "cpu")),
     "zoo_nets": zoo_sizes.sizes,
     "zoo_cpu": lambda: zoo_tables.zoo(peer_tables.read("zoo", "cpu")),
@@ -182,7 +186,7 @@ def filled(text: str) -> str:
 def keep(folder: Path) -> None:
     """Copy the results of whole measurements on CUDA to where the pages take them from."""
     results = ROOT / "examples" / "benchmarks" / "results"
-    places = {f"{name}_cuda.json": results for name in ("peers", "ladder", "lenet_mnist", "zoo")}
+    places = {f"{name}_cuda.json": results for name in FROM_COURSE}
     for name, place in (places | {"cuda.json": tables.RESULTS}).items():
         path = folder / name
         if path.exists() and not json.loads(path.read_text()).get("quick"):

@@ -26,7 +26,9 @@ def instructions(op: dict) -> int:
     if op["name"] == "implicit":
         words, numbers = op["template"].split(", "), op["numbers"]
         at_once = WORDS * (2 if words[-1] in ("F16", "Bf16") else 1)
-        strides = math.prod(numbers.get(name, 1) for name in ("sd", "sh", "sw"))  # each rest has a part of k
+        strides = math.prod(
+            numbers.get(name, 1) for name in ("sd", "sh", "sw")
+        )  # each rest has a part of k
         slabs = math.ceil(numbers["depth"] / strides / at_once / numbers["splits"])
         each = of_slab(int(words[2]), int(words[3]), words[4], words[5], words[-1])
         return round(math.prod(op["grid"]) * WARPS * slabs * each)
