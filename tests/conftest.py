@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import importlib
 import logging
 import os
@@ -48,6 +49,17 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, A
     if report.skipped and ours and "unable to import module" in str(report.longrepr):
         report.outcome, report.longrepr = "failed", report.longrepr[2]
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """The many tests that are collected stay: Python need not look for garbage among them, now or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -9,6 +9,7 @@ import time
 import pytest
 from caffe_messages import drawn, filled, same
 
+from minicaffe.caffe import text as limits
 from minicaffe.caffe.schema import PARSERS, schema
 from minicaffe.caffe.text import parse
 from minicaffe.caffe.typed import typed
@@ -110,12 +111,16 @@ def test_mistakes_are_told_with_their_place(text, told):
     assert str(caught.value).isprintable()
 
 
-def test_what_is_too_large_is_refused_soon():
+def test_what_is_too_large_is_refused_soon(request, monkeypatch):
+    """With --long at the true limit of values, else at a lower one."""
+    assert limits.MAX_VALUES == 1_000_000
+    many = 1_000_000 if request.config.getoption("--long") else 120_000
+    monkeypatch.setattr(limits, "MAX_VALUES", many)
     start = time.process_time()
     for text, told in [
         ("layer {" * 3000, "nested too deeply"),
         ("a: 1 " * 1_010_000, "larger than 4 MiB|more than 1000000 values"),
-        (f"input_dim: [{'1,' * 1_000_001} 1]", "more than 1000000 values"),
+        (f"input_dim: [{'1,' * (many + 1)} 1]", f"more than {many} values"),
         ("#" * (5 << 20), "larger than 4 MiB"),
     ]:
         with pytest.raises(SpecError, match=told):

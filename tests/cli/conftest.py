@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from minicaffe import caches
 from minicaffe.cli import main
 from minicaffe.layers import REGISTRY
 
@@ -63,8 +64,11 @@ class Terminal(io.StringIO):
 
 @pytest.fixture(scope="session")
 def drawn(tmp_path_factory):
-    """Where the few drawn digits are kept, drawn once."""
-    return tmp_path_factory.mktemp("cache")
+    """Where the few drawn digits are kept, drawn once; loops are those of all tests, compiled before."""
+    cache, loops = tmp_path_factory.mktemp("cache"), caches.folder() / "loops"
+    if not caches.obstacle(loops):
+        (cache / "loops").symlink_to(loops)
+    return cache
 
 
 @pytest.fixture

@@ -9,6 +9,10 @@ import sys
 
 import pytest
 
+from minicaffe.cli import main
+from minicaffe.data import datasets
+from minicaffe.layers import REGISTRY
+
 FORK = '''
 """Three layers of a fork of one's own, one of which has the name of a layer that minicaffe has of a fork."""
 
@@ -104,11 +108,15 @@ test_iter: 2 test_interval: 4 solver_mode: CPU
 
 
 @pytest.fixture
-def run(tmp_path):
-    """Runs a command in a process of its own, with few drawn digits; returns what it printed."""
+def run(tmp_path, monkeypatch, capsys):
+    """Runs a command with few drawn digits, `here` or in a process of its own; returns what it printed."""
     (tmp_path / "fork.py").write_text(FORK)
     (tmp_path / "net.prototxt").write_text(NET)
     (tmp_path / "solver.prototxt").write_text(SOLVER)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(datasets, "_DRAWING", "few-300")
+    monkeypatch.setattr(datasets, "_COUNTS", {"train": 300, "test": 100})
+    monkeypatch.delitem(sys.modules, "fork", raising=False)
     few = (
         "import sys; from minicaffe.data import datasets; datasets._DRAWING = 'few-300';"
         "datasets._COUNTS.update(train=300, test=100); from minicaffe.cli import main;"
@@ -116,20 +124,30 @@ def run(tmp_path):
     )
 
     def command(*words, fails=False):
-        done = subprocess.run(
-            [sys.executable, "-c", few, *words], cwd=tmp_path, capture_output=True, text=True
-        )
-        assert (done.returncode != 0) == fails, done.stderr + done.stdout
-        assert "Traceback" not in done.stderr
-        return done.stdout + done.stderr
+        done = subprocess.run([sys.executable, "-c", few, *words], capture_output=True, text=True)
+        return printed(done.returncode, done.stdout + done.stderr, fails)
 
-    command.folder = tmp_path
+    def here(*words, fails=False):
+        before = dict(REGISTRY)
+        code = main(list(words))
+        REGISTRY.clear()
+        REGISTRY.update(before)  # the next command knows the fork by its own --import only
+        sys.modules.pop("fork", None)
+        return printed(code, "".join(capsys.readouterr()), fails)
+
+    def printed(code, text, fails):
+        assert (code != 0) == fails, text
+        assert "Traceback" not in text
+        return text
+
+    command.folder, command.here = tmp_path, here
     return command
 
 
 def test_all_that_a_net_is_for(run):
     folder = run.folder
     with_fork = ("--import", "fork.py")
+    on_cpu = (*with_fork, "--device", "cpu")
     assert run("train", "solver.prototxt", fails=True).count("\n") == 1  # without it, a line
     printed = run("train", "solver.prototxt", *with_fork, "--run", "one")
     assert "accuracy" in printed and (folder / "own_iter_8.caffemodel").exists()
@@ -144,25 +162,25 @@ def test_all_that_a_net_is_for(run):
     ).read_bytes()
 
     # scores, shapes, a report
-    scores = run("test", "net.prototxt", *with_fork, "--weights", "whole.caffemodel")
+    scores = run("test", "net.prototxt", *on_cpu, "--weights", "whole.caffemodel")
     assert re.search(r"accuracy +\d", scores)
-    assert "MyScale" in run("summary", "net.prototxt", *with_fork)
-    run("report", "one", *with_fork)
+    assert "MyScale" in run.here("summary", "net.prototxt", *with_fork)
+    run.here("report", "one", *with_fork)
     page = (folder / "one" / "report.html").read_text()
     assert "MyScale" in json.dumps(page)
 
     # to YAML and back, with the same net and the same weights in every format
-    run("convert", "net.prototxt", "net.yaml", *with_fork)
+    run.here("convert", "net.prototxt", "net.yaml", *with_fork)
     yaml = (folder / "net.yaml").read_text()
     assert "factor: 0.5" in yaml and "by: [0.5, -0.25]" in yaml and "at: 1.5" in yaml
-    run("convert", "net.yaml", "back.prototxt", *with_fork)
+    run.here("convert", "net.yaml", "back.prototxt", *with_fork)
     back = (folder / "back.prototxt").read_text()
     for block in ("my_scale_param {", "shift_param {", "center_loss_param { at: 1.5 }"):
         assert block in back
     assert "minicaffe_param" not in back
-    assert run("test", "back.prototxt", *with_fork, "--weights", "whole.caffemodel") == scores
-    run("convert", "whole.caffemodel", "whole.npz", *with_fork)
-    again = run("test", "net.yaml", *with_fork, "--weights", "whole.npz")
+    assert run.here("test", "back.prototxt", *on_cpu, "--weights", "whole.caffemodel") == scores
+    run.here("convert", "whole.caffemodel", "whole.npz", *with_fork)
+    again = run.here("test", "net.yaml", *on_cpu, "--weights", "whole.npz")
     assert again.replace("whole.npz", "whole.caffemodel") == scores
 
 
@@ -181,7 +199,7 @@ def test_all_that_a_net_is_for(run):
 )
 def test_the_declarations_checks_hold_in_a_prototxt(change, told, run):
     (run.folder / "net.prototxt").write_text(NET.replace(*change))
-    printed = run("summary", "net.prototxt", "--import", "fork.py", fails=True)
+    printed = run.here("summary", "net.prototxt", "--import", "fork.py", fails=True)
     assert re.search(told, printed), printed
 
 

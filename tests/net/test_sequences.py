@@ -42,14 +42,17 @@ def ready(monkeypatch, tmp_path):
     sequences.group_of.cache_clear()
 
 
-@settings(
-    deadline=None,
-    max_examples=150,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(st.integers(0, COUNT), STEPS)
-def test_a_replay_is_what_it_stands_for(form, group, steps):
-    assert run(group, steps) == ""
+def test_a_replay_is_what_it_stands_for(form, request):
+    @settings(
+        deadline=None,
+        max_examples=1000 if request.config.getoption("--long") else 50,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    @given(st.integers(0, COUNT), STEPS)
+    def holds(group, steps):
+        assert run(group, steps) == ""
+
+    holds()
 
 
 def test_all_layers_are_in_some_group():

@@ -10,7 +10,7 @@ import numpy as np
 
 from minicaffe.parallel import mpi, window, world
 
-SIZES = (0, 1, 7, 8191, 8192, 8193, 40_000, 300_001)
+SIZES = (0, 1, 7, 8191, 8192, 8193, 40_000, 70_001)
 CALLS = 90
 
 

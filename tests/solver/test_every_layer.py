@@ -67,7 +67,7 @@ def test_some_iterations(form, kind, asked, monkeypatch):
     held = {step.spec.type for step in both.plain.net.steps}
     assert held == set(REGISTRY) - ELSEWHERE
     before = both.plain.net.weights()
-    trained(both, 12)
+    trained(both, 8)
     after = both.plain.net.weights()
     assert [name for name in after if np.array_equal(before[name], after[name])] == []
     python = calls(both.replaying)

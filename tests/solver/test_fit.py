@@ -252,11 +252,11 @@ def test_a_solver_without_tests_has_one_chart(cell):
 
 
 def test_a_long_curve_keeps_its_highs(cell):
-    one = solver(max_iter=5000, display=1)
+    one = solver(max_iter=2500, display=1)
     one.fit()
     chart = cell.last.find(f"div/{SVG}svg")
     loss, test = (line.get("points").split() for line in chart.iter(f"{SVG}polyline"))
-    assert len(one.log["loss"]) == 5000 and 500 <= len(loss) <= 1000 and len(test) <= 1000
+    assert len(one.log["loss"]) == 2500 and 500 <= len(loss) <= 1000 and len(test) <= 1000
     heights = [float(point.partition(",")[2]) for point in (*loss, *test)]
     assert (min(heights), max(heights)) == (
         40,

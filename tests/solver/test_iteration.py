@@ -293,15 +293,16 @@ def test_who_looks_sees_an_iteration_as_it_is_and_what_was_recorded_stays(what):
 
 
 @pytest.mark.parametrize("threads_asked", [1, 2, 3, 4])
-def test_any_number_of_threads(form, threads_asked, tmp_path):
-    """200 iterations of LeNet in a process of so many threads."""
+def test_any_number_of_threads(form, threads_asked, tmp_path, request):
+    """Iterations of LeNet in a process of so many threads: with --long 200."""
+    count = 200 if request.config.getoption("--long") else 50
     script = tmp_path / "script.py"
     script.write_text(
         "from solver import test_iteration as tests\n"
         "from minicaffe.data import datasets\n"
         "datasets._COUNTS, datasets._DRAWING = {'train': 50, 'test': 20}, 'few-50'\n"
         "both = tests.lenet(8, deterministic=True)\n"
-        "both.step(200)\n"
+        f"both.step({count})\n"
         "assert both.replays\n"
         "more = tests.twins(', iter_size: 2, clip_gradients: 0.1')\n"
         "more.step(20)\n"
