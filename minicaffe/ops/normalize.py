@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import on_cuda
-from minicaffe.cuda.launch import launch
+from minicaffe.cuda.launch import launch_blocks
 from minicaffe.ops import arrays, channels, moments
 from minicaffe.ops.moments import FILE
-from minicaffe.ops.rows import KINDS, Affine, Norm, Past, Rows, Statistics
+from minicaffe.ops.rows import KINDS, Affine, Norm, Past, Rows, Statistics, spread
 from minicaffe.ops.statistics import statistics
 
 LEAST = 1e-7  # the share of a deviation in itself and eps, at the least
@@ -36,7 +36,9 @@ def normalise(
         return out if x.size == 0 else _normalise(x, rows, found, affine, out)
     then = moments.ends(affine, out)
     if norm is None or not moments.moments(x, rows, norm, found, work, past, then):
-        launch(FILE, "normalise", x.size, out, x, found.mean, found.rate, *rows.seen, *then)
+        grid, wide = spread(rows)
+        args = rows.count, x, found.mean, found.rate, *rows.seen, wide, *then
+        launch_blocks(FILE, "normalise", grid, (out,), *args)
     return out
 
 
@@ -103,8 +105,9 @@ def _on_cuda(
         means = part.means
     if out is not None:
         scale, _, features, places = moments.learned(affine)
-        given = x, dy, scale, features, places, found.mean, found.rate, *rows.seen, rows.count
-        launch(FILE, "normalise_gradient", x.size, out, *given, means, out)
+        grid, wide = spread(rows)
+        args = x, dy, scale, features, places, found.mean, found.rate, *rows.seen, wide, means, out
+        launch_blocks(FILE, "normalise_gradient", grid, (out,), rows.count, *args)
     return out
 
 

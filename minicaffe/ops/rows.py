@@ -10,7 +10,7 @@ import numpy as np
 
 from minicaffe.backend import TOO_MANY
 from minicaffe.cpu import loops
-from minicaffe.cuda.launch import THREADS
+from minicaffe.cuda.launch import GRID, THREADS
 from minicaffe.errors import ShapeError
 from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.sums import BLOCKS, EACH, SECTOR, in_sum_type
@@ -184,15 +184,21 @@ class Cut(NamedTuple):
 
 def cut(rows: Rows, work: Any, like: Any) -> Cut:
     """How the rows of an array are cut, its sums to be taken in `work`; ShapeError for rows too long."""
-    if rows.length + 2**16 >= 2**31 or rows.count * rows.length + 2**16 >= 2**32:
-        raise ShapeError(f"{rows.count} rows of {rows.length} {TOO_MANY}")
-    wide = SECTOR if rows.inner == 1 and rows.kept > 1 else 1
-    while THREADS // wide > max(1, rows.length):  # more lanes than entries
-        wide *= 2
-    blocks = -(-rows.count // wide)
+    (blocks, _), wide = spread(rows)
     room = in_sum_type(work, like)
     means, room = room[: 2 * rows.count], room[2 * rows.count :]
     most = min(BLOCKS // max(1, blocks), rows.length * wide // (EACH * THREADS))
     parts = 1 if blocks >= ALONE else max(1, min(most, room.size // (4 * max(1, rows.count))))
     threads = MOST if rows.length * wide >= EACH * MOST * parts else THREADS
     return Cut(means, room, (blocks, parts), wide, threads)
+
+
+def spread(rows: Rows) -> tuple[tuple[int, int], int]:
+    """Returns blocks, parts of rows, and rows of a block, for entries alone; ShapeError for rows too long."""
+    if rows.length + 2**16 >= 2**31 or rows.count * rows.length + 2**16 >= 2**32:
+        raise ShapeError(f"{rows.count} rows of {rows.length} {TOO_MANY}")
+    wide = SECTOR if rows.inner == 1 and rows.kept > 1 else 1
+    while THREADS // wide > max(1, rows.length):  # more lanes than entries
+        wide *= 2
+    parts = min(GRID, max(1, rows.length * wide // (EACH * THREADS)))
+    return (-(-rows.count // wide), parts), wide

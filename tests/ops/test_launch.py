@@ -629,6 +629,7 @@ BLOCKWISE = (
     "softmax_gradient",
     "moments",
     "gradients",
+    "normalise",
     "normalise_gradient",
     "products",
     "squares",

@@ -345,7 +345,7 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
     for (int j = 0; j < TN; ++j) sums[i][j] = 0;
   }
   // Thread t has the sum of row t of left, in the first column of blocks.
-  const bool has_row = left_sums && blockIdx.x == 0 && t < TM * 16 && first_row + t < p.rows;
+  const bool has_row = !STRIDED && left_sums && blockIdx.x == 0 && t < TM * 16 && first_row + t < p.rows;
   S row_sum = 0;
   const int units = (depth + UNIT - 1) / UNIT;  // split i takes the i-th part of them
   const int last = min((int)((long long)units * (split + 1) / splits) * UNIT, depth);
@@ -386,7 +386,7 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
     }
     if (k0 >= begin) {
       const Tile& slab = slabs[which_slab];
-      if (left_sums) {
+      if (!STRIDED && left_sums) {
         for (int k = 0; k < SLAB && has_row; ++k) row_sum += slab.left.get(k, t);
       }
       slab.multiply(sums);
@@ -448,7 +448,7 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
   const auto divided = [](size_t number) { return number % VN == 0; };
   const bool packed = !STRIDED && divided(volume) && divided(p.out_group) && divided(p.out_row) &&
                       divided(p.out_outer) && (size_t)out % sizeof(Pack<O, VN>) == 0;
-  if (VN == 4 && pooled) {
+  if (VN == 4 && !STRIDED && pooled) {
 #pragma unroll
     for (int j = 0; j < TN; j += VN) {
       const int column = first_column + Tile::column(j), corner = place(column);

@@ -144,19 +144,23 @@ __global__ void recall(int count, const typename Sum<T>::type* mean_sum,
   }
 }
 
-// (x - mean) rate and what becomes of it, entry by entry; y and z may be x.
+// (x - mean) rate and what becomes of it; y and z may be x.
 template <typename T>
-__global__ void normalise(int total, const T* x, const typename Sum<T>::type* __restrict__ mean,
+__global__ void normalise(int count, const T* x, const typename Sum<T>::type* __restrict__ mean,
                           const typename Sum<T>::type* __restrict__ rate, int outer, int kept,
-                          int inner, const T* scale, const T* bias, int features, int places, T* y,
-                          T* z, const T* other, T* sum, int relu) {
+                          int inner, int wide, const T* scale, const T* bias, int features, int places,
+                          T* y, T* z, const T* other, T* sum, int relu) {
   typedef typename Sum<T>::type S;
-  const Rows rows = {outer, kept, inner};
+  const Share share({outer, kept, inner}, count, wide);
+  if (share.row >= count) return;
   const Ends<T> ends = {scale, bias, features, places, y, z, other, sum, relu};
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
-    const int row = rows.of(i);
-    ends.put(i, rounded(S(x[i]) - mean[row], rate[row]), ends.far(i), ends.feature(i));
-  }
+  const bool by_row = features == kept && places == inner;
+  const int own = share.row % kept;
+  const S center = mean[share.row], factor = rate[share.row];
+  share.each([&](unsigned i) { return Two<S>{S(x[i]), ends.far(i)}; }, [&](unsigned i, Two<S> value) {
+    const int feature = by_row ? own : ends.feature(i);
+    ends.put(i, rounded(value.of - center, factor), value.beside, feature);
+  });
 }
 
 template <typename T>
@@ -244,20 +248,25 @@ __global__ void gradients(int count, const T* x, const T* y, const T* dy, const 
   });
 }
 
-// dx by the statistics and `means` of each row, entry by entry; with fixed statistics `means` is null.
+// dx by the statistics and `means` of each row; with fixed statistics `means` is null.
 template <typename T>
-__global__ void normalise_gradient(int total, const T* x, const T* dy, const T* scale,
+__global__ void normalise_gradient(int count, const T* x, const T* dy, const T* scale,
                                    int features, int places,
                                    const typename Sum<T>::type* __restrict__ mean,
                                    const typename Sum<T>::type* __restrict__ rate, int outer,
-                                   int kept, int inner, int count,
+                                   int kept, int inner, int wide,
                                    const typename Sum<T>::type* means, T* dx) {
   typedef typename Sum<T>::type S;
-  const Rows rows = {outer, kept, inner};
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
-    const int row = rows.of(i);
-    const S g = scaled<T>(S(dy[i]), scale, (unsigned)i / places % features), by = rate[row];
-    const S y = means ? rounded(S(x[i]) - mean[row], by) : S(0);
-    dx[i] = T(means ? back(g, y, by, means[row], means[count + row]) : rounded(by, g));
-  }
+  const Share share({outer, kept, inner}, count, wide);
+  const int row = share.row;
+  if (row >= count) return;
+  const bool by_row = features == kept && places == inner;
+  const S center = mean[row], by = rate[row], slope = scale && by_row ? S(scale[row % kept]) : S(1);
+  const S one = means ? means[row] : S(0), other = means ? means[count + row] : S(0);
+  const auto load = [&](unsigned i) { return Two<S>{means ? S(x[i]) : S(0), S(dy[i])}; };
+  share.each(load, [&](unsigned i, Two<S> at) {
+    S g = at.beside;
+    if (scale) g = rounded(g, by_row ? slope : S(scale[i / places % features]));
+    dx[i] = T(means ? back(g, rounded(at.of - center, by), by, one, other) : rounded(by, g));
+  });
 }
