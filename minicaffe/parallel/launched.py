@@ -23,7 +23,7 @@ def told() -> str:
     """MPI's library and what it sends by, as far as it says; raises DeviceError where it cannot be loaded."""
     try:
         from minicaffe.parallel.mpi import library
-    except (ImportError, RuntimeError) as error:
+    except ImportError as error:
         raise DeviceError(f"mpi4py cannot be imported: {error}: {EXTRA}") from None
     return library()
 

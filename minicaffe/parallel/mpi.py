@@ -10,13 +10,12 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from mpi4py import MPI
 
 from minicaffe.backend import Device
 from minicaffe.communicator import Communicator, Work
 from minicaffe.errors import DeviceError
 from minicaffe.outer import ask_for
-from minicaffe.parallel.window import Window
+from minicaffe.parallel.window import MPI, Window
 
 WORTH = 2**16  # bytes of an array from which messages take longer than memory that is shared
 

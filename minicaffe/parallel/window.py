@@ -8,9 +8,13 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from mpi4py import MPI
 
 from minicaffe.communicator import Work
+
+try:
+    from mpi4py import MPI
+except RuntimeError as error:  # it finds no library of MPI
+    raise ImportError(str(error)) from None
 
 LENT = 2**21  # bytes that a rank lends at a time, so that they stay in the caches,
 TOGETHER = 2**24  # and all ranks of a machine

@@ -262,9 +262,10 @@ def test_alone_nothing_of_mpi_is_imported():
     assert done.stdout == "[]\n", done.stderr
 
 
-def test_started_together_without_mpi4py(tmp_path):
-    """Each would train alone otherwise, into the same folder."""
-    (tmp_path / "mpi4py.py").write_text("raise ImportError('it is not here')")
+@pytest.mark.parametrize("error", ["ImportError", "RuntimeError"])
+def test_started_together_without_mpi4py(tmp_path, error):
+    """Each would train alone otherwise, into the same folder; a RuntimeError says that there is no libmpi."""
+    (tmp_path / "mpi4py.py").write_text(f"raise {error}('it is not here')")
     script = "from minicaffe.parallel import world; world()"
     more = {"PMI_SIZE": "4", "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     done = subprocess.run(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 
-import jsonschema
 import pytest
 import yaml
 
@@ -13,6 +12,7 @@ from minicaffe.layers import REGISTRY
 from minicaffe.net import parse
 from minicaffe.spec.schema import schema
 
+jsonschema = pytest.importorskip("jsonschema")
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = sorted((ROOT / "models").glob("*.yaml"))
 SCHEMA = schema(REGISTRY)
