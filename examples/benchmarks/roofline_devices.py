@@ -125,7 +125,7 @@ def filled(row: Row, device: Device) -> float:
 def resident(row: Row, sm: int) -> int:
     """How many blocks of a kernel a multiprocessor holds at once, by registers and shared memory.
 
-    >>> template = "float,float,8,8,Packs,Each,Bits,Fma"
+    >>> template = "float,float,8,8,Packs,Each,Bits,false,Fma"
     >>> resident(Row("kernel", "implicit", 0, 0, blocks=1, threads=256, template=template), 90)
     2
     """

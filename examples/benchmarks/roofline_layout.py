@@ -15,9 +15,9 @@ BY_CHANNEL = ("moments", "gradients", "normalise", "normalise_gradient")
 def channels_last(operations: list[dict]) -> list[dict]:
     """The same operations in that layout.
 
-    >>> op = {"name": "implicit", "template": "float, float, 8, 8, Deep, Each, Bits, Tf32"}
+    >>> op = {"name": "implicit", "template": "float, float, 8, 8, Deep, Each, Bits, false, Tf32"}
     >>> channels_last([op])[0]["template"]
-    'float, float, 8, 8, Packs, Packs, Bits, Tf32'
+    'float, float, 8, 8, Packs, Packs, Bits, false, Tf32'
     >>> channels_last([{"name": "moments", "grid": [64, 1]}])
     [{'name': 'moments', 'grid': [10000, 1]}]
     """

@@ -131,7 +131,7 @@ def tile(sizes: list[int], shape: list[int], splits: int, direction: str, way: s
         instructions=round(blocks * WARPS * slabs * of_slab(tm, tn, left, right, way)),
         blocks=blocks,
         threads=32 * WARPS,
-        template=f"float,float,{tm},{tn},{left},{right},Bits,{way}",
+        template=f"float,float,{tm},{tn},{left},{right},Bits,false,{way}",
     )
 
 

@@ -19,18 +19,14 @@ from minicaffe.spec.solver import SolverSpec
 
 
 def test_nets(
-    model: NetSpec,
-    solver: SolverSpec,
-    keep: Sequence[str] | None,
-    replay: bool = True,
-    **settings: Any,
+    model: NetSpec, solver: SolverSpec, keep: Sequence[str] | None, **settings: Any
 ) -> list[Net]:
     """The test nets of a solver: the model's `test_nets`, then the model itself in the phase TEST.
 
     `solver.tests` sets their number, test_state the level and stages of each. Each keeps those of the
     blobs `keep` that its model has. Unless they `replay`, each pass is computed layer by layer.
     """
-    nets = []
+    nets, replay = [], settings.pop("replay", True)
     for i in range(len(solver.tests(len(model.test_nets)))):
         own = i < len(model.test_nets)
         state = solver.test_state[i] if solver.test_state else None

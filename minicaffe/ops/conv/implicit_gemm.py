@@ -66,10 +66,7 @@ ELEMENTS = 31  # bits of the kernel's Bits: as many positions as a kernel has al
 
 
 class Product(NamedTuple):
-    """The kernel's integers, and what they say of how `left` and the entries lie: see `_lie`.
-
-    With strides it is as many products as there are `rests` of a pixel by them, `sizes` each.
-    """
+    """The kernel's integers, and how what it reads lies. There are `rests` products of the `sizes`."""
 
     struct: np.ndarray
     sizes: tuple[int, ...]
@@ -221,9 +218,7 @@ def _run(
     args = parts, part, int(add), int(add_sums), int(relu), product.struct
     at_once = 8 if multiplier in ("F16", "Bf16") else 4
     lie = zip((product.left, product.entries), arrays[:2], tile, strict=True)
-    reads = (_read(at_once, *one) for one in lie)
-    strided = "true" if product.rests > 1 else "false"
-    types = arrays[1], out, *tile, *reads, product.where, strided, multiplier
+    types = arrays[1], out, *tile, *(_read(at_once, *one) for one in lie), product.where, multiplier
     mask = pooled = which = None  # optional arguments that cuda.fusion_rules sets
     arrays = *arrays[:3], mask, out, pooled, which, left_sums, *partial_args
     launch_blocks("implicit.cu", "implicit", grid, types, *arrays, *args)
@@ -242,13 +237,13 @@ def _product(*numbers: tuple[int, ...]) -> Product:
     if max(flat) >= 2**31:
         raise ShapeError(f"implicit: {max(flat)} {TOO_MANY}")
     sizes, groups, steps, column, k, source = numbers
-    strides = source[3:]
-    rests = math.prod(strides)
+    rests = math.prod(strides := source[3:])
     pixels = [-(-many // stride) for many, stride in zip(column[:3], strides, strict=True)]
     steps_of_k = zip(k[:3], k[3:6], strides, strict=True)
     elements = [-(-many * math.gcd(stride, step) // stride) for many, step, stride in steps_of_k]
     struct = np.array([*flat, int(sum(elements) <= sum(pixels))], np.int32).view(PRODUCT)
     where = "Bits" if min(sum(elements), sum(pixels)) <= ELEMENTS else "Spot"
+    where += ", true" if rests > 1 else ", false"  # whether there are strides
     left = ("Each", 1) if rests > 1 else _left_lies(sizes, groups, steps, k)
     entries = _entries_lie(sizes, groups, column, k, source)
     rows, columns, depth = sizes
