@@ -86,7 +86,7 @@ def one(device: str, begin: float) -> dict:
         accuracy = solver.test()["accuracy"]
         ends("tests")
     found = {part: round(value, 4) for part, value in seconds.items()}
-    return found | {"iteration_count": solver.iteration, "accuracy": accuracy, "device": repr(made)}
+    return found | {"iteration_count": solver.iteration, "accuracy": accuracy, "on": repr(made)}
 
 
 def process(device: str, caches: str) -> dict:
@@ -109,9 +109,7 @@ def table(result: dict | None) -> str:
     rows.append(["in all", *(f"**{sum(run[part] for part in PARTS):.2f}**" for run in runs)])
     head = ["seconds until 99 %", "caches empty", "caches filled"]
     last = runs[1]
-    said = (
-        f"{last['iteration_count']} iterations, accuracy {last['accuracy']:.4f}; {last['device']}"
-    )
+    said = f"{last['iteration_count']} iterations, accuracy {last['accuracy']:.4f}; {last['on']}"
     return f"{lay_out(head, rows)}\n\n{said}, {result['machine']['processor']}."
 
 
