@@ -116,8 +116,8 @@ def do(function: Callable[..., Any], *args: Any, **how: Any) -> Any:
     >>> x
     array([2., 2.])
     """
-    if any(map(on_cuda, (*args, *how.values()))):
-        ask(function.__name__, "", (), args, lambda given: function(*given, **how))
+    if any(map(on_cuda, every := (*args, *how.values()))):
+        ask(function.__name__, "", (), every, lambda _: function(*args, **how))
         return how.get("out", args[0])
     if (made := state.trace) is not None:
         made.called(partial(function, *args, **how))
