@@ -1,0 +1,170 @@
+"""A model of ONNX as a net of Caffe's: read, said in layers, proven by numbers, then written."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minicaffe import checkpoint
+from minicaffe.bridges import fold, lower, naming, proof
+from minicaffe.bridges.draft import Blob, Draft
+from minicaffe.bridges.source import Source, read
+from minicaffe.bridges.walk import Walk
+from minicaffe.caffe import weights as caffes
+from minicaffe.caffe.prototxt import prototxt
+from minicaffe.caffe.yaml_text import yaml_text
+from minicaffe.errors import CheckpointError
+from minicaffe.layers import REGISTRY
+from minicaffe.net import Net
+from minicaffe.net.model import read as read_model
+from minicaffe.spec.declare import NetSpec
+
+TARGETS = ("minicaffe", *lower.TARGETS)
+
+
+@dataclass
+class Imported:
+    """A net that a model became: its text's spec, its parameters by name, and which blob holds which tensor."""
+
+    spec: NetSpec
+    arrays: dict[str, np.ndarray]
+    source: Source
+    tensors: dict[str, str]  # of the model -> the blob that holds it
+    notes: list[str]
+
+    def net(self) -> Net:
+        """The net, on the CPU, in float32."""
+        net = Net(self.spec, "TEST", device="cpu", dtype="float32", deterministic=True, keep=None)
+        net.load(self.arrays)
+        return net
+
+
+def from_onnx(
+    path: str | Path,
+    out: str | Path | None = None,
+    *,
+    target: str = "minicaffe",
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    folded: bool | None = None,
+    images: Sequence[np.ndarray] = (),
+) -> Imported:
+    """Read an .onnx file as a net; with `out` write it, once onnxruntime has computed the same of it.
+
+    `out` is a name without an ending, or in .prototxt, for net.prototxt and net.caffemodel; in .yaml for
+    net.yaml and net.npz. `target` is whose layers may be used: minicaffe's, or only those of caffe (BVLC
+    1.0) or of a chip's compiler. `shapes` are sizes of inputs that the file leaves open; an open first axis
+    is 1. With `folded` BatchNorm and Scale are multiplied into the convolution before them; by default for
+    targets but minicaffe. `images` are inputs, beside random ones, on which the two are compared.
+
+    Raises CheckpointError for a file that cannot be read, and if a blob differs by more than 1e-4 of its
+    largest number; SpecError for an operator that no layer says. Nothing is written then.
+    """
+    source = read(path, shapes)
+    walk = Walk(source)
+    draft = walk.run()
+    outputs = walk.outputs()
+    folded = target != "minicaffe" if folded is None else folded
+    notes = []
+    if folded:
+        count = fold.fold(draft, outputs)
+        notes.append(f"{count} layers folded into the one before") if count else None
+    if target != "minicaffe":
+        lower.lower(draft, outputs, target, source.path)
+    tensors = {name: tensor.blob for name, tensor in walk.tensors.items() if tensor.blob is not None}
+    imported = _imported(source, draft, outputs, tensors | outputs, notes)
+    if out is not None:
+        write(imported, out, images)
+    return imported
+
+
+def _imported(
+    source: Source,
+    draft: Draft,
+    outputs: Mapping[str, Blob],
+    tensors: Mapping[str, Blob],
+    notes: list[str],
+) -> Imported:
+    """The draft's living layers, named, as a net's spec and parameters."""
+    layers = naming.living(draft, outputs)
+    naming.name(source, draft, layers, outputs, tensors)
+    listed: list[dict[str, Any]] = [
+        {"name": blob.name, "type": "Input", "top": blob.name, "shape": {"dim": list(blob.shape)}}
+        for blob in draft.inputs
+    ]
+    arrays: dict[str, np.ndarray] = {}
+    read_blobs = {blob for layer in layers for blob in layer.bottoms} | set(outputs.values())
+    unread = []
+    for layer in layers:
+        entry: dict[str, Any] = {"name": layer.name, "type": layer.type}
+        entry["bottom"] = [blob.name for blob in layer.bottoms]
+        entry["top"] = [blob.name for blob in layer.tops]
+        listed.append({**entry, **layer.keys})
+        arrays |= {f"{layer.name}__{i}": array for i, array in enumerate(layer.arrays)}
+        unread += [blob.name for blob in layer.tops if blob not in read_blobs]
+    if unread:
+        listed.append({"name": "unread", "type": "Silence", "bottom": unread, "top": []})
+    name = source.model.graph.name or source.path.stem
+    spec = read_model({"name": naming.plain(name), "layers": listed})
+    here = {blob for layer in layers for blob in layer.tops} | set(draft.inputs)
+    held = {name: blob.name for name, blob in tensors.items() if blob in here}
+    return Imported(spec, arrays, source, held, notes)
+
+
+def files(out: str | Path) -> tuple[Path, Path]:
+    """The model's file and that of its weights.
+
+    >>> [path.name for path in files("nets/net")], [path.name for path in files("net.yaml")]
+    (['net.prototxt', 'net.caffemodel'], ['net.yaml', 'net.npz'])
+    """
+    out = Path(out)
+    if out.suffix.lower() in (".yaml", ".yml"):
+        return out, out.with_suffix(".npz")
+    if out.suffix.lower() == ".prototxt":
+        return out, out.with_suffix(".caffemodel")
+    return out.with_name(out.name + ".prototxt"), out.with_name(out.name + ".caffemodel")
+
+
+def write(imported: Imported, out: str | Path, images: Sequence[np.ndarray] = ()) -> None:
+    """Write the two files, once what they say, read again, computes what onnxruntime does."""
+    model, weights = files(out)
+    if not model.parent.is_dir():
+        raise CheckpointError(f"{model}: cannot be written: there is no folder {str(model.parent)!r}")
+    try:
+        folder = tempfile.TemporaryDirectory(dir=model.parent, prefix=".import-")
+    except OSError as error:
+        raise CheckpointError(f"{model}: cannot be written: {error.strerror or error}") from None
+    with folder as beside:
+        trial_model, trial_weights = Path(beside) / model.name, Path(beside) / weights.name
+        _write(imported, trial_model, trial_weights)
+        net = Net(trial_model, "TEST", device="cpu", dtype="float32", deterministic=True, keep=None)
+        if imported.arrays:
+            net.load(trial_weights)
+        imported.notes += proof.proven(imported.source, net, imported.tensors, images)
+        if not imported.arrays:
+            trial_weights.unlink(missing_ok=True)
+        for trial, final in ((trial_weights, weights), (trial_model, model)):
+            if trial.exists():
+                os.replace(trial, final)
+
+
+def _write(imported: Imported, model: Path, weights: Path) -> None:
+    spec = imported.spec
+    if model.suffix == ".prototxt":
+        text = prototxt(spec, REGISTRY, {})
+        layers = []
+        for layer in spec.layers:
+            numbers = {}
+            while f"{layer.name}__{len(numbers)}" in imported.arrays:
+                numbers[len(numbers)] = imported.arrays[f"{layer.name}__{len(numbers)}"]
+            layers.append(caffes.Layer(layer.name, layer.type, numbers, layer.bottom or (), layer.tops))
+        caffes.write(weights, layers, spec.name)
+    else:
+        text = yaml_text(spec, REGISTRY, {})
+        checkpoint.write(weights, imported.arrays)
+    checkpoint.replace(model, lambda stream: stream.write(text.encode("utf-8")))

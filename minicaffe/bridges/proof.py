@@ -1,0 +1,165 @@
+"""A written net beside the model it was made of, in onnxruntime: blob by blob, on the same inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minicaffe.bridges.source import FLOATS, Source
+from minicaffe.errors import CheckpointError, SpecError
+from minicaffe.export import check
+from minicaffe.export.dynamic import inputs
+from minicaffe.export.library import packages
+from minicaffe.export.table import JUMPS
+from minicaffe.net import Net
+from minicaffe.net.step import Value
+
+TRIALS = 3  # random inputs
+
+
+def proven(
+    source: Source, net: Net, tensors: Mapping[str, str], images: Sequence[np.ndarray] = ()
+) -> list[str]:
+    """Lines on the largest difference of each output, and of the layer that differs most.
+
+    A difference is a part of the largest number that onnxruntime has there. A layer that jumps where its
+    bottom changes by a rounding error is compared on onnxruntime's own bottoms. Raises CheckpointError for
+    the first blob that differs by more than 1e-4, or holds no finite number.
+    """
+    values = {value.name: value for step in net.steps for value in step.tops}
+    last = set(net.graph.outputs.values())
+    names: dict[Value, str] = {}
+    for tensor in sorted(tensors, key=lambda one: one not in source.outputs):
+        value = values.get(tensors[tensor])
+        if value is not None and tensor not in source.inputs:
+            names.setdefault(value, tensor)
+    data = _asked(source, list(names.values()))
+    apart: dict[Value, float] = {}
+    where: dict[Value, str] = {}
+    for arrays in _trials(net, images):
+        typed = _typed(source, tensors, arrays)
+        reference = {name: _plain(array) for name, array in check.run(data, typed).items()}
+        for step in check.by_step(net, arrays, reference, names, JUMPS):
+            for value in step.tops:
+                if value not in names:
+                    continue
+                theirs = reference[names[value]]
+                if value in last and theirs.size and not np.isfinite(theirs).any():
+                    raise CheckpointError(
+                        f"{source.path}: output {names[value]!r} holds no finite number, of random input: "
+                        "there is nothing to compare; nothing was written"
+                    )
+                apart[value] = max(
+                    apart.get(value, 0.0), check.difference(value.blob.data, theirs)
+                )
+                where[value] = step.spec.name
+                if apart[value] > check.MOST:
+                    raise CheckpointError(
+                        f"{source.path}: layer {step.spec.name!r} ({step.spec.type}) differs from "
+                        f"{names[value]!r} in onnxruntime by {apart[value]:.1e} of its largest number; "
+                        "nothing was written"
+                    )
+    lines = [
+        f"{value.name} {value.shape}: checked against onnxruntime: max. relative difference {apart[value]:.0e}"
+        for value in net.graph.outputs.values()
+        if value in apart
+    ]
+    if apart:
+        worst = max(apart, key=lambda value: apart[value])
+        trials = f"{TRIALS} random inputs" + (f" and {len(images)} pictures" if len(images) else "")
+        lines.append(
+            f"{len(apart)} blobs compared on {trials}; the largest difference is {apart[worst]:.0e}, "
+            f"of layer {where[worst]!r}"
+        )
+    return lines
+
+
+def differences(source: Source, net: Net, tensors: Mapping[str, str], seed: int = 0) -> dict[str, float]:
+    """The difference of each output of a model, on one random input."""
+    values = {value.name: value for step in net.steps for value in step.tops}
+    names = {values[tensors[one]]: one for one in source.outputs if tensors.get(one) in values}
+    arrays = check.drawn(net, seed)
+    typed = _typed(source, tensors, arrays)
+    reference = {
+        name: _plain(array) for name, array in check.run(_asked(source, []), typed).items()
+    }
+    apart = {}
+    for step in check.by_step(net, arrays, reference, names, ()):
+        for value in step.tops:
+            if value in names:
+                apart[names[value]] = check.difference(value.blob.data, reference[names[value]])
+    return apart
+
+
+def _typed(
+    source: Source, tensors: Mapping[str, str], arrays: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """The inputs as the model takes them; those of whole numbers are made such in `arrays` too."""
+    typed = {}
+    for name, kind in source.types.items():
+        held = _held(tensors, name)
+        array = arrays[held]
+        if kind not in FLOATS:
+            array = abs(array) if kind.startswith(("uint", "bool")) else array
+            array = np.trunc(array * 2) if np.any(array % 1) else array
+        typed[name] = array.astype(kind)
+        arrays[held] = typed[name].astype(np.float32)
+    return typed
+
+
+def _held(tensors: Mapping[str, str], name: str) -> str:
+    return tensors.get(name, name)
+
+
+def _plain(array: Any) -> np.ndarray:
+    return np.asarray(array).astype(np.float32)
+
+
+def _asked(source: Source, names: list[str]) -> bytes:
+    """The model, which returns these tensors as well."""
+    onnx, _ = packages()
+    model = onnx.ModelProto()
+    model.CopyFrom(source.model)
+    known = {value.name for value in (*model.graph.output, *model.graph.input)}
+    made = {name for node in model.graph.node for name in node.output}
+    for name in names:
+        if name not in known and name in made:
+            model.graph.output.append(onnx.ValueInfoProto(name=name))
+    data: bytes = model.SerializeToString()
+    return data
+
+
+def _trials(net: Net, images: Sequence[np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
+    """Random inputs, then pictures as the first input that is one."""
+    for seed in range(TRIALS):
+        yield check.drawn(net, seed)
+    for image in images:
+        arrays = check.drawn(net)
+        name = inputs(net)[0].name
+        arrays[name] = np.asarray(image, np.float32).reshape(arrays[name].shape)
+        yield arrays
+
+
+def pictures(folder: str | Path, shape: tuple[int, ...], limit: int = 16) -> list[np.ndarray]:
+    """Pictures of a folder as the input of a net (1, c, h, w): stretched, red first, 0 to 1.
+
+    Raises SpecError for an input that takes none, and DataError without pictures.
+    """
+    from minicaffe import pictures as files
+    from minicaffe.errors import DataError
+
+    if len(shape) != 4 or shape[0] != 1 or shape[1] not in (1, 3):
+        raise SpecError(f"--images: the net's input {shape} takes no pictures: expected (1, 1 or 3, h, w)")
+    endings = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
+    paths = sorted(path for path in Path(folder).rglob("*") if path.suffix.lower() in endings)
+    if not paths:
+        raise DataError(f"{folder}: holds no pictures ({', '.join(endings)})")
+    found = []
+    for path in paths[:limit]:
+        pixels, name = files.pixels_in(path)
+        array, _ = files.prepared(pixels, shape[1:], False, name, "stretch", 0, False)
+        found.append((array / 255).reshape(shape).astype(np.float32))
+    return found

@@ -1,0 +1,275 @@
+"""Operators that move numbers and compute none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from minicaffe.bridges.draft import Blob, Draft, Node, Tensor
+from minicaffe.bridges.readers.reduce import permuted
+from minicaffe.bridges.readers.window import convolution, deconvolution, window_keys
+from minicaffe.bridges.source import FLOATS
+from minicaffe.bridges.table import Refused, reads
+
+
+@reads("Identity", "Dropout")
+def identity(draft: Draft, node: Node) -> Any:
+    """Nothing: a Dropout passes all on when a net infers."""
+    if node.kind == "Dropout" and node.const(2) is not None and bool(node.needs_const(2, "mode").any()):
+        raise Refused("it is in training mode: export the model as it infers")
+    if len(node.outputs) > 1 and node.outputs[1].readers:
+        raise Refused("its mask is read, which no layer returns")
+    return draft.blob(node.inputs[0])
+
+
+@reads("Cast", "CastLike")
+def cast(draft: Draft, node: Node) -> Any:
+    """Nothing between types of floating point, or from whole numbers; to whole numbers it would cut digits."""
+    source, target = node.inputs[0], node.outputs[0]
+    if source is None:
+        raise Refused("its input is missing")
+    if source.data is not None:  # like a blob's type, which is that of all of them
+        return np.asarray(source.data, np.float32)
+    whole = ("bool", "int", "uint")
+    if target.dtype not in FLOATS and not source.dtype.startswith(whole):
+        raise Refused(f"from {source.dtype} to {target.dtype} it changes numbers; blobs are floating point")
+    if target.dtype.startswith("bool") and not source.dtype.startswith("bool"):
+        raise Refused(f"from {source.dtype} to bool it changes numbers")
+    return draft.blob(source)
+
+
+@reads("Reshape", "Squeeze", "Unsqueeze")
+def reshape(draft: Draft, node: Node) -> Blob:
+    """Reshape; of a channel shuffle, ShuffleChannel."""
+    shuffled = shuffle_channel(draft, node)
+    if shuffled is not None:
+        return shuffled
+    return draft.reshape(draft.blob(node.inputs[0]), node.shape)
+
+
+@reads("Flatten")
+def flatten(draft: Draft, node: Node) -> Blob:
+    """Flatten, or Reshape where not only the axes behind the samples become one."""
+    x, axis = draft.blob(node.inputs[0]), node.get("axis", 1)
+    if axis == 1 and len(x.shape) > 1:
+        return x if len(x.shape) == 2 else draft.layer("Flatten", x, shape=node.shape)
+    return draft.reshape(x, node.shape)
+
+
+def shuffle_channel(draft: Draft, node: Node) -> Blob | None:
+    """(n, g, c / g, h, w) transposed to (n, c / g, g, h, w) and back to (n, c, h, w): ShuffleChannel."""
+    turned = _node(node.inputs[0], "Transpose")
+    split = _node(turned.inputs[0], "Reshape") if turned is not None else None
+    if turned is None or split is None or len(node.shape) != 4:
+        return None
+    source = split.inputs[0]
+    parts = split.outputs[0].shape
+    if source is None or source.blob is None or source.shape != node.shape or parts is None:
+        return None
+    n, c, *image = node.shape
+    if len(parts) != 5 or turned.get("perm") != [0, 2, 1, 3, 4]:
+        return None
+    if parts != (n, parts[1], c // parts[1], *image):
+        return None
+    return draft.layer("ShuffleChannel", source.blob, group=parts[1])
+
+
+def _node(tensor: Tensor | None, kind: str) -> Node | None:
+    node = tensor.node if tensor is not None else None
+    return node if node is not None and node.kind == kind else None
+
+
+@reads("Transpose")
+def transpose(draft: Draft, node: Node) -> Blob:
+    """Permute, or Reshape where only axes of 1 move."""
+    x = draft.blob(node.inputs[0])
+    order = node.get("perm", list(range(len(x.shape)))[::-1])
+    return permuted(draft, x, [axis % max(len(x.shape), 1) for axis in order])
+
+
+@reads("Concat")
+def concat(draft: Draft, node: Node) -> Blob:
+    """Concat; constants by Parameter layers."""
+    blobs = [draft.blob(one) for one in node.inputs]
+    axis = node.get("axis", 1) % len(node.shape)
+    return draft.concat([blob for blob in blobs if blob.shape[axis]], axis)
+
+
+@reads("Split")
+def split(draft: Draft, node: Node) -> list[Blob]:
+    """Slice."""
+    x = draft.blob(node.inputs[0])
+    axis = node.get("axis", 0) % len(x.shape)
+    sizes = node.ints("split", 1)
+    if sizes is None:
+        each = -(-x.shape[axis] // len(node.outputs))
+        sizes = [min(each, x.shape[axis] - i * each) for i in range(len(node.outputs))]
+    if min(sizes, default=1) < 1:
+        raise Refused(f"a part of {sizes} is empty, which no blob of a net is")
+    points = [int(point) for point in np.cumsum(sizes)[:-1]]
+    return draft.cut(x, axis, points)
+
+
+@reads("Slice")
+def slice_(draft: Draft, node: Node) -> Blob:
+    """Slice; steps of an image by a Pooling of one pixel, others by parts joined anew."""
+    x = draft.blob(node.inputs[0])
+    starts, ends = node.ints("starts", 1), node.ints("ends", 2)
+    if starts is None or ends is None:
+        raise Refused("its starts or ends are missing")
+    axes = node.ints("axes", 3)
+    axes = list(range(len(starts))) if axes is None else axes
+    steps = node.ints("steps", 4) or [1] * len(starts)
+    ranges = {}
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        axis %= len(x.shape)
+        ranges[axis] = range(x.shape[axis])[slice(start, None if step < 0 and end < -x.shape[axis] else end, step)]
+    if any(not len(one) for one in ranges.values()):
+        raise Refused("it leaves nothing, and no blob of a net is empty")
+    strided = {axis: one for axis, one in ranges.items() if one.step > 1 and axis >= 2}
+    for axis, one in ranges.items():
+        if axis in strided and len(x.shape) == 4:
+            x = draft.part(x, axis, one.start, x.shape[axis])
+        elif one.step == 1:
+            x = draft.part(x, axis, one.start, one.stop)
+        else:
+            x = draft.take(x, axis, list(one))
+    if strided and len(x.shape) == 4:
+        stride = [strided[axis].step if axis in strided else 1 for axis in (2, 3)]
+        sizes = [-(-size // step) for size, step in zip(x.shape[2:], stride, strict=True)]
+        keys = {"kernel_size": 1} | window_keys(stride=stride)
+        x = draft.layer("Pooling", x, shape=(*x.shape[:2], *sizes), **keys)
+        for axis, one in strided.items():
+            x = draft.part(x, axis, 0, len(one))
+    return x
+
+
+@reads("Gather")
+def gather(draft: Draft, node: Node) -> Blob:
+    """Slice and Concat of the entries that are wanted; rows of a constant by Embed."""
+    table, indices = node.const(0), node.const(1)
+    axis = node.get("axis", 0)
+    if indices is None:
+        index = draft.blob(node.inputs[1])
+        if table is None or axis != 0 or table.ndim != 2:
+            raise Refused("its indices are computed; Embed reads rows of a constant matrix")
+        keys = {"input_dim": len(table), "num_output": table.shape[1], "bias_term": False}
+        return draft.layer("Embed", index, shape=node.shape, arrays=[table], **keys)
+    x = draft.blob(node.inputs[0])
+    axis %= len(x.shape)
+    wanted = [int(index) % x.shape[axis] for index in indices.ravel()]
+    if not wanted:
+        raise Refused("it takes nothing, and no blob of a net is empty")
+    return draft.reshape(draft.take(x, axis, wanted), node.shape)
+
+
+@reads("Pad")
+def pad(draft: Draft, node: Node) -> Blob:
+    """The pad of the Conv that reads it; else parts joined anew, and zeros or a number by a Convolution of 1s."""
+    x, mode = draft.blob(node.inputs[0]), node.get("mode", "constant")
+    pads = node.ints("pads", 1) or []
+    axes = node.ints("axes", 3)
+    rank = len(x.shape)
+    full = [0] * 2 * rank
+    for i, axis in enumerate(axes if axes is not None else range(rank)):
+        count = len(pads) // 2
+        full[axis % rank], full[axis % rank + rank] = pads[i], pads[i + count]
+    value = node.const(2)
+    number = float(value.ravel()[0]) if value is not None and value.size else float(node.get("value", 0.0))
+    for axis in range(rank):  # what is cut off is cut first
+        begin, end = full[axis], full[axis + rank]
+        if min(begin, end) < 0:
+            x = draft.part(x, axis, max(-begin, 0), x.shape[axis] + min(end, 0))
+            full[axis], full[axis + rank] = max(begin, 0), max(end, 0)
+    if mode == "constant":
+        return _filled(draft, x, full, number)
+    for axis in range(rank):
+        begin, end, size = full[axis], full[axis + rank], x.shape[axis]
+        if begin or end:
+            kind = {"edge": "edge", "reflect": "reflect", "wrap": "wrap"}[mode]
+            order = np.pad(np.arange(size), (begin, end), mode=kind)  # type: ignore[call-overload]
+            x = draft.take(x, axis, [int(one) for one in order])
+    return x
+
+
+def _filled(draft: Draft, x: Blob, full: list[int], number: float) -> Blob:
+    """x with so much of a number around its last two axes."""
+    rank = len(x.shape)
+    if not any(full):
+        return x
+    if rank < 3 or any(full[:2]) or any(full[rank : rank + 2]) or rank > 4:
+        for axis in range(rank):
+            begin, end = full[axis], full[axis + rank]
+            ends = [draft.constant(np.full(_sized(x.shape, axis, size), number)) for size in (begin, end)]
+            parts = [ends[0]] * bool(begin) + [x] + [ends[1]] * bool(end)
+            x = draft.concat(parts, axis)
+        return x
+    before, behind = full[2:rank], full[rank + 2 :]
+    kernel = [abs(a - b) + 1 for a, b in zip(before, behind, strict=True)]
+    weight = np.zeros((x.shape[1], 1, *kernel), np.float32)
+    place = tuple(k - 1 if a < b else 0 for a, b, k in zip(before, behind, kernel, strict=True))
+    weight[(slice(None), 0, *place)] = 1
+    both = [max(a, b) for a, b in zip(before, behind, strict=True)]
+    sizes = [s + a + b for s, a, b in zip(x.shape[2:], before, behind, strict=True)]
+    keys = {"kernel_size": 1} | window_keys(kernel_size=kernel, pad=both)
+    if "kernel_h" in keys:
+        del keys["kernel_size"]
+    shape = (*x.shape[:2], *sizes)
+    inner = draft.linear(x, shift=-number)
+    y = convolution(draft, inner, weight, None, shape, x.shape[1], **keys)
+    return draft.linear(y, shift=number)
+
+
+def _sized(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
+    return (*shape[:axis], size, *shape[axis + 1 :])
+
+
+@reads("Expand")
+def expand(draft: Draft, node: Node) -> Blob:
+    """Tile, of axes of 1."""
+    return draft.spread(draft.blob(node.inputs[0]), node.shape)
+
+
+@reads("Tile")
+def tile(draft: Draft, node: Node) -> Blob:
+    """Tile, one for each axis that grows."""
+    x = draft.blob(node.inputs[0])
+    for axis, count in enumerate(node.needs_const(1, "repeats").ravel()):
+        if count != 1:
+            shape = _sized(x.shape, axis, x.shape[axis] * int(count))
+            x = draft.layer("Tile", x, shape=shape, axis=axis, tiles=int(count))
+    return x
+
+
+@reads("DepthToSpace")
+def depth_to_space(draft: Draft, node: Node) -> Blob:
+    """Deconvolution by ones and zeros, whose stride is the block."""
+    x, b = draft.blob(node.inputs[0]), node.get("blocksize")
+    n, c, h, w = x.shape
+    out = c // (b * b)
+    keys: dict[str, Any] = {"kernel_size": b, "stride": b}
+    shape = (n, out, h * b, w * b)
+    if node.get("mode", "DCR") == "CRD":
+        weight = np.zeros((c, 1, b, b), np.float32)
+        for i in range(c):
+            weight[i, 0, i % (b * b) // b, i % b] = 1
+        return deconvolution(draft, x, weight, None, shape, out, **keys)
+    weight = np.zeros((c, out, b, b), np.float32)
+    for i in range(c):
+        weight[i, i % out, i // out // b, i // out % b] = 1
+    return deconvolution(draft, x, weight, None, shape, 1, **keys)
+
+
+@reads("SpaceToDepth")
+def space_to_depth(draft: Draft, node: Node) -> Blob:
+    """Convolution by ones and zeros, whose stride is the block."""
+    x, b = draft.blob(node.inputs[0]), node.get("blocksize")
+    n, c, h, w = x.shape
+    weight = np.zeros((c * b * b, c, b, b), np.float32)
+    for i in range(c * b * b):
+        weight[i, i % c, i // c // b, i // c % b] = 1
+    shape = (n, c * b * b, h // b, w // b)
+    return convolution(draft, x, weight, None, shape, kernel_size=b, stride=b)
+
+

@@ -1,0 +1,61 @@
+"""Which operators of ONNX are read, and into what: a reader for each, or the reason why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Reader = Callable[..., Any]
+READERS: dict[str, Reader] = {}
+REFUSED: dict[str, str] = {}  # why a model with such an operator cannot become a net
+
+
+class Refused(Exception):
+    """A node cannot be said in Caffe's layers; the text says why, and what could be done."""
+
+
+def reads(*kinds: str) -> Callable[[Reader], Reader]:
+    """Make a function the reader of operators of these kinds.
+
+    It is called with the draft of the net and the node, and returns the blob of the node's output, or a list
+    of blobs; it raises Refused for attributes that no layer has. The first line of its docstring stands in
+    the table of operators.
+    """
+
+    def register(reader: Reader) -> Reader:
+        assert not READERS.keys() & set(kinds), "an operator has one reader"
+        READERS.update(dict.fromkeys(kinds, reader))
+        return reader
+
+    return register
+
+
+def refuses(why: str, *kinds: str) -> None:
+    """Have operators of these kinds refused for a reason."""
+    REFUSED.update(dict.fromkeys(kinds, why))
+
+
+refuses(
+    "Caffe has no product of two blobs: attention cannot be said in its layers",
+    "Attention",
+    "Einsum",
+)
+refuses("a net of Caffe's is the same for all inputs: unroll it before the export", "Loop", "Scan")
+refuses("a blob is a tensor", *"SequenceAt SequenceConstruct SequenceEmpty SequenceErase".split())
+refuses("a blob is a tensor", *"SequenceInsert SequenceLength SequenceMap SplitToSequence".split())
+refuses("a blob is a tensor", *"ConcatFromSequence Optional OptionalGetElement".split())
+refuses(
+    "it is a quantised model: export the float32 one, and see `minicaffe calibrate`",
+    "QuantizeLinear",
+    "DequantizeLinear",
+    "DynamicQuantizeLinear",
+    "QLinearConv",
+    "QLinearMatMul",
+    "ConvInteger",
+    "MatMulInteger",
+)
+refuses("a Caffe net has no GRU; an LSTM is read", "GRU")
+refuses("its size depends on the numbers, a blob's does not", "NonZero", "Compress", "Unique")
+refuses("text is no blob", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer")
+refuses("random numbers in inference have no layer", "RandomNormal", "RandomUniform", "Multinomial")
+refuses("random numbers in inference have no layer", "RandomNormalLike", "RandomUniformLike", "Bernoulli")

@@ -1,0 +1,264 @@
+"""A graph of ONNX, walked node by node: shapes inferred, constants computed away, the rest said in layers."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from minicaffe.bridges.draft import Blob, Draft, Node, Tensor
+from minicaffe.bridges.naming import living
+from minicaffe.bridges.readers import READERS, REFUSED, Refused
+from minicaffe.bridges.source import Source
+from minicaffe.errors import SpecError, did_you_mean
+from minicaffe.export.library import packages
+
+MAX_CONSTANT = 2**28  # entries of an array that is computed from constants
+WHOLE = ("int64", "int32", "uint8", "int8", "int16", "uint16", "uint32", "uint64")
+# Operators whose whole numbers are exact as floating point: they move, or count.
+MOVES = {
+    *("Identity", "Dropout", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Concat"),
+    *("Split", "Slice", "Gather", "Expand", "Tile", "Cast", "CastLike", "ArgMax", "ArgMin", "Pad"),
+    *("DepthToSpace", "SpaceToDepth"),
+}
+# Operators that are never computed away: their numbers are drawn, or their bodies are graphs.
+NEVER = {
+    "If",
+    "Loop",
+    "Scan",
+    "SequenceMap",
+    "RandomNormal",
+    "RandomUniform",
+    "RandomNormalLike",
+    "RandomUniformLike",
+    "Bernoulli",
+    "Multinomial",
+}
+
+
+class Walk:
+    """The tensors of a graph by name, and the draft that its nodes become."""
+
+    def __init__(self, source: Source):
+        self.source, self.draft = source, Draft()
+        self.tensors: dict[str, Tensor] = {}
+        self.refused: list[str] = []
+        for name, array in source.arrays.items():
+            self.tensors[name] = Tensor(name, array.shape, array.dtype.name, array)
+        for name, shape in source.inputs.items():
+            blob = Blob(shape)
+            self.draft.inputs.append(blob)
+            self.tensors[name] = Tensor(name, shape, source.types[name], blob=blob)
+
+    def run(self) -> Draft:
+        """The draft. Raises SpecError for the first node that is refused, which counts the others."""
+        nodes = _needed(self.source)
+        readers = Counter(name for node in nodes for name in node.input)
+        readers.update(self.source.outputs)
+        for index, proto in enumerate(nodes):
+            node = self._node(proto, readers)
+            self.draft.origin = node.name or f"{node.kind} {index}"
+            if not self._computed_away(node, proto):
+                self._said(node)
+        for blob in self._read():
+            if blob.refused and not self.refused:
+                self.refused.append(blob.refused)
+        if self.refused:
+            others = len(self.refused) - 1
+            more = f" (and {others} other nodes are refused)" if others else ""
+            raise SpecError(f"{self.source.path}: {self.refused[0]}{more}; nothing was written")
+        return self.draft
+
+    def _read(self) -> list[Blob]:
+        """What the layers that an output is computed of read, and the outputs."""
+        blobs = [self.tensors[name].blob for name in self.source.outputs]
+        ends = {str(i): blob for i, blob in enumerate(blobs) if blob is not None}
+        layers = living(self.draft, ends)
+        return [*ends.values(), *(blob for layer in layers for blob in layer.bottoms)]
+
+    def outputs(self) -> dict[str, Blob]:
+        """The blob of each output by name. An output that is a constant, or an input, is a layer of its own."""
+        blobs: dict[str, Blob] = {}
+        for name in self.source.outputs:
+            tensor = self.tensors[name]
+            blob = self.draft.blob(tensor)
+            if blob in self.draft.inputs or blob in blobs.values():
+                blob = self.draft.layer("Split", blob)
+            blobs[name] = blob
+        return blobs
+
+    def _node(self, proto: Any, readers: Mapping[str, int]) -> Node:
+        onnx, _ = packages()
+        attributes = {one.name: _attribute(onnx, one) for one in proto.attribute}
+        inputs = [self.tensors.get(name) if name else None for name in proto.input]
+        outputs = [Tensor(name, None, "", readers=readers[name]) for name in proto.output]
+        node = Node(
+            proto.op_type, proto.name, inputs, outputs, attributes, self.source.opset
+        )
+        for tensor in outputs:
+            tensor.node = node
+            if tensor.name:
+                self.tensors[tensor.name] = tensor
+        self._infer(node, proto)
+        return node
+
+    def _infer(self, node: Node, proto: Any) -> None:
+        """Fill in the shapes and types of a node's outputs, as far as onnx can tell."""
+        onnx, _ = packages()
+        if proto.domain not in ("", "ai.onnx") or not onnx.defs.has(proto.op_type):
+            return
+        try:
+            schema = onnx.defs.get_schema(proto.op_type, self.source.opset, "")
+            types, data = {}, {}
+            for tensor in node.inputs:
+                if tensor is None:
+                    continue
+                kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
+                types[tensor.name] = onnx.helper.make_tensor_type_proto(kind, tensor.shape)
+                if tensor.data is not None and tensor.data.size <= 1024:
+                    data[tensor.name] = onnx.numpy_helper.from_array(tensor.data, tensor.name)
+            imports = [onnx.helper.make_opsetid("", self.source.opset)]
+            inferred = onnx.shape_inference.infer_node_outputs(
+                schema, proto, types, data, opset_imports=imports
+            )
+        except Exception as error:  # of onnx's own classes, and TypeError for types that NumPy lacks
+            reason = " ".join(str(error).split())
+            self._refuse(node, f"onnx finds no shapes for it: {reason[:200]}")
+            return
+        for tensor in node.outputs:
+            if tensor.name not in inferred or not inferred[tensor.name].HasField("tensor_type"):
+                continue
+            info = inferred[tensor.name].tensor_type
+            if info.elem_type:
+                tensor.dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(info.elem_type)).name
+            dims = [dim.dim_value if dim.HasField("dim_value") else None for dim in info.shape.dim]
+            if info.HasField("shape") and None not in dims:
+                tensor.shape = tuple(dims)
+
+    def _computed_away(self, node: Node, proto: Any) -> bool:
+        """Whether a node's outputs are constants: computed of constants, or of shapes alone."""
+        if node.kind in ("Shape", "Size"):
+            shape = node.inputs[0].shape if node.inputs and node.inputs[0] else None
+            if shape is None:
+                return False
+            start, end = node.get("start", 0), node.get("end", len(shape))
+            value = np.array(
+                shape[start:end] if node.kind == "Shape" else math.prod(shape), np.int64
+            )
+            _set(node.outputs[0], value)
+            return True
+        if proto.domain not in ("", "ai.onnx") or node.kind in NEVER:
+            return False
+        if any(one is not None and one.data is None for one in node.inputs):
+            return False
+        sizes = [math.prod(one.shape) for one in node.outputs if one.shape is not None]
+        before = sum(one.data.size for one in node.inputs if one is not None and one.data is not None)
+        if not all(one.shape is not None for one in node.outputs if one.name):
+            sizes.append(0 if node.kind in ("NonZero", "Unique", "Compress") else MAX_CONSTANT + 1)
+        if max([*sizes, before], default=0) > MAX_CONSTANT:
+            self._refuse(node, "its constants are larger than any net's")
+            return True
+        self._compute(node, proto)
+        return True
+
+    def _compute(self, node: Node, proto: Any) -> None:
+        """The outputs of a node of constants, by onnx's reference, which is NumPy."""
+        onnx, _ = packages()
+        from onnx.reference import ReferenceEvaluator
+
+        helper, names = onnx.helper, [one.name for one in node.inputs if one is not None]
+        infos = [helper.make_value_info(name, onnx.TypeProto()) for name in dict.fromkeys(names)]
+        outputs = [one.name for one in node.outputs if one.name]
+        results = [helper.make_value_info(name, onnx.TypeProto()) for name in outputs]
+        imports = [helper.make_opsetid("", self.source.opset)]
+        graph = helper.make_graph([proto], "constants", infos, results)
+        model = helper.make_model(graph, opset_imports=imports)
+        arrays = {one.name: one.data for one in node.inputs if one is not None}
+        try:
+            with np.errstate(all="ignore"):
+                values = ReferenceEvaluator(model).run(outputs, arrays)
+        except Exception as error:  # whatever the formula of an operator makes of damaged numbers
+            self._refuse(node, f"its constants cannot be computed: {' '.join(str(error).split())[:200]}")
+            return
+        for name, value in zip(outputs, values, strict=True):
+            _set(self.tensors[name], np.asarray(value))
+
+    def _said(self, node: Node) -> None:
+        """Have a node's reader say it in layers."""
+        if any(one is not None and one.blob is not None and one.blob.name == "?" for one in node.inputs):
+            self._refuse(node, "")
+            return
+        reader = READERS.get(node.kind)
+        if reader is None:
+            reason = REFUSED.get(node.kind)
+            hint = did_you_mean(node.kind, READERS)
+            self._refuse(node, reason or f"there is no layer for it{hint}")
+            return
+        if node.kind not in MOVES and any(one.dtype in WHOLE for one in node.outputs):
+            self._refuse(node, "it computes whole numbers, and a blob's are floating point")
+            return
+        try:
+            blobs = reader(self.draft, node)
+        except Refused as error:
+            self._refuse(node, str(error))
+            return
+        blobs = blobs if isinstance(blobs, list) else [blobs]
+        for tensor, blob in zip(node.outputs, blobs, strict=False):
+            if isinstance(blob, np.ndarray):
+                _set(tensor, blob)
+                continue
+            if tensor.shape is not None and blob.shape != tensor.shape:
+                self._refuse(node, f"becomes {blob.shape}, expected {tensor.shape}")
+            tensor.blob, tensor.shape = blob, blob.shape
+            tensor.dtype = tensor.dtype or "float32"
+
+    def _refuse(self, node: Node, reason: str) -> None:
+        """Note why a node is refused, and go on, as if a blob held its outputs."""
+        where = f"node {node.name!r} ({node.kind})" if node.name else f"a node {node.kind}"
+        wanted = [f"{one.name}" for one in node.outputs if one.name]
+        where += f" of {wanted[0]!r}" if wanted and not node.name else ""
+        known = all(one is None or one.blob is None or one.blob.name != "?" for one in node.inputs)
+        if known:  # what reads a refused node's output is no mistake of its own
+            self.refused.append(f"{where}: {reason}")
+        for tensor in node.outputs:
+            tensor.blob = Blob(tensor.shape or (), name="?")
+
+
+def _set(tensor: Tensor, value: np.ndarray) -> None:
+    tensor.data, tensor.shape, tensor.dtype = value, value.shape, value.dtype.name
+
+
+def _needed(source: Source) -> list[Any]:
+    """The nodes that an output is computed of, in their order."""
+    wanted, kept = set(source.outputs), []
+    for node in reversed(source.nodes):
+        if wanted & set(node.output):
+            kept.append(node)
+            wanted |= {name for name in node.input if name} | _outer(node)
+    return kept[::-1]
+
+
+def _outer(node: Any) -> set[str]:
+    """What the graphs within a node may read of the graph around them."""
+    names = set[str]()
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            for inner in attribute.g.node:
+                names |= set(inner.input) | _outer(inner)
+    return names
+
+
+def _attribute(onnx: Any, proto: Any) -> Any:
+    """An attribute's value: numbers, text, arrays, and lists of them; a graph as it is."""
+    value = onnx.helper.get_attribute_value(proto)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, onnx.TensorProto):
+        return onnx.numpy_helper.to_array(value)
+    if isinstance(value, (int, float, str)) or isinstance(value, onnx.GraphProto):
+        return value
+    items = list(value)
+    return [one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in items]
