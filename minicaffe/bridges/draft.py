@@ -19,6 +19,7 @@ from minicaffe.bridges.table import Refused
 
 Shape = tuple[int, ...]
 MAX_PIECES = 64  # of a Slice, where entries of an axis are put in another order
+MAX_PARTS = 8  # of channels put in another order; more are a product by ones and zeros
 
 
 @dataclass(eq=False)
@@ -224,9 +225,9 @@ class Draft:
         """
         runs = list(_runs(indices))
         points = sorted({p for run in runs for p in run} - {0, x.shape[axis]})
+        if axis == 1 and len(runs) > MAX_PARTS:
+            return self._picked(x, indices)
         if len(points) >= MAX_PIECES or len(runs) > MAX_PIECES:
-            if axis == 1 and len(x.shape) >= 2:
-                return self._picked(x, indices)
             raise Refused(f"it puts axis {axis} into another order, which would take {len(runs)} parts")
         edges = [0, *points, x.shape[axis]]
         pieces = dict(zip(edges, self.cut(x, axis, points), strict=False))

@@ -14,6 +14,8 @@ from minicaffe.bridges.draft import Blob, Draft, Node
 from minicaffe.bridges.readers.reduce import reduction
 from minicaffe.bridges.table import Refused, reads
 
+TINY = 1e-30
+
 
 @reads("BatchNormalization")
 def batch_normalization(draft: Draft, node: Node) -> Blob:
@@ -104,7 +106,9 @@ def lp_normalization(draft: Draft, node: Node) -> Blob:
     x = draft.blob(node.inputs[0])
     axis, p = node.get("axis", -1) % len(x.shape), node.get("p", 2)
     total = reduction(draft, x, [axis], "SUMSQ" if p == 2 else "ASUM")
-    share = draft.reshape(draft.power(total, -0.5 if p == 2 else -1.0), _one(x.shape, axis))
+    power = -0.5 if p == 2 else -1.0
+    share = draft.power(total, power, 1.0, TINY)  # where all is 0 the result is 0, not 0 / 0
+    share = draft.reshape(share, _one(x.shape, axis))
     return draft.combined("Scale", x, share, x.shape)
 
 

@@ -97,6 +97,8 @@ def pool_2d(
 ) -> Blob:
     """A pooling whose top has the size `wanted`."""
     image = x.shape[2:]
+    if any((wanted[i] - 1) * strides[i] >= image[i] + pads[i] for i in (0, 1)):
+        raise Refused("its last window starts behind the image, where opsets differ")
     both, first = [], [0, 0]
     for axis in (0, 1):
         begin, end, k, s = pads[axis], pads[2 + axis], kernel[axis], strides[axis]

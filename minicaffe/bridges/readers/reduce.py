@@ -98,11 +98,15 @@ def reduce_max(draft: Draft, node: Node) -> Blob:
 
 @reads("ArgMax", "ArgMin")
 def arg_max(draft: Draft, node: Node) -> Blob:
-    """ArgMax along an axis; of equal numbers Caffe takes the last, ONNX the first unless it says otherwise."""
+    """ArgMax along an axis, turned round where of equal numbers the first counts: Caffe's takes the last."""
     x = draft.blob(node.inputs[0])
     if not x.shape:
         raise Refused("a number alone has no largest entry")
     axis = node.get("axis", 0) % len(x.shape)
     x = draft.linear(x, -1.0) if node.kind == "ArgMin" else x
-    shape = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
-    return draft.reshape(draft.layer("ArgMax", x, shape=shape, axis=axis), node.shape)
+    shape, size = (*x.shape[:axis], 1, *x.shape[axis + 1 :]), x.shape[axis]
+    if node.get("select_last_index", 0) or size == 1:
+        return draft.reshape(draft.layer("ArgMax", x, shape=shape, axis=axis), node.shape)
+    turned = draft.take(x, axis, range(size)[::-1])
+    place = draft.layer("ArgMax", turned, shape=shape, axis=axis)
+    return draft.reshape(draft.linear(place, -1.0, size - 1), node.shape)

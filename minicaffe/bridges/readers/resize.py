@@ -38,7 +38,7 @@ def resize(draft: Draft, node: Node) -> Blob:
     if all(factors) and _are_blocks(matrices, factors):
         keys = {"scale": factors[0]} if factors[0] == factors[1] else {"scale_h": factors[0], "scale_w": factors[1]}
         return draft.layer("Upsample", x, shape=shape, **keys)
-    if how["mode"] == "linear" and how["coordinates"] == "align_corners" and not how["antialias"]:
+    if how["mode"] == "linear" and how["coordinates"] == "align_corners":
         return draft.layer("Interp", x, shape=shape, height=shape[2], width=shape[3])
     return separable(draft, x, *matrices)
 
@@ -89,6 +89,8 @@ def matrix(size: int, wanted: int, how: dict[str, Any], scale: float) -> np.ndar
     elif rule == "pytorch_half_pixel":
         x = (places + 0.5) / scale - 0.5 if wanted > 1 else np.zeros(1)
     elif rule == "align_corners":
+        if abs(scale * size - wanted) > 1e-3:
+            raise Refused("with align_corners its scales make no whole sizes, where runtimes differ")
         x = places * ((size - 1) / (wanted - 1)) if wanted > 1 else np.zeros(1)
     elif rule == "asymmetric":
         x = places / scale
@@ -103,16 +105,16 @@ def matrix(size: int, wanted: int, how: dict[str, Any], scale: float) -> np.ndar
         }
         nearest = np.clip(rounding[how["nearest"]](x), 0, size - 1).astype(int)
         return np.eye(size)[nearest]
-    widest = max(1.0, 1 / scale) if how["antialias"] else 1.0
-    reach = (2 if how["mode"] == "cubic" else 1) * widest
+    if how["antialias"] and scale < 1:
+        raise Refused("it smooths what it makes smaller (antialias), where runtimes differ at the borders")
+    reach = 2 if how["mode"] == "cubic" else 1
     weights = np.zeros((wanted, size))
     for row, place in enumerate(x):
         low = math.floor(place - reach) + 1
         taps = np.arange(low, math.ceil(place + reach))
-        share = _kernel(how["mode"], (taps - place) / widest, how["cubic"])
-        if how["outside"] or how["antialias"]:
+        share = _kernel(how["mode"], taps - place, how["cubic"])
+        if how["outside"]:
             share = np.where((taps >= 0) & (taps < size), share, 0)
-        if how["antialias"] or how["outside"]:
             share = share / share.sum()
         np.add.at(weights[row], np.clip(taps, 0, size - 1), share)
     return weights

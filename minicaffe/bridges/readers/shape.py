@@ -16,7 +16,7 @@ from minicaffe.bridges.table import Refused, reads
 @reads("Identity", "Dropout")
 def identity(draft: Draft, node: Node) -> Any:
     """Nothing: a Dropout passes all on when a net infers."""
-    if node.kind == "Dropout" and node.const(2) is not None and bool(node.needs_const(2, "mode").any()):
+    if node.kind == "Dropout" and node.input(2) is not None and node.needs_const(2, "mode").any():
         raise Refused("it is in training mode: export the model as it infers")
     if len(node.outputs) > 1 and node.outputs[1].readers:
         raise Refused("its mask is read, which no layer returns")
@@ -175,7 +175,7 @@ def pad(draft: Draft, node: Node) -> Blob:
     for i, axis in enumerate(axes if axes is not None else range(rank)):
         count = len(pads) // 2
         full[axis % rank], full[axis % rank + rank] = pads[i], pads[i + count]
-    value = node.const(2)
+    value = node.needs_const(2, "value") if node.input(2) is not None else None
     number = float(value.ravel()[0]) if value is not None and value.size else float(node.get("value", 0.0))
     for axis in range(rank):  # what is cut off is cut first
         begin, end = full[axis], full[axis + rank]
