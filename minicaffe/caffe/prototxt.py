@@ -160,11 +160,11 @@ def written_ends(
     """Each layer of a model with the type, the bottoms and the tops of its prototxt. Raises SpecError."""
     layers = _net(Pen({}), spec, layer_types).value["layer"].value
     for layer, node in zip(spec.layers, layers, strict=True):
-        ends = []
+        ends: list[list[str]] = []
         for key in ("bottom", "top"):
             value = node.value[key].value if key in node.value else []
             ends.append([one.value for one in value] if isinstance(value, list) else [value])
-        yield layer, str(node.value["type"].value), *ends
+        yield layer, str(node.value["type"].value), ends[0], ends[1]
 
 
 def _layer(
