@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from minicaffe.calibration.images import Images, chosen
+from minicaffe.calibration.images import chosen
 from minicaffe.calibration.ranges import METHODS, PERCENTILE, Histogram, Method, scale_of
 from minicaffe.calibration.simulate import Loss, Quantised, channel_maxima, loss_of, quantised
 from minicaffe.deploy import TOGETHER, Deployed
@@ -45,7 +46,8 @@ class CalibrationNet(Deployed):
         if self.net.first_blobs[self._input].shape != batch.shape:
             self.net.reshape(**{self._input: batch.shape})
         with np.errstate(all="ignore"):  # numbers that are not finite are refused by name
-            self.net.forward(**{self._input: batch})
+            inputs: dict[str, Any] = {self._input: batch}
+            self.net.forward(**inputs)
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,9 @@ def calibrate(
     if not 0 < percentile <= 100:
         raise SpecError(f"percentile: expected a number above 0, at most 100, got {percentile:g}")
     net = (
-        model if isinstance(model, CalibrationNet) else CalibrationNet(model, weights, device=device)
+        model
+        if isinstance(model, CalibrationNet)
+        else CalibrationNet(model, weights, device=device)
     )
     if not quantised(net.net.steps):
         raise SpecError(
@@ -204,47 +208,37 @@ def _histograms(net: CalibrationNet, prepared: np.ndarray) -> dict[Value, Histog
     values = _names(net.net)
     found = {value: Histogram() for value in values}
 
+    def take(step: Step, value: Value, numbers: np.ndarray, first: bool) -> None:
+        if not first:
+            found[value].add(numbers)
+            return
+        bad = int(numbers.size - np.count_nonzero(np.isfinite(numbers)))
+        if bad:
+            raise DataError(
+                f"{step.place}: blob {value.name!r} holds {bad} of {numbers.size} numbers that are not "
+                "finite, so that it has no range"
+            )
+        found[value].see(numbers)
+
     def watch(step: Step, first: bool) -> None:
         for value in step.tops:
-            if value not in found:
-                continue
-            numbers = net.net.device.to_host(value.blob.data)
-            if not first:
-                found[value].add(numbers)
-                continue
-            bad = int(numbers.size - np.count_nonzero(np.isfinite(numbers)))
-            if bad:
-                raise DataError(
-                    f"{step.place}: blob {value.name!r} holds {bad} of {numbers.size} numbers that are not "
-                    "finite, so that it has no range"
-                )
-            found[value].see(numbers)
+            if value in found:
+                take(step, value, net.net.device.to_host(value.blob.data), first)
 
+    source = next(step for step in net.net.steps if net.data.top[0] in step.spec.tops)
     for first in (True, False):
-        watchers = [(step, lambda step=step, first=first: watch(step, first)) for step in net.net.steps]
-        _ran(net, prepared, watchers, found, first)
-    return found
-
-
-def _ran(
-    net: CalibrationNet,
-    prepared: np.ndarray,
-    watchers: list[tuple[Step, Any]],
-    found: Mapping[Value, Histogram],
-    first: bool,
-) -> None:
-    """Run the net over all pictures with watchers, which are taken off in any case."""
-    inputs = [step for step in net.net.steps if not step.bottoms]
-    own = {id(step) for step in inputs}
-    for step, watcher in watchers:
-        step.watchers.setdefault("after_forward", []).append(watcher)
-    try:
-        for _ in net.passes(prepared):
-            for step, watcher in watchers:  # an Input does not run, so nobody is told
-                if id(step) in own:
-                    watcher()
-    finally:
+        watchers = [
+            (step, partial(watch, step, first)) for step in net.net.steps if step is not source
+        ]
         for step, watcher in watchers:
-            step.watchers["after_forward"].remove(watcher)
-            if not any(step.watchers.values()):
-                step.watchers.clear()
+            step.watchers.setdefault("after_forward", []).append(watcher)
+        try:
+            for batch in net.passes(prepared):
+                if source.tops[0] in found:  # an Input does not run, so nobody is told
+                    take(source, source.tops[0], prepared[batch], first)
+        finally:
+            for step, watcher in watchers:
+                step.watchers["after_forward"].remove(watcher)
+                if not any(step.watchers.values()):
+                    step.watchers.clear()
+    return found

@@ -61,7 +61,7 @@ def spread(labels: Sequence[int], count: int) -> list[int]:
     """
     order = np.random.default_rng(SEED).permutation(len(labels))
     turns: dict[int, int] = {}
-    keys = []
+    keys: list[tuple[int, int, int]] = []
     for i in order:
         turn = turns[labels[i]] = turns.get(labels[i], -1) + 1
         keys.append((turn, len(keys), int(i)))
@@ -101,7 +101,7 @@ def _of_reader(net: Deployed, reader: Reader, count: int) -> Images:
     if usable and reader.classes and names and reader.classes != names:
         usable = set(reader.classes) <= set(names)
         mine = np.array([names.index(reader.classes[i]) for i in mine]) if usable else mine
-    usable = usable and bool(scores) and 0 <= mine.min() and mine.max() < scores[0]
+    usable = usable and bool(scores) and mine.min() >= 0 and mine.max() < scores[0]
     if numbers and net.ended == "Softmax" and not usable:
         notes.append(f"{reader.origin}: its labels are not the net's classes, and are left out")
     return _prepared(net, some, mine if usable else None, len(reader), count, notes)
@@ -112,7 +112,9 @@ def _own(net: Deployed, reader: Reader, picture: np.ndarray) -> np.ndarray:
     if picture.shape == net.image_shape:
         swapped = len(picture) == 3 and reader.blue_first != net.data.blue_first
         return picture[::-1] if swapped else picture
-    return (picture[::-1] if len(picture) == 3 and reader.blue_first else picture).transpose(1, 2, 0)
+    return (picture[::-1] if len(picture) == 3 and reader.blue_first else picture).transpose(
+        1, 2, 0
+    )
 
 
 def _prepared(

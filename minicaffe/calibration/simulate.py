@@ -103,9 +103,7 @@ class Quantised:
 
     def _round(self, step: Step) -> None:
         device = self.net.device
-        for value, scale in zip(step.bottoms, self.inputs[step], strict=True):
-            blob = value.blob
-            self.kept.append((blob, np.array(device.to_host(blob.data))))
+        self.kept = [(v.blob, np.array(device.to_host(v.blob.data))) for v in step.bottoms]
         for (blob, x), scale in zip(self.kept, self.inputs[step], strict=True):
             device.copy_from_host(blob.data, fake(x, scale).astype(x.dtype))
 

@@ -68,7 +68,9 @@ def as_tensorrt(found: Calibration, header: str = TENSORRT) -> str:
     """
     for name in found.blobs:
         if ":" in name or any(letter.isspace() for letter in name):
-            raise SpecError(f"blob {name!r}: TensorRT's cache cannot hold a name with ':' or blanks")
+            raise SpecError(
+                f"blob {name!r}: TensorRT's cache cannot hold a name with ':' or blanks"
+            )
     lines = [f"{name}: {struct.pack('>f', found.scale(name)).hex()}" for name in found.blobs]
     return "\n".join([header, *lines, ""])
 
