@@ -8,13 +8,15 @@ one at a time: printed are the signal-to-noise ratio of the output and, where th
 
 example:
   minicaffe calibrate lenet --weights lenet_iter_10000.npz --data mnist --images 500
-  minicaffe calibrate deploy.prototxt --weights net.caffemodel --data pictures --mean 104,117,123 --tensorrt net.cache
+  minicaffe calibrate deploy.prototxt --weights net.caffemodel --data pictures --tensorrt net.cache
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+from functools import partial
+from typing import IO, Any
 
 from minicaffe import checkpoint
 from minicaffe.calibration import CalibrationNet, calibrate, tables
@@ -96,7 +98,11 @@ def run(args: argparse.Namespace) -> int:
     prepare(args, net.data, weights)
     for file, loaded in load_weights(net.net, weights):
         tell(args, f"weights: {file}: {loaded}")
-    options = {"count": args.images, "method": args.method, "percentile": args.percentile}
+    options: dict[str, Any] = {
+        "count": args.images,
+        "method": args.method,
+        "percentile": args.percentile,
+    }
     found = calibrate(net, images=args.data, **options)
     for line in found.notes:
         tell(args, line)
@@ -109,9 +115,13 @@ def run(args: argparse.Namespace) -> int:
     print("\n".join(report(found)))
     for file, text in texts.items():
         data = text.encode("utf-8", "surrogateescape")
-        checkpoint.replace(file, lambda target, data=data: target.write(data))
+        checkpoint.replace(file, partial(_write, data))
         tell(args, f"written: {file}")
     return 0
+
+
+def _write(data: bytes, file: IO[bytes]) -> None:
+    file.write(data)
 
 
 def _check(args: argparse.Namespace, files: dict[str, str]) -> None:
