@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from minicaffe.calibration.observed import CalibrationNet
 from minicaffe.calibration.ranges import fake, scale_of
 from minicaffe.layers.convolution import Deconvolution, Filtered
 from minicaffe.layers.inner_product import InnerProduct
 from minicaffe.net import Net
 from minicaffe.net.step import Step
-
-if TYPE_CHECKING:
-    from minicaffe.calibration.calibrate import CalibrationNet
 
 INT32 = 2**31 - 1
 
