@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from minicaffe.calibration import CalibrationNet, calibrate, tables
+from minicaffe.calibration.images import chosen
 from minicaffe.calibration.ranges import BINS, Histogram
 from minicaffe.calibration.simulate import Quantised, outputs, quantised
 from minicaffe.cli import main
@@ -117,6 +120,69 @@ def test_the_simulation_is_what_integers_compute_and_leaves_the_weights():
     assert all(np.array_equal(before[k], v) for k, v in net.net.weights().items())
 
 
+FILTERS = """
+layers:
+  - {name: x, type: Input, top: data, shape: {dim: [1, 4, 6, 6]}}
+  - {name: conv, type: Convolution, num_output: 6, group: 2, kernel_size: 3, weight_filler: xavier,
+     bias_filler: {type: uniform, min: -1, max: 1}}
+  - {name: up, type: Deconvolution, num_output: 4, group: 2, kernel_size: 3, stride: 2,
+     weight_filler: xavier, bias_filler: {type: uniform, min: -1, max: 1}}
+"""
+
+
+def ints(values: np.ndarray, step: float | np.ndarray) -> np.ndarray:
+    return np.clip(np.rint(values.astype(np.float64) / step), -127, 127).astype(np.int64)
+
+
+def grouped_convolution(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Integers (n, 4, 6, 6) and (6, 2, 3, 3) of two groups: (n, 6, 4, 4)."""
+    y = np.zeros((len(x), 6, 4, 4), np.int64)
+    for o, i, ky, kx in np.ndindex(weight.shape):
+        y[:, o] += x[:, o // 3 * 2 + i, ky : ky + 4, kx : kx + 4] * weight[o, i, ky, kx]
+    return y
+
+
+def grouped_deconvolution(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Integers (n, 6, 4, 4) and (6, 2, 3, 3) of two groups, stride 2: (n, 4, 9, 9)."""
+    y = np.zeros((len(x), 4, 9, 9), np.int64)
+    for i, o, ky, kx in np.ndindex(weight.shape):
+        y[:, i // 3 * 2 + o, ky : ky + 8 : 2, kx : kx + 8 : 2] += x[:, i] * weight[i, o, ky, kx]
+    return y
+
+
+def test_groups_and_deconvolutions_are_what_integers_compute():
+    net = CalibrationNet(parse(FILTERS), device="cpu")
+    pictures = np.random.default_rng(2).integers(0, 256, (5, 4, 6, 6), np.uint8)
+    measured = calibrate(net, images=pictures, method="max")
+    x = pictures.astype(np.float32)
+    (conv, conv_bias), (up, up_bias) = (
+        [param.to_host() for param in net.net.params[name]] for name in ("conv", "up")
+    )
+    scales = {"conv": measured.scale("data"), "up": measured.scale("conv")}
+    # (output channels, one row each) and the step of each output channel
+    steps_conv = np.abs(conv).reshape(6, -1).max(axis=1).astype(np.float64) / 127
+    by_output = up.reshape(2, 3, 2, 9).transpose(0, 2, 1, 3).reshape(4, -1)
+    steps_up = np.abs(by_output).max(axis=1).astype(np.float64) / 127
+    assert np.allclose(measured.layers["conv"].scales, steps_conv)
+    assert np.allclose(measured.layers["up"].scales, steps_up)
+
+    y = grouped_convolution(ints(x, scales["conv"]), ints(conv, steps_conv[:, None, None, None]))
+    worth = scales["conv"] * steps_conv
+    y = (y + np.rint(conv_bias / worth).astype(np.int64)[:, None, None]) * worth[:, None, None]
+    spread = np.repeat(steps_up.reshape(2, 2), 3, axis=0)[:, :, None, None]  # (6, 2, 1, 1)
+    y = grouped_deconvolution(ints(y.astype(np.float32), scales["up"]), ints(up, spread))
+    worth = scales["up"] * steps_up
+    y = (y + np.rint(up_bias / worth).astype(np.int64)[:, None, None]) * worth[:, None, None]
+
+    steps = quantised(net.net.steps)
+    with Quantised(net.net, {step: [scales[step.spec.name]] for step in steps}).layers(steps):
+        net.run(x)
+        y8 = outputs(net)[0]
+    net.run(x)
+    assert np.abs(y8 - y).max() < 1e-5 * np.abs(y).max() < np.abs(y8 - outputs(net)[0]).max()
+    assert measured.loss.whole.agreement is None and measured.loss.accuracy is None
+
+
 def test_a_blob_is_what_its_last_writer_left():
     found = calibrate(parse(NET), images=PICTURES, device="cpu")
     assert found.blobs["conv"].writer == "relu" and found.blobs["conv"].low == 0
@@ -171,3 +237,87 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert json.loads((tmp_path / "calibration.json").read_text())["loss"]["accuracy"] is not None
     assert main(words) == 2
     assert "is there already; --force writes over it" in capsys.readouterr().err
+
+
+def test_folders_of_pictures(tmp_path):
+    """Of classes, a folder each, evenly over them and with their labels; flat, without."""
+    image = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(3)
+    pixels = rng.integers(0, 256, (10, 6, 6), np.uint8)
+    for folder, first, end in (("sets/cats", 0, 8), ("sets/dogs", 8, 10), ("flat", 0, 10)):
+        (tmp_path / folder).mkdir(parents=True)
+        for i in range(first, end):
+            image.fromarray(pixels[i]).save(tmp_path / folder / f"{i}.png")
+    net = CalibrationNet(parse(NET.replace("1, 2, 6, 6", "1, 3, 6, 6")), device="cpu")
+    few = chosen(net, tmp_path / "sets", 4)
+    assert few.labels.tolist() == [0, 0, 1, 1]
+    assert np.array_equal(few.prepared[2:], np.stack([pixels[8:]] * 3, axis=1))
+    for folder in ("sets", "flat"):
+        measured = calibrate(net, images=tmp_path / folder)
+        data = measured.blobs["data"]
+        assert (data.low, data.high, data.size) == (pixels.min(), pixels.max(), 3 * pixels.size)
+        assert data.zeros == 3 * (pixels == 0).sum() and measured.images == 10
+        assert (measured.loss.accuracy is None) == (folder == "flat")
+    assert measured.notes == ["10 pictures, not 500: there are no more"]
+
+
+@pytest.fixture
+def words(tmp_path, monkeypatch):
+    """A command that calibrates net.yaml on set.npz in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    Path("net.yaml").write_text(NET.replace("1, 2, 6, 6", "1, 1, 6, 6"))
+    CalibrationNet("net.yaml", device="cpu").net.save("w.npz")
+    np.savez("set.npz", x=PICTURES[:, 0], y=np.arange(9) % 3)
+    return ["calibrate", "net.yaml", "--weights=w.npz", "--device=cpu", "--data=set.npz"]
+
+
+@pytest.mark.parametrize("percentile", [50, 90, 100])
+def test_a_percentile_of_ones_own(words, percentile):
+    more = ["--method", "percentile", "--percentile", str(percentile), "--nvdla", "a.json"]
+    assert main(words + more) == 0
+    threshold = json.loads(Path("calibration.json").read_text())["blobs"]["data"]["threshold"]
+    wanted = np.percentile(PICTURES[:, 0], percentile, method="inverted_cdf")
+    assert wanted <= threshold["percentile"] <= wanted + threshold["max"] / BINS
+    assert json.loads(Path("a.json").read_text())["data"]["scale"] == threshold["percentile"] / 127
+
+
+@pytest.mark.parametrize("percentile", ["0", "100.1", "nan"])
+def test_no_percentile(words, capsys, percentile):
+    assert main([*words, "--percentile", percentile]) == 2
+    assert "percentile: expected a number above 0, at most 100" in capsys.readouterr().err
+
+
+def test_numbers_that_are_not_finite_are_one_line(words, capsys):
+    text = Path("net.yaml").read_text()
+    Path("net.yaml").write_text(
+        text.replace("{name: relu, type: ReLU, top: conv}", "{name: log, type: Log}")
+    )
+    assert main([*words, "--quiet", "--tensorrt", "a.cache"]) == 2
+    said = capsys.readouterr()
+    (line,) = said.err.splitlines()
+    assert (
+        "net.yaml:7:5: layer 'log'" in line and "blob 'log' holds" in line and "not finite" in line
+    )
+    assert not said.out and sorted(os.listdir()) == ["net.yaml", "set.npz", "w.npz"]
+
+
+def test_a_full_disk_changes_no_table(words, monkeypatch, capsys):
+    words += ["--tensorrt", "a.cache", "--ncnn", "a.table", "--force"]
+    for name in ("calibration.json", "a.cache", "a.table"):
+        Path(name).write_text("as before")
+    before, flush, calls = sorted(os.listdir()), os.fsync, []
+
+    def full_at_the_third(handle):
+        calls.append(handle)
+        if len(calls) == 3:
+            raise OSError(28, "No space left on device")
+        flush(handle)
+
+    monkeypatch.setattr(os, "fsync", full_at_the_third)
+    assert main(words) == 2
+    assert "a.table: cannot be written: No space left on device" in capsys.readouterr().err
+    assert sorted(os.listdir()) == before
+    for name in ("calibration.json", "a.cache", "a.table"):
+        assert Path(name).read_text() == "as before"
+    monkeypatch.setattr(os, "fsync", flush)
+    assert main(words) == 0 and "as before" not in Path("a.table").read_text()

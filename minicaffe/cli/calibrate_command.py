@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from functools import partial
+from collections.abc import Sequence
 from typing import IO, Any
 
 from minicaffe import checkpoint
@@ -113,15 +113,25 @@ def run(args: argparse.Namespace) -> int:
         elif name != "output":
             texts[file] = WRITERS[name](found)
     print("\n".join(report(found)))
-    for file, text in texts.items():
-        data = text.encode("utf-8", "surrogateescape")
-        checkpoint.replace(file, partial(_write, data))
+    _write([(file, text.encode("utf-8", "surrogateescape")) for file, text in texts.items()])
+    for file in texts:
         tell(args, f"written: {file}")
     return 0
 
 
-def _write(data: bytes, file: IO[bytes]) -> None:
-    file.write(data)
+def _write(files: Sequence[tuple[str, bytes]]) -> None:
+    """Write files: all of them beside their places first, so that a full disk leaves none changed."""
+    if not files:
+        return
+    (path, data), *rest = files
+
+    def save(file: IO[bytes]) -> None:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+        _write(rest)
+
+    checkpoint.replace(path, save)
 
 
 def _check(args: argparse.Namespace, files: dict[str, str]) -> None:
