@@ -34,7 +34,7 @@ FLOORS = [
     {"feeding", "forks"},
     {"inspect", "runs", "parallel"},
     {"deploy", "export"},
-    {"own_data"},
+    {"bridges", "own_data", "calibration"},
     {"pycaffe", "report"},
     {"cli"},
     {"__init__", "__main__"},
@@ -204,7 +204,8 @@ RINGS = {  # their rooms, and how many lines of Python they may have: less is we
     ),
 }
 LEAVES = {"caches", "checkpoint", "data", "pictures"}  # files and sets of data, which know no layer
-ALL = 67_350  # lines; 47,000 were the aim before the forks, 64,000 before own data, 67,000 before chips
+ALL = 74_000  # lines; 47,000 were the aim before the forks, 64,000 before own data, 67,000 before chips' files
+# and int8 tables, 69,000 before models of ONNX were read
 
 
 @pytest.mark.parametrize("ring", RINGS)

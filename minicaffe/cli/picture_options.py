@@ -8,7 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
+from minicaffe.caffe.model import is_prototxt
+from minicaffe.caffe.weights import is_caffes
+from minicaffe.cli.options import tell
 from minicaffe.errors import MinicaffeError
+from minicaffe.feeding.pictures import Pictures
+from minicaffe.feeding.transform import Transform
 from minicaffe.layers.files import read_array
 
 
@@ -20,6 +25,11 @@ def picture_options(parser: argparse.ArgumentParser, default_order: bool = True)
         help="a text file with the name of a class in each line, or SSD's label map; default: the names in"
         " the snapshot, the data set or the label map that the model names",
     )
+    preparation_options(parser, default_order)
+
+
+def preparation_options(parser: argparse.ArgumentParser, default_order: bool = True) -> None:
+    """--mean, --scale and --channels."""
     parser.add_argument(
         "--mean",
         metavar="MEAN",
@@ -71,3 +81,23 @@ def mean_of(given: str, image: tuple[int, int, int]) -> str | tuple[float, ...]:
             f"--mean {given}: expected 1 or {image[0]} numbers, or an image of {image}"
         )
     return tuple(map(float, values))
+
+
+def prepare(args: argparse.Namespace, data: Pictures, weights: str) -> None:
+    """Have pictures made ready as the options say. Raises MinicaffeError for those a data layer answers."""
+    if args.channels is not None:
+        data.blue_first = args.channels == "bgr"
+    if type(data) is not Pictures:  # a layer of the model's own
+        no_options_of_deploy_nets(args, data.name)
+        return
+    caffes = is_prototxt(args.model) or any(map(is_caffes, weights.split(",")))
+    data.blue_first = (args.channels or ("bgr" if caffes else "rgb")) == "bgr"
+    scale = 1.0 if args.scale is None else args.scale
+    mean = () if args.mean is None else mean_of(args.mean, data.image)
+    if isinstance(mean, str):
+        data.transform = Transform(scale=scale, mean_file=mean)
+    else:
+        data.transform = Transform(scale=scale, mean_value=mean)
+    order = "blue, green, red" if data.blue_first else "red, green, blue"
+    told = [order] * (data.image[0] == 3) + [f"mean {args.mean or 0}", f"scale {scale:g}"]
+    tell(args, f"pictures: {', '.join(told)}")

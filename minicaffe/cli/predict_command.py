@@ -29,8 +29,6 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.caffe.model import is_prototxt
-from minicaffe.caffe.weights import is_caffes
 from minicaffe.cli import detections
 from minicaffe.cli.answers import Answer, class_names, csv_rows, json_line, text, write_csv
 from minicaffe.cli.options import (
@@ -42,13 +40,12 @@ from minicaffe.cli.options import (
     read_model,
     tell,
 )
-from minicaffe.cli.picture_options import mean_of, no_options_of_deploy_nets, picture_options
+from minicaffe.cli.picture_options import picture_options, prepare
 from minicaffe.cli.weights import load_weights, weights_of, weights_option
 from minicaffe.deploy import TOGETHER, Classifier, Detector, resized, shares_of
 from minicaffe.errors import DataError, note
 from minicaffe.export.inference import for_test
 from minicaffe.feeding.pictures import Pictures, takes_digits
-from minicaffe.feeding.transform import Transform
 from minicaffe.pictures import Fit, prepared
 from minicaffe.pictures.drawn import mask_image, save, with_boxes, with_mask, with_text
 from minicaffe.pictures.files import named, read
@@ -108,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
     net = (Detector if detections.detects(spec) else Classifier)(
         spec, device=device, dtype=args.dtype
     )
-    _prepare(args, net.data, weights)
+    prepare(args, net.data, weights)
     for file, _ in load_weights(net.net, weights):
         if file != weights:  # of a run
             tell(args, f"weights: {file}")
@@ -210,26 +207,6 @@ def _detect(
     if args.csv is not None:
         write_csv(args.csv, rows, detections.COLUMNS)
         tell(args, f"answers: {args.csv}")
-
-
-def _prepare(args: argparse.Namespace, data: Pictures, weights: str) -> None:
-    """Have pictures made ready as the options say. Raises MinicaffeError for those a data layer answers."""
-    if args.channels is not None:
-        data.blue_first = args.channels == "bgr"
-    if type(data) is not Pictures:  # a layer of the model's own
-        no_options_of_deploy_nets(args, data.name)
-        return
-    caffes = is_prototxt(args.model) or any(map(is_caffes, weights.split(",")))
-    data.blue_first = (args.channels or ("bgr" if caffes else "rgb")) == "bgr"
-    scale = 1.0 if args.scale is None else args.scale
-    mean = () if args.mean is None else mean_of(args.mean, data.image)
-    if isinstance(mean, str):
-        data.transform = Transform(scale=scale, mean_file=mean)
-    else:
-        data.transform = Transform(scale=scale, mean_value=mean)
-    order = "blue, green, red" if data.blue_first else "red, green, blue"
-    told = [order] * (data.image[0] == 3) + [f"mean {args.mean or 0}", f"scale {scale:g}"]
-    tell(args, f"pictures: {', '.join(told)}")
 
 
 class _Drawn:

@@ -108,6 +108,7 @@ EVERY = {
     "draw": "noisy.yaml --svg noisy.svg",
     "convert": "noisy.yaml noisy.prototxt --force",
     "export": "noisy.yaml --weights noisy_iter_2.npz --onnx noisy.onnx --force",
+    "calibrate": "noisy.yaml --device cpu --weights noisy_iter_2.npz --images 4 --force",
     "models": "lenet",
     "layers": "Convolution",
     "schema": "",
