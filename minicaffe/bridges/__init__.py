@@ -1,4 +1,4 @@
-"""Nets from other frameworks: ONNX, read into Caffe's layers and proven by numbers before a file is written."""
+"""Nets from other frameworks: ONNX, read into Caffe's layers, proven by numbers before a file is written."""
 
 from minicaffe.bridges.onnx import Imported, from_onnx
 from minicaffe.bridges.table import reads

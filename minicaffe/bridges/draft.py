@@ -7,6 +7,7 @@ at what computed its input and say both in one layer.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.bridges.table import Refused
+from minicaffe.bridges.table import RefusedError
 
 Shape = tuple[int, ...]
 MAX_PIECES = 64  # of a Slice, where entries of an axis are put in another order
@@ -79,12 +80,12 @@ class Node:
         return tensor.data if tensor is not None else None
 
     def needs_const(self, index: int, what: str) -> np.ndarray:
-        """An input that must be a constant. Raises Refused for one that is computed of the net's inputs."""
+        """An input that must be a constant. Raises RefusedError for one that is computed of the net's inputs."""
         tensor = self.input(index)
         if tensor is None:
-            raise Refused(f"its {what} is missing")
+            raise RefusedError(f"its {what} is missing")
         if tensor.data is None:
-            raise Refused(f"its {what} is computed of the input; a layer needs it as a number")
+            raise RefusedError(f"its {what} is computed of the input; a layer needs it as a number")
         return tensor.data
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -92,7 +93,7 @@ class Node:
         return self.attributes.get(key, default)
 
     def ints(self, key: str, index: int) -> list[int] | None:
-        """Numbers that are an attribute in old opsets and an input in later ones; None where they are not set."""
+        """Numbers, an attribute in old opsets and an input in later ones; None where they are not set."""
         if key in self.attributes:
             numbers = self.attributes[key]
             return [int(one) for one in (numbers if isinstance(numbers, list) else [numbers])]
@@ -102,10 +103,10 @@ class Node:
 
     @property
     def shape(self) -> Shape:
-        """The shape of the first output. Raises Refused where it is not known."""
+        """The shape of the first output. Raises RefusedError where it is not known."""
         shape = self.outputs[0].shape
         if shape is None:
-            raise Refused("the size of its output depends on the numbers; a blob's does not")
+            raise RefusedError("the size of its output depends on the numbers; a blob's does not")
         return shape
 
 
@@ -134,19 +135,28 @@ class Draft:
         return layer.tops
 
     def layer(
-        self, kind: str, *bottoms: Blob, shape: Sequence[int] | None = None, arrays: Any = (), **keys: Any
+        self,
+        kind: str,
+        *bottoms: Blob,
+        shape: Sequence[int] | None = None,
+        arrays: Any = (),
+        **keys: Any,
     ) -> Blob:
         """Add a layer of one top, of the first bottom's shape if none is given; returns it."""
-        return self.add(kind, bottoms, [bottoms[0].shape if shape is None else shape], arrays, **keys)[0]
+        return self.add(
+            kind, bottoms, [bottoms[0].shape if shape is None else shape], arrays, **keys
+        )[0]
 
     def blob(self, tensor: Tensor | None) -> Blob:
-        """What holds a tensor: a constant is the parameter of a Parameter layer. Raises Refused."""
+        """What holds a tensor: a constant is the parameter of a Parameter layer. Raises RefusedError."""
         if tensor is None:
-            raise Refused("an input is missing")
+            raise RefusedError("an input is missing")
         if tensor.blob is not None:
             return tensor.blob
         if tensor.data is None:
-            raise Refused(f"its input {tensor.name!r} is of {tensor.dtype}, which no blob holds")
+            raise RefusedError(
+                f"its input {tensor.name!r} is of {tensor.dtype}, which no blob holds"
+            )
         return self.constant(tensor.data)
 
     def constant(self, array: np.ndarray) -> Blob:
@@ -187,7 +197,8 @@ class Draft:
         """(shift + scale x)^power, entry by entry."""
         keys = {"power": power, "scale": scale, "shift": shift}
         defaults = {"power": 1.0, "scale": 1.0, "shift": 0.0}
-        return self.layer("Power", x, **{k: v for k, v in keys.items() if v != defaults[k]})
+        own: dict[str, Any] = {key: one for key, one in keys.items() if one != defaults[key]}
+        return self.layer("Power", x, **own)
 
     def part(self, x: Blob, axis: int, start: int, stop: int) -> Blob:
         """Entries start to stop of an axis; the others go into a Silence."""
@@ -206,7 +217,7 @@ class Draft:
         edges = [0, *points, x.shape[axis]]
         shapes = [
             (*x.shape[:axis], stop - start, *x.shape[axis + 1 :])
-            for start, stop in zip(edges, edges[1:], strict=False)
+            for start, stop in itertools.pairwise(edges)
         ]
         return self.add("Slice", [x], shapes, axis=axis, slice_point=list(points))
 
@@ -221,14 +232,16 @@ class Draft:
     def take(self, x: Blob, axis: int, indices: Sequence[int]) -> Blob:
         """Entries of an axis in this order, any of them any number of times: parts, joined anew.
 
-        Raises Refused if the parts are more than a net should hold.
+        Raises RefusedError if the parts are more than a net should hold.
         """
         runs = list(_runs(indices))
         points = sorted({p for run in runs for p in run} - {0, x.shape[axis]})
         if axis == 1 and len(runs) > MAX_PARTS:
             return self._picked(x, indices)
         if len(points) >= MAX_PIECES or len(runs) > MAX_PIECES:
-            raise Refused(f"it puts axis {axis} into another order, which would take {len(runs)} parts")
+            raise RefusedError(
+                f"it puts axis {axis} into another order, which would take {len(runs)} parts"
+            )
         edges = [0, *points, x.shape[axis]]
         pieces = dict(zip(edges, self.cut(x, axis, points), strict=False))
         parts = []
@@ -297,7 +310,7 @@ class Draft:
     def combined(self, kind: str, a: Blob, b: Blob, shape: Shape) -> Blob:
         """a + b or a b ("Bias", "Scale"), broadcast by the rule of NumPy to `shape`."""
         if a.shape == b.shape == shape:
-            how = {"Bias": {}, "Scale": {"operation": "PROD"}}[kind]
+            how: dict[str, Any] = {} if kind == "Bias" else {"operation": "PROD"}
             return self.layer("Eltwise", a, b, **how)
         if a.shape != shape:
             a, b = b, a
@@ -321,7 +334,7 @@ def numbers_run(numbers: np.ndarray, shape: Shape) -> tuple[int, np.ndarray]:
     (1, (3,))
     """
     padded = numbers.reshape((1,) * (len(shape) - numbers.ndim) + numbers.shape)
-    own = [axis for axis, size in enumerate(padded.shape) if size != 1]
+    own = [axis for axis in range(padded.ndim) if padded.shape[axis] != 1]
     first, last = own[0], own[-1]
     inner = shape[first : last + 1]
     return first, np.broadcast_to(padded.reshape(padded.shape[first : last + 1]), inner)

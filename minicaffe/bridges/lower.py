@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from minicaffe.bridges.draft import Blob, Draft, Layer
-from minicaffe.bridges.naming import living
-from minicaffe.errors import SpecError
 
 TARGETS = ("caffe",)
 Lower = Callable[[Draft, Layer], Blob]

@@ -30,7 +30,7 @@ TARGETS = ("minicaffe", *lower.TARGETS)
 
 @dataclass
 class Imported:
-    """A net that a model became: its text's spec, its parameters by name, and which blob holds which tensor."""
+    """What a model became: a net's spec, its parameters by name, and which blob holds which tensor."""
 
     spec: NetSpec
     arrays: dict[str, np.ndarray]
@@ -76,7 +76,9 @@ def from_onnx(
         notes.append(f"{count} layers folded into the one before") if count else None
     if target != "minicaffe":
         lower.lower(draft, outputs, target, source.path)
-    tensors = {name: tensor.blob for name, tensor in walk.tensors.items() if tensor.blob is not None}
+    tensors = {
+        name: tensor.blob for name, tensor in walk.tensors.items() if tensor.blob is not None
+    }
     imported = _imported(source, draft, outputs, tensors | outputs, notes)
     if out is not None:
         write(imported, out, images)
@@ -134,7 +136,9 @@ def write(imported: Imported, out: str | Path, images: Sequence[np.ndarray] = ()
     """Write the two files, once what they say, read again, computes what onnxruntime does."""
     model, weights = files(out)
     if not model.parent.is_dir():
-        raise CheckpointError(f"{model}: cannot be written: there is no folder {str(model.parent)!r}")
+        raise CheckpointError(
+            f"{model}: cannot be written: there is no folder {str(model.parent)!r}"
+        )
     try:
         folder = tempfile.TemporaryDirectory(dir=model.parent, prefix=".import-")
     except OSError as error:
@@ -159,10 +163,12 @@ def _write(imported: Imported, model: Path, weights: Path) -> None:
         text = prototxt(spec, REGISTRY, {})
         layers = []
         for layer in spec.layers:
-            numbers = {}
+            numbers: dict[int, np.ndarray] = {}
             while f"{layer.name}__{len(numbers)}" in imported.arrays:
                 numbers[len(numbers)] = imported.arrays[f"{layer.name}__{len(numbers)}"]
-            layers.append(caffes.Layer(layer.name, layer.type, numbers, layer.bottom or (), layer.tops))
+            layers.append(
+                caffes.Layer(layer.name, layer.type, numbers, layer.bottom or (), layer.tops)
+            )
         caffes.write(weights, layers, spec.name)
     else:
         text = yaml_text(spec, REGISTRY, {})

@@ -53,9 +53,7 @@ def proven(
                         f"{source.path}: output {names[value]!r} holds no finite number, of random input: "
                         "there is nothing to compare; nothing was written"
                     )
-                apart[value] = max(
-                    apart.get(value, 0.0), check.difference(value.blob.data, theirs)
-                )
+                apart[value] = max(apart.get(value, 0.0), check.difference(value.blob.data, theirs))
                 where[value] = step.spec.name
                 if apart[value] > check.MOST:
                     raise CheckpointError(
@@ -78,7 +76,9 @@ def proven(
     return lines
 
 
-def differences(source: Source, net: Net, tensors: Mapping[str, str], seed: int = 0) -> dict[str, float]:
+def differences(
+    source: Source, net: Net, tensors: Mapping[str, str], seed: int = 0
+) -> dict[str, float]:
     """The difference of each output of a model, on one random input."""
     values = {value.name: value for step in net.steps for value in step.tops}
     names = {values[tensors[one]]: one for one in source.outputs if tensors.get(one) in values}
@@ -139,7 +139,7 @@ def _trials(net: Net, images: Sequence[np.ndarray]) -> Iterator[dict[str, np.nda
         yield check.drawn(net, seed)
     for image in images:
         arrays = check.drawn(net)
-        name = inputs(net)[0].name
+        name = next(iter(inputs(net))).name
         arrays[name] = np.asarray(image, np.float32).reshape(arrays[name].shape)
         yield arrays
 
@@ -153,7 +153,9 @@ def pictures(folder: str | Path, shape: tuple[int, ...], limit: int = 16) -> lis
     from minicaffe.errors import DataError
 
     if len(shape) != 4 or shape[0] != 1 or shape[1] not in (1, 3):
-        raise SpecError(f"--images: the net's input {shape} takes no pictures: expected (1, 1 or 3, h, w)")
+        raise SpecError(
+            f"--images: the net's input {shape} takes no pictures: expected (1, 1 or 3, h, w)"
+        )
     endings = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
     paths = sorted(path for path in Path(folder).rglob("*") if path.suffix.lower() in endings)
     if not paths:

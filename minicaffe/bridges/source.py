@@ -110,7 +110,9 @@ def _parsed(onnx: Any, path: Path) -> Any:
     try:
         checkpoint.check_regular(path)
         if os.path.getsize(path) > wire.LIMIT:
-            raise CheckpointError(f"{path}: is larger than 2 GiB, which Protocol Buffers do not read")
+            raise CheckpointError(
+                f"{path}: is larger than 2 GiB, which Protocol Buffers do not read"
+            )
         data = path.read_bytes()
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file") from None
@@ -169,11 +171,15 @@ def _fill(path: Path, tensor: Any) -> None:
     size = _bytes(what, tensor)
     length = size if length == -1 else length
     if length != size or offset < 0:
-        raise CheckpointError(f"{what}: expected {size} bytes, got a length of {length} at {offset}")
+        raise CheckpointError(
+            f"{what}: expected {size} bytes, got a length of {length} at {offset}"
+        )
     try:
         checkpoint.check_regular(file)
         if offset + length > os.path.getsize(file):
-            raise CheckpointError(f"{what}: {location!r} ends before its {length} bytes at {offset}")
+            raise CheckpointError(
+                f"{what}: {location!r} ends before its {length} bytes at {offset}"
+            )
         with open(file, "rb") as stream:
             stream.seek(offset)
             tensor.raw_data = stream.read(length)
@@ -207,7 +213,9 @@ def _array(onnx: Any, path: Path, tensor: Any) -> np.ndarray:
     what = f"{path}: array {tensor.name!r}"
     size = _bytes(what, tensor)
     if tensor.HasField("raw_data") and len(tensor.raw_data) != size:
-        raise CheckpointError(f"{what}: its shape promises {size} bytes, it holds {len(tensor.raw_data)}")
+        raise CheckpointError(
+            f"{what}: its shape promises {size} bytes, it holds {len(tensor.raw_data)}"
+        )
     array: np.ndarray = _called(onnx.numpy_helper.to_array, path, tensor)
     return array
 
@@ -228,7 +236,9 @@ def _inputs(
         tensor = value.type.tensor_type
         wanted = shapes.pop(value.name, None)
         if not tensor.HasField("shape") and wanted is None:
-            raise SpecError(f"{what}: its shape is not known; give it by --shape {value.name}=1x3x224x224")
+            raise SpecError(
+                f"{what}: its shape is not known; give it by --shape {value.name}=1x3x224x224"
+            )
         dims = [dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim]
         if wanted is not None and tensor.HasField("shape"):
             fits = len(wanted) == len(dims) and all(
@@ -236,8 +246,10 @@ def _inputs(
             )
             if not fits:
                 dimensions = [dim.dim_param or dim.dim_value for dim in tensor.shape.dim]
-                raise SpecError(f"{what}: expected a shape that fits {dimensions}, got {list(wanted)}")
-        sizes = list(wanted) if wanted is not None else list(dims)
+                raise SpecError(
+                    f"{what}: expected a shape that fits {dimensions}, got {list(wanted)}"
+                )
+        sizes: list[Any] = list(wanted) if wanted is not None else list(dims)
         if sizes and sizes[0] is None:
             sizes[0] = 1
         if None in sizes:
@@ -254,7 +266,9 @@ def _inputs(
             tensor.shape.dim.add().dim_value = size
         inputs[value.name] = tuple(sizes)
         try:
-            types[value.name] = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)).name
+            types[value.name] = np.dtype(
+                onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+            ).name
         except (KeyError, TypeError, ValueError):
             raise SpecError(f"{what}: is of no type that a blob holds") from None
     if shapes:

@@ -10,7 +10,7 @@ READERS: dict[str, Reader] = {}
 REFUSED: dict[str, str] = {}  # why a model with such an operator cannot become a net
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """A node cannot be said in Caffe's layers; the text says why, and what could be done."""
 
 
@@ -18,7 +18,7 @@ def reads(*kinds: str) -> Callable[[Reader], Reader]:
     """Make a function the reader of operators of these kinds.
 
     It is called with the draft of the net and the node, and returns the blob of the node's output, or a list
-    of blobs; it raises Refused for attributes that no layer has. The first line of its docstring stands in
+    of blobs; it raises RefusedError for attributes that no layer has. The first line of its docstring stands in
     the table of operators.
     """
 
@@ -41,9 +41,13 @@ refuses(
     "Einsum",
 )
 refuses("a net of Caffe's is the same for all inputs: unroll it before the export", "Loop", "Scan")
-refuses("a blob is a tensor", *"SequenceAt SequenceConstruct SequenceEmpty SequenceErase".split())
-refuses("a blob is a tensor", *"SequenceInsert SequenceLength SequenceMap SplitToSequence".split())
-refuses("a blob is a tensor", *"ConcatFromSequence Optional OptionalGetElement".split())
+refuses(
+    "a blob is a tensor", *["SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase"]
+)
+refuses(
+    "a blob is a tensor", *["SequenceInsert", "SequenceLength", "SequenceMap", "SplitToSequence"]
+)
+refuses("a blob is a tensor", *["ConcatFromSequence", "Optional", "OptionalGetElement"])
 refuses(
     "it is a quantised model: export the float32 one, and see `minicaffe calibrate`",
     "QuantizeLinear",
@@ -58,5 +62,14 @@ refuses("a Caffe net has no GRU; an LSTM is read", "GRU")
 refuses("its size depends on the numbers, a blob's does not", "NonZero", "Compress", "Unique")
 refuses("text is no blob", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer")
 refuses("random numbers in inference have no layer", "RandomNormal", "RandomUniform", "Multinomial")
-refuses("random numbers in inference have no layer", "RandomNormalLike", "RandomUniformLike", "Bernoulli")
-refuses("no layer takes a window's norm: say it as Mul, AveragePool, Mul, Sqrt", "LpPool", "GlobalLpPool")
+refuses(
+    "random numbers in inference have no layer",
+    "RandomNormalLike",
+    "RandomUniformLike",
+    "Bernoulli",
+)
+refuses(
+    "no layer takes a window's norm: say it as Mul, AveragePool, Mul, Sqrt",
+    "LpPool",
+    "GlobalLpPool",
+)

@@ -11,7 +11,7 @@ import numpy as np
 
 from minicaffe.bridges.draft import Blob, Draft, Node, Tensor
 from minicaffe.bridges.naming import living
-from minicaffe.bridges.readers import READERS, REFUSED, Refused
+from minicaffe.bridges.readers import READERS, REFUSED, RefusedError
 from minicaffe.bridges.source import Source
 from minicaffe.errors import SpecError, did_you_mean
 from minicaffe.export.library import packages
@@ -21,7 +21,19 @@ WHOLE = ("int64", "int32", "uint8", "int8", "int16", "uint16", "uint32", "uint64
 # Operators whose whole numbers are exact as floating point: they move, or count.
 MOVES = {
     *("Identity", "Dropout", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Concat"),
-    *("Split", "Slice", "Gather", "Expand", "Tile", "Cast", "CastLike", "ArgMax", "ArgMin", "Pad", "TopK"),
+    *(
+        "Split",
+        "Slice",
+        "Gather",
+        "Expand",
+        "Tile",
+        "Cast",
+        "CastLike",
+        "ArgMax",
+        "ArgMin",
+        "Pad",
+        "TopK",
+    ),
     *("DepthToSpace", "SpaceToDepth", "MaxPool"),
 }
 # Operators that are never computed away: their numbers are drawn, or their bodies are graphs.
@@ -80,7 +92,7 @@ class Walk:
         return [*ends.values(), *(blob for layer in layers for blob in layer.bottoms)]
 
     def outputs(self) -> dict[str, Blob]:
-        """The blob of each output by name. An output that is a constant, or an input, is a layer of its own."""
+        """The blob of each output by name. One that is a constant, or an input, is a layer of its own."""
         blobs: dict[str, Blob] = {}
         for name in self.source.outputs:
             tensor = self.tensors[name]
@@ -95,9 +107,7 @@ class Walk:
         attributes = {one.name: _attribute(onnx, one) for one in proto.attribute}
         inputs = [self.tensors.get(name) if name else None for name in proto.input]
         outputs = [Tensor(name, None, "", readers=readers[name]) for name in proto.output]
-        node = Node(
-            proto.op_type, proto.name, inputs, outputs, attributes, self.source.opset
-        )
+        node = Node(proto.op_type, proto.name, inputs, outputs, attributes, self.source.opset)
         for tensor in outputs:
             tensor.node = node
             if tensor.name:
@@ -124,7 +134,9 @@ class Walk:
             inferred = onnx.shape_inference.infer_node_outputs(
                 schema, proto, types, data, opset_imports=imports
             )
-        except Exception as error:  # of onnx's own classes, and TypeError for types that NumPy lacks
+        except (
+            Exception
+        ) as error:  # of onnx's own classes, and TypeError for types that NumPy lacks
             reason = " ".join(str(error).split())
             self._refuse(node, f"onnx finds no shapes for it: {reason[:200]}")
             return
@@ -136,7 +148,7 @@ class Walk:
                 tensor.dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(info.elem_type)).name
             dims = [dim.dim_value if dim.HasField("dim_value") else None for dim in info.shape.dim]
             if info.HasField("shape") and None not in dims:
-                tensor.shape = tuple(dims)
+                tensor.shape = tuple(int(size or 0) for size in dims)
 
     def _computed_away(self, node: Node, proto: Any) -> bool:
         """Whether a node's outputs are constants: computed of constants, or of shapes alone."""
@@ -155,7 +167,9 @@ class Walk:
         if any(one is not None and one.data is None for one in node.inputs):
             return False
         sizes = [math.prod(one.shape) for one in node.outputs if one.shape is not None]
-        before = sum(one.data.size for one in node.inputs if one is not None and one.data is not None)
+        before = sum(
+            one.data.size for one in node.inputs if one is not None and one.data is not None
+        )
         if not all(one.shape is not None for one in node.outputs if one.name):
             sizes.append(0 if node.kind in ("NonZero", "Unique", "Compress") else MAX_CONSTANT + 1)
         if max([*sizes, before], default=0) > MAX_CONSTANT:
@@ -181,14 +195,18 @@ class Walk:
             with np.errstate(all="ignore"):
                 values = ReferenceEvaluator(model).run(outputs, arrays)
         except Exception as error:  # whatever the formula of an operator makes of damaged numbers
-            self._refuse(node, f"its constants cannot be computed: {' '.join(str(error).split())[:200]}")
+            self._refuse(
+                node, f"its constants cannot be computed: {' '.join(str(error).split())[:200]}"
+            )
             return
         for name, value in zip(outputs, values, strict=True):
             _set(self.tensors[name], np.asarray(value))
 
     def _said(self, node: Node) -> None:
         """Have a node's reader say it in layers."""
-        if any(one is not None and one.blob is not None and one.blob.name == "?" for one in node.inputs):
+        if any(
+            one is not None and one.blob is not None and one.blob.name == "?" for one in node.inputs
+        ):
             self._refuse(node, "")
             return
         reader = READERS.get(node.kind)
@@ -204,7 +222,7 @@ class Walk:
             return
         try:
             blobs = reader(self.draft, node)
-        except Refused as error:
+        except RefusedError as error:
             self._refuse(node, str(error))
             return
         blobs = blobs if isinstance(blobs, list) else [blobs]
@@ -260,7 +278,7 @@ def _attribute(onnx: Any, proto: Any) -> Any:
         return value.decode("utf-8", "replace")
     if isinstance(value, onnx.TensorProto):
         return onnx.numpy_helper.to_array(value)
-    if isinstance(value, (int, float, str)) or isinstance(value, onnx.GraphProto):
+    if isinstance(value, (int, float, str, onnx.GraphProto)):
         return value
     items = list(value)
     return [one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in items]

@@ -27,7 +27,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("model", metavar="MODEL", nargs="?", help="the .onnx file")
     parser.add_argument(
-        "--out", metavar="NET", help="the files to write: NET.prototxt and NET.caffemodel; or NET.yaml"
+        "--out",
+        metavar="NET",
+        help="the files to write: NET.prototxt and NET.caffemodel; or NET.yaml",
     )
     parser.add_argument(
         "--shape",

@@ -92,7 +92,11 @@ def outcome(case, path):
 
 # Operators whose every case is refused: the reason is in the case, not in the operator.
 NEVER = {"Erf", "CastLike", "Dropout", "LayerNormalization", "MeanVarianceNormalization"}
-NEVER |= {"Celu", "GlobalMaxPool", "Cast"}  # or is of an opset that the converter does not bring down
+NEVER |= {
+    "Celu",
+    "GlobalMaxPool",
+    "Cast",
+}  # or is of an opset that the converter does not bring down
 FOUR_DIGITS = {"test_averagepool_2d_ceil_last_window_starts_on_pad"}
 
 

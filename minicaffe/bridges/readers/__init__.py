@@ -12,12 +12,12 @@ from minicaffe.bridges.readers import (
     shape,
     window,
 )
-from minicaffe.bridges.table import READERS, REFUSED, Refused
+from minicaffe.bridges.table import READERS, REFUSED, RefusedError
 
 __all__ = [
     "READERS",
     "REFUSED",
-    "Refused",
+    "RefusedError",
     "activation",
     "arithmetic",
     "linear",

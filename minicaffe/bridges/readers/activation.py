@@ -121,7 +121,9 @@ def hard_swish(draft: Draft, node: Node) -> Blob:
 @reads("Gelu")
 def gelu(draft: Draft, node: Node) -> Blob:
     """GELU, exact or by tanh."""
-    how = {"approximate": "tanh"} if node.get("approximate", "none") == "tanh" else {}
+    how: dict[str, Any] = (
+        {"approximate": "tanh"} if node.get("approximate", "none") == "tanh" else {}
+    )
     return draft.layer("GELU", draft.blob(node.inputs[0]), **how)
 
 
@@ -169,5 +171,3 @@ def softmax(draft: Draft, node: Node) -> Blob:
     y = draft.layer("Softmax", inner, **({} if axis == 1 else {"axis": axis}))
     y = draft.layer("Log", y) if node.kind == "LogSoftmax" else y
     return draft.reshape(y, x.shape)
-
-

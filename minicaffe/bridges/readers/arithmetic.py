@@ -10,7 +10,7 @@ import numpy as np
 
 from minicaffe.bridges.draft import Blob, Draft, Node, Tensor
 from minicaffe.bridges.readers.activation import largest
-from minicaffe.bridges.table import Refused, reads
+from minicaffe.bridges.table import RefusedError, reads
 
 Pattern = Callable[[Draft, Node], "Blob | None"]
 
@@ -24,7 +24,7 @@ def sides(node: Node) -> list[tuple[Tensor, Tensor]]:
     """The two inputs in both orders."""
     a, b = node.inputs[0], node.inputs[1]
     if a is None or b is None:
-        raise Refused("an input is missing")
+        raise RefusedError("an input is missing")
     return [(a, b), (b, a)]
 
 
@@ -66,9 +66,9 @@ def hard_swish(draft: Draft, node: Node) -> Blob | None:
         if x.blob is None:
             continue
         gate = maker(factor, "HardSigmoid")
-        if gate is not None and gate.inputs[0] is x:
-            if abs(gate.get("alpha", 0.2) - 1 / 6) < 1e-6 and gate.get("beta", 0.5) == 0.5:
-                return draft.layer("HardSwish", x.blob)
+        if gate is not None and gate.inputs[0] is x and gate.get("beta", 0.5) == 0.5:
+            sixth = abs(gate.get("alpha", 0.2) - 1 / 6) < 1e-6
+            return draft.layer("HardSwish", x.blob) if sixth else None
         divided = maker(factor, "Div")
         if divided is not None and one_number(divided.const(1)) == 6 and _six(divided.inputs[0], x):
             return draft.layer("HardSwish", x.blob)
@@ -121,10 +121,10 @@ def gelu(draft: Draft, node: Node) -> Blob | None:
         if scaled is not None and scaled[1] is x and abs(scaled[0] * root - 1) < 1e-5:
             return draft.layer("GELU", x.blob)
         divided = maker(inner, "Div")
-        number_below = one_number(divided.const(1)) if divided is not None else None
-        if divided is not None and divided.inputs[0] is x and number_below is not None:
-            if abs(number_below / root - 1) < 1e-5:
-                return draft.layer("GELU", x.blob)
+        if divided is None or divided.inputs[0] is not x:
+            continue
+        if abs((one_number(divided.const(1)) or 0.0) / root - 1) < 1e-5:
+            return draft.layer("GELU", x.blob)
     return None
 
 
@@ -151,7 +151,7 @@ def erf(draft: Draft, node: Node) -> Any:
     if node.outputs[0].readers == 1:
         reason = "no layer computes it, but for that of a GELU"
         return Blob(node.shape, refused=f"node {node.name!r} (Erf): {reason}")
-    raise Refused("no layer computes it, but for that of a GELU")
+    raise RefusedError("no layer computes it, but for that of a GELU")
 
 
 @reads("Add", "Sub")
@@ -160,7 +160,7 @@ def add(draft: Draft, node: Node) -> Blob:
     a, b = node.inputs[0], node.inputs[1]
     sign = -1.0 if node.kind == "Sub" else 1.0
     if a is None or b is None:
-        raise Refused("an input is missing")
+        raise RefusedError("an input is missing")
     if b.data is not None:
         x = _grown(draft, draft.blob(a), node)
         return draft.plus(x, sign * np.asarray(b.data, np.float32))
@@ -169,7 +169,7 @@ def add(draft: Draft, node: Node) -> Blob:
         return draft.plus(draft.linear(x, sign), np.asarray(a.data, np.float32))
     left, right = draft.blob(a), draft.blob(b)
     if left.shape == right.shape:
-        how = {} if sign == 1 else {"coeff": [1.0, -1.0]}
+        how: dict[str, Any] = {} if sign == 1 else {"coeff": [1.0, -1.0]}
         return draft.layer("Eltwise", left, right, **how)
     return draft.combined("Bias", left, draft.linear(right, sign), node.shape)
 
@@ -216,7 +216,7 @@ def div(draft: Draft, node: Node) -> Blob:
         with np.errstate(divide="ignore"):
             factor = 1 / np.asarray(b.data, np.float64)
         if not np.isfinite(factor).all():
-            raise Refused("it divides by 0")
+            raise RefusedError("it divides by 0")
         return draft.times(_grown(draft, draft.blob(a), node), factor)
     below = draft.blob(b)
     inner = below.layer
@@ -241,7 +241,7 @@ def pow_(draft: Draft, node: Node) -> Blob:
     """Power."""
     exponent = one_number(node.needs_const(1, "exponent"))
     if exponent is None:
-        raise Refused("its exponents are several")
+        raise RefusedError("its exponents are several")
     return raised(draft, draft.blob(node.inputs[0]), exponent)
 
 
@@ -272,7 +272,7 @@ def sum_(draft: Draft, node: Node) -> Blob:
             shape = np.broadcast_shapes(total.shape, blob.shape)
             total = draft.combined("Bias", total, blob, shape)
     if total is None:
-        raise Refused("it has no input")
+        raise RefusedError("it has no input")
     return draft.linear(total, 1 / len(blobs)) if node.kind == "Mean" else total
 
 
@@ -284,7 +284,7 @@ def max_(draft: Draft, node: Node) -> Blob:
     blobs = [one for one in node.inputs if one is not None and one_number(one.data) is None]
     known = [sign * number for number in numbers if number is not None]
     if not blobs:
-        raise Refused("it has no input")
+        raise RefusedError("it has no input")
     parts = [draft.linear(draft.spread(draft.blob(one), node.shape), sign) for one in blobs]
     y = parts[0] if len(parts) == 1 else draft.layer("Eltwise", *parts, operation="MAX")
     if known:

@@ -8,7 +8,7 @@ import numpy as np
 
 from minicaffe.bridges.draft import Blob, Draft, Node
 from minicaffe.bridges.readers.window import convolution
-from minicaffe.bridges.table import Refused, reads
+from minicaffe.bridges.table import RefusedError, reads
 
 
 @reads("Gemm")
@@ -17,7 +17,7 @@ def gemm(draft: Draft, node: Node) -> Blob:
     weight = node.needs_const(1, "second matrix")
     x = draft.blob(node.inputs[0])
     if node.get("transA", 0):
-        raise Refused("transA turns the samples into features")
+        raise RefusedError("transA turns the samples into features")
     weight = weight if node.get("transB", 0) else weight.T
     weight = weight * np.float32(node.get("alpha", 1.0))
     y = inner_product(draft, x, weight, None, node.shape)
@@ -39,7 +39,7 @@ def mat_mul(draft: Draft, node: Node) -> Blob:
         return _from_the_left(draft, node)
     x = draft.blob(node.inputs[0])
     if weight.ndim > 2 and math.prod(weight.shape[:-2]) != 1:
-        raise Refused("its constant is a stack of matrices, an InnerProduct's is one")
+        raise RefusedError("its constant is a stack of matrices, an InnerProduct's is one")
     column = weight.ndim == 1
     matrix = weight.reshape(weight.shape[-2:] if not column else (-1, 1))
     shape = (*x.shape[:-1], matrix.shape[1])
@@ -51,10 +51,10 @@ def _from_the_left(draft: Draft, node: Node) -> Blob:
     """A constant matrix times x: a Convolution by 1 x 1 whose channels are the rows of x."""
     weight, x = node.const(0), draft.blob(node.inputs[1])
     if weight is None:
-        raise Refused("both matrices are computed: Caffe has no product of two blobs")
+        raise RefusedError("both matrices are computed: Caffe has no product of two blobs")
     if weight.ndim != 2 or len(x.shape) < 2:
-        raise Refused("its constant is a stack of matrices, or x a vector")
-    *outer, rows, columns = x.shape
+        raise RefusedError("its constant is a stack of matrices, or x a vector")
+    outer, (rows, columns) = x.shape[:-2], x.shape[-2:]
     flat = draft.reshape(x, (math.prod(outer), rows, columns, 1))
     shape = (flat.shape[0], len(weight), columns, 1)
     y = convolution(draft, flat, weight[:, :, None, None], None, shape, kernel_size=1)
@@ -64,7 +64,7 @@ def _from_the_left(draft: Draft, node: Node) -> Blob:
 def inner_product(
     draft: Draft, x: Blob, weight: np.ndarray, bias: np.ndarray | None, shape: tuple[int, ...]
 ) -> Blob:
-    """An InnerProduct over the last axis; a Flatten or Reshape before it that gathers that axis is taken in."""
+    """An InnerProduct over the last axis; a Flatten or Reshape before it that makes that axis is taken in."""
     axis, made = len(x.shape) - 1, x.layer
     if axis < 1:
         x = draft.reshape(x, (1, *x.shape))
@@ -77,4 +77,6 @@ def inner_product(
     arrays = [weight] if bias is None else [weight, bias]
     keys = {} if axis == 1 else {"axis": axis}
     keys |= {"bias_term": False} if bias is None else {}
-    return draft.layer("InnerProduct", x, shape=shape, arrays=arrays, num_output=len(weight), **keys)
+    return draft.layer(
+        "InnerProduct", x, shape=shape, arrays=arrays, num_output=len(weight), **keys
+    )

@@ -1,18 +1,19 @@
 """Normalisations: by what was seen in training, of a sample, of its groups, of neighbours.
 
-Those of a sample are said in Reduction, Power, Bias and Scale, which any Caffe has; Caffe's own MVN adds eps to
-the deviation, ONNX to the variance.
+Those of a sample are said in Reduction, Power, Bias and Scale, which any Caffe has; Caffe's own MVN adds eps
+to the deviation, ONNX to the variance.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from minicaffe.bridges.draft import Blob, Draft, Node
 from minicaffe.bridges.readers.reduce import reduction
-from minicaffe.bridges.table import Refused, reads
+from minicaffe.bridges.table import RefusedError, reads
 
 TINY = 1e-30
 
@@ -25,7 +26,7 @@ def batch_normalization(draft: Draft, node: Node) -> Blob:
         node.needs_const(i, what) for i, what in enumerate(("scale", "bias", "mean", "variance"), 1)
     )
     if node.get("training_mode", 0) or any(one.readers for one in node.outputs[1:]):
-        raise Refused("it is in training mode: export the model as it infers")
+        raise RefusedError("it is in training mode: export the model as it infers")
     y = draft.layer(
         "BatchNorm", x, arrays=[mean, variance, np.ones(1)], eps=_eps(node), use_global_stats=True
     )
@@ -44,8 +45,8 @@ def lrn(draft: Draft, node: Node) -> Blob:
     """LRN across channels, of an odd size."""
     size = node.get("size")
     if size % 2 == 0:
-        raise Refused(f"its window of {size} channels is even; Caffe's is odd")
-    numbers = {
+        raise RefusedError(f"its window of {size} channels is even; Caffe's is odd")
+    numbers: dict[str, Any] = {
         "alpha": float(str(np.float32(node.get("alpha", 1e-4)))),
         "beta": float(str(np.float32(node.get("beta", 0.75)))),
         "k": float(str(np.float32(node.get("bias", 1.0)))),
@@ -82,7 +83,7 @@ def layer_normalization(draft: Draft, node: Node) -> Blob:
     scale = np.broadcast_to(node.needs_const(1, "scale"), x.shape[axis:])
     bias = node.needs_const(2, "bias") if node.input(2) is not None else np.zeros(1)
     if any(one.readers for one in node.outputs[1:]):
-        raise Refused("its mean and deviation are read; a LayerNorm returns none")
+        raise RefusedError("its mean and deviation are read; a LayerNorm returns none")
     arrays = [scale, np.broadcast_to(bias, x.shape[axis:])]
     return draft.layer("LayerNorm", x, arrays=arrays, axis=axis, eps=_eps(node))
 
@@ -94,7 +95,9 @@ def mean_variance(draft: Draft, node: Node) -> Blob:
     axes = sorted(axis % len(x.shape) for axis in node.get("axes", [0, 2, 3]))
     last = list(range(len(x.shape) - len(axes), len(x.shape)))
     if axes != last or axes[0] == 0:
-        raise Refused(f"it is over the axes {axes}; MVN's are the last ones, and not the samples'")
+        raise RefusedError(
+            f"it is over the axes {axes}; MVN's are the last ones, and not the samples'"
+        )
     rows = (math.prod(x.shape[: axes[0]]), 1, 1, math.prod(x.shape[axes[0] :]))
     y = draft.layer("MVN", draft.reshape(x, rows), eps=1e-9)
     return draft.reshape(y, x.shape)
@@ -130,6 +133,6 @@ def affine(draft: Draft, x: Blob, scale: np.ndarray, bias: np.ndarray, axis: int
     """x times a scale plus a bias, of the axes from `axis` on; nothing where they are 1 and 0."""
     if (scale == 1).all() and (bias == 0).all():
         return x
-    keys = {"bias_term": True} | ({} if axis == 1 else {"axis": axis})
+    keys: dict[str, Any] = {"bias_term": True} | ({} if axis == 1 else {"axis": axis})
     keys |= {} if scale.ndim == 1 else {"num_axes": scale.ndim}
     return draft.layer("Scale", x, arrays=[scale, bias], **keys)

@@ -14,7 +14,7 @@ import numpy as np
 
 from minicaffe.bridges.draft import Blob, Draft, Node
 from minicaffe.bridges.readers.window import convolution, pads_of, window_keys
-from minicaffe.bridges.table import Refused, reads
+from minicaffe.bridges.table import RefusedError, reads
 from minicaffe.ops.geometry import pool_output_size
 
 
@@ -43,7 +43,7 @@ def over_image(draft: Draft, x: Blob, pool: str) -> Blob:
 def max_pool(draft: Draft, node: Node) -> Blob:
     """Pooling MAX."""
     if len(node.outputs) > 1 and node.outputs[1].readers:
-        raise Refused("its second output, places in the whole tensor, is no layer's top")
+        raise RefusedError("its second output, places in the whole tensor, is no layer's top")
     return pooled(draft, node, "MAX")
 
 
@@ -63,25 +63,31 @@ def max_roi_pool(draft: Draft, node: Node) -> Blob:
 
 
 def pooled(draft: Draft, node: Node, pool: str) -> Blob:
-    """A pooling of one to three axes. Raises Refused for what no layer says."""
+    """A pooling of one to three axes. Raises RefusedError for what no layer says."""
     x, kernel = draft.blob(node.inputs[0]), list(node.get("kernel_shape"))
     axes = len(kernel)
     strides, dilations = node.get("strides", [1] * axes), node.get("dilations", [1] * axes)
     if set(dilations) != {1}:
-        raise Refused("it is dilated, which BVLC Caffe's Pooling is not")
+        raise RefusedError("it is dilated, which BVLC Caffe's Pooling is not")
     pads = pads_of(node, kernel, strides, dilations)
     shape = node.shape
     counts = bool(node.get("count_include_pad", 0))
     if axes == 3:  # each image, then along the axis before it
         n, c, d, h, w = x.shape
         flat = draft.reshape(x, (n, c * d, h, w))
-        y = pool_2d(draft, flat, pool, kernel[1:], strides[1:], pads[1:3] + pads[4:], shape[3:], counts)
+        y = pool_2d(
+            draft, flat, pool, kernel[1:], strides[1:], pads[1:3] + pads[4:], shape[3:], counts
+        )
         flat = draft.reshape(y, (n, c, d, shape[3] * shape[4]))
         deep = [pads[0], 0, pads[3], 0], (shape[2], shape[3] * shape[4])
         y = pool_2d(draft, flat, pool, [kernel[0], 1], [strides[0], 1], *deep, counts)
         return draft.reshape(y, shape)
     if axes == 1:
-        x, kernel, strides = draft.reshape(x, (*x.shape[:2], 1, x.shape[2])), [1, *kernel], [1, *strides]
+        x, kernel, strides = (
+            draft.reshape(x, (*x.shape[:2], 1, x.shape[2])),
+            [1, *kernel],
+            [1, *strides],
+        )
         pads = [0, pads[0], 0, pads[1]]
     wanted = shape[2:] if axes == 2 else (1, *shape[2:])
     y = pool_2d(draft, x, pool, kernel, strides, pads, wanted, counts)
@@ -101,7 +107,7 @@ def pool_2d(
     """A pooling whose top has the size `wanted`."""
     image = x.shape[2:]
     if any((wanted[i] - 1) * strides[i] >= image[i] + pads[i] for i in (0, 1)):
-        raise Refused("its last window starts behind the image, where opsets differ")
+        raise RefusedError("its last window starts behind the image, where opsets differ")
     both, first = [], [0, 0]
     for axis in (0, 1):
         begin, end, k, s = pads[axis], pads[2 + axis], kernel[axis], strides[axis]
@@ -119,21 +125,20 @@ def pool_2d(
     ):
         if pool == "AVE":
             return _mean(draft, x, kernel, strides, pads, wanted, counts_pads)
-        raise Refused(f"its pads {pads} are too large for a Pooling by {kernel}, or differ")
+        raise RefusedError(f"its pads {pads} are too large for a Pooling by {kernel}, or differ")
     sizes = {
         mode: [
-            pool_output_size(image[i], kernel[i], strides[i], both[i], mode == "CEIL") for i in (0, 1)
+            pool_output_size(image[i], kernel[i], strides[i], both[i], mode == "CEIL")
+            for i in (0, 1)
         ]
         for mode in ("CEIL", "FLOOR")
     }
     enough = [
-        mode
-        for mode, size in sizes.items()
-        if all(size[i] >= first[i] + wanted[i] for i in (0, 1))
+        mode for mode, size in sizes.items() if all(size[i] >= first[i] + wanted[i] for i in (0, 1))
     ]
     exact = [mode for mode in enough if sizes[mode] == list(wanted) and first == [0, 0]]
     if not enough:
-        raise Refused(f"a Pooling has {sizes['CEIL']} windows here, ONNX {list(wanted)}")
+        raise RefusedError(f"a Pooling has {sizes['CEIL']} windows here, ONNX {list(wanted)}")
     mode = (exact or enough)[0]
     keys = window_keys(kernel_size=kernel, stride=strides, pad=both)
     keys |= {"round_mode": "FLOOR"} if mode == "FLOOR" else {}
@@ -177,7 +182,8 @@ def _mean(
     if even:
         for mode in ("CEIL", "FLOOR"):
             sizes = [
-                pool_output_size(image[i], kernel[i], strides[i], pads[i], mode == "CEIL") for i in (0, 1)
+                pool_output_size(image[i], kernel[i], strides[i], pads[i], mode == "CEIL")
+                for i in (0, 1)
             ]
             if sizes != list(wanted):
                 continue
@@ -188,17 +194,21 @@ def _mean(
             ]
             factor = (ours[0][:, None] * ours[1]) / divisor
             rounding = {"round_mode": "FLOOR"} if mode == "FLOOR" else {}
-            y = draft.layer("Pooling", x, shape=(*x.shape[:2], *wanted), pool="AVE", **keys, **rounding)
+            y = draft.layer(
+                "Pooling", x, shape=(*x.shape[:2], *wanted), pool="AVE", **keys, **rounding
+            )
             return draft.times(y, factor)
-    more = [
-        max((wanted[i] - 1) * strides[i] + kernel[i] - image[i] - pads[i], 0) for i in (0, 1)
-    ]
+    more = [max((wanted[i] - 1) * strides[i] + kernel[i] - image[i] - pads[i], 0) for i in (0, 1)]
     weight = np.ones((x.shape[1], 1, *kernel), np.float32)
-    before = [max(more[i] - pads[i], 0) for i in (0, 1)]  # zeros before the kernel: its pad grows alike
+    before = [
+        max(more[i] - pads[i], 0) for i in (0, 1)
+    ]  # zeros before the kernel: its pad grows alike
     behind = [max(pads[i] - more[i], 0) for i in (0, 1)]
     weight = np.pad(weight, [(0, 0), (0, 0), *zip(before, behind, strict=True)])
     pad = [max(pads[i], more[i]) for i in (0, 1)]
     keys = window_keys(kernel_size=weight.shape[2:], stride=strides, pad=pad)
     shape = (*x.shape[:2], *wanted)
-    y = convolution(draft, x, weight / np.float32(math.prod(kernel)), None, shape, x.shape[1], **keys)
+    y = convolution(
+        draft, x, weight / np.float32(math.prod(kernel)), None, shape, x.shape[1], **keys
+    )
     return draft.times(y, math.prod(kernel) / divisor)

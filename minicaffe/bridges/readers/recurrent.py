@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from minicaffe.bridges.draft import Blob, Draft, Node
-from minicaffe.bridges.table import Refused, reads
+from minicaffe.bridges.table import RefusedError, reads
 
 ORDER = (0, 2, 1, 3)  # Caffe's i, f, o, g of ONNX's i, o, f, c
 
@@ -25,7 +25,10 @@ def lstm(draft: Draft, node: Node) -> list[Blob]:
     for d in range(len(w)):
         back = direction == "reverse" or d == 1
         turned = draft.take(x, 0, range(steps)[::-1]) if back else x
-        arrays = [_gates(w[d]), _gates(_both(bias[d]) if bias is not None else np.zeros(4 * hidden))]
+        arrays = [
+            _gates(w[d]),
+            _gates(_both(bias[d]) if bias is not None else np.zeros(4 * hidden)),
+        ]
         arrays.append(_gates(r[d]))
         h = draft.layer(
             "LSTM", turned, cont, shape=(steps, batch, hidden), arrays=arrays, num_output=hidden
@@ -35,31 +38,35 @@ def lstm(draft: Draft, node: Node) -> list[Blob]:
     if len(node.outputs) == 1 or not node.outputs[1].readers:
         return [ys]
     last = [
-        draft.part(h, 0, 0, 1) if direction == "reverse" or d == 1 else draft.part(h, 0, steps - 1, steps)
+        draft.part(h, 0, 0, 1)
+        if direction == "reverse" or d == 1
+        else draft.part(h, 0, steps - 1, steps)
         for d, h in enumerate(tops)
     ]
     return [ys, draft.concat(last, 0)]
 
 
 def _check(node: Node) -> None:
-    """Raise Refused for what Caffe's LSTM does not do."""
+    """Raise RefusedError for what Caffe's LSTM does not do."""
     if node.get("layout", 0):
-        raise Refused("layout 1 has the samples first, a Caffe LSTM the steps")
+        raise RefusedError("layout 1 has the samples first, a Caffe LSTM the steps")
     usual = ["Sigmoid", "Tanh", "Tanh"]
     activations = node.get("activations", usual)
     if activations[:3] != usual or activations[3:] not in ([], usual):
-        raise Refused(f"its activations are {activations}; a Caffe LSTM's are {usual}")
+        raise RefusedError(f"its activations are {activations}; a Caffe LSTM's are {usual}")
     if node.get("clip") is not None or node.get("input_forget", 0):
-        raise Refused("clip and input_forget are no keys of a Caffe LSTM")
+        raise RefusedError("clip and input_forget are no keys of a Caffe LSTM")
     for index, what in ((4, "sequence_lens"), (5, "initial_h"), (6, "initial_c"), (7, "P")):
         if node.input(index) is None:
             continue
         array = node.const(index)
         usual_value = node.inputs[0].shape[0] if index == 4 and node.inputs[0] else 0  # type: ignore[index]
         if array is None or (array != usual_value).any():
-            raise Refused(f"its {what} is set; a Caffe LSTM starts from zeros, and has no peepholes")
+            raise RefusedError(
+                f"its {what} is set; a Caffe LSTM starts from zeros, and has no peepholes"
+            )
     if len(node.outputs) > 2 and node.outputs[2].readers:
-        raise Refused("its last cell is read; export h alone")
+        raise RefusedError("its last cell is read; export h alone")
 
 
 def _gates(array: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ import math
 from minicaffe.bridges.draft import Blob, Draft, Node
 from minicaffe.bridges.readers.arithmetic import raised
 from minicaffe.bridges.readers.pooling import over_image
-from minicaffe.bridges.table import Refused, reads
+from minicaffe.bridges.table import RefusedError, reads
 
 OPERATIONS = {
     "ReduceMean": "MEAN",
@@ -102,10 +102,10 @@ def top_k(draft: Draft, node: Node) -> list[Blob]:
     x = draft.blob(node.inputs[0])
     counts = node.ints("k", 1) or []
     if len(counts) != 1 or not x.shape:
-        raise Refused("its k is no number")
+        raise RefusedError("its k is no number")
     axis, k = node.get("axis", -1) % len(x.shape), counts[0]
     if not node.get("largest", 1):
-        raise Refused("it takes the smallest; an ArgMax takes the largest")
+        raise RefusedError("it takes the smallest; an ArgMax takes the largest")
     shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
     turned = draft.take(x, axis, range(x.shape[axis])[::-1])
     keys = {"axis": axis} | ({} if k == 1 else {"top_k": k})
@@ -119,7 +119,7 @@ def arg_max(draft: Draft, node: Node) -> Blob:
     """ArgMax along an axis, turned round where of equal numbers the first counts: Caffe's takes the last."""
     x = draft.blob(node.inputs[0])
     if not x.shape:
-        raise Refused("a number alone has no largest entry")
+        raise RefusedError("a number alone has no largest entry")
     axis = node.get("axis", 0) % len(x.shape)
     x = draft.linear(x, -1.0) if node.kind == "ArgMin" else x
     shape, size = (*x.shape[:axis], 1, *x.shape[axis + 1 :]), x.shape[axis]

@@ -15,7 +15,7 @@ import numpy as np
 from minicaffe.bridges.draft import Blob, Draft, Node
 from minicaffe.bridges.readers.linear import inner_product
 from minicaffe.bridges.readers.window import convolution
-from minicaffe.bridges.table import Refused, reads
+from minicaffe.bridges.table import RefusedError, reads
 
 LARGEST = 2**26  # entries of a matrix of a resize
 
@@ -27,16 +27,21 @@ def resize(draft: Draft, node: Node) -> Blob:
     if len(x.shape) != 4 or shape[:2] != x.shape[:2]:
         if shape == x.shape:
             return x
-        raise Refused(f"from {x.shape} to {shape} it resizes other axes than an image's two")
+        raise RefusedError(f"from {x.shape} to {shape} it resizes other axes than an image's two")
     how = _how(node)
     if shape == x.shape and how["coordinates"] != "tf_crop_and_resize":
         return x
     factors = [b // a if b % a == 0 else 0 for a, b in zip(x.shape[2:], shape[2:], strict=True)]
     matrices = [
-        matrix(a, b, how, scale) for a, b, scale in zip(x.shape[2:], shape[2:], how["scales"], strict=True)
+        matrix(a, b, how, scale)
+        for a, b, scale in zip(x.shape[2:], shape[2:], how["scales"], strict=True)
     ]
     if all(factors) and _are_blocks(matrices, factors):
-        keys = {"scale": factors[0]} if factors[0] == factors[1] else {"scale_h": factors[0], "scale_w": factors[1]}
+        keys = (
+            {"scale": factors[0]}
+            if factors[0] == factors[1]
+            else {"scale_h": factors[0], "scale_w": factors[1]}
+        )
         return draft.layer("Upsample", x, shape=shape, **keys)
     if how["mode"] == "linear" and how["coordinates"] == "align_corners":
         return draft.layer("Interp", x, shape=shape, height=shape[2], width=shape[3])
@@ -44,12 +49,12 @@ def resize(draft: Draft, node: Node) -> Blob:
 
 
 def _how(node: Node) -> dict[str, Any]:
-    """The mode, the rule of coordinates, and the scales. Raises Refused for what is not read."""
+    """The mode, the rule of coordinates, and the scales. Raises RefusedError for what is not read."""
     mode = node.get("mode", "nearest")
     old = node.kind == "Upsample" or node.opset < 11
     rule = "asymmetric" if old else node.get("coordinate_transformation_mode", "half_pixel")
     if rule == "tf_crop_and_resize":
-        raise Refused("it crops and resizes by regions")
+        raise RefusedError("it crops and resizes by regions")
     scales = node.const(1 if old else 2)
     if "scales" in node.attributes:
         scales = np.array(node.attributes["scales"])
@@ -77,7 +82,7 @@ def _how(node: Node) -> dict[str, Any]:
 def matrix(size: int, wanted: int, how: dict[str, Any], scale: float) -> np.ndarray:
     """The matrix (wanted, size) that resizes an axis, as ONNX's Resize defines it."""
     if size * wanted > LARGEST:
-        raise Refused(f"from {size} to {wanted} its matrix would be too large")
+        raise RefusedError(f"from {size} to {wanted} its matrix would be too large")
     places = np.arange(wanted, dtype=np.float64)
     rule = how["coordinates"]
     if rule == "half_pixel":
@@ -90,14 +95,16 @@ def matrix(size: int, wanted: int, how: dict[str, Any], scale: float) -> np.ndar
         x = (places + 0.5) / scale - 0.5 if wanted > 1 else np.zeros(1)
     elif rule == "align_corners":
         if abs(scale * size - wanted) > 1e-3:
-            raise Refused("with align_corners its scales make no whole sizes, where runtimes differ")
+            raise RefusedError(
+                "with align_corners its scales make no whole sizes, where runtimes differ"
+            )
         x = places * ((size - 1) / (wanted - 1)) if wanted > 1 else np.zeros(1)
     elif rule == "asymmetric":
         x = places / scale
     else:
-        raise Refused(f"its rule of coordinates {rule!r} is not read")
+        raise RefusedError(f"its rule of coordinates {rule!r} is not read")
     if how["mode"] == "nearest":
-        rounding = {
+        rounding: dict[str, Any] = {
             "round_prefer_floor": lambda v: np.ceil(v - 0.5),
             "round_prefer_ceil": lambda v: np.floor(v + 0.5),
             "floor": np.floor,
@@ -106,7 +113,9 @@ def matrix(size: int, wanted: int, how: dict[str, Any], scale: float) -> np.ndar
         nearest = np.clip(rounding[how["nearest"]](x), 0, size - 1).astype(int)
         return np.eye(size)[nearest]
     if how["antialias"] and scale < 1:
-        raise Refused("it smooths what it makes smaller (antialias), where runtimes differ at the borders")
+        raise RefusedError(
+            "it smooths what it makes smaller (antialias), where runtimes differ at the borders"
+        )
     reach = 2 if how["mode"] == "cubic" else 1
     weights = np.zeros((wanted, size))
     for row, place in enumerate(x):
@@ -126,7 +135,7 @@ def _kernel(mode: str, t: np.ndarray, a: float) -> np.ndarray:
     if mode == "linear":
         return np.maximum(1 - t, 0)
     if mode != "cubic":
-        raise Refused(f"its mode {mode!r} is not read")
+        raise RefusedError(f"its mode {mode!r} is not read")
     near = (a + 2) * t**3 - (a + 3) * t**2 + 1
     far = a * t**3 - 5 * a * t**2 + 8 * a * t - 4 * a
     return np.where(t <= 1, near, np.where(t < 2, far, 0.0))

@@ -10,16 +10,16 @@ from minicaffe.bridges.draft import Blob, Draft, Node, Tensor
 from minicaffe.bridges.readers.reduce import permuted
 from minicaffe.bridges.readers.window import convolution, deconvolution, window_keys
 from minicaffe.bridges.source import FLOATS
-from minicaffe.bridges.table import Refused, reads
+from minicaffe.bridges.table import RefusedError, reads
 
 
 @reads("Identity", "Dropout")
 def identity(draft: Draft, node: Node) -> Any:
     """Nothing: a Dropout passes all on when a net infers."""
     if node.kind == "Dropout" and node.input(2) is not None and node.needs_const(2, "mode").any():
-        raise Refused("it is in training mode: export the model as it infers")
+        raise RefusedError("it is in training mode: export the model as it infers")
     if len(node.outputs) > 1 and node.outputs[1].readers:
-        raise Refused("its mask is read, which no layer returns")
+        raise RefusedError("its mask is read, which no layer returns")
     return draft.blob(node.inputs[0])
 
 
@@ -28,7 +28,7 @@ def cast(draft: Draft, node: Node) -> Any:
     """Nothing between types of floating point, or from whole numbers; to whole numbers it would cut digits."""
     source, target = node.inputs[0], node.outputs[0]
     if source is None:
-        raise Refused("its input is missing")
+        raise RefusedError("its input is missing")
     if source.data is not None:  # like a blob's type, which is that of all of them
         return np.asarray(source.data, np.float32)
     whole = ("bool", "int", "uint")
@@ -112,7 +112,7 @@ def split(draft: Draft, node: Node) -> list[Blob]:
         each = -(-x.shape[axis] // len(node.outputs))
         sizes = [min(each, x.shape[axis] - i * each) for i in range(len(node.outputs))]
     if min(sizes, default=1) < 1:
-        raise Refused(f"a part of {sizes} is empty, which no blob of a net is")
+        raise RefusedError(f"a part of {sizes} is empty, which no blob of a net is")
     points = [int(point) for point in np.cumsum(sizes)[:-1]]
     return draft.cut(x, axis, points)
 
@@ -123,16 +123,18 @@ def slice_(draft: Draft, node: Node) -> Blob:
     x = draft.blob(node.inputs[0])
     starts, ends = node.ints("starts", 1), node.ints("ends", 2)
     if starts is None or ends is None:
-        raise Refused("its starts or ends are missing")
+        raise RefusedError("its starts or ends are missing")
     axes = node.ints("axes", 3)
     axes = list(range(len(starts))) if axes is None else axes
     steps = node.ints("steps", 4) or [1] * len(starts)
     ranges = {}
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         axis %= len(x.shape)
-        ranges[axis] = range(x.shape[axis])[slice(start, None if step < 0 and end < -x.shape[axis] else end, step)]
+        ranges[axis] = range(x.shape[axis])[
+            slice(start, None if step < 0 and end < -x.shape[axis] else end, step)
+        ]
     if any(not len(one) for one in ranges.values()):
-        raise Refused("it leaves nothing, and no blob of a net is empty")
+        raise RefusedError("it leaves nothing, and no blob of a net is empty")
     strided = {axis: one for axis, one in ranges.items() if one.step > 1 and axis >= 2}
     for axis, one in ranges.items():
         if axis in strided and len(x.shape) == 4:
@@ -160,20 +162,20 @@ def gather(draft: Draft, node: Node) -> Blob:
         source = _node(node.inputs[1], "Cast")
         index = draft.blob(source.inputs[0] if source is not None else node.inputs[1])
         if table is None or axis != 0 or table.ndim != 2:
-            raise Refused("its indices are computed; Embed reads rows of a constant matrix")
+            raise RefusedError("its indices are computed; Embed reads rows of a constant matrix")
         keys = {"input_dim": len(table), "num_output": table.shape[1], "bias_term": False}
         return draft.layer("Embed", index, shape=node.shape, arrays=[table], **keys)
     x = draft.blob(node.inputs[0])
     axis %= len(x.shape)
     wanted = [int(index) % x.shape[axis] for index in indices.ravel()]
     if not wanted:
-        raise Refused("it takes nothing, and no blob of a net is empty")
+        raise RefusedError("it takes nothing, and no blob of a net is empty")
     return draft.reshape(draft.take(x, axis, wanted), node.shape)
 
 
 @reads("Pad")
 def pad(draft: Draft, node: Node) -> Blob:
-    """The pad of the Conv that reads it; else parts joined anew, and zeros or a number by a Convolution of 1s."""
+    """The pad of the Conv that reads it; else parts joined anew, or a number around by a Convolution of 1s."""
     x, mode = draft.blob(node.inputs[0]), node.get("mode", "constant")
     pads = node.ints("pads", 1) or []
     axes = node.ints("axes", 3)
@@ -183,7 +185,11 @@ def pad(draft: Draft, node: Node) -> Blob:
         count = len(pads) // 2
         full[axis % rank], full[axis % rank + rank] = pads[i], pads[i + count]
     value = node.needs_const(2, "value") if node.input(2) is not None else None
-    number = float(value.ravel()[0]) if value is not None and value.size else float(node.get("value", 0.0))
+    number = (
+        float(value.ravel()[0])
+        if value is not None and value.size
+        else float(node.get("value", 0.0))
+    )
     for axis in range(rank):  # what is cut off is cut first
         begin, end = full[axis], full[axis + rank]
         if min(begin, end) < 0:
@@ -208,7 +214,10 @@ def _filled(draft: Draft, x: Blob, full: list[int], number: float) -> Blob:
     if rank < 3 or any(full[:2]) or any(full[rank : rank + 2]) or rank > 4:
         for axis in range(rank):
             begin, end = full[axis], full[axis + rank]
-            ends = [draft.constant(np.full(_sized(x.shape, axis, size), number)) for size in (begin, end)]
+            ends = [
+                draft.constant(np.full(_sized(x.shape, axis, size), number))
+                for size in (begin, end)
+            ]
             parts = [ends[0]] * bool(begin) + [x] + [ends[1]] * bool(end)
             x = draft.concat(parts, axis)
         return x
@@ -216,7 +225,8 @@ def _filled(draft: Draft, x: Blob, full: list[int], number: float) -> Blob:
     kernel = [abs(a - b) + 1 for a, b in zip(before, behind, strict=True)]
     weight = np.zeros((x.shape[1], 1, *kernel), np.float32)
     place = tuple(k - 1 if a < b else 0 for a, b, k in zip(before, behind, kernel, strict=True))
-    weight[(slice(None), 0, *place)] = 1
+    index: Any = (slice(None), 0, *place)
+    weight[index] = 1
     both = [max(a, b) for a, b in zip(before, behind, strict=True)]
     sizes = [s + a + b for s, a, b in zip(x.shape[2:], before, behind, strict=True)]
     keys = {"kernel_size": 1} | window_keys(kernel_size=kernel, pad=both)
@@ -278,5 +288,3 @@ def space_to_depth(draft: Draft, node: Node) -> Blob:
         weight[i, i % c, i // c // b, i // c % b] = 1
     shape = (n, c * b * b, h // b, w // b)
     return convolution(draft, x, weight, None, shape, kernel_size=b, stride=b)
-
-

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from minicaffe.bridges.draft import Blob, Draft, Node
-from minicaffe.bridges.table import Refused, reads
+from minicaffe.bridges.table import RefusedError, reads
 
 
-def pads_of(node: Node, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> list[int]:
-    """The pads (begin of each axis, then end of each), as `pads` or `auto_pad` says. Raises Refused."""
+def pads_of(
+    node: Node, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> list[int]:
+    """The pads (begin of each axis, then end of each), as `pads` or `auto_pad` says. Raises RefusedError."""
     auto, axes = node.get("auto_pad", "NOTSET"), len(kernel)
     if auto in ("NOTSET", "VALID"):
         return [0] * 2 * axes if auto == "VALID" else list(node.get("pads", [0] * 2 * axes))
@@ -49,7 +51,7 @@ def window_keys(**sizes: Sequence[int]) -> dict[str, Any]:
 
 
 def padded_before(node: Node) -> tuple[Blob | None, list[int]]:
-    """The blob before a Pad of zeros around the image that the node reads, and its pads; None if there is none."""
+    """The blob before a Pad of zeros around the image that the node reads, and its pads; else None."""
     source = node.inputs[0]
     pad = source.node if source is not None else None
     if pad is None or pad.kind != "Pad" or pad.get("mode", "constant") != "constant":
@@ -61,16 +63,22 @@ def padded_before(node: Node) -> tuple[Blob | None, list[int]]:
     if pads is None or before is None or before.blob is None or pad.input(3) is not None:
         return None, []
     axes = len(pads) // 2
-    number = float(value.ravel()[0]) if value is not None and value.size else float(pad.get("value", 0.0))
+    number = (
+        float(value.ravel()[0])
+        if value is not None and value.size
+        else float(pad.get("value", 0.0))
+    )
     if number != 0 or min(pads) < 0 or any(pads[:2] + pads[axes : axes + 2]):
         return None, []
     return before.blob, pads[2:axes] + pads[axes + 2 :]
 
 
-def evened(weight: np.ndarray, pads: Sequence[int], dilations: Sequence[int]) -> tuple[np.ndarray, list[int]]:
+def evened(
+    weight: np.ndarray, pads: Sequence[int], dilations: Sequence[int]
+) -> tuple[np.ndarray, list[int]]:
     """A kernel with zeros before or behind, and a pad for both ends, that do what unequal pads do.
 
-    With pads b and e, b < e, zeros before the kernel move its first place to -e. Raises Refused where a
+    With pads b and e, b < e, zeros before the kernel move its first place to -e. Raises RefusedError where a
     dilation does not divide the difference.
     """
     axes = len(pads) // 2
@@ -78,7 +86,9 @@ def evened(weight: np.ndarray, pads: Sequence[int], dilations: Sequence[int]) ->
     for begin, end, dilation in zip(pads[:axes], pads[axes:], dilations, strict=True):
         more, rest = divmod(abs(end - begin), dilation)
         if rest:
-            raise Refused(f"its pads {list(pads)} differ by no multiple of its dilation {dilation}")
+            raise RefusedError(
+                f"its pads {list(pads)} differ by no multiple of its dilation {dilation}"
+            )
         widths.append((more, 0) if begin < end else (0, more))
         both.append(max(begin, end))
     return np.pad(weight, widths), both
@@ -97,7 +107,7 @@ def conv(draft: Draft, node: Node) -> Blob:
     if before is not None and node.get("auto_pad", "NOTSET") in ("NOTSET", "VALID"):
         x, pads = before, [a + b for a, b in zip(pads, more, strict=True)]
     if min(pads, default=0) < 0:
-        raise Refused(f"its pads {pads} cut the image; a layer's do not")
+        raise RefusedError(f"its pads {pads} cut the image; a layer's do not")
     weight, both = evened(weight, pads, dilations)
     bias = node.needs_const(2, "bias") if node.input(2) is not None else None
     keys = window_keys(kernel_size=weight.shape[2:], stride=strides, pad=both, dilation=dilations)
@@ -146,7 +156,7 @@ def conv_transpose(draft: Draft, node: Node) -> Blob:
     ends = [w - start - size for w, start, size in zip(whole, starts, wanted, strict=True)]
     both = [max(min(a, b), 0) for a, b in zip(starts, ends, strict=True)]
     if min(starts, default=0) < 0:
-        raise Refused("its pads are below 0; a layer's are not")
+        raise RefusedError("its pads are below 0; a layer's are not")
     bias = node.needs_const(2, "bias") if node.input(2) is not None else None
     keys = window_keys(kernel_size=weight.shape[2:], stride=strides, pad=both, dilation=dilations)
     sizes = [w - 2 * p for w, p in zip(whole, both, strict=True)]
