@@ -204,7 +204,7 @@ RINGS = {  # their rooms, and how many lines of Python they may have: less is we
     ),
 }
 LEAVES = {"caches", "checkpoint", "data", "pictures"}  # files and sets of data, which know no layer
-ALL = 67_000  # lines; 47,000 were the aim before the forks, 64,000 before own data
+ALL = 67_350  # lines; 47,000 were the aim before the forks, 64,000 before own data, 67,000 before chips
 
 
 @pytest.mark.parametrize("ring", RINGS)

@@ -37,12 +37,13 @@ def proven(
         if value is not None and tensor not in source.inputs:
             names.setdefault(value, tensor)
     data = _asked(source, list(names.values()))
+    every = {value: names.get(value, "") for value in values.values()}
     apart: dict[Value, float] = {}
     where: dict[Value, str] = {}
     for arrays in _trials(net, images):
         typed = _typed(source, tensors, arrays)
         reference = {name: _plain(array) for name, array in check.run(data, typed).items()}
-        for step in check.by_step(net, arrays, reference, names, JUMPS):
+        for step in check.by_step(net, arrays, reference, every, JUMPS):
             for value in step.tops:
                 if value not in names:
                     continue

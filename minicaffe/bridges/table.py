@@ -59,3 +59,4 @@ refuses("its size depends on the numbers, a blob's does not", "NonZero", "Compre
 refuses("text is no blob", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer")
 refuses("random numbers in inference have no layer", "RandomNormal", "RandomUniform", "Multinomial")
 refuses("random numbers in inference have no layer", "RandomNormalLike", "RandomUniformLike", "Bernoulli")
+refuses("no layer takes a window's norm: say it as Mul, AveragePool, Mul, Sqrt", "LpPool", "GlobalLpPool")

@@ -21,8 +21,8 @@ WHOLE = ("int64", "int32", "uint8", "int8", "int16", "uint16", "uint32", "uint64
 # Operators whose whole numbers are exact as floating point: they move, or count.
 MOVES = {
     *("Identity", "Dropout", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Concat"),
-    *("Split", "Slice", "Gather", "Expand", "Tile", "Cast", "CastLike", "ArgMax", "ArgMin", "Pad"),
-    *("DepthToSpace", "SpaceToDepth"),
+    *("Split", "Slice", "Gather", "Expand", "Tile", "Cast", "CastLike", "ArgMax", "ArgMin", "Pad", "TopK"),
+    *("DepthToSpace", "SpaceToDepth", "MaxPool"),
 }
 # Operators that are never computed away: their numbers are drawn, or their bodies are graphs.
 NEVER = {
@@ -197,7 +197,9 @@ class Walk:
             hint = did_you_mean(node.kind, READERS)
             self._refuse(node, reason or f"there is no layer for it{hint}")
             return
-        if node.kind not in MOVES and any(one.dtype in WHOLE for one in node.outputs):
+        whole = [one.dtype for one in node.outputs if one.dtype in WHOLE and one.readers]
+        counts = node.kind in ("Add", "Sub") and whole == ["int64"]  # of places: exact below 2^24
+        if whole and node.kind not in MOVES and not counts:
             self._refuse(node, "it computes whole numbers, and a blob's are floating point")
             return
         try:

@@ -22,25 +22,29 @@ from minicaffe.errors import CheckpointError
 
 ENDINGS = (".caffemodel", ".h5")
 STATES = (".solverstate", ".solverstate.h5")
-_V1, _V2 = 2, 100  # fields of NetParameter
+V1, V2 = 2, 100  # fields of NetParameter
 _DEPTH = 16  # of names with slashes, in HDF5
 _NAME, _TYPE, _BLOBS = 0, 1, 2
 _FIELDS = {
-    _V2: (1, 2, 7),
-    _V1: (4, 5, 6),
+    V2: (1, 2, 7),
+    V1: (4, 5, 6),
     1: (1, 2, 50),
 }  # name, type, blobs; 1 is V0's, within V1's
 
 
 @dataclass
 class Layer:
-    """A layer to be written: its name, its blobs by number, and what other readers than Caffe like to know."""
+    """A layer to be written: its name, its blobs by number, and what other readers than Caffe like to know.
+
+    `half`: in a .caffemodel its numbers are of float16, as OpenCV and NVCaffe read them; Caffe does not.
+    """
 
     name: str
     type: str
     blobs: Mapping[int, Any] = field(repr=False)
     bottom: Sequence[str] = ()
     top: Sequence[str] = ()
+    half: bool = False
 
 
 def is_caffes(path: str | Path) -> bool:
@@ -138,7 +142,8 @@ def same_shape(given: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
 def write(path: str | Path, layers: Sequence[Layer], net: str = "", h5: bool | None = None) -> None:
     """Write layers as Caffe does, atomically: as HDF5 (`h5`, or a name in .h5), else as Protocol Buffers.
 
-    float64 is kept, all else becomes float32. Raises CheckpointError if that cannot be.
+    float64 is kept, all else becomes float32, but for layers that are `half`. Raises CheckpointError if that
+    cannot be.
     """
     if h5 or (h5 is None and str(path).lower().endswith(".h5")):
         write_h5(path, lambda file: _put_layers(file, layers))
@@ -149,8 +154,8 @@ def write(path: str | Path, layers: Sequence[Layer], net: str = "", h5: bool | N
         for number, blobs in ((3, layer.bottom), (4, layer.top)):
             one += [part for name in blobs for part in wire.put(number, name)]
         for blob in layer.blobs.values():
-            one += wire.put(7, blob_file.parts(blob))
-        parts += wire.put(_V2, one)
+            one += wire.put(7, blob_file.parts(blob, layer.half))
+        parts += wire.put(V2, one)
     write_message(path, parts)
 
 
@@ -204,21 +209,22 @@ def _is_number(name: str) -> bool:
 
 def _layers(net: memoryview) -> Iterator[tuple[str, Mapping[int, BlobProto]]]:
     """The layers with blobs of a NetParameter; those of V1 alone where it has any, as in Caffe."""
-    found: dict[int, list[tuple[str, list[BlobProto]]]] = {_V1: [], _V2: []}
+    found: dict[int, list[tuple[str, list[BlobProto]]]] = {V1: [], V2: []}
     generations = set()
     for number, kind, value in wire.fields(net):
         if number in found:
             generations.add(number)
-            name, blobs = _layer(wire.message(kind, value), number)
+            name, blobs = blobs_of(wire.message(kind, value), number)
             if blobs:
                 found[number].append((name, blobs))
     if not generations:
         raise ValueError("it holds no layers")
-    for name, blobs in found[_V1 if _V1 in generations else _V2]:
+    for name, blobs in found[V1 if V1 in generations else V2]:
         yield name, dict(enumerate(blobs))
 
 
-def _layer(data: memoryview, generation: int) -> tuple[str, list[BlobProto]]:
+def blobs_of(data: memoryview, generation: int) -> tuple[str, list[BlobProto]]:
+    """The name and the blobs of a layer, by the number of the field that holds it: V2, V1, or 1 for V0's."""
     name, blobs, type_ = "", [], ""
     fields = _FIELDS[generation]
     for number, kind, value in wire.fields(data):
@@ -226,10 +232,10 @@ def _layer(data: memoryview, generation: int) -> tuple[str, list[BlobProto]]:
             name = wire.text(kind, value)
         elif number == fields[_BLOBS]:
             blobs.append(blob_file.parse(wire.message(kind, value)))
-        elif number == fields[_TYPE] and generation == _V2:
+        elif number == fields[_TYPE] and generation == V2:
             type_ = wire.text(kind, value)
-        elif number == 1 and generation == _V1:
-            name, blobs = _layer(wire.message(kind, value), 1)
+        elif number == 1 and generation == V1:
+            name, blobs = blobs_of(wire.message(kind, value), 1)
     if (
         type_ == "BN" and len(blobs) == 4 and not is_declared("BN")
     ):  # PSPNet's, as a BatchNorm has them

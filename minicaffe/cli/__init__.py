@@ -28,6 +28,7 @@ COMMANDS = {
     "runs": "the runs here, with their best scores",
     "draw": "a net as a picture: SVG, PNG, DOT",
     "convert": "write a model or weights in another format, Caffe's or ours",
+    "import": "read a model of ONNX as a Caffe net, proven by numbers",
     "export": "write a net for other runtimes: ONNX, PyTorch's state_dict",
     "models": "the models that come with minicaffe, by name",
     "layers": "the catalogue of layers, or one layer's keys",

@@ -6,12 +6,20 @@ Weights (.npz, .safetensors, .caffemodel, .caffemodel.h5), a solver's state (.so
 arrays (.npy, .binaryproto) keep their numbers to the bit. A snapshot can become a model file too, and so can
 a run's folder; as weights, a folder stands for its best snapshot.
 
+A .caffemodel becomes another whose layers are of today's form (V2), as compilers of chips want it. With
+--model, every layer of that net in TEST stands in it, with the name, type, bottoms and tops of its prototxt,
+and its weights in the net's shapes. A layer of the file that the net lacks is refused, and so are weights that
+do not fit.
+
 example:
   minicaffe convert deploy.prototxt deploy.yaml
   minicaffe convert lenet lenet.prototxt
   minicaffe convert lenet_iter_10000.caffemodel lenet.npz
   minicaffe convert lenet.npz lenet.safetensors
   minicaffe convert lenet_iter_10000.npz lenet.yaml
+  minicaffe convert old.prototxt new.prototxt
+  minicaffe convert old.caffemodel new.caffemodel --model old.prototxt
+  minicaffe convert lenet.npz half.caffemodel --model lenet --half
 """
 
 from __future__ import annotations
@@ -23,13 +31,15 @@ from collections.abc import Mapping, Sequence
 
 from minicaffe import checkpoint
 from minicaffe.caffe import model as prototxt
-from minicaffe.caffe.convert_weights import convert_weights, kind_of
+from minicaffe.caffe.chip_weights import Wanted
+from minicaffe.caffe.convert_weights import NetLayers, convert_weights, kind_of
 from minicaffe.caffe.prototxt import prototxt as prototxt_of
+from minicaffe.caffe.prototxt import written_ends
 from minicaffe.caffe.text import Comment
 from minicaffe.caffe.unknown import with_unknown
 from minicaffe.caffe.weight_files import is_ours
 from minicaffe.caffe.yaml_text import yaml_text
-from minicaffe.cli.known import tree_of
+from minicaffe.cli.known import params_of, tree_of
 from minicaffe.cli.options import import_files, import_option, lenient_option
 from minicaffe.errors import MinicaffeError, SpecError, did_you_mean, note
 from minicaffe.layers import REGISTRY
@@ -39,6 +49,7 @@ from minicaffe.runs import folder as run_folder
 from minicaffe.spec import tree
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.model import model
+from minicaffe.spec.state import TRAIN, State
 
 YAML = (".yaml", ".yml")
 
@@ -48,6 +59,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE", help="the file to read, or a run's folder")
     parser.add_argument("target", metavar="TARGET", help="the file to write, by its ending")
     parser.add_argument("--force", action="store_true", help="write over a file that is there")
+    parser.add_argument(
+        "--model",
+        metavar="NET",
+        help="of weights for Caffe: the net that they are for, as other commands take it as MODEL",
+    )
+    parser.add_argument(
+        "--half",
+        action="store_true",
+        help="in a .caffemodel, write convolutions and inner products in float16, as OpenCV does",
+    )
     import_option(parser)
     lenient_option(parser)
 
@@ -62,8 +83,12 @@ def run(args: argparse.Namespace) -> int:
     if run_folder.is_run(source) and not to_model:
         source = str(run_folder.weights(source))
     if kind_of(source) is not None and not (is_ours(source) and to_model):
-        note(convert_weights(source, args.target))
+        net = None if args.model is None else _net_layers(args.model, args.lenient)
+        note(convert_weights(source, args.target, net, args.half))
         return 0
+    for option in ("model", "half"):
+        if getattr(args, option):
+            raise MinicaffeError(f"{args.target}: --{option} goes with weights, not with a model")
     if not to_model:
         endings = (*YAML, *prototxt.SUFFIXES)
         hint = did_you_mean(os.path.splitext(args.target)[1] or args.target, endings)
@@ -80,6 +105,22 @@ def run(args: argparse.Namespace) -> int:
     checkpoint.replace(args.target, lambda stream: stream.write(text.encode("utf-8")))
     note(f"{args.target}: {len(spec.layers)} layers{' and a solver' if spec.solver else ''}")
     return 0
+
+
+def _net_layers(source: str, lenient: bool) -> NetLayers:
+    """The layers of a net, as its prototxt has them, in the phase that it says, else in TEST."""
+    spec, types, _ = _model(source, "", lenient)
+    state = State(phase=spec.state.phase or "TEST").over(spec.state).over(TRAIN)
+    params = params_of(spec, state)
+    place = {id(one): (name, i) for name, own in params.items() for i, one in enumerate(own)}
+    layers = []
+    for layer, type_, bottom, top in written_ends(spec, types):
+        if layer.included(state):
+            own = params.get(layer.name)
+            shapes = None if own is None else [param.shape for param in own]
+            owners = [place[id(param.owner)] for param in own or ()]
+            layers.append(Wanted(layer.name, type_, bottom, top, shapes, owners))
+    return NetLayers(spec.name, layers)
 
 
 def _model(

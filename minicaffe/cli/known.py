@@ -17,7 +17,7 @@ from minicaffe.cli.options import begin, is_source, phase_of, state_of
 from minicaffe.errors import DataError, SpecError, note
 from minicaffe.feeding.transform import Transform
 from minicaffe.inspect.outline import outline
-from minicaffe.layers import REGISTRY
+from minicaffe.layers import REGISTRY, Param
 from minicaffe.layers.inputs import BlobShape
 from minicaffe.net import Net, read
 from minicaffe.net.model import holds_weights
@@ -87,6 +87,20 @@ def steps_of(args: argparse.Namespace, spec: NetSpec) -> list[Step]:
         except DataError as error:
             note(f"{error}: drawn without shapes; --shape BLOB=N,C,H,W gives them")
     return outline(spec, state, steps)
+
+
+def params_of(spec: NetSpec, state: State) -> Mapping[str, Sequence[Param]]:
+    """The parameters of a model's net by layer, without memory, less layers of which no shapes are known.
+
+    Raises DataError if the shapes depend on data that are not here.
+    """
+    layers, _ = _known(spec, state)
+    if not any(layer.included(state) for layer in layers):
+        return {}
+    try:
+        return _built(dataclasses.replace(spec, layers=tuple(layers)), state.phase).params
+    except DataError as error:
+        raise DataError(f"{error}; the deploy net needs no data") from None
 
 
 def _asked(args: argparse.Namespace, spec: NetSpec) -> tuple[NetSpec, Phase | None, State]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.bridges.draft import Blob, Draft, Node, numbers_run
-from minicaffe.bridges.table import Refused, reads
+from minicaffe.bridges.table import reads
 
 PLAIN = {
     "Sigmoid": "Sigmoid",
@@ -46,7 +46,7 @@ def leaky_relu(draft: Draft, node: Node) -> Blob:
 
 @reads("PRelu")
 def prelu(draft: Draft, node: Node) -> Blob:
-    """PReLU, whose slopes are one or one a channel."""
+    """PReLU, whose slopes are one or one a channel; of others ReLU of x and of -x, times the slopes."""
     x, slope = draft.blob(node.inputs[0]), np.asarray(node.needs_const(1, "slope"))
     if slope.size == 1 and len(x.shape) >= 2:
         return draft.layer("PReLU", x, arrays=[slope.reshape(())], channel_shared=True)
@@ -54,7 +54,8 @@ def prelu(draft: Draft, node: Node) -> Blob:
         return draft.layer("ReLU", x, negative_slope=float(slope.ravel()[0]))
     axis, run = numbers_run(slope, x.shape)
     if axis != 1 or run.ndim != 1:
-        raise Refused(f"its slopes of {slope.shape} are not one a channel")
+        below = draft.times(draft.layer("ReLU", draft.linear(x, -1.0)), -slope)
+        return draft.layer("Eltwise", draft.layer("ReLU", x), below)
     return draft.layer("PReLU", x, arrays=[run])
 
 

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from minicaffe.bridges.draft import Blob, Draft, Node
+from minicaffe.bridges.readers.window import convolution
 from minicaffe.bridges.table import Refused, reads
 
 
@@ -35,11 +36,7 @@ def mat_mul(draft: Draft, node: Node) -> Blob:
     """InnerProduct along the last axis, of a constant matrix on the right."""
     weight = node.const(1)
     if weight is None:
-        raise Refused(
-            "both matrices are computed: Caffe has no product of two blobs"
-            if node.const(0) is None
-            else "the constant matrix is the first; an InnerProduct has it second"
-        )
+        return _from_the_left(draft, node)
     x = draft.blob(node.inputs[0])
     if weight.ndim > 2 and math.prod(weight.shape[:-2]) != 1:
         raise Refused("its constant is a stack of matrices, an InnerProduct's is one")
@@ -47,6 +44,20 @@ def mat_mul(draft: Draft, node: Node) -> Blob:
     matrix = weight.reshape(weight.shape[-2:] if not column else (-1, 1))
     shape = (*x.shape[:-1], matrix.shape[1])
     y = inner_product(draft, x, matrix.T, None, shape)
+    return draft.reshape(y, node.shape)
+
+
+def _from_the_left(draft: Draft, node: Node) -> Blob:
+    """A constant matrix times x: a Convolution by 1 x 1 whose channels are the rows of x."""
+    weight, x = node.const(0), draft.blob(node.inputs[1])
+    if weight is None:
+        raise Refused("both matrices are computed: Caffe has no product of two blobs")
+    if weight.ndim != 2 or len(x.shape) < 2:
+        raise Refused("its constant is a stack of matrices, or x a vector")
+    *outer, rows, columns = x.shape
+    flat = draft.reshape(x, (math.prod(outer), rows, columns, 1))
+    shape = (flat.shape[0], len(weight), columns, 1)
+    y = convolution(draft, flat, weight[:, :, None, None], None, shape, kernel_size=1)
     return draft.reshape(y, node.shape)
 
 

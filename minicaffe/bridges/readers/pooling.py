@@ -53,10 +53,13 @@ def average_pool(draft: Draft, node: Node) -> Blob:
     return pooled(draft, node, "AVE")
 
 
-@reads("LpPool", "GlobalLpPool")
-def lp_pool(draft: Draft, node: Node) -> Blob:
-    """Power, Pooling AVE, Power, of p = 2."""
-    raise Refused("no layer takes a window's norm; say it as Mul, AveragePool, Mul, Sqrt")
+@reads("MaxRoiPool")
+def max_roi_pool(draft: Draft, node: Node) -> Blob:
+    """ROIPooling."""
+    h, w = node.get("pooled_shape")
+    bottoms = [draft.blob(one) for one in node.inputs]
+    keys = {"pooled_h": h, "pooled_w": w, "spatial_scale": node.get("spatial_scale", 1.0)}
+    return draft.layer("ROIPooling", *bottoms, shape=node.shape, **keys)
 
 
 def pooled(draft: Draft, node: Node, pool: str) -> Blob:

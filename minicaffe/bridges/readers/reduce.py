@@ -96,6 +96,24 @@ def reduce_max(draft: Draft, node: Node) -> Blob:
     return draft.reshape(draft.linear(y, sign), node.shape)
 
 
+@reads("TopK")
+def top_k(draft: Draft, node: Node) -> list[Blob]:
+    """ArgMax of the axis turned round: of equal numbers TopK has the first, Caffe the last."""
+    x = draft.blob(node.inputs[0])
+    counts = node.ints("k", 1) or []
+    if len(counts) != 1 or not x.shape:
+        raise Refused("its k is no number")
+    axis, k = node.get("axis", -1) % len(x.shape), counts[0]
+    if not node.get("largest", 1):
+        raise Refused("it takes the smallest; an ArgMax takes the largest")
+    shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
+    turned = draft.take(x, axis, range(x.shape[axis])[::-1])
+    keys = {"axis": axis} | ({} if k == 1 else {"top_k": k})
+    number = draft.layer("ArgMax", turned, shape=shape, out_max_val=True, **keys)
+    place = draft.layer("ArgMax", turned, shape=shape, **keys)
+    return [number, draft.linear(place, -1.0, x.shape[axis] - 1)]
+
+
 @reads("ArgMax", "ArgMin")
 def arg_max(draft: Draft, node: Node) -> Blob:
     """ArgMax along an axis, turned round where of equal numbers the first counts: Caffe's takes the last."""

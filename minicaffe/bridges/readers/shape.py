@@ -33,10 +33,16 @@ def cast(draft: Draft, node: Node) -> Any:
         return np.asarray(source.data, np.float32)
     whole = ("bool", "int", "uint")
     if target.dtype not in FLOATS and not source.dtype.startswith(whole):
-        raise Refused(f"from {source.dtype} to {target.dtype} it changes numbers; blobs are floating point")
+        return _cut_digits(node, source, target)
     if target.dtype.startswith("bool") and not source.dtype.startswith("bool"):
-        raise Refused(f"from {source.dtype} to bool it changes numbers")
+        return _cut_digits(node, source, target)
     return draft.blob(source)
+
+
+def _cut_digits(node: Node, source: Tensor, target: Tensor) -> Blob:
+    """What only a layer can read that takes floating point numbers for whole ones, as Embed does."""
+    reason = f"from {source.dtype} to {target.dtype} it changes numbers; blobs are floating point"
+    return Blob(source.shape or (), refused=f"node {node.name!r} (Cast): {reason}")
 
 
 @reads("Reshape", "Squeeze", "Unsqueeze")
@@ -151,7 +157,8 @@ def gather(draft: Draft, node: Node) -> Blob:
     table, indices = node.const(0), node.const(1)
     axis = node.get("axis", 0)
     if indices is None:
-        index = draft.blob(node.inputs[1])
+        source = _node(node.inputs[1], "Cast")
+        index = draft.blob(source.inputs[0] if source is not None else node.inputs[1])
         if table is None or axis != 0 or table.ndim != 2:
             raise Refused("its indices are computed; Embed reads rows of a constant matrix")
         keys = {"input_dim": len(table), "num_output": table.shape[1], "bias_term": False}

@@ -1,0 +1,84 @@
+"""Read a model of ONNX as a Caffe net: net.prototxt and net.caffemodel, or net.yaml and net.npz.
+
+Each operator becomes layers that compute exactly the same; one that has none is refused, with the reason, and
+nothing is written. Before the two files are, they are read again, and what they compute of random inputs is
+compared with onnxruntime, blob by blob: a difference of more than 1e-4 of a blob's largest number is refused
+too. With --images pictures of a folder are compared as well, stretched to the input, red first, from 0 to 1.
+It needs the extra `onnx`. --operators prints what is read, and what is not and why.
+
+example:
+  minicaffe import model.onnx --out net
+  minicaffe import model.onnx --out net.yaml --shape input=1x3x320x320
+  minicaffe import --operators
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+
+from minicaffe.bridges import onnx, proof
+from minicaffe.bridges.operators import listed
+from minicaffe.errors import MinicaffeError, SpecError, note
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="the .onnx file")
+    parser.add_argument(
+        "--out", metavar="NET", help="the files to write: NET.prototxt and NET.caffemodel; or NET.yaml"
+    )
+    parser.add_argument(
+        "--shape",
+        metavar="INPUT=SIZES",
+        action="append",
+        default=[],
+        help="the sizes of an input that the file leaves open, such as input=1x3x224x224",
+    )
+    parser.add_argument(
+        "--fold",
+        action="store_true",
+        help="multiply BatchNorm and Scale into the convolution before them",
+    )
+    parser.add_argument("--images", metavar="FOLDER", help="pictures to compare, at most 16")
+    parser.add_argument(
+        "--operators", action="store_true", help="print which operators are read, and leave"
+    )
+    parser.add_argument("--force", action="store_true", help="write over files that are there")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Import."""
+    if args.operators:
+        print("\n".join(listed()))
+        return 0
+    if args.model is None or args.out is None:
+        raise MinicaffeError("expected MODEL.onnx and --out NET (see minicaffe import --help)")
+    targets = onnx.files(args.out)
+    existing = next((path for path in targets if os.path.exists(path)), None)
+    if existing is not None and not args.force:
+        raise MinicaffeError(f"{existing}: is there already; --force writes over it")
+    imported = onnx.from_onnx(args.model, shapes=_shapes(args.shape), folded=args.fold)
+    images = []
+    if args.images is not None:
+        if not imported.source.inputs:
+            raise SpecError(f"{args.model}: has no input for --images")
+        images = proof.pictures(args.images, next(iter(imported.source.inputs.values())))
+    onnx.write(imported, args.out, images)
+    for line in imported.notes:
+        print(line)
+    written = " and ".join(str(path) for path in targets if imported.arrays or path == targets[0])
+    note(f"{written}: {len(imported.spec.layers)} layers of {len(imported.source.nodes)} nodes")
+    return 0
+
+
+def _shapes(given: list[str]) -> dict[str, list[int]]:
+    """--shape NAME=AxBxC, as sizes by name. Raises MinicaffeError for what is none."""
+    shapes = {}
+    for text in given:
+        name, _, sizes = text.rpartition("=")
+        if not name or not re.fullmatch(r"[1-9]\d{0,8}(x[1-9]\d{0,8})*", sizes):
+            raise MinicaffeError(f"--shape: expected INPUT=1x3x224x224, got {text!r:.80}")
+        shapes[name] = [int(size) for size in sizes.split("x")]
+    return shapes
