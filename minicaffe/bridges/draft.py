@@ -80,7 +80,7 @@ class Node:
         return tensor.data if tensor is not None else None
 
     def needs_const(self, index: int, what: str) -> np.ndarray:
-        """An input that must be a constant. Raises RefusedError for one that is computed of the net's inputs."""
+        """An input that must be a constant. Raises RefusedError for one that depends on the net's inputs."""
         tensor = self.input(index)
         if tensor is None:
             raise RefusedError(f"its {what} is missing")

@@ -18,8 +18,8 @@ def reads(*kinds: str) -> Callable[[Reader], Reader]:
     """Make a function the reader of operators of these kinds.
 
     It is called with the draft of the net and the node, and returns the blob of the node's output, or a list
-    of blobs; it raises RefusedError for attributes that no layer has. The first line of its docstring stands in
-    the table of operators.
+    of blobs; it raises RefusedError for attributes that no layer has. The first line of its docstring stands
+    in the table of operators.
     """
 
     def register(reader: Reader) -> Reader:

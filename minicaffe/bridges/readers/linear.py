@@ -41,8 +41,8 @@ def mat_mul(draft: Draft, node: Node) -> Blob:
     if weight.ndim > 2 and math.prod(weight.shape[:-2]) != 1:
         raise RefusedError("its constant is a stack of matrices, an InnerProduct's is one")
     column = weight.ndim == 1
-    matrix = weight.reshape(weight.shape[-2:] if not column else (-1, 1))
-    shape = (*x.shape[:-1], matrix.shape[1])
+    matrix = weight.reshape((-1, 1) if column else weight.shape[-2:])
+    shape = (*x.shape[:-1], matrix.size // len(matrix))
     y = inner_product(draft, x, matrix.T, None, shape)
     return draft.reshape(y, node.shape)
 
