@@ -237,7 +237,7 @@ class Draft:
         runs = list(_runs(indices))
         points = sorted({p for run in runs for p in run} - {0, x.shape[axis]})
         if axis == 1 and len(runs) > MAX_PARTS:
-            return self._picked(x, indices)
+            return self.picked(x, indices)
         if len(points) >= MAX_PIECES or len(runs) > MAX_PIECES:
             raise RefusedError(
                 f"it puts axis {axis} into another order, which would take {len(runs)} parts"
@@ -249,7 +249,7 @@ class Draft:
             parts += [pieces[edge] for edge in edges if start <= edge < stop]
         return self.concat(parts, axis)
 
-    def _picked(self, x: Blob, indices: Sequence[int]) -> Blob:
+    def picked(self, x: Blob, indices: Sequence[int]) -> Blob:
         """Channels in another order: a product with ones and zeros, a Convolution by a 1 x 1 kernel."""
         n, c, *image = x.shape
         pick = np.zeros((len(indices), c, 1, 1), np.float32)

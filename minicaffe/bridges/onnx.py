@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -13,19 +14,20 @@ import numpy as np
 
 from minicaffe import checkpoint
 from minicaffe.bridges import fold, lower, naming, proof
+from minicaffe.bridges.chips import CHIPS
 from minicaffe.bridges.draft import Blob, Draft
 from minicaffe.bridges.source import Source, read
 from minicaffe.bridges.walk import Walk
 from minicaffe.caffe import weights as caffes
 from minicaffe.caffe.prototxt import prototxt
 from minicaffe.caffe.yaml_text import yaml_text
-from minicaffe.errors import CheckpointError
+from minicaffe.errors import CheckpointError, SpecError, did_you_mean
 from minicaffe.layers import REGISTRY
 from minicaffe.net import Net
 from minicaffe.net.model import read as read_model
 from minicaffe.spec.declare import NetSpec
 
-TARGETS = ("minicaffe", *lower.TARGETS)
+TARGETS = ("minicaffe", *CHIPS)
 
 
 @dataclass
@@ -37,6 +39,7 @@ class Imported:
     source: Source
     tensors: dict[str, str]  # of the model -> the blob that holds it
     notes: list[str]
+    target: str = "minicaffe"
 
     def net(self) -> Net:
         """The net, on the CPU, in float32."""
@@ -65,6 +68,10 @@ def from_onnx(
     Raises CheckpointError for a file that cannot be read, and if a blob differs by more than 1e-4 of its
     largest number; SpecError for an operator that no layer says. Nothing is written then.
     """
+    if target not in TARGETS:
+        raise SpecError(
+            f"target {target!r}: expected one of {', '.join(TARGETS)}{did_you_mean(target, TARGETS)}"
+        )
     source = read(path, shapes)
     walk = Walk(source)
     draft = walk.run()
@@ -75,11 +82,12 @@ def from_onnx(
         count = fold.fold(draft, outputs)
         notes.append(f"{count} layers folded into the one before") if count else None
     if target != "minicaffe":
-        lower.lower(draft, outputs, target, source.path)
+        notes += lower.lower(draft, outputs, target, source.path)
     tensors = {
         name: tensor.blob for name, tensor in walk.tensors.items() if tensor.blob is not None
     }
     imported = _imported(source, draft, outputs, tensors | outputs, notes)
+    imported.target = target
     if out is not None:
         write(imported, out, images)
     return imported
@@ -157,12 +165,31 @@ def write(imported: Imported, out: str | Path, images: Sequence[np.ndarray] = ()
                 os.replace(trial, final)
 
 
+def _input_dims(imported: Imported) -> str:
+    """The inputs as Caffe wrote them before it had layers of type Input."""
+    lines = []
+    for name, shape in imported.source.inputs.items():
+        lines.append(f'input: "{imported.tensors[name]}"')
+        if len(shape) == 4:
+            lines += [f"input_dim: {size}" for size in shape]
+        else:
+            lines.append("input_shape { " + " ".join(f"dim: {size}" for size in shape) + " }")
+    return "\n".join(lines) + "\n"
+
+
 def _write(imported: Imported, model: Path, weights: Path) -> None:
     spec = imported.spec
     if model.suffix == ".prototxt":
-        text = prototxt(spec, REGISTRY, {})
+        kept = spec.layers
+        head = ""
+        if imported.target in CHIPS and CHIPS[imported.target].input_form == "input_dim":
+            kept = tuple(layer for layer in spec.layers if layer.type != "Input")
+            head = _input_dims(imported)
+        text = prototxt(dataclasses.replace(spec, layers=kept), REGISTRY, {})
+        name, _, rest = text.partition("\n")
+        text = f"{name}\n{head}{rest}"
         layers = []
-        for layer in spec.layers:
+        for layer in kept:
             numbers: dict[int, np.ndarray] = {}
             while f"{layer.name}__{len(numbers)}" in imported.arrays:
                 numbers[len(numbers)] = imported.arrays[f"{layer.name}__{len(numbers)}"]

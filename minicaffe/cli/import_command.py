@@ -39,9 +39,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="the sizes of an input that the file leaves open, such as input=1x3x224x224",
     )
     parser.add_argument(
+        "--target",
+        choices=onnx.TARGETS,
+        default="minicaffe",
+        help="whose layers may be used; caffe is BVLC's 1.0, the others are chips' compilers",
+    )
+    parser.add_argument(
         "--fold",
-        action="store_true",
-        help="multiply BatchNorm and Scale into the convolution before them",
+        action=argparse.BooleanOptionalAction,
+        help="multiply BatchNorm and Scale into the convolution before them; the default for --target",
     )
     parser.add_argument("--images", metavar="FOLDER", help="pictures to compare, at most 16")
     parser.add_argument(
@@ -61,7 +67,9 @@ def run(args: argparse.Namespace) -> int:
     existing = next((path for path in targets if os.path.exists(path)), None)
     if existing is not None and not args.force:
         raise MinicaffeError(f"{existing}: is there already; --force writes over it")
-    imported = onnx.from_onnx(args.model, shapes=_shapes(args.shape), folded=args.fold)
+    imported = onnx.from_onnx(
+        args.model, shapes=_shapes(args.shape), folded=args.fold, target=args.target
+    )
     images = []
     if args.images is not None:
         if not imported.source.inputs:

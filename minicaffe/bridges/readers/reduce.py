@@ -39,8 +39,9 @@ def reduce(draft: Draft, node: Node) -> Blob:
     if axes is None:
         return _behind(draft, node, _alone(draft, x, operation))
     image = list(range(2, len(x.shape)))
-    if node.kind == "ReduceMean" and axes == image and len(image) == 2 and node.get("keepdims", 1):
-        return over_image(draft, x, "AVE")
+    if node.kind == "ReduceMean" and axes == image and len(image) == 2:
+        y = over_image(draft, x, "AVE")
+        return y if node.get("keepdims", 1) else draft.layer("Flatten", y, shape=node.shape)
     y = reduction(draft, x, axes, operation)
     return draft.reshape(_behind(draft, node, y), node.shape)
 
