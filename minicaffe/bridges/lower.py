@@ -1,8 +1,8 @@
 """Layers that a target does not take, said exactly in layers that it does; what cannot be is refused.
 
 A target is BVLC's Caffe 1.0 or a chip's compiler (chips.py). Where a layer has a form in plainer ones, that is
-taken, and taken again until all are plain: ReLU6 is two ReLUs, a Power and an Eltwise, and a Power that multiplies and
-adds is a Scale for a compiler without Power.
+taken, and taken again until all are plain: ReLU6 is two ReLUs, a Power and an Eltwise, and a Power that
+multiplies and adds is a Scale for a compiler without Power.
 """
 
 from __future__ import annotations

@@ -86,8 +86,7 @@ def from_onnx(
     tensors = {
         name: tensor.blob for name, tensor in walk.tensors.items() if tensor.blob is not None
     }
-    imported = _imported(source, draft, outputs, tensors | outputs, notes)
-    imported.target = target
+    imported = _imported(source, draft, outputs, tensors | outputs, notes, target)
     if out is not None:
         write(imported, out, images)
     return imported
@@ -99,6 +98,7 @@ def _imported(
     outputs: Mapping[str, Blob],
     tensors: Mapping[str, Blob],
     notes: list[str],
+    target: str,
 ) -> Imported:
     """The draft's living layers, named, as a net's spec and parameters."""
     layers = naming.living(draft, outputs)
@@ -117,13 +117,20 @@ def _imported(
         listed.append({**entry, **layer.keys})
         arrays |= {f"{layer.name}__{i}": array for i, array in enumerate(layer.arrays)}
         unread += [blob.name for blob in layer.tops if blob not in read_blobs]
-    if unread:
+    if unread and target in CHIPS and "Silence" not in CHIPS[target].layers:
+        notes.append(
+            f"{CHIPS[target].title} has no Silence: outputs beside are {', '.join(unread)}"
+        )
+    elif unread:
         listed.append({"name": "unread", "type": "Silence", "bottom": unread, "top": []})
-    name = source.model.graph.name or source.path.stem
+    name = source.model.graph.name
+    name = (
+        source.path.stem if name in ("", "main_graph", "torch_jit") else name
+    )  # PyTorch's own words
     spec = read_model({"name": naming.plain(name), "layers": listed})
     here = {blob for layer in layers for blob in layer.tops} | set(draft.inputs)
     held = {name: blob.name for name, blob in tensors.items() if blob in here}
-    return Imported(spec, arrays, source, held, notes)
+    return Imported(spec, arrays, source, held, notes, target)
 
 
 def files(out: str | Path) -> tuple[Path, Path]:

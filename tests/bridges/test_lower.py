@@ -1,0 +1,192 @@
+"""Layers said in those of a target: the same numbers, no other types, and what has no exact form is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from minicaffe import MinicaffeError, Net
+from minicaffe.bridges import from_onnx
+from minicaffe.bridges.chips import CHIPS
+from minicaffe.bridges.lower import LOWERS
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+helper = onnx.helper
+
+
+def model(path, nodes, arrays, shape=(2, 6, 7, 5), opset=20):
+    """A file of nodes of x, whose last output is the model's."""
+    infos = [helper.make_tensor_value_info("x", 1, list(shape))]
+    outputs = [helper.make_tensor_value_info(nodes[-1].output[0], 1, None)]
+    tensors = [onnx.numpy_helper.from_array(np.asarray(a), name) for name, a in arrays.items()]
+    graph = helper.make_graph(nodes, "net", infos, outputs, tensors)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+    path.write_bytes(onnx.shape_inference.infer_shapes(made).SerializeToString())
+    return path
+
+
+RANDOM = np.random.default_rng(0)
+
+
+def numbers(*shape):
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def node(kind, *inputs, out="y", **attributes):
+    return helper.make_node(kind, ["x", *inputs], [out], name=kind, **attributes)
+
+
+TIMES_TWO = np.array([1, 1, 2, 2], np.float32)
+CASES = {
+    "ReLU6": ([node("Clip", "low", "high")], {"low": np.float32(0), "high": np.float32(6)}),
+    "Clip": ([node("Clip", "low", "high")], {"low": np.float32(-0.5), "high": np.float32(0.7)}),
+    "HardSwish": ([node("HardSwish")], {}),
+    "Swish": ([node("Sigmoid", out="s"), helper.make_node("Mul", ["x", "s"], ["y"])], {}),
+    "GELU": ([node("Gelu", approximate="tanh")], {}),
+    "Upsample": ([node("Resize", "", "scales", mode="nearest",
+                       coordinate_transformation_mode="asymmetric", nearest_mode="floor")],
+                 {"scales": TIMES_TWO}),
+    "Interp": ([node("Resize", "", "", "sizes", mode="linear",
+                     coordinate_transformation_mode="align_corners")],
+               {"sizes": np.array([2, 6, 11, 4])}),
+    "LayerNorm": ([node("LayerNormalization", "s", "b", axis=2)],
+                  {"s": numbers(7, 5), "b": numbers(7, 5)}),
+    "ShuffleChannel": (
+        [
+            node("Reshape", "apart", out="a"),
+            helper.make_node("Transpose", ["a"], ["t"], perm=[0, 2, 1, 3, 4]),
+            helper.make_node("Reshape", ["t", "whole"], ["y"]),
+        ],
+        {"apart": np.array([2, 3, 2, 7, 5]), "whole": np.array([2, 6, 7, 5])},
+    ),
+    "Pooling": ([node("MaxPool", kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 0])], {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_a_layer_in_those_of_caffe(kind, tmp_path):
+    """Of BVLC's release alone, and proven by onnxruntime when it is written."""
+    nodes, arrays = CASES[kind]
+    path = model(tmp_path / "it.onnx", nodes, arrays)
+    ours = from_onnx(path)
+    assert kind in {layer.type for layer in ours.spec.layers}
+    theirs = from_onnx(path, tmp_path / "net", target="caffe")
+    types = {layer.type for layer in theirs.spec.layers}
+    assert types <= CHIPS["caffe"].layers
+    assert any("round_mode" in layer.options for layer in theirs.spec.layers) is False
+    x = numbers(2, 6, 7, 5) * 4
+    net = Net(tmp_path / "net.prototxt", "TEST", device="cpu", dtype="float32")
+    if theirs.arrays:
+        net.load(tmp_path / "net.caffemodel")
+    wanted, result = ours.net().forward(x=x)["y"], net.forward(x=x)["y"]
+    np.testing.assert_allclose(result, wanted, atol=1e-5 * abs(wanted).max())
+
+
+def test_group_norm_in_those_of_caffe(tmp_path):
+    """Groups as rows, of opset 21, where a scale is one a channel."""
+    nodes = [node("GroupNormalization", "s", "b", num_groups=3)]
+    path = model(tmp_path / "it.onnx", nodes, {"s": numbers(6), "b": numbers(6)}, opset=21)
+    ours, theirs = from_onnx(path), from_onnx(path, tmp_path / "net", target="caffe")
+    assert {layer.type for layer in theirs.spec.layers} <= CHIPS["caffe"].layers
+    x = numbers(2, 6, 7, 5)
+    wanted = ours.net().forward(x=x)["y"]
+    grouped = x.astype(np.float64).reshape(2, 3, -1)
+    mean, variance = grouped.mean(2, keepdims=True), grouped.var(2, keepdims=True)
+    reference = ((grouped - mean) / np.sqrt(variance + 1e-5)).reshape(x.shape)
+    np.testing.assert_allclose(theirs.net().forward(x=x)["y"], wanted, atol=1e-5)
+    scale, bias = ours.source.arrays["s"], ours.source.arrays["b"]
+    reference = reference * scale[:, None, None] + bias[:, None, None]
+    np.testing.assert_allclose(wanted, reference, atol=1e-5)
+
+
+CONV = [node("Conv", "w", kernel_shape=[3, 3], pads=[1] * 4, out="c")]
+
+
+def test_what_nvdla_does_not_read(tmp_path):
+    """A slope of a ReLU is written by its parts, coefficients are Scales, and a bias is never left out."""
+    nodes = [*CONV, helper.make_node("LeakyRelu", ["c"], ["y"], alpha=0.1)]
+    path = model(tmp_path / "it.onnx", nodes, {"w": numbers(4, 6, 3, 3)})
+    net = from_onnx(path, tmp_path / "net", target="nvdla")
+    layers = {layer.type: layer for layer in net.spec.layers}
+    assert set(layers) <= CHIPS["nvdla"].layers
+    assert "coeff" not in layers["Eltwise"].options
+    assert "bias_term" not in (tmp_path / "net.prototxt").read_text()
+    assert "negative_slope" not in (tmp_path / "net.prototxt").read_text()
+    assert net.arrays["c__1"].tolist() == [0, 0, 0, 0]
+
+
+def test_inputs_in_the_form_of_a_target(tmp_path):
+    """NNIE's example has input_dim; what is written is read again."""
+    path = model(tmp_path / "it.onnx", CONV, {"w": numbers(4, 6, 3, 3)}, shape=(1, 6, 7, 5))
+    from_onnx(path, tmp_path / "net", target="nnie")
+    text = (tmp_path / "net.prototxt").read_text()
+    assert 'input: "x"\ninput_dim: 1\ninput_dim: 6\ninput_dim: 7\ninput_dim: 5\n' in text
+    assert "Input" not in text
+
+
+def test_a_row_less_without_silence(tmp_path):
+    """Where what is cut off could not be silenced, a convolution leaves it out."""
+    nodes = [node("MaxPool", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])]
+    path = model(tmp_path / "it.onnx", nodes, {}, shape=(1, 3, 8, 6))
+    net = from_onnx(path, tmp_path / "net", target="nvdla")
+    assert [layer.type for layer in net.spec.layers] == ["Input", "Pooling", "Convolution"]
+    assert net.net().blobs["y"].shape == (1, 3, 4, 3)
+
+
+REFUSED = {
+    "nvdla": (
+        [node("Transpose", perm=[0, 2, 3, 1])],
+        "Permute: it is not among its layers; axes of 1",
+    ),
+    "nnie": ([node("Transpose", perm=[0, 3, 1, 2])], r"its order must be \[0, 2, 3, 1\]"),
+    "caffe": ([node("Gelu")], "export it with approximate: tanh"),
+    "rknn": ([node("ArgMax", axis=1)], "take the largest score on the host"),
+}
+
+
+@pytest.mark.parametrize("target", REFUSED)
+def test_what_a_target_cannot_say(target, tmp_path):
+    """One line with the node, the target and the layer; nothing is written."""
+    nodes, reason = REFUSED[target]
+    path = model(tmp_path / "it.onnx", nodes, {})
+    with pytest.raises(MinicaffeError, match=reason) as caught:
+        from_onnx(path, tmp_path / "net", target=target)
+    assert f"node {nodes[0].name!r}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert [one.name for one in tmp_path.iterdir()] == ["it.onnx"]
+
+
+def test_targets_have_names():
+    with pytest.raises(MinicaffeError, match="did you mean 'nnie'"):
+        from_onnx("it.onnx", target="nie")
+
+
+def test_every_lowering_is_of_a_layer_that_is_made():
+    others = {"Power", "Bias", "ReLU", "Eltwise", "ContinuationIndicator", "GroupNorm"}
+    assert set(LOWERS) == set(CASES) | others
+
+
+@pytest.mark.parametrize("target", ["caffe", "ascend", "sophgo"])
+def test_opencv_reads_what_is_written(target, tmp_path):
+    """A small net, as OpenCV's own importer of Caffe's files computes it."""
+    cv2 = pytest.importorskip("cv2")
+    if not hasattr(cv2.dnn, "readNetFromCaffe"):
+        pytest.skip("OpenCV 5 reads no Caffe nets")
+    nodes = [
+        *CONV,
+        helper.make_node("BatchNormalization", ["c", "s", "b", "m", "v"], ["n"]),
+        helper.make_node("Relu", ["n"], ["r"]),
+        helper.make_node("MaxPool", ["r"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Flatten", ["p"], ["f"]),
+        helper.make_node("Gemm", ["f", "g"], ["y"]),
+    ]
+    arrays = {"w": numbers(4, 6, 3, 3), "s": numbers(4), "b": numbers(4), "m": numbers(4)}
+    arrays |= {"v": abs(numbers(4)), "g": numbers(24, 5)}
+    path = model(tmp_path / "it.onnx", nodes, arrays, shape=(1, 6, 7, 5))
+    net = from_onnx(path, tmp_path / "net", target=target)
+    files = [str(tmp_path / f"net.{end}") for end in ("prototxt", "caffemodel")]
+    theirs, x = cv2.dnn.readNetFromCaffe(*files), numbers(1, 6, 7, 5)
+    theirs.setInput(x)
+    wanted = net.net().forward(x=x)["y"]
+    np.testing.assert_allclose(theirs.forward(), wanted, atol=1e-4 * abs(wanted).max())
