@@ -146,7 +146,9 @@ def slice_(draft: Draft, node: Node) -> Blob:
     if strided and len(x.shape) == 4:
         stride = [strided[axis].step if axis in strided else 1 for axis in (2, 3)]
         sizes = [-(-size // step) for size, step in zip(x.shape[2:], stride, strict=True)]
+        down = any((size - 1) % step for size, step in zip(x.shape[2:], stride, strict=True))
         keys = {"kernel_size": 1} | window_keys(stride=stride)
+        keys |= {"round_mode": "FLOOR"} if down else {}  # up, a window would start behind the image
         x = draft.layer("Pooling", x, shape=(*x.shape[:2], *sizes), **keys)
         for axis, one in strided.items():
             x = draft.part(x, axis, 0, len(one))
