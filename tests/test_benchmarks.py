@@ -22,6 +22,8 @@ ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 SCRIPTS = (
     "breakdown",
+    "bridges",
+    "bridges_tables",
     "checkouts",
     "cifar10_quick",
     "claims",
@@ -113,12 +115,14 @@ def test_pages_show_what_the_result_files_say(scripts):
         "sass": "benchmarks/results/sass_{}.json",
         "start_up": "benchmarks/results/start_up_{}.json",
         "zoo": "benchmarks/results/zoo_{}.json",
+        "onnx": "benchmarks/results/bridges.json",
         "zoo_before": "benchmarks/results/zoo_{}.json",
         "after_opencv": "after_opencv_5/results/opencv_{}.json",
         "zoo_means": "benchmarks/results/zoo_{}.json",
         "zoo_layers": "benchmarks/results/zoo_{}.json",
         "zoo_slower": "benchmarks/results/zoo_{}.json",
     }
+    shown.pop("onnx_operators")  # of the readers
     shown.pop("zoo_nets")  # counted from the models, not measured
     assert shown.pop("claims").count("\n") > 10  # of several files, each of which must be there
     for name in scripts("sentences").SENTENCES:

@@ -11,13 +11,16 @@ import shutil
 import subprocess
 import sys
 import types
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 from gpu import HAS_GPU
 from parallel import mpi
 
+import minicaffe
 from minicaffe.cli import main
 from minicaffe.errors import DeviceError
 from minicaffe.layers import REGISTRY
@@ -129,6 +132,19 @@ def test_python_and_commands_of_a_page(page, folder, capsys, monkeypatch):
             printed = "".join(capsys.readouterr())
             for line in shown:
                 assert line in printed.split("\n"), f"{command}: {line!r} is not in\n{printed}"
+
+
+def test_the_model_that_torch_exports_on_the_page_of_onnx(folder):
+    """The page's first block, where torch is there; the page itself runs without it."""
+    pytest.importorskip("torch")
+    text = (ROOT / "docs" / "onnx-to-caffe.md").read_text()
+    exported = re.search(r"^```\n(import torch\n.*?)^```", text, re.S | re.M)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch's exporter
+        exec(exported[1], {})
+    assert exit_code(["import", "classifier.onnx", "--out", "net"]) == 0
+    net = minicaffe.Net("net.prototxt", "TEST", device="cpu")
+    assert net.forward(data=np.zeros((1, 3, 32, 32)))["score"].shape == (1, 10)
 
 
 def on_ranks(words: list[str], folder: Path) -> None:

@@ -297,7 +297,7 @@ def reason(error: MinicaffeError) -> str:
         r"( \(and \d+ other nodes are refused\))?(; nothing was written)?$", "", str(error)
     )
     text = re.sub(r"^\S+\.onnx: ", "", text)
-    return re.sub(r"^(a )?node .*?\(?\w+\)?( of '[^']*')?: ", "", text)
+    return re.sub(r"^(a node \w+( of '[^']*')?|node '[^']*'( \(\w+\))?): ", "", text)
 
 
 def cases() -> dict[str, Any]:

@@ -16,6 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
 
+import bridges_tables
 import claims
 import inference
 import inference_memory
@@ -44,6 +45,7 @@ PAGES = (
     "docs/pictures.md",
     "docs/after-opencv-5.md",
     "docs/export.md",
+    "docs/onnx-to-caffe.md",
     "docs/zoo.md",
     "docs/performance.md",
     "docs/feeding.md",
@@ -161,6 +163,9 @@ SECTIONS = {
     "zoo_layers_cpu": lambda: zoo_tables.layers(peer_tables.read("zoo", "cpu")),
     "zoo_before_cpu": lambda: zoo_tables.before(peer_tables.read("zoo", "cpu")),
     "zoo_onnx": onnx_tables.differences,
+    "onnx_nets": bridges_tables.nets,
+    "onnx_cases": bridges_tables.cases,
+    "onnx_operators": bridges_tables.operators,
     "after_opencv_5": opencv_tables.differences,
     "claims": claims.claims,
     "ladder_cuda": lambda: peer_tables.ladder(peer_tables.read("ladder", "cuda")),
