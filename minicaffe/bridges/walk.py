@@ -215,6 +215,9 @@ class Walk:
             hint = did_you_mean(node.kind, READERS)
             self._refuse(node, reason or f"there is no layer for it{hint}")
             return
+        if any(one.shape is not None and 0 in one.shape for one in node.outputs):
+            self._refuse(node, "its output holds no number, and no blob of a net is empty")
+            return
         whole = [one.dtype for one in node.outputs if one.dtype in WHOLE and one.readers]
         counts = node.kind in ("Add", "Sub") and whole == ["int64"]  # of places: exact below 2^24
         if whole and node.kind not in MOVES and not counts:

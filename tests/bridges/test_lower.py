@@ -18,11 +18,14 @@ helper = onnx.helper
 def model(path, nodes, arrays, shape=(2, 6, 7, 5), opset=20):
     """A file of nodes of x, whose last output is the model's."""
     infos = [helper.make_tensor_value_info("x", 1, list(shape))]
-    outputs = [helper.make_tensor_value_info(nodes[-1].output[0], 1, None)]
+    outputs = [helper.make_empty_tensor_value_info(nodes[-1].output[0])]
     tensors = [onnx.numpy_helper.from_array(np.asarray(a), name) for name, a in arrays.items()]
     graph = helper.make_graph(nodes, "net", infos, outputs, tensors)
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
-    path.write_bytes(onnx.shape_inference.infer_shapes(made).SerializeToString())
+    made = onnx.shape_inference.infer_shapes(made)
+    if not made.graph.output[0].type.HasField("tensor_type"):  # of an operator that is a function
+        made.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", 1, list(shape)))
+    path.write_bytes(made.SerializeToString())
     return path
 
 
@@ -167,9 +170,8 @@ def test_every_lowering_is_of_a_layer_that_is_made():
     assert set(LOWERS) == set(CASES) | others
 
 
-@pytest.mark.parametrize("target", ["caffe", "ascend", "sophgo"])
-def test_opencv_reads_what_is_written(target, tmp_path):
-    """A small net, as OpenCV's own importer of Caffe's files computes it."""
+def test_opencv_reads_what_is_written(tmp_path):
+    """A small net, as OpenCV's own importer of Caffe's files computes it; that knows no round_mode."""
     cv2 = pytest.importorskip("cv2")
     if not hasattr(cv2.dnn, "readNetFromCaffe"):
         pytest.skip("OpenCV 5 reads no Caffe nets")
@@ -184,9 +186,9 @@ def test_opencv_reads_what_is_written(target, tmp_path):
     arrays = {"w": numbers(4, 6, 3, 3), "s": numbers(4), "b": numbers(4), "m": numbers(4)}
     arrays |= {"v": abs(numbers(4)), "g": numbers(24, 5)}
     path = model(tmp_path / "it.onnx", nodes, arrays, shape=(1, 6, 7, 5))
-    net = from_onnx(path, tmp_path / "net", target=target)
+    net = from_onnx(path, tmp_path / "net", target="caffe")
     files = [str(tmp_path / f"net.{end}") for end in ("prototxt", "caffemodel")]
     theirs, x = cv2.dnn.readNetFromCaffe(*files), numbers(1, 6, 7, 5)
     theirs.setInput(x)
     wanted = net.net().forward(x=x)["y"]
-    np.testing.assert_allclose(theirs.forward(), wanted, atol=1e-4 * abs(wanted).max())
+    np.testing.assert_allclose(theirs.forward("y"), wanted, atol=1e-4 * abs(wanted).max())

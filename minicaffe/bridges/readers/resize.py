@@ -1,6 +1,7 @@
 """Resize and Upsample: images of another size.
 
-The nearest pixel by whole factors is an Upsample, whose pixels become blocks. Whatever else is linear in the
+The nearest pixel by whole factors is an Upsample, whose pixels become blocks, and bilinear interpolation by
+whole factors a Deconvolution. Whatever else is linear in the
 image and goes along its rows and its columns apart: a product with a matrix for each of the two, a Convolution
 by 1 x 1 whose channels are the rows, and an InnerProduct along the columns. So all modes are exact.
 """
@@ -14,15 +15,16 @@ import numpy as np
 
 from minicaffe.bridges.draft import Blob, Draft, Node
 from minicaffe.bridges.readers.linear import inner_product
-from minicaffe.bridges.readers.window import convolution
+from minicaffe.bridges.readers.window import convolution, deconvolution, window_keys
 from minicaffe.bridges.table import RefusedError, reads
 
+HALVES = ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
 LARGEST = 2**26  # entries of a matrix of a resize
 
 
 @reads("Resize", "Upsample")
 def resize(draft: Draft, node: Node) -> Blob:
-    """Upsample, Interp, or two products with the matrices of the mode."""
+    """Upsample, Interp, Deconvolution, or two products with the matrices of the mode."""
     x, shape = draft.blob(node.inputs[0]), node.shape
     if len(x.shape) != 4 or shape[:2] != x.shape[:2]:
         if shape == x.shape:
@@ -31,7 +33,10 @@ def resize(draft: Draft, node: Node) -> Blob:
     how = _how(node)
     if shape == x.shape and how["coordinates"] != "tf_crop_and_resize":
         return x
-    factors = [b // a if b % a == 0 else 0 for a, b in zip(x.shape[2:], shape[2:], strict=True)]
+    factors = [
+        b // a if b % a == 0 and scale == b / a else 0
+        for a, b, scale in zip(x.shape[2:], shape[2:], how["scales"], strict=True)
+    ]
     matrices = [
         matrix(a, b, how, scale)
         for a, b, scale in zip(x.shape[2:], shape[2:], how["scales"], strict=True)
@@ -45,7 +50,31 @@ def resize(draft: Draft, node: Node) -> Blob:
         return draft.layer("Upsample", x, shape=shape, **keys)
     if how["mode"] == "linear" and how["coordinates"] == "align_corners":
         return draft.layer("Interp", x, shape=shape, height=shape[2], width=shape[3])
+    if (
+        how["mode"] == "linear"
+        and how["coordinates"] in HALVES
+        and all(factors)
+        and not how["outside"]
+    ):
+        return bilinear(draft, x, factors)
     return separable(draft, x, *matrices)
+
+
+def bilinear(draft: Draft, x: Blob, factors: list[int]) -> Blob:
+    """x larger by whole factors f, a top pixel o at (o + 1/2) / f - 1/2: its border doubled, a Deconvolution.
+
+    Channel by channel, with a stride f and a triangle for a kernel, of 2 f - f % 2 entries; what the doubled
+    border adds around is cut off by the pad.
+    """
+    n, c, h, w = x.shape
+    x = draft.take(x, 2, [0, *range(h), h - 1])
+    x = draft.take(x, 3, [0, *range(w), w - 1])
+    kernel = [2 * f - f % 2 for f in factors]
+    sides = [1 - abs(np.arange(k) - (k - 1) / 2) / f for k, f in zip(kernel, factors, strict=True)]
+    weight = np.broadcast_to(sides[0][:, None] * sides[1], (c, 1, *kernel))
+    pad = [(k - f) // 2 + f for k, f in zip(kernel, factors, strict=True)]
+    keys = window_keys(kernel_size=kernel, stride=factors, pad=pad)
+    return deconvolution(draft, x, weight, None, (n, c, h * factors[0], w * factors[1]), c, **keys)
 
 
 def _how(node: Node) -> dict[str, Any]:
@@ -83,14 +112,14 @@ def matrix(size: int, wanted: int, how: dict[str, Any], scale: float) -> np.ndar
     """The matrix (wanted, size) that resizes an axis, as ONNX's Resize defines it."""
     if size * wanted > LARGEST:
         raise RefusedError(f"from {size} to {wanted} its matrix would be too large")
-    places = np.arange(wanted, dtype=np.float64)
+    kind = np.float32 if how["mode"] == "nearest" else np.float64  # as runtimes: where two are as near
+    places, scale = np.arange(wanted, dtype=kind), kind(scale)
     rule = how["coordinates"]
     if rule == "half_pixel":
-        x = (places + 0.5) / scale - 0.5
+        x = (places + kind(0.5)) / scale - kind(0.5)
     elif rule == "half_pixel_symmetric":
-        adjusted = wanted / (scale * size)
-        center = size / 2
-        x = center * (1 - adjusted) + (places + 0.5) / scale - 0.5
+        offset = kind(size / 2) * (1 - kind(wanted) / (scale * size))
+        x = offset + (places + kind(0.5)) / scale - kind(0.5)
     elif rule == "pytorch_half_pixel":
         x = (places + 0.5) / scale - 0.5 if wanted > 1 else np.zeros(1)
     elif rule == "align_corners":
