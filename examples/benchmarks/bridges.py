@@ -6,15 +6,14 @@
 
 Needs torch, torchvision, onnx, onnxruntime and pytest; with OpenCV below 5 what it reads of Caffe files that
 are written for `target="caffe"` is compared as well. Weights and the statistics of BatchNorms are random. The
-file of torch.onnx.export becomes net.prototxt and net.caffemodel, which `from_onnx` writes once each blob is as
-onnxruntime computes it. The operator cases are judged as tests/bridges/test_onnx_cases.py does. Results go to
+file of torch.onnx.export becomes net.prototxt and net.caffemodel, which `from_onnx` writes once each blob is
+as onnxruntime computes it. The operator cases are judged as tests/bridges/test_onnx_cases.py does. Results go to
 results/bridges.json after each net, which has a process of its own.
 """
 
 import argparse
 import importlib
 import json
-import os
 import re
 import subprocess
 import sys
@@ -110,7 +109,7 @@ def model(name: str) -> Any:
         net = yolo()
     elif name in SEGMENTERS:
         make = getattr(torchvision().models.segmentation, name)
-        net = OfDict(make(weights=None, weights_backbone=None))
+        net = of_scores(make(weights=None, weights_backbone=None))
     else:
         drawn = {"init_weights": True} if name in ("googlenet", "inception_v3") else {}
         net = getattr(torchvision().models, name)(weights=None, **drawn)
@@ -121,7 +120,7 @@ def model(name: str) -> Any:
     return net.eval()
 
 
-def OfDict(net: Any) -> Any:  # noqa: N802  (a class as soon as torch is there)
+def of_scores(net: Any) -> Any:
     """A segmenter whose output is the map of scores alone, not a dict of it."""
     import torch
 
@@ -337,5 +336,4 @@ def totals(told: dict[str, Any]) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "2")
     main()
