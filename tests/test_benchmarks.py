@@ -300,6 +300,22 @@ def test_inference_on_one_thread_and_on_two(scripts):
     assert inference.table(None) == "Not yet measured."
 
 
+def test_a_detectors_body_becomes_a_net(scripts, monkeypatch):
+    """A small picture of it; what is refused has its reason, without the file and the node."""
+    bridges = scripts("bridges")
+    assert doctest.testmod(bridges).failed == 0
+    one = {"right": 2, "wrong": ["test_add"], "later_opset": 1, "refused": {"a": 3, "b": 1}}
+    sums = {"right": 4, "refused": 8, "wrong": 2, "later_opset": 2}
+    assert bridges.totals({"Add": one, "Sub": one}) == sums
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setattr(bridges, "SIZES", {"yolo": 64})
+    monkeypatch.setattr(bridges, "torchvision", lambda: torch)
+    monkeypatch.setattr(bridges, "version", lambda package: None)
+    told = bridges.measured("yolo")
+    assert told["worst"] < 1e-4 and told["blobs"] > 100
+
+
 def test_inner_products(scripts):
     """What is measured lies in a table; PyTorch finds the same."""
     inner = scripts("inner_products")

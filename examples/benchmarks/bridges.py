@@ -7,8 +7,8 @@
 Needs torch, torchvision, onnx, onnxruntime and pytest; with OpenCV below 5 what it reads of Caffe files that
 are written for `target="caffe"` is compared as well. Weights and the statistics of BatchNorms are random. The
 file of torch.onnx.export becomes net.prototxt and net.caffemodel, which `from_onnx` writes once each blob is
-as onnxruntime computes it. The operator cases are judged as tests/bridges/test_onnx_cases.py does. Results go to
-results/bridges.json after each net, which has a process of its own.
+as onnxruntime computes it. The operator cases are judged as tests/bridges/test_onnx_cases.py does. Results go
+to results/bridges.json after each net, which has a process of its own.
 """
 
 import argparse
