@@ -110,10 +110,15 @@ def scan(draft: Draft, node: Node) -> list[Blob]:
         )
     made = z.layer
     if made is None or made.type != "InnerProduct":
-        raise RefusedError("what its inputs contribute is no product with a matrix")
+        raise RefusedError(
+            f"its gates are a {made.type if made else 'blob'}, expected a product with a matrix"
+        )
     x, hidden = made.bottoms[0], recurrent.data.shape[1]
     bottoms = [x, draft.reshape(cont, cont.shape[:2])]
     bias = made.arrays[1] if len(made.arrays) > 1 else np.zeros(4 * hidden)
     shape, arrays = (*z.shape[:2], hidden), [made.arrays[0], bias, recurrent.data]
     h = draft.layer("LSTM", *bottoms, shape=shape, arrays=arrays, num_output=hidden)
-    return [Blob((), refused="its last states are read")] * states + [h]
+    last = [
+        Blob(one.shape or (), refused="its last states are read") for one in node.outputs[:states]
+    ]
+    return [*last, h]
