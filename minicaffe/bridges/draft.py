@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,6 +69,7 @@ class Node:
     outputs: list[Tensor]
     attributes: dict[str, Any]
     opset: int
+    outer: Mapping[str, Tensor]  # what a graph within it may read
 
     def input(self, index: int) -> Tensor | None:
         """An input, or None."""

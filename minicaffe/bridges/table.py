@@ -40,7 +40,7 @@ refuses(
     "Attention",
     "Einsum",
 )
-refuses("a net of Caffe's is the same for all inputs: unroll it before the export", "Loop", "Scan")
+refuses("a net of Caffe's is the same for all inputs: unroll it before the export", "Loop")
 refuses(
     "a blob is a tensor", *["SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase"]
 )

@@ -107,7 +107,9 @@ class Walk:
         attributes = {one.name: _attribute(onnx, one) for one in proto.attribute}
         inputs = [self.tensors.get(name) if name else None for name in proto.input]
         outputs = [Tensor(name, None, "", readers=readers[name]) for name in proto.output]
-        node = Node(proto.op_type, proto.name, inputs, outputs, attributes, self.source.opset)
+        node = Node(
+            proto.op_type, proto.name, inputs, outputs, attributes, self.source.opset, self.tensors
+        )
         for tensor in outputs:
             tensor.node = node
             if tensor.name:

@@ -1,4 +1,7 @@
-"""LSTM: ONNX's of one direction or two, in Caffe's, whose gates stand in another order."""
+"""LSTM: ONNX's of one direction or two, in Caffe's, whose gates stand in another order; and what we export.
+
+An export of ours says Caffe's LSTM as a Scan, since ONNX's LSTM has no `cont`: that Scan is read too.
+"""
 
 from __future__ import annotations
 
@@ -79,3 +82,43 @@ def _both(bias: np.ndarray) -> np.ndarray:
     """ONNX has a bias of the inputs and one of the states: their sum."""
     first, second = np.split(np.asarray(bias, np.float64), 2)
     return first + second
+
+
+# The operators of a step, as export/writers/recurrent.py writes them.
+LSTM_STEP = ["Gemm", "Mul", "Add", "Split", "Sigmoid", "Sigmoid", "Sigmoid", "Mul", "Mul"]
+LSTM_STEP += ["Tanh", "Mul", "Add", "Tanh", "Mul", "Identity"]
+
+
+@reads("Scan")
+def scan(draft: Draft, node: Node) -> list[Blob]:
+    """LSTM, where it is that of an export of ours; whatever else a Scan does is refused."""
+    steps, states = [one.op_type for one in node.attributes["body"].node], 2
+    if steps != LSTM_STEP or len(node.inputs) != states + 2 or node.get("num_scan_inputs") != 2:
+        raise RefusedError(
+            "a net of Caffe's is the same for all inputs: unroll it before the export"
+        )
+    gemm = node.attributes["body"].node[0]
+    recurrent = node.outer.get(gemm.input[1])
+    z, cont = (draft.blob(one) for one in node.inputs[states:])
+    if recurrent is None or recurrent.data is None or len(z.shape) != 3:
+        raise RefusedError("its weight is not a constant")
+    if any(one is None or one.data is None or one.data.any() for one in node.inputs[:states]):
+        raise RefusedError("its first states are not zeros")
+    if any(one.readers for one in node.outputs[:states]):
+        raise RefusedError(
+            "its last states are read; a Caffe LSTM returns them with expose_hidden alone"
+        )
+    made = z.layer
+    if made is None or made.type != "InnerProduct":
+        raise RefusedError(
+            f"its gates are a {made.type if made else 'blob'}, expected a product with a matrix"
+        )
+    x, hidden = made.bottoms[0], recurrent.data.shape[1]
+    bottoms = [x, draft.reshape(cont, cont.shape[:2])]
+    bias = made.arrays[1] if len(made.arrays) > 1 else np.zeros(4 * hidden)
+    shape, arrays = (*z.shape[:2], hidden), [made.arrays[0], bias, recurrent.data]
+    h = draft.layer("LSTM", *bottoms, shape=shape, arrays=arrays, num_output=hidden)
+    last = [
+        Blob(one.shape or (), refused="its last states are read") for one in node.outputs[:states]
+    ]
+    return [*last, h]

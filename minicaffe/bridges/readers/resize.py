@@ -112,7 +112,9 @@ def matrix(size: int, wanted: int, how: dict[str, Any], scale: float) -> np.ndar
     """The matrix (wanted, size) that resizes an axis, as ONNX's Resize defines it."""
     if size * wanted > LARGEST:
         raise RefusedError(f"from {size} to {wanted} its matrix would be too large")
-    kind = np.float32 if how["mode"] == "nearest" else np.float64  # as runtimes: where two are as near
+    kind = (
+        np.float32 if how["mode"] == "nearest" else np.float64
+    )  # as runtimes: where two are as near
     places, scale = np.arange(wanted, dtype=kind), kind(scale)
     rule = how["coordinates"]
     if rule == "half_pixel":
