@@ -17,7 +17,7 @@ from minicaffe.bridges.readers.linear import inner_product
 from minicaffe.bridges.readers.window import convolution
 from minicaffe.bridges.table import RefusedError, reads
 
-LARGEST = 2**26  # entries of a matrix of a resize
+LARGEST = 2**24  # entries of a matrix of a resize
 
 
 @reads("Resize", "Upsample")
@@ -81,7 +81,7 @@ def _how(node: Node) -> dict[str, Any]:
 
 def matrix(size: int, wanted: int, how: dict[str, Any], scale: float) -> np.ndarray:
     """The matrix (wanted, size) that resizes an axis, as ONNX's Resize defines it."""
-    if size * wanted > LARGEST:
+    if size * max(size, wanted) > LARGEST:
         raise RefusedError(f"from {size} to {wanted} its matrix would be too large")
     places = np.arange(wanted, dtype=np.float64)
     rule = how["coordinates"]
