@@ -27,8 +27,19 @@ def proven(
 
     A difference is a part of the largest number that onnxruntime has there. A layer that jumps where its
     bottom changes by a rounding error is compared on onnxruntime's own bottoms. Raises CheckpointError for
-    the first blob that differs by more than 1e-4, or holds no finite number.
+    the first blob that differs by more than 1e-4, or holds no finite number, and without enough memory.
     """
+    try:
+        return _compared(source, net, tensors, images)
+    except MemoryError:
+        raise CheckpointError(
+            f"{source.path}: there is not enough memory to compute it; nothing was written"
+        ) from None
+
+
+def _compared(
+    source: Source, net: Net, tensors: Mapping[str, str], images: Sequence[np.ndarray]
+) -> list[str]:
     values = {value.name: value for step in net.steps for value in step.tops}
     last = set(net.graph.outputs.values())
     names: dict[Value, str] = {}

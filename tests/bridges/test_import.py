@@ -108,7 +108,7 @@ def test_an_exported_layer_comes_back(name, row, tmp_path):
         with pytest.raises(MinicaffeError) as caught:
             from_onnx(path, tmp_path / "net")
         assert UNREAD[name, row] in str(caught.value)
-        assert os.listdir(tmp_path) == ["it.onnx"]
+        assert {Path(file).stem for file in os.listdir(tmp_path)} == {"it"}
         return
     result = from_onnx(path, tmp_path / "net")
     back = Net(tmp_path / "net.prototxt", "TEST", device="cpu", dtype="float32")
@@ -136,13 +136,14 @@ NETS = {"lenet": (2, 1, 28, 28), "squeezenet": (1, 3, 47, 63), "cifar10_full": (
 
 @pytest.mark.parametrize("name", NETS)
 def test_a_net_of_the_zoo_comes_back(name, tmp_path):
-    """Its layers too, one for one, under their names."""
+    """In layers of the same types."""
     net = Net(MODELS / f"{name}.yaml", "TEST", device="cpu", deterministic=True)
     net.reshape(**{net.steps[0].tops[0].name: NETS[name]})
     to_onnx(net, tmp_path / "it.onnx")
     result = imported(tmp_path / "it.onnx")
-    exact = {layer.type for layer in result.spec.layers} <= {layer.spec.type for layer in net.steps}
-    assert exact or name == "cifar10_full"  # whose LRN is of another kind
+    known = {"Softmax"} | {step.spec.type for step in net.steps}
+    # The parts of a LRN within channels are layers of their own.
+    assert set(kinds(result)) <= known or name == "cifar10_full"
 
 
 window = st.integers(1, 3)
@@ -205,6 +206,8 @@ def test_poolings(data, tmp_path_factory):
         how["ceil_mode"] = data.draw(st.integers(0, 1), "ceil_mode")
     else:
         how["auto_pad"] = auto
+        # Where a stride is larger onnxruntime has pads below 0.
+        how["strides"] = [min(s, k) for s, k in zip(how["strides"], kernel, strict=True)]
     kind = data.draw(st.sampled_from(["MaxPool", "AveragePool"]), "kind")
     if kind == "AveragePool":
         how["count_include_pad"] = data.draw(st.integers(0, 1), "count_include_pad")
@@ -436,7 +439,7 @@ def opset_model(kind, opset):
             return one("Upsample", (1, 2, 3, 4), [F([1, 1, 2, 3])], opset, mode="nearest")
         return one(kind, (1, 2, 3, 4), [None, F([1, 1, 2, 3])], opset, mode="linear")
     if kind == "Slice":
-        how = {"starts": [1, -3], "ends": [9, 2**31], "axes": [1, -1]} if opset < 10 else {}
+        how = {"starts": [1, -3], "ends": [9, 2**31], "axes": [1, 3]} if opset < 10 else {}
         numbers = [ints([1, -3]), ints([9, 2**31]), ints([1, -1]), ints([1, 2])]
         return one(kind, (1, 3, 4, 7), [] if how else numbers, opset, **how)
     if kind == "Split":
@@ -481,7 +484,6 @@ def test_a_refused_node_is_named(tmp_path):
 
 
 def test_a_net_that_differs_is_not_written(tmp_path, monkeypatch):
-    monkeypatch.setitem(READERS, "Sigmoid", READERS["Tanh"])
     path = saved(chain(node("Sigmoid", ["x"], ["y"])), tmp_path)
 
     def wrong(draft, node):
