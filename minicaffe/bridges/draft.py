@@ -19,6 +19,7 @@ import numpy as np
 from minicaffe.bridges.table import RefusedError
 
 Shape = tuple[int, ...]
+MAX_NUMBERS = 2**24  # that a reader makes, such as a kernel of ones: 64 MiB in float32
 MAX_PIECES = 64  # of a Slice, where entries of an axis are put in another order
 MAX_PARTS = 8  # of channels put in another order; more are a product by ones and zeros
 
@@ -253,7 +254,7 @@ class Draft:
     def picked(self, x: Blob, indices: Sequence[int]) -> Blob:
         """Channels in another order: a product with ones and zeros, a Convolution by a 1 x 1 kernel."""
         n, c, *image = x.shape
-        pick = np.zeros((len(indices), c, 1, 1), np.float32)
+        pick = np.zeros(limited(len(indices), c, 1, 1), np.float32)
         pick[np.arange(len(indices)), indices] = 1
         flat = self.reshape(x, (n, c, math.prod(image[:-1]), image[-1] if image else 1))
         y = self.layer(
@@ -325,6 +326,13 @@ class Draft:
         inner = shape[first : last + 1]
         b = self.tile(self.reshape(b, padded[first : last + 1]), inner)
         return self.layer(kind, a, b, axis=first)
+
+
+def limited(*shape: int) -> Shape:
+    """A shape of numbers that a layer is to hold. Raises RefusedError where they are too many."""
+    if math.prod(shape) > MAX_NUMBERS:
+        raise RefusedError(f"it needs numbers of shape {shape}, more than any layer holds")
+    return shape
 
 
 def numbers_run(numbers: np.ndarray, shape: Shape) -> tuple[int, np.ndarray]:

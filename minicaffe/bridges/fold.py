@@ -13,6 +13,7 @@ from minicaffe.bridges.naming import living
 WEIGHTED = ("Convolution", "Deconvolution", "InnerProduct")
 
 
+@np.errstate(all="ignore")  # of numbers that are not finite the comparison tells
 def fold(draft: Draft, outputs: Mapping[str, Blob]) -> int:
     """Fold what can be, until nothing more can; returns how many layers are gone.
 
@@ -63,6 +64,8 @@ def _numbers(layer: Layer) -> tuple[np.ndarray, np.ndarray] | None:
 def _fits(made: Layer, factor: np.ndarray, term: np.ndarray) -> bool:
     """Whether numbers of channels are those of a layer's outputs."""
     count = made.keys["num_output"]
+    if any(bias.shape != (count,) for bias in made.arrays[1:]):
+        return False  # of a damaged model: it is refused when the net is made
     alone = made.type == "InnerProduct" and len(made.tops[0].shape) != 2
     if alone and max(factor.size, term.size) > 1:
         return False  # its outputs are the last axis, the numbers are of axis 1

@@ -86,7 +86,8 @@ def from_onnx(
     tensors = {
         name: tensor.blob for name, tensor in walk.tensors.items() if tensor.blob is not None
     }
-    imported = _imported(source, draft, outputs, tensors | outputs, notes, target)
+    computed = {name: blob for name, blob in outputs.items() if name not in source.inputs}
+    imported = _imported(source, draft, outputs, tensors | computed, notes, target)
     if out is not None:
         write(imported, out, images)
     return imported
@@ -161,9 +162,13 @@ def write(imported: Imported, out: str | Path, images: Sequence[np.ndarray] = ()
     with folder as beside:
         trial_model, trial_weights = Path(beside) / model.name, Path(beside) / weights.name
         _write(imported, trial_model, trial_weights)
-        net = Net(trial_model, "TEST", device="cpu", dtype="float32", deterministic=True, keep=None)
-        if imported.arrays:
-            net.load(trial_weights)
+        try:
+            kind: dict[str, Any] = {"device": "cpu", "dtype": "float32", "deterministic": True}
+            net = Net(trial_model, "TEST", keep=None, **kind)
+            if imported.arrays:
+                net.load(trial_weights)
+        except MemoryError:
+            raise CheckpointError(f"{model}: the net is larger than the memory here") from None
         imported.notes += proof.proven(imported.source, net, imported.tensors, images)
         if not imported.arrays:
             trial_weights.unlink(missing_ok=True)

@@ -27,8 +27,19 @@ def proven(
 
     A difference is a part of the largest number that onnxruntime has there. A layer that jumps where its
     bottom changes by a rounding error is compared on onnxruntime's own bottoms. Raises CheckpointError for
-    the first blob that differs by more than 1e-4, or holds no finite number.
+    the first blob that differs by more than 1e-4, or holds no finite number, and without enough memory.
     """
+    try:
+        return _compared(source, net, tensors, images)
+    except MemoryError:
+        raise CheckpointError(
+            f"{source.path}: there is not enough memory to compute it; nothing was written"
+        ) from None
+
+
+def _compared(
+    source: Source, net: Net, tensors: Mapping[str, str], images: Sequence[np.ndarray]
+) -> list[str]:
     values = {value.name: value for step in net.steps for value in step.tops}
     last = set(net.graph.outputs.values())
     names: dict[Value, str] = {}
@@ -41,7 +52,7 @@ def proven(
     apart: dict[Value, float] = {}
     where: dict[Value, str] = {}
     for arrays in _trials(net, images):
-        typed = _typed(source, tensors, arrays)
+        typed = _typed(source, net, arrays)
         reference = {name: _plain(array) for name, array in check.run(data, typed).items()}
         for step in check.by_step(net, arrays, reference, every, JUMPS):
             for value in step.tops:
@@ -83,7 +94,7 @@ def differences(
     values = {value.name: value for step in net.steps for value in step.tops}
     names = {values[tensors[one]]: one for one in source.outputs if tensors.get(one) in values}
     arrays = check.drawn(net, seed)
-    typed = _typed(source, tensors, arrays)
+    typed = _typed(source, net, arrays)
     reference = {
         name: _plain(array) for name, array in check.run(_asked(source, []), typed).items()
     }
@@ -95,13 +106,11 @@ def differences(
     return apart
 
 
-def _typed(
-    source: Source, tensors: Mapping[str, str], arrays: dict[str, np.ndarray]
-) -> dict[str, np.ndarray]:
+def _typed(source: Source, net: Net, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The inputs as the model takes them; those of whole numbers are made such in `arrays` too."""
     typed = {}
-    for name, kind in source.types.items():
-        held = _held(tensors, name)
+    blobs = [value.name for value in inputs(net)]  # as many, in the same order
+    for (name, kind), held in zip(source.types.items(), blobs, strict=True):
         array = arrays[held]
         if kind not in FLOATS:
             array = abs(array) if kind.startswith(("uint", "bool")) else array
@@ -111,12 +120,8 @@ def _typed(
     return typed
 
 
-def _held(tensors: Mapping[str, str], name: str) -> str:
-    return tensors.get(name, name)
-
-
 def _plain(array: Any) -> np.ndarray:
-    return np.asarray(array).astype(np.float32)
+    return np.asarray(array, np.float32)
 
 
 def _asked(source: Source, names: list[str]) -> bytes:

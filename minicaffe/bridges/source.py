@@ -22,6 +22,7 @@ from minicaffe.errors import CheckpointError, SpecError, did_you_mean
 from minicaffe.export.library import packages
 
 OPSETS = range(9, 22)  # of the domain ai.onnx
+ENTRIES = 2**27  # of an input, a constant or a blob: 512 MiB in float32
 NODES = 100_000  # of a graph: no net has as many
 AXES = 32  # of an array, as in Caffe
 FLOATS = ("float32", "float16", "float64", "bfloat16")  # types that a blob can hold
@@ -59,6 +60,7 @@ def read(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None) ->
     onnx, _ = packages()
     path = Path(path)
     model = _parsed(onnx, path)
+    _check_names(path, model.graph)
     opset = _opset(path, model)
     if len(model.graph.node) > NODES:
         raise SpecError(f"{path}: holds {len(model.graph.node)} nodes; at most {NODES} are read")
@@ -127,6 +129,17 @@ def _parsed(onnx: Any, path: Path) -> Any:
     return model
 
 
+def _check_names(path: Path, graph: Any) -> None:
+    """Raise CheckpointError for a name that is no UTF-8 text: protobuf returns it as bytes."""
+    names = [graph.name, *(one.name for one in (*graph.input, *graph.output, *graph.initializer))]
+    for node in graph.node:
+        names += [node.name, node.op_type, node.domain, *node.input, *node.output]
+        names += [attribute.name for attribute in node.attribute]
+    wrong = next((name for name in names if not isinstance(name, str)), None)
+    if wrong is not None:
+        raise CheckpointError(f"{path}: is not a whole .onnx file: {wrong!r:.80} is no text")
+
+
 def _opset(path: Path, model: Any) -> int:
     """The version of the standard operators. Raises SpecError for one that is not read."""
     versions = [one.version for one in model.opset_import if one.domain in ("", "ai.onnx")]
@@ -161,8 +174,11 @@ def _fill(path: Path, tensor: Any) -> None:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     folder = path.parent.resolve()
-    file = (folder / location).resolve()
-    if not location or "\0" in location or not file.is_relative_to(folder):
+    try:
+        file = (folder / location).resolve()
+    except (OSError, RuntimeError, ValueError):  # a circle of links, a name that is none
+        raise CheckpointError(f"{what} lies in {location!r:.80}, which is no place") from None
+    if not location or not file.is_relative_to(folder):
         raise CheckpointError(f"{what} lies in {location!r}, outside the model's folder: not read")
     try:
         offset, length = int(entries.get("offset", 0)), int(entries.get("length", -1))
@@ -199,6 +215,8 @@ def _bytes(what: str, tensor: Any) -> int:
         dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
     except (KeyError, TypeError, ValueError):
         raise CheckpointError(f"{what}: is of no type that is read ({tensor.data_type})") from None
+    if dtype.kind == "c":
+        raise CheckpointError(f"{what}: holds complex numbers, which no blob does")
     dims = list(tensor.dims)
     if any(size < 0 for size in dims) or len(dims) > AXES:
         raise CheckpointError(f"{what}: has no shape that is one: {dims[:AXES]}")
@@ -259,7 +277,7 @@ def _inputs(
                 f"{what}: the size of its axis {axis} ({name}) is not known; give all of them, such as "
                 f"--shape {value.name}={'x'.join(str(s or 224) for s in sizes)}"
             )
-        if any(size < 1 for size in sizes) or len(sizes) > AXES or math.prod(sizes) > 2**29:
+        if any(size < 1 for size in sizes) or len(sizes) > AXES or math.prod(sizes) > ENTRIES:
             raise SpecError(f"{what}: {sizes} is no shape of a blob")
         del tensor.shape.dim[:]
         for size in sizes:

@@ -12,11 +12,10 @@ import numpy as np
 from minicaffe.bridges.draft import Blob, Draft, Node, Tensor
 from minicaffe.bridges.naming import living
 from minicaffe.bridges.readers import READERS, REFUSED, RefusedError
-from minicaffe.bridges.source import Source
+from minicaffe.bridges.source import ENTRIES, Source
 from minicaffe.errors import SpecError, did_you_mean
 from minicaffe.export.library import packages
 
-MAX_CONSTANT = 2**28  # entries of an array that is computed from constants
 WHOLE = ("int64", "int32", "uint8", "int8", "int16", "uint16", "uint32", "uint64")
 # Operators whose whole numbers are exact as floating point: they move, or count.
 MOVES = {
@@ -49,6 +48,8 @@ NEVER = {
     "Bernoulli",
     "Multinomial",
 }
+# What the arithmetic of a reader raises for attributes and shapes that no sound node has.
+MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class Walk:
@@ -173,8 +174,8 @@ class Walk:
             one.data.size for one in node.inputs if one is not None and one.data is not None
         )
         if not all(one.shape is not None for one in node.outputs if one.name):
-            sizes.append(0 if node.kind in ("NonZero", "Unique", "Compress") else MAX_CONSTANT + 1)
-        if max([*sizes, before], default=0) > MAX_CONSTANT:
+            sizes.append(0 if node.kind in ("NonZero", "Unique", "Compress") else ENTRIES + 1)
+        if max([*sizes, before], default=0) > ENTRIES:
             self._refuse(node, "its constants are larger than any net's")
             return True
         self._compute(node, proto)
@@ -225,10 +226,19 @@ class Walk:
         if whole and node.kind not in MOVES and not counts:
             self._refuse(node, "it computes whole numbers, and a blob's are floating point")
             return
+        large = [one for one in node.outputs if one.shape and math.prod(one.shape) > ENTRIES]
+        if large:
+            self._refuse(node, f"its output {large[0].shape} is larger than any net's")
+            return
         try:
-            blobs = reader(self.draft, node)
+            with np.errstate(all="ignore"):
+                blobs = reader(self.draft, node)
         except RefusedError as error:
             self._refuse(node, str(error))
+            return
+        except MISFITS as error:
+            reason = " ".join(str(error).split())[:200]
+            self._refuse(node, f"its attributes and inputs do not fit together: {reason}")
             return
         blobs = blobs if isinstance(blobs, list) else [blobs]
         for tensor, blob in zip(node.outputs, blobs, strict=False):

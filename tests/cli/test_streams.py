@@ -107,6 +107,7 @@ EVERY = {
     "runs": ".",
     "draw": "noisy.yaml --svg noisy.svg",
     "convert": "noisy.yaml noisy.prototxt --force",
+    "import": "relu.onnx --out relu --force",
     "export": "noisy.yaml --weights noisy_iter_2.npz --onnx noisy.onnx --force",
     "calibrate": "noisy.yaml --device cpu --weights noisy_iter_2.npz --images 4 --force",
     "models": "lenet",
@@ -138,11 +139,22 @@ with open("codes.json", "w") as file:
 """
 
 
+def write_relu(path):
+    """A model of ONNX of one node."""
+    import onnx
+
+    x, y = (onnx.helper.make_tensor_value_info(name, 1, (1, 3)) for name in "xy")
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
+    imports = [onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=imports, ir_version=8), str(path))
+
+
 @pytest.mark.parametrize("how", ["-OO", "closed"])
 def test_every_command(noisy, folder, how):
     assert list(EVERY) == list(COMMANDS)
     np.savez(folder / "pair.npz", x=np.zeros((2, 3, 3), np.uint8), y=[0, 1])
     (folder / "black.pgm").write_bytes(b"P5 12 12 255\n" + bytes(144))
+    write_relu(folder / "relu.onnx")
     words = [
         sys.executable,
         *(["-OO"] if how == "-OO" else []),

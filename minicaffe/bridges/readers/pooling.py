@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.bridges.draft import Blob, Draft, Node
-from minicaffe.bridges.readers.window import convolution, pads_of, window_keys
+from minicaffe.bridges.draft import Blob, Draft, Node, limited
+from minicaffe.bridges.readers.window import convolution, grown, pads_of, window_keys
 from minicaffe.bridges.table import RefusedError, reads
 from minicaffe.ops.geometry import pool_output_size
 
@@ -111,9 +111,6 @@ def pool_2d(
     both, first = [], [0, 0]
     for axis in (0, 1):
         begin, end, k, s = pads[axis], pads[2 + axis], kernel[axis], strides[axis]
-        pad = begin
-        while pad < end and (pad - begin) % s:
-            pad += 1
         if begin < end and pool_output_size(image[axis], k, s, begin, True) < wanted[axis]:
             pad = begin + s * math.ceil((end - begin) / s)  # windows before the first are cut off
             first[axis] = (pad - begin) // s
@@ -199,12 +196,12 @@ def _mean(
             )
             return draft.times(y, factor)
     more = [max((wanted[i] - 1) * strides[i] + kernel[i] - image[i] - pads[i], 0) for i in (0, 1)]
-    weight = np.ones((x.shape[1], 1, *kernel), np.float32)
+    weight = np.ones(limited(x.shape[1], 1, *kernel), np.float32)
     before = [
         max(more[i] - pads[i], 0) for i in (0, 1)
     ]  # zeros before the kernel: its pad grows alike
     behind = [max(pads[i] - more[i], 0) for i in (0, 1)]
-    weight = np.pad(weight, [(0, 0), (0, 0), *zip(before, behind, strict=True)])
+    weight = grown(weight, [(0, 0), (0, 0), *zip(before, behind, strict=True)])
     pad = [max(pads[i], more[i]) for i in (0, 1)]
     keys = window_keys(kernel_size=weight.shape[2:], stride=strides, pad=pad)
     shape = (*x.shape[:2], *wanted)

@@ -19,7 +19,7 @@ from minicaffe.bridges.readers.window import convolution, deconvolution, window_
 from minicaffe.bridges.table import RefusedError, reads
 
 HALVES = ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
-LARGEST = 2**26  # entries of a matrix of a resize
+LARGEST = 2**24  # entries of a matrix of a resize
 
 
 @reads("Resize", "Upsample")
@@ -110,7 +110,7 @@ def _how(node: Node) -> dict[str, Any]:
 
 def matrix(size: int, wanted: int, how: dict[str, Any], scale: float) -> np.ndarray:
     """The matrix (wanted, size) that resizes an axis, as ONNX's Resize defines it."""
-    if size * wanted > LARGEST:
+    if size * max(size, wanted) > LARGEST:
         raise RefusedError(f"from {size} to {wanted} its matrix would be too large")
     kind = (
         np.float32 if how["mode"] == "nearest" else np.float64

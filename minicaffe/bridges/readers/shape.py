@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.bridges.draft import Blob, Draft, Node, Tensor
+from minicaffe.bridges.draft import Blob, Draft, Node, Tensor, limited
 from minicaffe.bridges.readers.reduce import permuted
 from minicaffe.bridges.readers.window import convolution, deconvolution, window_keys
 from minicaffe.bridges.source import FLOATS
@@ -138,7 +138,7 @@ def slice_(draft: Draft, node: Node) -> Blob:
     strided = {axis: one for axis, one in ranges.items() if one.step > 1 and axis >= 2}
     for axis, one in ranges.items():
         if axis in strided and len(x.shape) == 4:
-            x = draft.part(x, axis, one.start, x.shape[axis])
+            x = draft.part(x, axis, one.start, one[-1] + 1)  # where a Pooling rounds nothing
         elif one.step == 1:
             x = draft.part(x, axis, one.start, one.stop)
         else:
@@ -150,8 +150,6 @@ def slice_(draft: Draft, node: Node) -> Blob:
         keys = {"kernel_size": 1} | window_keys(stride=stride)
         keys |= {"round_mode": "FLOOR"} if down else {}  # up, a window would start behind the image
         x = draft.layer("Pooling", x, shape=(*x.shape[:2], *sizes), **keys)
-        for axis, one in strided.items():
-            x = draft.part(x, axis, 0, len(one))
     return x
 
 
@@ -217,7 +215,7 @@ def _filled(draft: Draft, x: Blob, full: list[int], number: float) -> Blob:
         for axis in range(rank):
             begin, end = full[axis], full[axis + rank]
             ends = [
-                draft.constant(np.full(_sized(x.shape, axis, size), number))
+                draft.constant(np.full(limited(*_sized(x.shape, axis, size)), number))
                 for size in (begin, end)
             ]
             parts = [ends[0]] * bool(begin) + [x] + [ends[1]] * bool(end)
@@ -225,7 +223,7 @@ def _filled(draft: Draft, x: Blob, full: list[int], number: float) -> Blob:
         return x
     before, behind = full[2:rank], full[rank + 2 :]
     kernel = [abs(a - b) + 1 for a, b in zip(before, behind, strict=True)]
-    weight = np.zeros((x.shape[1], 1, *kernel), np.float32)
+    weight = np.zeros(limited(x.shape[1], 1, *kernel), np.float32)
     place = tuple(k - 1 if a < b else 0 for a, b, k in zip(before, behind, kernel, strict=True))
     index: Any = (slice(None), 0, *place)
     weight[index] = 1
@@ -270,11 +268,11 @@ def depth_to_space(draft: Draft, node: Node) -> Blob:
     keys: dict[str, Any] = {"kernel_size": b, "stride": b}
     shape = (n, out, h * b, w * b)
     if node.get("mode", "DCR") == "CRD":
-        weight = np.zeros((c, 1, b, b), np.float32)
+        weight = np.zeros(limited(c, 1, b, b), np.float32)
         for i in range(c):
             weight[i, 0, i % (b * b) // b, i % b] = 1
         return deconvolution(draft, x, weight, None, shape, out, **keys)
-    weight = np.zeros((c, out, b, b), np.float32)
+    weight = np.zeros(limited(c, out, b, b), np.float32)
     for i in range(c):
         weight[i, i % out, i // out // b, i // out % b] = 1
     return deconvolution(draft, x, weight, None, shape, 1, **keys)
@@ -285,7 +283,7 @@ def space_to_depth(draft: Draft, node: Node) -> Blob:
     """Convolution by ones and zeros, whose stride is the block."""
     x, b = draft.blob(node.inputs[0]), node.get("blocksize")
     n, c, h, w = x.shape
-    weight = np.zeros((c * b * b, c, b, b), np.float32)
+    weight = np.zeros(limited(c * b * b, c, b, b), np.float32)
     for i in range(c * b * b):
         weight[i, i % c, i // c // b, i // c % b] = 1
     shape = (n, c * b * b, h // b, w // b)

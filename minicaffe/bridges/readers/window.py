@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.bridges.draft import Blob, Draft, Node
+from minicaffe.bridges.draft import Blob, Draft, Node, limited
 from minicaffe.bridges.table import RefusedError, reads
 
 
@@ -91,7 +91,14 @@ def evened(
             )
         widths.append((more, 0) if begin < end else (0, more))
         both.append(max(begin, end))
-    return np.pad(weight, widths), both
+    return grown(weight, widths), both
+
+
+def grown(weight: np.ndarray, widths: Sequence[tuple[int, int]]) -> np.ndarray:
+    """A kernel with zeros before and behind. Raises RefusedError where it becomes too large."""
+    if any(map(any, widths)):
+        limited(*(size + sum(width) for size, width in zip(weight.shape, widths, strict=True)))
+    return np.pad(weight, widths)
 
 
 @reads("Conv")
@@ -152,7 +159,7 @@ def conv_transpose(draft: Draft, node: Node) -> Blob:
             more = -(-lacks // dilations[axis])
             widths = [(0, 0)] * weight.ndim
             widths[2 + axis] = (0, more)
-            weight, whole[axis] = np.pad(weight, widths), whole[axis] + more * dilations[axis]
+            weight, whole[axis] = grown(weight, widths), whole[axis] + more * dilations[axis]
     ends = [w - start - size for w, start, size in zip(whole, starts, wanted, strict=True)]
     both = [max(min(a, b), 0) for a, b in zip(starts, ends, strict=True)]
     if min(starts, default=0) < 0:

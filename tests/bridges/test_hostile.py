@@ -1,0 +1,187 @@
+"""Damaged .onnx files are read or refused in one line: nothing else is raised, nothing half is written."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from minicaffe import MinicaffeError
+from minicaffe.bridges import from_onnx
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+from bridges.mutants import image_net, model_of, normal, other_net  # noqa: E402
+
+HERE = Path(__file__).parent
+
+
+def refusal(path, **more):
+    """Why a file is refused; there is no more in its folder then than before."""
+    before = sorted(os.listdir(path.parent))
+    with pytest.raises(MinicaffeError) as caught:
+        from_onnx(path, path.parent / "net", **more)
+    assert sorted(os.listdir(path.parent)) == before
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def saved(model, path):
+    """The model in a file."""
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_damaged_files_are_read_or_refused(request, tmp_path):
+    """In processes of their own, whose memory is limited."""
+    count = 5000 if request.config.getoption("--long") else 300
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    program = [sys.executable, str(HERE / "mutants.py"), str(tmp_path), "0", str(count)]
+    ran = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=3000)
+    assert ran.returncode == 0, (ran.stderr[-2000:], (tmp_path / "seed").read_text())
+    result = json.loads(ran.stdout.splitlines()[-1])
+    assert not result["faults"]
+    assert sum(result["counts"].values()) == count
+    assert min(result["counts"][kind] for kind in ("read", "refused")) > count // 20
+
+
+@pytest.mark.parametrize("model", [image_net, other_net])
+def test_a_file_cut_off_anywhere(model, tmp_path):
+    data, path = model().SerializeToString(), tmp_path / "it.onnx"
+    for end in range(0, len(data) - 1, len(data) // 37):
+        path.write_bytes(data[:end])
+        refusal(path)
+
+
+def external(tmp_path, **entries):
+    """A model whose weight lies in another file, as `entries` say, and the folder of the model."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    node = onnx.helper.make_node("Gemm", ["x", "w"], ["y"], name="fc")
+    model = model_of([node], {"x": (1, 3)}, ["y"], {"w": normal(3, 2)})
+    tensor = model.graph.initializer[0]
+    data = tensor.raw_data
+    tensor.ClearField("raw_data")
+    tensor.data_location = tensor.EXTERNAL
+    for key, value in ({"location": "w.bin"} | entries).items():
+        tensor.external_data.add(key=key, value=str(value))
+    (folder / "w.bin").write_bytes(data)
+    (tmp_path / "outside.bin").write_bytes(data)
+    return saved(model, folder / "it.onnx")
+
+
+def test_numbers_in_a_file_beside(tmp_path):
+    path = external(tmp_path, offset=0, length=24)
+    imported = from_onnx(path, path.parent / "net")
+    (array,) = imported.arrays.values()
+    np.testing.assert_array_equal(array, normal(3, 2).T)
+
+
+def test_numbers_of_a_folder_below(tmp_path):
+    path = external(tmp_path, location="deep/w.bin")
+    (path.parent / "deep").mkdir()
+    os.rename(path.parent / "w.bin", path.parent / "deep/w.bin")
+    assert from_onnx(path, path.parent / "net").arrays
+
+
+PLACES = [
+    ({"location": "../outside.bin"}, "outside the model's folder"),
+    ({"location": "deep/../../outside.bin"}, "outside the model's folder"),
+    ({"location": "/etc/hostname"}, "outside the model's folder"),
+    ({"location": "link.bin"}, "outside the model's folder"),
+    ({"location": "linked/outside.bin"}, "outside the model's folder"),
+    ({"location": ""}, "outside the model's folder"),
+    ({"location": "w\0.bin"}, "which is no place"),
+    ({"location": "loop"}, "which is no place"),
+    ({"location": "missing.bin"}, "which is not there"),
+    ({"location": "."}, "folder"),
+    ({"location": "pipe"}, "pipe"),
+    ({"location": "x" * 5000}, "x"),
+    ({"offset": 1}, "ends before its 24 bytes at 1"),
+    ({"offset": 2**62}, "ends before"),
+    ({"offset": 10**30}, "ends before"),
+    ({"offset": -8}, "expected 24 bytes"),
+    ({"length": 20}, "expected 24 bytes, got a length of 20"),
+    ({"length": 10**30}, "expected 24 bytes"),
+    ({"length": -5}, "expected 24 bytes"),
+    ({"offset": "one"}, "is no number"),
+    ({"length": "9" * 5000}, "is no number"),
+]
+
+
+@pytest.mark.parametrize(("entries", "reason"), PLACES, ids=lambda value: str(value)[:40])
+def test_places_that_are_not_read(entries, reason, tmp_path):
+    path = external(tmp_path, **entries)
+    (path.parent / "link.bin").symlink_to(tmp_path / "outside.bin")
+    (path.parent / "linked").symlink_to(tmp_path)
+    (path.parent / "loop").symlink_to(path.parent / "loop")
+    os.mkfifo(path.parent / "pipe")
+    assert reason in refusal(path)
+
+
+def test_a_model_that_is_a_pipe_a_folder_or_nothing(tmp_path):
+    os.mkfifo(tmp_path / "pipe.onnx")
+    (tmp_path / "folder.onnx").mkdir()
+    (tmp_path / "empty.onnx").touch()
+    for name in ("pipe", "folder", "empty", "missing"):
+        assert f"{name}.onnx: " in refusal(tmp_path / f"{name}.onnx")
+
+
+LARGE = 10**12
+HUGE = {
+    "ConstantOfShape": (["s"], {"s": np.array([LARGE])}),
+    "Expand": (["one", "s"], {"one": np.float32([1]), "s": np.array([LARGE])}),
+    "Expand of x": (["x", "s"], {"s": np.array([LARGE, 3])}),
+    "Tile": (["one", "s"], {"one": np.float32([1]), "s": np.array([LARGE])}),
+    "Tile of x": (["x", "s"], {"s": np.array([LARGE, 1])}),
+    "Range": (["a", "b", "c"], {"a": np.int64(0), "b": np.int64(LARGE), "c": np.int64(1)}),
+    "Range by 0": (["a", "b", "c"], {"a": np.int64(0), "b": np.int64(9), "c": np.int64(0)}),
+    "Pad": (["x", "s"], {"s": np.array([0, 0, 0, LARGE])}),
+    "Pad of one": (["one", "s"], {"one": np.float32([1]), "s": np.array([0, LARGE])}),
+    "Resize": (["x", "", "", "s"], {"s": np.array([1, LARGE])}),
+    "OneHot": (
+        ["i", "s", "v"],
+        {"i": np.array([1]), "s": np.array(LARGE), "v": np.float32([0, 1])},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HUGE)
+def test_sizes_are_checked_before_memory_is_taken(case, tmp_path):
+    inputs, arrays = HUGE[case]
+    nodes = [onnx.helper.make_node(case.split()[0], inputs, ["big"], name="huge")]
+    nodes.append(onnx.helper.make_node("Cast", ["big"], ["y"], to=1))
+    infos = [onnx.helper.make_tensor_value_info("x", 1, (1, 3))]
+    initializers = [onnx.numpy_helper.from_array(np.asarray(a), n) for n, a in arrays.items()]
+    result = onnx.helper.make_tensor_value_info("y", 1, ["n"])
+    graph = onnx.helper.make_graph(nodes, "huge", infos, [result], initializers)
+    imports = [onnx.helper.make_opsetid("", 17)]
+    model = onnx.helper.make_model(graph, opset_imports=imports, ir_version=8)
+    text = refusal(saved(model, tmp_path / "it.onnx"))
+    assert re.search(r"node 'huge' \(\w+\): .*(larger|constants|no shapes)", text), text
+
+
+def test_an_array_that_promises_more_than_it_holds(tmp_path):
+    model = image_net()
+    (tensor,) = (one for one in model.graph.initializer if one.name == "fc.weight")
+    tensor.dims[0] = 2**33
+    path = tmp_path / "it.onnx"
+    assert "too small for the declared shape" in refusal(saved(model, path))
+    tensor.data_location = tensor.EXTERNAL
+    tensor.external_data.add(key="location", value="it.onnx")
+    assert "of shape [8589934592, 36] is larger than 2 GiB" in refusal(saved(model, path))
+
+
+def test_a_circle_of_nodes(tmp_path):
+    model = image_net()
+    for node in model.graph.node:
+        if node.op_type == "BatchNormalization":
+            node.input[0] = "r1"
+    assert "onnx refuses it" in refusal(saved(model, tmp_path / "it.onnx"))

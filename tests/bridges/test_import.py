@@ -1,0 +1,523 @@
+"""Models of ONNX as nets: the files that are written compute what onnxruntime does, or there is a reason why not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from export.test_onnx import UNSAYABLE, net_with, runs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from layers.rows import ROWS, net_of
+
+from minicaffe import CheckpointError, MinicaffeError, Net, SpecError
+from minicaffe.bridges import from_onnx
+from minicaffe.bridges.readers import READERS
+from minicaffe.export import check, to_onnx
+from minicaffe.export.table import LEFT_OUT, REFUSED
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+from bridges.mutants import image_net, model_of, normal, other_net  # noqa: E402
+
+node = onnx.helper.make_node
+MODELS = Path(__file__).parents[2] / "models"
+ROUNDING = 1e-5  # of an output's largest number
+MOST = 1e-4  # as an import demands
+
+
+def saved(model, folder):
+    """The model in a file, without what an earlier one became."""
+    for name in ("net.prototxt", "net.caffemodel"):
+        (folder / name).unlink(missing_ok=True)
+    (folder / "it.onnx").write_bytes(model.SerializeToString())
+    return folder / "it.onnx"
+
+
+def imported(path, out="net", most=ROUNDING, **more):
+    """What a file becomes, once the files that were written are read and compute what onnxruntime does."""
+    result = from_onnx(path, path.parent / out, **more)
+    folder = path.parent
+    yaml = out.endswith(".yaml")
+    net = Net(folder / (out if yaml else f"{out}.prototxt"), "TEST", device="cpu", dtype="float32")
+    weights = folder / ("net.npz" if yaml else f"{out}.caffemodel")
+    assert weights.exists() == bool(result.arrays)
+    if result.arrays:
+        net.load(weights)
+    random = np.random.default_rng(7)
+    arrays = {name: random.normal(size=shape) for name, shape in result.source.inputs.items()}
+    theirs = runs(path, **arrays)
+    net.forward(**{result.tensors.get(name, name): a for name, a in arrays.items()})
+    for name, wanted in theirs.items():
+        ours = np.asarray(net.blobs[result.tensors[name]].data)
+        assert ours.shape == wanted.shape
+        assert check.difference(ours, np.asarray(wanted, np.float32)) < most, name
+    return result
+
+
+def kinds(result):
+    """The types of a net's layers but for its inputs."""
+    return [layer.type for layer in result.spec.layers if layer.type != "Input"]
+
+
+def one(kind, shape, arrays=(), opset=17, outputs=1, **attributes):
+    """A model of one node that reads x and numbers."""
+    names = [f"a{i}" if a is not None else "" for i, a in enumerate(arrays)]
+    numbers = {n: a for n, a in zip(names, arrays, strict=True) if n}
+    tops = [f"y{i}" for i in range(outputs)]
+    made = node(kind, ["x", *names], tops, name="it", **attributes)
+    return model_of([made], {"x": shape}, tops, numbers, opset)
+
+
+SCAN = "a net of Caffe's is the same for all inputs: unroll it before the export"
+UNREAD = {
+    ("Pooling", 4): "its second output, places in the whole tensor, is no layer's top",
+    ("ROIPooling", 0): "onnxruntime cannot run it",  # of boxes drawn at random
+    ("ROIPooling", 2): "onnxruntime cannot run it",
+    **{(kind, row): SCAN for kind in ("LSTM", "RNN", "Lstm") for row in range(3)},
+    **{
+        ("DilatedPooling", row): "it is dilated, which BVLC Caffe's Pooling is not"
+        for row in range(4)
+    },
+    ("DilatedPooling", 1): "its pads [1, 1, 1, 2] differ by no multiple of its dilation 2",
+    **{("ImResize", row): "its constant is a stack of matrices" for row in range(2)},
+    **{("BatchReindex", row): "its indices are computed" for row in range(2)},
+    **{("Upsample", row): "(ScatterElements): there is no layer for it" for row in range(2)},
+}
+UNREAD.pop(("Lstm", 2))
+ROUND = [
+    (name, row)
+    for name, rows in ROWS.items()
+    if name not in UNSAYABLE | set(REFUSED) | LEFT_OUT.keys()
+    for row in range(len(rows))
+]
+
+
+@pytest.mark.parametrize(("name", "row"), ROUND)
+def test_an_exported_layer_comes_back(name, row, tmp_path):
+    """Its net computes the same, or the import is refused for the reason that stands in the table."""
+    keys, bottoms = ROWS[name][row]
+    lines = net_of(name, keys, bottoms).splitlines()
+    net = net_with("\n".join(line for line in lines if "twice" not in line), dtype="float32")
+    path = tmp_path / "it.onnx"
+    to_onnx(net, path)
+    if (name, row) in UNREAD:
+        with pytest.raises(MinicaffeError) as caught:
+            from_onnx(path, tmp_path / "net")
+        assert UNREAD[name, row] in str(caught.value)
+        assert {Path(file).stem for file in os.listdir(tmp_path)} == {"it"}
+        return
+    result = from_onnx(path, tmp_path / "net")
+    back = Net(tmp_path / "net.prototxt", "TEST", device="cpu", dtype="float32")
+    if result.arrays:
+        back.load(tmp_path / "net.caffemodel")
+    random = np.random.default_rng(5)
+    arrays = {
+        f"b{i}": random.normal(size=bottom) if isinstance(bottom, tuple) else np.asarray(bottom)
+        for i, bottom in enumerate(bottoms)
+    }
+    if "STOCHASTIC" in keys.values():
+        arrays["b0"] = abs(arrays["b0"])  # its pixels are not below 0
+    wanted = net.forward(**arrays)
+    back.forward(**{result.tensors.get(name, name): array for name, array in arrays.items()})
+    for blob, array in wanted.items():
+        assert check.difference(np.asarray(back.blobs[result.tensors[blob]].data), array) < MOST
+
+
+def test_the_table_of_refusals_is_of_rows_that_are_there():
+    assert set(UNREAD) <= set(ROUND)
+
+
+NETS = {"lenet": (2, 1, 28, 28), "squeezenet": (1, 3, 47, 63), "cifar10_full": (2, 3, 32, 32)}
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_a_net_of_the_zoo_comes_back(name, tmp_path):
+    """In layers of the same types."""
+    net = Net(MODELS / f"{name}.yaml", "TEST", device="cpu", deterministic=True)
+    net.reshape(**{net.steps[0].tops[0].name: NETS[name]})
+    to_onnx(net, tmp_path / "it.onnx")
+    result = imported(tmp_path / "it.onnx")
+    known = {"Softmax"} | {step.spec.type for step in net.steps}
+    # The parts of a LRN within channels are layers of their own.
+    assert set(kinds(result)) <= known or name == "cifar10_full"
+
+
+window = st.integers(1, 3)
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_convolutions(data, tmp_path_factory):
+    axes = data.draw(st.integers(1, 3), "axes")
+    kernel, stride, dilation = (
+        data.draw(st.lists(window, min_size=axes, max_size=axes), name)
+        for name in ("kernel", "stride", "dilation")
+    )
+    group = data.draw(st.integers(1, 2), "group")
+    how = {"strides": stride, "dilations": dilation, "group": group}
+    auto = data.draw(st.sampled_from(["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]), "auto_pad")
+    if auto == "NOTSET":
+        how["pads"] = data.draw(st.lists(window, min_size=2 * axes, max_size=2 * axes), "pads")
+    else:
+        how["auto_pad"] = auto
+        if auto != "VALID":
+            how["dilations"] = [1] * axes  # onnxruntime refuses others
+    arrays = [normal(4, 4 // group, *kernel)]
+    arrays += [normal(4)] * data.draw(st.booleans(), "bias")
+    model = one("Conv", (2, 4, *[9, 8, 7][:axes]), arrays, **how)
+    right_or_refused(model, tmp_path_factory, "differ by no multiple of its dilation")
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_transposed_convolutions(data, tmp_path_factory):
+    axes = data.draw(st.integers(1, 2), "axes")
+    kernel, stride, dilation = (
+        data.draw(st.lists(window, min_size=axes, max_size=axes), name)
+        for name in ("kernel", "stride", "dilation")
+    )
+    group = data.draw(st.integers(1, 2), "group")
+    how = {"strides": stride, "dilations": dilation, "group": group}
+    pads = [
+        data.draw(st.integers(0, (k - 1) * d), "pad") for k, d in zip(kernel, dilation, strict=True)
+    ]
+    more = [data.draw(st.integers(0, max(s - 1, 0)), "output_padding") for s in stride]
+    how |= {"pads": pads + [p // 2 for p in pads], "output_padding": more}
+    arrays = [normal(4, 3, *kernel)]
+    arrays += [normal(3 * group)] * data.draw(st.booleans(), "bias")
+    model = one("ConvTranspose", (2, 4, *[5, 4][:axes]), arrays, **how)
+    right_or_refused(model, tmp_path_factory, "")
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_poolings(data, tmp_path_factory):
+    axes = data.draw(st.integers(1, 3), "axes")
+    kernel = data.draw(st.lists(st.integers(1, 4), min_size=axes, max_size=axes), "kernel")
+    how = {"kernel_shape": kernel}
+    how["strides"] = data.draw(st.lists(window, min_size=axes, max_size=axes), "stride")
+    auto = data.draw(st.sampled_from(["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]), "auto_pad")
+    if auto == "NOTSET":
+        how["pads"] = [data.draw(st.integers(0, k - 1), "pad") for k in kernel * 2]
+        how["ceil_mode"] = data.draw(st.integers(0, 1), "ceil_mode")
+    else:
+        how["auto_pad"] = auto
+        # Where a stride is larger onnxruntime has pads below 0.
+        how["strides"] = [min(s, k) for s, k in zip(how["strides"], kernel, strict=True)]
+    kind = data.draw(st.sampled_from(["MaxPool", "AveragePool"]), "kind")
+    if kind == "AveragePool":
+        how["count_include_pad"] = data.draw(st.integers(0, 1), "count_include_pad")
+    opset = data.draw(st.sampled_from([11, 19]), "opset")
+    model = one(kind, (2, 3, *[9, 8, 7][:axes]), opset=opset, **how)
+    right_or_refused(
+        model, tmp_path_factory, "behind the image|too large for a Pooling|windows here"
+    )
+
+
+def right_or_refused(model, tmp_path_factory, reason):
+    """Imported and right; where a reason is expected, that may be said instead."""
+    path = saved(model, tmp_path_factory.getbasetemp())
+    try:
+        imported(path)
+    except SpecError as error:
+        assert reason and any(one in str(error) for one in reason.split("|")), error
+
+
+RULES = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"]
+ROUNDINGS = ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
+RESIZES = [
+    *[{"mode": "nearest", "coordinate_transformation_mode": r, "nearest_mode": n} for r in RULES for n in ROUNDINGS],
+    *[{"mode": m, "coordinate_transformation_mode": r} for m in ("linear", "cubic") for r in RULES],
+    {"mode": "cubic", "cubic_coeff_a": -0.5, "exclude_outside": 1},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("how", RESIZES, ids=lambda how: "-".join(map(str, how.values())))
+def test_resizes(how, tmp_path):
+    for sizes in ((10, 12), (3, 9), (7, 6)):
+        arrays = [None, None, np.array([1, 2, *sizes])]
+        imported(saved(one("Resize", (1, 2, 5, 6), arrays, **how), tmp_path))
+    twice = [None, np.float32([1, 1, 2, 2])]
+    result = imported(saved(one("Resize", (1, 2, 5, 6), twice, **how), tmp_path))
+    if how == {
+        "mode": "nearest",
+        "coordinate_transformation_mode": "asymmetric",
+        "nearest_mode": "floor",
+    }:
+        assert kinds(result) == ["Upsample"]
+
+
+def chain(*nodes, shape=(1, 4, 5, 5), outputs=("y",), opset=17, **arrays):
+    """A model of nodes from x to y."""
+    return model_of(list(nodes), {"x": shape}, list(outputs), arrays, opset)
+
+
+F = np.float32
+ROOT = F(np.sqrt(2))
+PATTERNS = {
+    "Swish": [
+        chain(node("Sigmoid", ["x"], ["s"]), node("Mul", ["x", "s"], ["y"])),
+        chain(node("Sigmoid", ["x"], ["s"]), node("Mul", ["s", "x"], ["y"])),
+        chain(
+            node("Mul", ["x", "b"], ["bx"]),
+            node("Sigmoid", ["bx"], ["s"]),
+            node("Mul", ["x", "s"], ["y"]),
+            b=F(1.5),
+        ),
+    ],
+    "HardSwish": [
+        chain(node("HardSwish", ["x"], ["y"])),
+        chain(
+            node("HardSigmoid", ["x"], ["s"], alpha=1 / 6, beta=0.5),
+            node("Mul", ["x", "s"], ["y"]),
+        ),
+        chain(
+            node("Add", ["x", "three"], ["a"]),
+            node("Clip", ["a", "low", "high"], ["c"]),
+            node("Mul", ["x", "c"], ["m"]),
+            node("Div", ["m", "high"], ["y"]),
+            three=F(3), low=F(0), high=F(6),
+        ),
+        chain(
+            node("Add", ["x", "three"], ["a"]),
+            node("Clip", ["a", "low", "high"], ["c"]),
+            node("Div", ["c", "high"], ["d"]),
+            node("Mul", ["x", "d"], ["y"]),
+            three=F(3), low=F(0), high=F(6),
+        ),
+    ],
+    "GELU": [
+        chain(
+            node("Div", ["x", "root"], ["a"]), node("Erf", ["a"], ["b"]),
+            node("Add", ["b", "one"], ["c"]), node("Mul", ["x", "c"], ["d"]),
+            node("Mul", ["d", "half"], ["y"]), root=ROOT, one=F(1), half=F(0.5),
+        ),
+        chain(
+            node("Mul", ["x", "root"], ["a"]), node("Erf", ["a"], ["b"]),
+            node("Add", ["b", "one"], ["c"]), node("Mul", ["x", "half"], ["h"]),
+            node("Mul", ["h", "c"], ["y"]), root=1 / ROOT, one=F(1), half=F(0.5),
+        ),
+    ],
+    "ShuffleChannel": [
+        chain(
+            node("Reshape", ["x", "five"], ["a"]),
+            node("Transpose", ["a"], ["b"], perm=[0, 2, 1, 3, 4]),
+            node("Reshape", ["b", "four"], ["y"]),
+            five=np.array([1, 2, 2, 5, 5]), four=np.array([1, 4, 5, 5]),
+        ),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "row"), [(k, i) for k, some in PATTERNS.items() for i in range(len(some))]
+)
+def test_several_nodes_become_one_layer(kind, row, tmp_path):
+    assert kinds(imported(saved(PATTERNS[kind][row], tmp_path))) == [kind]
+
+
+def test_numbers_close_to_a_patterns_are_another_function(tmp_path):
+    model = chain(
+        node("Add", ["x", "three"], ["a"]), node("Clip", ["a", "low", "high"], ["c"]),
+        node("Mul", ["x", "c"], ["m"]), node("Div", ["m", "high"], ["y"]),
+        three=F(2.5), low=F(0), high=F(6),
+    )  # fmt: skip
+    assert "HardSwish" not in kinds(imported(saved(model, tmp_path)))
+
+
+def convolved(**attributes):
+    """Conv, BatchNormalization and Relu, then Gemm and a scale, as a trained net ends."""
+    nodes = [
+        node("Conv", ["x", "features.0.weight"], ["c"], **attributes),
+        node("BatchNormalization", ["c", "s", "b", "m", "v"], ["n"]),
+        node("Relu", ["n"], ["r"]),
+        node("ConvTranspose", ["r", "up.weight"], ["u"], group=2, strides=[2, 2]),
+        node("BatchNormalization", ["u", "s", "b", "m", "v"], ["w"]),
+        node("Flatten", ["w"], ["f"]),
+        node("Gemm", ["f", "classifier.weight", "classifier.bias"], ["g"], transB=1),
+        node("Mul", ["g", "two"], ["logits"]),
+    ]
+    arrays = {
+        "features.0.weight": normal(4, 3, 3, 3), "s": normal(4, seed=1), "b": normal(4, seed=2),
+        "m": normal(4, seed=3), "v": abs(normal(4, seed=4)) + F(0.5), "up.weight": normal(4, 2, 2, 2),
+        "classifier.weight": normal(5, 64), "classifier.bias": normal(5), "two": F(2),
+    }  # fmt: skip
+    return model_of(nodes, {"x": (1, 3, 4, 4)}, ["logits"], arrays)
+
+
+def test_folding_leaves_fewer_layers_that_compute_the_same(tmp_path):
+    path = saved(convolved(), tmp_path)
+    assert kinds(imported(path)) == [
+        *["Convolution", "BatchNorm", "Scale", "ReLU", "Deconvolution", "BatchNorm", "Scale"],
+        *["InnerProduct", "Power"],
+    ]
+    result = imported(path, "folded", folded=True)
+    assert kinds(result) == ["Convolution", "ReLU", "Deconvolution", "InnerProduct"]
+    assert result.notes[0] == "5 layers folded into the one before"
+
+
+def test_what_is_read_twice_is_not_folded(tmp_path):
+    nodes = [
+        node("Conv", ["x", "w"], ["c"]),
+        node("BatchNormalization", ["c", "s", "b", "m", "v"], ["n"]),
+        node("Add", ["c", "n"], ["y"]),
+    ]
+    arrays = {
+        "w": normal(4, 3, 1, 1),
+        "s": normal(4),
+        "b": normal(4),
+        "m": normal(4),
+        "v": F([1, 2, 3, 4]),
+    }
+    path = saved(model_of(nodes, {"x": (1, 3, 4, 4)}, ["y"], arrays), tmp_path)
+    assert kinds(imported(path, folded=True)) == ["Convolution", "BatchNorm", "Scale", "Eltwise"]
+
+
+def test_layers_are_called_after_their_weights_and_outputs_keep_their_names(tmp_path):
+    result = imported(saved(convolved(), tmp_path))
+    names = [layer.name for layer in result.spec.layers]
+    assert {"x", "features.0", "up", "classifier", "logits"} <= set(names)
+    assert len(set(names)) == len(names)
+    assert result.tensors["logits"] == "logits" and result.tensors["x"] == "x"
+
+
+@pytest.mark.parametrize("out", ["net", "net.yaml"])
+@pytest.mark.parametrize("model", [image_net, other_net])
+def test_both_kinds_of_files(model, out, tmp_path):
+    path = saved(model(), tmp_path)
+    imported(path, out)
+    endings = {".npz", ".yaml"} if out == "net.yaml" else {".caffemodel", ".prototxt"}
+    assert {Path(name).suffix for name in os.listdir(tmp_path)} == {*endings, ".onnx"}
+
+
+def test_a_model_of_16_bits(tmp_path):
+    nodes = [node("Conv", ["x", "w"], ["c"], name="conv"), node("Relu", ["c"], ["y"])]
+    graph = onnx.helper.make_graph(
+        nodes,
+        "half",
+        [onnx.helper.make_tensor_value_info("x", 10, (1, 3, 5, 5))],
+        [onnx.helper.make_tensor_value_info("y", 10, (1, 4, 3, 3))],
+        [onnx.numpy_helper.from_array(normal(4, 3, 3, 3).astype(np.float16), "w")],
+    )
+    imports = [onnx.helper.make_opsetid("", 17)]
+    path = saved(onnx.helper.make_model(graph, opset_imports=imports, ir_version=8), tmp_path)
+    result = from_onnx(path, tmp_path / "net")
+    assert kinds(result) == ["Convolution", "ReLU"]
+    (array,) = result.arrays.values()
+    np.testing.assert_array_equal(array, normal(4, 3, 3, 3).astype(np.float16).astype(F))
+
+
+def test_numbers_that_lie_beside_the_model(tmp_path):
+    path = tmp_path / "it.onnx"
+    onnx.save(convolved(), str(path), save_as_external_data=True, size_threshold=0)
+    assert len(os.listdir(tmp_path)) > 1
+    imported(path)
+
+
+def opset_model(kind, opset):
+    """A model of one operator, as that opset has it."""
+    ints = np.array
+    if kind == "Squeeze":
+        how = {"axes": [0, 2]} if opset < 13 else {}
+        return one(kind, (1, 3, 1, 5), [] if how else [ints([0, 2])], opset, **how)
+    if kind == "Unsqueeze":
+        how = {"axes": [0, 3]} if opset < 13 else {}
+        return one(kind, (3, 4), [] if how else [ints([0, 3])], opset, **how)
+    if kind == "Clip":
+        how = {"min": -0.5, "max": 0.75} if opset < 11 else {}
+        return one(kind, (2, 3, 4), [] if how else [F(-0.5), F(0.75)], opset, **how)
+    if kind == "Pad":
+        pads = [0, 0, 1, 2, 0, 0, 0, 3]
+        how = {"pads": pads, "value": 1.5} if opset < 11 else {}
+        return one(kind, (1, 2, 4, 5), [] if how else [ints(pads), F(1.5)], opset, **how)
+    if kind == "Resize":
+        if opset < 10:
+            return one("Upsample", (1, 2, 3, 4), [F([1, 1, 2, 3])], opset, mode="nearest")
+        return one(kind, (1, 2, 3, 4), [None, F([1, 1, 2, 3])], opset, mode="linear")
+    if kind == "Slice":
+        how = {"starts": [1, -3], "ends": [9, 2**31], "axes": [1, 3]} if opset < 10 else {}
+        numbers = [ints([1, -3]), ints([9, 2**31]), ints([1, -1]), ints([1, 2])]
+        return one(kind, (1, 3, 4, 7), [] if how else numbers, opset, **how)
+    if kind == "Split":
+        how = {"split": [1, 3]} if opset < 13 else {}
+        return one(kind, (2, 4, 3), [] if how else [ints([1, 3])], opset, 2, axis=1, **how)
+    if kind == "ReduceSum":
+        how = {"axes": [1]} if opset < 13 else {}
+        return one(kind, (2, 4, 3), [] if how else [ints([1])], opset, **how)
+    return one(kind, (2, 3, 4, 5), [], opset, axis=1)
+
+
+@pytest.mark.parametrize("opset", [9, 13, 17, 21])
+@pytest.mark.parametrize(
+    "kind",
+    ["Squeeze", "Unsqueeze", "Clip", "Pad", "Resize", "Slice", "Split", "ReduceSum", "Softmax", "LogSoftmax"],
+)  # fmt: skip
+def test_operators_as_each_opset_has_them(kind, opset, tmp_path):
+    imported(saved(opset_model(kind, opset), tmp_path))
+
+
+@pytest.mark.parametrize("start", range(3))
+@pytest.mark.parametrize("step", [2, 3])
+@pytest.mark.parametrize("axis", [1, 2, 3])
+def test_slices_with_steps(axis, start, step, tmp_path):
+    for end in (7, 8, 100):
+        arrays = [
+            np.array(one)
+            for one in ([start, 0], [end, 9], [axis, 5 - axis if axis > 1 else 2], [step, 1])
+        ]
+        imported(saved(one("Slice", (1, 9, 9, 8), arrays), tmp_path))
+
+
+def test_a_refused_node_is_named(tmp_path):
+    model = chain(node("Relu", ["x"], ["r"]), node("Einsum", ["r", "r"], ["y"], name="/att/Einsum", equation="abcd,abcd->abcd"))  # fmt: skip
+    with pytest.raises(SpecError) as caught:
+        from_onnx(saved(model, tmp_path), tmp_path / "net")
+    assert str(caught.value) == (
+        f"{tmp_path}/it.onnx: node '/att/Einsum' (Einsum): Caffe has no product of two blobs: attention "
+        "cannot be said in its layers; nothing was written"
+    )
+    assert os.listdir(tmp_path) == ["it.onnx"]
+
+
+def test_a_net_that_differs_is_not_written(tmp_path, monkeypatch):
+    path = saved(chain(node("Sigmoid", ["x"], ["y"])), tmp_path)
+
+    def wrong(draft, node):
+        return draft.layer("TanH", draft.blob(node.inputs[0]))
+
+    monkeypatch.setitem(READERS, "Sigmoid", wrong)
+    with pytest.raises(
+        CheckpointError, match=r"layer 'y' \(TanH\) differs from 'y' in onnxruntime by"
+    ):
+        from_onnx(path, tmp_path / "net")
+    assert os.listdir(tmp_path) == ["it.onnx"]
+
+
+def test_files_that_are_there_stay_where_an_import_is_refused(tmp_path, monkeypatch):
+    path = saved(convolved(), tmp_path)
+    imported(path)
+    before = {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)}
+    monkeypatch.setattr(check, "MOST", -1.0)
+    with pytest.raises(CheckpointError, match="nothing was written"):
+        from_onnx(path, tmp_path / "net")
+    assert before == {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)}
+
+
+def test_shapes_that_the_file_leaves_open(tmp_path):
+    model = convolved()
+    dims = model.graph.input[0].type.tensor_type.shape.dim
+    dims[0].dim_param, dims[2].dim_param = "n", "height"
+    path = saved(model, tmp_path)
+    with pytest.raises(
+        SpecError, match=r"the size of its axis 2 \(height\) is not known.*--shape x=1x3x224x4"
+    ):
+        from_onnx(path)
+    with pytest.raises(SpecError, match="has no input 'xx'; did you mean 'x'"):
+        from_onnx(path, shapes={"x": (1, 3, 4, 4), "xx": (1,)})
+    with pytest.raises(SpecError, match=r"expected a shape that fits \['n', 3, 'height', 4\], got"):
+        from_onnx(path, shapes={"x": (1, 3, 4, 5)})
+    assert imported(path, shapes={"x": (1, 3, 4, 4)}).source.inputs == {"x": (1, 3, 4, 4)}
