@@ -6,7 +6,7 @@ import dataclasses
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,9 @@ class Imported:
     tensors: dict[str, str]  # of the model -> the blob that holds it
     notes: list[str]
     target: str = "minicaffe"
+    differences: dict[str, float] = field(
+        default_factory=dict
+    )  # of layers from onnxruntime, when written
 
     def net(self) -> Net:
         """The net, on the CPU, in float32."""
@@ -169,7 +172,8 @@ def write(imported: Imported, out: str | Path, images: Sequence[np.ndarray] = ()
                 net.load(trial_weights)
         except MemoryError:
             raise CheckpointError(f"{model}: the net is larger than the memory here") from None
-        imported.notes += proof.proven(imported.source, net, imported.tensors, images)
+        lines, imported.differences = proof.proven(imported.source, net, imported.tensors, images)
+        imported.notes += lines
         if not imported.arrays:
             trial_weights.unlink(missing_ok=True)
         for trial, final in ((trial_weights, weights), (trial_model, model)):

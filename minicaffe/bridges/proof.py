@@ -22,8 +22,8 @@ TRIALS = 3  # random inputs
 
 def proven(
     source: Source, net: Net, tensors: Mapping[str, str], images: Sequence[np.ndarray] = ()
-) -> list[str]:
-    """Lines on the largest difference of each output, and of the layer that differs most.
+) -> tuple[list[str], dict[str, float]]:
+    """Lines on the largest difference of each output and of the worst layer, and that of each layer by name.
 
     A difference is a part of the largest number that onnxruntime has there. A layer that jumps where its
     bottom changes by a rounding error is compared on onnxruntime's own bottoms. Raises CheckpointError for
@@ -39,7 +39,7 @@ def proven(
 
 def _compared(
     source: Source, net: Net, tensors: Mapping[str, str], images: Sequence[np.ndarray]
-) -> list[str]:
+) -> tuple[list[str], dict[str, float]]:
     values = {value.name: value for step in net.steps for value in step.tops}
     last = set(net.graph.outputs.values())
     names: dict[Value, str] = {}
@@ -84,7 +84,10 @@ def _compared(
             f"{len(apart)} blobs compared on {trials}; the largest difference is {apart[worst]:.0e}, "
             f"of layer {where[worst]!r}"
         )
-    return lines
+    layers: dict[str, float] = {}
+    for value, difference in apart.items():
+        layers[where[value]] = max(layers.get(where[value], 0.0), difference)
+    return lines, layers
 
 
 def differences(

@@ -3,12 +3,14 @@
 Each operator becomes layers that compute exactly the same; one that has none is refused, with the reason, and
 nothing is written. Before the two files are, they are read again, and what they compute of random inputs is
 compared with onnxruntime, blob by blob: a difference of more than 1e-4 of a blob's largest number is refused
-too. With --images pictures of a folder are compared as well, stretched to the input, red first, from 0 to 1.
+too. With --images pictures of a folder are compared as well, stretched to the input, red first, from 0 to 1;
+--layers prints the largest difference of each layer.
 It needs the extra `onnx`. --operators prints what is read, and what is not and why.
 
 example:
   minicaffe import model.onnx --out net
   minicaffe import model.onnx --out net.yaml --shape input=1x3x320x320
+  minicaffe import model.onnx --out net --target nnie --images pictures/
   minicaffe import --operators
 """
 
@@ -49,6 +51,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="multiply BatchNorm and Scale into the convolution before them; the default for --target",
     )
+    parser.add_argument(
+        "--layers", action="store_true", help="print the largest difference of each layer"
+    )
     parser.add_argument("--images", metavar="FOLDER", help="pictures to compare, at most 16")
     parser.add_argument(
         "--operators", action="store_true", help="print which operators are read, and leave"
@@ -76,6 +81,11 @@ def run(args: argparse.Namespace) -> int:
             raise SpecError(f"{args.model}: has no input for --images")
         images = proof.pictures(args.images, next(iter(imported.source.inputs.values())))
     onnx.write(imported, args.out, images)
+    if args.layers:
+        types = {layer.name: layer.type for layer in imported.spec.layers}
+        wide = max(map(len, imported.differences), default=0)
+        for name, apart in imported.differences.items():
+            print(f"{name:<{wide}}  {types[name]:<16} {apart:.0e}")
     for line in imported.notes:
         print(line)
     written = " and ".join(str(path) for path in targets if imported.arrays or path == targets[0])

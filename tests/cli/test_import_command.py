@@ -44,6 +44,14 @@ def model(folder):
 SHAPE = ("--shape", "image=1x3x8x10")
 
 
+def test_each_layers_difference_is_printed(cli, model):
+    ran = cli("import", model, "--out", "net", "--layers", "--target", "caffe", *SHAPE)
+    rows = [line.split() for line in ran.out.splitlines()[:-2]]
+    rows = [row for row in rows if len(row) == 3]
+    assert [row[1] for row in rows][:3] == ["Convolution", "ReLU", "Pooling"]
+    assert all(float(row[2]) < 1e-5 for row in rows)
+
+
 def test_a_model_becomes_a_net(cli, mistake, model):
     given = ("import", model, "--out", "net", *SHAPE)
     ran = cli(*given)
