@@ -130,8 +130,8 @@ class Draft:
         **keys: Any,
     ) -> list[Blob]:
         """Add a layer whose tops have these shapes; returns them. Parameters become float32."""
-        kept = [np.asarray(array, np.float32, order="C") for array in arrays]
-        layer = Layer(kind, list(bottoms), keys, kept, origin=self.origin)
+        numbers = [np.asarray(array, np.float32, order="C") for array in arrays]
+        layer = Layer(kind, list(bottoms), keys, numbers, origin=self.origin)
         layer.tops = [Blob(tuple(int(size) for size in shape), layer) for shape in shapes]
         self.layers.append(layer)
         return layer.tops

@@ -40,9 +40,7 @@ class Imported:
     tensors: dict[str, str]  # of the model -> the blob that holds it
     notes: list[str]
     target: str = "minicaffe"
-    differences: dict[str, float] = field(
-        default_factory=dict
-    )  # of layers from onnxruntime, when written
+    differences: dict[str, float] = field(default_factory=dict)  # by layer, from onnxruntime
 
     def net(self) -> Net:
         """The net, on the CPU, in float32."""
@@ -83,7 +81,8 @@ def from_onnx(
     notes = []
     if folded:
         count = fold.fold(draft, outputs)
-        notes.append(f"{count} layers folded into the one before") if count else None
+        if count:
+            notes.append(f"{count} layers folded into the one before")
     if target != "minicaffe":
         notes += lower.lower(draft, outputs, target, source.path)
     tensors = {
@@ -196,16 +195,16 @@ def _input_dims(imported: Imported) -> str:
 def _write(imported: Imported, model: Path, weights: Path) -> None:
     spec = imported.spec
     if model.suffix == ".prototxt":
-        kept = spec.layers
+        written = spec.layers
         head = ""
         if imported.target in CHIPS and CHIPS[imported.target].input_form == "input_dim":
-            kept = tuple(layer for layer in spec.layers if layer.type != "Input")
+            written = tuple(layer for layer in spec.layers if layer.type != "Input")
             head = _input_dims(imported)
-        text = prototxt(dataclasses.replace(spec, layers=kept), REGISTRY, {})
+        text = prototxt(dataclasses.replace(spec, layers=written), REGISTRY, {})
         name, _, rest = text.partition("\n")
         text = f"{name}\n{head}{rest}"
         layers = []
-        for layer in kept:
+        for layer in written:
             numbers: dict[int, np.ndarray] = {}
             while f"{layer.name}__{len(numbers)}" in imported.arrays:
                 numbers[len(numbers)] = imported.arrays[f"{layer.name}__{len(numbers)}"]

@@ -168,9 +168,9 @@ def pictures(folder: str | Path, shape: tuple[int, ...], limit: int = 16) -> lis
     paths = sorted(path for path in Path(folder).rglob("*") if path.suffix.lower() in endings)
     if not paths:
         raise DataError(f"{folder}: holds no pictures ({', '.join(endings)})")
-    found = []
+    arrays = []
     for path in paths[:limit]:
         pixels, name = files.pixels_in(path)
         array, _ = files.prepared(pixels, shape[1:], False, name, "stretch", 0, False)
-        found.append((array / 255).reshape(shape).astype(np.float32))
-    return found
+        arrays.append((array / 255).reshape(shape).astype(np.float32))
+    return arrays

@@ -96,8 +96,9 @@ def calibrate(
     ...   - {name: ip, type: InnerProduct, num_output: 3, weight_filler: xavier}
     ... ''')
     >>> pictures = np.random.default_rng(0).integers(0, 256, (8, 1, 4, 4), np.uint8)
-    >>> found = calibrate(model, images=pictures, device="cpu")
-    >>> sorted(found.blobs), found.blobs["data"].thresholds["max"] <= 255, found.layers["ip"].maxima.shape
+    >>> calibration = calibrate(model, images=pictures, device="cpu")
+    >>> thresholds = calibration.blobs["data"].thresholds
+    >>> sorted(calibration.blobs), thresholds["max"] <= 255, calibration.layers["ip"].maxima.shape
     (['data', 'ip'], True, (3,))
     """
     if method not in METHODS:
@@ -178,11 +179,11 @@ def _weights(step: Step, net: Net, names: Mapping[Value, tuple[str, str]]) -> We
 def _histograms(net: CalibrationNet, prepared: np.ndarray) -> dict[Value, Histogram]:
     """The histogram of each value with a name, by two passes over the pictures."""
     values = _names(net.net)
-    found = {value: Histogram() for value in values}
+    histograms = {value: Histogram() for value in values}
 
     def take(step: Step, value: Value, numbers: np.ndarray, first: bool) -> None:
         if not first:
-            found[value].add(numbers)
+            histograms[value].add(numbers)
             return
         bad = int(numbers.size - np.count_nonzero(np.isfinite(numbers)))
         if bad:
@@ -190,11 +191,11 @@ def _histograms(net: CalibrationNet, prepared: np.ndarray) -> dict[Value, Histog
                 f"{step.place}: blob {value.name!r} holds {bad} of {numbers.size} numbers that are not "
                 "finite, so that it has no range"
             )
-        found[value].see(numbers)
+        histograms[value].see(numbers)
 
     def watch(step: Step, first: bool) -> None:
         for value in step.tops:
-            if value in found:
+            if value in histograms:
                 take(step, value, net.net.device.to_host(value.blob.data), first)
 
     source = next(step for step in net.net.steps if net.data.top[0] in step.spec.tops)
@@ -206,11 +207,11 @@ def _histograms(net: CalibrationNet, prepared: np.ndarray) -> dict[Value, Histog
             step.watchers.setdefault("after_forward", []).append(watcher)
         try:
             for batch in net.passes(prepared):
-                if source.tops[0] in found:  # an Input does not run, so nobody is told
+                if source.tops[0] in histograms:  # an Input does not run, so nobody is told
                     take(source, source.tops[0], prepared[batch], first)
         finally:
             for step, watcher in watchers:
                 step.watchers["after_forward"].remove(watcher)
                 if not any(step.watchers.values()):
                     step.watchers.clear()
-    return found
+    return histograms

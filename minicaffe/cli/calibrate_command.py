@@ -103,16 +103,16 @@ def run(args: argparse.Namespace) -> int:
         "method": args.method,
         "percentile": args.percentile,
     }
-    found = calibrate(net, images=args.data, **options)
-    for line in found.notes:
+    calibration = calibrate(net, images=args.data, **options)
+    for line in calibration.notes:
         tell(args, line)
-    texts = {args.output: tables.as_json(found)}
+    texts = {args.output: tables.as_json(calibration)}
     for name, file in files.items():
         if name == "tensorrt":
-            texts[file] = tables.as_tensorrt(found, args.tensorrt_header)
+            texts[file] = tables.as_tensorrt(calibration, args.tensorrt_header)
         elif name != "output":
-            texts[file] = WRITERS[name](found)
-    print("\n".join(report(found)))
+            texts[file] = WRITERS[name](calibration)
+    print("\n".join(report(calibration)))
     _write([(file, text.encode("utf-8", "surrogateescape")) for file, text in texts.items()])
     for file in texts:
         tell(args, f"written: {file}")
@@ -147,14 +147,14 @@ def _check(args: argparse.Namespace, files: dict[str, str]) -> None:
         raise MinicaffeError("--tensorrt-header: expected one line of text")
 
 
-def report(found: Calibration) -> list[str]:
+def report(calibration: Calibration) -> list[str]:
     """What is printed: ranges of blobs, then what int8 loses."""
     rows = [
         (name, f"{one.low:.4g}", f"{one.high:.4g}", *(f"{one.thresholds[m]:.4g}" for m in METHODS))
-        for name, one in found.blobs.items()
+        for name, one in calibration.blobs.items()
     ]
     lines = [table(rows, ("blob", "min", "max", *(f"T {method}" for method in METHODS))), ""]
-    loss = found.loss
+    loss = calibration.loss
     whole = "-" if loss.accuracy is None else f"{100 * loss.accuracy:.2f} %"
     scores = [
         ("floating point", "", "", whole),
@@ -162,7 +162,7 @@ def report(found: Calibration) -> list[str]:
         *((f"int8, {one.layer} alone", *_cells(one)) for one in loss.layers),
     ]
     lines.append(table(scores, ("net", "SQNR", "same answer", "accuracy")))
-    lines.append(f"of {found.images} pictures, thresholds by {found.method}")
+    lines.append(f"of {calibration.images} pictures, thresholds by {calibration.method}")
     return lines
 
 

@@ -187,13 +187,8 @@ def mul(draft: Draft, node: Node) -> Blob:
     if a.data is not None:
         return draft.times(_grown(draft, draft.blob(b), node), a.data)
     if a is b:
-        return squared(draft, draft.blob(a))
+        return raised(draft, draft.blob(a), 2.0)
     return draft.combined("Scale", draft.blob(a), draft.blob(b), node.shape)
-
-
-def squared(draft: Draft, x: Blob) -> Blob:
-    """x^2; with a Power before it that only scales and shifts, one layer."""
-    return raised(draft, x, 2.0)
 
 
 def raised(draft: Draft, x: Blob, power: float) -> Blob:
