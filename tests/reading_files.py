@@ -10,6 +10,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 EXAMPLES = Path(__file__).parent / "fixtures" / "examples"
 COUNT, SIZE = 5, (6, 7)
@@ -22,8 +23,7 @@ def pictures(seed: int = 1) -> np.ndarray:
 
 def write_lmdb(folder: Path, values: list[bytes]) -> None:
     """An LMDB database with convert_imageset's keys."""
-    import lmdb
-
+    lmdb = pytest.importorskip("lmdb")
     folder.mkdir(parents=True, exist_ok=True)
     with lmdb.open(str(folder), map_size=1 << 30) as env:
         for start in range(0, len(values), 1000):
