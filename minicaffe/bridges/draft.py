@@ -31,7 +31,7 @@ class Blob:
     shape: Shape
     layer: Layer | None = None
     name: str = ""
-    refused: str = ""  # why no layer computes it; what reads it is refused too
+    refused: tuple[str, ...] = ()  # why no layer computes it: of its nodes, those that are refused
 
 
 @dataclass(eq=False)
@@ -268,6 +268,13 @@ class Draft:
         )
         return self.reshape(y, (n, len(indices), *image))
 
+    def turned(self, x: Blob, axis: int) -> Blob:
+        """The entries of an axis from the last to the first."""
+        made = x.layer
+        if made is not None and made.type == "Reverse" and made.keys["axis"] == axis:
+            return made.bottoms[0]
+        return self.layer("Reverse", x, axis=axis)
+
     def tile(self, x: Blob, shape: Sequence[int]) -> Blob:
         """A blob repeated along its axes of 1 until it has this shape."""
         for axis, size in enumerate(shape):
@@ -354,9 +361,10 @@ def _takes_bias(made: Layer, axis: int, run: np.ndarray) -> bool:
     if made.type == "Scale":
         own = made.arrays and made.arrays[0].shape == run.shape
         return bool(own) and len(made.arrays) == 1 and made.keys.get("axis", 1) == axis
-    if made.type not in ("Convolution", "Deconvolution", "InnerProduct") or len(made.arrays) != 1:
+    rows = ("InnerProduct", "Embed")
+    if made.type not in ("Convolution", "Deconvolution", *rows) or len(made.arrays) != 1:
         return False
-    channels = len(made.tops[0].shape) - 1 if made.type == "InnerProduct" else 1
+    channels = len(made.tops[0].shape) - 1 if made.type in rows else 1
     return run.ndim == 1 and axis == channels and len(run) == made.keys["num_output"]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.bridges.chips import CHIPS, Chip
-from minicaffe.bridges.draft import Blob, Draft, Layer
+from minicaffe.bridges.draft import Blob, Draft, Layer, limited
 from minicaffe.bridges.naming import living
 from minicaffe.bridges.readers.normalization import affine, standardised
 from minicaffe.bridges.readers.resize import matrix, separable
@@ -199,19 +199,45 @@ def interp(draft: Draft, layer: Layer, chip: Chip) -> Blob:
 @lowers("GroupNorm")
 def group_norm(draft: Draft, layer: Layer, chip: Chip) -> Blob:
     """Groups as rows, by their mean and variance; then a Scale."""
-    x, (scale, bias) = layer.bottoms[0], layer.arrays
-    groups = layer.keys["num_groups"]
+    x, groups = layer.bottoms[0], layer.keys["num_groups"]
     rows = (x.shape[0], groups, math.prod(x.shape[1:]) // groups)
     y = standardised(draft, draft.reshape(x, rows), 2, layer.keys["eps"])
-    return affine(draft, draft.reshape(y, x.shape), scale, bias, 1)
+    y = draft.reshape(y, x.shape)
+    scale, bias = layer.arrays or (np.ones(1), np.zeros(1))
+    return affine(draft, y, scale, bias, 1)
 
 
 @lowers("LayerNorm")
 def layer_norm(draft: Draft, layer: Layer, chip: Chip) -> Blob:
     """By the mean and variance of the axes behind; then a Scale."""
-    axis, (scale, bias) = layer.keys["axis"], layer.arrays
+    axis = layer.keys["axis"]
     y = standardised(draft, layer.bottoms[0], axis, layer.keys["eps"])
+    scale, bias = layer.arrays or (np.ones(1), np.zeros(1))
     return affine(draft, y, scale, bias, axis)
+
+
+@lowers("Normalize")
+def normalize(draft: Draft, layer: Layer, chip: Chip) -> Blob:
+    """Sums of the squares, by Reduction or a Convolution by ones, Power, a product, and a Scale."""
+    x, (scale,) = layer.bottoms[0], layer.arrays
+    eps, channels = layer.keys["eps"], x.shape[1]
+    if layer.keys.get("across_spatial", True):
+        total = draft.layer("Reduction", x, shape=x.shape[:1], operation="SUMSQ", axis=1)
+        y = draft.layer("Scale", x, draft.power(total, -0.5, 1.0, eps), axis=0)
+    else:  # the sum of a place's channels, in each of them
+        flat = draft.reshape(draft.power(x, 2.0), (x.shape[0], channels, math.prod(x.shape[2:]), 1))
+        ones = np.ones(limited(channels, channels, 1, 1))
+        total = convolution(draft, flat, ones, None, flat.shape, kernel_size=1)
+        share = draft.reshape(draft.power(total, -0.5, 1.0, eps), x.shape)
+        y = draft.layer("Eltwise", x, share, operation="PROD")
+    return draft.times(y, scale.reshape(-1, *(1,) * (len(x.shape) - 2)))
+
+
+@lowers("Reverse")
+def reverse(draft: Draft, layer: Layer, chip: Chip) -> Blob:
+    """Each entry cut off, and joined again; channels by a Convolution by 1 x 1."""
+    x, axis = layer.bottoms[0], layer.keys["axis"]
+    return draft.take(x, axis, range(x.shape[axis])[::-1])
 
 
 @lowers("ShuffleChannel")
@@ -227,17 +253,15 @@ def pooling(draft: Draft, layer: Layer, chip: Chip) -> Blob:
     """The Pooling whose size is rounded up, less the row and column that it has more."""
     x, shape = layer.bottoms[0], layer.tops[0].shape
     keys = {key: value for key, value in layer.keys.items() if key != "round_mode"}
-    sizes = []
-    for axis, word in ((0, "h"), (1, "w")):
-        k, s, p = (
-            keys.get(f"{key}_{word}", keys.get(whole, usual))
-            for key, whole, usual in (
-                ("kernel", "kernel_size", 1),
-                ("stride", "stride", 1),
-                ("pad", "pad", 0),
-            )
-        )
-        sizes.append(pool_output_size(x.shape[2 + axis], k, s, p, True))
+    usual = {"kernel_size": 1, "stride": 1, "pad": 0}
+    kernel, stride, pad = (
+        [keys.get(f"{whole.partition('_')[0]}_{word}", keys.get(whole, one)) for word in "hw"]
+        for whole, one in usual.items()
+    )
+    sizes = [
+        pool_output_size(x.shape[2 + i], kernel[i], stride[i], pad[i], True, any(pad))
+        for i in (0, 1)
+    ]
     y = draft.layer("Pooling", x, shape=(*shape[:2], *sizes), **keys)
     if tuple(sizes) == shape[2:]:
         return y

@@ -60,6 +60,8 @@ def name(
     for blob_name, blob in (*inputs.items(), *outputs.items()):
         blob.name = unique(plain(blob_name))
     hints = _hints(source)
+    live = {blob for layer in layers for blob in layer.tops}
+    tensors = {tensor: blob for tensor, blob in tensors.items() if blob in live}
     for tensor, blob in tensors.items():
         if not blob.name and blob.layer is not None and len(blob.layer.tops) == 1:
             blob.name = unique(hints.get(tensor) or readable(tensor) or "blob")

@@ -6,16 +6,24 @@ import ast
 import inspect
 from pathlib import Path
 
+from minicaffe.bridges.patterns import RECOGNISERS, Recogniser
 from minicaffe.bridges.readers import READERS, REFUSED
 
 
 def rows() -> list[tuple[str, str]]:
-    """Each operator and what it becomes, then those that are refused and why, by name.
+    """Each operator and what it becomes, those that end what one layer says, and those that are refused.
 
     >>> dict(rows())["Relu"]
     'ReLU.'
     """
     read = [(kind, _first_line(reader)) for kind, reader in sorted(READERS.items())]
+    ends: dict[Recogniser, list[str]] = {}
+    for kind, recognisers in sorted(RECOGNISERS.items()):
+        for one in recognisers:
+            ends.setdefault(one, []).append(kind)
+    read += sorted(
+        (f"several, then {' or '.join(kinds)}", _first_line(one)) for one, kinds in ends.items()
+    )
     return read + [(kind, f"refused: {why}") for kind, why in sorted(REFUSED.items())]
 
 

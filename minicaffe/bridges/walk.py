@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from minicaffe.bridges.draft import Blob, Draft, Node, Tensor
-from minicaffe.bridges.naming import living
+from minicaffe.bridges.patterns import RECOGNISERS
 from minicaffe.bridges.readers import READERS, REFUSED, RefusedError
 from minicaffe.bridges.source import ENTRIES, Source
 from minicaffe.errors import SpecError, did_you_mean
@@ -58,7 +58,6 @@ class Walk:
     def __init__(self, source: Source):
         self.source, self.draft = source, Draft()
         self.tensors: dict[str, Tensor] = {}
-        self.refused: list[str] = []
         for name, array in source.arrays.items():
             self.tensors[name] = Tensor(name, array.shape, array.dtype.name, array)
         for name, shape in source.inputs.items():
@@ -76,21 +75,11 @@ class Walk:
             self.draft.origin = node.name or f"{node.kind} {index}"
             if not self._computed_away(node, proto):
                 self._said(node)
-        for blob in self._read():
-            if blob.refused and not self.refused:
-                self.refused.append(blob.refused)
-        if self.refused:
-            others = len(self.refused) - 1
+        if reasons := _reasons([self.tensors[name] for name in self.source.outputs]):
+            others = len(reasons) - 1
             more = f" (and {others} other nodes are refused)" if others else ""
-            raise SpecError(f"{self.source.path}: {self.refused[0]}{more}; nothing was written")
+            raise SpecError(f"{self.source.path}: {reasons[0]}{more}; nothing was written")
         return self.draft
-
-    def _read(self) -> list[Blob]:
-        """What the layers that an output is computed of read, and the outputs."""
-        blobs = [self.tensors[name].blob for name in self.source.outputs]
-        ends = {str(i): blob for i, blob in enumerate(blobs) if blob is not None}
-        layers = living(self.draft, ends)
-        return [*ends.values(), *(blob for layer in layers for blob in layer.bottoms)]
 
     def outputs(self) -> dict[str, Blob]:
         """The blob of each output by name. One that is a constant, or an input, is a layer of its own."""
@@ -206,47 +195,54 @@ class Walk:
             _set(self.tensors[name], np.asarray(value))
 
     def _said(self, node: Node) -> None:
-        """Have a node's reader say it in layers."""
-        if any(
-            one is not None and one.blob is not None and one.blob.name == "?" for one in node.inputs
-        ):
-            self._refuse(node, "")
-            return
-        reader = READERS.get(node.kind)
-        if reader is None:
-            reason = REFUSED.get(node.kind)
-            hint = did_you_mean(node.kind, READERS)
-            self._refuse(node, reason or f"there is no layer for it{hint}")
-            return
-        if any(one.shape is not None and 0 in one.shape for one in node.outputs):
-            self._refuse(node, "its output holds no number, and no blob of a net is empty")
-            return
-        whole = [one.dtype for one in node.outputs if one.dtype in WHOLE and one.readers]
-        counts = node.kind in ("Add", "Sub") and whole == ["int64"]  # of places: exact below 2^24
-        if whole and node.kind not in MOVES and not counts:
-            self._refuse(node, "it computes whole numbers, and a blob's are floating point")
-            return
-        large = [one for one in node.outputs if one.shape and math.prod(one.shape) > ENTRIES]
-        if large:
-            self._refuse(node, f"its output {large[0].shape} is larger than any net's")
-            return
+        """Have a node said in layers, with those before it where it ends a pattern, or by its reader."""
         try:
             with np.errstate(all="ignore"):
-                blobs = reader(self.draft, node)
+                blobs = self._recognised(node) or self._read(node)
         except RefusedError as error:
             self._refuse(node, str(error))
-            return
         except MISFITS as error:
             reason = " ".join(str(error).split())[:200]
             self._refuse(node, f"its attributes and inputs do not fit together: {reason}")
-            return
-        blobs = blobs if isinstance(blobs, list) else [blobs]
+        else:
+            self._holds(node, blobs if isinstance(blobs, list) else [blobs])
+
+    def _recognised(self, node: Node) -> Blob | None:
+        """What says the pattern that a node ends, if it ends one."""
+        for recognise in RECOGNISERS.get(node.kind, ()):
+            blob = recognise(self.draft, node)
+            if blob is not None:
+                return blob
+        return None
+
+    def _read(self, node: Node) -> Any:
+        """What a node's reader makes of it. Raises RefusedError where there is none, or no blob holds it."""
+        if _reasons(node.inputs):
+            raise RefusedError("what it reads is refused")
+        reader = READERS.get(node.kind)
+        if reader is None:
+            hint = did_you_mean(node.kind, READERS)
+            raise RefusedError(REFUSED.get(node.kind) or f"there is no layer for it{hint}")
+        if any(one.shape is not None and 0 in one.shape for one in node.outputs):
+            raise RefusedError("its output holds no number, and no blob of a net is empty")
+        whole = [one.dtype for one in node.outputs if one.dtype in WHOLE and one.readers]
+        counts = node.kind in ("Add", "Sub") and whole == ["int64"]  # of places: exact below 2^24
+        if whole and node.kind not in MOVES and not counts:
+            raise RefusedError("it computes whole numbers, and a blob's are floating point")
+        large = [one for one in node.outputs if one.shape and math.prod(one.shape) > ENTRIES]
+        if large:
+            raise RefusedError(f"its output {large[0].shape} is larger than any net's")
+        return reader(self.draft, node)
+
+    def _holds(self, node: Node, blobs: Sequence[Blob | np.ndarray]) -> None:
+        """Note what holds a node's outputs."""
         for tensor, blob in zip(node.outputs, blobs, strict=False):
             if isinstance(blob, np.ndarray):
                 _set(tensor, blob)
                 continue
             if tensor.shape is not None and blob.shape != tensor.shape:
                 self._refuse(node, f"becomes {blob.shape}, expected {tensor.shape}")
+                return
             tensor.blob, tensor.shape = blob, blob.shape
             tensor.dtype = tensor.dtype or "float32"
 
@@ -255,11 +251,16 @@ class Walk:
         where = f"node {node.name!r} ({node.kind})" if node.name else f"a node {node.kind}"
         wanted = [f"{one.name}" for one in node.outputs if one.name]
         where += f" of {wanted[0]!r}" if wanted and not node.name else ""
-        known = all(one is None or one.blob is None or one.blob.name != "?" for one in node.inputs)
-        if known:  # what reads a refused node's output is no mistake of its own
-            self.refused.append(f"{where}: {reason}")
+        # what reads a refused node's output is no mistake of its own
+        reasons = _reasons(node.inputs) or (f"{where}: {reason}",)
         for tensor in node.outputs:
-            tensor.blob = Blob(tensor.shape or (), name="?")
+            tensor.blob = Blob(tensor.shape or (), refused=reasons)
+
+
+def _reasons(tensors: Sequence[Tensor | None]) -> tuple[str, ...]:
+    """Why tensors are not held by any blob, each reason once."""
+    blobs = [one.blob for one in tensors if one is not None and one.blob is not None]
+    return tuple(dict.fromkeys(reason for blob in blobs for reason in blob.refused))
 
 
 def _set(tensor: Tensor, value: np.ndarray) -> None:

@@ -55,6 +55,19 @@ CASES = {
                {"sizes": np.array([2, 6, 11, 4])}),
     "LayerNorm": ([node("LayerNormalization", "s", "b", axis=2)],
                   {"s": numbers(7, 5), "b": numbers(7, 5)}),
+    "Reverse": ([node("Slice", "last", "first", "axis", "last")],
+                {"last": np.array([-1]), "first": np.array([-99]), "axis": np.array([2])}),
+    "Normalize": (
+        [
+            helper.make_node("Mul", ["x", "x"], ["xx"]),
+            helper.make_node("ReduceSum", ["xx", "one"], ["sum"]),
+            helper.make_node("Add", ["sum", "eps"], ["more"]),
+            helper.make_node("Sqrt", ["more"], ["length"]),
+            node("Div", "length", out="unit"),
+            helper.make_node("Mul", ["unit", "scale"], ["y"]),
+        ],
+        {"one": np.array([1]), "eps": np.float32(0.01), "scale": numbers(6, 1, 1)},
+    ),
     "ShuffleChannel": (
         [
             node("Reshape", "apart", out="a"),

@@ -3,6 +3,8 @@
 from minicaffe.bridges.readers import (
     activation,
     arithmetic,
+    composed,
+    detection,
     linear,
     normalization,
     pooling,
@@ -20,6 +22,8 @@ __all__ = [
     "RefusedError",
     "activation",
     "arithmetic",
+    "composed",
+    "detection",
     "linear",
     "normalization",
     "pooling",

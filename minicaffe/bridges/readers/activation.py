@@ -75,14 +75,18 @@ def selu(draft: Draft, node: Node) -> Blob:
 @reads("Clip")
 def clip(draft: Draft, node: Node) -> Blob:
     """ReLU6, ReLU, or Clip, by its limits; limits before opset 11 are attributes."""
-    x = draft.blob(node.inputs[0])
+    return clipped(draft, draft.blob(node.inputs[0]), *limits(node))
+
+
+def limits(node: Node) -> tuple[float, float]:
+    """Those of a Clip: inputs, or attributes before opset 11."""
     low, high = (
         float(node.needs_const(i, key).ravel()[0])
         if node.input(i) is not None
         else float(node.get(key, default))
         for i, key, default in ((1, "min", -math.inf), (2, "max", math.inf))
     )
-    return clipped(draft, x, low, high)
+    return low, high
 
 
 def clipped(draft: Draft, x: Blob, low: float, high: float) -> Blob:

@@ -1,23 +1,16 @@
-"""Sums, products and powers of blobs and numbers, and the functions that are written by their parts."""
+"""Sums, products and powers of blobs and numbers."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from minicaffe.bridges.draft import Blob, Draft, Node, Tensor
+from minicaffe.bridges.patterns import one_number
 from minicaffe.bridges.readers.activation import largest
 from minicaffe.bridges.table import RefusedError, reads
-
-Pattern = Callable[[Draft, Node], "Blob | None"]
-
-
-def one_number(array: np.ndarray | None) -> float | None:
-    """The number that an array holds, if it is one."""
-    return float(array.ravel()[0]) if array is not None and array.size == 1 else None
 
 
 def sides(node: Node) -> list[tuple[Tensor, Tensor]]:
@@ -28,129 +21,9 @@ def sides(node: Node) -> list[tuple[Tensor, Tensor]]:
     return [(a, b), (b, a)]
 
 
-def maker(tensor: Tensor | None, *kinds: str) -> Node | None:
-    """The node that computes a tensor, if it is of one of these kinds."""
-    node = tensor.node if tensor is not None else None
-    return node if node is not None and node.kind in kinds else None
-
-
-def _number_and_blob(node: Node | None) -> tuple[float, Tensor] | None:
-    """The number and the other input of a node of two inputs."""
-    if node is None or len(node.inputs) != 2:
-        return None
-    for one, other in sides(node):
-        number = one_number(one.data)
-        if number is not None and other.data is None:
-            return number, other
-    return None
-
-
-def swish(draft: Draft, node: Node) -> Blob | None:
-    """x sigmoid(beta x)."""
-    for x, factor in sides(node):
-        gate = maker(factor, "Sigmoid")
-        if gate is None or x.blob is None:
-            continue
-        inner = gate.inputs[0]
-        if inner is x:
-            return draft.layer("Swish", x.blob)
-        scaled = _number_and_blob(maker(inner, "Mul"))
-        if scaled is not None and scaled[1] is x:
-            return draft.layer("Swish", x.blob, beta=scaled[0])
-    return None
-
-
-def hard_swish(draft: Draft, node: Node) -> Blob | None:
-    """x clip(x + 3, 0, 6) / 6, in whichever order it is divided; x HardSigmoid(x) by 1/6 and 1/2."""
-    for x, factor in sides(node):
-        if x.blob is None:
-            continue
-        gate = maker(factor, "HardSigmoid")
-        if gate is not None and gate.inputs[0] is x and gate.get("beta", 0.5) == 0.5:
-            sixth = abs(gate.get("alpha", 0.2) - 1 / 6) < 1e-6
-            return draft.layer("HardSwish", x.blob) if sixth else None
-        divided = maker(factor, "Div")
-        if divided is not None and one_number(divided.const(1)) == 6 and _six(divided.inputs[0], x):
-            return draft.layer("HardSwish", x.blob)
-    return None
-
-
-def hard_swish_divided(draft: Draft, node: Node) -> Blob | None:
-    """(x clip(x + 3, 0, 6)) / 6."""
-    product = maker(node.inputs[0], "Mul")
-    if product is None or one_number(node.const(1)) != 6:
-        return None
-    for x, factor in sides(product):
-        if x.blob is not None and _six(factor, x):
-            return draft.layer("HardSwish", x.blob)
-    return None
-
-
-def _six(tensor: Tensor | None, x: Tensor) -> bool:
-    """Whether a tensor is clip(x + 3, 0, 6)."""
-    blob = tensor.blob if tensor is not None else None
-    made = blob.layer if blob is not None else None
-    if made is None or made.type != "ReLU6":
-        return False
-    inner = made.bottoms[0].layer
-    if inner is None or inner.type != "Power" or inner.bottoms[0] is not x.blob:
-        return False
-    return inner.keys == {"shift": 3.0}
-
-
-def gelu(draft: Draft, node: Node) -> Blob | None:
-    """x / 2 (1 + erf(x / sqrt(2))), whichever way the product is put."""
-    factors = _factors(node)
-    number, blobs = 1.0, []
-    for factor in factors:
-        one = one_number(factor.data)
-        if one is not None:
-            number *= one
-        else:
-            blobs.append(factor)
-    if len(blobs) != 2 or abs(number - 0.5) > 1e-6:
-        return None
-    for x, share in (blobs, blobs[::-1]):
-        added = _number_and_blob(maker(share, "Add"))
-        erf = maker(added[1], "Erf") if added is not None and added[0] == 1 else None
-        if erf is None or x.blob is None:
-            continue
-        inner = erf.inputs[0]
-        root = math.sqrt(2)
-        scaled = _number_and_blob(maker(inner, "Mul"))
-        if scaled is not None and scaled[1] is x and abs(scaled[0] * root - 1) < 1e-5:
-            return draft.layer("GELU", x.blob)
-        divided = maker(inner, "Div")
-        if divided is None or divided.inputs[0] is not x:
-            continue
-        if abs((one_number(divided.const(1)) or 0.0) / root - 1) < 1e-5:
-            return draft.layer("GELU", x.blob)
-    return None
-
-
-def _factors(node: Node) -> list[Tensor]:
-    """What a product of products is of."""
-    factors: list[Tensor] = []
-    for tensor in node.inputs:
-        inner = maker(tensor, "Mul")
-        if tensor is None:
-            continue
-        if inner is not None and tensor.readers == 1:
-            factors += _factors(inner)
-        else:
-            factors.append(tensor)
-    return factors
-
-
-PRODUCTS: list[Pattern] = [swish, hard_swish, gelu]
-
-
 @reads("Erf")
-def erf(draft: Draft, node: Node) -> Any:
+def erf(draft: Draft, node: Node) -> Blob:
     """Only within GELU, whose layer it becomes."""
-    if node.outputs[0].readers == 1:
-        reason = "no layer computes it, but for that of a GELU"
-        return Blob(node.shape, refused=f"node {node.name!r} (Erf): {reason}")
     raise RefusedError("no layer computes it, but for that of a GELU")
 
 
@@ -169,18 +42,24 @@ def add(draft: Draft, node: Node) -> Blob:
         return draft.plus(draft.linear(x, sign), np.asarray(a.data, np.float32))
     left, right = draft.blob(a), draft.blob(b)
     if left.shape == right.shape:
-        how: dict[str, Any] = {} if sign == 1 else {"coeff": [1.0, -1.0]}
-        return draft.layer("Eltwise", left, right, **how)
+        return weighted(draft, [left, right], [1.0, sign])
     return draft.combined("Bias", left, draft.linear(right, sign), node.shape)
+
+
+def weighted(draft: Draft, blobs: Sequence[Blob], factors: Sequence[float]) -> Blob:
+    """An Eltwise SUM of blobs times factors, those of a Power before it among them."""
+    bottoms, coeff = list(blobs), list(factors)
+    for i, blob in enumerate(blobs):
+        made = blob.layer
+        if made is not None and made.type == "Power" and made.keys.keys() == {"scale"}:
+            bottoms[i], coeff[i] = made.bottoms[0], factors[i] * made.keys["scale"]
+    how: dict[str, Any] = {} if coeff == [1.0] * len(coeff) else {"coeff": coeff}
+    return draft.layer("Eltwise", *bottoms, **how)
 
 
 @reads("Mul")
 def mul(draft: Draft, node: Node) -> Blob:
-    """Power, Scale, or Eltwise PROD, by what is multiplied; Swish, HardSwish and GELU where they are meant."""
-    for pattern in PRODUCTS:
-        blob = pattern(draft, node)
-        if blob is not None:
-            return blob
+    """Power, Scale, or Eltwise PROD, by what is multiplied."""
     a, b = sides(node)[0]
     if b.data is not None:
         return draft.times(_grown(draft, draft.blob(a), node), b.data)
@@ -203,9 +82,6 @@ def raised(draft: Draft, x: Blob, power: float) -> Blob:
 @reads("Div")
 def div(draft: Draft, node: Node) -> Blob:
     """Power or Scale by a number's reciprocal; by a blob, its Power of -1 and a product."""
-    blob = hard_swish_divided(draft, node)
-    if blob is not None:
-        return blob
     a, b = sides(node)[0]
     if b.data is not None:
         with np.errstate(divide="ignore"):
@@ -258,7 +134,7 @@ def sum_(draft: Draft, node: Node) -> Blob:
     total: Blob | None = None
     blobs = [draft.blob(one) for one in node.inputs]
     if len({blob.shape for blob in blobs}) == 1 and len(blobs) > 1:
-        total = draft.layer("Eltwise", *blobs)
+        total = weighted(draft, blobs, [1.0] * len(blobs))
     else:
         for blob in blobs:
             if total is None:

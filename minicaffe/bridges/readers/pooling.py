@@ -125,7 +125,7 @@ def pool_2d(
         raise RefusedError(f"its pads {pads} are too large for a Pooling by {kernel}, or differ")
     sizes = {
         mode: [
-            pool_output_size(image[i], kernel[i], strides[i], both[i], mode == "CEIL")
+            pool_output_size(image[i], kernel[i], strides[i], both[i], mode == "CEIL", any(both))
             for i in (0, 1)
         ]
         for mode in ("CEIL", "FLOOR")
@@ -179,7 +179,9 @@ def _mean(
     if even:
         for mode in ("CEIL", "FLOOR"):
             sizes = [
-                pool_output_size(image[i], kernel[i], strides[i], pads[i], mode == "CEIL")
+                pool_output_size(
+                    image[i], kernel[i], strides[i], pads[i], mode == "CEIL", any(pads[:2])
+                )
                 for i in (0, 1)
             ]
             if sizes != list(wanted):

@@ -119,6 +119,7 @@ def scan(draft: Draft, node: Node) -> list[Blob]:
     shape, arrays = (*z.shape[:2], hidden), [made.arrays[0], bias, recurrent.data]
     h = draft.layer("LSTM", *bottoms, shape=shape, arrays=arrays, num_output=hidden)
     last = [
-        Blob(one.shape or (), refused="its last states are read") for one in node.outputs[:states]
+        Blob(one.shape or (), refused=("its last states are read",))
+        for one in node.outputs[:states]
     ]
     return [*last, h]

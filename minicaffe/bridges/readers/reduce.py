@@ -19,9 +19,8 @@ OPERATIONS = {
 }
 
 
-def axes_of(node: Node, x: Blob) -> list[int] | None:
+def axes_of(node: Node, rank: int) -> list[int] | None:
     """The axes, counted from 0, in order; None where nothing is reduced."""
-    rank = len(x.shape)
     axes = node.ints("axes", 1)
     if not axes:
         if node.get("noop_with_empty_axes", 0):
@@ -34,7 +33,7 @@ def axes_of(node: Node, x: Blob) -> list[int] | None:
 def reduce(draft: Draft, node: Node) -> Blob:
     """Pooling AVE where the axes are an image's; else Reduction, over axes brought to the end."""
     x = draft.blob(node.inputs[0])
-    axes = axes_of(node, x)
+    axes = axes_of(node, len(x.shape))
     operation = OPERATIONS[node.kind]
     if axes is None:
         return _behind(draft, node, _alone(draft, x, operation))
@@ -42,6 +41,12 @@ def reduce(draft: Draft, node: Node) -> Blob:
     if node.kind == "ReduceMean" and axes == image and len(image) == 2:
         y = over_image(draft, x, "AVE")
         return y if node.get("keepdims", 1) else draft.layer("Flatten", y, shape=node.shape)
+    made = x.layer
+    if operation == "SUM" and node.kind == "ReduceSum" and made is not None:
+        if made.type == "AbsVal":
+            x, operation = made.bottoms[0], "ASUM"
+        elif made.type == "Power" and made.keys == {"power": 2.0}:
+            x, operation = made.bottoms[0], "SUMSQ"
     y = reduction(draft, x, axes, operation)
     return draft.reshape(_behind(draft, node, y), node.shape)
 
@@ -84,7 +89,7 @@ def permuted(draft: Draft, x: Blob, order: list[int]) -> Blob:
 def reduce_max(draft: Draft, node: Node) -> Blob:
     """Pooling MAX over the axes as one image; a minimum as the maximum with the signs turned."""
     x = draft.blob(node.inputs[0])
-    axes = axes_of(node, x)
+    axes = axes_of(node, len(x.shape))
     if axes is None:
         return x
     sign = 1.0 if node.kind == "ReduceMax" else -1.0
@@ -108,7 +113,7 @@ def top_k(draft: Draft, node: Node) -> list[Blob]:
     if not node.get("largest", 1):
         raise RefusedError("it takes the smallest; an ArgMax takes the largest")
     shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
-    turned = draft.take(x, axis, range(x.shape[axis])[::-1])
+    turned = draft.turned(x, axis)
     keys = {"axis": axis} | ({} if k == 1 else {"top_k": k})
     number = draft.layer("ArgMax", turned, shape=shape, out_max_val=True, **keys)
     place = draft.layer("ArgMax", turned, shape=shape, **keys)
@@ -126,6 +131,6 @@ def arg_max(draft: Draft, node: Node) -> Blob:
     shape, size = (*x.shape[:axis], 1, *x.shape[axis + 1 :]), x.shape[axis]
     if node.get("select_last_index", 0) or size == 1:
         return draft.reshape(draft.layer("ArgMax", x, shape=shape, axis=axis), node.shape)
-    turned = draft.take(x, axis, range(size)[::-1])
+    turned = draft.turned(x, axis)
     place = draft.layer("ArgMax", turned, shape=shape, axis=axis)
     return draft.reshape(draft.linear(place, -1.0, size - 1), node.shape)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.bridges.draft import Blob, Draft, Node, Tensor, limited
+from minicaffe.bridges.patterns import match, recognises
 from minicaffe.bridges.readers.reduce import permuted
 from minicaffe.bridges.readers.window import convolution, deconvolution, window_keys
 from minicaffe.bridges.source import FLOATS
@@ -33,24 +34,19 @@ def cast(draft: Draft, node: Node) -> Any:
         return np.asarray(source.data, np.float32)
     whole = ("bool", "int", "uint")
     if target.dtype not in FLOATS and not source.dtype.startswith(whole):
-        return _cut_digits(node, source, target)
+        raise RefusedError(_cut_digits(source, target))
     if target.dtype.startswith("bool") and not source.dtype.startswith("bool"):
-        return _cut_digits(node, source, target)
+        raise RefusedError(_cut_digits(source, target))
     return draft.blob(source)
 
 
-def _cut_digits(node: Node, source: Tensor, target: Tensor) -> Blob:
-    """What only a layer can read that takes floating point numbers for whole ones, as Embed does."""
-    reason = f"from {source.dtype} to {target.dtype} it changes numbers; blobs are floating point"
-    return Blob(source.shape or (), refused=f"node {node.name!r} (Cast): {reason}")
+def _cut_digits(source: Tensor, target: Tensor) -> str:
+    return f"from {source.dtype} to {target.dtype} it changes numbers; blobs are floating point"
 
 
 @reads("Reshape", "Squeeze", "Unsqueeze")
 def reshape(draft: Draft, node: Node) -> Blob:
-    """Reshape; of a channel shuffle, ShuffleChannel."""
-    shuffled = shuffle_channel(draft, node)
-    if shuffled is not None:
-        return shuffled
+    """Reshape."""
     return draft.reshape(draft.blob(node.inputs[0]), node.shape)
 
 
@@ -61,29 +57,6 @@ def flatten(draft: Draft, node: Node) -> Blob:
     if axis == 1 and len(x.shape) > 1:
         return x if len(x.shape) == 2 else draft.layer("Flatten", x, shape=node.shape)
     return draft.reshape(x, node.shape)
-
-
-def shuffle_channel(draft: Draft, node: Node) -> Blob | None:
-    """(n, g, c / g, h, w) transposed to (n, c / g, g, h, w) and back to (n, c, h, w): ShuffleChannel."""
-    turned = _node(node.inputs[0], "Transpose")
-    split = _node(turned.inputs[0], "Reshape") if turned is not None else None
-    if turned is None or split is None or len(node.shape) != 4:
-        return None
-    source = split.inputs[0]
-    parts = split.outputs[0].shape
-    if source is None or source.blob is None or source.shape != node.shape or parts is None:
-        return None
-    n, c, *image = node.shape
-    if len(parts) != 5 or turned.get("perm") != [0, 2, 1, 3, 4]:
-        return None
-    if parts != (n, parts[1], c // parts[1], *image):
-        return None
-    return draft.layer("ShuffleChannel", source.blob, group=parts[1])
-
-
-def _node(tensor: Tensor | None, kind: str) -> Node | None:
-    node = tensor.node if tensor is not None else None
-    return node if node is not None and node.kind == kind else None
 
 
 @reads("Transpose")
@@ -141,6 +114,8 @@ def slice_(draft: Draft, node: Node) -> Blob:
             x = draft.part(x, axis, one.start, one[-1] + 1)  # where a Pooling rounds nothing
         elif one.step == 1:
             x = draft.part(x, axis, one.start, one.stop)
+        elif one.step == -1:
+            x = draft.turned(draft.part(x, axis, one.stop + 1, one.start + 1), axis)
         else:
             x = draft.take(x, axis, list(one))
     if strided and len(x.shape) == 4:
@@ -159,18 +134,30 @@ def gather(draft: Draft, node: Node) -> Blob:
     table, indices = node.const(0), node.const(1)
     axis = node.get("axis", 0)
     if indices is None:
-        source = _node(node.inputs[1], "Cast")
-        index = draft.blob(source.inputs[0] if source is not None else node.inputs[1])
         if table is None or axis != 0 or table.ndim != 2:
             raise RefusedError("its indices are computed; Embed reads rows of a constant matrix")
-        keys = {"input_dim": len(table), "num_output": table.shape[1], "bias_term": False}
-        return draft.layer("Embed", index, shape=node.shape, arrays=[table], **keys)
+        return _embed(draft, draft.blob(node.inputs[1]), table)
     x = draft.blob(node.inputs[0])
     axis %= len(x.shape)
     wanted = [int(index) % x.shape[axis] for index in indices.ravel()]
     if not wanted:
         raise RefusedError("it takes nothing, and no blob of a net is empty")
     return draft.reshape(draft.take(x, axis, wanted), node.shape)
+
+
+@recognises("Gather")
+def embed(draft: Draft, node: Node) -> Blob | None:
+    """Embed: rows of a constant by numbers that are made whole."""
+    words = match(("Gather", "*table", ("Cast", "x")), node)
+    if words is None or node.get("axis", 0) != 0 or words["*table"].ndim != 2:
+        return None
+    return _embed(draft, words["x"].blob, words["*table"])
+
+
+def _embed(draft: Draft, index: Blob, table: np.ndarray) -> Blob:
+    keys = {"input_dim": len(table), "num_output": table.shape[1], "bias_term": False}
+    shape = (*index.shape, table.shape[1])
+    return draft.layer("Embed", index, shape=shape, arrays=[table], **keys)
 
 
 @reads("Pad")

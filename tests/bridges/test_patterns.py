@@ -1,0 +1,179 @@
+"""Several nodes that one layer says: it says them where they mean it, and only there."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+from bridges.mutants import model_of, normal
+from bridges.test_import import imported, kinds, node, saved
+from export import test_detection as detection
+
+from minicaffe import Net, SpecError, parse
+from minicaffe.bridges import from_onnx
+from minicaffe.export import to_onnx
+
+F = np.float32
+SHAPE = (2, 6, 4, 5)
+
+
+def model(nodes, shape=SHAPE, **numbers):
+    """Nodes from x to y, given as (kind, inputs, output, attributes...)."""
+    made = [node(kind, inputs.split(), [top], **how) for kind, inputs, top, how in nodes]
+    arrays = {name: np.asarray(array) for name, array in numbers.items()}
+    return model_of(made, {"x": shape}, ["y"], arrays, 17)
+
+
+def standard(x, last, axes, eps=1e-5, square="Pow"):
+    """(x - mean) / sqrt(variance + eps), as PyTorch writes it at opsets that have no operator for it."""
+    times = ("Pow", "d two", "q", {}) if square == "Pow" else ("Mul", "d d", "q", {})
+    nodes = [
+        ("ReduceMean", x, "m", {"axes": axes}),
+        ("Sub", f"{x} m", "d", {}),
+        times,
+        ("ReduceMean", "q", "v", {"axes": axes}),
+        ("Add", "v eps", "e", {}),
+        ("Sqrt", "e", "s", {}),
+        ("Div", "d s", last, {}),
+    ]
+    return nodes, {"two": F(2), "eps": F(eps)}
+
+
+def test_layer_norm_by_its_parts(tmp_path):
+    nodes, numbers = standard("x", "n", [-1])
+    nodes += [("Mul", "n scale", "t", {}), ("Add", "t bias", "y", {})]
+    own = {"scale": normal(5), "bias": normal(5)}
+    assert kinds(imported(saved(model(nodes, **numbers, **own), tmp_path))) == ["LayerNorm"]
+
+
+@pytest.mark.parametrize("square", ["Pow", "Mul"])
+def test_group_norm_by_its_parts(square, tmp_path):
+    nodes, numbers = standard("r", "n", [2], square=square)
+    nodes = [("Reshape", "x rows", "r", {}), *nodes, ("Reshape", "n whole", "b", {})]
+    nodes += [("Mul", "scale b", "t", {}), ("Add", "bias t", "y", {})]
+    own = {"scale": normal(6, 1, 1), "bias": normal(6, 1, 1)}
+    numbers |= own | {"rows": np.array([0, 3, -1]), "whole": np.array(SHAPE)}
+    assert kinds(imported(saved(model(nodes, **numbers), tmp_path))) == ["GroupNorm"]
+
+
+def test_group_norm_by_an_instance_norm(tmp_path):
+    """As torch.nn.GroupNorm is exported."""
+    nodes = [
+        ("Reshape", "x rows", "r", {}),
+        ("InstanceNormalization", "r ones zeros", "n", {"epsilon": 0.01}),
+        ("Reshape", "n whole", "b", {}),
+        ("Mul", "b scale", "t", {}),
+        ("Add", "t bias", "y", {}),
+    ]
+    numbers = {"ones": np.ones(2, F), "zeros": np.zeros(2, F), "whole": np.array(SHAPE)}
+    numbers |= {"rows": np.array([0, 2, -1]), "scale": normal(6, 1, 1), "bias": normal(6, 1, 1)}
+    assert kinds(imported(saved(model(nodes, **numbers), tmp_path))) == ["GroupNorm"]
+    numbers["ones"] = np.full(2, 2, F)  # a scale of groups is another formula
+    assert "GroupNorm" not in kinds(imported(saved(model(nodes, **numbers), tmp_path)))
+
+
+@settings(max_examples=12, deadline=None)
+@given(axes=st.sets(st.integers(1, 3), min_size=1), eps=st.sampled_from([1e-5, 0.5]))
+def test_any_axes_are_right_and_the_last_are_a_layer_norm(axes, eps, tmp_path_factory):
+    nodes, numbers = standard("x", "y", sorted(axes), eps)
+    result = imported(saved(model(nodes, **numbers), tmp_path_factory.mktemp("onnx")))
+    last = sorted(axes) == list(range(min(axes), 4))
+    assert (kinds(result) == ["LayerNorm"]) == last
+
+
+def gelus():
+    """x / 2 (1 + tanh(...)), whichever way the product is put."""
+    inner = [
+        ("Pow", "x three", "c", {}),
+        ("Mul", "c small", "k", {}),
+        ("Add", "x k", "i", {}),
+        ("Mul", "i root", "r", {}),
+        ("Tanh", "r", "h", {}),
+        ("Add", "h one", "g", {}),
+    ]
+    yield [*inner, ("Mul", "x g", "p", {}), ("Mul", "p half", "y", {})]
+    yield [*inner, ("Mul", "half x", "p", {}), ("Mul", "p g", "y", {})]
+    yield [*inner, ("Mul", "half g", "p", {}), ("Mul", "p x", "y", {})]
+
+
+@pytest.mark.parametrize("nodes", list(gelus()))
+def test_gelu_by_tanh(nodes, tmp_path):
+    numbers = {"three": F(3), "small": F(0.044715), "root": F(math.sqrt(2 / math.pi))}
+    numbers |= {"one": F(1), "half": F(0.5)}
+    result = imported(saved(model(nodes, **numbers), tmp_path))
+    assert kinds(result) == ["GELU"]
+    assert result.spec.layers[-1].options["approximate"] == "tanh"
+    numbers["small"] = F(0.05)
+    assert "GELU" not in kinds(imported(saved(model(nodes, **numbers), tmp_path)))
+
+
+def test_what_is_read_elsewhere_stays(tmp_path):
+    """The parts of a pattern whose numbers something else reads are layers beside it."""
+    nodes = [
+        ("ReduceSum", "x", "s", {"keepdims": 0}),
+        ("Mul", "s two", "t", {}),
+        ("Add", "s t", "y", {}),
+    ]
+    assert kinds(imported(saved(model(nodes, two=F(2)), tmp_path))).count("Reduction") == 1
+
+
+DETECTION = """
+layers:
+  - {{name: loc, type: Input, shape: {{dim: [{n}, {loc}]}}}}
+  - {{name: conf, type: Input, shape: {{dim: [{n}, {conf}]}}}}
+  - {{name: prior, type: Parameter, shape: {{dim: [1, 2, {prior}]}}}}
+  - {{name: found, type: DetectionOutput, bottom: [loc, conf, prior], num_classes: {classes}, {keys}}}
+"""
+
+
+def detector(n, p, classes, share, keys, seed):
+    sizes = {"loc": 4 * p * (1 if share else classes), "conf": p * classes, "prior": 4 * p}
+    keys = f"{keys}, share_location: {str(share).lower()}"
+    net = Net(
+        parse(DETECTION.format(n=n, classes=classes, keys=keys, **sizes)), "TEST", device="cpu"
+    )
+    arrays = detection.numbers(net, seed)
+    net.load({"prior__0": arrays.pop("prior")})
+    return net, arrays
+
+
+@settings(max_examples=15, deadline=None)
+@given(detection.cases())
+def test_a_detection_output_comes_back(tmp_path_factory, case):
+    """With each of its keys; only one that returns nothing at all is said in other words."""
+    sizes, _, seed = case
+    net, arrays = detector(*sizes, seed)
+    folder = tmp_path_factory.mktemp("onnx")
+    to_onnx(net, folder / "it.onnx")
+    result = from_onnx(folder / "it.onnx", folder / "net")
+    nothing = "top_k: 0" in sizes[-1] or not len(net.steps[-1].layer.classes)
+    assert kinds(result) == ["Parameter"] if nothing else ["Parameter", "DetectionOutput"]
+    wanted = np.array(net.forward(**arrays)["found"])
+    assert np.array_equal(result.net().forward(**arrays)["found"], wanted)
+
+
+def test_nodes_of_another_detector_are_refused(tmp_path):
+    """One number that is not DetectionOutput's is enough."""
+    import onnx
+
+    keys = "nms_param: {nms_threshold: 0.4, top_k: 20}, keep_top_k: 5, code_type: CENTER_SIZE"
+    net, _ = detector(1, 8, 3, True, keys, 0)
+    to_onnx(net, tmp_path / "it.onnx")
+    other = onnx.load(tmp_path / "it.onnx")
+    half = next(
+        one
+        for one in other.graph.initializer
+        if onnx.numpy_helper.to_array(one).shape == () and onnx.numpy_helper.to_array(one) == 0.5
+    )
+    half.CopyFrom(onnx.numpy_helper.from_array(F(0.25), half.name))
+    (tmp_path / "other.onnx").write_bytes(other.SerializeToString())
+    with pytest.raises(SpecError, match=r"\(\w+\).*nothing was written"):
+        from_onnx(tmp_path / "other.onnx", tmp_path / "net")
+    assert {one.name for one in tmp_path.iterdir()} == {"it.onnx", "it.json", "other.onnx"}
