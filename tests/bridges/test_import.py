@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -549,3 +551,13 @@ def test_shapes_that_the_file_leaves_open(tmp_path):
     with pytest.raises(SpecError, match=r"expected a shape that fits \['n', 3, 'height', 4\], got"):
         from_onnx(path, shapes={"x": (1, 3, 4, 5)})
     assert imported(path, shapes={"x": (1, 3, 4, 4)}).source.inputs == {"x": (1, 3, 4, 4)}
+
+
+def test_the_page_exports_from_pytorch(tmp_path):
+    """Its lines, where PyTorch is installed, make a file that comes to be a net."""
+    pytest.importorskip("torch")
+    page = (MODELS.parent / "docs" / "onnx-to-caffe.md").read_text()
+    lines = page[page.index("import torch\n") :].partition("```")[0]
+    subprocess.run([sys.executable, "-c", lines], cwd=tmp_path, check=True, capture_output=True)
+    result = from_onnx(tmp_path / "classifier.onnx", tmp_path / "classifier")
+    assert kinds(result) == ["Convolution", "Swish", "Pooling", "InnerProduct"]
