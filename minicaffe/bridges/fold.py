@@ -9,8 +9,7 @@ import numpy as np
 
 from minicaffe.bridges.draft import Blob, Draft, Layer
 from minicaffe.bridges.naming import living
-
-WEIGHTED = ("Convolution", "Deconvolution", "InnerProduct")
+from minicaffe.export.folding import WEIGHTED, multiplied
 
 
 @np.errstate(all="ignore")  # of numbers that are not finite the comparison tells
@@ -73,18 +72,11 @@ def _fits(made: Layer, factor: np.ndarray, term: np.ndarray) -> bool:
 
 
 def _into(made: Layer, factor: np.ndarray, term: np.ndarray) -> None:
-    weight, count = made.arrays[0].astype(np.float64), made.keys["num_output"]
-    bias = made.arrays[1].astype(np.float64) if len(made.arrays) > 1 else np.zeros(count)
-    factor = np.broadcast_to(factor.ravel(), (count,))
-    if made.type == "Deconvolution":
-        group = made.keys.get("group", 1)
-        grouped = weight.reshape(group, -1, *weight.shape[1:])
-        shape = (group, 1, -1, *(1,) * (weight.ndim - 2))
-        weight = (grouped * factor.reshape(shape)).reshape(weight.shape)
-    else:
-        weight = weight * factor.reshape(-1, *(1,) * (weight.ndim - 1))
-    made.arrays = [weight.astype(np.float32)]
-    total = bias * factor + term
-    if total.any() or "bias_term" not in made.keys:
-        made.arrays.append(total.astype(np.float32))
+    old = made.arrays[1] if len(made.arrays) > 1 else None
+    weight, bias = multiplied(
+        made.type, made.arrays[0], old, factor, term, made.keys.get("group", 1)
+    )
+    made.arrays = [weight]
+    if bias.any() or "bias_term" not in made.keys:
+        made.arrays.append(bias)
         made.keys.pop("bias_term", None)

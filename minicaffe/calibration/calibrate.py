@@ -79,6 +79,7 @@ def calibrate(
     count: int = COUNT,
     method: Method = "kl",
     percentile: float = PERCENTILE,
+    fold: bool = False,
     device: Any = None,
 ) -> Calibration:
     """The ranges of a model's blobs and weights over pictures, and what it loses in simulated int8.
@@ -86,8 +87,9 @@ def calibrate(
     `model` and `weights` are as Classifier takes them, or a CalibrationNet. `images` is a folder of pictures,
     a data set by name or path, a list of pictures, or an array of them; by default the model's test data.
     `count` of them are chosen by a fixed seed, evenly over classes. `method` is that of the thresholds that
-    the simulation and other people's tables use. Raises DataError for numbers that are not finite and without
-    pictures, SpecError for a net without weighted layers or another method.
+    the simulation and other people's tables use. With `fold` BatchNorm, Scale, Bias and Power are first
+    multiplied into the layers before them, as compilers do. Raises DataError for numbers that are not finite
+    and without pictures, SpecError for a net without weighted layers or another method.
 
     >>> from minicaffe.net import parse
     >>> model = parse('''
@@ -111,6 +113,7 @@ def calibrate(
         if isinstance(model, CalibrationNet)
         else CalibrationNet(model, weights, device=device)
     )
+    notes = net.fold() if fold else []
     if not quantised(net.net.steps):
         raise SpecError(
             f"net {net.net.name!r} has no Convolution, Deconvolution or InnerProduct to quantise"
@@ -129,7 +132,7 @@ def calibrate(
     }
     loss = loss_of(net, Quantised(net.net, inputs), taken.prepared, taken.labels)
     about = net.net.name, len(taken.prepared), method, percentile
-    return Calibration(*about, blobs, layers, loss, taken.notes)
+    return Calibration(*about, blobs, layers, loss, [*notes, *taken.notes])
 
 
 def _source(net: Net) -> dict[Value, Value]:

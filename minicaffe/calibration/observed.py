@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.deploy import TOGETHER, Deployed
+from minicaffe.export.folding import folded
 from minicaffe.export.inference import for_test, inference
 from minicaffe.net import read
 from minicaffe.spec.declare import NetSpec
@@ -22,6 +23,12 @@ class CalibrationNet(Deployed):
         self.ends = ("DetectionOutput", "Softmax", "Sigmoid", last)
         super().__init__(model, weights, keep=None, **more)
         self.stretches = self.ended == "DetectionOutput"
+
+    def fold(self) -> list[str]:
+        """Multiply BatchNorm, Scale, Bias and Power into the layers before them; a line for each."""
+        result, net = folded(self.net), self.net
+        self.net = result.net(device=net.device, deterministic=True, keep=None)
+        return result.notes
 
     def passes(self, prepared: np.ndarray) -> Iterator[slice]:
         """Run the net on pictures as `Images.prepared` has them, and yield which they were, batch by batch."""

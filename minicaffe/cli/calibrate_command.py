@@ -71,6 +71,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default=PERCENTILE,
         help=f"that of the method percentile; default: {PERCENTILE}",
     )
+    parser.add_argument(
+        "--fold",
+        action="store_true",
+        help="multiply BatchNorm, Scale, Bias and Power into the layers before them first, as compilers do",
+    )
     preparation_options(parser)
     parser.add_argument(
         "-o", "--output", metavar="FILE", default=OUTPUT, help=f"the JSON; default: {OUTPUT}"
@@ -102,6 +107,7 @@ def run(args: argparse.Namespace) -> int:
         "count": args.images,
         "method": args.method,
         "percentile": args.percentile,
+        "fold": args.fold,
     }
     calibration = calibrate(net, images=args.data, **options)
     for line in calibration.notes:

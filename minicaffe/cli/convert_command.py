@@ -11,6 +11,9 @@ A .caffemodel becomes another whose layers are of today's form (V2), as compiler
 and its weights in the net's shapes. A layer of the file that the net lacks is refused, and so are weights that
 do not fit.
 
+With --fold a net is written as it infers, and its weights beside it, once both compute the same: BatchNorm,
+Scale, Bias and Power are multiplied into the convolution or product before them, as compilers of chips do.
+
 example:
   minicaffe convert deploy.prototxt deploy.yaml
   minicaffe convert lenet lenet.prototxt
@@ -20,6 +23,7 @@ example:
   minicaffe convert old.prototxt new.prototxt
   minicaffe convert old.caffemodel new.caffemodel --model old.prototxt
   minicaffe convert lenet.npz half.caffemodel --model lenet --half
+  minicaffe convert deploy.prototxt folded.prototxt --fold --weights net.caffemodel
 """
 
 from __future__ import annotations
@@ -39,8 +43,10 @@ from minicaffe.caffe.text import Comment
 from minicaffe.caffe.unknown import with_unknown
 from minicaffe.caffe.weight_files import is_ours
 from minicaffe.caffe.yaml_text import yaml_text
+from minicaffe.cli import folded
 from minicaffe.cli.known import params_of, tree_of
 from minicaffe.cli.options import import_files, import_option, lenient_option
+from minicaffe.cli.weights import weights_option
 from minicaffe.errors import MinicaffeError, SpecError, did_you_mean, note
 from minicaffe.layers import REGISTRY
 from minicaffe.net.model import holds_weights, read, seen_from
@@ -69,6 +75,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="in a .caffemodel, write convolutions and inner products in float16, as OpenCV does",
     )
+    parser.add_argument(
+        "--fold",
+        action="store_true",
+        help="write a model and its weights, BatchNorm, Scale, Bias and Power in the layer before them",
+    )
+    weights_option(parser)
     import_option(parser)
     lenient_option(parser)
 
@@ -82,6 +94,14 @@ def run(args: argparse.Namespace) -> int:
     source = args.source
     if run_folder.is_run(source) and not to_model:
         source = str(run_folder.weights(source))
+    if args.weights is not None and not args.fold:
+        raise MinicaffeError("--weights goes with --fold")
+    if args.fold and to_model and args.model is None and not args.half:
+        return folded.write(args)
+    if args.fold:
+        raise MinicaffeError(
+            f"{args.target}: --fold writes a model, .prototxt or .yaml, and its weights"
+        )
     if kind_of(source) is not None and not (is_ours(source) and to_model):
         net = None if args.model is None else _net_layers(args.model, args.lenient)
         note(convert_weights(source, args.target, net, args.half))

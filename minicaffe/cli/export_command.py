@@ -31,6 +31,7 @@ from minicaffe.cli.weights import load_weights, weights_of, weights_option
 from minicaffe.data import safetensors_file
 from minicaffe.errors import MinicaffeError, SpecError, note
 from minicaffe.export import onnx, torch
+from minicaffe.export.folding import folded
 from minicaffe.export.library import packages
 from minicaffe.export.preparation import Preparation, preparation
 from minicaffe.layers.files import read_array
@@ -64,6 +65,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="ONNX: write only what TensorRT 10 reads, or say which layer is in the way",
     )
+    parser.add_argument(
+        "--fold",
+        action="store_true",
+        help="write BatchNorm, Scale, Bias and Power as part of the convolution or product before them",
+    )
     picture_options(parser, default_order=False)
     parser.add_argument("--force", action="store_true", help="write over a file that is there")
 
@@ -92,6 +98,11 @@ def run(args: argparse.Namespace) -> int:
     if net.learnable or args.weights is not None:
         for file, loaded in load_weights(net, weights_of(args)):
             note(f"weights: {file}: {loaded}")
+    if args.fold:
+        result = folded(net)
+        net = result.net(device="cpu", dtype="float32", deterministic=True)
+        for line in result.notes:
+            note(line)
     if about is not None:
         words = [word for word in args.dynamic.split(",") if word]
         print("\n".join(onnx.save(net, args.onnx, about, words, args.tensorrt_safe)))

@@ -27,6 +27,9 @@ def batch_normalization(draft: Draft, node: Node) -> Blob:
     )
     if node.get("training_mode", 0) or any(one.readers for one in node.outputs[1:]):
         raise RefusedError("it is in training mode: export the model as it infers")
+    for array in (scale, bias, mean, variance):
+        if array.shape != x.shape[1:2]:
+            raise RefusedError(f"numbers of shape {array.shape} are not one a channel of {x.shape}")
     y = draft.layer(
         "BatchNorm", x, arrays=[mean, variance, np.ones(1)], eps=_eps(node), use_global_stats=True
     )

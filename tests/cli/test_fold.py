@@ -1,0 +1,98 @@
+"""convert, export and calibrate with --fold: the same numbers in fewer layers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from minicaffe import Net, parse
+from minicaffe.cli import folded as folded_command
+
+MODEL = """
+name: normed
+layers:
+  - {name: data, type: Input, shape: {dim: [1, 3, 8, 8]}}
+  - {name: conv, type: Convolution, num_output: 4, kernel_size: 3, bias_term: false, weight_filler: xavier}
+  - {name: norm, type: BatchNorm}
+  - {name: scale, type: Scale, bias_term: true}
+  - {name: relu, type: ReLU}
+  - {name: score, type: InnerProduct, num_output: 5, weight_filler: xavier}
+  - {name: prob, type: Softmax}
+"""
+
+
+@pytest.fixture
+def normed(tmp_path, monkeypatch):
+    """normed.yaml and normed.npz in the current folder, of a net that has seen something."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "normed.yaml").write_text(MODEL)
+    net, random = Net(parse(MODEL), "TEST", device="cpu"), np.random.default_rng(0)
+    net.load({name: random.uniform(0.5, 1.5, a.shape) for name, a in net.weights().items()})
+    net.save("normed.npz")
+    return net
+
+
+@pytest.mark.parametrize("files", [("out.prototxt", "out.caffemodel"), ("out.yaml", "out.npz")])
+def test_convert_writes_a_model_and_its_weights(normed, files, cli):
+    ran = cli("convert", "normed.yaml", files[0], "--fold", "--weights", "normed.npz")
+    assert ran.code == 0, ran.err
+    assert "layer 'norm' (BatchNorm): folded into 'conv'" in ran.err
+    net = Net(files[0], "TEST", device="cpu", dtype="float32")
+    net.load(files[1])
+    assert [step.spec.name for step in net.steps] == ["data", "conv", "relu", "score", "prob"]
+    x = np.random.default_rng(1).normal(size=(1, 3, 8, 8))
+    np.testing.assert_allclose(
+        net.forward(data=x)["prob"], normed.forward(data=x)["prob"], atol=1e-5
+    )
+    again = cli("convert", "normed.yaml", files[0], "--fold", "--weights", "normed.npz")
+    assert again.code == 2 and "is there already; --force writes over it" in again.err
+
+
+def test_what_goes_with_fold(normed, mistake):
+    assert "--weights goes with --fold" in mistake(
+        "convert", "normed.yaml", "a.prototxt", "--weights", "x"
+    )
+    assert "--fold writes a model" in mistake("convert", "normed.npz", "a.caffemodel", "--fold")
+    assert "holds no weights" in mistake("convert", "normed.yaml", "a.prototxt", "--fold")
+
+
+def test_nothing_is_written_where_they_differ(normed, mistake, monkeypatch, tmp_path):
+    monkeypatch.setattr(folded_command.check, "MOST", -1.0)
+    words = ("convert", "normed.yaml", "a.prototxt", "--fold", "--weights", "normed.npz")
+    assert "output 'prob' differs by" in mistake(*words)
+    assert not list(tmp_path.glob("a.*"))
+
+
+def test_export_writes_fewer_nodes(normed, cli):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    for fold in ((), ("--fold",)):
+        words = (
+            "export",
+            "normed.yaml",
+            "--weights",
+            "normed.npz",
+            "--onnx",
+            f"net{len(fold)}.onnx",
+        )
+        assert cli(*words, *fold).code == 0
+    kinds = [[node.op_type for node in onnx.load(f"net{i}.onnx").graph.node] for i in (0, 1)]
+    assert {"BatchNormalization", "Mul"} <= set(kinds[0])
+    assert kinds[1] == ["Conv", "Relu", "Flatten", "Gemm", "Softmax"]
+
+
+def test_calibrate_measures_the_folded_weights(normed, cli):
+    pictures = np.random.default_rng(2).integers(0, 256, (6, 3, 8, 8), np.uint8)
+    np.savez("pictures.npz", data=pictures, label=np.zeros(6, np.int64))
+    words = ("calibrate", "normed.yaml", "--weights", "normed.npz", "--data", "pictures.npz")
+    maxima = []
+    for fold in ((), ("--fold",)):
+        ran = cli(*words, *fold, "--force")
+        assert ran.code == 0, ran.err
+        found = json.loads(Path("calibration.json").read_text())
+        maxima.append(found["layers"]["conv"]["weight_max"])
+        assert ("norm" in found["blobs"]) == (not fold)
+    assert not np.allclose(*maxima)
