@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 
+from minicaffe.bridges.chips import NAME_SIGNS, Chip
 from minicaffe.bridges.draft import Blob, Draft, Layer, readable
 from minicaffe.bridges.source import Source
 
@@ -25,13 +27,29 @@ def living(draft: Draft, outputs: Mapping[str, Blob]) -> list[Layer]:
     return live
 
 
-def plain(name: str) -> str:
-    """A name of letters, digits and few signs.
+def plain(name: str, signs: str = NAME_SIGNS) -> str:
+    """A name whose characters are all of `signs`, as between the brackets of a regular expression.
 
-    >>> plain("main graph!")
-    'main_graph_'
+    >>> plain("main graph!"), plain("é:0+", "A-Za-z0-9_./-")
+    ('main_graph_', '__0_')
     """
-    return re.sub(r"[^\w./:+-]", "_", name) or "net"
+    return re.sub(f"[^{signs}]", "_", name) or "net"
+
+
+def shortened(name: str, length: int | None) -> str:
+    """The end of a name that is too long, from a separator on where at least half of it is left then.
+
+    >>> shortened("features/denseblock4/denselayer14/norm1", 31)
+    'denseblock4/denselayer14/norm1'
+    >>> shortened("features/denseblock4/denselayer14/norm1", 12)
+    'ayer14/norm1'
+    """
+    if length is None or len(name) <= length:
+        return name
+    end = name[-length - 1 :]
+    first = end[: length // 2 + 1]
+    separator = re.search("[/.:]", first) or re.search("[_-]", first)
+    return end[separator.end() if separator else 1 :]
 
 
 def name(
@@ -40,25 +58,34 @@ def name(
     layers: list[Layer],
     outputs: Mapping[str, Blob],
     tensors: Mapping[str, Blob],
-) -> None:
+    chip: Chip | None = None,
+) -> list[str]:
     """Name blobs and layers: inputs and outputs as the model does, a layer as its top.
 
     A layer that holds a weight `conv1.weight` is conv1; any other is called after the tensor it computes, and
-    one that a node needs beside, after the layer that it leads to.
+    one that a node needs beside, after the layer that it leads to. A name holds only the characters that the
+    chip's compiler takes, and no more than it takes; no two are the same. Returns a line on the inputs and
+    outputs that could not keep their names.
     """
-    taken = set[str]()
+    signs, length = (chip.name_signs, chip.name_length) if chip else (NAME_SIGNS, None)
+    taken, numbers = set[str](), Counter[str]()
 
     def unique(wanted: str) -> str:
-        free, number = wanted, 1
+        base = free = shortened(plain(wanted, signs), length)
         while free in taken:
-            number += 1
-            free = f"{wanted}_{number}"
+            numbers[base] += 1
+            end = f"_{numbers[base] + 1}"
+            free = shortened(base, length and length - len(end)) + end
         taken.add(free)
         return free
 
     inputs = dict(zip(source.inputs, draft.inputs, strict=True))
-    for blob_name, blob in (*inputs.items(), *outputs.items()):
-        blob.name = unique(plain(blob_name))
+    renamed = []
+    for word, ends in (("input", inputs), ("output", outputs)):
+        for wanted, blob in ends.items():
+            blob.name = unique(wanted)
+            if blob.name != wanted:
+                renamed.append(f"{word} {wanted!r} is called {blob.name!r}")
     hints = _hints(source)
     for tensor, blob in tensors.items():
         if not blob.name and blob.layer is not None and len(blob.layer.tops) == 1:
@@ -80,6 +107,7 @@ def name(
     for layer in layers:
         if not layer.name:
             layer.name = unique(f"{layer.tops[0].name}_{layer.type.lower()}")
+    return [", ".join(renamed)] if renamed else []
 
 
 def _hints(source: Source) -> dict[str, str]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from minicaffe import checkpoint
 from minicaffe.bridges import fold, lower, naming, proof
-from minicaffe.bridges.chips import CHIPS
+from minicaffe.bridges.chips import CHIPS, NAME_SIGNS
 from minicaffe.bridges.draft import Blob, Draft
 from minicaffe.bridges.source import Source, read
 from minicaffe.bridges.walk import Walk
@@ -104,8 +104,9 @@ def _imported(
     target: str,
 ) -> Imported:
     """The draft's living layers, named, as a net's spec and parameters."""
+    chip = CHIPS.get(target)
     layers = naming.living(draft, outputs)
-    naming.name(source, draft, layers, outputs, tensors)
+    notes += naming.name(source, draft, layers, outputs, tensors, chip)
     listed: list[dict[str, Any]] = [
         {"name": blob.name, "type": "Input", "top": blob.name, "shape": {"dim": list(blob.shape)}}
         for blob in draft.inputs
@@ -120,17 +121,19 @@ def _imported(
         listed.append({**entry, **layer.keys})
         arrays |= {f"{layer.name}__{i}": array for i, array in enumerate(layer.arrays)}
         unread += [blob.name for blob in layer.tops if blob not in read_blobs]
-    if unread and target in CHIPS and "Silence" not in CHIPS[target].layers:
-        notes.append(
-            f"{CHIPS[target].title} has no Silence: outputs beside are {', '.join(unread)}"
-        )
+    if unread and chip is not None and "Silence" not in chip.layers:
+        notes.append(f"{chip.title} has no Silence: outputs beside are {', '.join(unread)}")
     elif unread:
-        listed.append({"name": "unread", "type": "Silence", "bottom": unread, "top": []})
+        name = "unread"
+        while any(entry["name"] == name for entry in listed):
+            name += "_"
+        listed.append({"name": name, "type": "Silence", "bottom": unread, "top": []})
     name = source.model.graph.name
     name = (
         source.path.stem if name in ("", "main_graph", "torch_jit") else name
     )  # PyTorch's own words
-    spec = read_model({"name": naming.plain(name), "layers": listed})
+    signs = chip.name_signs if chip else NAME_SIGNS
+    spec = read_model({"name": naming.plain(name, signs), "layers": listed})
     here = {blob for layer in layers for blob in layer.tops} | set(draft.inputs)
     held = {name: blob.name for name, blob in tensors.items() if blob in here}
     return Imported(spec, arrays, source, held, notes, target)
