@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
 
 from minicaffe.bridges.chips import NAME_SIGNS, Chip
 from minicaffe.bridges.draft import Blob, Draft, Layer, readable
-from minicaffe.bridges.source import Source
 
 
 def living(draft: Draft, outputs: Mapping[str, Blob]) -> list[Layer]:
@@ -53,15 +53,16 @@ def shortened(name: str, length: int | None) -> str:
 
 
 def name(
-    source: Source,
-    draft: Draft,
     layers: list[Layer],
+    inputs: Mapping[str, Blob],
     outputs: Mapping[str, Blob],
     tensors: Mapping[str, Blob],
+    hints: Mapping[str, str],
     chip: Chip | None = None,
 ) -> list[str]:
     """Name blobs and layers: inputs and outputs as the model does, a layer as its top.
 
+    `tensors` are the blobs that hold a tensor of the model, `hints` readable names of some of these tensors.
     A layer that holds a weight `conv1.weight` is conv1; any other is called after the tensor it computes, and
     one that a node needs beside, after the layer that it leads to. A name holds only the characters that the
     chip's compiler takes, and no more than it takes; no two are the same. Returns a line on the inputs and
@@ -79,14 +80,12 @@ def name(
         taken.add(free)
         return free
 
-    inputs = dict(zip(source.inputs, draft.inputs, strict=True))
     renamed = []
     for word, ends in (("input", inputs), ("output", outputs)):
         for wanted, blob in ends.items():
             blob.name = unique(wanted)
             if blob.name != wanted:
                 renamed.append(f"{word} {wanted!r} is called {blob.name!r}")
-    hints = _hints(source)
     for tensor, blob in tensors.items():
         if not blob.name and blob.layer is not None and len(blob.layer.tops) == 1:
             blob.name = unique(hints.get(tensor) or readable(tensor) or "blob")
@@ -110,13 +109,13 @@ def name(
     return [", ".join(renamed)] if renamed else []
 
 
-def _hints(source: Source) -> dict[str, str]:
+def hints(nodes: Sequence[Any], weights: Container[str]) -> dict[str, str]:
     """A readable name of each node's first output: that of its weight, or of its node."""
-    hints = {}
-    for node in source.nodes:
+    names = {}
+    for node in nodes:
         if not node.output:
             continue
-        weight = next((one for one in node.input[1:] if one in source.arrays), "")
+        weight = next((one for one in node.input[1:] if one in weights), "")
         named = re.fullmatch(r"(.*[^.])\.weight", weight)
-        hints[node.output[0]] = readable(named[1] if named else node.output[0], node.op_type)
-    return hints
+        names[node.output[0]] = readable(named[1] if named else node.output[0], node.op_type)
+    return names

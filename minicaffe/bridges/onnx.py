@@ -15,7 +15,7 @@ import numpy as np
 from minicaffe import checkpoint
 from minicaffe.bridges import fold, lower, naming, proof
 from minicaffe.bridges.chips import CHIPS, NAME_SIGNS
-from minicaffe.bridges.draft import Blob, Draft
+from minicaffe.bridges.draft import Blob
 from minicaffe.bridges.source import Source, read
 from minicaffe.bridges.walk import Walk
 from minicaffe.caffe import weights as caffes
@@ -89,24 +89,26 @@ def from_onnx(
         name: tensor.blob for name, tensor in walk.tensors.items() if tensor.blob is not None
     }
     computed = {name: blob for name, blob in outputs.items() if name not in source.inputs}
-    imported = _imported(source, draft, outputs, tensors | computed, notes, target)
+    imported = _imported(walk, outputs, tensors | computed, notes, target)
     if out is not None:
         write(imported, out, images)
     return imported
 
 
 def _imported(
-    source: Source,
-    draft: Draft,
+    walk: Walk,
     outputs: Mapping[str, Blob],
     tensors: Mapping[str, Blob],
     notes: list[str],
     target: str,
 ) -> Imported:
     """The draft's living layers, named, as a net's spec and parameters."""
-    chip = CHIPS.get(target)
+    source, draft, chip = walk.source, walk.draft, CHIPS.get(target)
     layers = naming.living(draft, outputs)
-    notes += naming.name(source, draft, layers, outputs, tensors, chip)
+    inputs = dict(zip(source.inputs, draft.inputs, strict=True))
+    weights = {name for name, tensor in walk.tensors.items() if tensor.data is not None}
+    hints = naming.hints(walk.nodes, weights)
+    notes += naming.name(layers, inputs, outputs, tensors, hints, chip)
     listed: list[dict[str, Any]] = [
         {"name": blob.name, "type": "Input", "top": blob.name, "shape": {"dim": list(blob.shape)}}
         for blob in draft.inputs

@@ -3,6 +3,7 @@
 from minicaffe.bridges.readers import (
     activation,
     arithmetic,
+    branch,
     linear,
     normalization,
     pooling,
@@ -20,6 +21,7 @@ __all__ = [
     "RefusedError",
     "activation",
     "arithmetic",
+    "branch",
     "linear",
     "normalization",
     "pooling",
