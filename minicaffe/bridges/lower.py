@@ -227,17 +227,18 @@ def pooling(draft: Draft, layer: Layer, chip: Chip) -> Blob:
     """The Pooling whose size is rounded up, less the row and column that it has more."""
     x, shape = layer.bottoms[0], layer.tops[0].shape
     keys = {key: value for key, value in layer.keys.items() if key != "round_mode"}
-    sizes = []
-    for axis, word in ((0, "h"), (1, "w")):
-        k, s, p = (
-            keys.get(f"{key}_{word}", keys.get(whole, usual))
-            for key, whole, usual in (
-                ("kernel", "kernel_size", 1),
-                ("stride", "stride", 1),
-                ("pad", "pad", 0),
-            )
+    kernel, stride, pad = (
+        [keys.get(f"{key}_{word}", keys.get(whole, usual)) for word in "hw"]
+        for key, whole, usual in (
+            ("kernel", "kernel_size", 1),
+            ("stride", "stride", 1),
+            ("pad", "pad", 0),
         )
-        sizes.append(pool_output_size(x.shape[2 + axis], k, s, p, True))
+    )
+    sizes = [
+        pool_output_size(size, k, s, p, True, any(pad))
+        for size, k, s, p in zip(x.shape[2:], kernel, stride, pad, strict=True)
+    ]
     y = draft.layer("Pooling", x, shape=(*shape[:2], *sizes), **keys)
     if tuple(sizes) == shape[2:]:
         return y

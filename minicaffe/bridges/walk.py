@@ -196,7 +196,8 @@ class Walk:
                 tensor.dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(info.elem_type)).name
             dims = [dim.dim_value if dim.HasField("dim_value") else None for dim in info.shape.dim]
             if info.HasField("shape") and None not in dims:
-                tensor.shape = tuple(int(size or 0) for size in dims)
+                # onnx infers sizes below 0 for windows that do not fit.
+                tensor.shape = tuple(max(int(size or 0), 0) for size in dims)
 
     def _computed_away(self, node: Node, proto: Any) -> bool:
         """Whether a node's outputs are constants: computed of constants, or of shapes alone."""
