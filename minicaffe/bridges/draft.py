@@ -32,6 +32,7 @@ class Blob:
     layer: Layer | None = None
     name: str = ""
     refused: str = ""  # why no layer computes it; what reads it is refused too
+    states: Layer | None = None  # the RNN whose states it is, no top of which they are
 
 
 @dataclass(eq=False)

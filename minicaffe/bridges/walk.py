@@ -326,7 +326,7 @@ def _readers(nodes: Iterable[Any]) -> Counter[str]:
     """How often nodes, and the graphs within them, read each name."""
     counts = Counter[str]()
     for node in nodes:
-        counts.update(node.input)
+        counts.update(filter(None, node.input))  # "" is an input that is left out
         counts.update(outer_reads(node))
     return counts
 

@@ -72,16 +72,10 @@ def one(kind, shape, arrays=(), opset=17, outputs=1, **attributes):
     return model_of([made], {"x": shape}, tops, numbers, opset)
 
 
-SCAN = "a net of Caffe's is the same for all inputs: unroll it before the export"
 UNREAD = {
     ("Pooling", 4): "its second output, places in the whole tensor, is no layer's top",
     ("ROIPooling", 0): "onnxruntime cannot run it",  # of boxes drawn at random
     ("ROIPooling", 2): "onnxruntime cannot run it",
-    **{("RNN", row): SCAN for row in range(3)},
-    # x_static, or inputs of several axes: what comes before the Scan is more than one product
-    ("LSTM", 2): "expected a product with a matrix",
-    ("Lstm", 0): "expected a product with a matrix",
-    ("Lstm", 1): "expected a product with a matrix",
     ("DilatedPooling", 1): "its pads [1, 1, 1, 2] differ by no multiple of its dilation 2",
     **{("ImResize", row): "its constant is a stack of matrices" for row in range(2)},
     **{("BatchReindex", row): "its indices are computed" for row in range(2)},

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.bridges.draft import Blob, Draft, Node, numbers_run
+from minicaffe.bridges.readers.recurrent import of_states
 from minicaffe.bridges.table import reads
 
 PLAIN = {
@@ -25,6 +26,9 @@ def plain(draft: Draft, node: Node) -> Blob:
     """The layer of the same formula: Sigmoid, TanH, AbsVal, BNLL, Exp, Log."""
     x = draft.blob(node.inputs[0])
     made = x.layer
+    top = of_states(x) if node.kind == "Tanh" else None
+    if top is not None:
+        return draft.reshape(top, x.shape)
     if node.kind in ("Exp", "Log") and made is not None and made.type == "Power":
         keys = dict(made.keys)
         if keys.pop("power", 1.0) == 1.0:  # base^(shift + scale x), and the logarithm of it
