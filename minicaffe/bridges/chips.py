@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 InputForm = Literal["layer", "input_dim"]
+NAME_SIGNS = r"\w./:+-"
+ASCII_SIGNS = "-A-Za-z0-9_./"
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,8 @@ class Chip:
             the first layer
         ceil_only: Pooling has no `round_mode`, and rounds the size of its top up
         permutes: the orders that Permute may have; all where it is None
+        name_signs: the characters that a name may hold, as between the brackets of a regular expression
+        name_length: the most characters of a name; None where no source says it
 
     A type that is not in `layers` is one that no source names: the compiler may take it all the same.
 
@@ -40,6 +44,8 @@ class Chip:
     input_form: InputForm = "layer"
     ceil_only: bool = False
     permutes: tuple[tuple[int, ...], ...] | None = None
+    name_signs: str = NAME_SIGNS
+    name_length: int | None = None
 
 
 def _types(words: str) -> frozenset[str]:
@@ -93,8 +99,9 @@ _NNIE = Chip(
         "Upsample is by nearest neighbours, 2 x 2.",
         "BatchNorm: one source says that it must be folded into the convolution before it.",
         "Each layer is written `layer`, its type in quotes.",
-        "The name of a node has 32 characters at most, a net 8 segments, and a segment 16 inputs "
-        "and outputs.",
+        "The name of a node has 31 characters at most: the SDK's header keeps 32 bytes, with the 0 "
+        "that ends a text in C.",
+        "A net has 8 segments at most, and a segment 16 inputs and outputs.",
         "A layer in place, such as ReLU, runs in the chip's fast mode.",
         "Other layers are replaced by Custom, and computed by the CPU between two segments.",
         "The suffix _report of a top makes it an output; the suffix _cpu of a layer's name is "
@@ -114,10 +121,14 @@ _NNIE = Chip(
         "(Reshape, Flatten and ReLU for NNIE, 2023-04-26)",
         "https://github.com/widgetii/qemu-hisilicon/blob/bb960a64/docs/nnie-vs-npu.md "
         "(numbers and limits out of the SDK's headers, 2026-03-27)",
+        "https://github.com/OpenIPC/openhisilicon/blob/c355ed3e/libraries/nnie_neo/src/nnie_ops.c "
+        "(how a loader of .wk files reads names into that header's arrays)",
     ),
     input_form="input_dim",
     ceil_only=True,
     permutes=((0, 2, 3, 1),),
+    name_signs=ASCII_SIGNS + ":+",
+    name_length=31,
 )
 
 _ASCEND = Chip(
@@ -142,7 +153,8 @@ _ASCEND = Chip(
         "BatchNorm takes use_global_stats: true alone, and normalises channels.",
         "Deconvolution: stride_h times stride_w is less than 256.",
         "Upsample is by nearest neighbours; its stride is greater than 1.",
-        "Names of layers hold letters, digits, '-', '.', '_' and '/', and no two are the same.",
+        "Names of layers hold letters, digits, '-', '.', '_' and '/' (E11018), and no two are the "
+        "same (E19009).",
         "Old nets, with `layers`, are refused (E11021).",
         "A net in the form of `input` has input_dim or input_shape, not both.",
         "DetectionOutput needs --op_name_map with the line DetectionOutput:SSDDetectionOutput.",
@@ -160,9 +172,13 @@ _ASCEND = Chip(
         "https://support.huaweicloud.com/intl/en-us/usermanual-hilens/hilens_02_0059.html "
         "(limits of .om models, 2024-09-30)",
         "https://github.com/Ascend/parser/blob/fc02ad76/parser/caffe/caffe_parser.cc (2021-02-20)",
+        "https://github.com/Ascend/parser/blob/22f329ae/parser/common/pre_checker.cc (E19009)",
+        "https://www.hiascend.com/document/detail/zh/canncommercial/850/maintenref/troubleshooting/"
+        "atlaserrorcode_15_0074.html (E11018, CANN 8.5)",
         "https://www.hiascend.com/document/detail/en/CANNCommunityEdition/910/devaids/atctool/"
         "atlasatcparam_16_0014.html (products, CANN 9.1)",
     ),
+    name_signs=ASCII_SIGNS,
 )
 
 _RKNN = Chip(

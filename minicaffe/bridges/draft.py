@@ -32,6 +32,7 @@ class Blob:
     layer: Layer | None = None
     name: str = ""
     refused: tuple[str, ...] = ()  # why no layer computes it: of its nodes, those that are refused
+    states: Layer | None = None  # the RNN whose states it is, no top of which they are
 
 
 @dataclass(eq=False)

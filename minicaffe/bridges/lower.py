@@ -253,14 +253,17 @@ def pooling(draft: Draft, layer: Layer, chip: Chip) -> Blob:
     """The Pooling whose size is rounded up, less the row and column that it has more."""
     x, shape = layer.bottoms[0], layer.tops[0].shape
     keys = {key: value for key, value in layer.keys.items() if key != "round_mode"}
-    usual = {"kernel_size": 1, "stride": 1, "pad": 0}
     kernel, stride, pad = (
-        [keys.get(f"{whole.partition('_')[0]}_{word}", keys.get(whole, one)) for word in "hw"]
-        for whole, one in usual.items()
+        [keys.get(f"{key}_{word}", keys.get(whole, usual)) for word in "hw"]
+        for key, whole, usual in (
+            ("kernel", "kernel_size", 1),
+            ("stride", "stride", 1),
+            ("pad", "pad", 0),
+        )
     )
     sizes = [
-        pool_output_size(x.shape[2 + i], kernel[i], stride[i], pad[i], True, any(pad))
-        for i in (0, 1)
+        pool_output_size(size, k, s, p, True, any(pad))
+        for size, k, s, p in zip(x.shape[2:], kernel, stride, pad, strict=True)
     ]
     y = draft.layer("Pooling", x, shape=(*shape[:2], *sizes), **keys)
     if tuple(sizes) == shape[2:]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
 
+from minicaffe.bridges.chips import NAME_SIGNS, Chip
 from minicaffe.bridges.draft import Blob, Draft, Layer, readable
-from minicaffe.bridges.source import Source
 
 
 def living(draft: Draft, outputs: Mapping[str, Blob]) -> list[Layer]:
@@ -25,41 +27,65 @@ def living(draft: Draft, outputs: Mapping[str, Blob]) -> list[Layer]:
     return live
 
 
-def plain(name: str) -> str:
-    """A name of letters, digits and few signs.
+def plain(name: str, signs: str = NAME_SIGNS) -> str:
+    """A name whose characters are all of `signs`, as between the brackets of a regular expression.
 
-    >>> plain("main graph!")
-    'main_graph_'
+    >>> plain("main graph!"), plain("é:0+", "A-Za-z0-9_./-")
+    ('main_graph_', '__0_')
     """
-    return re.sub(r"[^\w./:+-]", "_", name) or "net"
+    return re.sub(f"[^{signs}]", "_", name) or "net"
+
+
+def shortened(name: str, length: int | None) -> str:
+    """The end of a name that is too long, from a separator on where at least half of it is left then.
+
+    >>> shortened("features/denseblock4/denselayer14/norm1", 31)
+    'denseblock4/denselayer14/norm1'
+    >>> shortened("features/denseblock4/denselayer14/norm1", 12)
+    'ayer14/norm1'
+    """
+    if length is None or len(name) <= length:
+        return name
+    end = name[-length - 1 :]
+    first = end[: length // 2 + 1]
+    separator = re.search("[/.:]", first) or re.search("[_-]", first)
+    return end[separator.end() if separator else 1 :]
 
 
 def name(
-    source: Source,
-    draft: Draft,
     layers: list[Layer],
+    inputs: Mapping[str, Blob],
     outputs: Mapping[str, Blob],
     tensors: Mapping[str, Blob],
-) -> None:
+    hints: Mapping[str, str],
+    chip: Chip | None = None,
+) -> list[str]:
     """Name blobs and layers: inputs and outputs as the model does, a layer as its top.
 
+    `tensors` are the blobs that hold a tensor of the model, `hints` readable names of some of these tensors.
     A layer that holds a weight `conv1.weight` is conv1; any other is called after the tensor it computes, and
-    one that a node needs beside, after the layer that it leads to.
+    one that a node needs beside, after the layer that it leads to. A name holds only the characters that the
+    chip's compiler takes, and no more than it takes; no two are the same. Returns a line on the inputs and
+    outputs that could not keep their names.
     """
-    taken = set[str]()
+    signs, length = (chip.name_signs, chip.name_length) if chip else (NAME_SIGNS, None)
+    taken, numbers = set[str](), Counter[str]()
 
     def unique(wanted: str) -> str:
-        free, number = wanted, 1
+        base = free = shortened(plain(wanted, signs), length)
         while free in taken:
-            number += 1
-            free = f"{wanted}_{number}"
+            numbers[base] += 1
+            end = f"_{numbers[base] + 1}"
+            free = shortened(base, length and length - len(end)) + end
         taken.add(free)
         return free
 
-    inputs = dict(zip(source.inputs, draft.inputs, strict=True))
-    for blob_name, blob in (*inputs.items(), *outputs.items()):
-        blob.name = unique(plain(blob_name))
-    hints = _hints(source)
+    renamed = []
+    for word, ends in (("input", inputs), ("output", outputs)):
+        for wanted, blob in ends.items():
+            blob.name = unique(wanted)
+            if blob.name != wanted:
+                renamed.append(f"{word} {wanted!r} is called {blob.name!r}")
     live = {blob for layer in layers for blob in layer.tops}
     tensors = {tensor: blob for tensor, blob in tensors.items() if blob in live}
     for tensor, blob in tensors.items():
@@ -82,15 +108,16 @@ def name(
     for layer in layers:
         if not layer.name:
             layer.name = unique(f"{layer.tops[0].name}_{layer.type.lower()}")
+    return [", ".join(renamed)] if renamed else []
 
 
-def _hints(source: Source) -> dict[str, str]:
+def hints(nodes: Sequence[Any], weights: Container[str]) -> dict[str, str]:
     """A readable name of each node's first output: that of its weight, or of its node."""
-    hints = {}
-    for node in source.nodes:
+    names = {}
+    for node in nodes:
         if not node.output:
             continue
-        weight = next((one for one in node.input[1:] if one in source.arrays), "")
+        weight = next((one for one in node.input[1:] if one in weights), "")
         named = re.fullmatch(r"(.*[^.])\.weight", weight)
-        hints[node.output[0]] = readable(named[1] if named else node.output[0], node.op_type)
-    return hints
+        names[node.output[0]] = readable(named[1] if named else node.output[0], node.op_type)
+    return names

@@ -14,8 +14,8 @@ import numpy as np
 
 from minicaffe import checkpoint
 from minicaffe.bridges import fold, lower, naming, proof
-from minicaffe.bridges.chips import CHIPS
-from minicaffe.bridges.draft import Blob, Draft
+from minicaffe.bridges.chips import CHIPS, NAME_SIGNS
+from minicaffe.bridges.draft import Blob
 from minicaffe.bridges.source import Source, read
 from minicaffe.bridges.walk import Walk
 from minicaffe.caffe import weights as caffes
@@ -89,23 +89,26 @@ def from_onnx(
         name: tensor.blob for name, tensor in walk.tensors.items() if tensor.blob is not None
     }
     computed = {name: blob for name, blob in outputs.items() if name not in source.inputs}
-    imported = _imported(source, draft, outputs, tensors | computed, notes, target)
+    imported = _imported(walk, outputs, tensors | computed, notes, target)
     if out is not None:
         write(imported, out, images)
     return imported
 
 
 def _imported(
-    source: Source,
-    draft: Draft,
+    walk: Walk,
     outputs: Mapping[str, Blob],
     tensors: Mapping[str, Blob],
     notes: list[str],
     target: str,
 ) -> Imported:
     """The draft's living layers, named, as a net's spec and parameters."""
+    source, draft, chip = walk.source, walk.draft, CHIPS.get(target)
     layers = naming.living(draft, outputs)
-    naming.name(source, draft, layers, outputs, tensors)
+    inputs = dict(zip(source.inputs, draft.inputs, strict=True))
+    weights = {name for name, tensor in walk.tensors.items() if tensor.data is not None}
+    hints = naming.hints(walk.nodes, weights)
+    notes += naming.name(layers, inputs, outputs, tensors, hints, chip)
     listed: list[dict[str, Any]] = [
         {"name": blob.name, "type": "Input", "top": blob.name, "shape": {"dim": list(blob.shape)}}
         for blob in draft.inputs
@@ -120,17 +123,19 @@ def _imported(
         listed.append({**entry, **layer.keys})
         arrays |= {f"{layer.name}__{i}": array for i, array in enumerate(layer.arrays)}
         unread += [blob.name for blob in layer.tops if blob not in read_blobs]
-    if unread and target in CHIPS and "Silence" not in CHIPS[target].layers:
-        notes.append(
-            f"{CHIPS[target].title} has no Silence: outputs beside are {', '.join(unread)}"
-        )
+    if unread and chip is not None and "Silence" not in chip.layers:
+        notes.append(f"{chip.title} has no Silence: outputs beside are {', '.join(unread)}")
     elif unread:
-        listed.append({"name": "unread", "type": "Silence", "bottom": unread, "top": []})
+        name = "unread"
+        while any(entry["name"] == name for entry in listed):
+            name += "_"
+        listed.append({"name": name, "type": "Silence", "bottom": unread, "top": []})
     name = source.model.graph.name
     name = (
         source.path.stem if name in ("", "main_graph", "torch_jit") else name
     )  # PyTorch's own words
-    spec = read_model({"name": naming.plain(name), "layers": listed})
+    signs = chip.name_signs if chip else NAME_SIGNS
+    spec = read_model({"name": naming.plain(name, signs), "layers": listed})
     here = {blob for layer in layers for blob in layer.tops} | set(draft.inputs)
     held = {name: blob.name for name, blob in tensors.items() if blob in here}
     return Imported(spec, arrays, source, held, notes, target)

@@ -2,7 +2,8 @@
 
 A pattern is
 
-- a word: a blob, the same tensor wherever the word stands; `"#e"` one number, `"*w"` a constant's array;
+- a word: a blob, the same tensor wherever the word stands; `"#e"` one number, `"*w"` a constant's array,
+  `"!h"` the states of an RNN, which no layer's top is;
 - a number: a constant that holds it;
 - a tuple: a node by its kind, and what its first inputs match; `"ReduceMean:mean"` also names the node;
 - a list: one of several patterns.
@@ -71,7 +72,11 @@ def _value(word: str, tensor: Tensor) -> Any:
         return None if number is None else short(number)
     if word.startswith("*"):
         return tensor.data
-    return tensor if tensor.blob is not None and not tensor.blob.refused else None
+    if tensor.blob is None:
+        return None
+    if word.startswith("!"):
+        return tensor if tensor.blob.states is not None else None
+    return None if tensor.blob.refused else tensor
 
 
 def _of_node(pattern: tuple[Any, ...], tensor: Tensor, bound: dict[str, Any]) -> Iterator[dict]:

@@ -43,9 +43,11 @@ def _compared(
     values = {value.name: value for step in net.steps for value in step.tops}
     last = set(net.graph.outputs.values())
     names: dict[Value, str] = {}
+    made = {name for node in source.nodes for name in node.output}  # not those within a branch
+    compared = made.union(source.outputs).difference(source.inputs)
     for tensor in sorted(tensors, key=lambda one: one not in source.outputs):
         value = values.get(tensors[tensor])
-        if value is not None and tensor not in source.inputs:
+        if value is not None and tensor in compared:
             names.setdefault(value, tensor)
     data = _asked(source, list(names.values()))
     every = {value: names.get(value, "") for value in values.values()}

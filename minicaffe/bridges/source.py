@@ -62,15 +62,16 @@ def read(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None) ->
     model = _parsed(onnx, path)
     _check_names(path, model.graph)
     opset = _opset(path, model)
-    if len(model.graph.node) > NODES:
-        raise SpecError(f"{path}: holds {len(model.graph.node)} nodes; at most {NODES} are read")
+    count = _count(model.graph)
+    if count > NODES:
+        raise SpecError(f"{path}: holds {count} nodes; at most {NODES} are read")
     if model.functions:
         model = _called(onnx.inliner.inline_local_functions, path, model)
     for tensor in _tensors(model.graph):
         _fill(path, tensor)
     _called(onnx.checker.check_model, path, model)
     _widen(onnx, path, model)
-    arrays = {one.name: _array(onnx, path, one) for one in model.graph.initializer}
+    arrays = {one.name: array_of(onnx, path, one) for one in model.graph.initializer}
     for one in model.graph.sparse_initializer:
         raise SpecError(f"{path}: array {one.values.name!r} is sparse, which is not read")
     inputs, types = _inputs(path, model, arrays, dict(shapes or {}))
@@ -81,21 +82,20 @@ def _widen(onnx: Any, path: Path, model: Any) -> None:
     """Have a model of float16 or bfloat16 compute in float32: its numbers stay, as a net has them."""
     halves = {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
     single = onnx.TensorProto.FLOAT
-    graphs = [model.graph]
-    while graphs:
-        graph = graphs.pop()
+    waiting = [model.graph]
+    while waiting:
+        graph = waiting.pop()
         for value in (*graph.input, *graph.output, *graph.value_info):
             if value.type.tensor_type.elem_type in halves:
                 value.type.tensor_type.elem_type = single
         for node in graph.node:
+            waiting += graphs(node)
             for attribute in node.attribute:
-                if attribute.HasField("g"):
-                    graphs.append(attribute.g)
                 if node.op_type == "Cast" and attribute.name == "to" and attribute.i in halves:
                     attribute.i = single
     for tensor in _tensors(model.graph):
         if tensor.data_type in halves:
-            array = _array(onnx, path, tensor).astype(np.float32)
+            array = array_of(onnx, path, tensor).astype(np.float32)
             tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
 
 
@@ -135,9 +135,24 @@ def _check_names(path: Path, graph: Any) -> None:
     for node in graph.node:
         names += [node.name, node.op_type, node.domain, *node.input, *node.output]
         names += [attribute.name for attribute in node.attribute]
+        for inner in graphs(node):
+            _check_names(path, inner)
     wrong = next((name for name in names if not isinstance(name, str)), None)
     if wrong is not None:
         raise CheckpointError(f"{path}: is not a whole .onnx file: {wrong!r:.80} is no text")
+
+
+def graphs(node: Any) -> Iterator[Any]:
+    """The graphs that a node's attributes hold."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def _count(graph: Any) -> int:
+    """How many nodes a graph has, with those of the graphs within."""
+    return len(graph.node) + sum(_count(inner) for node in graph.node for inner in graphs(node))
 
 
 def _opset(path: Path, model: Any) -> int:
@@ -160,10 +175,8 @@ def _tensors(graph: Any) -> Iterator[Any]:
             if attribute.HasField("t"):
                 yield attribute.t
             yield from attribute.tensors
-            if attribute.HasField("g"):
-                yield from _tensors(attribute.g)
-            for inner in attribute.graphs:
-                yield from _tensors(inner)
+        for inner in graphs(node):
+            yield from _tensors(inner)
 
 
 def _fill(path: Path, tensor: Any) -> None:
@@ -226,7 +239,7 @@ def _bytes(what: str, tensor: Any) -> int:
     return size
 
 
-def _array(onnx: Any, path: Path, tensor: Any) -> np.ndarray:
+def array_of(onnx: Any, path: Path, tensor: Any) -> np.ndarray:
     """The numbers of an array. Raises CheckpointError if it holds others than its shape promises."""
     what = f"{path}: array {tensor.name!r}"
     size = _bytes(what, tensor)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,8 @@ import numpy as np
 from minicaffe.bridges.draft import Blob, Draft, Node, Tensor
 from minicaffe.bridges.patterns import RECOGNISERS
 from minicaffe.bridges.readers import READERS, REFUSED, RefusedError
-from minicaffe.bridges.source import ENTRIES, Source
+from minicaffe.bridges.readers.branch import outer_reads, taken
+from minicaffe.bridges.source import ENTRIES, Source, array_of
 from minicaffe.errors import SpecError, did_you_mean
 from minicaffe.export.library import packages
 
@@ -58,6 +59,9 @@ class Walk:
     def __init__(self, source: Source):
         self.source, self.draft = source, Draft()
         self.tensors: dict[str, Tensor] = {}
+        self.nodes: list[Any] = []  # as they are walked: those of a branch in the place of its If
+        self.names = {name for node in source.nodes for name in node.output}
+        self.names |= source.arrays.keys() | source.inputs.keys()
         for name, array in source.arrays.items():
             self.tensors[name] = Tensor(name, array.shape, array.dtype.name, array)
         for name, shape in source.inputs.items():
@@ -67,19 +71,53 @@ class Walk:
 
     def run(self) -> Draft:
         """The draft. Raises SpecError for the first node that is refused, which counts the others."""
-        nodes = _needed(self.source)
-        readers = Counter(name for node in nodes for name in node.input)
-        readers.update(self.source.outputs)
-        for index, proto in enumerate(nodes):
-            node = self._node(proto, readers)
-            self.draft.origin = node.name or f"{node.kind} {index}"
-            if not self._computed_away(node, proto):
-                self._said(node)
-        if reasons := _reasons([self.tensors[name] for name in self.source.outputs]):
+        outputs = self.source.outputs
+        nodes = deque(_needed(self.source.nodes, outputs))
+        readers = _readers(nodes)
+        readers.update(outputs)
+        while nodes:
+            proto = nodes.popleft()
+            branch = self._branch(proto, readers)
+            if branch is not None:
+                nodes.extendleft(reversed(branch))
+            else:
+                self._walk(proto, readers)
+        if reasons := _reasons([self.tensors[name] for name in outputs]):
             others = len(reasons) - 1
             more = f" (and {others} other nodes are refused)" if others else ""
             raise SpecError(f"{self.source.path}: {reasons[0]}{more}; nothing was written")
         return self.draft
+
+    def _walk(self, proto: Any, readers: Mapping[str, int]) -> None:
+        """Compute a node away, or have it said in layers."""
+        self.nodes.append(proto)
+        node = self._node(proto, readers)
+        self.draft.origin = node.name or f"{node.kind} {len(self.nodes) - 1}"
+        if not self._computed_away(node, proto):
+            self._said(node)
+
+    def _branch(self, proto: Any, readers: Counter[str]) -> list[Any] | None:
+        """The nodes of the branch that an If takes whose condition is a constant; None of another node."""
+        onnx, _ = packages()
+        if proto.op_type != "If" or proto.domain not in ("", "ai.onnx") or len(proto.input) != 1:
+            return None
+        condition = self.tensors.get(proto.input[0])
+        if condition is None or condition.data is None:
+            return None
+        try:
+            nodes, arrays = taken(proto, condition.data, self.names)
+        except RefusedError as error:
+            self.nodes.append(proto)
+            self._refuse(self._node(proto, readers), str(error))
+            return []
+        for one in arrays:
+            array = array_of(onnx, self.source.path, one)
+            self.tensors[one.name] = Tensor(one.name, array.shape, array.dtype.name, array)
+        nodes = _needed(nodes, filter(None, proto.output))
+        own = {name for node in nodes for name in node.output}
+        counts = _readers(nodes)
+        readers.update({name: count for name, count in counts.items() if name in own})
+        return nodes
 
     def outputs(self) -> dict[str, Blob]:
         """The blob of each output by name. One that is a constant, or an input, is a layer of its own."""
@@ -110,7 +148,8 @@ class Walk:
     def _infer(self, node: Node, proto: Any) -> None:
         """Fill in the shapes and types of a node's outputs, as far as onnx can tell."""
         onnx, _ = packages()
-        if proto.domain not in ("", "ai.onnx") or not onnx.defs.has(proto.op_type):
+        standard = proto.domain in ("", "ai.onnx") and onnx.defs.has(proto.op_type)
+        if not standard or proto.op_type == "If":  # whose branches read of the graph around
             return
         try:
             schema = onnx.defs.get_schema(proto.op_type, self.source.opset, "")
@@ -140,7 +179,8 @@ class Walk:
                 tensor.dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(info.elem_type)).name
             dims = [dim.dim_value if dim.HasField("dim_value") else None for dim in info.shape.dim]
             if info.HasField("shape") and None not in dims:
-                tensor.shape = tuple(int(size or 0) for size in dims)
+                # onnx infers sizes below 0 for windows that do not fit.
+                tensor.shape = tuple(max(int(size or 0), 0) for size in dims)
 
     def _computed_away(self, node: Node, proto: Any) -> bool:
         """Whether a node's outputs are constants: computed of constants, or of shapes alone."""
@@ -267,24 +307,23 @@ def _set(tensor: Tensor, value: np.ndarray) -> None:
     tensor.data, tensor.shape, tensor.dtype = value, value.shape, value.dtype.name
 
 
-def _needed(source: Source) -> list[Any]:
+def _needed(nodes: Sequence[Any], outputs: Iterable[str]) -> list[Any]:
     """The nodes that an output is computed of, in their order."""
-    wanted, kept = set(source.outputs), []
-    for node in reversed(source.nodes):
+    wanted, kept = set(outputs), []
+    for node in reversed(nodes):
         if wanted & set(node.output):
             kept.append(node)
-            wanted |= {name for name in node.input if name} | _outer(node)
+            wanted |= {name for name in node.input if name} | outer_reads(node).keys()
     return kept[::-1]
 
 
-def _outer(node: Any) -> set[str]:
-    """What the graphs within a node may read of the graph around them."""
-    names = set[str]()
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            for inner in attribute.g.node:
-                names |= set(inner.input) | _outer(inner)
-    return names
+def _readers(nodes: Iterable[Any]) -> Counter[str]:
+    """How often nodes, and the graphs within them, read each name."""
+    counts = Counter[str]()
+    for node in nodes:
+        counts.update(filter(None, node.input))  # "" is an input that is left out
+        counts.update(outer_reads(node))
+    return counts
 
 
 def _attribute(onnx: Any, proto: Any) -> Any:

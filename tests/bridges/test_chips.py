@@ -1,6 +1,7 @@
 """The table of chips: complete rows, and the rules that a source states, with Caffe's own names."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -38,3 +39,15 @@ def test_rules_that_a_bridge_asks_for():
     assert "Permute" in CHIPS["ascend"].layers and CHIPS["ascend"].permutes is None
     assert not CHIPS["nvdla"].layers & {"Reshape", "Permute", "Slice", "Split"}
     assert [name for name, chip in CHIPS.items() if chip.input_form == "input_dim"] == ["nnie"]
+
+
+def test_the_page_says_what_the_rows_say():
+    page = (Path(__file__).parents[2] / "docs" / "chips.md").read_text(encoding="utf-8")
+    for chip in CHIPS.values():
+        if chip.name == "caffe":
+            continue  # it is no chip
+        for note in chip.notes:
+            assert f"- {note}\n" in page
+        for source in chip.sources:
+            address, _, what = source.partition(" ")
+            assert f"- <{address}>{' ' * bool(what)}{what}\n" in page

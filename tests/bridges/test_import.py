@@ -74,20 +74,10 @@ def one(kind, shape, arrays=(), opset=17, outputs=1, **attributes):
     return model_of([made], {"x": shape}, tops, numbers, opset)
 
 
-SCAN = "a net of Caffe's is the same for all inputs: unroll it before the export"
 UNREAD = {
     ("Pooling", 4): "its second output, places in the whole tensor, is no layer's top",
     ("ROIPooling", 0): "onnxruntime cannot run it",  # of boxes drawn at random
     ("ROIPooling", 2): "onnxruntime cannot run it",
-    **{("RNN", row): SCAN for row in range(3)},
-    # x_static, or inputs of several axes: what comes before the Scan is more than one product
-    ("LSTM", 2): "expected a product with a matrix",
-    ("Lstm", 0): "expected a product with a matrix",
-    ("Lstm", 1): "expected a product with a matrix",
-    **{
-        ("DilatedPooling", row): "it is dilated, which BVLC Caffe's Pooling is not"
-        for row in range(4)
-    },
     ("DilatedPooling", 1): "its pads [1, 1, 1, 2] differ by no multiple of its dilation 2",
     **{("ImResize", row): "its constant is a stack of matrices" for row in range(2)},
     **{("BatchReindex", row): "it changes numbers; blobs are floating point" for row in range(2)},
@@ -111,7 +101,9 @@ SEVERAL = {
     "MaskResize": (0, 1),
     "MaskPooling": (0,),
     "BatchNorm": (1, 3, 4),  # with a Scale of its own; of two axes
-    "LSTM": (0,),
+    "LSTM": (0, 2),  # of inputs of several axes
+    "RNN": (0, 2),
+    "Lstm": (0, 1),
     "LSTMUnit": (0,),
     "Crop": (0, 1),
     "ArgMax": (0,),
@@ -223,10 +215,12 @@ def test_transposed_convolutions(data, tmp_path_factory):
     right_or_refused(model, tmp_path_factory, "")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_poolings(data, tmp_path_factory):
     axes = data.draw(st.integers(1, 3), "axes")
+    kind = data.draw(st.sampled_from(["MaxPool", "AveragePool"]), "kind")
+    opset = data.draw(st.sampled_from([11, 19]), "opset")
     kernel = data.draw(st.lists(st.integers(1, 4), min_size=axes, max_size=axes), "kernel")
     how = {"kernel_shape": kernel}
     how["strides"] = data.draw(st.lists(window, min_size=axes, max_size=axes), "stride")
@@ -234,18 +228,41 @@ def test_poolings(data, tmp_path_factory):
     if auto == "NOTSET":
         how["pads"] = [data.draw(st.integers(0, k - 1), "pad") for k in kernel * 2]
         how["ceil_mode"] = data.draw(st.integers(0, 1), "ceil_mode")
+        if kind == "MaxPool" or opset == 19:
+            how["dilations"] = data.draw(st.lists(window, min_size=axes, max_size=axes), "gaps")
     else:
         how["auto_pad"] = auto
         # Where a stride is larger onnxruntime has pads below 0.
         how["strides"] = [min(s, k) for s, k in zip(how["strides"], kernel, strict=True)]
-    kind = data.draw(st.sampled_from(["MaxPool", "AveragePool"]), "kind")
     if kind == "AveragePool":
         how["count_include_pad"] = data.draw(st.integers(0, 1), "count_include_pad")
-    opset = data.draw(st.sampled_from([11, 19]), "opset")
     model = one(kind, (2, 3, *[9, 8, 7][:axes]), opset=opset, **how)
-    right_or_refused(
-        model, tmp_path_factory, "behind the image|too large for a Pooling|windows here"
-    )
+    reasons = "behind the image|too large for a Pooling|holds no pixel|holds no number"
+    right_or_refused(model, tmp_path_factory, reasons)
+
+
+def test_a_pad_of_the_least_number_is_a_poolings(tmp_path):
+    """Of -inf too. One with other readers is made of constants, which round nothing."""
+    for value in (np.finfo(F).min, F("-inf")):
+        nodes = [
+            node("Pad", ["x", "pads", "value"], ["p"]),
+            node("MaxPool", ["p"], ["y"], kernel_shape=[3, 2], dilations=[1, 2], strides=[2, 1]),
+        ]
+        arrays = {"pads": np.array([0, 0, 1, 1, 0, 0, 1, 1]), "value": value}
+        result = imported(saved(chain(*nodes, **arrays), tmp_path))
+        assert kinds(result) == ["DilatedPooling"]
+    nodes[1] = node("MaxPool", ["p"], ["y"], kernel_shape=[3, 2], strides=[2, 1])
+    arrays["value"] = F(-1e6)
+    result = imported(saved(chain(*nodes, **arrays), tmp_path))
+    assert set(kinds(result)) == {"Parameter", "Concat", "Pooling"}
+
+
+def test_windows_in_gaps_of_which_there_is_no_pixel(tmp_path):
+    how = {"kernel_shape": [3, 2], "dilations": [3, 1], "pads": [2, 0, 4, 0]}
+    for kind in ("MaxPool", "AveragePool"):
+        path = saved(one(kind, (1, 2, 1, 4), opset=19, **how), tmp_path)
+        with pytest.raises(SpecError, match="one of its windows holds no pixel"):
+            from_onnx(path, tmp_path / "net")
 
 
 def right_or_refused(model, tmp_path_factory, reason):

@@ -150,6 +150,15 @@ def test_a_row_less_without_silence(tmp_path):
     assert net.net().blobs["y"].shape == (1, 3, 4, 3)
 
 
+def test_a_pad_of_one_axis_drops_the_last_window_of_the_other(tmp_path):
+    """Which begins behind the image: Caffe drops it on both axes if either is padded."""
+    nodes = [node("MaxPool", kernel_shape=[1, 3], strides=[3, 2], pads=[0, 1, 0, 1])]
+    path = model(tmp_path / "it.onnx", nodes, {}, shape=(1, 3, 9, 8))
+    assert "round_mode" in from_onnx(path).spec.layers[1].options
+    net = from_onnx(path, tmp_path / "net", target="caffe")
+    assert [layer.type for layer in net.spec.layers] == ["Input", "Pooling", "Slice", "Silence"]
+
+
 REFUSED = {
     "nvdla": (
         [node("Transpose", perm=[0, 2, 3, 1])],

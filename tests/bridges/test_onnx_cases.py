@@ -97,6 +97,7 @@ NEVER |= {
     "Celu",
     "GlobalMaxPool",
     "Cast",
+    "If",  # whose condition is the case's input
     "Scan",  # but for that of an LSTM that an export writes
 }  # or is of an opset that the converter does not bring down
 FOUR_DIGITS = {"test_averagepool_2d_ceil_last_window_starts_on_pad"}

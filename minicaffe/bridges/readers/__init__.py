@@ -3,6 +3,7 @@
 from minicaffe.bridges.readers import (
     activation,
     arithmetic,
+    branch,
     composed,
     detection,
     linear,
@@ -24,6 +25,7 @@ __all__ = [
     "arithmetic",
     "composed",
     "detection",
+    "branch",
     "linear",
     "normalization",
     "pooling",

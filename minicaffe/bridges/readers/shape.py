@@ -160,6 +160,9 @@ def _embed(draft: Draft, index: Blob, table: np.ndarray) -> Blob:
     return draft.layer("Embed", index, shape=shape, arrays=[table], **keys)
 
 
+LARGE = 2.0**10  # of a number that is taken away and added again, which rounds what is added to
+
+
 @reads("Pad")
 def pad(draft: Draft, node: Node) -> Blob:
     """The pad of the Conv that reads it; else parts joined anew, or a number around by a Convolution of 1s."""
@@ -194,11 +197,12 @@ def pad(draft: Draft, node: Node) -> Blob:
 
 
 def _filled(draft: Draft, x: Blob, full: list[int], number: float) -> Blob:
-    """x with so much of a number around its last two axes."""
+    """x with so much of a number around it: around an image by a Convolution, else by constants beside it."""
     rank = len(x.shape)
     if not any(full):
         return x
-    if rank < 3 or any(full[:2]) or any(full[rank : rank + 2]) or rank > 4:
+    around_image = rank in (3, 4) and not any(full[:2] + full[rank : rank + 2])
+    if not around_image or not abs(number) < LARGE:
         for axis in range(rank):
             begin, end = full[axis], full[axis + rank]
             ends = [

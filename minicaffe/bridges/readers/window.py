@@ -10,13 +10,16 @@ import numpy as np
 from minicaffe.bridges.draft import Blob, Draft, Node, limited
 from minicaffe.bridges.table import RefusedError, reads
 
+PLAIN = ("NOTSET", "VALID")  # of auto_pad: the pads are known without the image's size
+LOWEST = float(np.finfo(np.float32).min)
+
 
 def pads_of(
     node: Node, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> list[int]:
     """The pads (begin of each axis, then end of each), as `pads` or `auto_pad` says. Raises RefusedError."""
     auto, axes = node.get("auto_pad", "NOTSET"), len(kernel)
-    if auto in ("NOTSET", "VALID"):
+    if auto in PLAIN:
         return [0] * 2 * axes if auto == "VALID" else list(node.get("pads", [0] * 2 * axes))
     source = node.inputs[0]
     image = source.shape[2:] if source is not None and source.shape is not None else ()
@@ -50,8 +53,11 @@ def window_keys(**sizes: Sequence[int]) -> dict[str, Any]:
     return keys
 
 
-def padded_before(node: Node) -> tuple[Blob | None, list[int]]:
-    """The blob before a Pad of zeros around the image that the node reads, and its pads; else None."""
+def padded_before(node: Node, lowest: bool = False) -> tuple[Blob | None, list[int]]:
+    """The blob before a Pad of zeros around the image that the node reads, and its pads; else None.
+
+    With `lowest` one of the least numbers of float32, which are no maximum.
+    """
     source = node.inputs[0]
     pad = source.node if source is not None else None
     if pad is None or pad.kind != "Pad" or pad.get("mode", "constant") != "constant":
@@ -68,7 +74,8 @@ def padded_before(node: Node) -> tuple[Blob | None, list[int]]:
         if value is not None and value.size
         else float(pad.get("value", 0.0))
     )
-    if number != 0 or min(pads) < 0 or any(pads[:2] + pads[axes : axes + 2]):
+    neutral = number <= LOWEST if lowest else number == 0
+    if not neutral or min(pads) < 0 or any(pads[:2] + pads[axes : axes + 2]):
         return None, []
     return before.blob, pads[2:axes] + pads[axes + 2 :]
 
@@ -111,7 +118,7 @@ def conv(draft: Draft, node: Node) -> Blob:
     dilations = node.get("dilations", [1] * axes)
     pads = pads_of(node, weight.shape[2:], strides, dilations)
     before, more = padded_before(node)
-    if before is not None and node.get("auto_pad", "NOTSET") in ("NOTSET", "VALID"):
+    if before is not None and node.get("auto_pad", "NOTSET") in PLAIN:
         x, pads = before, [a + b for a, b in zip(pads, more, strict=True)]
     if min(pads, default=0) < 0:
         raise RefusedError(f"its pads {pads} cut the image; a layer's do not")

@@ -1,0 +1,193 @@
+"""LSTM and RNN: ONNX's operators, and the Scans that our exports write, as layers that compute the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from bridges.test_import import chain, imported, kinds, saved
+from export.test_onnx import net_with
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minicaffe import Net, SpecError
+from minicaffe.bridges import from_onnx
+from minicaffe.export import check, to_onnx
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+from bridges.mutants import model_of, normal  # noqa: E402
+
+node = onnx.helper.make_node
+T, N, K, D = 4, 2, 3, 5
+GATES = {"LSTM": 4, "RNN": 1}
+
+
+def weights(kind, directions=1):
+    """W, R and B."""
+    rows = GATES[kind] * D
+    shapes = {"W": (directions, rows, K), "R": (directions, rows, D), "B": (directions, 2 * rows)}
+    return {name: normal(*shape, seed=i) for i, (name, shape) in enumerate(shapes.items())}
+
+
+def model(kind, outputs=("Y",), inputs=(), more=(), arrays=None, ends=None, **how):
+    """A model of one operator; `inputs` are those behind B, `more` the nodes behind it."""
+    directions = 2 if how.get("direction") == "bidirectional" else 1
+    made = node(kind, ["x", "W", "R", "B", *inputs], list(outputs), name="it", hidden_size=D, **how)
+    numbers = weights(kind, directions) | (arrays or {})
+    sizes = {name: (directions, N, D) for name in inputs if name and name not in numbers}
+    ends = ends or [name for name in outputs if name]
+    return model_of([made, *more], {"x": (T, N, K), **sizes}, ends, numbers)
+
+
+STATES = st.sampled_from(["", "zeros", "numbers", "input"])
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_directions_states_and_outputs(data, tmp_path_factory):
+    """With first states that are constants or computed, and the last ones read or not."""
+    kind = data.draw(st.sampled_from(["LSTM", "RNN"]), "kind")
+    direction = data.draw(st.sampled_from(["forward", "reverse", "bidirectional"]), "direction")
+    count = 2 if kind == "LSTM" else 1
+    arrays, inputs = {}, [""]
+    for name in ("h0", "c0")[:count]:
+        state = data.draw(STATES, name)
+        inputs.append(name if state else "")
+        size = (1 + (direction == "bidirectional"), N, D)
+        if state in ("zeros", "numbers"):
+            arrays[name] = np.zeros(size, np.float32) if state == "zeros" else normal(*size, seed=9)
+    outputs = ["Y", "Yh", "Yc"][: 1 + count]
+    if kind == "RNN":
+        outputs[0] = ""
+    for i in range(count):
+        if kind == "LSTM" and not data.draw(st.booleans(), outputs[1 + i]):
+            outputs[1 + i] = ""
+    made = model(kind, outputs, inputs, arrays=arrays, direction=direction)
+    result = imported(saved(made, tmp_path_factory.getbasetemp()), most=1e-4)
+    assert kinds(result).count(kind) == 1 + (direction == "bidirectional")
+
+
+def test_a_sequence_that_starts_from_zeros_has_no_states(tmp_path):
+    """As chips' compilers know the layer; an output that is left out is not read."""
+    made = model("LSTM", ["Y", "", ""], ["", "", ""])
+    result = imported(saved(made, tmp_path), target="caffe")
+    assert "expose_hidden" not in (tmp_path / "net.prototxt").read_text()
+    assert kinds(result).count("LSTM") == 1
+
+
+def test_the_tanh_of_a_product_of_states_is_a_layers_top(tmp_path):
+    """Of an RNN's in one direction; a second one would be of states that are no top."""
+    head = [
+        node("Squeeze", ["Y", "one"], ["h"]),
+        node("MatMul", ["h", "O"], ["z"]),
+        node("Add", ["z", "o"], ["a"]),
+        node("Tanh", ["a"], ["y"]),
+    ]
+    arrays = {"one": np.array([1]), "O": normal(D, D, seed=5), "o": normal(D, seed=6)}
+    for outputs, ends in ((["Y"], ["y"]), (["Y", "Yh"], ["y", "Yh"])):
+        made = model("RNN", outputs, more=head, arrays=arrays, ends=ends)
+        result = imported(saved(made, tmp_path))
+        assert "TanH" not in kinds(result) and kinds(result).count("RNN") == 1
+    twice = [*head, node("Tanh", ["z"], ["w"])]
+    wide = arrays | {"O": normal(D, 4), "o": normal(4)}
+    for more, numbers, ends, how in (
+        (twice, arrays, ["y", "w"], {}),
+        (head, arrays, ["y"], {"direction": "reverse"}),
+        (head, wide, ["y"], {}),
+        (head[:1], {"one": np.array([1])}, ["h"], {}),
+    ):
+        path = saved(model("RNN", more=more, arrays=numbers, ends=ends, **how), tmp_path)
+        with pytest.raises(SpecError, match=r"its states are read; the top of a Caffe RNN is tanh"):
+            from_onnx(path)
+
+
+REFUSED = [
+    ("RNN", ["Y"], {"activations": ["Relu"]}, "its activations are .'Relu'.; a Caffe RNN's are"),
+    ("LSTM", ["Y"], {"clip": 3.0}, "clip and input_forget are no keys of a Caffe LSTM"),
+    ("RNN", ["", "Yh"], {"clip": 3.0}, "no keys of a Caffe RNN"),
+    ("LSTM", ["Y"], {"input_forget": 1}, "no keys of a Caffe LSTM"),
+]
+
+
+@pytest.mark.parametrize(("kind", "outputs", "how", "reason"), REFUSED)
+def test_what_a_layer_does_not_do(kind, outputs, how, reason, tmp_path):
+    with pytest.raises(SpecError, match=reason):
+        from_onnx(saved(model(kind, outputs, **how), tmp_path))
+
+
+def test_sequences_of_other_lengths_and_peepholes(tmp_path):
+    lengths = {"lengths": np.array([T, T - 1], np.int32)}
+    with pytest.raises(SpecError, match="its sequences differ in length; a Caffe RNN's do not"):
+        from_onnx(saved(model("RNN", ["", "Yh"], ["lengths"], arrays=lengths), tmp_path))
+    whole = {"lengths": np.array([T, T], np.int32)}
+    imported(saved(model("RNN", ["", "Yh"], ["lengths"], arrays=whole), tmp_path))
+    peepholes = {"P": normal(1, 3 * D)}
+    with pytest.raises(SpecError, match="its P is set; a Caffe LSTM has no peepholes"):
+        from_onnx(saved(model("LSTM", ["Y"], ["", "", "", "P"], arrays=peepholes), tmp_path))
+
+
+EXPORTS = {
+    "a static input": "{type: LSTM, num_output: 5, bottom: [x, cont, static]}",
+    "a static input, one stream": "{type: LSTM, num_output: 5, bottom: [x, cont, static]}",
+    "one step": "{type: LSTM, num_output: 5, bottom: [x, cont, static]}",
+    "equal biases": "{type: LSTM, num_output: 5, bottom: [x, cont], bias_filler: {type: constant, value: 2}}",
+    "states": "{type: LSTM, num_output: 5, bottom: [x, cont, h, c], top: [y, hl, cl], expose_hidden: true}",
+    "all": "{type: LSTM, num_output: 5, bottom: [x, cont, static, h, c], top: [y, hl, cl], expose_hidden: true}",
+    "states of an RNN": "{type: RNN, num_output: 5, bottom: [x, cont, h], top: [y, hl], expose_hidden: true}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", EXPORTS)
+def test_what_we_export_comes_back(case, tmp_path):
+    """One layer of the same type, with its static input and its states, where streams begin anew."""
+    steps, streams = (1 if case == "one step" else T), (1 if "one stream" in case else N)
+    shapes = {"x": (steps, streams, K), "cont": (steps, streams), "static": (streams, 2)}
+    shapes |= dict.fromkeys(("h", "c"), (1, streams, D))
+    text = EXPORTS[case]
+    layers = [
+        f"  - {{name: {name}, type: Input, shape: {{dim: {list(shape)}}}}}"
+        for name, shape in shapes.items()
+        if name in text.partition("bottom: [")[2].partition("]")[0].split(", ")
+    ]
+    net = net_with("\n".join(["layers:", *layers, f"  - {{name: it, {text[1:]}"]), dtype="float32")
+    to_onnx(net, tmp_path / "it.onnx")
+    result = from_onnx(tmp_path / "it.onnx", tmp_path / "net")
+    back = Net(tmp_path / "net.prototxt", "TEST", device="cpu", dtype="float32")
+    back.load(tmp_path / "net.caffemodel")
+    assert kinds(result).count("RNN" if "RNN" in text else "LSTM") == 1
+    assert not {"InnerProduct", "TanH"} & set(kinds(result))
+    arrays = {name: normal(*shapes[name], seed=4) for name in result.source.inputs}
+    arrays["cont"] = np.random.default_rng(1).integers(2, size=shapes["cont"])
+    wanted = net.forward(**arrays)
+    back.forward(**arrays)
+    for name, array in wanted.items():
+        ours = np.asarray(back.blobs[result.tensors[name]].data).reshape(array.shape)
+        assert check.difference(ours, array) < 1e-5
+
+
+def test_a_scan_of_other_wires_is_refused(tmp_path):
+    """The same operators, of which one reads another tensor."""
+    net = net_with(
+        "layers:\n  - {name: x, type: Input, shape: {dim: [4, 2, 3]}}\n"
+        "  - {name: cont, type: Input, shape: {dim: [4, 2]}}\n"
+        "  - {name: it, type: LSTM, num_output: 5, bottom: [x, cont]}",
+        dtype="float32",
+    )
+    to_onnx(net, tmp_path / "it.onnx")
+    made = onnx.load(tmp_path / "it.onnx")
+    (scan,) = (one for one in made.graph.node if one.op_type == "Scan")
+    (body,) = (one.g for one in scan.attribute if one.name == "body")
+    product = [one for one in body.node if one.op_type == "Mul"][-1]
+    gates = [one.output[0] for one in body.node if one.op_type == "Sigmoid"]
+    (place,) = (i for i, name in enumerate(product.input) if name in gates)
+    product.input[place] = next(name for name in gates if name != product.input[place])
+    with pytest.raises(SpecError, match="unroll it before the export"):
+        from_onnx(saved(made, tmp_path))
+
+
+def test_a_tanh_elsewhere_is_a_layer(tmp_path):
+    made = chain(
+        node("MatMul", ["x", "w"], ["z"]), node("Tanh", ["z"], ["y"]), w=normal(5, 5), shape=(1, 5)
+    )
+    assert kinds(imported(saved(made, tmp_path))) == ["InnerProduct", "TanH"]
