@@ -46,7 +46,7 @@ def _net(kind: str, sizes: Mapping[str, Shape], keys: dict[str, Any]) -> Net:
         for name, size in sizes.items()
     ]
     layers.append({"name": "last", "type": kind, "bottom": list(sizes), **keys})
-    return Net(read({"name": "last", "layers": layers}), "TEST", device="cpu")
+    return Net(read({"name": "last", "layers": layers}), "TEST", device="cpu", shapes_only=True)
 
 
 def _same(graph: Graph, name: str, tensor: Tensor | None, bound: dict[str, Tensor]) -> bool:
