@@ -283,18 +283,24 @@ class Walk:
             if tensor.shape is not None and blob.shape != tensor.shape:
                 self._refuse(node, f"becomes {blob.shape}, expected {tensor.shape}")
                 return
+            blob.refused = tuple(f"{_where(node)}: {reason}" for reason in blob.refused)
             tensor.blob, tensor.shape = blob, blob.shape
             tensor.dtype = tensor.dtype or "float32"
 
     def _refuse(self, node: Node, reason: str) -> None:
         """Note why a node is refused, and go on, as if a blob held its outputs."""
-        where = f"node {node.name!r} ({node.kind})" if node.name else f"a node {node.kind}"
-        wanted = [f"{one.name}" for one in node.outputs if one.name]
-        where += f" of {wanted[0]!r}" if wanted and not node.name else ""
         # what reads a refused node's output is no mistake of its own
-        reasons = _reasons(node.inputs) or (f"{where}: {reason}",)
+        reasons = _reasons(node.inputs) or (f"{_where(node)}: {reason}",)
         for tensor in node.outputs:
             tensor.blob = Blob(tensor.shape or (), refused=reasons)
+
+
+def _where(node: Node) -> str:
+    """How a node is called in a refusal."""
+    if node.name:
+        return f"node {node.name!r} ({node.kind})"
+    wanted = [one.name for one in node.outputs if one.name]
+    return f"a node {node.kind}" + (f" of {wanted[0]!r}" if wanted else "")
 
 
 def _reasons(tensors: Sequence[Tensor | None]) -> tuple[str, ...]:
