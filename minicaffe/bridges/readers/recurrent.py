@@ -67,7 +67,7 @@ def _directions(draft: Draft, node: Node, kind: str, activations: list[str]) -> 
         lasts.append(last)
     if kind == "RNN":
         shape, one_way = (steps, len(tops), batch, hidden), len(tops) == 1 and not back
-        ys = Blob(shape, refused=HIDDEN, states=tops[0].states if one_way else None)
+        ys = Blob(shape, refused=tops[0].refused, states=tops[0].states if one_way else None)
     else:
         ys = draft.concat([draft.reshape(h, (steps, 1, batch, hidden)) for h in tops], 1)
     ends = [draft.concat(list(parts), 0) for parts in zip(*lasts, strict=True)]
@@ -96,7 +96,8 @@ def recurrent(
         arrays = [*arrays, np.zeros((hidden, hidden)), np.zeros(hidden)]
     top, *last = draft.add(kind, [*bottoms, *(states or ())], shapes, arrays, **keys)
     if kind == "RNN":
-        return [Blob(top.shape, refused=HIDDEN, states=top.layer), *last]
+        reason = f"node {draft.origin!r}: {HIDDEN}"
+        return [Blob(top.shape, refused=reason, states=top.layer), *last]
     return [top, *last]
 
 
