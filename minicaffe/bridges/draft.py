@@ -174,10 +174,15 @@ class Draft:
         return self._constants[key]
 
     def reshape(self, x: Blob, shape: Sequence[int]) -> Blob:
-        """The numbers of a blob in another shape; its first axis is kept by name, that of the samples."""
+        """The numbers of a blob in another shape; its first axis is kept by name, that of the samples.
+
+        Raises RefusedError for a shape of more or fewer numbers.
+        """
         shape = tuple(int(size) for size in shape)
         if shape == x.shape:
             return x
+        if math.prod(shape) != math.prod(x.shape):
+            raise RefusedError(f"a blob of shape {x.shape} cannot have the shape {shape}")
         made = x.layer
         if made is not None and made.type == "Reshape":
             return self.reshape(made.bottoms[0], shape)

@@ -94,6 +94,8 @@ def refused(chip: Chip, layer: Layer) -> str | None:
         return None if tuple(keys["order"]) in chip.permutes else f"its order must be {orders}"
     if chip.name == "nvdla":
         return _nvdla(layer)
+    if layer.type == "Upsample" and len(layer.bottoms) > 1:
+        return "that its Upsample takes a mask is not known"
     if chip.name == "nnie" and layer.type == "Upsample" and keys != {"scale": 2}:
         return "its Upsample is by 2 x 2"
     if layer.type in ("Scale", "Bias") and len(layer.bottoms) > 1 and chip.name == "nnie":
@@ -174,6 +176,8 @@ def gelu(draft: Draft, layer: Layer, chip: Chip) -> Blob:
 @lowers("Upsample")
 def upsample(draft: Draft, layer: Layer, chip: Chip) -> Blob:
     """Deconvolution by ones, channel by channel; where it has one group, by a matrix of channels."""
+    if len(layer.bottoms) > 1:
+        raise RefusedError("where a pixel goes depends on the mask")
     x, keys = layer.bottoms[0], layer.keys
     scales = [keys.get("scale_h", keys.get("scale", 2)), keys.get("scale_w", keys.get("scale", 2))]
     channels = x.shape[1]

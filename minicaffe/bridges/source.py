@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from minicaffe.export.library import packages
 OPSETS = range(9, 22)  # of the domain ai.onnx
 ENTRIES = 2**27  # of an input, a constant or a blob: 512 MiB in float32
 NODES = 100_000  # of a graph: no net has as many
+DEPTH = 100  # of graphs and functions within others
 AXES = 32  # of an array, as in Caffe
 FLOATS = ("float32", "float16", "float64", "bfloat16")  # types that a blob can hold
 
@@ -62,11 +63,15 @@ def read(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None) ->
     model = _parsed(onnx, path)
     _check_names(path, model.graph)
     opset = _opset(path, model)
-    count = _count(model.graph)
+    count = _count(model)
     if count > NODES:
-        raise SpecError(f"{path}: holds {count} nodes; at most {NODES} are read")
+        raise SpecError(
+            f"{path}: holds more nodes than {NODES}, or functions within functions without end"
+        )
     if model.functions:
-        model = _called(onnx.inliner.inline_local_functions, path, model)
+        from onnx import inliner
+
+        model = _called(inliner.inline_local_functions, path, model)
     for tensor in _tensors(model.graph):
         _fill(path, tensor)
     _called(onnx.checker.check_model, path, model)
@@ -150,9 +155,29 @@ def graphs(node: Any) -> Iterator[Any]:
         yield from attribute.graphs
 
 
-def _count(graph: Any) -> int:
-    """How many nodes a graph has, with those of the graphs within."""
-    return len(graph.node) + sum(_count(inner) for node in graph.node for inner in graphs(node))
+def _count(model: Any) -> int:
+    """How many nodes a model has once its functions stand where they are called; no more than NODES + 1."""
+    functions = {(one.domain, one.name): one for one in model.functions}
+    counts = dict[tuple[str, str], int]()
+
+    def of(nodes: Iterable[Any], depth: int) -> int:
+        if depth > DEPTH:
+            return NODES + 1
+        total = 0
+        for node in nodes:
+            key = node.domain, node.op_type
+            if key in functions and key not in counts:
+                counts[key] = (
+                    NODES + 1
+                )  # as long as it is counted: one that calls itself has no end
+                counts[key] = of(functions[key].node, depth + 1)
+            total += counts.get(key, 1)
+            total += sum(of(inner.node, depth + 1) for inner in graphs(node))
+            if total > NODES:
+                return NODES + 1
+        return total
+
+    return of(model.graph.node, 0)
 
 
 def _opset(path: Path, model: Any) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 Reader = Callable[..., Any]
 READERS: dict[str, Reader] = {}
+LOOKS_BACK = set[str]()  # operators whose readers are asked although no blob holds an input
 REFUSED: dict[str, str] = {}  # why a model with such an operator cannot become a net
 
 
@@ -14,17 +15,19 @@ class RefusedError(Exception):
     """A node cannot be said in Caffe's layers; the text says why, and what could be done."""
 
 
-def reads(*kinds: str) -> Callable[[Reader], Reader]:
+def reads(*kinds: str, looks_back: bool = False) -> Callable[[Reader], Reader]:
     """Make a function the reader of operators of these kinds.
 
     It is called with the draft of the net and the node, and returns the blob of the node's output, or a list
-    of blobs; it raises RefusedError for attributes that no layer has. The first line of its docstring stands
-    in the table of operators.
+    of blobs; it raises RefusedError for attributes that no layer has. One that `looks_back` is also called if
+    an input is refused, for it reads what computes that. The first line of its docstring stands in the table
+    of operators.
     """
 
     def register(reader: Reader) -> Reader:
         assert not READERS.keys() & set(kinds), "an operator has one reader"
         READERS.update(dict.fromkeys(kinds, reader))
+        LOOKS_BACK.update(kinds if looks_back else ())
         return reader
 
     return register

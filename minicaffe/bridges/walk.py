@@ -14,6 +14,7 @@ from minicaffe.bridges.patterns import RECOGNISERS
 from minicaffe.bridges.readers import READERS, REFUSED, RefusedError
 from minicaffe.bridges.readers.branch import outer_reads, taken
 from minicaffe.bridges.source import ENTRIES, Source, array_of
+from minicaffe.bridges.table import LOOKS_BACK
 from minicaffe.errors import SpecError, did_you_mean
 from minicaffe.export.library import packages
 
@@ -49,6 +50,7 @@ NEVER = {
     "Bernoulli",
     "Multinomial",
 }
+STANDARD = ("", "ai.onnx")  # the domain of ONNX's own operators
 # What the arithmetic of a reader raises for attributes and shapes that no sound node has.
 MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
@@ -93,13 +95,15 @@ class Walk:
         self.nodes.append(proto)
         node = self._node(proto, readers)
         self.draft.origin = node.name or f"{node.kind} {len(self.nodes) - 1}"
-        if not self._computed_away(node, proto):
+        if proto.domain not in STANDARD:
+            self._refuse(node, f"it is of the domain {proto.domain!r}, of which nothing is read")
+        elif self._infer(node, proto) and not self._computed_away(node, proto):
             self._said(node)
 
     def _branch(self, proto: Any, readers: Counter[str]) -> list[Any] | None:
         """The nodes of the branch that an If takes whose condition is a constant; None of another node."""
         onnx, _ = packages()
-        if proto.op_type != "If" or proto.domain not in ("", "ai.onnx") or len(proto.input) != 1:
+        if proto.op_type != "If" or proto.domain not in STANDARD or len(proto.input) != 1:
             return None
         condition = self.tensors.get(proto.input[0])
         if condition is None or condition.data is None:
@@ -142,15 +146,15 @@ class Walk:
             tensor.node = node
             if tensor.name:
                 self.tensors[tensor.name] = tensor
-        self._infer(node, proto)
         return node
 
-    def _infer(self, node: Node, proto: Any) -> None:
-        """Fill in the shapes and types of a node's outputs, as far as onnx can tell."""
+    def _infer(self, node: Node, proto: Any) -> bool:
+        """Fill in shapes and types of a node's outputs, as far as onnx can tell; False if it refuses them."""
         onnx, _ = packages()
-        standard = proto.domain in ("", "ai.onnx") and onnx.defs.has(proto.op_type)
-        if not standard or proto.op_type == "If":  # whose branches read of the graph around
-            return
+        if not onnx.defs.has(proto.op_type):
+            return True
+        if proto.op_type == "If":  # its branches read of the graph around
+            return True
         try:
             schema = onnx.defs.get_schema(proto.op_type, self.source.opset, "")
             types, data = {}, {}
@@ -165,12 +169,10 @@ class Walk:
             inferred = onnx.shape_inference.infer_node_outputs(
                 schema, proto, types, data, opset_imports=imports
             )
-        except (
-            Exception
-        ) as error:  # of onnx's own classes, and TypeError for types that NumPy lacks
+        except Exception as error:  # of onnx's own classes; TypeError for types that NumPy lacks
             reason = " ".join(str(error).split())
             self._refuse(node, f"onnx finds no shapes for it: {reason[:200]}")
-            return
+            return False
         for tensor in node.outputs:
             if tensor.name not in inferred or not inferred[tensor.name].HasField("tensor_type"):
                 continue
@@ -181,6 +183,7 @@ class Walk:
             if info.HasField("shape") and None not in dims:
                 # onnx infers sizes below 0 for windows that do not fit.
                 tensor.shape = tuple(max(int(size or 0), 0) for size in dims)
+        return True
 
     def _computed_away(self, node: Node, proto: Any) -> bool:
         """Whether a node's outputs are constants: computed of constants, or of shapes alone."""
@@ -194,7 +197,7 @@ class Walk:
             )
             _set(node.outputs[0], value)
             return True
-        if proto.domain not in ("", "ai.onnx") or node.kind in NEVER:
+        if node.kind in NEVER:
             return False
         if any(one is not None and one.data is None for one in node.inputs):
             return False
@@ -257,7 +260,7 @@ class Walk:
 
     def _read(self, node: Node) -> Any:
         """What a node's reader makes of it. Raises RefusedError where there is none, or no blob holds it."""
-        if _reasons(node.inputs):
+        if _reasons(node.inputs) and node.kind not in LOOKS_BACK:
             raise RefusedError("what it reads is refused")
         reader = READERS.get(node.kind)
         if reader is None:
@@ -289,8 +292,9 @@ class Walk:
 
     def _refuse(self, node: Node, reason: str) -> None:
         """Note why a node is refused, and go on, as if a blob held its outputs."""
+        reasons = () if node.kind in LOOKS_BACK else _reasons(node.inputs)
         # what reads a refused node's output is no mistake of its own
-        reasons = _reasons(node.inputs) or (f"{_where(node)}: {reason}",)
+        reasons = reasons or (f"{_where(node)}: {reason}",)
         for tensor in node.outputs:
             tensor.blob = Blob(tensor.shape or (), refused=reasons)
 
@@ -333,13 +337,15 @@ def _readers(nodes: Iterable[Any]) -> Counter[str]:
 
 
 def _attribute(onnx: Any, proto: Any) -> Any:
-    """An attribute's value: numbers, text, arrays, and lists of them; a graph as it is."""
+    """An attribute's value: numbers, text, arrays, and lists of them; a graph, or what else, as it is."""
     value = onnx.helper.get_attribute_value(proto)
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if isinstance(value, onnx.TensorProto):
         return onnx.numpy_helper.to_array(value)
-    if isinstance(value, (int, float, str, onnx.GraphProto)):
+    if isinstance(
+        value, (int, float, str, onnx.GraphProto, onnx.TypeProto, onnx.SparseTensorProto)
+    ):
         return value
     items = list(value)
     return [one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in items]

@@ -136,8 +136,9 @@ def fitted(
     """
     blobs = {one.name: one.blobs for one in layers if one.blobs}
     types = {one.name: one.type for one in layers}
-    names = [one.name for one in net]
-    for lacking in blobs.keys() - set(names):
+    names = {one.name: one for one in net}
+    lacking = next((one for one in blobs if one not in names), None)
+    if lacking is not None:
         kind = f" ({types[lacking]})" if types[lacking] else ""
         raise CheckpointError(
             f"{source}: layer {lacking!r}{kind} has {len(blobs[lacking])} blobs; the net {name!r} has"

@@ -185,3 +185,122 @@ def test_a_circle_of_nodes(tmp_path):
         if node.op_type == "BatchNormalization":
             node.input[0] = "r1"
     assert "onnx refuses it" in refusal(saved(model, tmp_path / "it.onnx"))
+
+
+def of_functions(count, calls=2, itself=False):
+    """A model whose functions call the one before so often, the first of them Relu, or the last."""
+    helper, functions = onnx.helper, []
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    for i in range(count):
+        kind, domain = (f"f{i - 1}", "own") if i else ("Relu", "")
+        kind, domain = (f"f{count - 1}", "own") if itself else (kind, domain)
+        names = [f"t{j}" for j in range(calls + 1)]
+        nodes = [
+            helper.make_node(kind, [names[j]], [names[j + 1]], domain=domain) for j in range(calls)
+        ]
+        functions.append(
+            helper.make_function("own", f"f{i}", names[:1], names[-1:], nodes, imports)
+        )
+    graph = helper.make_graph(
+        [helper.make_node(f"f{count - 1}", ["x"], ["y"], domain="own")],
+        "functions",
+        [helper.make_tensor_value_info("x", 1, (1, 3))],
+        [helper.make_tensor_value_info("y", 1, (1, 3))],
+    )
+    return helper.make_model(graph, functions=functions, opset_imports=imports, ir_version=8)
+
+
+def test_functions_are_put_in_the_place_of_their_calls(tmp_path):
+    path = saved(of_functions(3), tmp_path / "it.onnx")
+    layers = from_onnx(path, tmp_path / "net").spec.layers
+    assert [layer.type for layer in layers] == ["Input", *["ReLU"] * 8]
+
+
+@pytest.mark.parametrize("model", [(40, 2), (5000, 1), (1, 1, True)])
+def test_functions_without_end(model, tmp_path):
+    """Refused before they are written out: 2^40 nodes, 5000 deep, and one that calls itself."""
+    reason = refusal(saved(of_functions(*model), tmp_path / "it.onnx"))
+    assert "holds more nodes than 100000, or functions within functions without end" in reason
+
+
+def test_importing_a_model_with_functions_needs_no_other_import(tmp_path):
+    """In a process that has not imported onnx.inliner."""
+    path = saved(of_functions(1), tmp_path / "it.onnx")
+    program = f"from minicaffe.bridges import from_onnx; from_onnx({str(path)!r})"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=100)
+
+
+def of_nodes(*nodes, **arrays):
+    """A model of nodes of x (2, 3), unchecked; the domain `own` is known."""
+    helper = onnx.helper
+    graph = helper.make_graph(
+        nodes,
+        "nodes",
+        [helper.make_tensor_value_info("x", 1, (2, 3))],
+        [helper.make_tensor_value_info("y", 1, (2, 3))],
+        [onnx.numpy_helper.from_array(np.asarray(a), name) for name, a in arrays.items()],
+    )
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=8)
+
+
+def unsound():
+    """Models that onnx's checker takes, and why they are refused."""
+    node, helper = onnx.helper.make_node, onnx.helper
+    kind = helper.make_tensor_type_proto(1, [2])
+    two = helper.make_tensor("two", 1, [1], [2.0])
+    sparse = helper.make_sparse_tensor(two, helper.make_tensor("at", 7, [1], [1]), [3])
+    own = {"domain": "own"}
+    return {
+        "a Relu of one's own": (
+            of_nodes(node("Relu", ["x"], ["y"], **own)),
+            "a node Relu of 'y': it is of the domain 'own', of which nothing is read; nothing",
+        ),
+        "a Shape of one's own": (
+            of_nodes(
+                node("Shape", ["x"], ["s"], **own),
+                node("ConstantOfShape", ["s"], ["c"]),
+                node("Add", ["x", "c"], ["y"]),
+            ),
+            "it is of the domain 'own', of which nothing is read; nothing",
+        ),
+        "a type": (
+            of_nodes(
+                node("Optional", ["x"], ["o"], type=kind), node("OptionalGetElement", ["o"], ["y"])
+            ),
+            "a node Optional of 'o': a blob is a tensor; nothing",
+        ),
+        "sparse numbers": (
+            of_nodes(
+                node("Constant", [], ["c"], sparse_value=sparse), node("Add", ["x", "c"], ["y"])
+            ),
+            "a node Constant of 'c': ",
+        ),
+        "a shape of other numbers": (
+            of_nodes(node("Reshape", ["x", "s"], ["r"]), node("Relu", ["r"], ["y"]), s=[4, 5]),
+            "a blob of shape (2, 3) cannot have the shape (4, 5); nothing",
+        ),
+        "another auto_pad": (
+            of_nodes(
+                node("Unsqueeze", ["x", "s"], ["u"]),
+                node("MaxPool", ["u"], ["y"], kernel_shape=[2, 2], auto_pad="SAME"),
+                s=[0, 1],
+            ),
+            "its auto_pad is 'SAME', which ONNX does not have; nothing",
+        ),
+        "shapes that onnx refuses": (
+            of_nodes(node("Reshape", ["x", "s"], ["y"], name="it"), s=[-1, -1]),
+            "node 'it' (Reshape): onnx finds no shapes for it: ",
+        ),
+    }
+
+
+@pytest.mark.parametrize("case", unsound())
+def test_what_the_checker_takes(case, tmp_path):
+    """Refused in a line, each node once."""
+    model, reason = unsound()[case]
+    path = saved(model, tmp_path / "it.onnx")
+    with pytest.raises(MinicaffeError, match=re.escape(reason)):
+        from_onnx(path)  # before onnxruntime is asked
+    assert "other nodes are refused" not in refusal(path)

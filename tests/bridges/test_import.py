@@ -75,7 +75,10 @@ def one(kind, shape, arrays=(), opset=17, outputs=1, **attributes):
 
 
 UNREAD = {
-    ("Pooling", 4): "its second output, places in the whole tensor, is no layer's top",
+    (
+        "Pooling",
+        4,
+    ): "its second output, places in the whole tensor, is no layer's top",  # of places, as a mask has them
     ("ROIPooling", 0): "onnxruntime cannot run it",  # of boxes drawn at random
     ("ROIPooling", 2): "onnxruntime cannot run it",
     ("DilatedPooling", 1): "its pads [1, 1, 1, 2] differ by no multiple of its dilation 2",
@@ -263,6 +266,58 @@ def test_windows_in_gaps_of_which_there_is_no_pixel(tmp_path):
         path = saved(one(kind, (1, 2, 1, 4), opset=19, **how), tmp_path)
         with pytest.raises(SpecError, match="one of its windows holds no pixel"):
             from_onnx(path, tmp_path / "net")
+
+
+def unpooled(image=(2, 3, 6, 8), size=None, middle=(), pool=None, **how):
+    """A model that pools, and moves the pixels back to where they were the largest."""
+    how = {"kernel_shape": [2, 2], "strides": [2, 2]} | how
+    nodes = [
+        node("MaxPool", ["x"], ["p", "places"], **how | (pool or {})),
+        *middle,
+        node("MaxUnpool", ["p", "places", *(["size"] if size else [])], ["y"], **how),
+    ]
+    graph = onnx.helper.make_graph(
+        nodes,
+        "unpool",
+        [onnx.helper.make_tensor_value_info("x", 1, image)],
+        [onnx.helper.make_tensor_value_info("y", 1, [None] * 4)],
+        [onnx.numpy_helper.from_array(np.array(size), "size")] if size else [],
+    )
+    imports = [onnx.helper.make_opsetid("", 17)]
+    return onnx.helper.make_model(graph, opset_imports=imports, ir_version=8)
+
+
+def test_pixels_go_back_to_where_they_were_the_largest(tmp_path):
+    """By the mask of the Pooling, as in SegNet; to the size that is said where windows leave a row."""
+    for model in (
+        unpooled(),
+        unpooled((1, 2, 7, 9), [1, 2, 7, 9]),
+        unpooled((1, 2, 7, 9), strides=[1, 1]),
+        unpooled((1, 2, 8, 8), kernel_shape=[3, 3], pads=[1, 1, 1, 1], size=[1, 2, 8, 8]),
+    ):
+        assert kinds(imported(saved(model, tmp_path))) == ["Pooling", "Upsample"]
+
+
+def test_places_that_are_not_a_masks(tmp_path):
+    other = [node("Mul", ["places", "places"], ["q"]), node("Cast", ["q"], ["w"], to=1)]
+    for model, reason in (
+        (unpooled((1, 2, 7, 9)), r"it makes \(1, 2, 6, 8\) of \(1, 2, 3, 4\); its places are of"),
+        (unpooled(pool={"storage_order": 1}), "are counted by columns"),
+        (unpooled(pool={"dilations": [2, 2], "strides": [1, 1]}), "no Pooling, which alone has a"),
+    ):
+        with pytest.raises(SpecError, match=reason):
+            from_onnx(saved(model, tmp_path), tmp_path / "net")
+    model = unpooled(middle=other)
+    model.graph.output.append(onnx.helper.make_tensor_value_info("w", 1, [None] * 4))
+    with pytest.raises(SpecError, match="a node MaxPool of 'p': its second output, places in"):
+        from_onnx(saved(model, tmp_path), tmp_path / "net")
+    model.graph.node[1].CopyFrom(node("Cast", ["places"], ["w"], to=1))
+    del model.graph.node[2]
+    with pytest.raises(SpecError, match="a node MaxPool of 'p': its second output, places in"):
+        from_onnx(saved(model, tmp_path), tmp_path / "net")
+    for target in ("caffe", "ascend"):
+        with pytest.raises(SpecError, match="does not take its layer Upsample"):
+            from_onnx(saved(unpooled(), tmp_path), tmp_path / "net", target=target)
 
 
 def right_or_refused(model, tmp_path_factory, reason):

@@ -97,6 +97,7 @@ NEVER |= {
     "Celu",
     "GlobalMaxPool",
     "Cast",
+    "MaxUnpool",  # whose places are inputs
     "If",  # whose condition is the case's input
     "Scan",  # but for that of an LSTM that an export writes
 }  # or is of an opset that the converter does not bring down

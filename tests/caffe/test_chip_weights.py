@@ -67,6 +67,7 @@ def test_a_pair_of_v1_becomes_one_of_v2(tmp_path, monkeypatch):
     [
         (v1(WEIGHT[:3]), r"layer 'ip' .*: blob 0: expected shape \(4, 3\), got \(1, 1, 3, 3\)"),
         (v1(name=b"fc8"), "layer 'fc8' .* has no such layer"),
+        (b"".join(v1(name=b"fc%d" % i) for i in range(8)), "layer 'fc0' .* has no such layer"),
         (v1()[:-3], "is not a whole .caffemodel"),
     ],
 )

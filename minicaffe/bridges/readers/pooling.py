@@ -27,6 +27,8 @@ from minicaffe.bridges.table import RefusedError, reads
 from minicaffe.errors import ShapeError
 from minicaffe.ops.geometry import pool_output_size
 
+PLACES = "its second output, places in the whole tensor, is no layer's top"
+
 
 @reads("GlobalAveragePool")
 def global_average(draft: Draft, node: Node) -> Blob:
@@ -50,11 +52,35 @@ def over_image(draft: Draft, x: Blob, pool: str) -> Blob:
 
 
 @reads("MaxPool")
-def max_pool(draft: Draft, node: Node) -> Blob:
-    """Pooling MAX; DilatedPooling where its windows have gaps."""
-    if len(node.outputs) > 1 and node.outputs[1].readers:
-        raise RefusedError("its second output, places in the whole tensor, is no layer's top")
-    return pooled(draft, node, "MAX")
+def max_pool(draft: Draft, node: Node) -> list[Blob]:
+    """Pooling MAX; DilatedPooling where its windows have gaps; its places are read by MaxUnpool alone."""
+    places = Blob(node.shape, refused=(PLACES,))
+    return [pooled(draft, node, "MAX"), places]
+
+
+@reads("MaxUnpool", looks_back=True)
+def max_unpool(draft: Draft, node: Node) -> Blob:
+    """Upsample by the mask, a second top of the MaxPool whose places it reads, to that one's image."""
+    x, places = draft.blob(node.inputs[0]), node.inputs[1]
+    pool = places.node if places is not None else None
+    if pool is None or pool.kind != "MaxPool" or pool.outputs[0].blob is None:
+        raise RefusedError("its places are not those of a MaxPool")
+    y = pool.outputs[0].blob
+    made, image = y.layer, draft.blob(pool.inputs[0])
+    if made is None or made.type != "Pooling" or made.bottoms[0] is not image:
+        raise RefusedError("its MaxPool is no Pooling, which alone has a mask")
+    if pool.get("storage_order", 0):
+        raise RefusedError("the places of its MaxPool are counted by columns")
+    size = node.const(2)
+    shape = node.outputs[0].shape if size is None else tuple(int(one) for one in size.ravel())
+    if shape != image.shape or x.shape != y.shape:
+        raise RefusedError(
+            f"it makes {shape} of {x.shape}; its places are of {y.shape} windows of {image.shape}"
+        )
+    if len(made.tops) == 1:
+        made.tops.append(Blob(y.shape, made))
+    h, w = image.shape[2:]
+    return draft.layer("Upsample", x, made.tops[1], shape=shape, upsample_h=h, upsample_w=w)
 
 
 @reads("AveragePool")

@@ -21,6 +21,8 @@ def pads_of(
     auto, axes = node.get("auto_pad", "NOTSET"), len(kernel)
     if auto in PLAIN:
         return [0] * 2 * axes if auto == "VALID" else list(node.get("pads", [0] * 2 * axes))
+    if auto not in ("SAME_UPPER", "SAME_LOWER"):
+        raise RefusedError(f"its auto_pad is {auto!r}, which ONNX does not have")
     source = node.inputs[0]
     image = source.shape[2:] if source is not None and source.shape is not None else ()
     begin, end = [], []
@@ -155,9 +157,7 @@ def conv_transpose(draft: Draft, node: Node) -> Blob:
     extra = node.get("output_padding", [0] * axes)
     if auto in ("SAME_UPPER", "SAME_LOWER") or "output_shape" in node.attributes:
         total = [max(w + o - size, 0) for w, o, size in zip(whole, extra, wanted, strict=True)]
-        starts = [t // 2 if auto != "SAME_LOWER" else t - t // 2 for t in total]
-        if "output_shape" in node.attributes and auto != "SAME_UPPER":
-            starts = [t - t // 2 for t in total]
+        starts = [t // 2 if auto == "SAME_UPPER" else t - t // 2 for t in total]
     else:
         starts = list(node.get("pads", [0] * 2 * axes))[:axes]
     for axis in range(axes):  # zeros behind the kernel reach as far as output_padding asks
