@@ -84,7 +84,10 @@ def read(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None) ->
 
 
 def _widen(onnx: Any, path: Path, model: Any) -> None:
-    """Have a model of float16 or bfloat16 compute in float32: its numbers stay, as a net has them."""
+    """Have a model of float16 or bfloat16 compute in float32: its numbers stay, as a net has them.
+
+    Inputs at a node's end that are left out by an empty name are left out.
+    """
     halves = {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
     single = onnx.TensorProto.FLOAT
     waiting = [model.graph]
@@ -95,6 +98,8 @@ def _widen(onnx: Any, path: Path, model: Any) -> None:
                 value.type.tensor_type.elem_type = single
         for node in graph.node:
             waiting += graphs(node)
+            while node.input and not node.input[-1]:  # left out: onnxruntime may crash on it
+                node.input.pop()
             for attribute in node.attribute:
                 if node.op_type == "Cast" and attribute.name == "to" and attribute.i in halves:
                     attribute.i = single

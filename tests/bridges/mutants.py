@@ -90,8 +90,19 @@ def image_net():
     return model_of(nodes, {"x": (1, 3, 12, 12)}, ["prob", "cut"], arrays)
 
 
+def branch(kind):
+    """A branch of an If: an operator of rows, times an array of its own."""
+    nodes = [
+        helper.make_node(kind, ["rows"], ["inner"]),
+        helper.make_node("Mul", ["inner", "own"], ["result"]),
+    ]
+    results = [helper.make_tensor_value_info("result", TensorProto.FLOAT, None)]
+    own = numpy_helper.from_array(normal(5, seed=9), "own")
+    return helper.make_graph(nodes, "branch", [], results, [own])
+
+
 def other_net():
-    """Operators that move and reduce, an LSTM, a transposed convolution, and constants of constants."""
+    """Operators that move and reduce, an LSTM, an RNN, an If, places of a pooling, a transposed convolution, and constants of constants."""
     node = helper.make_node
     value = helper.make_tensor("value", TensorProto.FLOAT, [1], [2.0])
     nodes = [
@@ -115,6 +126,10 @@ def other_net():
         node("Unsqueeze", ["rows", "middle"], ["steps"]),
         node("LSTM", ["steps", "W", "R", "B"], ["h"], hidden_size=3),
         node("TopK", ["rows", "k"], ["top", "index"], axis=1),
+        node("If", ["yes"], ["branch"], then_branch=branch("Neg"), else_branch=branch("Exp")),
+        node("RNN", ["steps", "rW", "rR"], ["", "rh"], hidden_size=3),
+        node("MaxPool", ["x"], ["pooled", "at"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("MaxUnpool", ["pooled", "at"], ["unpooled"], kernel_shape=[2, 2], strides=[2, 2]),
     ]
     arrays = {
         "size": np.array([1, 1, 4]),
@@ -133,8 +148,11 @@ def other_net():
         "R": normal(1, 12, 3, seed=5),
         "B": normal(1, 24, seed=6),
         "k": np.array([1]),
+        "yes": np.array(True),
+        "rW": normal(1, 3, 5, seed=7),
+        "rR": normal(1, 3, 3, seed=8),
     }
-    outputs = ["y", "place", "h", "top"]
+    outputs = ["y", "place", "h", "top", "branch", "rh", "unpooled"]
     return model_of(nodes, {"x": (1, 4, 4, 4)}, outputs, arrays)
 
 

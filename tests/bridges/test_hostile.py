@@ -14,6 +14,7 @@ import pytest
 
 from minicaffe import MinicaffeError
 from minicaffe.bridges import from_onnx
+from minicaffe.bridges.source import read
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -304,3 +305,13 @@ def test_what_the_checker_takes(case, tmp_path):
     with pytest.raises(MinicaffeError, match=re.escape(reason)):
         from_onnx(path)  # before onnxruntime is asked
     assert "other nodes are refused" not in refusal(path)
+
+
+def test_an_input_at_the_end_that_is_left_out(tmp_path):
+    """Of an empty name, which ONNX allows: onnxruntime crashes on this one."""
+    model = of_nodes(
+        onnx.helper.make_node("LayerNormalization", ["x", "s", ""], ["y"]), s=normal(3)
+    )
+    path = saved(model, tmp_path / "it.onnx")
+    assert [list(node.input) for node in read(path).nodes] == [["x", "s"]]
+    assert from_onnx(path, tmp_path / "net").spec.layers[1].type == "LayerNorm"
