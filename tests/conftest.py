@@ -38,7 +38,9 @@ Solver(parse(text), device="cpu", dtype="{}").step(1)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--require-gpu", action="store_true", help="fail where there is no CUDA GPU")
-    parser.addoption("--long", action="store_true", help="more cases of the randomised tests")
+    parser.addoption(
+        "--long", action="store_true", help="more random cases, and what is marked long"
+    )
 
 
 @pytest.hookimpl(wrapper=True)
@@ -63,8 +65,15 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What computes on CUDA bears the mark gpu, by which it can be selected: -m gpu; some the mark quick."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What computes on CUDA bears the mark gpu, by which it can be selected: -m gpu; some the mark quick.
+
+    What bears the mark long is left out but with --long.
+    """
+    if not config.getoption("--long"):
+        left_out = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
     tests = Path(__file__).parent
     for item in items:
         if tests in item.path.parents:
@@ -91,27 +100,41 @@ def pytest_configure(config: pytest.Config) -> None:
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, handler)
     logging.getLogger("minicaffe").addHandler(logging.NullHandler())
-    _use_own_cache(config)
-    if not hasattr(config, "workerinput"):  # of pytest-xdist: its workers come when that is done
+    main = not hasattr(config, "workerinput")  # of pytest-xdist: its workers come when main is done
+    kept = _use_own_cache(config, main)
+    if main:
         # The loops are compiled once before all tests: in a fresh clone the first to need one would tell of it.
         steps = [STEP.format(dtype) for dtype in ("float32", "float64")]
         runs = [subprocess.Popen([sys.executable, "-c", step], cwd=ROOT, **QUIET) for step in steps]
         for run in runs:
             run.wait()
+    if not main or not config.getoption("numprocesses", 0):
+        os.environ.update(kept)
 
 
-def _use_own_cache(config: pytest.Config) -> None:
-    """A cache folder for these tests, not the user's own; but loops that are compiled need not be again."""
+def _use_own_cache(config: pytest.Config, main: bool) -> dict[str, str]:
+    """A cache folder for these tests, not the user's own; but loops that are compiled need not be again.
+
+    What it returns lets the processes that tests start compile each module once, outside the tree, even where
+    Python is told to write no bytecode; the tests' own processes import each module once anyway.
+    """
     from minicaffe import caches
     from minicaffe import cpu as loops
 
-    users, own = caches.folder() / "loops", tempfile.TemporaryDirectory(prefix="minicaffe-cache-")
+    before, own = caches.folder(), tempfile.TemporaryDirectory(prefix="minicaffe-cache-")
+    users = before / "loops"
     if not caches.obstacle(users):
         Path(own.name, "loops").symlink_to(users)
     os.environ["MINICAFFE_CACHE"] = own.name
     config.add_cleanup(own.cleanup)
     if loops.available():  # a test that sets another cache folder has these loops too
         importlib.import_module("minicaffe.cpu.compile_cache").folder()
+    if not sys.dont_write_bytecode:
+        return {}
+    bytecode = Path(
+        own.name if main else before, "bytecode"
+    )  # main's, whose cache its workers begin with
+    return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(bytecode)}
 
 
 @pytest.fixture(params=["compiled", "numpy"])
@@ -145,6 +168,14 @@ def no_kernels_are_compiled_by_processes():
     from minicaffe.cuda import ahead
 
     ahead.FEW = sys.maxsize
+
+
+@pytest.fixture(scope="session", autouse=True)
+def convolutions_are_timed_in_short():
+    """Tests want an engine that is exact; a few ms show as well which is fast."""
+    from minicaffe.ops.conv import autotune
+
+    autotune.ROUNDS_MS = 5.0
 
 
 @pytest.fixture(autouse=True)

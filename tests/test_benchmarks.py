@@ -485,7 +485,7 @@ def test_the_memory_of_a_rung(scripts):
     assert least < float(done.stdout) < 40 * least
 
 
-def test_photographs_are_drawn_predicted_and_counted(scripts, tmp_path):
+def test_photographs_are_drawn_predicted_and_counted(scripts, tmp_path, few_digits):
     """Each condition, by a net that knows nothing."""
     pytest.importorskip("PIL")
     from minicaffe import Net

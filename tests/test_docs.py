@@ -127,6 +127,8 @@ def test_python_and_commands_of_a_page(page, folder, capsys, monkeypatch):
             if words[1] == "train":
                 words = without(words, "--epochs")
                 words += ["--device", "cpu", "--max-iter", "3"]
+            if words[1] == "report":
+                words += ["--seconds", "1"]
             capsys.readouterr()
             assert exit_code(words[1:]) == (2 if "# exit code 2" in command else 0), command
             printed = "".join(capsys.readouterr())

@@ -79,7 +79,7 @@ def test_a_class_without_pictures_is_told(photos):
 
 def test_it_learns_and_its_score_is_true(photos):
     """What the held-out part says, and what pictures say that training never saw."""
-    spec = adapt("small", "photos", epochs=40, batch_size=8, size=(24, 24)).spec()
+    spec = adapt("small", "photos", epochs=20, batch_size=8, size=(24, 24)).spec()
     solver = minicaffe.Solver(spec, device="cpu", run="runs/a")
     scores = solver.solve()
     assert scores["accuracy"] == 1
@@ -204,7 +204,7 @@ def test_several_labels(photos):
         for n in range(12)
     ]
     table(photos.parent / "labels.csv", rows)
-    adapted = adapt("small", "labels.csv", epochs=15, size=(24, 24))
+    adapted = adapt("small", "labels.csv", epochs=10, size=(24, 24))
     spec = adapted.spec()
     assert spec.solver.best.output == "label_error" and spec.solver.best.mode == "min"
     solver = minicaffe.Solver(spec, device="cpu", run="runs/labels")
@@ -267,7 +267,7 @@ def masks(folder, count=6):
 def test_masks(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     masks(tmp_path / "scenes", 10)
-    adapted = adapt("segment", "scenes", size=(32, 40), epochs=25)
+    adapted = adapt("segment", "scenes", size=(32, 40), epochs=15)
     spec = adapted.spec()
     assert "2 classes of pixels; 255 counts for none" in adapted.lines[0]
     found = shapes(spec, "TRAIN")

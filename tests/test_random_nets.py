@@ -101,7 +101,7 @@ def prepared(model: dict, seed: int, device="cpu"):
 
 
 def seeds(config: pytest.Config) -> range:
-    return range(600 if config.getoption("--long") else 40)
+    return range(600 if config.getoption("--long") else 24)
 
 
 def test_gradients_of_random_nets(request):
@@ -129,7 +129,7 @@ def test_gradients_of_random_nets(request):
 
 
 def test_random_nets_on_cuda(request, cuda):
-    for seed in seeds(request.config)[: None if request.config.getoption("--long") else 12]:
+    for seed in seeds(request.config)[: None if request.config.getoption("--long") else 8]:
         results = []
         for device in ("cpu", cuda):
             net, _, loss, _ = prepared(random_model(seed), seed, device)

@@ -77,7 +77,7 @@ def test_the_page_shows_what_the_results_say():
 def test_the_measurements_run(tmp_path, request):
     """Once, small; with --long that of each batch, too."""
     ranks = [sys.executable, str(SCALE / "ranks.py"), "--no-torch", "--rounds", "1", "--block", "1"]
-    ranks += ["--nets", "lenet:4", "--into", str(tmp_path)]
+    ranks += ["--anew", "1", "--nets", "lenet:4", "--into", str(tmp_path)]
     compute = [
         sys.executable,
         str(SCALE / "compute.py"),

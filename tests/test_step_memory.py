@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from minicaffe import Net, Solver, parse
-from minicaffe.data import idx, known
+from minicaffe.data import datasets, idx, known
 from minicaffe.feeding.data import Data
 from minicaffe.forks.whole import Whole
 from minicaffe.layers import REGISTRY
@@ -68,7 +68,9 @@ def test_the_nets_hold_every_type_of_layer():
 
 
 @NETS
-def test_a_step_on_the_cpu_allocates_no_array(few_digits, text):
+def test_a_step_on_the_cpu_allocates_no_array(few_digits, text, monkeypatch):
+    monkeypatch.setattr(datasets, "_COUNTS", {"train": 1500, "test": 20})  # 15 batches
+    monkeypatch.setattr(datasets, "_DRAWING", "few-1500")
     solver = Solver(parse(text), device="cpu")
     smallest = min(
         v.blob.data.nbytes for s in solver.net.steps for v in s.tops if v.blob.size > 5000
@@ -77,11 +79,11 @@ def test_a_step_on_the_cpu_allocates_no_array(few_digits, text):
     solver.step(3)
     tracemalloc.start()
     try:
-        solver.step(21)  # then all is there that Python keeps of its own
+        solver.step(9)  # then all is there that Python keeps of its own
         begun, _ = tracemalloc.get_traced_memory()
         before = traced()
         tracemalloc.reset_peak()
-        solver.step(20)  # through the end of an epoch
+        solver.step(10)  # through the end of an epoch
         _, peak = tracemalloc.get_traced_memory()
         after = traced()
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import random
 import re
 import signal
@@ -44,6 +45,7 @@ WORDS += [
 ]
 
 
+@functools.cache
 def texts() -> dict[str, str]:
     """Nets of every layer, written as prototxt; old nets; solvers with their nets in them."""
     found = {name: prototxt(parse(text), REGISTRY) for name, text in yaml_texts().items()}

@@ -256,7 +256,7 @@ def test_centers_learn_in_16_bits_as_in_32(cuda, dtype):
 
 
 @pytest.mark.parametrize("include", ["", ", include: TRAIN"])
-def test_a_net_is_tested_and_used_without_the_centers_it_learnt(include, tmp_path):
+def test_a_net_is_tested_and_used_without_the_centers_it_learnt(include, tmp_path, few_digits):
     """They are in its snapshot; but other entries that are unused are an error."""
     from minicaffe import Classifier, Net, parse
     from minicaffe.errors import CheckpointError

@@ -209,7 +209,9 @@ def attempt(text: str, path: Path) -> str:
         return type(error).__name__
 
 
-def test_spoilt_detectors_and_layers_of_forks_work_or_are_refused(request, tmp_path, monkeypatch):
+def test_spoilt_detectors_and_layers_of_forks_work_or_are_refused(
+    request, tmp_path, monkeypatch, few_digits
+):
     monkeypatch.chdir(tmp_path)
     database(tmp_path / "db")
     items = "".join(f'item {{ name: "n{i}" label: {i} }}\n' for i in range(4))

@@ -88,7 +88,7 @@ def test_what_a_user_changes_on_cuda_is_in_the_next_graph(cuda, engine):
         assert len([node for node in one.passes.nodes if isinstance(node, Graph)]) == 1
 
 
-def test_tests_of_a_solver_are_graphs_unless_they_are_switched_off(cuda):
+def test_tests_of_a_solver_are_graphs_unless_they_are_switched_off(cuda, few_digits):
     model = parse(DIGITS)
     scores = []
     for graph in (True, False):

@@ -1,5 +1,7 @@
 """What the tests of the ops share: shapes to draw, poisoned buffers, how close is close enough."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
@@ -23,6 +25,19 @@ def cases(count):
     health = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
     many = count * 20 if LONG else count
     return settings(deadline=None, max_examples=many, suppress_health_check=health)
+
+
+def pairs(*axes, when=lambda *row: True):
+    """Rows of the axes' product in which any two values of two axes meet; with --long, all rows."""
+    rows = [row for row in itertools.product(*axes) if when(*row)]
+    if LONG:
+        return rows
+    met = {i: set(itertools.combinations(enumerate(row), 2)) for i, row in enumerate(rows)}
+    left, chosen = set().union(*met.values()), []
+    while left:
+        chosen.append(max(met, key=lambda i: len(met[i] & left)))
+        left -= met[chosen[-1]]
+    return [rows[i] for i in sorted(chosen)]
 
 
 def need_loops():

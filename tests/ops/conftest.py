@@ -47,7 +47,7 @@ def crew():
     return module.crew(64)
 
 
-@pytest.fixture(params=[1, 2, 3])
+@pytest.fixture(params=[1, pytest.param(2, marks=pytest.mark.long), 3])
 def threads(request, monkeypatch, crew):
     """That many threads, however few the cores."""
     monkeypatch.setattr("minicaffe.cpu.threads.count", lambda: request.param)

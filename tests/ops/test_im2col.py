@@ -1,6 +1,7 @@
 """im2col and col2im against loops, and against each other: they are adjoint."""
 
 import dataclasses
+import functools
 import itertools
 import math
 
@@ -67,14 +68,19 @@ def raised(device, col, window, shape, layout="caffe", way="gather"):
     return out
 
 
-def check_both(device, n, c, image, window, layout, form, way, dtype, seed):
+@functools.lru_cache(maxsize=2)
+def by_loops(n, c, image, window, dtype, seed):
+    """Images and columns, and what loops make of each."""
     shape, col_shape = sizes(n, c, image, window)
     x, col = numbers(seed, shape, col_shape, dtype=dtype)
-    columns = lower(device, x, window, layout, form)
-    same(
-        device, columns, ref.arranged(ref.im2col(x, window), layout, c)
-    )  # copies: not one bit may differ
-    close(device, raised(device, col, window, shape, layout, way), ref.col2im(col, window, shape))
+    return x, col, ref.im2col(x, window), ref.col2im(col, window, shape)
+
+
+def check_both(device, n, c, image, window, layout, form, way, dtype, seed):
+    x, col, columns, images = by_loops(n, c, image, window, dtype, seed)
+    lowered = lower(device, x, window, layout, form)
+    same(device, lowered, ref.arranged(columns, layout, c))  # copies: not one bit may differ
+    close(device, raised(device, col, window, x.shape, layout, way), images)
 
 
 @layouts

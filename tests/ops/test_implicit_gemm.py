@@ -1,5 +1,6 @@
 """Implicit GEMM on CUDA: every geometry, tile and share of the work against loops in float64."""
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -10,7 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ops import references as ref
-from ops.cases import EDGES, blank, cases, close, convolutions, dtypes, numbers, put, same, seeds
+from ops.cases import (
+    EDGES,
+    blank,
+    cases,
+    close,
+    convolutions,
+    dtypes,
+    numbers,
+    pairs,
+    put,
+    same,
+    seeds,
+)
 
 from minicaffe import backend, listener
 from minicaffe.cuda import fusion
@@ -53,6 +66,13 @@ def expected(g, arrays, relu=False):
     dx = ref.conv_input_gradient(dy, weight, g.x_shape, g.window, g.group)
     dw = ref.conv_weight_gradient(dy, x, g.weight_shape, g.window, g.group)
     return np.maximum(y, 0) if relu else y, dx, start + dw
+
+
+@functools.cache
+def of_64ths(g, dtype):
+    """Numbers that any type holds exactly, and their products."""
+    arrays = [np.round(array * 64) / 64 for array in drawn(g, 1, dtype)]
+    return arrays, expected(g, arrays)
 
 
 def check(cuda, g, arrays, **options):
@@ -103,17 +123,23 @@ ALIGNED = {
 }
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("tile", [(4, 4), (4, 8), (8, 8)])
-@pytest.mark.parametrize("way", ALIGNED)
+def fits(way, tile, dtype):
+    return dtype != np.float64 or tile == (4, 4)  # else sums of 8 bytes find no registers
+
+
+@pytest.mark.parametrize(
+    ("way", "tile", "dtype"),
+    pairs(ALIGNED, [(4, 4), (4, 8), (8, 8)], [np.float16, np.float32, np.float64], when=fits),
+)
 def test_neighbours_are_read_at_once(cuda, monkeypatch, way, tile, dtype):
     """Where all runs of them begin at multiples of 16 bytes; one number further the same is right, too."""
-    if dtype == np.float64 and tile != (4, 4):
-        pytest.skip("sums of 8 bytes find no registers there")
     monkeypatch.setattr(implicit_gemm, "_share", lambda *_: (tile, 1))
     g = ALIGNED[way]
-    arrays = [np.round(array * 64) / 64 for array in drawn(g, 1, dtype)]
-    kernels = kernels_of(lambda: check(cuda, g, arrays, work=None))
+    arrays, right = of_64ths(g, dtype)
+    computed = []
+    kernels = kernels_of(lambda: computed.extend(products(cuda, g, arrays, work=None)))
+    for got, wanted in zip(computed, right, strict=True):
+        close(cuda, got, wanted)
     assert kernels[0].split(", ")[4:6] == ["Packs", "Each"]
     assert kernels[2].split(", ")[4:6] == ["Packs", "Packs" if way == "1 x 1" else "Deep"]
     x, weight, bias, dy, dw = arrays
@@ -125,7 +151,6 @@ def test_neighbours_are_read_at_once(cuda, monkeypatch, way, tile, dtype):
     launched = kernels_of(lambda: implicit_gemm.forward(x1, w1, put(cuda, bias), g, y))
     launched += kernels_of(lambda: implicit_gemm.weight_gradient(x1, dy1, g, dw1))
     assert all("Packs" not in types for types in launched)
-    right = expected(g, arrays)
     close(cuda, y, right[0].astype(dtype))
     close(cuda, dw1, right[2].astype(dtype))
 
@@ -174,6 +199,14 @@ def rounded(array):
     return ((bits + 0x1000) & 0xFFFFE000).view(np.float32)
 
 
+@functools.cache
+def rounded_large(dtype):
+    """Numbers for LARGE that tensor cores multiply exactly, and their products in float64."""
+    exact = rounded if dtype == "float32" else np.asarray
+    arrays = [exact(array).astype(dtype) for array in drawn(LARGE, 1, np.float32)]
+    return arrays, expected(LARGE, [array.astype(np.float64) for array in arrays])
+
+
 @pytest.fixture(scope="module")
 def with_cores(cuda):
     """The same device, which may round float32 to TF32, if it has tensor cores."""
@@ -182,22 +215,21 @@ def with_cores(cuda):
     return cuda.of_precision("tf32")
 
 
-@pytest.mark.parametrize("parts", [1, 3])
-@pytest.mark.parametrize("tile", [tile for tile in TILES if tile[0] > 1])
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize(
+    ("dtype", "tile", "parts"),
+    pairs(["float16", "bfloat16", "float32"], [tile for tile in TILES if tile[0] > 1], [1, 3]),
+)
 def test_tensor_cores(cuda, with_cores, monkeypatch, dtype, tile, parts):
     """As in float64 of what they round to, in any tile and in parts; and only where that is allowed."""
     if dtype == "bfloat16":
         dtype = pytest.importorskip("ml_dtypes").bfloat16
     monkeypatch.setattr(implicit_gemm, "_share", lambda *given: (tile, min(parts, given[-2] or 1)))
-    exact = rounded if dtype == "float32" else np.asarray
-    arrays = [exact(array).astype(dtype) for array in drawn(LARGE, 1, np.float32)]
-    right = expected(LARGE, [array.astype(np.float64) for array in arrays])
+    arrays, right = rounded_large(dtype)
     work = blank(cuda, 10**5, dtype)
+    computed, out = [], np.dtype(dtype)
     with with_cores.current():
-        found = products(cuda, LARGE, arrays, work, out=np.dtype(dtype))
-        kernels = kernels_of(lambda: products(cuda, LARGE, arrays, work, out=np.dtype(dtype)))
-    for got, host in zip(found, right, strict=True):
+        kernels = kernels_of(lambda: computed.extend(products(cuda, LARGE, arrays, work, out=out)))
+    for got, host in zip(computed, right, strict=True):
         close(cuda, got, host.astype(dtype))
     assert {types.split(", ")[-1] for types in kernels} == {CORES[np.dtype(dtype).name]}
 
@@ -260,15 +292,20 @@ def test_float32_is_exact_unless_somebody_allows_tf32(cuda, with_cores):
     assert not tf32()
 
 
-@pytest.mark.parametrize("parts", [1, 2, 3, 7, 16, 17, 50, 256])
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("way", ["forward", "input_gradient", "weight_gradient"])
-@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize(
+    ("parts", "dtype", "way", "stride"),
+    pairs(
+        [1, 2, 3, 7, 16, 17, 50, 256],
+        [np.float16, np.float32, np.float64],
+        ["forward", "input_gradient", "weight_gradient"],
+        [1, 2],
+    ),
+)
 def test_parts_of_the_depth_are_summed_apart(cuda, monkeypatch, parts, dtype, way, stride):
     """As many as there is work for; what is beyond is left alone."""
     g = ConvGeometry(6, 4, (6, 5), 6, Window((2, 3), (stride, 1), (1, 1)), 2)
     monkeypatch.setattr(implicit_gemm, "_share", lambda *given: ((2, 4), min(parts, given[-2])))
-    arrays = [np.round(array * 64) / 64 for array in drawn(g, 1, dtype)]
+    arrays, right = of_64ths(g, dtype)
     x, weight, bias, dy, dw = (put(cuda, array) for array in arrays)
     y, dx = blank(cuda, g.y_shape, dtype), blank(cuda, g.x_shape, dtype)
     which = ["forward", "input_gradient", "weight_gradient"].index(way)
@@ -281,7 +318,7 @@ def test_parts_of_the_depth_are_summed_apart(cuda, monkeypatch, parts, dtype, wa
         implicit_gemm.input_gradient(dy, weight, g, dx, work)
     else:
         implicit_gemm.weight_gradient(x, dy, g, dw, work)
-    close(cuda, out, expected(g, arrays)[which])
+    close(cuda, out, right[which])
     used = size * parts if parts > 1 else 0
     assert np.isnan(cuda.to_host(work)[used:]).all()
     assert not np.isnan(cuda.to_host(work)[:used].view(np.promote_types(dtype, np.float32))).any()

@@ -69,9 +69,7 @@ def test_loops_kept_by_several_processes_are_not_taken_for_each_other(tmp_path):
         "    x = np.array([-2.0, 3.0], dtype)\n"
         "    print(*getattr(arrays, name)(x, 1 + x, np.empty_like(x)))\n"
     )
-    names = {"plus": "-3.0 7.0", "minus": "-1.0 -1.0", "multiply": "2.0 12.0", "divide": "2.0 0.75"}
-    types = ("f4", "f8", "f4", "f8")
-    right = {f"{name} {dtype}": y for (name, y), dtype in zip(names.items(), types, strict=True)}
+    right = {"plus f4": "-3.0 7.0", "multiply f4": "2.0 12.0"}
     for word, y in right.items():
         assert run(["-c", script, word], MINICAFFE_CACHE=str(tmp_path))[-1] == y
     assert run(["-c", script, *right], MINICAFFE_CACHE=str(tmp_path)) == list(right.values())

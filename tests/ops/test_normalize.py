@@ -1,5 +1,7 @@
 """Rows normalised, scaled and back, against loops in float64; running statistics; sums in parts."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -78,11 +80,15 @@ def test_forward_and_back_against_loops(device, shape, kind, eps, data, dtype, s
     same(device, dy_there, dy)
 
 
+LONG = [(1, 3, 2, 4000), (1, 9000, 3, 1), (2, 1, 1, 12_000)]
 LARGE = 1, 20, 40, 5000  # each block has more threads
+OF_LARGE = [
+    pytest.param(kind, LARGE, marks=[] if kind in ("variance", "length") else pytest.mark.long)
+    for kind in KINDS
+]
 
 
-@pytest.mark.parametrize("shape", [(1, 3, 2, 4000), (1, 9000, 3, 1), (2, 1, 1, 12_000), LARGE])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "shape"), [*itertools.product(KINDS, LONG), *OF_LARGE])
 def test_long_rows_are_summed_in_parts(device, shape, kind):
     """Far from 0, where the squares' mean less the mean's square would leave no digit of float32."""
     rows, rng = Rows(*shape), np.random.default_rng(1)

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from ops.cases import EDGES, blank, close, put, same
+from ops.cases import EDGES, blank, close, pairs, put, same
 from ops.test_conv import DIRECTIONS, TOLERANCES, arrays, check, expected
 
 from minicaffe import Net, parse
@@ -141,10 +141,11 @@ def test_halves_make_up_the_matrix(m, r):
         np.testing.assert_allclose(np.stack([even[0], *inner, odd[0]]), matrix, atol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("name", ["winograd", "winograd2"])
-@pytest.mark.parametrize("g", WIDE.values(), ids=WIDE)
+@pytest.mark.parametrize(
+    ("g", "name", "dtype"), pairs(WIDE, ["winograd", "winograd2"], [np.float32, np.float64])
+)
 def test_whole_vectors_and_what_is_left_over(device, threads, name, g, dtype):
+    g = WIDE[g]
     for direction in DIRECTIONS:
         for limit in (1, 10**6):
             check(device, name, direction, g, limit, True, dtype)
@@ -193,11 +194,12 @@ def test_many_tiles_and_strides_are_taken_in_strips():
             assert not filters(g, 4, 16)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("device", ["cpu-compiled"], indirect=True)
-@pytest.mark.parametrize("name", ["winograd", "winograd2"])
-@pytest.mark.parametrize("g", (APART | FEW).values(), ids=APART | FEW)
+@pytest.mark.parametrize(
+    ("g", "name", "dtype"), pairs(APART | FEW, ["winograd", "winograd2"], [np.float32, np.float64])
+)
 def test_what_compiled_loops_take_otherwise(device, threads, name, g, dtype):
+    g = (APART | FEW)[g]
     for direction in DIRECTIONS:
         check(device, name, direction, g, 1, True, dtype)
 

@@ -178,7 +178,7 @@ def test_a_mistake_is_told_once(tmp_path_factory):
 
 def test_another_model_on_one_rank_is_refused(tmp_path_factory):
     folder = folder_of(tmp_path_factory, "two models")
-    (folder / "other.yaml").write_text(kill.MODEL.replace("num_output: 4", "num_output: 50000"))
+    (folder / "other.yaml").write_text(kill.MODEL.replace("num_output: 4", "num_output: 5"))
     words = ["--device", "cpu", "--run", str(RUN)]
     both = [
         *launched(1, *TRAIN, "small.yaml", *words),
@@ -198,12 +198,12 @@ def test_another_model_on_one_rank_is_refused(tmp_path_factory):
 
 
 def test_a_larger_batch_at_a_larger_rate(tmp_path_factory):
-    """Two ranks of 8 are one of 16."""
+    """Two ranks of 8 are one of 16; by compiled loops."""
     two, one = (folder_of(tmp_path_factory, name) for name in ("two", "one"))
-    done = train(two, 2, *DOUBLE, "--batch-per-rank", "--scale-lr")
+    done = train(two, 2, *DOUBLE, "--batch-per-rank", "--scale-lr", MINICAFFE_NUMBA="1")
     assert done.returncode == 0, done.stderr
     larger = ["--set", "layers.data.batch_size=16", "--set", "solver.base_lr=0.002"]
-    assert train(one, 1, *DOUBLE, *larger).returncode == 0
+    assert train(one, 1, *DOUBLE, *larger, MINICAFFE_NUMBA="1").returncode == 0
     wanted, got = kill.final(one, LAST), kill.final(two, LAST)
     for name in ("conv__0", "ip__0"):
         np.testing.assert_allclose(got[name], wanted[name], rtol=1e-9, atol=1e-12)
@@ -238,7 +238,7 @@ def test_sums_between_machines_have_the_bits_of_those_of_one(tmp_path_factory):
     done = subprocess.run(
         launched(2, sys.executable, "-c", SUMMED),
         cwd=folder_of(tmp_path_factory, "summed"),
-        env=environment(),
+        env=environment(MINICAFFE_NUMBA="1"),
         capture_output=True,
         text=True,
         timeout=60,

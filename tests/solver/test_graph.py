@@ -65,7 +65,7 @@ def test_a_replay_has_the_bits_of_an_iteration(cuda, kind, dtype, request):
     more = f", type: {kind}, clip_gradients: 0.5, ema_decay: 0.9, lr_policy: inv, gamma: 0.1, power: 0.75"
     text = SMALL.replace("momentum: 0.9, ", "") if kind in WITHOUT_MOMENTUM else SMALL
     both = twins(more, text=text, device=cuda, dtype=dtype, engine="implicit")
-    both.step(steps(request, 8, 200))
+    both.step(steps(request, 6, 200))
     assert both.replays
     assert [graph.why for graph in graphs(both.replaying)] == [""]
     assert calls(both.replaying).keys() == {"the batch", "the end"}

@@ -41,10 +41,10 @@ def lenet(batch_size, **settings):
 
 
 @pytest.mark.parametrize("batch_size", [1, 8])
-def test_lenet(batch_size):
-    """200 iterations, bit by bit."""
+def test_lenet(batch_size, request):
+    """With --long 200 iterations, bit by bit."""
     both = lenet(batch_size, deterministic=True)
-    both.step(200)
+    both.step(200 if request.config.getoption("--long") else 40)
     assert both.replays
 
 
@@ -292,10 +292,18 @@ def test_who_looks_sees_an_iteration_as_it_is_and_what_was_recorded_stays(what):
     assert len(seen) == looked and both.replays
 
 
-@pytest.mark.parametrize("threads_asked", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    ("form", "threads_asked"),
+    [
+        *(("compiled", asked) for asked in (1, 2, 3, 4)),
+        *(("numpy", asked) for asked in (1, 3)),
+        *(pytest.param("numpy", asked, marks=pytest.mark.long) for asked in (2, 4)),
+    ],
+    indirect=["form"],
+)
 def test_any_number_of_threads(form, threads_asked, tmp_path, request):
     """Iterations of LeNet in a process of so many threads: with --long 200."""
-    count = 200 if request.config.getoption("--long") else 50
+    count = 200 if request.config.getoption("--long") else 20
     script = tmp_path / "script.py"
     script.write_text(
         "from solver import test_iteration as tests\n"
@@ -305,7 +313,7 @@ def test_any_number_of_threads(form, threads_asked, tmp_path, request):
         f"both.step({count})\n"
         "assert both.replays\n"
         "more = tests.twins(', iter_size: 2, clip_gradients: 0.1')\n"
-        "more.step(20)\n"
+        "more.step(12)\n"
         "assert more.replays\n"
     )
     here = Path(__file__).resolve().parents[1]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
+BOTH = ("compiled", 2), ("compiled", 16)
 BEGIN = """
 import os, sys, threading, time
 from disturbed import others_take_the_cores
@@ -110,14 +111,25 @@ def many(request):
     return (10_000, 30) if request.config.getoption("--long") else (60, 5)
 
 
-@pytest.mark.parametrize(("threads", "batch_size"), [(2, 1), (3, 8), (16, 1)])
+@pytest.mark.parametrize(
+    ("form", "threads", "batch_size"),
+    [
+        *(("compiled", 2, 1), ("compiled", 3, 8), ("compiled", 16, 1), ("numpy", 3, 8)),
+        *(pytest.param("numpy", threads, 1, marks=pytest.mark.long) for threads in (2, 16)),
+    ],
+    indirect=["form"],
+)
 def test_others_take_the_cores(threads, batch_size, many):
     """Also with more threads than cores."""
     run(LOADED, threads, many[0], batch_size, many[1])
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-@pytest.mark.parametrize("threads", [2, 16])
+@pytest.mark.parametrize(
+    ("form", "threads"),
+    [*BOTH, ("numpy", 2), pytest.param("numpy", 16, marks=pytest.mark.long)],
+    indirect=["form"],
+)
 def test_after_a_fork(threads, many):
     """Parent and children train on, all to one end."""
     told = run(FORKED, threads, many[0], 1, many[1]).split()
@@ -125,7 +137,11 @@ def test_after_a_fork(threads, many):
     assert len(set(told)) == 1
 
 
-@pytest.mark.parametrize("threads", [2, 16])
+@pytest.mark.parametrize(
+    ("form", "threads"),
+    [*BOTH, ("numpy", 16), pytest.param("numpy", 2, marks=pytest.mark.long)],
+    indirect=["form"],
+)
 def test_two_threads_with_a_solver_each(threads, many):
     """Who finds the crew taken walks alone."""
     run(TWO, threads, many[0], 1, many[1])
