@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 
 import numpy as np
@@ -17,8 +18,9 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 
+@functools.cache
 def cases():
-    """The cases of a single operator, by operator."""
+    """The cases of a single operator, by operator. To collect them the package computes all: some seconds."""
     from onnx.backend.test.case.node import collect_testcases
 
     with warnings.catch_warnings():
@@ -32,9 +34,6 @@ def cases():
         if len(kinds) == 1:
             chosen.setdefault(kinds.pop(), []).append(case)
     return chosen
-
-
-CASES = {kind: some for kind, some in cases().items() if kind in READERS}
 
 
 def variants(case):
@@ -101,6 +100,7 @@ NEVER |= {
     "If",  # whose condition is the case's input
     "Scan",  # but for that of an LSTM that an export writes
 }  # or is of an opset that the converter does not bring down
+NO_CASES = {"MaxRoiPool"}
 FOUR_DIGITS = {"test_averagepool_2d_ceil_last_window_starts_on_pad"}
 
 
@@ -111,11 +111,11 @@ def most(case):
     return 2e-2 if "16" in case.name else 1e-4
 
 
-@pytest.mark.parametrize("kind", sorted(CASES))
+@pytest.mark.parametrize("kind", sorted(READERS.keys() - NO_CASES))
 def test_an_operators_cases(kind, tmp_path):
     """Each is right or refused, and of an operator that is read some are right."""
     right = 0
-    for case in CASES[kind]:
+    for case in cases()[kind]:
         try:
             result = outcome(case, tmp_path / "case.onnx")
         except RuntimeError as mistake:  # of the package's converter: a case of a later opset
@@ -127,5 +127,5 @@ def test_an_operators_cases(kind, tmp_path):
     assert right or kind in NEVER
 
 
-def test_most_operators_have_cases():
-    assert len(CASES) > 60
+def test_operators_without_cases():
+    assert NO_CASES.isdisjoint(cases())
