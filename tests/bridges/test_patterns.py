@@ -124,6 +124,17 @@ def test_what_is_read_elsewhere_stays(tmp_path):
     assert kinds(imported(saved(model(nodes, two=F(2)), tmp_path))).count("Reduction") == 1
 
 
+@pytest.mark.parametrize("factor", [1e-4, 0.4343, 3.0, 1000.0, -2.0])
+@pytest.mark.parametrize("kind", ["Log", "Exp"])
+def test_a_factor_behind(kind, factor, tmp_path):
+    """It is a key of the layer where that holds it to the last digit; else a layer of its own."""
+    nodes = [("Abs", "x", "a", {}), ("Add", "a one", "b", {})]
+    nodes += [(kind, "b", "l", {}), ("Mul", "l f", "y", {})]
+    result = imported(saved(model(nodes, one=F(1), f=F(factor)), tmp_path))
+    alone = factor > 0 and (kind == "Exp" or 0.1 < factor < 4)
+    assert (kinds(result)[-1] == kind) == alone
+
+
 DETECTION = """
 layers:
   - {{name: loc, type: Input, shape: {{dim: [{n}, {loc}]}}}}

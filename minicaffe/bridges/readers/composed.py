@@ -274,7 +274,9 @@ def factor_behind(draft: Draft, node: Node) -> Blob | None:
         keys["coeff"] = keys.get("coeff", 1.0) * factor
     elif made.type == "Exp" and factor > 0 and "base" not in keys:
         keys["shift"] = keys.get("shift", 0.0) + math.log(factor)
-    elif made.type == "Log" and factor > 0 and "base" not in keys:
+    elif (
+        made.type == "Log" and 0.02 < factor < 4 and "base" not in keys
+    ):  # whose base float32 holds
         keys["base"] = math.exp(1 / factor)
     else:
         return None
