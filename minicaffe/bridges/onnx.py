@@ -19,6 +19,7 @@ from minicaffe.bridges.draft import Blob
 from minicaffe.bridges.source import Source, read
 from minicaffe.bridges.walk import Walk
 from minicaffe.caffe import weights as caffes
+from minicaffe.caffe.model import SUFFIXES, named_prototxt
 from minicaffe.caffe.prototxt import prototxt
 from minicaffe.caffe.yaml_text import yaml_text
 from minicaffe.errors import CheckpointError, SpecError, did_you_mean
@@ -146,12 +147,15 @@ def files(out: str | Path) -> tuple[Path, Path]:
 
     >>> [path.name for path in files("nets/net")], [path.name for path in files("net.yaml")]
     (['net.prototxt', 'net.caffemodel'], ['net.yaml', 'net.npz'])
+    >>> [path.name for path in files("net.prototxt.txt")]
+    ['net.prototxt.txt', 'net.caffemodel']
     """
     out = Path(out)
     if out.suffix.lower() in (".yaml", ".yml"):
         return out, out.with_suffix(".npz")
-    if out.suffix.lower() == ".prototxt":
-        return out, out.with_suffix(".caffemodel")
+    for suffix in SUFFIXES:
+        if out.name.lower().endswith(suffix):
+            return out, out.with_name(out.name[: -len(suffix)] + ".caffemodel")
     return out.with_name(out.name + ".prototxt"), out.with_name(out.name + ".caffemodel")
 
 
@@ -199,7 +203,7 @@ def _input_dims(imported: Imported) -> str:
 
 def _write(imported: Imported, model: Path, weights: Path) -> None:
     spec = imported.spec
-    if model.suffix == ".prototxt":
+    if named_prototxt(model):
         written = spec.layers
         head = ""
         if imported.target in CHIPS and CHIPS[imported.target].input_form == "input_dim":

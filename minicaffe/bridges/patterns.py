@@ -25,6 +25,7 @@ Pattern = str | float | tuple[Any, ...] | list[Any]
 Recogniser = Callable[[Draft, Node], "Blob | None"]
 RECOGNISERS: dict[str, list[Recogniser]] = {}  # by the kind of the last node
 COMMUTE = ("Add", "Mul")
+BROADCAST = (*COMMUTE, "Sub", "Div", "Pow")
 CLOSE = 1e-6  # of a pattern's number: what float32 makes of it
 
 
@@ -84,12 +85,18 @@ def _of_node(pattern: tuple[Any, ...], tensor: Tensor, bound: dict[str, Any]) ->
     kind, _, word = head.partition(":")
     if node is None or node.kind != kind or tensor is not node.outputs[0]:
         return
-    if len(node.inputs) < len(operands) or bound.get(word, node) is not node:
+    if len(node.inputs) < len(operands) or bound.get(word, node) is not node or _grown(node):
         return
     bound = bound | {word: node} if word else bound
     orders = itertools.permutations(operands) if kind in COMMUTE else [operands]
     for order in orders:
         yield from _all(order, node.inputs, bound)
+
+
+def _grown(node: Node) -> bool:
+    """Whether constants of more axes than the blobs have add axes to what a node computes."""
+    ranks = [len(one.shape or ()) for one in node.inputs if one is not None and one.data is None]
+    return node.kind in BROADCAST and len(node.outputs[0].shape or ()) > max(ranks, default=0)
 
 
 def _all(

@@ -86,7 +86,8 @@ class Walk:
                 self._walk(proto, readers)
         if reasons := _reasons([self.tensors[name] for name in outputs]):
             others = len(reasons) - 1
-            more = f" (and {others} other nodes are refused)" if others else ""
+            words = "another node is" if others == 1 else f"{others} other nodes are"
+            more = f" (and {words} refused)" if others else ""
             raise SpecError(f"{self.source.path}: {reasons[0]}{more}; nothing was written")
         return self.draft
 

@@ -96,12 +96,15 @@ def run(args: argparse.Namespace) -> int:
         source = str(run_folder.weights(source))
     if args.weights is not None and not args.fold:
         raise MinicaffeError("--weights goes with --fold")
-    if args.fold and to_model and args.model is None and not args.half:
-        return folded.write(args)
     if args.fold:
-        raise MinicaffeError(
-            f"{args.target}: --fold writes a model, .prototxt or .yaml, and its weights"
-        )
+        for option in ("model", "half"):
+            if getattr(args, option):
+                raise MinicaffeError(f"--{option} does not go with --fold, which writes a model")
+        if not to_model:
+            raise MinicaffeError(
+                f"{args.target}: --fold writes a model, .prototxt or .yaml, and its weights"
+            )
+        return folded.write(args)
     if kind_of(source) is not None and not (is_ours(source) and to_model):
         net = None if args.model is None else _net_layers(args.model, args.lenient)
         note(convert_weights(source, args.target, net, args.half))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 from typing import Any
 
@@ -20,7 +21,7 @@ from minicaffe.export.folding import Folded, folded
 from minicaffe.export.onnx import inferring
 from minicaffe.layers import REGISTRY
 from minicaffe.net import Net
-from minicaffe.net.model import read
+from minicaffe.net.model import holds_weights, read, seen_from
 
 
 def write(args: argparse.Namespace) -> int:
@@ -35,10 +36,11 @@ def write(args: argparse.Namespace) -> int:
         lines.append(f"weights: {file}: {loaded}")
     result = folded(net)
     difference = compared(net, result)
-    if named_prototxt(str(model)):
-        text = prototxt(result.spec, REGISTRY, {})
+    if named_prototxt(model):  # where paths are from the current folder, as in Caffe
+        text = prototxt(dataclasses.replace(result.spec, folder="."), REGISTRY, {})
     else:
-        text = yaml_text(result.spec, REGISTRY, {})
+        spec = seen_from(result.spec, model.parent) if holds_weights(args.source) else result.spec
+        text = yaml_text(spec, REGISTRY, {})
     result.net(device="cpu").save(weights)
     checkpoint.replace(model, lambda stream: stream.write(text.encode("utf-8")))
     for line in (*lines, *result.notes):

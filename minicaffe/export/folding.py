@@ -137,16 +137,18 @@ def _numbers(step: Step, arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, np.
         factor, term = learnt or (one, zero)
         factor = factor / np.sqrt(variance * share + layer.eps)
         return factor, term - mean * share * factor
-    if len(step.bottoms) != 1 or any(array.ndim > 1 for array in own) or not _by_channel(layer):
+    if len(step.bottoms) != 1 or any(array.ndim > 1 for array in own) or not _by_channel(step):
         return None
     if step.spec.type == "Scale":
         return own[0], own[1] if len(own) > 1 else zero
     return (one, own[0]) if step.spec.type == "Bias" else None
 
 
-def _by_channel(layer: Any) -> bool:
+def _by_channel(step: Step) -> bool:
     """Whether a Scale's or a Bias's numbers are the channels', or one for all."""
-    return getattr(layer, "axis", None) == 1 or getattr(layer, "num_axes", None) == 0
+    layer, rank = step.layer, len(step.bottoms[0].shape)
+    axis, num_axes = getattr(layer, "axis", None), getattr(layer, "num_axes", None)
+    return num_axes == 0 or axis in (1, 1 - rank)
 
 
 def _fits(source: Step, step: Step, factor: np.ndarray, term: np.ndarray, owners: Counter) -> bool:
@@ -155,6 +157,8 @@ def _fits(source: Step, step: Step, factor: np.ndarray, term: np.ndarray, owners
         return False
     if any(owners[param.owner] != 1 for param in (*source.layer.params, *step.layer.params)):
         return False
+    if not (np.isfinite(factor).all() and np.isfinite(term).all()):
+        return False  # no weights could be loaded that hold them
     axis, rank = getattr(source.layer, "axis", 1), len(source.tops[0].shape)
     channels = axis == 1 and (source.spec.type != "InnerProduct" or rank == 2)
     return channels or max(factor.size, term.size) == 1

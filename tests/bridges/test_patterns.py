@@ -135,6 +135,59 @@ def test_a_factor_behind(kind, factor, tmp_path):
     assert (kinds(result)[-1] == kind) == alone
 
 
+def test_numbers_of_more_axes_make_no_pattern(tmp_path):
+    """A number of five axes makes five of a blob's four, which a pattern's layer does not."""
+    wide = np.full((1,) * 5, 0.5, F)
+    nodes = [("Mul", "x beta", "b", {}), ("Sigmoid", "b", "s", {}), ("Mul", "x s", "y", {})]
+    result = imported(saved(model(nodes, beta=wide), tmp_path))
+    assert result.spec.layers[-1].type != "Swish"
+    nodes, numbers = standard("x", "y", [-1])
+    for word in ("two", "eps"):
+        more = numbers | {word: np.full((1,) * 5, numbers[word])}
+        assert "LayerNorm" not in kinds(imported(saved(model(nodes, **more), tmp_path)))
+
+
+@pytest.mark.parametrize("kind", ["Greater", "Less"])
+@pytest.mark.parametrize("operands", ["x level", "level x"])
+@pytest.mark.parametrize("axes", [0, 5])
+def test_a_comparison_with_a_number_is_a_threshold(kind, operands, axes, tmp_path):
+    nodes = [(kind, operands, "b", {}), ("Cast", "b", "y", {"to": 1})]
+    level = np.full((1,) * axes, 0.3, F)
+    made = kinds(imported(saved(model(nodes, level=level), tmp_path)))
+    turned = (kind == "Less") == operands.startswith("x")
+    assert made == ["Reshape"] * (axes > 4) + ["Power"] * turned + ["Threshold"]
+
+
+@pytest.mark.parametrize("rows", [[6, 1, 1], [6, 1]])
+def test_vectors_as_rows_are_no_groups(rows, tmp_path):
+    """GroupNorm and MVN need samples and channels."""
+    nodes, numbers = standard("r", "n", [-1], eps=0.5)
+    nodes = [("Reshape", "x rows", "r", {}), *nodes, ("Reshape", "n whole", "y", {})]
+    numbers |= {"rows": np.array(rows), "whole": np.array([6])}
+    made = kinds(imported(saved(model(nodes, (6,), **numbers), tmp_path)))
+    assert made == ["Reshape", "LayerNorm", "Reshape"]
+    nodes = [
+        ("Reshape", "x rows", "r", {}),
+        ("ReduceMean", "r", "m", {"axes": [-1]}),
+        ("Sub", "r m", "d", {}),
+        ("Reshape", "d whole", "y", {}),
+    ]
+    del numbers["eps"], numbers["two"]
+    assert "MVN" not in kinds(imported(saved(model(nodes, (6,), **numbers), tmp_path)))
+
+
+@pytest.mark.parametrize("factor", [1e-3, 0.01, 0.3, 2, 1e6])
+def test_a_factor_behind_a_log_is_its_base_where_float32_holds_it(factor, tmp_path):
+    nodes = [
+        ("Abs", "x", "a", {}),
+        ("Add", "a one", "b", {}),
+        ("Log", "b", "l", {}),
+        ("Mul", "l factor", "y", {}),
+    ]
+    made = kinds(imported(saved(model(nodes, one=F(1), factor=F(factor)), tmp_path)))
+    assert made == ["AbsVal", "Log"] + ["Power"] * (factor not in (0.3, 2))
+
+
 DETECTION = """
 layers:
   - {{name: loc, type: Input, shape: {{dim: [{n}, {loc}]}}}}

@@ -35,7 +35,14 @@ def normed(tmp_path, monkeypatch):
     return net
 
 
-@pytest.mark.parametrize("files", [("out.prototxt", "out.caffemodel"), ("out.yaml", "out.npz")])
+@pytest.mark.parametrize(
+    "files",
+    [
+        ("out.prototxt", "out.caffemodel"),
+        ("out.pbtxt", "out.caffemodel"),
+        ("out.yaml", "out.npz"),
+    ],
+)
 def test_convert_writes_a_model_and_its_weights(normed, files, cli):
     ran = cli("convert", "normed.yaml", files[0], "--fold", "--weights", "normed.npz")
     assert ran.code == 0, ran.err
@@ -57,6 +64,17 @@ def test_what_goes_with_fold(normed, mistake):
     )
     assert "--fold writes a model" in mistake("convert", "normed.npz", "a.caffemodel", "--fold")
     assert "holds no weights" in mistake("convert", "normed.yaml", "a.prototxt", "--fold")
+    words = ("convert", "normed.yaml", "a.prototxt", "--fold", "--weights", "normed.npz")
+    assert "--half does not go with --fold" in mistake(*words, "--half")
+    assert "--model does not go with --fold" in mistake(*words, "--model", "normed.yaml")
+
+
+def test_a_snapshots_files_are_still_found(normed, cli, tmp_path):
+    """Its paths are from where it lies, not from where the folded net does."""
+    (tmp_path / "nets").mkdir()
+    for fold in ((), ("--fold",)):
+        assert cli("convert", "normed.npz", f"nets/net{len(fold)}.yaml", *fold).code == 0
+        assert 'folder: ".."' in (tmp_path / "nets" / f"net{len(fold)}.yaml").read_text()
 
 
 def test_nothing_is_written_where_they_differ(normed, mistake, monkeypatch, tmp_path):

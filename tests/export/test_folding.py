@@ -127,3 +127,36 @@ def test_weights_of_two_layers_stay():
     ]
     net = built([layers[0], layers[1], layers[2]], "float64")
     assert not folded(net).notes
+
+
+def test_axes_may_be_counted_from_the_end():
+    layers = [
+        "  - {name: product, type: Convolution, num_output: 6, kernel_size: 3}",
+        "  - {name: scale, type: Scale, axis: -3, bias_term: true}",
+    ]
+    net = built(layers, "float64")
+    assert len(compare(net, folded(net), 1e-12).steps) == 2
+
+
+def test_numbers_that_are_not_finite_stay():
+    """They would make weights that cannot be loaded."""
+    layers = [
+        "  - {name: product, type: Convolution, num_output: 6, kernel_size: 3}",
+        "  - {name: norm, type: BatchNorm, eps: 0}",
+    ]
+    net = built(layers, "float64")
+    net.load(net.weights() | {"norm__1": np.zeros(6)})
+    result = folded(net)
+    assert not result.notes
+    result.net(device="cpu", dtype="float64")
+
+
+def test_a_batch_norm_that_has_seen_nothing():
+    """Its count is 0: a mean and a variance of 0, whatever their sums are."""
+    layers = [
+        "  - {name: product, type: Convolution, num_output: 6, kernel_size: 3}",
+        "  - {name: norm, type: BatchNorm, eps: 0.25}",
+    ]
+    net = built(layers, "float64")
+    net.load(net.weights() | {"norm__2": np.zeros(1)})
+    assert len(compare(net, folded(net), 1e-12).steps) == 2

@@ -113,7 +113,7 @@ def pow_(draft: Draft, node: Node) -> Blob:
     exponent = one_number(node.needs_const(1, "exponent"))
     if exponent is None:
         raise RefusedError("its exponents are several")
-    return raised(draft, draft.blob(node.inputs[0]), exponent)
+    return raised(draft, _grown(draft, draft.blob(node.inputs[0]), node), exponent)
 
 
 @reads("Sqrt", "Reciprocal")
@@ -167,9 +167,12 @@ def max_(draft: Draft, node: Node) -> Blob:
 def greater(draft: Draft, node: Node) -> Blob:
     """Threshold; against a blob, of the difference."""
     a, b = sides(node)[0] if node.kind == "Greater" else sides(node)[1]
-    level = one_number(b.data)
+    level, below = one_number(b.data), one_number(a.data)
     if level is not None:
-        return draft.layer("Threshold", draft.blob(a), threshold=level)
+        return draft.layer("Threshold", _grown(draft, draft.blob(a), node), threshold=level)
+    if below is not None:  # c > x where -x > -c
+        turned = draft.linear(_grown(draft, draft.blob(b), node), -1.0)
+        return draft.layer("Threshold", turned, threshold=-below)
     apart = draft.combined("Bias", draft.blob(a), draft.linear(draft.blob(b), -1.0), node.shape)
     return draft.layer("Threshold", apart, threshold=0.0)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from minicaffe.bridges.draft import Blob, Draft, Node, numbers_run
 from minicaffe.bridges.exported import as_exported
-from minicaffe.bridges.patterns import Pattern, match, recognises
+from minicaffe.bridges.patterns import CLOSE, Pattern, match, recognises
 from minicaffe.bridges.readers.activation import limits
 from minicaffe.bridges.readers.reduce import axes_of
 from minicaffe.bridges.readers.window import window_keys
@@ -93,7 +93,9 @@ def group_norm(draft: Draft, node: Node) -> Blob | None:
     if words is None:
         return None
     x, shape, rows = words["x"].blob, node.shape, words["rows"].shape
-    if x.shape != shape or len(rows) != 3 or rows[0] != shape[0] or shape[1] % rows[1]:
+    if x.shape != shape or len(shape) < 2 or len(rows) != 3:
+        return None
+    if rows[0] != shape[0] or shape[1] % rows[1]:
         return None
     if "instance" not in words:
         eps = words["#eps"] if reduced(words, 3) == [2] else None
@@ -128,7 +130,9 @@ def mvn(draft: Draft, node: Node) -> Blob | None:
         return None
     x, rows = words["x"].blob, words["rows"].shape
     last = len(rows) - 1
-    if x.shape != node.shape or rows[:last] != x.shape[:last] or last not in (1, 2):
+    if x.shape != node.shape or len(x.shape) < 2 or last not in (1, 2):
+        return None
+    if rows[:last] != x.shape[:last]:
         return None
     if reduced(words, len(rows)) != [last]:
         return None
@@ -274,13 +278,19 @@ def factor_behind(draft: Draft, node: Node) -> Blob | None:
         keys["coeff"] = keys.get("coeff", 1.0) * factor
     elif made.type == "Exp" and factor > 0 and "base" not in keys:
         keys["shift"] = keys.get("shift", 0.0) + math.log(factor)
-    elif (
-        made.type == "Log" and 0.02 < factor < 4 and "base" not in keys
-    ):  # whose base float32 holds
-        keys["base"] = math.exp(1 / factor)
+    elif made.type == "Log" and "base" not in keys and (base := base_of(factor)) is not None:
+        keys["base"] = base
     else:
         return None
     return draft.layer(made.type, *made.bottoms, shape=node.shape, **keys)
+
+
+def base_of(factor: float) -> float | None:
+    """The base b of factor log(x) = log_b(x); None where float32, as Caffe has it, holds none."""
+    if not 1 / 80 < factor < math.inf:
+        return None
+    base = math.exp(1 / factor)
+    return base if abs(factor * math.log(np.float32(base)) - 1) < CLOSE else None
 
 
 @recognises("Mul", "MaxPool")
