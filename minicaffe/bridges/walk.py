@@ -320,12 +320,12 @@ def _set(tensor: Tensor, value: np.ndarray) -> None:
 
 def _needed(nodes: Sequence[Any], outputs: Iterable[str]) -> list[Any]:
     """The nodes that an output is computed of, in their order."""
-    wanted, kept = set(outputs), []
+    wanted, needed = set(outputs), []
     for node in reversed(nodes):
         if wanted & set(node.output):
-            kept.append(node)
+            needed.append(node)
             wanted |= {name for name in node.input if name} | outer_reads(node).keys()
-    return kept[::-1]
+    return needed[::-1]
 
 
 def _readers(nodes: Iterable[Any]) -> Counter[str]:

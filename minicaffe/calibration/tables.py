@@ -97,11 +97,11 @@ def as_ncnn(calibration: Calibration) -> str:
     weights of 6 bits. A Deconvolution stays in floating point there, and has no line. Source: ncnn's
     tools/quantize/ncnn2table.cpp. Raises SpecError for a net without lines, or a name with blanks.
     """
-    kept = {name: one for name, one in calibration.layers.items() if one.type != "Deconvolution"}
-    if not kept:
+    layers = {name: one for name, one in calibration.layers.items() if one.type != "Deconvolution"}
+    if not layers:
         raise SpecError(f"net {calibration.net!r}: ncnn computes none of its layers in int8")
     weights, blobs = [], []
-    for name, one in kept.items():
+    for name, one in layers.items():
         if any(letter.isspace() for letter in name):
             raise SpecError(f"layer {name!r}: ncnn's table cannot hold a name with blanks")
         maxima = one.maxima.reshape(one.group, -1).max(axis=1) if one.group > 1 else one.maxima

@@ -91,8 +91,8 @@ def folded(net: Net) -> Folded:
             layers.append(replace(step.spec, **own))
     spec = replace(net.spec, layers=tuple(layers), solver=None, test_nets=())
     lost = {f"{step.spec.name}__{i}" for step in gone for i in range(len(step.layer.params))}
-    kept = {name: array for name, array in arrays.items() if name not in lost}
-    return Folded(spec, kept, [f"{step.spec}: {why}" for step, why in gone.items()])
+    remaining = {name: array for name, array in arrays.items() if name not in lost}
+    return Folded(spec, remaining, [f"{step.spec}: {why}" for step, why in gone.items()])
 
 
 def _is_nothing(step: Step, factor: np.ndarray, term: np.ndarray) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from minicaffe.bridges.draft import Blob, Draft, Node, numbers_run
 from minicaffe.bridges.exported import as_exported
-from minicaffe.bridges.patterns import CLOSE, Pattern, match, recognises
+from minicaffe.bridges.patterns import CLOSE, Pattern, match, recognises, short
 from minicaffe.bridges.readers.activation import limits
 from minicaffe.bridges.readers.reduce import axes_of
 from minicaffe.bridges.readers.window import window_keys
@@ -100,7 +100,7 @@ def group_norm(draft: Draft, node: Node) -> Blob | None:
     if "instance" not in words:
         eps = words["#eps"] if reduced(words, 3) == [2] else None
     elif (words["*ones"] == 1).all() and (words["*zeros"] == 0).all():
-        eps = float(str(np.float32(words["instance"].get("epsilon", 1e-5))))
+        eps = short(words["instance"].get("epsilon", 1e-5))
     else:
         eps = None
     if eps is None:

@@ -36,13 +36,13 @@ def detection_output(draft: Draft, node: Node) -> Blob | None:
 
 def _before(node: Node) -> list[Node]:
     """All nodes that a node's output is computed of, the last first."""
-    nodes, waiting = dict[int, Node](), [node]
+    nodes, waiting = dict[Node, None](), [node]
     while waiting:
         one = waiting.pop(0)
-        if id(one) not in nodes:
-            nodes[id(one)] = one
+        if one not in nodes:
+            nodes[one] = None
             waiting += [tensor.node for tensor in one.inputs if tensor is not None and tensor.node]
-    return list(nodes.values())
+    return list(nodes)
 
 
 def _keys(nodes: list[Node]) -> tuple[dict[str, Any], dict[str, Shape]] | None:

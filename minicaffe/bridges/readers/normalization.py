@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.bridges.draft import Blob, Draft, Node
+from minicaffe.bridges.patterns import short
 from minicaffe.bridges.readers.reduce import reduction
 from minicaffe.bridges.table import RefusedError, reads
 
@@ -40,7 +41,7 @@ def batch_normalization(draft: Draft, node: Node) -> Blob:
 
 def _eps(node: Node) -> float:
     """epsilon, as short as float32 has it."""
-    return float(str(np.float32(node.get("epsilon", 1e-5))))
+    return short(node.get("epsilon", 1e-5))
 
 
 @reads("LRN")
@@ -50,9 +51,9 @@ def lrn(draft: Draft, node: Node) -> Blob:
     if size % 2 == 0:
         raise RefusedError(f"its window of {size} channels is even; Caffe's is odd")
     numbers: dict[str, Any] = {
-        "alpha": float(str(np.float32(node.get("alpha", 1e-4)))),
-        "beta": float(str(np.float32(node.get("beta", 0.75)))),
-        "k": float(str(np.float32(node.get("bias", 1.0)))),
+        "alpha": short(node.get("alpha", 1e-4)),
+        "beta": short(node.get("beta", 0.75)),
+        "k": short(node.get("bias", 1.0)),
     }
     return draft.layer("LRN", draft.blob(node.inputs[0]), local_size=size, **numbers)
 
