@@ -160,14 +160,15 @@ print(next(line.split()[1] for line in open("/proc/self/status") if line.startsw
     for place, file in enumerate(known.FILES):
         shape = ((60000, 10000)[place // 2], *((28, 28) if place % 2 == 0 else ()))
         idx.write(home / file, np.zeros(shape, np.uint8))
-    result = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=tmp_path,
-        env={**os.environ, "MINICAFFE_NUMBA": numba},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    for _ in range(2):  # compiling, of which only the second is certain to be free, takes memory of its own
+        result = subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=tmp_path,
+            env={**os.environ, "MINICAFFE_NUMBA": numba},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
     assert int(result.stdout) / 1024 < limit
 
 
