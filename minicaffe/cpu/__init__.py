@@ -60,6 +60,14 @@ def no_bias(dtype: Any) -> Any:
     return np.empty(0, dtype)
 
 
+@functools.cache
+def no_epilogue(dtype: Any) -> Any:
+    """What loops are given that nothing follows: see cpu/kernels/epilogue.py."""
+    none = no_bias(dtype)
+    eps = np.dtype(dtype).type(0)
+    return 0, (none, none, none, eps, none, none, none), (none, none), none
+
+
 def with_blas(name: str, array: Any) -> tuple[Any, int]:
     """The module of loops `name` that call BLAS, and its address; (None, 0) if they cannot serve an array."""
     products: Any = loops("blas", array.dtype) if isinstance(array, np.ndarray) else None

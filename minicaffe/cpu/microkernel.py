@@ -1,15 +1,12 @@
 """The micro-kernels: a tile of sums, a vector of neighbours each, that stays in registers. Needs Numba.
 
-Two tables of int32 say which numbers meet, and serve all three directions of a sum such as a convolution's:
+    product:  c[r apart + v] = sum over k of a[r row + k] b[k deep + v]
+    sparse:   the same of a[r row + ak] b[bk + v], by a table of int32:  steps[k] = (ak, bk)
+    sums:     a[r row + ak] += sum over p, l of c[r apart + cp + l] b[bk + bp + l],  places[p] = (bp, cp)
 
-    steps[k]  = (where in a, where in b)    of a weight, and of the pixel it sees from place 0
-    places[p] = (where in b, where in c)    how much further that pixel is, and where the output is
-
-    product:  c[r apart + cp + l] = sum over k of a[r row + ak] b[bk + bp + l]
-    sums:     a[r row + ak] += sum over p, l of c[r apart + cp + l] b[bk + bp + l]
-
-l counts the lanes of a vector: `lanes(dtype)` of them, neighbours in b and c. A tile is ROWS values of r by
-COLUMNS places; where fewer rows are left, its last is computed again. All positions are in elements.
+v counts the neighbours in b and c, and l the lanes of a vector: `lanes(dtype)` of them. A tile of a product
+is ROWS values of r by COLUMNS vectors, one of few rows or of sums FEW_ROWS by FEW_COLUMNS; where fewer rows
+are left, the last is computed again. All positions are in elements.
 """
 
 from __future__ import annotations
@@ -21,32 +18,36 @@ import numpy as np
 from numba.core import cgutils, types
 
 from minicaffe.cpu import helper
-from minicaffe.cpu.vector_ir import LONG, Emitter, lanes, made, wide
+from minicaffe.cpu.vector_ir import LONG, Emitter, lanes, lanes_of, made, wide
 
 __all__ = [
     "ADD",
     "BIAS",
     "COLUMNS",
+    "FEW_COLUMNS",
+    "FEW_ROWS",
     "ROWS",
     "ZERO",
     "add_sums",
+    "few",
+    "few_of_one",
     "lanes",
     "multiply",
-    "one",
-    "product",
+    "multiply_sparse",
     "sums",
 ]
-ZERO, BIAS, ADD = range(
-    3
-)  # what the sums of `product` begin with: nothing, a number a row, c itself
-# In registers at a time: the sums, a vector of b for each column and one of a. 25 of 32, or all of 16.
-ROWS, COLUMNS = (5, 4) if wide() else (4, 3)
+ZERO, BIAS, ADD = range(3)  # what sums begin with: nothing, a number a row, c itself
+# In registers at a time: the sums, a vector of b for each column and one of a. 28 of 32, or all of 16. Eight
+# rows read b, which seldom fits the first cache, less often than five would.
+ROWS, COLUMNS = (8, 3) if wide() else (4, 3)
+FEW_ROWS, FEW_COLUMNS = (5, 4) if wide() else (4, 3)
+UNROLLED = 4  # k at a time, so that the loop itself takes little
 
 
-def _tile(on: Emitter, columns: int = COLUMNS) -> list[list[Any]]:
+def _tile(on: Emitter, rows: int, columns: int) -> list[list[Any]]:
     """Accumulators: [row][column]."""
     make = functools.partial(cgutils.alloca_once, on.builder, on.vector)
-    return [[make() for _ in range(columns)] for _ in range(ROWS)]
+    return [[make() for _ in range(columns)] for _ in range(rows)]
 
 
 def _upto(b: Any, most: int, there: Any) -> list[Any]:
@@ -55,78 +56,127 @@ def _upto(b: Any, most: int, there: Any) -> list[Any]:
     return [b.select(b.icmp_signed("<", LONG(i), last), LONG(i), last) for i in range(most)]
 
 
-def _product(columns: int) -> Any:
-    """The kernel `product` for a tile of so many columns."""
+def _begin(on: Emitter, sums: Any, ends: Any, begin: Any, starts: Any) -> None:
+    """What the sums begin with: see ZERO, BIAS, ADD; `starts` are where the rows' biases are."""
+    builder = on.builder
+    with builder.if_else(builder.icmp_signed("==", begin, LONG(ADD))) as (there, anew):
+        with there:
+            for index in np.ndindex(len(sums), len(sums[0])):
+                r, v = index
+                builder.store(on.load(ends[r][v]), sums[r][v])
+        with anew:
+            for line in sums:
+                for one in line:
+                    builder.store(on.zero(), one)
+            with builder.if_then(builder.icmp_signed("==", begin, LONG(BIAS))):
+                for line, start in zip(sums, starts, strict=True):
+                    value = on.spread(start)
+                    for one in line:
+                        builder.store(value, one)
+
+
+def _product(rows: int, columns: int) -> Any:
+    """The kernel `product` for a tile of so many rows and vectors."""
 
     @made
-    def made_of_them(
-        typing,
-        a,
-        a0,
-        row,
-        rows,
-        steps,
-        step,
-        count,
-        b,
-        b0,
-        places,
-        place,
-        c,
-        c0,
-        apart,
-        begin,
-        bias,
-        i0,
-    ):
-        """A tile of c (see above): rows 0..rows, `columns` places from `place`, steps `step`.. + count.
+    def made_of_them(typing, a, a0, row, many, count, b, b0, deep, c, c0, apart, begin, bias, i0):
+        """A tile of c (see above): rows 0..many, of a sum of `count` products.
 
         `begin`: ZERO, BIAS (row r begins with bias[i0 + r]) or ADD. a, b and c begin at a0, b0 and c0.
         """
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            a_, a0, row, rows, steps_, step, count, b_, b0, places_, place, *rest = args
-            c_, c0, apart, begin, bias_, i0 = rest
+            a_, a0, row, many, count, b_, b0, deep, c_, c0, apart, begin, bias_, i0 = args
             on, add, mul = Emitter(context, builder, a), builder.add, builder.mul
-            table, where = on.data(steps, steps_), on.data(places, places_)
-            down, across = _upto(builder, ROWS, rows), [add(place, LONG(v)) for v in range(columns)]
-            left = [on.at(on.data(a, a_), add(a0, mul(row, r))) for r in down]
-            right = [on.at(on.data(b, b_), b0, on.entry(where, p, 0)) for p in across]
-            lines = [on.at(on.data(c, c_), add(c0, mul(apart, r))) for r in down]
-            ends = [[on.at(line, on.entry(where, p, 1)) for p in across] for line in lines]
-            sums = _tile(on, columns)
-            with builder.if_else(builder.icmp_signed("==", begin, LONG(ADD))) as (there, anew):
-                with there:
-                    for r, v in np.ndindex(ROWS, columns):
-                        builder.store(on.load(ends[r][v]), sums[r][v])
-                with anew:
-                    for r, v in np.ndindex(ROWS, columns):
-                        builder.store(on.zero(), sums[r][v])
-                    with builder.if_then(builder.icmp_signed("==", begin, LONG(BIAS))):
-                        starts = [on.spread(on.at(on.data(bias, bias_), add(i0, r))) for r in down]
-                        for r, v in np.ndindex(ROWS, columns):
-                            builder.store(starts[r], sums[r][v])
-            with cgutils.for_range(builder, count) as loop:
-                k = add(step, loop.index)
-                here, there = on.entry(table, k, 0), on.entry(table, k, 1)
-                pixels = [on.load(on.at(pointer, there)) for pointer in right]
-                for r in range(ROWS):
-                    weight = on.spread(on.at(left[r], here))
-                    for v in range(columns):
-                        on.multiply_add(weight, pixels[v], sums[r][v])
-            for r, v in np.ndindex(ROWS, columns):
-                on.store(builder.load(sums[r][v]), ends[r][v])
+            down = _upto(builder, rows, many)
+            left = [on.at(on.data(a, a_), a0, mul(row, r)) for r in down]
+            right = on.at(on.data(b, b_), b0)
+            ends = _ends(on, on.at(on.data(c, c_), c0), apart, down, columns)
+            sums = _tile(on, rows, columns)
+            _begin(on, sums, ends, begin, [on.at(on.data(bias, bias_), add(i0, r)) for r in down])
+
+            def steps(k: Any, some: int) -> None:
+                lines = [on.at(pointer, k) for pointer in left]
+                there = on.at(right, mul(k, deep))
+                for u in range(some):
+                    of_u = on.at(there, mul(deep, LONG(u)))
+                    values = [on.load(on.at(of_u, LONG(v * on.count))) for v in range(columns)]
+                    _add(on, sums, [on.at(line, LONG(u)) for line in lines], values)
+
+            whole = builder.sdiv(count, LONG(UNROLLED))
+            with cgutils.for_range(builder, whole) as loop:
+                steps(mul(loop.index, LONG(UNROLLED)), UNROLLED)
+            with cgutils.for_range(builder, count, mul(whole, LONG(UNROLLED))) as loop:
+                steps(loop.index, 1)
+            _end(on, sums, ends)
             return context.get_dummy_value()
 
         long = types.int64
-        tables = steps, long, long, b, long, places, long
-        return types.void(a, long, long, long, *tables, c, long, long, long, bias, long), generate
+        factors = a, long, long, long, long, b, long, long
+        return types.void(*factors, c, long, long, long, bias, long), generate
 
     return made_of_them
 
 
-product, *_narrower = (_product(columns) for columns in range(COLUMNS, 0, -1))
-one, _two, _three = (_narrower[-i] if i <= len(_narrower) else product for i in (1, 2, 3))
+def _sparse(rows: int, columns: int) -> Any:
+    """The kernel `sparse` for a tile of so many rows and vectors."""
+
+    @made
+    def made_of_them(
+        typing, a, a0, row, many, steps, step, count, b, b0, c, c0, apart, begin, bias, i0
+    ):
+        """A tile of c (see above), of steps `step`.. + count; else as `product`."""
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            a_, a0, row, many, steps_, step, count, b_, b0, c_, c0, apart, begin, bias_, i0 = args
+            on, add, mul = Emitter(context, builder, a), builder.add, builder.mul
+            table, down = on.data(steps, steps_), _upto(builder, rows, many)
+            left = [on.at(on.data(a, a_), add(a0, mul(row, r))) for r in down]
+            right = on.at(on.data(b, b_), b0)
+            ends = _ends(on, on.at(on.data(c, c_), c0), apart, down, columns)
+            sums = _tile(on, rows, columns)
+            _begin(on, sums, ends, begin, [on.at(on.data(bias, bias_), add(i0, r)) for r in down])
+            with cgutils.for_range(builder, count) as loop:
+                k = add(step, loop.index)
+                here, there = on.entry(table, k, 0), on.at(right, on.entry(table, k, 1))
+                values = [on.load(on.at(there, LONG(v * on.count))) for v in range(columns)]
+                _add(on, sums, [on.at(line, here) for line in left], values)
+            _end(on, sums, ends)
+            return context.get_dummy_value()
+
+        long = types.int64
+        factors = a, long, long, long, steps, long, long, b, long
+        return types.void(*factors, c, long, long, long, bias, long), generate
+
+    return made_of_them
+
+
+def _ends(on: Emitter, start: Any, apart: Any, down: Any, columns: int) -> list[list[Any]]:
+    """Where a tile's vectors are: [row][column]."""
+    lines = [on.at(start, on.builder.mul(apart, r)) for r in down]
+    return [[on.at(line, LONG(v * on.count)) for v in range(columns)] for line in lines]
+
+
+def _add(on: Emitter, sums: Any, lines: Any, values: Any) -> None:
+    """Add to each row's sums its number times the vectors."""
+    for line, own in zip(lines, sums, strict=True):
+        number = on.spread(line)
+        for value, one in zip(values, own, strict=True):
+            on.multiply_add(number, value, one)
+
+
+def _end(on: Emitter, sums: Any, ends: Any) -> None:
+    """Store a tile."""
+    for line, own in zip(ends, sums, strict=True):
+        for end, one in zip(line, own, strict=True):
+            on.store(on.builder.load(one), end)
+
+
+_one, _two, _product_of_all = (_product(ROWS, columns) for columns in range(1, COLUMNS + 1))
+_sparse_one, _sparse_two, _sparse_of_all = (
+    _sparse(ROWS, columns) for columns in range(1, COLUMNS + 1)
+)
+few, few_of_one = (_sparse(FEW_ROWS, columns) for columns in (FEW_COLUMNS, 1))
 
 
 @made
@@ -140,27 +190,27 @@ def sums(typing, a, a0, row, rows, steps, step, columns, b, b0, places, place, c
         on, add, mul = Emitter(context, builder, a), builder.add, builder.mul
         table, where = on.data(steps, steps_), on.data(places, places_)
         down, across = (
-            _upto(builder, ROWS, rows),
-            [add(step, v) for v in _upto(builder, COLUMNS, columns)],
+            _upto(builder, FEW_ROWS, rows),
+            [add(step, v) for v in _upto(builder, FEW_COLUMNS, columns)],
         )
         left = [on.at(on.data(c, c_), add(c0, mul(apart, r))) for r in down]
         right = [on.at(on.data(b, b_), b0, on.entry(table, k, 1)) for k in across]
         lines = [on.at(on.data(a, a_), add(a0, mul(row, r))) for r in down]
         ends = [[on.at(line, on.entry(table, k, 0)) for k in across] for line in lines]
-        totals = _tile(on)
-        for r, v in np.ndindex(ROWS, COLUMNS):
+        totals = _tile(on, FEW_ROWS, FEW_COLUMNS)
+        for r, v in np.ndindex(FEW_ROWS, FEW_COLUMNS):
             builder.store(on.zero(), totals[r][v])
         with cgutils.for_range(builder, count) as loop:
             p = add(place, loop.index)
             there, here = on.entry(where, p, 0), on.entry(where, p, 1)
             pixels = [on.load(on.at(pointer, there)) for pointer in right]
-            for r in range(ROWS):
+            for r in range(FEW_ROWS):
                 gradient = on.load(on.at(left[r], here))
-                for v in range(COLUMNS):
+                for v in range(FEW_COLUMNS):
                     on.multiply_add(gradient, pixels[v], totals[r][v])
         # all are read before one is written: those that are computed twice are written twice
         more = [[builder.load(end) for end in line] for line in ends]
-        for r, v in np.ndindex(ROWS, COLUMNS):
+        for r, v in np.ndindex(FEW_ROWS, FEW_COLUMNS):
             builder.store(on.total(builder.load(totals[r][v]), more[r][v]), ends[r][v])
         return context.get_dummy_value()
 
@@ -170,26 +220,43 @@ def sums(typing, a, a0, row, rows, steps, step, columns, b, b0, places, place, c
 
 
 @helper
-def multiply(a, b, c, steps, places, rows, begin, bias):
-    """All tiles of `product`: a = (array, start, distance of rows), b = (array, start), c as a.
+def multiply(a, b, c, count, vectors, rows, begin, bias):
+    """All tiles of `product`: a = (array, start, distance of rows), c as a, and the bias (array, start).
 
-    steps and places are (table, first, last); the bias is (array, start).
+    b = (array, start, distance of its rows, and of the vectors of a tile and the next). Of a sum of `count`.
     """
-    (x, a0, row), (y, b0), (z, c0, apart), (values, i0) = a, b, c, bias
-    (table, step, last), (where, first, end) = steps, places
-    for p in range(first, end, COLUMNS):
-        across = min(COLUMNS, end - p)
+    (x, a0, row), (y, b0, deep, further), (z, c0, apart), (values, i0) = a, b, c, bias
+    lanes = lanes_of(y)
+    for p in range(0, vectors, COLUMNS):
+        across, begun = min(COLUMNS, vectors - p), b0 + p // COLUMNS * further
         for r in range(0, rows, ROWS):
-            down, x0, z0 = min(ROWS, rows - r), a0 + r * row, c0 + r * apart
-            own = x, x0, row, down, table, step, last - step, y, b0, where, p, z, z0, apart
+            down, x0, z0 = min(ROWS, rows - r), a0 + r * row, c0 + r * apart + p * lanes
+            own = x, x0, row, down, count, y, begun, deep, z, z0, apart, begin, values, i0 + r
             if across == COLUMNS:
-                product(*own, begin, values, i0 + r)
+                _product_of_all(*own)
             elif across == 1:
-                one(*own, begin, values, i0 + r)
-            elif across == 2:
-                _two(*own, begin, values, i0 + r)
+                _one(*own)
             else:
-                _three(*own, begin, values, i0 + r)
+                _two(*own)
+
+
+@helper
+def multiply_sparse(a, b, c, steps, vectors, rows, begin, bias):
+    """The same of `sparse`: steps = (table, first, last), which says how far rows of b are apart, too."""
+    (x, a0, row), (y, b0, _, further), (z, c0, apart), (values, i0) = a, b, c, bias
+    (table, step, last), lanes = steps, lanes_of(y)
+    for p in range(0, vectors, COLUMNS):
+        across, begun = min(COLUMNS, vectors - p), b0 + p // COLUMNS * further
+        for r in range(0, rows, ROWS):
+            down, x0, z0 = min(ROWS, rows - r), a0 + r * row, c0 + r * apart + p * lanes
+            factors = x, x0, row, down, table, step, last - step, y, begun
+            own = *factors, z, z0, apart, begin, values, i0 + r
+            if across == COLUMNS:
+                _sparse_of_all(*own)
+            elif across == 1:
+                _sparse_one(*own)
+            else:
+                _sparse_two(*own)
 
 
 @helper
@@ -197,8 +264,8 @@ def add_sums(a, b, c, steps, places, rows):
     """All tiles of `sums`: the arguments are those of `multiply`."""
     (x, a0, row), (y, b0), (z, c0, apart) = a, b, c
     (table, first, end), (where, place, last) = steps, places
-    for r in range(0, rows, ROWS):
-        down, x0, z0 = min(ROWS, rows - r), a0 + r * row, c0 + r * apart
-        for k in range(first, end, COLUMNS):
-            own = table, k, min(COLUMNS, end - k), y, b0, where, place, last - place
+    for r in range(0, rows, FEW_ROWS):
+        down, x0, z0 = min(FEW_ROWS, rows - r), a0 + r * row, c0 + r * apart
+        for k in range(first, end, FEW_COLUMNS):
+            own = table, k, min(FEW_COLUMNS, end - k), y, b0, where, place, last - place
             sums(x, x0, row, down, *own, z, z0, apart)

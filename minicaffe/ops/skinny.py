@@ -44,11 +44,10 @@ def multiply(
     rows = m not in few
     if (rows and k not in few) or min(n, m if rows else k) < LEAST:
         return False
-    vectors = n // lanes
-    tables = _table(k, m if a_turned else 1, n), _table(vectors, lanes, lanes)
-    units = -(-m // fast.ROWS) if rows else -(-vectors // fast.COLUMNS)
+    vectors, steps = n // lanes, _table(k, m if a_turned else 1, n)
+    units = -(-m // fast.FEW_ROWS) if rows else -(-vectors // fast.FEW_COLUMNS)
     blocks = _blocks(fast, sizes, rows, c)
-    run(fast.product, units, sizes, a, a_turned, b, add, rows, *blocks, *tables, lanes, c)
+    run(fast.product, units, sizes, a, a_turned, b, add, rows, *blocks, steps, vectors, c)
     return True
 
 
@@ -60,7 +59,7 @@ def dots(a: Any, b: Any, bias: Any, c: Any, add: bool, sizes: tuple[int, int, in
         return False
     lanes = fast.lanes(c.dtype)
     tables = _table(m, n, k), _table(k // lanes, lanes, lanes)
-    run(fast.dots, -(-n // fast.ROWS), sizes, a, b, bias, add, *tables, lanes, c)
+    run(fast.dots, -(-n // fast.FEW_ROWS), sizes, a, b, bias, add, *tables, lanes, c)
     return True
 
 
@@ -84,8 +83,8 @@ def _blocks(fast: Any, sizes: tuple[int, int, int], rows: bool, like: Any) -> tu
         return STREAMS, vectors
     if fast.wide():
         return MANY, max(1, CLOSE // (k * lanes)) if rows else vectors
-    near = max(1, NEAR // (fast.COLUMNS * lanes * like.itemsize))  # tiles' rows of b
-    return (k, fast.COLUMNS * max(1, near // k)) if rows else (near, vectors)
+    near = max(1, NEAR // (fast.FEW_COLUMNS * lanes * like.itemsize))  # tiles' rows of b
+    return (k, fast.FEW_COLUMNS * max(1, near // k)) if rows else (near, vectors)
 
 
 @functools.lru_cache(4096)

@@ -128,7 +128,7 @@ def test_blocks(monkeypatch, dtype):
     """Of b: narrow vectors of all its rows, or as many rows of all its vectors, as a small cache holds."""
     fast, like = loops("gemm_small_m", dtype), np.empty(0, dtype)
     lanes = fast.lanes(dtype)
-    tile = lanes * fast.COLUMNS
+    tile = lanes * fast.FEW_COLUMNS
     numbers = {"STREAMS": 8, "LONG": 2**12, "MANY": 512, "CLOSE": 40 * 7 * lanes}
     numbers["NEAR"] = 3 * 40 * tile * like.itemsize
     for name, number in numbers.items():
@@ -136,7 +136,7 @@ def test_blocks(monkeypatch, dtype):
     few_rows, few_terms = (32, 100 * lanes, 900), (900, 100 * lanes, 40)
     found = [skinny._blocks(fast, *one, like) for one in ((few_rows, False), (few_terms, True))]
     assert found == (
-        [(512, 100), (512, 7)] if fast.wide() else [(120, 100), (40, 3 * fast.COLUMNS)]
+        [(512, 100), (512, 7)] if fast.wide() else [(120, 100), (40, 3 * fast.FEW_COLUMNS)]
     )
     streams = 8, 2**14, 900
     assert skinny._blocks(fast, streams, False, like) == (8, 2**14 // lanes)

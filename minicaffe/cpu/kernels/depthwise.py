@@ -14,6 +14,7 @@ from typing import Any
 
 from minicaffe.cpu import at, compiled_sums, helper
 from minicaffe.cpu.kernels.depthwise_tiles import ROWS, move_of, sums_of, tile_of
+from minicaffe.cpu.kernels.epilogue import finish
 from minicaffe.cpu.vector_ir import lanes_of
 
 WIDEST = 16  # neighbours of a tile's row
@@ -73,7 +74,7 @@ def _zero(work, size):
 
 
 @compiled_sums
-def forward(x, weight, bias, y, numbers, turned, work, first, last):
+def forward(epilogue, y, x, weight, bias, numbers, turned, work, first, last):
     """y of planes first..last; with `turned` by the weight back to front. `numbers`: channels, sizes."""
     c, image, kernel, pad, dilation, out = numbers
     (kh, kw), (dh, dw), (oh, ow) = kernel, dilation, out
@@ -102,6 +103,7 @@ def forward(x, weight, bias, y, numbers, turned, work, first, last):
             _of_4(*given)
         else:
             _of_1(*given)
+        finish(y, to, oh * ow, k, epilogue)
 
 
 @compiled_sums

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from minicaffe.cpu import at, compiled_sums, helper
+from minicaffe.cpu.kernels.epilogue import finish
 from minicaffe.cpu.kernels.im2col import span
 
 
@@ -22,7 +23,7 @@ def _spans(image, window, out, a, i, j):
 
 
 @compiled_sums
-def forward(x, weight, bias, y, numbers, first, last):
+def forward(epilogue, y, x, weight, bias, numbers, first, last):
     """y[s, k] = bias[k] + sum over b of weight[k, b] * x[s, b], for planes first..last of y."""
     c, f, group, image, window, out = numbers
     (_, h, w), (od, oh, ow) = image, out
@@ -53,6 +54,7 @@ def forward(x, weight, bias, y, numbers, first, last):
                                 else:
                                     for q in range(x0, x1):
                                         y[at(there + q)] += value * x[at(here + q * sw)]
+        finish(y, top * od * oh * ow, od * oh * ow, k, epilogue)
 
 
 @compiled_sums

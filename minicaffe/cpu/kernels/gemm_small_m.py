@@ -1,55 +1,57 @@
 """Products of a few vectors with a large matrix, which is read once, as it lies: by the tiles of `tile`.
 
 BLAS copies a matrix into blocks before it multiplies; with few vectors that takes longer than the product.
-Matrices are flat: a (m, k), b (k, n), c (m, n), sizes (m, n, k). `steps` and `places` are the tables of the
-tiles: k entries of the sum, or m vectors; vectors of neighbours, of so many lanes, in a row of the matrix.
+Matrices are flat: a (m, k), b (k, n), c (m, n), sizes (m, n, k). `steps` and `places` are tables of the
+tiles: k entries of the sum, or m vectors; vectors of neighbours in a row of the matrix.
 """
 
 from __future__ import annotations
 
-from minicaffe.cpu import at, compiled, helper, microkernel
-from minicaffe.cpu.microkernel import ADD, COLUMNS, ROWS, ZERO, add_sums
+from minicaffe.cpu import at, compiled, helper
+from minicaffe.cpu.microkernel import ADD, FEW_COLUMNS, FEW_ROWS, ZERO, add_sums, few, few_of_one
 from minicaffe.cpu.microkernel import lanes as lanes
+from minicaffe.cpu.vector_ir import lanes_of
 from minicaffe.cpu.vector_ir import wide as wide
 
 
 @compiled
-def product(sizes, a, a_turned, b, add, rows, deep, wide, steps, places, lanes, c, first, last):
+def product(sizes, a, a_turned, b, add, rows, deep, wide, steps, vectors, c, first, last):
     """c = a b, or c += a b, where m is small, or, of `rows`, k.
 
-    A unit is COLUMNS vectors of each row of c, or ROWS rows. At a time `deep` rows of b are taken, and of
-    them `wide` vectors.
+    A unit is FEW_COLUMNS vectors of each row of c, or FEW_ROWS rows. At a time `deep` rows of b are taken,
+    and of them `wide` vectors.
     """
     m, n, k = sizes
     row, apart = (1, m) if a_turned else (k, 1)
-    vectors, down = len(places), ROWS if rows else m
-    r0, r1, v0, v1 = 0, m, first * COLUMNS, min(vectors, last * COLUMNS)
+    down = FEW_ROWS if rows else m
+    r0, r1, v0, v1 = 0, m, first * FEW_COLUMNS, min(vectors, last * FEW_COLUMNS)
     if rows:
-        r0, r1, v0, v1 = first * ROWS, min(m, last * ROWS), 0, vectors
+        r0, r1, v0, v1 = first * FEW_ROWS, min(m, last * FEW_ROWS), 0, vectors
     for v in range(v0, v1, wide):
         for r in range(r0, r1, down):
             for step in range(0, k, deep):
                 left, table = (a, r * row, row), (steps, step, min(k, step + deep))
-                begin, there = ADD if add or step else ZERO, (places, v, min(v1, v + wide))
+                begin, there = ADD if add or step else ZERO, (v, min(v1, v + wide))
                 tiles(left, b, (c, r * n, n), table, there, min(down, r1 - r), begin)
     if v1 == vectors:
         for r in range(r0, r1, down):
-            rest(sizes, (a, row, apart), b, add, lanes * vectors, c, r, min(r1, r + down))
+            rest(sizes, (a, row, apart), b, add, lanes_of(b) * vectors, c, r, min(r1, r + down))
 
 
 @helper
-def tiles(a, b, c, steps, places, rows, begin):
+def tiles(a, b, c, steps, vectors, rows, begin):
     """Some rows and vectors of c; what fills no tile one by one, for each kernel takes time to compile."""
-    (x, a0, row), (z, c0, apart), (table, step, last), (where, v, end) = a, c, steps, places
-    for p in range(v, end, COLUMNS):
-        for r in range(0, rows, ROWS):
-            left = x, a0 + r * row, row, min(ROWS, rows - r), table, step, last - step
-            right, begins = (z, c0 + r * apart, apart), (begin, z, 0)
-            if p + COLUMNS <= end:
-                microkernel.product(*left, b, 0, where, p, *right, *begins)
+    (x, a0, row), (z, c0, apart), (table, step, last), (v, end) = a, c, steps, vectors
+    lanes = lanes_of(b)
+    for p in range(v, end, FEW_COLUMNS):
+        for r in range(0, rows, FEW_ROWS):
+            left = x, a0 + r * row, row, min(FEW_ROWS, rows - r), table, step, last - step
+            to = c0 + r * apart
+            if p + FEW_COLUMNS <= end:
+                few(*left, b, p * lanes, z, to + p * lanes, apart, begin, z, 0)
             else:
                 for q in range(p, end):
-                    microkernel.one(*left, b, 0, where, q, *right, *begins)
+                    few_of_one(*left, b, q * lanes, z, to + q * lanes, apart, begin, z, 0)
 
 
 @helper
@@ -68,10 +70,10 @@ def rest(sizes, a, b, add, column, c, first, last):
 
 @compiled
 def dots(sizes, a, b, bias, add, steps, places, lanes, c, first, last):
-    """c = a b + bias, or c += a b, where m is small and b lies by columns: a unit is ROWS of them."""
+    """c = a b + bias, or c += a b, where m is small and b lies by columns: a unit is FEW_ROWS of them."""
     m, n, k = sizes
-    for q in range(first * ROWS, min(n, last * ROWS), ROWS):
-        rows = min(ROWS, n - q)
+    for q in range(first * FEW_ROWS, min(n, last * FEW_ROWS), FEW_ROWS):
+        rows = min(FEW_ROWS, n - q)
         for i in range(m):
             for j in range(q, q + rows):
                 total = c[at(i * n + j)] if add else c.dtype.type(0)

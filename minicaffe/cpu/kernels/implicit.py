@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from minicaffe.cpu import at, compiled, helper
 from minicaffe.cpu.blas import gemm
+from minicaffe.cpu.kernels.epilogue import finish
 from minicaffe.cpu.kernels.im2col import fold, unroll
 
 
@@ -46,7 +47,7 @@ def _unroll(x, plane, c, image, window, out, n, tile):
 
 
 @compiled
-def forward(blas, sizes, axis, shapes, is_point, parts, x, w, bias, y, tile, first, last):
+def forward(epilogue, y, blas, sizes, axis, shapes, is_point, parts, x, w, bias, tile, first, last):
     """y[s, g, :, band] = w[g] im2col(x[s])[g, :, band] + bias[g].
 
     A unit is a sample's band of a group, or one of `parts` of its filters: columns are kept for the next.
@@ -66,11 +67,11 @@ def forward(blas, sizes, axis, shapes, is_point, parts, x, w, bias, y, tile, fir
         in_x = (s * groups + g) * c * p + start
         columns = (x, in_x, p, False) if is_point else (tile, 0, n, False)
         gemm(blas, (end - top, n, k), (w, top * k, k, False), columns, False, (y, to, p))
-        if bias.size:
-            for i in range(top, end):
-                for q in range(to, to + n):
-                    y[at(q)] += bias[at(i)]
-                to += p
+        for i in range(top, end):
+            for q in range(to, to + n if bias.size else to):
+                y[at(q)] += bias[at(i)]
+            finish(y, to, n, i, epilogue)
+            to += p
 
 
 @compiled

@@ -3,21 +3,34 @@
 `plane` and `phases` are the layout of the sources (`cpu.kernels.space_to_depth`). `target` is that of targets:
 the distances from line to line, from target to target, and from channel to channel; and of the weight, the
 elements of a group, and the distance from target to target. The other tables are those of `conv.panels`.
+Columns that are left and would fill little of a vector are summed along the elements of the kernel instead.
 """
 
 from __future__ import annotations
 
 from minicaffe.cpu import at, compiled, helper
+from minicaffe.cpu.kernels.epilogue import finish
 from minicaffe.cpu.kernels.space_to_depth import block_at, gather, lay, scatter
 from minicaffe.cpu.kernels.transpose import to_lanes
-from minicaffe.cpu.microkernel import ADD, BIAS, ROWS, ZERO, multiply
+from minicaffe.cpu.microkernel import (
+    ADD,
+    BIAS,
+    COLUMNS,
+    ROWS,
+    ZERO,
+    add_sums,
+    multiply,
+    multiply_sparse,
+)
 from minicaffe.cpu.vector_ir import lanes_of
 
 CHUNK = 8 * ROWS  # channels of targets computed from one panel before the next
 
 
 @compiled
-def correlate(x, w, bias, y, plane, target, parts, phases, tables, across, work, first, last):
+def correlate(
+    epilogue, y, x, w, bias, plane, target, parts, phases, tables, sparse, left, work, first, last
+):
     """Writes targets y of sources x: a unit is one of `parts` of a group's channels, for a block of places."""
     (c, f, groups), (d, h, wide), _, _, _, _, (_, room, start, width, depth, laid) = plane
     jobs, steps, where, blocks, pieces, runs = tables
@@ -40,6 +53,10 @@ def correlate(x, w, bias, y, plane, target, parts, phases, tables, across, work,
                 results, begins, apart = y, to + runs[a, 2], places
             else:
                 results, begins, apart = work, start + room, vectors * vector
+            few = columns % vector  # to be summed
+            if few > len(left[0]):
+                few = 0
+            vectors -= few > 0
             k, ke = jobs[j]
             begin = BIAS if bias.size else ZERO
             while True:  # once at the least: targets that see nothing are 0
@@ -53,25 +70,53 @@ def correlate(x, w, bias, y, plane, target, parts, phases, tables, across, work,
                 else:
                     gather(x, here, where, (k, deep), pieces, (p, end), width, work)
                 for t in range(r, stop, CHUNK):
-                    multiply(
-                        (w, g * group + t * row, row),
-                        (work, 0),
-                        (results, begins + (t - r) * apart, apart),
-                        (steps, k, deep),
-                        (across, 0, vectors),
-                        min(CHUNK, stop - t),
-                        begin,
-                        (bias, g * f + t),
+                    some, numbers = min(CHUNK, stop - t), (bias, g * f + t)
+                    panel = work, 0, width, depth * width + vector
+                    there = results, begins + (t - r) * apart, apart
+                    if sparse:
+                        of_w, table = (w, g * group + t * row, row), (steps, k, deep)
+                        multiply_sparse(of_w, panel, there, table, vectors, some, begin, numbers)
+                    else:
+                        of_w = w, g * group + t * row + k, row
+                        multiply(of_w, panel, there, deep - k, vectors, some, begin, numbers)
+                if few:
+                    for i in range(stop - r if begin != ADD else 0):
+                        for q in range(columns - few, columns):
+                            number = bias[at(g * f + r + i)] if begin == BIAS else y.dtype.type(0)
+                            results[at(begins + i * apart + q)] = number
+                    turned = start - len(left[0]) * depth
+                    panel, behind = divmod(vectors, COLUMNS)
+                    from_ = panel * (depth * width + vector) + behind * vector
+                    _turn_columns(work, from_, width, few, deep - k, turned, depth)
+                    add_sums(
+                        (results, begins + columns - few, apart),
+                        (work, turned),
+                        (w, g * group + r * row + k, row),
+                        (left[0], 0, few),
+                        (left[1], 0, (deep - k) // vector),
+                        stop - r,
                     )
                 k, begin = deep, ADD
                 if k >= ke:
                     break
             if not straight:
                 scatter(work, begins, (stop - r, apart), runs, (a, e), y, (to, places, step))
+            for i in range(stop - r if epilogue[0] else 0):
+                for q in range(a, e):
+                    there = to + i * places + runs[q, 2]
+                    finish(y, there, runs[q, 1], g * f + r + i, epilogue)
+
+
+@helper
+def _turn_columns(panels, start, width, some, count, to, apart):
+    """Some columns of a panel, the first at `start`, as rows of `count` numbers, `apart` from each other."""
+    for q in range(count):
+        for j in range(some):
+            panels[at(to + j * apart + q)] = panels[at(start + q * width + j)]
 
 
 @compiled
-def weight_gradient(x, dy, dw, plane, target, phases, tables, across, turned, work, first, last):
+def weight_gradient(x, dy, dw, plane, target, phases, tables, turned, work, first, last):
     """dw += sums over places of dy times x, for the channels first..last.
 
     The same product with other factors: filters fill a vector. dy is transposed into the panel, len(turned)
@@ -103,12 +148,12 @@ def weight_gradient(x, dy, dw, plane, target, phases, tables, across, turned, wo
                     some = min(width, f - r)
                     _turn(dy, to + r * places, places, some, columns, deep - q, turned, width, work)
                     for t in range(taps):
-                        multiply(
+                        multiply_sparse(
                             (source, pixels + where[t], size),
-                            (work, 0),
+                            (work, 0, width, 0),
                             (work, total + t * channels * apart + r, apart),
                             (steps, q, deep),
-                            (across, 0, -(-some // vector)),
+                            -(-some // vector),
                             channels,
                             ADD,
                             (dw, 0),

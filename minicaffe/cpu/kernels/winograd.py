@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from minicaffe.cpu import compiled, helper
 from minicaffe.cpu.blas import gemm
+from minicaffe.cpu.kernels.epilogue import finish
 from minicaffe.cpu.kernels.winograd_transforms import add_up, read_images, read_results, write
-from minicaffe.cpu.microkernel import ZERO, multiply
+from minicaffe.cpu.microkernel import COLUMNS, ZERO, multiply
 from minicaffe.cpu.vector_ir import lanes, lanes_of
 
 __all__ = ["forward", "input_gradient", "lanes", "weight_gradient"]
@@ -58,18 +59,21 @@ def _by_blas(blas, u, v, out, points, groups, line, count):
 
 
 @helper
-def _by_tiles(u, v, out, points, groups, line, count, tables):
-    """The same by the micro-kernel, which does not copy U first; tables are `tile`'s of such a product."""
-    (x, of_x, k), (y, of_y, m), (steps, across) = v, out, tables
-    told = (steps, 0, k), (across, 0, (count + lanes_of(x) - 1) // lanes_of(x)), m, ZERO, (u, 0)
+def _by_tiles(u, v, out, points, groups, line, count):
+    """The same by the micro-kernel, which does not copy U first."""
+    (x, of_x, k), (y, of_y, m) = v, out
+    told = k, (count + lanes_of(x) - 1) // lanes_of(x), m, ZERO, (u, 0)
     for i in range(points):
         for j in range(groups):
-            left, right = (u, (i * groups + j) * m * k, k), (x, i * of_x + j * k * line)
+            left = u, (i * groups + j) * m * k, k
+            right = x, i * of_x + j * k * line, line, COLUMNS * lanes_of(x)
             multiply(left, right, (y, i * of_y + j * m * line, line), *told)
 
 
 @compiled
 def forward(
+    epilogue,
+    y,
     blas,
     sizes,
     chunk,
@@ -82,16 +86,14 @@ def forward(
     cut,
     places,
     matrices,
-    tables,
     x,
     bias,
     u,
-    y,
     rest,
     first,
     last,
 ):
-    """y = A' [U V] A + bias."""
+    """y = A' [U V] A + bias; an epilogue of images whose rows are not those of several tiles."""
     n, c, h, w, f, oh, ow, groups = sizes
     images, results = matrices
     points, room = points_of(images), rest[: cut[4]]
@@ -108,10 +110,14 @@ def forward(
         if k < DEEP:
             _by_blas(blas, *given)
         else:
-            _by_tiles(*given, tables)
+            _by_tiles(*given)
         there = y, s * f * oh * ow, (f, oh, ow), (0, f_of), ends, row, line, pads[1], step
         how = phases[1], planes[1], cut, places[1], room
         write(out, of_m, results, bias, *there, *how)
+        top = row * step[0] - pads[1][0]
+        begin, end = max(0, top), min(oh, top + ends[1] * step[0])
+        for i in range(ends[0] * f if epilogue[0] else 0):
+            finish(y, ((s * f + i) * oh + begin) * ow, (end - begin) * ow, i % f, epilogue)
 
 
 @compiled

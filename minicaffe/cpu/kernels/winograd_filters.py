@@ -11,10 +11,11 @@ points are apart. `sizes` are the sizes, pads, tiles, step, phases, planes, line
 from __future__ import annotations
 
 from minicaffe.cpu import at, compiled, helper
+from minicaffe.cpu.kernels.epilogue import finish
 from minicaffe.cpu.kernels.transpose import to_lanes
 from minicaffe.cpu.kernels.winograd import apart, points_of
 from minicaffe.cpu.kernels.winograd_transforms import read_images, read_results, write
-from minicaffe.cpu.microkernel import ROWS, ZERO, multiply
+from minicaffe.cpu.microkernel import COLUMNS, ROWS, ZERO, multiply, multiply_sparse
 from minicaffe.cpu.vector_ir import lanes as lanes
 from minicaffe.cpu.vector_ir import lanes_of
 
@@ -76,9 +77,9 @@ def _weights(g, weight, shape, turned, tables, room, u, of_u, first, rows):
 
     The kernels of each are first put to `room`, the same element of all side by side.
     """
-    (m, k), (_, points, size), (steps, across, places) = shape, g.shape, tables
+    (m, k), (_, points, size), (wide, places) = shape, g.shape, tables
     numbers, lanes = g.reshape(-1), lanes_of(weight)
-    wide, count, inner = len(across) * lanes, m if turned else k, k if turned else m
+    count, inner = m if turned else k, k if turned else m
     vectors = (count + lanes - 1) // lanes
     for row in range(rows):
         group, one = divmod(first + row, inner)
@@ -87,17 +88,19 @@ def _weights(g, weight, shape, turned, tables, room, u, of_u, first, rows):
         for q in range(count):
             for i in range(size):
                 room[at(places[at(i)] + q)] = weight[at(start + q * further + i)]
-        there = (steps, 0, size), (across, 0, vectors), points, ZERO, (u, 0)
-        multiply((numbers, 0, size), (room, 0), (u, row * wide, of_u), *there)
+        right = room, 0, wide, COLUMNS * lanes
+        multiply(
+            (numbers, 0, size), right, (u, row * wide, of_u), size, vectors, points, ZERO, (u, 0)
+        )
 
 
 @helper
 def _weights_back(g, tables, sums, first, k, room, dw, start):
     """dw += G' sums of one filter, which begin at `first`: the transpose."""
-    (_, points, size), (steps, across, places) = g.shape, tables
-    vectors = (k + lanes_of(sums) - 1) // lanes_of(sums)
-    there = (steps, 0, points), (across, 0, vectors), size, ZERO, (sums, 0)
-    multiply((g.reshape(-1), 0, 1), (sums, first), (room, 0, len(across) * lanes_of(sums)), *there)
+    (_, points, size), (steps, wide, places), lanes = g.shape, tables, lanes_of(sums)
+    right, vectors = (sums, first, 0, COLUMNS * lanes), (k + lanes - 1) // lanes
+    there = (room, 0, wide), (steps, 0, points), vectors, size, ZERO, (sums, 0)
+    multiply_sparse((g.reshape(-1), 0, 1), right, *there)
     for q in range(k):
         for i in range(size):
             dw[at(start + q * size + i)] += room[at(places[at(i)] + q)]
@@ -105,44 +108,63 @@ def _weights_back(g, tables, sums, first, k, room, dw, start):
 
 @compiled
 def forward(
-    sizes, matrices, block, g, weight, shape, turned, kernels, tables, v, bias, y, rest, first, last
+    epilogue,
+    y,
+    sizes,
+    matrices,
+    block,
+    g,
+    weight,
+    shape,
+    turned,
+    kernels,
+    v,
+    bias,
+    rest,
+    first,
+    last,
 ):
     """y = A' [U V] A + bias."""
     (n, c, _, _, f, oh, ow, groups), pads, tiles, step, phases, planes, line, cut, places = sizes
-    points, k, m, (steps, across) = points_of(matrices[0]), c // groups, f // groups, tables
-    count, wide = n * tiles[0] * tiles[1], len(kernels[1]) * lanes_of(y)
+    points, k, m, lanes = points_of(matrices[0]), c // groups, f // groups, lanes_of(y)
+    count, wide = n * tiles[0] * tiles[1], kernels[0]
     (high, of_u), of_v, of_m = block, apart(c, line), apart(block[0], line)
     room, u, out = rest[: cut[4]], rest[cut[4] :], rest[cut[4] + points * of_u :]
     elements = rest[cut[4] + points * (of_u + of_m) :]
-    sums = (steps, 0, k), (across, 0, (count + lanes_of(y) - 1) // lanes_of(y))
+    vectors = (count + lanes - 1) // lanes
     unit = first
     while unit < last:
         many, group, begin, rows = _some(unit, last, m, high)
         unit, one = unit + many, group * m + begin
         _weights(g, weight, shape, turned, kernels, elements, u, of_u, one, rows)
         for i in range(points):
-            left, right = (u, i * of_u, wide), (v, i * of_v + group * k * line)
-            multiply(left, right, (out, i * of_m, line), *sums, rows, ZERO, (u, 0))
+            right = v, i * of_v + group * k * line, line, COLUMNS * lanes
+            result = (out, i * of_m, line), k, vectors, rows, ZERO, (u, 0)
+            multiply((u, i * of_u, wide), right, *result)
         there = y, 0, (f, oh, ow), (one, one + rows), (n, tiles[0], tiles[1]), 0, line
         how = pads[1], step, phases[1], planes[1], cut, places[1], room
         write(out, of_m, matrices[1], bias, *there, *how)
+        for s in range(n if epilogue[0] else 0):
+            for i in range(one, one + rows):
+                finish(y, (s * f + i) * oh * ow, oh * ow, i, epilogue)
 
 
 @compiled
-def weight_gradient(sizes, matrices, block, g, kernels, tables, v, out, dw, rest, first, last):
+def weight_gradient(sizes, matrices, block, g, kernels, v, out, dw, rest, first, last):
     """dw += G' [(A dy A') V'] G."""
     (n, c, _, _, f, _, _, groups), _, tiles, _, _, _, line, _, _ = sizes
-    k, m, (steps, across), (_, points, size) = c // groups, f // groups, tables, g.shape
-    count, wide = n * tiles[0] * tiles[1], len(across) * lanes_of(v)
+    k, m, lanes, (_, points, size) = c // groups, f // groups, lanes_of(v), g.shape
+    count, wide = n * tiles[0] * tiles[1], kernels[1]
     (high, of_s), of_v, of_m = block, apart(groups * count, wide), apart(f, line)
     sums, room = rest[: points * of_s], rest[points * of_s :]
-    each = (steps, 0, count), (across, 0, (k + lanes_of(v) - 1) // lanes_of(v))
+    vectors = (k + lanes - 1) // lanes
     unit = first
     while unit < last:
         many, group, begin, rows = _some(unit, last, m, high)
         unit, one = unit + many, group * m + begin
         for i in range(points):
-            left, right = (out, i * of_m + one * line, line), (v, i * of_v + group * count * wide)
-            multiply(left, right, (sums, i * of_s, wide), *each, rows, ZERO, (sums, 0))
+            right = v, i * of_v + group * count * wide, wide, COLUMNS * lanes
+            there = (sums, i * of_s, wide), count, vectors, rows, ZERO, (sums, 0)
+            multiply((out, i * of_m + one * line, line), right, *there)
         for row in range(rows):
             _weights_back(g, kernels, sums, row * wide, k, room, dw, (one + row) * k * size)

@@ -14,7 +14,7 @@ import math
 from typing import Any
 
 from minicaffe.backend import on_cuda
-from minicaffe.cpu import loops, no_bias
+from minicaffe.cpu import loops, no_bias, no_epilogue
 from minicaffe.cpu.threads import Piece, share
 from minicaffe.cuda.launch import launch
 from minicaffe.ops.conv import reference
@@ -62,11 +62,11 @@ class Direct(Engine):
         kernels = loops("direct", x.dtype)
         if kernels is not None:
             arrays = x.reshape(-1), weight.reshape(-1), no_bias(x.dtype) if bias is None else bias
+            to = no_epilogue(x.dtype), out.reshape(-1)
             if (depthwise := _depthwise(x, g, work)) is not None:
-                kernel_args = out.reshape(-1), _planes(g), False, Piece(work)
-                run(depthwise.forward, g.n * g.c, *arrays, *kernel_args)
+                run(depthwise.forward, g.n * g.c, *to, *arrays, _planes(g), False, Piece(work))
                 return out
-            run(kernels.forward, g.n * g.f, *arrays, out.reshape(-1), _lifted(g))
+            run(kernels.forward, g.n * g.f, *to, *arrays, _lifted(g))
             return out
 
         def part(first: int, last: int, _: Any) -> None:
@@ -84,8 +84,9 @@ class Direct(Engine):
         if kernels is not None:
             arrays = dy.reshape(-1), weight.reshape(-1)
             if (depthwise := _depthwise(dy, g, work, back=True)) is not None:
-                kernel_args = out.reshape(-1), _planes(g, back=True), True, Piece(work)
-                run(depthwise.forward, g.n * g.c, *arrays, no_bias(dy.dtype), *kernel_args)
+                to = no_epilogue(dy.dtype), out.reshape(-1)
+                kernel_args = no_bias(dy.dtype), _planes(g, back=True), True, Piece(work)
+                run(depthwise.forward, g.n * g.c, *to, *arrays, *kernel_args)
                 return out
             run(kernels.input_gradient, g.n * g.c, *arrays, out.reshape(-1), _lifted(g))
             return out

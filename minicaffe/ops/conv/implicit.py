@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import on_cuda
-from minicaffe.cpu import no_bias, with_blas
+from minicaffe.cpu import no_bias, no_epilogue, with_blas
 from minicaffe.cpu.threads import Piece, share
 from minicaffe.ops.conv import implicit_gemm, split
 from minicaffe.ops.conv.common import add_pieces, by_samples, is_product, recordable
@@ -77,7 +77,8 @@ class Implicit(Engine):
             arrays = x.reshape(-1), weight.reshape(-1), no_bias(x.dtype) if bias is None else bias
             units = g.n * g.group * -(-g.out[0] // rows) * parts
             sizes = *_kernel_sizes(g, rows), g.window.is_point, parts
-            run(kernels.forward, units, blas, *sizes, *arrays, out.reshape(-1), Piece(work))
+            to = no_epilogue(x.dtype), out.reshape(-1)
+            run(kernels.forward, units, *to, blas, *sizes, *arrays, Piece(work))
             return out
         w, y = weight.reshape(g.group, g.f // g.group, -1), _rows(out, g)
         b = None if bias is None else bias.reshape(g.group, -1, 1)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import on_cuda
-from minicaffe.cpu import loops, no_bias
+from minicaffe.cpu import loops, no_bias, no_epilogue
 from minicaffe.cpu.threads import Piece, share
 from minicaffe.ops.conv import panels, split
 from minicaffe.ops.conv.engine import Engine
@@ -79,7 +79,7 @@ class PackedGemm(Engine):
         if kernels is None:
             return IMPLICIT.forward(x, weight, bias, g, out, work)
         arrays = x.reshape(-1), weight.reshape(-1), no_bias(x.dtype) if bias is None else bias
-        _correlate(kernels, g, False, (*arrays, out.reshape(-1)), work)
+        _correlate(kernels, g, False, (out.reshape(-1), *arrays), work)
         return out
 
     def input_gradient(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
@@ -87,7 +87,7 @@ class PackedGemm(Engine):
         kernels = _kernels(dy)
         if kernels is None:
             return IMPLICIT.input_gradient(dy, weight, g, out, work)
-        arrays = dy.reshape(-1), weight.reshape(-1), no_bias(dy.dtype), out.reshape(-1)
+        arrays = out.reshape(-1), dy.reshape(-1), weight.reshape(-1), no_bias(dy.dtype)
         _correlate(kernels, g, True, arrays, work)
         return out
 
@@ -109,7 +109,7 @@ def _kernels(x: Any) -> Any:
 def _correlate(kernels: Any, g: ConvGeometry, back: bool, arrays: Any, work: Any) -> None:
     """Runs the loop that computes y from x, or dx from dy with `back`."""
     units, *tables = _tables(g, back, arrays[0].dtype, share(work))
-    run(kernels.correlate, units, *arrays, *tables, Piece(work))
+    run(kernels.correlate, units, no_epilogue(arrays[0].dtype), *arrays, *tables, Piece(work))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -127,12 +127,13 @@ def _parts(planes: Planes) -> int:
 
 @functools.lru_cache(maxsize=256)
 def _tables(g: ConvGeometry, back: bool, dtype: Any, threads: int) -> tuple[Any, ...]:
-    """Returns the units of the loop for y or dx and its arguments `plane` ... `across`: see the loop."""
+    """Returns the units of the loop for y or dx and its arguments `plane` ... `left`: see the loop."""
     planes = Planes(g, back)
     tables, tile = _panels(planes, dtype)
     units, tiles = planes.blocks * g.group, -(-planes.channels[1] // tile.ROWS)
     parts = split.parts(units, threads, tiles, _parts(planes))
-    return units * parts, *_layout(tables), parts, planes.phases, tables.tables, tables.across
+    more = tables.tables, planes.back, tables.left
+    return units * parts, *_layout(tables), parts, planes.phases, *more
 
 
 @functools.lru_cache(maxsize=256)
@@ -141,13 +142,13 @@ def _sums(g: ConvGeometry, dtype: Any) -> tuple[Any, ...]:
     planes = Planes(g, False, sums=True)
     tables, _ = _panels(planes, dtype)
     turned = np.arange(TURNED, dtype=np.int32) * tables.width
-    return *_layout(tables), planes.phases, tables.sums, tables.across, turned
+    return *_layout(tables), planes.phases, tables.sums, turned
 
 
 def _panels(planes: Planes, dtype: Any) -> tuple[Panels, Any]:
     """The panels for the microkernel's tile, and the microkernel."""
     tile: Any = loops("microkernel", dtype)
-    return Panels(planes, int(tile.lanes(dtype)), tile.COLUMNS), tile
+    return Panels(planes, int(tile.lanes(dtype)), tile.COLUMNS, tile.FEW_COLUMNS), tile
 
 
 def _layout(tables: Panels) -> tuple[Any, Any]:

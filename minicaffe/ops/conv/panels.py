@@ -11,6 +11,7 @@ Full-vector stores may overrun; the next store overwrites the tail. The targets 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from dataclasses import dataclass
@@ -23,15 +24,20 @@ from minicaffe.ops.geometry import lift
 
 TURNED = 128  # columns that are transposed at a time, for dweight: they stay in the first cache
 WIDEST = 64  # numbers of a panel's row, at most
+SUMMED = 4  # columns that are left, at most, if they are summed
 
 
 @dataclass(frozen=True)
 class Panels:
-    """The tables of one direction for vectors of `lanes` numbers, at most `columns` vectors in a panel."""
+    """The tables of one direction for vectors of `lanes` numbers, at most `columns` vectors in a panel.
+
+    If at most `summed` columns are left that fill no vector, they are no part of the product.
+    """
 
     planes: Planes
     lanes: int
     columns: int
+    summed: int
 
     @property
     def width(self) -> int:
@@ -50,17 +56,23 @@ class Panels:
 
     @property
     def room(self) -> int:
-        """Elements of a block's panels, or for dweight of the transposed panel; at most `largest`."""
+        """Elements of panels and columns left, or for dweight of the transposed panel; at most `largest`."""
         size = TURNED * self.width if self.planes.sums else self.count * self.apart
-        return -(-size // LANES) * LANES
+        return -(-(size + len(self.left[0]) * self.planes.rows) // LANES) * LANES
 
-    @property
-    def across(self) -> Any:
-        """Rows (offset in the panels, first column), one for each vector of a block."""
-        vectors = np.arange(self.count * self.columns)
-        panel, vector = vectors // self.columns, vectors % self.columns
-        at = panel * self.apart + vector * self.lanes
-        return np.stack((at, vectors * self.lanes), axis=1).astype(np.int32)
+    @functools.cached_property
+    def left(self) -> tuple[Any, Any]:
+        """The tables by which columns that are left are summed: of columns, and of vectors of elements.
+
+        columns[j] = (which, offset of its elements); vectors[v] = (offset, offset in the weight). Without
+        columns if a target's weights are no neighbours, or no whole vectors.
+        """
+        planes = self.planes
+        apart = planes.back or planes.sums or planes.channels[0] * planes.taps % self.lanes
+        columns = np.arange(0 if apart or planes.rows % self.lanes else self.summed)
+        vectors = np.arange(planes.rows // self.lanes) * self.lanes
+        pairs = (columns, columns * planes.rows), (vectors, vectors)
+        return tuple(np.stack(pair, axis=1).astype(np.int32) for pair in pairs)  # type: ignore[return-value]
 
     @property
     def tables(self) -> tuple[Any, ...]:
@@ -178,7 +190,7 @@ def largest(planes: Planes) -> int:
     """Returns the elements of a block's panels for the vectors with which they are largest."""
     if planes.sums:
         return -(-TURNED * WIDEST // LANES) * LANES
-    return (planes.rows + 1) * (planes.columns + WIDEST)
+    return (planes.rows + 1) * (planes.columns + WIDEST) + SUMMED * planes.rows
 
 
 def _runs(to: Any, step: int) -> list[tuple[int, int, int]]:

@@ -25,7 +25,7 @@ from minicaffe.ops.geometry import ConvGeometry, lift
 
 IN_CACHE = 2**18  # elements of a block's planes
 MOST = 512  # places of a block, at most, unless a line has more
-DEPTH = 256  # rows of a panel, so that it stays in the cache while all weights are multiplied;
+DEPTH = 144  # rows of a panel, so that it stays in the first cache while weights are multiplied;
 FEW = 128  # if a block has at most so many columns, the weights are read most, so a panel has as
 MANY = 2**17  # many rows as make so many elements, and the weights are read in long runs
 LANES = 16  # numbers of a vector, at most
@@ -129,7 +129,10 @@ class Planes:
         """Returns the channels in planes at a time, for a panel of `rows`: all, if jobs read them again."""
         if self.sums or self.flat or any(len(axis.runs) > 1 for axis in self.axes):
             return self.channels[0]
-        return min(self.channels[0], max(1, rows // max(1, self.taps)))
+        some = max(1, rows // max(1, self.taps))
+        if some >= self.channels[0]:
+            return self.channels[0]
+        return some - some % LANES if some > LANES else some
 
     @functools.cached_property
     def rows(self) -> int:

@@ -162,9 +162,10 @@ class Strips:
 
     def units(
         self, rest: int, threads: int, of: ConvGeometry | None
-    ) -> tuple[int, int, tuple[Any, ...]]:
-        """Returns the number of units, each with `rest` elements of work, the elements of a line, and the
-        arguments of the loops. `of` is the convolution of which this is the adjoint, if it computes a dx.
+    ) -> tuple[int, tuple[Any, ...]]:
+        """Returns the number of units, each with `rest` elements of work, and the arguments of the loops.
+
+        `of` is the convolution of which this is the adjoint, if it computes a dx.
         """
         g, (rows, columns) = self.g, self.tiles
         tile = math.prod(self.points) * sum(self.channels)
@@ -179,7 +180,7 @@ class Strips:
             high = -(-rows // split.parts(g.n, threads, rows // fewest, -(-rows // high)))
         units = -(-g.n // samples) * -(-rows // high)
         line = self.line(samples * high * columns)
-        return units, line, self.kernel_args((samples, high), line, of)
+        return units, self.kernel_args((samples, high), line, of)
 
     def kernel_args(
         self, chunk: tuple[int, int], line: int, of: ConvGeometry | None
@@ -217,17 +218,9 @@ def strips(g: ConvGeometry, m: int, lanes: int) -> Strips:
 @functools.lru_cache(maxsize=1024)
 def units(
     g: ConvGeometry, m: int, lanes: int, rest: int, threads: int, of: ConvGeometry | None
-) -> tuple[int, int, tuple[Any, ...]]:
+) -> tuple[int, tuple[Any, ...]]:
     """As `Strips.units`, cached."""
     return strips(g, m, lanes).units(rest, threads, of)
-
-
-@functools.lru_cache(maxsize=1024)
-def tables(rows: int, line: int, lanes: int) -> tuple[Any, ...]:
-    """Returns the tables of the microkernel for a factor of `rows` lines: its steps and its vectors."""
-    steps, vectors = np.arange(rows), np.arange(line // lanes) * lanes
-    both = (steps, steps * line), (vectors, vectors)
-    return tuple(np.stack(two, axis=1).astype(np.int32) for two in both)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from minicaffe.cpu import no_bias, with_blas
+from minicaffe.cpu import no_bias, no_epilogue, with_blas
 from minicaffe.cpu.threads import Piece, share
 from minicaffe.ops import arrays
 from minicaffe.ops.conv import winograd_filters as filters
-from minicaffe.ops.conv.strips import adjoint, strips, tables, taps, units
+from minicaffe.ops.conv.strips import adjoint, strips, taps, units
 from minicaffe.ops.conv.transforms import by_axes, of_weights
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.replay.dispatch import run
@@ -32,7 +32,7 @@ def input_gradient(m: int, dy: Any, weight: Any, g: ConvGeometry, out: Any, work
     if kernels is None:
         return False
     blocking = strips(g, m, kernels.lanes(dy.dtype))
-    count, _, kernel_args = _units(kernels, m, dy, g, None, work.size - blocking.weights)
+    count, kernel_args = _units(kernels, m, dy, g, None, work.size - blocking.weights)
     if not blocking.adds_up(kernel_args[1]):
         if _has_more(g):
             arrays.fill(out, 0)
@@ -52,7 +52,7 @@ def weight_gradient(m: int, x: Any, dy: Any, g: ConvGeometry, out: Any, work: An
         filters.weight_gradient(blocks, x, dy, out, work)
         return True
     sums = strips(g, m, kernels.lanes(x.dtype)).weights
-    count, _, kernel_args = _units(kernels, m, x, g, None, work.size - sums * share(work))
+    count, kernel_args = _units(kernels, m, x, g, None, work.size - sums * share(work))
     data = x.reshape(-1), dy.reshape(-1), Piece(work)
     slices = run(kernels.weight_gradient, count, blas, *kernel_args, *data)
     if slices:
@@ -81,11 +81,10 @@ def _correlate(
         filters.correlate(blocks, x, weight, bias, of is not None, out, work)
         return True
     u, work = _transformed(m, weight, of or g, bool(of), bool(of), work)
-    count, line, kernel_args = _units(kernels, m, x, g, of, work.size)
-    blocking = strips(g, m, kernels.lanes(x.dtype))
-    product = tables(blocking.channels[0] // g.group, line, blocking.lanes)
-    data = x.reshape(-1), no_bias(x.dtype) if bias is None else bias, u, out.reshape(-1)
-    run(kernels.forward, count, blas, *kernel_args, product, *data, Piece(work))
+    count, kernel_args = _units(kernels, m, x, g, of, work.size)
+    data = x.reshape(-1), no_bias(x.dtype) if bias is None else bias, u
+    to = no_epilogue(x.dtype), out.reshape(-1)
+    run(kernels.forward, count, *to, blas, *kernel_args, *data, Piece(work))
     return True
 
 
@@ -105,10 +104,10 @@ def _transformed(
 
 def _units(
     kernels: Any, m: int, x: Any, g: ConvGeometry, of: ConvGeometry | None, rest: int
-) -> tuple[int, int, tuple[Any, ...]]:
-    """Returns how many units share `rest` elements, the elements of a line, and the loops' arguments."""
-    count, line, kernel_args = units(g, m, kernels.lanes(x.dtype), rest // share(x), share(x), of)
-    return count, line, (*kernel_args, by_axes(m, taps(g.window), x.dtype))
+) -> tuple[int, tuple[Any, ...]]:
+    """Returns how many units share `rest` elements, and the loops' arguments."""
+    count, kernel_args = units(g, m, kernels.lanes(x.dtype), rest // share(x), share(x), of)
+    return count, (*kernel_args, by_axes(m, taps(g.window), x.dtype))
 
 
 def _has_more(g: ConvGeometry) -> bool:

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.cpu import loops, no_bias
+from minicaffe.cpu import loops, no_bias, no_epilogue
 from minicaffe.cpu.threads import Piece
-from minicaffe.ops.conv.strips import GAP, Strips, strips, tables, taps
+from minicaffe.ops.conv.strips import GAP, Strips, strips, taps
 from minicaffe.ops.conv.transforms import by_axes, of_weights
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.replay.dispatch import run
@@ -30,7 +30,7 @@ OF_BLOCK = (
 CHANNELS = 16  # of a group, at least: fewer do not fill a vector
 LARGE = 2**16  # elements up to which a whole U stays in the cache
 WIDTHS = (4, 8, 16)  # numbers of vectors of 256 or 512 bits
-FEWEST = 5  # filters of a block, at least, for every microkernel
+FEWEST = 8  # filters of a block, at least, for every microkernel
 
 
 @dataclass(frozen=True)
@@ -83,15 +83,13 @@ class Filters:
         return high, self._odd(high * self.wide)
 
     @functools.cached_property
-    def forth(self) -> tuple[np.ndarray, ...]:
-        """The tables of U = G weight: kernel elements, vectors of kernels, and the offset of each element."""
-        both = tables(self._elements, self.wide, self.strips.lanes)
-        return *both, _offsets(self._elements, self.wide)
+    def forth(self) -> tuple[int, np.ndarray]:
+        """Of U = G weight: how far the kernels' elements are apart, and the offset of each."""
+        return self.wide, _offsets(self._elements, self.wide)
 
-    def back(self, apart: int) -> tuple[np.ndarray, ...]:
-        """Returns the tables of dweight = G' sums: points at distance `apart`, and the rest of `forth`."""
-        points = _steps(math.prod(self.strips.points), self._elements, apart)
-        return points, *self.forth[1:]
+    def back(self, apart: int) -> tuple[Any, ...]:
+        """Returns the table of dweight = G' sums, points at distance `apart`, and `forth`."""
+        return _steps(math.prod(self.strips.points), self._elements, apart), *self.forth
 
     @property
     def _elements(self) -> int:
@@ -147,17 +145,17 @@ def correlate(
     run(kernels.images, g.c, *sizes, x.reshape(-1), v, own)
     matrix = of_weights(m, g.window.kernel, g.window.stride, x.dtype, turned)
     weights = matrix, weight.reshape(-1), (k, f) if turned else (f, k), turned, blocks.forth
-    product = tables(k, blocks.line, blocks.strips.lanes), v
-    results = no_bias(x.dtype) if bias is None else bias, out.reshape(-1), own
-    kernel_args = blocks.block(kernels.ROWS), *weights, *product, *results
-    run(kernels.forward, _units(g.f, g, kernels.ROWS), *sizes, *kernel_args)
+    results = v, no_bias(x.dtype) if bias is None else bias, own
+    kernel_args = blocks.block(kernels.ROWS), *weights, *results
+    to = no_epilogue(x.dtype), out.reshape(-1)
+    run(kernels.forward, _units(g.f, g, kernels.ROWS), *to, *sizes, *kernel_args)
 
 
 def weight_gradient(blocks: Filters, x: Any, dy: Any, out: Any, work: Any) -> None:
     """Adds dweight to `out` (f, c / group, *kernel)."""
     kernels: Any = loops("winograd_filters", x.dtype)
     g, m = blocks.strips.g, blocks.strips.m
-    lanes, product = blocks.strips.lanes, tables(blocks.tiles, blocks.wide, blocks.strips.lanes)
+    lanes = blocks.strips.lanes
     end = blocks.size(g.group * blocks.tiles, blocks.wide)
     last = end + blocks.size(g.f, blocks.line)
     sizes = blocks.kernel_args, _axes(m, x, g)
@@ -167,7 +165,7 @@ def weight_gradient(blocks: Filters, x: Any, dy: Any, out: Any, work: Any) -> No
     run(kernels.results, g.f, *sizes, dy.reshape(-1), results, own)
     matrix = of_weights(m, g.window.kernel, g.window.stride, x.dtype, False)
     block = blocks.block(kernels.ROWS)
-    kernel_args = block, matrix, blocks.back(block[1]), product, v, results, out.reshape(-1), own
+    kernel_args = block, matrix, blocks.back(block[1]), v, results, out.reshape(-1), own
     run(kernels.weight_gradient, _units(g.f, g, kernels.ROWS), *sizes, *kernel_args)
 
 

@@ -1,0 +1,59 @@
+"""What follows a convolution, on its outputs while they are in the cache: no pass over memory of its own.
+
+    y = (y - mean) rate      by the averages of running sums     if it normalises
+    y = factor y + term      of each channel                     if it scales
+    y = y + more             of another array                    if it adds
+    y = 0 where less                                             if it rectifies
+
+An epilogue is (steps, what `recalled` takes, (factors, terms), more). The bits are those of one loop for each.
+"""
+
+from __future__ import annotations
+
+from minicaffe.cpu import at, helper
+from minicaffe.cpu.kernels.running import recalled
+
+NORMALISES, SCALES, ADDS, RECTIFIES = 1, 2, 4, 8
+
+
+@helper
+def finish(y, start, count, channel, epilogue):
+    """Outputs of a channel: `count` neighbours in y."""
+    steps, (mean, variance, batches, eps, found, spread, rate), (factors, terms), more = epilogue
+    if steps == 0:
+        return
+    kind, end = y.dtype.type, start + count
+    one, zero = kind(1), kind(0)
+    if steps & 1:
+        recalled(channel, mean, variance, batches, eps, found, spread, rate)
+        middle, many = found[channel], rate[channel]
+        if not steps & 2:
+            for i in range(start, end):
+                y[at(i)] = (y[at(i)] - middle) * many
+    if steps & 2:
+        factor = factors[channel] if len(factors) else one
+        term = terms[channel] if len(terms) else zero
+        if not steps & 1:
+            for i in range(start, end):
+                y[at(i)] = y[at(i)] * factor + term
+        elif steps & 12 != 8:
+            for i in range(start, end):
+                y[at(i)] = kind((y[at(i)] - middle) * many) * factor + term
+        else:
+            for i in range(start, end):
+                value = kind((y[at(i)] - middle) * many) * factor + term
+                y[at(i)] = zero if value <= zero else value
+            return
+    if steps & 12 == 12:
+        for i in range(start, end):
+            value = y[at(i)] + more[at(i)]
+            y[at(i)] = zero if value <= zero else value
+    elif steps & 4:
+        for i in range(start, end):
+            y[at(i)] = y[at(i)] + more[at(i)]
+    elif steps & 8:
+        for i in range(
+            start, end
+        ):  # as a sum, all are stored: else lane by lane on many processors
+            value = y[at(i)] + zero
+            y[at(i)] = zero if value <= zero else value
