@@ -223,12 +223,14 @@ def sums(typing, a, a0, row, rows, steps, step, columns, b, b0, places, place, c
 def multiply(a, b, c, count, vectors, rows, begin, bias):
     """All tiles of `product`: a = (array, start, distance of rows), c as a, and the bias (array, start).
 
-    b = (array, start, distance of its rows, and of the vectors of a tile and the next). Of a sum of `count`.
+    b = (array, start, distance of its rows, and of the vectors of a tile and the next; 0 where all vectors are
+    neighbours). Of a sum of `count`. Four vectors are two tiles of two: one alone would be loads for the most.
     """
     (x, a0, row), (y, b0, deep, further), (z, c0, apart), (values, i0) = a, b, c, bias
-    lanes = lanes_of(y)
-    for p in range(0, vectors, COLUMNS):
-        across, begun = min(COLUMNS, vectors - p), b0 + p // COLUMNS * further
+    lanes, p = lanes_of(y), 0
+    for tile in range((vectors + COLUMNS - 1) // COLUMNS):
+        across = 2 if vectors - p == 4 else min(COLUMNS, vectors - p)
+        begun = b0 + (tile * further if further else p * lanes)
         for r in range(0, rows, ROWS):
             down, x0, z0 = min(ROWS, rows - r), a0 + r * row, c0 + r * apart + p * lanes
             own = x, x0, row, down, count, y, begun, deep, z, z0, apart, begin, values, i0 + r
@@ -238,15 +240,17 @@ def multiply(a, b, c, count, vectors, rows, begin, bias):
                 _one(*own)
             else:
                 _two(*own)
+        p += across
 
 
 @helper
 def multiply_sparse(a, b, c, steps, vectors, rows, begin, bias):
     """The same of `sparse`: steps = (table, first, last), which says how far rows of b are apart, too."""
     (x, a0, row), (y, b0, _, further), (z, c0, apart), (values, i0) = a, b, c, bias
-    (table, step, last), lanes = steps, lanes_of(y)
-    for p in range(0, vectors, COLUMNS):
-        across, begun = min(COLUMNS, vectors - p), b0 + p // COLUMNS * further
+    (table, step, last), lanes, p = steps, lanes_of(y), 0
+    for tile in range((vectors + COLUMNS - 1) // COLUMNS):
+        across = 2 if vectors - p == 4 else min(COLUMNS, vectors - p)
+        begun = b0 + (tile * further if further else p * lanes)
         for r in range(0, rows, ROWS):
             down, x0, z0 = min(ROWS, rows - r), a0 + r * row, c0 + r * apart + p * lanes
             factors = x, x0, row, down, table, step, last - step, y, begun
@@ -257,6 +261,7 @@ def multiply_sparse(a, b, c, steps, vectors, rows, begin, bias):
                 _sparse_one(*own)
             else:
                 _sparse_two(*own)
+        p += across
 
 
 @helper

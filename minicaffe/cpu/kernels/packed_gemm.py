@@ -85,8 +85,7 @@ def correlate(
                             number = bias[at(g * f + r + i)] if begin == BIAS else y.dtype.type(0)
                             results[at(begins + i * apart + q)] = number
                     turned = start - len(left[0]) * depth
-                    panel, behind = divmod(vectors, COLUMNS)
-                    from_ = panel * (depth * width + vector) + behind * vector
+                    from_ = -(-vectors // COLUMNS) * (depth * width + vector)  # behind all tiles
                     _turn_columns(work, from_, width, few, deep - k, turned, depth)
                     add_sums(
                         (results, begins + columns - few, apart),

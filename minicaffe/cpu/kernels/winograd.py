@@ -14,7 +14,7 @@ from minicaffe.cpu import compiled, helper
 from minicaffe.cpu.blas import gemm
 from minicaffe.cpu.kernels.epilogue import finish
 from minicaffe.cpu.kernels.winograd_transforms import add_up, read_images, read_results, write
-from minicaffe.cpu.microkernel import COLUMNS, ZERO, multiply
+from minicaffe.cpu.microkernel import ZERO, multiply
 from minicaffe.cpu.vector_ir import lanes, lanes_of
 
 __all__ = ["forward", "input_gradient", "lanes", "weight_gradient"]
@@ -66,7 +66,7 @@ def _by_tiles(u, v, out, points, groups, line, count):
     for i in range(points):
         for j in range(groups):
             left = u, (i * groups + j) * m * k, k
-            right = x, i * of_x + j * k * line, line, COLUMNS * lanes_of(x)
+            right = x, i * of_x + j * k * line, line, 0
             multiply(left, right, (y, i * of_y + j * m * line, line), *told)
 
 

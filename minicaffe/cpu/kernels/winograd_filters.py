@@ -15,7 +15,7 @@ from minicaffe.cpu.kernels.epilogue import finish
 from minicaffe.cpu.kernels.transpose import to_lanes
 from minicaffe.cpu.kernels.winograd import apart, points_of
 from minicaffe.cpu.kernels.winograd_transforms import read_images, read_results, write
-from minicaffe.cpu.microkernel import COLUMNS, ROWS, ZERO, multiply, multiply_sparse
+from minicaffe.cpu.microkernel import ROWS, ZERO, multiply, multiply_sparse
 from minicaffe.cpu.vector_ir import lanes as lanes
 from minicaffe.cpu.vector_ir import lanes_of
 
@@ -88,7 +88,7 @@ def _weights(g, weight, shape, turned, tables, room, u, of_u, first, rows):
         for q in range(count):
             for i in range(size):
                 room[at(places[at(i)] + q)] = weight[at(start + q * further + i)]
-        right = room, 0, wide, COLUMNS * lanes
+        right = room, 0, wide, 0
         multiply(
             (numbers, 0, size), right, (u, row * wide, of_u), size, vectors, points, ZERO, (u, 0)
         )
@@ -98,7 +98,7 @@ def _weights(g, weight, shape, turned, tables, room, u, of_u, first, rows):
 def _weights_back(g, tables, sums, first, k, room, dw, start):
     """dw += G' sums of one filter, which begin at `first`: the transpose."""
     (_, points, size), (steps, wide, places), lanes = g.shape, tables, lanes_of(sums)
-    right, vectors = (sums, first, 0, COLUMNS * lanes), (k + lanes - 1) // lanes
+    right, vectors = (sums, first, 0, 0), (k + lanes - 1) // lanes
     there = (room, 0, wide), (steps, 0, points), vectors, size, ZERO, (sums, 0)
     multiply_sparse((g.reshape(-1), 0, 1), right, *there)
     for q in range(k):
@@ -138,7 +138,7 @@ def forward(
         unit, one = unit + many, group * m + begin
         _weights(g, weight, shape, turned, kernels, elements, u, of_u, one, rows)
         for i in range(points):
-            right = v, i * of_v + group * k * line, line, COLUMNS * lanes
+            right = v, i * of_v + group * k * line, line, 0
             result = (out, i * of_m, line), k, vectors, rows, ZERO, (u, 0)
             multiply((u, i * of_u, wide), right, *result)
         there = y, 0, (f, oh, ow), (one, one + rows), (n, tiles[0], tiles[1]), 0, line
@@ -163,7 +163,7 @@ def weight_gradient(sizes, matrices, block, g, kernels, v, out, dw, rest, first,
         many, group, begin, rows = _some(unit, last, m, high)
         unit, one = unit + many, group * m + begin
         for i in range(points):
-            right = v, i * of_v + group * count * wide, wide, COLUMNS * lanes
+            right = v, i * of_v + group * count * wide, wide, 0
             there = (sums, i * of_s, wide), count, vectors, rows, ZERO, (sums, 0)
             multiply((out, i * of_m + one * line, line), right, *there)
         for row in range(rows):

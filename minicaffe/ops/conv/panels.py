@@ -46,8 +46,8 @@ class Panels:
 
     @property
     def count(self) -> int:
-        """Panels of a block."""
-        return max(1, -(-self.planes.columns // self.width))
+        """Panels of a block, at most."""
+        return max(1, -(-self.planes.columns // self.width)) + bool(len(self.left[0]))
 
     @property
     def apart(self) -> int:
@@ -92,9 +92,8 @@ class Panels:
             for last in (False, True):
                 at, to = self._columns(job, last)
                 begin = len(pieces), len(runs)
-                for panel, column in enumerate(range(0, len(at), self.width)):
-                    own = at[column : column + self.width]
-                    pieces.extend(self._pieces(own, panel * self.apart))
+                for panel, (column, end) in enumerate(itertools.pairwise(self._ends(len(at)))):
+                    pieces.extend(self._pieces(at[column:end], panel * self.apart))
                 runs.extend(_runs(to, self._steps[2]))
                 blocks.append([len(at), begin[0], len(pieces), begin[1], len(runs)])
         numbers = (blocks, 5), (pieces, 2), (runs, 3)
@@ -137,6 +136,16 @@ class Panels:
     def _steps(self) -> tuple[int, ...]:
         """The distances of the targets of a job, along each axis."""
         return self.planes.g.window.lifted()[1] if self.planes.back else (1, 1, 1)
+
+    def _ends(self, count: int) -> list[int]:
+        """Returns where each panel of so many columns begins and the last one ends: see `multiply`."""
+        left = count % self.lanes if count % self.lanes <= len(self.left[0]) else 0
+        end, vectors = [0], -(-(count - left) // self.lanes)
+        while vectors:
+            across = 2 if vectors == 4 else min(self.columns, vectors)
+            end.append(end[-1] + across * self.lanes)
+            vectors -= across
+        return [min(one, count - left) for one in end] + [count] * bool(left)
 
     def _rows(self, count: int, at_a_time: int) -> Any:
         """Returns the offsets of `count` rows in a panel that holds `at_a_time` of them."""
