@@ -41,6 +41,7 @@ ZERO, BIAS, ADD = range(3)  # what sums begin with: nothing, a number a row, c i
 # rows read b, which seldom fits the first cache, less often than five would.
 ROWS, COLUMNS = (8, 3) if wide() else (4, 3)
 FEW_ROWS, FEW_COLUMNS = (5, 4) if wide() else (4, 3)
+FOUR_ROWS = 6 if wide() else 0  # of tiles of four vectors
 UNROLLED = 4  # k at a time, so that the loop itself takes little
 
 
@@ -173,6 +174,7 @@ def _end(on: Emitter, sums: Any, ends: Any) -> None:
 
 
 _one, _two, _product_of_all = (_product(ROWS, columns) for columns in range(1, COLUMNS + 1))
+_four = _product(FOUR_ROWS or 1, 4)
 _sparse_one, _sparse_two, _sparse_of_all = (
     _sparse(ROWS, columns) for columns in range(1, COLUMNS + 1)
 )
@@ -224,11 +226,18 @@ def multiply(a, b, c, count, vectors, rows, begin, bias):
     """All tiles of `product`: a = (array, start, distance of rows), c as a, and the bias (array, start).
 
     b = (array, start, distance of its rows, and of the vectors of a tile and the next; 0 where all vectors are
-    neighbours). Of a sum of `count`. Four vectors are two tiles of two: one alone would be loads for the most.
+    neighbours). Of a sum of `count`. Four vectors are two tiles of two: one alone would be loads for the most;
+    or, if they are neighbours, tiles of all four.
     """
     (x, a0, row), (y, b0, deep, further), (z, c0, apart), (values, i0) = a, b, c, bias
     lanes, p = lanes_of(y), 0
     for tile in range((vectors + COLUMNS - 1) // COLUMNS):
+        if FOUR_ROWS and vectors - p == 4 and not further:
+            for r in range(0, rows, FOUR_ROWS):
+                down, x0, z0 = min(FOUR_ROWS, rows - r), a0 + r * row, c0 + r * apart + p * lanes
+                own = x, x0, row, down, count, y, b0 + p * lanes, deep, z, z0, apart
+                _four(*own, begin, values, i0 + r)
+            break
         across = 2 if vectors - p == 4 else min(COLUMNS, vectors - p)
         begun = b0 + (tile * further if further else p * lanes)
         for r in range(0, rows, ROWS):
