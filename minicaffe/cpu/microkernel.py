@@ -235,8 +235,8 @@ def multiply(a, b, c, count, vectors, rows, begin, bias):
         if FOUR_ROWS and vectors - p == 4 and not further:
             for r in range(0, rows, FOUR_ROWS):
                 down, x0, z0 = min(FOUR_ROWS, rows - r), a0 + r * row, c0 + r * apart + p * lanes
-                own = x, x0, row, down, count, y, b0 + p * lanes, deep, z, z0, apart
-                _four(*own, begin, values, i0 + r)
+                left, right = (x, x0, row, down, count), (y, b0 + p * lanes, deep)
+                _four(*left, *right, z, z0, apart, begin, values, i0 + r)
             break
         across = 2 if vectors - p == 4 else min(COLUMNS, vectors - p)
         begun = b0 + (tile * further if further else p * lanes)

@@ -269,6 +269,8 @@ class Eltwise(Layer):
         if self.coeff and (self.operation != "SUM" or len(self.coeff) != self.count):
             raise ShapeError(f"coeff goes with SUM, one number for each of {self.count} bottoms")
         self.factors = self.coeff or (1.0,) * self.count
+        plain = self.operation == "SUM" and set(self.factors) == {1.0} and self.count == 2
+        self.traits = replace(self.traits, over_a_bottom=plain)
         self.shape = x
         self.context.reserve(math.prod(x))
         return x

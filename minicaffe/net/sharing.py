@@ -88,7 +88,8 @@ class Sharing:
     """The shared arrays of a net, data or diffs (`which`): the life of each value, its offset in one block.
 
     Blobs in `keep` have their own memory; so have inputs, outputs and losses, which users fill or read,
-    the tops of a layer whose sizes vary, and all blobs after it. Without `keep`, all blobs have.
+    the tops of a layer whose sizes vary, and all blobs after it. Without `keep`, all blobs have. On the CPU a
+    sum of two is written over the one that was computed last, of which it can then be the epilogue.
     `before` and `after` are the bytes of all data, and, if diffs are shared, of all diffs:
     without sharing, and with it.
     """
@@ -102,7 +103,9 @@ class Sharing:
             lives = _diff_lives(graph.steps)
         own = _kept(graph, keep or (), self.which)
         self.lives = {v: life for v, life in lives.items() if keep is not None and v not in own}
-        offsets, self.size = place(list(self.lives.values()))
+        can = self.which == "data" and not graph.context.device.is_cuda
+        over = _written_over(graph.steps, self.lives) if can else {}
+        offsets, self.size = _placed(self.lives, over)
         if self.which == "diff" and not graph.context.device.is_cuda and not cpu.available():
             longer = place([life.longer(LATER) for life in self.lives.values()])
             if longer[1] <= FEW:
@@ -244,6 +247,37 @@ class SharedBlob(Blob):
         if which == self.sharing.which and self.value.root not in self.sharing.held:
             raise ShapeError(self.sharing.gone(self.value))
         return self.value.blob
+
+
+def _written_over(steps: Sequence[Step], lives: dict[Value, Life]) -> dict[Value, Value]:
+    """The value whose place the top of a layer takes that may write over it; its life ends one step before."""
+    over: dict[Value, Value] = {}
+    written = {value.root: i for i, step in reversed([*enumerate(steps)]) for value in step.tops}
+    for i, step in enumerate(steps):
+        if not step.layer.traits.over_a_bottom or step.tops[0].root not in lives:
+            continue
+        roots = [value.root for value in step.bottoms]
+        last = max(roots, key=written.__getitem__)
+        life, top = lives.get(last), step.tops[0].root
+        if life is None or roots.count(last) > 1 or top is last or life.last != i:
+            continue
+        if life.size == lives[top].size and last.dtype == top.dtype:
+            over[top], lives[last] = last, replace(life, last=i - 1)
+    return over
+
+
+def _placed(lives: dict[Value, Life], over: dict[Value, Value]) -> tuple[list[int], int]:
+    """`place` of the values' lives, those that lie over another as one with it."""
+    first: dict[Value, Value] = {}
+    whole: dict[Value, Life] = {}
+    for value, life in lives.items():
+        first[value] = first[over[value]] if value in over else value
+        before = whole.get(first[value], life)
+        ends = min(before.first, life.first), max(before.last, life.last)
+        whole[first[value]] = Life(life.size, *ends)
+    offsets, size = place(list(whole.values()))
+    at = dict(zip(whole, offsets, strict=True))
+    return [at[first[value]] for value in lives], size
 
 
 def shared_by(graph: Graph) -> str:

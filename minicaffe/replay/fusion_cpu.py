@@ -1,7 +1,8 @@
 """Fusion of neighbouring compiled loops over the same entries: memory is read and written once.
 
 In inference a BatchNorm is fused with a Scale, and both with a ReLU; so is the sum of two blobs with a ReLU.
-The results are equal to the bit.
+After a convolution each of them, if it works in place, becomes a step of its epilogue: its outputs are in
+the cache yet. The results are equal to the bit.
 """
 
 from __future__ import annotations
@@ -19,11 +20,9 @@ def joined(rows: Sequence[Told]) -> list[Told]:
     """The commands, some of them fused; a fused one has the names of its first and last layer."""
     fused: list[tuple[str, str, Row | Calls]] = []  # the first layer, the last, and the command
     for what, row in rows:
-        one = _one(fused[-1][2], row) if fused else None
-        if one is None:
-            fused.append((what, what, row))
-        else:
-            fused[-1] = fused[-1][0], what, one
+        fused.append((what, what, row))
+        while len(fused) > 1 and (one := _one(fused[-2][2], fused[-1][2])) is not None:
+            fused[-2:] = [(fused[-2][0], what, one)]
     return [(_told(first, last), row) for first, last, row in fused]
 
 
@@ -83,14 +82,100 @@ def _rectified_sum(row: Row, then: Row) -> Row | None:
     return Row(compiled.rectified_sum, (a, b, y), row.n, row.slices)
 
 
+def _follows(row: Row, step: int, **parts: Any) -> Row | None:
+    """A convolution with one more step in its epilogue, if that comes behind those that are in it."""
+    steps, of_each, past, scale, more = row.args[0]
+    if step <= steps or not _whole_channels(row):
+        return None
+    kept = {"past": past, "scale": scale, "more": more} | parts
+    epilogue = steps | step, of_each, kept["past"], kept["scale"], kept["more"]
+    return Row(row.loop, (epilogue, *row.args[1:]), row.n, row.slices)
+
+
+def _whole_channels(row: Row) -> bool:
+    """Whether the loop of a convolution computes neighbouring outputs together, as an epilogue needs it."""
+    if row.name == "packed_gemm.correlate":
+        (_, _, _, _, _, _, target, _, _, (jobs, *_), *_) = row.args
+        return bool(target[0][1] == 1 and len(jobs) == 1)
+    if row.name == "winograd.forward":
+        phases, planes = row.args[8][1], row.args[9][1]
+        return (phases[0][0], phases[1][0], *planes[:2]) == (1, 1, 1, 1)
+    return True
+
+
+def _convolution_normalised(row: Row, then: Row) -> Row | None:
+    """A convolution, and the normalisation of its channels by remembered statistics."""
+    *past, seen, scales, _, _, rectified, y = then.args
+    channels, plane = row.args[0][1]
+    alike = tuple(seen) == (y.size // (channels * plane), channels, plane)
+    if scales or rectified or not (alike and _same(row.args[1], y)):
+        return None
+    return _follows(row, _steps(y).NORMALISES, past=tuple(past))
+
+
+def _convolution_scaled(row: Row, then: Row) -> Row | None:
+    """A convolution, and a factor and term of each of its channels."""
+    x, factors, terms, whole, y, f, p = then.args
+    alike = (f, p) == row.args[0][1] and then.n * p == y.size
+    if whole or not (alike and _same(row.args[1], y) and _same(x, y)):
+        return None
+    return _follows(row, _steps(y).SCALES, scale=(factors, terms))
+
+
+def _convolution_added(row: Row, then: Row) -> Row | None:
+    """A convolution, and the sum of its outputs and another array, in their place."""
+    a, *of_a, b, of_b, sizes, y, of_y = then.args
+    whole = (*of_a, of_b, of_y, sizes) == ((1,), (1,), (1,), (y.size,)) and then.n == y.size
+    others = [array for array in (a, b) if not _same(array, y)]
+    if not (whole and len(others) == 1 and _same(row.args[1], y)):
+        return None
+    return _follows(row, _steps(y).ADDS, more=others[0])
+
+
+def _convolution_rectified(row: Row, then: Row) -> Row | None:
+    """A convolution and its ReLU."""
+    x, _, y = then.args
+    if not (_same(row.args[1], y) and _same(x, y) and then.n == y.size):
+        return None
+    return _follows(row, _steps(y).RECTIFIES)
+
+
+def _steps(y: Any) -> Any:
+    """The module that names the steps of an epilogue."""
+    return loops("epilogue", y.dtype)
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two flat arrays are one."""
+    return bool(place(a) == place(b))
+
+
 def _in_place(row: Row, x: Any, y: Any) -> bool:
     """Whether a command's first argument is x, and y has the same memory."""
     return place(row.args[0]) == place(x) == place(y)
 
 
+CONVOLUTIONS = (  # loops whose first arguments are an epilogue and y
+    "depthwise.forward",
+    "direct.forward",
+    "implicit.forward",
+    "packed_gemm.correlate",
+    "winograd.forward",
+    "winograd_filters.forward",
+)
 JOINS: dict[tuple[str, str], Callable[[Row, Row], Row | None]] = {
     ("running.recall", "normalize.normalise"): _normalised,
     ("running.chain", "channels.scale"): _scaled,
     ("running.chain", "elementwise.ReLU_y"): _rectified,
     ("arrays.add", "elementwise.ReLU_y"): _rectified_sum,
+    **{
+        (convolution, follower): join
+        for convolution in CONVOLUTIONS
+        for follower, join in {
+            "running.chain": _convolution_normalised,
+            "channels.scale": _convolution_scaled,
+            "arrays.add": _convolution_added,
+            "elementwise.ReLU_y": _convolution_rectified,
+        }.items()
+    },
 }

@@ -5,7 +5,8 @@
     y = y + more             of another array                    if it adds
     y = 0 where less                                             if it rectifies
 
-An epilogue is (steps, what `recalled` takes, (factors, terms), more). The bits are those of one loop for each.
+An epilogue is (steps, (channels, outputs of each), what `recalled` takes, (factors, terms), more). The bits
+are those of one loop for each.
 """
 
 from __future__ import annotations
@@ -19,24 +20,24 @@ NORMALISES, SCALES, ADDS, RECTIFIES = 1, 2, 4, 8
 @helper
 def finish(y, start, count, channel, epilogue):
     """Outputs of a channel: `count` neighbours in y."""
-    steps, (mean, variance, batches, eps, found, spread, rate), (factors, terms), more = epilogue
+    steps, _, (mean, variance, batches, eps, found, spread, rate), (factors, terms), more = epilogue
     if steps == 0:
         return
     kind, end = y.dtype.type, start + count
     one, zero = kind(1), kind(0)
-    if steps & 1:
+    if steps & NORMALISES:
         recalled(channel, mean, variance, batches, eps, found, spread, rate)
         middle, many = found[channel], rate[channel]
-        if not steps & 2:
+        if not steps & SCALES:
             for i in range(start, end):
                 y[at(i)] = (y[at(i)] - middle) * many
-    if steps & 2:
+    if steps & SCALES:
         factor = factors[channel] if len(factors) else one
         term = terms[channel] if len(terms) else zero
-        if not steps & 1:
+        if not steps & NORMALISES:
             for i in range(start, end):
                 y[at(i)] = y[at(i)] * factor + term
-        elif steps & 12 != 8:
+        elif steps & (ADDS | RECTIFIES) != RECTIFIES:
             for i in range(start, end):
                 y[at(i)] = kind((y[at(i)] - middle) * many) * factor + term
         else:
@@ -44,14 +45,14 @@ def finish(y, start, count, channel, epilogue):
                 value = kind((y[at(i)] - middle) * many) * factor + term
                 y[at(i)] = zero if value <= zero else value
             return
-    if steps & 12 == 12:
+    if steps & ADDS and steps & RECTIFIES:
         for i in range(start, end):
             value = y[at(i)] + more[at(i)]
             y[at(i)] = zero if value <= zero else value
-    elif steps & 4:
+    elif steps & ADDS:
         for i in range(start, end):
             y[at(i)] = y[at(i)] + more[at(i)]
-    elif steps & 8:
+    elif steps & RECTIFIES:
         for i in range(
             start, end
         ):  # as a sum, all are stored: else lane by lane on many processors

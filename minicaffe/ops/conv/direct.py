@@ -62,7 +62,7 @@ class Direct(Engine):
         kernels = loops("direct", x.dtype)
         if kernels is not None:
             arrays = x.reshape(-1), weight.reshape(-1), no_bias(x.dtype) if bias is None else bias
-            to = no_epilogue(x.dtype), out.reshape(-1)
+            to = no_epilogue(x.dtype, g.f, math.prod(g.out)), out.reshape(-1)
             if (depthwise := _depthwise(x, g, work)) is not None:
                 run(depthwise.forward, g.n * g.c, *to, *arrays, _planes(g), False, Piece(work))
                 return out
@@ -84,7 +84,7 @@ class Direct(Engine):
         if kernels is not None:
             arrays = dy.reshape(-1), weight.reshape(-1)
             if (depthwise := _depthwise(dy, g, work, back=True)) is not None:
-                to = no_epilogue(dy.dtype), out.reshape(-1)
+                to = no_epilogue(dy.dtype, g.c, math.prod(g.image)), out.reshape(-1)
                 kernel_args = no_bias(dy.dtype), _planes(g, back=True), True, Piece(work)
                 run(depthwise.forward, g.n * g.c, *to, *arrays, *kernel_args)
                 return out

@@ -109,7 +109,19 @@ def _kernels(x: Any) -> Any:
 def _correlate(kernels: Any, g: ConvGeometry, back: bool, arrays: Any, work: Any) -> None:
     """Runs the loop that computes y from x, or dx from dy with `back`."""
     units, *tables = _tables(g, back, arrays[0].dtype, share(work))
-    run(kernels.correlate, units, no_epilogue(arrays[0].dtype), *arrays, *tables, Piece(work))
+    run(
+        kernels.correlate,
+        units,
+        _nothing_follows(g, back, arrays[0].dtype),
+        *arrays,
+        *tables,
+        Piece(work),
+    )
+
+
+def _nothing_follows(g: ConvGeometry, back: bool, dtype: Any) -> Any:
+    """The epilogue of y, or of dx."""
+    return no_epilogue(dtype, *(g.c, math.prod(g.image)) if back else (g.f, math.prod(g.out)))
 
 
 @functools.lru_cache(maxsize=4096)
