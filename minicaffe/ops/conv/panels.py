@@ -199,7 +199,7 @@ def largest(planes: Planes) -> int:
     """Returns the elements of a block's panels for the vectors with which they are largest."""
     if planes.sums:
         return -(-TURNED * WIDEST // LANES) * LANES
-    return (planes.rows + 1) * (planes.columns + WIDEST) + SUMMED * planes.rows
+    return (planes.rows + 1) * (planes.columns + 2 * WIDEST) + SUMMED * planes.rows
 
 
 def _runs(to: Any, step: int) -> list[tuple[int, int, int]]:
