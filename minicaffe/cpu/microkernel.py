@@ -42,7 +42,7 @@ ZERO, BIAS, ADD = range(3)  # what sums begin with: nothing, a number a row, c i
 ROWS, COLUMNS = (8, 3) if wide() else (4, 3)
 FEW_ROWS, FEW_COLUMNS = (5, 4) if wide() else (4, 3)
 FOUR_ROWS = 6 if wide() else 0  # of tiles of four vectors
-UNROLLED = 4  # k at a time, so that the loop itself takes little
+FETCHED = 16  # steps at a time, before which their numbers of the next rows are asked of memory
 
 
 def _tile(on: Emitter, rows: int, columns: int) -> list[list[Any]]:
@@ -96,19 +96,19 @@ def _product(rows: int, columns: int) -> Any:
             sums = _tile(on, rows, columns)
             _begin(on, sums, ends, begin, [on.at(on.data(bias, bias_), add(i0, r)) for r in down])
 
-            def steps(k: Any, some: int) -> None:
-                lines = [on.at(pointer, k) for pointer in left]
-                there = on.at(right, mul(k, deep))
-                for u in range(some):
-                    of_u = on.at(there, mul(deep, LONG(u)))
-                    values = [on.load(on.at(of_u, LONG(v * on.count))) for v in range(columns)]
-                    _add(on, sums, [on.at(line, LONG(u)) for line in lines], values)
+            def steps(first: Any, last: Any) -> None:
+                with cgutils.for_range(builder, last, first) as loop:
+                    there = on.at(right, mul(loop.index, deep))
+                    values = [on.load(on.at(there, LONG(v * on.count))) for v in range(columns)]
+                    _add(on, sums, [on.at(pointer, loop.index) for pointer in left], values)
 
-            whole = builder.sdiv(count, LONG(UNROLLED))
-            with cgutils.for_range(builder, whole) as loop:
-                steps(mul(loop.index, LONG(UNROLLED)), UNROLLED)
-            with cgutils.for_range(builder, count, mul(whole, LONG(UNROLLED))) as loop:
-                steps(loop.index, 1)
+            whole = mul(builder.sdiv(count, LONG(FETCHED)), LONG(FETCHED))
+            with cgutils.for_range(builder, builder.sdiv(count, LONG(FETCHED))) as loop:
+                k = mul(loop.index, LONG(FETCHED))
+                for pointer in left:  # the rows of the next tile
+                    on.prefetch(on.at(pointer, mul(row, LONG(rows)), k))
+                steps(k, add(k, LONG(FETCHED)))
+            steps(whole, count)
             _end(on, sums, ends)
             return context.get_dummy_value()
 

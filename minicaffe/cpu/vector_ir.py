@@ -80,6 +80,13 @@ class Emitter:
         to = self.builder.bitcast(pointer, vector.type.as_pointer())
         self.builder.store(vector, to).align = self.context.get_abi_sizeof(vector.type.element)
 
+    def prefetch(self, pointer: Any) -> None:
+        """Have a line of memory fetched to the second cache, which is read later."""
+        address = self.builder.bitcast(pointer, ir.IntType(8).as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [address.type, INT, INT, INT])
+        fetch = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0i8")
+        self.builder.call(fetch, [address, INT(0), INT(2), INT(1)])
+
     def spread(self, pointer: Any) -> Any:
         """A number in memory, in all lanes."""
         return self.repeated(self.builder.load(pointer))
