@@ -24,14 +24,14 @@ def depthwise(draw):
     sizes = (st.integers(1, 9), st.integers(1, 45))[-axes:]
     image = tuple(draw(size) for size in sizes)
     kernel = (3,) * axes if draw(st.booleans()) else tuple(draw(st.integers(1, 5)) for _ in image)
-    pad, dilation = (
+    pad, dilation, stride = (
         tuple(draw(st.integers(low, 3)) for _ in image) if draw(st.booleans()) else (1,) * axes
-        for low in (0, 1)
+        for low in (0, 1, 1)
     )
     c = draw(st.integers(1, 5))
     sizes = zip(image, kernel, pad, dilation, strict=True)
     fits = all((k - 1) * d < size + 2 * p for size, k, p, d in sizes)
-    window = Window(kernel, (1,) * axes, pad, dilation) if fits else Window((1,) * axes)
+    window = Window(kernel, stride, pad, dilation) if fits else Window((1,) * axes)
     return ConvGeometry(draw(st.integers(0, 3)), c, image, c, window, c)
 
 
@@ -50,8 +50,8 @@ def test_depthwise_against_loops(device, direction, g, bias_term, dtype, seed):
 @pytest.mark.parametrize("width", [3, 4, 7, 8, 14, 16, 33])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_each_width_of_tiles(device, direction, width, dtype):
-    for height, kernel in ((2, 3), (6, 3), (6, 2)):
-        window = Window((kernel, kernel), pad=(1, 1))
+    for height, kernel, stride in ((2, 3, 1), (6, 3, 1), (6, 2, 1), (9, 3, 2), (11, 5, 3)):
+        window = Window((kernel, kernel), (stride, stride), pad=(1, 1))
         check(
             device,
             "direct",
@@ -74,8 +74,10 @@ def test_where_a_channel_is_constant_all_places_are_the_same(device):
 @compiled
 @every_direction
 def test_the_same_bits_by_any_number_of_threads(monkeypatch, device, crew, direction):
-    g = ConvGeometry(3, 5, (7, 19), 5, Window((3, 3), pad=(1, 1)), 5)
-    check_threads(monkeypatch, crew, device, "direct", direction, g)
+    for stride in (1, 2):
+        window = Window((3, 3), (stride, stride), pad=(1, 1))
+        g = ConvGeometry(3, 5, (7, 19), 5, window, 5)
+        check_threads(monkeypatch, crew, device, "direct", direction, g)
 
 
 @compiled
@@ -93,9 +95,8 @@ def test_where_nothing_is_measured_depthwise_is_direct(device):
     assert (rule == "direct") == (not device.is_cuda and DIRECT.is_compiled(np.float32))
 
 
-def test_what_has_strides_groups_or_three_axes_is_not_depthwise():
+def test_what_has_groups_or_three_axes_is_not_depthwise():
     for g in (
-        ConvGeometry(1, 2, (5, 5), 2, Window((3, 3), (1, 2)), 2),
         ConvGeometry(1, 2, (5, 5), 4, Window((3, 3)), 2),
         ConvGeometry(1, 4, (5, 5), 4, Window((3, 3)), 2),
         ConvGeometry(1, 2, (5, 5, 5), 2, Window((3, 3, 3)), 2),

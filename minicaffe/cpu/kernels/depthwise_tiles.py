@@ -61,6 +61,36 @@ def tile_of(rows: int, count: int, side: int) -> Any:
     return tile
 
 
+def tapped_of(rows: int, count: int) -> Any:
+    """The kernel for tiles of y, of x whose rows `pitch` apart they read, by a table of taps."""
+
+    @made
+    def tile(typing, here, to, x, pitch, weight, element, taps, first, last, start, y, apart):
+        """y[to..] = start + the sums; taps[t] = (which weight from `element` on, how much further in x)."""
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            here, to, x_, pitch, weight_, element, taps_, first, last, start, y_, apart = args
+            on, add, mul = Emitter(context, builder, y, count), builder.add, builder.mul
+            pixels, table = on.at(on.data(x, x_), here), on.data(taps, taps_)
+            kept = [cgutils.alloca_once_value(builder, on.repeated(start)) for _ in range(rows)]
+            with cgutils.for_range(builder, last, first) as loop:
+                weights = on.at(on.data(weight, weight_), element, on.entry(table, loop.index, 0))
+                value, shift = on.spread(weights), on.entry(table, loop.index, 1)
+                for r, one in enumerate(kept):
+                    line = on.at(pixels, shift, mul(pitch, LONG(r)))
+                    on.multiply_add(value, on.load(line), one)
+            for r, one in enumerate(kept):
+                end = on.at(on.data(y, y_), add(to, mul(apart, LONG(r))))
+                on.store(builder.load(one), end)
+            return context.get_dummy_value()
+
+        long = types.int64
+        given = long, long, x, long, weight, long, taps, long, long, start, y, long
+        return types.void(*given), generate
+
+    return tile
+
+
 def sums_of(side: int) -> Any:
     """The kernel that adds to side x side weights at a time, of rows of `across` vectors of dy."""
 

@@ -4,8 +4,8 @@
 
 All other engines are compared with it. A compiled loop multiplies rows of pixels by one weight; this is also
 fast if a group has few channels and filters, because a GEMM could then reuse nothing. A depthwise convolution
-(one channel and one filter in a group) of stride 1 has a loop of its own, which keeps tiles of outputs in
-registers. Without compiled loops the engine is `reference`.
+(one channel and one filter in a group) has loops of its own, with and without strides, which keep tiles of
+outputs in registers. Without compiled loops the engine is `reference`.
 """
 
 from __future__ import annotations
@@ -15,16 +15,13 @@ from typing import Any
 
 from minicaffe.backend import on_cuda
 from minicaffe.cpu import loops, no_bias, no_epilogue
-from minicaffe.cpu.threads import Piece, share
 from minicaffe.cuda.launch import launch
-from minicaffe.ops.conv import reference
-from minicaffe.ops.conv.common import add_partial_sums, by_samples, is_depthwise, partial_sums
+from minicaffe.ops.conv import depthwise, reference
+from minicaffe.ops.conv.common import add_partial_sums, by_samples, partial_sums
 from minicaffe.ops.conv.engine import Engine
 from minicaffe.ops.geometry import ConvGeometry, lift
 from minicaffe.replay.dispatch import run
 from minicaffe.replay.trace import do
-
-LANES = 16  # numbers of a vector, at most
 
 
 class Direct(Engine):
@@ -37,12 +34,12 @@ class Direct(Engine):
 
     def workspace(self, g: ConvGeometry, limit: int) -> int:
         """Returns the elements for one thread: partial sums of dweight, and two planes if depthwise."""
-        planes = max(_plane_elements(g), _plane_elements(g, back=True))
+        planes = max(depthwise.elements(g), depthwise.elements(g, back=True))
         return math.prod(g.weight_shape) + (planes if planes <= limit else 0)
 
     def forward_workspace(self, g: ConvGeometry, limit: int) -> int:
         """Returns the elements for one thread of `forward`: two planes if depthwise, within `limit`."""
-        return _plane_elements(g) if _plane_elements(g) <= limit else 0
+        return depthwise.elements(g) if depthwise.elements(g) <= limit else 0
 
     def cuda_workspace(self, g: ConvGeometry, limit: int, itemsize: int) -> int:
         """Returns 0: a CUDA thread computes one entry alone."""
@@ -63,8 +60,8 @@ class Direct(Engine):
         if kernels is not None:
             arrays = x.reshape(-1), weight.reshape(-1), no_bias(x.dtype) if bias is None else bias
             to = no_epilogue(x.dtype, g.f, math.prod(g.out)), out.reshape(-1)
-            if (depthwise := _depthwise(x, g, work)) is not None:
-                run(depthwise.forward, g.n * g.c, *to, *arrays, _planes(g), False, Piece(work))
+            if depthwise.fits(g, work):
+                depthwise.forward(arrays, g, to, work)
                 return out
             run(kernels.forward, g.n * g.f, *to, *arrays, _lifted(g))
             return out
@@ -83,10 +80,8 @@ class Direct(Engine):
         kernels = loops("direct", dy.dtype)
         if kernels is not None:
             arrays = dy.reshape(-1), weight.reshape(-1)
-            if (depthwise := _depthwise(dy, g, work, back=True)) is not None:
-                to = no_epilogue(dy.dtype, g.c, math.prod(g.image)), out.reshape(-1)
-                kernel_args = no_bias(dy.dtype), _planes(g, back=True), True, Piece(work)
-                run(depthwise.forward, g.n * g.c, *to, *arrays, *kernel_args)
+            if depthwise.fits(g, work, back=True):
+                depthwise.input_gradient(*arrays, g, out.reshape(-1), work)
                 return out
             run(kernels.input_gradient, g.n * g.c, *arrays, out.reshape(-1), _lifted(g))
             return out
@@ -105,8 +100,8 @@ class Direct(Engine):
         kernels = loops("direct", dy.dtype)
         if kernels is not None:
             arrays = x.reshape(-1), dy.reshape(-1), g.n, out.reshape(-1)
-            if (depthwise := _depthwise(dy, g, work)) is not None:
-                run(depthwise.weight_gradient, g.c, *arrays, _planes(g), Piece(work))
+            if depthwise.fits(g, work):
+                depthwise.weight_gradient(arrays, g, work)
                 return out
             run(kernels.weight_gradient, g.f, *arrays, _lifted(g))
             return out
@@ -117,33 +112,6 @@ class Direct(Engine):
 
         add_partial_sums(by_samples(part, g, work), out)
         return out
-
-
-def _depthwise(x: Any, g: ConvGeometry, work: Any, back: bool = False) -> Any:
-    """The depthwise loops; None if it is not depthwise, or a thread has no workspace for its planes."""
-    if not is_depthwise(g) or work is None or work.size // share(work) < _plane_elements(g, back):
-        return None
-    return loops("depthwise", x.dtype)
-
-
-def _planes(g: ConvGeometry, back: bool = False) -> tuple[Any, ...]:
-    """Arguments of the depthwise loops, for y or dx: channels; image, kernel, pad, dilation and out in 2-D."""
-    kernel, _, pad, dilation = (sizes[1:] for sizes in g.window.lifted())
-    image, out = lift(g.image)[1:], lift(g.out)[1:]
-    if back:
-        far = tuple((k - 1) * d - p for k, d, p in zip(kernel, dilation, pad, strict=True))
-        return g.c, out, kernel, far, dilation, image
-    return g.c, image, kernel, pad, dilation, out
-
-
-def _plane_elements(g: ConvGeometry, back: bool = False) -> int:
-    """Returns the elements of a padded plane and one of outputs, in whole vectors; 0 if not depthwise."""
-    if not is_depthwise(g):
-        return 0
-    _, _, kernel, _, dilation, (rows, columns) = _planes(g, back)
-    down, right = ((k - 1) * d for k, d in zip(kernel, dilation, strict=True))
-    wide = columns + LANES - 1
-    return (rows + down) * (wide + right) + rows * wide
 
 
 def _lifted(g: ConvGeometry) -> tuple[Any, ...]:

@@ -1,0 +1,141 @@
+"""Depthwise convolution with strides, each plane by tiles that stay in registers. Needs Numba.
+
+    y[r, q] = bias + sum over i, j of weight[i, j] x[r sh + i dh - ph, q sw + j dw - pw]
+
+A plane is copied into the thread's work with the zeros beside it, its columns apart by their remainder when
+divided by sw: what neighbouring outputs read are then neighbours. `taps` are rows (element of the kernel,
+where it reads), and dx has a job of them for each remainder of a pixel by the strides. A tile is ROWS rows of
+neighbours; where fewer are left, the last are computed again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minicaffe.cpu import at, compiled_sums, helper
+from minicaffe.cpu.kernels.depthwise_tiles import ROWS, sums_of, tapped_of
+from minicaffe.cpu.kernels.epilogue import finish
+from minicaffe.cpu.vector_ir import lanes_of
+
+WIDEST = 16  # neighbours of a tile's row
+
+
+def _plane(count: int) -> Any:
+    """All tiles of a plane, of rows of no fewer than `count` outputs."""
+    many, one = tapped_of(ROWS, count), tapped_of(1, count)
+
+    @helper
+    def plane(x, here, pitch, weight, element, taps, some, start, y, to, out):
+        oh, ow = out
+        given = x, pitch, weight, element, taps, some[0], some[1], start, y, ow
+        for left in range(0, ow, count):
+            q = min(left, ow - count)
+            if oh < ROWS:
+                for r in range(oh):
+                    one(here + r * pitch + q, to + r * ow + q, *given)
+            else:
+                for top in range(0, oh, ROWS):
+                    r = min(top, oh - ROWS)
+                    many(here + r * pitch + q, to + r * ow + q, *given)
+
+    return plane
+
+
+_of_16, _of_4, _of_1 = map(_plane, (WIDEST, 4, 1))
+_sums_of_1 = sums_of(1)
+
+
+@helper
+def _tiles(x, here, pitch, weight, element, taps, some, start, y, to, out):
+    """A plane by tiles as wide as its rows allow."""
+    given = x, here, pitch, weight, element, taps, some, start, y, to, out
+    if out[1] >= WIDEST and 2 * lanes_of(y) >= WIDEST:  # else such tiles find no registers
+        _of_16(*given)
+    elif out[1] >= 4:
+        _of_4(*given)
+    else:
+        _of_1(*given)
+
+
+@helper
+def _zero(work, start, size):
+    for q in range(start, start + size):
+        work[at(q)] = 0
+
+
+@helper
+def _apart(x, start, image, corner, step, size, work, to):
+    """The plane at x[start], so far from the corner, as `step` planes of (rows, columns) by its columns."""
+    (h, w), (down, right), (rows, columns) = image, corner, size
+    for b in range(step):
+        low = max(0, -((b - right) // step))
+        high = min(columns, (w - 1 + right - b) // step + 1)
+        for r in range(max(down, 0), min(rows, h + down)):
+            here = start + (r - down) * w + low * step + b - right
+            there = to + (b * rows + r) * columns + low
+            if step == 1:
+                for q in range(high - low):
+                    work[at(there + q)] = x[at(here + q)]
+            elif step == 2:
+                for q in range(high - low):
+                    work[at(there + q)] = x[at(here + 2 * q)]
+            else:
+                for q in range(high - low):
+                    work[at(there + q)] = x[at(here + step * q)]
+
+
+@compiled_sums
+def forward(epilogue, y, x, weight, bias, numbers, size, taps, work, first, last):
+    """y of planes first..last. `numbers`: channels, image, elements, strides, pads and outputs."""
+    c, image, elements, (sh, sw), pad, (oh, ow) = numbers
+    _zero(work, 0, sw * size[0] * size[1])
+    for plane in range(first, last):
+        k, to = plane % c, plane * oh * ow
+        _apart(x, plane * image[0] * image[1], image, pad, sw, size, work, 0)
+        start, some = bias[at(k)] if bias.size else y.dtype.type(0), (0, len(taps))
+        given = weight, k * elements, taps, some, start, y, to, (oh, ow)
+        _tiles(work, 0, sh * size[1], *given)
+        finish(y, to, oh * ow, k, epilogue)
+
+
+@compiled_sums
+def input_gradient(dy, weight, dx, numbers, size, corner, jobs, taps, work, first, last):
+    """dx of planes first..last; `jobs` are rows (first pixel, pixels, taps) of a remainder along both axes."""
+    c, (h, w), elements, (sh, sw), _, out = numbers
+    room, zero = size[0] * size[1], dx.dtype.type(0)
+    _zero(work, 0, room)
+    for plane in range(first, last):
+        _apart(dy, plane * out[0] * out[1], out, corner, 1, size, work, 0)
+        for j in range(len(jobs)):
+            row, rows, column, columns, here = (
+                jobs[j, 0],
+                jobs[j, 1],
+                jobs[j, 2],
+                jobs[j, 3],
+                jobs[j, 4],
+            )
+            some = jobs[j, 5], jobs[j, 6]
+            given = weight, plane % c * elements, taps, some, zero, work, room, (rows, columns)
+            _tiles(work, here, size[1], *given)
+            for r in range(rows):
+                to = (plane * h + row + r * sh) * w + column
+                for q in range(columns):
+                    dx[at(to + q * sw)] = work[at(room + r * columns + q)]
+
+
+@compiled_sums
+def weight_gradient(x, dy, n, dweight, numbers, size, taps, work, first, last):
+    """dweight += the sums over all n samples, for channels first..last."""
+    c, image, elements, (sh, sw), pad, (oh, ow) = numbers
+    across = -(-ow // lanes_of(dy))
+    columns = across * lanes_of(dy)
+    room = work[at(oh * columns) :]
+    _zero(work, 0, oh * columns + sw * size[0] * size[1])
+    for k in range(first, last):
+        for s in range(n):
+            plane = s * c + k
+            _apart(dy, plane * oh * ow, (oh, ow), (0, 0), 1, (oh, columns), work, 0)
+            _apart(x, plane * image[0] * image[1], image, pad, sw, size, room, 0)
+            for t in range(len(taps)):
+                to, here, pitch = k * elements + taps[t, 0], taps[t, 1], sh * size[1]
+                _sums_of_1(work, (oh, across), room, here, pitch, (0, 0), dweight, to, 1)
