@@ -102,6 +102,21 @@ def test_lines_that_lie_one_in_the_other(device, direction, g, dtype):
     check(device, "places", direction, g, dtype=dtype)
 
 
+@compiled
+@on_threads
+@pytest.mark.parametrize("g", [
+    ConvGeometry(1, 832, (7, 7), 17, Window((1, 1))),  # a column is left of 49, whose panel is deep
+    ConvGeometry(5, 304, (14, 14), 9, Window((1, 1))),
+    ConvGeometry(1, 160, (14, 14), 25, Window((3, 3), pad=(1, 1))),  # four columns of 196
+    ConvGeometry(3, 48, (8, 8), 33, Window((3, 3), (2, 2), (1, 1)), 3),
+    ConvGeometry(1, 32, (29, 9), 70, Window((1, 1))),
+])  # fmt: skip
+@pytest.mark.parametrize("direction", ["forward", "input_gradient"])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_columns_that_are_left_are_summed(device, direction, g, dtype):
+    check(device, "places", direction, g, dtype=dtype)
+
+
 def test_a_line_s_zeros_are_those_of_the_next():
     g = ConvGeometry(1, 2, (13, 13), 3, Window((3, 3), pad=(1, 1)))
     found = space_to_depth.Planes(g, False)
