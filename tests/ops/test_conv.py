@@ -62,18 +62,18 @@ def expected(direction, g, bias_term, dtype, seed):
     return dw + ref.conv_weight_gradient(dy, x, dw.shape, g.window, g.group)
 
 
-def workspace_of(op, device):
-    """A strategy's `workspace`, or that which it has for CUDA."""
+def workspace_of(op, device, direction=""):
+    """A strategy's `workspace`, that of a direction, or that which it has for CUDA."""
     if device.is_cuda and hasattr(op, "cuda_workspace"):
         return lambda g, limit: op.cuda_workspace(g, limit, 4)
-    return op.workspace
+    return op.forward_workspace if direction == "forward" else op.workspace
 
 
 def run(device, strategy, direction, g, limit, bias_term, dtype, seed):
     """The result of a strategy; it must leave its inputs, and what lies around its work, as they were."""
     op, hosts = conv.ENGINES[strategy], arrays(g, dtype, seed)
     x, weight, bias, dy, dw = there = [put(device, host) for host in hosts]
-    size = share(x) * workspace_of(op, device)(g, limit)
+    size = share(x) * workspace_of(op, device, direction)(g, limit)
     room = blank(device, size + 2 * GUARD, dtype)
     room[:GUARD] = room[GUARD + size :] = 77
     work = room[GUARD : GUARD + size]

@@ -128,7 +128,7 @@ def _nothing_follows(g: ConvGeometry, back: bool, dtype: Any) -> Any:
 def _room(g: ConvGeometry, back: bool) -> int:
     """Returns the elements of work for y or dx: panels, planes, and the sums of a part of the targets."""
     planes = Planes(g, back)
-    columns, rows = planes.columns, -(-planes.channels[1] // _parts(planes)) + 2 * TILE
+    columns, rows = planes.columns, -(-planes.channels[1] // _parts(planes)) + TILE
     return panels.largest(planes) + planes.room + columns * min(planes.channels[1], rows)
 
 
