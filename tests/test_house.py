@@ -186,7 +186,10 @@ def test_every_command_has_help_with_an_example(capsys):
 
 
 RINGS = {  # their rooms, and how many lines of Python they may have: less is welcome, more is not
-    "engines": ({"cpu", "cuda", "replay"}, 8_000),
+    "engines": (
+        {"cpu", "cuda", "replay"},
+        8_300,  # 8,000 before epilogues, and loops of depthwise convolutions with strides
+    ),
     "core": (  # 20,000 is the aim
         {
             "backend",
@@ -200,12 +203,12 @@ RINGS = {  # their rooms, and how many lines of Python they may have: less is we
             "outer",
         }
         | {"solver", "spec", "thread_state"},
-        22_500,
+        22_800,  # 22,500 before convolutions took what follows them as an epilogue
     ),
 }
 LEAVES = {"caches", "checkpoint", "data", "pictures"}  # files and sets of data, which know no layer
-ALL = 74_000  # lines; 47,000 were the aim before the forks, 64,000 before own data, 67,000 before chips' files
-# and int8 tables, 69,000 before models of ONNX were read
+ALL = 74_900  # lines; 47,000 were the aim before the forks, 64,000 before own data, 67,000 before chips' files
+# and int8 tables, 69,000 before models of ONNX were read, 74,000 before convolutions took epilogues
 
 
 @pytest.mark.parametrize("ring", RINGS)

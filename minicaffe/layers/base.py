@@ -84,9 +84,7 @@ class Traits:
 
     has_tops: bool = True  # without the key `top` it has one, of the layer's name
     in_place: bool = False  # may write its top over its bottom, if both have one name
-    over_a_bottom: bool = (
-        False  # forward alone may write its top over any bottom that nothing reads later
-    )
+    over_a_bottom: bool = False  # forward may write its top over any bottom not read later
     keeps_bottom: bool = False  # backward reads the bottom: in place only if no layer runs backward
     keeps_top: bool = False  # backward reads the top as forward left it
     sizes_vary: bool = False  # forward may return leading parts of `out`, smaller than declared
