@@ -6,6 +6,7 @@ with --all, it times every engine that can compute the convolution, and does not
 (*) is the one that training with the same options would make. A Deconvolution is the adjoint of the
 convolution shown: its forward pass is that one's input gradient. On CUDA an InnerProduct is a convolution of
 images of one place: `implicit` is our kernel, `batched` is cuBLAS.
+With --net it shows which layers of a net that infers are computed with others, in one pass over memory.
 With --step it shows, row by row, what a training iteration runs, and what it does in Python, and why; with
 --phase TEST, what a forward pass runs.
 
@@ -14,6 +15,7 @@ example:
   minicaffe explain lenet --batch 256 --workspace 64
   minicaffe explain lenet --measure
   minicaffe explain lenet --all
+  minicaffe explain resnet50 --net
   minicaffe explain lenet --step
   minicaffe explain lenet --step --phase TEST
 """
@@ -28,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.cli.explain_step import explain_pass, explain_step
+from minicaffe.cli.explain_step import explain_net, explain_pass, explain_step
 from minicaffe.cli.options import (
     device_option,
     engine_options,
@@ -70,16 +72,25 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--all", action="store_true", help="time every engine that can compute the convolution"
     )
     parser.add_argument(
+        "--net", action="store_true", help="explain which layers of inference are computed as one"
+    )
+    parser.add_argument(
         "--step", action="store_true", help="explain an iteration or a pass, not the convolutions"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Explain; no blob is allocated, but for --step."""
-    if args.step and (args.batch or args.measure or args.all):
-        raise MinicaffeError("--step is of the net as it is: no --batch, --measure or --all")
+    """Explain; no blob is allocated, but for --step and --net."""
+    if (args.step or args.net) and (args.batch or args.measure or args.all):
+        which = "--step" if args.step else "--net"
+        raise MinicaffeError(f"{which} is of the net as it is: no --batch, --measure or --all")
+    if args.net and (args.step or args.phase == "TRAIN"):
+        raise MinicaffeError("--net is of inference: no --step, and no --phase but TEST")
     spec = read_model(args)
     device = pick_device(args, spec)
+    if args.net:
+        explain_net(spec, device, engine_settings(args))
+        return 0
     if args.step:
         tell = explain_pass if args.phase == "TEST" else explain_step
         tell(spec, device, engine_settings(args))

@@ -10,6 +10,7 @@ from typing import Any
 
 from minicaffe.backend import Device
 from minicaffe.cpu import threads
+from minicaffe.errors import mib
 from minicaffe.net import Net
 from minicaffe.net.summary import table
 from minicaffe.replay.command_buffer import Program
@@ -18,6 +19,7 @@ from minicaffe.solver import Solver
 from minicaffe.spec.declare import NetSpec
 
 HEAD = ("of", "loop", "slices", "us", "share %", "MiB", "GFLOP/s")
+NOTHING = "-"  # what computes a layer that passes on what it reads
 REPEATS = 10  # of each row, the least counts
 SETTLED = 5  # iterations: what is replayed is replayed by then
 Line = tuple[str, str, int, float, int, float]  # of, loop, slices, us, bytes, flop
@@ -40,6 +42,44 @@ def explain_pass(spec: NetSpec, device: Device, settings: dict[str, Any]) -> Non
         net.forward()
     nodes, flop = net.passes.nodes, flops(net, False)
     explain_nodes(net, "a forward pass of the phase TEST", net.forward, nodes, flop)
+
+
+def explain_net(spec: NetSpec, device: Device, settings: dict[str, Any]) -> None:
+    """Infer a few times with nothing kept between, and print of each layer what computes it then."""
+    net = Net(spec, "TEST", device=device, keep=(), **settings)
+    for _ in range(SETTLED):
+        net.forward()
+    print(f"{net.name or 'the net'}, inference, {net.context.dtype}, on {net.device.name}")
+    if not net.passes.nodes:
+        print(f"nothing of it is replayed: {why_nothing(net.device)}")
+        return
+    computed = dict(who_computes(net))
+    rows = [(step.spec.name, step.spec.type, computed[step.spec.name]) for step in net.steps]
+    print(table(rows, ("layer", "type", "computed by"), left=(0, 1, 2)))
+    sharing = net.memory.sharing
+    both = f"{mib(sharing.before)}, sharing memory {mib(sharing.after)}"
+    print(f"{sum(row[2] == NOTHING for row in rows)} layers compute nothing; blobs: {both}")
+
+
+def who_computes(net: Net) -> Iterator[tuple[str, str]]:
+    """(layer, what computes it): its loops, the layer in whose loop it is, or Python."""
+    names = [step.spec.name for step in net.steps]
+    found: dict[str, list[str]] = {}
+    for node in net.passes.nodes:
+        if isinstance(node, Call):
+            found.setdefault(node.what.rpartition(" ")[0], []).append(f"Python: {node.why}")
+        elif isinstance(node, Graph):
+            for part in node.parts:
+                found.setdefault(part.what.rpartition(" ")[0], []).append("a CUDA graph")
+        else:
+            for what, row in zip(node.whose, node.rows, strict=True):
+                first, _, last = what.rpartition(" ")[0].partition(" to ")
+                found.setdefault(first, []).append(row.name)
+                behind = names[names.index(first) + 1 : names.index(last) + 1] if last else []
+                for name in behind:
+                    found.setdefault(name, []).append(f"with {first}")
+    for name in names:
+        yield name, ", ".join(dict.fromkeys(found.get(name, [NOTHING])))
 
 
 def explain_nodes(

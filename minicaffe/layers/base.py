@@ -85,6 +85,7 @@ class Traits:
     has_tops: bool = True  # without the key `top` it has one, of the layer's name
     in_place: bool = False  # may write its top over its bottom, if both have one name
     over_a_bottom: bool = False  # forward may write its top over any bottom not read later
+    side_by_side: bool = False  # its top is its bottoms, one behind the other in memory
     keeps_bottom: bool = False  # backward reads the bottom: in place only if no layer runs backward
     keeps_top: bool = False  # backward reads the top as forward left it
     sizes_vary: bool = False  # forward may return leading parts of `out`, smaller than declared
@@ -104,9 +105,8 @@ class Traits:
 
 def check_traits(layer: Layer | type[Layer]) -> None:
     """Raise SpecError if a layer's `traits` are no Traits, or if a trait is an attribute of the layer."""
-    what, way = "", "self.traits = replace(self.traits, "
-    if isinstance(layer, type):
-        what, way = f"layer {layer.__name__}: ", "traits = Traits("
+    what = f"layer {layer.__name__}: " if isinstance(layer, type) else ""
+    way = "traits = Traits(" if what else "self.traits = replace(self.traits, "
     if not isinstance(layer.traits, Traits):
         raise SpecError(f"{what}traits: expected a Traits, got {layer.traits!r}")
     for name in Traits.__annotations__:

@@ -29,6 +29,7 @@ from minicaffe.net.step import Step, Value
 ALIGNED = 64  # bytes: a cache line of the CPU; enough for every load of a GPU
 LATER = 2  # steps for which NumPy's threads may still read a diff, because they do not wait,
 FEW = 2**24  # if all diffs, kept that long, need no more bytes
+Within = dict[Value, tuple[Value, int]]
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,8 @@ class Sharing:
 
     Blobs in `keep` have their own memory; so have inputs, outputs and losses, which users fill or read,
     the tops of a layer whose sizes vary, and all blobs after it. Without `keep`, all blobs have. On the CPU a
-    sum of two is written over the one that was computed last, of which it can then be the epilogue.
+    sum of two is written over the one that was computed last, of which it can then be the epilogue, and what
+    is joined lies side by side from the beginning.
     `before` and `after` are the bytes of all data, and, if diffs are shared, of all diffs:
     without sharing, and with it.
     """
@@ -104,8 +106,8 @@ class Sharing:
         own = _kept(graph, keep or (), self.which)
         self.lives = {v: life for v, life in lives.items() if keep is not None and v not in own}
         can = self.which == "data" and not graph.context.device.is_cuda
-        over = _written_over(graph.steps, self.lives) if can else {}
-        offsets, self.size = _placed(self.lives, over)
+        within = _within_others(graph.steps, self.lives) if can else {}
+        offsets, self.size = _placed(self.lives, within)
         if self.which == "diff" and not graph.context.device.is_cuda and not cpu.available():
             longer = place([life.longer(LATER) for life in self.lives.values()])
             if longer[1] <= FEW:
@@ -249,9 +251,13 @@ class SharedBlob(Blob):
         return self.value.blob
 
 
-def _written_over(steps: Sequence[Step], lives: dict[Value, Life]) -> dict[Value, Value]:
-    """The value whose place the top of a layer takes that may write over it; its life ends one step before."""
-    over: dict[Value, Value] = {}
+def _within_others(steps: Sequence[Step], lives: dict[Value, Life]) -> Within:
+    """The value in whose memory another lies, and how many bytes from its beginning.
+
+    That is a bottom over which the top of a layer is written, and whose life ends one step before; and a top
+    that is its bottoms side by side, if nothing reads these later.
+    """
+    over: Within = {}
     written = {value.root: i for i, step in reversed([*enumerate(steps)]) for value in step.tops}
     for i, step in enumerate(steps):
         if not step.layer.traits.over_a_bottom or step.tops[0].root not in lives:
@@ -262,22 +268,44 @@ def _written_over(steps: Sequence[Step], lives: dict[Value, Life]) -> dict[Value
         if life is None or roots.count(last) > 1 or top is last or life.last != i:
             continue
         if life.size == lives[top].size and last.dtype == top.dtype:
-            over[top], lives[last] = last, replace(life, last=i - 1)
+            over[top], lives[last] = (last, 0), replace(life, last=i - 1)
+    apart = {*over, *(value for value, _ in over.values())}
+    for i, step in enumerate(steps):
+        roots, start = [value.root for value in step.bottoms], 0
+        one = len({*roots}) == len(roots) > 1 and not apart & {*roots}
+        joins = step.layer.traits.side_by_side and one and step.tops[0].root in lives
+        if not (joins and all(root in lives and lives[root].last == i for root in roots)):
+            continue
+        if any(lives[root].size % ALIGNED for root in roots[:-1]):
+            continue
+        for root in roots:
+            over[root] = step.tops[0].root, start
+            start += lives[root].size
+        apart |= {*roots, step.tops[0].root}
     return over
 
 
-def _placed(lives: dict[Value, Life], over: dict[Value, Value]) -> tuple[list[int], int]:
-    """`place` of the values' lives, those that lie over another as one with it."""
-    first: dict[Value, Value] = {}
+def _placed(lives: dict[Value, Life], within: Within) -> tuple[list[int], int]:
+    """`place` of the values' lives, those that lie within another as one with it."""
     whole: dict[Value, Life] = {}
     for value, life in lives.items():
-        first[value] = first[over[value]] if value in over else value
-        before = whole.get(first[value], life)
+        outer, _ = _outermost(value, within)
+        before = whole.get(outer, lives[outer])
         ends = min(before.first, life.first), max(before.last, life.last)
-        whole[first[value]] = Life(life.size, *ends)
+        whole[outer] = Life(lives[outer].size, *ends)
     offsets, size = place(list(whole.values()))
     at = dict(zip(whole, offsets, strict=True))
-    return [at[first[value]] for value in lives], size
+    outermost = [_outermost(value, within) for value in lives]
+    return [at[outer] + start for outer, start in outermost], size
+
+
+def _outermost(value: Value, within: Within) -> tuple[Value, int]:
+    """The value that lies within no other and in which this one lies, and how far from its beginning."""
+    start = 0
+    while value in within:
+        value, further = within[value]
+        start += further
+    return value, start
 
 
 def shared_by(graph: Graph) -> str:

@@ -168,3 +168,24 @@ def test_a_factor_that_is_changed_counts():
         now = {k: v.copy() for k, v in net.forward(x=x).items()}
         assert same([now, {k: v.copy() for k, v in twin.forward(x=x).items()}])
         assert not same([now, before])
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_what_is_joined_lies_side_by_side(n):
+    """Of one sample; but what is read later, or twice, is copied."""
+    joined = (
+        "  - {name: both, type: Concat, bottom: [%s]}\n  - {name: relu2, type: ReLU, top: both}\n"
+    )
+    other = CONV.replace("conv,", "other,").replace("num_output: 6", "num_output: 4")
+    for bottoms, behind, copies in (
+        ("conv, other", BEHIND, 2 * (n > 1)),
+        ("conv, other, conv", BEHIND, 3),
+        ("conv, other", "  - {name: late, type: Power, bottom: conv}\n", 2),
+    ):
+        model = HEAD % f"{n}, 3, 10, 10" + CONV + other + joined % bottoms + behind
+        x = np.random.default_rng(4).normal(size=(n, 3, 10, 10))
+        net, whole = drawn(model, "float32"), drawn(model, "float32", keep=None)
+        found, whose = passes(net, x)
+        assert same([*found, {name: y.copy() for name, y in whole.forward(x=x).items()}])
+        assert whose.count("both forward") == copies
+        assert net.memory.sharing.size <= net.memory.sharing.before
