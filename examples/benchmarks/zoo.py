@@ -1,4 +1,4 @@
-"""The nets of models/ beside PyTorch, OpenCV 4 and onnxruntime: inference of one, a training step of eight.
+"""The nets of models/ beside PyTorch, OpenCV 4, onnxruntime, OpenVINO: inference of one, training of eight.
 
     python examples/benchmarks/zoo.py --warm                once: torch.compile keeps what it compiled
     python examples/benchmarks/zoo.py                       some 20 minutes on 2 CPU cores
@@ -7,9 +7,9 @@
     python examples/benchmarks/zoo.py --quick --into /tmp --only lenet
     python examples/benchmarks/zoo.py --device cuda --minutes 10
 
-Needs PyTorch, `opencv-python-headless<5`, onnx and onnxruntime in the same environment. PyTorch computes the
+Needs PyTorch, `opencv-python-headless<5`, onnx, onnxruntime and openvino installed together. PyTorch has the
 same net with the same weights (zoo_torch.py) in three ways: eager, channels_last, torch.compile; what a table
-shows is the fastest. OpenCV reads the net as prototxt and .caffemodel, onnxruntime as ONNX. Outputs, losses
+shows is the fastest. OpenCV reads the net as prototxt and .caffemodel, the others as ONNX. Outputs, losses
 and gradients are compared before anything is timed; contenders run in one process, interleaved, with as many
 threads each; memory is of a process for each. Results go to results/zoo_cpu.json after every net;
 zoo_tables.py makes the Markdown.
@@ -37,7 +37,12 @@ from zoo_names import NETS, cuda_batch_of
 from zoo_runtimes import RUNTIMES
 
 HERE = Path(__file__).resolve().parent
-PACKAGES = {"torch": "torch", "opencv": "cv2", "onnxruntime": "onnxruntime"}
+PACKAGES = {
+    "torch": "torch",
+    "opencv": "cv2",
+    "onnxruntime": "onnxruntime",
+    "openvino": "openvino",
+}
 BUDGET = {
     "infer": 6.0,
     "train": 15.0,

@@ -17,7 +17,12 @@ NETS = {
     "vgg16": "VGG-16",
     "fcn8s": "FCN-8s",
 }
-PEERS = {"torch": "PyTorch", "opencv": "OpenCV 4", "onnxruntime": "onnxruntime"}
+PEERS = {
+    "torch": "PyTorch",
+    "opencv": "OpenCV 4",
+    "onnxruntime": "onnxruntime",
+    "openvino": "OpenVINO",
+}
 BATCH = {"infer": 1, "train": 8}
 CUDA_BATCH = {"infer": 1, "train": 32}
 TRAIN_BATCH = {"fcn8s": 1}  # a picture at a time, as its authors trained it

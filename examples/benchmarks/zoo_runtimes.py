@@ -1,4 +1,4 @@
-"""Other runtimes for the nets that minicaffe writes: OpenCV 4 and onnxruntime; without a line of minicaffe.
+"""Other runtimes for the nets that minicaffe writes: OpenCV 4, onnxruntime, OpenVINO; no line of minicaffe.
 
 Started with settings as JSON it measures the peak memory of one of them; the answer is the last line printed.
 """
@@ -65,8 +65,29 @@ def onnxruntime(folder: Path, threads: int) -> Callable:
     return lambda: session.run(None, feed)
 
 
-RUNTIMES = {"opencv": opencv, "onnxruntime": onnxruntime}
-PACKAGES = {"opencv": "cv2", "onnxruntime": "onnxruntime"}
+def openvino(folder: Path, threads: int) -> Callable:
+    """A forward pass in OpenVINO, of the same file, in float32. Raises RefusedError."""
+    import openvino as runtime
+
+    path = folder / "net.onnx"
+    if not path.exists():
+        raise RefusedError("minicaffe export refuses it")
+    settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
+    settings |= {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1}
+    given = inputs(folder)
+    try:
+        model = runtime.Core().compile_model(str(path), "CPU", settings)
+        request = model.create_infer_request()
+        wanted = {one.any_name: one.element_type.to_dtype() for one in model.inputs}
+        feed = {name: given[name].astype(kind) for name, kind in wanted.items()}
+        request.infer(feed)
+    except RuntimeError as error:
+        raise RefusedError(" ".join(str(error).split())[:160]) from None
+    return lambda: [value.copy() for value in request.infer(feed).to_tuple()]
+
+
+RUNTIMES = {"opencv": opencv, "onnxruntime": onnxruntime, "openvino": openvino}
+PACKAGES = {"opencv": "cv2", "onnxruntime": "onnxruntime", "openvino": "openvino"}
 
 
 def memory(who: str, folder: str, threads: int) -> dict[str, float]:

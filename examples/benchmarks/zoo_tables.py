@@ -24,7 +24,7 @@ def zoo(found: dict | None) -> str:
     nets = {name: found["nets"][name] for name in NETS if name in found["nets"]}
     parts = [
         "Inference of one sample: ms, and by how much minicaffe is faster (below 1x: slower).",
-        table(nets, "infer", ("torch", "opencv", "onnxruntime")),
+        table(nets, "infer", peers(nets)),
         "A training step: forward, backward and SGD's update, and its number of samples.",
         table(nets, "train", ("torch",)),
         "Peak memory of the process, MiB.",
@@ -34,6 +34,14 @@ def zoo(found: dict | None) -> str:
         where(found),
     ]
     return "\n\n".join(parts)
+
+
+def peers(nets: dict) -> tuple[str, ...]:
+    """Those that were asked to infer."""
+    asked = {"torch"}
+    for net in nets.values():
+        asked |= {*net["infer"]["ms"], *net["infer"].get("refused", {})}
+    return tuple(who for who in PEERS if who in asked)
 
 
 def means(found: dict | None) -> str:
@@ -188,14 +196,14 @@ def ratio(one: dict, who: str) -> str:
 
 def memory(nets: dict) -> str:
     """A row a net: inference, then training."""
-    rows = []
+    rows, asked = [], peers(nets)
     for name, net in nets.items():
         row = [NETS[name]]
-        for way, peers in (("infer", ("minicaffe", *PEERS)), ("train", ("minicaffe", "torch"))):
+        for way, who_of in (("infer", ("minicaffe", *asked)), ("train", ("minicaffe", "torch"))):
             peaks = {who.partition(" ")[0]: one for who, one in net[way]["memory"].items()}
-            row += [f"{peaks[who]['peak']:,.0f}" if who in peaks else "-" for who in peers]
+            row += [f"{peaks[who]['peak']:,.0f}" if who in peaks else "-" for who in who_of]
         rows.append(row)
-    head = ["minicaffe", *PEERS.values(), "training: minicaffe", PEERS["torch"]]
+    head = ["minicaffe", *map(PEERS.get, asked), "training: minicaffe", PEERS["torch"]]
     return lay_out(["inference of", *head], rows)
 
 
@@ -213,7 +221,7 @@ def reading(nets: dict) -> str:
     """Geometric means; how far the outputs are apart; the nets whose memory is promised."""
     told = []
     for way, title in (("infer", "inference"), ("train", "training")):
-        for who in ("torch", "opencv", "onnxruntime") if way == "infer" else ("torch",):
+        for who in PEERS if way == "infer" else ("torch",):
             ones = [net[way] for net in nets.values()]
             keys = [(one, fastest(one["ms"]) if who == "torch" else who) for one in ones]
             values = [one["ratios"][key]["median"] for one, key in keys if key in one["ratios"]]
@@ -258,8 +266,8 @@ def three(ms: float) -> str:
 def where(found: dict) -> str:
     """What it was measured on."""
     machine = found["machine"]
-    names = {"torch": "PyTorch", "opencv": "OpenCV", "onnxruntime": "onnxruntime", "numpy": "NumPy"}
-    versions = [f"{title} {machine[key]}" for key, title in (names | {"numba": "Numba"}).items()]
+    names = PEERS | {"opencv": "OpenCV", "numpy": "NumPy", "numba": "Numba"}
+    versions = [f"{title} {machine[key]}" for key, title in names.items() if machine.get(key)]
     text = f"{machine['processor']}, {found['threads']} threads each, {', '.join(versions)}; "
     return text + "medians of interleaved repeats, ± half the interquartile range."
 
