@@ -38,6 +38,7 @@ COMMANDS = {
     "data": "look at a data set: shapes, classes, values, pictures",
     "mean": "the mean image of a data set",
     "convert-images": "pictures into an LMDB database or an .npz",
+    "warm": "compile and measure nets ahead, so that nothing waits for it",
     "completion": "complete commands at the prompt of bash, zsh, fish",
     "doctor": "what is installed here and what would be used",
 }

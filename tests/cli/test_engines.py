@@ -279,3 +279,44 @@ def test_explaining_a_step_is_of_the_net_as_it_is(mistake):
         assert "--step is of the net as it is" in mistake(
             "explain", "tiny.yaml", *CPU, "--step", *more
         )
+
+
+# explain --net
+
+
+JOINED = """
+name: Joined
+layers:
+  - {name: x, type: Input, shape: {dim: [1, 3, 12, 12]}}
+  - {name: conv, type: Convolution, num_output: 4, kernel_size: 3}
+  - {name: bn, type: BatchNorm, top: conv}
+  - {name: scale, type: Scale, top: conv, bias_term: true}
+  - {name: drop, type: Dropout, top: conv}
+  - {name: other, type: Convolution, bottom: x, num_output: 4, kernel_size: 3}
+  - {name: sum, type: Eltwise, bottom: [conv, other]}
+  - {name: relu, type: ReLU, top: sum}
+  - {name: ip, type: InnerProduct, num_output: 2}
+"""
+
+
+def test_explain_what_is_computed_as_one(cli):
+    Path("joined.yaml").write_text(JOINED)
+    ran = cli("explain", "joined.yaml", *CPU, "--net")
+    assert ran.code == 0
+    head, *lines = ran.out.splitlines()
+    assert head == "Joined, inference, float32, on cpu"
+    if not cpu.available():
+        return
+    rows = {line.split()[0]: re.split("  +", line)[-1] for line in lines[1:-1]}
+    assert list(rows) == ["x", "conv", "bn", "scale", "drop", "other", "sum", "relu", "ip"]
+    assert rows["bn"] == rows["scale"] == "with conv"
+    assert rows["sum"] == rows["relu"] == "with other"
+    assert rows["x"] == rows["drop"] == "-" and "." in rows["ip"]
+    assert lines[-1].startswith("2 layers compute nothing; blobs: 0.0 MiB")
+
+
+def test_what_is_computed_as_one_is_of_inference(mistake):
+    words = "explain", "tiny.yaml", *CPU, "--net"
+    assert "--net is of the net as it is" in mistake(*words, "--all")
+    for more in (("--step",), ("--phase", "TRAIN")):
+        assert "--net is of inference" in mistake(*words, *more)

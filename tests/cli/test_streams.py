@@ -117,6 +117,7 @@ EVERY = {
     "data": "pair.npz",
     "mean": "pair.npz -o mean.npy",
     "convert-images": "pair.npz copy.npz",
+    "warm": "noisy.yaml",
     "completion": "bash",
     "doctor": "",
 }

@@ -1,0 +1,89 @@
+"""Compile the loops of some nets, and measure their convolutions, so that no later command waits for that.
+
+Once after the extra `cpu` was installed, or minicaffe was updated. Nets are compiled side by side, as many at
+a time as there are cores; then their convolutions are measured, one after the other. Without names these are
+a few nets whose loops are those of most. With --train their training step is compiled, too.
+
+example:
+  minicaffe warm
+  minicaffe warm lenet mobilenet
+  minicaffe warm lenet --train
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import multiprocessing
+import time
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+from minicaffe import cpu
+from minicaffe.backend import device
+from minicaffe.cpu import compile_cache, threads
+from minicaffe.errors import MinicaffeError
+from minicaffe.net import Net
+from minicaffe.ops import conv
+from minicaffe.ops.conv import autotune_cache
+from minicaffe.solver import Solver
+
+COMMON = ("lenet", "squeezenet", "mobilenet", "resnet50")
+SETTLED = 5  # passes and iterations: what is replayed is replayed by then
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "models", metavar="MODEL", nargs="*", default=COMMON, help=f"default: {' '.join(COMMON)}"
+    )
+    parser.add_argument("--train", action="store_true", help="compile the training step, too")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compile, then measure."""
+    if not cpu.available():
+        raise MinicaffeError(
+            "there are no loops to compile: Numba is not there, which the extra brings: "
+            "pip install 'minicaffe[cpu]'"
+        )
+    for name in args.models:
+        Net(name, "TEST", device="cpu", shapes_only=True)  # a mistake is told before all work
+    start = time.perf_counter()
+    spawned = multiprocessing.get_context("spawn")
+    workers = min(threads.count(), len(args.models))
+    with ProcessPoolExecutor(workers, mp_context=spawned) as pool:
+        work = functools.partial(compiled, train=args.train)
+        for name, seconds in zip(args.models, pool.map(work, args.models), strict=True):
+            print(f"{name}: compiled in {seconds:.1f} s", flush=True)
+    for name in args.models:
+        measured(name, args.train)
+    taken = time.perf_counter() - start
+    print(f"{taken:.0f} s in all; kept for the next command in {compile_cache.folder()}")
+    return 0
+
+
+def compiled(name: str, train: bool) -> float:
+    """The seconds of some passes, and iterations, of a net."""
+    start = time.perf_counter()
+    net = Net(name, "TEST", device="cpu", keep=())
+    for _ in range(SETTLED):
+        net.forward()
+    if train:
+        quiet: dict[str, Any] = {"test_interval": 0, "display": 0, "snapshot": 0}
+        Solver(name, device="cpu", test_iter=(), **quiet).step(SETTLED)
+    return time.perf_counter() - start
+
+
+def measured(name: str, train: bool) -> None:
+    """Measure the convolutions of a net, with nothing beside: what the others measured is forgotten."""
+    for phase in ("TEST", "TRAIN") if train else ("TEST",):
+        net, anew = Net(name, phase, device=device("cpu"), shapes_only=True), []
+        for step in net.steps:
+            layer: Any = step.layer
+            if isinstance(getattr(layer, "plan", None), conv.Plan):
+                layer.choose(deterministic=True)  # its case, with no measurement
+                if layer.plan.case not in anew:
+                    anew.append(layer.plan.case)
+                    autotune_cache.forget(layer.plan.case)
+                layer.allocate()
