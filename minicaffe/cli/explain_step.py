@@ -142,7 +142,9 @@ def measured(nodes: Sequence[Node], flop: dict[str, float]) -> Iterator[Line]:
             continue
         times = Program(node.rows).times(REPEATS)
         for what, row, seconds in zip(node.whose, node.rows, times, strict=True):
-            yield what, row.name, row.slices, 1e6 * seconds, row.bytes, flop.get(what, 0.0)
+            first = what.partition(" to ")[0]  # of layers that are computed as one
+            arithmetic = flop.get(what, flop.get(f"{first} {what.rpartition(' ')[2]}", 0.0))
+            yield what, row.name, row.slices, 1e6 * seconds, row.bytes, arithmetic
 
 
 def _waited(graph: Graph) -> None:
