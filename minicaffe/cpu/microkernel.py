@@ -62,9 +62,9 @@ def _begin(on: Emitter, sums: Any, ends: Any, begin: Any, starts: Any) -> None:
     builder = on.builder
     with builder.if_else(builder.icmp_signed("==", begin, LONG(ADD))) as (there, anew):
         with there:
-            for index in np.ndindex(len(sums), len(sums[0])):
-                r, v = index
-                builder.store(on.load(ends[r][v]), sums[r][v])
+            for line, own in zip(ends, sums, strict=True):
+                for end, one in zip(line, own, strict=True):
+                    builder.store(on.load(end), one)
         with anew:
             for line in sums:
                 for one in line:

@@ -75,7 +75,10 @@ CORE = [
 ]
 
 
-@pytest.mark.parametrize("engine", ["implicit", "batched", "caffe"])
+@pytest.mark.parametrize(
+    "engine",
+    ["implicit", *(pytest.param(one, marks=pytest.mark.long) for one in ("batched", "caffe"))],
+)
 def test_a_net_of_every_layer_waits(cuda, compiled, monkeypatch, engine):
     """The stand-in refuses what CuPy does unasked behind a launch that waits; who reads a result ends the wait.
 
