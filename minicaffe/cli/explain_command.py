@@ -98,7 +98,8 @@ def run(args: argparse.Namespace) -> int:
     net = Net(spec, args.phase, device=device, shapes_only=True, **engine_settings(args))
     check_type(net.context.dtype, device)
     print(f"{net.name or args.model}, phase {net.phase}, {net.context.dtype}, on {device.name}")
-    count, anew = 0, []  # those measured anew: layers of one shape are measured once
+    count = 0
+    anew: list[Case] = []
     for step in net.steps:
         layer: Any = step.layer
         if not isinstance(getattr(layer, "plan", None), conv.Plan):
@@ -106,11 +107,7 @@ def run(args: argparse.Namespace) -> int:
         if args.batch is not None:
             resize(step, args.batch)
         with step.named():
-            layer.choose(deterministic=True)  # its case, with no measurement
-            if args.measure and layer.plan.case not in anew:
-                anew.append(layer.plan.case)
-                autotune_cache.forget(layer.plan.case)
-            layer.allocate()
+            plan(layer, anew if args.measure else None)
             adjoint = "the adjoint of " if step.spec.type == "Deconvolution" else ""
             print(f"\n{step.spec.name}: {adjoint}{sizes(layer.plan.case.g, net.context.dtype)}")
             if not layer.plan.case.too_large:
@@ -124,6 +121,15 @@ def run(args: argparse.Namespace) -> int:
         else "there is no convolution in it"
     )
     return 0
+
+
+def plan(layer: Any, anew: list[Case] | None) -> None:
+    """Plan a layer's convolution; given a list of those measured anew, measure it too, unless it is in it."""
+    layer.choose(deterministic=True)  # its case, with no measurement
+    if anew is not None and layer.plan.case not in anew:
+        anew.append(layer.plan.case)
+        autotune_cache.forget(layer.plan.case)
+    layer.allocate()
 
 
 def resize(step: Step, batch: int) -> None:

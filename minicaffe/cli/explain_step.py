@@ -21,14 +21,14 @@ from minicaffe.spec.declare import NetSpec
 HEAD = ("of", "loop", "slices", "us", "share %", "MiB", "GFLOP/s")
 NOTHING = "-"  # what computes a layer that passes on what it reads
 REPEATS = 10  # of each row, the least counts
-SETTLED = 5  # iterations: what is replayed is replayed by then
+SETTLED = 5  # passes and iterations: what is replayed is replayed by then
+QUIET: dict[str, Any] = {"test_interval": 0, "display": 0, "snapshot": 0, "test_iter": ()}
 Line = tuple[str, str, int, float, int, float]  # of, loop, slices, us, bytes, flop
 
 
 def explain_step(spec: NetSpec, device: Device, settings: dict[str, Any]) -> None:
     """Train a few iterations, of which nothing is kept, and print what they ran."""
-    quiet: dict[str, Any] = {"test_interval": 0, "display": 0, "snapshot": 0}
-    solver = Solver(spec, device=device, **settings, **quiet, test_iter=())
+    solver = Solver(spec, device=device, **settings, **QUIET)
     solver.step(SETTLED)
     nodes = [node for part in solver._iteration.recordings.values() for node in part]
     what = f"an iteration of {solver.spec.type}"
@@ -64,22 +64,22 @@ def explain_net(spec: NetSpec, device: Device, settings: dict[str, Any]) -> None
 def who_computes(net: Net) -> Iterator[tuple[str, str]]:
     """(layer, what computes it): its loops, the layer in whose loop it is, or Python."""
     names = [step.spec.name for step in net.steps]
-    found: dict[str, list[str]] = {}
+    computed: dict[str, list[str]] = {}
     for node in net.passes.nodes:
         if isinstance(node, Call):
-            found.setdefault(node.what.rpartition(" ")[0], []).append(f"Python: {node.why}")
+            computed.setdefault(node.what.rpartition(" ")[0], []).append(f"Python: {node.why}")
         elif isinstance(node, Graph):
             for part in node.parts:
-                found.setdefault(part.what.rpartition(" ")[0], []).append("a CUDA graph")
+                computed.setdefault(part.what.rpartition(" ")[0], []).append("a CUDA graph")
         else:
             for what, row in zip(node.whose, node.rows, strict=True):
                 first, _, last = what.rpartition(" ")[0].partition(" to ")
-                found.setdefault(first, []).append(row.name)
+                computed.setdefault(first, []).append(row.name)
                 behind = names[names.index(first) + 1 : names.index(last) + 1] if last else []
                 for name in behind:
-                    found.setdefault(name, []).append(f"with {first}")
+                    computed.setdefault(name, []).append(f"with {first}")
     for name in names:
-        yield name, ", ".join(dict.fromkeys(found.get(name, [NOTHING])))
+        yield name, ", ".join(dict.fromkeys(computed.get(name, [NOTHING])))
 
 
 def explain_nodes(

@@ -17,19 +17,18 @@ import functools
 import multiprocessing
 import time
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any
 
 from minicaffe import cpu
-from minicaffe.backend import device
+from minicaffe.cli.explain_command import plan
+from minicaffe.cli.explain_step import QUIET, SETTLED
 from minicaffe.cpu import compile_cache, threads
 from minicaffe.errors import MinicaffeError
 from minicaffe.net import Net
 from minicaffe.ops import conv
-from minicaffe.ops.conv import autotune_cache
+from minicaffe.ops.conv.problem import Case
 from minicaffe.solver import Solver
 
 COMMON = ("lenet", "squeezenet", "mobilenet", "resnet50")
-SETTLED = 5  # passes and iterations: what is replayed is replayed by then
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,20 +69,14 @@ def compiled(name: str, train: bool) -> float:
     for _ in range(SETTLED):
         net.forward()
     if train:
-        quiet: dict[str, Any] = {"test_interval": 0, "display": 0, "snapshot": 0}
-        Solver(name, device="cpu", test_iter=(), **quiet).step(SETTLED)
+        Solver(name, device="cpu", **QUIET).step(SETTLED)
     return time.perf_counter() - start
 
 
 def measured(name: str, train: bool) -> None:
     """Measure the convolutions of a net, with nothing beside: what the others measured is forgotten."""
     for phase in ("TEST", "TRAIN") if train else ("TEST",):
-        net, anew = Net(name, phase, device=device("cpu"), shapes_only=True), []
-        for step in net.steps:
-            layer: Any = step.layer
-            if isinstance(getattr(layer, "plan", None), conv.Plan):
-                layer.choose(deterministic=True)  # its case, with no measurement
-                if layer.plan.case not in anew:
-                    anew.append(layer.plan.case)
-                    autotune_cache.forget(layer.plan.case)
-                layer.allocate()
+        anew: list[Case] = []
+        for step in Net(name, phase, device="cpu", shapes_only=True).steps:
+            if isinstance(getattr(step.layer, "plan", None), conv.Plan):
+                plan(step.layer, anew)

@@ -1,8 +1,8 @@
 """Fusion of neighbouring compiled loops over the same entries: memory is read and written once.
 
 In inference a BatchNorm is fused with a Scale, and both with a ReLU; so is the sum of two blobs with a ReLU.
-After a convolution each of them, if it works in place, becomes a step of its epilogue: its outputs are in
-the cache yet. The results are equal to the bit.
+After a convolution each of them, if it works in place, becomes a step of its epilogue, which runs while the
+outputs are still in the cache. The results are equal to the bit.
 """
 
 from __future__ import annotations
@@ -87,15 +87,15 @@ def _follows(row: Row, step: int, **parts: Any) -> Row | None:
     steps, of_each, past, scale, more = row.args[0]
     if step <= steps or not _whole_channels(row):
         return None
-    kept = {"past": past, "scale": scale, "more": more} | parts
-    epilogue = steps | step, of_each, kept["past"], kept["scale"], kept["more"]
+    numbers = {"past": past, "scale": scale, "more": more} | parts
+    epilogue = steps | step, of_each, *numbers.values()
     return Row(row.loop, (epilogue, *row.args[1:]), row.n, row.slices)
 
 
 def _whole_channels(row: Row) -> bool:
     """Whether the loop of a convolution computes neighbouring outputs together, as an epilogue needs it."""
     if row.name == "packed_gemm.correlate":
-        (_, _, _, _, _, _, target, _, _, (jobs, *_), *_) = row.args
+        target, jobs = row.args[6], row.args[9][0]
         return bool(target[0][1] == 1 and len(jobs) == 1)
     if row.name == "winograd.forward":
         phases, planes = row.args[8][1], row.args[9][1]

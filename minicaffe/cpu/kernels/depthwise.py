@@ -13,32 +13,22 @@ from __future__ import annotations
 from typing import Any
 
 from minicaffe.cpu import at, compiled_sums, helper
-from minicaffe.cpu.kernels.depthwise_tiles import ROWS, move_of, sums_of, tile_of
+from minicaffe.cpu.kernels.depthwise_tiles import (
+    ROWS,
+    WIDEST,
+    move_of,
+    plane_of,
+    sums_of,
+    tile_of,
+    zero,
+)
 from minicaffe.cpu.kernels.epilogue import finish
 from minicaffe.cpu.vector_ir import lanes_of
-
-WIDEST = 16  # neighbours of a tile's row
 
 
 def _plane(count: int, side: int = 0) -> Any:
     """All tiles of a plane, of rows of no fewer than `count` outputs."""
-    many, one = tile_of(ROWS, count, side), tile_of(1, count, side)
-
-    @helper
-    def plane(x, pitch, weight, element, turn, kernel, steps, start, y, to, out):
-        oh, ow = out
-        given = x, pitch, weight, element, turn, kernel, steps, start, y, ow
-        for left in range(0, ow, count):
-            q = min(left, ow - count)
-            if oh < ROWS:
-                for r in range(oh):
-                    one(r * pitch + q, to + r * ow + q, *given)
-            else:
-                for top in range(0, oh, ROWS):
-                    r = min(top, oh - ROWS)
-                    many(r * pitch + q, to + r * ow + q, *given)
-
-    return plane
+    return plane_of(tile_of(ROWS, count, side), tile_of(1, count, side), count)
 
 
 _of_16, _of_8, _of_4, _of_1 = (_plane(count) for count in (WIDEST, 8, 4, 1))
@@ -67,12 +57,6 @@ def _pad(x, start, image, pad, size, work):
                 _move_1(x, here + q, work, there + q)
 
 
-@helper
-def _zero(work, size):
-    for q in range(size):
-        work[at(q)] = 0
-
-
 @compiled_sums
 def forward(epilogue, y, x, weight, bias, numbers, turned, work, first, last):
     """y of planes first..last; with `turned` by the weight back to front. `numbers`: channels, sizes."""
@@ -81,28 +65,29 @@ def forward(epilogue, y, x, weight, bias, numbers, turned, work, first, last):
     size = oh + (kh - 1) * dh, ow + (kw - 1) * dw
     steps, by_3 = (dh * size[1], dw), kh == kw == 3 and dh == dw == 1
     widest = ow >= WIDEST and 2 * lanes_of(y) >= WIDEST  # else such tiles find no registers
-    _zero(work, size[0] * size[1])
+    zero(work, size[0] * size[1])
     for plane in range(first, last):
         k = plane % c
         _pad(x, plane * image[0] * image[1], image, pad, size, work)
         element, turn = (k + 1) * kh * kw - 1 if turned else k * kh * kw, -1 if turned else 1
         start = bias[at(k)] if bias.size else y.dtype.type(0)
         to = plane * oh * ow
-        given = work, size[1], weight, element, turn, kernel, steps, start, y, to, out
+        tile_args = work, size[1], weight, element, turn, kernel, steps, start, y, ow
+        plane_args = 0, size[1], to, out, tile_args
         if by_3 and widest:
-            _by_3_of_16(*given)
+            _by_3_of_16(*plane_args)
         elif by_3 and ow >= 8:
-            _by_3_of_8(*given)
+            _by_3_of_8(*plane_args)
         elif by_3 and ow >= 4:
-            _by_3_of_4(*given)
+            _by_3_of_4(*plane_args)
         elif widest:
-            _of_16(*given)
+            _of_16(*plane_args)
         elif ow >= 8:
-            _of_8(*given)
+            _of_8(*plane_args)
         elif ow >= 4:
-            _of_4(*given)
+            _of_4(*plane_args)
         else:
-            _of_1(*given)
+            _of_1(*plane_args)
         finish(y, to, oh * ow, k, epilogue)
 
 
@@ -115,7 +100,7 @@ def weight_gradient(x, dy, n, dweight, numbers, work, first, last):
     columns = across * lanes_of(dy)
     size = oh + (kh - 1) * dh, columns + (kw - 1) * dw
     steps, room = (dh * size[1], dw), work[at(oh * columns) :]
-    _zero(work, oh * columns + size[0] * size[1])
+    zero(work, oh * columns + size[0] * size[1])
     for k in range(first, last):
         for s in range(n):
             plane, element = s * c + k, k * kh * kw

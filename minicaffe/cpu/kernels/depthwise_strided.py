@@ -13,32 +13,21 @@ from __future__ import annotations
 from typing import Any
 
 from minicaffe.cpu import at, compiled_sums, helper
-from minicaffe.cpu.kernels.depthwise_tiles import ROWS, sums_of, tapped_of
+from minicaffe.cpu.kernels.depthwise_tiles import (
+    ROWS,
+    WIDEST,
+    plane_of,
+    sums_of,
+    tapped_of,
+    zero,
+)
 from minicaffe.cpu.kernels.epilogue import finish
 from minicaffe.cpu.vector_ir import lanes_of
-
-WIDEST = 16  # neighbours of a tile's row
 
 
 def _plane(count: int) -> Any:
     """All tiles of a plane, of rows of no fewer than `count` outputs."""
-    many, one = tapped_of(ROWS, count), tapped_of(1, count)
-
-    @helper
-    def plane(x, here, pitch, weight, element, taps, some, start, y, to, out):
-        oh, ow = out
-        given = x, pitch, weight, element, taps, some[0], some[1], start, y, ow
-        for left in range(0, ow, count):
-            q = min(left, ow - count)
-            if oh < ROWS:
-                for r in range(oh):
-                    one(here + r * pitch + q, to + r * ow + q, *given)
-            else:
-                for top in range(0, oh, ROWS):
-                    r = min(top, oh - ROWS)
-                    many(here + r * pitch + q, to + r * ow + q, *given)
-
-    return plane
+    return plane_of(tapped_of(ROWS, count), tapped_of(1, count), count)
 
 
 _of_16, _of_4, _of_1 = map(_plane, (WIDEST, 4, 1))
@@ -46,25 +35,18 @@ _sums_of_1 = sums_of(1)
 
 
 @helper
-def _tiles(x, here, pitch, weight, element, taps, some, start, y, to, out):
+def _tiles(here, pitch, to, out, tile_args):
     """A plane by tiles as wide as its rows allow."""
-    given = x, here, pitch, weight, element, taps, some, start, y, to, out
-    if out[1] >= WIDEST and 2 * lanes_of(y) >= WIDEST:  # else such tiles find no registers
-        _of_16(*given)
+    if out[1] >= WIDEST and 2 * lanes_of(tile_args[0]) >= WIDEST:  # else they find no registers
+        _of_16(here, pitch, to, out, tile_args)
     elif out[1] >= 4:
-        _of_4(*given)
+        _of_4(here, pitch, to, out, tile_args)
     else:
-        _of_1(*given)
+        _of_1(here, pitch, to, out, tile_args)
 
 
 @helper
-def _zero(work, start, size):
-    for q in range(start, start + size):
-        work[at(q)] = 0
-
-
-@helper
-def _apart(x, start, image, corner, step, size, work, to):
+def _apart(x, start, image, corner, step, size, work):
     """The plane at x[start], so far from the corner, as `step` planes of (rows, columns) by its columns."""
     (h, w), (down, right), (rows, columns) = image, corner, size
     for b in range(step):
@@ -72,29 +54,29 @@ def _apart(x, start, image, corner, step, size, work, to):
         high = min(columns, (w - 1 + right - b) // step + 1)
         for r in range(max(down, 0), min(rows, h + down)):
             here = start + (r - down) * w + low * step + b - right
-            there = to + (b * rows + r) * columns + low
+            to = (b * rows + r) * columns + low
             if step == 1:
                 for q in range(high - low):
-                    work[at(there + q)] = x[at(here + q)]
+                    work[at(to + q)] = x[at(here + q)]
             elif step == 2:
                 for q in range(high - low):
-                    work[at(there + q)] = x[at(here + 2 * q)]
+                    work[at(to + q)] = x[at(here + 2 * q)]
             else:
                 for q in range(high - low):
-                    work[at(there + q)] = x[at(here + step * q)]
+                    work[at(to + q)] = x[at(here + step * q)]
 
 
 @compiled_sums
 def forward(epilogue, y, x, weight, bias, numbers, size, taps, work, first, last):
     """y of planes first..last. `numbers`: channels, image, elements, strides, pads and outputs."""
     c, image, elements, (sh, sw), pad, (oh, ow) = numbers
-    _zero(work, 0, sw * size[0] * size[1])
+    zero(work, sw * size[0] * size[1])
     for plane in range(first, last):
         k, to = plane % c, plane * oh * ow
-        _apart(x, plane * image[0] * image[1], image, pad, sw, size, work, 0)
-        start, some = bias[at(k)] if bias.size else y.dtype.type(0), (0, len(taps))
-        given = weight, k * elements, taps, some, start, y, to, (oh, ow)
-        _tiles(work, 0, sh * size[1], *given)
+        _apart(x, plane * image[0] * image[1], image, pad, sw, size, work)
+        start, pitch = bias[at(k)] if bias.size else y.dtype.type(0), sh * size[1]
+        tile_args = work, pitch, weight, k * elements, taps, 0, len(taps), start, y, ow
+        _tiles(0, pitch, to, (oh, ow), tile_args)
         finish(y, to, oh * ow, k, epilogue)
 
 
@@ -102,21 +84,16 @@ def forward(epilogue, y, x, weight, bias, numbers, size, taps, work, first, last
 def input_gradient(dy, weight, dx, numbers, size, corner, jobs, taps, work, first, last):
     """dx of planes first..last; `jobs` are rows (first pixel, pixels, taps) of a remainder along both axes."""
     c, (h, w), elements, (sh, sw), _, out = numbers
-    room, zero = size[0] * size[1], dx.dtype.type(0)
-    _zero(work, 0, room)
+    room, none = size[0] * size[1], dx.dtype.type(0)
+    zero(work, room)
     for plane in range(first, last):
-        _apart(dy, plane * out[0] * out[1], out, corner, 1, size, work, 0)
+        _apart(dy, plane * out[0] * out[1], out, corner, 1, size, work)
         for j in range(len(jobs)):
-            row, rows, column, columns, here = (
-                jobs[j, 0],
-                jobs[j, 1],
-                jobs[j, 2],
-                jobs[j, 3],
-                jobs[j, 4],
-            )
-            some = jobs[j, 5], jobs[j, 6]
-            given = weight, plane % c * elements, taps, some, zero, work, room, (rows, columns)
-            _tiles(work, here, size[1], *given)
+            row, rows, column, columns = jobs[j, 0], jobs[j, 1], jobs[j, 2], jobs[j, 3]
+            here, begin, end = jobs[j, 4], jobs[j, 5], jobs[j, 6]
+            element = plane % c * elements
+            tile_args = work, size[1], weight, element, taps, begin, end, none, work, columns
+            _tiles(here, size[1], room, (rows, columns), tile_args)
             for r in range(rows):
                 to = (plane * h + row + r * sh) * w + column
                 for q in range(columns):
@@ -130,12 +107,12 @@ def weight_gradient(x, dy, n, dweight, numbers, size, taps, work, first, last):
     across = -(-ow // lanes_of(dy))
     columns = across * lanes_of(dy)
     room = work[at(oh * columns) :]
-    _zero(work, 0, oh * columns + sw * size[0] * size[1])
+    zero(work, oh * columns + sw * size[0] * size[1])
     for k in range(first, last):
         for s in range(n):
             plane = s * c + k
-            _apart(dy, plane * oh * ow, (oh, ow), (0, 0), 1, (oh, columns), work, 0)
-            _apart(x, plane * image[0] * image[1], image, pad, sw, size, room, 0)
+            _apart(dy, plane * oh * ow, (oh, ow), (0, 0), 1, (oh, columns), work)
+            _apart(x, plane * image[0] * image[1], image, pad, sw, size, room)
             for t in range(len(taps)):
                 to, here, pitch = k * elements + taps[t, 0], taps[t, 1], sh * size[1]
                 _sums_of_1(work, (oh, across), room, here, pitch, (0, 0), dweight, to, 1)

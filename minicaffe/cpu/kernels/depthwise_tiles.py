@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 from numba.core import cgutils, types
 
+from minicaffe.cpu import at, helper
 from minicaffe.cpu.vector_ir import LONG, Emitter, made
 
 ROWS = 4  # of a tile
+WIDEST = 16  # neighbours of a tile's row
 
 
 def tile_of(rows: int, count: int, side: int) -> Any:
@@ -61,6 +63,32 @@ def tile_of(rows: int, count: int, side: int) -> Any:
     return tile
 
 
+def plane_of(many: Any, one: Any, count: int) -> Any:
+    """Tiles of a plane whose rows have no fewer than `count` outputs: `many` of ROWS rows, `one` of 1."""
+
+    @helper
+    def plane(here, pitch, to, out, tile_args):
+        oh, ow = out
+        for left in range(0, ow, count):
+            q = min(left, ow - count)
+            if oh < ROWS:
+                for r in range(oh):
+                    one(here + r * pitch + q, to + r * ow + q, *tile_args)
+            else:
+                for top in range(0, oh, ROWS):
+                    r = min(top, oh - ROWS)
+                    many(here + r * pitch + q, to + r * ow + q, *tile_args)
+
+    return plane
+
+
+@helper
+def zero(work, size):
+    """The first numbers of the work become 0."""
+    for q in range(size):
+        work[at(q)] = 0
+
+
 def tapped_of(rows: int, count: int) -> Any:
     """The kernel for tiles of y, of x whose rows `pitch` apart they read, by a table of taps."""
 
@@ -72,21 +100,21 @@ def tapped_of(rows: int, count: int) -> Any:
             here, to, x_, pitch, weight_, element, taps_, first, last, start, y_, apart = args
             on, add, mul = Emitter(context, builder, y, count), builder.add, builder.mul
             pixels, table = on.at(on.data(x, x_), here), on.data(taps, taps_)
-            kept = [cgutils.alloca_once_value(builder, on.repeated(start)) for _ in range(rows)]
+            sums = [cgutils.alloca_once_value(builder, on.repeated(start)) for _ in range(rows)]
             with cgutils.for_range(builder, last, first) as loop:
                 weights = on.at(on.data(weight, weight_), element, on.entry(table, loop.index, 0))
                 value, shift = on.spread(weights), on.entry(table, loop.index, 1)
-                for r, one in enumerate(kept):
+                for r, one in enumerate(sums):
                     line = on.at(pixels, shift, mul(pitch, LONG(r)))
                     on.multiply_add(value, on.load(line), one)
-            for r, one in enumerate(kept):
+            for r, one in enumerate(sums):
                 end = on.at(on.data(y, y_), add(to, mul(apart, LONG(r))))
                 on.store(builder.load(one), end)
             return context.get_dummy_value()
 
         long = types.int64
-        given = long, long, x, long, weight, long, taps, long, long, start, y, long
-        return types.void(*given), generate
+        kinds = long, long, x, long, weight, long, taps, long, long, start, y, long
+        return types.void(*kinds), generate
 
     return tile
 

@@ -3,7 +3,8 @@
 `plane` and `phases` are the layout of the sources (`cpu.kernels.space_to_depth`). `target` is that of targets:
 the distances from line to line, from target to target, and from channel to channel; and of the weight, the
 elements of a group, and the distance from target to target. The other tables are those of `conv.panels`.
-Columns that are left and would fill little of a vector are summed along the elements of the kernel instead.
+Columns that are left and would fill little of a vector are summed along the elements of the kernel instead. In
+a `sparse` product, that of dx, the weights of a target are no neighbours.
 """
 
 from __future__ import annotations
@@ -72,13 +73,13 @@ def correlate(
                 for t in range(r, stop, CHUNK):
                     some, numbers = min(CHUNK, stop - t), (bias, g * f + t)
                     panel = work, 0, width, depth * width + vector
-                    there = results, begins + (t - r) * apart, apart
+                    result = results, begins + (t - r) * apart, apart
                     if sparse:
                         of_w, table = (w, g * group + t * row, row), (steps, k, deep)
-                        multiply_sparse(of_w, panel, there, table, vectors, some, begin, numbers)
+                        multiply_sparse(of_w, panel, result, table, vectors, some, begin, numbers)
                     else:
                         of_w = w, g * group + t * row + k, row
-                        multiply(of_w, panel, there, deep - k, vectors, some, begin, numbers)
+                        multiply(of_w, panel, result, deep - k, vectors, some, begin, numbers)
                 if few:
                     for i in range(stop - r if begin != ADD else 0):
                         for q in range(columns - few, columns):
@@ -102,8 +103,8 @@ def correlate(
                 scatter(work, begins, (stop - r, apart), runs, (a, e), y, (to, places, step))
             for i in range(stop - r if epilogue[0] else 0):
                 for q in range(a, e):
-                    there = to + i * places + runs[q, 2]
-                    finish(y, there, runs[q, 1], g * f + r + i, epilogue)
+                    start_of_run = to + i * places + runs[q, 2]
+                    finish(y, start_of_run, runs[q, 1], g * f + r + i, epilogue)
 
 
 @helper
