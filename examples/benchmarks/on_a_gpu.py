@@ -81,7 +81,7 @@ def phases(device: str, into: Path) -> Iterator[Phase]:
         minutes = f"{0.9 * seconds / 60:.1f}"
         return Phase(name, seconds, lines, script(path, *words, "--minutes", minutes))
 
-    def tests(*words: str, jobs: str = jobs) -> list[str]:
+    def tests(*words: str) -> list[str]:
         # All are collected: given single files, pytest 9.1 forgot fixtures of their folders
         options = "-m gpu --require-gpu --continue-on-collection-errors -q -n"
         # pytest-benchmark, where it is installed, warns that it does nothing, and warnings are errors
@@ -111,8 +111,8 @@ def phases(device: str, into: Path) -> Iterator[Phase]:
     yield boxed("ladder", 600, 40, "benchmarks/peers.py", *ladder)
     yield boxed("zoo", 600, 40, "benchmarks/zoo.py", *nets, *(n for n in NETS if n not in TOLD))
     for tool in ("memcheck", "racecheck"):
-        sanitizer = ["compute-sanitizer", "--tool", tool]
-        yield Phase(tool, 90, 16, [*sanitizer, *tests("-k", SANE, jobs="0")])
+        sanitizer = ["compute-sanitizer", "--target-processes", "all", "--tool", tool]
+        yield Phase(tool, 120, 16, [*sanitizer, *tests("-k", SANE)])
     yield Phase("all_tests", 600, 16, tests())
 
 
