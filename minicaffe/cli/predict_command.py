@@ -29,6 +29,8 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe import cpu
+from minicaffe.backend import Device
 from minicaffe.cli import detections
 from minicaffe.cli.answers import Answer, class_names, csv_rows, json_line, text, write_csv
 from minicaffe.cli.options import (
@@ -52,6 +54,7 @@ from minicaffe.pictures.files import named, read
 from minicaffe.spec.declare import NetSpec
 
 Picture = tuple[np.ndarray, list[str]]
+FEW = 20  # pictures, which NumPy classifies sooner than loops are compiled
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -102,6 +105,30 @@ def run(args: argparse.Namespace) -> int:
     weights, spec = weights_of(args), for_test(read_model(args))
     paths = list(itertools.chain.from_iterable(map(named, args.images)))
     device = pick_device(args, spec)
+    if device.is_cuda or len(paths) > FEW or not _would_compile():
+        return _answer(args, spec, weights, paths, device)
+    tell(
+        args,
+        "computed by NumPy: no loops are compiled yet, which pays from some "
+        f"{FEW} pictures on; `minicaffe warm` compiles them",
+    )
+    with cpu.by_numpy():
+        return _answer(args, spec, weights, paths, device)
+
+
+def _would_compile() -> bool:
+    """Whether all loops would have to be compiled, as on a new machine."""
+    if not cpu.available():
+        return False
+    from minicaffe.cpu import compile_cache  # needs Numba
+
+    return not compile_cache.folder().exists()
+
+
+def _answer(
+    args: argparse.Namespace, spec: NetSpec, weights: str, paths: list[str], device: Device
+) -> int:
+    """Classify, or detect, with the loops that there are."""
     net = (Detector if detections.detects(spec) else Classifier)(
         spec, device=device, dtype=args.dtype
     )

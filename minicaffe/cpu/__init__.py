@@ -6,11 +6,12 @@ made unsigned (`at`), for else Numba asks of each whether it counts from the end
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
@@ -37,6 +38,26 @@ def available() -> bool:
         return False
     settings: Any = numba.config
     return not settings.DISABLE_JIT
+
+
+@contextlib.contextmanager
+def by_numpy() -> Iterator[None]:
+    """Has NumPy compute, as with MINICAFFE_NUMBA=0, what is built and run within.
+
+    >>> with by_numpy():
+    ...     available()
+    False
+    """
+    before = os.environ.get("MINICAFFE_NUMBA")
+    os.environ["MINICAFFE_NUMBA"] = "0"
+    available.cache_clear()
+    try:
+        yield
+    finally:
+        del os.environ["MINICAFFE_NUMBA"]
+        if before is not None:
+            os.environ["MINICAFFE_NUMBA"] = before
+        available.cache_clear()
 
 
 def loops(name: str, dtype: Any) -> ModuleType | None:

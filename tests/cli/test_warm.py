@@ -4,17 +4,21 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+import minicaffe
 from minicaffe import cpu
 from minicaffe.ops.conv import autotune_cache
 
 NET = """
 name: One
 layers:
-  - {name: x, type: Input, shape: {dim: [1, 8, 30, 30]}}
-  - {name: conv, type: Convolution, num_output: 16, kernel_size: 3}
+  - {name: x, type: Input, shape: {dim: [1, 1, 30, 30]}}
+  - {name: conv, type: Convolution, num_output: 64, kernel_size: 5, weight_filler: msra}
   - {name: relu, type: ReLU, top: conv}
+  - {name: ip, type: InnerProduct, num_output: 3, weight_filler: xavier}
+  - {name: prob, type: Softmax}
 """
 AFTER = """
 import minicaffe
@@ -28,17 +32,28 @@ print(net.layers["conv"].plan.reasons["forward"])
 @pytest.mark.skipif(not cpu.available(), reason="needs Numba: loops are compiled")
 def test_nothing_is_compiled_or_measured_afterwards(tmp_path):
     (tmp_path / "one.yaml").write_text(NET)
+    minicaffe.Net(tmp_path / "one.yaml", "TEST", device="cpu").save(tmp_path / "one.npz")
+    pixels = np.random.default_rng(0).integers(0, 256, (30, 30), np.uint8)
+    np.save(tmp_path / "picture.npy", pixels)
     env = {**os.environ, "MINICAFFE_CACHE": str(tmp_path / "cache")}
-    done = [
-        subprocess.run(
-            [sys.executable, *words], cwd=tmp_path, env=env, capture_output=True, text=True
-        )
-        for words in (("-m", "minicaffe", "warm", "one.yaml"), ("-c", AFTER))
-    ]
-    assert [one.returncode for one in done] == [0, 0], done
-    assert "one.yaml: compiled in" in done[0].stdout and "compiling loops" in done[0].stderr
-    assert "measured now" not in done[1].stdout and "compiling" not in done[1].stderr
-    assert "fastest of" in done[1].stdout
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, *words]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    predict = ["-m", "minicaffe", "predict", "one.yaml", "picture.npy", "--weights", "one.npz"]
+    before = run(*predict)  # NumPy answers sooner than loops are compiled
+    assert "computed by NumPy" in before.stderr and "compiling loops" not in before.stderr
+    warm = run("-m", "minicaffe", "warm", "one.yaml")
+    assert "one.yaml: compiled in" in warm.stdout and "compiling loops" in warm.stderr
+    after = run("-c", AFTER)
+    assert "measured now" not in after.stdout and "compiling" not in after.stderr
+    assert "fastest of" in after.stdout
+    compiled = run(*predict)
+    assert "computed by NumPy" not in compiled.stderr and "compiling" not in compiled.stderr
+    assert compiled.stdout == before.stdout and "%" in before.stdout
 
 
 def test_without_numba_there_is_nothing_to_compile(mistake, monkeypatch):
