@@ -85,7 +85,7 @@ def no_bias(dtype: Any) -> Any:
 def no_epilogue(dtype: Any, channels: int, plane: int) -> Any:
     """What loops are given whose outputs, `plane` neighbours a channel, nothing follows: see `epilogue`."""
     none, eps = no_bias(dtype), np.dtype(dtype).type(0)
-    return 0, (channels, plane), (none, none, none, eps, none, none, none), (none, none), none
+    return 0, (channels, plane), (none, none, none, eps, none, none, none), (none, none), none, none
 
 
 def with_blas(name: str, array: Any) -> tuple[Any, int]:

@@ -160,6 +160,7 @@ class PReLU(PerChannel):
     Example: (2, 3, 4, 4) -> {type: PReLU} -> (2, 3, 4, 4)
     """
 
+    traits = replace(PerChannel.traits, in_place=True, keeps_bottom=True)
     filler: Annotated[Filler, "how the slopes start"] = QUARTER
     channel_shared: Annotated[bool, "one slope for all channels"] = False
 

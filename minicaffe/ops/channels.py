@@ -81,10 +81,11 @@ def prelu_gradient(dy: Any, x: Any, a: Any, out: Any, work: Any) -> Any:
         run(fast.prelu, n * f, *flat, f, p, grain=max(1, GRAIN // max(1, p)))
         return out
     trace.host("PReLU by NumPy")
-    positive = np.greater(x, 0, out=work.view(np.bool_)[: x.size].reshape(x.shape))
-    np.multiply(dy, a.reshape(f, 1), out=out)
-    np.copyto(out, dy, where=positive)
-    return out
+    below = np.greater(x, 0, out=work.view(np.bool_)[: x.size].reshape(x.shape))
+    np.logical_not(below, out=below)  # and of NaNs
+    if out is not dy:
+        np.copyto(out, dy)
+    return np.multiply(out, a.reshape(f, 1), out=out, where=below)
 
 
 def gradients(dy: Any, x: Any, a: Any, da: Any, db: Any, out: Any, work: Any) -> Any:

@@ -1,14 +1,16 @@
 """Fusion of neighbouring compiled loops over the same entries: memory is read and written once.
 
 In inference a BatchNorm is fused with a Scale, and both with a ReLU; so is the sum of two blobs with a ReLU.
-After a convolution each of them, if it works in place, becomes a step of its epilogue, which runs while the
-outputs are still in the cache. The results are equal to the bit.
+After a convolution each of them, and PReLU, if it works in place, becomes a step of its epilogue, which runs
+while the outputs are still in the cache. The results are equal to the bit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from minicaffe.cpu import loops, no_bias
 from minicaffe.replay.command import Calls, Row, place
@@ -84,10 +86,10 @@ def _rectified_sum(row: Row, then: Row) -> Row | None:
 
 def _follows(row: Row, step: int, **parts: Any) -> Row | None:
     """A convolution with one more step in its epilogue, if that comes behind those that are in it."""
-    steps, of_each, past, scale, more = row.args[0]
+    steps, of_each, past, scale, more, slopes = row.args[0]
     if step <= steps or not _whole_channels(row):
         return None
-    numbers = {"past": past, "scale": scale, "more": more} | parts
+    numbers = {"past": past, "scale": scale, "more": more, "slopes": slopes} | parts
     epilogue = steps | step, of_each, *numbers.values()
     return Row(row.loop, (epilogue, *row.args[1:]), row.n, row.slices)
 
@@ -140,6 +142,23 @@ def _convolution_rectified(row: Row, then: Row) -> Row | None:
     return _follows(row, _steps(y).RECTIFIES)
 
 
+def _convolution_leaking(row: Row, then: Row) -> Row | None:
+    """A convolution and its ReLU with one slope for all numbers below 0."""
+    x, (slope,), y = then.args
+    if not (_same(row.args[1], y) and _same(x, y) and then.n == y.size):
+        return None
+    return _follows(row, _steps(y).LEAKS, slopes=np.full(1, slope, y.dtype))
+
+
+def _convolution_sloped(row: Row, then: Row) -> Row | None:
+    """A convolution and its PReLU, with a slope for each channel or one for all."""
+    dy, x, slopes, y, f, p = then.args
+    alike = (f, p) == row.args[0][1] or f == 1
+    if not (alike and then.n * p == y.size and all(_same(one, y) for one in (row.args[1], dy, x))):
+        return None
+    return _follows(row, _steps(y).LEAKS, slopes=slopes)
+
+
 def _steps(y: Any) -> Any:
     """The module that names the steps of an epilogue."""
     return loops("epilogue", y.dtype)
@@ -177,6 +196,8 @@ JOINS: dict[tuple[str, str], Callable[[Row, Row], Row | None]] = {
             "channels.scale": _convolution_scaled,
             "arrays.add": _convolution_added,
             "elementwise.ReLU_y": _convolution_rectified,
+            "elementwise.LeakyReLU_y": _convolution_leaking,
+            "channels.prelu": _convolution_sloped,
         }.items()
     },
 }

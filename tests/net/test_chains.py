@@ -28,6 +28,9 @@ SUM = (
     "  - {name: sum, type: Eltwise, bottom: [conv, other]}\n"
     "  - {name: relu2, type: ReLU, top: sum}\n"
 )
+LEAKY = RELU.replace("ReLU", "ReLU, negative_slope: 0.1")
+PRELU = RELU.replace("ReLU", "PReLU")
+SHARED = RELU.replace("ReLU", "PReLU, channel_shared: true")
 BEHIND = "  - {name: pool, type: Pooling, kernel_size: 2}\n"
 
 
@@ -67,7 +70,12 @@ def same(found):
         (CONV + BN + SCALE.replace("bias_term: true", "bias_term: false"), ["conv to scale"]),
         (CONV + RELU + SCALE, ["conv to relu", "scale"]),  # the other way round
         (CONV + SCALE + BN, ["conv to scale", "bn"]),
-        (CONV + BN + SCALE + RELU.replace("ReLU", "ReLU, negative_slope: 0.1"), 2),
+        (CONV + BN + SCALE + LEAKY, ["conv to relu"]),
+        (CONV + PRELU, ["conv to relu"]),
+        (CONV + SHARED, ["conv to relu"]),
+        (CONV + SUM.replace("ReLU", "PReLU"), ["conv", "other to relu2"]),
+        (CONV + PRELU + SCALE, ["conv to relu", "scale"]),
+        (CONV + PRELU.replace("top: conv", "top: apart"), ["conv", "relu"]),
         (CONV + BN + SCALE.replace("top: conv", "top: conv, axis: 0, num_axes: 2"), 2),
         (CONV + BN + SCALE.replace("top: conv", "top: apart"), ["conv to bn", "scale"]),
         (CONV + SUM, ["conv", "other to relu2"]),
@@ -104,7 +112,12 @@ def test_which_rows_are_one(layers, rows):
     odd=st.sampled_from([0.0, -0.0, np.inf, -np.inf, np.nan]),
     engine=st.sampled_from(["auto", "direct", "implicit", "places", "winograd"]),
     conv=st.sampled_from([CONV, CONV.replace("6, ", "6, pad: 1, "), DEEP, STRIDED]),
-    ended=st.sampled_from([BN + SCALE, BN + SCALE + RELU, BN, RELU, SCALE, SUM, BN + RELU + SUM]),
+    ended=st.sampled_from(
+        [
+            *(BN + SCALE, BN + SCALE + RELU, BN, RELU, SCALE, SUM, BN + RELU + SUM),
+            *(BN + SCALE + LEAKY, PRELU, BN + SHARED, BN + PRELU + SUM),
+        ]
+    ),
 )
 def test_they_compute_what_layers_do(n, size, dtype, seed, odd, engine, conv, ended):
     x = np.random.default_rng(seed).normal(size=(n, 3, *size))

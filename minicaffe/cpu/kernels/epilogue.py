@@ -4,9 +4,10 @@
     y = factor y + term      of each channel                     if it scales
     y = y + more             of another array                    if it adds
     y = 0 where less                                             if it rectifies
+    y = slope y where less                                       if it leaks
 
-An epilogue is (steps, (channels, outputs of each), what `recalled` takes, (factors, terms), more). The bits
-are those of one loop for each.
+An epilogue is (steps, (channels, outputs of each), what `recalled` takes, (factors, terms), more, slopes), of
+slopes one or one a channel. The bits are those of one loop for each.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from __future__ import annotations
 from minicaffe.cpu import at, helper
 from minicaffe.cpu.kernels.running import recalled
 
-NORMALISES, SCALES, ADDS, RECTIFIES = 1, 2, 4, 8
+NORMALISES, SCALES, ADDS, RECTIFIES, LEAKS = 1, 2, 4, 8, 16
 
 
 @helper
 def finish(y, start, count, channel, epilogue):
     """Outputs of a channel: `count` neighbours in y."""
-    steps, _, (mean, variance, batches, eps, found, spread, rate), (factors, terms), more = epilogue
+    steps, _, past, (factors, terms), more, slopes = epilogue
     if steps == 0:
         return
+    mean, variance, batches, eps, found, spread, rate = past
     kind, end = y.dtype.type, start + count
     one, zero = kind(1), kind(0)
     if steps & NORMALISES:
@@ -44,7 +46,7 @@ def finish(y, start, count, channel, epilogue):
             for i in range(start, end):
                 value = kind((y[at(i)] - middle) * many) * factor + term
                 y[at(i)] = zero if value <= zero else value
-            return
+            steps -= RECTIFIES
     if steps & ADDS and steps & RECTIFIES:
         for i in range(start, end):
             value = y[at(i)] + more[at(i)]
@@ -58,3 +60,7 @@ def finish(y, start, count, channel, epilogue):
         ):  # as a sum, all are stored: else lane by lane on many processors
             value = y[at(i)] + zero
             y[at(i)] = zero if value <= zero else value
+    if steps & LEAKS:
+        slope = slopes[channel] if len(slopes) > 1 else slopes[0]
+        for i in range(start, end):
+            y[at(i)] = y[at(i)] if y[at(i)] > zero else y[at(i)] * slope
