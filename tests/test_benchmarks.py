@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minicaffe import caches
+from minicaffe import caches, cpu
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
@@ -28,6 +28,7 @@ SCRIPTS = (
     "cifar10_quick",
     "claims",
     "feeding",
+    "fma",
     "forms",
     "inference",
     "inference_memory",
@@ -434,6 +435,29 @@ def test_peers_are_told_from_a_result(scripts):
     assert "forward **1.50x**" in text and "no higher than PyTorch's in 1 of 1." in text
     row = "| R (S) | **1.50x** | **1.50x** | 2 + 2, 3 channels_last + 3 channels_last | 4e-07 | 30, 40 | 1.0 MiB | 8.0 MiB | batched, caffe, places |"
     assert row in text.split("\n")
+    rung["fma"] = {"gflops": 310.0, "forward": 0.834, "dx": 0.7, "dweight": 0.66}
+    text = tables.ladder(found | {"rungs": {"R 1x1": rung}, "geometric_means": means})
+    assert "| 30, 40 | 83 %, 70 %, 66 % | 1.0 MiB |" in text
+    assert "310 to 310 GFLOP/s, the 1 x 1 convolutions reach forward 83 to 83 %, dx 70" in text
+
+
+@pytest.mark.skipif(not cpu.available(), reason="needs Numba: loops are compiled")
+def test_a_rungs_share_of_the_multiply_adds_of_the_cores(scripts):
+    from minicaffe import backend
+
+    ladder = scripts("ladder")
+    g = ladder.geometry("ResNet-50 1x1, 2048-512", 1)
+    mine = ladder.Ours(g, ladder.given(g), backend.device("cpu"), "places")
+    parts = ladder.of_the_cores(mine, 1, 1.0)
+    assert parts["gflops"] > 1 and all(0 < parts[way] < 1.5 for way in ("forward", "dx", "dweight"))
+    mine.dweight.fill(0)
+    mine.weight_gradient()
+    mine.input_gradient()
+    of_dy = np.einsum("nfhw,nchw->fc", mine.dy, mine.x)
+    assert ladder.error(mine.dweight[:, :, 0, 0], of_dy) < 1e-5
+    assert (
+        ladder.error(mine.dx, np.einsum("nfhw,fc->nchw", mine.dy, mine.weight[:, :, 0, 0])) < 1e-5
+    )
 
 
 def test_the_ladders_convolutions_are_those_of_the_nets(scripts):

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import fma
 import forms
 import numpy as np
 from machine import peak_memory
@@ -89,6 +90,8 @@ class Ours:
             self.backward = captured(device, self.backward, [cublas.work])
         else:
             self.forward, self._gradients = map(replayed, (self.forward, self._gradients))
+            self.input_gradient = replayed(lambda: self._some(self.dx, None))
+            self.weight_gradient = replayed(lambda: self._some(None, self.dweight))
 
     def backward(self) -> None:
         self.dweight.fill(0)
@@ -97,6 +100,9 @@ class Ours:
 
     def _forward_once(self) -> None:
         self.plan.forward(self.x, self.weight, self.bias, self.y, self.work)
+
+    def _some(self, dx: Any, dweight: Any) -> None:
+        self.plan.gradients(self.x, self.dy, self.weight, dx, dweight, None, self.work)
 
     def _gradients_once(self) -> None:
         grads = self.dx, self.dweight, self.dbias
@@ -168,6 +174,7 @@ def rung(
 ) -> dict[str, object]:
     """One convolution: ratios, ms, errors against float64, workspace, and the plan."""
     from minicaffe import backend
+    from minicaffe.cpu import available
 
     g = geometry(name, batch)
     arrays = given(g)
@@ -200,7 +207,24 @@ def rung(
         taken = {one: spread(ms) for one, ms in times.items()}
         ratio = ratios(times[fastest(taken)], times["minicaffe"])
         report[direction] = {"ratio": ratio, "ms": taken}
+    if not device.is_cuda and available():
+        report["fma"] = of_the_cores(mine, rounds, block_ms)
     return report
+
+
+def of_the_cores(mine: Ours, rounds: int, block_ms: float) -> dict[str, float]:
+    """GFLOP/s of a loop of multiply-adds, just now, and the share of it that each direction reaches.
+
+    Winograd needs fewer multiplications than are counted: its share may exceed 1.
+    """
+    from minicaffe.cpu import threads
+
+    gflops = fma.rate(threads.count())
+    ways = {"forward": mine.forward, "dx": mine.input_gradient, "dweight": mine.weight_gradient}
+    times = interleaved(ways, mine.plan.case.device.timer, rounds, block_ms, warm_up=1)
+    gflop = 2e-9 * mine.plan.case.g.multiply_adds
+    shares = {way: gflop / (1e-3 * spread(ms)["median"]) / gflops for way, ms in times.items()}
+    return {"gflops": digits(gflops)} | {way: digits(share) for way, share in shares.items()}
 
 
 def memory(name: str, batch: int, device_name: str, contender: str) -> float:
