@@ -188,7 +188,8 @@ def test_every_command_has_help_with_an_example(capsys):
 RINGS = {  # their rooms, and how many lines of Python they may have: less is welcome, more is not
     "engines": (
         {"cpu", "cuda", "replay"},
-        8_300,  # 8,000 before epilogues, and loops of depthwise convolutions with strides
+        8_450,  # 8,000 before epilogues, and loops of depthwise convolutions with strides, 8,300 before
+        # loops that take streams of an LSTM through all steps
     ),
     "core": (  # 20,000 is the aim
         {
@@ -207,8 +208,9 @@ RINGS = {  # their rooms, and how many lines of Python they may have: less is we
     ),
 }
 LEAVES = {"caches", "checkpoint", "data", "pictures"}  # files and sets of data, which know no layer
-ALL = 74_900  # lines; 47,000 were the aim before the forks, 64,000 before own data, 67,000 before chips' files
-# and int8 tables, 69,000 before models of ONNX were read, 74,000 before convolutions took epilogues
+ALL = 75_100  # lines; 47,000 were the aim before the forks, 64,000 before own data, 67,000 before chips' files
+# and int8 tables, 69,000 before models of ONNX were read, 74,000 before convolutions took epilogues,
+# 74,900 before loops took streams of an LSTM through all steps
 
 
 @pytest.mark.parametrize("ring", RINGS)

@@ -7,7 +7,6 @@ for a product with rows.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,8 @@ from minicaffe.replay.dispatch import run
 
 GRAIN = 2**10  # numbers that a thread is worth waking for
 FEW = 64  # rows of all steps, of fewer of which it does not pay to put weights in panels,
-NEAR = 2**20  # and bytes of weights that stay in the second cache
+NEAR = 2**20  # bytes of weights that stay in the second cache,
+STREAMS = 2  # and streams that are worth a thread
 
 
 def lstm_unit(x: Any, r: Any | None, cont: Any, c_prev: Any, acts: Any, c: Any, h: Any) -> Any:
@@ -122,62 +122,35 @@ def lstm_unit_gradient(
 
 
 def lstm(z: Any, cont: Any, first: Any, weight: Any, c: Any, h: Any, work: Any) -> bool:
-    """All steps of `lstm_unit` if threads can take streams through them on the CPU; returns whether.
+    """All steps of `lstm_unit` on the CPU, if threads can take streams through them; returns whether they did.
 
     z, which becomes i, f, o, g, (t, n, 4 d), cont (t, n), c (t + 1, n, d), of which c[0] is read, h (t, n, d)
     and the h before, `first` (n, d), whose weight is (4 d, d). `work` is flat.
     """
-    if (fast := _sweep(weight, h, work)) is None:
-        return False
-    sizes, panels, r = _panels(fast, weight, True, h.shape, work)
-    _streams(fast.lstm(h.dtype), fast, h.shape[1], z, first, panels, cont, sizes, c, h, r)
-    return True
+    return _swept("lstm", weight, True, h, work, z, cont, first, c, h)
 
 
 def lstm_gradient(
     acts: Any, c: Any, cont: Any, dh: Any, weight: Any, dc: Any, dz: Any, work: Any
 ) -> bool:
     """dz (t, n, 4 d), the gradient of all z of `lstm`, if it can be as there; dc (n, d) is overwritten."""
-    if (fast := _sweep(weight, dh, work)) is None:
-        return False
-    sizes, panels, r = _panels(fast, weight, False, dh.shape, work)
-    given = acts, c, cont, dh, panels, sizes, r, dc, dz
-    _streams(fast.lstm_gradient(dh.dtype), fast, dh.shape[1], *given)
-    return True
+    return _swept("lstm_gradient", weight, False, dh, work, acts, c, cont, dh, dc, dz)
 
 
-def _sweep(weight: Any, h: Any, work: Any) -> Any:
-    """The compiled loops, where it pays to put the weights of h in panels, which stay in a cache."""
-    (t, n, _), (wide, d) = h.shape, weight.shape
+def _swept(name: str, weight: Any, turned: bool, h: Any, work: Any, *given: Any) -> bool:
+    """Run a loop over streams, if it pays to put the weights of h in panels, which stay in a cache."""
+    (t, n, _), (rows, columns) = h.shape, weight.shape[::-1] if turned else weight.shape
     fast = None if on_cuda(h) else loops("recurrent", h.dtype)
     if fast is None or t * n < FEW or weight.nbytes > NEAR:
-        return None
-    width = fast.FEW_COLUMNS * fast.lanes(h.dtype)
-    return fast if (wide + width) * (d + width) + n * (wide + width) <= work.size else None
-
-
-def _panels(fast: Any, weight: Any, turned: bool, shape: Any, work: Any) -> tuple[Any, Any, Any]:
-    """(t, n, d, columns), the weights as panels, turned if they lie by columns, and r (n, columns)."""
-    rows, columns = weight.shape[::-1] if turned else weight.shape
-    lanes = fast.lanes(weight.dtype)
-    width = fast.FEW_COLUMNS * lanes
-    wide = -(-columns // width) * width
-    out, r = work[: rows * wide], work[rows * wide :][: shape[1] * wide]
-    places = _places(rows, width)
-    run(fast.panels, wide // lanes, weight.reshape(-1), rows, columns, turned, places, out)
-    return (*shape, wide), out, r
-
-
-@functools.lru_cache(64)
-def _places(count: int, width: int) -> Any:
-    """Where the rows of a panel begin."""
-    return np.arange(count) * width
-
-
-def _streams(loop: Any, fast: Any, n: int, *given: Any) -> None:
-    """Run a sweep; arrays go flat."""
-    flat = [arg.reshape(-1) if isinstance(arg, np.ndarray) else arg for arg in given]
-    run(loop, n, *flat, grain=2)
+        return False
+    vectors, wide, places = fast.panels_of(rows, columns, weight.dtype)
+    if (rows + n) * wide > work.size:
+        return False
+    panels, r = work[: rows * wide], work[rows * wide : (rows + n) * wide]
+    run(fast.panels, vectors, weight.reshape(-1), rows, columns, turned, places, panels)
+    flat = [array.reshape(-1) for array in given]
+    run(getattr(fast, name)(h.dtype), n, *flat, panels, (*h.shape, wide), r, grain=STREAMS)
+    return True
 
 
 def tanh_unit(x: Any, r: Any | None, cont: Any, h: Any) -> Any:

@@ -9,14 +9,24 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import numpy as np
+
 from minicaffe.cpu import at, compiled, helper
 from minicaffe.cpu.kernels import maths
 from minicaffe.cpu.kernels.transpose import to_lanes
 from minicaffe.cpu.microkernel import ADD, FEW_COLUMNS, FEW_ROWS, ZERO, few_product
-from minicaffe.cpu.microkernel import lanes as lanes
-from minicaffe.cpu.vector_ir import lanes_of
+from minicaffe.cpu.vector_ir import lanes, lanes_of, mover
 
 DEEP = 128  # rows of a panel at a time, which stay in the first cache
+_copied = mover(1)
+
+
+@functools.lru_cache(64)
+def panels_of(rows: int, columns: int, dtype: Any) -> tuple[int, int, Any]:
+    """A matrix as panels: its vectors, its columns when they are full, and where rows of a panel begin."""
+    width = FEW_COLUMNS * lanes(dtype)
+    wide = -(-columns // width) * width
+    return wide // lanes(dtype), wide, np.arange(rows) * width
 
 
 @compiled
@@ -31,6 +41,9 @@ def panels(weight, rows, columns, turned, places, out, first, last):
             to_lanes(weight, column * rows, rows, some, rows, places, 0, out, to)
             continue
         for k in range(rows):
+            if some == lanes:
+                _copied(weight, k * columns + column, out, to + places[at(k)])
+                continue
             for i in range(some):
                 out[at(to + places[at(k)] + i)] = weight[at(k * columns + column + i)]
             for i in range(some, lanes):
@@ -63,12 +76,12 @@ def lstm(dtype: Any) -> Any:
 
     def lstm(
         z: Any,
-        start: Any,
-        weight: Any,
         cont: Any,
-        sizes: Any,
+        start: Any,
         c: Any,
         h: Any,
+        weight: Any,
+        sizes: Any,
         r: Any,
         first: int,
         last: int,
@@ -97,11 +110,11 @@ def lstm_gradient(dtype: Any) -> Any:
         c: Any,
         cont: Any,
         dh: Any,
+        dc: Any,
+        dz: Any,
         weight: Any,
         sizes: Any,
         r: Any,
-        dc: Any,
-        dz: Any,
         first: int,
         last: int,
     ) -> None:
