@@ -31,6 +31,7 @@ __all__ = [
     "add_sums",
     "few",
     "few_of_one",
+    "few_product",
     "lanes",
     "multiply",
     "multiply_sparse",
@@ -175,6 +176,7 @@ def _end(on: Emitter, sums: Any, ends: Any) -> None:
 
 _one, _two, _product_of_all = (_product(ROWS, columns) for columns in range(1, COLUMNS + 1))
 _four = _product(FOUR_ROWS or 1, 4)
+few_product = _product(FEW_ROWS, FEW_COLUMNS)
 _sparse_one, _sparse_two, _sparse_of_all = (
     _sparse(ROWS, columns) for columns in range(1, COLUMNS + 1)
 )

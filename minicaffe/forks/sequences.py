@@ -24,8 +24,6 @@ from minicaffe.spec.types import AtLeast
 class Limited(LSTM):
     """An LSTM the gradients of whose gates are cut to -most..most, if that is above 0."""
 
-    most = 0.0
-
     def limit(self, dz: Any) -> None:
         """Cut from below, and turn it round, twice."""
         for _ in range(2 * (self.most > 0)):

@@ -36,6 +36,7 @@ class LSTM(Recurrent):
     """
 
     gates, states = 4, 2
+    most = 0.0  # the largest gradient of what a gate is of; 0: any
 
     def allocate(self) -> None:
         shape = (self.t + 1, self.n, self.num_output)
@@ -48,18 +49,23 @@ class LSTM(Recurrent):
     def forward(self, x: Any, cont: Any, *more: Any) -> Any:
         self.begin(x, cont, more)
         z, c, h = self.z, self.c, self.out[0]
-        for t in range(self.t):
-            r = self.from_before(h, t)
-            ops.lstm_unit(z[t], r, self.cont[t], c[t], z[t], c[t + 1], h[t])
+        given = self.first, self.state_weight.data, c, h, self.context.workspace
+        if not ops.lstm(z, self.cont, *given):
+            for t, acts in enumerate(z):
+                r = self.from_before(h, t)
+                ops.lstm_unit(acts, r, self.cont[t], c[t], acts, c[t + 1], h[t])
         return self.end(h)
 
     def backward(self, dh: Any, *states: Any) -> Any:
-        (dz, _, _), c, cont, after = self.parts(), self.c, self.cont, self.cont[-1]
+        (dz, _, work), c, cont, after = self.parts(), self.c, self.cont, self.cont[-1]
+        given = c, cont, dh, self.state_weight.data, self.dc, dz, work
+        if not self.most and ops.lstm_gradient(self.z, *given):
+            return self.gradients(self.out[0])
         arrays.fill(self.dr, 0)
         arrays.fill(self.dc, 0)
         for t in reversed(range(self.t)):
-            given = self.z[t], c[t], c[t + 1], cont[t]
-            ops.lstm_unit_gradient(*given, dh[t], self.dr, after, self.dc, dz[t])
+            parts = self.z[t], c[t], c[t + 1], cont[t]
+            ops.lstm_unit_gradient(*parts, dh[t], self.dr, after, self.dc, dz[t])
             self.limit(dz[t])
             if t:
                 gemm(dz[t], self.state_weight.data, self.dr)

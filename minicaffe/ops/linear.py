@@ -21,6 +21,8 @@ from minicaffe.ops.sums import add_places
 from minicaffe.replay.dispatch import in_slices, run
 from minicaffe.replay.trace import do
 
+TALL = 256  # vectors, from which on BLAS is not faster from the left
+
 
 def plan(
     m: int,
@@ -54,8 +56,8 @@ def linear(
     """y = x weight + bias: x (m, k), weight (k, f), bias (f,), into `out` (m, f).
 
     On CUDA a `plan` says by what, else the size. A weight that lies in memory as (f, k), Caffe's way, is
-    multiplied from the left on the CPU, y' = weight' x', which BLAS does faster by half; the bias is added
-    on the way back.
+    multiplied from the left on the CPU, y' = weight' x', which BLAS does faster by half unless vectors are
+    many; the bias is added on the way back.
 
     >>> x, weight = np.array([[1.0, 2.0]]), np.array([[3.0, 4.0]]).T
     >>> linear(x, weight, np.array([5.0]), np.empty((1, 1)), np.empty(3))
@@ -106,7 +108,7 @@ def _compiled(x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> boo
         return True
     if m == 1 and (turned or f == 1 or k == 1):
         run(fast.linear_of_one, f, k, flat, w, bias, y, grain=1 + GRAIN // k)
-    elif turned or f == 1 or k == 1:
+    elif (turned and m < TALL) or f == 1 or k == 1:
         sizes, n, features = (m, f, k), max(m, f), f >= m
         given = blas, sizes, flat, w, bias, features, work[: out.size], y
         run(fast.linear, n, *given, grain=1 + GRAIN // (m * f * k // n))

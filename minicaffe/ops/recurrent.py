@@ -19,6 +19,9 @@ from minicaffe.replay import trace
 from minicaffe.replay.dispatch import run
 
 GRAIN = 2**10  # numbers that a thread is worth waking for
+FEW = 64  # rows of all steps, of fewer of which it does not pay to put weights in panels,
+NEAR = 2**20  # bytes of weights that stay in the second cache,
+STREAMS = 2  # and streams that are worth a thread
 
 
 def lstm_unit(x: Any, r: Any | None, cont: Any, c_prev: Any, acts: Any, c: Any, h: Any) -> Any:
@@ -39,7 +42,7 @@ def lstm_unit(x: Any, r: Any | None, cont: Any, c_prev: Any, acts: Any, c: Any, 
     if (fast := _loops("lstm_unit", x)) is not None:
         if acts is not x:
             arrays.copy(x, acts)
-        given = acts, acts[:0] if r is None else r, cont, c_prev, h.shape[1], c, h
+        given = acts, acts[:0] if r is None else r, x.shape[1], cont, c_prev, h.shape[1], c, h
         _run(fast.lstm_unit(x.dtype), h, *given)
         return h
     _joined(x, r, cont, acts)
@@ -77,8 +80,22 @@ def lstm_unit_gradient(
         _launch("lstm.cu", "lstm_unit_gradient", dh, (acts, c), *given)
         return dx
     if (fast := _loops("lstm_unit_gradient", acts)) is not None:
-        given = acts, c_prev, c, cont, dh, r, after, dh.shape[1], dc, dx
-        _run(fast.lstm_unit_gradient(acts.dtype), dh, *given)
+        d = dh.shape[1]
+        _run(
+            fast.lstm_unit_gradient(acts.dtype),
+            dh,
+            acts,
+            c_prev,
+            c,
+            cont,
+            dh,
+            r,
+            d,
+            after,
+            d,
+            dc,
+            dx,
+        )
         return dx
     (i, f, o, g), (di, df, do, dg) = _quarters(acts), _quarters(dx)
     np.multiply(r, after[:, None], out=r)
@@ -102,6 +119,38 @@ def lstm_unit_gradient(
     _times_slope(df, f, r)
     np.multiply(dc, f, out=dc)
     return dx
+
+
+def lstm(z: Any, cont: Any, first: Any, weight: Any, c: Any, h: Any, work: Any) -> bool:
+    """All steps of `lstm_unit` on the CPU, if threads can take streams through them; returns whether they did.
+
+    z, which becomes i, f, o, g, (t, n, 4 d), cont (t, n), c (t + 1, n, d), of which c[0] is read, h (t, n, d)
+    and the h before, `first` (n, d), whose weight is (4 d, d). `work` is flat.
+    """
+    return _swept("lstm", weight, True, h, work, z, cont, first, c, h)
+
+
+def lstm_gradient(
+    acts: Any, c: Any, cont: Any, dh: Any, weight: Any, dc: Any, dz: Any, work: Any
+) -> bool:
+    """dz (t, n, 4 d), the gradient of all z of `lstm`, if it can be as there; dc (n, d) is overwritten."""
+    return _swept("lstm_gradient", weight, False, dh, work, acts, c, cont, dh, dc, dz)
+
+
+def _swept(name: str, weight: Any, turned: bool, h: Any, work: Any, *given: Any) -> bool:
+    """Run a loop over streams, if it pays to put the weights of h in panels, which stay in a cache."""
+    (t, n, _), (rows, columns) = h.shape, weight.shape[::-1] if turned else weight.shape
+    fast = None if on_cuda(h) else loops("recurrent", h.dtype)
+    if fast is None or t * n < FEW or weight.nbytes > NEAR:
+        return False
+    vectors, wide, places = fast.panels_of(rows, columns, weight.dtype)
+    if (rows + n) * wide > work.size:
+        return False
+    panels, r = work[: rows * wide], work[rows * wide : (rows + n) * wide]
+    run(fast.panels, vectors, weight.reshape(-1), rows, columns, turned, places, panels)
+    flat = [array.reshape(-1) for array in given]
+    run(getattr(fast, name)(h.dtype), n, *flat, panels, (*h.shape, wide), r, grain=STREAMS)
+    return True
 
 
 def tanh_unit(x: Any, r: Any | None, cont: Any, h: Any) -> Any:

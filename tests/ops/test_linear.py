@@ -49,7 +49,9 @@ def test_against_loops(device, m, k, f, turned, biased, empty, dtype, seed, data
     close(device, dx, ref.matmul(dy, w))
 
 
-@pytest.mark.parametrize("m, k, f", [(1, 700, 300), (200, 300, 20), (3, 900, 400), (9, 900, 400)])
+@pytest.mark.parametrize(
+    "m, k, f", [(1, 700, 300), (200, 300, 20), (3, 900, 400), (9, 900, 400), (300, 90, 70)]
+)
 def test_what_threads_share_is_the_same(m, k, f):
     """Slices of the numbers, or of the vectors where those are more."""
     x, w, b = numbers(m, (m, k), (f, k), (f,), dtype=np.float32)

@@ -3,10 +3,13 @@
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ops.cases import blank, cases, close, dtypes, numbers, put, same, seeds
 
+from minicaffe.cpu import loops
+from minicaffe.cpu.threads import at_most
 from minicaffe.ops import recurrent as ops
 
 sizes = st.integers(0, 4), st.integers(1, 5)
@@ -86,6 +89,65 @@ def test_its_gradient_against_differences(device, n, d, cont, after, dtype, seed
     close(device, dx, wanted_x, BY_DIFFERENCES)
     close(device, dc_there, wanted_c, BY_DIFFERENCES)
     same(device, given[4], dh)
+
+
+def all_steps(z, cont, first, c, weight):
+    """acts, c and h of all steps, in float64."""
+    acts, cells, heights = [], [np.asarray(c, np.float64)], [np.asarray(first, np.float64)]
+    for x, go in zip(z, cont, strict=True):
+        found = unit(x, heights[-1] @ weight.astype(np.float64).T, go, cells[-1])
+        for steps, array in zip((acts, cells, heights), found, strict=True):
+            steps.append(array)
+    return map(np.array, (acts, cells, heights[1:]))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("t", "n", "d"), [(16, 4, 3), (9, 11, 20), (13, 5, 40)])
+def test_streams_through_all_steps(t, n, d, dtype):
+    """Against the definition, and a gradient against its steps; with the same bits of any number of threads."""
+    if loops("recurrent", dtype) is None:
+        pytest.skip("no compiled loops")
+    z, first, c, weight, dh = numbers(
+        5, (t, n, 4 * d), (n, d), (n, d), (4 * d, d), (t, n, d), dtype=dtype
+    )
+    cont = (np.random.default_rng(6).random((t, n)) < 0.8).astype(dtype)
+    cont[2, 0] = 0.25
+    weight *= 0.2
+    acts, cells, h = all_steps(z, cont, first, c, weight)
+    dc, dr, dz = np.zeros((n, d)), np.zeros((n, d)), np.empty((t, n, 4 * d))
+    after = cont[-1].astype(np.float64)
+    for step in reversed(range(t)):
+        back, go = dh[step] + after[:, None] * dr, cont[step].astype(np.float64)[:, None]
+        i, f, o, g = np.split(acts[step], 4, axis=1)
+        height = np.tanh(cells[step + 1])
+        dc = dc + back * o * (1 - height**2)
+        parts = dc * g * i * (1 - i), dc * go * cells[step] * f * (1 - f)
+        dz[step] = np.hstack([*parts, back * height * o * (1 - o), dc * i * (1 - g**2)])
+        dc, dr, after = dc * go * f, dz[step] @ weight, cont[step].astype(np.float64)
+    results = []
+    for threads in (1, 2, 3):
+        with at_most(threads):
+            got, states = z.copy(), np.concatenate([c[None], np.empty((t, n, d), dtype)])
+            heights, work = np.empty((t, n, d), dtype), np.full(10**5, np.nan, dtype)
+            assert ops.lstm(got, cont, first, weight, states, heights, work)
+            down, slope = np.full((n, d), np.nan, dtype), np.empty_like(z)
+            assert ops.lstm_gradient(got, states, cont, dh, weight, down, slope, work)
+            results.append((got, states, heights, slope))
+    for array, wanted in zip(results[0], (acts, cells, h, dz), strict=True):
+        exact = {"f": 1e-5, "d": 1e-12}[array.dtype.char]
+        np.testing.assert_allclose(array[-t:], wanted[-t:], rtol=exact, atol=exact)
+    for more in results[1:]:
+        assert all(np.array_equal(*pair) for pair in zip(results[0], more, strict=True))
+
+
+@pytest.mark.parametrize("sizes", [(7, 9, 3, 10**6), (16, 4, 600, 10**7), (16, 8, 3, 9)])
+def test_steps_one_by_one_where_panels_do_not_pay(sizes):
+    """Few rows, much weight, little work."""
+    t, n, d, work = sizes
+    given = np.ones((t, n, 4 * d)), np.ones((t, n)), np.ones((n, d)), np.ones((4 * d, d))
+    states = np.ones((t + 1, n, d)), np.ones((t, n, d))
+    assert not ops.lstm(*given, *states, np.empty(work))
+    assert (given[0] == 1).all()
 
 
 @cases(20)
