@@ -53,7 +53,7 @@ from minicaffe.ops.conv.autotune import DIRECTIONS, Finding, measure
 from minicaffe.ops.conv.problem import Case
 from minicaffe.ops.geometry import ConvGeometry
 
-HEAD = ("engine", "forward", "input gradient", "weight gradient", "error", "workspace")
+HEAD = ("engine", "forward", "input gradient", "weight gradient", "errors", "workspace")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -171,11 +171,13 @@ def compare(plan: conv.Plan, everything: bool) -> None:
         elif name not in names:
             out.append(f"  {name}: {case.passes_over(name)}")
         else:
-            error = max(one.error[name] for one in found.values())
+            error = " ".join(f"{found[way].error[name]:.1e}" for way in DIRECTIONS)
             times = [_ms(found[way].ms.get(name), plan.names[way] == name) for way in DIRECTIONS]
             work = mib(case.workspace(name) * case.dtype.itemsize)
-            rows.append((f"  {name}", *times, f"{error:.0e}", work))
+            rows.append((f"  {name}", *times, error, work))
     print(table(rows, ("  engine", *(f"{way} ms" for way in HEAD[1:4]), *HEAD[4:])))
+    most = " ".join(f"{case.tolerance(way):.1e}" for way in DIRECTIONS)
+    print(f"  errors of the three against float64, root mean squares; at most {most}")
     for line in out:
         print(line)
 

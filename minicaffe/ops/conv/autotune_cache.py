@@ -32,7 +32,7 @@ from minicaffe.ops.conv.autotune import DIRECTIONS, Finding, measure
 from minicaffe.ops.conv.engine import ENGINES, Engine
 from minicaffe.ops.conv.problem import Case
 
-REVISION = 17  # of the engines: times of another revision are not used
+REVISION = 18  # of the engines: times of another revision are not used
 NO_FILE = "of no file: "  # an engine whose findings last as long as the process
 MOST_BYTES = 2**24  # of a file that is read
 _forgotten: set[tuple[Path, str]] = set()  # measured by this process even if they are on disk
@@ -120,8 +120,9 @@ def _code(engine: Any) -> str:
 def _fits(findings: Mapping[str, Finding], case: Case) -> bool:
     """Whether findings hold the errors of today's candidates, and times of those that are exact enough."""
     return all(
-        set(one.error) == set(case.candidates) and set(one.ms) == set(case.exact(one.error))
-        for one in findings.values()
+        set(one.error) == set(case.candidates)
+        and set(one.ms) == set(case.exact(one.error, direction))
+        for direction, one in findings.items()
     )
 
 
