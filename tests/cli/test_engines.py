@@ -102,7 +102,7 @@ def test_explain_lenet(cli):
     for name in conv.ENGINES:
         assert any(re.match(rf"  {name}(:|  )", line) for line in lines[one:]), name
     rows = [line for line in lines[one:] if re.match(r"  (implicit|places) ", line)]
-    assert all(re.search(r"  \de-\d\d  +\d\.\d MiB$", row) for row in rows)
+    assert all(re.search(r"(?:  | )\de-\d\d \de-\d\d \de-\d\d  +\d\.\d MiB$", row) for row in rows)
     for way in ("forward", "input gradient", "weight gradient"):
         chosen = [line for line in lines if line.startswith(f"  {way}: ")]
         assert len(chosen) == 2

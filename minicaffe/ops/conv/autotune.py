@@ -43,11 +43,14 @@ RUNS, RUNS_OF = 10, 10**10  # in a CUDA graph, at most; their multiply-adds in a
 
 @dataclass(frozen=True)
 class Finding:
-    """Measurements of one direction: ms of the whole batch and relative error by engine, and the date."""
+    """Measurements of one direction: ms of the whole batch and relative error by engine, the date, and whether
+    other processes kept the machine busy.
+    """
 
     ms: dict[str, float]
     error: dict[str, float]
     date: str
+    busy: bool = False
 
 
 def measure(case: Case, names: tuple[str, ...] | None = None) -> dict[str, Finding]:
