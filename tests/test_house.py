@@ -188,7 +188,8 @@ def test_every_command_has_help_with_an_example(capsys):
 RINGS = {  # their rooms, and how many lines of Python they may have: less is welcome, more is not
     "engines": (
         {"cpu", "cuda", "replay"},
-        8_300,  # 8,000 before epilogues, and loops of depthwise convolutions with strides
+        8_350,  # 8,000 before epilogues, and loops of depthwise convolutions with strides; 8,300 before
+        # products were summed in blocks, and busy machines
     ),
     "core": (  # 20,000 is the aim
         {
