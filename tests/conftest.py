@@ -179,6 +179,12 @@ def convolutions_are_timed_in_short():
 
 
 @pytest.fixture(autouse=True)
+def no_machine_is_busy(monkeypatch):
+    """What else runs on the machine changes no plan, and no reason of one."""
+    monkeypatch.setattr("minicaffe.cpu.load.now", lambda: None)
+
+
+@pytest.fixture(autouse=True)
 def no_large_convolution_is_timed_on_the_stand_in(monkeypatch):
     """Its kernels are slow, and not as they are slow on a GPU; the fixed rule chooses."""
     if HAS_GPU:

@@ -37,7 +37,6 @@ TOLERANCE = {
     "opencv": 1e-3
 }  # of outputs, of their largest number; OpenCV's convolutions round more
 CLOSE = 1e-4  # that of all others
-DEEP = {"resnet50": 3e-4}  # what the first of 53 convolutions rounds grows, with weights of chance
 LOSSES = 1e-3  # of the losses of the first steps, through fifty BatchNorms
 EXACT = 1e-6  # of loss and gradients in float64
 ROUNDED = {"mnist_siamese": 1e-3}  # ContrastiveLoss divides by a distance + 1e-4, as Caffe's does
@@ -67,7 +66,7 @@ def infer(name: str, folder: str, threads: int, budget: float, before: dict | No
     apart = {}
     for who, call in calls.items():
         apart[who] = max(distance(a, b) for a, b in zip(call(), wanted, strict=True))
-        if apart[who] > max(TOLERANCE.get(who, CLOSE), DEEP.get(name, 0)):
+        if apart[who] > TOLERANCE.get(who, CLOSE):
             raise SystemExit(f"{name}: {who} is {apart[who]:.1e} away from minicaffe")
     told = {"name": name, "way": "infer", "weights": f"{folder}/net.npz", "threads": threads}
     with earlier(before, told, calls["minicaffe"]) as (one, passes):

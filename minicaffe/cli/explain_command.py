@@ -1,11 +1,11 @@
 """Show how each convolution is computed: its sizes, the engines' speed and error, the choice and why.
 
-Times that are not known yet are measured and stored; --measure measures all again, for example if the machine
-was busy the first time. It times the engines that `auto` chooses from and the one that you select by name;
-with --all, it times every engine that can compute the convolution, and does not store these times. The choice
-(*) is the one that training with the same options would make. A Deconvolution is the adjoint of the
-convolution shown: its forward pass is that one's input gradient. On CUDA an InnerProduct is a convolution of
-images of one place: `implicit` is our kernel, `batched` is cuBLAS.
+Times that are not known yet are measured and stored, and if the machine was busy then, measured again the
+next time that it is quiet; --measure measures all again. It times the engines that `auto` chooses from and the
+one that you select by name; with --all, it times every engine that can compute the convolution, and does not
+store these times. The choice (*) is the one that training with the same options would make. A Deconvolution is
+the adjoint of the convolution shown: its forward pass is that one's input gradient. On CUDA an InnerProduct is
+a convolution of images of one place: `implicit` is our kernel, `batched` is cuBLAS.
 With --net it shows which layers of a net that infers are computed with others, in one pass over memory.
 With --step it shows, row by row, what a training iteration runs, and what it does in Python, and why; with
 --phase TEST, what a forward pass runs.
@@ -53,7 +53,7 @@ from minicaffe.ops.conv.autotune import DIRECTIONS, Finding, measure
 from minicaffe.ops.conv.problem import Case
 from minicaffe.ops.geometry import ConvGeometry
 
-HEAD = ("engine", "forward", "input gradient", "weight gradient", "error", "workspace")
+HEAD = ("engine", "forward", "input gradient", "weight gradient", "errors", "workspace")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -171,11 +171,13 @@ def compare(plan: conv.Plan, everything: bool) -> None:
         elif name not in names:
             out.append(f"  {name}: {case.passes_over(name)}")
         else:
-            error = max(one.error[name] for one in found.values())
+            error = " ".join(f"{found[way].error[name]:.0e}" for way in DIRECTIONS)
             times = [_ms(found[way].ms.get(name), plan.names[way] == name) for way in DIRECTIONS]
             work = mib(case.workspace(name) * case.dtype.itemsize)
-            rows.append((f"  {name}", *times, f"{error:.0e}", work))
+            rows.append((f"  {name}", *times, error, work))
     print(table(rows, ("  engine", *(f"{way} ms" for way in HEAD[1:4]), *HEAD[4:])))
+    most = " ".join(f"{case.tolerance(way):.0e}" for way in DIRECTIONS)
+    print(f"  errors of the three against float64, root mean squares; at most {most}")
     for line in out:
         print(line)
 

@@ -37,13 +37,17 @@ __all__ = [
     "multiply_sparse",
     "sums",
 ]
-ZERO, BIAS, ADD = range(3)  # what sums begin with: nothing, a number a row, c itself
+ZERO, BIAS, ADD = range(
+    3
+)  # what sums begin with: nothing, a number a row; or are added to: c itself
 # In registers at a time: the sums, a vector of b for each column and one of a. 28 of 32, or all of 16. Eight
 # rows read b, which seldom fits the first cache, less often than five would.
 ROWS, COLUMNS = (8, 3) if wide() else (4, 3)
 FEW_ROWS, FEW_COLUMNS = (5, 4) if wide() else (4, 3)
 FOUR_ROWS = 6 if wide() else 0  # of tiles of four vectors
-FETCHED = 16  # steps at a time, before which their numbers of the next rows are asked of memory
+BLOCK = 16  # steps that are summed apart, which rounds less than one sum of all; before them, their numbers of
+# the next rows are asked of memory
+DEPTH = 144  # steps whose blocks are summed before they are added to c
 
 
 def _tile(on: Emitter, rows: int, columns: int) -> list[list[Any]]:
@@ -58,23 +62,22 @@ def _upto(b: Any, most: int, there: Any) -> list[Any]:
     return [b.select(b.icmp_signed("<", LONG(i), last), LONG(i), last) for i in range(most)]
 
 
-def _begin(on: Emitter, sums: Any, ends: Any, begin: Any, starts: Any) -> None:
+def _begin(on: Emitter, sums: Any, begin: Any, starts: Any) -> None:
     """What the sums begin with: see ZERO, BIAS, ADD; `starts` are where the rows' biases are."""
     builder = on.builder
-    with builder.if_else(builder.icmp_signed("==", begin, LONG(ADD))) as (there, anew):
-        with there:
-            for line, own in zip(ends, sums, strict=True):
-                for end, one in zip(line, own, strict=True):
-                    builder.store(on.load(end), one)
-        with anew:
-            for line in sums:
-                for one in line:
-                    builder.store(on.zero(), one)
-            with builder.if_then(builder.icmp_signed("==", begin, LONG(BIAS))):
-                for line, start in zip(sums, starts, strict=True):
-                    value = on.spread(start)
-                    for one in line:
-                        builder.store(value, one)
+    _clear(on, sums)
+    with builder.if_then(builder.icmp_signed("==", begin, LONG(BIAS))):
+        for line, start in zip(sums, starts, strict=True):
+            value = on.spread(start)
+            for one in line:
+                builder.store(value, one)
+
+
+def _clear(on: Emitter, sums: Any) -> None:
+    """Sets all sums to 0."""
+    for line in sums:
+        for one in line:
+            on.builder.store(on.zero(), one)
 
 
 def _product(rows: int, columns: int) -> Any:
@@ -94,8 +97,8 @@ def _product(rows: int, columns: int) -> Any:
             left = [on.at(on.data(a, a_), a0, mul(row, r)) for r in down]
             right = on.at(on.data(b, b_), b0)
             ends = _ends(on, on.at(on.data(c, c_), c0), apart, down, columns)
-            sums = _tile(on, rows, columns)
-            _begin(on, sums, ends, begin, [on.at(on.data(bias, bias_), add(i0, r)) for r in down])
+            sums, totals = _tile(on, rows, columns), _tile(on, rows, columns)
+            _begin(on, totals, begin, [on.at(on.data(bias, bias_), add(i0, r)) for r in down])
 
             def steps(first: Any, last: Any) -> None:
                 with cgutils.for_range(builder, last, first) as loop:
@@ -103,14 +106,21 @@ def _product(rows: int, columns: int) -> Any:
                     values = [on.load(on.at(there, LONG(v * on.count))) for v in range(columns)]
                     _add(on, sums, [on.at(pointer, loop.index) for pointer in left], values)
 
-            whole = mul(builder.sdiv(count, LONG(FETCHED)), LONG(FETCHED))
-            with cgutils.for_range(builder, builder.sdiv(count, LONG(FETCHED))) as loop:
-                k = mul(loop.index, LONG(FETCHED))
+            def block(first: Any, last: Any) -> None:
+                _clear(on, sums)
+                steps(first, last)
+                for line, own in zip(sums, totals, strict=True):
+                    for one, total in zip(line, own, strict=True):
+                        builder.store(builder.fadd(builder.load(total), builder.load(one)), total)
+
+            blocks = builder.sdiv(count, LONG(BLOCK))
+            with cgutils.for_range(builder, blocks) as loop:
+                k = mul(loop.index, LONG(BLOCK))
                 for pointer in left:  # the rows of the next tile
                     on.prefetch(on.at(pointer, mul(row, LONG(rows)), k))
-                steps(k, add(k, LONG(FETCHED)))
-            steps(whole, count)
-            _end(on, sums, ends)
+                block(k, add(k, LONG(BLOCK)))
+            block(mul(blocks, LONG(BLOCK)), count)
+            _end(on, totals, ends, begin)
             return context.get_dummy_value()
 
         long = types.int64
@@ -137,13 +147,13 @@ def _sparse(rows: int, columns: int) -> Any:
             right = on.at(on.data(b, b_), b0)
             ends = _ends(on, on.at(on.data(c, c_), c0), apart, down, columns)
             sums = _tile(on, rows, columns)
-            _begin(on, sums, ends, begin, [on.at(on.data(bias, bias_), add(i0, r)) for r in down])
+            _begin(on, sums, begin, [on.at(on.data(bias, bias_), add(i0, r)) for r in down])
             with cgutils.for_range(builder, count) as loop:
                 k = add(step, loop.index)
                 here, there = on.entry(table, k, 0), on.at(right, on.entry(table, k, 1))
                 values = [on.load(on.at(there, LONG(v * on.count))) for v in range(columns)]
                 _add(on, sums, [on.at(line, here) for line in left], values)
-            _end(on, sums, ends)
+            _end(on, sums, ends, begin)
             return context.get_dummy_value()
 
         long = types.int64
@@ -167,11 +177,17 @@ def _add(on: Emitter, sums: Any, lines: Any, values: Any) -> None:
             on.multiply_add(number, value, one)
 
 
-def _end(on: Emitter, sums: Any, ends: Any) -> None:
-    """Store a tile."""
+def _end(on: Emitter, sums: Any, ends: Any, begin: Any) -> None:
+    """Stores a tile; with ADD, adds it to what is there."""
+    builder = on.builder
+    with builder.if_then(builder.icmp_signed("==", begin, LONG(ADD))):
+        # all are read before one is written: rows that are computed twice are written twice
+        for line, own in zip(ends, sums, strict=True):
+            for end, one in zip(line, own, strict=True):
+                builder.store(builder.fadd(on.load(end), builder.load(one)), one)
     for line, own in zip(ends, sums, strict=True):
         for end, one in zip(line, own, strict=True):
-            on.store(on.builder.load(one), end)
+            on.store(builder.load(one), end)
 
 
 _one, _two, _product_of_all = (_product(ROWS, columns) for columns in range(1, COLUMNS + 1))
@@ -228,8 +244,19 @@ def multiply(a, b, c, count, vectors, rows, begin, bias):
     """All tiles of `product`: a = (array, start, distance of rows), c as a, and the bias (array, start).
 
     b = (array, start, distance of its rows, and of the vectors of a tile and the next; 0 where all vectors are
-    neighbours). Of a sum of `count`. Four vectors are two tiles of two: one alone would be loads for the most;
-    or, if they are neighbours, tiles of all four.
+    neighbours). Of a sum of `count`, DEPTH steps of all tiles at a time.
+    """
+    (x, a0, row), (y, b0, deep, further) = a, b
+    for k in range(0, max(1, count), DEPTH):
+        left, right = (x, a0 + k, row), (y, b0 + k * deep, deep, further)
+        how = begin if k == 0 else ADD
+        _multiply(left, right, c, min(DEPTH, count - k), vectors, rows, how, bias)
+
+
+@helper
+def _multiply(a, b, c, count, vectors, rows, begin, bias):
+    """The same of so few steps. Four vectors are two tiles of two: one alone would be loads for the most; or,
+    if they are neighbours, tiles of all four.
     """
     (x, a0, row), (y, b0, deep, further), (z, c0, apart), (values, i0) = a, b, c, bias
     lanes, p = lanes_of(y), 0
@@ -257,6 +284,15 @@ def multiply(a, b, c, count, vectors, rows, begin, bias):
 @helper
 def multiply_sparse(a, b, c, steps, vectors, rows, begin, bias):
     """The same of `sparse`: steps = (table, first, last), which says how far rows of b are apart, too."""
+    table, first, last = steps
+    for k in range(first, max(first + 1, last), DEPTH):
+        some, how = (table, k, min(k + DEPTH, last)), begin if k == first else ADD
+        _multiply_sparse(a, b, c, some, vectors, rows, how, bias)
+
+
+@helper
+def _multiply_sparse(a, b, c, steps, vectors, rows, begin, bias):
+    """The same of so few steps."""
     (x, a0, row), (y, b0, _, further), (z, c0, apart), (values, i0) = a, b, c, bias
     (table, step, last), lanes, p = steps, lanes_of(y), 0
     for tile in range((vectors + COLUMNS - 1) // COLUMNS):

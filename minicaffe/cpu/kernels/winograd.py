@@ -18,7 +18,7 @@ from minicaffe.cpu.microkernel import ZERO, multiply
 from minicaffe.cpu.vector_ir import lanes, lanes_of
 
 __all__ = ["forward", "input_gradient", "lanes", "weight_gradient"]
-DEEP = 64  # channels from which on a product is ours: tiles of fewer take as long to begin as to compute
+DEEP = 32  # channels from which on a product is ours: tiles of fewer take as long to begin as to compute
 
 
 @helper

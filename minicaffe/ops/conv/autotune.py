@@ -1,12 +1,12 @@
 """The autotuner: measures how exact and how fast the engines compute a convolution.
 
-An engine first runs on at most two samples, and on a corner of large images. Its error is
-max |a - b| / max |b|, where b is the definition in float64. An engine whose error exceeds the tolerance of
-`problem` is never timed. The others are timed in turn, round by round, and the shortest time counts, because
-anything else on the machine only adds time. An engine that training replays is timed as a replay, without
-Python; on CUDA as a graph of several runs, because many kernels take less time than a launch. If a batch takes
-long, fewer samples are timed and the ms are scaled. On CUDA each engine runs once before it is timed, so that
-it is compiled.
+An engine first runs on at most two samples, and on a corner of large images. Its error is |a - b| / |b|, root
+mean squares, where b is the definition in float64. An engine whose error exceeds the tolerance of `problem`
+is never timed. The others are timed in turn, round by round, and the shortest time counts, because anything
+else on the machine only adds time. An engine that training replays is timed as a replay, without Python; on
+CUDA as a graph of several runs, because many kernels take less time than a launch. If a batch takes long,
+fewer samples are timed and the ms are scaled. On CUDA each engine runs once before it is timed, so that it is
+compiled.
 """
 
 from __future__ import annotations
@@ -43,11 +43,14 @@ RUNS, RUNS_OF = 10, 10**10  # in a CUDA graph, at most; their multiply-adds in a
 
 @dataclass(frozen=True)
 class Finding:
-    """Measurements of one direction: ms of the whole batch and relative error by engine, and the date."""
+    """Measurements of one direction: ms of the whole batch and relative error by engine, the date, and whether
+    other processes kept the machine busy.
+    """
 
     ms: dict[str, float]
     error: dict[str, float]
     date: str
+    busy: bool = False
 
 
 def measure(case: Case, names: tuple[str, ...] | None = None) -> dict[str, Finding]:
@@ -64,7 +67,7 @@ def _measure(case: Case, names: tuple[str, ...]) -> dict[str, Finding]:
     for direction in DIRECTIONS:
         reference = exact.truth(direction)
         error = {name: few.error(name, direction, reference) for name in names}
-        first = {name: few.time(name, direction) for name in case.exact(error)}
+        first = {name: few.time(name, direction) for name in case.exact(error, direction)}
         fastest, ratio = min(first, key=first.__getitem__), g.multiply_adds / few.g.multiply_adds
         good = [n for n in first if first[n] <= HOPELESS * first[fastest] + CHANCE_MS[0]]
         batch_ms = first[fastest] * ratio
@@ -225,8 +228,9 @@ class _Arrays:
         return graph, self.runs
 
     def error(self, name: str, direction: str, reference: Any) -> float:
-        """Returns max |result - reference| / max |reference|; WRONG if that is not finite."""
+        """Returns |result - reference| / |reference|, root mean squares; WRONG if that is not finite."""
         result = self.run(name, direction).astype(reference.dtype)
-        scale = float(abs(reference).max())
-        error = float(abs(result - reference).max()) / (scale or 1.0)
+        difference = result - reference
+        scale = float((reference * reference).mean()) or 1.0
+        error = math.sqrt(float((difference * difference).mean()) / scale)
         return error if math.isfinite(error) else WRONG

@@ -2,7 +2,8 @@
 
 There is one JSON file for each version of minicaffe and each device, in the cache folder. If two processes
 measure the same convolution, both use the measurements of the first to write. A damaged file counts as empty.
-If no file can be written, the measurements last as long as the process.
+If no file can be written, the measurements last as long as the process. What was measured while other
+processes kept the machine busy is measured again by a later process that finds the machine quiet.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import platform
 import secrets
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,13 @@ import numpy as np
 
 from minicaffe import __version__, caches, checkpoint, cpu
 from minicaffe.backend import Device
-from minicaffe.cpu import threads
+from minicaffe.cpu import load, threads
 from minicaffe.errors import CheckpointError
 from minicaffe.ops.conv.autotune import DIRECTIONS, Finding, measure
 from minicaffe.ops.conv.engine import ENGINES, Engine
 from minicaffe.ops.conv.problem import Case
 
-REVISION = 17  # of the engines: times of another revision are not used
+REVISION = 18  # of the engines: times of another revision are not used
 NO_FILE = "of no file: "  # an engine whose findings last as long as the process
 MOST_BYTES = 2**24  # of a file that is read
 _forgotten: set[tuple[Path, str]] = set()  # measured by this process even if they are on disk
@@ -44,15 +45,33 @@ def findings(case: Case) -> tuple[dict[str, Finding], str]:
     file, key = path(case.device), _key(case)
     anew = (file, key) in _forgotten
     measured = None if anew else _known.get((file, key)) or _read(file).get(key)
+    again = measured is not None and (file, key) not in _known and _busy(measured)
+    if again and load.quiet(threads.count()):
+        measured = None
     if measured is not None and _fits(measured, case):
         origin = f"remembered from {measured['forward'].date}"
     else:
-        measured, origin = measure(case), "measured now"
+        measured, origin = _measured(case), "measured now"
         if NO_FILE not in key:
             measured = _keep(file, key, measured, case, anew)
         _forgotten.discard((file, key))
+    if _busy(measured):
+        origin += ", measured while the machine was busy"
     _known[file, key] = measured
     return measured, origin
+
+
+def _measured(case: Case) -> dict[str, Finding]:
+    """Measures a convolution, and whether the machine was busy then; on CUDA nothing tells that."""
+    since = None if case.device.is_cuda else load.now()
+    measured = measure(case)
+    busy = load.busy(since, threads.count())
+    return {direction: replace(one, busy=busy) for direction, one in measured.items()}
+
+
+def _busy(findings: Mapping[str, Finding]) -> bool:
+    """Whether the machine was busy while they were measured."""
+    return any(one.busy for one in findings.values())
 
 
 def forget(case: Case) -> None:
@@ -120,8 +139,9 @@ def _code(engine: Any) -> str:
 def _fits(findings: Mapping[str, Finding], case: Case) -> bool:
     """Whether findings hold the errors of today's candidates, and times of those that are exact enough."""
     return all(
-        set(one.error) == set(case.candidates) and set(one.ms) == set(case.exact(one.error))
-        for one in findings.values()
+        set(one.error) == set(case.candidates)
+        and set(one.ms) == set(case.exact(one.error, direction))
+        for direction, one in findings.items()
     )
 
 
@@ -148,16 +168,19 @@ def _finding(entry: Mapping[str, Any]) -> Finding:
         raise ValueError("ms that are none")
     if not all(value >= 0 for value in error.values()):
         raise ValueError("errors that are none")
-    return Finding(ms, error, str(entry["date"])[:10])
+    return Finding(ms, error, str(entry["date"])[:10], entry["busy"] is True)
 
 
 def _keep(
     file: Path, key: str, findings: dict[str, Finding], case: Case, anew: bool
 ) -> dict[str, Finding]:
-    """Writes findings to a file, unless another process was first and not `anew`; returns the file's."""
+    """Writes findings to a file, and returns the file's. Not if another process was first, unless `anew`, or
+    unless the machine was busy then and was not now.
+    """
     with contextlib.suppress(OSError, CheckpointError), _locked(file):
         plans = _read(file)
-        if key in plans and _fits(plans[key], case) and not anew:
+        first = key in plans and _fits(plans[key], case) and not anew
+        if first and (_busy(findings) or not _busy(plans[key])):
             return plans[key]
         plans[key] = findings
         content = {

@@ -23,11 +23,16 @@ from minicaffe.cpu.aligned import LINE
 from minicaffe.errors import mib
 from minicaffe.ops.conv import common
 from minicaffe.ops.conv.engines import ENGINES
+from minicaffe.ops.conv.strips import taps
 from minicaffe.ops.geometry import ConvGeometry
 
 REFERENCE = "direct"
 SMALL = 200_000  # multiply-adds of a batch below which a measurement is noise
-TOLERANCE = {"f": 1e-5, "d": 1e-10}  # the largest relative error; of 16-bit types 1e-2
+TOLERANCE = {
+    "f": 1e-5,
+    "d": 1e-10,
+}  # the largest relative error; of 16-bit types 1e-2, see `tolerance`
+BLOCK = 16  # channels
 IN_CACHE = 2**20  # elements of workspace for a thread of the CPU: about what its cache holds
 FEW = 8  # channels times filters of a group up to which `direct` is a candidate
 TIE = 1.02  # times within this factor of the best are equally fast
@@ -225,16 +230,33 @@ class Case:
         most = TIE * min(ms.values())
         return next(name for name in _by_tie_rank() if ms.get(name, math.inf) <= most)
 
-    @property
-    def tolerance(self) -> float:
-        """The largest relative error an engine may have."""
+    def tolerance(self, direction: str) -> float:
+        """The largest relative error an engine may have, as a root mean square.
+
+        For float32 on the CPU it is 2^-24 sqrt(terms), of the numbers -1..1 that `autotune` measures: 3.4
+        times what a sum of so many terms in order rounds. PyTorch sums y and dx in blocks of BLOCK channels,
+        and dweight over all places. Numbers after a ReLU round up to 15% more beside PyTorch's.
+        """
         if self.device.tf32 and self.dtype == np.float32:
             return 2e-3
-        return TOLERANCE.get(self.dtype.char, 1e-2)
+        if self.device.is_cuda or self.dtype != np.float32:
+            return TOLERANCE.get(self.dtype.char, 1e-2)
+        return 2.0**-24 * math.sqrt(self._terms(direction))
 
-    def exact(self, error: Mapping[str, float]) -> list[str]:
+    def _terms(self, direction: str) -> int:
+        """The terms that are summed in order; those of dweight are of at most two samples, as measured."""
+        g = self.g
+        if direction == "weight_gradient":
+            return min(g.n, 2) * math.prod(g.out)
+        forward = direction == "forward"
+        elements = math.prod(g.window.kernel if forward else taps(g.window))
+        all_terms = elements * (g.c if forward else g.f) // g.group
+        return max(1, min(all_terms, BLOCK * max(elements, 9)))
+
+    def exact(self, error: Mapping[str, float], direction: str) -> list[str]:
         """Returns the engines whose error is within the tolerance; `direct` if there are none."""
-        return [name for name in error if error[name] <= self.tolerance] or [REFERENCE]
+        most = self.tolerance(direction)
+        return [name for name in error if error[name] <= most] or [REFERENCE]
 
 
 def _rank(rank: int | None) -> float:

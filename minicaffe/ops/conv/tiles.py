@@ -10,6 +10,8 @@ from typing import Any
 
 from minicaffe.backend import on_cuda
 from minicaffe.ops.conv.common import copy, plus
+from minicaffe.ops.conv.strips import taps
+from minicaffe.ops.conv.transforms import even
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry, Sizes, Window
 from minicaffe.ops.im2col import col2im, im2col, side_by_side
@@ -17,6 +19,7 @@ from minicaffe.ops.skinny import SMALL
 from minicaffe.replay.trace import do
 
 Matrices = Sequence[Any]  # of one transform: one for each axis, on CUDA one for all axes
+POINTS = 36  # of a tile, at most: F(4x4, 5x5) has 64, and rounds 10 times as much as sums in order
 PRODUCTS = 2**18  # elements of products that are added to sums at a time
 
 
@@ -163,19 +166,24 @@ class Sizing:
     """How many tiles of F(m x m, r x r) a convolution has, and how much workspace they need."""
 
     def __init__(self, m: int):
-        self.m = m
+        self.most = m
+
+    def m(self, g: ConvGeometry) -> int:
+        """Returns the outputs of a tile along an axis: `most`, or 2 if its points would round too much."""
+        points = math.prod(even(self.most + r - 1) for r in taps(g.window))
+        return self.most if points <= POINTS else 2
 
     def _tiles(self, g: ConvGeometry) -> Sizes:
         """Tiles of an image along each axis."""
-        return tuple(-(-size // self.m) for size in g.out)
+        return tuple(-(-size // self.m(g)) for size in g.out)
 
     def _sides(self, g: ConvGeometry) -> Sizes:
         """Pixels of a tile of x along each axis, t = m + r - 1."""
-        return tuple(self.m + r - 1 for r in g.window.kernel)
+        return tuple(self.m(g) + r - 1 for r in g.window.kernel)
 
     def _tile(self, g: ConvGeometry) -> int:
         """Elements of work for one tile, as pixels and as points."""
-        m, x, y = sizes(g, self._sides(g), (self.m,) * len(g.image))
+        m, x, y = sizes(g, self._sides(g), (self.m(g),) * len(g.image))
         return m + max(2 * x, y)
 
     def _weights(self, g: ConvGeometry) -> int:
@@ -196,7 +204,7 @@ class Sizing:
     @functools.lru_cache(maxsize=1024)  # noqa: B019  (there are two of this class, for good)
     def _chunks_of_tiles(self, first: int, last: int, g: ConvGeometry, most: int) -> list[Tiles]:
         """The tiles of samples first..last in chunks of at most `most` tiles, or of one row of tiles."""
-        tiles, t, m = self._tiles(g), self._sides(g), self.m
+        tiles, t, m = self._tiles(g), self._sides(g), self.m(g)
         samples = max(1, most // math.prod(tiles))
         samples = -(-(last - first) // -(-(last - first) // samples))  # chunks of nearly one size
         rows = min(tiles[0], most // math.prod(tiles[1:]))

@@ -16,7 +16,7 @@ from minicaffe.ops.geometry import Sizes
 
 # The points at which the polynomials are evaluated (and at infinity), for tiles of up to 4, 6 and 8 pixels:
 # with small numerators, and with powers that lose least in float32.
-POINTS = {4: (0, 1, -1), 6: (0, 0.75, -0.75, 1.5, -1.5), 8: (0, 0.5, -0.5, 1, -1, 2, -2)}
+POINTS = {4: (0, 1, -1), 6: (0, 0.6875, -0.6875, 1.4375, -1.4375), 8: (0, 0.5, -0.5, 1, -1, 2, -2)}
 
 
 @functools.cache

@@ -46,7 +46,7 @@ STRIDE = 4  # at most: each plane of a channel has its own G
 
 
 class Winograd(Sizing, Engine):
-    """F(m x m, r x r), for kernels of any size r up to 9 - m."""
+    """F(m x m, r x r), for kernels of any size r up to 9 - m; m is 4, or 2 for tiles of too many points."""
 
     name = "winograd"
     traced = True
@@ -61,7 +61,7 @@ class Winograd(Sizing, Engine):
 
     def refuses(self, g: ConvGeometry) -> str | None:
         """Returns why it cannot compute a shape; None if it can."""
-        window, most = g.window, max(POINTS) + 1 - self.m
+        window, m, most = g.window, self.m(g), max(POINTS) + 1 - self.most
         if len(g.image) > 2:
             return "it needs 1 or 2 axes"
         if max(window.stride) > STRIDE:
@@ -70,11 +70,11 @@ class Winograd(Sizing, Engine):
             return "it needs stride 1 along an axis with a dilation"
         if any(not 2 <= size <= most for size in taps(window)):
             strides = " strides" if max(window.stride) > 1 else ""
-            return f"F({self.m}x{self.m}) needs kernels of 2 to {most}{strides}"
-        products = math.prod(self.m * size for size in window.kernel)
-        points = math.prod(even(self.m + r - 1) for r in taps(window)) * math.prod(window.stride)
+            return f"F({self.most}x{self.most}) needs kernels of 2 to {most}{strides}"
+        products = math.prod(m * size for size in window.kernel)
+        points = math.prod(even(m + r - 1) for r in taps(window)) * math.prod(window.stride)
         if points >= products and max(window.stride) > 1:
-            return f"F({self.m}x{self.m}) would take no fewer multiplications"
+            return f"F({m}x{m}) would take no fewer multiplications"
         return None
 
     def needs_compiled(self, g: ConvGeometry) -> bool:
@@ -84,19 +84,19 @@ class Winograd(Sizing, Engine):
     def workspace(self, g: ConvGeometry, limit: int) -> int:
         """Returns the elements for one thread: U, sums that become dweight, products, and a chunk of tiles."""
         if self.needs_compiled(g):
-            both = enough(g, self.m), enough(adjoint(g), self.m)
+            both = enough(g, self.m(g)), enough(adjoint(g), self.m(g))
             return max(*both, IMPLICIT.workspace(g, limit))
         fixed = self.forward_workspace(g, limit) + sum(self._parts(g)[1:])
-        return max(fixed, least(adjoint(g), self.m))
+        return max(fixed, least(adjoint(g), self.m(g)))
 
     def forward_workspace(self, g: ConvGeometry, limit: int) -> int:
         """Returns the elements for one thread of `forward`: U and a chunk of tiles."""
         if self.needs_compiled(g):
-            return max(enough(g, self.m), IMPLICIT.forward_workspace(g, limit))
+            return max(enough(g, self.m(g)), IMPLICIT.forward_workspace(g, limit))
         fixed, tiles = sum(self._parts(g)), self._tiles(g)
         many = max(TILES, math.prod(tiles[1:]), max(limit - fixed, fixed // 2) // self._tile(g))
         chunk = min(many, g.n * math.prod(tiles)) * self._tile(g)
-        return max(self._parts(g)[0] + chunk, least(g, self.m))
+        return max(self._parts(g)[0] + chunk, least(g, self.m(g)))
 
     def cuda_workspace(self, g: ConvGeometry, limit: int, itemsize: int) -> int:
         """Returns the elements on CUDA: as on the CPU, or those of `implicit`."""
@@ -108,7 +108,7 @@ class Winograd(Sizing, Engine):
         self, x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any
     ) -> Any:
         """Writes y = A' [U V] A + bias to `out`, and returns it."""
-        if compiled.forward(self.m, x, weight, bias, g, out, work):
+        if compiled.forward(self.m(g), x, weight, bias, g, out, work):
             return out
         if self.needs_compiled(g):
             return IMPLICIT.forward(x, weight, bias, g, out, work)
@@ -128,7 +128,7 @@ class Winograd(Sizing, Engine):
 
     def input_gradient(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
         """Writes dx = tiles'(B [U' (A dy A')] B') to `out`, and returns it."""
-        if compiled.input_gradient(self.m, dy, weight, g, out, work):
+        if compiled.input_gradient(self.m(g), dy, weight, g, out, work):
             return out
         if self.needs_compiled(g):
             return IMPLICIT.input_gradient(dy, weight, g, out, work)
@@ -137,7 +137,7 @@ class Winograd(Sizing, Engine):
 
     def weight_gradient(self, x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
         """Adds dweight = G' [sum over tiles of (A dy A') V'] G to `out`, and returns it."""
-        if compiled.weight_gradient(self.m, x, dy, g, out, work):
+        if compiled.weight_gradient(self.m(g), x, dy, g, out, work):
             return out
         if self.needs_compiled(g):
             return IMPLICIT.weight_gradient(x, dy, g, out, work)
@@ -183,7 +183,7 @@ class Winograd(Sizing, Engine):
 
     def _matrices(self, g: ConvGeometry, x: Any) -> tuple[Any, ...]:
         """A', G and B' in the type and on the device of an array."""
-        return constants(self.m, g.window.kernel, x.dtype, x.device.id if on_cuda(x) else None)
+        return constants(self.m(g), g.window.kernel, x.dtype, x.device.id if on_cuda(x) else None)
 
     def _split(self, g: ConvGeometry, work: Any) -> tuple[Any, Any, Any, Any]:
         """U, sums, products, and the rest for tiles, in the work of a thread."""
