@@ -23,6 +23,7 @@ from minicaffe.cpu.vector_ir import LONG, Emitter, lanes, lanes_of, made, wide
 __all__ = [
     "ADD",
     "BIAS",
+    "BLOCK",
     "COLUMNS",
     "FEW_COLUMNS",
     "FEW_ROWS",
@@ -39,15 +40,17 @@ __all__ = [
 ]
 ZERO, BIAS, ADD = range(
     3
-)  # what sums begin with: nothing, a number a row; or are added to: c itself
+)  # what sums begin with: nothing, a number a row; with ADD c is added at the end
 # In registers at a time: the sums, a vector of b for each column and one of a. 28 of 32, or all of 16. Eight
 # rows read b, which seldom fits the first cache, less often than five would.
 ROWS, COLUMNS = (8, 3) if wide() else (4, 3)
 FEW_ROWS, FEW_COLUMNS = (5, 4) if wide() else (4, 3)
 FOUR_ROWS = 6 if wide() else 0  # of tiles of four vectors
-BLOCK = 16  # steps that are summed apart, which rounds less than one sum of all; before them, their numbers of
-# the next rows are asked of memory
-DEPTH = 144  # steps whose blocks are summed before they are added to c
+FETCHED = 16  # steps at a time, before which their numbers of the next rows are asked of memory
+DEPTH = 144  # steps that are summed before the sums are added to c, which rounds less than one sum of all;
+BLOCK = (
+    16  # and of Winograd's products, which lose digits, steps that are summed before the tile's are
+)
 
 
 def _tile(on: Emitter, rows: int, columns: int) -> list[list[Any]]:
@@ -84,21 +87,23 @@ def _product(rows: int, columns: int) -> Any:
     """The kernel `product` for a tile of so many rows and vectors."""
 
     @made
-    def made_of_them(typing, a, a0, row, many, count, b, b0, deep, c, c0, apart, begin, bias, i0):
+    def made_of_them(typing, a, a0, row, many, count, b, b0, deep, c, c0, apart, how, bias, i0):
         """A tile of c (see above): rows 0..many, of a sum of `count` products.
 
-        `begin`: ZERO, BIAS (row r begins with bias[i0 + r]) or ADD. a, b and c begin at a0, b0 and c0.
+        how = (ZERO, BIAS: row r begins with bias[i0 + r], or ADD; the steps that are summed apart, a multiple
+        of FETCHED). a, b and c begin at a0, b0 and c0.
         """
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            a_, a0, row, many, count, b_, b0, deep, c_, c0, apart, begin, bias_, i0 = args
+            a_, a0, row, many, count, b_, b0, deep, c_, c0, apart, how_, bias_, i0 = args
+            begin, block = cgutils.unpack_tuple(builder, how_)
             on, add, mul = Emitter(context, builder, a), builder.add, builder.mul
             down = _upto(builder, rows, many)
             left = [on.at(on.data(a, a_), a0, mul(row, r)) for r in down]
             right = on.at(on.data(b, b_), b0)
             ends = _ends(on, on.at(on.data(c, c_), c0), apart, down, columns)
             sums, totals = _tile(on, rows, columns), _tile(on, rows, columns)
-            _begin(on, totals, begin, [on.at(on.data(bias, bias_), add(i0, r)) for r in down])
+            _begin(on, sums, begin, [on.at(on.data(bias, bias_), add(i0, r)) for r in down])
 
             def steps(first: Any, last: Any) -> None:
                 with cgutils.for_range(builder, last, first) as loop:
@@ -106,26 +111,32 @@ def _product(rows: int, columns: int) -> Any:
                     values = [on.load(on.at(there, LONG(v * on.count))) for v in range(columns)]
                     _add(on, sums, [on.at(pointer, loop.index) for pointer in left], values)
 
-            def block(first: Any, last: Any) -> None:
-                _clear(on, sums)
-                steps(first, last)
-                for line, own in zip(sums, totals, strict=True):
+            def add_up(more: Any, to: Any) -> None:
+                for line, own in zip(more, to, strict=True):
                     for one, total in zip(line, own, strict=True):
                         builder.store(builder.fadd(builder.load(total), builder.load(one)), total)
 
-            blocks = builder.sdiv(count, LONG(BLOCK))
-            with cgutils.for_range(builder, blocks) as loop:
-                k = mul(loop.index, LONG(BLOCK))
-                for pointer in left:  # the rows of the next tile
-                    on.prefetch(on.at(pointer, mul(row, LONG(rows)), k))
-                block(k, add(k, LONG(BLOCK)))
-            block(mul(blocks, LONG(BLOCK)), count)
-            _end(on, totals, ends, begin)
+            _clear(on, totals)
+            whole = mul(builder.sdiv(count, LONG(FETCHED)), LONG(FETCHED))
+            with cgutils.for_range_slice(builder, LONG(0), whole, block, LONG) as (start, _):
+                with builder.if_then(builder.icmp_signed(">", start, LONG(0))):
+                    add_up(sums, totals)
+                    _clear(on, sums)
+                end = add(start, block)
+                end = builder.select(builder.icmp_signed("<", end, whole), end, whole)
+                with cgutils.for_range_slice(builder, start, end, LONG(FETCHED), LONG) as (k, _):
+                    for pointer in left:  # the rows of the next tile
+                        on.prefetch(on.at(pointer, mul(row, LONG(rows)), k))
+                    steps(k, add(k, LONG(FETCHED)))
+            steps(whole, count)
+            with builder.if_then(builder.icmp_signed(">", whole, block)):
+                add_up(totals, sums)
+            _end(on, sums, ends, begin)
             return context.get_dummy_value()
 
         long = types.int64
         factors = a, long, long, long, long, b, long, long
-        return types.void(*factors, c, long, long, long, bias, long), generate
+        return types.void(*factors, c, long, long, how, bias, long), generate
 
     return made_of_them
 
@@ -240,21 +251,21 @@ def sums(typing, a, a0, row, rows, steps, step, columns, b, b0, places, place, c
 
 
 @helper
-def multiply(a, b, c, count, vectors, rows, begin, bias):
+def multiply(a, b, c, count, vectors, rows, begin, bias, block=DEPTH):
     """All tiles of `product`: a = (array, start, distance of rows), c as a, and the bias (array, start).
 
     b = (array, start, distance of its rows, and of the vectors of a tile and the next; 0 where all vectors are
-    neighbours). Of a sum of `count`, DEPTH steps of all tiles at a time.
+    neighbours). Of a sum of `count`, DEPTH steps of all tiles at a time, `block` of them summed apart.
     """
     (x, a0, row), (y, b0, deep, further) = a, b
     for k in range(0, max(1, count), DEPTH):
         left, right = (x, a0 + k, row), (y, b0 + k * deep, deep, further)
-        how = begin if k == 0 else ADD
+        how = (begin if k == 0 else ADD), block
         _multiply(left, right, c, min(DEPTH, count - k), vectors, rows, how, bias)
 
 
 @helper
-def _multiply(a, b, c, count, vectors, rows, begin, bias):
+def _multiply(a, b, c, count, vectors, rows, how, bias):
     """The same of so few steps. Four vectors are two tiles of two: one alone would be loads for the most; or,
     if they are neighbours, tiles of all four.
     """
@@ -265,13 +276,13 @@ def _multiply(a, b, c, count, vectors, rows, begin, bias):
             for r in range(0, rows, FOUR_ROWS):
                 down, x0, z0 = min(FOUR_ROWS, rows - r), a0 + r * row, c0 + r * apart + p * lanes
                 left, right = (x, x0, row, down, count), (y, b0 + p * lanes, deep)
-                _four(*left, *right, z, z0, apart, begin, values, i0 + r)
+                _four(*left, *right, z, z0, apart, how, values, i0 + r)
             break
         across = 2 if vectors - p == 4 else min(COLUMNS, vectors - p)
         begun = b0 + (tile * further if further else p * lanes)
         for r in range(0, rows, ROWS):
             down, x0, z0 = min(ROWS, rows - r), a0 + r * row, c0 + r * apart + p * lanes
-            own = x, x0, row, down, count, y, begun, deep, z, z0, apart, begin, values, i0 + r
+            own = x, x0, row, down, count, y, begun, deep, z, z0, apart, how, values, i0 + r
             if across == COLUMNS:
                 _product_of_all(*own)
             elif across == 1:

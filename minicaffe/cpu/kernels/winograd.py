@@ -14,7 +14,7 @@ from minicaffe.cpu import compiled, helper
 from minicaffe.cpu.blas import gemm
 from minicaffe.cpu.kernels.epilogue import finish
 from minicaffe.cpu.kernels.winograd_transforms import add_up, read_images, read_results, write
-from minicaffe.cpu.microkernel import ZERO, multiply
+from minicaffe.cpu.microkernel import BLOCK, ZERO, multiply
 from minicaffe.cpu.vector_ir import lanes, lanes_of
 
 __all__ = ["forward", "input_gradient", "lanes", "weight_gradient"]
@@ -62,7 +62,7 @@ def _by_blas(blas, u, v, out, points, groups, line, count):
 def _by_tiles(u, v, out, points, groups, line, count):
     """The same by the micro-kernel, which does not copy U first."""
     (x, of_x, k), (y, of_y, m) = v, out
-    told = k, (count + lanes_of(x) - 1) // lanes_of(x), m, ZERO, (u, 0)
+    told = k, (count + lanes_of(x) - 1) // lanes_of(x), m, ZERO, (u, 0), BLOCK
     for i in range(points):
         for j in range(groups):
             left = u, (i * groups + j) * m * k, k

@@ -15,7 +15,7 @@ from minicaffe.cpu.kernels.epilogue import finish
 from minicaffe.cpu.kernels.transpose import to_lanes
 from minicaffe.cpu.kernels.winograd import apart, points_of
 from minicaffe.cpu.kernels.winograd_transforms import read_images, read_results, write
-from minicaffe.cpu.microkernel import ROWS, ZERO, multiply, multiply_sparse
+from minicaffe.cpu.microkernel import BLOCK, ROWS, ZERO, multiply, multiply_sparse
 from minicaffe.cpu.vector_ir import lanes as lanes
 from minicaffe.cpu.vector_ir import lanes_of
 
@@ -139,7 +139,7 @@ def forward(
         _weights(g, weight, shape, turned, kernels, elements, u, of_u, one, rows)
         for i in range(points):
             right = v, i * of_v + group * k * line, line, 0
-            result = (out, i * of_m, line), k, vectors, rows, ZERO, (u, 0)
+            result = (out, i * of_m, line), k, vectors, rows, ZERO, (u, 0), BLOCK
             multiply((u, i * of_u, wide), right, *result)
         there = y, 0, (f, oh, ow), (one, one + rows), (n, tiles[0], tiles[1]), 0, line
         how = pads[1], step, phases[1], planes[1], cut, places[1], room
