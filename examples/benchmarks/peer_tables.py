@@ -71,9 +71,10 @@ def ladder(found: dict | None) -> str:
     if found is None:
         return NOT_YET
     head = ["convolution", "forward", "backward", "ms, PyTorch's", "error", "peak MiB, PyTorch's"]
-    head = [*head, "of the FMA rate: y, dx, dweight"] if cores(found) else head
+    measured = any("fma" in one for one in found["rungs"].values())
+    head = [*head, "of the FMA rate: y, dx, dweight"] if measured else head
     head = [*head, "workspace", "columns", "chosen: forward, dx, dweight"]
-    rows = [rung(name, one) for name, one in found["rungs"].items()]
+    rows = [rung(name, one, measured) for name, one in found["rungs"].items()]
     return "\n\n".join([means(found), lay_out(head, rows), where(found)])
 
 
@@ -95,14 +96,14 @@ def means(found: dict | None) -> str:
 
 
 def at_best(found: dict) -> str:
-    """What products without Winograd reach of the rate of multiply-adds, of 64 channels and more."""
+    """What 1 x 1 convolutions, all of 64 channels and more, reach of the rate of multiply-adds."""
     rungs = [one for name, one in found["rungs"].items() if "fma" in one and "1x1" in name]
     if not rungs:
         return ""
     rates = [one["fma"]["gflops"] for one in rungs]
     said = []
-    for way, engine in zip(("forward", "dx", "dweight"), WAYS, strict=True):
-        parts = [100 * one["fma"][way] for one in rungs if one["plan"][engine] != "winograd"]
+    for way in ("forward", "dx", "dweight"):
+        parts = [100 * one["fma"][way] for one in rungs]
         said.append(f"{way} {min(parts):.0f} to {max(parts):.0f} %")
     return (
         f" Of the rate of a loop of multiply-adds, {min(rates):.0f} to {max(rates):.0f} GFLOP/s, the 1 x 1 "
@@ -110,8 +111,8 @@ def at_best(found: dict) -> str:
     )
 
 
-def rung(name: str, one: dict) -> list[str]:
-    """A row of the ladder."""
+def rung(name: str, one: dict, measured: bool) -> list[str]:
+    """A row of the ladder; with what it reaches of the cores' multiply-adds, if that was measured of any."""
     ways = [one[way] for way in ("forward", "backward")]
     ms = [
         " + ".join(milliseconds(way["ms"]["minicaffe"]) for way in ways),
@@ -123,20 +124,17 @@ def rung(name: str, one: dict) -> list[str]:
         ", ".join(ms),
         f"{max(one['error'].values()):.0e}",
         ", ".join(f"{one['memory_mib'][who]:.0f}" for who in one.get("memory_mib", ())) or "-",
-        *([shares(one["fma"])] if "fma" in one else []),
+        *([shares(one.get("fma"))] if measured else []),
         f"{one['workspace_mib']:.1f} MiB",
         f"{one['columns_mib']:.1f} MiB",
         ", ".join(one["plan"][way] for way in WAYS),
     ]
 
 
-def cores(found: dict) -> list[dict]:
-    """What each rung reaches of the cores' multiply-adds, if that was measured."""
-    return [one["fma"] for one in found["rungs"].values() if "fma" in one]
-
-
-def shares(fma: dict) -> str:
+def shares(fma: dict | None) -> str:
     """The parts of the rate of multiply-adds that three directions reach."""
+    if fma is None:
+        return "-"
     return ", ".join(f"{100 * fma[way]:.0f} %" for way in ("forward", "dx", "dweight"))
 
 

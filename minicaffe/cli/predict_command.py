@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe import cpu
+from minicaffe import caches, cpu
 from minicaffe.backend import Device
 from minicaffe.cli import detections
 from minicaffe.cli.answers import Answer, class_names, csv_rows, json_line, text, write_csv
@@ -107,11 +107,8 @@ def run(args: argparse.Namespace) -> int:
     device = pick_device(args, spec)
     if device.is_cuda or len(paths) > FEW or not _would_compile():
         return _answer(args, spec, weights, paths, device)
-    tell(
-        args,
-        "computed by NumPy: no loops are compiled yet, which pays from some "
-        f"{FEW} pictures on; `minicaffe warm` compiles them",
-    )
+    why = caches.obstacle(caches.folder()) or "`minicaffe warm` compiles them for later commands"
+    tell(args, f"computed by NumPy, which takes less than compiling loops first; {why}")
     with cpu.by_numpy():
         return _answer(args, spec, weights, paths, device)
 

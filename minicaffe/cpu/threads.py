@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import on_cuda
-from minicaffe.cpu import loops
+from minicaffe.cpu import available, loops
 from minicaffe.cpu.thread_pool import CompiledCrew, Crew
 from minicaffe.errors import MinicaffeError
 from minicaffe.thread_state import state
@@ -87,13 +87,18 @@ def share(work: Any) -> int:
     return count() if most is None else min(count(), most)
 
 
-@functools.cache
 def crew(threads: int) -> Crew:
     """So many threads, the caller's among them; from now on BLAS has one thread in each."""
+    return _crew(threads, available())
+
+
+@functools.cache
+def _crew(threads: int, compiled: bool) -> Crew:
+    """The same, which walk through compiled loops, or not."""
     if (controller := _controller()) is not None:
         _held.append(controller.limit(limits=1, user_api="blas"))
     try:
-        replay = loops("thread_pool_loops", np.float64)
+        replay = loops("thread_pool_loops", np.float64) if compiled else None
         return CompiledCrew(threads, replay) if replay else Crew(threads)
     except RuntimeError as error:  # the system has no more
         raise MinicaffeError(f"{threads} threads: {error}; ask for fewer with {VARIABLE}") from None
@@ -126,4 +131,4 @@ def _can_hold_blas() -> bool:
 
 
 if hasattr(os, "register_at_fork"):  # threads do not survive a fork
-    os.register_at_fork(after_in_child=crew.cache_clear)
+    os.register_at_fork(after_in_child=_crew.cache_clear)

@@ -22,11 +22,13 @@ from minicaffe.spec.types import AtLeast
 
 
 class Limited(LSTM):
-    """An LSTM the gradients of whose gates are cut to -most..most, if that is above 0."""
+    """An LSTM the gradients of whose gates are cut to -most..most."""
+
+    most: float
 
     def limit(self, dz: Any) -> None:
         """Cut from below, and turn it round, twice."""
-        for _ in range(2 * (self.most > 0)):
+        for _ in range(2):
             arrays.at_least(dz, -self.most)
             arrays.scale(dz, -1, dz)
 
@@ -64,8 +66,10 @@ class Lstm(Layer):
         self.steps, self.clipped = x[0] // n, clip is not None
         if not self.params:
             how = self.weight_filler, self.bias_filler
-            self.lstm = Limited(num_output=d, weight_filler=how[0], bias_filler=how[1])
-            self.lstm.most = self.clipping_threshold
+            kind = Limited if self.clipping_threshold > 0 else LSTM
+            self.lstm = kind(num_output=d, weight_filler=how[0], bias_filler=how[1])
+            if isinstance(self.lstm, Limited):
+                self.lstm.most = self.clipping_threshold
         self.lstm.context = self.context
         self.lstm.top_shapes((self.steps, n, math.prod(x[1:])), (self.steps, n))
         weight, bias, state_weight = self.lstm.params

@@ -36,7 +36,6 @@ class LSTM(Recurrent):
     """
 
     gates, states = 4, 2
-    most = 0.0  # the largest gradient of what a gate is of; 0: any
 
     def allocate(self) -> None:
         shape = (self.t + 1, self.n, self.num_output)
@@ -49,8 +48,8 @@ class LSTM(Recurrent):
     def forward(self, x: Any, cont: Any, *more: Any) -> Any:
         self.begin(x, cont, more)
         z, c, h = self.z, self.c, self.out[0]
-        given = self.first, self.state_weight.data, c, h, self.context.workspace
-        if not ops.lstm(z, self.cont, *given):
+        kernel_args = self.first, self.state_weight.data, c, h, self.context.workspace
+        if not ops.lstm(z, self.cont, *kernel_args):
             for t, acts in enumerate(z):
                 r = self.from_before(h, t)
                 ops.lstm_unit(acts, r, self.cont[t], c[t], acts, c[t + 1], h[t])
@@ -58,8 +57,9 @@ class LSTM(Recurrent):
 
     def backward(self, dh: Any, *states: Any) -> Any:
         (dz, _, work), c, cont, after = self.parts(), self.c, self.cont, self.cont[-1]
-        given = c, cont, dh, self.state_weight.data, self.dc, dz, work
-        if not self.most and ops.lstm_gradient(self.z, *given):
+        kernel_args = c, cont, dh, self.state_weight.data, self.dc, dz, work
+        unlimited = type(self).limit is LSTM.limit
+        if unlimited and ops.lstm_gradient(self.z, *kernel_args):
             return self.gradients(self.out[0])
         arrays.fill(self.dr, 0)
         arrays.fill(self.dc, 0)

@@ -81,9 +81,9 @@ def prelu_gradient(dy: Any, x: Any, a: Any, out: Any, work: Any) -> Any:
         run(fast.prelu, n * f, *flat, f, p, grain=max(1, GRAIN // max(1, p)))
         return out
     trace.host("PReLU by NumPy")
-    below = np.greater(x, 0, out=work.view(np.bool_)[: x.size].reshape(x.shape))
-    np.logical_not(below, out=below)  # and of NaNs
-    if out is not dy:
+    passes = np.greater(x, 0, out=work.view(np.bool_)[: x.size].reshape(x.shape))
+    below = np.logical_not(passes, out=passes)  # and NaNs
+    if out.ctypes.data != dy.ctypes.data:
         np.copyto(out, dy)
     return np.multiply(out, a.reshape(f, 1), out=out, where=below)
 

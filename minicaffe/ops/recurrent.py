@@ -19,9 +19,9 @@ from minicaffe.replay import trace
 from minicaffe.replay.dispatch import run
 
 GRAIN = 2**10  # numbers that a thread is worth waking for
-FEW = 64  # rows of all steps, of fewer of which it does not pay to put weights in panels,
-NEAR = 2**20  # bytes of weights that stay in the second cache,
-STREAMS = 2  # and streams that are worth a thread
+FEW = 64  # rows of all steps: for fewer it does not pay to put the weights in panels
+NEAR = 2**20  # bytes of weights, which then stay in the second cache
+STREAMS = 2  # that are worth a thread
 
 
 def lstm_unit(x: Any, r: Any | None, cont: Any, c_prev: Any, acts: Any, c: Any, h: Any) -> Any:
@@ -137,7 +137,7 @@ def lstm_gradient(
     return _swept("lstm_gradient", weight, False, dh, work, acts, c, cont, dh, dc, dz)
 
 
-def _swept(name: str, weight: Any, turned: bool, h: Any, work: Any, *given: Any) -> bool:
+def _swept(name: str, weight: Any, turned: bool, h: Any, work: Any, *kernel_args: Any) -> bool:
     """Run a loop over streams, if it pays to put the weights of h in panels, which stay in a cache."""
     (t, n, _), (rows, columns) = h.shape, weight.shape[::-1] if turned else weight.shape
     fast = None if on_cuda(h) else loops("recurrent", h.dtype)
@@ -148,7 +148,7 @@ def _swept(name: str, weight: Any, turned: bool, h: Any, work: Any, *given: Any)
         return False
     panels, r = work[: rows * wide], work[rows * wide : (rows + n) * wide]
     run(fast.panels, vectors, weight.reshape(-1), rows, columns, turned, places, panels)
-    flat = [array.reshape(-1) for array in given]
+    flat = [array.reshape(-1) for array in kernel_args]
     run(getattr(fast, name)(h.dtype), n, *flat, panels, (*h.shape, wide), r, grain=STREAMS)
     return True
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from minicaffe.cpu import loops, no_bias
 from minicaffe.replay.command import Calls, Row, place
-from minicaffe.replay.fusion_training import TRAINING, earlier
+from minicaffe.replay.fusion_training import TRAINING, may_go_before
 
 Told = tuple[str, Row | Calls]  # the name of a command's layer, and the command
 
@@ -23,7 +23,7 @@ def joined(rows: Sequence[Told]) -> list[Told]:
     """The commands, some of them fused; a fused one has the names of its first and last layer."""
     fused: list[tuple[str, str, Row | Calls]] = []  # the first layer, the last, and the command
     for what, row in rows:
-        sooner = bool(fused) and earlier(fused[-1][2], row)
+        sooner = bool(fused) and may_go_before(fused[-1][2], row)
         fused.insert(len(fused) - sooner, (what, what, row))
         while len(fused) > 1 and (one := _one(fused[-2][2], fused[-1][2])) is not None:
             fused[-2:] = [(fused[-2][0], what, one)]

@@ -18,7 +18,7 @@ from minicaffe.replay.command import Row, arrays, place
 Join = Callable[[Row, Row], Row | None]
 
 
-def earlier(row: Any, then: Any) -> bool:
+def may_go_before(row: Any, then: Any) -> bool:
     """Whether a row may as well run before the one in front of it, which then meets others.
 
     What fills the gradients of parameters with zeros stands between the slope of a ReLU and its sums.
@@ -34,33 +34,38 @@ def earlier(row: Any, then: Any) -> bool:
 def _remembered(row: Row, then: Row) -> Row | None:
     """Statistics of channels, and the running sums that they are added to."""
     x, seen, *_, mean, spread, _ = row.args
-    found, sums, *numbers = then.args
-    if seen[1] != row.n or place((found, sums)) != place((mean, spread)) or then.n != row.n:
+    added, sums, *numbers = then.args
+    if seen[1] != row.n or place((added, sums)) != place((mean, spread)) or then.n != row.n:
         return None
     none = no_bias(x.dtype)
-    return _row(x, "forward", 0, (row.args, tuple(numbers), none, (none, none, none)), row)
+    return _row(x, "forward", 0, (row.args, tuple(numbers), none, (none, none, none)), row, then)
 
 
 def _normalised(row: Row, then: Row) -> Row | None:
     """The same, and the normalisation by them."""
-    steps, found, past, _, none = row.args
-    x, seen, *_, mean, _, rate = found
+    steps, statistics, past, _, none = row.args
+    x, seen, *_, mean, _, rate = statistics
     *read, hat = then.args
     if steps or place(tuple(read)) != place((x, seen, mean, rate)):
         return None
-    return _row(x, "forward", _steps(x).NORMALISES, (found, past, hat, none), row)
+    return _row(x, "forward", _steps(x).NORMALISES, (statistics, past, hat, none), row, then)
 
 
 def _scaled(row: Row, then: Row) -> Row | None:
     """The same, and a factor and a term of each channel."""
-    steps, found, past, hat, _ = row.args
+    steps, statistics, past, hat, _ = row.args
     x, factors, terms, whole, y, f, p = then.args
-    outer, kept, inner = found[1]
+    outer, kept, inner = statistics[1]
     alike = (f, p, then.n) == (kept, inner, outer * kept) and place(x) == place(hat)
     if steps != _steps(x).NORMALISES or whole or not alike:
         return None
     return _row(
-        x, "forward", steps | _steps(x).SCALES, (found, past, hat, (factors, terms, y)), row
+        x,
+        "forward",
+        steps | _steps(x).SCALES,
+        (statistics, past, hat, (factors, terms, y)),
+        row,
+        then,
     )
 
 
@@ -71,7 +76,7 @@ def _rectified(row: Row, then: Row) -> Row | None:
     scales = _steps(y).NORMALISES | _steps(y).SCALES
     if steps != scales or not place(parts[-1][2]) == place(x) == place(y):
         return None
-    return _row(y, "forward", steps | _steps(y).RECTIFIES, tuple(parts), row)
+    return _row(y, "forward", steps | _steps(y).RECTIFIES, tuple(parts), row, then)
 
 
 def _slopes_and_sums(row: Row, then: Row) -> Row | None:
@@ -80,7 +85,7 @@ def _slopes_and_sums(row: Row, then: Row) -> Row | None:
     steps, _, summed, *more = _sums(then)
     if not steps or place(summed[0]) != place(g) or g.size != row.n:
         return None
-    return _row(g, "backward", steps | _steps(g).SLOPES, ((dy, x, g), summed, *more), then)
+    return _row(g, "backward", steps | _steps(g).SLOPES, ((dy, x, g), summed, *more), then, row)
 
 
 def _both_sums(row: Row, then: Row) -> Row | None:
@@ -92,19 +97,20 @@ def _both_sums(row: Row, then: Row) -> Row | None:
     if place((g, sizes)) != place((of, others)):
         return None
     summed = g, x, sizes, terms, factors
-    return _row(g, "backward", before | steps, (sloped, summed, *more), row)
+    return _row(g, "backward", before | steps, (sloped, summed, *more), row, then)
 
 
 def _gradient_scaled(row: Row, then: Row) -> Row | None:
     """The same, and the gradient times each channel's factor."""
     steps, sloped, summed, (known, _), back = _sums(row)
     x, factors, terms, whole, y, f, p = then.args
-    (g, _, sizes, *_), kept = summed, not known.size
+    g, _, sizes, *_ = summed
+    unscaled = not known.size
     alike = place(x) == place(g) and (f, p, then.n) == (*sizes[:2], sizes[0] * sizes[2])
-    if not steps or not kept or whole or len(terms) or not len(factors) or not alike:
+    if not (steps and unscaled) or whole or len(terms) or not len(factors) or not alike:
         return None
     steps |= _steps(g).SCALES_BACK
-    return _row(g, "backward", steps, (sloped, summed, (factors, y), back), row)
+    return _row(g, "backward", steps, (sloped, summed, (factors, y), back), row, then)
 
 
 def _gradient_normalised(row: Row, then: Row) -> Row | None:
@@ -115,7 +121,7 @@ def _gradient_normalised(row: Row, then: Row) -> Row | None:
     if not (steps & _steps(g).SCALES_BACK and alike and then.n == kept):
         return None
     steps |= _steps(g).NORMALISES_BACK
-    return _row(g, "backward", steps, (sloped, summed, scaled, then.args), row)
+    return _row(g, "backward", steps, (sloped, summed, scaled, then.args), row, then)
 
 
 def _sums(row: Row) -> tuple[Any, ...]:
@@ -131,8 +137,13 @@ def _sums(row: Row) -> tuple[Any, ...]:
     return steps, (none, none, none), summed, (none, none), back
 
 
-def _row(x: Any, name: str, steps: int, parts: tuple[Any, ...], row: Row) -> Row | None:
-    """The row of a loop; None if two of its arrays overlap that are not one."""
+def _row(x: Any, name: str, steps: int, parts: tuple[Any, ...], row: Row, other: Row) -> Row | None:
+    """The row of a loop over the channels of `row`; None if two of its arrays overlap that are not one.
+
+    Nor if there are fewer channels than slices of the other row: threads would wait.
+    """
+    if other.slices > row.n:
+        return None
     for a, b in itertools.combinations([array for array in arrays(parts) if array.size], 2):
         if place(a) != place(b) and np.may_share_memory(a, b):
             return None

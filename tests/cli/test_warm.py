@@ -9,6 +9,7 @@ import pytest
 
 import minicaffe
 from minicaffe import cpu
+from minicaffe.cpu import threads
 from minicaffe.ops.conv import autotune_cache
 
 NET = """
@@ -54,6 +55,28 @@ def test_nothing_is_compiled_or_measured_afterwards(tmp_path):
     compiled = run(*predict)
     assert "computed by NumPy" not in compiled.stderr and "compiling" not in compiled.stderr
     assert compiled.stdout == before.stdout and "%" in before.stdout
+
+
+@pytest.mark.skipif(not cpu.available(), reason="needs Numba: loops are compiled")
+def test_threads_that_were_taken_for_numpy_do_not_serve_loops(monkeypatch):
+    """Nor the other way round."""
+    monkeypatch.setenv(threads.VARIABLE, "2")
+    model = minicaffe.parse(NET.replace("[1, 1, 30, 30]", "[4, 1, 64, 64]"))
+    x = np.random.default_rng(0).normal(size=(4, 1, 64, 64))
+
+    def answer() -> np.ndarray:
+        net = minicaffe.Net(model, "TEST", device="cpu")
+        for name, param in net.named_params.items():
+            param.data = np.cos(np.arange(param.data.size)).reshape(param.shape) * len(name) / 99
+        return net.forward(x=x)["prob"].copy()
+
+    threads._crew.cache_clear()
+    with cpu.by_numpy():
+        by_numpy = answer()
+    compiled = answer()
+    with cpu.by_numpy():
+        assert np.array_equal(answer(), by_numpy)
+    assert np.allclose(compiled, by_numpy, atol=1e-5)
 
 
 def test_without_numba_there_is_nothing_to_compile(mistake, monkeypatch):

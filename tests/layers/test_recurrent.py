@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from test_caffe import run_layer
 
 from minicaffe import Net, ShapeError, Solver, SpecError, parse
+from minicaffe.layers.base import REGISTRY
+from minicaffe.layers.recurrent import LSTM
 
 STATES = {"LSTM": 2, "RNN": 1}
 
@@ -261,3 +263,25 @@ def test_debug_info_and_an_lstm_unit_of_other_shapes_are_refused():
             ),
             device="cpu",
         )
+
+
+def test_a_layer_that_limits_gradients_does_so_at_each_step(monkeypatch):
+    """However many steps and streams there are: loops that pass through all steps ask no layer."""
+    steps = []
+
+    class Counting(LSTM):
+        """An LSTM that counts its steps back."""
+
+        def limit(self, dz):
+            steps.append(dz.shape)
+
+    monkeypatch.setitem(REGISTRY, "LSTM", Counting)
+    model = (
+        "layers:\n  - {name: x, type: Input, top: [x, cont], shape: [{dim: [20, 4, 6]}, {dim: [20, 4]}]}\n"
+        "  - {name: lstm, type: LSTM, bottom: [x, cont], num_output: 5}\n"
+        "  - {name: loss, type: Reduction, bottom: lstm, loss_weight: 1}\n"
+    )
+    net = Net(parse(model), device="cpu")
+    net.forward(x=np.ones((20, 4, 6)), cont=np.ones((20, 4)))
+    net.backward()
+    assert steps == [(4, 20)] * 20

@@ -21,13 +21,13 @@ _remember, _normalise, _scale = (helper(loop.py_func) for loop in _loops)
 
 
 @compiled
-def forward(steps, found, past, normal, scaled, first, last):
+def forward(steps, taken, past, normal, scaled, first, last):
     """Statistics, what is remembered of them, and as many `steps` as there are.
 
-    found, past and scaled are the arguments of `statistics`, `remember` and `scale`; normal is where x is
+    taken, past and scaled are the arguments of `statistics`, `remember` and `scale`; normal is where x is
     normalised to. A ReLU works in place.
     """
-    x, seen, kind, eps, mean, spread, rate = found
+    x, seen, kind, eps, mean, spread, rate = taken
     fraction, correction, means, variances, batches = past
     hat, factors, terms, y = normal, scaled[0], scaled[1], scaled[2]
     outer, kept, inner = seen

@@ -55,12 +55,12 @@ def _times_panels(a, a0, row, rows, count, panels, columns, c, c0):
     """c = a b: rows of a, `row` apart, of `count` numbers each, and of c, `columns` apart."""
     width = FEW_COLUMNS * lanes_of(panels)
     for k in range(0, count, DEEP):
-        begin, deep = ADD if k else ZERO, min(DEEP, count - k)
+        how, deep = (ADD if k else ZERO, DEEP), min(DEEP, count - k)
         for p in range(0, columns, width):
             b = panels, p * count + k * width, width
             for r in range(0, rows, FEW_ROWS):
                 left = a, a0 + r * row + k, row, min(FEW_ROWS, rows - r), deep
-                few_product(*left, *b, c, c0 + r * columns + p, columns, begin, c, 0)
+                few_product(*left, *b, c, c0 + r * columns + p, columns, how, c, 0)
 
 
 @functools.cache
@@ -94,8 +94,8 @@ def lstm(dtype: Any) -> Any:
                 _times_panels(h, here - step + first * d, d, rows, d, weight, columns, r, of_r)
             else:
                 _times_panels(start, first * d, d, rows, d, weight, columns, r, of_r)
-            given = z[4 * here :], r, columns, cont[t * n :], c[here:], d
-            unit(*given, c[here + step :], h[here:], first, last)
+            before = z[4 * here :], r, columns, cont[t * n :], c[here:], d
+            unit(*before, c[here + step :], h[here:], first, last)
 
     return compiled(lstm)
 
@@ -126,8 +126,8 @@ def lstm_gradient(dtype: Any) -> Any:
             dc[at(k)] = 0
         for t in range(steps - 1, -1, -1):
             here, after = t * n * d, cont[min(t + 1, steps - 1) * n :]
-            given = acts[4 * here :], c[here:], c[here + n * d :], cont[t * n :], dh[here:]
-            unit(*given, r, columns, after, d, dc, dz[4 * here :], first, last)
+            step_args = acts[4 * here :], c[here:], c[here + n * d :], cont[t * n :], dh[here:]
+            unit(*step_args, r, columns, after, d, dc, dz[4 * here :], first, last)
             if t:
                 begun = 4 * here + first * wide
                 _times_panels(dz, begun, wide, last - first, wide, weight, columns, r, of_r)
