@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from minicaffe.cpu import available
 from minicaffe.replay import fusion_training
@@ -105,3 +107,40 @@ def test_only_what_touches_other_memory_is_moved():
     assert not fusion_training.may_go_before(
         row("elementwise.ReLU_y", a, (), a), row("arrays.copy", b)
     )
+
+
+@st.composite
+def chains(draw):
+    """The text of a net: layers that are joined, others between them, and blobs that are read twice."""
+    sizes = draw(st.sampled_from([1, 2, 5])), draw(st.sampled_from([1, 3, 17]))
+    stride = draw(st.sampled_from([2, 4]))
+    lines, blobs = [], ["conv"]
+    for i in range(draw(st.integers(2, 7))):
+        kind = draw(st.sampled_from(["BatchNorm", "Scale", "ReLU", "PReLU", "ELU", "Eltwise"]))
+        bottom, top, more = blobs[-1], f"{kind.lower()}{i}", ""
+        if kind == "Scale":
+            options = ["", ", bias_term: true", ", bias_term: true, num_axes: 2", ", num_axes: 0"]
+            options += [", bias_term: true, param: [{{lr_mult: 0}}, {{lr_mult: 1}}]"]
+            more = draw(st.sampled_from(options))
+        if kind in ("ReLU", "ELU") and draw(st.booleans()):
+            top = bottom
+        if kind == "Eltwise":
+            bottom = f"[{bottom}, {draw(st.sampled_from(blobs))}]"
+        name = f"{kind.lower()}{i}"
+        lines.append(f"  - {{{{name: {name}, type: {kind}, bottom: {bottom}, top: {top}{more}}}}}")
+        if top != blobs[-1]:
+            blobs.append(top)
+    model = MODEL % ("", "\n".join(lines))
+    model = model.replace("batch_size: 5", f"batch_size: {sizes[0]}")
+    return model.replace("num_output: 6", f"num_output: {sizes[1]}").replace(
+        "stride: 2", f"stride: {stride}"
+    )
+
+
+@settings(max_examples=12, deadline=None)
+@given(model=chains(), more=st.sampled_from(["", ", iter_size: 2", ", weight_decay: 0.01"]))
+def test_nets_at_random_have_the_bits_of_layers(model, more):
+    with np.errstate(all="ignore"):
+        both = twins(more, model, dtype="float64")
+        both.step(5)
+    assert both.replays
