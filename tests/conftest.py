@@ -146,7 +146,7 @@ def form(request, monkeypatch):
     if request.param == "numpy":
         monkeypatch.setattr(loops, "available", lambda: False)
         # One made without loops walks none: not the process's own.
-        monkeypatch.setattr(threads, "crew", functools.cache(threads.crew.__wrapped__))
+        monkeypatch.setattr(threads, "_crew", functools.cache(threads._crew.__wrapped__))
     elif not loops.available():
         pytest.skip("Numba is not installed")
     return request.param

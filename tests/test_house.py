@@ -188,7 +188,7 @@ def test_every_command_has_help_with_an_example(capsys):
 RINGS = {  # their rooms, and how many lines of Python they may have: less is welcome, more is not
     "engines": (
         {"cpu", "cuda", "replay"},
-        8_800,  # 8,000 before epilogues, strided depthwise loops, an LSTM's steps, BatchNorm's in training
+        8_850,  # 8,000 before epilogues, strided depthwise loops, an LSTM's steps, BatchNorm's in training
     ),
     "core": (  # 20,000 is the aim
         {
@@ -203,7 +203,7 @@ RINGS = {  # their rooms, and how many lines of Python they may have: less is we
             "outer",
         }
         | {"solver", "spec", "thread_state"},
-        22_800,  # 22,500 before convolutions took what follows them as an epilogue
+        22_900,  # 22,500 before convolutions took epilogues, and streams of an LSTM passed all steps at once
     ),
 }
 LEAVES = {"caches", "checkpoint", "data", "pictures"}  # files and sets of data, which know no layer

@@ -141,8 +141,11 @@ def _product(rows: int, columns: int) -> Any:
     return made_of_them
 
 
-def _sparse(rows: int, columns: int) -> Any:
-    """The kernel `sparse` for a tile of so many rows and vectors."""
+def _sparse(rows: int, columns: int, in_order: bool = False) -> Any:
+    """The kernel `sparse` for a tile of so many rows and vectors.
+
+    `in_order`: with ADD the sums begin with c, so that the bits are the same however steps are divided.
+    """
 
     @made
     def made_of_them(
@@ -159,12 +162,14 @@ def _sparse(rows: int, columns: int) -> Any:
             ends = _ends(on, on.at(on.data(c, c_), c0), apart, down, columns)
             sums = _tile(on, rows, columns)
             _begin(on, sums, begin, [on.at(on.data(bias, bias_), add(i0, r)) for r in down])
+            if in_order:
+                _add_ends(on, sums, ends, begin)
             with cgutils.for_range(builder, count) as loop:
                 k = add(step, loop.index)
                 here, there = on.entry(table, k, 0), on.at(right, on.entry(table, k, 1))
                 values = [on.load(on.at(there, LONG(v * on.count))) for v in range(columns)]
                 _add(on, sums, [on.at(line, here) for line in left], values)
-            _end(on, sums, ends, begin)
+            _end(on, sums, ends, LONG(ZERO) if in_order else begin)
             return context.get_dummy_value()
 
         long = types.int64
@@ -188,14 +193,20 @@ def _add(on: Emitter, sums: Any, lines: Any, values: Any) -> None:
             on.multiply_add(number, value, one)
 
 
-def _end(on: Emitter, sums: Any, ends: Any, begin: Any) -> None:
-    """Stores a tile; with ADD, adds it to what is there."""
+def _add_ends(on: Emitter, sums: Any, ends: Any, begin: Any) -> None:
+    """With ADD, adds what is there to the sums."""
     builder = on.builder
     with builder.if_then(builder.icmp_signed("==", begin, LONG(ADD))):
-        # all are read before one is written: rows that are computed twice are written twice
         for line, own in zip(ends, sums, strict=True):
             for end, one in zip(line, own, strict=True):
                 builder.store(builder.fadd(on.load(end), builder.load(one)), one)
+
+
+def _end(on: Emitter, sums: Any, ends: Any, begin: Any) -> None:
+    """Stores a tile; with ADD, added to what is there."""
+    builder = on.builder
+    # all are read before one is written: rows that are computed twice are written twice
+    _add_ends(on, sums, ends, begin)
     for line, own in zip(ends, sums, strict=True):
         for end, one in zip(line, own, strict=True):
             on.store(builder.load(one), end)
@@ -207,7 +218,7 @@ few_product = _product(FEW_ROWS, FEW_COLUMNS)
 _sparse_one, _sparse_two, _sparse_of_all = (
     _sparse(ROWS, columns) for columns in range(1, COLUMNS + 1)
 )
-few, few_of_one = (_sparse(FEW_ROWS, columns) for columns in (FEW_COLUMNS, 1))
+few, few_of_one = (_sparse(FEW_ROWS, columns, in_order=True) for columns in (FEW_COLUMNS, 1))
 
 
 @made

@@ -302,7 +302,7 @@ def test_threads_that_cannot_be_started_are_told_in_one_line(monkeypatch):
     with pytest.raises(
         MinicaffeError, match="3 threads: can't start new thread; ask for fewer with"
     ):
-        module.crew.__wrapped__(3)
+        module._crew.__wrapped__(3, True)
 
 
 def test_work_is_reserved_for_all_threads_that_may_come():

@@ -28,11 +28,9 @@ from minicaffe.ops.geometry import ConvGeometry
 
 REFERENCE = "direct"
 SMALL = 200_000  # multiply-adds of a batch below which a measurement is noise
-TOLERANCE = {
-    "f": 1e-5,
-    "d": 1e-10,
-}  # the largest relative error; of 16-bit types 1e-2, see `tolerance`
-BLOCK = 16  # channels
+# The largest relative error; of 16-bit types 1e-2. Float32 on the CPU has one for each shape: `tolerance`
+TOLERANCE = {"f": 1e-5, "d": 1e-10}
+BLOCK = 16  # channels that PyTorch sums at a time
 IN_CACHE = 2**20  # elements of workspace for a thread of the CPU: about what its cache holds
 FEW = 8  # channels times filters of a group up to which `direct` is a candidate
 TIE = 1.02  # times within this factor of the best are equally fast
