@@ -38,19 +38,16 @@ __all__ = [
     "multiply_sparse",
     "sums",
 ]
-ZERO, BIAS, ADD = range(
-    3
-)  # what sums begin with: nothing, a number a row; with ADD c is added at the end
+# What sums begin with: nothing, or a number a row; with ADD c is added at the end
+ZERO, BIAS, ADD = range(3)
 # In registers at a time: the sums, a vector of b for each column and one of a. 28 of 32, or all of 16. Eight
 # rows read b, which seldom fits the first cache, less often than five would.
 ROWS, COLUMNS = (8, 3) if wide() else (4, 3)
 FEW_ROWS, FEW_COLUMNS = (5, 4) if wide() else (4, 3)
 FOUR_ROWS = 6 if wide() else 0  # of tiles of four vectors
 FETCHED = 16  # steps at a time, before which their numbers of the next rows are asked of memory
-DEPTH = 144  # steps that are summed before the sums are added to c, which rounds less than one sum of all;
-BLOCK = (
-    16  # and of Winograd's products, which lose digits, steps that are summed before the tile's are
-)
+DEPTH = 144  # steps that are summed before the sums are added to c, which rounds less than one sum of all
+BLOCK = 16  # steps of Winograd's products, which lose digits, that are summed apart before that
 
 
 def _tile(on: Emitter, rows: int, columns: int) -> list[list[Any]]:

@@ -21,15 +21,15 @@ _remember, _normalise, _scale = (helper(loop.py_func) for loop in _loops)
 
 
 @compiled
-def forward(steps, taken, past, normal, scaled, first, last):
+def forward(steps, taken, past, hat, scaled, first, last):
     """Statistics, what is remembered of them, and as many `steps` as there are.
 
-    taken, past and scaled are the arguments of `statistics`, `remember` and `scale`; normal is where x is
+    taken, past and scaled are the arguments of `statistics`, `remember` and `scale`; hat is where x is
     normalised to. A ReLU works in place.
     """
     x, seen, kind, eps, mean, spread, rate = taken
     fraction, correction, means, variances, batches = past
-    hat, factors, terms, y = normal, scaled[0], scaled[1], scaled[2]
+    factors, terms, y = scaled
     outer, kept, inner = seen
     zero = y.dtype.type(0)
     for k in range(first, last):

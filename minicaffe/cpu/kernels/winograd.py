@@ -62,12 +62,12 @@ def _by_blas(blas, u, v, out, points, groups, line, count):
 def _by_tiles(u, v, out, points, groups, line, count):
     """The same by the micro-kernel, which does not copy U first."""
     (x, of_x, k), (y, of_y, m) = v, out
-    told = k, (count + lanes_of(x) - 1) // lanes_of(x), m, ZERO, (u, 0), BLOCK
+    tile_args = k, (count + lanes_of(x) - 1) // lanes_of(x), m, ZERO, (u, 0), BLOCK
     for i in range(points):
         for j in range(groups):
             left = u, (i * groups + j) * m * k, k
             right = x, i * of_x + j * k * line, line, 0
-            multiply(left, right, (y, i * of_y + j * m * line, line), *told)
+            multiply(left, right, (y, i * of_y + j * m * line, line), *tile_args)
 
 
 @compiled
