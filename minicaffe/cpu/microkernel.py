@@ -36,7 +36,6 @@ __all__ = [
     "lanes",
     "multiply",
     "multiply_sparse",
-    "sums",
 ]
 # What sums begin with: nothing, or a number a row; with ADD c is added at the end
 ZERO, BIAS, ADD = range(3)
@@ -218,44 +217,51 @@ _sparse_one, _sparse_two, _sparse_of_all = (
 few, few_of_one = (_sparse(FEW_ROWS, columns, in_order=True) for columns in (FEW_COLUMNS, 1))
 
 
-@made
-def sums(typing, a, a0, row, rows, steps, step, columns, b, b0, places, place, count, c, c0, apart):
-    """A tile of a (see above): rows 0..rows, steps `step`.. + columns, of places `place`.. + count."""
+def _sums(rows: int, columns: int) -> Any:
+    """The kernel `sums` for a tile of so many rows and columns."""
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        a_, a0, row, rows, steps_, step, columns, b_, b0, places_, place, count, c_, c0, apart = (
-            args
-        )
-        on, add, mul = Emitter(context, builder, a), builder.add, builder.mul
-        table, where = on.data(steps, steps_), on.data(places, places_)
-        down, across = (
-            _upto(builder, FEW_ROWS, rows),
-            [add(step, v) for v in _upto(builder, FEW_COLUMNS, columns)],
-        )
-        left = [on.at(on.data(c, c_), add(c0, mul(apart, r))) for r in down]
-        right = [on.at(on.data(b, b_), b0, on.entry(table, k, 1)) for k in across]
-        lines = [on.at(on.data(a, a_), add(a0, mul(row, r))) for r in down]
-        ends = [[on.at(line, on.entry(table, k, 0)) for k in across] for line in lines]
-        totals = _tile(on, FEW_ROWS, FEW_COLUMNS)
-        for r, v in np.ndindex(FEW_ROWS, FEW_COLUMNS):
-            builder.store(on.zero(), totals[r][v])
-        with cgutils.for_range(builder, count) as loop:
-            p = add(place, loop.index)
-            there, here = on.entry(where, p, 0), on.entry(where, p, 1)
-            pixels = [on.load(on.at(pointer, there)) for pointer in right]
-            for r in range(FEW_ROWS):
-                gradient = on.load(on.at(left[r], here))
-                for v in range(FEW_COLUMNS):
-                    on.multiply_add(gradient, pixels[v], totals[r][v])
-        # all are read before one is written: those that are computed twice are written twice
-        more = [[builder.load(end) for end in line] for line in ends]
-        for r, v in np.ndindex(FEW_ROWS, FEW_COLUMNS):
-            builder.store(on.total(builder.load(totals[r][v]), more[r][v]), ends[r][v])
-        return context.get_dummy_value()
+    @made
+    def made_of_them(
+        typing, a, a0, row, many, steps, step, some, b, b0, places, place, count, c, c0, apart
+    ):
+        """A tile of a (see above): rows 0..many, steps `step`.. + some, of places `place`.. + count."""
 
-    long = types.int64
-    tables = steps, long, long, b, long, places, long, long
-    return types.void(a, long, long, long, *tables, c, long, long), generate
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            a_, a0, row, many, steps_, step, some, b_, b0, places_, place, count, c_, c0, apart = (
+                args
+            )
+            on, add, mul = Emitter(context, builder, a), builder.add, builder.mul
+            table, where = on.data(steps, steps_), on.data(places, places_)
+            down = _upto(builder, rows, many)
+            across = [add(step, v) for v in _upto(builder, columns, some)]
+            left = [on.at(on.data(c, c_), add(c0, mul(apart, r))) for r in down]
+            right = [on.at(on.data(b, b_), b0, on.entry(table, k, 1)) for k in across]
+            lines = [on.at(on.data(a, a_), add(a0, mul(row, r))) for r in down]
+            ends = [[on.at(line, on.entry(table, k, 0)) for k in across] for line in lines]
+            totals = _tile(on, rows, columns)
+            _clear(on, totals)
+            with cgutils.for_range(builder, count) as loop:
+                p = add(place, loop.index)
+                there, here = on.entry(where, p, 0), on.entry(where, p, 1)
+                pixels = [on.load(on.at(pointer, there)) for pointer in right]
+                for line, own in zip(left, totals, strict=True):
+                    gradient = on.load(on.at(line, here))
+                    for pixel, total in zip(pixels, own, strict=True):
+                        on.multiply_add(gradient, pixel, total)
+            # all are read before one is written: those that are computed twice are written twice
+            more = [[builder.load(end) for end in line] for line in ends]
+            for r, v in np.ndindex(rows, columns):
+                builder.store(on.total(builder.load(totals[r][v]), more[r][v]), ends[r][v])
+            return context.get_dummy_value()
+
+        long = types.int64
+        tables = steps, long, long, b, long, places, long, long
+        return types.void(a, long, long, long, *tables, c, long, long), generate
+
+    return made_of_them
+
+
+_sums_of_all, _sums_of_one = _sums(FEW_ROWS, FEW_COLUMNS), _sums(ROWS, 1)
 
 
 @helper
@@ -335,8 +341,13 @@ def add_sums(a, b, c, steps, places, rows):
     """All tiles of `sums`: the arguments are those of `multiply`."""
     (x, a0, row), (y, b0), (z, c0, apart) = a, b, c
     (table, first, end), (where, place, last) = steps, places
-    for r in range(0, rows, FEW_ROWS):
-        down, x0, z0 = min(FEW_ROWS, rows - r), a0 + r * row, c0 + r * apart
+    high = ROWS if end - first == 1 else FEW_ROWS
+    for r in range(0, rows, high):
+        down, x0, z0 = min(high, rows - r), a0 + r * row, c0 + r * apart
         for k in range(first, end, FEW_COLUMNS):
-            own = table, k, min(FEW_COLUMNS, end - k), y, b0, where, place, last - place
-            sums(x, x0, row, down, *own, z, z0, apart)
+            of_steps = table, k, min(FEW_COLUMNS, end - k)
+            own = x, x0, row, down, *of_steps, y, b0, where, place, last - place, z, z0, apart
+            if high == ROWS:
+                _sums_of_one(*own)
+            else:
+                _sums_of_all(*own)

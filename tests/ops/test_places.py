@@ -117,6 +117,22 @@ def test_columns_that_are_left_are_summed(device, direction, g, dtype):
     check(device, "places", direction, g, dtype=dtype)
 
 
+@compiled
+@on_threads
+@pytest.mark.parametrize("g", [
+    ConvGeometry(1, 20, (8, 8), 70, Window((1, 1))),
+    ConvGeometry(6, 24, (4, 8), 1, Window((1, 1))),  # outputs of several samples are one run
+    ConvGeometry(6, 24, (7, 7), 2, Window((1, 1)), 2),
+    ConvGeometry(2, 300, (4, 12), 18, Window((1, 1)), 2),
+    ConvGeometry(1, 32, (56, 56), 16, Window((1, 1))),
+    ConvGeometry(2, 16, (4, 4, 3), 8, Window((1, 1, 1))),
+])  # fmt: skip
+@pytest.mark.parametrize("direction", ["forward", "input_gradient"])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_images_of_1_x_1_that_are_read_as_they_are(device, direction, g, dtype):
+    check(device, "places", direction, g, dtype=dtype)
+
+
 def test_a_line_s_zeros_are_those_of_the_next():
     g = ConvGeometry(1, 2, (13, 13), 3, Window((3, 3), pad=(1, 1)))
     found = space_to_depth.Planes(g, False)

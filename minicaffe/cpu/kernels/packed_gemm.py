@@ -4,7 +4,8 @@
 the distances from line to line, from target to target, and from channel to channel; and of the weight, the
 elements of a group, and the distance from target to target. The other tables are those of `conv.panels`.
 Columns that are left and would fill little of a vector are summed along the elements of the kernel instead. In
-a `sparse` product, that of dx, the weights of a target are no neighbours.
+a `sparse` product, that of dx, the weights of a target are no neighbours. Where the columns of a 1 x 1
+convolution are whole vectors of an image, it is read as it is, without panels.
 """
 
 from __future__ import annotations
@@ -48,16 +49,18 @@ def correlate(
         to = ((s * groups + g) * f + r) * places + top * line
         for j in range(len(jobs)):
             columns, p, end, a, e = blocks[2 * j + fewer]
-            vectors = -(-columns // vector)
-            straight = e - a == 1 and step == 1 and columns == vectors * vector
-            if straight:  # targets are one run of whole vectors
-                results, begins, apart = y, to + runs[a, 2], places
-            else:
-                results, begins, apart = work, start + room, vectors * vector
             few = columns % vector  # to be summed
             if few > len(left[0]):
                 few = 0
-            vectors -= few > 0
+            vectors = -(-(columns - few) // vector)
+            straight = e - a == 1 and step == 1 and columns == vectors * vector + few
+            if straight:  # targets are one run of whole vectors, and few more
+                results, begins, apart = y, to + runs[a, 2], places
+            else:
+                results, begins, apart = work, start + room, (vectors + (few > 0)) * vector
+            as_it_is = straight and many == 1 and not (room or sparse) and row == c  # of 1 x 1
+            to_gather = end - (few > 0) if as_it_is else p
+            turned = start - len(left[0]) * depth
             k, ke = jobs[j]
             begin = BIAS if bias.size else ZERO
             while True:  # once at the least: targets that see nothing are 0
@@ -68,34 +71,29 @@ def correlate(
                     lay(x, s, many, g, of_them, plane, phases, top, work)
                 if room:
                     gather(work, start, where, (k, deep), pieces, (p, end), width, work)
-                else:
-                    gather(x, here, where, (k, deep), pieces, (p, end), width, work)
+                elif to_gather < end:
+                    gather(x, here, where, (k, deep), pieces, (to_gather, end), width, work)
+                if few:
+                    from_ = -(-vectors // COLUMNS) * (depth * width + vector)  # behind all tiles
+                    _turn_columns(work, from_, width, few, deep - k, turned, depth)
                 for t in range(r, stop, CHUNK):
                     some, numbers = min(CHUNK, stop - t), (bias, g * f + t)
+                    of_w = w, g * group + t * row + (0 if sparse else k), row
                     panel = work, 0, width, depth * width + vector
                     result = results, begins + (t - r) * apart, apart
                     if sparse:
-                        of_w, table = (w, g * group + t * row, row), (steps, k, deep)
+                        table = steps, k, deep
                         multiply_sparse(of_w, panel, result, table, vectors, some, begin, numbers)
-                    else:
-                        of_w = w, g * group + t * row + k, row
-                        multiply(of_w, panel, result, deep - k, vectors, some, begin, numbers)
-                if few:
-                    for i in range(stop - r if begin != ADD else 0):
-                        for q in range(columns - few, columns):
-                            number = bias[at(g * f + r + i)] if begin == BIAS else y.dtype.type(0)
-                            results[at(begins + i * apart + q)] = number
-                    turned = start - len(left[0]) * depth
-                    from_ = -(-vectors // COLUMNS) * (depth * width + vector)  # behind all tiles
-                    _turn_columns(work, from_, width, few, deep - k, turned, depth)
-                    add_sums(
-                        (results, begins + columns - few, apart),
-                        (work, turned),
-                        (w, g * group + r * row + k, row),
-                        (left[0], 0, few),
-                        (left[1], 0, (deep - k) // vector),
-                        stop - r,
-                    )
+                        continue
+                    if as_it_is:
+                        panel = x, here + where[k] + pieces[p, 0], d * h * wide, 0
+                    multiply(of_w, panel, result, deep - k, vectors, some, begin, numbers)
+                    if few:
+                        result = results, begins + (t - r) * apart + columns - few, apart
+                        if begin != ADD:
+                            _fill(result, (some, few), numbers, begin)
+                        of_columns, of_steps = (left[0], 0, few), (left[1], 0, (deep - k) // vector)
+                        add_sums(result, (work, turned), of_w, of_columns, of_steps, some)
                 k, begin = deep, ADD
                 if k >= ke:
                     break
@@ -105,6 +103,16 @@ def correlate(
                 for q in range(a, e):
                     start_of_run = to + i * places + runs[q, 2]
                     finish(y, start_of_run, runs[q, 1], g * f + r + i, epilogue)
+
+
+@helper
+def _fill(result, sizes, bias, begin):
+    """What sums of so many rows and columns begin with: see ZERO and BIAS."""
+    (sums, start, apart), (rows, columns), (numbers, first) = result, sizes, bias
+    for i in range(rows):
+        for q in range(columns):
+            number = numbers[at(first + i)] if begin == BIAS else sums.dtype.type(0)
+            sums[at(start + i * apart + q)] = number
 
 
 @helper
