@@ -1,8 +1,8 @@
 """Fusion of neighbouring compiled loops over the same entries: memory is read and written once.
 
-For training see `fusion_training`. In inference a BatchNorm is fused with a Scale, and both with a ReLU; so is
-the sum of two blobs with a ReLU. After a convolution each of them, and PReLU, if it works in place, becomes a
-step of its epilogue, which runs while the outputs are still in the cache. The results are equal to the bit.
+In inference a BatchNorm is fused with a Scale, and both with a ReLU; so is the sum of two blobs with a ReLU.
+After a convolution each of them, and PReLU, if it works in place, becomes a step of its epilogue, which runs
+while the outputs are still in the cache. The results are equal to the bit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import numpy as np
 
 from minicaffe.cpu import loops, no_bias
 from minicaffe.replay.command import Calls, Row, place
-from minicaffe.replay.fusion_training import TRAINING, may_go_before
 
 Told = tuple[str, Row | Calls]  # the name of a command's layer, and the command
 
@@ -23,8 +22,7 @@ def joined(rows: Sequence[Told]) -> list[Told]:
     """The commands, some of them fused; a fused one has the names of its first and last layer."""
     fused: list[tuple[str, str, Row | Calls]] = []  # the first layer, the last, and the command
     for what, row in rows:
-        sooner = bool(fused) and may_go_before(fused[-1][2], row)
-        fused.insert(len(fused) - sooner, (what, what, row))
+        fused.append((what, what, row))
         while len(fused) > 1 and (one := _one(fused[-2][2], fused[-1][2])) is not None:
             fused[-2:] = [(fused[-2][0], what, one)]
     return [(_told(first, last), row) for first, last, row in fused]
@@ -186,7 +184,6 @@ CONVOLUTIONS = (  # loops whose first arguments are an epilogue and y
     "winograd_filters.forward",
 )
 JOINS: dict[tuple[str, str], Callable[[Row, Row], Row | None]] = {
-    **TRAINING,
     ("running.recall", "normalize.normalise"): _normalised,
     ("running.chain", "channels.scale"): _scaled,
     ("running.chain", "elementwise.ReLU_y"): _rectified,
