@@ -10,9 +10,9 @@
 Needs PyTorch, `opencv-python-headless<5`, onnx, onnxruntime and openvino installed together. PyTorch has the
 same net with the same weights (zoo_torch.py) in three ways: eager, channels_last, torch.compile; what a table
 shows is the fastest. OpenCV reads the net as prototxt and .caffemodel, the others as ONNX. Outputs, losses
-and gradients are compared before anything is timed; contenders run in one process, interleaved, with as many
-threads each; memory is of a process for each. Results go to results/zoo_cpu.json after every net;
-zoo_tables.py makes the Markdown.
+and gradients are compared before anything is timed; each contender is a process of its own, with as many
+threads, and they take turns; memory is of processes that do nothing else. Results go to results/zoo_cpu.json
+after every net; zoo_tables.py makes the Markdown.
 
 On CUDA it is beside PyTorch alone, where that is installed: eager, channels_last, as a graph and compiled, all
 of them with TF32 and without; ours by rule and measured, also in float16. Training of all nets comes first,

@@ -1,7 +1,8 @@
 """One net of the zoo in every contender: zoo.py starts this, a process for each measurement.
 
-The answer is the last line printed, JSON: `infer` and `train` compare numbers first, then time the contenders
-in turn; `memory` is of minicaffe or PyTorch alone; `export` writes the files that the other runtimes read.
+The answer is the last line printed, JSON: `infer` and `train` compare numbers first, then time the contenders,
+processes that take turns; `memory` is of minicaffe or PyTorch alone; `export` writes the files that the other
+runtimes read.
 """
 
 import contextlib
@@ -10,7 +11,7 @@ import importlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import forms
@@ -41,19 +42,22 @@ LOSSES = 1e-3  # of the losses of the first steps, through fifty BatchNorms
 EXACT = 1e-6  # of loss and gradients in float64
 ROUNDED = {"mnist_siamese": 1e-3}  # ContrastiveLoss divides by a distance + 1e-4, as Caffe's does
 STEPS = 3  # whose losses are compared
-TURN = 0.05  # seconds that another checkout works for an answer
+TURN = 0.05  # seconds that a process works for an answer
+ALONE = "minicaffe, one thread"
 SLOW = (
     1.0  # seconds of a call; the losses of fewer steps are compared then, and no call goes untimed
 )
 
 
-def infer(name: str, folder: str, threads: int, budget: float, before: dict | None = None) -> dict:
+def infer(
+    name: str, folder: str, form: str, threads: int, budget: float, before: dict | None = None
+) -> dict:
     """The ms of a forward pass of one sample, after all outputs have been compared with ours."""
     net = ours(name, "infer", Path(folder) / "net.npz")
     given = inputs_of(net)
     wanted = [array.copy() for array in net.forward(**given).values()]
     calls = {"minicaffe": lambda: list(net.forward(**given).values())}
-    calls["minicaffe, one thread"] = on_one_thread(calls["minicaffe"])
+    calls[ALONE] = on_one_thread(calls["minicaffe"])
     calls |= torch_inference(net, given)
     refused = {}
     for who, load in RUNTIMES.items():
@@ -68,46 +72,59 @@ def infer(name: str, folder: str, threads: int, budget: float, before: dict | No
         apart[who] = max(distance(a, b) for a, b in zip(call(), wanted, strict=True))
         if apart[who] > TOLERANCE.get(who, CLOSE):
             raise SystemExit(f"{name}: {who} is {apart[who]:.1e} away from minicaffe")
-    told = {"name": name, "way": "infer", "weights": f"{folder}/net.npz", "threads": threads}
-    with earlier(before, told, calls["minicaffe"]) as (one, passes):
-        if one is not None:
-            apart["before"] = relative(float(one()), size(wanted))
-        return {"apart": apart, "refused": refused} | timed(calls, budget, one, passes)
+    told = {"name": name, "way": "infer", "weights": f"{folder}/net.npz", "folder": folder}
+    taken = {who: seconds(call) for who, call in calls.items()}
+    told |= {"form": form, "threads": threads}
+    calls.clear()
+    found = by_turns(told, taken, budget, before, size(wanted))
+    return {"apart": apart, "refused": refused} | found
 
 
-def train(
-    name: str, threads: int, budget: float, batch: int | None = None, before: dict | None = None
-) -> dict:
+def train(name: str, form: str, threads: int, budget: float, before: dict | None = None) -> dict:
     """The ms of a training step, after what `compared` compares."""
-    apart = compared(name, batch)
-    net, solver = trained(name, batch)
+    apart = compared(name)
+    net, solver = trained(name)
     given = inputs_of(net)
     net.forward(**given)
-    calls = {"minicaffe": ours_step(solver, tell=False)}
-    calls |= torch_steps(net, given, tell=False)
-    told = {"name": name, "way": "train", "threads": threads}
-    with earlier(before, told, calls["minicaffe"]) as (one, passes):
-        return {"apart": apart} | timed(calls, budget, one, passes)
+    calls = {"minicaffe": ours_step(solver, tell=False)} | torch_steps(net, given, tell=False)
+    for call in calls.values():
+        call()  # what is compiled is compiled now
+    taken = {who: seconds(call) for who, call in calls.items()}
+    calls.clear()
+    told = {"name": name, "way": "train", "form": form, "threads": threads}
+    return {"apart": apart} | by_turns(told, taken, budget, before)
 
 
-@contextlib.contextmanager
-def earlier(before: dict | None, told: dict, call: Callable) -> Iterator[tuple[Served | None, int]]:
-    """Another checkout's minicaffe in a process of its own, if wanted, and how many passes an answer takes.
+def by_turns(
+    told: dict,
+    taken: Mapping[str, float],
+    budget: float,
+    before: dict | None,
+    wanted: float | None = None,
+) -> dict:
+    """What `timed` tells of contenders, each a process that works TURN seconds for an answer.
 
-    So many that asking costs next to nothing.
+    `taken` is how long a call of each has taken in this process, `before` another checkout of minicaffe. All
+    answer what is `wanted`, if that is said, or this process ends.
     """
-    if before is None:
-        yield None, 1
-        return
-    call()
-    passes = max(1, round(TURN / seconds(call)))
-    told = told | {"who": "minicaffe", "form": before["form"], "passes": passes}
-    one = Served("zoo_turns.py", told, of_checkout(Path(before["root"]), before["home"]))
-    try:
-        one()
-        yield one, passes
-    finally:
-        one.end()
+    calls, passes = {}, {}
+    with contextlib.ExitStack() as processes:
+        for who in (*taken, *(["before"] if before is not None else [])):
+            passes[who] = max(1, round(TURN / taken["minicaffe" if who == "before" else who]))
+            own, environment = told | {"who": who, "passes": passes[who]}, None
+            if who == ALONE:
+                own |= {"who": "minicaffe", "threads": 1}
+            elif who == "before":
+                own |= {"who": "minicaffe", "form": before["form"]}
+                environment = of_checkout(Path(before["root"]), before["home"])
+            calls[who] = Served("zoo_turns.py", own, environment)
+            processes.callback(calls[who].end)
+            answer = float(
+                calls[who]()
+            )  # what is compiled or measured is, before the next one begins
+            if wanted is not None and relative(answer, wanted) > TOLERANCE.get(who, CLOSE):
+                raise SystemExit(f"{told['name']}: {who} finds {answer}, not {wanted}")
+        return timed(calls, passes, budget)
 
 
 def compared(name: str, batch: int | None = None) -> dict[str, float]:
@@ -251,21 +268,19 @@ def producers(net) -> list[str]:
     return [value.producer.name for value in net.graph.outputs.values()]
 
 
-def timed(
-    calls: Mapping[str, Callable], budget: float, before: Served | None = None, passes: int = 1
-) -> dict:
-    """The ms of each contender, in turn, and by how much ours is faster; in about `budget` seconds."""
+def timed(calls: Mapping[str, Callable], passes: Mapping[str, int], budget: float) -> dict:
+    """The ms of each contender, in turn, and by how much ours is faster; in about `budget` seconds.
+
+    An answer of a contender takes so many `passes`.
+    """
     block, whole, most = 200.0, 0.0, 0.0
-    calls = {**calls, **({"before": before} if before is not None else {})}
     for call in calls.values():
-        call()  # what is compiled is compiled now
-        taken = seconds(call)
-        whole, most = whole + 2 * max(taken, block / 1e3), max(most, taken)
+        took = seconds(call)
+        whole, most = whole + 2 * max(took, block / 1e3), max(most, took)
     rounds = int(min(9, max(3, budget / whole)))
     settled = most <= SLOW
     times = interleaved(calls, clock, rounds, block, 0) if settled else one_by_one(calls, rounds)
-    if before is not None:
-        times["before"] = [ms / passes for ms in times["before"]]
+    times = {who: [ms / passes[who] for ms in each] for who, each in times.items()}
     return {
         "ms": {who: spread(values) for who, values in times.items()},
         "ratios": {
@@ -312,7 +327,7 @@ def relative(a: float, b: float) -> float:
 def main(settings: dict) -> None:
     forms.prepare(settings | {"contender": settings.get("who", "")})
     what, keys = settings["what"], {**settings}
-    for key in ("what", "form", *(() if what in ("infer", "train") else ("threads",))):
+    for key in ("what", *(() if what in ("infer", "train") else ("form", "threads"))):
         keys.pop(key)
     calls = {one.__name__: one for one in (export, infer, train, layers, memory, warm)}
     found = calls[what](**keys)

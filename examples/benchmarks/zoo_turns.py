@@ -1,48 +1,48 @@
-"""A net of the zoo in a process of its own, taking turns with others: minicaffe, of any checkout, or PyTorch.
+"""A net of the zoo in a process of its own, taking turns with others: minicaffe, of any checkout, or a peer.
 
-The settings: `name`, `way` (infer or train), `who` (minicaffe, or PyTorch as "torch MODE"), `form`, `threads`,
-how many `passes` or steps one answer takes, and the file of the `weights` to infer with.
+The settings: `name`, `way` (infer or train), `who` (minicaffe, PyTorch as "torch MODE", or another runtime by
+its name), `form`, `threads`, how many `passes` or steps one answer takes, the file of the `weights` to infer
+with, and the `folder` of what other runtimes read.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 
 import forms
 import numpy as np
 from served import serve
+from zoo_runtimes import RUNTIMES
 
 
 def begin(settings: dict) -> Callable[[], float]:
     """So many passes or steps in this process; gives a number that tells what they found."""
-    name, who = settings["name"], settings["who"]
-    forms.prepare(settings | {"contender": "" if who.startswith("torch") else who})
-    infer = settings["way"] == "infer"
-    call = inference(name, who, settings.get("weights")) if infer else training(name, who)
+    name, who, infer = settings["name"], settings["who"], settings["way"] == "infer"
+    if who in RUNTIMES:
+        call = RUNTIMES[who](Path(settings["folder"]), settings["threads"])
+    else:
+        forms.prepare(settings | {"contender": who})
+        call = inference(name, who, settings.get("weights")) if infer else training(name, who)
 
     def turn() -> float:
         for _ in range(settings["passes"] - 1):
             call()
-        return call()
+        return size(call()) if infer else call()
 
     return turn
 
 
-def inference(name: str, who: str, weights: str | None = None) -> Callable[[], float]:
-    """A forward pass of one sample; the sum of the outputs' absolute values."""
+def inference(name: str, who: str, weights: str | None = None) -> Callable[[], list[np.ndarray]]:
+    """A forward pass of one sample; its outputs."""
     from zoo_nets import inputs_of
     from zoo_ours import ours
 
     net = ours(name, "infer", weights)
     given = inputs_of(net)
     if who == "minicaffe":
+        return lambda: list(net.forward(**given).values())
+    from zoo_peers import torch_inference
 
-        def call():
-            return list(net.forward(**given).values())
-    else:
-        from zoo_peers import torch_inference
-
-        call = torch_inference(net, given, modes=[who.partition(" ")[2]])[who]
-        del net
-    return lambda: size(call())
+    return torch_inference(net, given, modes=[who.partition(" ")[2]])[who]
 
 
 def size(arrays: list[np.ndarray]) -> float:
