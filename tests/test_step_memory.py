@@ -119,7 +119,7 @@ def test_the_count_sees_an_allocation(few_digits):
 
 
 @NETS
-@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("graph", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_step_on_cuda_allocates_nothing_and_never_waits(few_digits, cuda, text, graph):
     """As it is, and replayed."""
     if not getattr(cuda.xp, "is_stand_in", False):

@@ -160,7 +160,10 @@ def test_the_table_of_refusals_is_of_rows_that_are_there():
 NETS = {"lenet": (2, 1, 28, 28), "squeezenet": (1, 3, 47, 63), "cifar10_full": (2, 3, 32, 32)}
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(one, marks=[pytest.mark.long] * (one == "squeezenet")) for one in NETS],
+)
 def test_a_net_of_the_zoo_comes_back(name, tmp_path):
     """In layers of the same types."""
     net = Net(MODELS / f"{name}.yaml", "TEST", device="cpu", deterministic=True)

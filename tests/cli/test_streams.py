@@ -150,7 +150,7 @@ def write_relu(path):
     onnx.save(onnx.helper.make_model(graph, opset_imports=imports, ir_version=8), str(path))
 
 
-@pytest.mark.parametrize("how", ["-OO", "closed"])
+@pytest.mark.parametrize("how", [pytest.param("-OO", marks=pytest.mark.long), "closed"])
 def test_every_command(noisy, folder, how):
     assert list(EVERY) == list(COMMANDS)
     np.savez(folder / "pair.npz", x=np.zeros((2, 3, 3), np.uint8), y=[0, 1])
