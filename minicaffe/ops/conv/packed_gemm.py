@@ -3,13 +3,14 @@
     y[f, p] = bias[f] + sum over k of w[f, k] X[where[k] + p]
 
 X holds the channels as planes (`space_to_depth`): the pixel that place p reads through element k of the kernel
-is at where[k] + p. For a 1 x 1 convolution X is the image. For a block of places, some DEPTH elements k at a
-time are packed into panels (`panels`), which stay in the cache while all weights are multiplied; a tile of
-filters by vectors of places stays in registers (cpu/microkernel.py). dx is the same of dy with the weight
-transposed. For dweight[f, k] = sum over p of dy[f, p] X[where[k] + p] the filters fill a vector. Threads
-share blocks and tiles of channels of y and dx, so that one image keeps all of them busy; for dweight they
-share channels of x. Without compiled loops, and on CUDA, the engine falls back to `implicit`. Source: K. Goto,
-R. van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008; here the weights are not packed.
+is at where[k] + p. For a 1 x 1 convolution X is the image, whose whole vectors are multiplied where they lie.
+Else, for a block of places, some DEPTH elements k at a time are packed into panels (`panels`), which stay in
+the cache while all weights are multiplied; a tile of filters by vectors of places stays in registers
+(cpu/microkernel.py). dx is the same of dy with the weight transposed. For dweight[f, k] = sum over p of
+dy[f, p] X[where[k] + p] the filters fill a vector. Threads share blocks and tiles of channels of y and dx, so
+that one image keeps all of them busy; for dweight they share channels of x. Without compiled loops, and on
+CUDA, the engine falls back to `implicit`. Source: K. Goto, R. van de Geijn, Anatomy of High-Performance Matrix
+Multiplication, 2008; here the weights are not packed.
 """
 
 from __future__ import annotations
