@@ -59,17 +59,18 @@ def replace(path: str | Path, save: Callable[[IO[bytes]], Any]) -> None:
         os.umask(umask)
         os.chmod(temporary, 0o666 & ~umask)
         os.replace(temporary, path)
-        _flush_folder(path.parent)
+        flush_folder(path.parent)
     except BaseException as error:  # Ctrl-C leaves nothing behind either
         if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # it stays, as where the process is killed
+                os.unlink(temporary)
         if not isinstance(error, OSError):
             raise
         raise CheckpointError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
-def _flush_folder(folder: Path) -> None:
-    """Have the name survive a power cut too, where a folder can be opened and flushed."""
+def flush_folder(folder: Path) -> None:
+    """Have the names in a folder survive a power cut, where it can be opened and flushed."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -167,7 +167,9 @@ def write(imported: Imported, out: str | Path, images: Sequence[np.ndarray] = ()
             f"{model}: cannot be written: there is no folder {str(model.parent)!r}"
         )
     try:
-        folder = tempfile.TemporaryDirectory(dir=model.parent, prefix=".import-")
+        folder = tempfile.TemporaryDirectory(
+            dir=model.parent, prefix=".import-", ignore_cleanup_errors=True
+        )
     except OSError as error:
         raise CheckpointError(f"{model}: cannot be written: {error.strerror or error}") from None
     with folder as beside:
@@ -185,8 +187,11 @@ def write(imported: Imported, out: str | Path, images: Sequence[np.ndarray] = ()
         if not imported.arrays:
             trial_weights.unlink(missing_ok=True)
         for trial, final in ((trial_weights, weights), (trial_model, model)):
-            if trial.exists():
-                os.replace(trial, final)
+            try:
+                if trial.exists():
+                    os.replace(trial, final)
+            except OSError as error:
+                raise CheckpointError(f"{final}: cannot be written: {error.strerror}") from None
 
 
 def _input_dims(imported: Imported) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,8 @@ def to_npz(reader: Reader, entries: Iterable[int], path: Path, damaged: Damaged)
         raise DataError(f"{path}: cannot be written: {idx.reason(error)}") from None
     finally:
         if beside is not None:
-            os.unlink(beside)
+            with suppress(OSError):  # it stays, as where the process is killed
+                os.unlink(beside)
     return len(labels)
 
 

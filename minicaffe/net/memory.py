@@ -104,7 +104,7 @@ def fit(graph: Graph, memory: Memory, step: Step, arrays: Sequence[Any]) -> None
         value.shape = array.shape
     try:
         infer_shapes(graph.steps[behind:])
-    except MinicaffeError:
+    except (MinicaffeError, MemoryError):
         infer_shapes(graph.steps)
         memory.take(graph)
         raise
@@ -159,7 +159,7 @@ def reshape(
         taken = bool(memory.blobs)  # not with `shapes_only`
         if taken:
             memory.take(graph, given=given)
-    except MinicaffeError:
+    except (MinicaffeError, MemoryError):
         memory.fits = had
         _infer(graph, memory, values, before)
         graph.context.workspace_size = work

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -154,15 +155,20 @@ def fresh(name: str) -> Path:
         except OSError as error:
             raise _cannot_be_made(path, error) from None
         else:
+            for one in (path.parent, path.parent.parent):
+                checkpoint.flush_folder(one)  # so that it survives a power cut
             return path
 
 
 def make(path: Path) -> None:
-    """Make a folder, unless it is there. Raises CheckpointError."""
+    """Make a folder, unless it is there, so that it survives a power cut. Raises CheckpointError."""
+    new = [one for one in (path, *path.parents) if not one.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _cannot_be_made(path, error) from None
+    for one in new:
+        checkpoint.flush_folder(one.parent)
 
 
 def _cannot_be_made(path: Path, error: OSError) -> CheckpointError:
@@ -188,4 +194,5 @@ def clean(folder: Path, prefix: str) -> None:
 def _remove(folder: Path, pattern: str) -> None:
     for entry in os.listdir(folder) if folder.is_dir() else []:
         if re.fullmatch(pattern, entry):
-            Path(folder, entry).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # what cannot be removed stays
+                Path(folder, entry).unlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -45,13 +46,15 @@ class Lock:
                 f"{self.file.parent}: {held} trains in this folder; choose another with --run, or end that one"
             )
         holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": now()}
-        os.ftruncate(self.handle, 0)
-        os.write(self.handle, json.dumps(holder).encode())
+        with contextlib.suppress(OSError):  # then who asks is told of another process, of no name
+            os.ftruncate(self.handle, 0)
+            os.write(self.handle, json.dumps(holder).encode())
 
     def release(self) -> None:
         """Let it go."""
         if self.handle >= 0:
-            os.close(self.handle)
+            with contextlib.suppress(OSError):  # it is closed all the same
+                os.close(self.handle)
             self.handle = -1
 
 

@@ -144,9 +144,10 @@ class Record(Report):
         self.speed.skip(iteration)
 
     def saving(self, path: str) -> None:
-        """A snapshot is about to be written: it needs its folder."""
-        with contextlib.suppress(CheckpointError):  # it will not be written, and that is told then
+        """A snapshot is about to be written: it needs its folder, and the log is to survive as it does."""
+        with contextlib.suppress(CheckpointError, OSError):  # told when it is written, or is not
             self._have_folder()
+            self.log.write(kept=True)
 
     def saved(self, path: str, best: bool = False) -> None:
         """A snapshot was written."""

@@ -111,7 +111,10 @@ def forget(folder: Path, snapshot: Path | None) -> None:
 
     There is no iteration that diverged, and that snapshot is the newest, though later ones stay.
     """
-    (folder / FILE).unlink(missing_ok=True)
+    try:
+        (folder / FILE).unlink(missing_ok=True)
+    except OSError as error:
+        raise CheckpointError(f"{folder / FILE}: cannot be removed: {error.strerror}") from None
     if snapshot is not None and snapshot.parent.resolve() == folder.resolve():
         with contextlib.suppress(OSError):  # another's file, say
             os.utime(snapshot)

@@ -1,0 +1,138 @@
+"""Commands that write files, on a disk on which one call after the other fails.
+
+Whatever fails: each file under a final name is the old one or the new one, whole; one line tells of it, with
+exit code 2, or all was written; nothing temporary is left, unless it could not be removed; and the same command
+on a sound disk writes the same bytes. The default suite tries some calls of each command; `--long` all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from faults.disk import Disk, Fault, faults_of
+from minicaffe import Net
+from minicaffe.cli import main
+from minicaffe.data import png
+
+NET = """
+name: tiny
+layers:
+  - {name: data, type: Input, shape: {dim: [1, 3, 8, 8]}}
+  - {name: conv, type: Convolution, num_output: 4, kernel_size: 3}
+  - {name: relu, type: ReLU, top: conv}
+  - {name: ip, type: InnerProduct, num_output: 3}
+  - {name: prob, type: Softmax}
+"""
+# A command, and what it writes; its files lie in the current folder
+COMMANDS = {
+    "convert net.yaml net.prototxt --force": ["net.prototxt"],
+    "convert net.npz net.caffemodel --force": ["net.caffemodel"],
+    "convert net.npz net.safetensors --force": ["net.safetensors"],
+    "convert net.yaml folded.prototxt --fold --weights net.npz --force": ["folded.prototxt", "folded.caffemodel"],
+    "export net.yaml --weights net.npz --onnx out.onnx --force": ["out.onnx", "out.json"],
+    "export net.yaml --weights net.npz --torch out.safetensors --force": ["out.safetensors"],
+    "draw net.yaml -o net.svg": ["net.svg"],
+    "mean pictures -o mean.npy": ["mean.npy"],
+    "convert-images pictures set.npz": ["set.npz"],
+    "convert-images pictures set_lmdb": [],
+    "calibrate net.yaml --weights net.npz --data pictures --tensorrt net.cache --force": ["net.cache"],
+    "import net.onnx --out imported.prototxt --force": ["imported.prototxt", "imported.caffemodel"],
+}  # fmt: skip
+TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}(\.tmp)?")
+OLD = b"what was there before"
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    """A folder with all that the commands read."""
+    folder = tmp_path_factory.mktemp("inputs")
+    (folder / "net.yaml").write_text(NET)
+    net = Net(folder / "net.yaml", "TEST", device="cpu")
+    net.save(folder / "net.npz")
+    chance = np.random.default_rng(0)
+    for kind in ("cats", "dogs"):
+        (folder / "pictures" / kind).mkdir(parents=True)
+        for i in range(3):
+            data = png.encode(chance.integers(0, 256, (8, 8, 3), np.uint8))
+            (folder / "pictures" / kind / f"{i}.png").write_bytes(data)
+    code, told, _ = run(folder, "export net.yaml --weights net.npz --onnx net.onnx")
+    assert code == 0, told
+    return folder
+
+
+def run(
+    folder: Path, command: str, faults: dict[int, Fault] | None = None
+) -> tuple[int, str, Disk]:
+    """A command in a folder: its exit code, what it told on stderr, and the calls that it made."""
+    told, disk, before = io.StringIO(), Disk(folder, faults or {}), os.getcwd()
+    os.chdir(folder)
+    try:
+        with contextlib.redirect_stderr(told), contextlib.redirect_stdout(io.StringIO()), disk:
+            code = main(command.split())
+    finally:
+        os.chdir(before)
+    return code, told.getvalue(), disk
+
+
+def files(folder: Path) -> dict[str, object]:
+    """What a folder holds."""
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): content(path.read_bytes()) for path in paths}
+
+
+def content(data: bytes) -> object:
+    """A file's bytes; of .safetensors its header as JSON, whose keys that library writes in any order."""
+    if data[8:9] != b"{":
+        return data
+    size = int.from_bytes(data[:8], "little")
+    return json.loads(data[8 : 8 + size]), data[8 + size :]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_call_fails_in_turn(tmp_path, inputs, request, command):
+    straight, broken = tmp_path / "straight", tmp_path / "broken"
+    shutil.copytree(inputs, straight)
+    code, told, disk = run(straight, command)
+    assert code == 0, told
+    wanted, written = files(straight), COMMANDS[command]
+    assert disk.calls and set(written) <= set(wanted)
+    wrong = []
+    for k, error in faults_of(disk.calls, None if request.config.getoption("--long") else 4):
+        shutil.copytree(inputs, broken)
+        for name in written:
+            (broken / name).write_bytes(OLD)
+        try:
+            code, told, _ = run(broken, command, {k: Fault(error)})
+            lines = [line for line in told.splitlines() if line.startswith("minicaffe: ")]
+            assert code in (0, 2) and len(lines) == (code == 2), told
+            found = files(broken)
+            for name in written:
+                assert found[name] in ((wanted[name],) if code == 0 else (wanted[name], OLD)), name
+            left = [name for name in found if TEMPORARY.fullmatch(Path(name).name)]
+            assert not left or disk.calls[k - 1].kind in ("unlink", "rmdir"), left
+            for name in left:
+                (broken / name).unlink()
+            if not written and code == 0:
+                continue  # a folder that must not be there
+            code, told, _ = run(broken, command)
+            assert code == 0, told
+            assert {name: files(broken)[name] for name in written} == {
+                name: wanted[name] for name in written
+            }
+        except BaseException as problem:
+            call = disk.calls[k - 1]
+            wrong.append(
+                f"{k} {call.kind} {call.path} {error}: {type(problem).__name__} {problem}"[:600]
+            )
+        finally:
+            shutil.rmtree(broken)
+    assert not wrong, "\n".join(wrong)

@@ -1,0 +1,149 @@
+"""Memory that ends: each large array in turn cannot be had, when a net is built, reshaped, loaded or trained."""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+import pytest
+
+from minicaffe import Net, Solver, checkpoint, parse
+from minicaffe.cli import main
+from minicaffe.cpu import aligned
+
+NET = """
+layers:
+  - {name: data, type: Input, top: [x, label], shape: [{dim: [4, 3, 12, 12]}, {dim: [4]}]}
+  - {name: conv, type: Convolution, bottom: x, num_output: 6, kernel_size: 3}
+  - {name: norm, type: BatchNorm, top: conv}
+  - {name: pool, type: Pooling, kernel_size: 2, stride: 2}
+  - {name: ip, type: InnerProduct, num_output: 5}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+solver: {base_lr: 0.01, momentum: 0.9, max_iter: 10, random_seed: 1}
+"""
+LEAST = 256  # bytes of an array that counts
+
+
+@contextlib.contextmanager
+def memory_ends(at=None):
+    """The arrays of a device from here on, counted; the one of number `at` cannot be had."""
+    make, count = aligned._made, [0]
+
+    def made(how, shape, dtype):
+        count[0] += int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize >= LEAST
+        if count[0] == at:
+            count[0] += 1
+            raise MemoryError
+        return make(how, shape, dtype)
+
+    aligned._made = made
+    try:
+        yield count
+    finally:
+        aligned._made = make
+
+
+def given(n, seed=0):
+    chance = np.random.default_rng(seed)
+    x = chance.standard_normal((n, 3, 12, 12)).astype("f")
+    return {"x": x, "label": chance.integers(0, 5, n).astype("f")}
+
+
+def numbers(net, n=4):
+    return {name: array.copy() for name, array in net.forward(**given(n)).items()}
+
+
+def same(one, other):
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+@pytest.mark.parametrize("phase", ["TRAIN", "TEST"])
+def test_reshaping_leaves_the_net_as_it_was(phase):
+    net = Net(parse(NET), phase, device="cpu")
+    wanted = numbers(net)
+    with memory_ends() as count:
+        net.reshape(x=(9, 3, 12, 12), label=(9,))
+    assert count[0] > 1
+    larger = numbers(net, 9)
+    net.reshape(x=(4, 3, 12, 12), label=(4,))
+    for at in range(1, count[0] + 1):
+        with memory_ends(at), pytest.raises(MemoryError):
+            net.reshape(x=(9, 3, 12, 12), label=(9,))
+        assert net.blobs["x"].data.shape == (4, 3, 12, 12)
+        same(numbers(net), wanted)
+        if phase == "TRAIN":
+            net.backward()
+    net.reshape(x=(9, 3, 12, 12), label=(9,))
+    same(numbers(net, 9), larger)
+
+
+def test_loading_changes_all_or_nothing(tmp_path, monkeypatch):
+    net, other = (Net(parse(NET), "TEST", device="cpu") for _ in range(2))
+    other.save(tmp_path / "other.npz")
+    wanted, read = numbers(net), checkpoint.Reader.__getitem__
+    for at in range(len(net.named_params)):
+        names = list(net.named_params)
+
+        def ends(reader, name, last=names[at]):
+            if name == last:
+                raise MemoryError
+            return read(reader, name)
+
+        monkeypatch.setattr(checkpoint.Reader, "__getitem__", ends)
+        with pytest.raises(MemoryError):
+            net.load(tmp_path / "other.npz")
+        same(numbers(net), wanted)
+    monkeypatch.setattr(checkpoint.Reader, "__getitem__", read)
+    net.load(tmp_path / "other.npz")
+    same(numbers(net), numbers(other))
+
+
+def test_building_is_tried_again():
+    with memory_ends() as count:
+        wanted = numbers(Net(parse(NET), "TEST", device="cpu"))
+    for at in range(1, count[0] + 1):
+        with memory_ends(at), contextlib.suppress(MemoryError):
+            numbers(Net(parse(NET), "TEST", device="cpu"))
+    same(numbers(Net(parse(NET), "TEST", device="cpu")), wanted)
+
+
+def test_a_step_that_has_no_memory_changes_nothing_that_is_kept():
+    """What the first steps allocate: they may be tried again."""
+
+    def solver():
+        found = Solver(parse(NET), device="cpu")
+        found.net.forward(**given(4))
+        return found
+
+    with memory_ends() as count:
+        one = solver()
+        one.step(3)
+    for at in range(1, count[0] + 1):
+        with memory_ends(at):
+            try:
+                other = solver()
+            except MemoryError:
+                continue
+            with contextlib.suppress(MemoryError):
+                other.step(3)
+        other.step(3 - other.iteration)
+        for name, param in one.net.named_params.items():
+            np.testing.assert_array_equal(
+                other.net.named_params[name].data, param.data, err_msg=name
+            )
+
+
+def test_the_command_line_says_it_in_a_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.yaml").write_text(NET)
+    words = ["time", "net.yaml", "--device", "cpu", "--iterations", "1"]
+    with memory_ends() as count:
+        assert main(words) == 0
+    for at in (1, 2, count[0] // 2, count[0]):
+        capsys.readouterr()
+        with memory_ends(at):
+            code = main(words)
+        lines = [line for line in capsys.readouterr().err.splitlines() if "minicaffe: " in line]
+        assert code == 0 or (code == 2 and len(lines) == 1 and "out of memory" in lines[0]), lines
