@@ -94,19 +94,21 @@ def convolutions() -> list[list[str]]:
 
 
 def zoo() -> list[list[str]]:
-    """The nets of the zoo: a training step, inference of one sample; geometric means."""
-    found = read("zoo", "cpu")
+    """The nets of the zoo, on two machines: a training step, inference of one sample; geometric means."""
     rows = []
-    for what, way, who, name in (
-        ("a training step", "train", "torch", "PyTorch"),
-        ("inference of one sample", "infer", "torch", "PyTorch"),
-        ("inference of one sample", "infer", "onnxruntime", "onnxruntime"),
-    ):
-        ones = [net[way] for net in found["nets"].values()]
-        keys = [fastest(one["ms"]) if who == "torch" else who for one in ones]
-        ratios = [one["ratios"][key]["median"] for one, key in zip(ones, keys, strict=True)]
-        mean = speed(f"{geometric_mean(ratios):.2f}x")
-        rows.append([f"{what}, {len(ones)} nets of the zoo", mean, name, processor(found)])
+    for found in (read("zoo", "cpu"), read("xeon/zoo", "cpu")):
+        for what, way, who, name in (
+            ("a training step", "train", "torch", "PyTorch"),
+            ("inference of one sample", "infer", "torch", "PyTorch"),
+            ("inference of one sample", "infer", "onnxruntime", "onnxruntime"),
+            ("inference of one sample", "infer", "openvino", "OpenVINO"),
+        ):
+            ones = [net[way] for net in found["nets"].values()]
+            keys = [fastest(one["ms"]) if who == "torch" else who for one in ones]
+            if all(key in one["ratios"] for one, key in zip(ones, keys, strict=True)):
+                ratios = [one["ratios"][key]["median"] for one, key in zip(ones, keys, strict=True)]
+                mean = speed(f"{geometric_mean(ratios):.2f}x")
+                rows.append([f"{what}, {len(ones)} nets of the zoo", mean, name, processor(found)])
     return rows
 
 

@@ -8,11 +8,12 @@ puts them between their marks.
 from forms import FORMS
 from inference import NETS as PICTURE_NETS
 from inner_products import WAYS
-from measure import fastest
+from measure import fastest, geometric_mean
 from peer_tables import milliseconds, read
-from zoo_tables import NETS
+from zoo_tables import NETS, reading
 
 SLOWER = 0.9  # a rung of the ladder below it is named
+ALONE = "minicaffe, one thread"
 
 
 def span(values: list[float], digits: int = 2, unit: str = "x") -> str:
@@ -126,6 +127,24 @@ def training_slower(report: dict) -> str:
     return f"Slower than by PyTorch: {joined(slower)}." if slower else "No net trains slower."
 
 
+def zoo_elsewhere(report: dict) -> str:
+    """The nets of the zoo on another machine, each contender in a process of its own."""
+    train, infer = {}, {}
+    for name, net in report["nets"].items():
+        train[NETS[name]] = net["train"]["ratios"][fastest(net["train"]["ms"])]["median"]
+        others = {who: one for who, one in net["infer"]["ratios"].items() if who != ALONE}
+        infer[NETS[name]] = min(one["median"] for one in others.values())
+    behind = joined([f"{name} {ratio:.2f}x" for name, ratio in infer.items() if ratio < 1])
+    least = min(train, key=train.__getitem__)
+    return (
+        f"With newer code on another machine ({report['machine']['processor']}, {report['threads']} threads, "
+        "which others use too), each contender in a process of its own that takes turns, without FCN-8s: "
+        f"{reading(report['nets'])} Beside the fastest of the others, whichever that is, inference is "
+        f"**{geometric_mean(list(infer.values())):.2f}x**; it is behind in {behind}. "
+        f"Of training, {least} is {train[least]:.2f}x."
+    )
+
+
 def engines() -> str:
     """How many ways of computing a convolution there are."""
     from minicaffe.ops.conv import ENGINES
@@ -145,5 +164,6 @@ SENTENCES = {
     ),
     "checkouts_cpu": lambda: checkouts(read("checkouts", "cpu")),
     "training_slower_cpu": lambda: training_slower(read("zoo", "cpu")),
+    "zoo_elsewhere_cpu": lambda: zoo_elsewhere(read("xeon/zoo", "cpu")),
     "engines": engines,
 }
