@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from faults.disk import Disk, Fault, faults_of
+
 from minicaffe import Net
 from minicaffe.cli import main
 from minicaffe.data import png

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from faults.disk import STATES, Disk, Fault, cut, faults_of, signals
+
 from minicaffe.cli import main
 from minicaffe.data import idx
 from minicaffe.runs import folder as run_folder
