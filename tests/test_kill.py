@@ -44,7 +44,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "MINICAFFE_OFFLINE": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
-def prepare(folder: Path) -> Path:
+def prepare(folder: Path, model: str = MODEL) -> Path:
     chance = np.random.default_rng(0)
     (folder / "tiny").mkdir(parents=True)
     for split, count in (("train", 50), ("t10k", 20)):
@@ -56,7 +56,7 @@ def prepare(folder: Path) -> Path:
             folder / "tiny" / f"{split}-labels-idx1-ubyte",
             chance.integers(0, 10, count).astype(np.uint8),
         )
-    (folder / "small.yaml").write_text(MODEL)
+    (folder / "small.yaml").write_text(model)
     return folder
 
 

@@ -10,10 +10,10 @@ from inference import NETS as PICTURE_NETS
 from inner_products import WAYS
 from measure import fastest, geometric_mean
 from peer_tables import milliseconds, read
+from zoo_names import ALONE
 from zoo_tables import NETS, reading
 
 SLOWER = 0.9  # a rung of the ladder below it is named
-ALONE = "minicaffe, one thread"
 
 
 def span(values: list[float], digits: int = 2, unit: str = "x") -> str:
@@ -129,19 +129,18 @@ def training_slower(report: dict) -> str:
 
 def zoo_elsewhere(report: dict) -> str:
     """The nets of the zoo on another machine, each contender in a process of its own."""
-    train, infer = {}, {}
+    infer = {}
     for name, net in report["nets"].items():
-        train[NETS[name]] = net["train"]["ratios"][fastest(net["train"]["ms"])]["median"]
-        others = {who: one for who, one in net["infer"]["ratios"].items() if who != ALONE}
-        infer[NETS[name]] = min(one["median"] for one in others.values())
-    behind = joined([f"{name} {ratio:.2f}x" for name, ratio in infer.items() if ratio < 1])
-    least = min(train, key=train.__getitem__)
+        ratios = [one["median"] for who, one in net["infer"]["ratios"].items() if who != ALONE]
+        infer[NETS[name]] = min(ratios)
+    behind = joined([f"{name} {ratio:.2f}x" for name, ratio in infer.items() if ratio < 0.995])
+    lacking = joined([title for name, title in NETS.items() if name not in report["nets"]])
     return (
         f"With newer code on another machine ({report['machine']['processor']}, {report['threads']} threads, "
-        "which others use too), each contender in a process of its own that takes turns, without FCN-8s: "
-        f"{reading(report['nets'])} Beside the fastest of the others, whichever that is, inference is "
-        f"**{geometric_mean(list(infer.values())):.2f}x**; it is behind in {behind}. "
-        f"Of training, {least} is {train[least]:.2f}x."
+        "which others use too), each contender in a process of its own that takes turns, without "
+        f"{lacking}. {reading(report['nets'])} Beside the fastest of the others, whichever that is, inference "
+        f"is **{geometric_mean(list(infer.values())):.2f}x**; it is behind in {behind}. "
+        f"{training_slower(report)}"
     )
 
 

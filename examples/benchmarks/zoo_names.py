@@ -1,5 +1,6 @@
 """The nets of models/ that zoo.py measures, how many samples each is given, and who else computes them."""
 
+ALONE = "minicaffe, one thread"  # a contender of inference
 NETS = {
     "logistic_regression": "logistic regression",
     "lenet": "LeNet",

@@ -19,7 +19,7 @@ import numpy as np
 from machine import peak_memory
 from measure import clock, digits, interleaved, ratios, spread
 from served import Served, of_checkout
-from zoo_names import batch_of
+from zoo_names import ALONE, batch_of
 from zoo_nets import begin, inputs_of, spec_of
 from zoo_ours import (
     on_one_thread,
@@ -43,7 +43,6 @@ EXACT = 1e-6  # of loss and gradients in float64
 ROUNDED = {"mnist_siamese": 1e-3}  # ContrastiveLoss divides by a distance + 1e-4, as Caffe's does
 STEPS = 3  # whose losses are compared
 TURN = 0.05  # seconds that a process works for an answer
-ALONE = "minicaffe, one thread"
 SLOW = (
     1.0  # seconds of a call; the losses of fewer steps are compared then, and no call goes untimed
 )
@@ -53,7 +52,17 @@ def infer(
     name: str, folder: str, form: str, threads: int, budget: float, before: dict | None = None
 ) -> dict:
     """The ms of a forward pass of one sample, after all outputs have been compared with ours."""
-    net = ours(name, "infer", Path(folder) / "net.npz")
+    apart, refused, taken, answer = compared_outputs(name, Path(folder), threads)
+    told = {"name": name, "way": "infer", "weights": f"{folder}/net.npz", "folder": folder}
+    told |= {"form": form, "threads": threads}
+    return {"apart": apart, "refused": refused} | by_turns(told, taken, budget, before, answer)
+
+
+def compared_outputs(
+    name: str, folder: Path, threads: int
+) -> tuple[dict[str, float], dict[str, str], dict[str, float], float]:
+    """How far contenders' outputs are from ours, why some refuse, seconds of a call, and our outputs' size."""
+    net = ours(name, "infer", folder / "net.npz")
     given = inputs_of(net)
     wanted = [array.copy() for array in net.forward(**given).values()]
     calls = {"minicaffe": lambda: list(net.forward(**given).values())}
@@ -62,7 +71,7 @@ def infer(
     refused = {}
     for who, load in RUNTIMES.items():
         try:
-            calls[who] = load(Path(folder), threads)
+            calls[who] = load(folder, threads)
             calls[who]()
         except RefusedError as error:
             refused[who] = str(error)
@@ -72,27 +81,26 @@ def infer(
         apart[who] = max(distance(a, b) for a, b in zip(call(), wanted, strict=True))
         if apart[who] > TOLERANCE.get(who, CLOSE):
             raise SystemExit(f"{name}: {who} is {apart[who]:.1e} away from minicaffe")
-    told = {"name": name, "way": "infer", "weights": f"{folder}/net.npz", "folder": folder}
     taken = {who: seconds(call) for who, call in calls.items()}
-    told |= {"form": form, "threads": threads}
-    calls.clear()
-    found = by_turns(told, taken, budget, before, size(wanted))
-    return {"apart": apart, "refused": refused} | found
+    return apart, refused, taken, size(wanted)
 
 
 def train(name: str, form: str, threads: int, budget: float, before: dict | None = None) -> dict:
     """The ms of a training step, after what `compared` compares."""
     apart = compared(name)
+    told = {"name": name, "way": "train", "form": form, "threads": threads}
+    return {"apart": apart} | by_turns(told, seconds_of_steps(name), budget, before)
+
+
+def seconds_of_steps(name: str) -> dict[str, float]:
+    """How long a step of training takes each contender, about."""
     net, solver = trained(name)
     given = inputs_of(net)
     net.forward(**given)
     calls = {"minicaffe": ours_step(solver, tell=False)} | torch_steps(net, given, tell=False)
     for call in calls.values():
         call()  # what is compiled is compiled now
-    taken = {who: seconds(call) for who, call in calls.items()}
-    calls.clear()
-    told = {"name": name, "way": "train", "form": form, "threads": threads}
-    return {"apart": apart} | by_turns(told, taken, budget, before)
+    return {who: seconds(call) for who, call in calls.items()}
 
 
 def by_turns(

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
 from measure import fastest, geometric_mean
 from peer_tables import NOT_YET, faster, read
 from tables import lay_out
-from zoo_names import NETS, PEERS
+from zoo_names import ALONE, NETS, PEERS
 
 SHOWN = 4  # kinds of layers
 LIMITED, LIMIT = ("alexnet", "googlenet", "resnet50"), 6 * 1024  # whose step takes under 6 GiB
@@ -117,7 +117,7 @@ def slower(found: dict | None) -> str:
         "minicaffe's speed beside",
         "kinds of layers that take longer, ms (PyTorch's)",
     ]
-    alone = [net["infer"]["ratios"].get("minicaffe, one thread") for net in found["nets"].values()]
+    alone = [net["infer"]["ratios"].get(ALONE) for net in found["nets"].values()]
     mean = geometric_mean([ratio["median"] for ratio in alone if ratio])
     told = f"On one thread instead of {found['threads']} minicaffe's inference of one sample takes"
     return lay_out(head, rows) + f"\n\n{told} {mean:.2f}x the time (geometric mean)."

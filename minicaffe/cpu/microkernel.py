@@ -242,10 +242,10 @@ def _sums(rows: int, columns: int) -> Any:
             _clear(on, totals)
             with cgutils.for_range(builder, count) as loop:
                 p = add(place, loop.index)
-                there, here = on.entry(where, p, 0), on.entry(where, p, 1)
-                pixels = [on.load(on.at(pointer, there)) for pointer in right]
+                of_b, of_c = on.entry(where, p, 0), on.entry(where, p, 1)
+                pixels = [on.load(on.at(pointer, of_b)) for pointer in right]
                 for line, own in zip(left, totals, strict=True):
-                    gradient = on.load(on.at(line, here))
+                    gradient = on.load(on.at(line, of_c))
                     for pixel, total in zip(pixels, own, strict=True):
                         on.multiply_add(gradient, pixel, total)
             # all are read before one is written: those that are computed twice are written twice

@@ -46,7 +46,7 @@ class Lock:
                 f"{self.file.parent}: {held} trains in this folder; choose another with --run, or end that one"
             )
         holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": now()}
-        with contextlib.suppress(OSError):  # then who asks is told of another process, of no name
+        with contextlib.suppress(OSError):  # who is refused then hears of "another process"
             os.ftruncate(self.handle, 0)
             os.write(self.handle, json.dumps(holder).encode())
 

@@ -28,6 +28,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from minicaffe.cli import main
+
 # What each call may fail with; every one of them with EIO, too
 ERRORS = {
     "open": ("ENOSPC", "EACCES", "EROFS"),
@@ -78,7 +80,7 @@ class Disk:
         }
 
     def inside(self, path: Any) -> str | None:
-        """The path of a file below the folder, by its name or its number; None for any other."""
+        """The path of a file below the folder, or of that, by its name or its number; None for any other."""
         if isinstance(path, int):
             try:
                 path = os.readlink(f"/proc/self/fd/{path}")
@@ -93,7 +95,7 @@ class Disk:
         parent = os.path.realpath(os.path.dirname(whole))
         whole = os.path.join(parent, os.path.basename(whole))
         base = str(self.folder)
-        return os.path.relpath(whole, base) if whole.startswith(base + os.sep) else None
+        return os.path.relpath(whole, base) if (whole + os.sep).startswith(base + os.sep) else None
 
     def call(self, kind: str, path: str, *args: Any) -> str | None:
         """Count a call. Raises OSError if it is to fail; returns `short` for a write of half."""
@@ -161,8 +163,6 @@ class Disk:
             inside = self.inside(handle)
             if inside is not None:
                 self.call("fsync", inside, os.path.isdir(self.folder / inside))
-            elif self.inside_folder(handle):
-                self.call("fsync", ".", True)
             raw_fsync(handle)
 
         def replace(source: Any, target: Any, **how: Any) -> None:
@@ -198,13 +198,6 @@ class Disk:
 
     def __exit__(self, *_: object) -> None:
         self._undo.close()
-
-    def inside_folder(self, handle: int) -> bool:
-        """Whether a number is that of the folder itself."""
-        try:
-            return os.readlink(f"/proc/self/fd/{handle}") == str(self.folder)
-        except OSError:
-            return False
 
     def _put(self, module: Any, name: str, value: Any) -> None:
         self._undo.callback(setattr, module, name, getattr(module, name))
@@ -243,8 +236,7 @@ class Disk:
             return opened(file, mode, buffering, encoding, errors, newline, closefd, opener)
         if not isinstance(file, int) and opener is None:
             self.call("open", str(inside), "w" in mode)
-        raw = _Counted(file, "".join(set(mode) & set("rwax+")), closefd, opener)
-        raw.disk = self
+        raw = _Counted(self, file, "".join(set(mode) & set("rwax+")), closefd, opener)
         if buffering == 0:
             return raw
         buffer: Any = (io.BufferedRandom if "+" in mode else io.BufferedWriter)(
@@ -258,40 +250,34 @@ class Disk:
 
 
 class _Counted(io.FileIO):
-    """A file below the folder."""
+    """A file of a disk's folder, or a file without a name, whose calls are not counted."""
 
-    disk: Disk | None = None
-
-    def _inside(self) -> str | None:
-        return None if self.disk is None else self.disk.inside(self.fileno())
+    def __init__(self, disk: Disk, *how: Any):
+        self.disk = disk
+        super().__init__(*how)
 
     def write(self, data: Any) -> int:
-        inside = self._inside()
+        inside = self.disk.inside(self.fileno())
         if inside is None:
             return super().write(data)
-        assert self.disk is not None
         data = bytes(data)
-        appends = "a" in self.mode
-        at = os.fstat(self.fileno()).st_size if appends else self.tell()
+        at = os.fstat(self.fileno()).st_size if "a" in self.mode else self.tell()
         if self.disk.call("write", inside, at, data) == "short":
             data = data[: len(data) // 2]
             self.disk._shorten(data)
         return super().write(data)
 
     def truncate(self, size: int | None = None) -> int:
-        inside = self._inside()
-        if inside is not None:
-            assert self.disk is not None
+        if (inside := self.disk.inside(self.fileno())) is not None:
             self.disk.call("truncate", inside, self.tell() if size is None else size)
         return super().truncate(size)
 
     def close(self) -> None:
         if self.closed:
             return
-        inside = self._inside()
+        inside = self.disk.inside(self.fileno())
         try:
             if inside is not None and self.closefd:
-                assert self.disk is not None
                 self.disk.call("close", inside)
         finally:
             super().close()
@@ -344,12 +330,12 @@ def cut(disk: Disk, k: int, state: str, into: Path) -> None:
     }
     folders = {path for path, data in disk.before.items() if data is None}
     names: dict[str, _File | None] = {**files, **dict.fromkeys(folders)}
-    kept = dict(names)
+    flushed = dict(names)
     for call in disk.calls[:k]:
         if call.args in (("failed",), ("nameless",)):
             continue
-        _do(call, names, kept)
-    chosen = kept if state == "least" else names
+        _do(call, names, flushed)
+    chosen = flushed if state == "least" else names
     for path in sorted(chosen):
         file, parent = chosen[path], os.path.dirname(path)
         if parent and parent not in chosen:
@@ -363,7 +349,7 @@ def cut(disk: Disk, k: int, state: str, into: Path) -> None:
         (into / path).write_bytes(data)
 
 
-def _do(call: Call, names: dict[str, _File | None], kept: dict[str, _File | None]) -> None:
+def _do(call: Call, names: dict[str, _File | None], flushed: dict[str, _File | None]) -> None:
     """Do a call to the names and files of a model of the disk."""
     path, args = call.path, call.args
     file = names.get(path)
@@ -389,13 +375,40 @@ def _do(call: Call, names: dict[str, _File | None], kept: dict[str, _File | None
         file.sure[:] = file.now
     elif call.kind == "fsync" and args[0]:
         base = "" if path == "." else path
-        for name in [*kept]:
+        for name in [*flushed]:
             if os.path.dirname(name) == base and name not in names:
-                del kept[name]
-        kept.update({name: one for name, one in names.items() if os.path.dirname(name) == base})
+                del flushed[name]
+        flushed.update({name: one for name, one in names.items() if os.path.dirname(name) == base})
 
 
 def faults_of(calls: list[Call], most: int | None = None) -> list[tuple[int, str]]:
     """The number of a call and an error for it: each call with each of its errors, or about so many of them."""
     every = [(k, error) for k, call in enumerate(calls, 1) for error in (*ERRORS[call.kind], "EIO")]
     return every if most is None else every[:: max(1, len(every) // most)]
+
+
+def command(
+    folder: Path, words: list[str], faults: Mapping[int, Fault] | None = None
+) -> tuple[int, str, Disk]:
+    """A command in a folder: its exit code, what it told on stderr, and the calls that it made."""
+    told, disk, before = io.StringIO(), Disk(folder, faults or {}), os.getcwd()
+    os.chdir(folder)
+    try:
+        with contextlib.redirect_stderr(told), contextlib.redirect_stdout(io.StringIO()), disk:
+            code = main(words)
+    finally:
+        os.chdir(before)
+    lines = [line for line in told.getvalue().splitlines() if line.startswith("minicaffe: ")]
+    assert code in (0, 2) and len(lines) == (code == 2), told.getvalue()
+    return code, told.getvalue(), disk
+
+
+@contextlib.contextmanager
+def noted(wrong: list[str], disk: Disk, k: int, what: str) -> Iterator[None]:
+    """A mistake after the k-th call is one more line of `wrong`."""
+    try:
+        yield
+    except (Exception, SystemExit) as problem:
+        call = disk.calls[k - 1]
+        told = f"{k} {call.kind} {call.path} {what}: {type(problem).__name__} {problem}"
+        wrong.append(told[:600])

@@ -7,20 +7,16 @@ on a sound disk writes the same bytes. The default suite tries some calls of eac
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-import os
 import re
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from faults.disk import Disk, Fault, faults_of
+from faults.disk import Fault, command, faults_of, noted
 
 from minicaffe import Net
-from minicaffe.cli import main
 from minicaffe.data import png
 
 NET = """
@@ -64,23 +60,11 @@ def inputs(tmp_path_factory):
         for i in range(3):
             data = png.encode(chance.integers(0, 256, (8, 8, 3), np.uint8))
             (folder / "pictures" / kind / f"{i}.png").write_bytes(data)
-    code, told, _ = run(folder, "export net.yaml --weights net.npz --onnx net.onnx")
+    code, told, _ = command(
+        folder, ["export", "net.yaml", "--weights", "net.npz", "--onnx", "net.onnx"]
+    )
     assert code == 0, told
     return folder
-
-
-def run(
-    folder: Path, command: str, faults: dict[int, Fault] | None = None
-) -> tuple[int, str, Disk]:
-    """A command in a folder: its exit code, what it told on stderr, and the calls that it made."""
-    told, disk, before = io.StringIO(), Disk(folder, faults or {}), os.getcwd()
-    os.chdir(folder)
-    try:
-        with contextlib.redirect_stderr(told), contextlib.redirect_stdout(io.StringIO()), disk:
-            code = main(command.split())
-    finally:
-        os.chdir(before)
-    return code, told.getvalue(), disk
 
 
 def files(folder: Path) -> dict[str, object]:
@@ -97,42 +81,28 @@ def content(data: bytes) -> object:
     return json.loads(data[8 : 8 + size]), data[8 + size :]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_each_call_fails_in_turn(tmp_path, inputs, request, command):
+@pytest.mark.parametrize("line", COMMANDS)
+def test_each_call_fails_in_turn(tmp_path, inputs, request, line):
     straight, broken = tmp_path / "straight", tmp_path / "broken"
     shutil.copytree(inputs, straight)
-    code, told, disk = run(straight, command)
+    code, told, disk = command(straight, line.split())
     assert code == 0, told
-    wanted, written = files(straight), COMMANDS[command]
+    wanted, written = files(straight), COMMANDS[line]
     assert disk.calls and set(written) <= set(wanted)
-    wrong = []
+    wrong: list[str] = []
     for k, error in faults_of(disk.calls, None if request.config.getoption("--long") else 4):
         shutil.copytree(inputs, broken)
         for name in written:
             (broken / name).write_bytes(OLD)
-        try:
-            code, told, _ = run(broken, command, {k: Fault(error)})
-            lines = [line for line in told.splitlines() if line.startswith("minicaffe: ")]
-            assert code in (0, 2) and len(lines) == (code == 2), told
-            found = files(broken)
+        with noted(wrong, disk, k, error):
+            code, *_ = command(broken, line.split(), {k: Fault(error)})
+            after = files(broken)
             for name in written:
-                assert found[name] in ((wanted[name],) if code == 0 else (wanted[name], OLD)), name
-            left = [name for name in found if TEMPORARY.fullmatch(Path(name).name)]
+                assert after[name] in ((wanted[name],) if code == 0 else (wanted[name], OLD)), name
+            left = [name for name in after if TEMPORARY.fullmatch(Path(name).name)]
             assert not left or disk.calls[k - 1].kind in ("unlink", "rmdir"), left
-            for name in left:
-                (broken / name).unlink()
-            if not written and code == 0:
-                continue  # a folder that must not be there
-            code, told, _ = run(broken, command)
-            assert code == 0, told
-            assert {name: files(broken)[name] for name in written} == {
-                name: wanted[name] for name in written
-            }
-        except BaseException as problem:
-            call = disk.calls[k - 1]
-            wrong.append(
-                f"{k} {call.kind} {call.path} {error}: {type(problem).__name__} {problem}"[:600]
-            )
-        finally:
-            shutil.rmtree(broken)
+            if written or code == 2:  # else a folder that must not be there
+                assert command(broken, line.split())[0] == 0
+                assert all(files(broken)[name] == wanted[name] for name in written)
+        shutil.rmtree(broken)
     assert not wrong, "\n".join(wrong)

@@ -7,19 +7,15 @@ every error, and every power cut in all states.
 
 from __future__ import annotations
 
-import contextlib
-import io
-import os
 import re
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from faults.disk import STATES, Disk, Fault, cut, faults_of, signals
+from faults.disk import STATES, Disk, Fault, command, cut, faults_of, noted, signals
+from test_kill import RUN, TEMPORARY, numbers, prepare, whole
 
-from minicaffe.cli import main
-from minicaffe.data import idx
 from minicaffe.runs import folder as run_folder
 
 MODEL = """
@@ -33,53 +29,23 @@ solver: {base_lr: 0.001, momentum: 0.9, weight_decay: 0.001, max_iter: 30, snaps
          display: 10, test_iter: 2, test_interval: 10, best: {output: loss}, ema_decay: 0.99, random_seed: 3}
 """
 WORDS = ["train", "small.yaml", "--device", "cpu", "--run", "runs/a", "--quiet", "--report"]
-RUN, LAST = Path("runs", "a"), "small_iter_30.npz"
-TEMPORARY = re.compile(r"\..*\.[a-z0-9_]{8}")
-CLOCK = ("seconds", "images_per_s", "memory_mib")
+LAST = "small_iter_30.npz"
 
 
-def prepare(folder: Path) -> Path:
-    chance = np.random.default_rng(0)
-    (folder / "tiny").mkdir(parents=True)
-    for split, count in (("train", 50), ("t10k", 20)):
-        images = chance.integers(0, 256, (count, 12, 12), np.uint8)
-        idx.write(folder / "tiny" / f"{split}-images-idx3-ubyte", images)
-        labels = chance.integers(0, 10, count).astype(np.uint8)
-        idx.write(folder / "tiny" / f"{split}-labels-idx1-ubyte", labels)
-    (folder / "small.yaml").write_text(MODEL)
-    return folder
+def prepared(folder: Path) -> Path:
+    return prepare(folder, MODEL)
 
 
 def train(folder: Path, faults: dict[int, Fault] | None = None) -> tuple[int, str, Disk]:
-    """Begin the run or go on with it: its exit code, what it told, and the calls it made."""
-    told, disk = io.StringIO(), Disk(folder, faults or {})
-    before = os.getcwd()
-    os.chdir(folder)
-    try:
-        with contextlib.redirect_stderr(told), contextlib.redirect_stdout(told), disk:
-            code = main([*WORDS, "--resume"])
-    finally:
-        os.chdir(before)
-    return code, told.getvalue(), disk
+    """Begin the run or go on with it."""
+    return command(folder, [*WORDS, "--resume"], faults)
 
 
-def whole(folder: Path) -> None:
+def whole_with_its_page(folder: Path) -> None:
     """Whatever stands under a final name is whole."""
-    for path in (folder / RUN).glob("*.npz"):
-        with np.load(path, allow_pickle=False) as archive:
-            assert all(np.isfinite(archive[name]).all() for name in archive.files)
-    if (folder / RUN / "run.json").exists():
-        run_folder.read(folder / RUN)
-        assert "layers:" in (folder / RUN / "model.yaml").read_text()
+    whole(folder)
     page = folder / RUN / "report.html"
     assert not page.exists() or page.read_text().rstrip().endswith("</html>")
-
-
-def numbers(folder: Path) -> list[dict]:
-    """The log's lines of training and tests, but for what time and memory it took."""
-    lines = run_folder.read(folder / RUN).lines
-    rest = [{key: line[key] for key in line if key not in CLOCK} for line in lines]
-    return [line for line in rest if line["kind"] in ("train", "test")]
 
 
 def same(straight: Path, broken: Path, best: bool = True) -> None:
@@ -100,7 +66,7 @@ def same(straight: Path, broken: Path, best: bool = True) -> None:
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
     """The run where nothing fails, and the calls that it made."""
-    folder = prepare(tmp_path_factory.mktemp("straight"))
+    folder = prepared(tmp_path_factory.mktemp("straight"))
     code, told, disk = train(folder)
     assert code == 0, told
     return folder, disk
@@ -108,32 +74,22 @@ def straight(tmp_path_factory):
 
 def failed(tmp_path, straight, faults):
     """Have a run's calls fail, then go on without: what must hold whatever failed."""
-    folder = prepare(tmp_path / "broken")
+    folder = prepared(tmp_path / "broken")
     try:
-        code, told, disk = train(folder, faults)
-        assert code in (0, 2), told
-        assert "Traceback" not in told
-        lines = [line for line in told.splitlines() if line.startswith("minicaffe: ")]
-        assert len(lines) == (code == 2), told
-        whole(folder)
+        _, told, _ = train(folder, faults)
+        whole_with_its_page(folder)
         assert train(folder)[0] == 0
         same(straight, folder, best="no best snapshot" not in told)
     finally:
         shutil.rmtree(folder)
-    return code, told, disk
 
 
 def test_each_call_fails_in_turn(tmp_path, straight, request):
     folder, disk = straight
-    wrong = []
+    wrong: list[str] = []
     for k, error in faults_of(disk.calls, None if request.config.getoption("--long") else 30):
-        try:
+        with noted(wrong, disk, k, error):
             failed(tmp_path, folder, {k: Fault(error)})
-        except BaseException as problem:
-            call = disk.calls[k - 1]
-            wrong.append(
-                f"{k} {call.kind} {call.path} {error}: {type(problem).__name__} {problem}"[:600]
-            )
     assert not wrong, "\n".join(wrong)
 
 
@@ -141,15 +97,10 @@ def test_all_calls_of_a_kind_fail_from_one_on(tmp_path, straight, request):
     """A disk that is full, or can only be read from then on: training ends with what could be kept."""
     folder, disk = straight
     kinds = [(k, error) for k, error in faults_of(disk.calls) if error in ("ENOSPC", "EROFS")]
-    wrong = []
+    wrong: list[str] = []
     for k, error in kinds if request.config.getoption("--long") else kinds[:: len(kinds) // 6]:
-        try:
+        with noted(wrong, disk, k, error):
             failed(tmp_path, folder, {k: Fault(error, lasting=True)})
-        except BaseException as problem:
-            call = disk.calls[k - 1]
-            wrong.append(
-                f"{k} {call.kind} {call.path} {error}: {type(problem).__name__} {problem}"[:600]
-            )
     assert not wrong, "\n".join(wrong)
 
 
@@ -169,28 +120,21 @@ def kept_at(calls, k):
 
 def test_the_power_is_cut_after_each_call(tmp_path, straight, request):
     folder, disk = straight
-    wrong, long = [], request.config.getoption("--long")
+    wrong, long = list[str](), request.config.getoption("--long")
     every = [(k, state) for k in range(len(disk.calls) + 1) for state in STATES]
     for k, state in every if long else every[:: max(1, len(every) // 25)]:
         left = tmp_path / "left"
         left.mkdir()
-        try:
+        with noted(wrong, disk, k, state):
             cut(disk, k, state, left)
-            whole(left)
-            found = [
-                int(path.stem.rpartition("_")[2]) for path in (left / RUN).glob("*_iter_*.npz")
-            ]
-            assert max(found, default=0) >= kept_at(disk.calls, k), f"lost: {found}"
+            whole_with_its_page(left)
+            names = [path.stem for path in (left / RUN).glob("*_iter_*.npz")]
+            newest = max((int(name.rpartition("_")[2]) for name in names), default=0)
+            assert newest >= kept_at(disk.calls, k), names
             code, told, _ = train(left)
             assert code == 0, told
             same(folder, left)
-        except BaseException as problem:
-            call = disk.calls[k - 1]
-            wrong.append(
-                f"{k} {call.kind} {call.path} {state}: {type(problem).__name__} {problem}"[:600]
-            )
-        finally:
-            shutil.rmtree(left)
+        shutil.rmtree(left)
     assert not wrong, "\n".join(wrong)
 
 
@@ -206,7 +150,7 @@ def test_the_model_of_a_power_cut_is_the_disk_where_nothing_is_lost(tmp_path, st
 
 
 def test_signals_interrupt_every_call(tmp_path, straight):
-    folder = prepare(tmp_path / "interrupted")
+    folder = prepared(tmp_path / "interrupted")
     with signals(0.0005) as count:
         assert train(folder)[0] == 0
     assert count[0] > 100
