@@ -76,8 +76,11 @@ def max_pool(
         if halves := _halves(window, image, pooled, x.dtype):
             run(halves.max_halve, planes, x.reshape(-1), image, pooled, keep, *to)
         else:
-            given = x.reshape(-1), image, sizes, pooled, keep, Piece(_work(work, window, x, out))
-            run(fast.max_pool, planes, *given, *to)
+            given = x.reshape(-1), image, sizes, pooled, Piece(_work(work, window, x, out))
+            if keep:
+                run(fast.max_pool, planes, *given, *to)
+            else:
+                run(fast.largest, planes, *given, to[0])
         return out
 
     return maxima.forward(x, window, out, which, better, work, keep)

@@ -108,9 +108,71 @@ def find_best(x, start, known, count, k, step, each, out, to, names):
             out[at(names + p)] = number if a > best else name
 
 
+@helper
+def best_of_row(line, start, k, step, out, to, count):
+    """out[to + q] = the largest of line[start + step q + i], i < k, where no number is less than -inf."""
+    if k == 3 and step == 2:  # said apart: a step known beforehand becomes vector loads
+        for q in range(count):
+            a, b, c = (
+                line[at(start + 2 * q)],
+                line[at(start + 2 * q + 1)],
+                line[at(start + 2 * q + 2)],
+            )
+            best = b if b > a else a
+            out[at(to + q)] = c if c > best else best
+        return
+    for q in range(count):
+        out[at(to + q)] = line[at(start + step * q)]
+    for i in range(1, k):
+        for q in range(count):
+            a, best = line[at(start + step * q + i)], out[at(to + q)]
+            out[at(to + q)] = a if a > best else best
+
+
 @compiled
-def max_pool(x, image, window, out, keep, work, y, which, first, last):
-    """Each window's largest pixel and, with `keep`, the number of the kernel element that saw it."""
+def largest(x, image, window, out, work, y, first, last):
+    """Each window's largest pixel, as `max_pool`: down the columns of its row, then along it.
+
+    Where the results are as many as the pixels, all rows are one long row, whose ends are then written anew.
+    """
+    (h, w), (oh, ow), ((kh, kw), (sh, sw), (ph, pw)) = image, out, window
+    alike = sh == 1 and sw == 1 and h == oh and w == ow
+    pad = 0 if alike else pw
+    across = (ow - 1) * sw + kw
+    seen = min(ow, -(-(w + pw) // sw))  # windows of a row that are not past the image
+    for q in range(0 if alike else max(across, w + pw)):
+        work[at(q)] = work.dtype.type(-np.inf)
+    for plane in range(first, last):
+        start, to = plane * h * w, plane * oh * ow
+        oy = 0
+        while oy < oh:
+            low, high, rows = max(0, oy * sh - ph), min(h, oy * sh - ph + kh), 1
+            if alike and high - low == kh:
+                rows = max(1, h - kh + ph + 1 - oy)
+            here = oy * w if alike else 0
+            if low < high:
+                best_of(x, start + low * w, rows * w, high - low, w, work, here + pad)
+                if not alike:
+                    best_of_row(work, 0, kw, sw, y, to + oy * ow, seen)
+            if not alike:
+                for q in range(seen if low < high else 0, ow):
+                    y[at(to + oy * ow + q)] = 0
+            oy += rows
+        if alike:
+            best_of(work, 0, h * w - kw + 1, kw, 1, y, to + pw)
+            for i in range(kw - 1):
+                q = i if i < pw else w - kw + 1 + i
+                a, b = max(0, q - pw), min(w, q - pw + kw)
+                for row in range(0, h * w, w):
+                    best = work[at(row + a)]
+                    for j in range(row + a + 1, row + b):
+                        best = work[at(j)] if work[at(j)] > best else best
+                    y[at(to + row + q)] = best
+
+
+@compiled
+def max_pool(x, image, window, out, work, y, which, first, last):
+    """Each window's largest pixel, and the number of the kernel element that saw it."""
     (h, w), (oh, ow) = image, out
     (kh, kw), (sh, sw), (ph, pw) = window
     least, extent = x.dtype.type(-np.inf), extents(window[0], window[1], out)
@@ -129,33 +191,25 @@ def max_pool(x, image, window, out, keep, work, y, which, first, last):
                     value = x[at(start + (i - ph) * w + j - pw)]
                     winner = np.int32(i * kw + j) if value > best else winner
                     best = value if value > best else best
-            y[at(to)] = best
-            if keep:
-                which[at(to)] = winner
+            y[at(to)], which[at(to)] = best, winner
             continue
         source, base = x, start
         if laid:
             lay(x, start, image, window[2], extent, least, work)
             source, base = work, 0
-        if keep:
-            find_best(source, base, (work, 0, False), along, kw, 1, 1, work, size, 2 * size)
-            given = (work, 2 * size, True)
-            find_best(work, size, given, down, kh, pitch, kw, work, 3 * size, 4 * size)
-        else:
-            best_of(source, base, along, kw, 1, work, size)
-            best_of(work, size, down, kh, pitch, work, 3 * size)
+        find_best(source, base, (work, 0, False), along, kw, 1, 1, work, size, 2 * size)
+        given = (work, 2 * size, True)
+        find_best(work, size, given, down, kh, pitch, kw, work, 3 * size, 4 * size)
         for oy in range(oh):
             row, here = to + oy * ow, 3 * size + oy * sh * pitch
             if sw == 2:  # said apart: a step known beforehand becomes vector loads
                 for q in range(ow):
                     y[at(row + q)] = work[at(here + 2 * q)]
+                for q in range(ow):
+                    which[at(row + q)] = np.int32(work[at(here + size + 2 * q)])
             else:
                 for q in range(ow):
                     y[at(row + q)] = work[at(here + q * sw)]
-            if keep and sw == 2:
-                for q in range(ow):
-                    which[at(row + q)] = np.int32(work[at(here + size + 2 * q)])
-            elif keep:
                 for q in range(ow):
                     which[at(row + q)] = np.int32(work[at(here + size + q * sw)])
             for q in range(seen if oy * sh < h + ph else 0, ow):
