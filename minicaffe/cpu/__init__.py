@@ -75,6 +75,24 @@ def loops(name: str, dtype: Any) -> ModuleType | None:
     return _modules[name]
 
 
+class Piece:
+    """An argument of a loop: a flat buffer, of which each slice gets an equal piece of its own."""
+
+    def __init__(self, work: Any):
+        self.work = work
+
+
+class Tail:
+    """An argument of a loop that computes y: what it calls for each part of y that it has computed.
+
+    That is loop(*args, first, last), in units of `size` entries; nothing if there is no loop.
+    """
+
+    def __init__(self, loop: Any = None, args: tuple[Any, ...] = (), size: int = 1):
+        self.loop, self.args, self.size = loop, args, size
+        self.words: Any = None  # its arguments, as `call_abi` lays them out
+
+
 @functools.cache
 def no_bias(dtype: Any) -> Any:
     """What loops are given where there is no bias: always the same, so that what is recorded is."""
@@ -85,7 +103,8 @@ def no_bias(dtype: Any) -> Any:
 def no_epilogue(dtype: Any, channels: int, plane: int) -> Any:
     """What loops are given whose outputs, `plane` neighbours a channel, nothing follows: see `epilogue`."""
     none, eps = no_bias(dtype), np.dtype(dtype).type(0)
-    return 0, (channels, plane), (none, none, none, eps, none, none, none), (none, none), none, none
+    past = none, none, none, eps, none, none, none
+    return 0, (channels, plane), past, (none, none), none, none, Tail()
 
 
 def with_blas(name: str, array: Any) -> tuple[Any, int]:

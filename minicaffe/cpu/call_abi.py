@@ -1,8 +1,8 @@
 """Compiled loops behind one signature, so that a table can name them by address. Needs Numba.
 
 An entry is void(where, first, last, piece): it takes the loop's arguments from 64-bit words at `where` and
-calls loop(*arguments, first, last). An array is (address, *sizes), a Piece (address, size of a piece), a tuple
-its entries, a number its bits.
+calls loop(*arguments, first, last). An array is (address, *sizes), a Piece (address, size of a piece), a Tail
+(address of its entry, of its words, size of a unit), a tuple its entries, a number its bits.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 from numba.np.numpy_support import from_dtype
 
-from minicaffe.cpu import helper
+from minicaffe.cpu import Piece, Tail, helper
 from minicaffe.cpu.compile_cache import Kept, digest
 from minicaffe.cpu.compiler import Whole
-from minicaffe.cpu.threads import Piece
 
 made: Any = intrinsic
 ir: Any = cgutils.ir  # llvmlite's
@@ -77,6 +76,9 @@ def _bind(arg: Any, slices: int, words: array.array[int]) -> Any:
         words.append(_word_at(id(arg.work) + HEAD).value)
         words.append(arg.work.size // slices)
         return arg.work.dtype.char, -1
+    if kind is Tail:
+        words.extend((_begun(arg, slices), arg.words.buffer_info()[0], arg.size))
+        return Tail
     if kind is float or isinstance(arg, np.generic):
         value = np.asarray(arg)
         words.frombytes(value.tobytes().ljust(8, b"\0"))
@@ -84,6 +86,15 @@ def _bind(arg: Any, slices: int, words: array.array[int]) -> Any:
     if isinstance(arg, tuple):  # a named one
         return bind(tuple(arg), slices, words)
     raise TypeError(f"{kind.__name__} has no place in a row: {arg!r:.60}")
+
+
+def _begun(tail: Tail, slices: int) -> int:
+    """The address of a tail's entry, 0 if it has none. Its words are laid out once, and stay there."""
+    words = array.array("q")
+    kinds = bind(tail.args, slices, words)
+    if tail.words is None:
+        tail.words = words
+    return address(tail.loop, kinds) if tail.loop else 0
 
 
 def _entry(loop: Any, kinds: tuple[Any, ...]) -> Any:
@@ -109,6 +120,8 @@ def _type(kind: Any) -> Any:
     """
     if kind in PLAIN:
         return PLAIN[kind]
+    if kind is Tail:
+        return types.UniTuple(types.int64, 4)
     if isinstance(kind, str):
         return from_dtype(np.dtype(kind))
     if len(kind) == 2 and isinstance(kind[1], int):
@@ -148,6 +161,9 @@ class _Words:
         builder, target = self.builder, self.target
         if isinstance(gives, types.Array):
             return self.array(gives, kind[1] < 0)
+        if kind is Tail:
+            words = [self.word() for _ in range(3)]
+            return target.make_tuple(builder, gives, [*words, self.piece])
         if isinstance(gives, types.BaseTuple):
             values = [self.value(one, _type(one)) for one in kind]
             return target.make_tuple(builder, gives, values)

@@ -33,13 +33,6 @@ UNCOPIED = (
 _held: list[Any] = []  # holds on BLAS, never let go: its own threads would wake and take the cores
 
 
-class Piece:
-    """An argument of a loop: a flat buffer, of which each slice gets an equal piece of its own."""
-
-    def __init__(self, work: Any):
-        self.work = work
-
-
 @functools.cache
 def count() -> int:
     """Threads to use: $MINICAFFE_NUM_THREADS, else the processors this process may run on.

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import on_cuda
-from minicaffe.cpu import loops, threads
-from minicaffe.cpu.threads import Piece
+from minicaffe.cpu import Piece, loops, threads
 from minicaffe.cuda.launch import launch
 from minicaffe.ops import maxima
 from minicaffe.ops.geometry import Sizes, Window, window_sizes
@@ -213,7 +212,7 @@ def _halves(window: Window, image: Sizes, pooled: Sizes, dtype: Any) -> Any:
 
 def _work(work: Any, window: Window, image: Any, pooled: Any) -> Any:
     size = workspace(window, image.shape[2:], pooled.shape[2:])
-    return np.empty(size, image.dtype) if work is None else work
+    return np.empty(size, image.dtype) if work is None else work[:size]
 
 
 def _tuples(image: Any, window: Window, pooled: Any) -> tuple[Any, ...]:

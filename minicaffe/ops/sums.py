@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import on_cuda
-from minicaffe.cpu import loops
-from minicaffe.cpu.threads import Piece
+from minicaffe.cpu import Piece, loops
 from minicaffe.cuda.launch import THREADS, launch_blocks
 from minicaffe.ops.arrays import GRAIN
 from minicaffe.replay.dispatch import run

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import on_cuda
-from minicaffe.cpu.threads import Piece
+from minicaffe.cpu import Piece, Tail
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +127,8 @@ def arrays(args: Any) -> Iterator[np.ndarray]:
             yield from arrays(arg)
         elif isinstance(arg, Piece):
             yield arg.work
+        elif isinstance(arg, Tail):
+            yield from arrays(arg.args)
         elif isinstance(arg, np.ndarray):
             yield arg
 
@@ -142,6 +144,8 @@ def place(arg: Any) -> Any:
         return tuple(map(place, arg))
     if isinstance(arg, Piece):
         return Piece, place(arg.work)
+    if isinstance(arg, Tail):
+        return Tail, arg.loop, place(arg.args), arg.size
     if isinstance(arg, np.ndarray) and arg.dtype.names:  # a struct, passed by value
         return arg.dtype, arg.tobytes()
     if isinstance(arg, np.ndarray):

@@ -2,7 +2,8 @@
 
 In inference a BatchNorm is fused with a Scale, and both with a ReLU; so is the sum of two blobs with a ReLU.
 After a convolution each of them, and PReLU, if it works in place, becomes a step of its epilogue, which runs
-while the outputs are still in the cache. The results are equal to the bit.
+while the outputs are still in the cache; other functions, and pooling, are called from there. The results are
+equal to the bit.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.cpu import loops, no_bias
-from minicaffe.replay.command import Calls, Row, place
+from minicaffe.cpu import Piece, Tail, loops, no_bias
+from minicaffe.formulas import FORMULAS
+from minicaffe.replay.command import Calls, Row, arrays, place
 
 Told = tuple[str, Row | Calls]  # the name of a command's layer, and the command
 
@@ -86,10 +88,10 @@ def _rectified_sum(row: Row, then: Row) -> Row | None:
 
 def _follows(row: Row, step: int, **parts: Any) -> Row | None:
     """A convolution with one more step in its epilogue, if that comes behind those that are in it."""
-    steps, of_each, past, scale, more, slopes = row.args[0]
+    steps, of_each, past, scale, more, slopes, tail = row.args[0]
     if step <= steps or not _whole_channels(row):
         return None
-    numbers = {"past": past, "scale": scale, "more": more, "slopes": slopes} | parts
+    numbers = {"past": past, "scale": scale, "more": more, "slopes": slopes, "tail": tail} | parts
     epilogue = steps | step, of_each, *numbers.values()
     return Row(row.loop, (epilogue, *row.args[1:]), row.n, row.slices)
 
@@ -159,6 +161,47 @@ def _convolution_sloped(row: Row, then: Row) -> Row | None:
     return _follows(row, _steps(y).LEAKS, slopes=slopes)
 
 
+def _convolution_called(row: Row, then: Row) -> Row | None:
+    """A convolution, and a function of each of its outputs, wherever it is written."""
+    x = then.args[0]
+    whole = _same(row.args[1], x) and then.n == x.size
+    return _tailed(row, then, 1) if whole and _runs(row) else None
+
+
+def _convolution_pooled(row: Row, then: Row) -> Row | None:
+    """A convolution, and the pooling of its channels, each computed as one and in the cache."""
+    x, plane = then.args[0], row.args[0][1][1]
+    whole = _same(row.args[1], x) and then.n * plane == x.size and plane <= IN_CACHE
+    return _tailed(row, then, plane) if whole and _runs(row, planes=True) else None
+
+
+def _runs(row: Row, planes: bool = False) -> bool:
+    """Whether a convolution finishes neighbours of a channel together, with `planes` whole channels."""
+    if row.name == "packed_gemm.correlate":
+        sizes, (_, samples, _, bands), _ = row.args[5][4:]
+        return samples == 1 and (bands == 1 or (sizes[0] == 1 and not planes))
+    if row.name == "winograd.forward":
+        (_, lines), tiles = row.args[4], row.args[6]
+        return bool(lines >= tiles[0]) or not planes
+    if row.name == "implicit.forward":
+        (groups, *_), parts, (channels, plane) = row.args[3], row.args[7], row.args[0][1]
+        return row.n * channels * plane == row.args[1].size * groups * parts or not planes
+    return True
+
+
+def _tailed(row: Row, then: Row, size: int) -> Row | None:
+    """A convolution that calls the loop behind it, unless that writes what the convolution still reads.
+
+    Scratch, which both share where one follows the other, is taken anew.
+    """
+    y = row.args[1]
+    args = tuple([Piece(np.empty_like(a.work)) if isinstance(a, Piece) else a for a in then.args])
+    of_row, of_tail = ([a for a in arrays(some) if not _same(a, y)] for some in (row.args, args))
+    if any(np.may_share_memory(a, b) for a in of_row for b in of_tail):
+        return None
+    return _follows(row, _steps(y).CALLS, tail=Tail(then.loop, args, size))
+
+
 def _steps(y: Any) -> Any:
     """The module that names the steps of an epilogue."""
     return loops("epilogue", y.dtype)
@@ -183,11 +226,18 @@ CONVOLUTIONS = (  # loops whose first arguments are an epilogue and y
     "winograd.forward",
     "winograd_filters.forward",
 )
+IN_CACHE = 2**12  # outputs of a channel that is pooled where it is computed
+POOLINGS = "pool.largest", "pool.max_pool", "max_pool_2x2.max_halve", "ave_pool.ave_pool"
 JOINS: dict[tuple[str, str], Callable[[Row, Row], Row | None]] = {
     ("running.recall", "normalize.normalise"): _normalised,
     ("running.chain", "channels.scale"): _scaled,
     ("running.chain", "elementwise.ReLU_y"): _rectified,
     ("arrays.add", "elementwise.ReLU_y"): _rectified_sum,
+    **{
+        (one, f"elementwise.{name}_y"): _convolution_called
+        for one in CONVOLUTIONS
+        for name in FORMULAS
+    },
     **{
         (convolution, follower): join
         for convolution in CONVOLUTIONS
@@ -198,6 +248,7 @@ JOINS: dict[tuple[str, str], Callable[[Row, Row], Row | None]] = {
             "elementwise.ReLU_y": _convolution_rectified,
             "elementwise.LeakyReLU_y": _convolution_leaking,
             "channels.prelu": _convolution_sloped,
+            **dict.fromkeys(POOLINGS, _convolution_pooled),
         }.items()
     },
 }

@@ -32,6 +32,15 @@ LEAKY = RELU.replace("ReLU", "ReLU, negative_slope: 0.1")
 PRELU = RELU.replace("ReLU", "PReLU")
 SHARED = RELU.replace("ReLU", "PReLU, channel_shared: true")
 BEHIND = "  - {name: pool, type: Pooling, kernel_size: 2}\n"
+LAST = "  - {name: last, type: Softmax}\n"
+ELU = RELU.replace("ReLU", "ELU, alpha: 0.5")
+SWISH = "  - {name: swish, type: Swish, top: swish}\n"
+POOLS = [
+    BEHIND,
+    "  - {name: pool, type: Pooling, kernel_size: 2, stride: 2}\n",
+    "  - {name: pool, type: Pooling, kernel_size: 3, stride: 1, pad: 1}\n",
+    "  - {name: pool, type: Pooling, kernel_size: 3, stride: 2, pool: AVE}\n",
+]
 
 
 def drawn(model, dtype, seed=0, keep=()):
@@ -80,6 +89,14 @@ def same(found):
         (CONV + BN + SCALE.replace("top: conv", "top: apart"), ["conv to bn", "scale"]),
         (CONV + SUM, ["conv", "other to relu2"]),
         (CONV + BN + RELU + SUM, ["conv to relu", "other to relu2"]),
+        (CONV + ELU, ["conv to relu"]),
+        (CONV + BN + SCALE + SWISH, ["conv to swish"]),
+        (CONV + ELU + SCALE, ["conv to relu", "scale"]),
+        (CONV + SWISH + BEHIND, ["conv to swish", "pool"]),
+        *((CONV + pool, ["conv to pool"]) for pool in POOLS),
+        *((DEEP + RELU + pool, ["conv to pool"]) for pool in POOLS),
+        (CONV + SUM + BEHIND, ["conv", "other to relu2", "pool"]),  # which lies where conv did
+        (CONV + BEHIND + SWISH, ["conv to pool", "swish"]),
         (CONV + SUM.replace("[conv, other]", "[other, conv]"), ["conv", "other to relu2"]),
         (CONV + SUM.replace("[conv, other]", "[other, other]"), 3),
         (CONV + SUM.replace("[conv, other]", "[conv, other, conv]"), 3),
@@ -92,11 +109,11 @@ def same(found):
     ],
 )
 def test_which_rows_are_one(layers, rows):
-    model = HEAD % "2, 3, 7, 8" + layers + BEHIND
+    model = HEAD % "2, 3, 7, 8" + layers + LAST
     net, x = drawn(model, "float32"), np.random.default_rng(1).normal(size=(2, 3, 7, 8))
     found, whose = passes(net, x)
     assert same(found)
-    names = [what.removesuffix(" forward") for what in whose if not what.startswith("pool")]
+    names = [what.removesuffix(" forward") for what in whose if not what.startswith("last")]
     if isinstance(rows, list):
         assert list(dict.fromkeys(names)) == rows  # Winograd's convolutions have rows before it
     else:
@@ -116,6 +133,7 @@ def test_which_rows_are_one(layers, rows):
         [
             *(BN + SCALE, BN + SCALE + RELU, BN, RELU, SCALE, SUM, BN + RELU + SUM),
             *(BN + SCALE + LEAKY, PRELU, BN + SHARED, BN + PRELU + SUM),
+            *(ELU, BN + SWISH, SUM + BEHIND, *(RELU + pool for pool in POOLS)),
         ]
     ),
 )
@@ -124,12 +142,12 @@ def test_they_compute_what_layers_do(n, size, dtype, seed, odd, engine, conv, en
     x[0, 0, 0, 0] = odd
     ended = ended.replace("num_output: 6", "num_output: 3") if "group" in conv else ended
     if "stride" in conv:
-        ended = ended.replace("kernel_size: 3", "kernel_size: 3, stride: 2")
+        ended = ended.replace("type: Convolution", "type: Convolution, stride: 2")
     if "pad" in conv:
-        ended = ended.replace("kernel_size: 3", "kernel_size: 3, pad: 1")
+        ended = ended.replace("type: Convolution", "type: Convolution, pad: 1")
     engine = "places" if engine == "winograd" and "stride" in conv else engine
     conv, ended = (
-        layers.replace("kernel_size: 3", f"kernel_size: 3, engine: {engine}")
+        layers.replace("type: Convolution", f"type: Convolution, engine: {engine}")
         for layers in (conv, ended)
     )
     net = drawn(HEAD % f"{n}, 3, {size[0]}, {size[1]}" + conv + ended, dtype, seed)

@@ -14,8 +14,8 @@ from ops import cases
 
 pytest.importorskip("numba")
 
-from minicaffe.cpu import compiled
-from minicaffe.cpu.threads import Piece, at_most
+from minicaffe.cpu import Piece, compiled
+from minicaffe.cpu.threads import at_most
 from minicaffe.replay.command_buffer import Program
 from minicaffe.replay.dispatch import in_slices, run
 from minicaffe.replay.trace import recording

@@ -5,25 +5,43 @@
     y = y + more             of another array                    if it adds
     y = 0 where less                                             if it rectifies
     y = slope y where less                                       if it leaks
+    another loop, of the same outputs                            if it calls
 
-An epilogue is (steps, (channels, outputs of each), what `recalled` takes, (factors, terms), more, slopes), of
-slopes one or one a channel. The bits are those of one loop for each.
+An epilogue is (steps, (channels, outputs of each), what `recalled` takes, (factors, terms), more, slopes,
+tail), of slopes one or one a channel. The tail, see `Tail`, is a function of each number, or a pooling, which
+needs whole channels of an image. The bits are those of one loop for each.
 """
 
 from __future__ import annotations
 
 from minicaffe.cpu import at, helper
+from minicaffe.cpu.atomics import function
 from minicaffe.cpu.kernels.running import recalled
 
-NORMALISES, SCALES, ADDS, RECTIFIES, LEAKS = 1, 2, 4, 8, 16
+NORMALISES, SCALES, ADDS, RECTIFIES, LEAKS, CALLS = 1, 2, 4, 8, 16, 32
+_call = function(0, (64, 64, 64, 64))
 
 
 @helper
 def finish(y, start, count, channel, epilogue):
     """Outputs of a channel: `count` neighbours in y."""
-    steps, _, past, (factors, terms), more, slopes = epilogue
-    if steps == 0:
-        return
+    if epilogue[0]:
+        compute(y, start, count, channel, epilogue)
+        follow(start, count, epilogue)
+
+
+@helper
+def follow(start, count, epilogue):
+    """Call the tail of some neighbouring outputs, of which all else is done."""
+    loop, words, size, piece = epilogue[-1]
+    if epilogue[0] & CALLS:
+        _call(loop, (words, start // size, (start + count) // size, piece))
+
+
+@helper
+def compute(y, start, count, channel, epilogue):
+    """All but the tail."""
+    steps, _, past, (factors, terms), more, slopes, _ = epilogue
     mean, variance, batches, eps, found, spread, rate = past
     kind, end = y.dtype.type, start + count
     one, zero = kind(1), kind(0)

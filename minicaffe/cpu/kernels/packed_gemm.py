@@ -11,7 +11,7 @@ convolution are whole vectors of an image, it is read as it is, without panels.
 from __future__ import annotations
 
 from minicaffe.cpu import at, compiled, helper
-from minicaffe.cpu.kernels.epilogue import finish
+from minicaffe.cpu.kernels.epilogue import compute, follow
 from minicaffe.cpu.kernels.space_to_depth import block_at, gather, lay, scatter
 from minicaffe.cpu.kernels.transpose import to_lanes
 from minicaffe.cpu.microkernel import (
@@ -100,9 +100,12 @@ def correlate(
             if not straight:
                 scatter(work, begins, (stop - r, apart), runs, (a, e), y, (to, places, step))
             for i in range(stop - r if epilogue[0] else 0):
+                start_of_row = to + i * places
                 for q in range(a, e):
-                    start_of_run = to + i * places + runs[q, 2]
-                    finish(y, start_of_run, runs[q, 1], g * f + r + i, epilogue)
+                    compute(y, start_of_row + runs[q, 2], runs[q, 1], g * f + r + i, epilogue)
+                begin_of_row = runs[a, 2]
+                end_of_row = runs[e - 1, 2] + runs[e - 1, 1]
+                follow(start_of_row + begin_of_row, end_of_row - begin_of_row, epilogue)
 
 
 @helper

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.cpu import loops, no_bias, no_epilogue
-from minicaffe.cpu.threads import Piece, share
+from minicaffe.cpu import Piece, loops, no_bias, no_epilogue
+from minicaffe.cpu.threads import share
 from minicaffe.ops.conv.common import is_depthwise
 from minicaffe.ops.geometry import ConvGeometry, lift
 from minicaffe.replay.dispatch import run

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import on_cuda
-from minicaffe.cpu import no_bias, no_epilogue, with_blas
-from minicaffe.cpu.threads import Piece, share
+from minicaffe.cpu import Piece, no_bias, no_epilogue, with_blas
+from minicaffe.cpu.threads import share
 from minicaffe.ops.conv import implicit_gemm, split
 from minicaffe.ops.conv.common import add_pieces, by_samples, is_product, recordable
 from minicaffe.ops.conv.engine import Engine

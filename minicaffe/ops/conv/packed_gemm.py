@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import on_cuda
-from minicaffe.cpu import loops, no_bias, no_epilogue
-from minicaffe.cpu.threads import Piece, share
+from minicaffe.cpu import Piece, loops, no_bias, no_epilogue
+from minicaffe.cpu.threads import share
 from minicaffe.ops.conv import panels, split
 from minicaffe.ops.conv.engine import Engine
 from minicaffe.ops.conv.implicit import IMPLICIT

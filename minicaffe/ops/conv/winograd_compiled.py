@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from minicaffe.cpu import no_bias, no_epilogue, with_blas
-from minicaffe.cpu.threads import Piece, share
+from minicaffe.cpu import Piece, no_bias, no_epilogue, with_blas
+from minicaffe.cpu.threads import share
 from minicaffe.ops import arrays
 from minicaffe.ops.conv import winograd_filters as filters
 from minicaffe.ops.conv.strips import adjoint, strips, taps, units

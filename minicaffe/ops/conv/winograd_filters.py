@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.cpu import loops, no_bias, no_epilogue
-from minicaffe.cpu.threads import Piece
+from minicaffe.cpu import Piece, loops, no_bias, no_epilogue
 from minicaffe.ops.conv.strips import GAP, Strips, strips, taps
 from minicaffe.ops.conv.transforms import by_axes, of_weights
 from minicaffe.ops.geometry import ConvGeometry
