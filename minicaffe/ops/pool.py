@@ -16,6 +16,7 @@ from minicaffe.ops.geometry import Sizes, Window, window_sizes
 from minicaffe.replay.dispatch import in_slices, run
 from minicaffe.replay.trace import do
 
+NO_NAMES = np.empty(0, np.int32)
 PAIRS = ((2, 2), (2, 2), (0, 0))  # kernel, stride and pad of windows of 2 x 2 side by side
 
 
@@ -71,7 +72,8 @@ def max_pool(
     fast = loops("pool", x.dtype)
     if fast is not None:
         image, sizes, pooled = _tuples(x, window, out)
-        planes, to = len(x) * x.shape[1], (out.reshape(-1), which.reshape(-1))
+        planes = len(x) * x.shape[1]
+        to = out.reshape(-1), which.reshape(-1) if keep else NO_NAMES
         if halves := _halves(window, image, pooled, x.dtype):
             run(halves.max_halve, planes, x.reshape(-1), image, pooled, keep, *to)
         else:
