@@ -119,6 +119,7 @@ def test_pages_show_what_the_result_files_say(scripts):
         "onnx": "benchmarks/results/bridges.json",
         "zoo_before": "benchmarks/results/zoo_{}.json",
         "after_opencv": "after_opencv_5/results/opencv_{}.json",
+        "zoo_rates": "benchmarks/results/xeon/zoo_{}.json",
         "zoo_means": "benchmarks/results/zoo_{}.json",
         "zoo_layers": "benchmarks/results/zoo_{}.json",
         "zoo_slower": "benchmarks/results/zoo_{}.json",

@@ -162,6 +162,7 @@ SECTIONS = {
     "zoo_slower_cpu": lambda: zoo_tables.slower(peer_tables.read("zoo", "cpu")),
     "zoo_layers_cpu": lambda: zoo_tables.layers(peer_tables.read("zoo", "cpu")),
     "zoo_before_cpu": lambda: zoo_tables.before(peer_tables.read("zoo", "cpu")),
+    "zoo_rates_cpu": lambda: zoo_tables.rates(peer_tables.read("xeon/zoo", "cpu")),
     "zoo_onnx": onnx_tables.differences,
     "onnx_nets": bridges_tables.nets,
     "onnx_cases": bridges_tables.cases,

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import fma
 import forms
 import numpy as np
 from machine import peak_memory
@@ -132,7 +133,18 @@ def by_turns(
             )  # what is compiled or measured is, before the next one begins
             if wanted is not None and relative(answer, wanted) > TOLERANCE.get(who, CLOSE):
                 raise SystemExit(f"{told['name']}: {who} finds {answer}, not {wanted}")
-        return timed(calls, passes, budget)
+        return with_rate(lambda: timed(calls, passes, budget), told["threads"])
+
+
+def with_rate(measured: Callable[[], dict], threads: int) -> dict:
+    """What is measured, and the GFLOP/s of multiply-adds that the cores reach just before and after it."""
+    from minicaffe.cpu import available
+
+    if not available():
+        return measured()
+    before = fma.rate(threads)
+    found = measured()
+    return found | {"gflops": [digits(before), digits(fma.rate(threads))]}
 
 
 def compared(name: str, batch: int | None = None) -> dict[str, float]:

@@ -3,6 +3,7 @@
 python examples/benchmarks/zoo_tables.py
 """
 
+import statistics
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tables import lay_out
 from zoo_names import ALONE, NETS, PEERS
 
 SHOWN = 4  # kinds of layers
+OURS = ("minicaffe", ALONE, "before")
 LIMITED, LIMIT = ("alexnet", "googlenet", "resnet50"), 6 * 1024  # whose step takes under 6 GiB
 
 
@@ -67,6 +69,31 @@ def layers(found: dict | None) -> str:
             row.append(", ".join(f"{kind} {100 * ms[kind] / whole:.0f}%" for kind in most))
         rows.append(row)
     return lay_out(["net", "inference of one", "a training step"], rows)
+
+
+def rates(found: dict | None) -> str:
+    """The least ms at the cores' rate of multiply-adds, and the share of that rate which contenders reach."""
+    if found is None:
+        return NOT_YET
+    rows = []
+    for name, net in found["nets"].items():
+        row = [NETS[name]]
+        for way, passes in (("infer", 1), ("train", 3)):  # forward; forward, dx and dweight
+            one, samples = net[way], net["batch"][way]
+            gflop = 2e-9 * net["multiply_adds"] * passes * samples
+            least = 1e3 * gflop / statistics.mean(one["gflops"])
+            others = {who: ms["median"] for who, ms in one["ms"].items() if who not in OURS}
+            fastest = min(others, key=others.__getitem__)
+            title = PEERS[fastest.partition(" ")[0]]
+            ours = least / one["ms"]["minicaffe"]["median"]
+            row += [
+                f"{three(least)}",
+                f"{100 * ours:.0f}%",
+                f"{100 * least / others[fastest]:.0f}%, {title}",
+            ]
+        rows.append(row)
+    head = ["least ms", "minicaffe", "fastest other"]
+    return lay_out(["inference of one", *head, "training: least ms", *head[1:]], rows)
 
 
 def before(found: dict | None) -> str:
