@@ -62,6 +62,16 @@ def test_each_width_of_tiles(device, direction, width, dtype):
 
 
 @compiled
+@every_direction
+@pytest.mark.parametrize("width", [8, 15, 16, 31, 32, 45, 70])
+def test_strides_of_2_of_every_width(device, direction, width):
+    """Columns are put apart 4, 8 or 16 at a time, and what is left one by one, from an even place or an odd one."""
+    for height, pad in ((4, (0, 0)), (9, (1, 1)), (12, (2, 3)), (10, (0, 1))):
+        g = ConvGeometry(2, 3, (height, width), 3, Window((3, 3), (2, 2), pad), 3)
+        check(device, "direct", direction, g, dtype=np.float32)
+
+
+@compiled
 def test_where_a_channel_is_constant_all_places_are_the_same(device):
     """But at the edges: a maximum over them is the first."""
     g = ConvGeometry(1, 2, (9, 21), 2, Window((3, 3)), 2)

@@ -16,6 +16,8 @@ from minicaffe.cpu import at, compiled_sums, helper
 from minicaffe.cpu.kernels.depthwise_tiles import (
     ROWS,
     WIDEST,
+    halved_of,
+    halves_of,
     plane_of,
     sums_of,
     tapped_of,
@@ -32,6 +34,10 @@ def _plane(count: int) -> Any:
 
 _of_16, _of_4, _of_1 = map(_plane, (WIDEST, 4, 1))
 _sums_of_1 = sums_of(1)
+_halves_16, _halves_8, _halves_4 = (halves_of(count) for count in (WIDEST, 8, 4))
+_halved_16, _halved_8, _halved_4 = (
+    plane_of(halved_of(ROWS, count), halved_of(1, count), count) for count in (WIDEST, 8, 4)
+)
 
 
 @helper
@@ -46,9 +52,46 @@ def _tiles(here, pitch, to, out, tile_args):
 
 
 @helper
+def _halved(to, out, tile_args):
+    """A plane of 3 x 3 with strides of 2, of 4 outputs a row and more."""
+    pitch = 2 * tile_args[1]
+    if out[1] >= WIDEST and 2 * lanes_of(tile_args[0]) >= WIDEST:  # as above
+        _halved_16(0, pitch, to, out, tile_args)
+    elif out[1] >= 8:
+        _halved_8(0, pitch, to, out, tile_args)
+    else:
+        _halved_4(0, pitch, to, out, tile_args)
+
+
+@helper
+def _halves(x, start, w, work, even, odd):
+    """A row of w pixels, no fewer than 8: those of even places to work[even..], the others to work[odd..]."""
+    half = w // 2
+    wide = WIDEST if half >= WIDEST else (8 if half >= 8 else 4)
+    for q in range(0, half, wide):
+        q = min(q, half - wide)
+        pixels = x, start + 2 * q, work, even + q, odd + q
+        if wide == WIDEST:
+            _halves_16(*pixels)
+        elif wide == 8:
+            _halves_8(*pixels)
+        else:
+            _halves_4(*pixels)
+    if w % 2:
+        work[at(even + half)] = x[at(start + w - 1)]
+
+
+@helper
 def _apart(x, start, image, corner, step, size, work):
     """The plane at x[start], so far from the corner, as `step` planes of (rows, columns) by its columns."""
     (h, w), (down, right), (rows, columns) = image, corner, size
+    if step == 2 and right >= 0 and w >= 8 and (w + right) // 2 < columns:
+        for r in range(max(down, 0), min(rows, h + down)):
+            row = r * columns
+            even = right % 2 * rows * columns + row + right // 2
+            odd = (right + 1) % 2 * rows * columns + row + (right + 1) // 2
+            _halves(x, start + (r - down) * w, w, work, even, odd)
+        return
     for b in range(step):
         low = max(0, -((b - right) // step))
         high = min(columns, (w - 1 + right - b) // step + 1)
@@ -70,13 +113,20 @@ def _apart(x, start, image, corner, step, size, work):
 def forward(epilogue, y, x, weight, bias, numbers, size, taps, work, first, last):
     """y of planes first..last. `numbers`: channels, image, elements, strides, pads and outputs."""
     c, image, elements, (sh, sw), pad, (oh, ow) = numbers
+    further = size[0] * size[1]
+    # Of 3 x 3, with strides of 2, and not dilated, as the taps tell.
+    halved = sh == sw == 2 and elements == 9 and ow >= 4
+    halved = halved and (taps[1, 1], taps[2, 1], taps[3, 1]) == (further, 1, size[1])
     zero(work, sw * size[0] * size[1])
     for plane in range(first, last):
         k, to = plane % c, plane * oh * ow
         _apart(x, plane * image[0] * image[1], image, pad, sw, size, work)
         start, pitch = bias[at(k)] if bias.size else y.dtype.type(0), sh * size[1]
-        tile_args = work, pitch, weight, k * elements, taps, 0, len(taps), start, y, ow
-        _tiles(0, pitch, to, (oh, ow), tile_args)
+        if halved:
+            _halved(to, (oh, ow), (work, size[1], further, weight, k * elements, start, y, ow))
+        else:
+            tile_args = work, pitch, weight, k * elements, taps, 0, len(taps), start, y, ow
+            _tiles(0, pitch, to, (oh, ow), tile_args)
         finish(y, to, oh * ow, k, epilogue)
 
 

@@ -82,6 +82,40 @@ def plane_of(many: Any, one: Any, count: int) -> Any:
     return plane
 
 
+def halved_of(rows: int, count: int) -> Any:
+    """The kernel for tiles of y, of weights of 3 x 3 with strides of 2, of x in planes by its columns' halves.
+
+    What is loaded for one row of the tile serves the next.
+    """
+
+    @made
+    def tile(typing, here, to, x, pitch, further, weight, element, start, y, apart):
+        """y[to..] = start + the sums; rows of x are `pitch` apart, and its planes `further`."""
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            here, to, x_, pitch, further, weight_, element, start, y_, apart = args
+            on, mul, add = Emitter(context, builder, y, count), builder.mul, builder.add
+            first, pixel = on.at(on.data(weight, weight_), element), on.at(on.data(x, x_), here)
+            weights = [on.spread(on.at(first, LONG(k))) for k in range(9)]
+            planes = [pixel, on.at(pixel, further)]
+            sums = [on.repeated(start)] * rows
+            for line, j in np.ndindex(2 * rows + 1, 3):
+                there = on.at(planes[j % 2], add(mul(pitch, LONG(line)), LONG(j // 2)))
+                pixels = on.load(there)
+                for i in range(line % 2, 3, 2):
+                    if 0 <= line - i < 2 * rows:
+                        r = (line - i) // 2
+                        sums[r] = on.fused(weights[3 * i + j], pixels, sums[r])
+            for r, one in enumerate(sums):
+                on.store(one, on.at(on.data(y, y_), add(to, mul(apart, LONG(r)))))
+            return context.get_dummy_value()
+
+        long = types.int64
+        return types.void(long, long, x, long, long, weight, long, start, y, long), generate
+
+    return tile
+
+
 @helper
 def zero(work, size):
     """The first numbers of the work become 0."""
@@ -151,6 +185,27 @@ def sums_of(side: int) -> Any:
         return types.void(dy, two, x, long, long, two, dweight, long, long), generate
 
     return sums
+
+
+def halves_of(count: int) -> Any:
+    """The kernel that puts 2 count neighbours apart: of even places to b[b0..], of odd ones to b[b1..]."""
+
+    @made
+    def halves(typing, a, a0, b, b0, b1):
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            a_, a0, b_, b0, b1 = args
+            on = Emitter(context, builder, a, count)
+            pointer = on.at(on.data(a, a_), a0)
+            low, high = on.load(pointer), on.load(on.at(pointer, LONG(count)))
+            for start, to in enumerate((b0, b1)):
+                one = on.pick(low, range(start, 2 * count, 2), high)
+                on.store(one, on.at(on.data(b, b_), to))
+            return context.get_dummy_value()
+
+        long = types.int64
+        return types.void(a, long, b, long, long), generate
+
+    return halves
 
 
 def move_of(count: int) -> Any:
