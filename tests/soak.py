@@ -1,0 +1,202 @@
+"""An evening of training, resuming, ranks and feeding: memory, files, threads and temporary files must not grow.
+
+    python tests/soak.py                      200,000 iterations, 5,000 resumes, 50,000 by two ranks, 10 million samples
+    python tests/soak.py --share 0.01         a hundredth of it
+    python tests/soak.py --only resumes
+
+A row is written after each twentieth of a part: MiB that the process holds, its open files and threads, and the
+files in its temporary folder. The result is tests/soak.json: the first row, after a twentieth, and the last. A
+part fails if anything but memory is more at its end, or memory by more than GROWTH.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE)]
+
+from parallel.mpi import below, environment, launched, ranks_of  # noqa: E402
+
+GROWTH = 8.0  # MiB between a twentieth and the end
+RESULT = HERE / "soak.json"
+ROWS = 20  # of a part
+MODEL = """
+layers:
+  - {name: digits, type: Data, top: [data, label], source: digits, batch_size: BATCH, scale: 0.00390625}
+  - {name: conv, type: Convolution, bottom: data, num_output: 8, kernel_size: 5, stride: 2, weight_filler: xavier}
+  - {name: relu, type: ReLU, top: conv}
+  - {name: ip, type: InnerProduct, num_output: 10, weight_filler: xavier}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+solver: {base_lr: 0.01, momentum: 0.9, max_iter: 1000000, display: 1000000, snapshot_prefix: FOLDER/a}
+"""
+FED = """
+layers:
+  - {name: d, type: Data, top: [data, label], source: digits, batch_size: 500, workers: 2, feed: processes,
+     transform: {rotation: 15}}
+"""
+
+
+def held(pid: int, folder: Path) -> dict[str, float]:
+    """What a process holds, and the files in a folder but for those that are meant to be there."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return {
+        "mib": round(pages * os.sysconf("SC_PAGE_SIZE") / 2**20, 1),
+        "files": len(os.listdir(f"/proc/{pid}/fd")),
+        "threads": len(os.listdir(f"/proc/{pid}/task")),
+        "left": sum(
+            1 for path in folder.rglob("*") if path.name.startswith(".") or ".tmp" in path.name
+        ),
+    }
+
+
+def solver(folder: Path, batch: int = 64):
+    """A solver of a small net on drawn digits."""
+    from minicaffe import Solver, parse
+    from minicaffe.solver.report import Report
+
+    class Quiet(Report):
+        def line(self, text: str) -> None:
+            pass
+
+    text = MODEL.replace("FOLDER", str(folder)).replace("BATCH", str(batch))
+    return Solver(parse(text), device="cpu", report=Quiet())
+
+
+def iterations(count: int, folder: Path) -> Iterator[tuple[int, int]]:
+    """LeNet's iterations, one after the other: how many are done, and by which process."""
+    from minicaffe import Solver, read
+    from minicaffe.solver.report import Report
+
+    class Quiet(Report):
+        def line(self, text: str) -> None:
+            pass
+
+    found = Solver(read("lenet", "layers.mnist.source=digits"), device="cpu", report=Quiet())
+    for done in portions(count):
+        found.step(done - found.iteration)
+        yield done, os.getpid()
+
+
+def resumes(count: int, folder: Path) -> Iterator[tuple[int, int]]:
+    """An iteration, a snapshot, and a new solver that goes on from it; in the end one that was never stopped."""
+    import numpy as np
+
+    found, more = solver(folder, 8), set(portions(count))
+    for done in range(1, count + 1):
+        found.step(1)
+        path = folder / f"a_iter_{found.iteration}.npz"
+        found.snapshot()
+        found = solver(folder, 8)
+        found.restore(path)
+        for old in folder.glob("a_iter_*"):
+            old.unlink()
+        if done in more:
+            yield done, os.getpid()
+    whole = solver(folder, 8)
+    whole.step(count)
+    np.testing.assert_equal(found.net.weights(), whole.net.weights())
+
+
+def ranks(count: int, folder: Path) -> Iterator[tuple[int, int]]:
+    """Two processes that train together."""
+    model = folder / "model.yaml"
+    text = MODEL.replace("FOLDER", str(folder)).replace("BATCH", "8")
+    model.write_text(text.replace("display: 1000000", f"display: {max(1, count // ROWS)}"))
+    words = ["-m", "minicaffe", "train", str(model), "--device", "cpu", "--max-iter", str(count)]
+    command = launched(2, sys.executable, *words, "--run", str(folder / "run"))
+    quiet = {"stdout": subprocess.DEVNULL, "env": environment()}
+    with subprocess.Popen(command, cwd=HERE.parent, **quiet) as running:
+        log, wanted = folder / "run" / "log.jsonl", iter(portions(count))
+        done = next(wanted)
+        while running.poll() is None:
+            time.sleep(0.2)
+            lines = log.read_text().splitlines() if log.exists() else []
+            if any(f'"iteration": {done},' in line for line in lines):
+                yield done, min(ranks_of(running.pid))
+                done = next(wanted, count + 1)
+    if running.returncode:
+        raise SystemExit(f"the ranks ended with exit status {running.returncode}")
+
+
+def samples(count: int, folder: Path) -> Iterator[tuple[int, int]]:
+    """Batches of pictures that two processes make, one of which is killed now and then."""
+    from minicaffe import Net, parse
+    from minicaffe.errors import DataError
+
+    rng, net, killed = random.Random(0), Net(parse(FED), device="cpu"), 0
+    wanted, done = iter(portions(count)), 0
+    row = next(wanted)
+    while done < count:
+        try:
+            net.forward()
+        except DataError:
+            continue  # the next pass begins with new workers
+        done += 500
+        if rng.random() < 0.005:
+            os.kill(rng.choice(below(os.getpid())), signal.SIGKILL)
+            killed += 1
+        if done >= row:
+            yield done, os.getpid()
+            row = next(wanted, count + 1)
+    print(f"{killed} workers were killed")
+
+
+def portions(count: int) -> list[int]:
+    """Where rows are written: after each twentieth."""
+    return sorted({max(1, count * i // ROWS) for i in range(1, ROWS + 1)})
+
+
+PARTS: dict[str, tuple[Callable[[int, Path], Iterator[tuple[int, int]]], int]] = {
+    "iterations": (iterations, 200_000),
+    "resumes": (resumes, 5_000),
+    "ranks": (ranks, 50_000),
+    "samples": (samples, 10_000_000),
+}
+
+
+def soaked(name: str, share: float) -> dict[str, object]:
+    """One part: its first row and its last."""
+    part, whole = PARTS[name]
+    count, start = max(ROWS, int(whole * share)), time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+        os.environ["TMPDIR"], tempfile.tempdir = folder, folder
+        rows = []
+        for done, pid in part(count, Path(folder)):
+            rows.append({"done": done} | held(pid, Path(folder)))
+            print(f"{name}: {rows[-1]}", flush=True)
+    first, last = rows[0], rows[-1]
+    grown = [key for key in ("files", "threads", "left") if last[key] > first[key]]
+    if last["mib"] > first["mib"] + GROWTH:
+        grown.append("mib")
+    minutes = round((time.perf_counter() - start) / 60, 1)
+    return {"count": count, "minutes": minutes, "first": first, "last": last, "grown": grown}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--share", type=float, default=1.0, help="of each part; default: 1")
+    parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS))
+    parser.add_argument("--into", type=Path, default=RESULT, help="the file of the result")
+    args = parser.parse_args()
+    result = json.loads(args.into.read_text()) if args.into.exists() else {}
+    for name in args.only:
+        result[name] = soaked(name, args.share)
+        args.into.write_text(json.dumps(result, indent=1) + "\n")
+    grown = {name: row["grown"] for name, row in result.items() if row["grown"]}
+    if grown:
+        sys.exit(f"grown: {grown}")
+
+
+if __name__ == "__main__":
+    main()
