@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
 
 import bridges_tables
 import claims
+import fuzz_tables
 import inference
 import inference_memory
 import inner_products
@@ -47,6 +48,7 @@ PAGES = (
     "docs/export.md",
     "docs/onnx-to-caffe.md",
     "docs/zoo.md",
+    "docs/testing.md",
     "docs/performance.md",
     "docs/feeding.md",
     "docs/runs.md",
@@ -162,6 +164,7 @@ SECTIONS = {
     "zoo_slower_cpu": lambda: zoo_tables.slower(peer_tables.read("zoo", "cpu")),
     "zoo_layers_cpu": lambda: zoo_tables.layers(peer_tables.read("zoo", "cpu")),
     "zoo_before_cpu": lambda: zoo_tables.before(peer_tables.read("zoo", "cpu")),
+    "fuzzed": fuzz_tables.fuzzed,
     "zoo_rates_cpu": lambda: zoo_tables.rates(peer_tables.read("xeon/zoo", "cpu")),
     "zoo_onnx": onnx_tables.differences,
     "onnx_nets": bridges_tables.nets,

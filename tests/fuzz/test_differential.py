@@ -7,6 +7,7 @@ Prototxt beside protobuf's own text parser, with a description of caffe.proto th
 from __future__ import annotations
 
 import random
+import re
 
 import numpy as np
 import pytest
@@ -51,35 +52,68 @@ def plain(message):
     return found
 
 
+# Why one of the two refuses what the other takes, and is right to.
+THEIRS_ALONE = (
+    r"Invalid octal float|Couldn't parse float: -?0x",  # protobuf 2, which Caffe had, takes both as integers
+    r"Couldn't parse (float|integer): -$",  # a sign apart: protobuf of C++ takes it
+    r"Enum type \".*Engine\" has no value",  # forks have engines of their own
+    r"has no field named",  # of parameters that no layer of the given type reads: they are carried as they are
+    r"Expected \"true\" or \"false\"",  # -0
+)
+OURS_ALONE = (
+    r"'\w+_\w+' is not a number",  # protobuf of C++ refuses it, too
+    r"expected a number, got -?9999",  # which is infinite
+    r"the escape .* is not understood",  # as for protobuf of C++
+)
+
+
 def theirs(kind, text):
+    """What protobuf reads, or why it refuses."""
     try:
-        return plain(text_format.Parse(text, getattr(caffe_pb2, kind)()))
-    except (text_format.ParseError, UnicodeError):
-        return None
+        return plain(text_format.Parse(text, getattr(caffe_pb2, kind)())), ""
+    except (text_format.ParseError, UnicodeError) as error:
+        return None, str(error)
 
 
 def ours(kind, text):
     try:
-        return read_text(text, kind)
-    except MinicaffeError:
-        return None
+        return read_text(text, kind), ""
+    except MinicaffeError as error:
+        return None, str(error)
 
 
+def alike(got, wanted):
+    """The same, but for what text alone does not tell.
+
+    Of what is carried as it is nobody knows that one of a kind is a list, protobuf has no empty ones, and there
+    what no float32 holds is infinite.
+    """
+    if isinstance(wanted, dict) and isinstance(got, dict):
+        got = {key: value for key, value in got.items() if value != []}
+        return got.keys() == wanted.keys() and all(alike(got[key], wanted[key]) for key in wanted)
+    if isinstance(wanted, list):
+        got = got if isinstance(got, list) else [got]
+        return len(got) == len(wanted) and all(map(alike, got, wanted))
+    if isinstance(wanted, float) and abs(wanted) == np.inf:
+        return got * wanted > 0 and abs(got) > float(np.finfo(np.float32).max)
+    return same(got, wanted)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of protobuf, for escapes
 @pytest.mark.parametrize("kind", ["NetParameter", "SolverParameter", "LayerParameter"])
 def test_prototxt_and_protobufs_text(request, kind):
     counts = {"both": 0, "neither": 0}
-    apart = []
     for i, rng in mutations(request, kind):
         text = texts(kind, rng)
-        mine, other = ours(kind, text), theirs(kind, text)
-        if (mine is None) != (other is None):
-            apart.append((i, "protobuf" if mine is None else "minicaffe", text))
-        elif mine is not None:
-            counts["both"] += 1
-            assert same(mine, other), (i, text)
+        (mine, refused), (other, why) = ours(kind, text), theirs(kind, text)
+        if mine is None or other is None:
+            known = THEIRS_ALONE if other is None else OURS_ALONE
+            told = why if other is None else refused
+            assert mine is other or any(re.search(one, told) for one in known), (i, told, text)
+            counts["neither"] += mine is other
         else:
-            counts["neither"] += 1
-    assert not apart, apart[:3]
+            counts["both"] += 1
+            assert alike(mine, other), (i, text)
     assert min(counts.values()) > FEW // 10
 
 
@@ -97,13 +131,18 @@ def test_caffemodels_and_protobufs_bytes(request, tmp_path):
             counts["one"] += 1
             continue
         counts["both"] += 1
-        blobs = {layer.name: layer.blobs for layer in other.layer if layer.blobs}
+        blobs = {in_utf_8(layer.name): layer.blobs for layer in other.layer if layer.blobs}
         assert mine.keys() == blobs.keys(), i
         for name, arrays in mine.items():
             for array, blob in zip(arrays, blobs[name], strict=True):
                 numbers = blob.double_data or blob.data
                 assert np.array_equal(np.float32(numbers), array.ravel(), equal_nan=True), i
     assert counts["both"] > FEW // 10
+
+
+def in_utf_8(name):
+    """A name as a text, also one that protobuf leaves bytes, since it is none."""
+    return name if isinstance(name, str) else name.decode("utf-8", "replace")
 
 
 def test_npz_and_numpys(request, tmp_path):
@@ -113,7 +152,7 @@ def test_npz_and_numpys(request, tmp_path):
         file.write_bytes(spoilt(rng.choice(["npz", "entry.npz"]), whole, rng))
         try:
             with weight_files.opened(file) as found:
-                mine = {name: found[name] for name in found}
+                mine = {name: found[name] for name in found.shapes}
         except MinicaffeError:
             continue
         with np.load(file) as other:
