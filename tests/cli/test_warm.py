@@ -30,6 +30,7 @@ print(net.layers["conv"].plan.reasons["forward"])
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not cpu.available(), reason="needs Numba: loops are compiled")
 def test_nothing_is_compiled_or_measured_afterwards(tmp_path):
     (tmp_path / "one.yaml").write_text(NET)
