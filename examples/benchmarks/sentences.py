@@ -9,7 +9,7 @@ from forms import FORMS
 from inference import NETS as PICTURE_NETS
 from inner_products import WAYS
 from measure import fastest, geometric_mean
-from peer_tables import milliseconds, read
+from peer_tables import means, milliseconds, read
 from zoo_names import ALONE
 from zoo_tables import NETS, reading
 
@@ -144,6 +144,33 @@ def zoo_elsewhere(report: dict) -> str:
     )
 
 
+def lenet_elsewhere(report: dict) -> str:
+    """LeNet's step of newer code on another machine."""
+    told = []
+    for form, batches in report["lenet"].items():
+        ratios = [one["ratios"][fastest(one["ratios"])]["median"] for one in batches.values()]
+        told.append(f"{FORMS[form]} {', '.join(f'{ratio:.2f}x' for ratio in ratios)}")
+    sizes = ", ".join(next(iter(report["lenet"].values())))
+    return (
+        f"With newer code on another machine ({report['machine']['processor']}, {report['threads']} threads, "
+        f"which others use too), batches of {sizes}: {'; '.join(told)} of PyTorch's speed."
+    )
+
+
+def ladder_elsewhere(report: dict) -> str:
+    """The ladder of newer code on another machine."""
+    ratios = {
+        f"{name} {way} {one[way]['ratio']['median']:.2f}x": one[way]["ratio"]["median"]
+        for name, one in report["rungs"].items()
+        for way in ("forward", "backward")
+    }
+    behind = joined([text for text, ratio in ratios.items() if ratio < SLOWER])
+    return (
+        f"With newer code on another machine ({report['machine']['processor']}, {report['threads']} threads, "
+        f"which others use too). {means(report)} Below {SLOWER} of PyTorch: {behind or 'none'}."
+    )
+
+
 def engines() -> str:
     """How many ways of computing a convolution there are."""
     from minicaffe.ops.conv import ENGINES
@@ -164,5 +191,7 @@ SENTENCES = {
     "checkouts_cpu": lambda: checkouts(read("checkouts", "cpu")),
     "training_slower_cpu": lambda: training_slower(read("zoo", "cpu")),
     "zoo_elsewhere_cpu": lambda: zoo_elsewhere(read("xeon/zoo", "cpu")),
+    "lenet_elsewhere_cpu": lambda: lenet_elsewhere(read("xeon/peers", "cpu")),
+    "ladder_elsewhere_cpu": lambda: ladder_elsewhere(read("xeon/ladder", "cpu")),
     "engines": engines,
 }
