@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
@@ -33,7 +34,7 @@ RESULT = HERE / "soak.json"
 ROWS = 20  # of a part
 MODEL = """
 layers:
-  - {name: digits, type: Data, top: [data, label], source: digits, batch_size: BATCH, scale: 0.00390625}
+  - {name: digits, type: Data, top: [data, label], source: digits, batch_size: BATCH, transform: {scale: 0.00390625}}
   - {name: conv, type: Convolution, bottom: data, num_output: 8, kernel_size: 5, stride: 2, weight_filler: xavier}
   - {name: relu, type: ReLU, top: conv}
   - {name: ip, type: InnerProduct, num_output: 10, weight_filler: xavier}
@@ -117,13 +118,15 @@ def ranks(count: int, folder: Path) -> Iterator[tuple[int, int]]:
     command = launched(2, sys.executable, *words, "--run", str(folder / "run"))
     quiet = {"stdout": subprocess.DEVNULL, "env": environment()}
     with subprocess.Popen(command, cwd=HERE.parent, **quiet) as running:
-        log, wanted = folder / "run" / "log.jsonl", iter(portions(count))
+        log, wanted, rank = folder / "run" / "log.jsonl", iter(portions(count)), 0
         done = next(wanted)
         while running.poll() is None:
             time.sleep(0.2)
             lines = log.read_text().splitlines() if log.exists() else []
-            if any(f'"iteration": {done},' in line for line in lines):
-                yield done, min(ranks_of(running.pid))
+            working = ranks_of(running.pid)
+            rank = rank or max(working, key=lambda pid: held(pid, folder)["mib"], default=0)
+            if rank in working and any(f'"iteration": {done},' in line for line in lines):
+                yield done, rank
                 done = next(wanted, count + 1)
     if running.returncode:
         raise SystemExit(f"the ranks ended with exit status {running.returncode}")
@@ -170,11 +173,11 @@ def soaked(name: str, share: float) -> dict[str, object]:
     part, whole = PARTS[name]
     count, start = max(ROWS, int(whole * share)), time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
-        os.environ["TMPDIR"], tempfile.tempdir = folder, folder
         rows = []
-        for done, pid in part(count, Path(folder)):
-            rows.append({"done": done} | held(pid, Path(folder)))
-            print(f"{name}: {rows[-1]}", flush=True)
+        with patch.dict(os.environ, TMPDIR=folder), patch.object(tempfile, "tempdir", folder):
+            for done, pid in part(count, Path(folder)):
+                rows.append({"done": done} | held(pid, Path(folder)))
+                print(f"{name}: {rows[-1]}", flush=True)
     first, last = rows[0], rows[-1]
     grown = [key for key in ("files", "threads", "left") if last[key] > first[key]]
     if last["mib"] > first["mib"] + GROWTH:
