@@ -146,14 +146,14 @@ def zoo_elsewhere(report: dict) -> str:
 
 def lenet_elsewhere(report: dict) -> str:
     """LeNet's step of newer code on another machine."""
-    told = []
+    parts = []
     for form, batches in report["lenet"].items():
         ratios = [one["ratios"][fastest(one["ratios"])]["median"] for one in batches.values()]
-        told.append(f"{FORMS[form]} {', '.join(f'{ratio:.2f}x' for ratio in ratios)}")
+        parts.append(f"{FORMS[form]} {', '.join(f'{ratio:.2f}x' for ratio in ratios)}")
     sizes = ", ".join(next(iter(report["lenet"].values())))
     return (
         f"With newer code on another machine ({report['machine']['processor']}, {report['threads']} threads, "
-        f"which others use too), batches of {sizes}: {'; '.join(told)} of PyTorch's speed."
+        f"which others use too), batches of {sizes}: {'; '.join(parts)} of PyTorch's speed."
     )
 
 

@@ -115,8 +115,8 @@ def _called(function: Any, path: Path, *args: Any) -> Any:
         return function(*args)
     except Exception as error:  # of several classes, which have no base of theirs
         reason = " ".join(str(error).split()) or type(error).__name__
-        told = "".join(c if c.isprintable() else repr(c)[1:-1] for c in reason[:300])
-        raise CheckpointError(f"{path}: onnx refuses it: {told}") from None
+        printable = "".join(c if c.isprintable() else repr(c)[1:-1] for c in reason[:300])
+        raise CheckpointError(f"{path}: onnx refuses it: {printable}") from None
 
 
 def _parsed(onnx: Any, path: Path) -> Any:

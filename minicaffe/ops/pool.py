@@ -77,11 +77,12 @@ def max_pool(
         if halves := _halves(window, image, pooled, x.dtype):
             run(halves.max_halve, planes, x.reshape(-1), image, pooled, keep, *to)
         else:
-            given = x.reshape(-1), image, sizes, pooled, Piece(_work(work, window, x, out))
+            room = Piece(_work(work, window, x, out))
+            source = x.reshape(-1), image, sizes, pooled, room
             if keep:
-                run(fast.max_pool, planes, *given, *to)
+                run(fast.max_pool, planes, *source, *to)
             else:
-                run(fast.largest, planes, *given, to[0])
+                run(fast.largest, planes, *source, to[0])
         return out
 
     return maxima.forward(x, window, out, which, better, work, keep)

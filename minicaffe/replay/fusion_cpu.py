@@ -234,14 +234,10 @@ JOINS: dict[tuple[str, str], Callable[[Row, Row], Row | None]] = {
     ("running.chain", "elementwise.ReLU_y"): _rectified,
     ("arrays.add", "elementwise.ReLU_y"): _rectified_sum,
     **{
-        (one, f"elementwise.{name}_y"): _convolution_called
-        for one in CONVOLUTIONS
-        for name in FORMULAS
-    },
-    **{
         (convolution, follower): join
         for convolution in CONVOLUTIONS
         for follower, join in {
+            **{f"elementwise.{name}_y": _convolution_called for name in FORMULAS},
             "running.chain": _convolution_normalised,
             "channels.scale": _convolution_scaled,
             "arrays.add": _convolution_added,

@@ -56,12 +56,12 @@ def fuzzed(name: str, minutes: float, corpus: Path) -> dict[str, object]:
     start, executions, edges, inputs, finds = time.monotonic(), 0, 0, 0, []
     while (left := 60 * minutes - (time.monotonic() - start)) > 1 and len(finds) < MOST:
         with tempfile.TemporaryDirectory(prefix="finds-") as folder:
-            told = harness(
+            report = harness(
                 name, corpus, f"-max_total_time={int(left)}", f"-artifact_prefix={folder}/"
             )
-            lines = LINE.findall(told)
+            lines = LINE.findall(report)
             if not lines:
-                raise SystemExit(f"{name}: the fuzzer did not begin:\n{told[-2000:]}")
+                raise SystemExit(f"{name}: the fuzzer did not begin:\n{report[-2000:]}")
             executions += int(lines[-1][0])
             edges, inputs = int(lines[-1][1]), int(lines[-1][3])
             finds += [kept(name, path) for path in Path(folder).iterdir()]

@@ -108,8 +108,8 @@ def test_prototxt_and_protobufs_text(request, kind):
         (mine, refused), (other, why) = ours(kind, text), theirs(kind, text)
         if mine is None or other is None:
             known = THEIRS_ALONE if other is None else OURS_ALONE
-            told = why if other is None else refused
-            assert mine is other or any(re.search(one, told) for one in known), (i, told, text)
+            reason = why if other is None else refused
+            assert mine is other or any(re.search(one, reason) for one in known), (i, reason, text)
             counts["neither"] += mine is other
         else:
             counts["both"] += 1

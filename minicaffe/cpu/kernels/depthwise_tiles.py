@@ -100,8 +100,8 @@ def halved_of(rows: int, count: int) -> Any:
             planes = [pixel, on.at(pixel, further)]
             sums = [on.repeated(start)] * rows
             for line, j in np.ndindex(2 * rows + 1, 3):
-                there = on.at(planes[j % 2], add(mul(pitch, LONG(line)), LONG(j // 2)))
-                pixels = on.load(there)
+                place = add(mul(pitch, LONG(line)), LONG(j // 2))
+                pixels = on.load(on.at(planes[j % 2], place))
                 for i in range(line % 2, 3, 2):
                     if 0 <= line - i < 2 * rows:
                         r = (line - i) // 2

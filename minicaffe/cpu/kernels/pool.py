@@ -198,8 +198,8 @@ def max_pool(x, image, window, out, work, y, which, first, last):
             lay(x, start, image, window[2], extent, least, work)
             source, base = work, 0
         find_best(source, base, (work, 0, False), along, kw, 1, 1, work, size, 2 * size)
-        given = (work, 2 * size, True)
-        find_best(work, size, given, down, kh, pitch, kw, work, 3 * size, 4 * size)
+        of_rows = (work, 2 * size, True)
+        find_best(work, size, of_rows, down, kh, pitch, kw, work, 3 * size, 4 * size)
         for oy in range(oh):
             row, here = to + oy * ow, 3 * size + oy * sh * pitch
             if sw == 2:  # said apart: a step known beforehand becomes vector loads
