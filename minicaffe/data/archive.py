@@ -26,9 +26,10 @@ def bring(name: str, home: Path, addresses: list[str], progress: bool) -> None:
     archive = ARCHIVES[name]
     for left in home.glob(".*.tmp"):  # by one that was killed
         left.unlink()
-    if all(_is_there(home / file, size) for file, size in archive.members.items()):
-        return
     part = home / f"{archive.file}.part"
+    if all(_is_there(home / file, size) for file, size in archive.members.items()):
+        part.unlink(missing_ok=True)  # of one that was killed once all were there
+        return
     check = partial(matches, size=archive.size, sha256=archive.sha256, md5=archive.md5)
     download(name, part, archive.size, check, addresses, progress)
     unpack(part, archive, home)
