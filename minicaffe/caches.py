@@ -5,14 +5,12 @@ What lies there may be damaged, old, or gone at any time: who reads it checks it
 
 from __future__ import annotations
 
-import glob
 import os
 import tempfile
-import time
 from contextlib import suppress
 from pathlib import Path
 
-OLD = 3600  # seconds after which nobody still writes a temporary file
+from minicaffe.checkpoint import forget_left
 
 
 def folder() -> Path:
@@ -57,14 +55,6 @@ def keep(file: Path, content: bytes) -> str:
     except OSError as error:
         return _cannot(file.parent, error)
     return ""
-
-
-def forget_left(file: Path) -> None:
-    """Remove the temporary files that killed processes left beside a file."""
-    for left in file.parent.glob(f".{glob.escape(file.name)}.*"):
-        with suppress(OSError):  # another process does so too
-            if time.time() - left.stat().st_mtime > OLD:
-                left.unlink()
 
 
 def _cannot(home: Path, error: OSError) -> str:

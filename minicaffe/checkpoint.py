@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import math
 import os
+import shutil
 import stat
 import tempfile
+import time
 import tokenize
 import zipfile
 import zlib
@@ -32,6 +35,10 @@ DAMAGE = (
 )
 
 
+TEMPORARY = ".tmp"  # what a file's or folder's name ends with until it is whole
+OLD = 3600  # seconds after which nobody still writes to one
+
+
 def write(path: str | Path, arrays: Mapping[str, Any]) -> None:
     """Write arrays to `path`, as `replace` does."""
     replace(path, lambda file: np.savez(file, **arrays))
@@ -48,8 +55,9 @@ def replace(path: str | Path, save: Callable[[IO[bytes]], Any]) -> None:
     try:
         if path.exists():
             check_regular(path)
+        forget_left(path)
         with tempfile.NamedTemporaryFile(
-            dir=path.parent, prefix=f".{path.name}.", delete=False
+            dir=path.parent, prefix=f".{path.name}.", suffix=TEMPORARY, delete=False
         ) as file:
             temporary = file.name
             save(file)
@@ -67,6 +75,14 @@ def replace(path: str | Path, save: Callable[[IO[bytes]], Any]) -> None:
         if not isinstance(error, OSError):
             raise
         raise CheckpointError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def forget_left(path: Path) -> None:
+    """Remove what processes that were killed, or whose power was cut, left beside a file or folder."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*{TEMPORARY}"):
+        with contextlib.suppress(OSError):  # another process does so too
+            if time.time() - left.stat().st_mtime > OLD:
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
 def flush_folder(folder: Path) -> None:

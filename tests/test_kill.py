@@ -37,7 +37,7 @@ solver: {base_lr: 0.001, momentum: 0.9, weight_decay: 0.001, max_iter: 600, snap
 COMMAND = [sys.executable, "-m", "minicaffe", "train"]
 RUN, LAST = Path("runs", "a"), "small_iter_600.npz"
 TRAIN = ["small.yaml", "--device", "cpu", "--run", str(RUN), "--quiet"]
-TEMPORARY = re.compile(r"\..*\.[a-z0-9_]{8}")
+TEMPORARY = re.compile(r"\..*\.[a-z0-9_]{8}\.tmp")
 
 
 def environment() -> dict[str, str]:

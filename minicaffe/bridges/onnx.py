@@ -167,8 +167,9 @@ def write(imported: Imported, out: str | Path, images: Sequence[np.ndarray] = ()
             f"{model}: cannot be written: there is no folder {str(model.parent)!r}"
         )
     try:
+        checkpoint.forget_left(model)
         folder = tempfile.TemporaryDirectory(
-            dir=model.parent, prefix=".import-", ignore_cleanup_errors=True
+            checkpoint.TEMPORARY, f".{model.name}.", model.parent, ignore_cleanup_errors=True
         )
     except OSError as error:
         raise CheckpointError(f"{model}: cannot be written: {error.strerror or error}") from None

@@ -178,8 +178,10 @@ def write_h5(path: str | Path, fill: Callable[[Any], None]) -> None:
     h5py = hdf5.library(CheckpointError)
 
     def save(file: Any) -> None:
-        with h5py.File(file, "w") as out:
+        target = hdf5.Writable(file)
+        with h5py.File(target, "w") as out:
             fill(out)
+        target.check()
 
     checkpoint.replace(path, save)
 

@@ -242,7 +242,6 @@ def _digits(name: str, split: Split, warning: str | None = None) -> Dataset:
     try:
         home.mkdir(parents=True, exist_ok=True)
         for file, array in zip(_FILES[split], (images, labels), strict=True):
-            caches.forget_left(home / f"{file}.gz")
             idx.write(home / f"{file}.gz", array)
     except (OSError, DataError) as error:
         note(f"minicaffe: the digits were not kept: {idx.reason(error)}")

@@ -7,9 +7,10 @@ stored for them cannot fill.
 
 from __future__ import annotations
 
+import io
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,51 @@ def damage_told(path: str | Path, error: type[MinicaffeError] = DataError) -> It
         raise error(f"{name}: is not a whole HDF5 file: {_said(failure)}") from None
     except MemoryError:
         raise error(f"{name}: does not fit in memory") from None
+
+
+class Writable(io.RawIOBase):
+    """A file for HDF5 to write to, which is told of no failure, since it could not close the file then.
+
+    Once the disk has failed nothing more is tried, and `check` raises that OSError.
+    """
+
+    def __init__(self, file: Any):
+        self.file = file
+        self.failure: OSError | None = None
+
+    def attempt(self, call: Callable[..., Any], *args: Any) -> Any:
+        """What a call returns, or None if it fails or another has failed."""
+        if self.failure is None:
+            try:
+                return call(*args)
+            except OSError as error:
+                self.failure = error
+        return None
+
+    def write(self, data: Any) -> int:  # noqa: D102
+        self.attempt(self.file.write, data)
+        return memoryview(data).nbytes
+
+    def readinto(self, data: Any) -> int:  # noqa: D102
+        self.attempt(self.file.readinto, data)
+        return memoryview(data).nbytes
+
+    def truncate(self, size: int | None = None) -> int:  # noqa: D102
+        return self.attempt(self.file.truncate, size) or 0
+
+    def seek(self, at: int, whence: int = os.SEEK_SET) -> int:  # noqa: D102
+        return self.attempt(self.file.seek, at, whence) or 0
+
+    def tell(self) -> int:  # noqa: D102
+        return self.attempt(self.file.tell) or 0
+
+    def flush(self) -> None:  # noqa: D102
+        self.attempt(self.file.flush)
+
+    def check(self) -> None:
+        """Raise the failure there was, if any."""
+        if self.failure is not None:
+            raise self.failure
 
 
 def child(group: Any, name: str) -> Any:

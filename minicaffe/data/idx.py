@@ -21,6 +21,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from minicaffe.checkpoint import TEMPORARY, forget_left
 from minicaffe.errors import DataError
 
 PIECE = 1 << 20  # bytes moved at once through gzip
@@ -93,8 +94,9 @@ def write(path: Path | str, array: np.ndarray) -> None:
             f" not {array.dtype} with {array.ndim}"
         )
     body = np.ascontiguousarray(array).reshape(-1).data
-    beside = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    beside = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}{TEMPORARY}")
     try:
+        forget_left(path)
         try:
             with open(beside, "xb") as file:
                 if path.name.endswith(".gz"):

@@ -10,6 +10,7 @@ holds nothing.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import mmap
@@ -21,6 +22,7 @@ import sys
 import tempfile
 import weakref
 from collections import deque
+from collections.abc import Iterator
 from multiprocessing import connection
 from typing import Any
 
@@ -153,14 +155,18 @@ def _close(
 
 
 class Shared:
-    """The mapping that all share: of a new file without a name, or of the one given."""
+    """The mapping that all share: of a new file without a name, or of the one given. Raises DataError."""
 
     def __init__(self, file: int | None, shape: tuple[int, ...], dtype: np.dtype, labels: np.dtype):
         sizes = math.prod(shape) * dtype.itemsize, math.prod(shape[:2]) * labels.itemsize
         count = math.prod((*shape[:2], *labels.shape))
         middle = HEAD + -(-sizes[0] // HEAD) * HEAD
-        self.file = _unnamed(middle + sizes[1]) if file is None else file
-        mapped = memoryview(mmap.mmap(self.file, middle + sizes[1]))
+        size = middle + sizes[1]
+        try:
+            self.file = _unnamed(size) if file is None else file
+            mapped = memoryview(_mapped(self.file, size))
+        except OSError as error:
+            raise DataError(f"no memory of {size} bytes to share with processes: {error}") from None
         self.views = (
             np.frombuffer(mapped, np.int64, 1),
             np.frombuffer(mapped, dtype, math.prod(shape), HEAD).reshape(shape),
@@ -175,5 +181,20 @@ def _unnamed(size: int) -> int:
     else:
         with tempfile.TemporaryFile() as made:
             file = os.dup(made.fileno())
-    os.ftruncate(file, size)
+    with _closed_if_it_fails(file):
+        os.ftruncate(file, size)
     return file
+
+
+def _mapped(file: int, size: int) -> mmap.mmap:
+    with _closed_if_it_fails(file):
+        return mmap.mmap(file, size)
+
+
+@contextlib.contextmanager
+def _closed_if_it_fails(file: int) -> Iterator[None]:
+    try:
+        yield
+    except OSError:
+        os.close(file)
+        raise

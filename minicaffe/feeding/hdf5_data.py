@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import tempfile
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import numpy as np
 
+from minicaffe.checkpoint import TEMPORARY, flush_folder, forget_left
 from minicaffe.data import datasets, hdf5, lists
-from minicaffe.errors import DataError, ShapeError
+from minicaffe.errors import DataError, ShapeError, note
 from minicaffe.layers.base import Layer, Traits, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.order import Order
@@ -178,33 +181,46 @@ class HDF5Output(Layer):
     def forward(self, data: Any, label: Any) -> Any:
         if self.written is None:
             self.written = Output(self.file_name)
-            self._finish = weakref.finalize(self, self.written.finish)
+            self._end = weakref.finalize(self, self.written.end)
         to_host = self.context.device.to_host
-        self.written.append({"data": to_host(data), "label": to_host(label)})
+        try:
+            self.written.append({"data": to_host(data), "label": to_host(label)})
+        except DataError:
+            if self.written.lost:  # the next pass begins a new one
+                self.finish()
+            raise
         return []
 
     def finish(self) -> None:
         """Rename the file to `file_name`."""
         if self.written is not None:
-            self._finish()
-            self.written = None
+            written, self.written = self.written, None
+            self._end.detach()
+            written.finish()
 
     def backward(self, *tops: Any) -> Any:
         return [None, None]
 
 
 class Output:
-    """A growing HDF5 file with a temporary name, renamed when it is finished."""
+    """A growing HDF5 file with a temporary name, renamed when it is finished. With a disk that fails it is lost."""
 
     def __init__(self, path: str):
-        self.path = Path(path)
-        handle, self.beside = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
-        os.close(handle)
-        self.file = hdf5.library().File(self.beside, "w")
+        self.path, self.lost = Path(path), False
+        forget_left(self.path)
+        try:
+            handle, self.beside = tempfile.mkstemp(
+                TEMPORARY, f".{self.path.name}.", self.path.parent
+            )
+        except OSError as error:
+            raise DataError(f"{path}: cannot be written: {error.strerror}") from None
+        self.target = hdf5.Writable(os.fdopen(handle, "w+b"))
+        with self._failures_raised():
+            self.file = hdf5.library().File(self.target, "w")
 
     def append(self, arrays: dict[str, np.ndarray]) -> None:
-        """Add a batch to each dataset."""
-        try:
+        """Add a batch to each dataset. Raises DataError."""
+        with self._failures_raised():
             for name, array in arrays.items():
                 array = array.astype(np.result_type(array.dtype, np.float32), copy=False)
                 if name not in self.file:
@@ -213,19 +229,45 @@ class Output:
                     grows = (None, *array.shape[1:])
                     empty = (0, *array.shape[1:])
                     self.file.create_dataset(name, empty, array.dtype, maxshape=grows, chunks=chunk)
-                there = self.file[name]
-                there.resize(len(there) + len(array), axis=0)
-                there[len(there) - len(array) :] = array
-        except (OSError, RuntimeError, ValueError, TypeError) as error:
-            said = " ".join(str(error).split())
-            raise DataError(f"{self.path}: cannot be written: {said}") from None
+                rows = self.file[name]
+                rows.resize(len(rows) + len(array), axis=0)
+                rows[len(rows) - len(array) :] = array
 
     def finish(self) -> None:
-        """Flush it and rename it."""
-        self.file.close()
-        umask = os.umask(0)
+        """Flush it and rename it, unless it is lost. Raises DataError."""
+        if self.lost:
+            return
+        umask, attempt = os.umask(0), self.target.attempt
         os.umask(umask)
-        os.chmod(self.beside, 0o666 & ~umask)
-        with open(self.beside, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(self.beside, self.path)
+        with self._failures_raised():
+            self.file.close()
+            self.target.flush()
+            attempt(os.fsync, self.target.file.fileno())
+            attempt(self.target.file.close)
+            attempt(os.chmod, self.beside, 0o666 & ~umask)
+            attempt(os.replace, self.beside, self.path)
+        flush_folder(self.path.parent)
+
+    def end(self) -> None:
+        """Finish it where nobody could catch an error: the net is dropped, or the program ends."""
+        try:
+            self.finish()
+        except DataError as error:
+            note(f"minicaffe: {error}")
+
+    @contextmanager
+    def _failures_raised(self) -> Iterator[None]:
+        """Within it, what fails is raised as DataError; if that is the disk, nothing is left of the file."""
+        try:
+            yield
+            self.target.check()
+        except (OSError, RuntimeError, ValueError, TypeError) as error:
+            failure = self.target.failure or error
+            if self.target.failure is not None:
+                self.lost = True
+                with suppress(OSError):
+                    self.target.file.close()
+                with suppress(OSError):  # it stays, as where the process is killed
+                    os.unlink(self.beside)
+            said = getattr(failure, "strerror", None) or " ".join(str(failure).split())
+            raise DataError(f"{self.path}: cannot be written: {said}") from None

@@ -187,8 +187,8 @@ def clean(folder: Path, prefix: str) -> None:
     """Remove what a process left half written that was killed: files as `checkpoint.replace` calls them."""
     own = "|".join(map(re.escape, OWN))
     beside, name = os.path.split(prefix)
-    _remove(folder, rf"\.({own}|.+{SNAPSHOT})\.[a-z0-9_]{{8}}")
-    _remove(Path(beside or "."), rf"\.{re.escape(name)}{SNAPSHOT}\.[a-z0-9_]{{8}}")
+    _remove(folder, rf"\.({own}|.+{SNAPSHOT})\.[a-z0-9_]{{8}}(\.tmp)?")
+    _remove(Path(beside or "."), rf"\.{re.escape(name)}{SNAPSHOT}\.[a-z0-9_]{{8}}(\.tmp)?")
 
 
 def _remove(folder: Path, pattern: str) -> None:

@@ -7,7 +7,7 @@ with Disk(folder, {7: Fault("EIO")}):   # the seventh call fails
 
 Calls are those of Python: open for writing, write, truncate, fsync, close, rename, unlink, mkdir, rmdir, utime,
 mmap. `short` has a write take half of its bytes. EINTR is not among the errors, since Python itself calls again
-(PEP 475): see `signals`. A file of C, such as HDF5's or LMDB's, is not seen. Needs Linux's /proc.
+(PEP 475): see `signals`. A file that C writes, such as LMDB's, is not seen: see `full`. Needs Linux's /proc.
 
 `cut(disk, k, state, into)` is what a power cut after the first k calls may leave of the folder.
 """
@@ -22,6 +22,7 @@ import fcntl
 import io
 import mmap
 import os
+import resource
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -288,6 +289,17 @@ def _writes(handle: int) -> bool:
         return bool(fcntl.fcntl(handle, fcntl.F_GETFL) & (os.O_WRONLY | os.O_RDWR))
     except OSError:
         return False
+
+
+@contextlib.contextmanager
+def full(most: int) -> Iterator[None]:
+    """No file of this process grows beyond so many bytes, whoever writes it."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 @contextlib.contextmanager

@@ -33,7 +33,9 @@ def plan(monkeypatch):
     monkeypatch.setattr(autotune_cache, "measure", measure)
     monkeypatch.setattr(autotune_cache, "_known", {})
     geometry = ConvGeometry(4, 6, (16, 14), 8, Window((3, 3)))
-    findings, _ = autotune_cache.findings(Case(geometry, np.dtype("f4"), backend.device("cpu"), CAP))
+    findings, _ = autotune_cache.findings(
+        Case(geometry, np.dtype("f4"), backend.device("cpu"), CAP)
+    )
     return {way: (one.ms, one.error, one.date) for way, one in findings.items()}
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from faults.disk import Fault, command, faults_of, noted
+from faults.disk import Fault, command, faults_of, full, noted
 
 from minicaffe import Net
 from minicaffe.data import png
@@ -32,6 +33,7 @@ layers:
 COMMANDS = {
     "convert net.yaml net.prototxt --force": ["net.prototxt"],
     "convert net.npz net.caffemodel --force": ["net.caffemodel"],
+    "convert net.npz net.caffemodel.h5 --force": ["net.caffemodel.h5"],
     "convert net.npz net.safetensors --force": ["net.safetensors"],
     "convert net.yaml folded.prototxt --fold --weights net.npz --force": ["folded.prototxt", "folded.caffemodel"],
     "export net.yaml --weights net.npz --onnx out.onnx --force": ["out.onnx", "out.json"],
@@ -43,7 +45,7 @@ COMMANDS = {
     "calibrate net.yaml --weights net.npz --data pictures --tensorrt net.cache --force": ["net.cache"],
     "import net.onnx --out imported.prototxt --force": ["imported.prototxt", "imported.caffemodel"],
 }  # fmt: skip
-TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}(\.tmp)?")
+TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}\.tmp")
 OLD = b"what was there before"
 
 
@@ -106,3 +108,18 @@ def test_each_call_fails_in_turn(tmp_path, inputs, request, line):
                 assert all(files(broken)[name] == wanted[name] for name in written)
         shutil.rmtree(broken)
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a limit of Linux")
+@pytest.mark.parametrize("most", [0, 100, 5_000, 9_000])
+def test_a_full_disk_beneath_python(tmp_path, inputs, most):
+    """LMDB writes for itself: there is a whole database, or none."""
+    pytest.importorskip("lmdb")
+    folder = tmp_path / "here"
+    shutil.copytree(inputs, folder)
+    words = ["convert-images", "pictures", "set_lmdb"]
+    with full(most):
+        code, told, _ = command(folder, words)
+    assert code == 2 and "set_lmdb: cannot be written" in told
+    assert files(folder) == files(inputs)
+    assert command(folder, words)[0] == 0

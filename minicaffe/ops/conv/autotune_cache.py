@@ -190,7 +190,6 @@ def _keep(
                 for key, directions in plans.items()
             },
         }
-        caches.forget_left(file)
         text = json.dumps(content, indent=1).encode()
         checkpoint.replace(file, lambda target: target.write(text))
     return findings
