@@ -203,7 +203,7 @@ class HDF5Output(Layer):
 
 
 class Output:
-    """A growing HDF5 file with a temporary name, renamed when it is finished. With a disk that fails it is lost."""
+    """A growing HDF5 file with a temporary name, renamed when it is finished; lost with a disk that fails."""
 
     def __init__(self, path: str):
         self.path, self.lost = Path(path), False
