@@ -1,16 +1,21 @@
 """The user's folder for what would else be made again: plans, compiled loops, drawn digits, failed fetches.
 
-What lies there may be damaged, old, or gone at any time: who reads it checks it.
+What lies there may be damaged, old, or gone at any time: who reads it checks it. And what is left, there or
+anywhere, of files that were never finished.
 """
 
 from __future__ import annotations
 
+import glob
 import os
+import shutil
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 
-from minicaffe.checkpoint import forget_left
+TEMPORARY = ".tmp"  # what a file's or folder's name ends with until it is whole
+OLD = 3600  # seconds after which nobody still writes to one
 
 
 def folder() -> Path:
@@ -42,7 +47,7 @@ def obstacle(home: Path) -> str:
 
 def keep(file: Path, content: bytes) -> str:
     """Write a file, whole or not at all: '' or, if it cannot be written, why."""
-    beside = file.with_name(f".{file.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    beside = file.with_name(f".{file.name}.{os.getpid()}.{os.urandom(4).hex()}{TEMPORARY}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         forget_left(file)
@@ -55,6 +60,14 @@ def keep(file: Path, content: bytes) -> str:
     except OSError as error:
         return _cannot(file.parent, error)
     return ""
+
+
+def forget_left(path: Path) -> None:
+    """Remove what processes that were killed, or whose power was cut, left beside a file or folder."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*{TEMPORARY}"):
+        with suppress(OSError):  # another process does so too
+            if time.time() - left.stat().st_mtime > OLD:
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
 def _cannot(home: Path, error: OSError) -> str:

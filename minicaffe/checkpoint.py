@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import glob
 import math
 import os
-import shutil
 import stat
 import tempfile
-import time
 import tokenize
 import zipfile
 import zlib
@@ -20,6 +17,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from minicaffe.caches import TEMPORARY, forget_left
 from minicaffe.errors import CheckpointError, foreign
 
 DAMAGE = (
@@ -33,10 +31,6 @@ DAMAGE = (
     zipfile.BadZipFile,
     zlib.error,
 )
-
-
-TEMPORARY = ".tmp"  # what a file's or folder's name ends with until it is whole
-OLD = 3600  # seconds after which nobody still writes to one
 
 
 def write(path: str | Path, arrays: Mapping[str, Any]) -> None:
@@ -75,14 +69,6 @@ def replace(path: str | Path, save: Callable[[IO[bytes]], Any]) -> None:
         if not isinstance(error, OSError):
             raise
         raise CheckpointError(f"{path}: cannot be written: {error.strerror or error}") from None
-
-
-def forget_left(path: Path) -> None:
-    """Remove what processes that were killed, or whose power was cut, left beside a file or folder."""
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*{TEMPORARY}"):
-        with contextlib.suppress(OSError):  # another process does so too
-            if time.time() - left.stat().st_mtime > OLD:
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
 def flush_folder(folder: Path) -> None:

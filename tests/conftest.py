@@ -100,9 +100,11 @@ def pytest_configure(config: pytest.Config) -> None:
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, handler)
     logging.getLogger("minicaffe").addHandler(logging.NullHandler())
+    from minicaffe import cpu
+
     main = not hasattr(config, "workerinput")  # of pytest-xdist: its workers come when main is done
     kept = _use_own_cache(config, main)
-    if main:
+    if main and cpu.available():
         # The loops are compiled once before all tests: in a fresh clone the first to need one would tell of it.
         steps = [STEP.format(dtype) for dtype in ("float32", "float64")]
         runs = [subprocess.Popen([sys.executable, "-c", step], cwd=ROOT, **QUIET) for step in steps]

@@ -18,6 +18,7 @@ from minicaffe.bridges.chips import CHIPS, NAME_SIGNS
 from minicaffe.bridges.draft import Blob
 from minicaffe.bridges.source import Source, read
 from minicaffe.bridges.walk import Walk
+from minicaffe.caches import TEMPORARY, forget_left
 from minicaffe.caffe import weights as caffes
 from minicaffe.caffe.model import SUFFIXES, named_prototxt
 from minicaffe.caffe.prototxt import prototxt
@@ -167,9 +168,9 @@ def write(imported: Imported, out: str | Path, images: Sequence[np.ndarray] = ()
             f"{model}: cannot be written: there is no folder {str(model.parent)!r}"
         )
     try:
-        checkpoint.forget_left(model)
+        forget_left(model)
         folder = tempfile.TemporaryDirectory(
-            checkpoint.TEMPORARY, f".{model.name}.", model.parent, ignore_cleanup_errors=True
+            TEMPORARY, f".{model.name}.", model.parent, ignore_cleanup_errors=True
         )
     except OSError as error:
         raise CheckpointError(f"{model}: cannot be written: {error.strerror or error}") from None

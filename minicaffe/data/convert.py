@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from minicaffe import checkpoint
+from minicaffe.caches import TEMPORARY, forget_left
 from minicaffe.data import annotated, datum, idx
 from minicaffe.data.reader.base import Reader
 from minicaffe.data.reader.picture_set import PictureSet
@@ -44,10 +45,8 @@ def to_lmdb(
     if encoded and not isinstance(reader, PictureSet):
         raise DataError(f"{reader.origin}: only pictures in files of their own are kept encoded")
     try:
-        checkpoint.forget_left(folder)
-        with tempfile.TemporaryDirectory(
-            checkpoint.TEMPORARY, f".{folder.name}.", folder.parent
-        ) as beside:
+        forget_left(folder)
+        with tempfile.TemporaryDirectory(TEMPORARY, f".{folder.name}.", folder.parent) as beside:
             with lmdb.open(beside, map_size=_ROOM, sync=False, lock=False, mode=0o666) as out:
                 count = _put(out, _messages(reader, entries, damaged, encoded))
                 out.sync(True)
@@ -98,6 +97,7 @@ def to_npz(reader: Reader, entries: Iterable[int], path: Path, damaged: Damaged)
     The pixels wait in a file without a name, not in memory. Raises DataError for pictures of several shapes.
     """
     labels: list[int] = []
+    beside = None
     try:
         with tempfile.TemporaryFile(dir=path.parent) as pixels:
             shape, dtype = (0,), np.dtype(np.uint8)
@@ -116,9 +116,21 @@ def to_npz(reader: Reader, entries: Iterable[int], path: Path, damaged: Damaged)
                 raise DataError(f"{path}: not written: there is no picture to put in it")
             pixels.flush()
             images = np.memmap(pixels, dtype, "r", shape=(len(labels), *shape))
-            checkpoint.write(path, {"images": images, "labels": np.array(labels, np.int32)})
+            forget_left(path)
+            handle, beside = tempfile.mkstemp(TEMPORARY, f".{path.name}.", path.parent)
+            with os.fdopen(handle, "wb") as file:
+                np.savez(file, images=images, labels=np.array(labels, np.int32))
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(beside, 0o666 & ~_umask())
+            os.replace(beside, path)
+            beside = None
     except OSError as error:
         raise DataError(f"{path}: cannot be written: {idx.reason(error)}") from None
+    finally:
+        if beside is not None:
+            with suppress(OSError):  # it stays, as where the process is killed
+                os.unlink(beside)
     return len(labels)
 
 

@@ -21,7 +21,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from minicaffe.checkpoint import TEMPORARY, forget_left
+from minicaffe.caches import TEMPORARY, forget_left
 from minicaffe.errors import DataError
 
 PIECE = 1 << 20  # bytes moved at once through gzip

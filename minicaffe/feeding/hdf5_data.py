@@ -12,7 +12,8 @@ from typing import Annotated, Any, cast
 
 import numpy as np
 
-from minicaffe.checkpoint import TEMPORARY, flush_folder, forget_left
+from minicaffe.caches import TEMPORARY, forget_left
+from minicaffe.checkpoint import flush_folder
 from minicaffe.data import datasets, hdf5, lists
 from minicaffe.errors import DataError, ShapeError, note
 from minicaffe.layers.base import Layer, Traits, register

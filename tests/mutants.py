@@ -1,0 +1,359 @@
+"""Mistakes put into the core one at a time, to see whether a test fails: mutation testing.
+
+    pip install -e '.[test,branches]'
+    python tests/branches.py --numpy-only --data /tmp/branches     which tests reach which line
+    python tests/mutants.py --data /tmp/branches --count 500
+
+A mutant is one change of an operator, a comparison, a number, a truth value, a condition, a returned value or a
+statement, drawn from all that the core's files hold. It is killed if one of the tests fails that reach its line;
+they run in a process of their own that ends at the first failure, or begins no more after BUDGET seconds. The result is tests/mutants.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import importlib
+import io
+import json
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+RESULT = HERE / "mutants.json"
+BUDGET = 20  # seconds after which no further test is begun
+LIMIT = 120  # seconds; a mutant whose tests do not end is killed
+MOST = 60  # tests that are asked, those first that reach the fewest lines
+IMPORTS = "numpy yaml tqdm pytest h5py onnx google.protobuf jsonschema"
+SWAPPED: dict[type, type] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.FloorDiv,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.Add,
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+}
+
+
+@dataclass
+class Mutant:
+    """A change: its file and line, what it is, and what became of it."""
+
+    file: str
+    line: int
+    change: str
+    outcome: str = ""
+    tests: int = 0  # that were asked
+    killer: str = ""  # the test that failed
+
+
+class Sites(ast.NodeVisitor):
+    """All places of a module that can be changed, in order; annotations and docstrings are none."""
+
+    def __init__(self) -> None:
+        self.sites: list[tuple[ast.AST, str]] = []
+
+    def visit(self, node: ast.AST) -> None:
+        for kind in kinds(node):
+            self.sites.append((node, kind))
+        for name, value in ast.iter_fields(node):
+            if name in ("annotation", "returns", "decorator_list", "type_params"):
+                continue
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, ast.AST) and not is_docstring(child) and not is_types(child):
+                    self.visit(child)
+
+
+def is_docstring(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def is_types(node: ast.AST) -> bool:
+    """Whether a statement is only read by who checks types."""
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
+def kinds(node: ast.AST) -> list[str]:
+    """The changes that a node can have."""
+    if isinstance(node, ast.BinOp | ast.AugAssign | ast.BoolOp):
+        return ["operator"] if type(node.op) in SWAPPED else []
+    if isinstance(node, ast.Compare):
+        return ["comparison"] if type(node.ops[0]) in SWAPPED else []
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        return ["constant"]
+    if isinstance(node, ast.If | ast.IfExp | ast.While):
+        return ["condition"]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub):
+        return ["sign"]
+    if isinstance(node, ast.Return) and node.value is not None:
+        return (
+            [] if isinstance(node.value, ast.Constant) and node.value.value is None else ["return"]
+        )
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        return ["statement"]
+    return []
+
+
+def changed(node: ast.AST, kind: str) -> None:
+    """Change a node in its place."""
+    if kind == "operator":
+        node.op = SWAPPED[type(node.op)]()  # type: ignore[attr-defined]
+    elif kind == "comparison":
+        node.ops[0] = SWAPPED[type(node.ops[0])]()  # type: ignore[attr-defined]
+    elif kind == "constant":
+        value = node.value  # type: ignore[attr-defined]
+        node.value = not value if isinstance(value, bool) else value + 1  # type: ignore[attr-defined]
+    elif kind == "condition":
+        node.test = ast.UnaryOp(ast.Not(), node.test)  # type: ignore[attr-defined]
+    elif kind == "sign":
+        node.op = ast.UAdd() if isinstance(node.op, ast.USub) else node.op  # type: ignore[attr-defined]
+        if isinstance(node.op, ast.Not):  # type: ignore[attr-defined]
+            node.operand = ast.UnaryOp(ast.Not(), node.operand)  # type: ignore[attr-defined]
+    else:
+        node.value = ast.Constant(None)  # type: ignore[attr-defined]
+
+
+def sites(tree: ast.AST) -> list[tuple[ast.AST, str]]:
+    """Where a module can be changed, and how."""
+    visitor = Sites()
+    visitor.visit(tree)
+    return visitor.sites
+
+
+def mutated(path: Path, number: int) -> tuple[Mutant, str]:
+    """The mutant of a file that has such a number, and the file's text with it."""
+    tree = ast.parse(path.read_text())
+    place, kind = sites(tree)[number]
+    before = ast.unparse(place).splitlines()[0]
+    changed(place, kind)
+    after = ast.unparse(place).splitlines()[0]
+    change = f"{kind}: {before[:80]} -> {after[:80]}"
+    line: int = place.lineno  # type: ignore[attr-defined]
+    return Mutant(str(path.relative_to(ROOT)), line, change), ast.unparse(tree)
+
+
+def drawn(paths: list[Path], count: int, seed: int) -> list[tuple[Mutant, str]]:
+    """So many mutants of all that there are, by chance."""
+    places = [(path, i) for path in paths for i in range(len(sites(ast.parse(path.read_text()))))]
+    chosen = random.Random(seed).sample(places, min(count, len(places)))
+    return [mutated(path, number) for path, number in chosen]
+
+
+class Reached:
+    """Which tests reach which line, as coverage.py has noted it."""
+
+    def __init__(self, data: Path):
+        self.connection = sqlite3.connect(data, check_same_thread=False)
+        rows = self.connection.execute(
+            "select context.context, count(*) from arc join context on context.id = context_id group by context_id"
+        )
+        self.sizes = dict(rows)
+
+    def tests(self, file: str, line: int) -> list[str]:
+        """The tests that reach a line, those first that reach the least; of a line that none does, the file's."""
+        query = (
+            "select distinct context.context from arc join context on context.id = context_id join file"
+            " on file.id = file_id where file.path like ? and context.context like 'tests.%'"
+        )
+        like = f"%/{file}"
+        rows = self.connection.execute(query + " and abs(tono) = ?", (like, line)).fetchall()
+        rows = rows or self.connection.execute(query, (like,)).fetchall()
+        return sorted((row[0] for row in rows), key=lambda name: (self.sizes[name], name))
+
+
+def node(context: str) -> str:
+    """A test's name for pytest; '' for one that is no function of a module any more.
+
+    >>> node("tests.test_mutants.test_a_change_of_each_kind")
+    'tests/test_mutants.py::test_a_change_of_each_kind'
+    """
+    module, _, function = context.rpartition(".")
+    path = Path(*module.split(".")).with_suffix(".py")
+    return f"{path}::{function}" if (ROOT / path).exists() else ""
+
+
+class Checkout:
+    """A copy of the repository in which mutants are tried."""
+
+    def __init__(self, folder: Path):
+        kept = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout.split("\0")
+        for name in filter(None, kept):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
+        self.folder = folder
+        self.sound: dict[str, bool] = {}  # whether a test passes without a mutant
+
+    def outcome(self, mutant: Mutant, text: str, names: list[str]) -> str:
+        """`killed`, `timeout` or `survived`. A test that fails without a mutant, too, is not asked."""
+        file = self.folder / mutant.file
+        before = file.read_text()
+        while names := [name for name in names if self.sound.get(name, True)]:
+            file.write_text(text)
+            try:
+                failed = self.failed(names)
+            finally:
+                file.write_text(before)
+            if failed in ("", "timeout"):
+                return failed or "survived"
+            name = failed.partition("[")[0]
+            asked = [name] if name in names else [one for one in names if one.startswith(name)]
+            if name not in self.sound:
+                self.sound[name] = not self.failed(asked or names)
+            if self.sound[name]:
+                mutant.killer = failed
+                return "killed"
+            if not asked:
+                raise SystemExit(f"{failed}: without a mutant, too")
+            self.sound.update(dict.fromkeys(asked, False))
+        return "survived"
+
+    def failed(self, names: list[str]) -> str:
+        """The first of some tests that fails, `timeout`, or ''; they run in a process of their own."""
+        said = self.folder / "failed"
+        said.write_text("")
+        child = os.fork()
+        if not child:
+            self._test(names, said)
+        end = time.monotonic() + LIMIT
+        while time.monotonic() < end:
+            pid, status = os.waitpid(child, os.WNOHANG)
+            if pid:
+                code = os.waitstatus_to_exitcode(status)
+                return said.read_text() or ("" if code == 0 else f"exit status {code}")
+            time.sleep(0.02)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        return "timeout"
+
+    def _test(self, names: list[str], said: Path) -> None:
+        """Run tests in this process, which ends with their exit status."""
+        code = 1
+
+        class First:
+            """Notes the first test that fails, or file that cannot be imported; ends what takes long."""
+
+            stopped = False
+
+            def pytest_sessionstart(self, session: Any) -> None:
+                self.session, self.end = session, time.monotonic() + BUDGET
+
+            def pytest_runtest_logreport(self, report: Any) -> None:
+                if report.failed and not said.read_text():
+                    said.write_text(report.nodeid)
+                if time.monotonic() > self.end:
+                    self.stopped, self.session.shouldstop = True, "no more time"
+
+            def pytest_collectreport(self, report: Any) -> None:
+                if report.failed:
+                    said.write_text(report.nodeid)
+
+        try:
+            os.setpgid(0, 0)
+            os.chdir(self.folder)
+            sys.path[:1] = [str(self.folder)]  # in place of this file's folder
+            sys.dont_write_bytecode = True
+            os.environ.update(PYTHONPATH=str(self.folder), MINICAFFE_NUMBA="0")
+            import pytest
+
+            quiet, first = io.StringIO(), First()
+            options = ["-x", "-q", "-n0", "-p", "no:cacheprovider"]
+            with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
+                code = int(pytest.main([*options, *names], [first]))
+            code = 0 if first.stopped and not said.read_text() else code
+            if code and not said.read_text():
+                print(quiet.getvalue()[-2000:], file=sys.__stderr__)
+        except BaseException:
+            traceback.print_exc(file=sys.__stderr__)
+        finally:
+            os._exit(code)
+
+
+def core() -> list[Path]:
+    """The files of the core ring, asked of another process: this one must not have imported minicaffe."""
+    code = (
+        "from test_house import RINGS, SOURCES, room\n"
+        "print(*[path for path in SOURCES if room(path) in RINGS['core'][0]], sep='\\n')"
+    )
+    command = [sys.executable, "-c", code]
+    listed = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=True).stdout
+    return [Path(line) for line in listed.splitlines()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="the file that branches.py wrote")
+    parser.add_argument("--count", type=int, default=500, help="of mutants; default: 500")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=2, help="mutants at a time; default: 2")
+    parser.add_argument("--into", type=Path, default=RESULT, help="the file of the result")
+    args = parser.parse_args()
+    reached, chosen = Reached(args.data), drawn(core(), args.count, args.seed)
+    for name in IMPORTS.split():  # so that each process need not
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        checkouts = [Checkout(Path(folder, str(job))) for job in range(args.jobs)]
+        results: list[Mutant] = []
+        with ThreadPoolExecutor(args.jobs) as pool:
+
+            def judged(job: int) -> None:
+                for mutant, text in chosen[job :: args.jobs]:
+                    contexts = reached.tests(mutant.file, mutant.line)
+                    names = [name for name in map(node, contexts) if name][:MOST]
+                    mutant.tests = len(names)
+                    mutant.outcome = checkouts[job].outcome(mutant, text, names)
+                    results.append(mutant)
+                    print(
+                        len(results),
+                        mutant.outcome,
+                        mutant.file,
+                        mutant.line,
+                        mutant.change,
+                        flush=True,
+                    )
+                    write(args.into, results)
+
+            list(pool.map(judged, range(args.jobs)))
+
+
+def write(into: Path, results: list[Mutant]) -> None:
+    """The result file: how many were killed, and those that survived."""
+    outcomes = Counter(mutant.outcome for mutant in results)
+    survivors = [asdict(mutant) for mutant in results if mutant.outcome == "survived"]
+    into.write_text(
+        json.dumps({"mutants": len(results), **outcomes, "survivors": survivors}, indent=1) + "\n"
+    )
+
+
+if __name__ == "__main__":
+    main()
