@@ -73,6 +73,11 @@ class Node:
     opset: int
     outer: Mapping[str, Tensor]  # what a graph within it may read
 
+    @property
+    def known(self) -> list[Tensor]:
+        """The inputs that are not left out: onnx's checker has seen to those that an operator needs."""
+        return [one for one in self.inputs if one is not None]
+
     def input(self, index: int) -> Tensor | None:
         """An input, or None."""
         return self.inputs[index] if index < len(self.inputs) else None
@@ -84,12 +89,10 @@ class Node:
 
     def needs_const(self, index: int, what: str) -> np.ndarray:
         """An input that must be a constant. Raises RefusedError for one that depends on the net's inputs."""
-        tensor = self.input(index)
-        if tensor is None:
-            raise RefusedError(f"its {what} is missing")
-        if tensor.data is None:
+        data = self.const(index)
+        if data is None:
             raise RefusedError(f"its {what} is computed of the input; a layer needs it as a number")
-        return tensor.data
+        return data
 
     def get(self, key: str, default: Any = None) -> Any:
         """An attribute."""

@@ -115,8 +115,6 @@ def hints(nodes: Sequence[Any], weights: Container[str]) -> dict[str, str]:
     """A readable name of each node's first output: that of its weight, or of its node."""
     names = {}
     for node in nodes:
-        if not node.output:
-            continue
         weight = next((one for one in node.input[1:] if one in weights), "")
         named = re.fullmatch(r"(.*[^.])\.weight", weight)
         names[node.output[0]] = readable(named[1] if named else node.output[0], node.op_type)

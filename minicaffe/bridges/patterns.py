@@ -48,9 +48,7 @@ def match(pattern: Pattern, node: Node) -> dict[str, Any] | None:
     return next(_matches(pattern, node.outputs[0], {}), None)
 
 
-def _matches(pattern: Pattern, tensor: Tensor | None, bound: dict[str, Any]) -> Iterator[dict]:
-    if tensor is None:
-        return
+def _matches(pattern: Pattern, tensor: Tensor, bound: dict[str, Any]) -> Iterator[dict]:
     if isinstance(pattern, list):
         for one in pattern:
             yield from _matches(one, tensor, bound)
@@ -85,22 +83,22 @@ def _of_node(pattern: tuple[Any, ...], tensor: Tensor, bound: dict[str, Any]) ->
     kind, _, word = head.partition(":")
     if node is None or node.kind != kind or tensor is not node.outputs[0]:
         return
-    if len(node.inputs) < len(operands) or bound.get(word, node) is not node or _grown(node):
+    if len(node.known) < len(operands) or bound.get(word, node) is not node or _grown(node):
         return
     bound = bound | {word: node} if word else bound
     orders = itertools.permutations(operands) if kind in COMMUTE else [operands]
     for order in orders:
-        yield from _all(order, node.inputs, bound)
+        yield from _all(order, node.known, bound)
 
 
 def _grown(node: Node) -> bool:
     """Whether constants of more axes than the blobs have add axes to what a node computes."""
-    ranks = [len(one.shape or ()) for one in node.inputs if one is not None and one.data is None]
+    ranks = [len(one.shape or ()) for one in node.known if one.data is None]
     return node.kind in BROADCAST and len(node.outputs[0].shape or ()) > max(ranks, default=0)
 
 
 def _all(
-    patterns: Sequence[Pattern], tensors: Sequence[Tensor | None], bound: dict[str, Any]
+    patterns: Sequence[Pattern], tensors: Sequence[Tensor], bound: dict[str, Any]
 ) -> Iterator[dict]:
     if not patterns:
         yield bound

@@ -92,25 +92,6 @@ def _compared(
     return lines, layers
 
 
-def differences(
-    source: Source, net: Net, tensors: Mapping[str, str], seed: int = 0
-) -> dict[str, float]:
-    """The difference of each output of a model, on one random input."""
-    values = {value.name: value for step in net.steps for value in step.tops}
-    names = {values[tensors[one]]: one for one in source.outputs if tensors.get(one) in values}
-    arrays = check.drawn(net, seed)
-    typed = _typed(source, net, arrays)
-    reference = {
-        name: _plain(array) for name, array in check.run(_asked(source, []), typed).items()
-    }
-    apart = {}
-    for step in check.by_step(net, arrays, reference, names, ()):
-        for value in step.tops:
-            if value in names:
-                apart[names[value]] = check.difference(value.blob.data, reference[names[value]])
-    return apart
-
-
 def _typed(source: Source, net: Net, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The inputs as the model takes them; those of whole numbers are made such in `arrays` too."""
     typed = {}

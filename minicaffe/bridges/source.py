@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,13 +74,13 @@ def read(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None) ->
         model = _called(inliner.inline_local_functions, path, model)
     for tensor in _tensors(model.graph):
         _fill(path, tensor)
+    inputs = _inputs(path, model, dict(shapes or {}))
     _called(onnx.checker.check_model, path, model)
     _widen(onnx, path, model)
     arrays = {one.name: array_of(onnx, path, one) for one in model.graph.initializer}
     for one in model.graph.sparse_initializer:
         raise SpecError(f"{path}: array {one.values.name!r} is sparse, which is not read")
-    inputs, types = _inputs(path, model, arrays, dict(shapes or {}))
-    return Source(path, model, opset, inputs, types, arrays)
+    return Source(path, model, opset, inputs, _types(onnx, path, model, inputs), arrays)
 
 
 def _widen(onnx: Any, path: Path, model: Any) -> None:
@@ -282,13 +282,10 @@ def array_of(onnx: Any, path: Path, tensor: Any) -> np.ndarray:
     return array
 
 
-def _inputs(
-    path: Path, model: Any, arrays: Mapping[str, np.ndarray], shapes: dict[str, Sequence[int]]
-) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-    """The shapes and types of what the user fills; those that were open are written into the model."""
-    import onnx
-
-    inputs, types = dict[str, tuple[int, ...]](), dict[str, str]()
+def _inputs(path: Path, model: Any, shapes: dict[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    """The shapes of what the user fills; those that were open are written into the model."""
+    inputs = dict[str, tuple[int, ...]]()
+    arrays = {one.name for one in model.graph.initializer}
     for value in model.graph.input:
         if value.name in arrays:
             continue
@@ -327,13 +324,21 @@ def _inputs(
         for size in sizes:
             tensor.shape.dim.add().dim_value = size
         inputs[value.name] = tuple(sizes)
-        try:
-            types[value.name] = np.dtype(
-                onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
-            ).name
-        except (KeyError, TypeError, ValueError):
-            raise SpecError(f"{what}: is of no type that a blob holds") from None
     if shapes:
         name = next(iter(shapes))
         raise SpecError(f"{path}: has no input {name!r}{did_you_mean(name, inputs)}")
-    return inputs, types
+    return inputs
+
+
+def _types(onnx: Any, path: Path, model: Any, inputs: Container[str]) -> dict[str, str]:
+    """The types of what the user fills. Raises SpecError for others than NumPy's numbers."""
+    types = dict[str, str]()
+    known = onnx.helper.get_all_tensor_dtypes()
+    for value in model.graph.input:
+        if value.name in inputs:
+            kind = value.type.tensor_type.elem_type
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(kind) if kind in known else np.dtype("O")
+            if dtype.kind not in "biuf":  # text, complex numbers, fewer than 8 bits
+                raise SpecError(f"{path}: input {value.name!r}: is of no type that a blob holds")
+            types[value.name] = dtype.name
+    return types

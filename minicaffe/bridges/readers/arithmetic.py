@@ -15,9 +15,7 @@ from minicaffe.bridges.table import RefusedError, reads
 
 def sides(node: Node) -> list[tuple[Tensor, Tensor]]:
     """The two inputs in both orders."""
-    a, b = node.inputs[0], node.inputs[1]
-    if a is None or b is None:
-        raise RefusedError("an input is missing")
+    a, b = node.known
     return [(a, b), (b, a)]
 
 
@@ -30,10 +28,8 @@ def erf(draft: Draft, node: Node) -> Blob:
 @reads("Add", "Sub")
 def add(draft: Draft, node: Node) -> Blob:
     """Power, Bias, or Eltwise SUM, by what is added; a bias of the layer before where it has none."""
-    a, b = node.inputs[0], node.inputs[1]
+    a, b = node.known
     sign = -1.0 if node.kind == "Sub" else 1.0
-    if a is None or b is None:
-        raise RefusedError("an input is missing")
     if b.data is not None:
         x = _grown(draft, draft.blob(a), node)
         return draft.plus(x, sign * np.asarray(b.data, np.float32))
@@ -131,19 +127,14 @@ def neg(draft: Draft, node: Node) -> Blob:
 @reads("Sum", "Mean")
 def sum_(draft: Draft, node: Node) -> Blob:
     """Eltwise SUM; numbers by Power and Bias, what is broadcast by Bias."""
-    total: Blob | None = None
     blobs = [draft.blob(one) for one in node.inputs]
     if len({blob.shape for blob in blobs}) == 1 and len(blobs) > 1:
         total = weighted(draft, blobs, [1.0] * len(blobs))
     else:
-        for blob in blobs:
-            if total is None:
-                total = blob
-                continue
+        total = blobs[0]
+        for blob in blobs[1:]:
             shape = np.broadcast_shapes(total.shape, blob.shape)
             total = draft.combined("Bias", total, blob, shape)
-    if total is None:
-        raise RefusedError("it has no input")
     return draft.linear(total, 1 / len(blobs)) if node.kind == "Mean" else total
 
 
@@ -151,11 +142,9 @@ def sum_(draft: Draft, node: Node) -> Blob:
 def max_(draft: Draft, node: Node) -> Blob:
     """Eltwise MAX; against a number ReLU and Power; a minimum as the maximum with the signs turned."""
     sign = 1.0 if node.kind == "Max" else -1.0
-    numbers = [one_number(one.data) for one in node.inputs if one is not None]
-    blobs = [one for one in node.inputs if one is not None and one_number(one.data) is None]
+    numbers = [one_number(one.data) for one in node.known]
+    blobs = [one for one in node.known if one_number(one.data) is None]
     known = [sign * number for number in numbers if number is not None]
-    if not blobs:
-        raise RefusedError("it has no input")
     parts = [draft.linear(draft.spread(draft.blob(one), node.shape), sign) for one in blobs]
     y = parts[0] if len(parts) == 1 else draft.layer("Eltwise", *parts, operation="MAX")
     if known:

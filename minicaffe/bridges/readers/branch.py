@@ -48,17 +48,14 @@ def taken(proto: Any, condition: Any, names: set[str]) -> tuple[list[Any], list[
     """Copies of the nodes and arrays of the branch that an If takes, to stand in its place.
 
     What the branch returns is called as the If's outputs, and nothing else as any of `names`, to which the
-    new names are added. Raises RefusedError for an If that has no such branch.
+    new names are added. Raises RefusedError for a branch that cannot stand there.
     """
     if condition.size != 1 or condition.dtype != bool:
         raise RefusedError(
             f"its condition is {condition.dtype} of shape {list(condition.shape)}, expected one bool"
         )
     key = "then_branch" if condition.item() else "else_branch"
-    branches = [one.g for one in proto.attribute if one.name == key and one.HasField("g")]
-    if len(branches) != 1:
-        raise RefusedError(f"it has no {key}")
-    branch = branches[0]
+    branch = next(one.g for one in proto.attribute if one.name == key)  # onnx's checker wants one
     results = [value.name for value in branch.output]  # of its own, as onnx's checker demands
     if len(results) != len(proto.output):
         raise RefusedError(

@@ -26,7 +26,8 @@ def batch_normalization(draft: Draft, node: Node) -> Blob:
     scale, bias, mean, variance = (
         node.needs_const(i, what) for i, what in enumerate(("scale", "bias", "mean", "variance"), 1)
     )
-    if node.get("training_mode", 0) or any(one.readers for one in node.outputs[1:]):
+    trains = node.get("training_mode", 0) or (node.opset < 14 and len(node.outputs) > 1)
+    if trains or any(one.readers for one in node.outputs[1:]):
         raise RefusedError("it is in training mode: export the model as it infers")
     for array in (scale, bias, mean, variance):
         if array.shape != x.shape[1:2]:

@@ -106,10 +106,7 @@ def reduce_max(draft: Draft, node: Node) -> Blob:
 def top_k(draft: Draft, node: Node) -> list[Blob]:
     """ArgMax of the axis turned round: of equal numbers TopK has the first, Caffe the last."""
     x = draft.blob(node.inputs[0])
-    counts = node.ints("k", 1) or []
-    if len(counts) != 1 or not x.shape:
-        raise RefusedError("its k is no number")
-    axis, k = node.get("axis", -1) % len(x.shape), counts[0]
+    axis, (k,) = node.get("axis", -1) % len(x.shape), node.ints("k", 1) or []
     if not node.get("largest", 1):
         raise RefusedError("it takes the smallest; an ArgMax takes the largest")
     shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])

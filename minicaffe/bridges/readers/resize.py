@@ -31,7 +31,7 @@ def resize(draft: Draft, node: Node) -> Blob:
             return x
         raise RefusedError(f"from {x.shape} to {shape} it resizes other axes than an image's two")
     how = _how(node)
-    if shape == x.shape and how["coordinates"] != "tf_crop_and_resize":
+    if shape == x.shape:
         return x
     factors = [
         b // a if b % a == 0 and scale == b / a else 0
@@ -85,8 +85,6 @@ def _how(node: Node) -> dict[str, Any]:
     if rule == "tf_crop_and_resize":
         raise RefusedError("it crops and resizes by regions")
     scales = node.const(1 if old else 2)
-    if "scales" in node.attributes:
-        scales = np.array(node.attributes["scales"])
     source = node.inputs[0]
     sizes = source.shape if source is not None and source.shape is not None else ()
     if node.get("keep_aspect_ratio_policy", "stretch") != "stretch":

@@ -27,11 +27,9 @@ def identity(draft: Draft, node: Node) -> Any:
 @reads("Cast", "CastLike")
 def cast(draft: Draft, node: Node) -> Any:
     """Nothing between types of floating point, or from whole numbers; to whole numbers it would cut digits."""
-    source, target = node.inputs[0], node.outputs[0]
-    if source is None:
-        raise RefusedError("its input is missing")
-    if source.data is not None:  # like a blob's type, which is that of all of them
-        return np.asarray(source.data, np.float32)
+    source, target = node.known[0], node.outputs[0]
+    if source.data is not None:  # like the type of what is computed
+        return source.data.astype(target.dtype)
     whole = ("bool", "int", "uint")
     if target.dtype not in FLOATS and not source.dtype.startswith(whole):
         raise RefusedError(_cut_digits(source, target))
@@ -85,7 +83,7 @@ def split(draft: Draft, node: Node) -> list[Blob]:
         each = -(-x.shape[axis] // len(node.outputs))
         sizes = [min(each, x.shape[axis] - i * each) for i in range(len(node.outputs))]
     if min(sizes, default=1) < 1:
-        raise RefusedError(f"a part of {sizes} is empty, which no blob of a net is")
+        raise RefusedError(f"one of its {len(sizes)} parts is empty, and no blob of a net is")
     points = [int(point) for point in np.cumsum(sizes)[:-1]]
     return draft.cut(x, axis, points)
 
@@ -94,9 +92,7 @@ def split(draft: Draft, node: Node) -> list[Blob]:
 def slice_(draft: Draft, node: Node) -> Blob:
     """Slice; steps of an image by a Pooling of one pixel, others by parts joined anew."""
     x = draft.blob(node.inputs[0])
-    starts, ends = node.ints("starts", 1), node.ints("ends", 2)
-    if starts is None or ends is None:
-        raise RefusedError("its starts or ends are missing")
+    starts, ends = node.ints("starts", 1) or [], node.ints("ends", 2) or []
     axes = node.ints("axes", 3)
     axes = list(range(len(starts))) if axes is None else axes
     steps = node.ints("steps", 4) or [1] * len(starts)
@@ -106,8 +102,6 @@ def slice_(draft: Draft, node: Node) -> Blob:
         ranges[axis] = range(x.shape[axis])[
             slice(start, None if step < 0 and end < -x.shape[axis] else end, step)
         ]
-    if any(not len(one) for one in ranges.values()):
-        raise RefusedError("it leaves nothing, and no blob of a net is empty")
     strided = {axis: one for axis, one in ranges.items() if one.step > 1 and axis >= 2}
     for axis, one in ranges.items():
         if axis in strided and len(x.shape) == 4:
@@ -140,8 +134,6 @@ def gather(draft: Draft, node: Node) -> Blob:
     x = draft.blob(node.inputs[0])
     axis %= len(x.shape)
     wanted = [int(index) % x.shape[axis] for index in indices.ravel()]
-    if not wanted:
-        raise RefusedError("it takes nothing, and no blob of a net is empty")
     return draft.reshape(draft.take(x, axis, wanted), node.shape)
 
 

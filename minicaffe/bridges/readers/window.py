@@ -66,8 +66,6 @@ def padded_before(node: Node, lowest: bool = False) -> tuple[Blob | None, list[i
         return None, []
     before = pad.inputs[0]
     pads, value = pad.ints("pads", 1), pad.const(2)
-    if value is None and pad.input(2) is not None:
-        return None, []
     if pads is None or before is None or before.blob is None or pad.input(3) is not None:
         return None, []
     axes = len(pads) // 2
