@@ -23,7 +23,7 @@ from minicaffe.caffe import weights as caffes
 from minicaffe.caffe.model import SUFFIXES, named_prototxt
 from minicaffe.caffe.prototxt import prototxt
 from minicaffe.caffe.yaml_text import yaml_text
-from minicaffe.errors import CheckpointError, SpecError, did_you_mean
+from minicaffe.errors import CheckpointError, MinicaffeError, SpecError, did_you_mean
 from minicaffe.layers import REGISTRY
 from minicaffe.net import Net
 from minicaffe.net.model import read as read_model
@@ -184,6 +184,13 @@ def write(imported: Imported, out: str | Path, images: Sequence[np.ndarray] = ()
                 net.load(trial_weights)
         except MemoryError:
             raise CheckpointError(f"{model}: the net is larger than the memory here") from None
+        except (
+            MinicaffeError
+        ) as error:  # of numbers that onnx takes: a bias of more than the outputs
+            reason = str(error).replace(f"{beside}{os.sep}", "")
+            raise CheckpointError(
+                f"{imported.source.path}: {reason}; nothing was written"
+            ) from None
         lines, imported.differences = proof.proven(imported.source, net, imported.tensors, images)
         imported.notes += lines
         if not imported.arrays:

@@ -132,6 +132,57 @@ def test_what_nvdla_does_not_read(tmp_path):
     assert net.arrays["c__1"].tolist() == [0, 0, 0, 0]
 
 
+def resized(factor):
+    """The nearest pixel."""
+    how = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    return [node("Resize", "", "s", mode="nearest", **how)], {
+        "s": np.float32([1, 1, *[factor] * 2])
+    }
+
+
+def chained(*steps, shape=(2, 6, 7, 5), **arrays):
+    """Nodes by kind, inputs and output."""
+    made = [helper.make_node(kind, ins.split(), outs.split(), outs) for kind, ins, outs in steps]
+    return made, {name: np.asarray(array) for name, array in arrays.items()}, shape
+
+
+def stepped(steps):
+    """An LSTM of so many steps."""
+    arrays = {"W": numbers(1, 20, 3), "R": numbers(1, 20, 5), "B": numbers(1, 40)}
+    return [node("LSTM", *arrays, hidden_size=5)], arrays, (steps, 2, 3)
+
+
+LENGTH = (("Mul", "x x", "q"), ("ReduceSum", "q axes", "s"), ("Add", "s eps", "e"))
+LENGTH += (("Sqrt", "e", "l"), ("Div", "x l", "u"), ("Mul", "u scale", "y"))
+IMAGE = {"axes": [1, 2, 3], "eps": np.float32(0.01), "scale": numbers(6, 1, 1)}
+TWO = {"two": np.float32(2), "one": np.float32(1)}
+BRANCHES = (("Relu", "x", "a"), ("Sigmoid", "x", "b"))
+SAID = [
+    ("nnie", resized(3), "Deconvolution"),
+    ("nvdla", resized(2), "Deconvolution"),  # of one group
+    ("nnie", chained(("Mul", "x two", "a"), ("Add", "a one", "y"), **TWO), "Scale"),
+    ("nnie", chained(("Add", "x b", "y"), b=numbers(6, 1, 1)), "Scale"),
+    ("nnie", chained(("Add", "x b", "y"), b=numbers(7, 5)), "Scale"),  # of other axes
+    ("nvdla", chained(*BRANCHES, ("Sub", "a b", "y")), "ReLU Sigmoid Power Eltwise"),
+    ("nvdla", chained(*BRANCHES, ("Sum", "a b x", "y")), "ReLU Sigmoid Eltwise Eltwise"),
+    ("caffe", chained(*LENGTH, **IMAGE), "Reduction Power Scale Scale"),
+    ("caffe", stepped(1), "DummyData LSTM Reshape"),
+    ("caffe", stepped(4), "DummyData DummyData Concat LSTM Reshape"),
+]
+
+
+@pytest.mark.parametrize(("target", "case", "types"), SAID)
+def test_what_a_target_is_said_in(target, case, types, tmp_path):
+    """Proven by onnxruntime as it is written."""
+    net = from_onnx(model(tmp_path / "it.onnx", *case), tmp_path / "net", target=target)
+    made = [layer.type for layer in net.spec.layers if layer.type != "Input"]
+    assert made == types.split() and set(made) <= CHIPS[target].layers
+    if target == "nvdla":
+        text = (tmp_path / "net.prototxt").read_text()
+        assert "group" not in text and "coeff" not in text
+    assert max(net.differences.values()) < 1e-5
+
+
 def test_inputs_in_the_form_of_a_target(tmp_path):
     """NNIE's example has input_dim; what is written is read again."""
     path = model(tmp_path / "it.onnx", CONV, {"w": numbers(4, 6, 3, 3)}, shape=(1, 6, 7, 5))
@@ -139,6 +190,19 @@ def test_inputs_in_the_form_of_a_target(tmp_path):
     text = (tmp_path / "net.prototxt").read_text()
     assert 'input: "x"\ninput_dim: 1\ninput_dim: 6\ninput_dim: 7\ninput_dim: 5\n' in text
     assert "Input" not in text
+    path = model(tmp_path / "it.onnx", [node("Gemm", "w")], {"w": numbers(6, 4)}, shape=(2, 6))
+    from_onnx(path, tmp_path / "net", target="nnie")
+    assert 'input: "x"\ninput_shape { dim: 2 dim: 6 }\n' in (tmp_path / "net.prototxt").read_text()
+
+
+def test_a_part_that_nothing_reads_is_an_output_where_nothing_silences(tmp_path):
+    nodes, arrays, _ = chained(("Split", "x s", "a b"), ("Relu", "a", "y"), s=[2, 4])
+    nodes[0].attribute.append(helper.make_attribute("axis", 1))
+    path = model(tmp_path / "it.onnx", nodes, arrays)
+    net = from_onnx(path, tmp_path / "net", target="nnie")
+    assert [layer.type for layer in net.spec.layers] == ["Input", "Slice", "ReLU"]
+    assert net.notes[0].endswith("has no Silence: outputs beside are b")
+    assert {"b", "y"} == set(net.net().outputs)
 
 
 def test_a_row_less_without_silence(tmp_path):
@@ -159,25 +223,35 @@ def test_a_pad_of_one_axis_drops_the_last_window_of_the_other(tmp_path):
     assert [layer.type for layer in net.spec.layers] == ["Input", "Pooling", "Slice", "Silence"]
 
 
-REFUSED = {
-    "nvdla": (
-        [node("Transpose", perm=[0, 2, 3, 1])],
+POOLED = ("GlobalAveragePool", "x", "p")
+REFUSED = [
+    (
+        "nvdla",
+        ([node("Transpose", perm=[0, 2, 3, 1])], {}),
         "Permute: it is not among its layers; axes of 1",
     ),
-    "nnie": ([node("Transpose", perm=[0, 3, 1, 2])], r"its order must be \[0, 2, 3, 1\]"),
-    "caffe": ([node("Gelu")], "export it with approximate: tanh"),
-    "rknn": ([node("ArgMax", axis=1)], "take the largest score on the host"),
-}
+    ("nnie", ([node("Transpose", perm=[0, 3, 1, 2])], {}), r"its order must be \[0, 2, 3, 1\]"),
+    ("caffe", ([node("Gelu")], {}), "export it with approximate: tanh"),
+    ("rknn", ([node("ArgMax", axis=1)], {}), "take the largest score on the host"),
+    (
+        "nnie",
+        chained(POOLED, ("Sigmoid", "p", "s"), ("Mul", "x s", "y")),
+        "does not take its layer Scale: that a Scale may have two bottoms is not known; nothing",
+    ),
+    ("nnie", chained(POOLED, ("Add", "x p", "y")), "Bias: .*; a sum of a blob and another that is"),
+    ("nvdla", chained(("Sqrt", "x", "y")), r"\['power'\] are not all read; only a Power that mult"),
+    ("nvdla", chained(("Relu", "x", "a"), ("Mul", "x a", "y")), "a product of two blobs is not"),
+    ("nnie", stepped(4), "ContinuationIndicator: .*; a sequence's start has no layer there"),
+]
 
 
-@pytest.mark.parametrize("target", REFUSED)
-def test_what_a_target_cannot_say(target, tmp_path):
+@pytest.mark.parametrize(("target", "case", "reason"), REFUSED)
+def test_what_a_target_cannot_say(target, case, reason, tmp_path):
     """One line with the node, the target and the layer; nothing is written."""
-    nodes, reason = REFUSED[target]
-    path = model(tmp_path / "it.onnx", nodes, {})
+    path = model(tmp_path / "it.onnx", *case)
     with pytest.raises(MinicaffeError, match=reason) as caught:
         from_onnx(path, tmp_path / "net", target=target)
-    assert f"node {nodes[0].name!r}" in str(caught.value)
+    assert f"node {case[0][-1].name!r}" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert [one.name for one in tmp_path.iterdir()] == ["it.onnx"]
 

@@ -151,6 +151,8 @@ def test_what_we_export_comes_back(case, tmp_path):
         if name in text.partition("bottom: [")[2].partition("]")[0].split(", ")
     ]
     net = net_with("\n".join(["layers:", *layers, f"  - {{name: it, {text[1:]}"]), dtype="float32")
+    if case == "equal biases":
+        net.params["it"][1].load(np.full(4 * D, 2.0))
     to_onnx(net, tmp_path / "it.onnx")
     result = from_onnx(tmp_path / "it.onnx", tmp_path / "net")
     back = Net(tmp_path / "net.prototxt", "TEST", device="cpu", dtype="float32")
@@ -184,6 +186,57 @@ def test_a_scan_of_other_wires_is_refused(tmp_path):
     product.input[place] = next(name for name in gates if name != product.input[place])
     with pytest.raises(SpecError, match="unroll it before the export"):
         from_onnx(saved(made, tmp_path))
+
+
+def other_gates(made, nodes, arrays=(), inputs=(), last="z"):
+    """The Scan of an export, whose gates are computed so."""
+    (at,) = (i for i, one in enumerate(made.graph.node) if one.op_type == "Scan")
+    made.graph.node[at].input[2] = last
+    nodes = [*made.graph.node[:at], *nodes, made.graph.node[at]]
+    made.graph.ClearField("node")
+    made.graph.node.extend(nodes)
+    tensors = [onnx.numpy_helper.from_array(a, name) for name, a in dict(arrays).items()]
+    made.graph.initializer.extend(tensors)
+    infos = [onnx.helper.make_tensor_value_info(*one) for one in inputs]
+    made.graph.input.extend(infos)
+
+
+SUM = "it/Add_2"  # of the products with x and x_static
+WIDE = {"W": normal(3, 8 * D), "to": np.array([T, N, 4 * D])}
+MATRIX = [node("MatMul", ["u", "W"], ["p"]), node("Reshape", ["p", "to"], ["z"])]
+GATES_OF = {
+    "two biases": ([node("Add", [SUM, "b"], ["z"])], {"b": normal(4 * D)}, (), "gates are a Bias"),
+    "a vector": ([node("Add", ["it/Add", "u"], ["z"])], (), [("u", 1, (4 * D,))], "are a Bias"),
+    "a ReLU": ([node("Relu", [SUM], ["z"])], (), (), "gates are a ReLU, expected a product with a"),
+    "an input": ([], (), [("z", 1, (T, N, 4 * D))], "its gates are a blob, expected a product"),
+    "other rows": (MATRIX, WIDE, [("u", 1, (2, N, 3))], "are no product of each step's input"),
+    "computed weights": (
+        [node("Mul", ["raw", "u"], ["it__3"]), node("Identity", [SUM], ["z"])],
+        {"raw": normal(4 * D, D)}, [("u", 1, (1,))], "its weight is not a constant",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", GATES_OF)
+def test_gates_that_no_layer_has(case, tmp_path):
+    """In one line, which names the Scan."""
+    nodes, arrays, inputs, reason = GATES_OF[case]
+    net = net_with(
+        "layers:\n  - {name: x, type: Input, shape: {dim: [4, 2, 3]}}\n"
+        "  - {name: cont, type: Input, shape: {dim: [4, 2]}}\n"
+        "  - {name: static, type: Input, shape: {dim: [2, 2]}}\n"
+        "  - {name: it, type: LSTM, num_output: 5, bottom: [x, cont, static]}",
+        dtype="float32",
+    )
+    to_onnx(net, tmp_path / "it.onnx")
+    made = onnx.load(tmp_path / "it.onnx")
+    if case == "computed weights":
+        (own,) = (one for one in made.graph.initializer if one.name == "it__3")
+        made.graph.initializer.remove(own)
+    other_gates(made, nodes, arrays, inputs)
+    with pytest.raises(SpecError, match=reason) as caught:
+        from_onnx(saved(made, tmp_path), tmp_path / "net")
+    assert "node 'it/Scan' (Scan): " in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_a_tanh_elsewhere_is_a_layer(tmp_path):
