@@ -232,17 +232,17 @@ def test_importing_a_model_with_functions_needs_no_other_import(tmp_path):
     subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=100)
 
 
-def of_nodes(*nodes, **arrays):
-    """A model of nodes of x (2, 3), unchecked; the domain `own` is known."""
+def of_nodes(*nodes, shape=(2, 3), kind=1, opset=17, **arrays):
+    """A model of nodes of x, unchecked; the domain `own` is known."""
     helper = onnx.helper
     graph = helper.make_graph(
         nodes,
         "nodes",
-        [helper.make_tensor_value_info("x", 1, (2, 3))],
+        [helper.make_tensor_value_info("x", kind, shape)],
         [helper.make_tensor_value_info("y", 1, (2, 3))],
         [onnx.numpy_helper.from_array(np.asarray(a), name) for name, a in arrays.items()],
     )
-    imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid("own", 1)]
     return helper.make_model(graph, opset_imports=imports, ir_version=8)
 
 
@@ -294,7 +294,107 @@ def unsound():
             of_nodes(node("Reshape", ["x", "s"], ["y"], name="it"), s=[-1, -1]),
             "node 'it' (Reshape): onnx finds no shapes for it: ",
         ),
+        **no_layers(),
     }
+
+
+def no_layers():
+    """Sound models that no layer says, in the words of the refusal."""
+    node, image, four = onnx.helper.make_node, (1, 4, 5, 5), np.float32([1, 1, 2, 2])
+    parts, places = [f"p{i}" for i in range(1024)], {"kernel_shape": [5, 1], "pads": [1, 0, 4, 0]}
+    numbers = {"s": np.float32([1, 2, 3])}
+    norm = ["x", "s", "s", "s", "s"]
+    resize = {"coordinate_transformation_mode": "tf_half_pixel_for_nn"}
+    return {
+        "a divisor of 0": (
+            of_nodes(node("Div", ["x", "z"], ["y"]), z=np.float32([1, 0, 2])),
+            "a node Div of 'y': it divides by 0; nothing",
+        ),
+        "an order of many parts": (
+            of_nodes(
+                node("Gather", ["x", "i"], ["y"], axis=2), shape=(1, 2, 99), i=np.arange(99)[::-1]
+            ),
+            "it puts axis 2 into another order, which would take 99 parts; nothing",
+        ),
+        "a kernel of all channels": (
+            of_nodes(node("DepthToSpace", ["x"], ["y"], blocksize=2), shape=(1, 8192, 1, 1)),
+            "it needs numbers of shape (8192, 2048, 2, 2), more than any layer holds; nothing",
+        ),
+        "an input in the middle that is left out": (
+            of_nodes(node("Concat", ["x", "", "x"], ["y"], axis=0)),
+            "a node Concat of 'y': an input is missing; nothing",
+        ),
+        "an even window": (
+            of_nodes(node("LRN", ["x"], ["y"], size=4), shape=image),
+            "its window of 4 channels is even; Caffe's is odd; nothing",
+        ),
+        "numbers of other channels": (
+            of_nodes(node("BatchNormalization", norm, ["y"]), opset=9, s=np.float32([1, 2])),
+            "numbers of shape (2,) are not one a channel of (2, 3); nothing",
+        ),
+        "statistics of the batch": (
+            of_nodes(node("BatchNormalization", norm, ["y", *"mvab"]), opset=9, **numbers),
+            "a node BatchNormalization of 'y': it is in training mode: export the model as it infers",
+        ),
+        "a vector of another size": (
+            of_nodes(
+                node("Resize", ["x", "", "s"], ["y"]), shape=(1, 4, 5), s=np.float32([1, 1, 2])
+            ),
+            "from (1, 4, 5) to (1, 4, 10) it resizes other axes than an image's two; nothing",
+        ),
+        "a large matrix": (
+            of_nodes(
+                node("Resize", ["x", "", "", "s"], ["y"]),
+                shape=(1, 1, 5000, 1), s=np.array([1, 1, 5001, 1]),
+            ),
+            "from 5000 to 5001 its matrix would be too large; nothing",
+        ),
+        "a rule of an old opset": (
+            of_nodes(
+                node("Resize", ["x", "roi", "s"], ["y"], **resize),
+                shape=image, opset=11, s=four, roi=np.float32([]),
+            ),
+            "its rule of coordinates 'tf_half_pixel_for_nn' is not read; nothing",
+        ),
+        "a mode that ONNX does not have": (
+            of_nodes(node("Resize", ["x", "", "s"], ["y"], mode="area"), shape=image, s=four),
+            "its mode 'area' is not read; nothing",
+        ),
+        "the largest of a number": (
+            of_nodes(node("ArgMax", ["x"], ["z"]), node("Cast", ["z"], ["y"], to=1), shape=()),
+            "a node ArgMax of 'z': a number alone has no largest entry; nothing",
+        ),
+        "a part that is empty": (
+            of_nodes(
+                node("Split", ["x", "s"], [*parts, "e"], axis=0), node("Relu", ["e"], ["y"]),
+                shape=(1024, 2), s=[1] * 1024 + [0],
+            ),
+            "a node Split of 'p0': one of its 1025 parts is empty, and no blob of a net is; nothing",
+        ),
+        "numbers that become truths": (
+            of_nodes(node("Cast", ["x"], ["b"], to=9), node("Cast", ["b"], ["y"], to=1), kind=7),
+            "from int64 to bool it changes numbers; blobs are floating point; nothing",
+        ),
+        "pads larger than a step": (
+            of_nodes(node("MaxPool", ["x"], ["y"], strides=[2, 1], **places), shape=(1, 2, 4, 4)),
+            "its pads [1, 0, 4, 0] are too large for a Pooling by [5, 1], or differ; nothing",
+        ),
+        "a size that numbers tell": (
+            of_nodes(
+                node("NonZero", ["x"], ["n"]), node("Shape", ["n"], ["s"]),
+                node("Cast", ["s"], ["f"], to=1), node("Add", ["f", "x"], ["y"]),
+            ),
+            "a node NonZero of 'n': its size depends on the numbers, a blob's does not; nothing",
+        ),
+        "what ends as a detector": (
+            of_nodes(
+                node("NonZero", ["x"], ["n"]), node("Squeeze", ["n"], ["s"]),
+                node("Concat", ["x", "x"], ["c"], axis=0), node("Gather", ["c", "s"], ["g"]),
+                node("Unsqueeze", ["g", "at"], ["y"]), at=[0],
+            ),
+            "a node NonZero of 'n': its size depends on the numbers, a blob's does not; nothing",
+        ),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", unsound())
@@ -305,6 +405,71 @@ def test_what_the_checker_takes(case, tmp_path):
     with pytest.raises(MinicaffeError, match=re.escape(reason)):
         from_onnx(path)  # before onnxruntime is asked
     assert "other nodes are refused" not in refusal(path)
+
+
+def unfit():
+    """Models whose numbers show, when the net is made or has run, that it is none; and why."""
+    node = onnx.helper.make_node
+    conv = [node("Conv", ["x", "w", "b"], ["c"]), node("Mul", ["c", "two"], ["y"])]
+    bias = of_nodes(
+        *conv, shape=(1, 2, 3), w=normal(2, 2, 1), b=normal(3), two=np.float32([[2], [3]])
+    )
+    group = node("GroupNormalization", ["x", "s", "s"], ["y"], num_groups=2)
+    negative = [node("Abs", ["x"], ["a"]), node("Neg", ["a"], ["n"]), node("Sqrt", ["n"], ["y"])]
+    fits = "it.onnx: net.caffemodel: does not fit net 'nodes': "
+    return [
+        (bias, False, f"{fits}c__1 (file (3,), net (2,)); nothing was written"),
+        (bias, True, f"{fits}c__1 (file (3,), net (2,)); nothing was written"),
+        (of_nodes(group, shape=(1, 6, 2), opset=21, s=normal(3)), False, f"{fits}y__0, y__1 (file (9,), net (6,))"),
+        (of_nodes(*negative), False, "it.onnx: output 'y' holds no finite number, of random input"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "folded", "reason"), unfit())
+def test_numbers_that_fit_no_net(model, folded, reason, tmp_path):
+    """Refused by the name of the model, not of a trial's file."""
+    assert reason in refusal(saved(model, tmp_path / "it.onnx"), folded=folded)
+
+
+def unread():
+    """Files that hold what is not read, and why."""
+    node, helper = onnx.helper.make_node, onnx.helper
+    relu = node("Relu", ["x"], ["y"], name="plain")
+    sparse = of_nodes(node("Add", ["x", "two"], ["y"]))
+    two, at = helper.make_tensor("two", 1, [1], [2.0]), helper.make_tensor("at", 7, [1], [1])
+    sparse.graph.sparse_initializer.append(helper.make_sparse_tensor(two, at, [3]))
+    deep = of_nodes(relu, c=[1.0])
+    deep.graph.initializer[0].dims[:] = [1] * 33
+    open_ = of_nodes(relu, shape=None)
+    wrong = of_nodes(relu).SerializeToString().replace(b"plain", b"pl\xff\xfen")
+    return {
+        "a sparse array": (sparse, "it.onnx: array 'two' is sparse, which is not read"),
+        "complex numbers": (of_nodes(relu, c=np.complex64([1j])), "'c': holds complex numbers"),
+        "33 axes": (deep, "it.onnx: array 'c': has no shape that is one: [1, 1, "),
+        "an opset of old": (of_nodes(relu, opset=8), "it.onnx: opset 8: expected 9 to 21"),
+        "an opset to come": (of_nodes(relu, opset=22), "it.onnx: opset 22: expected 9 to 21"),
+        "an input of any shape": (open_, "give it by --shape x=1x3x224x224"),
+        "an input of text": (of_nodes(relu, kind=8), "input 'x': is of no type that a blob holds"),
+        "of no type": (of_nodes(relu, kind=0), "input 'x': is of no type that a blob holds"),
+        "a name of bytes": (
+            wrong,
+            r"it.onnx: is not a whole .onnx file: b'pl\xff\xfen' is no text",
+        ),
+    }
+
+
+@pytest.mark.parametrize("case", unread())
+def test_what_a_file_holds_that_is_not_read(case, tmp_path):
+    model, reason = unread()[case]
+    data = model if isinstance(model, bytes) else model.SerializeToString()
+    (tmp_path / "it.onnx").write_bytes(data)
+    assert reason in refusal(tmp_path / "it.onnx")
+
+
+def test_a_file_that_protocol_buffers_do_not_read(tmp_path):
+    with open(tmp_path / "it.onnx", "wb") as stream:
+        stream.truncate(2**31 + 1)  # a hole, not on the disk
+    assert "is larger than 2 GiB" in refusal(tmp_path / "it.onnx")
 
 
 def test_an_input_at_the_end_that_is_left_out(tmp_path):

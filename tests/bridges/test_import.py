@@ -16,7 +16,8 @@ from layers.rows import ROWS, net_of
 
 from minicaffe import CheckpointError, MinicaffeError, Net, SpecError
 from minicaffe.bridges import from_onnx
-from minicaffe.bridges.readers import READERS
+from minicaffe.bridges.operators import rows
+from minicaffe.bridges.readers import READERS, activation
 from minicaffe.export import check, to_onnx
 from minicaffe.export.table import LEFT_OUT, REFUSED
 
@@ -24,6 +25,7 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 from bridges.mutants import image_net, model_of, normal, other_net  # noqa: E402
+from bridges.test_hostile import of_nodes  # noqa: E402
 
 node = onnx.helper.make_node
 MODELS = Path(__file__).parents[2] / "models"
@@ -423,6 +425,184 @@ PATTERNS = {
 )
 def test_several_nodes_become_one_layer(kind, row, tmp_path):
     assert kinds(imported(saved(PATTERNS[kind][row], tmp_path))) == [kind]
+
+
+def summed(kind, *names):
+    """A sum of x and numbers of other shapes."""
+    return chain(
+        node(kind, list(names), ["y"]), a=normal(4, 1, 1), b=normal(2, 1, 5, 5), c=normal(5)
+    )
+
+
+def above_one(behind, **arrays):
+    """What comes behind |x| + 1, called b."""
+    nodes = [node("Abs", ["x"], ["a"]), node("Add", ["a", "one"], ["b"])]
+    return chain(*nodes, *behind, one=F(1), **arrays)
+
+
+ORDER = np.random.default_rng(0).permutation(20)
+NO_AXES = {"noop_with_empty_axes": 1}
+PADDED = [node("Pad", ["x", "p", "", "at"], ["r"]), node("Conv", ["r", "w"], ["y"])]
+SAYINGS = [
+    ("ReLU", chain(node("Relu", ["x"], ["r"]), node("Split", ["r"], ["y"], axis=1))),
+    ("Convolution", chain(node("Gather", ["x", "i"], ["y"], axis=1), shape=(2, 20, 3, 2), i=ORDER)),
+    ("AbsVal Power Exp", above_one([node("Sqrt", ["b"], ["r"]), node("Exp", ["r"], ["y"])])),
+    ("ReLU", chain(node("PRelu", ["x", "s"], ["y"]), shape=(5,), s=F([0.3]))),
+    ("AbsVal Power Power", above_one([node("Div", ["two", "b"], ["y"])], two=F(2))),
+    ("AbsVal Power Tile Scale", above_one([node("Div", ["w", "b"], ["y"])], w=normal(2, 4, 5, 5))),
+    ("Parameter Reshape Bias Parameter Reshape Tile Tile Bias", summed("Sum", "x", "a", "c")),
+    ("Parameter Tile Parameter Reshape Bias Reshape Bias Power", summed("Mean", "a", "x", "b")),
+    ("Split", chain(node("Mean", ["x"], ["y"]))),
+    ("Power ReLU Power", chain(node("Max", ["x", "h"], ["y"]), h=F(0.5))),
+    ("Power ReLU Power", chain(node("Min", ["h", "x", "k"], ["y"]), h=F(0.5), k=F([0.25]))),
+    (
+        "InnerProduct ReLU Power Eltwise",
+        chain(
+            node("Relu", ["x"], ["r"]), node("Gemm", ["x", "w", "r"], ["y"], beta=0.5),
+            shape=(2, 4), w=normal(4, 4),
+        ),
+    ),
+    *[
+        ("Reshape MVN Reshape", chain(node("MeanVarianceNormalization", ["x"], ["y"], axes=axes)))
+        for axes in ([1, 2, 3], [-1, -2])
+    ],
+    ("Sigmoid Reduction", chain(
+        node("Sigmoid", ["x"], ["s"]), node("ReduceSum", ["s", "at"], ["y"], keepdims=0),
+        at=np.array([2, 3]),
+    )),
+    ("AbsVal", chain(node("ReduceL1", ["x"], ["y"], **NO_AXES), opset=18)),
+    ("Power Power", chain(node("ReduceL2", ["x"], ["y"], **NO_AXES), opset=18)),
+    ("Split", chain(node("ReduceMax", ["x"], ["y"], **NO_AXES), opset=18)),
+    ("Split", chain(node("Resize", ["x", "", "s"], ["y"], mode="linear"), s=F([1, 1, 1.15, 1]))),
+    ("Split", chain(node("Resize", ["x", "", "s"], ["y"]), shape=(1, 4, 5), s=F([1, 1, 1.1]))),
+    ("Split", chain(node("Pad", ["x", "p"], ["y"]), p=np.zeros(8, int))),
+    (
+        "Slice Slice Slice Power Convolution Power Silence",
+        chain(
+            node("Pad", ["x", "p", "v"], ["y"]),
+            p=np.array([0, -1, 1, -2, 0, 0, -1, 2]), v=F(0.7),
+        ),
+    ),
+    (
+        "Convolution Convolution",  # the first of 1, that pads
+        chain(*PADDED, opset=18, p=np.array([1, 2, 0, 1]), at=np.array([2, 3]), w=normal(3, 4, 3, 3)),
+    ),
+    ("Bias", chain(
+        node("CastLike", ["c", "x"], ["d"]), node("Add", ["x", "d"], ["y"]), c=np.arange(5),
+    )),
+    ("Bias", chain(
+        node("NonZero", ["c"], ["d"]), node("Cast", ["d"], ["e"], to=1),
+        node("Add", ["x", "e"], ["y"]), c=F([1, 0, 3, 4, 5, 2]),
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("types", "model"), SAYINGS)
+def test_operators_in_layers(types, model, tmp_path):
+    assert " ".join(kinds(imported(saved(model, tmp_path)))) == types
+
+
+WHOLE = [
+    ("ReLU", lambda x: x, [node("Cast", ["x"], ["c"], to=1), node("Relu", ["c"], ["y"])]),
+    (
+        "Power",  # by 1.7, which is 1 as a whole number, and as a truth
+        lambda x: x + 1.0,
+        [
+            node("CastLike", ["number", "x"], ["h"]), node("Cast", ["h"], ["g"], to=1),
+            node("Cast", ["x"], ["c"], to=1), node("Add", ["c", "g"], ["y"]),
+        ],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["int64", "int32", "uint8", "bool"])
+@pytest.mark.parametrize(("type_", "formula", "nodes"), WHOLE)
+def test_inputs_of_whole_numbers(kind, type_, formula, nodes, tmp_path, monkeypatch):
+    """Both nets are asked for the same whole numbers, some of them not 0."""
+    asked, run = [], check.run
+
+    def noted(data, arrays):
+        asked.append(arrays["x"])
+        return run(data, arrays)
+
+    monkeypatch.setattr(check, "run", noted)
+    code = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    path = saved(of_nodes(*nodes, kind=code, number=F(1.7)), tmp_path)
+    result = from_onnx(path, tmp_path / "net")
+    assert kinds(result) == [type_] and len(asked) == 3
+    assert all(one.dtype == kind and one.any() for one in asked)
+    if kind != "bool":
+        assert max(abs(one.astype(int)).max() for one in asked) > 1
+    x = np.array([[0, 1, 1], [0, 0, 1]])
+    ours = result.net().forward(x=x)["y"]
+    np.testing.assert_array_equal(ours, np.maximum(formula(x), 0))
+
+
+def test_rows_that_whole_numbers_choose(tmp_path):
+    path = saved(of_nodes(node("Gather", ["w", "x"], ["y"]), kind=7, w=normal(5, 3)), tmp_path)
+    result = from_onnx(path, tmp_path / "net")
+    x = np.array([[0, 4, 2], [1, 1, 3]])
+    np.testing.assert_array_equal(result.net().forward(x=x)["y"], normal(5, 3)[x])
+    path = saved(of_nodes(node("Gather", ["w", "x"], ["y"]), kind=7, w=normal(5, 3, 2)), tmp_path)
+    with pytest.raises(SpecError, match="its indices are computed; Embed reads rows of a constant"):
+        from_onnx(path)
+
+
+def test_an_input_that_is_an_array_or_an_output(tmp_path):
+    """The older form of a weight is no input of the net; a model of no nodes has nothing to compare."""
+    model = chain(node("Add", ["x", "b"], ["y"]), b=normal(5))
+    model.graph.input.append(onnx.helper.make_tensor_value_info("b", 1, (5,)))
+    assert imported(saved(model, tmp_path)).source.inputs == {"x": (1, 4, 5, 5)}
+    del model.graph.node[:]
+    model.graph.output[0].name = "x"
+    result = from_onnx(saved(model, tmp_path), tmp_path / "net")
+    assert result.notes == ["output 'x' is called 'x_2'"] and kinds(result) == ["Split"]
+
+
+def test_means_whose_pads_are_as_large_as_windows(tmp_path):
+    """onnxruntime has none such: beside NumPy."""
+    how = {"kernel_shape": [2, 1], "strides": [3, 1], "pads": [2, 0, 2, 0], "count_include_pad": 1}
+    result = from_onnx(saved(one("AveragePool", (1, 2, 5, 3), **how), tmp_path))
+    x = normal(1, 2, 5, 3)
+    padded = np.pad(x, [(0, 0), (0, 0), (2, 2), (0, 0)])
+    wanted = np.stack([padded[:, :, i : i + 2].mean(2) for i in (0, 3, 6)], 2)
+    np.testing.assert_allclose(result.net().forward(x=x)["y0"], wanted, atol=1e-6)
+
+
+def test_places_that_two_read(tmp_path):
+    """The Pooling has one mask for both."""
+    middle = [node("Relu", ["p"], ["q"])]
+    middle.append(node("MaxUnpool", ["q", "places"], ["w"], kernel_shape=[2, 2], strides=[2, 2]))
+    model = unpooled(middle=middle)
+    model.graph.output.append(onnx.helper.make_tensor_value_info("w", 1, [None] * 4))
+    result = imported(saved(model, tmp_path))
+    assert sorted(kinds(result)) == ["Pooling", "ReLU", "Upsample", "Upsample"]
+    assert [len(layer.tops) for layer in result.spec.layers if layer.type == "Pooling"] == [2]
+
+
+FOLDED = [  # as one layer, and how many numbers it has
+    ("Convolution", 2, ["w", "b"], "Add", (4, 1, 1), (1, 4, 5, 5)),
+    ("Convolution", 1, ["w"], "Mul", (4, 1, 1), (1, 4, 5, 5)),
+    ("InnerProduct", 1, ["w"], "Mul", (), (2, 4, 4)),
+    ("InnerProduct Scale", 2, ["w"], "Mul", (4, 1), (2, 4, 4)),  # of rows, not of outputs
+]
+
+
+@pytest.mark.parametrize(("types", "count", "inputs", "kind", "size", "shape"), FOLDED)
+def test_what_is_folded(types, count, inputs, kind, size, shape, tmp_path):
+    product = "Conv" if len(shape) == 4 else "MatMul"
+    nodes = [node(product, ["x", *inputs], ["c"]), node(kind, ["c", "d"], ["y"])]
+    weights = {"w": normal(4, 4, 1, 1) if len(shape) == 4 else normal(4, 4)}
+    weights |= {"b": normal(4, seed=2)} if "b" in inputs else {}
+    model = chain(*nodes, shape=shape, d=normal(*size, seed=1), **weights)
+    result = imported(saved(model, tmp_path), folded=True)
+    assert " ".join(kinds(result)) == types and len(result.arrays) == count
+
+
+def test_the_table_of_operators_without_docstrings(monkeypatch):
+    """As `python -OO` has it."""
+    monkeypatch.setattr(activation.relu, "__doc__", None)
+    assert dict(rows())["Relu"] == "ReLU."
 
 
 def test_numbers_close_to_a_patterns_are_another_function(tmp_path):
