@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +51,27 @@ def test_a_device_that_cannot_be_used_is_passed_over(stand_in, monkeypatch):
     assert "CuPy cannot compute: " in repr(chosen)
     with pytest.raises(DeviceError, match="device cuda: CuPy cannot compute: "):
         backend.device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        (None, "CuPy is not installed; the extra cuda12 or cuda13 brings it"),
+        ("import its_library", "CuPy cannot be imported: No module named 'its_library'"),
+        ("raise OSError('no folder')", "CuPy cannot be imported: no folder"),
+    ],
+)
+def test_a_cupy_that_cannot_be_imported_is_told_from_none(tmp_path, monkeypatch, module, said):
+    if module is None:
+        monkeypatch.setitem(sys.modules, "cupy", None)
+    else:
+        monkeypatch.delitem(sys.modules, "cupy", raising=False)
+        monkeypatch.syspath_prepend(tmp_path)
+        (tmp_path / "cupy.py").write_text(module)
+    chosen = backend.device()
+    assert (chosen.name, said in repr(chosen)) == ("cpu", True)
+    with pytest.raises(DeviceError, match=f"^device cuda:0: {said}$"):
+        backend.device("cuda:0")
 
 
 def test_a_device_that_fails_leaves_the_other_current(two_devices, stand_in, monkeypatch):

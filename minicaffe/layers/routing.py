@@ -113,8 +113,7 @@ class Silence(Layer):
 
     def backward(self, *dys: Any) -> Any:
         for dx in self.grad:
-            if dx is not None:
-                arrays.fill(dx, 0)
+            arrays.fill(dx, 0)
         return self.grad
 
 

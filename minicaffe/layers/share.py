@@ -96,12 +96,10 @@ class Share:
 
     def sum(self, array: Any) -> Any:
         """Sum the array over all ranks, in place."""
-        if self.size > 1:
-            self.sums = True
-            if not on_cuda(array):
-                trace.host("a sum over ranks")
-            self.communicator.allreduce(array)
-        return array
+        self.sums = True
+        if not on_cuda(array):
+            trace.host("a sum over ranks")
+        return self.communicator.allreduce(array)
 
 
 def share_of(communicator: Communicator, per_rank: bool) -> Share | None:

@@ -142,6 +142,19 @@ def test_what_does_not_learn_gets_no_gradient(device, kind):
             assert device.to_host(net.blobs["x"].diff).any()
 
 
+def test_a_parameter_that_learns_no_more_keeps_its_gradient(device):
+    net = Net(
+        parse("layers: [{name: p, type: Parameter, shape: {dim: 3}, loss_weight: 2}]"),
+        device=device,
+    )
+    (param,) = net.params["p"]
+    for rate in (1.0, 0.0):
+        param.lr_mult = rate
+        net.forward()
+        net.backward()
+        np.testing.assert_array_equal(device.to_host(param.diff), 2)
+
+
 def test_in_place_over_what_a_gradient_needs(device):
     """By name Scale and PReLU may be in place; they then get memory of their own."""
     apart, over = (

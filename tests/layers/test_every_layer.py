@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from layers.rows import OWN_GRADIENT, ROWS, WITHOUT_GRADIENT, net_of
 
 from minicaffe import GradientError, Layer, Net, gradcheck, parse
 from minicaffe.layers import REGISTRY
-from minicaffe.spec.declare import Filler
+from minicaffe.spec.declare import Filler, ParamSpec
 
 
 def test_every_layer_has_a_row():
@@ -57,6 +59,42 @@ def test_a_layer_in_a_net_learns_nothing_wrong(name, device):
         u, h = random.normal(size=array.shape), 1e-6
         slope = (loss(**{blob: array + h * u}) - loss(**{blob: array - h * u})) / (2 * h)
         assert slope == pytest.approx(float((diffs[blob] * u).sum()), rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", sorted(ROWS))
+def test_what_wants_no_gradient_leaves_those_of_the_others(name, device):
+    """Without one parameter or bottom the gradients of the rest are as they were, and its own is not taken."""
+    keys, bottoms = ROWS[name][0]
+    random, spec = np.random.default_rng(5), parse(net_of(name, keys, bottoms))
+    given = {
+        f"b{i}": random.normal(size=bottom) if isinstance(bottom, tuple) else bottom
+        for i, bottom in enumerate(bottoms)
+    }
+    it = Net(spec, device="cpu").layers["it"]
+    wanted = [*(param.learns for param in it.params), *it.needs_gradient]
+    params, places = len(it.params), [i for i, wants in enumerate(wanted) if wants]
+
+    def gradients(without=None):
+        wants = [i != without and flag for i, flag in enumerate(wanted)]
+        learns = tuple(ParamSpec(lr_mult=float(flag)) for flag in wants[:params])
+        one = replace(spec.layers[1], param=learns, propagate_down=tuple(wants[params:]))
+        layers = spec.layers[0], one, *spec.layers[2:]
+        net = Net(
+            replace(spec, layers=layers, force_backward=False), device=device, dtype="float64"
+        )
+        net.forward(**given)
+        net.clear_param_diffs()
+        net.backward()
+        blobs = [*net.params.get("it", ()), *(bottom.blob for bottom in net.steps[1].bottoms)]
+        return [device.to_host(blob.diff).copy() for blob in blobs]
+
+    whole = gradients()
+    for without in places:
+        rest = gradients(without)
+        for i in places:
+            if i != without:
+                np.testing.assert_allclose(rest[i], whole[i], rtol=1e-12, atol=1e-12)
+        assert name == "Python" or not rest[without].any()  # one's own may take what nobody wants
 
 
 class Wrong(Layer):

@@ -39,3 +39,10 @@ def test_what_is_none_is_refused_in_one_line(tmp_path, name, said):
     with pytest.raises(MinicaffeError, match=said) as caught:
         read_array(tmp_path / name)
     assert "\n" not in str(caught.value) and name in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["mean", "a.npy", "a.binaryproto", "."])
+def test_what_is_no_file_is_refused_in_one_line(tmp_path, name):
+    with pytest.raises(MinicaffeError) as caught:
+        read_array(tmp_path / name)
+    assert "\n" not in str(caught.value) and str(tmp_path / name) in str(caught.value)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from minicaffe import Layer, Net, ShapeError, SpecError, Traits, parse, register
+from minicaffe.errors import LayerError
 from minicaffe.layers import REGISTRY
 from minicaffe.layers.base import bottom_counts, check_keys, check_traits
 
@@ -67,6 +68,37 @@ def test_a_key_of_every_layer_is_refused(clean_register):
         @register
         class Bad(Layer):
             top: int = 3
+
+
+@pytest.mark.parametrize("thing", [int, len, Net])
+def test_what_is_no_layer_is_not_registered(clean_register, thing):
+    before = dict(REGISTRY)
+    with pytest.raises(SpecError, match=f"^register: {thing.__name__} is no subclass of Layer$"):
+        register(thing)
+    assert before == REGISTRY
+
+
+@pytest.mark.parametrize("missing", ["setup", "forward", "backward"])
+def test_what_a_layer_does_not_define_is_named(clean_register, double, missing):
+    delattr(double, missing)
+    said = {
+        "setup": "layer Double must define setup",
+        "forward": "layer Double must define forward",
+        "backward": "layer Double has no gradient: it does not define backward",
+    }
+    with pytest.raises(LayerError, match=f"layer 'y' .*: TypeError: {said[missing]}$"):
+        net = Net(
+            {
+                "force_backward": True,
+                "layers": [
+                    {"name": "d", "type": "Input", "shape": {"dim": 3}},
+                    {"name": "y", "type": "Double"},
+                ],
+            },
+            device="cpu",
+        )
+        net.forward(d=np.ones(3))
+        net.backward(y=np.ones(3))
 
 
 def test_a_custom_layer_in_place_is_safe(double):

@@ -110,6 +110,7 @@ def test_no_label_that_counts_divides_by_one(device):
         ("type: InfogainLoss", [(2, 3), (2,)], "needs the matrix once"),
         ("type: InfogainLoss, source: a.npy", [(2, 3), (2,), (3, 3)], "needs the matrix once"),
         ("type: InfogainLoss", [(2, 3), (2,), (2, 3)], "matrix of 3 x 3 as its third bottom"),
+        ("type: Accuracy, top_k: 4", [(2, 3), (2,)], "top_k 4 is more than the 3 classes"),
         ("type: InfogainLoss, normalize: true", [(2, 3), (2,), (3, 3)], "give normalization"),
     ],
 )

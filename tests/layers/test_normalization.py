@@ -332,6 +332,7 @@ layers:
             ShapeError,
             "4 channels cannot be divided into 3 groups",
         ),
+        ("type: GroupNorm, num_groups: 1", "7", ShapeError, "needs a bottom of at least 2 axes"),
         ("type: LayerNorm, axis: 2", "2, 4", ShapeError, "axis 2 is out of range for 2 axes"),
         (
             "type: BatchNorm, param: [{}, {lr_mult: 1}]",

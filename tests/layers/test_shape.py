@@ -129,7 +129,8 @@ layers:
 
 @pytest.mark.parametrize("selector", [(4,), (4, 1, 1)])
 @pytest.mark.parametrize("kept", [[1, 3], [0, 1, 2, 3], []])
-def test_filter_lets_some_through(device, kept, selector):
+@pytest.mark.parametrize("without", [None, 0])
+def test_filter_lets_some_through(device, kept, selector, without):
     layer = net("type: Filter", (4, 2), (4,), selector, device=device, top="[a, b]").layers["l"]
     xs, chosen = [random(4, 2), random(4, seed=1)], np.zeros(selector)
     chosen.reshape(4)[kept] = [0.5, -1, 2, 3][: len(kept)]
@@ -138,8 +139,13 @@ def test_filter_lets_some_through(device, kept, selector):
         np.testing.assert_array_equal(device.to_host(y), x[kept])
     dys = [random(*x[kept].shape, seed=2) for x in xs]
     layer.grad = [device.xp.full(x.shape, 9.0) for x in xs] + [None]
+    if without is not None:
+        layer.grad[without] = None
     layer.backward(*map(device.asarray, dys))
-    for dx, dy in zip(layer.grad, dys, strict=False):
+    for i, (dx, dy) in enumerate(zip(layer.grad, dys, strict=False)):
+        if i == without:
+            assert dx is None
+            continue
         wanted = np.zeros(dx.shape)
         wanted[kept] = dy
         np.testing.assert_array_equal(device.to_host(dx), wanted)
@@ -289,6 +295,9 @@ layers:
         ("type: Filter", [X, (2, 2)], "needs a selector (n,) or (n, 1, ...), got (2, 2)"),
         ("type: Filter", [X, (3,)], "needs 3 entries, one a selector, got (2, 6, 5, 4)"),
         ("type: ArgMax, axis: 2, top_k: 6", [X], "top_k 6 is more than the 5 numbers there are"),
+        ("type: ArgMax", [()], "needs a bottom of at least one axis, got ()"),
+        ("type: Flatten, axis: 2, end_axis: 1", [X], "end_axis 1 comes before axis 2"),
+        ("type: SPP, pyramid_height: 3", [SMALL], "needs a bottom of 4 axes (n, c, h, w), got (2, 3)"),
         ("type: SPP, pyramid_height: 3", [X], "level 2, 4 windows an axis of (2, 6, 5, 4): pad 2 must be smaller"),
         ("type: Interp", [X], "give one of: both height and width; zoom_factor, shrink_factor or both; a second"),
         ("type: Interp, height: 3", [X], "give one of: both height and width"),

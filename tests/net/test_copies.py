@@ -123,6 +123,30 @@ def test_a_blob_shows_its_shape_and_range_and_takes_no_memory_for_it():
     assert blob._diff is None
 
 
+def test_a_blob_of_no_entry_shows_that_it_is_empty():
+    text = """layers:
+  - {name: x, type: Input, top: [x, keep], shape: [{dim: [2, 3]}, {dim: 2}]}
+  - {name: some, type: Filter, bottom: [x, keep]}
+"""
+    net = Net(parse(text), device="cpu")
+    net.forward(x=np.ones((2, 3)), keep=np.zeros(2))
+    assert repr(net.blobs["some"]) == "Blob(0, 3) float32 on cpu, data empty, diff not taken"
+
+
+def test_an_array_assigned_to_a_blob_is_copied_there(device):
+    """And one assigned to itself, as in `blob.diff += 1`, stays as it is."""
+    net = Net(parse(TEXT), device=device)
+    for blob in (net.blobs["x"], net.params["ip"][0]):
+        for name in ("data", "diff"):
+            lies = getattr(blob, name)
+            setattr(blob, name, device.asarray(np.full(blob.shape, 3, np.float32)))
+            setattr(blob, name, getattr(blob, name) + 1)
+            lies += 1
+            setattr(blob, name, lies)
+            assert getattr(blob, name) is lies
+            np.testing.assert_array_equal(device.to_host(lies), 5)
+
+
 def test_an_unknown_name_is_answered_with_the_nearest():
     net = Net(parse(TEXT), device="cpu")
     for mapping, wrong, kind, right in (

@@ -303,6 +303,14 @@ def test_labels_that_learn_are_refused_unless_propagate_down_says_so():
     Net(parse("force_backward: true\n" + text))
 
 
+def test_an_input_has_a_shape_for_each_top_or_one_for_all():
+    row = "name: x, type: Input, top: [a, b, c], shape: [SHAPES]"
+    built = net(row.replace("SHAPES", "{dim: [2, 3]}"))
+    assert [built.blobs[name].shape for name in "abc"] == [(2, 3)] * 3
+    with pytest.raises(ShapeError, match=r"layer 'x' \(Input\): needs 1 or 3 shapes, got 2$"):
+        net(row.replace("SHAPES", "{dim: 2}, {dim: 3}"))
+
+
 def test_propagate_down_stops_the_gradient():
     got = backwards(net(TWO.format("", ", propagate_down: false", "")))
     assert got == {"ip2": [False], "loss": [True, False]}

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minicaffe import Net, ShapeError, parse
+from minicaffe import Net, ShapeError, SpecError, backend, parse
+from minicaffe.communicator import Communicator
 from minicaffe.data import datasets
 from minicaffe.layers.share import Share
 
@@ -94,3 +95,37 @@ def test_what_is_no_number_a_sample():
         ShapeError, match="6 of the 4 samples of rank 0 are no whole number a sample"
     ):
         share.of_whole(6)
+
+
+def test_statistics_of_all_ranks_are_not_of_16_bits(cuda):
+    text = "layers: [{name: x, type: Input, shape: {dim: [4, 3]}}, {name: norm, type: BatchNorm, sync: true}]"
+    said = (
+        r"layer 'norm' \(BatchNorm\): sync: on several ranks a net of float32 or float64 is needed"
+    )
+    with pytest.raises(SpecError, match=said):
+        Net(parse(text), share=Share(0, 2), device=cuda, dtype="float16")
+
+
+def test_a_net_of_several_ranks_keeps_its_shapes():
+    text = "layers: [{name: x, type: Input, shape: {dim: [5, 3]}}]"
+    net = Net(parse(text), share=Share(1, 2), device="cpu")
+    with pytest.raises(
+        ShapeError, match="a net of several ranks keeps its shapes: each has its part"
+    ):
+        net.reshape(x=(6, 3))
+    assert net.blobs["x"].shape == (3, 3)
+
+
+def test_alone_a_rank_has_all_there_is():
+    """Each verb leaves arrays as they are, at once or later, and objects come back."""
+    one, array = Communicator(), np.arange(6.0)
+    assert one.allreduce(array) is array and one.bcast(array) is array
+    for work in (one.allreduce_init, one.reduce_scatter_init, one.allgather_init, one.iallreduce):
+        work(array)()
+    one.progress(), one.barrier()
+    np.testing.assert_array_equal(array, np.arange(6))
+    assert one.bounds(6) == [0, 6] and one.on(backend.device("cpu")) is one
+    assert one.bcast_obj(array) is array and one.allgather_obj(3) == [3]
+    with pytest.raises(SystemExit) as ended:
+        one.abort(3)
+    assert ended.value.code == 3
