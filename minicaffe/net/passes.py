@@ -130,8 +130,6 @@ class Premise(Guard):
         self.net = net
         self.watchers = [step.watchers for step in net.steps]
         self.params = [param for step in net.steps for param in step.layer.params]
-        if type(net) is not Net:
-            self.never = f"the net is a {type(net).__name__}"
 
     def of_all(self, objects: Iterable[Any] = ()) -> Assumed | None:
         """What whole passes and their update assume now; None while nothing may be replayed."""

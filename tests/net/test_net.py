@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from caffe_cases import FIXTURES
@@ -246,6 +248,18 @@ def test_weights_that_are_not_finite_in_the_nets_type_are_refused():
     wide = Net(parse(text), device="cpu", dtype="float64")
     wide.load(large)
     assert wide.weights()["ip__0"].tolist() == [[1e300, 1e300]]
+
+
+@pytest.mark.parametrize(
+    "odd", [np.full((5, 3), "a"), np.ones((5, 3), bool), np.ones((5, 3), complex)]
+)
+def test_weights_that_are_no_numbers_are_refused(odd):
+    net = Net(parse(MLP), device="cpu")
+    before = net.weights()
+    said = f"weights: entry 'ip1__0' holds {odd.dtype}, expected numbers"
+    with pytest.raises(CheckpointError, match=f"^{re.escape(said)}$"):
+        net.load({**before, "ip1__0": odd, "ip1__1": before["ip1__1"] + 1})
+    assert all(np.array_equal(before[name], array) for name, array in net.weights().items())
 
 
 def test_loading_is_strict_unless_asked_otherwise():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ntpath
 import os
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
+from types import SimpleNamespace
 
 import caffe_nets
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 from test_fuzz import texts
 
 from minicaffe import CheckpointError, Classifier, Net, Solver, SpecError, checkpoint, parse, read
+from minicaffe.net import model
 from minicaffe.net.model import text
 from minicaffe.solver.report import Report
 from minicaffe.spec.tree import MAX_BYTES
@@ -151,3 +154,27 @@ def test_a_text_is_as_untrusted_as_a_model_file(entry, error, told):
             use("a.npz")
         assert str(caught.value).startswith(told)
         assert str(caught.value).isprintable()
+
+
+def test_a_text_that_cannot_be_read_explains_no_unused_weights():
+    """A net for tests does without those of losses and of TRAIN, if the text says which they are."""
+    x = "{name: x, type: Input, shape: {dim: [1, 3]}}"
+    net = Net(
+        parse(f"layers: [{x}, {{name: ip, type: InnerProduct, num_output: 2}}]"),
+        "TEST",
+        device="cpu",
+    )
+    text = f"layers: [{x}, {{name: ip, type: InnerProduct, num_output: 2}}, {{name: late, type: Bias, include: TRAIN}}]"
+    arrays = {**net.weights(), "late__0": np.ones(2)}
+    checkpoint.write("all.npz", {**arrays, "@model": as_bytes(text)})
+    assert net.load("all.npz").unused == ["late__0"]
+    checkpoint.write("odd.npz", {**arrays, "@model": as_bytes(text.replace("Bias", "Bais"))})
+    with pytest.raises(CheckpointError, match="^odd.npz: does not fit net .*: late__0 unused$"):
+        net.load("odd.npz")
+
+
+def test_a_model_on_another_drive_is_named_whole(monkeypatch):
+    monkeypatch.setattr("minicaffe.net.model.os", SimpleNamespace(path=ntpath))
+    spec = replace(parse(MODEL), path=PureWindowsPath(r"C:\nets\m.yaml"))
+    assert model._folder(spec, "D:\\runs") == r"C:\nets"
+    assert model._folder(spec, "C:\\nets\\runs") == ".."

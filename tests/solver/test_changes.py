@@ -158,6 +158,32 @@ def test_a_seed_that_the_model_does_not_name_is_the_snapshots(snapshot):
     assert solver.net.context.seed == 3 and not solver.report.events
 
 
+def test_layers_in_another_order_are_refused(snapshot, tmp_path):
+    """Here of two that do not read each other: their random numbers are by name, but not their parameters."""
+    first, second = (
+        f"  - {{name: {name}, type: Silence, bottom: label}}\n" for name in ("one", "other")
+    )
+    at, prefix = "  - {name: drop,", str(tmp_path / "small")
+    solver = made((at, f"{first}{second}{at}"), snapshot_prefix=prefix)
+    solver.step(5)
+    line = refused(solver.snapshot(), (at, f"{second}{first}{at}"))
+    names = "data, {}, {}, drop, ip, loss"
+    orders = names.format("one", "other"), names.format("other", "one")
+    assert line == f"the order of the layers: {orders[0]} -> {orders[1]}"
+
+
+def test_of_a_snapshots_text_without_a_solver_only_the_layers_are_compared(snapshot, tmp_path):
+    with np.load(snapshot) as archive:
+        arrays = dict(archive)
+    text = arrays["@model"].tobytes()
+    layers = np.frombuffer(text[: text.index(b"\nsolver:") + 1], np.uint8)
+    np.savez(tmp_path / "layers.npz", **{**arrays, "@model": layers})
+    assert told(tmp_path / "layers.npz", ("base_lr: 0.1", "base_lr: 0.01")) == []
+    assert refused(tmp_path / "layers.npz", ("num_output: 10", "num_output: 11")) == (
+        "layers.ip.num_output: 10 -> 11"
+    )
+
+
 def test_a_snapshot_without_its_models_text_is_gone_on_from(snapshot, tmp_path):
     with np.load(snapshot) as archive:
         arrays = {name: array for name, array in archive.items() if name != "@model"}

@@ -314,3 +314,30 @@ def test_damaged_entries_are_refused_before_any_change(entry, value):
     with pytest.raises(CheckpointError, match=r"small_iter_5.npz: .*(ip__0|accuracy|loss)"):
         fresh.restore(path)
     assert state(fresh) == before
+
+
+def test_an_average_within_an_average_is_the_same_one():
+    solver = made(", ema_decay: 0.8")
+    solver.step(3)
+    (param, *_), trained = solver.net.learnable, solver.net.learnable[0].data.copy()
+    with solver.averaged():
+        mean = param.data.copy()
+        with solver.averaged():
+            np.testing.assert_array_equal(param.data, mean)
+        np.testing.assert_array_equal(param.data, mean)
+    assert (mean != trained).any()
+    np.testing.assert_array_equal(param.data, trained)
+
+
+def test_trained_weights_that_are_not_finite_are_for_a_replay_alone():
+    solver = made(", ema_decay: 0.8")
+    solver.step(3)
+    with np.load(solver.snapshot()) as archive:
+        arrays = dict(archive)
+    arrays["@training/ip__0"][1, 2] = np.nan
+    np.savez("spoilt.npz", **arrays)
+    with pytest.raises(CheckpointError, match="^spoilt.npz: entry '@training/ip__0'.* finite"):
+        made(", ema_decay: 0.8").restore("spoilt.npz")
+    again = made(", ema_decay: 0.8")
+    again.restore("spoilt.npz", replay=True)
+    assert np.isnan(again.net.params["ip"][0].data).sum() == 1

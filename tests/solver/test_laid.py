@@ -48,3 +48,14 @@ def test_one_of_other_multipliers_since_then_has_an_end_of_its_own(params):
 def test_apart_each_has_its_own(params):
     laid = Laid(params, 1, np)
     assert ends(laid, apart=True) == [[(70, (1, 1))], [(40, (1, 1))], [(5, (1, 0))]]
+
+
+def test_what_learns_no_more_or_lies_elsewhere_is_not_cleared(params):
+    laid = Laid(params, 1, np)
+    params[3].lr_mult = 0
+    params[2].lie_in(np.ones(5, np.float32), "diff")
+    for param in params:
+        param.diff[...], param.stale = 1, True
+    laid.clear()
+    assert [param.stale for param in params] == [False, True, True, True]
+    assert not params[0]._diff.any() and params[2]._diff.all()

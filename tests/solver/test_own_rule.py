@@ -279,8 +279,9 @@ def bad(name, **members):
         (bad("New", step=lambda w, g, h, rate: (np.cbrt(g), h)), "rule New: the formula <lambda> has no CUDA: "),
         (bad("New", step=lambda w, g, h, rate: (g if g > 0 else h, h)), "it branches on a value"),
         (int, "register_rule: int is no subclass of Rule"),
+        (bad("Große", step=lambda w, g, h, rate: (g, h)), "rule Große: expected a name in ASCII, as C++ takes it"),
     ],
-    ids=["built in", "memory", "too few", "a function", "a branch", "no rule"],
+    ids=["built in", "memory", "too few", "a function", "a branch", "no rule", "no ASCII"],
 )  # fmt: skip
 def test_mistakes_are_named(cls, message):
     before = dict(RULES), [*TYPES]

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import signal
+import tempfile
 
 import numpy as np
 import pytest
 
-from minicaffe import CheckpointError, Net, ShapeError, Solver, SpecError, TrainingError, parse
+from minicaffe import (
+    CheckpointError,
+    DataError,
+    Net,
+    ShapeError,
+    Solver,
+    SpecError,
+    TrainingError,
+    parse,
+)
 from minicaffe.data import datasets
 from minicaffe.solver import Report
 from minicaffe.solver.policies import learning_rate
@@ -364,6 +375,48 @@ def test_the_final_snapshot_is_written_however_the_end_was_reached():
     again.restore("blobs_iter_12.npz")
     again.solve()
     assert os.stat("blobs_iter_12.npz").st_mtime_ns == before
+
+
+@pytest.mark.parametrize(
+    ("where", "keys", "kept"),
+    [
+        ("gradient", "", "blobs_iter_2.npz"),
+        ("update", "", None),  # the batches of the iteration are taken
+        ("gradient", ", snapshot_prefix: gone/blobs", None),
+    ],
+)
+def test_data_that_cannot_be_read_leave_a_snapshot_of_whole_iterations(where, keys, kept):
+    os.mkdir("gone")
+    text = MODEL.replace(", test_iter: 2, test_interval: 4", "").format(
+        more=f", iter_size: 2{keys}"
+    )
+    solver = Solver(parse(text), device="cpu", report=Events())
+    work = getattr(solver, where)
+
+    def fails():
+        if solver.iteration == 2:
+            os.rmdir("gone")
+            raise DataError("a.png: cannot be read")
+        work()
+
+    setattr(solver, where, fails)
+    with pytest.raises(DataError) as caught:
+        solver.solve()
+    end = "; stopped at iteration 2, with a snapshot" if kept else ""
+    assert str(caught.value) == f"a.png: cannot be read{end}"
+    assert os.listdir() == ([kept] if kept else [])
+
+
+def test_a_folder_that_takes_no_file_is_refused_before_training(monkeypatch):
+    def full(**kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    solver = Solver(parse(MODEL.format(more="")), device="cpu", report=Events())
+    said = r"^snapshots cannot be written to '.': No space left on device; choose another folder"
+    with pytest.raises(CheckpointError, match=said):
+        solver.solve()
+    assert solver.iteration == 0
 
 
 def test_odd_files_beside_snapshots_do_not_matter():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from parallel.in_threads import on_ranks
@@ -161,3 +163,43 @@ def test_ranks_share_the_batches_of_a_test(model, size, batch):
     for scores in found:
         for name, value in reference(model, nets[0]).items():
             np.testing.assert_allclose(scores[name], value, rtol=2e-6, err_msg=name)
+
+
+WINDOWS = (
+    "- {{name: crops, type: WindowData, top: [crop, kind], source: %s, batch_size: {}, "
+    "transform: {{crop_size: 8}}}}\n  - {{name: sum, type: Reduction, bottom: crop, operation: MEAN}}"
+    % (Path(__file__).parents[1] / "fixtures" / "examples" / "windows.txt")
+)
+
+
+def test_windows_are_drawn_in_whole_batches(model):
+    """As many as hold all 20, or, beside a longer set, with a batch as small as its last."""
+    alone = MODEL.partition("  - {{name: ip")[0].format(source="", batch=3)
+    net = Net(
+        parse(alone.partition("  - {name: data")[0] + "  " + WINDOWS.format(3)),
+        "TEST",
+        device="cpu",
+    )
+    assert len(net.layers["crops"].dataset) == 20
+    means = [float(net.forward()["sum"]) for _ in range(7)]
+    net.context.passes = 0
+    assert mean_outputs(net)["sum"] == pytest.approx(np.mean(means), rel=1e-6)
+
+
+def test_a_set_beside_one_that_is_drawn_is_seen_once(model):
+    net = Net(model(7, more=WINDOWS.format(7)), "TEST", device="cpu")
+    wanted = reference(model, net)
+    assert mean_outputs(net)["loss"] == pytest.approx(wanted["loss"], rel=2e-6)
+    net = Net(model(7, more=WINDOWS.format(5)), "TEST", device="cpu")
+    said = (
+        "its data layers have several batch sizes; a test of all 23 entries ends with a batch of 2"
+    )
+    with pytest.raises(ShapeError, match=said):
+        mean_outputs(net)
+
+
+def test_the_mean_of_no_batch_is_refused(model):
+    net = Net(model(7), "TEST", device="cpu")
+    with pytest.raises(SpecError, match="^expected at least 1 batch to take the mean of$"):
+        mean_outputs(net, 0)
+    assert net.context.passes == 0

@@ -152,6 +152,10 @@ solver: {{base_lr: 1, max_iter: 1, test_iter: 1, test_interval: 1}}
         SpecError, match="blocks: stand beside the layers at the top of a model file"
     ):
         parse(text.replace("[{layers:", "[{blocks: {}, layers:"))
+    second = text.replace("layers: [{name: x,", "layers: [{block: one, n: 1}, {name: x,", 1)
+    for wrong, said in (("3", "expected a mapping"), ("{}", "missing key 'layers'")):
+        with pytest.raises(SpecError, match=f"^m.yaml:5:13: {said}"):
+            parse(second.replace(tests, f"test_nets: [{wrong}]"), "m.yaml")
 
 
 MISTAKES = [  # what becomes what, and what is said of it

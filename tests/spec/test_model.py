@@ -348,6 +348,9 @@ LOSS = "layer 'loss' (SoftmaxWithLoss)"
          "31:15: solver: test_state: 1 states for 2 test_iter"),
         ("max_iter: 10", "max_iter: 10\ntest_nets: [{layers: [{name: a, type: Input, shape: {dim: 1}}]}]",
          "29:12: test_nets: 1 nets for 0 test_iter of the solver"),
+        ("max_iter: 10", "max_iter: 10\n  test_iter: 1\n  test_interval: 5\ntest_nets:\n"
+         "- layers: [{name: a, type: Input, shape: {dim: 1}}]\n  solver: {base_lr: 1, max_iter: 1}",
+         "32:1: test_nets: a net to test with has no solver of its own"),
         ("max_iter: 10", "max_iter: 10\n  test_interval: 5\n  test_iter: 0",
          "29:18: solver: test_interval needs a test_iter above 0, or none: the whole test set"),
         ("max_iter: 10", "max_iter: 10\n  test_state: TEST",

@@ -170,6 +170,14 @@ def test_a_model_that_is_wrong_itself_is_refused_for_that(model):
         read_model(model, REGISTRY, ["name=y"])
 
 
+def test_a_layer_without_a_name_hides_no_other(tmp_path):
+    layers = [{"type": "Exp"}, *NET["layers"]]
+    with pytest.raises(
+        SpecError, match="no key 'kernel_size'; did you mean 'layers.a.kernel_size'"
+    ):
+        read_model({"layers": layers}, REGISTRY, ["kernel_size=5"])
+
+
 def test_another_policy_or_type_takes_out_the_files_keys_that_it_does_not_use():
     found = read_model(LENET, REGISTRY, ["solver.lr_policy=cosine", "solver.type=AdaGrad"]).solver
     assert found.gamma is None and found.power is None and found.momentum == 0

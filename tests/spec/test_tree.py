@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from pathlib import Path
 
 import pytest
 import yaml
@@ -333,3 +334,11 @@ def test_a_list_may_be_as_long_as_a_file_holds():
     """Only what aliases repeat is counted."""
     read = tree.parse(f"dim: [{'1, ' * tree.MAX_NODES}1]", "m.yaml")
     assert len(read.value["dim"].value) == tree.MAX_NODES + 1
+
+
+@pytest.mark.parametrize("text", [None, 5, b"a: 1", Path("m.yaml"), {"a": 1}])
+def test_what_is_no_text_is_refused(text):
+    with pytest.raises(
+        SpecError, match="^expected a YAML text or a mapping, got .*; `read` takes a path$"
+    ):
+        tree.parse(text)
