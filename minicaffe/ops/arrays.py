@@ -137,7 +137,7 @@ def _by_numpy(name: str, a: Any, b: Any, out: Any) -> Any:
     given = (b,) if name == "copy" else (a, b)
 
     def part(first: int, last: int, _: Any) -> None:
-        here = [x[first:last] if x.ndim == out.ndim and len(x) > 1 else x for x in given]
+        here = [x[first:last] if x.ndim == out.ndim and len(x) == len(out) else x for x in given]
         if name == "copy":
             do(function, out[first:last], *here, casting="same_kind")
         else:

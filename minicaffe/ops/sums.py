@@ -117,12 +117,11 @@ def _add_places(x: Any, add: bool, out: Any) -> Any:
 
 
 def in_sum_type(work: Any, like: Any) -> Any:
-    """Flat work in the type that sums of `like` are taken in; none where there is no work."""
+    """Flat work on CUDA in the type that sums of `like` are taken in; none where there is no work."""
     if work is None:
         return like.reshape(-1)[:0]
     dtype = np.dtype(np.float64 if like.dtype == np.float64 else np.float32)
-    if on_cuda(work):  # of 16 bits it may begin between two float32
-        work = work[-work.data.ptr % dtype.itemsize // work.itemsize :]
+    work = work[-work.data.ptr % dtype.itemsize // work.itemsize :]  # it may begin between two
     return work[: work.size - work.size % max(1, dtype.itemsize // work.itemsize)].view(dtype)
 
 

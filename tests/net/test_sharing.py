@@ -332,6 +332,30 @@ def test_sixteen_bits_share_with_thirty_two(device):
     assert losses[0] == losses[1]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_sum_is_not_written_over_a_bottom_of_another_type(cuda, dtype):
+    """Places are float32 in a net of 16 bits; beside a bottom of as many bits the sum takes its memory."""
+    text = """
+    layers:
+      - {name: x, type: Input, shape: {dim: [6, 9]}}
+      - {name: ip, type: InnerProduct, num_output: 1}
+      - {name: place, type: ArgMax, bottom: x, axis: 1}
+      - {name: sum, type: Eltwise, bottom: [ip, place]}
+      - {name: twice, type: Power, scale: 2}
+    """
+    a, b = pair(parse(text), "TEST", device=cuda, dtype=dtype)
+    x = RNG.normal(size=(6, 9)).astype(dtype)
+    for net in (a, b):
+        poison(net) if net is b else None
+        net.forward(x=x)
+    assert assert_same(a, b)
+    weight, bias = (param.to_host().astype(float) for param in a.learnable)
+    wanted = 2 * (x.astype(float) @ weight.T + bias + x.argmax(axis=1)[:, None])
+    np.testing.assert_allclose(
+        a.device.to_host(a.blobs["twice"].data), wanted, rtol=0.01, atol=0.03
+    )
+
+
 def test_what_is_kept_shown_and_not():
     net = Net(parse(SMALL), "TEST", device="cpu", keep=["conv2"])
     assert set(net.forward(**GIVEN)) == {"loss"}

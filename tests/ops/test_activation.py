@@ -1,5 +1,7 @@
 """Dropout, entry by entry."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,6 +10,7 @@ from hypothesis.extra import numpy as hnp
 from ops import references as ref
 from ops.cases import blank, cases, close, dtypes, numbers, put, same, seeds
 
+from minicaffe.errors import ShapeError
 from minicaffe.ops import activation
 from minicaffe.replay.step_constants import Slots
 
@@ -39,3 +42,14 @@ def test_dropout_against_the_definition(device, shape, ratio, in_place, dtype, s
         assert op(there, mask, ratio, out) is out
         close(device, out, entry_by_entry(lambda v, keep: v * scale if keep else 0.0, x, kept))
         same(device, mask.kept, kept)
+
+
+def test_a_loop_is_run_on_arrays_of_one_size_alone():
+    def loop(*_):
+        raise AssertionError("it would go past the end of an array")
+
+    for arrays, sizes in (((np.zeros(3),), [3, 4]), ((np.zeros(4), 2, np.zeros(5)), [4, 5])):
+        with pytest.raises(
+            ShapeError, match=f"^arrays of {re.escape(str(sizes))} elements do not go together$"
+        ):
+            activation.run_loop(loop, np.zeros(4), *arrays)

@@ -20,6 +20,7 @@ def _views(xp):
         "cut twice": (base[:, :, 1:3, 2:], other[:, :, 2:4, 2:]),
         "turned": (base.transpose(1, 0, 3, 2), other[:, :, :, :].transpose(1, 0, 3, 2)),
         "from turned": (base.reshape(6, 4, 7, 5), other.transpose(1, 0, 3, 2)),
+        "backwards": (base[:, ::-1], other[::-1]),
         "a number": (base, other[1, 2, 3, 4]),
         "stretched": (base, other[:1, :, :1, :]),
         "fewer axes": (base, other[0, 0, 0]),
@@ -48,6 +49,14 @@ def test_arithmetic_is_numpys(name, device):
     np.testing.assert_array_equal(host(out), np.broadcast_to(half, before.shape))
     arrays.fill(out, -2)
     assert (host(out) == -2).all()
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (2, 4), (2, 2, 5)])
+def test_arrays_that_do_not_go_together_are_refused(shape, device):
+    out = device.asarray(np.ones((2, 5)))
+    with pytest.raises(ValueError, match=r"\(2, ?5\)"):
+        arrays.add(device.asarray(np.ones(shape)), out)
+    np.testing.assert_array_equal(device.to_host(out), 1)
 
 
 @pytest.mark.parametrize("compiled", [True, False])

@@ -102,6 +102,9 @@ def test_embed_against_the_definition(device, m, count, f, dtype, seed):
     )
     sums = put(device, np.ones((count, f)), dtype)
     close(device, embed.add_gradient(put(device, dy), there, rows, sums), dweight)
+    nothing = put(device, np.full((count, f), np.nan), dtype)
+    embed.add_gradient(put(device, dy), there, rows, nothing, empty=True)
+    close(device, nothing, dweight - 1)
 
 
 def test_repeated_indices_are_added_in_one_order(device):

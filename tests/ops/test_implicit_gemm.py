@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from ops import references as ref
 from ops.cases import (
@@ -182,6 +182,7 @@ def test_tiles_and_parts_are_near_the_fastest_measured(way):
 
 
 @given(*[st.integers(1, 3000)] * 3, st.integers(1, 8), st.sampled_from([4, 8]), st.integers(0, 300))
+@example(16, 16, 10**6, 1, 4, 10**6)  # all parts that are tried
 def test_parts_are_as_many_as_can_be_counted(rows, columns, depth, products, size, most):
     for way in ("Fma", "Tf32", "F16", "Bf16"):
         (tm, tn), parts = implicit_gemm._share(rows, columns, depth, products, size, most, way)
@@ -474,3 +475,8 @@ def test_the_integers_are_named_as_the_kernel_names_them():
 
     assert list(implicit_gemm.PRODUCT.names) == names("Product")
     assert list(implicit_gemm.PRODUCT["k"].names) == names("Axes")
+
+
+def test_a_size_beyond_32_bits_is_refused(cuda):
+    with pytest.raises(ShapeError, match="^implicit: 2147483648 elements"):
+        implicit_gemm._product((3, 2**31, 5), (1,))

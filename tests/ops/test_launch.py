@@ -22,7 +22,7 @@ from minicaffe.cuda import launch
 from minicaffe.cuda.capture import arrived
 from minicaffe.errors import ShapeError
 from minicaffe.ops import accuracy as accuracies
-from minicaffe.ops import activation, batch, channels, nan_guard, pool, random, update
+from minicaffe.ops import activation, batch, channels, nan_guard, pool, random, typed, update
 from minicaffe.ops import average as means
 from minicaffe.ops import elementwise as functions
 from minicaffe.ops import embed as tables
@@ -676,6 +676,18 @@ def test_a_thread_an_element(launched, monkeypatch, total, blocks):
     assert (grid, block) == ((blocks,), (4,))
     assert args == (total, 7, 0.5, True)
     assert [type(arg) for arg in args] == [np.int32, np.int32, np.float32, bool]
+
+
+def test_more_than_a_thread_can_count_is_refused_before_a_launch(monkeypatch):
+    calls = []
+    monkeypatch.setattr(typed, "launch_blocks", lambda *call: calls.append(call))
+    most = 2**31 - 1 - launch.GRID * launch.THREADS
+    typed.launch_typed("f.cu", "f", most, ())
+    with pytest.raises(
+        ShapeError, match=rf"^f: {most + 1} elements are more than a kernel's 32-bit index"
+    ):
+        typed.launch_typed("f.cu", "f", most + 1, ())
+    assert len(calls) == 1
 
 
 def test_nothing_is_launched_for_nothing(launched):

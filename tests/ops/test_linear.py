@@ -52,13 +52,27 @@ def test_against_loops(device, m, k, f, turned, biased, empty, dtype, seed, data
 @pytest.mark.parametrize(
     "m, k, f", [(1, 700, 300), (200, 300, 20), (3, 900, 400), (9, 900, 400), (300, 90, 70)]
 )
-def test_what_threads_share_is_the_same(m, k, f):
+@pytest.mark.parametrize("biased", [True, False])
+def test_what_threads_share_is_the_same(m, k, f, biased):
     """Slices of the numbers, or of the vectors where those are more."""
     x, w, b = numbers(m, (m, k), (f, k), (f,), dtype=np.float32)
+    bias = b if biased else None
     whole, shared = np.empty((2, m, f), np.float32)
     work = np.empty(linear.workspace(m, k, f), np.float32)
-    linear.linear(x, w.T, b, shared, work)
+    linear.linear(x, w.T, bias, shared, work)
     with threads.at_most(1):
-        linear.linear(x, w.T, b, whole, work)
+        linear.linear(x, w.T, bias, whole, work)
     np.testing.assert_allclose(shared, whole, rtol=1e-5, atol=1e-4)
-    np.testing.assert_allclose(shared, x @ w.T + b, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(shared, x @ w.T + b * biased, rtol=1e-5, atol=1e-4)
+
+
+def test_rows_that_stand_apart_are_multiplied_as_they_lie(device):
+    x, w, b = numbers(3, (5, 8), (4, 8), (4,), dtype=np.float32)
+    out, work = (
+        blank(device, (5, 4), np.float32),
+        blank(device, linear.workspace(5, 8, 4), np.float32),
+    )
+    for columns in (slice(6), slice(2, 8)):
+        part, weight = put(device, x)[:, columns], put(device, w)[:, columns]
+        linear.linear(part, weight.T, put(device, b), out, work)
+        close(device, out, ref.matmul(x[:, columns], w[:, columns].T) + b)

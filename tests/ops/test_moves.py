@@ -35,6 +35,14 @@ def test_rows_are_taken_and_put_back(device, sizes, dtype, seed):
     same(device, there, x)
 
 
+def test_a_row_of_no_number_is_put_nowhere(device):
+    place = put(device, np.array([2, -1, 0, 2], np.int32))
+    dx = rows.put_back(
+        put(device, [[1.0], [2.0], [3.0], [4.0]]), place, blank(device, (3, 1), float)
+    )
+    same(device, dx, [[3], [0], [5]])
+
+
 @pytest.mark.parametrize("odd", [-1.0, 3.0, np.nan, -np.inf, 1e30])
 def test_a_number_that_is_no_row(cuda, odd):
     """On the CPU it is refused; on CUDA its row is NaN, and the check that follows tells."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import sys
 
 import numpy as np
@@ -196,3 +197,45 @@ def test_a_name_that_is_not_there_is_told_what_to_do(engine, told):
     if engine != "7":
         with pytest.raises(SpecError, match=told.replace("?", r"\?")):
             Net(parse(MODEL.replace("ENGINE", "auto")), device="cpu", engine=engine)
+
+
+def test_what_is_measured_beside_an_engine_of_no_file_is_not_kept_in_one(monkeypatch, tmp_path):
+    monkeypatch.setattr("minicaffe.cpu.available", lambda: False)  # so that it is a candidate
+    monkeypatch.setattr(autotune_cache.caches, "folder", lambda: tmp_path)
+    before = dict(conv.ENGINES)
+    passes = {
+        "forward": lambda self, x, weight, bias, g, out, _: reference.forward(
+            x, weight, bias, g, out
+        ),
+        "input_gradient": lambda self, *given: reference.input_gradient(*given[:-1]),
+        "weight_gradient": lambda self, *given: reference.weight_gradient(*given[:-1]),
+    }
+    case = Case(
+        ConvGeometry(1, 2, (6, 7), 3, Window((2, 2))), np.dtype("f4"), device("cpu"), conv.CAP
+    )
+    try:
+        register_engine(type("Own", (Engine,), {**passes, "name": "own", "__module__": "none"}))
+        found, origin = autotune_cache.findings(case)
+        assert "own" in found["forward"].ms and origin.startswith("measured now")
+        assert autotune_cache.findings(case)[1].startswith("remembered from ")
+        assert not [*tmp_path.iterdir()]
+    finally:
+        conv.ENGINES.clear()
+        conv.ENGINES.update(before)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("processor: 0\nmodel name\t: Some CPU @ 3 GHz\nmodel name: 2\n", "Some CPU @ 3 GHz"),
+     ("processor: 0\nFeatures: fp asimd\n", "other"), (None, "other")],
+)  # fmt: skip
+def test_a_processor_is_known_by_its_model_or_else_its_kind(monkeypatch, text, name):
+    def opened(path, encoding):
+        if text is None:
+            raise FileNotFoundError(path)
+        return io.StringIO(text)
+
+    monkeypatch.setattr(autotune_cache, "open", opened, raising=False)
+    monkeypatch.setattr(autotune_cache.platform, "processor", lambda: "")
+    monkeypatch.setattr(autotune_cache.platform, "machine", lambda: "other")
+    assert autotune_cache._cpu.__wrapped__() == name

@@ -210,6 +210,28 @@ def test_the_fastest_is_taken_in_each_direction(cpu, monkeypatch):
     assert p.reasons["forward"] == "fastest of 3, measured now"
 
 
+def test_an_engine_says_what_its_indices_do_not_reach(cpu):
+    """Weights, or images of a block, of 2^31 numbers; nothing of that size is taken."""
+    wide = ConvGeometry(1, 2**15, (4, 4), 2**13, Window((3, 3)))
+    assert math.prod(wide.weight_shape) > 2**31
+    said = "it needs images of a block, and weights, of less than 2147483648 numbers"
+    assert conv.ENGINES["places"].refuses(wide) == said
+    assert Case(wide, np.dtype("f4"), cpu, conv.CAP).refuses("places") == said
+    assert conv.ENGINES["places"].refuses(LARGE) is None
+
+
+def test_what_16_bits_round_is_only_by_name(cuda):
+    """And TF32 may err by what it rounds."""
+    case = Case(LARGE, np.dtype("f2"), cuda, conv.CAP)
+    over = {name: case.passes_over(name) for name in case.able if name not in case.candidates}
+    said = "sums the weight's gradient in float16: only when asked for by name"
+    assert said in over.values() and all(
+        conv.ENGINES[n].rounds_sums(LARGE) for n in over if over[n] == said
+    )
+    single = Case(LARGE, np.dtype("f4"), cuda.of_precision("tf32"), conv.CAP)
+    assert single.tolerance("forward") == 2e-3
+
+
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_what_is_measured_is_right_and_sane(device, dtype):
     case = Case(LARGE, np.dtype(dtype), device, conv.CAP)

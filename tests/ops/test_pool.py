@@ -35,6 +35,7 @@ EDGES = [
     ((4, 3), Window((2, 3), (3, 2), (1, 2))),
     ((1, 1), Window((2, 2), (2, 2))),  # a window larger than the image
     ((2, 1), Window((4, 3), (3, 3), (0, 0))),
+    ((18, 19), Window((16, 17), (1, 2), (1, 0))),  # winners that no byte counts
 ]
 edges = pytest.mark.parametrize(("image", "window"), EDGES)
 

@@ -63,6 +63,14 @@ def test_softmax_against_loops(device, shape, size, dtype, seed):
     same(device, x_there, x)
 
 
+def test_softmax_of_16_bits_is_computed_in_the_type_it_goes_to(device):
+    (x,) = numbers(4, (2, 5, 3), dtype=np.float16)
+    p = ops.softmax(
+        put(device, x), *(blank(device, shape, np.float32) for shape in ((2, 5, 3), (2, 1, 3)))
+    )
+    np.testing.assert_allclose(device.to_host(p), ref.softmax(x.astype(np.float64)), rtol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("shift", [0.0, 1e4, -1e4, 3e38])
 def test_softmax_of_huge_scores(device, dtype, shift):

@@ -260,6 +260,17 @@ def test_statistics_of_the_whole_batch(monkeypatch, keys, compiled):
     check(model, 4, (2, 3), near=1e-11)
 
 
+@pytest.mark.parametrize(
+    "keys", ["", ", param: [{lr_mult: 0}, {lr_mult: 0}, {lr_mult: 0}, {}, {lr_mult: 0}]"]
+)
+def test_statistics_of_the_whole_batch_of_data(keys):
+    """Of bottoms that no gradient flows into: only scale and bias have one."""
+    norm = f"{{name: norm, type: BatchNorm, sync: true, scale_bias: true{keys}}}"
+    model = text().replace("  - {name: conv,", f"  - {norm}\n  - {{name: conv,", 1)
+    model = model.replace("type: Convolution, bottom: x", "type: Convolution, bottom: norm")
+    check(model.replace("type: BatchNorm", "bottom: x, type: BatchNorm"), 4, (2, 3), near=1e-11)
+
+
 def test_gradients_in_16_bits():
     """Near the run in float32; from a snapshot on nothing is made up for, as for who goes on from there."""
     alone = trained(text(batch=8), 30, dtype="float32")
