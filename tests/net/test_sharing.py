@@ -332,28 +332,39 @@ def test_sixteen_bits_share_with_thirty_two(device):
     assert losses[0] == losses[1]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_a_sum_is_not_written_over_a_bottom_of_another_type(cuda, dtype):
-    """Places are float32 in a net of 16 bits; beside a bottom of as many bits the sum takes its memory."""
-    text = """
-    layers:
-      - {name: x, type: Input, shape: {dim: [6, 9]}}
-      - {name: ip, type: InnerProduct, num_output: 1}
-      - {name: place, type: ArgMax, bottom: x, axis: 1}
-      - {name: sum, type: Eltwise, bottom: [ip, place]}
-      - {name: twice, type: Power, scale: 2}
-    """
-    a, b = pair(parse(text), "TEST", device=cuda, dtype=dtype)
-    x = RNG.normal(size=(6, 9)).astype(dtype)
-    for net in (a, b):
-        poison(net) if net is b else None
-        net.forward(x=x)
-    assert assert_same(a, b)
-    weight, bias = (param.to_host().astype(float) for param in a.learnable)
-    wanted = 2 * (x.astype(float) @ weight.T + bias + x.argmax(axis=1)[:, None])
-    np.testing.assert_allclose(
-        a.device.to_host(a.blobs["twice"].data), wanted, rtol=0.01, atol=0.03
+@pytest.mark.parametrize("last", ["wide", "narrow"])
+def test_a_top_is_written_over_a_bottom_of_its_own_size_alone(last, monkeypatch):
+    class Rows(Layer):
+        """Rows of the first bottom times the numbers of the second."""
+
+        traits = Traits(over_a_bottom=True)
+
+        def setup(self, x, factors):
+            return x
+
+        def forward(self, x, factors):
+            return np.multiply(x, factors, out=self.out[0])
+
+    monkeypatch.setitem(REGISTRY, "Rows", None)  # so that it is forgotten afterwards
+    register(Rows)
+    rows = {
+        "wide": "  - {name: wide, type: Power, bottom: x, scale: 3}\n",
+        "narrow": "  - {name: narrow, type: InnerProduct, bottom: x, num_output: 1}\n",
+    }
+    text = "layers:\n  - {name: x, type: Input, shape: {dim: [6, 9]}}\n"
+    text += rows.pop("wide" if last == "narrow" else "narrow") + rows.pop(last)
+    text += (
+        "  - {name: y, type: Rows, bottom: [wide, narrow]}\n  - {name: z, type: Power, shift: 1}\n"
     )
+    a, b = pair(parse(text), "TEST", dtype="float64")
+    x = RNG.normal(size=(6, 9))
+    poison(b)
+    for net in (a, b):
+        net.forward(x=x)
+    weight, bias = (param.data for param in a.learnable)
+    wanted = 3 * x * (x @ weight.T + bias) + 1
+    for net in (a, b):
+        np.testing.assert_allclose(net.blobs["z"].data, wanted, rtol=1e-12)
 
 
 def test_what_is_kept_shown_and_not():
