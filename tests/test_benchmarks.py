@@ -286,6 +286,7 @@ def test_two_checkouts_side_by_side(scripts, monkeypatch, tmp_path):
         assert found["ms"]["this"]["median"] > 0 and found["ratio"]["median"] > 0
 
 
+@pytest.mark.skipif(not cpu.available(), reason="needs Numba")
 def test_inference_on_one_thread_and_on_two(scripts):
     """Ours stands for PyTorch, which may not be there."""
     inference = scripts("inference")
@@ -339,6 +340,7 @@ def test_inner_products(scripts):
     )
 
 
+@pytest.mark.skipif(not cpu.available(), reason="needs Numba")
 def test_what_starting_takes(scripts):
     """Of a process that finds loops compiled; that of an empty cache is made up."""
     start = scripts("start_up")

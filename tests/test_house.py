@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from minicaffe import cpu
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "minicaffe"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
@@ -271,6 +273,7 @@ def test_the_reading_path_is_there_and_no_longer_than_an_afternoon():
     assert sum(len(file.read_text().splitlines()) for file in path) <= 3_000
 
 
+@pytest.mark.skipif(not cpu.available(), reason="needs Numba")
 def test_how_many_files_a_reader_has_to_follow():
     """8 and 35 are the aim: less is welcome, more is not."""
     from walked import convolution, step

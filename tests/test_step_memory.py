@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minicaffe import Net, Solver, parse
+from minicaffe import Net, Solver, cpu, parse
 from minicaffe.data import datasets, idx, known
 from minicaffe.feeding.data import Data
 from minicaffe.forks.whole import Whole
@@ -67,6 +67,7 @@ def test_the_nets_hold_every_type_of_layer():
     assert held | set(ELSEWHERE) == set(REGISTRY)
 
 
+@pytest.mark.skipif(not cpu.available(), reason="needs Numba")
 @NETS
 def test_a_step_on_the_cpu_allocates_no_array(few_digits, text, monkeypatch):
     monkeypatch.setattr(datasets, "_COUNTS", {"train": 1500, "test": 20})  # 15 batches

@@ -171,6 +171,7 @@ def test_explain_tells_what_exceeds_the_cap(cli, model):
     assert re.search(r"\n  caffe: needs [\d.]+ MiB of workspace, the cap is 1.0 MiB\n", ran.out)
 
 
+@pytest.mark.skipif(not cpu.available(), reason="needs Numba")
 def test_explain_shows_what_is_inexact(cli, monkeypatch):
     monkeypatch.setattr(case, "TOLERANCE", {"f": 0.0})
     ran = cli("explain", "tiny.yaml", *CPU)
@@ -245,6 +246,7 @@ def test_what_was_measured_on_a_busy_machine_is_measured_anew(cli, folder, monke
 # explain --step
 
 
+@pytest.mark.skipif(not cpu.available(), reason="needs Numba")
 def test_explain_the_rows_of_an_iteration(cli):
     """Each row with what it is of; what Python does between them, and why; nothing is left behind."""
     ran = cli("explain", "tiny.yaml", *CPU, "--step")

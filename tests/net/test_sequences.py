@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from net import sequences
 from net.sequences import ACTIONS, COUNT, GROUPS, NAMES, run
 
-from minicaffe import register
+from minicaffe import cpu, register
 from minicaffe.data import datasets
 from minicaffe.layers import REGISTRY
 from minicaffe.net import guards, inference_replay, sharing
@@ -84,6 +84,7 @@ def starts_at_what_was_overwritten(monkeypatch):
     monkeypatch.setattr(sharing.Sharing, "_holds", lambda self, *args: dict(self.holds))
 
 
+@pytest.mark.skipif(not cpu.available(), reason="needs Numba")
 @pytest.mark.parametrize(
     ("fault", "layer", "which", "names"),
     [

@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 from ops import cases
 
-pytest.importorskip("numba")
+from minicaffe import cpu
+
+if not cpu.available():
+    pytest.skip("needs Numba", allow_module_level=True)
 
 from minicaffe.cpu import Piece, compiled
 from minicaffe.cpu.threads import at_most

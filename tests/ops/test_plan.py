@@ -11,6 +11,7 @@ import stat
 import numpy as np
 import pytest
 
+from minicaffe import cpu as loops
 from minicaffe.backend import Device
 from minicaffe.cpu import load
 from minicaffe.errors import ShapeError, SpecError
@@ -134,6 +135,7 @@ def test_the_gradient_of_the_bias_has_room_in_the_workspace(cpu, monkeypatch):
     assert p.workspace == p.case.shares * bias_workspace(SMALL)
 
 
+@pytest.mark.skipif(not loops.available(), reason="needs Numba")
 def test_work_is_cut_to_what_a_strategy_asked_for(cpu, monkeypatch):
     """For each thread in lines of the cache."""
     sizes = []
@@ -472,7 +474,6 @@ def test_another_convolution_is_measured_anew(cpu, measured, change):
 
 def test_the_file_is_named_by_version_and_device(cpu, cuda, monkeypatch):
     from minicaffe import __version__
-    from minicaffe import cpu as loops
     from minicaffe.cpu import threads
 
     files = [autotune_cache.path(cpu), autotune_cache.path(cuda)]
@@ -686,6 +687,7 @@ def compiled(case):
     return case.recordable("implicit")
 
 
+@pytest.mark.skipif(not loops.available(), reason="needs Numba")
 def test_where_loops_are_compiled_no_other_is_a_candidate(cpu, monkeypatch):
     pytest.importorskip("numba")
     others = {"caffe", "batched", "loopfree"}
@@ -702,6 +704,7 @@ def test_where_loops_are_compiled_no_other_is_a_candidate(cpu, monkeypatch):
     assert others < set(plain.candidates)
 
 
+@pytest.mark.skipif(not loops.available(), reason="needs Numba")
 @pytest.mark.parametrize("threads", [2, 3], indirect=True)
 @pytest.mark.parametrize("g", [LARGE, POINT, SMALL], ids=["3x3", "1x1", "small"])
 def test_one_sample_is_work_for_all_threads(cpu, threads, monkeypatch, g):
