@@ -6,7 +6,8 @@
 
 A mutant is one change of an operator, a comparison, a number, a truth value, a condition, a returned value or a
 statement, drawn from all that the core's files hold. It is killed if one of the tests fails that reach its line;
-they run in a process of their own that ends at the first failure, or begins no more after BUDGET seconds. The result is tests/mutants.json.
+they run in a process of their own, with Numba off and then on, which ends at the first failure or begins no more
+after BUDGET seconds. The result is tests/mutants.json.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -171,7 +171,7 @@ class Reached:
     """Which tests reach which line, as coverage.py has noted it."""
 
     def __init__(self, data: Path):
-        self.connection = sqlite3.connect(data, check_same_thread=False)
+        self.connection = sqlite3.connect(data)
         rows = self.connection.execute(
             "select context.context, count(*) from arc join context on context.id = context_id group by context_id"
         )
@@ -215,9 +215,12 @@ class Checkout:
 
     def outcome(self, mutant: Mutant, text: str, names: list[str]) -> str:
         """`killed`, `timeout` or `survived`. A test that fails without a mutant, too, is not asked."""
-        return self._outcome(mutant, text, names[:FIRST]) or (
-            self._outcome(mutant, text, names[FIRST:]) or "survived"
-        )
+        for numba in ("0", "1"):  # NumPy's forms, then compiled loops
+            os.environ["MINICAFFE_NUMBA"] = numba
+            for some in (names[:FIRST], names[FIRST:]):
+                if some and (outcome := self._outcome(mutant, text, some)):
+                    return outcome
+        return "survived"
 
     def _outcome(self, mutant: Mutant, text: str, names: list[str]) -> str:
         """As `outcome`, but '' if it survives these tests."""
@@ -289,7 +292,7 @@ class Checkout:
             os.chdir(self.folder)
             sys.path[:1] = [str(self.folder)]  # in place of this file's folder
             sys.dont_write_bytecode = True
-            os.environ.update(PYTHONPATH=str(self.folder), MINICAFFE_NUMBA="0")
+            os.environ.update(PYTHONPATH=str(self.folder))
             import pytest
 
             quiet, first = io.StringIO(), First()
@@ -321,7 +324,6 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="the file that branches.py wrote")
     parser.add_argument("--count", type=int, default=500, help="of mutants; default: 500")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=2, help="mutants at a time; default: 2")
     parser.add_argument("--into", type=Path, default=RESULT, help="the file of the result")
     args = parser.parse_args()
     reached, chosen = Reached(args.data), drawn(core(), args.count, args.seed)
@@ -329,28 +331,15 @@ def main() -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        checkouts = [Checkout(Path(folder, str(job))) for job in range(args.jobs)]
-        results: list[Mutant] = []
-        with ThreadPoolExecutor(args.jobs) as pool:
-
-            def judged(job: int) -> None:
-                for mutant, text in chosen[job :: args.jobs]:
-                    contexts = reached.tests(mutant.file, mutant.line)
-                    names = [name for name in map(node, contexts) if name][:MOST]
-                    mutant.tests = len(names)
-                    mutant.outcome = checkouts[job].outcome(mutant, text, names)
-                    results.append(mutant)
-                    print(
-                        len(results),
-                        mutant.outcome,
-                        mutant.file,
-                        mutant.line,
-                        mutant.change,
-                        flush=True,
-                    )
-                    write(args.into, results)
-
-            list(pool.map(judged, range(args.jobs)))
+        checkout, results = Checkout(Path(folder)), list[Mutant]()
+        for mutant, text in chosen:
+            contexts = reached.tests(mutant.file, mutant.line)
+            names = [name for name in map(node, contexts) if name][:MOST]
+            mutant.tests = len(names)
+            mutant.outcome = checkout.outcome(mutant, text, names)
+            results.append(mutant)
+            print(len(results), mutant.outcome, mutant.file, mutant.line, mutant.change, flush=True)
+            write(args.into, results)
 
 
 def write(into: Path, results: list[Mutant]) -> None:

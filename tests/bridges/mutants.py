@@ -17,8 +17,10 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
+import pytest
+
+onnx = pytest.importorskip("onnx")
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 MEMORY = 3 * 2**29  # bytes that a process may take on top of what it has after its imports
 NUMBERS = [0, 1, -1, 2, 3, 7, -5, 255, 65536, 2**31 - 1, 2**31, -(2**31), 10**12, 2**62, -(2**63)]

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pytest
 import test_fuzz
 import test_fuzz_files
 import test_fuzz_sets
 from caffe import test_fuzz_text
 from caffe_nets import resolved
-from onnx import TensorProto, helper, numpy_helper
 from test_fuzz_files import EXAMPLES, FIXTURES
 
 from minicaffe import Net, parse, read
@@ -28,7 +28,6 @@ from minicaffe.caffe import model as prototxt_model
 from minicaffe.caffe.label_map import is_label_map, names_in
 from minicaffe.caffe.prototxt import prototxt
 from minicaffe.caffe.yaml_text import yaml_text
-from minicaffe.cpu import compile_cache
 from minicaffe.data import readers
 from minicaffe.errors import MinicaffeError
 from minicaffe.layers import REGISTRY
@@ -36,6 +35,9 @@ from minicaffe.ops.conv import autotune_cache
 from minicaffe.runs import folder as runs
 from minicaffe.spec import tree
 from minicaffe.spec.model import model
+
+onnx = pytest.importorskip("onnx")
+compile_cache = pytest.importorskip("minicaffe.cpu.compile_cache")
 
 NET = {
     "layers": [
@@ -169,10 +171,11 @@ def image_list(path: Path) -> None:
 
 def graphs() -> list[bytes]:
     """Models of ONNX."""
-    rng, node = np.random.default_rng(0), helper.make_node
+    rng, helper = np.random.default_rng(0), onnx.helper
+    node = helper.make_node
     weights = {"w": (2, 3, 3, 3), "b": (2,), "v": (4, 8), "c": (4,)}
     tensors = [
-        numpy_helper.from_array(rng.normal(size=shape).astype("f"), name)
+        onnx.numpy_helper.from_array(rng.normal(size=shape).astype("f"), name)
         for name, shape in weights.items()
     ]
     nodes = [
@@ -184,7 +187,10 @@ def graphs() -> list[bytes]:
         node("Softmax", ["5"], ["y"]),
     ]
     value = helper.make_tensor_value_info
-    ends = [value("x", TensorProto.FLOAT, [1, 3, 6, 6])], [value("y", TensorProto.FLOAT, [1, 4])]
+    ends = (
+        [value("x", onnx.TensorProto.FLOAT, [1, 3, 6, 6])],
+        [value("y", onnx.TensorProto.FLOAT, [1, 4])],
+    )
     graph = helper.make_graph(nodes, "g", *ends, tensors)
     return [
         helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]).SerializeToString()

@@ -8,7 +8,9 @@ import sys
 import time
 
 import numpy as np
+import pytest
 
+pytest.importorskip("mpi4py")
 from minicaffe.parallel import mpi, window, world
 
 SIZES = (0, 1, 7, 8191, 8192, 8193, 40_000, 70_001)
