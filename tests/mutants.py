@@ -1,7 +1,7 @@
 """Mistakes put into the core one at a time, to see whether a test fails: mutation testing.
 
     pip install -e '.[test,branches]'
-    python tests/branches.py --numpy-only --data /tmp/branches     which tests reach which line
+    python tests/branches.py --data /tmp/branches                 which tests reach which line
     python tests/mutants.py --data /tmp/branches --count 500
 
 A mutant is one change of an operator, a comparison, a number, a truth value, a condition, a returned value or a
@@ -192,8 +192,8 @@ class Reached:
 def node(context: str) -> str:
     """A test's name for pytest; '' for one that is no function of a module any more.
 
-    >>> node("tests.test_mutants.test_a_change_of_each_kind")
-    'tests/test_mutants.py::test_a_change_of_each_kind'
+    >>> node("tests.spec.test_tree.test_positions")
+    'tests/spec/test_tree.py::test_positions'
     """
     module, _, function = context.rpartition(".")
     path = Path(*module.split(".")).with_suffix(".py")

@@ -16,6 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
 
+import branches_tables
 import bridges_tables
 import claims
 import fuzz_tables
@@ -165,6 +166,7 @@ SECTIONS = {
     "zoo_layers_cpu": lambda: zoo_tables.layers(peer_tables.read("zoo", "cpu")),
     "zoo_before_cpu": lambda: zoo_tables.before(peer_tables.read("zoo", "cpu")),
     "fuzzed": fuzz_tables.fuzzed,
+    "branches": branches_tables.branches,
     "zoo_rates_cpu": lambda: zoo_tables.rates(peer_tables.read("xeon/zoo", "cpu")),
     "zoo_onnx": onnx_tables.differences,
     "onnx_nets": bridges_tables.nets,

@@ -28,7 +28,7 @@ _import = threading.RLock()  # Numba must not be imported by two threads at once
 
 @functools.cache
 def available() -> bool:
-    """Whether Numba is installed and compiles: not with MINICAFFE_NUMBA=0, nor with NUMBA_DISABLE_JIT=1."""
+    """Whether Numba, 0.62 or newer, compiles: not with MINICAFFE_NUMBA=0, nor with NUMBA_DISABLE_JIT=1."""
     if os.environ.get("MINICAFFE_NUMBA") == "0":
         return False
     try:
@@ -37,7 +37,7 @@ def available() -> bool:
     except ImportError:
         return False
     settings: Any = numba.config
-    return not settings.DISABLE_JIT
+    return not settings.DISABLE_JIT and numba.version_info.short >= (0, 62)
 
 
 @contextlib.contextmanager

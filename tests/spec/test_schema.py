@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import copy
+import random
+import re
 from pathlib import Path
 
 import pytest
+import test_fuzz
 import yaml
 
+from minicaffe.errors import MinicaffeError
 from minicaffe.layers import REGISTRY
 from minicaffe.net import parse
 from minicaffe.spec.schema import schema
@@ -151,3 +155,36 @@ def test_common_mistakes_do_not_validate(change, expected):
     change(net)
     messages = [error.message for error in CHECK.iter_errors(net)]
     assert any(expected in message for message in messages), messages
+
+
+class Editors(yaml.SafeLoader):
+    """YAML 1.2's numbers and words, which editors read: 1e3 is a number, 12:30 and yes are none."""
+
+    yaml_implicit_resolvers = {}  # noqa: RUF012
+
+
+for tag, pattern in {
+    "null": "~|null|Null|NULL|",
+    "bool": "true|True|TRUE|false|False|FALSE",
+    "int": "[-+]?[0-9]+",
+    "float": r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+}.items():
+    Editors.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"^(?:{pattern})$"), None)
+
+
+def test_what_the_parser_takes_the_schema_takes(request):
+    """Models with mistakes: an editor that goes by the schema marks nothing that minicaffe takes."""
+    chance, whole = random.Random(7), list(test_fuzz.texts().values())
+    taken = refused = 0
+    for _ in range(6000 if request.config.getoption("--long") else 300):
+        text = test_fuzz.mutated(chance.choice(whole), chance)
+        try:
+            parse(text)
+            values = yaml.load(text, Editors)
+        except (MinicaffeError, yaml.YAMLError, ValueError):
+            refused += 1
+            continue
+        taken += 1
+        if "<<" not in text:
+            assert not [one.message for one in CHECK.iter_errors(values)], text
+    assert taken > 20 and refused > 20
