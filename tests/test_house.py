@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import collections
 import configparser
 import re
 import subprocess
@@ -119,6 +120,46 @@ def test_only_engines_ops_and_backend_know_the_devices():
             continue
         for name in imports(path):
             assert name.split(".")[0] not in ("cupy", "numba"), f"{path} imports {name}"
+
+
+def wanted():
+    """The packages that setup.cfg asks for, each with the oldest version of each place that names one."""
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    places = [setup["options"]["install_requires"], *setup["options.extras_require"].values()]
+    words = re.findall(r"^([a-zA-Z0-9_-]+)(?:\[\w+\])?(?:>=([0-9.]+))?", "\n".join(places), re.M)
+    oldest = collections.defaultdict(set)
+    for name, version in words:
+        oldest[name.lower()].add(version)
+    return oldest
+
+
+def number(version):
+    """A version's numbers, to be compared.
+
+    >>> number("1.10") > number("1.9.3")
+    True
+    """
+    return tuple(map(int, version.split(".")))
+
+
+def test_no_package_with_a_known_hole_is_asked_for():
+    lines = (ROOT / ".ci" / "advisories.txt").read_text().splitlines()
+    rows = [line.split() for line in lines if not line.startswith("#")]
+    assert len(rows) > 5
+    oldest = wanted()
+    for name, sound, *_ in rows:
+        assert oldest[name], name
+        assert all(version and number(version) >= number(sound) for version in oldest[name]), name
+
+
+def test_ci_trains_with_the_oldest_versions():
+    lines = (ROOT / ".ci" / "oldest.txt").read_text().splitlines()
+    pinned = dict(line.split("==") for line in lines if not line.startswith("#"))
+    assert set(pinned) == {"numpy", "pyyaml", "tqdm", "numba"}
+    for name, version in pinned.items():
+        (oldest,) = wanted()[name]
+        assert version == oldest or version == f"{oldest}.0", name
 
 
 def test_core_packages_are_the_three():
