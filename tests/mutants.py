@@ -6,8 +6,7 @@
 
 A mutant is one change of an operator, a comparison, a number, a truth value, a condition, a returned value or a
 statement, drawn from all that the core's files hold. It is killed if one of the tests fails that reach its line;
-they run in a process of their own, with Numba off and then on, which ends at the first failure or begins no more
-after BUDGET seconds. The result is tests/mutants.json.
+they run in a process of their own, with Numba off and on, in the STAGES below. The result is tests/mutants.json.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 RESULT = HERE / "mutants.json"
-BUDGET = 20  # seconds after which no further test is begun
-LIMIT = 120  # seconds; a mutant whose tests do not end is killed
-MOST = 60  # tests that are asked, those first that reach the fewest lines; of them
-FIRST = 6  # before the others
+LIMIT = 120  # seconds beyond those of a stage; a mutant whose tests do not end is killed
+# With Numba or without; of the tests that reach the line, those first that reach little, from which on to which;
+# and the seconds after which no further one is begun
+STAGES = (("0", 0, 6, 20), ("0", 6, 60, 20), ("1", 0, 60, 40), ("0", 60, None, 200))
 IMPORTS = "numpy yaml tqdm pytest h5py onnx google.protobuf jsonschema"
 SWAPPED: dict[type, type] = {
     ast.Add: ast.Sub,
@@ -211,15 +210,16 @@ class Checkout:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
         self.folder = folder
+        self.budget = 0
         self.sound: dict[str, bool] = {}  # whether a test passes without a mutant
 
     def outcome(self, mutant: Mutant, text: str, names: list[str]) -> str:
         """`killed`, `timeout` or `survived`. A test that fails without a mutant, too, is not asked."""
-        for numba in ("0", "1"):  # NumPy's forms, then compiled loops
+        for numba, first, last, self.budget in STAGES:
             os.environ["MINICAFFE_NUMBA"] = numba
-            for some in (names[:FIRST], names[FIRST:]):
-                if some and (outcome := self._outcome(mutant, text, some)):
-                    return outcome
+            some = names[first:last]
+            if some and (outcome := self._outcome(mutant, text, some)):
+                return outcome
         return "survived"
 
     def _outcome(self, mutant: Mutant, text: str, names: list[str]) -> str:
@@ -253,7 +253,7 @@ class Checkout:
         child = os.fork()
         if not child:
             self._test(names, said)
-        end = time.monotonic() + LIMIT
+        end = time.monotonic() + self.budget + LIMIT
         while time.monotonic() < end:
             pid, status = os.waitpid(child, os.WNOHANG)
             if pid:
@@ -267,7 +267,7 @@ class Checkout:
 
     def _test(self, names: list[str], said: Path) -> None:
         """Run tests in this process, which ends with their exit status."""
-        code = 1
+        code, budget = 1, self.budget
 
         class First:
             """Notes the first test that fails, or file that cannot be imported; ends what takes long."""
@@ -275,7 +275,7 @@ class Checkout:
             stopped = False
 
             def pytest_sessionstart(self, session: Any) -> None:
-                self.session, self.end = session, time.monotonic() + BUDGET
+                self.session, self.end = session, time.monotonic() + budget
 
             def pytest_runtest_logreport(self, report: Any) -> None:
                 if report.failed and not said.read_text():
@@ -334,7 +334,7 @@ def main() -> None:
         checkout, results = Checkout(Path(folder)), list[Mutant]()
         for mutant, text in chosen:
             contexts = reached.tests(mutant.file, mutant.line)
-            names = [name for name in map(node, contexts) if name][:MOST]
+            names = [name for name in map(node, contexts) if name]
             mutant.tests = len(names)
             mutant.outcome = checkout.outcome(mutant, text, names)
             results.append(mutant)
