@@ -62,7 +62,7 @@ def test_calls_fail(tmp_path, straight, request):
     whole, calls = straight
     assert {kind for kind, _ in calls} >= {"open", "write", "fsync", "rename"}
     every = [(k, ERRORS[kind][0]) for k, (kind, _) in enumerate(calls, 1) if ERRORS[kind]]
-    for k, error in every if request.config.getoption("--long") else every[5 :: len(every) // 3]:
+    for k, error in every if request.config.getoption("--long") else every[5 :: len(every) // 2]:
         folder = prepared(tmp_path / f"{k}")
         code, told, _ = train(folder, k, error)
         assert code in (0, 2) and "Traceback" not in told, (k, error, told)

@@ -536,7 +536,9 @@ for family in (
 
 every = [
     pytest.mark.parametrize("name", ROWS),
-    pytest.mark.parametrize("dtype", [np.float32, np.float64]),
+    pytest.mark.parametrize(
+        "dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.long)]
+    ),
 ]
 
 

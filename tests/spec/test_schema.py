@@ -176,7 +176,7 @@ def test_what_the_parser_takes_the_schema_takes(request):
     """Models with mistakes: an editor that goes by the schema marks nothing that minicaffe takes."""
     chance, whole = random.Random(7), list(test_fuzz.texts().values())
     taken = refused = 0
-    for _ in range(6000 if request.config.getoption("--long") else 300):
+    for _ in range(6000 if request.config.getoption("--long") else 120):
         text = test_fuzz.mutated(chance.choice(whole), chance)
         try:
             parse(text)
