@@ -184,9 +184,7 @@ def write(imported: Imported, out: str | Path, images: Sequence[np.ndarray] = ()
                 net.load(trial_weights)
         except MemoryError:
             raise CheckpointError(f"{model}: the net is larger than the memory here") from None
-        except (
-            MinicaffeError
-        ) as error:  # of numbers that onnx takes: a bias of more than the outputs
+        except MinicaffeError as error:  # onnx takes a bias of more numbers than outputs
             reason = str(error).replace(f"{beside}{os.sep}", "")
             raise CheckpointError(
                 f"{imported.source.path}: {reason}; nothing was written"

@@ -163,8 +163,11 @@ class Shared:
         middle = HEAD + -(-sizes[0] // HEAD) * HEAD
         size = middle + sizes[1]
         try:
-            self.file = _unnamed(size) if file is None else file
-            mapped = memoryview(_mapped(self.file, size))
+            self.file = _unnamed() if file is None else file
+            with _closed_if_it_fails(self.file):
+                if file is None:
+                    os.ftruncate(self.file, size)
+                mapped = memoryview(mmap.mmap(self.file, size))
         except OSError as error:
             raise DataError(f"no memory of {size} bytes to share with processes: {error}") from None
         self.views = (
@@ -174,21 +177,12 @@ class Shared:
         )
 
 
-def _unnamed(size: int) -> int:
-    """A file of so many bytes, zero, that is gone when no process holds it."""
+def _unnamed() -> int:
+    """An empty file that is gone when no process holds it."""
     if hasattr(os, "memfd_create"):
-        file = os.memfd_create("minicaffe")
-    else:
-        with tempfile.TemporaryFile() as made:
-            file = os.dup(made.fileno())
-    with _closed_if_it_fails(file):
-        os.ftruncate(file, size)
-    return file
-
-
-def _mapped(file: int, size: int) -> mmap.mmap:
-    with _closed_if_it_fails(file):
-        return mmap.mmap(file, size)
+        return os.memfd_create("minicaffe")
+    with tempfile.TemporaryFile() as made:
+        return os.dup(made.fileno())
 
 
 @contextlib.contextmanager
