@@ -170,7 +170,7 @@ class Shared:
                 mapped = memoryview(mmap.mmap(self.file, size))
         except OSError as error:
             raise DataError(f"no memory of {size} bytes to share with processes: {error}") from None
-        self.views = (
+        self.views: tuple[np.ndarray, np.ndarray, np.ndarray] = (
             np.frombuffer(mapped, np.int64, 1),
             np.frombuffer(mapped, dtype, math.prod(shape), HEAD).reshape(shape),
             np.frombuffer(mapped, labels.base, count, middle).reshape(*shape[:2], *labels.shape),
