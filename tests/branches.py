@@ -1,11 +1,12 @@
-"""Which branches of minicaffe the tests take: coverage.py over the whole suite, with Numba off.
+"""Which branches of minicaffe the tests take: coverage.py over the whole suite with Numba off, then some with it on.
 
     pip install -e '.[test,branches]'
-    python tests/branches.py --data /tmp/branches         some half an hour on two cores
-    python tests/branches.py --data /tmp/branches --read  the table of a run that was kept
+    python tests/branches.py --data /tmp/branches                   half an hour on two cores
+    python tests/branches.py --data /tmp/branches --numba tests/ops and, with Numba on, what calls its loops
+    python tests/branches.py --data /tmp/branches --read            the table of runs that were kept
 
-Numba is off because loops that it compiles are beyond coverage.py: what they compute is tested beside their twins
-in NumPy, and the rooms of loops are no part of the table. tests/branches.json has a row a room and, for rooms of
+Loops that Numba compiles are beyond coverage.py: with it off their twins in NumPy are seen; with it on, who chooses
+and calls them. The rooms of loops are no part of the table. tests/branches.json has a row a room and, for rooms of
 the core and for bridges/, each branch that no test took; the page docs/testing.md says why. FILE of --data keeps
 which test reached which line, as mutants.py asks.
 """
@@ -46,23 +47,28 @@ def main() -> None:
         "--data", type=Path, required=True, metavar="FILE", help="coverage.py's data"
     )
     parser.add_argument("--read", action="store_true", help="run no tests, but read FILE")
+    parser.add_argument("--numba", action="store_true", help="Numba on; adds to what FILE holds")
     parser.add_argument("--jobs", type=int, default=2, help="tests at a time; default: 2")
     parser.add_argument("--into", type=Path, default=RESULT, help="the file of the result")
     parser.add_argument("tests", nargs="*", help="default: all")
     args = parser.parse_args()
+    runs = json.loads(args.into.read_text())["runs"] if args.read or args.numba else []
     with tempfile.TemporaryDirectory(prefix="branches-") as folder:
         settings = Path(folder, "settings")
         settings.write_text(SETTINGS.format(data=args.data.resolve()))
-        said = ""
         if not args.read:
-            said = coverage(settings, "run", "-m", "pytest", "-q", f"-n{args.jobs}", *args.tests)
+            os.environ.update(MINICAFFE_NUMBA=str(int(args.numba)), PYTHONPATH=str(ROOT))
+            tests = ["-q", f"-n{args.jobs}", *args.tests]
+            said = coverage(settings, "run", "-m", "pytest", *tests)
             print(said[-3000:])
-            coverage(settings, "combine", "--quiet")
+            coverage(settings, "combine", "--quiet", *["--append"] * args.numba)
+            last = said.strip().splitlines()[-1]
+            runs.append({"numba": args.numba, "tests": args.tests, "outcome": last})
         report = Path(folder, "report.json")
         coverage(settings, "json", "--ignore-errors", "--quiet", "-o", str(report))
         files = json.loads(report.read_text())["files"]
     result = {
-        "tests": said.strip().splitlines()[-1] if said else "",
+        "runs": runs,
         "rooms": rooms(files),
         "missing": {
             name: rest
@@ -75,24 +81,10 @@ def main() -> None:
 
 def coverage(settings: Path, verb: str, *words: str) -> str:
     """What coverage.py says; its tests may fail, since the figures are of those that were run."""
-    command = [
-        sys.executable,
-        "-W",
-        "ignore",
-        "-m",
-        "coverage",
-        verb,
-        f"--rcfile={settings}",
-        *words,
-    ]
-    environment = {**os.environ, "MINICAFFE_NUMBA": "0", "PYTHONPATH": str(ROOT)}
+    quiet = [sys.executable, "-W", "ignore", "-m", "coverage"]
+    command = [*quiet, verb, f"--rcfile={settings}", *words]
     done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env=environment,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     return done.stdout
 

@@ -17,6 +17,7 @@ import contextlib
 import importlib
 import io
 import json
+import multiprocessing
 import os
 import random
 import shutil
@@ -35,11 +36,11 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 RESULT = HERE / "mutants.json"
-LIMIT = 120  # seconds beyond those of a stage; a mutant whose tests do not end is killed
+LIMIT = 90  # seconds beyond those of a stage; a mutant whose tests do not end is killed
 # With Numba or without; of the tests that reach the line, those first that reach little, from which on to which;
 # and the seconds after which no further one is begun
-STAGES = (("0", 0, 6, 20), ("0", 6, 60, 20), ("1", 0, 60, 40), ("0", 60, None, 200))
-IMPORTS = "numpy yaml tqdm pytest h5py onnx google.protobuf jsonschema"
+STAGES = (("0", 0, 6, 20), ("0", 6, 60, 20), ("1", 0, 60, 40), ("0", 60, None, 60))
+IMPORTS = "numpy numba yaml tqdm pytest hypothesis h5py onnx google.protobuf jsonschema"
 SWAPPED: dict[type, type] = {
     ast.Add: ast.Sub,
     ast.Sub: ast.Add,
@@ -210,7 +211,7 @@ class Checkout:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
         self.folder = folder
-        self.budget = 0
+        self.budget = self.written = 0
         self.sound: dict[str, bool] = {}  # whether a test passes without a mutant
 
     def outcome(self, mutant: Mutant, text: str, names: list[str]) -> str:
@@ -227,11 +228,11 @@ class Checkout:
         file = self.folder / mutant.file
         before = file.read_text()
         while names := [name for name in names if self.sound.get(name, True)]:
-            file.write_text(text)
+            self.write(file, text)
             try:
                 failed = self.failed(names)
             finally:
-                file.write_text(before)
+                self.write(file, before)
             if failed in ("", "timeout"):
                 return failed
             name = failed.partition("[")[0]
@@ -245,6 +246,12 @@ class Checkout:
                 raise SystemExit(f"{failed}: without a mutant, too")
             self.sound.update(dict.fromkeys(asked, False))
         return ""
+
+    def write(self, file: Path, text: str) -> None:
+        """Write a file, of a time of its own: byte code that is kept counts by a file's time and size."""
+        file.write_text(text)
+        self.written += 1
+        os.utime(file, (self.written, self.written))
 
     def failed(self, names: list[str]) -> str:
         """The first of some tests that fails, `timeout`, or ''; they run in a process of their own."""
@@ -291,7 +298,6 @@ class Checkout:
             os.setpgid(0, 0)
             os.chdir(self.folder)
             sys.path[:1] = [str(self.folder)]  # in place of this file's folder
-            sys.dont_write_bytecode = True
             os.environ.update(PYTHONPATH=str(self.folder))
             import pytest
 
@@ -324,22 +330,42 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="the file that branches.py wrote")
     parser.add_argument("--count", type=int, default=500, help="of mutants; default: 500")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=2, help="mutants at a time; default: 2")
     parser.add_argument("--into", type=Path, default=RESULT, help="the file of the result")
     args = parser.parse_args()
-    reached, chosen = Reached(args.data), drawn(core(), args.count, args.seed)
     for name in IMPORTS.split():  # so that each process need not
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        checkout, results = Checkout(Path(folder)), list[Mutant]()
-        for mutant, text in chosen:
-            contexts = reached.tests(mutant.file, mutant.line)
-            names = [name for name in map(node, contexts) if name]
-            mutant.tests = len(names)
-            mutant.outcome = checkout.outcome(mutant, text, names)
+    chosen, results = drawn(core(), args.count, args.seed), list[Mutant]()
+    with (
+        tempfile.TemporaryDirectory(prefix="mutants-") as folder,
+        multiprocessing.get_context("fork").Pool(args.jobs, Job.begin, (folder, args.data)) as pool,
+    ):
+        for mutant in pool.imap_unordered(Job.tried, chosen):
             results.append(mutant)
             print(len(results), mutant.outcome, mutant.file, mutant.line, mutant.change, flush=True)
             write(args.into, results)
+
+
+class Job:
+    """A process that tries mutants, in a checkout of its own."""
+
+    checkout: Checkout
+    reached: Reached
+
+    @classmethod
+    def begin(cls, folder: str, data: Path) -> None:
+        own = Path(folder, str(os.getpid()))
+        own.mkdir()
+        cls.checkout, cls.reached = Checkout(own), Reached(data)
+
+    @classmethod
+    def tried(cls, given: tuple[Mutant, str]) -> Mutant:
+        """The mutant, with what became of it."""
+        mutant, text = given
+        names = [name for name in map(node, cls.reached.tests(mutant.file, mutant.line)) if name]
+        mutant.tests, mutant.outcome = len(names), cls.checkout.outcome(mutant, text, names)
+        return mutant
 
 
 def write(into: Path, results: list[Mutant]) -> None:

@@ -16,10 +16,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
 
-import branches_tables
 import bridges_tables
 import claims
-import fuzz_tables
 import inference
 import inference_memory
 import inner_products
@@ -34,6 +32,7 @@ import roofline_tables
 import sass
 import start_up
 import tables
+import testing_tables
 import zoo_sizes
 import zoo_tables
 from sentences import SENTENCES
@@ -165,8 +164,7 @@ SECTIONS = {
     "zoo_slower_cpu": lambda: zoo_tables.slower(peer_tables.read("zoo", "cpu")),
     "zoo_layers_cpu": lambda: zoo_tables.layers(peer_tables.read("zoo", "cpu")),
     "zoo_before_cpu": lambda: zoo_tables.before(peer_tables.read("zoo", "cpu")),
-    "fuzzed": fuzz_tables.fuzzed,
-    "branches": branches_tables.branches,
+    **testing_tables.TABLES,
     "zoo_rates_cpu": lambda: zoo_tables.rates(peer_tables.read("xeon/zoo", "cpu")),
     "zoo_onnx": onnx_tables.differences,
     "onnx_nets": bridges_tables.nets,
