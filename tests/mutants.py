@@ -39,7 +39,13 @@ RESULT = HERE / "mutants.json"
 LIMIT = 90  # seconds beyond those of a stage; a mutant whose tests do not end is killed
 # With Numba or without; of the tests that reach the line, those first that reach little, from which on to which;
 # and the seconds after which no further one is begun
-STAGES = (("0", 0, 6, 20), ("0", 6, 60, 20), ("1", 0, 60, 40), ("0", 60, None, 60))
+STAGES = (
+    ("0", 0, 6, 20),
+    ("0", 6, 60, 20),
+    ("1", 0, 60, 40),
+    ("0", 60, None, 60),
+    ("1", 60, None, 60),
+)
 IMPORTS = "numpy numba yaml tqdm pytest h5py onnx google.protobuf jsonschema"
 SWAPPED: dict[type, type] = {
     ast.Add: ast.Sub,

@@ -79,7 +79,7 @@ def test_each_call_fails_in_turn(tmp_path, write, straight, capsys, request, fin
     old, new, disk = straight
     wrong, broken = list[str](), tmp_path / "broken"
     assert {call.kind for call in disk.calls} >= {"open", "write", "fsync", "rename", "close"}
-    for k, error in faults_of(disk.calls, None if request.config.getoption("--long") else 20):
+    for k, error in faults_of(disk.calls, None if request.config.getoption("--long") else 8):
         shutil.copytree(old, broken)
         with noted(wrong, disk, k, error):
             refused = False
@@ -101,7 +101,7 @@ def test_the_power_is_cut_after_each_call(tmp_path, write, straight, request):
     old, new, disk = straight
     every = [(k, state) for k in range(len(disk.calls) + 1) for state in STATES]
     wrong, left, long = list[str](), tmp_path / "left", request.config.getoption("--long")
-    for k, state in every if long else every[:: max(1, len(every) // 20)]:
+    for k, state in every if long else every[:: max(1, len(every) // 8)]:
         left.mkdir()
         with noted(wrong, disk, k, state):
             cut(disk, k, state, left)

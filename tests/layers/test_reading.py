@@ -603,9 +603,13 @@ def reading(kind, keys, tops, batch):
 CROP = ", transform: {crop_size: 6, mirror: true, scale: 0.1}"
 KINDS = [("Data", CROP, "[a, b]"), ("ImageData", CROP, "[a, b]"), ("WindowData", CROP, "[a, b]")]
 KINDS += [("HDF5Data", ", shuffle: true", "t0")]
+SLOW = ("ImageData", "WindowData")
 
 
-@pytest.mark.parametrize(("kind", "keys", "tops"), KINDS)
+@pytest.mark.parametrize(
+    ("kind", "keys", "tops"),
+    [pytest.param(*one, marks=[pytest.mark.long] * (one[0] in SLOW)) for one in KINDS],
+)
 def test_a_batch_takes_no_array_of_its_size(kind, keys, tops, tmp_path):
     import tracemalloc
 

@@ -89,10 +89,15 @@ def starts_at_what_was_overwritten(monkeypatch):
     ("fault", "layer", "which", "names"),
     [
         (ids_that_are_compared, None, 2, ["share"]),
-        (ids_that_are_compared, "TanH", 0, ["settings"]),
-        (checks_that_vanish, "HingeLoss", 3, ["passes", "bad"]),
-        (checks_that_vanish, "Embed", 3, ["passes", "bad"]),
-        (starts_at_what_was_overwritten, "TanH", 4, ["part"]),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in (
+                (ids_that_are_compared, "TanH", 0, ["settings"]),
+                (checks_that_vanish, "HingeLoss", 3, ["passes", "bad"]),
+                (checks_that_vanish, "Embed", 3, ["passes", "bad"]),
+                (starts_at_what_was_overwritten, "TanH", 4, ["part"]),
+            )
+        ),
     ],
 )
 def test_a_fault_is_found(fault, layer, which, names, monkeypatch):

@@ -330,10 +330,11 @@ def test_many_merged_mappings_take_no_time():
     assert (found.value["k0"].value, found.value["z"].value, len(found.value)) == (1, 3, 2001)
 
 
-def test_a_list_may_be_as_long_as_a_file_holds():
+def test_a_list_may_be_as_long_as_a_file_holds(monkeypatch):
     """Only what aliases repeat is counted."""
-    read = tree.parse(f"dim: [{'1, ' * tree.MAX_NODES}1]", "m.yaml")
-    assert len(read.value["dim"].value) == tree.MAX_NODES + 1
+    monkeypatch.setattr(tree, "MAX_NODES", 1000)
+    read = tree.parse(f"dim: [{'1, ' * 1000}1]", "m.yaml")
+    assert len(read.value["dim"].value) == 1001
 
 
 @pytest.mark.parametrize("text", [None, 5, b"a: 1", Path("m.yaml"), {"a": 1}])
