@@ -315,6 +315,7 @@ def test_the_reading_path_is_there_and_no_longer_than_an_afternoon():
     assert sum(len(file.read_text().splitlines()) for file in path) <= 3_000
 
 
+@pytest.mark.long  # a walk through two steps, which Python traces call by call
 @pytest.mark.skipif(not cpu.available(), reason="needs Numba")
 def test_how_many_files_a_reader_has_to_follow():
     """8 and 35 are the aim: less is welcome, more is not."""
