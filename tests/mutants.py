@@ -3,10 +3,12 @@
     pip install -e '.[test,branches]'
     python tests/branches.py --data /tmp/branches                 which tests reach which line
     python tests/mutants.py --data /tmp/branches --count 500
+    python tests/mutants.py --data /tmp/branches --again --ask tests/net/test_new.py     those that survived, once more
 
 A mutant is one change of an operator, a comparison, a number, a truth value, a condition, a returned value or a
-statement, drawn from all that the core's files hold. It is killed if one of the tests fails that reach its line;
-they run in a process of their own, with Numba off and on, in the STAGES below. The result is tests/mutants.json.
+statement, drawn from all that the core's files hold. It is killed if one of the tests fails that reach its line, or
+an example of its file; they run in a process of their own, with Numba off and on, in the STAGES below. The result is
+tests/mutants.json. Who looks at one that survived writes the reason there, which --again keeps.
 """
 
 from __future__ import annotations
@@ -40,11 +42,12 @@ LIMIT = 90  # seconds beyond those of a stage; a mutant whose tests do not end i
 # With Numba or without; of the tests that reach the line, those first that reach little, from which on to which;
 # and the seconds after which no further one is begun
 STAGES = (
-    ("0", 0, 6, 20),
-    ("0", 6, 60, 20),
-    ("1", 0, 60, 40),
-    ("0", 60, None, 60),
-    ("1", 60, None, 60),
+    ("0", 0, 4, 10),
+    ("1", 0, 10, 15),
+    ("0", 4, 60, 20),
+    ("1", 10, 60, 30),
+    ("0", 60, None, 40),
+    ("1", 60, None, 40),
 )
 IMPORTS = "numpy numba yaml tqdm pytest h5py onnx google.protobuf jsonschema"
 SWAPPED: dict[type, type] = {
@@ -79,6 +82,11 @@ class Mutant:
     outcome: str = ""
     tests: int = 0  # that were asked
     killer: str = ""  # the test that failed
+    reason: str = ""  # why none does, as who looked at it wrote
+
+    @property
+    def key(self) -> tuple[str, int, str]:
+        return self.file, self.line, self.change
 
 
 class Sites(ast.NodeVisitor):
@@ -242,15 +250,14 @@ class Checkout:
             if failed in ("", "timeout"):
                 return failed
             name = failed.partition("[")[0]
-            asked = [name] if name in names else [one for one in names if one.startswith(name)]
+            alike = [one for one in names if one.startswith(name) or name.startswith(one)]
+            asked = [name] if name in names else alike
             if name not in self.sound:
                 self.sound[name] = not self.failed(asked or names)
             if self.sound[name]:
                 mutant.killer = failed
                 return "killed"
-            if not asked:
-                raise SystemExit(f"{failed}: without a mutant, too")
-            self.sound.update(dict.fromkeys(asked, False))
+            self.sound.update(dict.fromkeys(asked or names, False))
         return ""
 
     def write(self, file: Path, text: str) -> None:
@@ -290,6 +297,16 @@ class Checkout:
             def pytest_sessionstart(self, session: Any) -> None:
                 self.session, self.end = session, time.monotonic() + budget
 
+            def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+                """Of the files' tests those that are asked, in their order; some are not there without Numba."""
+                places = {name: place for place, name in enumerate(names)}
+
+                def place(item: Any) -> int | None:
+                    name = item.nodeid.partition("[")[0]
+                    return places.get(name, places.get(name.partition("::")[0]))
+
+                items[:] = sorted((item for item in items if place(item) is not None), key=place)
+
             def pytest_runtest_logreport(self, report: Any) -> None:
                 if report.failed and not said.read_text():
                     said.write_text(report.nodeid)
@@ -310,8 +327,10 @@ class Checkout:
             quiet, first = io.StringIO(), First()
             options = ["-x", "-q", "-n0", "-p", "no:cacheprovider"]
             with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
-                code = int(pytest.main([*options, *names], [first]))
-            code = 0 if first.stopped and not said.read_text() else code
+                files = dict.fromkeys(name.partition("::")[0] for name in names)
+                code = int(pytest.main([*options, *files], [first]))
+            none = code == pytest.ExitCode.NO_TESTS_COLLECTED
+            code = 0 if (first.stopped or none) and not said.read_text() else code
             if code and not said.read_text():
                 print(quiet.getvalue()[-2000:], file=sys.__stderr__)
         except BaseException:
@@ -337,20 +356,31 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=500, help="of mutants; default: 500")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2, help="mutants at a time; default: 2")
+    parser.add_argument("--again", action="store_true", help="only those that survived before")
+    parser.add_argument("--ask", nargs="+", default=[], help="tests that FILE knows nothing of")
     parser.add_argument("--into", type=Path, default=RESULT, help="the file of the result")
     args = parser.parse_args()
     for name in IMPORTS.split():  # so that each process need not
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    chosen, results = drawn(core(), args.count, args.seed), list[Mutant]()
+    chosen, counts = drawn(core(), args.count, args.seed), Counter[str]()
+    results: dict[tuple[str, int, str], Mutant] = {}
+    if args.again:
+        before = json.loads(args.into.read_text())
+        counts.update({key: before.get(key, 0) for key in ("killed", "timeout")})
+        results = {one.key: one for one in (Mutant(**row) for row in before["survivors"])}
+        chosen = [(mutant, text) for mutant, text in chosen if mutant.key in results]
+    given = str(args.data), args.ask
     with (
         tempfile.TemporaryDirectory(prefix="mutants-") as folder,
-        multiprocessing.get_context("fork").Pool(args.jobs, Job.begin, (folder, args.data)) as pool,
+        multiprocessing.get_context("fork").Pool(args.jobs, Job.begin, (folder, *given)) as pool,
     ):
         for mutant in pool.imap_unordered(Job.tried, chosen):
-            results.append(mutant)
-            print(len(results), mutant.outcome, mutant.file, mutant.line, mutant.change, flush=True)
-            write(args.into, results)
+            if mutant.key in results:
+                mutant.reason = results[mutant.key].reason
+            results[mutant.key] = mutant
+            print(len(results), mutant.outcome, *mutant.key, flush=True)
+            write(args.into, list(results.values()), counts)
 
 
 class Job:
@@ -358,29 +388,31 @@ class Job:
 
     checkout: Checkout
     reached: Reached
+    more: list[str]  # tests that are asked of all
 
     @classmethod
-    def begin(cls, folder: str, data: Path) -> None:
+    def begin(cls, folder: str, data: str, more: list[str]) -> None:
         own = Path(folder, str(os.getpid()))
         own.mkdir()
-        cls.checkout, cls.reached = Checkout(own), Reached(data)
+        cls.checkout, cls.reached, cls.more = Checkout(own), Reached(Path(data)), more
 
     @classmethod
     def tried(cls, given: tuple[Mutant, str]) -> Mutant:
         """The mutant, with what became of it."""
         mutant, text = given
         names = [name for name in map(node, cls.reached.tests(mutant.file, mutant.line)) if name]
+        examples = [mutant.file] * (">>>" in (ROOT / mutant.file).read_text())
+        names = [*cls.more, *examples, *names]
         mutant.tests, mutant.outcome = len(names), cls.checkout.outcome(mutant, text, names)
         return mutant
 
 
-def write(into: Path, results: list[Mutant]) -> None:
-    """The result file: how many were killed, and those that survived."""
-    outcomes = Counter(mutant.outcome for mutant in results)
+def write(into: Path, results: list[Mutant], counts: Counter[str]) -> None:
+    """The result file: how many were killed, beside those counted before, and those that survived."""
+    outcomes = counts + Counter(mutant.outcome for mutant in results)
     survivors = [asdict(mutant) for mutant in results if mutant.outcome == "survived"]
-    into.write_text(
-        json.dumps({"mutants": len(results), **outcomes, "survivors": survivors}, indent=1) + "\n"
-    )
+    rows = {"mutants": outcomes.total(), **outcomes, "survivors": survivors}
+    into.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":
