@@ -35,6 +35,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 RESULT = HERE / "mutants.json"
@@ -42,13 +44,14 @@ LIMIT = 90  # seconds beyond those of a stage; a mutant whose tests do not end i
 # With Numba or without; of the tests that reach the line, those first that reach little, from which on to which;
 # and the seconds after which no further one is begun
 STAGES = (
-    ("0", 0, 4, 10),
-    ("1", 0, 10, 15),
-    ("0", 4, 60, 20),
-    ("1", 10, 60, 30),
-    ("0", 60, None, 40),
-    ("1", 60, None, 40),
+    ("0", 0, 4, 4),
+    ("1", 0, 10, 6),
+    ("0", 4, 60, 8),
+    ("1", 10, 60, 12),
+    ("0", 60, None, 12),
+    ("1", 60, None, 12),
 )
+PATIENCE = 5  # times as many seconds for those that survived once
 IMPORTS = "numpy numba yaml tqdm pytest h5py onnx google.protobuf jsonschema"
 SWAPPED: dict[type, type] = {
     ast.Add: ast.Sub,
@@ -217,7 +220,7 @@ def node(context: str) -> str:
 class Checkout:
     """A copy of the repository in which mutants are tried."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, patience: int):
         kept = subprocess.run(
             ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
         ).stdout.split("\0")
@@ -225,12 +228,13 @@ class Checkout:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
         self.folder = folder
-        self.budget = self.written = 0
+        self.patience, self.budget, self.written = patience, 0, 0
         self.sound: dict[str, bool] = {}  # whether a test passes without a mutant
 
     def outcome(self, mutant: Mutant, text: str, names: list[str]) -> str:
         """`killed`, `timeout` or `survived`. A test that fails without a mutant, too, is not asked."""
-        for numba, first, last, self.budget in STAGES:
+        for numba, first, last, seconds in STAGES:
+            self.budget = self.patience * seconds
             os.environ["MINICAFFE_NUMBA"] = numba
             some = names[first:last]
             if some and (outcome := self._outcome(mutant, text, some)):
@@ -294,6 +298,13 @@ class Checkout:
 
             stopped = False
 
+            @pytest.hookimpl(tryfirst=True)
+            def pytest_configure(self, config: Any) -> None:
+                """No step before all tests: its loops are compiled since the first mutant."""
+                for plugin in config.pluginmanager.get_plugins():
+                    if hasattr(plugin, "STEP"):
+                        plugin.STEP = ""
+
             def pytest_sessionstart(self, session: Any) -> None:
                 self.session, self.end = session, time.monotonic() + budget
 
@@ -322,8 +333,6 @@ class Checkout:
             os.chdir(self.folder)
             sys.path[:1] = [str(self.folder)]  # in place of this file's folder
             os.environ.update(PYTHONPATH=str(self.folder))
-            import pytest
-
             quiet, first = io.StringIO(), First()
             options = ["-x", "-q", "-n0", "-p", "no:cacheprovider"]
             with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
@@ -370,7 +379,7 @@ def main() -> None:
         counts.update({key: before.get(key, 0) for key in ("killed", "timeout")})
         results = {one.key: one for one in (Mutant(**row) for row in before["survivors"])}
         chosen = [(mutant, text) for mutant, text in chosen if mutant.key in results]
-    given = str(args.data), args.ask
+    given = str(args.data), args.ask, PATIENCE if args.again else 1
     with (
         tempfile.TemporaryDirectory(prefix="mutants-") as folder,
         multiprocessing.get_context("fork").Pool(args.jobs, Job.begin, (folder, *given)) as pool,
@@ -391,10 +400,10 @@ class Job:
     more: list[str]  # tests that are asked of all
 
     @classmethod
-    def begin(cls, folder: str, data: str, more: list[str]) -> None:
+    def begin(cls, folder: str, data: str, more: list[str], patience: int) -> None:
         own = Path(folder, str(os.getpid()))
         own.mkdir()
-        cls.checkout, cls.reached, cls.more = Checkout(own), Reached(Path(data)), more
+        cls.checkout, cls.reached, cls.more = Checkout(own, patience), Reached(Path(data)), more
 
     @classmethod
     def tried(cls, given: tuple[Mutant, str]) -> Mutant:
