@@ -8,7 +8,7 @@
 A mutant is one change of an operator, a comparison, a number, a truth value, a condition, a returned value or a
 statement, drawn from all that the core's files hold. It is killed if one of the tests fails that reach its line, or
 an example of its file; they run in a process of their own, with Numba off and on, in the STAGES below. The result is
-tests/mutants.json. Who looks at one that survived writes the reason there, which --again keeps.
+tests/mutants.json: what it knows already is not tried again. Who looks at one that survived writes the reason there.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -83,13 +82,11 @@ class Mutant:
     line: int
     change: str
     outcome: str = ""
-    tests: int = 0  # that were asked
     killer: str = ""  # the test that failed
-    reason: str = ""  # why none does, as who looked at it wrote
 
     @property
-    def key(self) -> tuple[str, int, str]:
-        return self.file, self.line, self.change
+    def key(self) -> str:
+        return f"{self.file}:{self.line} {self.change}"
 
 
 class Sites(ast.NodeVisitor):
@@ -372,24 +369,27 @@ def main() -> None:
     for name in IMPORTS.split():  # so that each process need not
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    chosen, counts = drawn(core(), args.count, args.seed), Counter[str]()
-    results: dict[tuple[str, int, str], Mutant] = {}
-    if args.again:
-        before = json.loads(args.into.read_text())
-        counts.update({key: before.get(key, 0) for key in ("killed", "timeout")})
-        results = {one.key: one for one in (Mutant(**row) for row in before["survivors"])}
-        chosen = [(mutant, text) for mutant, text in chosen if mutant.key in results]
+    results: dict[str, Any] = {"killed": {}, "timeout": {}, "survived": {}}
+    if args.into.exists():
+        results = json.loads(args.into.read_text())
+    known = {key for keys in results.values() for key in keys}
+    again = {key for key, reason in results["survived"].items() if not reason}
+    chosen = drawn(core(), args.count, args.seed)
     given = str(args.data), args.ask, PATIENCE if args.again else 1
     with (
         tempfile.TemporaryDirectory(prefix="mutants-") as folder,
         multiprocessing.get_context("fork").Pool(args.jobs, Job.begin, (folder, *given)) as pool,
     ):
-        for mutant in pool.imap_unordered(Job.tried, chosen):
-            if mutant.key in results:
-                mutant.reason = results[mutant.key].reason
-            results[mutant.key] = mutant
-            print(len(results), mutant.outcome, *mutant.key, flush=True)
-            write(args.into, list(results.values()), counts)
+        tried = [
+            (mutant, text)
+            for mutant, text in chosen
+            if (mutant.key in again if args.again else mutant.key not in known)
+        ]
+        for mutant in pool.imap_unordered(Job.tried, tried):
+            results["survived"].pop(mutant.key, None)
+            results[mutant.outcome][mutant.key] = mutant.killer
+            print(mutant.outcome, mutant.key, mutant.killer, flush=True)
+            args.into.write_text(json.dumps(results, indent=1) + "\n")
 
 
 class Job:
@@ -412,16 +412,8 @@ class Job:
         names = [name for name in map(node, cls.reached.tests(mutant.file, mutant.line)) if name]
         examples = [mutant.file] * (">>>" in (ROOT / mutant.file).read_text())
         names = [*cls.more, *examples, *names]
-        mutant.tests, mutant.outcome = len(names), cls.checkout.outcome(mutant, text, names)
+        mutant.outcome = cls.checkout.outcome(mutant, text, names)
         return mutant
-
-
-def write(into: Path, results: list[Mutant], counts: Counter[str]) -> None:
-    """The result file: how many were killed, beside those counted before, and those that survived."""
-    outcomes = counts + Counter(mutant.outcome for mutant in results)
-    survivors = [asdict(mutant) for mutant in results if mutant.outcome == "survived"]
-    rows = {"mutants": outcomes.total(), **outcomes, "survivors": survivors}
-    into.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -68,11 +68,11 @@ def mutants() -> str:
     found = read("mutants.json")
     if not found:
         return NOT_YET
-    every, survivors = found["mutants"], len(found["survivors"])
-    row = [every, found["killed"], found.get("timeout", 0), survivors]
-    share = f"{100 * (every - survivors) / every:.1f}"
+    failed, endless, survived = (len(found[key]) for key in ("killed", "timeout", "survived"))
+    every = failed + endless + survived
+    share = f"{100 * (every - survived) / every:.1f}"
     head = ["mistakes", "a test failed", "tests did not end", "no test failed", "% found"]
-    return lay_out(head, [[*map(str, row), share]])
+    return lay_out(head, [[*map(str, (every, failed, endless, survived)), share]])
 
 
 def promises() -> str:
