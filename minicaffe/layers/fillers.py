@@ -107,7 +107,7 @@ def refill(filler: Filler, shape: Shape, xp: Any, noise: Any, seed: int, *names:
     array([3., 3.], dtype=float32)
     """
     x, spare = noise
-    width = math.sqrt(3 / fan(filler, shape))
+    width, outputs = math.sqrt(3 / fan(filler, shape)), shape[0] if shape else 1
     uniform(x, seed, *names)
     if filler.type in ("gaussian", "msra"):
         std = filler.std if filler.type == "gaussian" else math.sqrt(2 / fan(filler, shape))
@@ -120,10 +120,10 @@ def refill(filler: Filler, shape: Shape, xp: Any, noise: Any, seed: int, *names:
         _spread(xp, x, std, filler.mean)
         if filler.sparse >= 0:
             uniform(spare, seed, *names, "sparse")
-            xp.less(spare, filler.sparse / shape[0], out=spare)
+            xp.less(spare, filler.sparse / outputs, out=spare)
             xp.multiply(x, spare, out=x)
     elif filler.type == "positive_unitball":
-        matrix = x.reshape(shape[0] if shape else 1, -1)
+        matrix = x.reshape(outputs, -1)
         total = rows(matrix, spare[: len(matrix)], None)
         xp.divide(matrix, total.reshape(-1, 1), out=matrix)
     elif filler.type == "xavier":

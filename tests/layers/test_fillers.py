@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -31,3 +33,16 @@ def test_the_parts_are_of_one_draw(filler, shape, monkeypatch):
     drawn_apart = filler.type not in ("constant", "positive_unitball") and filler.sparse < 0
     if drawn_apart and len(shape) > 1:
         assert max(part.size for _, part in parts) <= max(32, np.prod(shape[1:]))
+
+
+@pytest.mark.parametrize("filler", KINDS, ids=lambda filler: filler.type)
+@pytest.mark.parametrize("shape", [(), (1, 1), (5, 2)], ids=str)
+def test_a_blob_of_any_shape_is_drawn_anew(filler, shape):
+    """DummyData draws so, whose blobs may have no axes."""
+    if filler.type == "constant":
+        pytest.skip("a constant is not drawn")
+    drawn = fillers.refill(filler, shape, np, np.empty((2, math.prod(shape)), np.float32), 1, "d")
+    assert drawn.shape == shape and np.isfinite(drawn).all()
+    if filler.type == "positive_unitball":
+        sums = drawn.reshape(shape[0] if shape else 1, -1).sum(1)
+        np.testing.assert_allclose(sums, np.ones_like(sums), rtol=1e-6)

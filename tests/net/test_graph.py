@@ -288,6 +288,20 @@ def test_propagate_down_into_labels_is_refused(kind, flags):
     Net(parse(text.replace("true]", "false]")))
 
 
+@pytest.mark.parametrize("bottoms", ["[a, y, b, y]", "[a, y, y, b]"])
+def test_weights_of_boxes_that_learn_are_refused(bottoms):
+    text = f"""layers:
+  - {{name: d, type: Input, top: [x, y], shape: [{{dim: [4, 3]}}, {{dim: [4, 3]}}]}}
+  - {{name: a, type: InnerProduct, bottom: x, num_output: 3}}
+  - {{name: b, type: InnerProduct, bottom: x, num_output: 3}}
+  - {{name: loss, type: SmoothL1Loss, bottom: {bottoms}}}
+"""
+    with pytest.raises(
+        SpecError, match=r"5:\d+: layer 'loss' .*: no gradient flows into bottom 'b'"
+    ):
+        Net(parse(text))
+
+
 def test_labels_that_learn_are_refused_unless_propagate_down_says_so():
     text = """layers:
   - {name: d, type: Input, top: [x, y], shape: [{dim: [4, 3]}, {dim: [4, 3]}]}

@@ -117,6 +117,17 @@ def test_what_has_no_end_is_refused(request, monkeypatch):
         parse({"layers": wide})
 
 
+def test_a_limit_is_what_it_says(monkeypatch):
+    model = {"layers": [{"name": "x", "type": "Input"}]}  # two mappings, a list and two words
+    for many in (5, 4):
+        monkeypatch.setattr(mapping, "MAX_VALUES", many)
+        if many == 5:
+            mapping.tree(model)
+        else:
+            with pytest.raises(SpecError, match="more than 4 values"):
+                mapping.tree(model)
+
+
 def test_numpys_numbers_and_paths_are_plain_ones():
     root = mapping.tree({"a": np.float64(2), "b": np.arange(2), "c": Path("x/y"), "d": np.True_})
     assert [node.value for node in root.value["b"].value] == [0, 1]
