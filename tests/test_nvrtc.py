@@ -34,14 +34,16 @@ def needed(kernels):
 
 
 @pytest.mark.parametrize("sm", [90])
-def test_every_kernel_compiles_and_none_spills(kernels, sm, tmp_path):
-    """Those that the result file has, too: else it is of older sources."""
+def test_every_kernel_compiles_and_none_spills(kernels, sm, request):
+    """Those that the result file has, too: else it is of older sources. NVRTC 12 need compile a third of them."""
     needed(kernels)
-    rows = kernels.compiled(kernels.instances(sm), sm)
+    every = kernels.nvrtc.version().startswith("13") or request.config.getoption("--long")
+    rows = kernels.compiled(kernels.instances(sm)[:: 1 if every else 3], sm)
     assert [row["kernel"] for row in rows if row["spilled"]] == []
     kept = json.loads((BENCHMARKS / "results" / "kernels_cuda.json").read_text())
     known = {row["kernel"] for row in kernels.rows_of(kept) if row["sm"] == sm}
-    assert {row["kernel"] for row in rows} == known
+    compiled = {row["kernel"] for row in rows}
+    assert compiled == known if every else compiled < known
 
 
 def test_nvrtc_13_is_taken_before_12(kernels, tmp_path, monkeypatch):
