@@ -23,7 +23,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 RESULT = HERE / "promises.json"
-BUSY = "import numpy as np; a = np.ones((2000, 2000), np.float32)\nwhile True: a = a * 0.5 + a.T"
+BUSY = "import numpy as np; a = np.ones((2000, 2000), np.float32)\nwhile True: a = (a + a.T) * 0.5"
 
 
 def main() -> None:
