@@ -88,10 +88,15 @@ def run_here(name: str, times: int, seconds: float) -> None:
         def __init__(self) -> None:
             self.end, self.each, self.ran, self.failed = time.monotonic() + seconds, 1, 0, 0
 
+        def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+            """Each time is a test of its own, with fixtures of its own."""
+            metafunc.fixturenames.append("time")
+            metafunc.parametrize("time", range(times))
+
         @pytest.hookimpl(trylast=True)
-        def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-            self.each = max(1, len(items))
-            items[:] = items * times
+        def pytest_collection_modifyitems(self, items: list[pytest.Function]) -> None:
+            self.each = max(1, len(items) // times)
+            items.sort(key=lambda item: item.callspec.params["time"])
 
         def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
             self.failed += report.failed
