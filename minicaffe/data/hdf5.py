@@ -111,8 +111,10 @@ class Writable(io.RawIOBase):
     def tell(self) -> int:  # noqa: D102
         return self.attempt(self.file.tell) or 0
 
-    def flush(self) -> None:  # noqa: D102
-        self.attempt(self.file.flush)
+    def flush(self) -> None:
+        """As a file's; when this goes the file may be closed, of which Python 3.13 would tell."""
+        if not self.file.closed:
+            self.attempt(self.file.flush)
 
     def check(self) -> None:
         """Raise the failure there was, if any."""

@@ -17,6 +17,7 @@ import pytest
 from faults.disk import STATES, Disk, Fault, cut, faults_of, full, noted
 
 from minicaffe import Net, parse
+from minicaffe.data.hdf5 import Writable
 from minicaffe.errors import DataError
 
 h5py = pytest.importorskip("h5py")
@@ -112,6 +113,16 @@ def test_the_power_is_cut_after_each_call(tmp_path, write, straight, request):
             assert rows(left) == rows(new) and not temporary(left)
         shutil.rmtree(left)
     assert not wrong, "\n".join(wrong)
+
+
+def test_what_is_written_may_be_closed_before_it_goes(tmp_path):
+    """Python flushes it then, and 3.13 tells of it if that raises."""
+    with (tmp_path / "a").open("w+b") as file:
+        target = Writable(file)
+        target.write(b"data")
+    target.close()
+    target.check()
+    assert (tmp_path / "a").read_bytes() == b"data"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a limit of Linux")
