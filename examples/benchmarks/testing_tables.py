@@ -68,11 +68,14 @@ def mutants() -> str:
     found = read("mutants.json")
     if not found:
         return NOT_YET
-    failed, endless, survived = (len(found[key]) for key in ("killed", "timeout", "survived"))
-    every = failed + endless + survived
-    share = f"{100 * (every - survived) / every:.1f}"
-    head = ["mistakes", "a test failed", "tests did not end", "no test failed", "% found"]
-    return lay_out(head, [[*map(str, (every, failed, endless, survived)), share]])
+    failed, endless = len(found["killed"]), len(found["timeout"])
+    same = sum(1 for reason in found["survived"].values() if reason)  # that speak of no result
+    missed, seen = len(found["survived"]) - same, failed + endless
+    counts = seen + same + missed, failed, endless, same, missed
+    shares = [f"{100 * seen / (seen + missed + more):.1f}" for more in (same, 0)]
+    head = ["mistakes", "a test failed", "tests did not end", "no result changes", "not found"]
+    head += ["% found", "% of those that change a result"]
+    return lay_out(head, [[*map(str, counts), *shares]])
 
 
 def promises() -> str:
