@@ -19,11 +19,11 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 RESULT = HERE / "promises.json"
-AT_ONCE = 20  # times in one process, which collects them all before it begins
 BUSY = "import numpy as np; a = np.ones((2000, 2000), np.float32)\nwhile True: a = (a + a.T) * 0.5"
 
 
@@ -66,52 +66,56 @@ def load() -> Iterator[None]:
 
 def repeated(name: str, times: int, seconds: float) -> dict[str, float]:
     """Run a test so often, or for so long."""
-    start, ran, failed = time.monotonic(), 0, 0
+    code = f"import promises; promises.run_here({name!r}, {times}, {seconds})"
     paths = os.pathsep.join(map(str, (ROOT, HERE)))
     environment = {**os.environ, "PYTHONPATH": paths}
-    while ran < times and (left := start + seconds - time.monotonic()) > 0:
-        count = min(AT_ONCE, times - ran)
-        code = f"import promises; promises.run_here({name!r}, {count}, {left})"
-        done = subprocess.run(
-            [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True
-        )
-        if not (said := re.search(r"^ran (\d+), failed (\d+)$", done.stdout, re.M)):
-            raise SystemExit(f"{name}: {(done.stdout + done.stderr)[-2000:]}")
-        ran, failed = ran + int(said[1]), failed + int(said[2])
+    start = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    if not (said := re.search(r"^ran (\d+), failed (\d+)$", done.stdout, re.M)):
+        raise SystemExit(f"{name}: {(done.stdout + done.stderr)[-2000:]}")
     minutes = round((time.monotonic() - start) / 60, 1)
-    return {"times": ran, "failed": failed, "minutes": minutes}
+    return {"times": int(said[1]), "failed": int(said[2]), "minutes": minutes}
+
+
+class Above:
+    """What is to run next is no test, but what stands above one: its own fixtures end with it."""
+
+    def __init__(self, item: Any):
+        self.item = item
+
+    def listchain(self) -> list[Any]:
+        return self.item.listchain()[:-1]
 
 
 def run_here(name: str, times: int, seconds: float) -> None:
     """Run a test in this process, and print how often it ran and failed."""
     import pytest
+    from _pytest.runner import runtestprotocol
 
     class Again:
         """Runs what was collected again and again, until the time is up."""
 
         def __init__(self) -> None:
-            self.end, self.each, self.ran, self.failed = time.monotonic() + seconds, 1, 0, 0
-
-        def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-            """Each time is a test of its own, with fixtures of its own."""
-            metafunc.fixturenames.append("time")
-            metafunc.parametrize("time", range(times))
+            self.each, self.ran, self.failed = 1, 0, 0
 
         @pytest.hookimpl(trylast=True)
-        def pytest_collection_modifyitems(self, items: list[pytest.Function]) -> None:
-            self.each = max(1, len(items) // times)
-            items.sort(key=lambda item: item.callspec.params["time"])
+        def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+            self.each, self.end = max(1, len(items)), time.monotonic() + seconds
+            items[:] = items * times
 
         def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
             self.failed += report.failed
 
-        @pytest.hookimpl(trylast=True)
-        def pytest_runtest_logfinish(self) -> None:
+        @pytest.hookimpl(tryfirst=True)
+        def pytest_runtest_protocol(self, item: pytest.Item, nextitem: Any) -> bool:
+            """As pytest's own, whose test would keep its fixtures if it is the next one, too."""
+            runtestprotocol(item, nextitem=Above(item) if nextitem is item else nextitem)
             self.ran += 1
-
-        def pytest_runtest_protocol(self, item: pytest.Item) -> None:
-            if self.ran and self.ran % self.each == 0 and time.monotonic() > self.end:
+            if self.ran % self.each == 0 and time.monotonic() > self.end:
                 item.session.shouldstop = "no more time"
+            return True
 
     again = Again()
     pytest.main(["-q", "-n0", "-p", "no:cacheprovider", name], [again])
