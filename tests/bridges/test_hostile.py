@@ -174,7 +174,8 @@ def test_an_array_that_promises_more_than_it_holds(tmp_path):
     (tensor,) = (one for one in model.graph.initializer if one.name == "fc.weight")
     tensor.dims[0] = 2**33
     path = tmp_path / "it.onnx"
-    assert "too small for the declared shape" in refusal(saved(model, path))
+    told = refusal(saved(model, path))  # by onnx, or where an older one lets it pass by us
+    assert "too small for the declared shape" in told or "larger than 2 GiB" in told
     tensor.data_location = tensor.EXTERNAL
     tensor.external_data.add(key="location", value="it.onnx")
     assert "of shape [8589934592, 36] is larger than 2 GiB" in refusal(saved(model, path))
