@@ -3,10 +3,12 @@
     python tests/soak.py                      200,000 iterations, 5,000 resumes, 50,000 by two ranks, 10 million samples
     python tests/soak.py --share 0.01         a hundredth of it
     python tests/soak.py --only resumes
+    python tests/soak.py --only cuda_iterations cuda_resumes     the first two on a GPU
 
-A row is written after each twentieth of a part: MiB that the process holds, its open files and threads, and the
-files in its temporary folder. The result is tests/soak.json: the first row, after a twentieth, and the last. A
-part fails if anything but memory is more at its end, or memory by more than GROWTH.
+A row is written after each twentieth of a part: MiB that the process holds, its open files and threads, the
+files in its temporary folder, and MiB that are taken of the GPU. The result is tests/soak.json: the first row,
+after a twentieth, and the last. A part fails if anything but memory is more at its end, or memory by more than
+GROWTH.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -61,7 +64,16 @@ def held(pid: int, folder: Path) -> dict[str, float]:
     }
 
 
-def solver(folder: Path, batch: int = 64):
+def on_gpu() -> float:
+    """The MiB that are taken of a GPU, by whoever computes there."""
+    from minicaffe import backend
+
+    device = backend.device("cuda")
+    free, whole = device.xp.cuda.Device(device.number).mem_info
+    return round((whole - free) / 2**20, 1)
+
+
+def solver(folder: Path, device: str, batch: int = 64):
     """A solver of a small net on drawn digits."""
     from minicaffe import Solver, parse
     from minicaffe.solver.report import Report
@@ -71,10 +83,10 @@ def solver(folder: Path, batch: int = 64):
             pass
 
     text = MODEL.replace("FOLDER", str(folder)).replace("BATCH", str(batch))
-    return Solver(parse(text), device="cpu", report=Quiet())
+    return Solver(parse(text), device=device, report=Quiet(), deterministic=True)
 
 
-def iterations(count: int, folder: Path) -> Iterator[tuple[int, int]]:
+def iterations(count: int, folder: Path, device: str = "cpu") -> Iterator[tuple[int, int]]:
     """LeNet's iterations, one after the other: how many are done, and by which process."""
     from minicaffe import Solver, read
     from minicaffe.solver.report import Report
@@ -83,28 +95,28 @@ def iterations(count: int, folder: Path) -> Iterator[tuple[int, int]]:
         def line(self, text: str) -> None:
             pass
 
-    found = Solver(read("lenet", "layers.mnist.source=digits"), device="cpu", report=Quiet())
+    found = Solver(read("lenet", "layers.mnist.source=digits"), device=device, report=Quiet())
     for done in portions(count):
         found.step(done - found.iteration)
         yield done, os.getpid()
 
 
-def resumes(count: int, folder: Path) -> Iterator[tuple[int, int]]:
+def resumes(count: int, folder: Path, device: str = "cpu") -> Iterator[tuple[int, int]]:
     """An iteration, a snapshot, and a new solver that goes on from it; in the end one that was never stopped."""
     import numpy as np
 
-    found, more = solver(folder, 8), set(portions(count))
+    found, more = solver(folder, device, 8), set(portions(count))
     for done in range(1, count + 1):
         found.step(1)
         path = folder / f"a_iter_{found.iteration}.npz"
         found.snapshot()
-        found = solver(folder, 8)
+        found = solver(folder, device, 8)
         found.restore(path)
         for old in folder.glob("a_iter_*"):
             old.unlink()
         if done in more:
             yield done, os.getpid()
-    whole = solver(folder, 8)
+    whole = solver(folder, device, 8)
     whole.step(count)
     np.testing.assert_equal(found.net.weights(), whole.net.weights())
 
@@ -165,7 +177,10 @@ PARTS: dict[str, tuple[Callable[[int, Path], Iterator[tuple[int, int]]], int]] =
     "resumes": (resumes, 5_000),
     "ranks": (ranks, 50_000),
     "samples": (samples, 10_000_000),
+    "cuda_iterations": (partial(iterations, device="cuda"), 200_000),
+    "cuda_resumes": (partial(resumes, device="cuda"), 5_000),
 }
+ON_CPU = [name for name in PARTS if not name.startswith("cuda")]
 
 
 def soaked(name: str, share: float) -> dict[str, object]:
@@ -177,11 +192,12 @@ def soaked(name: str, share: float) -> dict[str, object]:
         with patch.dict(os.environ, TMPDIR=folder), patch.object(tempfile, "tempdir", folder):
             for done, pid in part(count, Path(folder)):
                 rows.append({"done": done} | held(pid, Path(folder)))
+                if name not in ON_CPU:
+                    rows[-1]["gpu_mib"] = on_gpu()
                 print(f"{name}: {rows[-1]}", flush=True)
     first, last = rows[0], rows[-1]
     grown = [key for key in ("files", "threads", "left") if last[key] > first[key]]
-    if last["mib"] > first["mib"] + GROWTH:
-        grown.append("mib")
+    grown += [key for key in ("mib", "gpu_mib") if last.get(key, 0) > first.get(key, 0) + GROWTH]
     minutes = round((time.perf_counter() - start) / 60, 1)
     return {"count": count, "minutes": minutes, "first": first, "last": last, "grown": grown}
 
@@ -189,7 +205,7 @@ def soaked(name: str, share: float) -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--share", type=float, default=1.0, help="of each part; default: 1")
-    parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS))
+    parser.add_argument("--only", nargs="+", choices=list(PARTS), default=ON_CPU)
     parser.add_argument("--into", type=Path, default=RESULT, help="the file of the result")
     args = parser.parse_args()
     result = json.loads(args.into.read_text()) if args.into.exists() else {}

