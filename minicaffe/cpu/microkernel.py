@@ -341,13 +341,14 @@ def add_sums(a, b, c, steps, places, rows):
     """All tiles of `sums`: the arguments are those of `multiply`."""
     (x, a0, row), (y, b0), (z, c0, apart) = a, b, c
     (table, first, end), (where, place, last) = steps, places
-    high = ROWS if end - first == 1 else FEW_ROWS
+    alone = end - first == 1
+    high = ROWS if alone else FEW_ROWS
     for r in range(0, rows, high):
         down, x0, z0 = min(high, rows - r), a0 + r * row, c0 + r * apart
         for k in range(first, end, FEW_COLUMNS):
             of_steps = table, k, min(FEW_COLUMNS, end - k)
             own = x, x0, row, down, *of_steps, y, b0, where, place, last - place, z, z0, apart
-            if high == ROWS:
+            if alone:
                 _sums_of_one(*own)
             else:
                 _sums_of_all(*own)
