@@ -20,6 +20,8 @@ SOAKED = {
     "resumes": "snapshots, each with a new solver that goes on from it",
     "ranks": "iterations by two ranks",
     "samples": "samples made by processes that are killed",
+    "cuda_iterations": "iterations of LeNet on CUDA (an H200)",
+    "cuda_resumes": "snapshots, each with a new solver that goes on from it, on CUDA",
 }
 
 
@@ -94,14 +96,14 @@ def promises() -> str:
 
 def soak() -> str:
     """By tests/soak.py: what grew between a twentieth of each part and its end."""
-    head = ["", "minutes", "MiB", "files", "threads", "temporary files"]
+    head = ["", "minutes", "MiB", "MiB of the GPU", "files", "threads", "temporary files"]
     rows = [
         [
             f"{row['count']:,} {SOAKED[part]}",
             f"{row['minutes']:g}",
             *(
-                f"{row['first'][key]:g} to {row['last'][key]:g}"
-                for key in ("mib", "files", "threads", "left")
+                f"{row['first'][key]:g} to {row['last'][key]:g}" if key in row["first"] else ""
+                for key in ("mib", "gpu_mib", "files", "threads", "left")
             ),
         ]
         for part, row in read("soak.json").items()

@@ -271,12 +271,19 @@ def lstm(step: Step, use: Use) -> Call:
         raise NotImplementedError("such an LSTM has no recipe in PyTorch")
     order = np.concatenate([np.arange(d) + d * gate for gate in (0, 1, 3, 2)])  # i f o g -> i f g o
     w, b, h = (use(p, order) for p in (layer.weight, layer.bias, layer.state_weight))
-    keys = True, 1, 0.0, False, False, False
 
     @torch.compiler.disable
     def call(p, x, cont):
         zeros = x.new_zeros(1, layer.n, d)
         given = [p[w], p[h], p[b], x.new_zeros(4 * d)]
+        keys = (
+            True,
+            1,
+            0.0,
+            torch.is_grad_enabled(),
+            False,
+            False,
+        )  # cuDNN's way back is of training
         return torch.lstm(x.flatten(2), [zeros, zeros], given, *keys)[0]
 
     return call

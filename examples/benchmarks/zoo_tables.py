@@ -160,9 +160,7 @@ def cuda(found: dict | None) -> str:
     ]
     machine = found["machine"]
     versions = ", ".join(f"{name} {machine[name]}" for name in ("torch", "numpy", "cupy"))
-    told = (
-        f"{machine['gpu']}, {versions}; ms, in brackets samples a second. TF32 is off unless named."
-    )
+    told = f"{versions}; ms, in brackets samples a second. TF32 is off unless named."
     return "\n\n".join([*filter(None, parts), told])
 
 
@@ -181,6 +179,7 @@ def cuda_table(nets: dict, way: str, title: str) -> str:
             theirs = [way["median"] for who, way in ms.items() if who.startswith("torch")]
             row.append(f"**{min(theirs) / min(mine):.2f}x**" if mine and theirs else "-")
         rows.append(row)
+    rows.append(["GPU", *(gpu_of(nets[name]) for name in ones)])
     for who in dict.fromkeys(who for one in ones.values() for who in one["ms"]):
         row = [f"PyTorch{who.removeprefix('torch')}" if who.startswith("torch") else who]
         for one in ones.values():
@@ -188,6 +187,11 @@ def cuda_table(nets: dict, way: str, title: str) -> str:
             row.append("-" if ms is None else f"{three(ms)} ({1e3 * one['batch'] / ms:,.0f})")
         rows.append(row)
     return lay_out([title, *(f"{NETS[name]}, {one['batch']}" for name, one in ones.items())], rows)
+
+
+def gpu_of(net: dict) -> str:
+    """The GPU that a net was measured on, in two words at most."""
+    return " ".join(net["machine"]["gpu"].removeprefix("NVIDIA ").split()[:2])
 
 
 def precision_of(who: str) -> str:
