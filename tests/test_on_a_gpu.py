@@ -279,7 +279,8 @@ def test_the_zoo_on_cuda_keeps_every_row(scripts, tmp_path, monkeypatch, capsys)
     assert "| minicaffe, auto, TF32 | 2 (16,000) | 2 (16,000) |" in lines
     assert "| PyTorch, TF32, compile | - | 3 (10,667) |" in lines
     assert "| inference | LeNet, 1 | ResNet-50, 1 |" in lines
-    assert lines[-1].startswith("G, torch 2, numpy 3, cupy 4; ms, ")
+    assert "| GPU | G | G |" in lines
+    assert lines[-1].startswith("torch 2, numpy 3, cupy 4; ms, ")
     course.clear()
     args.until, args.only = time.monotonic(), ["alexnet", "vgg16"]
     monkeypatch.setattr(zoo, "cuda_batch_of", lambda name, way: 32)

@@ -33,7 +33,7 @@ from minicaffe.ops.conv.autotune import DIRECTIONS, Finding, measure
 from minicaffe.ops.conv.engine import ENGINES, Engine
 from minicaffe.ops.conv.problem import Case
 
-REVISION = 20  # of the engines: times of another revision are not used
+REVISION = 21  # of the engines: times of another revision are not used
 NO_FILE = "of no file: "  # an engine whose findings last as long as the process
 MOST_BYTES = 2**24  # of a file that is read
 _forgotten: set[tuple[Path, str]] = set()  # measured by this process even if they are on disk
