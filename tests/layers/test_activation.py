@@ -36,3 +36,21 @@ def test_dropout_in_the_test_phase_copies_only_where_it_must(device, monkeypatch
     net.backward(end="drop", **{top: dy})
     assert len(seen) == copies
     np.testing.assert_array_equal(device.to_host(net.blobs["ip"].diff), dy)
+
+
+@pytest.mark.parametrize("power", [-1.5, 0, 0.5, 1, 2, 3])
+def test_power_is_its_formula_whichever_kernel_computes_it(power, device):
+    """y = (scale x + shift)^power and dx = power scale (scale x + shift)^(power - 1) dy."""
+    model = f"""
+    force_backward: true
+    layers:
+      - {{name: x, type: Input, shape: {{dim: [4, 3]}}}}
+      - {{name: y, type: Power, power: {power}, scale: 0.5, shift: 2}}
+    """
+    net = Net(parse(model), device=device, dtype="float64")
+    x, dy = np.random.default_rng(0).uniform(-2, 2, (2, 4, 3))
+    y = device.to_host(net.forward(x=x)["y"])
+    np.testing.assert_allclose(y, (0.5 * x + 2) ** power, rtol=1e-12)
+    net.backward(y=dy)
+    wanted = power * 0.5 * (0.5 * x + 2) ** (power - 1) * dy
+    np.testing.assert_allclose(device.to_host(net.blobs["x"].diff), wanted, rtol=1e-12)

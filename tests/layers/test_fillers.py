@@ -35,6 +35,12 @@ def test_the_parts_are_of_one_draw(filler, shape, monkeypatch):
         assert max(part.size for _, part in parts) <= max(32, np.prod(shape[1:]))
 
 
+def test_no_input_at_all_is_sparse_too():
+    filler = Filler(type="gaussian", sparse=0)
+    ((rows, part),) = fillers.fill_parts(filler, (3, 2**17), np.random.default_rng(1))
+    assert rows is ... and part.shape == (3, 2**17) and not part.any()
+
+
 @pytest.mark.parametrize("filler", KINDS, ids=lambda filler: filler.type)
 @pytest.mark.parametrize("shape", [(), (1, 1), (5, 2)], ids=str)
 def test_a_blob_of_any_shape_is_drawn_anew(filler, shape):

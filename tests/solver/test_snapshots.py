@@ -88,6 +88,20 @@ def test_the_last_few_snapshots_stay(form, tmp_path):
         assert weights == ["small_iter_3.caffemodel", "small_iter_4.caffemodel"]
 
 
+def test_what_a_killed_run_left_goes_when_nothing_remains_to_be_trained(tmp_path):
+    """It was killed between its last snapshot and the removal of the one before."""
+    first, again = made(form="NPZ"), made(form="NPZ")
+    for solver in (first, again):
+        solver.spec = with_settings(solver.spec, {"snapshot_keep": 1, "snapshot": 3})
+    first.step(3)
+    older = (tmp_path / "small_iter_3.npz").read_bytes()
+    first.step(3)
+    (tmp_path / "small_iter_3.npz").write_bytes(older)
+    again.restore(tmp_path / "small_iter_6.npz")
+    again.solve()
+    assert [path.name for path in tmp_path.iterdir()] == ["small_iter_6.npz"]
+
+
 def test_no_older_snapshot_goes_before_the_next_is_whole(monkeypatch, tmp_path):
     from minicaffe import checkpoint
 
