@@ -54,9 +54,8 @@ def test_arithmetic_is_numpys(name, device):
 @pytest.mark.parametrize("shape", [(3, 5), (2, 4), (2, 2, 5)])
 def test_arrays_that_do_not_go_together_are_refused(shape, device):
     out = device.asarray(np.ones((2, 5)))
-    with pytest.raises(
-        ValueError, match=r"\(2, ?5\)|Out shape is mismatched"
-    ):  # the latter by CuPy
+    cupys = "|Out shape is mismatched" if device.is_cuda else ""
+    with pytest.raises(ValueError, match=r"\(2, ?5\)" + cupys):
         arrays.add(device.asarray(np.ones(shape)), out)
     np.testing.assert_array_equal(device.to_host(out), 1)
 
