@@ -101,21 +101,20 @@ def _remember(found: Statistics, past: Past) -> None:
     batches += 1
 
 
-def recall(past: Past, norm: Norm, out: Statistics) -> Statistics:
-    """The averages of running sums, 0 where nothing is remembered, as the statistics of each row."""
+def recall(past: Past, norm: Norm, out: Statistics) -> None:
+    """Writes the averages of running sums, 0 where nothing is remembered, as the statistics of each row."""
     mean, variance, batches = past.mean, past.variance, past.batches
     if on_cuda(mean):
         eps, results = mean.dtype.type(norm.eps), (out.mean, out.spread, out.rate)
         launch(FILE, "recall", mean.size, mean, mean, variance, batches, eps, *results)
-        return out
+        return
     fast = loops("running", mean.dtype)
     if fast is not None:
         flat = mean, variance, batches, mean.dtype.type(norm.eps), out.mean, out.spread, out.rate
         run(fast.recall, mean.size, *flat, grain=GRAIN)
-        return out
+        return
     trace.host("running sums by NumPy")
     share = 1 / batches[0] if batches[0] != 0 else 0
     np.multiply(mean, share, out=out.mean)
     np.multiply(variance, share, out=out.spread)
     _rate(out, norm)
-    return out

@@ -285,3 +285,21 @@ def test_a_layer_that_limits_gradients_does_so_at_each_step(monkeypatch):
     net.forward(x=np.ones((20, 4, 6)), cont=np.ones((20, 4)))
     net.backward()
     assert steps == [(4, 20)] * 20
+
+
+def test_where_a_sequence_begins_has_no_gradient_even_if_it_is_learnt():
+    text = """
+layers:
+  - {name: in, type: Input, top: [c, x, y], shape: [{dim: [1, 2, 3]}, {dim: [1, 2, 12]}, {dim: [2, 5]}]}
+  - {name: ip, type: InnerProduct, bottom: y, num_output: 1}
+  - {name: go, type: Reshape, bottom: ip, top: go, shape: {dim: [1, 2]}}
+  - {name: unit, type: LSTMUnit, bottom: [c, x, go], top: [a, b]}
+  - {name: loss, type: Reduction, bottom: b, loss_weight: 1}
+"""
+    net = Net(parse("force_backward: true\n" + text), device="cpu")
+    assert net.layers["unit"].needs_gradient == [True, True, False]
+    asked = text.replace(
+        "bottom: [c, x, go],", "bottom: [c, x, go], propagate_down: [true, true, true],"
+    )
+    with pytest.raises(SpecError, match="no gradient can flow into bottom 'go'; expected false"):
+        Net(parse(asked), device="cpu")

@@ -584,6 +584,27 @@ def test_the_summary_tells_of_memory_before_and_after():
     net = Net(parse(SMALL), device="cpu", keep=(), shapes_only=True)
     diffs = {name: size for name, size in sizes.items() if name not in ("x", "label")}
     assert net.memory.sharing.before == whole + 4 * (sum(diffs.values()) + 1)
+    assert "blobs and diffs: 0.0 MiB; diffs sharing memory: 0.0 MiB" in repr(net)
+
+
+def test_a_bottom_that_is_read_later_does_not_lie_in_what_joins_it():
+    """There the next layer, in place, would write over it."""
+    text = """
+    layers:
+      - {name: data, type: Input, top: x, shape: {dim: [2, 4, 8, 8]}}
+      - {name: a, type: Convolution, bottom: x, num_output: 4, kernel_size: 1}
+      - {name: b, type: Convolution, bottom: x, num_output: 4, kernel_size: 1}
+      - {name: both, type: Concat, bottom: [a, b], axis: 0}
+      - {name: down, type: Power, bottom: both, top: both, shift: -3}
+      - {name: ip, type: InnerProduct, bottom: both, num_output: 2}
+      - {name: again, type: Eltwise, bottom: [a, b]}
+    """
+    a, b = pair(parse(text), "TEST", dtype="float64")
+    x = RNG.normal(size=(2, 4, 8, 8))
+    poison(b)
+    for net in (a, b):
+        net.forward(x=x)
+    assert_same(a, b)
 
 
 def test_solvers_and_classifiers_share_all_but_what_is_kept(few_digits):

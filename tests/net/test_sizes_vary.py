@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from parallel.in_threads import on_ranks
 
 from minicaffe import Layer, Net, ShapeError, Traits, parse, register
 from minicaffe.layers import REGISTRY
@@ -141,3 +142,14 @@ def test_a_batch_of_nothing_goes_through(layer, device):
         if "ArgMax" not in layer:
             net.backward(**({} if loss else {"last": np.ones(top.shape)}))
         assert np.all(np.isfinite(net.device.to_host(net.blobs["x"].diff)))
+
+
+def test_nor_is_there_one_of_ranks_that_have_others():
+    def work(ranks):
+        net = Net(parse(MODEL), device="cpu")
+        forward, keep = net.forward, [1, 1, 0, 0] if ranks.rank else [1, 0, 0, 0]
+        net.forward = lambda: forward(x=np.ones((4, 3)), keep=keep)
+        with pytest.raises(ShapeError, match=r"'ip' has shape \(1, 2\) of one batch, \(2, 2\) of"):
+            mean_outputs(net, 2, communicator=ranks)
+
+    on_ranks(2, work)

@@ -72,6 +72,16 @@ def test_strides_of_2_of_every_width(device, direction, width):
 
 
 @compiled
+@every_direction
+@pytest.mark.parametrize("kernel, dilation", [((3, 21), 1), ((1, 5), 9), ((2, 40), 1)])
+def test_strides_of_kernels_wider_than_a_vector(device, direction, kernel, dilation):
+    """A place's last element lies further behind its first than a row has room for a vector."""
+    window = Window(kernel, (2, 2), (0, 0), (1, dilation))
+    g = ConvGeometry(2, 3, (9, 61), 3, window, 3)
+    check(device, "direct", direction, g, dtype=np.float32)
+
+
+@compiled
 def test_where_a_channel_is_constant_all_places_are_the_same(device):
     """But at the edges: a maximum over them is the first."""
     g = ConvGeometry(1, 2, (9, 21), 2, Window((3, 3)), 2)

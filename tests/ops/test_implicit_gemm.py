@@ -480,3 +480,11 @@ def test_the_integers_are_named_as_the_kernel_names_them():
 def test_a_size_beyond_32_bits_is_refused(cuda):
     with pytest.raises(ShapeError, match="^implicit: 2147483648 elements"):
         implicit_gemm._product((3, 2**31, 5), (1,))
+
+
+def test_numbers_are_read_at_once_only_where_they_are_neighbours():
+    """One place of 4 x 4: all of an image of 4 x 4, and rows of 4 in one of 6 x 6."""
+    for image, stride, lies in (((4, 4), 1, ("Deep", 64)), ((6, 6), 3, ("Deep", 1))):
+        g = ConvGeometry(1, 4, image, 8, Window((4, 4), (stride, stride)))
+        assert g.out == (1, 1)
+        assert implicit_gemm._forward(g)[1].entries == lies

@@ -110,6 +110,7 @@ def test_lines_that_lie_one_in_the_other(device, direction, g, dtype):
     ConvGeometry(1, 160, (14, 14), 25, Window((3, 3), pad=(1, 1))),  # four columns of 196
     ConvGeometry(3, 48, (8, 8), 33, Window((3, 3), (2, 2), (1, 1)), 3),
     ConvGeometry(1, 32, (29, 9), 70, Window((1, 1))),
+    ConvGeometry(1, 65, (8, 22), 3, Window((2, 2))),  # panels of 128 rows, the last of 4: no whole vector
 ])  # fmt: skip
 @pytest.mark.parametrize("direction", ["forward", "input_gradient"])
 @pytest.mark.parametrize("dtype", ["f4", "f8"])

@@ -205,6 +205,14 @@ def test_what_compiled_loops_take_otherwise(device, threads, name, g, dtype):
 
 
 @pytest.mark.parametrize("device", ["cpu-compiled"], indirect=True)
+@pytest.mark.parametrize("image", [(27, 12), (12, 12)])
+def test_a_pixel_that_no_place_sees_though_it_is_padded_has_no_gradient(device, threads, image):
+    """Of 12 pixels, a pad of 1 and 3 places that are 6 wide in steps of 3, the last is pixel 10."""
+    g = ConvGeometry(2, 2, image, 3, Window((6, 6), (3, 3), (1, 1)))
+    check(device, "winograd", "input_gradient", g)
+
+
+@pytest.mark.parametrize("device", ["cpu-compiled"], indirect=True)
 @pytest.mark.parametrize("g", (APART | FEW).values(), ids=APART | FEW)
 def test_all_of_it_is_recorded(device, g):
     """No call of NumPy's among the loops."""

@@ -11,7 +11,17 @@ from parallel.in_threads import on_ranks
 from parallel.test_same_run import few, text  # noqa: F401
 from solver.twins import Quiet
 
-from minicaffe import DataError, Layer, Solver, SpecError, TrainingError, Traits, parse, register
+from minicaffe import (
+    CheckpointError,
+    DataError,
+    Layer,
+    Solver,
+    SpecError,
+    TrainingError,
+    Traits,
+    parse,
+    register,
+)
 from minicaffe.communicator import together
 from minicaffe.layers import REGISTRY
 from minicaffe.parallel import agreement as alike
@@ -315,3 +325,20 @@ def test_rounding_is_forgotten_where_a_snapshot_is_restored():
 
     for one, other in on_ranks(2, work):
         assert one.tobytes() == other.tobytes()
+
+
+def test_ranks_that_go_on_from_unlike_snapshots():
+    def work(ranks):
+        solver = made(ranks, test_interval=0)
+        paths = []
+        for _ in range(2):
+            solver.step(2)
+            paths.append(solver.snapshot())
+            ranks.barrier()
+        solver.restore(paths[1 - ranks.rank])
+        with pytest.raises(CheckpointError) as error:
+            solver.step(1)
+        return str(error.value)
+
+    for told in on_ranks(2, work):
+        assert "rank 1 goes on from iteration 2, rank 0 from 4" in told

@@ -357,3 +357,38 @@ def test_what_diverges_is_told_as_ever(tmp_path):
             solver.step(1)
         told.append(str(error.value))
     assert told[0] == told[1] and told[0].startswith("iteration 6: ")
+
+
+def test_what_a_last_layer_refuses_is_told_before_pythons_backward(doubled):
+    """One without a backward pass: a replay asks it between its commands and the next call of Python."""
+    last = "  - {{name: again, type: BatchReindex, bottom: [sum, label]}}\nsolver:"
+    text, begun = OWN.replace("solver:", last).replace("num_output: 10", "num_output: 20"), []
+
+    class Counted(Doubled):
+        """A layer of one's own that says when its backward pass begins."""
+
+        def backward(self, dy):
+            begun.append(self)
+            return super().backward(dy)
+
+    REGISTRY["Doubled"] = Counted
+    both = twins(text=text.replace("batch_size: 6", "batch_size: 12"), keep=None)
+    both.step(6)
+    assert both.replays
+    for solver in both.both:
+        solver.net.layers["data"].all_labels[:] = 15  # a class, but no sample of the batch
+        begun.clear()
+        with pytest.raises(DataError, match="'again'"):
+            solver.step(1)
+        assert not begun
+
+
+def test_halves_taken_one_by_one_are_replayed_too():
+    both = twins()
+    for _ in range(6):
+        for solver in both.both:
+            solver.gradient()
+            solver.update()
+        both.check()
+    assert both.replaying._iteration.recordings.keys() == {"passes", "update"}
+    assert not both.plain._iteration.recordings.get("passes")

@@ -296,6 +296,7 @@ def test_an_array_counts_by_its_mean():
         ("@best/max/accuracy", np.array([np.nan, 0, 0, 0, 0])),
         ("@plateau/min/loss", np.array([0.0, -2, 0, 0, 0])),
         ("@plateau/min/loss", np.array([0.0, 0, 0, 1e300, 0])),
+        ("@plateau/min/loss", np.array([0.0, 0, 0, 2.0**62, 0])),
     ],
 )
 def test_damaged_entries_are_refused_before_any_change(entry, value):

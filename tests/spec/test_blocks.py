@@ -241,3 +241,16 @@ def test_blocks_in_blocks_do_not_grow_without_end(monkeypatch):
         model["layers"] = [{"block": "b0"} | ({"x": x} if x else {})]
         with pytest.raises(SpecError, match=said):
             expanded(mapping.tree(model))
+
+
+def test_what_is_as_deep_as_may_be_is_written_out(monkeypatch):
+    """A layer, its lists of lists and the value in them: each is a level."""
+    for deepest, said in ((4, ""), (3, "nested too deeply when blocks are written out")):
+        monkeypatch.setattr(blocks_module, "MAX_DEPTH", deepest)
+        layer = {"name": "x", "type": "Exp", "top": [[["y"]]]}
+        model = {"blocks": {"one": {"layers": [layer]}}, "layers": [{"block": "one"}]}
+        if said:
+            with pytest.raises(SpecError, match=said):
+                expanded(mapping.tree(model))
+        else:
+            expanded(mapping.tree(model))
