@@ -7,8 +7,9 @@ import copy
 import caffe_cases as cases
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from ops import cases as drawn
 from test_caffe import run_layer
 
 from minicaffe import Net, ShapeError, Solver, SpecError, parse
@@ -73,9 +74,7 @@ def close(net, got, wanted, tolerance):
     assert np.abs(got - wanted).max() <= tolerance * max(np.abs(wanted).max(), 1e-3)
 
 
-@settings(
-    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@drawn.cases(25)
 @given(
     st.sampled_from(["LSTM", "RNN"]),
     st.tuples(*[st.integers(1, 4)] * 3) | st.sampled_from([(16, 5, 3), (11, 6, 20), (8, 9, 40)]),

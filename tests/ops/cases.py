@@ -21,9 +21,9 @@ batches = st.sampled_from([1, 2, 1, 2, 1, 2, 1, 2, 0])
 
 
 def cases(count):
-    """Hypothesis settings for `count` examples, 20 times as many with --long."""
+    """Hypothesis settings: half of `count` examples, and 20 times `count` with --long."""
     health = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-    many = count * 20 if LONG else count
+    many = count * 20 if LONG else -(-count // 2)
     return settings(deadline=None, max_examples=many, suppress_health_check=health)
 
 

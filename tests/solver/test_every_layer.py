@@ -59,6 +59,9 @@ def trained(both, count):
     assert both.replays
 
 
+@pytest.mark.parametrize(
+    "form", ["compiled", pytest.param("numpy", marks=pytest.mark.long)], indirect=True
+)
 @pytest.mark.parametrize(("kind", "asked"), [("Adam", 3)])
 def test_some_iterations(form, kind, asked, monkeypatch):
     """Every type of layer is there; what cannot be recorded lies between segments; all that can learn has."""
