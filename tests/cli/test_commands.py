@@ -21,6 +21,7 @@ from minicaffe import __version__
 from minicaffe.cli import COMMANDS
 from minicaffe.cpu import threads
 from minicaffe.data import idx
+from minicaffe.solver.report import banner
 
 CPU = ("--device", "cpu")
 TRAIN = ("train", "tiny.yaml", *CPU)
@@ -897,3 +898,11 @@ def test_the_last_line_of_training_names_what_can_be_done_with_the_run(cli, fold
     assert words[-3:] == ["predict", "a run", "x.pgm"] and cli(*words[-3:], *CPU).code == 0
     unsaved = "--set", "solver.snapshot_after_train=false"
     assert cli(*TRAIN, "--run", "b", *unsaved).last.endswith("report b")
+
+
+@pytest.mark.parametrize("length", [74, 75, 76])
+def test_a_warning_is_no_wider_than_its_frame(length):
+    words = "x" * (length - 10) + " " + "y" * 9
+    top, *lines, bottom = banner(f"TOLD. {words} z").splitlines()
+    assert {len(top), len(bottom)} == {79} and max(map(len, lines)) <= 79
+    assert " ".join(line.removeprefix("!!! ") for line in lines) == f"{words} z"

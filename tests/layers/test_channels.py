@@ -221,3 +221,14 @@ layers:
     np.testing.assert_allclose(host(net.blobs["a"].diff).reshape(2, 3), da, atol=1e-12)
     np.testing.assert_allclose(host(net.blobs["x"].diff), dx, atol=1e-12)
     np.testing.assert_allclose(host(net.blobs["y"].diff), dout, atol=1e-12)
+
+
+def test_indices_have_no_gradient_even_if_all_else_has():
+    text = """
+force_backward: true
+layers:
+  - {name: in, type: Input, top: word, shape: {dim: [4]}}
+  - {name: words, type: Embed, input_dim: 3, num_output: 2}
+"""
+    net = Net(parse(text), device="cpu")
+    assert net.layers["words"].needs_gradient == [False]

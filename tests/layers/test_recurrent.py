@@ -302,3 +302,13 @@ layers:
     )
     with pytest.raises(SpecError, match="no gradient can flow into bottom 'go'; expected false"):
         Net(parse(asked), device="cpu")
+
+
+@pytest.mark.parametrize("kind", ["RNN", "LSTM"])
+def test_multiply_adds_are_those_of_its_products(kind):
+    """Of inputs and hidden states, once a step; an RNN's outputs are a product, too."""
+    t, n, k, d = 5, 3, 7, 4
+    net = Net(parse(text(kind, t, n, [k], d)), device="cpu", shapes_only=True)
+    gates = 4 if kind == "LSTM" else 1
+    wanted = t * n * (gates * d * (k + d) + (d * d if kind == "RNN" else 0))
+    assert net.layers["rec"].multiply_adds == wanted

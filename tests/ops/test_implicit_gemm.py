@@ -488,3 +488,10 @@ def test_numbers_are_read_at_once_only_where_they_are_neighbours():
         g = ConvGeometry(1, 4, image, 8, Window((4, 4), (stride, stride)))
         assert g.out == (1, 1)
         assert implicit_gemm._forward(g)[1].entries == lies
+
+
+def test_weights_are_read_one_by_one_where_strides_leave_some_out():
+    """Of dx, each of the products for a remainder of a stride multiplies by every second weight."""
+    for stride, lies in (((1, 1), "Deep"), ((1, 2), "Each"), ((2, 2), "Each")):
+        g = ConvGeometry(1, 1, (9, 9), 8, Window((4, 4), stride))
+        assert implicit_gemm._input_gradient(g)[1].left[0] == lies
