@@ -2,6 +2,7 @@
 
     python tests/promises.py --times 1000
     python tests/promises.py --times 1000 --minutes 2     at most two minutes each
+    python tests/promises.py --only seed same_bits        those with such a word in their names
 
 tests/promises.json has a row a test: how often it was run, and how often it failed. A test with parameters, or of
 several processes, counts once for all of them.
@@ -32,9 +33,12 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=1000, help="of each test; default: 1000")
     parser.add_argument("--minutes", type=float, default=1e9, help="at most, for each test")
     parser.add_argument("--into", type=Path, default=RESULT, help="the file of the result")
+    parser.add_argument("--only", nargs="+", default=[""], help="words of which a name has one")
     args = parser.parse_args()
     results = json.loads(args.into.read_text()) if args.into.exists() else {}
     for name in promised((ROOT / "docs" / "testing.md").read_text()):
+        if not any(word in name for word in args.only):
+            continue
         with load():
             results[name] = repeated(name, args.times, 60 * args.minutes)
         print(name, results[name], flush=True)

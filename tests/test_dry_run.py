@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from dry_run.cases import ON_THE_HOST, cases
+from test_nvrtc import kept, kernels  # noqa: F401  a fixture
 
 from minicaffe.layers import REGISTRY
 
@@ -62,6 +63,14 @@ def test_every_layer_is_walked(found):
     """A layer added to the table of every layer is held to all this, and none may lack there."""
     waits = {name for name, cls in REGISTRY.items() if cls.traits.sizes_vary} | ON_THE_HOST
     assert set(found["all"]["layers"]) >= set(REGISTRY) - waits
+
+
+@pytest.mark.parametrize("sm", [75, 80, 90])
+def test_the_result_file_has_every_kernel(found, kernels, sm):  # noqa: F811
+    """Else it is of older sources: examples/benchmarks/kernels.py makes it anew."""
+    asked = kernels.with_tiles(map(tuple, found["kernels"]["asked"]), sm)
+    wanted = {name for instance in asked for name in kernels.named(instance)}
+    assert {row["kernel"] for row in kernels.rows_of(kept()) if row["sm"] == sm} == wanted
 
 
 def test_the_dry_run_sees_what_is_wrong(found):

@@ -108,7 +108,7 @@ def sass(scripts):
     return script
 
 
-@pytest.mark.parametrize("sm", [80, 90])
+@pytest.mark.parametrize("sm", [pytest.param(80, marks=pytest.mark.long), 90])
 def test_the_largest_tile_mostly_multiplies(sass, sm):
     """Its inner loop; and all that a slab takes, nearly."""
     rows = sass.products(sm, ("float, float, Fma",))

@@ -131,13 +131,18 @@ def compiled(of: list[Instance], sm: int) -> list[dict]:
 def one(instance: Instance, sm: int) -> list[dict]:
     """The kernels of an instance."""
     file, template = instance
-    code, names = source(file, template)
-    expressions = [f"{name}<{template}>" for name in names]
-    rows = []
+    expressions, rows = named(instance), []
+    code = source(file, template)[0]
     for name, built in zip(expressions, nvrtc.built(code, expressions, OPTIONS, sm), strict=True):
         full = occupancy(built.registers, built.shared, sm)
         rows.append({"file": file, "kernel": name, "sm": sm, **built.dict(), "occupancy": full})
     return rows
+
+
+def named(instance: Instance) -> list[str]:
+    """The kernels of an instance as C++ calls them."""
+    file, template = instance
+    return [f"{name}<{template}>" for name in source(file, template)[1]]
 
 
 def as_lines(rows: list[dict]) -> dict[str, str]:
