@@ -87,7 +87,7 @@ def failed(tmp_path, straight, faults):
 def test_each_call_fails_in_turn(tmp_path, straight, request):
     folder, disk = straight
     wrong: list[str] = []
-    for k, error in faults_of(disk.calls, None if request.config.getoption("--long") else 30):
+    for k, error in faults_of(disk.calls, None if request.config.getoption("--long") else 20):
         with noted(wrong, disk, k, error):
             failed(tmp_path, folder, {k: Fault(error)})
     assert not wrong, "\n".join(wrong)
@@ -122,7 +122,7 @@ def test_the_power_is_cut_after_each_call(tmp_path, straight, request):
     folder, disk = straight
     wrong, long = list[str](), request.config.getoption("--long")
     every = [(k, state) for k in range(len(disk.calls) + 1) for state in STATES]
-    for k, state in every if long else every[:: max(1, len(every) // 25)]:
+    for k, state in every if long else every[:: max(1, len(every) // 16)]:
         left = tmp_path / "left"
         left.mkdir()
         with noted(wrong, disk, k, state):

@@ -45,7 +45,7 @@ def ready(monkeypatch, tmp_path):
 def test_a_replay_is_what_it_stands_for(form, request):
     @settings(
         deadline=None,
-        max_examples=1000 if request.config.getoption("--long") else 20,
+        max_examples=1000 if request.config.getoption("--long") else 12,
         suppress_health_check=[HealthCheck.too_slow],
     )
     @given(st.integers(0, COUNT), STEPS)

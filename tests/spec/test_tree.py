@@ -238,7 +238,7 @@ def test_refusals(text, message):
 
 
 @pytest.mark.parametrize(
-    "deep", ["[" * 100_000, "{a: " * 20_000, "- " * 50_000, "? " * 50_000], ids=itertools.count()
+    "deep", ["[" * 20_000, "{a: " * 20_000, "- " * 50_000, "? " * 50_000], ids=itertools.count()
 )
 def test_endless_nesting_is_refused(deep):
     assert refusal(deep).startswith("m.yaml:1:")
