@@ -357,7 +357,8 @@ def cut(disk: Disk, k: int, state: str, into: Path) -> None:
             continue
         data = file.now if state == "all" else file.sure
         if state == "torn" and file.now != file.sure:
-            data = file.now[: (len(file.now) + 1) // 2]
+            sure = len(file.sure) if file.now.startswith(file.sure) else 0  # what was appended to
+            data = file.now[: sure + (len(file.now) - sure + 1) // 2]
         (into / path).write_bytes(data)
 
 
