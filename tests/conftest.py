@@ -64,6 +64,13 @@ def pytest_collection() -> Generator[None, Any, Any]:
         gc.enable()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def older_objects() -> None:
+    """What the files of tests before this one left stays: Python need not look for garbage among that, either."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What computes on CUDA bears the mark gpu, by which it can be selected: -m gpu; some the mark quick.
