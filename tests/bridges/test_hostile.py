@@ -42,7 +42,7 @@ def saved(model, path):
 
 def test_damaged_files_are_read_or_refused(request, tmp_path):
     """In processes of their own, whose memory is limited."""
-    count = 5000 if request.config.getoption("--long") else 30
+    count = 5000 if request.config.getoption("--long") else 20
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     program = [sys.executable, str(HERE / "mutants.py"), str(tmp_path), "0", str(count)]
     ran = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=3000)
