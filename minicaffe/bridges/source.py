@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -282,6 +283,11 @@ def array_of(onnx: Any, path: Path, tensor: Any) -> np.ndarray:
     return array
 
 
+def _word(name: str) -> str:
+    """A name as a shell takes it; one that cannot be printed as Python does."""
+    return shlex.quote(name) if name.isprintable() else repr(name)
+
+
 def _inputs(path: Path, model: Any, shapes: dict[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
     """The shapes of what the user fills; those that were open are written into the model."""
     inputs = dict[str, tuple[int, ...]]()
@@ -296,7 +302,7 @@ def _inputs(path: Path, model: Any, shapes: dict[str, Sequence[int]]) -> dict[st
         wanted = shapes.pop(value.name, None)
         if not tensor.HasField("shape") and wanted is None:
             raise SpecError(
-                f"{what}: its shape is not known; give it by --shape {value.name}=1x3x224x224"
+                f"{what}: its shape is not known; give it by --shape {_word(value.name)}=1x3x224x224"
             )
         dims = [dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim]
         if wanted is not None and tensor.HasField("shape"):
@@ -313,10 +319,11 @@ def _inputs(path: Path, model: Any, shapes: dict[str, Sequence[int]]) -> dict[st
             sizes[0] = 1
         if None in sizes:
             axis = sizes.index(None)
-            name = tensor.shape.dim[axis].dim_param or "?"
+            named = tensor.shape.dim[axis].dim_param
+            which = f"{axis} ({_word(named) if named else '?'})"
             raise SpecError(
-                f"{what}: the size of its axis {axis} ({name}) is not known; give all of them, such as "
-                f"--shape {value.name}={'x'.join(str(s or 224) for s in sizes)}"
+                f"{what}: the size of its axis {which} is not known; give all of them, such as "
+                f"--shape {_word(value.name)}={'x'.join(str(s or 224) for s in sizes)}"
             )
         if any(size < 1 for size in sizes) or len(sizes) > AXES or math.prod(sizes) > ENTRIES:
             raise SpecError(f"{what}: {sizes} is no shape of a blob")

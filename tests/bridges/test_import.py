@@ -808,6 +808,29 @@ def test_shapes_that_the_file_leaves_open(tmp_path):
     assert imported(path, shapes={"x": (1, 3, 4, 4)}).source.inputs == {"x": (1, 3, 4, 4)}
 
 
+@pytest.mark.parametrize(
+    ("name", "word"), [("input:0", "input:0"), ("my in", "'my in'"), ("a\nb", "'a\\nb'")]
+)
+def test_an_input_whose_shape_is_open_is_named_as_a_shell_takes_it(tmp_path, name, word):
+    """In one line, too; so is the name of a size."""
+    model = convolved()
+    model.graph.input[0].name = model.graph.node[0].input[0] = name
+    path, shape = saved(model, tmp_path), model.graph.input[0].type.tensor_type.shape
+    shape.dim[2].dim_param = "of\ntwo lines"
+    with pytest.raises(SpecError) as caught:
+        from_onnx(saved(model, tmp_path))
+    assert str(caught.value).isprintable()
+    assert str(caught.value).endswith(
+        rf"axis 2 ('of\ntwo lines') is not known; give all of them, such as --shape {word}=1x3x224x4"
+    )
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(SpecError) as caught:
+        from_onnx(saved(model, tmp_path))
+    assert str(caught.value) == (
+        f"{path}: input {name!r}: its shape is not known; give it by --shape {word}=1x3x224x224"
+    )
+
+
 def test_the_page_exports_from_pytorch(tmp_path):
     """Its lines, where PyTorch is installed, make a file that comes to be a net."""
     pytest.importorskip("torch")
