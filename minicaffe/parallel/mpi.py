@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
@@ -18,6 +20,7 @@ from minicaffe.outer import ask_for
 from minicaffe.parallel.window import MPI, Window
 
 WORTH = 2**16  # bytes of an array from which messages take longer than memory that is shared
+SAID = 0.2  # seconds in which mpiexec reads what a rank has said
 
 
 class Mpi(Communicator):
@@ -143,8 +146,13 @@ class Mpi(Communicator):
         self.comm.Barrier()
 
     def abort(self, code: int) -> None:
-        """MPI_Abort."""
+        """MPI_Abort, which may return before the job is killed: nothing more is said or done here.
+
+        What was said last is lost where mpiexec has not read it when the job ends, hence SAID.
+        """
+        time.sleep(SAID)
         self.comm.Abort(code)
+        os._exit(code)
 
 
 def library() -> str:
