@@ -284,7 +284,7 @@ def array_of(onnx: Any, path: Path, tensor: Any) -> np.ndarray:
 
 
 def _word(name: str) -> str:
-    """A name as a shell takes it; one that cannot be printed as Python does."""
+    """A name as a shell takes it; one with characters that cannot be printed as Python writes it."""
     return shlex.quote(name) if name.isprintable() else repr(name)
 
 

@@ -20,7 +20,7 @@ from minicaffe.outer import ask_for
 from minicaffe.parallel.window import MPI, Window
 
 WORTH = 2**16  # bytes of an array from which messages take longer than memory that is shared
-SAID = 0.2  # seconds in which mpiexec reads what a rank has said
+PASSED_ON = 0.2  # seconds in which mpiexec reads what a rank has said, and passes it on
 
 
 class Mpi(Communicator):
@@ -146,11 +146,11 @@ class Mpi(Communicator):
         self.comm.Barrier()
 
     def abort(self, code: int) -> None:
-        """MPI_Abort, which may return before the job is killed: nothing more is said or done here.
+        """MPI_Abort, which may return before the job is killed: this process ends here, whatever it does.
 
-        What was said last is lost where mpiexec has not read it when the job ends, hence SAID.
+        It waits first: what mpiexec has not read of stderr when the job ends is lost.
         """
-        time.sleep(SAID)
+        time.sleep(PASSED_ON)
         self.comm.Abort(code)
         os._exit(code)
 

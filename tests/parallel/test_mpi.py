@@ -276,3 +276,18 @@ def test_started_together_without_mpi4py(tmp_path, error):
         in done.stderr
     )
     assert "pip install 'minicaffe[mpi]'" in done.stderr
+
+
+def test_a_rank_ends_even_where_mpis_abort_returns():
+    """As MPICH's may: nothing is done or said after it."""
+    script = """
+from types import SimpleNamespace
+from minicaffe.parallel.mpi import Mpi
+rank = Mpi.__new__(Mpi)
+rank.comm = SimpleNamespace(Abort=lambda code: print("asked for", code, flush=True))
+rank.abort(3)
+print("went on")
+"""
+    command = [sys.executable, "-c", script]
+    ran = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (3, "asked for 3\n", "")
