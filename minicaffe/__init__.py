@@ -7,7 +7,7 @@ from typing import Any
 
 from minicaffe import forks, outer
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "Adapted": "own_data",

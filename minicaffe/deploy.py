@@ -60,6 +60,8 @@ class Deployed:
             weights = model if holds_weights(model) else shipped_weights(model)
         if isinstance(weights, (str, Path)) and os.path.isdir(weights):
             weights = run_folder.weights(weights)
+        if isinstance(weights, (str, Path)):
+            run_folder.warn_of_old_reading(str(weights))
         if weights is not None:
             self.net.load(weights)
 

@@ -76,6 +76,8 @@ def run_of(args: argparse.Namespace, spec: NetSpec, record: Record) -> Run:
     elif args.resume not in (None, NEWEST):
         begun, snapshot = _go_on_from(args.resume)
         folder = folder or begun
+    if snapshot is not None:
+        run_folder.warn_of_old_reading(str(snapshot))
     given = {"model": args.model, "command": [*program(), *args.words]}
     given |= {"imports": args.imports, "seed_asked": args.seed}
     return Run(record, name, folder, given, snapshot, from_newest=args.resume == NEWEST)

@@ -90,6 +90,8 @@ def load_weights(net: Net, given: str, strict: bool | None = None) -> list[tuple
     if os.path.isdir(given):
         given = str(run_folder.weights(given))
     files = [given] if os.path.exists(given) else [file for file in given.split(",") if file]
+    for file in files:
+        run_folder.warn_of_old_reading(file)
     if len(files) <= 1:
         return [(given, net.load(given, strict=strict))]
     found = [(file, net.load(file, strict=False)) for file in files]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.errors import DataError
+from minicaffe.data.picture_files import pillow
 
 GREY = np.array([0.299, 0.587, 0.114])  # of red, green, blue
 _MODES = {1: "L", 3: "RGB", 4: "CMYK"}  # four plain channels: with RGBA Pillow weighs by the last
@@ -39,19 +39,19 @@ def scale(picture: np.ndarray, height: int, width: int) -> np.ndarray:
     """
     if picture.shape[1:] == (height, width):
         return picture
-    how = pillow().Resampling.BILINEAR
+    how = pillow("scaling, turning or cutting by area").Resampling.BILINEAR
     return _each(picture, lambda plane: plane.resize((width, height), how))
 
 
 def resampled(picture: np.ndarray, height: int, width: int, how: str) -> np.ndarray:
     """A picture of another size by a filter of Pillow's: BOX, BICUBIC or LANCZOS."""
-    named = pillow().Resampling[how]
+    named = pillow("scaling, turning or cutting by area").Resampling[how]
     return _each(picture, lambda plane: plane.resize((width, height), named))
 
 
 def turn(picture: np.ndarray, degrees: float, fill: float) -> np.ndarray:
     """A picture turned about its middle, counter-clockwise; bilinear, `fill` where nothing was."""
-    how = pillow().Resampling.BILINEAR
+    how = pillow("scaling, turning or cutting by area").Resampling.BILINEAR
     bands = picture.shape[0] if picture.dtype == np.uint8 and picture.shape[0] in _MODES else 1
     value: Any = fill if picture.dtype != np.uint8 else (round(fill),) * bands
     return _each(picture, lambda plane: plane.rotate(degrees, how, fillcolor=value))
@@ -117,20 +117,9 @@ def colours(
     return out.clip(0, 255, out=out) if picture.dtype == np.uint8 else out
 
 
-def pillow() -> Any:
-    """Pillow's Image. Raises DataError if it is not installed."""
-    try:
-        from PIL import Image
-    except ImportError:
-        raise DataError(
-            "scaling, turning and cutting by area need the package Pillow: pip install 'minicaffe[image]'"
-        ) from None
-    return Image
-
-
 def _each(picture: np.ndarray, change: Any) -> np.ndarray:
     """A picture whose planes were changed by Pillow: as one of bytes, or each channel by itself."""
-    image, c = pillow(), len(picture)
+    image, c = pillow("scaling, turning or cutting by area"), len(picture)
     if picture.dtype == np.uint8 and c in _MODES:
         pixels = np.ascontiguousarray(picture.transpose(1, 2, 0))
         plane = (

@@ -15,6 +15,7 @@ import numpy as np
 
 from minicaffe.data import augment, resize
 from minicaffe.data.annotated import BOX
+from minicaffe.data.picture_files import pillow
 from minicaffe.data.recipe import Recipe
 from minicaffe.errors import DataError
 
@@ -260,7 +261,7 @@ def _equalized(picture: np.ndarray, of: Noise) -> np.ndarray:
 
 def _packed(picture: np.ndarray, of: Noise) -> np.ndarray:
     """As JPEG of a quality leaves it."""
-    image = augment.pillow()
+    image = pillow("noise of JPEG")
     pixels = np.ascontiguousarray(picture[::-1].transpose(1, 2, 0))
     file = io.BytesIO()
     image.fromarray(pixels[..., 0] if len(picture) == 1 else pixels).save(

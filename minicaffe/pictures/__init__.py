@@ -9,10 +9,11 @@ from typing import Any, Literal
 import numpy as np
 
 from minicaffe.data import augment
+from minicaffe.data.picture_files import pillow
 from minicaffe.data.resize import bilinear
 from minicaffe.errors import DataError
 from minicaffe.pictures.digit import Doubt, find_digit
-from minicaffe.pictures.files import opened, pillow, read
+from minicaffe.pictures.files import opened, read
 
 Fit = Literal["contain", "cover", "stretch"]  # the whole on black, the centre, or out of shape
 

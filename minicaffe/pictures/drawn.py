@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe import checkpoint
-from minicaffe.pictures.files import pillow
+from minicaffe.data.picture_files import pillow
 
 LEAST = 320  # pixels of the longer side: smaller pictures are drawn larger
 

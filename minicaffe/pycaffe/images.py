@@ -17,10 +17,10 @@ LUMA = np.array([0.2125, 0.7154, 0.0721])  # of red, green and blue, as scikit-i
 def load_image(filename: str | Path, color: bool = True) -> np.ndarray:
     """A picture from 0 to 1: (h, w, 3), red first, or for `color=False` its brightness, (h, w, 1).
 
-    A grey picture is given three times for `color=True`; transparency is dropped. Raises DataError for a
-    file that is no picture of 8 bits.
+    A grey picture is given three times for `color=True`; white shows where it is transparent. Raises
+    DataError for a file that is no picture.
     """
-    pixels = picture_files.read(filename, "colour" if color else "as it is")
+    pixels = picture_files.read(filename, "colour" if color else "own")
     picture = np.float32(pixels[:, :, 2::-1] / 255)
     return picture if color or picture.shape[2] == 1 else np.float32(picture @ LUMA)[:, :, None]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from minicaffe import checkpoint
-from minicaffe.errors import CheckpointError
+from minicaffe.errors import CheckpointError, note
 from minicaffe.runs.lines import read_lines, read_run
 from minicaffe.runs.lock import in_use
 from minicaffe.runs.log_file import plain
@@ -21,6 +22,10 @@ from minicaffe.solver import snapshots
 RUNS = "runs"
 RUN, MODEL, LOG = "run.json", "model.yaml", "log.jsonl"
 OWN = ("run.json", "model.yaml", "log.jsonl", "report.html", "diverged.npz")
+# In a model's text: layers that read, or once read, pictures in files of their own
+PICTURES_IN_FILES = (
+    r"\bnew_height: [1-9]|\btype: \w*(Image|Window|Annotated|Video|Label[Mm]ap)\w*Data\b"
+)
 SNAPSHOT = rf"_(iter_[0-9]+|best)({'|'.join(map(re.escape, snapshots.WRITTEN))})"
 
 
@@ -130,6 +135,24 @@ def to_go_on_from(folder: str | Path) -> Path:
         told = f"begin it anew with --run {folder}"
         raise CheckpointError(f"{folder}: this run has no snapshot to go on from; {told}")
     return found
+
+
+@functools.cache
+def warn_of_old_reading(file: str) -> None:
+    """Put a line on stderr, once, for a snapshot of a run whose pictures were read as they are stored.
+
+    So data layers read them before version 0.2: neither turned as EXIF says nor laid on white.
+    """
+    folder = Path(file).parent
+    if not is_run(folder) or not (folder / MODEL).is_file():
+        return
+    version = str(about(folder).get("versions", {}).get("minicaffe", ""))
+    text = (folder / MODEL).read_text(encoding="utf-8", errors="replace")
+    if version.startswith("0.1.") and re.search(PICTURES_IN_FILES, text):
+        note(
+            f"minicaffe: {folder}: was trained by version {version}, which took pictures as they are stored,"
+            " not turned as their EXIF says and not on white; if yours have either, train anew"
+        )
 
 
 def is_run(folder: str | Path) -> bool:

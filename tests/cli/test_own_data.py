@@ -8,6 +8,8 @@ import sys
 import numpy as np
 import pytest
 
+from minicaffe.runs import folder as run_folder
+
 Image = pytest.importorskip("PIL.Image")
 TRAIN = ("train", "small", "--size", "16", "--device", "cpu", "--max-iter", "2", "--data")
 
@@ -61,9 +63,7 @@ def test_a_picture_of_a_table_that_is_missing_is_told_before_training_starts(mis
 def test_without_pillow_that_is_all_that_is_told(mistake, pets, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     told = mistake(*TRAIN, "pets")
-    assert told.endswith(
-        "cats/0.jpg: pictures need the package Pillow: pip install 'minicaffe[image]'"
-    )
+    assert told.endswith("cats/0.jpg: needs Pillow: pip install 'minicaffe[image]'")
 
 
 def test_pictures_without_folders_are_told_where_to_go(mistake, pets):
@@ -131,3 +131,46 @@ def test_answers_are_written_on_pictures_as_wide_as_they_are():
     pixels = np.zeros((400, 200, 3), np.uint8)
     rows = [np.flatnonzero(with_text(pixels, text))[-1] for text in ("discs (34.14 %)", long)]
     assert rows[1] > 2 * rows[0] > 0
+
+
+@pytest.fixture
+def turned(folder):
+    """Photographs of two classes that lie on their side, as a phone stores them: a quarter turn exchanges them."""
+    random, exif = np.random.default_rng(0), Image.Exif()
+    exif[0x0112] = 6
+    for label, name in enumerate(("side", "top")):
+        (folder / "photos" / name).mkdir(parents=True)
+        for number in range(12):
+            pixels = random.integers(0, 60, (16, 16, 3), np.uint8)
+            pixels[: 6 if label else None, : None if label else 6] += 150
+            Image.fromarray(pixels).save(folder / f"photos/{name}/{number}.jpg", exif=exif)
+    return folder
+
+
+def test_predict_sees_photographs_as_they_were_trained(cli, turned):
+    words = ("train", "small", "--size", "16", "--device", "cpu", "--epochs", "8", "--run", "r")
+    assert cli(*words, "--data", "photos").code == 0
+    for name in ("side", "top"):
+        lines = cli(
+            "predict", "r", f"photos/{name}", "--device", "cpu", "--top", "1"
+        ).out.splitlines()
+        assert len(lines) == 12 and all(f": {name} (" in line for line in lines)
+
+
+@pytest.mark.parametrize("command", ["predict", "test", "train"])
+def test_a_run_of_the_old_reading_is_told(cli, turned, command):
+    """Its run.json names the version that took pictures as they are stored."""
+    train = ("train", "small", "--size", "16", "--device", "cpu", "--max-iter", "2", "--run", "r")
+    assert cli(*train, "--data", "photos").code == 0
+    more = {
+        "predict": ("predict", "r", "photos/side/0.jpg"),
+        "test": ("test", "r"),
+        "train": ("train", "--resume", "r", "--max-iter", "3"),
+    }[command]
+    assert "as they are stored" not in cli(*more, "--device", "cpu").err
+    record = turned / "r" / "run.json"
+    record.write_text(record.read_text().replace('"minicaffe": "0.2.0"', '"minicaffe": "0.1.0"'))
+    run_folder.warn_of_old_reading.cache_clear()
+    told = [line for line in cli(*more, "--device", "cpu").err.splitlines() if "stored" in line]
+    assert len(told) == 1
+    assert told[0].startswith("minicaffe: r: was trained by version 0.1.0, which took pictures as")

@@ -97,15 +97,18 @@ def test_loading_gives_red_first_from_0_to_1(tmp_path):
     np.testing.assert_allclose(grey[..., 0], wanted, atol=1e-6)
 
 
-def test_loading_repeats_grey_and_drops_transparency(tmp_path):
+def test_loading_repeats_grey_and_lays_on_white(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (4, 5, 4), np.uint8)
     Image.fromarray(pixels[..., 0]).save(tmp_path / "grey.png")
     Image.fromarray(pixels).save(tmp_path / "clear.png")
     grey = np.float32(pixels[..., :1] / 255)
     np.testing.assert_array_equal(io.load_image(tmp_path / "grey.png"), grey.repeat(3, axis=2))
     np.testing.assert_array_equal(io.load_image(tmp_path / "grey.png", color=False), grey)
-    np.testing.assert_array_equal(
-        io.load_image(tmp_path / "clear.png"), np.float32(pixels[..., :3] / 255)
+    share = pixels[..., 3:] / 255
+    np.testing.assert_allclose(
+        io.load_image(tmp_path / "clear.png"),
+        pixels[..., :3] / 255 * share + 1 - share,
+        atol=1 / 255,
     )
     assert io.load_image(tmp_path / "clear.png", color=False).shape == (4, 5, 1)
     with pytest.raises(DataError, match=r"none\.png: no such file"):
