@@ -92,6 +92,8 @@ def run(args: argparse.Namespace) -> int:
         count = to_npz(reader, entries, output, damaged)
     else:
         count = to_lmdb(reader, entries, output, damaged, args.encoded)
+    for remark, times in reader.remarks.items() if isinstance(reader, BoxListSet) else ():
+        note(f"minicaffe: {args.source}: {remark}: {times}")
     left_out = f", {damage.count} damaged left out" * bool(damage.count)
     print(f"{args.output}: {count} {reader.unit}{left_out}")
     return 0

@@ -94,6 +94,7 @@ class Windows:
     """What a window file lists: pictures, and windows in them as rows (picture, label, x1, y1, x2, y2)."""
 
     pictures: list[str]
+    sizes: list[tuple[int, int]] = field(repr=False)  # (h, w) of each picture, as the file says
     channels: int
     foreground: np.ndarray = field(repr=False)
     background: np.ndarray = field(repr=False)
@@ -110,7 +111,7 @@ def windows(path: Path, fg_threshold: float, bg_threshold: float) -> Windows:
     found, at = words(path), 0
     pictures: list[str] = []
     rows: tuple[list[list[int]], list[list[int]]] = ([], [])
-    channels = set()
+    channels, sizes = set(), []
     while at < len(found):
         head = found[at : at + 7]
         if len(head) < 7 or head[0] != "#":
@@ -122,6 +123,7 @@ def windows(path: Path, fg_threshold: float, bg_threshold: float) -> Windows:
         if number != len(pictures):
             raise DataError(f"{path}: expected picture {len(pictures)}, found number {number}")
         pictures.append(head[2])
+        sizes.append((integer(path, head[4], "a height"), integer(path, head[5], "a width")))
         at += 7
         for _ in range(count):
             row = found[at : at + 6]
@@ -141,7 +143,7 @@ def windows(path: Path, fg_threshold: float, bg_threshold: float) -> Windows:
     if channels != {3}:
         raise DataError(f"{path}: expected pictures of 3 channels, found {sorted(channels)}")
     tables = [np.array(part, np.int64).reshape(-1, 6) for part in rows]
-    return Windows(pictures, 3, *tables)
+    return Windows(pictures, sizes, 3, *tables)
 
 
 def integer(place: object, word: str, what: str) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from minicaffe.data import datasets, lists, picture_files
 from minicaffe.data.draws import draws
 from minicaffe.data.resize import bilinear
-from minicaffe.errors import DataError, ShapeError
+from minicaffe.errors import DataError, ShapeError, note
 from minicaffe.feeding.pictures import Pictures
 from minicaffe.layers.base import register
 from minicaffe.layers.blob import Shape
@@ -49,6 +49,7 @@ class WindowData(Pictures):
 
     blue_first = True
     windows = cast("lists.Windows | None", None)
+    told_of_sizes = False  # that a picture is of another size than the window file says
 
     def setup(self) -> list[Shape]:
         crop = self.transform.crop_size
@@ -139,7 +140,13 @@ class WindowData(Pictures):
         path = lists.find(name, [self.list.parent], f"{self.list}")
         if self.cache_images:
             self.files[number] = Path(path).read_bytes()
-        return picture_files.read(path, "colour")
+        picture = picture_files.read(path, "colour")
+        said = self.windows.sizes[number]
+        if said != picture.shape[:2] and not self.told_of_sizes:
+            self.told_of_sizes = True
+            (h, w), (oh, ow) = said, picture.shape[:2]
+            note(f"minicaffe: {self.list}: {path} is of {oh} x {ow}, not {h} x {w} as this says")
+        return picture
 
     def _window(
         self, picture: np.ndarray, box: list[int], mirrored: bool, number: int

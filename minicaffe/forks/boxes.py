@@ -8,6 +8,21 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.errors import DataError
+
+
+def check_classes(rows: np.ndarray, count: int, background: int, any_class: bool = False) -> None:
+    """Check the classes of true boxes (k, 8): picture, class, ... Raises DataError for one that is none.
+
+    Classes are below `count`, unless `any_class`, and never the background's.
+    """
+    for row in rows:
+        box = f"a box of picture {int(row[0])} of the batch is of class {row[1]:g}"
+        if not 0 <= row[1] < count and not any_class:
+            raise DataError(f"{box}; expected 0 to {count - 1}")
+        if row[1] == background:
+            raise DataError(f"{box}, the background")
+
 
 def aspect_ratios(given: Sequence[float], flip: bool) -> list[float]:
     """1, then each ratio that is not there yet and, with flip, its inverse.

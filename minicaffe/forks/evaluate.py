@@ -30,7 +30,8 @@ class DetectionEvaluate(Layer):
     that are right, recall the share of true boxes found by them. Its average precision is the sum of precision
     times each step of recall (Integral); with MaxIntegral of the highest precision at that recall or more, as
     PASCAL VOC 2012 has it; 11point is the mean of that at recalls 0, 0.1, ..., 1, as VOC 2007. It runs on the
-    host, and has no gradient. Source: DetectionEvaluate and Solver::TestDetection of SSD, whose solver has
+    host, and has no gradient. Raises DataError for a true box of a class that is not among num_classes, or of
+    the background. Source: DetectionEvaluate and Solver::TestDetection of SSD, whose solver has
     ap_version and show_per_class_result; W. Liu et al., SSD, 2016.
 
     Example: (1, 1, 4, 7), (1, 1, 3, 8) -> {type: DetectionEvaluate, num_classes: 3} -> (1, 1, 6, 5)
@@ -77,6 +78,7 @@ class DetectionEvaluate(Layer):
         """The rows of the top."""
         found, truth = found.astype(np.float64), truth.astype(np.float64)
         found, truth = found[found[:, 1] >= 0], truth[truth[:, 0] >= 0]
+        ops.check_classes(truth, self.num_classes, self.background_label_id)
         counted = truth if self.evaluate_difficult_gt else truth[truth[:, 7] == 0]
         rows: list[list[float]] = [
             [-1, c, int((counted[:, 1] == c).sum()), -1, -1] for c in self.classes

@@ -195,19 +195,10 @@ class MultiBoxLoss(Loss):
         rows = rows[rows[:, 0] >= 0]
         if not self.use_difficult_gt:
             rows = rows[rows[:, 7] == 0]
-        for row in rows:
-            if not 0 <= row[1] < self.num_classes and not self.map_object_to_agnostic:
-                raise DataError(
-                    f"a box of picture {int(row[0])} of the batch is of class {row[1]:g}; "
-                    f"expected 0 to {self.num_classes - 1}"
-                )
-            if row[1] == self.background_label_id:
-                raise DataError(
-                    f"a box of picture {int(row[0])} of the batch is of class {row[1]:g}, the "
-                    "background"
-                )
-            if not row[0] < self.count:
-                raise DataError(f"a box is of picture {row[0]:g} of a batch of {self.count}")
+        classes = self.num_classes, self.background_label_id, self.map_object_to_agnostic
+        ops.check_classes(rows, *classes)
+        if (rows[:, 0] >= self.count).any():
+            raise DataError(f"a box is of picture {rows[:, 0].max():g} of a batch of {self.count}")
         return [rows[rows[:, 0] == i][:, [1, 3, 4, 5, 6]] for i in range(self.count)]
 
     def decoded(self, image: int, kind: int) -> np.ndarray:

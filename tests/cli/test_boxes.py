@@ -77,6 +77,14 @@ def test_a_list_of_pictures_and_boxes_becomes_a_database(options, files, capsys)
             "1 40 3 50 9",
             "b.txt: a box of '1' is beside its picture of 40 x 20: 40.0, 3.0, 50.0, 9.0",
         ),
+        ("b.txt", "1 0.5 0.5 0.6 0.8", "b.txt: a box of '1' is smaller than a pixel: .*fractions"),
+        ("b.txt", "1 0.5 0.5 0.2 0.3", "b.txt: a box of '1' is smaller than a pixel"),  # YOLO's
+        ("b.txt", "1 0 0 1 1", "b.txt: a box of '1' is smaller than a pixel"),
+        (
+            "a.xml",
+            XML.replace(">40</w", ">x</w"),
+            "a.xml: is not an annotation .*could not convert",
+        ),
         ("b.txt", "1 2 -3 50 0", "b.txt: a box of '1' is beside its picture of 40 x 20"),
         ("c.json", "{}", "c.json: .*it has no 'annotation'"),
         ("c.json", "[" * 100_000, "c.json: is not an annotation .*recursion"),
@@ -113,6 +121,38 @@ def test_damage_is_told_in_a_line_and_nothing_is_written(file, text, message, fi
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and re.search(message, said), said
     assert not (files / "db").exists()
+
+
+@pytest.mark.parametrize(
+    ("size", "turn", "rows", "told"),
+    [
+        ((40, 20), 1, [0.1, 0.25, 0.5, 0.75], None),
+        ((0, 0), 1, [0.1, 0.25, 0.5, 0.75], None),  # not known, as some tools write it
+        ((80, 80), 1, [0.05, 0.0625, 0.25, 0.1875], "another size than their annotation says"),
+        ((20, 40), 6, [4 / 20, 5 / 40, 20 / 20, 15 / 40], None),  # annotated upright
+        ((40, 20), 6, [0.25, 0.1, 0.75, 0.5], "annotated before EXIF's orientation turned them"),
+        ((10, 8), 1, [0.4, 0.625, 1, 1], "beyond their picture's edge"),
+    ],
+)
+def test_boxes_are_of_the_picture_that_is_shown(size, turn, rows, told, files, capsys):
+    exif = Image.Exif()
+    exif[0x0112] = turn
+    Image.fromarray(np.zeros((20, 40, 3), np.uint8)).save("a.png", exif=exif)
+    xml = XML[: XML.index("<object><name>n1</name><bndbox>")] + "</annotation>"
+    for old, new in zip(("<width>40", "<height>20"), size, strict=True):
+        xml = xml.replace(old, old.rstrip("0123456789") + str(new))
+    (files / "a.xml").write_text(xml)
+    (files / "list.txt").write_text("a.png a.xml\n")
+    command = ["convert-images", "--boxes", "list.txt", "db", "--label-map", "map.prototxt"]
+    assert main(command) == 0
+    said = capsys.readouterr().err
+    assert (told in said and ": 1\n" in said) if told else not said
+    expected = np.array(rows)
+    if turn == 6 and told:  # turned by a quarter to the right: x is what was the height from below
+        expected = np.array([1 - 0.75, 0.1, 1 - 0.25, 0.5])
+    np.testing.assert_allclose(
+        AnnotatedSet(files / "db", "db").label(0)[0, 2:6], expected, atol=1e-6
+    )
 
 
 def test_names_need_a_label_map_and_numbers_do_not(files, capsys):

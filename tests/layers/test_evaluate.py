@@ -14,7 +14,7 @@ from ops.cases import cases
 
 from minicaffe import Net, parse
 from minicaffe.caffe import parse as parse_prototxt
-from minicaffe.errors import MinicaffeError, ShapeError, SpecError
+from minicaffe.errors import DataError, MinicaffeError, ShapeError, SpecError
 from minicaffe.forks.evaluate import average_precision
 from minicaffe.solver import mean_outputs
 
@@ -184,6 +184,22 @@ def test_keys_of_ssds_solver_are_the_layers():
 def test_what_is_refused(keys, shapes, message):
     with pytest.raises(ShapeError, match=message):
         build("DetectionEvaluate", {"num_classes": 3, **keys}, shapes)
+
+
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [
+        (3, "a box of picture 1 of the batch is of class 3; expected 0 to 2"),
+        (-2, "of class -2; expected 0 to 2"),
+        (0, "of class 0, the background"),
+    ],
+)
+def test_a_true_box_of_another_class_is_refused(label, message):
+    """As MultiBoxLoss refuses it: else its mAP would leave the box out without a word."""
+    net = build("DetectionEvaluate", {"num_classes": 3}, [(1, 1, 1, 7), (1, 1, 2, 8)])
+    truth = np.array([[0, 1, 0, 0, 0, 1, 1, 0], [1, label, 0, 0, 0, 1, 1, 0]])
+    with pytest.raises(DataError, match=message):
+        net.forward(b0=np.full((1, 1, 1, 7), -1.0), b1=truth[None, None])
 
 
 def test_more_classes_than_memory_are_refused():

@@ -125,6 +125,7 @@ SUPPRESSED = {**MINED, "nms_param": {"nms_threshold": 0.2}}
 LABELS = np.array([1.0, 0.0, 1.0])
 FEW = {"num_output": 2, "weight_filler": "gaussian"}
 MORE = {  # what the rows do not hold: (keys, the key's other value, bottoms)
+    ("DetectionEvaluate", "num_classes"): ({"num_classes": 3}, 4, [(1, 1, 2, 7), TRUTH]),
     ("CenterLoss", "num_output"): ({"num_output": 2}, 3, [(3, 2), LABELS]),
     ("MarginInnerProduct", "num_output"): (FEW, 3, [(3, 2), LABELS]),
     ("MarginInnerProduct", "axis"): (FEW, 0, [(1, 3), LABELS[:1]]),

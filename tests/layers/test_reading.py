@@ -444,6 +444,15 @@ def test_a_window_outside_its_picture_is_told(here):
         given.forward()
 
 
+def test_a_picture_of_another_size_than_the_window_file_says_is_told_once(here, capsys):
+    (here / "w.txt").write_text("# 0\n0.png\n3 12 14 2\n1 0.9 1 1 4 4\n0 0 0 0 2 2\n")
+    given = net("WindowData", "source: w.txt, batch_size: 4, transform: {crop_size: 8}")
+    given.forward()
+    given.forward()
+    told = [line for line in capsys.readouterr().err.splitlines() if "w.txt" in line]
+    assert len(told) == 1 and told[0].endswith("0.png is of 6 x 7, not 12 x 14 as this says")
+
+
 # HDF5
 
 

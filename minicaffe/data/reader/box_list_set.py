@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,15 @@ from minicaffe.data.resize import bilinear
 from minicaffe.errors import DataError, did_you_mean
 
 LARGEST = 1 << 26  # bytes of an annotation
+# What is told of boxes that contradict their picture, before how often
+CLIPPED = "boxes beyond their picture's edge, cut off there"
+SCALED = "pictures of another size than their annotation says, whose boxes are scaled with them"
+TURNED = (
+    "pictures annotated before EXIF's orientation turned them, whose boxes are turned with them"
+)
 Box = tuple[float, float, float, float]
+# (w, h) of the picture, if the file says it, and the boxes
+Annotation = tuple[tuple[float, float] | None, list[tuple[str, Box, bool]]]
 
 
 class BoxListSet(ListSet):
@@ -26,8 +35,10 @@ class BoxListSet(ListSet):
 
     An annotation is .xml as PASCAL VOC has it, .json as SSD's scripts make it of COCO's (`annotation`: a list
     of `category_id`, `bbox` x, y, width, height), or .txt with a line a box: class, x0, y0, x1, y1, and 1 if
-    it is difficult. Sides are in pixels; `labels` are the numbers of classes that have a name. Rows are as in
-    annotated.py; instances count the boxes of a class in a picture.
+    it is difficult. Sides are in pixels of the upright picture, or of the size that the annotation says:
+    boxes are divided by that, as SSD does, and are turned with a picture that was annotated before EXIF's
+    orientation turned it. `labels` are the numbers of classes that have a name. Rows are as in annotated.py;
+    instances count the boxes of a class in a picture; `remarks` counts what was changed in those read so far.
     """
 
     unit = "pictures"
@@ -45,6 +56,7 @@ class BoxListSet(ListSet):
         self.origin, self.numbers = str(path), dict(labels)
         self._asked(colour, size)
         self.paths, self.annotations = lists.pairs(path)
+        self.remarks: Counter[str] = Counter()
 
     def __getitem__(self, i: int) -> Any:
         picture = picture_files.read(self.place(i), self.colour)
@@ -66,7 +78,7 @@ class BoxListSet(ListSet):
                 raise DataError(
                     f"{path}: an annotation of more than {LARGEST >> 20} MiB is not read"
                 )
-            found = kind(path.read_bytes())
+            size, boxes = kind(path.read_bytes())
         except OSError as error:
             raise DataError(f"{path}: cannot be read: {error.strerror}") from None
         except (
@@ -79,21 +91,36 @@ class BoxListSet(ListSet):
         ) as error:
             said = f"it has no {error}" if isinstance(error, KeyError) else str(error)
             raise DataError(f"{path}: is not an annotation that can be read: {said}") from None
+        turn = 1
+        if size is None:
+            size = (w, h)
+        elif size != (w, h):
+            turn = picture_files.orientation(self.place(i)) if size == (h, w) else 1
+            self.remarks[TURNED if turn in picture_files.TURNS else SCALED] += 1
+        wide, high = size
         counts: dict[int, int] = {}
         rows = []
-        for name, box, difficult in found:
+        for name, box, difficult in boxes:
             label = self._label(name, path)
+            sides = ", ".join(map(str, box))
+            below = max(box[2] - box[0], box[3] - box[1]) < 1 or max(box) <= 1
+            if below and min(size) > 1:
+                raise DataError(
+                    f"{path}: a box of {name[:60]!r} is smaller than a pixel: {sides}; expected x0, y0, x1, y1"
+                    " in pixels: are these fractions, or YOLO's centre, width and height?"
+                )
             if not np.isfinite(box).all() or box[2] <= box[0] or box[3] <= box[1]:
+                raise DataError(f"{path}: a box of {name[:60]!r} has no area: {sides}")
+            if box[0] >= wide or box[1] >= high or box[2] <= 0 or box[3] <= 0:
                 raise DataError(
-                    f"{path}: a box of {name[:60]!r} has no area: {', '.join(map(str, box))}"
+                    f"{path}: a box of {name[:60]!r} is beside its picture of {wide:g} x {high:g}: {sides}"
                 )
-            if box[0] >= w or box[1] >= h or box[2] <= 0 or box[3] <= 0:
-                raise DataError(
-                    f"{path}: a box of {name[:60]!r} is beside its picture of {w} x {h}: "
-                    f"{', '.join(map(str, box))}"
-                )
-            fractions = np.array(box) / np.array([w, h, w, h])
-            rows.append([label, counts.get(label, 0), *fractions.clip(0, 1), difficult])
+            fractions = np.array(box) / np.array([wide, high, wide, high])
+            inside = fractions.clip(0, 1)
+            if (inside != fractions).any():
+                self.remarks[CLIPPED] += 1
+            fractions = picture_files.turned_box(inside, turn)
+            rows.append([label, counts.get(label, 0), *fractions, difficult])
             counts[label] = counts.get(label, 0) + 1
         return np.array(rows, np.float64).reshape(-1, 7)
 
@@ -109,31 +136,40 @@ class BoxListSet(ListSet):
         raise DataError(f"{path}: the label map has no class {told}{hint}")
 
 
-def _voc(data: bytes) -> list[tuple[str, Box, bool]]:
-    """PASCAL VOC's: objects with name, bndbox (xmin, ymin, xmax, ymax), difficult."""
-    found = []
-    for one in ElementTree.fromstring(data).iter("object"):
+def _size(width: Any, height: Any) -> tuple[float, float] | None:
+    """Returns the size that an annotation says; None where it says none, or zeros."""
+    size = float(width or 0), float(height or 0)
+    return size if min(size) > 0 else None
+
+
+def _voc(data: bytes) -> Annotation:
+    """PASCAL VOC's: size, and objects with name, bndbox (xmin, ymin, xmax, ymax), difficult."""
+    boxes = []
+    root = ElementTree.fromstring(data)
+    for one in root.iter("object"):
         sides = [one.find(f"bndbox/{side}") for side in ("xmin", "ymin", "xmax", "ymax")]
         name = (one.findtext("name") or "").strip()
         if not name or None in sides:
             raise ValueError("an object has no name, or no bndbox of xmin, ymin, xmax, ymax")
         x0, y0, x1, y1 = (float(side.text or "") for side in sides if side is not None)
-        found.append((name, (x0, y0, x1, y1), (one.findtext("difficult") or "0").strip() == "1"))
-    return found
+        boxes.append((name, (x0, y0, x1, y1), (one.findtext("difficult") or "0").strip() == "1"))
+    return _size(root.findtext("size/width"), root.findtext("size/height")), boxes
 
 
-def _coco(data: bytes) -> list[tuple[str, Box, bool]]:
-    """A picture's part of COCO's: its `annotation` list; crowds (iscrowd) are difficult."""
-    found = []
-    for one in json.loads(data)["annotation"]:
+def _coco(data: bytes) -> Annotation:
+    """A picture's part of COCO's: its `image` and its `annotation` list; crowds (iscrowd) are difficult."""
+    boxes = []
+    whole = json.loads(data)
+    for one in whole["annotation"]:
         x, y, w, h = map(float, one["bbox"])
-        found.append((str(one["category_id"]), (x, y, x + w, y + h), bool(one.get("iscrowd"))))
-    return found
+        boxes.append((str(one["category_id"]), (x, y, x + w, y + h), bool(one.get("iscrowd"))))
+    image = whole.get("image", {})
+    return _size(image.get("width"), image.get("height")), boxes
 
 
-def _text(data: bytes) -> list[tuple[str, Box, bool]]:
+def _text(data: bytes) -> Annotation:
     """A line a box: class, x0, y0, x1, y1, and 1 if it is difficult."""
-    found = []
+    boxes = []
     for number, line in enumerate(data.decode("utf-8-sig").splitlines(), 1):
         words = line.replace(",", " ").split()
         if not words:
@@ -141,5 +177,5 @@ def _text(data: bytes) -> list[tuple[str, Box, bool]]:
         if len(words) not in (5, 6):
             raise ValueError(f"line {number}: expected class, x0, y0, x1, y1, got {line[:60]!r}")
         x0, y0, x1, y1 = map(float, words[1:5])
-        found.append((words[0], (x0, y0, x1, y1), words[5:] == ["1"]))
-    return found
+        boxes.append((words[0], (x0, y0, x1, y1), words[5:] == ["1"]))
+    return None, boxes
