@@ -13,6 +13,7 @@ from minicaffe.report.study import Limits, Study
 from minicaffe.runs import folder as run_folder
 from minicaffe.runs.speed import Speed
 from minicaffe.solver import Report, Solver
+from minicaffe.solver.interrupt import Held
 from minicaffe.spec.declare import NetSpec
 
 SHARE = 20  # looking into the net takes at most one part in so many of the time
@@ -82,7 +83,7 @@ class Follower(Report):
             self.study = Study(*given, dtype=solver.net.context.dtype)
         told = f"weights of iteration {solver.iteration:,}"
         self.study.again(told, limits)
-        with solver.averaged():
+        with Held(), solver.averaged():
             self.parts = sections.all_of(self.study)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from minicaffe.cpu import aligned
 from minicaffe.ops.average import average
+from minicaffe.solver.interrupt import Held
 from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.nan_guard import Watch
 from minicaffe.solver.rules import Update
@@ -55,20 +57,32 @@ class Average:
         if self.inside:
             yield
             return
-        self.swap()
         try:
+            with Held():
+                self.swap()
             yield
         finally:
-            self.swap()
+            with Held():
+                if self.inside:
+                    self.swap()
 
     def swap(self) -> None:
-        """Exchange weights and means."""
-        copy = self.xp.copyto
-        for param, mean in zip(self.params, self.means, strict=True):
-            held = self.rule.scratch[: param.size].reshape(param.shape)
-            copy(held, mean)
-            copy(mean, param.data)
-            copy(param.data, held)
-        if self.mixed is not None:
-            self.mixed.round()
+        """Exchange weights and means; all of them, or none if that fails."""
+        done: list[tuple[Any, Any]] = []
+        try:
+            for param, mean in zip(self.params, self.means, strict=True):
+                self._exchange(param, mean)
+                done.append((param, mean))
+            if self.mixed is not None:
+                self.mixed.round()
+        except BaseException:
+            for param, mean in done:
+                self._exchange(param, mean)
+            raise
         self.inside = not self.inside
+
+    def _exchange(self, param: Any, mean: Any) -> None:
+        scratch = self.rule.scratch[: param.size].reshape(param.shape)
+        self.xp.copyto(scratch, mean)
+        self.xp.copyto(mean, param.data)
+        self.xp.copyto(param.data, scratch)

@@ -1,4 +1,7 @@
-"""Signals: Ctrl-C and SIGTERM stop after the iteration, SIGHUP takes a snapshot and goes on."""
+"""Signals: Ctrl-C and SIGTERM stop `solve` after the iteration, SIGHUP takes a snapshot and goes on.
+
+While a solver steps, the handlers of all other signals wait for the end of the iteration.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,68 @@ from typing import Any
 STOPS, SNAPSHOTS = ("SIGINT", "SIGTERM"), ("SIGHUP",)  # as in Caffe; Windows has no SIGHUP
 STOPPING = b"\nstopping after this iteration, with a snapshot; press again to stop now, without a snapshot\n"
 SAVING = b"\ntaking a snapshot after this iteration, and going on\n"
+
+NAMES = "INT TERM HUP ALRM VTALRM PROF USR1 USR2 QUIT CHLD WINCH CONT TSTP BREAK".split()  # noqa: SIM905
+# Those that a handler of Python's may have; the others end the process, or are of no system
+HELD = [getattr(signal, f"SIG{name}") for name in NAMES if hasattr(signal, f"SIG{name}")]
+_before: dict[int, Any] = {}  # the handlers that wait, while a Held is entered
+_waiting: list[tuple[int, FrameType | None]] = []  # signals that came meanwhile
+
+
+class Held:
+    """A context in which signals wait for `deliver` or its end: no handler raises an exception within it.
+
+    A second signal of one kind does not wait: what takes too long can be left. Within another Held, and in
+    other threads, which run no handlers, it changes nothing. Those of Signals raise nothing: they do not wait.
+    """
+
+    outermost = False
+
+    def __enter__(self) -> Held:
+        self.outermost = not _before and threading.current_thread() is threading.main_thread()
+        try:
+            for number in HELD if self.outermost else ():
+                handler = signal.getsignal(number)
+                if callable(handler) and not isinstance(getattr(handler, "__self__", 0), Signals):
+                    _before[number] = handler
+                    signal.signal(number, _hold)
+        except BaseException:
+            _let_go()
+            raise
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if self.outermost:
+            _let_go()
+            deliver()
+
+
+def deliver() -> None:
+    """Call the handlers of the signals that wait; they may raise anything."""
+    while _waiting and threading.current_thread() is threading.main_thread():
+        number, frame = _waiting.pop(0)
+        handler = _before.get(number) or signal.getsignal(number)
+        if callable(handler):
+            handler(number, frame)
+
+
+def _hold(number: int, frame: FrameType | None) -> None:
+    if any(number == one for one, _ in _waiting):
+        _before[number](number, frame)
+    else:
+        _waiting.append((number, frame))
+
+
+def _let_go() -> None:
+    """Put the handlers back: all, whatever a signal raises that comes meanwhile."""
+    try:
+        for number, handler in [*_before.items()]:
+            if signal.getsignal(number) is _hold:
+                signal.signal(number, handler)
+            del _before[number]
+    except BaseException:
+        _let_go()
+        raise
 
 
 class Signals:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from minicaffe.errors import TrainingError
 from minicaffe.layers.blob import Param
 from minicaffe.net.inference_replay import check
 from minicaffe.net.net import Net
@@ -29,7 +31,8 @@ class Iteration:
 
     On the CPU they are recorded and replayed, on CUDA captured into a graph, unless `graph` is false.
     `recorded` counts the losses written to the watch's window since its start; `reasons` lists the parts of
-    an iteration on CUDA that are not in a graph, and why.
+    an iteration on CUDA that are not in a graph, and why. Of the last iteration, `updated` says whether all of
+    it was done, `torn` whether its update ended in between.
     """
 
     def __init__(
@@ -56,6 +59,8 @@ class Iteration:
         self.whole = Repeated(self.device)
         self.taken = net.context.taken
         self.reasons: list[str] = []
+        self.updated = self.torn = False
+        self.kept = False  # the watch has copies of what passes change
 
     @property
     def recordings(self) -> dict[str, list[Node]]:
@@ -65,6 +70,7 @@ class Iteration:
 
     def run(self, now: Now) -> None:
         """Compute gradient and update as one work, which one command buffer or graph can hold."""
+        self.updated = False
         self.spec, self.rule, self.number, self.rate = now
         if self.ranks is None:
             self._attempt(self._as_one)
@@ -79,6 +85,7 @@ class Iteration:
 
         Several ranks sum their gradients and losses. An error on one rank is raised on all.
         """
+        self.updated = False
         self.spec, self.rule, self.number, self.rate = now
         work = self._only_passes
         self._attempt(work if self.ranks is None else partial(self.ranks.run, work))
@@ -90,6 +97,7 @@ class Iteration:
         self.net.context.slots.send()
         self.watch.expect(self.number)
         self.updates.run(self._step, partial(self._on_cpu, self.premise.of_update))
+        self.updated = True
 
     def _as_one(self) -> None:
         self._begin_passes()
@@ -101,6 +109,7 @@ class Iteration:
         check(self.net.steps, self.net.context)
         self.watch.expect(self.number)
         self._end_passes()
+        self.updated = True
 
     def _only_passes(self) -> None:
         self._begin_passes()
@@ -111,14 +120,38 @@ class Iteration:
         self._end_passes()
 
     def _attempt(self, work: Callable[[], None]) -> None:
-        """Do work with passes; if it fails, restore all but blobs, and mark the gradients as stale."""
-        try:
+        with self.undone_if_it_fails():
             work()
+
+    @contextmanager
+    def undone_if_it_fails(self) -> Iterator[None]:
+        """A context of an iteration: if it fails, all but blobs is restored, and the gradients are stale.
+
+        An update that has begun cannot be undone; if that fails, the iteration is `torn`. Raises TrainingError
+        if it is already.
+        """
+        if self.torn:
+            raise TrainingError(
+                f"the update of iteration {self.number} was interrupted, and cannot be gone on from: restore a"
+                " snapshot"
+            )
+        self.kept, recorded, at_hand = False, self.recorded, self.watch.at_hand
+        slot, done = recorded % len(self.watch.losses), self.watch.done_at_hand
+        oldest = at_hand and at_hand.losses[slot]  # where the loss of this iteration is written
+        try:
+            yield
         except BaseException:
-            self.watch.take_back((self.recorded - 1) % len(self.watch.losses))
+            self.torn = self.watch.done_at_hand != done and not self.updated
+            if self.torn or self.updated:
+                raise
+            self.recorded = recorded
+            if at_hand is not None:
+                at_hand.losses[slot] = oldest
+            if self.kept:
+                self.watch.take_back((recorded - 1) % len(self.watch.losses))
+                self.net.context.passes = self.number * self.spec.iter_size
             self.net.memory.sharing.forget()
             self.net.context.refused.fill(0)
-            self.net.context.passes = self.number * self.spec.iter_size
             for param in self.net.learnable:
                 param.stale = True
             raise
@@ -130,6 +163,7 @@ class Iteration:
                 repeated.begin()
         if not self.device.is_cuda:  # on CUDA this is captured too
             self.watch.begin()
+        self.kept = True
         self.noted.begin(self.number * self.spec.iter_size)
 
     def _end_passes(self) -> None:

@@ -14,6 +14,7 @@ from minicaffe.communicator import together
 from minicaffe.errors import CheckpointError
 from minicaffe.outer import ask_for
 from minicaffe.solver import changes, snapshots, state
+from minicaffe.solver.interrupt import Held
 from minicaffe.solver.trend import Trend
 
 EMPTY: Mapping[str, np.ndarray] = MappingProxyType({})
@@ -114,7 +115,7 @@ def write(solver: Any, path: Path, more: Mapping[str, np.ndarray] = EMPTY) -> No
     """Write parameters and a solver's state, and `more` entries, into a file. Raises CheckpointError."""
     solver.report.saving(str(path))
     host, names = solver.device.to_host, solver.net.named_params
-    with solver.averaged():
+    with Held(), solver.averaged():
         means = solver._average.means if solver._average is not None else []
         training = dict(zip(names, means, strict=bool(means)))
         named = state.named(names, solver.rule.history)

@@ -14,6 +14,7 @@ from minicaffe.communicator import ALONE, Communicator, together
 from minicaffe.errors import ShapeError, SpecError
 from minicaffe.layers.loss import Accuracy
 from minicaffe.net import Net, sources
+from minicaffe.solver.interrupt import deliver
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver import SolverSpec
 
@@ -191,6 +192,7 @@ def _sums(
     with net.device.current():
         loss = xp.empty((), net.context.sum_dtype)
         for _ in batches:
+            deliver()
             outputs = net.forward()
             if with_loss:
                 outputs["total loss"] = net.loss_into(loss)

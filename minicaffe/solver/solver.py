@@ -23,7 +23,7 @@ from minicaffe.communicator import (
     one_by_one,
     together,
 )
-from minicaffe.errors import CheckpointError, DataError, SpecError
+from minicaffe.errors import CheckpointError, DataError, MinicaffeError, SpecError
 from minicaffe.layers.share import Share, share_of
 from minicaffe.net import Net, read
 from minicaffe.net.passes import Premise
@@ -31,7 +31,7 @@ from minicaffe.ops import conv
 from minicaffe.outer import ask_for
 from minicaffe.solver import snapshots
 from minicaffe.solver.average import Average
-from minicaffe.solver.interrupt import Signals
+from minicaffe.solver.interrupt import Held, Signals, deliver
 from minicaffe.solver.iteration import Iteration, Now
 from minicaffe.solver.judging import Judge
 from minicaffe.solver.mixed import Mixed, rule_of
@@ -253,29 +253,51 @@ class Solver:
         """Do `count` iterations, with their tests, lines and snapshots.
 
         It does fewer if early_stopping ends training; `ended` then says why.
-        A snapshot that cannot be written is reported, and `unsaved` says why.
+        A snapshot that cannot be written is reported, and `unsaved` says why. Whatever a signal's handler
+        raises, such as Ctrl-C's KeyboardInterrupt, it raises between two iterations, or between two batches of
+        a test; only a second Ctrl-C is not held back.
         """
-        spec, self._asked_to_stop = self.spec, False
+        self._asked_to_stop = False
         if self._ranks is not None:
             self._ranks.signals = signals
             self._ranks.begin_alike(self)
-        for _ in range(count):
-            if self._test_due():
-                self.loss()  # raises if training has diverged
-                self.test()
-                if self._go_by_test():
+        with Held():
+            for _ in range(count):
+                deliver()
+                if self._test_due():
+                    self.loss()  # raises if training has diverged
+                    self.test()
+                    if self._go_by_test():
+                        break
+                self._iterate_and_tell()
+                due = self.spec.snapshot and self.iteration % self.spec.snapshot == 0
+                if self._save_asked(signals) or due:
+                    self._saving.try_to_save(self)
+                if self._asked_to_stop:
                     break
+
+    def _iterate_and_tell(self) -> None:
+        """Do an iteration, count it, and tell of it; once it is done it counts, whatever a report raises."""
+        now, looks, self._iteration.updated = self.iteration, False, False
+        try:
             self._iterate()
+            looks = True
             self._look()
-            if spec.display and self.iteration % spec.display == 0:
-                self._shown.append((self.iteration, self.loss(), self.rate))
-                self.report.displayed(*self._shown[-1])
-            self.iteration += 1
-            self.report.iterated(self)
-            if self._save_asked(signals) or (spec.snapshot and self.iteration % spec.snapshot == 0):
-                self._saving.try_to_save(self)
-            if self._asked_to_stop:
-                break
+            due = self.spec.display and now % self.spec.display == 0
+            shown = (now, self.loss(), self.rate) if due else None
+            looks = False
+            if shown is not None:
+                self._shown.append(shown)
+                self.report.displayed(*shown)
+        except BaseException as error:
+            diverged = looks and isinstance(
+                error, MinicaffeError
+            )  # all is as when that iteration began
+            if self._iteration.updated and not diverged:
+                self.iteration = now + 1
+            raise
+        self.iteration = now + 1
+        self.report.iterated(self)
 
     def test(self) -> dict[str, Any]:
         """The test nets' outputs, averaged over the first test_iter batches of the data, or all of it."""
@@ -283,7 +305,7 @@ class Solver:
             raise SpecError("the solver has no 'test_interval': nothing to test")
         self.report.testing(self.iteration)
         batches, loss = self.spec.tests(len(self.test_nets)), self.spec.test_compute_loss
-        with self.averaged():
+        with Held(), self.averaged():
             self.scores = test_scores(self.test_nets, batches, loss, self.communicator)
         self._tests.append((self.iteration, self.scores))
         self.report.tested(self.iteration, self.scores)
@@ -300,8 +322,9 @@ class Solver:
         begins = self._average is not None and self.iteration == 0  # between the two
         graphs = self.device.is_cuda and self._iteration.graph
         if why or begins or (self.device.is_cuda and not graphs):
-            self.gradient()
-            self.update()
+            with self._iteration.undone_if_it_fails():
+                self.gradient()
+                self.update()
         else:
             self._iteration.run(self._now)
         if graphs:
@@ -415,6 +438,7 @@ class Solver:
         """
         self._alike = False
         self._saving.restore(self, path, replay)
+        self._iteration.torn = False
         self._watch.reset()  # its flags are of other weights
 
     def latest_snapshot(self) -> Path:

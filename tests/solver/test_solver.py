@@ -381,7 +381,7 @@ def test_the_final_snapshot_is_written_however_the_end_was_reached():
     ("where", "keys", "kept"),
     [
         ("gradient", "", "blobs_iter_2.npz"),
-        ("update", "", None),  # the batches of the iteration are taken
+        ("update", "", "blobs_iter_2.npz"),  # the passes of the iteration are undone
         ("gradient", ", snapshot_prefix: gone/blobs", None),
     ],
 )
