@@ -178,8 +178,9 @@ class Classifier(Deployed):
         ShapeError for what is no picture, DataError for a file that cannot be read.
         """
         prepared, axes = self._prepared(images)
-        found = [prob[:n].astype(np.float64) for prob, n in self._batches(prepared)]
-        classes = self.net.blobs[self.output].shape[1:]
+        with self.net.lock:
+            found = [prob[:n].astype(np.float64) for prob, n in self._batches(prepared)]
+            classes = self.net.blobs[self.output].shape[1:]
         found = found or [np.empty((0, *classes))]
         return np.concatenate(found).reshape(*axes, *classes)
 
@@ -201,8 +202,11 @@ class Detector(Deployed):
         """
         prepared, axes = self._prepared(images)
         found = []
-        for top, n in self._batches(prepared):
-            rows = top.reshape(-1, 7).astype(np.float64)
+        with self.net.lock:
+            tops = [
+                (top.reshape(-1, 7).astype(np.float64), n) for top, n in self._batches(prepared)
+            ]
+        for rows, n in tops:
             rows = rows[(rows[:, 1] >= 0) & (rows[:, 0] < n) & ~np.isnan(rows).any(axis=1)]
             rows = rows[np.argsort(-rows[:, 2], kind="stable")]
             found += [rows[rows[:, 0] == image, 1:] for image in range(n)]

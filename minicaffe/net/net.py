@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,8 @@ class Net:
         )  # prints what passes compute; waits for it
         self.then: run.Then = None  # called after a layer has run backward
         self.loss_scale = 1.0  # a backward pass computes the gradients of the loss times this
+        self.lock = threading.RLock()  # held by a pass, and by who may not be disturbed between two
+        self._in_threads = False  # a thread that is not the main one has run a pass
         if not shapes_only:
             with self.device.current():
                 memory.check(self.graph, self.memory.sharing)
@@ -146,10 +149,17 @@ class Net:
 
         `inputs` are host arrays for blobs, by name: tops of layers without bottoms, and bottoms that no layer
         of these computes. A layer does not run if all its tops are inputs. Returns the blobs that no layer
-        reads, or the tops of `end`. Raises ShapeError for other blobs, for other shapes
-        (see `reshape`), for some but not all tops of a layer that reads data, and for a `start` that reads an
-        overwritten blob; SpecError for unknown layers, or layers out of order.
+        reads, or the tops of `end`: the net's own arrays or, once other threads than the main one run passes,
+        copies; passes of several threads wait for each other. Raises ShapeError for other blobs, for other
+        shapes (see `reshape`), for some but not all tops of a layer that reads data, and for a `start` that
+        reads an overwritten blob; SpecError for unknown layers, or layers out of order.
         """
+        with self.lock:
+            return self._forward(start, end, inputs)
+
+    def _forward(
+        self, start: str | None, end: str | None, inputs: dict[str, Any]
+    ) -> dict[str, Any]:
         self.memory.check_taken()
         first, last = self.graph.range(start, end)
         steps = self.steps[first : last + 1]
@@ -164,7 +174,18 @@ class Net:
             self.passes.run(steps, self._left_out, self.debug)
         self.context.passes += last == len(self.steps) - 1  # then the pass is over
         tops = self.graph.outputs.values() if end is None else self.steps[last].tops
-        return {value.name: value.blob.data for value in tops}
+        answers = {value.name: value.blob.data for value in tops}
+        return self.own(answers) if self.shared_by_threads() else answers
+
+    def shared_by_threads(self) -> bool:
+        """True if this thread may not be the only one whose passes write into the net's memory."""
+        self._in_threads |= threading.current_thread() is not threading.main_thread()
+        return self._in_threads
+
+    @staticmethod
+    def own(arrays: dict[str, Any]) -> dict[str, Any]:
+        """Returns copies, which no pass of another thread overwrites."""
+        return {name: array.copy() for name, array in arrays.items()}
 
     @on_its_device
     def backward(self, start: str | None = None, end: str | None = None, **diffs: Any) -> None:
@@ -174,17 +195,18 @@ class Net:
         those of readers above `start`, and to the diffs of parameters (see `clear_param_diffs`).
         Raises ShapeError for a diff that no layer reads, and if a layer has not run forward.
         """
-        self.memory.check_taken()
-        last, first = self.graph.range(end, start)
-        begin = None if start is None else first
-        targets = run.diff_targets(self.graph, begin, diffs) if diffs else {}
-        diffs = run.fitting(diffs, targets, "diff")
-        written = run.written_before(self.steps, begin, diffs)
-        more = self.device, written, self.memory.scratch, self.loss_scale, self.debug
-        with self.memory.sharing.over("diff", last, first, run.among(targets, diffs)):
-            run.put(diffs, targets, "diff")
-            run.backward_through(self.steps[last : first + 1], self._left_out, self.then, *more)
-        debug.tell(self.debug, debug.params_line(self.learnable, self.device))
+        with self.lock:
+            self.memory.check_taken()
+            last, first = self.graph.range(end, start)
+            begin = None if start is None else first
+            targets = run.diff_targets(self.graph, begin, diffs) if diffs else {}
+            diffs = run.fitting(diffs, targets, "diff")
+            written = run.written_before(self.steps, begin, diffs)
+            more = self.device, written, self.memory.scratch, self.loss_scale, self.debug
+            with self.memory.sharing.over("diff", last, first, run.among(targets, diffs)):
+                run.put(diffs, targets, "diff")
+                run.backward_through(self.steps[last : first + 1], self._left_out, self.then, *more)
+            debug.tell(self.debug, debug.params_line(self.learnable, self.device))
 
     @on_its_device
     def loss_into(self, total: Any) -> Any:

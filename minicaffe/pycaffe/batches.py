@@ -35,9 +35,17 @@ def batches(net: Any, arrays: Arrays) -> Iterator[dict[str, np.ndarray]]:
 def forward_all(net: Any, blobs: Sequence[str], inputs: Arrays) -> dict[str, np.ndarray]:
     """The outputs, and `blobs`, of all samples. Raises ShapeError without any, or of unequal numbers."""
     found: dict[str, list[Any]] = {}
-    for batch in batches(net, inputs):
-        _keep(found, net.forward(blobs=blobs, **batch))
+    with net.net.lock:
+        for batch in batches(net, inputs):
+            _keep(found, net.forward(blobs=blobs, **batch))
+    if not _count(inputs):
+        found = _none_of(net, [*net.outputs, *blobs])
     return _whole(found, _count(inputs))
+
+
+def _none_of(net: Any, names: Sequence[str]) -> dict[str, list[Any]]:
+    """Of each blob no sample, as Caffe's forward_all returns it."""
+    return {name: [np.empty((0, *net.blobs[name].shape[1:]), np.float32)] for name in names}
 
 
 def forward_backward_all(
@@ -51,10 +59,14 @@ def forward_backward_all(
     gradients: dict[str, list[Any]] = {}
     parts = [{k: given[k] for k in names if k in given} for names in (net.inputs, net.outputs)]
     ways = [batches(net, part) if part else iter(()) for part in parts]
-    for forward, backward in zip_longest(*ways, fillvalue={}):
-        _keep(data, net.forward(blobs=blobs, **forward))
-        _keep(gradients, net.backward(diffs=diffs, **backward))
+    with net.net.lock:
+        for forward, backward in zip_longest(*ways, fillvalue={}):
+            _keep(data, net.forward(blobs=blobs, **forward))
+            _keep(gradients, net.backward(diffs=diffs, **backward))
     count = _count(given)
+    if not count:
+        data = _none_of(net, [*net.outputs, *blobs])
+        gradients = _none_of(net, [*net.inputs, *diffs])
     return _whole(data, count), _whole(gradients, count)
 
 

@@ -114,10 +114,12 @@ class Net:
         """
         first = 0 if start is None else self._numbers[start]
         last = len(self.layers) - 1 if end is None else self._numbers[end]
-        self._put("data", inputs, self.inputs)
-        passes.forward(self.net, self.blobs, first, last)
-        wanted = self.outputs if end is None else self.top_names[end]
-        return {name: self.blobs[name].data for name in [*wanted, *(blobs or ())]}
+        with self.net.lock:
+            self._put("data", inputs, self.inputs)
+            passes.forward(self.net, self.blobs, first, last)
+            wanted = self.outputs if end is None else self.top_names[end]
+            answers = {name: self.blobs[name].data for name in [*wanted, *(blobs or ())]}
+            return self.net.own(answers) if self.net.shared_by_threads() else answers
 
     def backward(
         self,
@@ -134,10 +136,12 @@ class Net:
         """
         first = len(self.layers) - 1 if start is None else self._numbers[start]
         last = 0 if end is None else self._numbers[end]
-        self._put("diff", given, self.outputs)
-        passes.backward(self.net, self.blobs, first, last)
-        wanted = self.inputs if end is None else self.bottom_names[end]
-        return {name: self.blobs[name].diff for name in [*wanted, *(diffs or ())]}
+        with self.net.lock:
+            self._put("diff", given, self.outputs)
+            passes.backward(self.net, self.blobs, first, last)
+            wanted = self.inputs if end is None else self.bottom_names[end]
+            answers = {name: self.blobs[name].diff for name in [*wanted, *(diffs or ())]}
+            return self.net.own(answers) if self.net.shared_by_threads() else answers
 
     def _put(self, which: str, arrays: Mapping[str, Any], names: Sequence[str]) -> None:
         what = "inputs" if which == "data" else "outputs"
