@@ -321,3 +321,21 @@ def test_a_full_disk_changes_no_table(words, monkeypatch, capsys):
         assert Path(name).read_text() == "as before"
     monkeypatch.setattr(os, "fsync", flush)
     assert main(words) == 0 and "as before" not in Path("a.table").read_text()
+
+
+def test_a_blob_that_is_always_zero_is_named():
+    """Its scale is 1 in every table, which says nothing of it."""
+    model = parse(
+        """
+layers:
+  - {name: x, type: Input, top: data, shape: {dim: [1, 1, 4, 4]}}
+  - {name: dead, type: Convolution, num_output: 2, kernel_size: 1, weight_filler: constant}
+  - {name: relu, type: ReLU, top: dead}
+  - {name: ip, type: InnerProduct, num_output: 3, weight_filler: xavier}
+"""
+    )
+    pictures = np.random.default_rng(0).integers(0, 256, (8, 1, 4, 4), np.uint8)
+    notes = calibrate(model, images=pictures, device="cpu").notes
+    assert "always 0 in these pictures, scale 1: dead, ip; are they dead, or black?" in notes
+    notes = calibrate(model, images=np.zeros_like(pictures), device="cpu").notes
+    assert "always 0 in these pictures, scale 1: data, dead, ip; are they dead, or black?" in notes

@@ -131,6 +131,10 @@ def calibrate(
         for step in quantised(net.net.steps)
     }
     loss = loss_of(net, Quantised(net.net, inputs), taken.prepared, taken.labels)
+    if zeros := [name for name, one in blobs.items() if not one.thresholds["max"]]:
+        notes.append(
+            f"always 0 in these pictures, scale 1: {', '.join(zeros)}; are they dead, or black?"
+        )
     about = net.net.name, len(taken.prepared), method, percentile
     return Calibration(*about, blobs, layers, loss, [*notes, *taken.notes])
 

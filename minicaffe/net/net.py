@@ -96,6 +96,7 @@ class Net:
         self.then: run.Then = None  # called after a layer has run backward
         self.loss_scale = 1.0  # a backward pass computes the gradients of the loss times this
         self.lock = threading.RLock()  # held by a pass, and by who may not be disturbed between two
+        self._told_of_zeros = False  # that a deploy net computes no gradient of its inputs
         self._in_threads = False  # a thread that is not the main one has run a pass
         if not shapes_only:
             with self.device.current():
@@ -197,6 +198,13 @@ class Net:
         """
         with self.lock:
             self.memory.check_taken()
+            if not (self.losses or self._told_of_zeros or self.spec.force_backward):
+                self._told_of_zeros = True
+                if names := run.without_gradient(self.steps):
+                    note(
+                        f"minicaffe: the gradient of {', '.join(names)} is not computed and stays 0, as in"
+                        " Caffe; with force_backward: true in the model it is computed"
+                    )
             last, first = self.graph.range(end, start)
             begin = None if start is None else first
             targets = run.diff_targets(self.graph, begin, diffs) if diffs else {}

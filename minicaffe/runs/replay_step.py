@@ -31,7 +31,7 @@ RANGE = ("min", "max", "mean", "not finite")
 HEAD = ("layer", "type", "blob", *RANGE, "diff min", *RANGE[1:], "")
 FIRST = "<- first"
 UNTESTED: dict[str, Any] = {"test_iter": (), "test_state": (), "test_interval": 0, "best": None}
-UNTESTED |= {"early_stopping": None, "debug_info": False}
+UNTESTED |= {"early_stopping": None, "debug_info": False, "snapshot": 0}
 STILL: dict[str, Any] = {"lr_policy": "fixed", "plateau": None, "patience": None, "gamma": None}
 STILL |= {"min_lr": 0.0, "warmup_iter": 0, "warmup_start_lr": 0.0}
 

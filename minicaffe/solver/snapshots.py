@@ -125,12 +125,8 @@ def check(prefix: str, form: str, layers: Iterable[str] = ()) -> None:
                     f"snapshot_format HDF5 has no place for a layer named {name!r}; "
                     "take BINARYPROTO or NPZ"
                 )
+    check_folder(prefix)
     folder = os.path.dirname(prefix) or "."
-    if not os.path.isdir(folder):
-        raise CheckpointError(
-            f"snapshot_prefix {prefix!r}: there is no folder {folder!r}; "
-            "make it, or choose another with snapshot_prefix (--snapshot-prefix)"
-        )
     try:
         tempfile.TemporaryFile(dir=folder).close()  # without a name, if the system can
     except OSError as error:
@@ -138,6 +134,16 @@ def check(prefix: str, form: str, layers: Iterable[str] = ()) -> None:
             f"snapshots cannot be written to {folder!r}: {error.strerror}; "
             "choose another folder with snapshot_prefix (--snapshot-prefix)"
         ) from None
+
+
+def check_folder(prefix: str) -> None:
+    """Raise CheckpointError if the folder of a prefix is missing; called when a solver is made."""
+    folder = os.path.dirname(prefix) or "."
+    if not os.path.isdir(folder):
+        raise CheckpointError(
+            f"snapshot_prefix {prefix!r}: there is no folder {folder!r}; "
+            "make it, or choose another with snapshot_prefix (--snapshot-prefix)"
+        )
 
 
 def latest(prefix: str) -> Path:

@@ -57,7 +57,8 @@ class Solver:
     in `reduce_dtype`, if set (docs/scale.md). A folder `run`, if set, receives
     the files of `minicaffe train`: model, log, snapshots (docs/runs.md). On a CPU the same model, seed, data,
     plan of convolutions (`deterministic`: the fixed rule), threads, loops and BLAS compute the same bits.
-    Raises the MinicaffeErrors of Net; SpecError without a solver or, with `needs_loss`, a loss.
+    Raises the MinicaffeErrors of Net; SpecError without a solver or, with `needs_loss`, a loss;
+    CheckpointError if the folder that `snapshot` needs is missing.
     """
 
     def __init__(
@@ -144,6 +145,10 @@ class Solver:
         name = snapshots.name(spec)
         default_prefix = str(self.run / name if self.run else name)
         self._saving = Saving(self.spec.snapshot_prefix or default_prefix)
+        if self.spec.snapshot and self.spec.snapshot_prefix:
+            writes = ranks.rank == 0
+            prefix = self._saving.prefix
+            together(ranks, lambda: snapshots.check_folder(prefix) if writes else None)
         self._alike = False  # whether several ranks started from one state
         if self._ranks is not None:
             self._ranks.check_alike(self)

@@ -215,3 +215,42 @@ def test_a_net_of_shapes_alone_computes_nothing():
     for call in (net.forward, net.backward, net.weights, lambda: net.loss):
         with pytest.raises(ShapeError, match="the net has shapes only"):
             call()
+
+
+DEPLOY = """
+layers:
+  - {name: data, type: Input, shape: {dim: [1, 4]}}
+  - {name: ip, type: InnerProduct, bottom: data, num_output: 3, weight_filler: xavier}
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ("", 1),
+        ("force_backward: true", 0),
+        ("  - {name: loss, type: EuclideanLoss, bottom: [ip, ip]}", 0),
+    ],
+)
+def test_zeros_that_are_no_gradient_are_told_once(more, told, capsys, tmp_path):
+    """A deploy net's inputs have no gradient, in Caffe too, and people lost days over that."""
+    from minicaffe import pycaffe
+
+    text = f"{more}{DEPLOY}" if more.startswith("force") else f"{DEPLOY}{more}"
+    net = Net(parse(text), "TEST", device="cpu")
+    for _ in range(2):
+        net.forward(data=np.ones((1, 4)))
+        net.backward(**({} if "loss" in more else {"ip": np.ones((1, 3))}))
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == told
+    if told:
+        assert lines[0] == (
+            "minicaffe: the gradient of data is not computed and stays 0, as in Caffe; with force_backward: true in"
+            " the model it is computed"
+        )
+        assert not net.blobs["data"].diff.any()
+    (tmp_path / "net.yaml").write_text(text)
+    caffes = pycaffe.Net(str(tmp_path / "net.yaml"), pycaffe.TEST)
+    caffes.forward()
+    caffes.backward()
+    assert capsys.readouterr().err.count("is not computed and stays 0") == told

@@ -603,3 +603,17 @@ layers:
     a, b = (net.params[name][0] for name in "ab")
     assert np.shares_memory(a.data, b.data) and b.data.shape == (8, 3)
     np.testing.assert_array_equal(a.data.ravel(), b.data.ravel())
+
+
+def test_a_solver_whose_snapshots_have_no_folder_is_refused_when_it_is_made(tmp_path):
+    """As Caffe refuses it; without snapshots the folder does not matter."""
+    text = MODEL.format(more=", snapshot: 3, snapshot_prefix: gone/x")
+    said = "snapshot_prefix 'gone/x': there is no folder 'gone'; make it, or choose another"
+    with pytest.raises(CheckpointError, match=said):
+        Solver(parse(text), device="cpu")
+    Solver(parse(text), device="cpu", snapshot=0).step(1)
+    (tmp_path / "net.yaml").write_text(text)
+    from minicaffe import pycaffe
+
+    with pytest.raises(CheckpointError, match=said):
+        pycaffe.get_solver(str(tmp_path / "net.yaml"))
