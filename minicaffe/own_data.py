@@ -23,7 +23,7 @@ from minicaffe.caffe.weight_files import is_ours
 from minicaffe.data import lmdb_file, picture_files, readers
 from minicaffe.data.annotated import AnnotatedSet
 from minicaffe.data.reader.base import Reader
-from minicaffe.data.reader.held_out import SHARE, sides
+from minicaffe.data.reader.held_out import SHARE, same_bytes, sides
 from minicaffe.data.reader.picture_set import PictureSet
 from minicaffe.data.weight_table import lookup
 from minicaffe.errors import DataError, MinicaffeError, SpecError, mib
@@ -237,16 +237,17 @@ def survey(source: str) -> DataSet:
     if not len(labels):
         raise DataError(f"{reader.origin}: holds no pictures")
     if labels.min() < 0 and not several:
-        raise DataError(f"{reader.origin}: expected labels from 0 on, data_set {labels.min()}")
+        raise DataError(f"{reader.origin}: expected labels from 0 on, found {labels.min()}")
     outputs = len(reader.classes) or int(labels.max()) + 1
     if outputs > max(MOST, 10 * len(labels)):
         raise DataError(
-            f"{reader.origin}: expected numbers of classes from 0 on, data_set {outputs - 1}"
+            f"{reader.origin}: expected numbers of classes from 0 on, found {outputs - 1}"
         )
     if outputs < 2 and not several:
         raise DataError(f"{reader.origin}: has one class; a classifier needs two or more")
+    both = [reader, readers.open(source, "test")] if reader.own_split else [reader]
     if isinstance(reader, PictureSet):
-        for one in (reader, readers.open(source, "test")) if reader.own_split else (reader,):
+        for one in both:
             _look_at(one)
     parts = None if reader.own_split else sides(reader, SHARE)
     kept = np.arange(len(labels)) if parts is None else parts[0].entries
@@ -264,6 +265,7 @@ def survey(source: str) -> DataSet:
     line += f" ({listed}{', ...' * (outputs > 12)})" if listed else ""
     if empty := [name for name, count in named if not count]:
         line += f"; THERE IS NO PICTURE OF {', '.join(empty[:12])} to train with"
+    line += _duplicates(both, several)
     return DataSet(
         source,
         len(trained),
@@ -276,6 +278,30 @@ def survey(source: str) -> DataSet:
         _spread(reader),
         line,
     )
+
+
+def _duplicates(both: Sequence[Reader], several: bool) -> str:
+    """What is to be said of pictures of the same bytes, of one reader or of those of training and of tests."""
+    groups = list(same_bytes(both).values())
+    copies = sum(len(places) - 1 for places in groups)
+    said = f"; {copies} duplicates" if copies else ""
+    if leaked := [p for p in groups if {which for which, _ in p} == {0, 1}]:
+        count = sum(which for places in leaked for which, _ in places)
+        said += (
+            f", {count} OF THE TEST PICTURES ARE IN TRAINING, such as {_places(both, leaked[0])}"
+        )
+    elif copies:
+        said += ", kept on one side" if len(both) == 1 else ""
+    if not several:
+        unlike = [p for p in groups if len({both[which].label(i) for which, i in p}) > 1]
+        if unlike:
+            said += f"; {len(unlike)} PICTURES ARE IN SEVERAL CLASSES, such as {_places(both, unlike[0])}"
+    return said
+
+
+def _places(both: Sequence[Reader], places: Sequence[tuple[int, int]]) -> str:
+    first, *_, last = (both[which].place(i) for which, i in places)
+    return " and ".join(path if path.isprintable() else repr(path) for path in (first, last))
 
 
 def _look_at(reader: Reader) -> None:

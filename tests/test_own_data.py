@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import pytest
 import minicaffe
 from minicaffe import own_data
 from minicaffe.data import readers
+from minicaffe.data.reader.held_out import sides
 from minicaffe.errors import DataError, SpecError
 from minicaffe.net import Net, read
 from minicaffe.own_data import adapt
@@ -289,7 +292,21 @@ def test_a_net_for_masks_wants_masks(photos):
         adapt("segment", "photos")
 
 
-@pytest.mark.parametrize("names", [("train", "val"), ("Train", "Valid"), ("training", "testing")])
+SPLITS = [
+    ("train", "val"),
+    ("Train", "Valid"),
+    ("training", "testing"),
+    ("training_set", "test_set"),
+]
+SPLITS += [
+    ("train", "dev"),
+    ("train-set", "eval"),
+    ("train_data", "Hold-Out"),
+    ("trainset", "evaluation"),
+]
+
+
+@pytest.mark.parametrize("names", SPLITS)
 def test_folders_of_splits(photos, names):
     for name in COLOURS:
         for split, some in zip(names, ("[0-8].jpg", "9.jpg"), strict=True):
@@ -299,6 +316,65 @@ def test_folders_of_splits(photos, names):
     adapted = adapt("small", "set")
     assert adapted.lines[0].startswith("data: set: 27 to train with, 3 classes")
     assert len(readers.open("set", "test")) == 3
+
+
+def test_pictures_of_the_same_bytes_are_told_and_on_one_side(photos):
+    """Copies, exports, frames of a film: the labels of chance were scored 0.82 by them."""
+    names = sorted(COLOURS)
+    for i in range(5):
+        shutil.copy(photos / names[0] / "3.jpg", photos / names[0] / f"copy{i}.jpg")
+    line = adapt("small", "photos").lines[0]
+    assert "; 5 duplicates, kept on one side" in line
+    parts = sides(readers.open("photos", "train"), 0.2)
+    held = [
+        {Path(part.place(i)).name for i in range(len(part)) if names[0] in part.place(i)}
+        for part in parts
+    ]
+    copies = {"3.jpg", *(f"copy{i}.jpg" for i in range(5))}
+    assert copies in (copies & held[0], copies & held[1])
+    shutil.copy(photos / names[0] / "3.jpg", photos / names[1] / "other.jpg")
+    line = adapt("small", "photos").lines[0]
+    assert "; 6 duplicates, kept on one side; 1 PICTURES ARE IN SEVERAL CLASSES, such as" in line
+    assert f"photos/{names[0]}/3.jpg and photos/{names[1]}/other.jpg" in line
+
+
+def test_test_pictures_that_are_in_training_are_told(photos):
+    names = sorted(COLOURS)
+    for name in names:
+        for split, number in (("train", "[0-8].jpg"), ("test", "9.jpg")):
+            (photos.parent / "set" / split / name).mkdir(parents=True)
+            for path in (photos / name).glob(number):
+                shutil.copy(path, photos.parent / "set" / split / name / path.name)
+    assert "duplicate" not in adapt("small", "set").lines[0]
+    shutil.copy(photos / names[0] / "1.jpg", photos.parent / "set/test" / names[0] / "new.jpg")
+    assert (
+        "; 1 duplicates, 1 OF THE TEST PICTURES ARE IN TRAINING, such as"
+        f" set/train/{names[0]}/1.jpg and set/test/{names[0]}/new.jpg"
+    ) in adapt("small", "set").lines[0]
+
+
+def test_arrays_of_the_same_numbers_are_on_one_side(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    images = np.repeat(np.random.default_rng(0).integers(0, 256, (24, 1, 28, 28), np.uint8), 4, 0)
+    np.savez("set.npz", images=images, labels=np.arange(96) // 4 % 3)
+    assert "; 72 duplicates, kept on one side" in adapt("lenet", "set.npz").lines[0]
+    train, test = sides(readers.open("set.npz", "train"), 0.2)
+    seen = {train[i][0].tobytes() for i in range(len(train))}
+    assert len(test) and not any(test[i][0].tobytes() in seen for i in range(len(test)))
+
+
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        (np.arange(9) % 3 - 1, "expected labels from 0 on, found -1"),
+        (np.arange(9) * 10**6, "expected numbers of classes from 0 on, found 8000000"),
+    ],
+)
+def test_labels_that_are_none_are_named(labels, told, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("set.npz", images=np.zeros((9, 1, 28, 28), np.uint8), labels=labels)
+    with pytest.raises(DataError, match=f"set.npz: {told}$"):
+        adapt("lenet", "set.npz")
 
 
 def test_a_picture_without_a_mask_is_named(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from minicaffe.data import lists, picture_files
 from minicaffe.data.picture_files import Colour
 from minicaffe.data.reader.base import Entry, Reader
 from minicaffe.data.reader.held_out import SHARE, sides
-from minicaffe.data.reader.picture_set import SUBFOLDERS, SUFFIXES, Size, below
+from minicaffe.data.reader.picture_set import SUFFIXES, Size, below, of_file, of_split
 from minicaffe.data.resize import bilinear
 from minicaffe.errors import DataError, ShapeError
 from minicaffe.feeding.fed import Fed, size_of
@@ -102,6 +102,9 @@ class PairSet(Reader):
     def place(self, i: int) -> str:
         return self.find(self.pairs[i][0])
 
+    def fingerprint(self, i: int, depth: int) -> Any:
+        return of_file(self.place(i), depth)
+
 
 IMAGES = ("images", "pictures", "photos", "JPEGImages")  # folders of pictures
 MASKS = ("masks", "labels", "annotations", "SegmentationClass")  # and of their labels
@@ -109,23 +112,20 @@ MASKS = ("masks", "labels", "annotations", "SegmentationClass")  # and of their 
 
 def holds_pairs(folder: Path) -> bool:
     """Whether a folder holds a folder of pictures and one of masks, or such folders by split."""
-    places = (folder, *(folder / name for name in _named(folder, SUBFOLDERS["train"])))
+    places = (folder, *(folder / name for name in _of_split(folder, "train")))
     return any(_one(place, IMAGES) and _one(place, MASKS) for place in places)
 
 
-def _named(folder: Path, names: Sequence[str]) -> list[str]:
-    """The folders in another with these names, in small or capital letters, in the order of the names."""
-    listed = os.listdir(folder) if folder.is_dir() else []
-    return sorted(
-        (one for one in listed if one.lower() in names), key=lambda one: names.index(one.lower())
-    )
+def _of_split(folder: Path, split: str) -> list[str]:
+    """The folders in another whose names say a split, the likeliest first."""
+    return of_split(os.listdir(folder) if folder.is_dir() else (), split)
 
 
 def split_of(folder: Path, split: str) -> Path:
     """The folder of a split: itself, if it is not divided. Raises DataError if the split is missing."""
-    if not any(_one(folder / name, IMAGES) for name in _named(folder, SUBFOLDERS["train"])):
+    if not any(_one(folder / name, IMAGES) for name in _of_split(folder, "train")):
         return folder
-    for name in _named(folder, SUBFOLDERS[split]):
+    for name in _of_split(folder, split):
         if _one(folder / name, IMAGES):
             return folder / name
     raise DataError(f"{folder}: has a folder train; expected beside it, for TEST, test or val")

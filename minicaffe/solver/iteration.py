@@ -137,7 +137,8 @@ class Iteration:
             )
         self.kept, recorded, at_hand = False, self.recorded, self.watch.at_hand
         slot, done = recorded % len(self.watch.losses), self.watch.done_at_hand
-        oldest = at_hand and at_hand.losses[slot]  # where the loss of this iteration is written
+        # Where the loss of this iteration is written
+        oldest: Any = None if at_hand is None else at_hand.losses[slot]
         try:
             yield
         except BaseException:

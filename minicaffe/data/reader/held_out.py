@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -40,6 +42,9 @@ class Part(Reader):
     def place(self, i: int) -> str:
         return self.reader.place(int(self.entries[i]))
 
+    def fingerprint(self, i: int, depth: int) -> Any:
+        return self.reader.fingerprint(int(self.entries[i]), depth)
+
     def arrays(self) -> tuple[np.ndarray, np.ndarray] | None:
         if self.held is None and (whole := self.reader.arrays()) is not None:
             self.held = whole[0][self.entries], whole[1][self.entries]
@@ -50,18 +55,26 @@ def sides(reader: Reader, share: float) -> tuple[Part, Part] | None:
     """What training reads of a set, and what tests read: about `share` of each class.
 
     An entry is held out if the hash of its key (`Reader.key`), as a number from 0 to 1, is below `share`: it
-    stays on its side when others are added. Of a class with two keys or more at least one is on each side; a
-    class of one is in training. None if no class has two.
+    stays on its side when others are added. Entries of the same bytes are on one side, by the hash of those.
+    Of a class with two different entries or more at least one is on each side; a class of one is in training.
+    None if no class has two.
     """
     labels = np.array([reader.label(i) for i in range(len(reader))], np.int64)
-    numbers = np.array([_number(reader.key(i)) for i in range(len(reader))])
+    numbers = np.array(
+        [_number(reader.key(i).encode("utf-8", "surrogatepass")) for i in range(len(reader))]
+    )
+    forced = np.ones(len(labels), bool)  # entries that may be put on a side for their class's sake
+    for hashed, places in same_bytes([reader]).items():
+        alike = [i for _, i in places]
+        numbers[alike] = _number(hashed)
+        forced[alike] = len(set(labels[alike])) == 1
     held = numbers < share
     classes, index = np.unique(labels, return_inverse=True)
     least, most = np.ones(len(classes)), np.zeros(len(classes))
-    np.minimum.at(least, index, numbers)
-    np.maximum.at(most, index, numbers)
-    held |= numbers == least[index]
-    held &= numbers != most[index]
+    np.minimum.at(least, index[forced], numbers[forced])
+    np.maximum.at(most, index[forced], numbers[forced])
+    held |= forced & (numbers == least[index])
+    held &= ~(forced & (numbers == most[index]))
     if not held.any():
         return None
     percent = f"{100 * share:.4g} % of each class"
@@ -71,11 +84,28 @@ def sides(reader: Reader, share: float) -> tuple[Part, Part] | None:
     )
 
 
-def _number(key: str) -> float:
+def same_bytes(readers: Sequence[Reader]) -> dict[Any, list[tuple[int, int]]]:
+    """The entries, as numbers of a reader and an entry of it, that have the same bytes, by the hash of these.
+
+    Of files only those are read whole that have the size, and the bytes at both ends, of another.
+    """
+    every = [(which, i) for which, reader in enumerate(readers) for i in range(len(reader))]
+    groups: dict[Any, list[tuple[int, int]]] = {None: every}
+    for depth in range(3):
+        finer: dict[Any, list[tuple[int, int]]] = {}
+        for before, places in groups.items():
+            for which, i in places:
+                known = readers[which].fingerprint(i, depth)
+                if known is not None:
+                    finer.setdefault((before, known) if depth < 2 else known, []).append((which, i))
+        groups = {key: places for key, places in finer.items() if len(places) > 1}
+    return groups
+
+
+def _number(key: bytes) -> float:
     """The hash of a key as a number from 0 to 1.
 
-    >>> round(_number("cat.png"), 4)
+    >>> round(_number(b"cat.png"), 4)
     0.7239
     """
-    digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
-    return int.from_bytes(digest[:6], "big") / 2**48
+    return int.from_bytes(hashlib.sha256(key).digest()[:6], "big") / 2**48

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import itertools
 import os
+import re
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,11 +20,12 @@ from minicaffe.data.resize import bilinear
 from minicaffe.errors import DataError, did_you_mean, note
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm")
-# Of a split, the first that is there, in small or capital letters
-SUBFOLDERS = {
+# Of a split, the first that is there
+SPLITS = {
     "train": ("train", "training"),
-    "test": ("test", "testing", "val", "valid", "validation"),
+    "test": "test testing val valid validation dev eval evaluation holdout".split(),  # noqa: SIM905
 }
+ENDS = 1 << 12  # bytes at both ends of a file that are compared before all of them are
 Size = tuple[int, int]
 
 
@@ -52,6 +58,9 @@ class PictureSet(Reader):
 
     def place(self, i: int) -> str:
         return self.paths[i]
+
+    def fingerprint(self, i: int, depth: int) -> Any:
+        return of_file(self.place(i), depth)
 
 
 class ListSet(PictureSet):
@@ -87,9 +96,10 @@ class FolderSet(PictureSet):
     """The pictures in a folder of folders, one a class: labels count the classes, sorted by name.
 
     If there is a folder train, the split "train" is what lies in it, and "test" what lies in test or, without
-    one, val; the classes are train's. Else both splits are all of it, and so they are if train holds no
-    folders and stands among others: it is a class then. Hidden files and folders are passed
-    over, and so is, with a line on stderr, what is no picture by its name.
+    one, val (or what SPLITS calls them, also training_set and the like); the classes are train's. Else both
+    splits are all of it, and so they are if train holds no folders and stands among others: it is a class
+    then. Hidden files and folders are passed over, and so is, with a line on stderr, what is no picture by its
+    name.
     """
 
     def __init__(
@@ -133,6 +143,25 @@ class FolderSet(PictureSet):
         return Path(self.paths[i]).relative_to(within).as_posix()
 
 
+def of_file(path: str, depth: int) -> Any:
+    """A file's size, the hash of its first and last bytes, the hash of all; None if it cannot be read."""
+    try:
+        at = os.stat(path)
+        return _hashed(path, at.st_size, at.st_mtime_ns, depth > 1) if depth else at.st_size
+    except OSError:
+        return None
+
+
+@functools.lru_cache(1 << 17)
+def _hashed(path: str, size: int, changed: int, whole: bool) -> bytes:
+    with open(path, "rb") as file:
+        if whole:
+            return hashlib.sha256(file.read()).digest()
+        head = file.read(ENDS)
+        file.seek(max(0, size - ENDS))
+        return hashlib.sha256(head + file.read()).digest()
+
+
 def holds_pictures(folder: Path) -> bool:
     """Whether a folder holds folders with pictures in them, or such folders by split."""
     try:
@@ -149,15 +178,28 @@ def holds_pictures(folder: Path) -> bool:
 
 def _split(folder: Path, split: str) -> tuple[Path, Path]:
     """The folder of a split, and that which tells the classes."""
-    within = {name.lower(): name for name in _folders(folder)}
-    known = {name for names in SUBFOLDERS.values() for name in names}
-    train = next((within[name] for name in SUBFOLDERS["train"] if name in within), None)
-    if train is None or (set(within) - known and not _folders(folder / train)):
+    within = _folders(folder)
+    parts = {name: of_split(within, name) for name in SPLITS}
+    if not parts["train"]:
+        return folder, folder
+    train = folder / parts["train"][0]
+    if set(within) - {*parts["train"], *parts["test"]} and not _folders(train):
         return folder, folder  # a train may be a class: of vehicles
-    for name in SUBFOLDERS[split]:
-        if name in within:
-            return folder / within[name], folder / train
-    raise DataError(f"{folder}: has a folder train; expected beside it, for TEST, test or val")
+    if not parts[split]:
+        raise DataError(f"{folder}: has a folder train; expected beside it, for TEST, test or val")
+    return folder / parts[split][0], train
+
+
+def of_split(names: Iterable[str], split: str) -> list[str]:
+    """The names that say a split, the likeliest first, in small or capital letters.
+
+    >>> of_split(["Validation", "cats", "Test_Set", "hold-out"], "test")
+    ['Test_Set', 'Validation', 'hold-out']
+    """
+    words = [
+        (re.sub(r"[\s_-]|(data)?set$|data$|images$", "", name.lower()), name) for name in names
+    ]
+    return [name for known in SPLITS[split] for word, name in words if word == known]
 
 
 def _listed(folder: Path) -> list[os.DirEntry[str]]:

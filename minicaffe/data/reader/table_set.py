@@ -11,15 +11,14 @@ import numpy as np
 from minicaffe.data import lists
 from minicaffe.data.picture_files import Colour
 from minicaffe.data.reader.base import Entry
-from minicaffe.data.reader.picture_set import SUFFIXES, PictureSet, Size
+from minicaffe.data.reader.picture_set import SPLITS, SUFFIXES, PictureSet, Size
 from minicaffe.errors import DataError
 
 ENDINGS = (".csv", ".tsv")
 PICTURES = ("image", "picture", "file", "filename", "file_name", "path", "photo", "img")
 LABELS = ("label", "labels", "class", "classes", "category", "target")
 SPLIT = ("split", "set", "subset")
-WITHIN = {"train": "train", "training": "train", "test": "test", "val": "test"}
-WITHIN |= {"valid": "test", "validation": "test"}
+WITHIN = {word: split for split, words in SPLITS.items() for word in words}
 AND = ";"  # between the labels of a picture that has several
 
 
