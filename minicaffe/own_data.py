@@ -265,7 +265,7 @@ def survey(source: str) -> DataSet:
     line += f" ({listed}{', ...' * (outputs > 12)})" if listed else ""
     if empty := [name for name, count in named if not count]:
         line += f"; THERE IS NO PICTURE OF {', '.join(empty[:12])} to train with"
-    line += _duplicates(both, several)
+    line += _duplicates(both, several, parts is not None)
     return DataSet(
         source,
         len(trained),
@@ -280,7 +280,7 @@ def survey(source: str) -> DataSet:
     )
 
 
-def _duplicates(both: Sequence[Reader], several: bool) -> str:
+def _duplicates(both: Sequence[Reader], several: bool, divided: bool) -> str:
     """What is to be said of pictures of the same bytes, of one reader or of those of training and of tests."""
     groups = list(same_bytes(both).values())
     copies = sum(len(places) - 1 for places in groups)
@@ -291,7 +291,7 @@ def _duplicates(both: Sequence[Reader], several: bool) -> str:
             f", {count} OF THE TEST PICTURES ARE IN TRAINING, such as {_places(both, leaked[0])}"
         )
     elif copies:
-        said += ", kept on one side" if len(both) == 1 else ""
+        said += ", kept on one side" if divided else ""
     if not several:
         unlike = [p for p in groups if len({both[which].label(i) for which, i in p}) > 1]
         if unlike:

@@ -78,7 +78,9 @@ def folder(tmp_path, monkeypatch):
         (tmp_path / "photos" / name).mkdir(parents=True)
         for count in range(3):
             picture = ROOT / "tests" / "fixtures" / "examples" / f"{number}.png"
-            shutil.copy(picture, tmp_path / "photos" / name / f"{count}.png")
+            copied = Path(shutil.copy(picture, tmp_path / "photos" / name / f"{count}.png"))
+            with copied.open("ab") as file:  # which makes it another file, and the same picture
+                file.write(bytes(count))
     shutil.copytree(tmp_path / "photos" / "cats", tmp_path / "new_pictures")
     mnist = tmp_path / "examples" / "mnist"  # as in a clone of Caffe
     mnist.mkdir()

@@ -254,6 +254,12 @@ def only_asks(net: Net) -> bool:
     return ours and "minicaffe.layers.dummy" not in files and net.context.dtype.itemsize >= 4
 
 
+class OfRun(Solver):
+    """A solver whose snapshots may lie in its run's folder."""
+
+    folder_comes = True
+
+
 def built(
     args: argparse.Namespace,
     spec: NetSpec,
@@ -272,7 +278,7 @@ def built(
     settings |= {**engine_settings(args), "graph": not args.no_graph}
     settings |= {"communicator": communicator, "batch_per_rank": args.batch_per_rank}
     settings |= {"reduce_dtype": args.reduce_dtype}
-    return Solver(spec, device=device, report=report, **settings)
+    return OfRun(spec, device=device, report=report, **settings)
 
 
 def start_of(args: argparse.Namespace, begun: Run | Beside, solver: Solver) -> None:

@@ -61,6 +61,8 @@ class Solver:
     CheckpointError if the folder that `snapshot` needs is missing.
     """
 
+    folder_comes = False  # the folder of snapshots may be one that is made when training begins
+
     def __init__(
         self,
         model: str | Path | Mapping[str, Any] | NetSpec,
@@ -145,7 +147,7 @@ class Solver:
         name = snapshots.name(spec)
         default_prefix = str(self.run / name if self.run else name)
         self._saving = Saving(self.spec.snapshot_prefix or default_prefix)
-        if self.spec.snapshot and self.spec.snapshot_prefix:
+        if self.spec.snapshot and self.spec.snapshot_prefix and not self.folder_comes:
             writes = ranks.rank == 0
             prefix = self._saving.prefix
             together(ranks, lambda: snapshots.check_folder(prefix) if writes else None)
