@@ -108,11 +108,14 @@ def power(keys: Any) -> Call:
             return "Constant", (
                 float(np.power(np.float64(keys.shift), keys.power)) if keys.power else 1.0,
             )
+    shift = (
+        keys.shift or -0.0
+    )  # which keeps the sign of a zero, as Caffe does, which adds no shift of 0
     if keys.power == 1:
-        return "Linear", (keys.scale, keys.shift)
+        return "Linear", (keys.scale, shift)
     if keys.power == 2:
-        return "Square", (keys.scale, keys.shift)
-    return "Power", (keys.scale, keys.shift, keys.power)
+        return "Square", (keys.scale, shift)
+    return "Power", (keys.scale, shift, keys.power)
 
 
 BASE = number("the base, above 0; -1 for e", -1.0)

@@ -38,6 +38,26 @@ def test_dropout_in_the_test_phase_copies_only_where_it_must(device, monkeypatch
     np.testing.assert_array_equal(device.to_host(net.blobs["ip"].diff), dy)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("power", "scale"), [(1, 2), (1, -1), (-1, 1), (-3, -2), (-2, 1), (-0.5, 1)]
+)
+def test_a_power_keeps_the_sign_of_a_zero(power, scale, dtype, device):
+    """As pow of C does, by which Caffe computes it, without a sum where the shift is 0."""
+    model = f"""
+    layers:
+      - {{name: x, type: Input, shape: {{dim: [2, 9]}}}}
+      - {{name: y, type: Power, power: {power}, scale: {scale}}}
+    """
+    net = Net(parse(model), device=device, dtype=dtype)
+    x = np.tile([[0.0], [-0.0]], 9)
+    y = device.to_host(net.forward(x=x)["y"])
+    with np.errstate(divide="ignore"):
+        wanted = (scale * x) ** power
+    np.testing.assert_array_equal(y, wanted)
+    np.testing.assert_array_equal(np.signbit(y), np.signbit(wanted))
+
+
 @pytest.mark.parametrize("power", [-1.5, 0, 0.5, 1, 2, 3])
 def test_power_is_its_formula_whichever_kernel_computes_it(power, device):
     """y = (scale x + shift)^power and dx = power scale (scale x + shift)^(power - 1) dy."""

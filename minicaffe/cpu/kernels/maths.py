@@ -108,7 +108,7 @@ def power64(x: Any, p: Any) -> Any:
     size = exp(p * log64(abs(x)))
     whole = math.floor(p) == p
     odd = whole and math.floor(p * 0.5) * 2.0 != p
-    size = (-size if odd else (size if whole else np.nan)) if x < 0.0 else size
+    size = math.copysign(size, x) if odd else (np.nan if x < 0.0 and not whole else size)
     return 1.0 if p == 0.0 else size
 
 
