@@ -17,6 +17,7 @@ import numpy as np
 from minicaffe.bridges.chips import CHIPS, Chip
 from minicaffe.bridges.draft import Blob, Draft, Layer, limited
 from minicaffe.bridges.naming import living
+from minicaffe.bridges.readers.activation import largest
 from minicaffe.bridges.readers.normalization import affine, standardised
 from minicaffe.bridges.readers.resize import matrix, separable
 from minicaffe.bridges.readers.window import convolution, deconvolution, window_keys
@@ -129,21 +130,20 @@ def _with_biases(layers: list[Layer]) -> None:
 
 @lowers("ReLU6")
 def relu6(draft: Draft, layer: Layer, chip: Chip) -> Blob:
-    """max(x, 0) - max(x - 6, 0)."""
+    """min(max(x, 0), 6)."""
     return _between(draft, layer.bottoms[0], 0.0, 6.0)
 
 
 @lowers("Clip")
 def clip(draft: Draft, layer: Layer, chip: Chip) -> Blob:
-    """low + max(x - low, 0) - max(x - high, 0)."""
+    """min(max(x, low), high)."""
     return _between(draft, layer.bottoms[0], layer.keys["min"], layer.keys["max"])
 
 
 def _between(draft: Draft, x: Blob, low: float, high: float) -> Blob:
-    """low + max(x - low, 0) - max(x - high, 0): where x is small nothing large is added and taken away."""
-    above = draft.layer("ReLU", draft.linear(x, shift=-low))
-    over = draft.layer("ReLU", draft.linear(x, shift=-high))
-    return draft.linear(draft.layer("Eltwise", above, over, coeff=[1.0, -1.0]), shift=low)
+    """min(max(x, low), high), by ReLU and Eltwise MAX."""
+    below = draft.linear(largest(draft, x, low), -1.0)
+    return draft.linear(largest(draft, below, -high), -1.0)
 
 
 @lowers("HardSwish")

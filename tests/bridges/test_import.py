@@ -453,8 +453,11 @@ SAYINGS = [
     ("Parameter Reshape Bias Parameter Reshape Tile Tile Bias", summed("Sum", "x", "a", "c")),
     ("Parameter Tile Parameter Reshape Bias Reshape Bias Power", summed("Mean", "a", "x", "b")),
     ("Split", chain(node("Mean", ["x"], ["y"]))),
-    ("Power ReLU Power", chain(node("Max", ["x", "h"], ["y"]), h=F(0.5))),
-    ("Power ReLU Power", chain(node("Min", ["h", "x", "k"], ["y"]), h=F(0.5), k=F([0.25]))),
+    ("Power Eltwise", chain(node("Max", ["x", "h"], ["y"]), h=F(0.5))),
+    (
+        "Power Power Eltwise Power",
+        chain(node("Min", ["h", "x", "k"], ["y"]), h=F(0.5), k=F([0.25])),
+    ),
     (
         "InnerProduct ReLU Power Eltwise",
         chain(

@@ -103,10 +103,12 @@ def clipped(draft: Draft, x: Blob, low: float, high: float) -> Blob:
 
 
 def largest(draft: Draft, x: Blob, low: float) -> Blob:
-    """max(x, low), by a ReLU of what lies above."""
+    """max(x, low): ReLU for 0, else Eltwise MAX with a Power whose scale is 0, which is `low` everywhere."""
     if low == -math.inf:
         return x
-    return draft.linear(draft.layer("ReLU", draft.linear(x, shift=-low)), shift=low)
+    if low == 0:
+        return draft.layer("ReLU", x)
+    return draft.layer("Eltwise", x, draft.linear(x, 0.0, low), operation="MAX")
 
 
 @reads("HardSigmoid")

@@ -140,7 +140,7 @@ def sum_(draft: Draft, node: Node) -> Blob:
 
 @reads("Max", "Min")
 def max_(draft: Draft, node: Node) -> Blob:
-    """Eltwise MAX; against a number ReLU and Power; a minimum as the maximum with the signs turned."""
+    """Eltwise MAX, ReLU against 0; a number is a Power; a minimum is the maximum with the signs turned."""
     sign = 1.0 if node.kind == "Max" else -1.0
     numbers = [one_number(one.data) for one in node.known]
     blobs = [one for one in node.known if one_number(one.data) is None]
