@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.bridges.chips import Chip
 from minicaffe.bridges.table import RefusedError
 
 Shape = tuple[int, ...]
@@ -117,13 +118,18 @@ class Node:
 
 
 class Draft:
-    """The layers of a net under way."""
+    """The layers of a net under way, and the target whose layers they are to be; None of minicaffe's."""
 
-    def __init__(self) -> None:
+    def __init__(self, chip: Chip | None = None) -> None:
+        self.chip = chip
         self.inputs: list[Blob] = []
         self.layers: list[Layer] = []
         self.origin = ""
         self._constants: dict[bytes, Blob] = {}
+
+    def lacks(self, kind: str) -> bool:
+        """True if the target has no layer of this type."""
+        return self.chip is not None and kind not in self.chip.layers
 
     def add(
         self,
@@ -189,6 +195,8 @@ class Draft:
         made = x.layer
         if made is not None and made.type == "Reshape":
             return self.reshape(made.bottoms[0], shape)
+        if self.lacks("Reshape") and shape == (x.shape[0], math.prod(x.shape[1:])):
+            return self.layer("Flatten", x, shape=shape)
         dims = list(shape)
         if shape and x.shape and shape[0] == x.shape[0]:
             dims[0] = 0

@@ -32,6 +32,7 @@ INSTEAD = {
     "GELU": "export it with approximate: tanh, which is Sigmoid, Power and a product",
     "ArgMax": "leave it out, and take the largest score on the host",
     "Parameter": "a constant blob is none of its layers; leave it to the host",
+    "Reshape": "keep axes of 1, as keepdim=True does; leave other shapes to the host",
     "Slice": "leave the parts whole, and cut them on the host",
 }
 
@@ -282,14 +283,23 @@ def pooling(draft: Draft, layer: Layer, chip: Chip) -> Blob:
 
 @lowers("Power")
 def power(draft: Draft, layer: Layer, chip: Chip) -> Blob:
-    """A Scale of equal numbers, where it multiplies and adds."""
+    """A Scale of equal numbers, where it multiplies and adds; a square is a product."""
     x, keys = layer.bottoms[0], layer.keys
+    if keys == {"power": 2.0}:
+        return draft.layer("Eltwise", x, x, operation="PROD")
     if keys.get("power", 1.0) != 1 or len(x.shape) < 2 or "Scale" not in chip.layers:
         raise RefusedError("only a Power that multiplies and adds is a Scale")
     scale, shift = (
         np.full(x.shape[1], keys.get(key, usual)) for key, usual in (("scale", 1.0), ("shift", 0.0))
     )
     return draft.layer("Scale", x, arrays=[scale, shift], bias_term=True)
+
+
+@lowers("AbsVal")
+def absolute(draft: Draft, layer: Layer, chip: Chip) -> Blob:
+    """max(x, -x)."""
+    x = layer.bottoms[0]
+    return draft.layer("Eltwise", x, draft.linear(x, -1.0), operation="MAX")
 
 
 @lowers("Bias")

@@ -76,7 +76,7 @@ def from_onnx(
             f"target {target!r}: expected one of {', '.join(TARGETS)}{did_you_mean(target, TARGETS)}"
         )
     source = read(path, shapes)
-    walk = Walk(source)
+    walk = Walk(source, CHIPS.get(target))
     draft = walk.run()
     outputs = walk.outputs()
     folded = target != "minicaffe" if folded is None else folded

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.bridges.chips import Chip
 from minicaffe.bridges.draft import Blob, Draft, Node, Tensor
 from minicaffe.bridges.patterns import RECOGNISERS
 from minicaffe.bridges.readers import READERS, REFUSED, RefusedError
@@ -58,8 +59,8 @@ MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 class Walk:
     """The tensors of a graph by name, and the draft that its nodes become."""
 
-    def __init__(self, source: Source):
-        self.source, self.draft = source, Draft()
+    def __init__(self, source: Source, chip: Chip | None = None):
+        self.source, self.draft = source, Draft(chip)
         self.tensors: dict[str, Tensor] = {}
         self.nodes: list[Any] = []  # as they are walked: those of a branch in the place of its If
         self.names = {name for node in source.nodes for name in node.output}

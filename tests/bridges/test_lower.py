@@ -183,6 +183,91 @@ def test_what_a_target_is_said_in(target, case, types, tmp_path):
     assert max(net.differences.values()) < 1e-5
 
 
+OF_IMAGES = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1")
+AXES = ([1], [2], [3], [2, 3], [1, 2], [1, 3], [1, 2, 3])
+REDUCED = [
+    (target, kind, axes, (2, 5, 4, 3))
+    for target in ("caffe", "nnie", "nvdla")
+    for kind in OF_IMAGES
+    for axes in AXES
+]
+REDUCED += [
+    (target, kind, axes, (2, 5, 4))
+    for target in ("caffe", "nnie")
+    for kind in (*OF_IMAGES, "ReduceSumSquare")
+    for axes in ([0], [1], [2], [0, 2])
+]
+REDUCED += [("caffe", kind, [1], (2, 5, 4, 3)) for kind in ("ReduceL2", "LogSoftmax")]
+
+
+@pytest.mark.parametrize(("target", "kind", "axes", "shape"), REDUCED)
+def test_numbers_of_axes_become_one(target, kind, axes, shape, tmp_path):
+    """Of channels, rows, columns, and several, in the layers of a target; as NumPy computes it in float64."""
+    nodes, arrays = [node(kind, "axes")], {"axes": np.array(axes)}
+    if kind == "LogSoftmax":
+        nodes, arrays = [node(kind, axis=1)], {}
+    net = from_onnx(
+        model(tmp_path / "it.onnx", nodes, arrays, shape), tmp_path / "net", target=target
+    )
+    assert {layer.type for layer in net.spec.layers} <= CHIPS[target].layers | {"Input"}
+    x, along = numbers(*shape), {"axis": tuple(axes), "keepdims": True}
+    y = x.astype(np.float64)
+    wanted = {
+        "ReduceMean": lambda: y.mean(**along),
+        "ReduceSum": lambda: y.sum(**along),
+        "ReduceMax": lambda: y.max(**along),
+        "ReduceMin": lambda: y.min(**along),
+        "ReduceL1": lambda: abs(y).sum(**along),
+        "ReduceL2": lambda: np.sqrt((y * y).sum(**along)),
+        "ReduceSumSquare": lambda: (y * y).sum(**along),
+        "LogSoftmax": lambda: y - np.log(np.exp(y).sum(**along)),
+    }[kind]()
+    np.testing.assert_allclose(net.net().forward(x=x)["y"], wanted, rtol=1e-5, atol=1e-6)
+
+
+SMALL_NETS = {  # of PyTorch's usual exports, by the layers that they become
+    "L2Norm": (
+        "q = Pow(x, two) s = ReduceSum(q, one) r = Sqrt(s) n = Add(r, tiny) d = Div(x, n) y = Mul(weight, d)",
+        "Power Convolution Power Power Tile Scale Scale",
+    ),
+    "normalize": (
+        "s = ReduceL2(x, one) n = Clip(s, tiny) e = Expand(n, shape) y = Div(x, e)",
+        "Power Convolution Power Power Eltwise Tile Power Eltwise",
+    ),
+    "CBAM, channels": (
+        "a = ReduceMean(x, image) b = ReduceMax(x, image) c = Conv(a, to2) d = Conv(b, to2) e = Conv(c, to6)"
+        "f = Conv(d, to6) s = Add(e, f) g = Sigmoid(s) y = Mul(x, g)",
+        "Pooling Convolution Convolution Reshape Pooling Reshape Convolution Convolution Eltwise Sigmoid Reshape Scale",
+    ),
+    "CBAM, places": (
+        "a = ReduceMean(x, one) b = ReduceMax(x, one) c = Concat <axis = 1> (a, b) "
+        "d = Conv <pads = [1, 1, 1, 1]> (c, to1) g = Sigmoid(d) y = Mul(x, g)",
+        "Convolution Reshape Pooling Reshape Concat Convolution Sigmoid Tile Scale",
+    ),
+    "strip pooling": (
+        "a = ReduceMean(x, rows) b = ReduceMean(x, columns) c = Expand(a, shape) d = Expand(b, shape)"
+        "s = Add(c, d) g = Sigmoid(s) y = Mul(x, g)",
+        "Pooling Tile Reduction Reshape Tile Eltwise Sigmoid Eltwise",
+    ),
+    "mean": ("y = ReduceMean <keepdims = 0> (x, one)", "Convolution Reshape"),
+}
+
+
+@pytest.mark.parametrize("name", SMALL_NETS)
+def test_attention_and_norms_in_those_of_caffe(name, tmp_path):
+    """Proven by onnxruntime as they are written."""
+    text, types = SMALL_NETS[name]
+    arrays = {"one": np.array([1]), "rows": np.array([2]), "columns": np.array([3])}
+    arrays |= {"image": np.array([2, 3]), "shape": np.array([2, 6, 7, 5]), "two": np.float32(2)}
+    arrays |= {"tiny": np.float32(1e-10), "weight": numbers(1, 6, 1, 1), "to2": numbers(2, 6, 1, 1)}
+    arrays |= {"to6": numbers(6, 2, 1, 1), "to1": numbers(1, 2, 3, 3)}
+    nodes = onnx.parser.parse_graph(f"g (float[2,6,7,5] x) => (float y) {{ {text} }}").node
+    path = model(tmp_path / "it.onnx", nodes, arrays)
+    net = from_onnx(path, tmp_path / "net", target="caffe")
+    assert " ".join(layer.type for layer in net.spec.layers[1:]) == types
+    assert max(net.differences.values()) < 1e-5
+
+
 def test_inputs_in_the_form_of_a_target(tmp_path):
     """NNIE's example has input_dim; what is written is read again."""
     path = model(tmp_path / "it.onnx", CONV, {"w": numbers(4, 6, 3, 3)}, shape=(1, 6, 7, 5))
@@ -262,7 +347,7 @@ def test_targets_have_names():
 
 
 def test_every_lowering_is_of_a_layer_that_is_made():
-    others = {"Power", "Bias", "ReLU", "Eltwise", "ContinuationIndicator", "GroupNorm"}
+    others = {"Power", "AbsVal", "Bias", "ReLU", "Eltwise", "ContinuationIndicator", "GroupNorm"}
     assert set(LOWERS) == set(CASES) | others
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from minicaffe.bridges.draft import Blob, Draft, Node
 from minicaffe.bridges.patterns import short
-from minicaffe.bridges.readers.reduce import reduction
+from minicaffe.bridges.readers.reduce import reduction, shrunk
 from minicaffe.bridges.table import RefusedError, reads
 
 TINY = 1e-30
@@ -116,12 +116,8 @@ def lp_normalization(draft: Draft, node: Node) -> Blob:
     total = reduction(draft, x, [axis], "SUMSQ" if p == 2 else "ASUM")
     power = -0.5 if p == 2 else -1.0
     share = draft.power(total, power, 1.0, TINY)  # where all is 0 the result is 0, not 0 / 0
-    share = draft.reshape(share, _one(x.shape, axis))
+    share = draft.reshape(share, shrunk(x, [axis]))
     return draft.combined("Scale", x, share, x.shape)
-
-
-def _one(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    return (*shape[:axis], 1, *shape[axis + 1 :])
 
 
 def standardised(draft: Draft, x: Blob, axis: int, eps: float) -> Blob:
