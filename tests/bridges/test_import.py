@@ -505,6 +505,34 @@ def test_operators_in_layers(types, model, tmp_path):
     assert " ".join(kinds(imported(saved(model, tmp_path)))) == types
 
 
+FAR = F([[0.0, -50.0, -95.0, -150.0], [1e-3, -2e-5, -0.0, 1e4]])
+FAR_APART = [
+    chain(node("LogSoftmax", ["x"], ["y"]), shape=(2, 4)),
+    chain(node("LogSoftmax", ["x"], ["y"], axis=1), shape=(1, 2, 4, 1)),
+    chain(node("LogSoftmax", ["x"], ["y"], axis=1), shape=(2, 2, 2), opset=12),
+    chain(node("Max", ["x", "c"], ["y"]), shape=(2, 4), c=F(-1000)),
+    chain(node("Min", ["x", "c"], ["y"]), shape=(2, 4), c=F(1000)),
+    chain(node("Clip", ["x", "c"], ["y"]), shape=(2, 4), c=F(-1000)),
+    chain(node("Clip", ["x", "", "c"], ["y"]), shape=(2, 4), c=F(1000)),
+    chain(node("Clip", ["x", "c", "d"], ["y"]), shape=(2, 4), c=F(-1000), d=F(1000)),
+    chain(node("Clip", ["x", "c", "d"], ["y"]), shape=(2, 4), c=F(0), d=F(6)),
+    chain(node("Reciprocal", ["x"], ["y"]), shape=(2, 4)),
+    chain(node("Div", ["c", "x"], ["y"]), shape=(2, 4), c=F(-2)),
+    chain(node("Neg", ["x"], ["n"]), node("Div", ["c", "n"], ["y"]), shape=(2, 4), c=F(2)),
+]
+
+
+@pytest.mark.parametrize("target", ["minicaffe", "caffe"])
+@pytest.mark.parametrize("model", FAR_APART)
+def test_numbers_far_apart(model, target, tmp_path):
+    """Each as onnxruntime has it, and the sign of an infinite one, which is 1 / -0.0."""
+    path = saved(model, tmp_path)
+    result = from_onnx(path, target=target)
+    x = FAR.reshape(next(iter(result.source.inputs.values())))
+    y = result.net().forward(x=x)["y"]
+    np.testing.assert_allclose(y, runs(path, x=x)["y"], rtol=1e-6, atol=1e-37)
+
+
 WHOLE = [
     ("ReLU", lambda x: x, [node("Cast", ["x"], ["c"], to=1), node("Relu", ["c"], ["y"])]),
     (

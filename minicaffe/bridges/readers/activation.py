@@ -162,18 +162,3 @@ def celu(draft: Draft, node: Node) -> Blob:
     alpha = node.get("alpha", 1.0)
     x = draft.linear(draft.blob(node.inputs[0]), 1 / alpha)
     return draft.linear(draft.layer("ELU", x), alpha)
-
-
-@reads("Softmax", "LogSoftmax")
-def softmax(draft: Draft, node: Node) -> Blob:
-    """Softmax; LogSoftmax with a Log behind it. Before opset 13 the axes from `axis` on are one."""
-    x = draft.blob(node.inputs[0])
-    old = node.opset < 13
-    axis = node.get("axis", 1 if old else -1) % max(len(x.shape), 1)
-    inner, y = x, x
-    if old and axis != len(x.shape) - 1:
-        flat = (math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
-        inner, axis = draft.reshape(x, flat), 1
-    y = draft.layer("Softmax", inner, **({} if axis == 1 else {"axis": axis}))
-    y = draft.layer("Log", y) if node.kind == "LogSoftmax" else y
-    return draft.reshape(y, x.shape)

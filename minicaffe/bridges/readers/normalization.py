@@ -120,6 +120,30 @@ def lp_normalization(draft: Draft, node: Node) -> Blob:
     return draft.combined("Scale", x, share, x.shape)
 
 
+@reads("Softmax", "LogSoftmax")
+def softmax(draft: Draft, node: Node) -> Blob:
+    """Softmax; LogSoftmax is x - m - log(sum of exp(x - m)), of the maximum m.
+
+    Before opset 13 the axes from `axis` on are one.
+    """
+    x = draft.blob(node.inputs[0])
+    old = node.opset < 13
+    axis = node.get("axis", 1 if old else -1) % max(len(x.shape), 1)
+    inner = x
+    if old and axis != len(x.shape) - 1:
+        flat = (math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
+        inner, axis = draft.reshape(x, flat), 1
+    if node.kind == "Softmax":
+        y = draft.layer("Softmax", inner, **({} if axis == 1 else {"axis": axis}))
+        return draft.reshape(y, x.shape)
+    one, shape = shrunk(inner, [axis]), inner.shape
+    top = draft.linear(reduction(draft, inner, [axis], "MAX"), -1.0)
+    below = draft.combined("Bias", inner, draft.reshape(top, one), shape)
+    total = draft.layer("Log", reduction(draft, draft.layer("Exp", below), [axis], "SUM"))
+    rest = draft.reshape(draft.linear(total, -1.0), one)
+    return draft.reshape(draft.combined("Bias", below, rest, shape), x.shape)
+
+
 def standardised(draft: Draft, x: Blob, axis: int, eps: float) -> Blob:
     """(x - mean) / sqrt(variance + eps) over the axes from `axis` on, in layers that any Caffe has."""
     outer = x.shape[:axis]
