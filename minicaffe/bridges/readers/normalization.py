@@ -16,7 +16,7 @@ from minicaffe.bridges.patterns import short
 from minicaffe.bridges.readers.reduce import reduction, shrunk
 from minicaffe.bridges.table import RefusedError, reads
 
-TINY = 1e-30
+TINY = float(np.finfo(np.float32).tiny)
 
 
 @reads("BatchNormalization")

@@ -152,12 +152,9 @@ def _embed(draft: Draft, index: Blob, table: np.ndarray) -> Blob:
     return draft.layer("Embed", index, shape=shape, arrays=[table], **keys)
 
 
-LARGE = 2.0**10  # of a number that is taken away and added again, which rounds what is added to
-
-
 @reads("Pad")
 def pad(draft: Draft, node: Node) -> Blob:
-    """The pad of the Conv that reads it; else parts joined anew, or a number around by a Convolution of 1s."""
+    """The pad of the Conv that reads it; else parts joined anew, or a Convolution of 1s and a Bias."""
     x, mode = draft.blob(node.inputs[0]), node.get("mode", "constant")
     pads = node.ints("pads", 1) or []
     axes = node.ints("axes", 3)
@@ -189,12 +186,12 @@ def pad(draft: Draft, node: Node) -> Blob:
 
 
 def _filled(draft: Draft, x: Blob, full: list[int], number: float) -> Blob:
-    """x with so much of a number around it: around an image by a Convolution, else by constants beside it."""
+    """x with so much of a number around it: around an image by a Convolution and a Bias, else by constants."""
     rank = len(x.shape)
     if not any(full):
         return x
     around_image = rank in (3, 4) and not any(full[:2] + full[rank : rank + 2])
-    if not around_image or not abs(number) < LARGE:
+    if not around_image or not np.isfinite(number):
         for axis in range(rank):
             begin, end = full[axis], full[axis + rank]
             ends = [
@@ -216,9 +213,10 @@ def _filled(draft: Draft, x: Blob, full: list[int], number: float) -> Blob:
     if "kernel_h" in keys:
         del keys["kernel_size"]
     shape = (*x.shape[:2], *sizes)
-    inner = draft.linear(x, shift=-number)
-    y = convolution(draft, inner, weight, None, shape, x.shape[1], **keys)
-    return draft.linear(y, shift=number)
+    y = convolution(draft, x, weight, None, shape, x.shape[1], **keys)
+    frame = np.zeros(limited(*x.shape[2:]), np.float32)
+    widths = list(zip(before, behind, strict=True))
+    return draft.plus(y, np.pad(frame, widths, constant_values=number))
 
 
 def _sized(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
