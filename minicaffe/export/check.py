@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -19,8 +19,10 @@ from minicaffe.net.step import Step, Value
 MOST = 1e-4  # of a blob's largest number: the largest difference
 
 
-def drawn(net: Net, seed: int = 0) -> dict[str, np.ndarray]:
-    """Numbers for the inputs of a net: normal, but where a layer asks for others."""
+def drawn(
+    net: Net, seed: int = 0, usual: Callable[..., Any] = np.random.Generator.standard_normal
+) -> dict[str, np.ndarray]:
+    """Numbers for the inputs of a net: normal, or as `usual` draws them, but where a layer asks for others."""
     random = np.random.default_rng(seed)
     found = {}
     for value in inputs(net):
@@ -35,7 +37,7 @@ def drawn(net: Net, seed: int = 0) -> dict[str, np.ndarray]:
             draw, step = wanted[0]
             array = draw(random, step, value.shape)
         else:
-            array = random.standard_normal(value.shape)
+            array = usual(random, value.shape)
         found[value.name] = np.asarray(array, np.float32)
     return found
 

@@ -539,6 +539,68 @@ def test_numbers_far_apart(model, target, tmp_path):
     np.testing.assert_allclose(y, runs(path, x=x)["y"], rtol=1e-6, atol=1e-37)
 
 
+def raised(draft, node):
+    """Max, by what is added and taken away again."""
+    x, c = draft.blob(node.inputs[0]), float(node.inputs[1].data)
+    return draft.linear(draft.layer("ReLU", draft.linear(x, shift=-c)), shift=c)
+
+
+def unsigned(draft, node):
+    """Reciprocal, of x + 0, which is never -0.0."""
+    x = draft.blob(node.inputs[0])
+    return draft.power(draft.layer("Eltwise", x, draft.linear(x, 0.0)), -1.0)
+
+
+def logarithm(draft, node):
+    """LogSoftmax, of probabilities that may be 0."""
+    return draft.layer("Log", draft.layer("Softmax", draft.blob(node.inputs[0])))
+
+
+def padded(draft, node):
+    """Relu, of a tensor that has a small number added."""
+    return draft.layer("ReLU", draft.linear(draft.blob(node.inputs[0]), shift=1e-7))
+
+
+INEXACT = [
+    (raised, node("Max", ["x", "c"], ["y"])),
+    (unsigned, node("Reciprocal", ["x"], ["y"])),
+    (logarithm, node("LogSoftmax", ["x"], ["y"])),
+    (padded, node("Relu", ["x"], ["y"])),
+]
+
+
+@pytest.mark.parametrize(("reader", "made"), INEXACT)
+def test_a_reader_that_loses_digits_is_found(reader, made, monkeypatch, tmp_path):
+    """By numbers far apart: of normal ones it differs by less than 1e-4 of the largest."""
+    monkeypatch.setitem(READERS, made.op_type, reader)
+    arrays = {"c": F(-1000)} if "c" in made.input else {}
+    path = saved(chain(made, shape=(2, 4), **arrays), tmp_path)
+    with pytest.raises(CheckpointError, match="of numbers far apart; nothing was written"):
+        from_onnx(path, tmp_path / "net")
+    assert [one.name for one in tmp_path.iterdir()] == ["it.onnx"]
+
+
+ROUNDED = [  # what onnxruntime rounds itself, or by another order
+    [node("LRN", ["x"], ["y"], size=3, alpha=1.0)],  # of running sums
+    [node("Sigmoid", ["x"], ["y"])],  # 0 below -18
+    [node("Elu", ["x"], ["y"])],  # exp(x) - 1
+    [node("Gelu", ["x"], ["y"])],
+    [node("Sub", ["c", "x"], ["s"]), node("InstanceNormalization", ["s", "one", "one"], ["y"])],
+    [node("Sub", ["c", "x"], ["s"]), node("Add", ["c", "s"], ["y"])],
+    [
+        node("Pow", ["x", "four"], ["p"]),
+        node("Mul", ["p", "p"], ["q"]),
+        node("Div", ["q", "q"], ["y"]),
+    ],
+]
+
+
+@pytest.mark.parametrize("nodes", ROUNDED)
+def test_honest_rounding_is_no_difference(nodes, tmp_path):
+    path = saved(chain(*nodes, opset=20, c=F(-1000), one=F([1] * 4), four=F(4)), tmp_path)
+    assert max(from_onnx(path, tmp_path / "net").differences.values()) < 1e-4
+
+
 WHOLE = [
     ("ReLU", lambda x: x, [node("Cast", ["x"], ["c"], to=1), node("Relu", ["c"], ["y"])]),
     (
