@@ -69,7 +69,8 @@ def from_onnx(
     targets but minicaffe. `images` are inputs, beside random ones, on which the two are compared.
 
     Raises CheckpointError for a file that cannot be read, and if a blob differs by more than 1e-4 of its
-    largest number; SpecError for an operator that no layer says. Nothing is written then.
+    largest number, or an entry by more than rounding makes; SpecError for an operator that no layer says.
+    Nothing is written then.
     """
     if target not in TARGETS:
         raise SpecError(

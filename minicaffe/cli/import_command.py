@@ -3,8 +3,8 @@
 Each operator becomes layers that compute exactly the same; one that has none is refused, with the reason, and
 nothing is written. Before the two files are, they are read again, and what they compute of random inputs is
 compared with onnxruntime, blob by blob: a difference of more than 1e-4 of a blob's largest number is refused
-too. With --images pictures of a folder are compared as well, stretched to the input, red first, from 0 to 1;
---layers prints the largest difference of each layer.
+too, and of numbers far apart one of more than rounding makes. With --images pictures of a folder are compared
+as well, stretched to the input, red first, from 0 to 1; --layers prints the largest difference of each layer.
 It needs the extra `onnx`. --operators prints what is read, and what is not and why.
 
 example:

@@ -522,6 +522,10 @@ FAR_APART = [
         p=np.array([0, 0, 1, 2, 0, 0, 0, 1]),
         c=F(999),
     ),
+    chain(
+        *[node("Mul", ["x", "c"], ["m"]), node("LpNormalization", ["m"], ["y"])],
+        **{"shape": (2, 4), "c": F(1e-17)},
+    ),
     chain(node("Reciprocal", ["x"], ["y"]), shape=(2, 4)),
     chain(node("Div", ["c", "x"], ["y"]), shape=(2, 4), c=F(-2)),
     chain(node("Neg", ["x"], ["n"]), node("Div", ["c", "n"], ["y"]), shape=(2, 4), c=F(2)),
