@@ -45,30 +45,28 @@ refuses(
 )
 refuses("a net of Caffe's is the same for all inputs: unroll it before the export", "Loop")
 refuses(
-    "a blob is a tensor", *["SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase"]
+    "a blob is a tensor",
+    *("SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert"),
+    *("SequenceLength", "SequenceMap", "SplitToSequence", "ConcatFromSequence", "Optional"),
+    "OptionalGetElement",
 )
-refuses(
-    "a blob is a tensor", *["SequenceInsert", "SequenceLength", "SequenceMap", "SplitToSequence"]
-)
-refuses("a blob is a tensor", *["ConcatFromSequence", "Optional", "OptionalGetElement"])
 refuses(
     "it is a quantised model: export the float32 one, and see `minicaffe calibrate`",
-    "QuantizeLinear",
-    "DequantizeLinear",
-    "DynamicQuantizeLinear",
-    "QLinearConv",
-    "QLinearMatMul",
-    "ConvInteger",
-    "MatMulInteger",
+    *(
+        "QuantizeLinear",
+        "DequantizeLinear",
+        "DynamicQuantizeLinear",
+        "QLinearConv",
+        "QLinearMatMul",
+    ),
+    *("ConvInteger", "MatMulInteger"),
 )
 refuses("a Caffe net has no GRU; an LSTM is read", "GRU")
 refuses("its size depends on the numbers, a blob's does not", "NonZero", "Compress", "Unique")
 refuses("text is no blob", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer")
-refuses("random numbers in inference have no layer", "RandomNormal", "RandomUniform", "Multinomial")
 refuses(
     "random numbers in inference have no layer",
-    "RandomNormalLike",
-    "RandomUniformLike",
+    *("RandomNormal", "RandomUniform", "Multinomial", "RandomNormalLike", "RandomUniformLike"),
     "Bernoulli",
 )
 refuses(

@@ -23,33 +23,13 @@ WHOLE = ("int64", "int32", "uint8", "int8", "int16", "uint16", "uint32", "uint64
 # Operators whose whole numbers are exact as floating point: they move, or count.
 MOVES = {
     *("Identity", "Dropout", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Concat"),
-    *(
-        "Split",
-        "Slice",
-        "Gather",
-        "Expand",
-        "Tile",
-        "Cast",
-        "CastLike",
-        "ArgMax",
-        "ArgMin",
-        "Pad",
-        "TopK",
-    ),
-    *("DepthToSpace", "SpaceToDepth", "MaxPool"),
+    *("Split", "Slice", "Gather", "Expand", "Tile", "Cast", "CastLike", "ArgMax", "ArgMin", "Pad"),
+    *("TopK", "DepthToSpace", "SpaceToDepth", "MaxPool"),
 }
 # Operators that are never computed away: their numbers are drawn, or their bodies are graphs.
 NEVER = {
-    "If",
-    "Loop",
-    "Scan",
-    "SequenceMap",
-    "RandomNormal",
-    "RandomUniform",
-    "RandomNormalLike",
-    "RandomUniformLike",
-    "Bernoulli",
-    "Multinomial",
+    *("If", "Loop", "Scan", "SequenceMap", "RandomNormal", "RandomUniform", "RandomNormalLike"),
+    *("RandomUniformLike", "Bernoulli", "Multinomial"),
 }
 STANDARD = ("", "ai.onnx")  # the domain of ONNX's own operators
 # What the arithmetic of a reader raises for attributes and shapes that no sound node has.

@@ -524,7 +524,8 @@ FAR_APART = [
     ),
     chain(
         *[node("Mul", ["x", "c"], ["m"]), node("LpNormalization", ["m"], ["y"])],
-        **{"shape": (2, 4), "c": F(1e-17)},
+        shape=(2, 4),
+        c=F(1e-17),
     ),
     chain(node("Reciprocal", ["x"], ["y"]), shape=(2, 4)),
     chain(node("Div", ["c", "x"], ["y"]), shape=(2, 4), c=F(-2)),
