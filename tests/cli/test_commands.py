@@ -820,7 +820,11 @@ def test_as_a_module_help_comes_at_once():
 
 
 def test_which_pictures_were_tested_is_said(cli, model):
-    np.savez("set.npz", images=np.zeros((50, 1, 8, 8), np.uint8), labels=np.arange(50) % 2)
+    np.savez(
+        "set.npz",
+        images=np.random.default_rng(0).integers(0, 9, (50, 1, 8, 8), np.uint8),
+        labels=np.arange(50) % 2,
+    )
     name = model(("source: mnist", "source: set.npz"), ("num_output: 10", "num_output: 2"))
     ran = cli("train", name, "--run", "run")
     share = "20 % of each class that is held out"
@@ -870,7 +874,11 @@ def test_epochs_are_as_many_iterations_as_see_the_data_so_often(cli, folder, int
     ran = cli(*TRAIN, "--epochs", "1", "--run", "three")
     again = shlex.split(ran.last.split("to go on: ")[1])
     assert "12 iterations in" in cli(*again[1:]).err
-    np.savez("set.npz", images=np.zeros((50, 1, 28, 28), np.uint8), labels=np.arange(50) % 2)
+    np.savez(
+        "set.npz",
+        images=np.random.default_rng(0).integers(0, 9, (50, 1, 28, 28), np.uint8),
+        labels=np.arange(50) % 2,
+    )
     ran = cli(*TRAIN, "--epochs", "1", "--run", "four", "--set", "layers.mnist.source=set.npz")
     count = int(re.search(r"TRAIN data: (\d+) ", ran.err)[1])
     assert f"{-(-count // 20)} iterations in" in ran.err and count < 50
