@@ -124,18 +124,9 @@ FORMULAS = {
         lambda x, y, scale, shift, p: p * scale * power(shift + scale * x, p - 1.0),
         "x",
     ),
-    "ReLU": Formula(
-        lambda x: maximum(x, 0.0),
-        lambda x, y: x > 0.0,
-        "x",
-        always,
-        relu,
-    ),
+    "ReLU": Formula(lambda x: maximum(x, 0.0), lambda x, y: x > 0.0, "x", always, relu),
     "ReLU6": Formula(
-        lambda x: minimum(maximum(x, 0.0), 6.0),
-        lambda x, y: (x > 0.0) & (x < 6.0),
-        "x",
-        always,
+        lambda x: minimum(maximum(x, 0.0), 6.0), lambda x, y: (x > 0.0) & (x < 6.0), "x", always
     ),
     "Sigmoid": Formula(lambda x: 1.0 / (1.0 + exp(-x)), lambda x, y: y * (1.0 - y), "y", always),
     "Square": Formula(
@@ -143,11 +134,7 @@ FORMULAS = {
         lambda x, y, scale, shift: 2.0 * scale * (shift + scale * x),
         "x",
     ),
-    "Swish": Formula(
-        lambda x, beta: x / (1.0 + exp(-beta * x)),
-        swish_slope,
-        "xy",
-    ),
+    "Swish": Formula(lambda x, beta: x / (1.0 + exp(-beta * x)), swish_slope, "xy"),
     "TanH": Formula(lambda x: tanh(x), lambda x, y: 1.0 - y * y, "y", always),
     "Threshold": Formula(lambda x, threshold: x > threshold, None, ""),
 }

@@ -363,11 +363,10 @@ def test_the_commands_of_phases_are_commands_of_ours(scripts, tmp_path):
     """`doctor` ends with the words of its phases only where it reaches the device that is not here."""
     script = scripts("on_a_gpu")
     ours = [one for one in script.phases("cpu", tmp_path) if "minicaffe" in one.command]
-    assert [one.name for one in ours] == ["doctor", "check"]
+    assert [one.name for one in ours] == ["doctor"]
     for one in ours:
         words = [*one.command[3:], "--device", "cpu"]
         done = subprocess.run(
             [sys.executable, "-m", "minicaffe", *words], capture_output=True, text=True
         )
-        refusal = "--check is for a GPU" if "--check" in words else ""
-        assert refusal in done.stderr and "would use" in done.stdout, done.stderr
+        assert "would use" in done.stdout, done.stderr

@@ -45,7 +45,7 @@ TELLING = [
     "test_graph",
     "test_finite",
     "test_guards",
-    "test_doctor_check",
+    "test_check_gpu",
     "test_cuda_path",
     "test_backend",
     "test_mixed_precision",
@@ -92,8 +92,8 @@ def phases(device: str, into: Path) -> Iterator[Phase]:
     yield step("compile", 120, 6)
     doctor = [python, "-m", "minicaffe", "doctor"]
     yield Phase("doctor", 30, 24, doctor)
-    parts = ("--check", "replays,rates,layers,convolutions", "--minutes", "2")
-    yield Phase("check", 125, 40, [*doctor, *parts])
+    parts = ("replays", "rates", "layers", "convolutions", "--minutes", "2")
+    yield Phase("check", 125, 40, script("benchmarks/check_gpu.py", *parts))
     yield step("replay", 60, 12)
     yield Phase("tests", 150, 16, tests("-k", " or ".join(TELLING)))
     lenet = ("--only", "lenet", "--batches", "64", "256", "1", "--into", str(into))

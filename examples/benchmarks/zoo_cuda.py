@@ -126,8 +126,9 @@ def measured(contender: Contender, rounds: int, block_ms: float) -> dict[str, ob
 
 
 def main(settings: dict) -> None:
+    from check_gpu_layers import is_lost, one_line
+
     from minicaffe import backend
-    from minicaffe.cli.check_layers import is_lost, one_line
 
     device = backend.device(settings["device"])
     told = [settings[key] for key in ("name", "way", "batch", "device")]

@@ -1,55 +1,35 @@
 """Show what is installed here, which devices work, and what would be used and why.
 
-Under mpiexec it also shows the ranks. --check compares every layer and convolution of a GPU with the CPU, and
-replayed iterations with iterations without replay, and measures the GPU's rates, in a table that you can paste
-into an issue. Each row is printed as soon as it is known, also for a part that fails; a lost CUDA context ends
-the checks.
+Under mpiexec it also shows the ranks. Each GPU computes a small product, which is compared with NumPy's.
 
 example:
   minicaffe doctor
-  minicaffe doctor --check
-  minicaffe doctor --check layers,replays --minutes 10
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import platform
 
 import numpy as np
 
 from minicaffe import __version__, backend, caches, cpu
-from minicaffe.cli.doctor_check import PARTS, check
-from minicaffe.cli.options import device_option, number
+from minicaffe.cli.options import device_option
 from minicaffe.cpu import threads
 from minicaffe.data import datasets
-from minicaffe.errors import DataError, DeviceError, MinicaffeError, did_you_mean
+from minicaffe.errors import DataError, DeviceError, MinicaffeError
 from minicaffe.parallel.launched import told, world
 from minicaffe.runs.environment import NONE, cupy_version, version
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument(
-        "--check",
-        metavar="PART,...",
-        nargs="?",
-        const=PARTS,
-        type=parts,
-        help=f"check the GPU: {', '.join(PARTS)}; all of these unless some are named",
-    )
-    parser.add_argument(
-        "--minutes", metavar="N", type=number(1), help="end --check after so many minutes"
-    )
     device_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Tell; of several ranks the first does."""
-    if args.minutes and not args.check:
-        raise MinicaffeError("--minutes is for --check")
     if world().rank > 0:
         return 0
     lines = [
@@ -68,23 +48,7 @@ def run(args: argparse.Namespace) -> int:
     lines += [("mnist", where("mnist")), ("would use", repr(backend.device()))]
     width = max(len(name) for name, _ in lines)
     print("\n".join(f"{name:<{width}}  {text}" for name, text in lines))
-    if args.check:
-        device = backend.device(args.device)
-        if not device.is_cuda:
-            raise DeviceError(f"--check is for a GPU; here is {device!r}")
-        check(device, args.check, args.minutes or math.inf)
     return 0
-
-
-def parts(text: str) -> tuple[str, ...]:
-    """The parts of --check that a text names."""
-    names = tuple(name.strip() for name in text.split(","))
-    for name in names:
-        if name not in PARTS:
-            raise argparse.ArgumentTypeError(
-                f"expected some of {', '.join(PARTS)}, got {name!r:.60}{did_you_mean(name, PARTS)}"
-            )
-    return names
 
 
 def blas() -> str:
@@ -118,9 +82,21 @@ def cuda() -> list[tuple[str, str]]:
         found = runtime.getDeviceProperties(index)
         memory = backend.mib(found["totalGlobalMem"])
         text = f"{found['name'].decode()}, compute capability {found['major']}.{found['minor']}, {memory}"
-        lines.append((f"cuda:{index}", text))
+        lines.append((f"cuda:{index}", f"{text}, {computes(index)}"))
     cache = os.environ.get("CUPY_CACHE_DIR") or os.path.expanduser("~/.cupy/kernel_cache")
     return [*lines, ("kernel cache", cache)]
+
+
+def computes(index: int) -> str:
+    """Whether a GPU's product of matrices is NumPy's, in words."""
+    a = np.arange(12, dtype=np.float32).reshape(3, 4)
+    try:
+        device = backend.device(f"cuda:{index}")
+        with device.current():
+            right = np.array_equal(device.to_host(device.asarray(a) @ device.asarray(a.T)), a @ a.T)
+    except Exception as error:  # whatever CuPy and CUDA raise: that is what is asked here
+        return f"DOES NOT COMPUTE: {' '.join(str(error).split())}"
+    return "computes" if right else "COMPUTES WRONGLY"
 
 
 def mpi() -> list[tuple[str, str]]:

@@ -257,7 +257,7 @@ def only_asks(net: Net) -> bool:
 class OfRun(Solver):
     """A solver whose snapshots may lie in its run's folder."""
 
-    folder_comes = True
+    _folder_comes = True
 
 
 def built(

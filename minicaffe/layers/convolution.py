@@ -33,9 +33,7 @@ class Filtered(Unrolled):
     weight_filler: Annotated[Filler, "how the weight starts"] = XAVIER
     bias_filler: Annotated[Filler, "how the bias starts"] = ZERO
     engine: Annotated[
-        str,
-        "how it is computed; auto: the fastest measured",
-        Among(conv.names, conv.hint),
+        str, "how it is computed; auto: the fastest measured", Among(conv.names, conv.hint)
     ] = "auto"
 
     before = None  # the plan of its last size

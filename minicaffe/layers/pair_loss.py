@@ -11,14 +11,7 @@ import numpy as np
 from minicaffe.errors import ShapeError
 from minicaffe.layers.base import register
 from minicaffe.layers.blob import Shape
-from minicaffe.layers.losses import (
-    Loss,
-    Normalized,
-    check_alike,
-    check_labels,
-    same_type,
-    samples,
-)
+from minicaffe.layers.losses import Loss, Normalized, check_alike, check_labels, same_type, samples
 from minicaffe.ops import arrays
 from minicaffe.ops import pair_losses as ops
 from minicaffe.ops.sums import WORK

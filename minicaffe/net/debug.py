@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import Device
+from minicaffe.errors import note
 from minicaffe.layers import Param
 from minicaffe.net.step import Step
 
@@ -76,3 +77,17 @@ def _mean(array: Any, device: Device) -> str:
 
 def _host(device: Device, array: Any) -> np.ndarray:
     return device.to_host(array).astype(np.float64)
+
+
+def tell_of_zeros(net: Any) -> None:
+    """Put a line on stderr, once, if the inputs of a net without losses have no gradient, as in Caffe."""
+    if net.losses or net.graph.forced or net.told_of_zeros:
+        return
+    net.told_of_zeros = True
+    tops = [value for step in net.steps if not step.bottoms for value in step.tops]
+    names = [value.name for value in tops if value.readers and not value.gets_gradient]
+    if names:
+        note(
+            f"minicaffe: the gradient of {', '.join(names)} is not computed and stays 0, as in Caffe; with"
+            " force_backward: true in the model it is computed"
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from minicaffe.layers import Blob, Context, Param
 from minicaffe.layers.blob import check_type, float_type
 from minicaffe.layers.share import Share
 from minicaffe.net import copies, debug, graph, inference_replay, memory, run, weights
+from minicaffe.net.access import Access, in_turns
 from minicaffe.net.model import read
 from minicaffe.net.step import Step
 from minicaffe.net.summary import summary
@@ -95,9 +95,7 @@ class Net:
         )  # prints what passes compute; waits for it
         self.then: run.Then = None  # called after a layer has run backward
         self.loss_scale = 1.0  # a backward pass computes the gradients of the loss times this
-        self.lock = threading.RLock()  # held by a pass, and by who may not be disturbed between two
-        self._told_of_zeros = False  # that a deploy net computes no gradient of its inputs
-        self._in_threads = False  # a thread that is not the main one has run a pass
+        self.access, self.told_of_zeros = Access(), False
         if not shapes_only:
             with self.device.current():
                 memory.check(self.graph, self.memory.sharing)
@@ -121,6 +119,11 @@ class Net:
         return self.spec.name
 
     @property
+    def lock(self) -> Any:
+        """Held by each pass, and by who may not be disturbed between two: `with net.lock: ...`."""
+        return self.access.lock
+
+    @property
     def phase(self) -> Phase:
         """TRAIN or TEST."""
         return self.context.phase
@@ -142,6 +145,7 @@ class Net:
         lines = [data.warning for data in sets if data is not None and data.warning]
         return list(dict.fromkeys(lines))
 
+    @in_turns
     @on_its_device
     def forward(
         self, start: str | None = None, end: str | None = None, **inputs: Any
@@ -155,12 +159,6 @@ class Net:
         shapes (see `reshape`), for some but not all tops of a layer that reads data, and for a `start` that
         reads an overwritten blob; SpecError for unknown layers, or layers out of order.
         """
-        with self.lock:
-            return self._forward(start, end, inputs)
-
-    def _forward(
-        self, start: str | None, end: str | None, inputs: dict[str, Any]
-    ) -> dict[str, Any]:
         self.memory.check_taken()
         first, last = self.graph.range(start, end)
         steps = self.steps[first : last + 1]
@@ -175,19 +173,9 @@ class Net:
             self.passes.run(steps, self._left_out, self.debug)
         self.context.passes += last == len(self.steps) - 1  # then the pass is over
         tops = self.graph.outputs.values() if end is None else self.steps[last].tops
-        answers = {value.name: value.blob.data for value in tops}
-        return self.own(answers) if self.shared_by_threads() else answers
+        return {value.name: value.blob.data for value in tops}
 
-    def shared_by_threads(self) -> bool:
-        """True if this thread may not be the only one whose passes write into the net's memory."""
-        self._in_threads |= threading.current_thread() is not threading.main_thread()
-        return self._in_threads
-
-    @staticmethod
-    def own(arrays: dict[str, Any]) -> dict[str, Any]:
-        """Returns copies, which no pass of another thread overwrites."""
-        return {name: array.copy() for name, array in arrays.items()}
-
+    @in_turns
     @on_its_device
     def backward(self, start: str | None = None, end: str | None = None, **diffs: Any) -> None:
         """Run the gradient from layer `start` down through `end` (default: from the losses, all).
@@ -196,25 +184,18 @@ class Net:
         those of readers above `start`, and to the diffs of parameters (see `clear_param_diffs`).
         Raises ShapeError for a diff that no layer reads, and if a layer has not run forward.
         """
-        with self.lock:
-            self.memory.check_taken()
-            if not (self.losses or self._told_of_zeros or self.spec.force_backward):
-                self._told_of_zeros = True
-                if names := run.without_gradient(self.steps):
-                    note(
-                        f"minicaffe: the gradient of {', '.join(names)} is not computed and stays 0, as in"
-                        " Caffe; with force_backward: true in the model it is computed"
-                    )
-            last, first = self.graph.range(end, start)
-            begin = None if start is None else first
-            targets = run.diff_targets(self.graph, begin, diffs) if diffs else {}
-            diffs = run.fitting(diffs, targets, "diff")
-            written = run.written_before(self.steps, begin, diffs)
-            more = self.device, written, self.memory.scratch, self.loss_scale, self.debug
-            with self.memory.sharing.over("diff", last, first, run.among(targets, diffs)):
-                run.put(diffs, targets, "diff")
-                run.backward_through(self.steps[last : first + 1], self._left_out, self.then, *more)
-            debug.tell(self.debug, debug.params_line(self.learnable, self.device))
+        self.memory.check_taken()
+        debug.tell_of_zeros(self)
+        last, first = self.graph.range(end, start)
+        begin = None if start is None else first
+        targets = run.diff_targets(self.graph, begin, diffs) if diffs else {}
+        diffs = run.fitting(diffs, targets, "diff")
+        written = run.written_before(self.steps, begin, diffs)
+        more = self.device, written, self.memory.scratch, self.loss_scale, self.debug
+        with self.memory.sharing.over("diff", last, first, run.among(targets, diffs)):
+            run.put(diffs, targets, "diff")
+            run.backward_through(self.steps[last : first + 1], self._left_out, self.then, *more)
+        debug.tell(self.debug, debug.params_line(self.learnable, self.device))
 
     @on_its_device
     def loss_into(self, total: Any) -> Any:

@@ -210,12 +210,6 @@ def diff_targets(graph: Graph, start: int | None, names: Collection[str]) -> dic
     return {name: value.blob for name, value in values.items()}
 
 
-def without_gradient(steps: Sequence[Step]) -> list[str]:
-    """The blobs that are read and that no layer computes, whose gradient backward passes leave at 0."""
-    tops = [value for step in steps if not step.bottoms for value in step.tops]
-    return [value.name for value in tops if value.readers and not value.gets_gradient]
-
-
 def written_before(steps: Sequence[Step], start: int | None, given: Collection[str]) -> set[Value]:
     """The values whose diff holds a gradient before a backward pass from step `start` begins.
 

@@ -98,12 +98,7 @@ class Mean:
 
     @classmethod
     def empty(
-        cls,
-        xp: Any,
-        fixed: int,
-        counts: bool,
-        dtype: Any,
-        add: Callable[[Any], Any] | None = None,
+        cls, xp: Any, fixed: int, counts: bool, dtype: Any, add: Callable[[Any], Any] | None = None
     ) -> Mean:
         """The buffers for losses of a type."""
         return cls(xp.full((), max(fixed, 1), dtype), xp.empty((), dtype), counts, add)

@@ -43,13 +43,7 @@ def seen(window: Window, image: Sizes, pooled: Sizes) -> Window:
 
 
 def max_pool(
-    x: Any,
-    window: Window,
-    out: Any,
-    which: Any,
-    better: Any,
-    work: Any = None,
-    keep: bool = True,
+    x: Any, window: Window, out: Any, which: Any, better: Any, work: Any = None, keep: bool = True
 ) -> Any:
     """y[o] = max of x over window o; `which` (int32) is the kernel element i kw + j that won.
 

@@ -191,13 +191,7 @@ def _scores(scores: Any, place: Any, start: Any, out: Any) -> None:
 
 
 def softmax_loss_gradient(
-    prob: Any,
-    labels: Any,
-    ignore: int | None,
-    dloss: Any,
-    out: Any,
-    read: Labels,
-    mean: Mean,
+    prob: Any, labels: Any, ignore: int | None, dloss: Any, out: Any, read: Labels, mean: Mean
 ) -> Any:
     """dx = dloss (prob - onehot(label)) / normalizer, 0 where the label does not count.
 

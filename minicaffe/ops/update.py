@@ -177,13 +177,7 @@ def update(
 
 
 def _update(
-    rule: str,
-    arrays: Sequence[Any],
-    numbers: Any,
-    l1: bool,
-    scale: float,
-    scratch: Any,
-    skip: Any,
+    rule: str, arrays: Sequence[Any], numbers: Any, l1: bool, scale: float, scratch: Any, skip: Any
 ) -> None:
     """The same on the CPU, of entries that go by one row of numbers."""
     (weight, diff, *history), numbers, decay = arrays, numbers[:-1], numbers[-1:]

@@ -14,6 +14,7 @@ from minicaffe.caffe.weights import Reader
 from minicaffe.errors import ByName, DataError, ShapeError, SpecError
 from minicaffe.feeding.memory_data import MemoryData
 from minicaffe.net import weights as files
+from minicaffe.net.access import in_turns
 from minicaffe.pycaffe import batches, mode, passes
 from minicaffe.pycaffe.blob import FlowBlob, ParamBlob
 from minicaffe.pycaffe.layer import shown
@@ -100,6 +101,7 @@ class Net:
     def __repr__(self) -> str:
         return repr(self.net)
 
+    @in_turns
     def forward(
         self,
         blobs: Sequence[str] | None = None,
@@ -114,13 +116,12 @@ class Net:
         """
         first = 0 if start is None else self._numbers[start]
         last = len(self.layers) - 1 if end is None else self._numbers[end]
-        with self.net.lock:
-            self._put("data", inputs, self.inputs)
-            passes.forward(self.net, self.blobs, first, last)
-            wanted = self.outputs if end is None else self.top_names[end]
-            answers = {name: self.blobs[name].data for name in [*wanted, *(blobs or ())]}
-            return self.net.own(answers) if self.net.shared_by_threads() else answers
+        self._put("data", inputs, self.inputs)
+        passes.forward(self.net, self.blobs, first, last)
+        wanted = self.outputs if end is None else self.top_names[end]
+        return {name: self.blobs[name].data for name in [*wanted, *(blobs or ())]}
 
+    @in_turns
     def backward(
         self,
         diffs: Sequence[str] | None = None,
@@ -136,12 +137,10 @@ class Net:
         """
         first = len(self.layers) - 1 if start is None else self._numbers[start]
         last = 0 if end is None else self._numbers[end]
-        with self.net.lock:
-            self._put("diff", given, self.outputs)
-            passes.backward(self.net, self.blobs, first, last)
-            wanted = self.inputs if end is None else self.bottom_names[end]
-            answers = {name: self.blobs[name].diff for name in [*wanted, *(diffs or ())]}
-            return self.net.own(answers) if self.net.shared_by_threads() else answers
+        self._put("diff", given, self.outputs)
+        passes.backward(self.net, self.blobs, first, last)
+        wanted = self.inputs if end is None else self.bottom_names[end]
+        return {name: self.blobs[name].diff for name in [*wanted, *(diffs or ())]}
 
     def _put(self, which: str, arrays: Mapping[str, Any], names: Sequence[str]) -> None:
         what = "inputs" if which == "data" else "outputs"
@@ -190,6 +189,11 @@ class Net:
     def reshape(self) -> None:
         """Have all layers take the shapes that blobs were given; `forward` does so too. Raises ShapeError."""
         passes.reshape(self.net, self.blobs)
+
+    @property
+    def access(self) -> Any:
+        """Who may run the net's passes."""
+        return self.net.access
 
     def clear_param_diffs(self) -> None:
         """Make every parameter's gradient zero."""

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from minicaffe.interrupt import Held
 from minicaffe.report import make, sections
 from minicaffe.report.study import Limits, Study
 from minicaffe.runs import folder as run_folder
 from minicaffe.runs.speed import Speed
 from minicaffe.solver import Report, Solver
-from minicaffe.solver.interrupt import Held
 from minicaffe.spec.declare import NetSpec
 
 SHARE = 20  # looking into the net takes at most one part in so many of the time

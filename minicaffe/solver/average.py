@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from minicaffe.cpu import aligned
+from minicaffe.interrupt import Held
 from minicaffe.ops.average import average
-from minicaffe.solver.interrupt import Held
 from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.nan_guard import Watch
 from minicaffe.solver.rules import Update

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from minicaffe.errors import TrainingError
 from minicaffe.layers.blob import Param
 from minicaffe.net.inference_replay import check
 from minicaffe.net.net import Net
@@ -20,6 +18,7 @@ from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.nan_guard import Watch
 from minicaffe.solver.rules import Update
 from minicaffe.solver.together import Together
+from minicaffe.solver.undo import undone_if_it_fails
 from minicaffe.spec.solver import SolverSpec
 
 # The arguments of an iteration: spec, rule, the iteration's number, and its learning rate
@@ -120,42 +119,8 @@ class Iteration:
         self._end_passes()
 
     def _attempt(self, work: Callable[[], None]) -> None:
-        with self.undone_if_it_fails():
+        with undone_if_it_fails(self):
             work()
-
-    @contextmanager
-    def undone_if_it_fails(self) -> Iterator[None]:
-        """A context of an iteration: if it fails, all but blobs is restored, and the gradients are stale.
-
-        An update that has begun cannot be undone; if that fails, the iteration is `torn`. Raises TrainingError
-        if it is already.
-        """
-        if self.torn:
-            raise TrainingError(
-                f"the update of iteration {self.number} was interrupted, and cannot be gone on from: restore a"
-                " snapshot"
-            )
-        self.kept, recorded, at_hand = False, self.recorded, self.watch.at_hand
-        slot, done = recorded % len(self.watch.losses), self.watch.done_at_hand
-        # Where the loss of this iteration is written
-        oldest: Any = None if at_hand is None else at_hand.losses[slot]
-        try:
-            yield
-        except BaseException:
-            self.torn = self.watch.done_at_hand != done and not self.updated
-            if self.torn or self.updated:
-                raise
-            self.recorded = recorded
-            if at_hand is not None:
-                at_hand.losses[slot] = oldest
-            if self.kept:
-                self.watch.take_back((recorded - 1) % len(self.watch.losses))
-                self.net.context.passes = self.number * self.spec.iter_size
-            self.net.memory.sharing.forget()
-            self.net.context.refused.fill(0)
-            for param in self.net.learnable:
-                param.stale = True
-            raise
 
     def _begin_passes(self) -> None:
         if self.taken != self.net.context.taken:  # free arrays that the net has dropped

@@ -189,11 +189,6 @@ class Watch:
         """Whether it has stopped, if that is known without waiting for the device; else False."""
         return self.at_hand is not None and self.at_hand.flags[STOP] != 0
 
-    @property
-    def done_at_hand(self) -> int:
-        """How many updates were taken, if that is known without waiting for the device; else 0."""
-        return 0 if self.at_hand is None else self.at_hand.flags[DONE]
-
     def iteration(self, told: Told) -> int:
         """The number of the bad iteration."""
         return max(

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.communicator import together
-from minicaffe.errors import CheckpointError
+from minicaffe.communicator import Communicator, together
+from minicaffe.errors import CheckpointError, DataError
+from minicaffe.interrupt import Held
 from minicaffe.outer import ask_for
 from minicaffe.solver import changes, snapshots, state
-from minicaffe.solver.interrupt import Held
 from minicaffe.solver.trend import Trend
 
 EMPTY: Mapping[str, np.ndarray] = MappingProxyType({})
@@ -38,6 +38,11 @@ class Saving:
         self.check_left(solver)
         arguments = self.prefix, solver.spec.snapshot_format, solver.net.layers
         _one_writes(solver, lambda: snapshots.check(*arguments))
+
+    def check_folder(self, ranks: Communicator) -> None:
+        """Raise CheckpointError if the folder of the prefix is missing: before training, as in Caffe."""
+        writes = ranks.rank == 0
+        together(ranks, lambda: snapshots.check_folder(self.prefix) if writes else None)
 
     def check_left(self, solver: Any) -> None:
         """Raise CheckpointError if the resumed snapshot is beyond max_iter."""
@@ -65,6 +70,15 @@ class Saving:
             goes_on = solver.iteration < solver._end and not solver.stopped
             then = "; training goes on, and the next one is tried" if goes_on else ""
             solver.report.failed(f"no snapshot of iteration {solver.iteration}: {error}{then}")
+
+    def saved_before(self, solver: Any, error: DataError) -> DataError:
+        """The error to raise where data can no longer be read; it says so if that left a snapshot."""
+        self.try_to_save(solver)
+        if self.saved != solver.iteration:
+            return error
+        stopped = DataError(f"{error}; stopped at iteration {solver.iteration}, with a snapshot")
+        stopped.everywhere = error.everywhere
+        return stopped
 
     def save_last(self, solver: Any) -> None:
         """At the end: write the last state, if that is wanted and was neither done nor tried."""

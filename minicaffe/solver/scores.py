@@ -12,9 +12,9 @@ import numpy as np
 
 from minicaffe.communicator import ALONE, Communicator, together
 from minicaffe.errors import ShapeError, SpecError
+from minicaffe.interrupt import deliver
 from minicaffe.layers.loss import Accuracy
 from minicaffe.net import Net, sources
-from minicaffe.solver.interrupt import deliver
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver import SolverSpec
 

@@ -23,7 +23,8 @@ from minicaffe.communicator import (
     one_by_one,
     together,
 )
-from minicaffe.errors import CheckpointError, DataError, MinicaffeError, SpecError
+from minicaffe.errors import CheckpointError, DataError, SpecError
+from minicaffe.interrupt import Held, Signals, deliver
 from minicaffe.layers.share import Share, share_of
 from minicaffe.net import Net, read
 from minicaffe.net.passes import Premise
@@ -31,7 +32,6 @@ from minicaffe.ops import conv
 from minicaffe.outer import ask_for
 from minicaffe.solver import snapshots
 from minicaffe.solver.average import Average
-from minicaffe.solver.interrupt import Held, Signals, deliver
 from minicaffe.solver.iteration import Iteration, Now
 from minicaffe.solver.judging import Judge
 from minicaffe.solver.mixed import Mixed, rule_of
@@ -40,8 +40,9 @@ from minicaffe.solver.recording import Recorder, recorded
 from minicaffe.solver.report import Mute, Report, keys_given
 from minicaffe.solver.saving import Saving
 from minicaffe.solver.scores import score_suffixes, test_nets, test_scores
-from minicaffe.solver.together import Together
+from minicaffe.solver.together import Together, asked
 from minicaffe.solver.trend import trends
+from minicaffe.solver.undo import undone_if_it_fails
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver_rules import check_max_iter, with_settings
 
@@ -61,7 +62,7 @@ class Solver:
     CheckpointError if the folder that `snapshot` needs is missing.
     """
 
-    folder_comes = False  # the folder of snapshots may be one that is made when training begins
+    _folder_comes = False  # the folder of snapshots may be one that is made when training begins
 
     def __init__(
         self,
@@ -147,10 +148,8 @@ class Solver:
         name = snapshots.name(spec)
         default_prefix = str(self.run / name if self.run else name)
         self._saving = Saving(self.spec.snapshot_prefix or default_prefix)
-        if self.spec.snapshot and self.spec.snapshot_prefix and not self.folder_comes:
-            writes = ranks.rank == 0
-            prefix = self._saving.prefix
-            together(ranks, lambda: snapshots.check_folder(prefix) if writes else None)
+        if self.spec.snapshot and self.spec.snapshot_prefix and not self._folder_comes:
+            self._saving.check_folder(ranks)
         self._alike = False  # whether several ranks started from one state
         if self._ranks is not None:
             self._ranks.check_alike(self)
@@ -247,22 +246,16 @@ class Solver:
             if self.net.context.passes != self.iteration * self.spec.iter_size:
                 raise  # a part of an iteration ran: layers may have counted it
             self.stopped = True
-            self._saving.try_to_save(self)
-            if self._saving.saved != self.iteration:
-                raise
-            stopped = DataError(f"{error}; stopped at iteration {self.iteration}, with a snapshot")
-            stopped.everywhere = error.everywhere
-            raise stopped from None
+            raise self._saving.saved_before(self, error) from None
 
     @recorded(ends=False)
     @on_its_device
     def step(self, count: int, signals: Signals | None = None) -> None:
         """Do `count` iterations, with their tests, lines and snapshots.
 
-        It does fewer if early_stopping ends training; `ended` then says why.
-        A snapshot that cannot be written is reported, and `unsaved` says why. Whatever a signal's handler
-        raises, such as Ctrl-C's KeyboardInterrupt, it raises between two iterations, or between two batches of
-        a test; only a second Ctrl-C is not held back.
+        It does fewer if early_stopping ends training; `ended` then says why. A snapshot that cannot be written
+        is reported, and `unsaved` says why. What a signal's handler raises, such as KeyboardInterrupt, comes
+        between two iterations, or two batches of a test; only a second signal does not wait.
         """
         self._asked_to_stop = False
         if self._ranks is not None:
@@ -278,29 +271,22 @@ class Solver:
                         break
                 self._iterate_and_tell()
                 due = self.spec.snapshot and self.iteration % self.spec.snapshot == 0
-                if self._save_asked(signals) or due:
+                if asked(self, signals) or due:
                     self._saving.try_to_save(self)
                 if self._asked_to_stop:
                     break
 
     def _iterate_and_tell(self) -> None:
         """Do an iteration, count it, and tell of it; once it is done it counts, whatever a report raises."""
-        now, looks, self._iteration.updated = self.iteration, False, False
+        now, self._iteration.updated = self.iteration, False
         try:
             self._iterate()
-            looks = True
             self._look()
-            due = self.spec.display and now % self.spec.display == 0
-            shown = (now, self.loss(), self.rate) if due else None
-            looks = False
-            if shown is not None:
-                self._shown.append(shown)
-                self.report.displayed(*shown)
-        except BaseException as error:
-            diverged = looks and isinstance(
-                error, MinicaffeError
-            )  # all is as when that iteration began
-            if self._iteration.updated and not diverged:
+            if self.spec.display and now % self.spec.display == 0:
+                self._shown.append((now, self.loss(), self.rate))
+                self.report.displayed(*self._shown[-1])
+        except BaseException:
+            if self._iteration.updated:
                 self.iteration = now + 1
             raise
         self.iteration = now + 1
@@ -329,7 +315,7 @@ class Solver:
         begins = self._average is not None and self.iteration == 0  # between the two
         graphs = self.device.is_cuda and self._iteration.graph
         if why or begins or (self.device.is_cuda and not graphs):
-            with self._iteration.undone_if_it_fails():
+            with undone_if_it_fails(self._iteration):
                 self.gradient()
                 self.update()
         else:
@@ -376,6 +362,7 @@ class Solver:
 
     def _raise_diverged(self, iteration: int, loss: float, before: bool = False) -> NoReturn:
         """Raise the DivergedError that names the first number that is not finite."""
+        self._iteration.updated = False  # all will be as when that iteration began
         ask_for("the diagnosis of what diverged")(self, iteration, loss, before)
         raise AssertionError("the diagnosis returned")
 
@@ -390,17 +377,6 @@ class Solver:
         """Check that the last iteration was finite, if that needs no waiting for the device."""
         if self._watch.stopped_at_hand():
             self.loss()
-
-    def _save_asked(self, signals: Signals | None) -> bool:
-        """Whether any rank was asked for a snapshot; also notes whether any was asked to stop."""
-        if self._ranks is not None:
-            self._asked_to_stop = self._ranks.stop
-            if self._ranks.stop:
-                who = ", ".join(map(str, self._ranks.stopped_by))
-                self.report.event(f"asked to stop: rank {who} of {self.communicator.size}")
-            return self._ranks.save
-        self._asked_to_stop = signals is not None and signals.asked
-        return signals is not None and signals.snapshot_asked()
 
     def _test_due(self) -> bool:
         """Whether a test comes before the next iteration."""

@@ -67,3 +67,16 @@ class Together(Protocol):
 
     def before_snapshot(self) -> None:
         """Collect all that a snapshot holds on this rank."""
+
+
+def asked(solver: Any, signals: Any) -> bool:
+    """True if any rank was asked for a snapshot; also notes whether any was asked to stop."""
+    ranks = solver._ranks
+    if ranks is None:
+        solver._asked_to_stop = signals is not None and signals.asked
+        return signals is not None and signals.snapshot_asked()
+    solver._asked_to_stop = ranks.stop
+    if ranks.stop:
+        who = ", ".join(map(str, ranks.stopped_by))
+        solver.report.event(f"asked to stop: rank {who} of {solver.communicator.size}")
+    return ranks.save

@@ -69,8 +69,7 @@ class ParamSpec:
         float | None, "multiplies the weight decay; 1 if not given", AtLeast(0)
     ] = None
     share_mode: Annotated[
-        Literal["STRICT", "PERMISSIVE"],
-        "shared by name: of one shape, or only of as many elements",
+        Literal["STRICT", "PERMISSIVE"], "shared by name: of one shape, or only of as many elements"
     ] = "STRICT"
 
 
@@ -81,9 +80,7 @@ class LayerSpec:
     name: Annotated[str, "the layer's name, unique in its phase", Printable()]
     type: Annotated[str, "the layer's class"]
     bottom: Annotated[
-        tuple[str, ...] | None,
-        "blobs read; default: the first top of the layer above",
-        Printable(),
+        tuple[str, ...] | None, "blobs read; default: the first top of the layer above", Printable()
     ] = None
     top: Annotated[
         tuple[str, ...] | None,

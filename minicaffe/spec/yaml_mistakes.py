@@ -43,10 +43,7 @@ MISTAKES = (  # what PyYAML says, and what that means; {begin} is where the part
         "{0} behind a backslash means nothing in double quotes; use single quotes",
     ),
     (r"found undefined alias '?([^']+)'?", "*{0} refers to an anchor &{0}, which is not above it"),
-    (
-        r"second occurrence",
-        "two anchors have one name; the first is at {begin}",
-    ),
+    (r"second occurrence", "two anchors have one name; the first is at {begin}"),
     (
         r"but found another document",
         "expected one model in a file, found a second one behind '---'",

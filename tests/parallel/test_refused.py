@@ -23,9 +23,9 @@ from minicaffe import (
     register,
 )
 from minicaffe.communicator import together
+from minicaffe.interrupt import Signals
 from minicaffe.layers import REGISTRY
 from minicaffe.parallel import agreement as alike
-from minicaffe.solver.interrupt import Signals
 
 SPOILT = [
     ("BatchReindex, bottom: [x, label]", "takes samples of a batch together"),

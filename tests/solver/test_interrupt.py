@@ -10,9 +10,8 @@ import threading
 import numpy as np
 import pytest
 
-from minicaffe import Solver, parse
+from minicaffe import Solver, interrupt, parse
 from minicaffe.errors import TrainingError
-from minicaffe.solver import interrupt
 from minicaffe.solver.report import Mute
 
 TEXT = """

@@ -142,11 +142,7 @@ class _Arrays:
     bias: Any
 
     def __init__(
-        self,
-        case: Case,
-        g: ConvGeometry,
-        names: tuple[str, ...],
-        source: _Arrays | None = None,
+        self, case: Case, g: ConvGeometry, names: tuple[str, ...], source: _Arrays | None = None
     ):
         self.case, self.g, self.names, device = case, g, names, case.device
         self.few = g != case.g

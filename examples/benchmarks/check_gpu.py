@@ -1,18 +1,29 @@
-"""`minicaffe doctor --check`: whether a GPU computes what the CPU does, replays what it computes, how fast."""
+"""Whether a GPU computes what the CPU does, replays what it computes, and how fast.
+
+It compares every layer and convolution of a GPU with the CPU, and replayed iterations with iterations without
+replay, and measures the GPU's rates, in a table that you can paste into an issue. Each row is printed as soon
+as it is known, also for a part that fails; a lost CUDA context ends the checks.
+
+    python examples/benchmarks/check_gpu.py
+    python examples/benchmarks/check_gpu.py layers replays --minutes 10
+"""
 
 from __future__ import annotations
 
+import argparse
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
+from check_gpu_layers import Finding, engines, is_lost, layers, one_line
 
+from minicaffe import backend
 from minicaffe.backend import Device
-from minicaffe.cli.check_layers import Finding, engines, is_lost, layers, one_line
-from minicaffe.errors import DeviceError, mib
+from minicaffe.errors import DeviceError, MinicaffeError, mib
 from minicaffe.net import parse
 from minicaffe.ops import conv
 from minicaffe.ops.gemm import gemm
@@ -248,3 +259,29 @@ def least(device: Device, work: Callable[[], Any], repeats: int = 5) -> float:
         work()
         found.append(stop())
     return min(found)
+
+
+def main(words: Sequence[str]) -> int:
+    """Check what the command line names. Returns the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", choices=PARTS, help=f"{', '.join(PARTS)}; default: all"
+    )
+    parser.add_argument("--minutes", type=float, default=math.inf, help="end after so many minutes")
+    parser.add_argument("--device", default="cuda", help="cuda, cuda:1, ...")
+    args = parser.parse_args(words)
+    try:
+        device = backend.device(args.device)
+        if not device.is_cuda:
+            raise DeviceError(f"this check is for a GPU; here is {device!r}")
+        check(device, args.parts or PARTS, args.minutes)
+    except MinicaffeError as error:
+        print(f"check_gpu: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

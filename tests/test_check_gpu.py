@@ -1,16 +1,22 @@
-"""`minicaffe doctor --check`, whole, on a GPU or the stand-in; and faults that it is to find."""
+"""examples/benchmarks/check_gpu.py, whole, on a GPU or the stand-in; and faults that it is to find."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
-from minicaffe.cli import check_layers, doctor_check
 from minicaffe.cuda import launch
 from minicaffe.errors import DeviceError
 from minicaffe.layers import REGISTRY
 from minicaffe.ops import softmax
 from minicaffe.ops.conv import problem
 from minicaffe.replay.replay import Graph
+
+sys.path.append(str(Path(__file__).parent.parent / "examples" / "benchmarks"))
+import check_gpu
+import check_gpu_layers
 
 
 @pytest.fixture(autouse=True)
@@ -23,9 +29,9 @@ def small(monkeypatch):
         ("BATCH", 2),
         ("REPLAYS", 3),
     ):
-        monkeypatch.setattr(doctor_check, name, size)
+        monkeypatch.setattr(check_gpu, name, size)
     nets = {}
-    for name, text in doctor_check.NETS.items():
+    for name, text in check_gpu.NETS.items():
         for many, few in (
             ("output: 20", "output: 2"),
             ("output: 50", "output: 3"),
@@ -35,19 +41,19 @@ def small(monkeypatch):
             text = text.replace(f"{many},", f"{few},").replace(f"{many}}}", f"{few}}}")
         nets[name] = text.replace("32, 32", "6, 6").replace("1024", "20")
     monkeypatch.setattr(problem, "OWN", 100)  # multiply-adds
-    monkeypatch.setattr(doctor_check, "NETS", nets)
+    monkeypatch.setattr(check_gpu, "NETS", nets)
 
 
 @pytest.fixture
 def one_net(monkeypatch):
     """LeNet alone is replayed."""
-    monkeypatch.setattr(doctor_check, "NETS", {"LeNet": doctor_check.NETS["LeNet"]})
+    monkeypatch.setattr(check_gpu, "NETS", {"LeNet": check_gpu.NETS["LeNet"]})
 
 
 def test_all_is_well(cuda, monkeypatch, capsys, request):
     types = ("float16", "float64") if request.config.getoption("--long") else ("float16",)
-    monkeypatch.setattr(doctor_check, "TYPES", types)
-    doctor_check.check(cuda)
+    monkeypatch.setattr(check_gpu, "TYPES", types)
+    check_gpu.check(cuda)
     said = capsys.readouterr().out
     for what in (
         "layers in float16",
@@ -59,11 +65,9 @@ def test_all_is_well(cuda, monkeypatch, capsys, request):
     assert "wrong" not in said and said.count("1 CUDA graphs") == 3
 
 
-@pytest.mark.parametrize("device", ["cpu"])
-def test_without_a_gpu_it_says_so(cli, device):
-    ran = cli("doctor", "--check", "--device", device)
-    assert ran.code == 2
-    assert ran.err.splitlines()[-1] == "minicaffe: --check is for a GPU; here is cpu (asked for)"
+def test_without_a_gpu_it_says_so(capsys):
+    assert check_gpu.main(["--device", "cpu"]) == 2
+    assert capsys.readouterr().err.startswith("check_gpu: this check is for a GPU; here is cpu")
 
 
 def test_a_kernel_that_computes_something_else_is_found(cuda, one_net, monkeypatch, capsys):
@@ -75,14 +79,14 @@ def test_a_kernel_that_computes_something_else_is_found(cuda, one_net, monkeypat
 
     launch.kernels.cache_clear()
     monkeypatch.setattr(launch, "source", spoilt)
-    monkeypatch.setattr(doctor_check, "TYPES", ("float32",))
+    monkeypatch.setattr(check_gpu, "TYPES", ("float32",))
     few = {name: REGISTRY[name] for name in ("ReLU", "Softmax")}
-    monkeypatch.setattr(check_layers, "REGISTRY", few)
-    monkeypatch.setattr(check_layers, "ENGINES", ("implicit",))
-    monkeypatch.setattr(doctor_check, "rates", lambda device: iter(()))
+    monkeypatch.setattr(check_gpu_layers, "REGISTRY", few)
+    monkeypatch.setattr(check_gpu_layers, "ENGINES", ("implicit",))
+    monkeypatch.setattr(check_gpu, "rates", lambda device: iter(()))
     try:
         with pytest.raises(DeviceError, match="checks failed; the first: layer Softmax: "):
-            doctor_check.check(cuda)
+            check_gpu.check(cuda)
     finally:
         launch.kernels.cache_clear()
     said = capsys.readouterr().out
@@ -96,7 +100,7 @@ def test_a_replay_that_computes_something_else_is_found(cuda, one_net, monkeypat
         make(self, parts[:-1], device)
 
     monkeypatch.setattr(Graph, "__init__", faulty)
-    rows = list(doctor_check.replay("LeNet", doctor_check.NETS["LeNet"], cuda))
+    rows = list(check_gpu.replay("LeNet", check_gpu.NETS["LeNet"], cuda))
     assert "a replay gave another" in rows[0][2]
 
 
@@ -109,8 +113,7 @@ def test_memory_that_each_iteration_takes_is_found(cuda, one_net, monkeypatch):
 
     monkeypatch.setattr(softmax, "softmax_loss", taking)
     rows = {
-        what: wrong
-        for what, _, wrong in doctor_check.replay("LeNet", doctor_check.NETS["LeNet"], cuda)
+        what: wrong for what, _, wrong in check_gpu.replay("LeNet", check_gpu.NETS["LeNet"], cuda)
     }
     assert rows["LeNet: memory taken meanwhile"] == "it grows"
     reasons = "cudaErrorStreamCaptureUnsupported", "bytes of memory taken in a capture"
@@ -126,12 +129,12 @@ def test_a_part_that_fails_is_a_row_and_the_next_is_checked(cuda, one_net, monke
         seen.append(capsys.readouterr().out)
         raise RuntimeError("CUDA is\nout of patience")
 
-    monkeypatch.setattr(doctor_check, "replay", failing)
-    monkeypatch.setattr(doctor_check, "layers", lambda *_: pytest.fail("it was not asked for"))
+    monkeypatch.setattr(check_gpu, "replay", failing)
+    monkeypatch.setattr(check_gpu, "layers", lambda *_: pytest.fail("it was not asked for"))
     with pytest.raises(
         DeviceError, match="1 of [0-9]+ checks failed; the first: LeNet: replayed: Run"
     ):
-        doctor_check.check(cuda, ("replays", "rates"))
+        check_gpu.check(cuda, ("replays", "rates"))
     assert seen == ["LeNet: first                        ok\n"]
     said = capsys.readouterr().out
     assert (
@@ -142,9 +145,9 @@ def test_a_part_that_fails_is_a_row_and_the_next_is_checked(cuda, one_net, monke
 
 def test_a_lost_context_ends_the_check(cuda, one_net, monkeypatch, capsys):
     few = {name: REGISTRY[name] for name in ("ReLU", "Softmax", "TanH")}
-    monkeypatch.setattr(check_layers, "REGISTRY", few)
-    monkeypatch.setattr(doctor_check, "TYPES", ("float32",))
-    real, calls = check_layers.passes, []
+    monkeypatch.setattr(check_gpu_layers, "REGISTRY", few)
+    monkeypatch.setattr(check_gpu, "TYPES", ("float32",))
+    real, calls = check_gpu_layers.passes, []
 
     def passes(keys, arrays, top, device, *rest):
         if device == "cpu" or keys["type"] == "ReLU":
@@ -153,9 +156,9 @@ def test_a_lost_context_ends_the_check(cuda, one_net, monkeypatch, capsys):
         monkeypatch.setattr(type(cuda), "synchronize", passes)
         raise RuntimeError("cudaErrorIllegalAddress")
 
-    monkeypatch.setattr(check_layers, "passes", passes)
+    monkeypatch.setattr(check_gpu_layers, "passes", passes)
     with pytest.raises(DeviceError, match="2 of 2 checks failed; the first: layers in float32: "):
-        doctor_check.check(cuda, ("layers", "replays"))
+        check_gpu.check(cuda, ("layers", "replays"))
     assert calls == ["Softmax"]  # and not TanH
     first, lost, last = capsys.readouterr().out.splitlines()
     assert first.endswith(
@@ -167,31 +170,27 @@ def test_a_lost_context_ends_the_check(cuda, one_net, monkeypatch, capsys):
 
 def test_a_check_ends_when_its_time_is_up(cuda, one_net, monkeypatch, capsys):
     clock = [0.0]
-    monkeypatch.setattr(doctor_check.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(doctor_check, "TYPES", ("float32",))
+    monkeypatch.setattr(check_gpu.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(check_gpu, "TYPES", ("float32",))
 
     def layers(device, dtype):
         for i in range(9):
             clock[0] += 50
-            yield check_layers.Finding(f"layer {i}", 0.0, "bad" * (i == 1))
+            yield check_gpu_layers.Finding(f"layer {i}", 0.0, "bad" * (i == 1))
 
-    monkeypatch.setattr(doctor_check, "layers", layers)
+    monkeypatch.setattr(check_gpu, "layers", layers)
     with pytest.raises(DeviceError, match="1 of 1 checks failed; the first: layer 1: bad"):
-        doctor_check.check(cuda, ("layers", "replays"), minutes=2)
+        check_gpu.check(cuda, ("layers", "replays"), minutes=2)
     assert clock[0] == 150
     rows = capsys.readouterr().out.splitlines()
     assert rows[-1] == "not checked: layers in float32, LeNet: replayed"
 
 
-def test_parts_and_time_on_the_command_line(cli, cuda, mistake, monkeypatch):
+def test_parts_and_time_on_the_command_line(cuda, monkeypatch):
     asked = []
-    monkeypatch.setattr(
-        "minicaffe.cli.doctor_command.check", lambda *given: asked.append(given[1:])
-    )
-    for words in ((), ("layers,rates", "--minutes", "3")):
-        assert cli("doctor", "--device", "cuda", "--check", *words).code == 0
-    assert asked == [(doctor_check.PARTS, float("inf")), (("layers", "rates"), 3)]
-    line = mistake("doctor", "--check", "layers,ratse")
-    assert "expected some of layers, convolutions, replays, rates, got 'ratse'" in line
-    assert "did you mean 'rates'?" in line
-    assert "--minutes is for --check" in mistake("doctor", "--minutes", "3")
+    monkeypatch.setattr(check_gpu, "check", lambda *given: asked.append(given[1:]))
+    for words in ([], ["layers", "rates", "--minutes", "3"]):
+        assert check_gpu.main(words) == 0
+    assert asked == [(check_gpu.PARTS, float("inf")), (["layers", "rates"], 3)]
+    with pytest.raises(SystemExit):
+        check_gpu.main(["ratse"])
