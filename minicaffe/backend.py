@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from minicaffe.errors import DeviceError, ShapeError, SpecError, mib
+from minicaffe.errors import DeviceError, ShapeError, SpecError, mib, reason
 from minicaffe.listener import tell
 from minicaffe.thread_state import state
 
@@ -250,7 +250,7 @@ def _cuda(number: int, reason: str) -> Device:
 
 
 def _short(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
+    return reason(error)[:200]
 
 
 def on_cuda(array: Any) -> bool:

@@ -18,19 +18,10 @@ from typing import IO, Any
 import numpy as np
 
 from minicaffe.caches import TEMPORARY, forget_left
-from minicaffe.errors import CheckpointError, foreign
+from minicaffe.errors import CheckpointError, foreign, reading, reason
 
-DAMAGE = (
-    OSError,
-    ValueError,
-    EOFError,
-    NotImplementedError,
-    RuntimeError,
-    SyntaxError,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
+# What NumPy and zipfile raise of damage, beside what `reading` knows
+DAMAGE = (RuntimeError, SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error)
 
 
 def write(path: str | Path, arrays: Mapping[str, Any]) -> None:
@@ -92,8 +83,7 @@ def check_regular(path: str | Path) -> None:
 
 def read_npy(path: str | Path) -> np.ndarray:
     """The array of an .npy file. Raises CheckpointError for a file that is not a whole one."""
-    name = str(path) if str(path).isprintable() else repr(str(path))
-    try:
+    with reading(path, ".npy file", CheckpointError, DAMAGE):
         check_regular(path)
         with open(path, "rb") as file:
             shape, dtype = _read_header(file)
@@ -102,13 +92,6 @@ def read_npy(path: str | Path) -> np.ndarray:
                 raise ValueError(f"it promises {promised} bytes, holds {rest}")
             file.seek(0)
             return np.lib.format.read_array(file, allow_pickle=False)
-    except FileNotFoundError:
-        raise CheckpointError(f"{name}: no such file") from None
-    except DAMAGE as error:
-        if told := foreign(path, "arrays in .npy"):
-            raise CheckpointError(told) from None
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-        raise CheckpointError(f"{name}: is not a whole .npy file: {reason}") from None
 
 
 def check_finite(array: np.ndarray, dtype: Any, what: str) -> None:
@@ -133,15 +116,12 @@ class Reader:
         self.path = Path(path)
         if self.path.exists() and (told := foreign(path, wanted)):
             raise CheckpointError(told)
-        try:
+        with reading(path, ".npz file", CheckpointError, DAMAGE):
             check_regular(path)
             self.zip = zipfile.ZipFile(self.path)
-        except FileNotFoundError:
-            raise CheckpointError(f"{path}: no such file") from None
-        except DAMAGE as error:
-            reason = getattr(error, "strerror", None) or error
-            raise CheckpointError(f"{path}: is not a whole .npz file: {reason}") from None
-        names = [name for name in self.zip.namelist() if name.endswith(".npy")]
+            names = [name for name in self.zip.namelist() if name.endswith(".npy")]
+            if self.zip.namelist() and not names:
+                raise ValueError("it holds no arrays")
         self.shapes = {name.removesuffix(".npy"): self._header(name) for name in names}
 
     def __enter__(self) -> Reader:
@@ -157,8 +137,10 @@ class Reader:
         try:
             with self.zip.open(f"{name}.npy") as entry:
                 return np.lib.format.read_array(entry, allow_pickle=False)
-        except DAMAGE as error:
-            raise CheckpointError(f"{self.path}: entry {name!r} is damaged: {error}") from None
+        except (OSError, ValueError, EOFError, *DAMAGE) as error:
+            raise CheckpointError(
+                f"{self.path}: entry {name!r} is damaged: {reason(error)}"
+            ) from None
 
     def _header(self, entry: str) -> tuple[int, ...]:
         info = self.zip.getinfo(entry)
@@ -166,8 +148,10 @@ class Reader:
             with self.zip.open(entry) as file:
                 shape, dtype = _read_header(file)
                 rest = info.file_size - file.tell()
-        except DAMAGE as error:
-            raise CheckpointError(f"{self.path}: entry {entry!r} is damaged: {error}") from None
+        except (OSError, ValueError, EOFError, *DAMAGE) as error:
+            raise CheckpointError(
+                f"{self.path}: entry {entry!r} is damaged: {reason(error)}"
+            ) from None
         promised = math.prod(shape) * dtype.itemsize
         if (
             dtype.hasobject

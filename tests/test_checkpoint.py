@@ -50,7 +50,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
 def test_missing_and_foreign_files(tmp_path):
     with pytest.raises(CheckpointError, match="no such file"):
         Reader(tmp_path / "a.npz")
-    with pytest.raises(CheckpointError, match="is not a whole .npz file"):
+    with pytest.raises(CheckpointError, match="cannot be read: Is a directory"):
         Reader(tmp_path)
     (tmp_path / "b.npz").write_bytes(b"not a zip")
     with pytest.raises(CheckpointError, match="is not a whole .npz file"):
@@ -77,9 +77,9 @@ def test_what_is_no_regular_file_is_not_read(pipe, tmp_path):
         ("/dev/zero", "a pipe or a device"),
         (tmp_path, "a directory"),
     ):
-        with pytest.raises(CheckpointError, match=f"{path}: is not a whole .npz file: Is {kind}"):
+        with pytest.raises(CheckpointError, match=f"{path}: cannot be read: Is {kind}"):
             Reader(path)
-        with pytest.raises(CheckpointError, match=f"{path}: is not a whole .npy file: Is {kind}"):
+        with pytest.raises(CheckpointError, match=f"{path}: cannot be read: Is {kind}"):
             checkpoint.read_npy(path)
 
 

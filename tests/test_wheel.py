@@ -136,7 +136,7 @@ def test_a_name_is_a_model(tmp_path, monkeypatch, capsys):
     [
         (["summary", "lenett"], "lenett: no such file, and no model of this name; did you mean 'lenet'? (minica"),
         (["models", "lenett"], "there is no model 'lenett'; did you mean 'lenet'?"),
-        (["train", "./lenet"], "./lenet: cannot be read: No such file"),
+        (["train", "./lenet"], "./lenet: no such file"),
     ],
 )  # fmt: skip
 def test_another_word_is_no_model(words, told, tmp_path, monkeypatch, capsys):

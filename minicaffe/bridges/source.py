@@ -19,7 +19,7 @@ import numpy as np
 
 from minicaffe import checkpoint
 from minicaffe.data import wire
-from minicaffe.errors import CheckpointError, SpecError, did_you_mean
+from minicaffe.errors import CheckpointError, SpecError, did_you_mean, reading
 from minicaffe.export.library import packages
 
 OPSETS = range(9, 22)  # of the domain ai.onnx
@@ -121,23 +121,16 @@ def _called(function: Any, path: Path, *args: Any) -> Any:
 
 
 def _parsed(onnx: Any, path: Path) -> Any:
-    try:
+    damage = (Exception,)  # protobuf's own, of one class in Python and another in C
+    with reading(path, ".onnx file", CheckpointError, damage):
         checkpoint.check_regular(path)
         if os.path.getsize(path) > wire.LIMIT:
             raise CheckpointError(
                 f"{path}: is larger than 2 GiB, which Protocol Buffers do not read"
             )
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise CheckpointError(f"{path}: no such file") from None
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from None
-    try:
-        model = onnx.ModelProto.FromString(data)
-    except Exception as error:  # protobuf's own, of one class in Python and another in C
-        raise CheckpointError(f"{path}: is not a whole .onnx file: {error}") from None
-    if not model.graph.node and not model.graph.output:
-        raise CheckpointError(f"{path}: is not a whole .onnx file: it holds no graph")
+        model = onnx.ModelProto.FromString(path.read_bytes())
+        if not model.graph.node and not model.graph.output:
+            raise ValueError("it holds no graph")
     return model
 
 

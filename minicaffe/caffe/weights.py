@@ -94,11 +94,8 @@ class Reader:
             raise CheckpointError(f"{self.path}: has no entry {name!r}")
         if isinstance(found, BlobProto):
             return found.view()
-        try:
+        with hdf5.damage_told(f"{self.path}: entry {name!r}", CheckpointError):
             return np.asarray(found[()])
-        except (OSError, RuntimeError, ValueError, MemoryError) as error:
-            said = " ".join(str(error).split())
-            raise CheckpointError(f"{self.path}: entry {name!r} is damaged: {said}") from None
 
     def _take(self, layers: Iterator[tuple[str, Mapping[int, Any]]]) -> None:
         for layer, blobs in layers:

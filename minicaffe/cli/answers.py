@@ -13,6 +13,7 @@ import numpy as np
 
 from minicaffe import checkpoint
 from minicaffe.caffe.label_map import is_label_map, names_in
+from minicaffe.data import lists
 from minicaffe.errors import DataError, MinicaffeError
 from minicaffe.feeding.pictures import Pictures
 from minicaffe.net.sources import with_classes
@@ -20,7 +21,6 @@ from minicaffe.pictures import Doubt
 from minicaffe.spec.declare import NetSpec
 
 COLUMNS = ("image", "rank", "class", "name", "probability", "done", "unsure")
-LARGEST = 1 << 24  # bytes of a file of names
 
 
 @dataclass
@@ -98,15 +98,7 @@ def class_names(labels: str | None, count: int, model: NetSpec, data: Pictures) 
 
 def lines_of(path: str, count: int) -> list[str]:
     """The names in a file, one a line, or of a label map. Raises MinicaffeError for another number of them."""
-    try:
-        checkpoint.check_regular(path)
-        if Path(path).stat().st_size > LARGEST:
-            raise DataError(f"{path}: is too large for a file of names")
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise DataError(f"{path}: is not a text in UTF-8 with a name in each line") from None
+    text = lists.text(Path(path))
     if is_label_map(text):
         names = names_in(text, path)
         if set(names) != set(range(count)):

@@ -13,7 +13,7 @@ import numpy as np
 from minicaffe.data import datum, wire
 from minicaffe.data.datum import Datum
 from minicaffe.data.reader.lmdb_set import LmdbSet
-from minicaffe.errors import DataError
+from minicaffe.errors import DataError, reading
 
 LABEL, INSTANCE, BOX, DIFFICULT = 0, 1, slice(2, 6), 6
 MOST = 100_000  # boxes of a picture
@@ -120,7 +120,7 @@ class AnnotatedSet(LmdbSet):
         return most
 
     def _annotated(self, i: int) -> tuple[Datum, np.ndarray]:
-        with wire.damage_told(self.place(i), "AnnotatedDatum"):
+        with reading(self.place(i), "AnnotatedDatum"):
             record = self.records[i]
             if record[:1] == PLAIN:
                 raise ValueError("it is a picture without boxes, which the layer Data reads")

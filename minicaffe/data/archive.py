@@ -13,7 +13,7 @@ from typing import IO
 from minicaffe.data import idx
 from minicaffe.data.download import download, matches
 from minicaffe.data.known import ARCHIVES, Archive
-from minicaffe.errors import DataError
+from minicaffe.errors import DataError, reason
 
 _MOST = 1000  # members that are looked at
 
@@ -64,9 +64,9 @@ def unpack(packed: Path, archive: Archive, home: Path) -> None:
         for file, beside in written.items():
             os.replace(beside, home / file)
     except (ValueError, EOFError, tarfile.TarError, zlib.error) as error:
-        said = " ".join(str(error).split()) or type(error).__name__
-        said = said if said.isprintable() else ascii(said)
-        raise DataError(f"{packed}: is not a whole archive of {archive.folder}: {said}") from None
+        raise DataError(
+            f"{packed}: is not a whole archive of {archive.folder}: {reason(error)}"
+        ) from None
     finally:
         for beside in written.values():
             with suppress(OSError):

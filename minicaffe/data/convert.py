@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from minicaffe.caches import TEMPORARY, forget_left
-from minicaffe.data import annotated, datum, idx
+from minicaffe.data import annotated, datum
 from minicaffe.data.reader.base import Reader
 from minicaffe.data.reader.picture_set import PictureSet
 from minicaffe.data.survey import by, sound
-from minicaffe.errors import DataError
+from minicaffe.errors import DataError, reason
 
 _ROOM = 1 << 40  # bytes that a database may grow to; those of addresses, not of the disk
 _KEY = 511  # bytes of a key that LMDB takes
@@ -55,7 +55,7 @@ def to_lmdb(
             os.chmod(beside, 0o777 & ~_umask())
             os.rename(beside, folder)
     except (OSError, lmdb.Error) as error:
-        raise DataError(f"{folder}: cannot be written: {idx.reason(error)}") from None
+        raise DataError(f"{folder}: cannot be written: {reason(error)}") from None
     return count
 
 
@@ -126,7 +126,7 @@ def to_npz(reader: Reader, entries: Iterable[int], path: Path, damaged: Damaged)
             os.replace(beside, path)
             beside = None
     except OSError as error:
-        raise DataError(f"{path}: cannot be written: {idx.reason(error)}") from None
+        raise DataError(f"{path}: cannot be written: {reason(error)}") from None
     finally:
         if beside is not None:
             with suppress(OSError):  # it stays, as where the process is killed

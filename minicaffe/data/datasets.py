@@ -19,7 +19,7 @@ import numpy as np
 from minicaffe import caches
 from minicaffe.data import fetch, idx, network
 from minicaffe.data.known import FILES, KNOWN, NAMES
-from minicaffe.errors import DataError, did_you_mean, note
+from minicaffe.errors import DataError, did_you_mean, note, reason
 
 Split = Literal["train", "test"]
 DIGITS = "digits"
@@ -182,7 +182,6 @@ def _unknown(source: str, beside: Path | None, lacks: str) -> DataError:
     if os.path.isfile(source):
         return DataError(f"{source}: expected a folder of four IDX files, found a file")
     looked = ", ".join(map(str, places(source, beside)))
-    looked = looked if looked.isprintable() else repr(looked)
     return DataError(
         f"data set {source!r} not found, looked in {looked}; known by name: {', '.join(known)}"
         f"{did_you_mean(source, (*known, *_beside(source, beside)))}"
@@ -244,5 +243,5 @@ def _digits(name: str, split: Split, warning: str | None = None) -> Dataset:
         for file, array in zip(_FILES[split], (images, labels), strict=True):
             idx.write(home / f"{file}.gz", array)
     except (OSError, DataError) as error:
-        note(f"minicaffe: the digits were not kept: {idx.reason(error)}")
+        note(f"minicaffe: the digits were not kept: {reason(error)}")
     return Dataset(name, images.reshape(expected), labels, origin, warning)

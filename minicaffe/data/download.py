@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from minicaffe.data import idx
-from minicaffe.errors import DataError
+from minicaffe.errors import DataError, reason
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
@@ -177,4 +177,4 @@ def _network_reason(error: BaseException) -> str:
     cause = getattr(error, "reason", error)
     if isinstance(cause, TimeoutError):
         return f"no answer within {TIMEOUT:g} s"
-    return idx.reason(cause) if isinstance(cause, BaseException) else str(cause)
+    return reason(cause) if isinstance(cause, BaseException) else str(cause)

@@ -16,7 +16,7 @@ from pathlib import Path
 from minicaffe.data import archive, idx
 from minicaffe.data.download import download, matches
 from minicaffe.data.known import ARCHIVES, KNOWN, Archive, Known, Published
-from minicaffe.errors import DataError, did_you_mean, note
+from minicaffe.errors import DataError, did_you_mean, note, reason
 
 
 def data_folder() -> Path:
@@ -76,7 +76,7 @@ def installing(name: str, home: Path) -> Iterator[None]:
             yield
     except OSError as error:
         place = error.filename or home
-        raise DataError(f"cannot fetch {name}: {place}: {idx.reason(error)}") from error
+        raise DataError(f"cannot fetch {name}: {place}: {reason(error)}") from error
     finally:
         for path in made:
             with suppress(OSError):  # what holds something stays

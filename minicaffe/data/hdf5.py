@@ -11,13 +11,13 @@ import io
 import math
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from minicaffe.errors import DataError, MinicaffeError, did_you_mean
+from minicaffe.errors import DataError, MinicaffeError, did_you_mean, reading
 
 FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32"}  # those that minicaffe reads
 _MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -61,18 +61,11 @@ def start(path: str | Path, error: type[MinicaffeError] = DataError) -> Any:
         return h5py.File(path, "r", locking=False)
 
 
-@contextmanager
-def damage_told(path: str | Path, error: type[MinicaffeError] = DataError) -> Iterator[None]:
+def damage_told(
+    path: str | Path, error: type[MinicaffeError] = DataError
+) -> AbstractContextManager[None]:
     """Within it, what h5py raises is told as `error`, with the file's name."""
-    name = str(path) if str(path).isprintable() else repr(str(path))
-    try:
-        yield
-    except FileNotFoundError:
-        raise error(f"{name}: no such file") from None
-    except (OSError, RuntimeError, ValueError, KeyError, TypeError, OverflowError) as failure:
-        raise error(f"{name}: is not a whole HDF5 file: {_said(failure)}") from None
-    except MemoryError:
-        raise error(f"{name}: does not fit in memory") from None
+    return reading(path, "HDF5 file", error, (RuntimeError, KeyError, TypeError, OverflowError))
 
 
 class Writable(io.RawIOBase):
@@ -196,9 +189,3 @@ def word(group: Any, name: str) -> str:
     if kind.kind not in "SO" or len(told) > 4096 or not told.isprintable():
         raise ValueError(f"{name!r} is no printable text")
     return told
-
-
-def _said(error: BaseException) -> str:
-    """What an exception of h5py says, on one line."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if text.isprintable() else repr(text)

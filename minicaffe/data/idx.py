@@ -22,7 +22,7 @@ from typing import BinaryIO
 import numpy as np
 
 from minicaffe.caches import TEMPORARY, forget_left
-from minicaffe.errors import DataError
+from minicaffe.errors import DataError, reading, reason, recognised
 
 PIECE = 1 << 20  # bytes moved at once through gzip
 _EXPANSION = 1032  # deflate's best: 258 bytes from 2 bits
@@ -126,20 +126,10 @@ def header(shape: tuple[int, ...]) -> bytes:
     return bytes((0, 0, 8, len(shape))) + struct.pack(f">{len(shape)}I", *shape)
 
 
-def reason(error: BaseException) -> str:
-    """What went wrong, in a few words on one line.
-
-    >>> reason(FileNotFoundError(2, "No such file or directory", "a.gz"))
-    'No such file or directory'
-    """
-    words = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return " ".join(str(words).split())
-
-
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[BinaryIO, int, bool]]:
     """The stream of IDX bytes, the file's size on disk, and whether it is gzipped."""
-    try:
+    with reading(path, "IDX file"):
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
             kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
@@ -147,15 +137,14 @@ def _opened(path: Path) -> Iterator[tuple[BinaryIO, int, bool]]:
         with open(path, "rb") as file:
             zipped = file.read(2) == _GZIP_MAGIC
             file.seek(0)
-            if zipped:
+            if not zipped:
+                yield file, status.st_size, False
+                return
+            try:
                 with gzip.GzipFile(fileobj=file, mode="rb") as unpacked:
                     yield unpacked, status.st_size, True  # type: ignore[misc]
-            else:
-                yield file, status.st_size, False
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path}: damaged gzip file: {reason(error)}") from error
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: cannot be read: {reason(error)}") from error
+            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                raise DataError(f"{path}: damaged gzip file: {reason(error)}") from error
 
 
 def _header(
@@ -164,9 +153,10 @@ def _header(
     """Read the header and hold it against the file's `size` on disk."""
     magic = _exactly(path, file, 4)
     if magic[:2] != b"\0\0" or magic[2] not in _TYPES:
+        kind = None if zipped else recognised(path, "IDX file")
         raise DataError(
-            f"{path}: not an IDX file: expected it to begin with 00 00 08"
-            f" (or gzip's 1f 8b), found {magic[:3].hex(' ')}"
+            f"{path}: not an IDX file: expected it to begin with 00 00 08 (or gzip's 1f 8b), found "
+            f"{kind or magic[:3].hex(' ')}"
         )
     if magic[2] != 8:
         raise DataError(f"{path}: expected uint8 (type 08), found {_TYPES[magic[2]]}")

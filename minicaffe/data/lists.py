@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from minicaffe.errors import DataError
+from minicaffe.data.read_at import ReadAt
+from minicaffe.errors import DataError, reading, recognised
 
 LARGEST = 1 << 30  # bytes of a list
 
@@ -37,14 +38,11 @@ def words(path: Path) -> list[str]:
 
 def text(path: Path) -> str:
     """What a text file says. Raises DataError for one that is none, or too large."""
-    try:
-        if path.stat().st_size > LARGEST:
-            raise DataError(f"{path}: a list of more than {LARGEST >> 20} MiB is not read")
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise DataError(f"{path}: is not a list of files: expected text in UTF-8") from None
+    with reading(path, "text"):
+        file = ReadAt(path)
+        if len(file) > LARGEST or recognised(path, "text"):
+            raise ValueError(f"it has more than {LARGEST >> 20} MiB")
+        return file[:].decode("utf-8")
 
 
 def files(path: Path) -> list[str]:

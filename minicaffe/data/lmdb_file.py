@@ -19,9 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from minicaffe.data import wire
 from minicaffe.data.read_at import ReadAt
-from minicaffe.errors import DataError
+from minicaffe.errors import DataError, reading
 
 FILE = "data.mdb"
 _HEAD, _MAGIC, _VERSION = 16, 0xBEEFC0DE, 1
@@ -46,7 +45,7 @@ class Lmdb:
 
     def __init__(self, folder: str | Path):
         self.path = Path(folder) / FILE
-        with wire.damage_told(self.path, "LMDB database"):
+        with reading(self.path, "LMDB database"):
             self.data = ReadAt(self.path)
             self.size, entries, root, pages, depth = self._newest()
             leaves = list(self._leaves(root, pages, depth))
@@ -62,7 +61,7 @@ class Lmdb:
     def __getitem__(self, i: int) -> memoryview:
         """The bytes of the i-th value."""
         leaf = int(np.searchsorted(self.ends, i, side="right"))
-        with wire.damage_told(self.path, "LMDB database"):
+        with reading(self.path, "LMDB database"):
             return self._value(int(self.leaves[leaf]), i - int(self.ends[leaf - 1] if leaf else 0))
 
     def _newest(self) -> tuple[int, int, int, int, int]:

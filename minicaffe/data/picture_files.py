@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from minicaffe.errors import DataError
+from minicaffe.errors import DataError, reading, reason, recognised
 
 # own: grey or colours, as the picture has them; as it is: and transparency, a fourth channel;
 # labels: numbers of a palette, else grey
@@ -49,25 +49,20 @@ def read(path: str | Path, colour: Colour) -> np.ndarray:
 
     Raises DataError, in one line, for a file that is none.
     """
-    name = str(path) if str(path).isprintable() else repr(str(path))
     if not os.path.isfile(path):
-        raise DataError(f"{name}: no such file")
-    return _decoded(path, name, colour)
+        raise DataError(f"{path}: no such file")
+    return _decoded(path, str(path), colour)
 
 
 def check(path: str | Path) -> None:
     """Raise what `read` would for a damaged picture, as far as its header and its end show it."""
-    name = str(path) if str(path).isprintable() else repr(str(path))
-    try:
-        with open(path, "rb") as file:
-            head, size = file.read(4), os.fstat(file.fileno()).st_size
-            file.seek(max(0, size - TAIL))
-            tail = file.read()
-            file.seek(0)
-            end = next((end for start, end in ENDS.items() if head.startswith(start)), b"")
-            _decoded(file, name, "own", header=end in tail)
-    except OSError as error:
-        raise DataError(f"{name}: cannot be read: {error.strerror}") from None
+    with reading(path, "picture"), open(path, "rb") as file:
+        head, size = file.read(4), os.fstat(file.fileno()).st_size
+        file.seek(max(0, size - TAIL))
+        tail = file.read()
+        file.seek(0)
+        end = next((end for start, end in ENDS.items() if head.startswith(start)), b"")
+        _decoded(file, str(path), "own", header=end in tail)
 
 
 def decode(data: bytes | memoryview, where: str, colour: Colour) -> np.ndarray:
@@ -170,10 +165,12 @@ def _decoded(file: Any, where: str, colour: Colour, header: bool = False) -> np.
                 return np.empty((0, 0, 0), np.uint8)
             return pixels_of(image, where, colour)
     except (OSError, ValueError, SyntaxError, EOFError, IndexError, MemoryError, Warning) as error:
-        said = " ".join(str(error).split()) or type(error).__name__
-        said = (
-            said if said.isprintable() and "<_io." not in said else "it is none that Pillow reads"
-        )
+        if not isinstance(file, (str, Path)):
+            file.seek(0)
+            file = file.read(1024)
+        kind = recognised(file, "picture")
+        said = f"it is {kind}" if kind else reason(error)
+        said = "it is none that Pillow reads" if "<_io." in said else said
         raise DataError(f"{where}: is not a picture that can be read: {said}") from None
 
 

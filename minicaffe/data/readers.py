@@ -26,7 +26,7 @@ from minicaffe.data.reader.picture_set import (
     holds_pictures,
 )
 from minicaffe.data.reader.table_set import TableSet
-from minicaffe.errors import DataError
+from minicaffe.errors import DataError, reading
 
 ARCHIVED = (".tar.gz", ".tgz", ".tar", ".zip")
 HDF5 = (".h5", ".hdf5")
@@ -84,9 +84,7 @@ def _open(
             return ListSet(*listed) if found is None else found
         if not os.path.isdir(place):
             if os.path.exists(place):
-                raise DataError(
-                    f"{_told(place)}: expected a file or a folder, found a device or pipe"
-                )
+                raise DataError(f"{place}: expected a file or a folder, found a device or pipe")
             continue
         if lmdb_file.is_one(place):
             return LmdbSet(place, source, colour)
@@ -106,12 +104,12 @@ def _open(
             strange = strange or place
     if strange is not None and (count := _pictures_in(strange)):
         raise DataError(
-            f"{_told(strange)}: holds {count} pictures, not in folders: put those of each class into a folder"
+            f"{strange}: holds {count} pictures, not in folders: put those of each class into a folder"
             " of its own, or name them in a table with their classes (.csv)"
         )
     if strange is not None:
         raise DataError(
-            f"{_told(strange)}: holds no data set: expected a folder of pictures for each class, two .npy"
+            f"{strange}: holds no data set: expected a folder of pictures for each class, two .npy"
             f" files, an LMDB, CIFAR-10's batches, or the IDX files {', '.join(FILES)}"
         )
     if source == CIFAR10:
@@ -122,40 +120,31 @@ def _open(
 def _file(path: Path, source: str, split: str) -> Reader | None:
     """The reader of a file, by its name or else by how it begins; None for what can but be a list."""
     name, head = path.name.lower(), _head(path)
-    told = _told(path)
     if name == lmdb_file.FILE or any(name in files for files in cifar10_set.FILES.values()):
-        raise DataError(f"{told}: is one file of a data set: give the folder")
+        raise DataError(f"{path}: is one file of a data set: give the folder")
     if name.endswith(ARCHIVED):
-        raise DataError(f"{told}: is an archive: unpack it, and give the folder")
+        raise DataError(f"{path}: is an archive: unpack it, and give the folder")
     if name.endswith(SUFFIXES):
-        raise DataError(f"{told}: is a picture; expected a folder of pictures, or a list of them")
+        raise DataError(f"{path}: is a picture; expected a folder of pictures, or a list of them")
     if name.endswith(".npz") or head.startswith(ZIP):
         return NpzSet(path, source, split)
     if name.endswith(".npy") or head.startswith(NPY):
-        raise DataError(f"{told}: expected the folder of two .npy files, of pictures and of labels")
+        raise DataError(f"{path}: expected the folder of two .npy files, of pictures and of labels")
     if name.endswith(HDF5) or hdf5.is_one(path):
         return Hdf5Set([path], source, split)
     if head[:2] in (b"\0\0", GZIP):
-        raise DataError(f"{told}: expected a folder of four IDX files, found a file")
+        raise DataError(f"{path}: expected a folder of four IDX files, found a file")
     if head.partition(b"\n")[0].strip().lower().endswith(tuple(map(str.encode, HDF5))):
         return Hdf5Set(
-            [lists.find(p, [path.parent], told) for p in lists.files(path)], source, split
+            [lists.find(p, [path.parent], str(path)) for p in lists.files(path)], source, split
         )
     return None
 
 
-def _told(path: Path) -> str:
-    """A path for people, on one line."""
-    return str(path) if str(path).isprintable() else repr(str(path))
-
-
 def _head(path: Path) -> bytes:
     """How a file begins."""
-    try:
-        with builtins.open(path, "rb") as file:
-            return file.read(4096)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+    with reading(path, "data set"), builtins.open(path, "rb") as file:
+        return file.read(4096)
 
 
 def _pictures_in(folder: Path) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.errors import CheckpointError
+from minicaffe.errors import CheckpointError, reading
 
 ENDING, MODEL = ".safetensors", "@model"
 
@@ -88,22 +88,17 @@ class Reader:
             return self._model
         if name not in self._types:
             raise CheckpointError(f"{self.path}: has no entry {name!r}")
-        with self._damage_told(f"entry {name!r} of {self._types[name]}: "):
+        with self._damage_told(f": entry {name!r} of {self._types[name]}"):
             found = self._file.get_tensor(name)
         return found.astype(np.float32) if found.dtype.name == "bfloat16" else found
 
     @contextlib.contextmanager
     def _damage_told(self, where: str) -> Iterator[None]:
         """Within it, what the package raises is told in one line with the file's name."""
-        try:
-            yield
-        except FileNotFoundError:
-            raise CheckpointError(f"{self.path}: no such file") from None
-        except OSError as error:
-            raise CheckpointError(f"{self.path}: cannot be read: {error.strerror}") from None
-        except (library().SafetensorError, ValueError, AttributeError, MemoryError) as error:
-            said = " ".join(str(error).split())
-            raise CheckpointError(f"{self.path}: is damaged: {where}{said}") from None
-        except TypeError:  # NumPy does not understand the type without ml_dtypes
-            need = "needs the package ml_dtypes: pip install 'minicaffe[safetensors]'"
-            raise CheckpointError(f"{self.path}: {where}{need}") from None
+        damage = library().SafetensorError, AttributeError
+        with reading(f"{self.path}{where}", ".safetensors file", CheckpointError, damage):
+            try:
+                yield
+            except TypeError:  # NumPy does not understand the type without ml_dtypes
+                need = "needs the package ml_dtypes: pip install 'minicaffe[safetensors]'"
+                raise CheckpointError(f"{self.path}{where}: {need}") from None

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.errors import DataError, MinicaffeError
+from minicaffe.errors import DataError, MinicaffeError, reading
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 LIMIT = 2**31 - 1  # bytes of a message that Protocol Buffers read
@@ -33,31 +33,14 @@ _RUN = 4096  # records compared at once at first, where one number follows anoth
 def opened(
     path: str | Path, what: str, error: type[MinicaffeError] = DataError
 ) -> Iterator[memoryview]:
-    """The bytes of a file, mapped. Within it damage is told as by `damage_told`."""
-    with damage_told(path, what, error):
+    """The bytes of a file, mapped. Within it damage is told as by `reading`."""
+    with reading(path, what, error):
         if stat.S_ISFIFO(os.stat(path).st_mode):  # to open one may wait for ever
             raise OSError(errno.EINVAL, "Is a pipe")
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             mapped: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
         yield memoryview(mapped)
-
-
-@contextmanager
-def damage_told(
-    path: str | Path, what: str, error: type[MinicaffeError] = DataError
-) -> Iterator[None]:
-    """Within it, what is wrong with a file is told as `error`, in one line with the file's name."""
-    name = str(path) if str(path).isprintable() else repr(str(path))
-    try:
-        yield
-    except FileNotFoundError:
-        raise error(f"{name}: no such file") from None
-    except OSError as failure:
-        raise error(f"{name}: cannot be read: {failure.strerror or failure}") from None
-    except (ValueError, MemoryError) as failure:
-        said = " ".join(str(failure).split()) or "it does not fit in memory"
-        raise error(f"{name}: is not a whole {what}: {said}") from None
 
 
 def varint(data: memoryview, at: int) -> tuple[int, int]:

@@ -15,7 +15,7 @@ import numpy as np
 from minicaffe.caches import TEMPORARY, forget_left
 from minicaffe.checkpoint import flush_folder
 from minicaffe.data import datasets, hdf5, lists
-from minicaffe.errors import DataError, ShapeError, note
+from minicaffe.errors import DataError, ShapeError, note, reason
 from minicaffe.layers.base import Layer, Traits, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.order import Order
@@ -270,5 +270,4 @@ class Output:
                     self.target.file.close()
                 with suppress(OSError):  # it stays, as where the process is killed
                     os.unlink(self.beside)
-            said = getattr(failure, "strerror", None) or " ".join(str(failure).split())
-            raise DataError(f"{self.path}: cannot be written: {said}") from None
+            raise DataError(f"{self.path}: cannot be written: {reason(failure)}") from None

@@ -13,6 +13,7 @@ import numpy as np
 
 from minicaffe import checkpoint
 from minicaffe.caffe.label_map import names_in
+from minicaffe.data import lists
 from minicaffe.errors import DataError
 from minicaffe.spec.tree import load
 
@@ -39,12 +40,7 @@ class DetectionFiles:
         file, text = load(label_map, "prototxt", own=True)
         classes = names_in(text, file, shown=False)
         names, found = [], []
-        try:
-            lines = Path(sizes).read_text(encoding="utf-8").splitlines()
-        except (OSError, ValueError) as error:
-            said = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
-            raise DataError(f"save_output_param: name_size_file {sizes}: {said}") from None
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(lists.text(Path(sizes)).splitlines(), 1):
             words = line.split()
             if not words:
                 continue

@@ -10,7 +10,7 @@ import numpy as np
 
 from minicaffe.backend import Device, on_its_device
 from minicaffe.cpu import aligned
-from minicaffe.errors import DeviceError, SpecError
+from minicaffe.errors import DeviceError, SpecError, reason
 from minicaffe.ops import arrays
 from minicaffe.ops.gemm import gemm
 from minicaffe.spec.declare import Filler
@@ -50,10 +50,9 @@ def check_type(dtype: np.dtype, device: Device) -> None:
         one = device.xp.ones((1, 1), dtype)
         gemm(one, one, device.xp.add(one, one))
     except Exception as error:  # CuPy before 14 and GPUs before 2020 have no bfloat16
-        said = " ".join(str(error).split())[:200]
         version = device.xp.__version__
         raise DeviceError(
-            f"dtype {dtype.name}: CuPy {version} cannot compute on {device.name}: {said}"
+            f"dtype {dtype.name}: CuPy {version} cannot compute on {device.name}: {reason(error)[:200]}"
         ) from None
 
 

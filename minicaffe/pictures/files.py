@@ -13,7 +13,7 @@ import numpy as np
 from minicaffe.checkpoint import check_regular, read_npy
 from minicaffe.data import picture_files
 from minicaffe.data.reader.picture_set import SUFFIXES, below
-from minicaffe.errors import CheckpointError, DataError
+from minicaffe.errors import CheckpointError, DataError, reading
 
 NETPBM = re.compile(
     rb"P([56])(?:\s|#[^\n]*\n)+(\d{1,5})(?:\s|#[^\n]*\n)+(\d{1,5})(?:\s|#[^\n]*\n)+255\s"
@@ -22,11 +22,9 @@ NETPBM = re.compile(
 
 def read(path: str) -> np.ndarray:
     """Pixels (h, w) or (h, w, 3), red first, uint8. Raises DataError for a file that is no picture."""
-    try:
+    with reading(path, "picture"):
         check_regular(path)
         data = Path(path).read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
     if data.startswith(b"\x93NUMPY"):
         return _read_npy(path)
     plain = NETPBM.match(data)

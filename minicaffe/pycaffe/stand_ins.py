@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from minicaffe.errors import SpecError
+from minicaffe.errors import SpecError, reason
 
 # Of py-faster-rcnn's configuration, by phase: regions before and after suppression.
 TOPS = {"TRAIN": (12000, 2000), "TEST": (6000, 300)}
@@ -40,5 +40,6 @@ def stand_in(
             "post_nms_topn": after,
         }
     except (yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
-        said = " ".join(str(error).split())
-        raise SpecError(f"param_str: expected 'feat_stride': 16 and the like: {said}") from None
+        raise SpecError(
+            f"param_str: expected 'feat_stride': 16 and the like: {reason(error)}"
+        ) from None

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from minicaffe.backend import Device
 from minicaffe.cuda import ahead, cublas, fusion
 from minicaffe.cuda.capture import captured
+from minicaffe.errors import reason
 from minicaffe.replay import trace
 from minicaffe.replay.command import Calls, Row
 from minicaffe.replay.command_buffer import Program
@@ -101,7 +102,7 @@ class Graph:
                 launches = [one for part in self.parts for one in part.launches]
                 self._launch = captured(self.device, self._all, cublas.needs(launches))
             except Exception as error:  # if CuPy, CUDA or a layer refuses, run uncaptured
-                self.why = " ".join(str(error).split()) or type(error).__name__
+                self.why = reason(error)
                 self._launch = self._all
         self._launch()
 

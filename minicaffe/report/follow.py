@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from minicaffe.errors import reason
 from minicaffe.interrupt import Held
 from minicaffe.report import make, sections
 from minicaffe.report.study import Limits, Study
@@ -72,8 +73,7 @@ class Follower(Report):
             data = make.data_of([one], [_spec(solver)], parts, own=True)
             make.save(self.folder / "report.html", data)
         except Exception as error:  # a page is never worth a run
-            text = " ".join(str(error).split()) or type(error).__name__
-            self.say(f"no report of iteration {solver.iteration}: {text}")
+            self.say(f"no report of iteration {solver.iteration}: {reason(error)}")
 
     def look(self, solver: Solver, limits: Limits) -> None:
         """See what the sections see of the net whose weights the solver now has."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from minicaffe.checkpoint import check_regular
-from minicaffe.errors import CheckpointError
+from minicaffe.errors import CheckpointError, reading
 
 LARGEST = 2**30  # bytes of a log that is read
 Check = Callable[[Any], bool]
@@ -102,17 +102,13 @@ def read_run(file: Path) -> dict[str, Any]:
 
 
 def _bytes(file: Path) -> bytes:
-    try:
+    with reading(file, "log", CheckpointError):
         check_regular(file)
         if file.stat().st_size > LARGEST:
             raise CheckpointError(
                 f"{file}: is larger than a log that can be read ({LARGEST} bytes)"
             )
         return file.read_bytes()
-    except FileNotFoundError:
-        raise CheckpointError(f"{file}: no such file") from None
-    except OSError as error:
-        raise CheckpointError(f"{file}: cannot be read: {error.strerror or error}") from None
 
 
 def _line(text: bytes, where: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from minicaffe.errors import SpecError, foreign
+from minicaffe.errors import SpecError, foreign, printable, reading, recognised
 from minicaffe.spec.mark import Mark, Node
 from minicaffe.spec.yaml_mistakes import in_words
 
@@ -54,18 +54,16 @@ def load(path: str | Path, kind: str = "model file", own: bool = False) -> tuple
     """
     if not isinstance(path, (str, os.PathLike)):
         raise SpecError(f"expected the path of a model file or a mapping, got {shown(path)}")
-    file = str(path) if str(path).isprintable() else repr(str(path))
-    try:
-        with open(path, "rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise SpecError(f"{file}: cannot be read: {reason}") from None
+    file = printable(path)
+    with reading(path, kind, SpecError), open(path, "rb") as stream:
+        data = stream.read(MAX_BYTES + 1)
     told = foreign(file, "models in .yaml and .prototxt")
     if told and not own:
         raise SpecError(told)
     if len(data) > MAX_BYTES:
         raise SpecError(f"{file}: is larger than {MAX_BYTES >> 20} MiB; no {kind} is")
+    if wrong := recognised(data, "text"):
+        raise SpecError(f"{file}: is no {kind}: it is {wrong}")
     try:
         return file, data.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -486,7 +486,7 @@ def test_weights_that_are_no_numbers_are_refused(mistake, trained, command):
         ("train tiny.yaml --device cuda:x", "minicaffe: unknown device 'cuda:x'; expected cpu, cuda or cuda:N"),
         ("train tiny.yaml --device cpu --snapshot-prefix no/x", "minicaffe: snapshot_prefix 'no/x': there is no folder 'no';"
          " make it, or choose another with snapshot_prefix (--snapshot-prefix)"),
-        ("train no.yaml", "minicaffe: no.yaml: cannot be read: No such file or directory"),
+        ("train no.yaml", "minicaffe: no.yaml: no such file"),
         ("train models", "minicaffe: models: is a folder without a model.yaml;"
          " expected a model file, a snapshot or the folder of a run"),
         ("train tiny.yaml --import no.py", "minicaffe: --import no.py: no such file"),

@@ -210,7 +210,7 @@ def test_names_outside_the_terminals_encoding_are_escaped(model, terminal):
     assert r"snapshot: k\xe4se_iter_12.npz" in err.text()
     assert "12/12 [" in err.text()
     assert r"iteration 0: test G\xfcte = " in err.text()
-    assert r"minicaffe: gr\xf6\xdfer.yaml: cannot be read: No such file" in err.text()
+    assert r"minicaffe: gr\xf6\xdfer.yaml: no such file" in err.text()
 
 
 def test_a_layer_without_documentation_is_shown(cli, folder):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from minicaffe.data import idx
-from minicaffe.errors import DataError
+from minicaffe.errors import DataError, printable
 
 arrays = hnp.arrays(np.uint8, hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=7))
 quick = settings(
@@ -38,7 +38,7 @@ def refusal(path, reader=idx.read, **how):
         reader(path, **how)
     text = str(caught.value)
     assert "\n" not in text
-    assert str(path) in text
+    assert printable(path) in text
     return text
 
 
@@ -163,8 +163,8 @@ def test_reading_takes_little_more_memory_than_the_array(tmp_path, name):
         (b"", "cut short in its header: expected 4 bytes more, found 0"),
         (b"\0\0\x08", "cut short in its header: expected 4 bytes more, found 3"),
         (b"\0\0\x08\x03\0\0\0\x01", "cut short in its header: expected 12 bytes more, found 4"),
-        (b"\x89PNG....", "not an IDX file: expected it to begin with 00 00 08 (or gzip's 1f 8b)"),
-        (b"<html>", "found 3c 68 74"),
+        (b"\x89PN.....", "not an IDX file: expected it to begin with 00 00 08 (or gzip's 1f 8b)"),
+        (b"<html>", "found a web page"),
         (b"\0\0\x0d\x01\0\0\0\0", "expected uint8 (type 08), found float32"),
         (b"\0\0\x08\x00", "expected 1 to 4 axes, found 0"),
         (b"\0\0\x08\x05" + bytes(20), "expected 1 to 4 axes, found 5"),
@@ -195,8 +195,8 @@ def test_damage_is_named(tmp_path, content, words):
 
 def test_what_is_no_file(tmp_path):
     assert "expected an IDX file, found a folder" in refusal(tmp_path)
-    assert "cannot be read: No such file" in refusal(tmp_path / "missing")
-    assert "cannot be read: embedded null byte" in refusal(f"{tmp_path}/\0")
+    assert "no such file" in refusal(tmp_path / "missing")
+    assert "embedded null byte" in refusal(f"{tmp_path}/\0")
     if hasattr(os, "mkfifo"):
         os.mkfifo(tmp_path / "pipe")
         assert "not a regular file" in refusal(tmp_path / "pipe")

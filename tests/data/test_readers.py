@@ -277,7 +277,7 @@ def test_files_that_are_no_data_set():
         ("a.png", b"", "is a picture; expected a folder of pictures"),
         ("a-idx1-ubyte", b"\0\0\x08\1", "expected a folder of four IDX files, found a file"),
         ("a.npz", b"", "is not a whole .npz file"),
-        ("a.bin", b"\xff\xfe", "is not a list of files: expected text in UTF-8"),
+        ("a.bin", b"\xff\xfe", "a.bin: is not a whole text"),
         ("a.txt", b"", "names no picture"),
         ("a.h5", b"", "a.h5: is not a whole HDF5 file"),
     ]:

@@ -99,16 +99,25 @@ def head(text: str, data: bytes = b"") -> bytes:
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        (b"", "is damaged: Error while deserializing header: header too small"),
-        (head("{"), "is damaged: Error while deserializing header: invalid JSON in header"),
-        ((2**40).to_bytes(8, "little"), "is damaged: Error while deserializing header: header too"),
+        (
+            b"",
+            "is not a whole .safetensors file: Error while deserializing header: header too small",
+        ),
+        (
+            head("{"),
+            "is not a whole .safetensors file: Error while deserializing header: invalid JSON in header",
+        ),
+        (
+            (2**40).to_bytes(8, "little"),
+            "is not a whole .safetensors file: Error while deserializing header: header too",
+        ),
         (
             head('{"a":{"dtype":"F32","shape":[1099511627776],"data_offsets":[0,4]}}', b"0000"),
-            "is damaged: Error while deserializing header: invalid shape, data type, or offset",
+            "is not a whole .safetensors file: Error while deserializing header: invalid shape, data type, or offset",
         ),
         (
             head('{"a":{"dtype":"F8_E4M3","shape":[4],"data_offsets":[0,4]}}', b"0000"),
-            "is damaged: entry 'a' of F8_E4M3: module 'numpy' has no attribute 'float8_e4m3fn'",
+            "entry 'a' of F8_E4M3: is not a whole .safetensors file: module 'numpy' has no attribute 'float8_e4m3fn'",
         ),
     ],
     ids=["empty", "cut", "a long head", "a large shape", "8 bits"],

@@ -255,7 +255,7 @@ def test_without_a_folder_or_a_list_nothing_is_written(tmp_path):
     ("more", "message"),
     [
         ({"label_map_file": "nowhere.prototxt"}, "nowhere.prototxt"),
-        ({"name_size_file": "nowhere.txt"}, "name_size_file nowhere.txt: No such file"),
+        ({"name_size_file": "nowhere.txt"}, "nowhere.txt: no such file"),
         ({"num_test_image": 4}, "num_test_image 4: .* names 3 pictures"),
     ],
 )

@@ -211,7 +211,7 @@ def test_a_reshaped_batch(here):
         ("ImageData", "source: gone.txt", "no such file; looked for 'gone.png'"),
         ("ImageData", "source: self.txt", "self.txt: is not a picture that can be read"),
         ("ImageData", "source: images.txt, rand_skip: 9", "rand_skip 9 is more than 5 images"),
-        ("ImageData", "source: 0.png", "is not a list of files: expected text in UTF-8"),
+        ("ImageData", "source: 0.png", "0.png: is not a whole text: it is a picture"),
         ("WindowData", "source: windows.txt", "needs transform: {crop_size: ...}"),
         (
             "WindowData",

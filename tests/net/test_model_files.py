@@ -81,8 +81,8 @@ def test_json_is_yaml(folder):
             "net.pt: is PyTorch's pickle; minicaffe reads models in .yaml",
         ),
         ("net.onnx", b"\x08\x07\x12\x00", "net.onnx: is a net in the ONNX format; minicaffe reads"),
-        ("picture", b"\x89PNG\x00\x00", "picture:1:1: is not UTF-8 text"),
-        ("gone.prototxt", None, "gone.prototxt: cannot be read: No such file"),
+        ("picture", b"\x89PNG\x00\x00", "picture: is no model file: it is a picture"),
+        ("gone.prototxt", None, "gone.prototxt: no such file"),
         ("model.yaml", NET.encode(), "model.yaml:3:"),
     ],
 )

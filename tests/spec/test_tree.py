@@ -269,7 +269,7 @@ def test_a_chain_of_aliases_is_refused_as_too_deep():
     [
         (b"a: 1\nb: \xff", ":2:4: is not UTF-8 text (byte 8)"),
         ("\ufeffa: \u00e9".encode() + b"\xc3", ":1:5: is not UTF-8 text (byte 8)"),
-        ("a: 1".encode("utf-16"), ":1:1: is not UTF-8 text (byte 0)"),
+        ("a: 1".encode("utf-16"), ": is no model file: it is in UTF-16, not UTF-8"),
         (b"a: \xed\xa0\x80", ":1:4: is not UTF-8 text (byte 3)"),
         (b"\0", ":1:1: the character U+0000 is not allowed"),
         ("\ufeffa: \0".encode(), ":1:4: the character U+0000 is not allowed"),
@@ -288,10 +288,10 @@ def test_files_that_are_no_text(tmp_path, data, message):
 def test_files_that_cannot_be_read(tmp_path):
     for path, message in [
         (tmp_path, f"{tmp_path}: cannot be read: Is a directory"),
-        (tmp_path / "no.yaml", f"{tmp_path}/no.yaml: cannot be read: No such file or directory"),
+        (tmp_path / "no.yaml", f"{tmp_path}/no.yaml: no such file"),
         ("x" * 300, f"{'x' * 300}: cannot be read: File name too long"),
-        ("a\0b", "'a\\x00b': cannot be read: embedded null byte"),
-        ("a\nb", "'a\\nb': cannot be read: No such file or directory"),
+        ("a\0b", "a\\x00b: is not a whole model file: embedded null byte"),
+        ("a\nb", "a\\nb: no such file"),
         ("/dev/zero", "/dev/zero: is larger than 4 MiB; no model file is"),
     ]:
         with pytest.raises(SpecError) as caught:

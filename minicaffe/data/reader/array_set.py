@@ -9,8 +9,7 @@ import tokenize
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,14 +18,11 @@ import numpy as np
 from minicaffe.data.read_at import ReadAt
 from minicaffe.data.reader import naming
 from minicaffe.data.reader.base import Entry, InMemory, Reader
-from minicaffe.errors import DataError
+from minicaffe.errors import DataError, reading
 
 NPY, ZIP = b"\x93NUMPY", b"PK"
 _EXPANSION = 1100  # of deflate, at its best
 _DAMAGE = (
-    ValueError,
-    EOFError,
-    NotImplementedError,
     RuntimeError,
     SyntaxError,
     TypeError,
@@ -178,18 +174,6 @@ def _read(file: zipfile.ZipFile, key: str) -> np.ndarray:
         return np.lib.format.read_array(entry, allow_pickle=False)
 
 
-@contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _told(path: Path) -> AbstractContextManager[None]:
     """Within it, what NumPy or zipfile raises is told as DataError, in one line with the file's name."""
-    name = str(path) if str(path).isprintable() else ascii(str(path))
-    try:
-        yield
-    except OSError as error:
-        said = error.strerror or " ".join(str(error).split())
-        raise DataError(f"{name}: cannot be read: {said}") from None
-    except MemoryError:
-        raise DataError(f"{name}: does not fit in memory") from None
-    except _DAMAGE as error:
-        said = " ".join(str(error).split()) or type(error).__name__
-        said = said if said.isprintable() else ascii(said)
-        raise DataError(f"{name}: is not a whole {path.suffix or '.npz'} file: {said}") from None
+    return reading(path, f"{path.suffix or '.npz'} file", DataError, _DAMAGE)

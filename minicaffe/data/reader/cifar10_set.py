@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from minicaffe.data import datasets, network
+from minicaffe.data import datasets, lists, network
 from minicaffe.data.known import ARCHIVES, CIFAR10
 from minicaffe.data.reader.base import InMemory
-from minicaffe.errors import DataError
+from minicaffe.errors import DataError, reading, recognised
 
 FILES = {"train": tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "test": ("test_batch.bin",)}
 NAMES = "batches.meta.txt"
@@ -85,21 +85,20 @@ def found(place: Path) -> Path | None:
 
 def _size(path: Path) -> int:
     """The bytes of a file of records, held against what a record takes."""
-    try:
+    with reading(path, "CIFAR-10 batch"):
         size = os.stat(path).st_size
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
     if size % _RECORD or not size:
-        raise DataError(f"{path}: expected records of {_RECORD} bytes, found {size} bytes")
+        kind = recognised(path, "CIFAR-10 batch")
+        raise DataError(
+            f"{path}: expected records of {_RECORD} bytes, found {kind or f'{size} bytes'}"
+        )
     return size
 
 
 def _records(path: Path) -> np.ndarray:
     _size(path)
-    try:
+    with reading(path, "CIFAR-10 batch"):
         records = np.fromfile(path, np.uint8).reshape(-1, _RECORD)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: cannot be read: {error}") from None
     wrong = np.flatnonzero(records[:, 0] >= len(CLASSES))
     if len(wrong):
         label = records[wrong[0], 0]
@@ -111,13 +110,9 @@ def _names(folder: Path) -> list[str]:
     """The names of the classes, as the folder tells them or as they are known."""
     if os.path.exists(folder / NAMES) and not os.path.isfile(folder / NAMES):
         raise DataError(f"{folder / NAMES}: expected a file")
-    try:
-        with open(folder / NAMES, encoding="ascii") as file:
-            told = file.read(4096).split()
-    except FileNotFoundError:
+    if not os.path.exists(folder / NAMES):
         return CLASSES
-    except (OSError, ValueError) as error:
-        raise DataError(f"{folder / NAMES}: cannot be read: {error}") from None
+    told = lists.text(folder / NAMES).split()
     if len(told) != len(CLASSES) or not all(name.isprintable() for name in told):
         raise DataError(f"{folder / NAMES}: expected {len(CLASSES)} names, found {len(told)}")
     return told

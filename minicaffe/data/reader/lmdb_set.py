@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from minicaffe.data import datum, lmdb_file, picture_files, wire
+from minicaffe.data import datum, lmdb_file, picture_files
 from minicaffe.data.picture_files import Colour
 from minicaffe.data.reader.base import Entry, Reader
-from minicaffe.errors import DataError
+from minicaffe.errors import DataError, reading
 
 ANNOTATED = b"\x0a"  # how SSD's AnnotatedDatum begins, and no Datum
 
@@ -49,7 +49,7 @@ class LmdbSet(Reader):
         return self._datum(i).label
 
     def _datum(self, i: int) -> datum.Datum:
-        with wire.damage_told(self.place(i), "Datum"):
+        with reading(self.place(i), "Datum"):
             record = self.records[i]
             if record[:1] == ANNOTATED:
                 raise ValueError("it is a picture with boxes, which the layer AnnotatedData reads")

@@ -35,7 +35,7 @@ def pair(names: Iterable[str], split: str, where: str) -> tuple[str, str]:
             return there[pictures], there[labels]
     held = ", ".join(sorted(there.values())[:8]) or "nothing"
     raise DataError(
-        f"{where}: holds {held if held.isprintable() else ascii(held)};"
+        f"{where}: holds {held};"
         f" expected x_{split} and y_{split}, or images and labels, or data and label"
     )
 

@@ -134,7 +134,7 @@ class FolderSet(PictureSet):
         if not self.paths:
             raise DataError(f"{home}: holds no pictures; expected files in {', '.join(SUFFIXES)}")
         if self.passed_over:
-            count, first = len(self.passed_over), _printable(self.passed_over[0])
+            count, first = len(self.passed_over), self.passed_over[0]
             files = "1 file" if count == 1 else f"{count} files"
             note(f"minicaffe: {home}: {files} passed over, no pictures of a class: {first}")
 
@@ -207,7 +207,7 @@ def _listed(folder: Path) -> list[os.DirEntry[str]]:
         with os.scandir(folder) as found:
             return sorted((e for e in found if e.name[0] != "."), key=lambda entry: entry.name)
     except OSError as error:
-        raise DataError(f"{_printable(str(folder))} cannot be read: {error.strerror}") from None
+        raise DataError(f"{folder}: cannot be read: {error.strerror}") from None
 
 
 def _folders(folder: Path) -> list[str]:
@@ -234,7 +234,3 @@ def below(folder: Path) -> list[str]:
         elif not entry.is_symlink():
             deeper.append(entry.path)
     return found + [path for place in deeper for path in below(Path(place))]
-
-
-def _printable(path: str) -> str:
-    return path if path.isprintable() else repr(path)
