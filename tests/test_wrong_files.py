@@ -17,6 +17,7 @@ from minicaffe.data.lmdb_file import Lmdb
 from minicaffe.errors import MinicaffeError, recognised
 from minicaffe.layers.files import read_array
 from minicaffe.pictures import files
+from minicaffe.runs.lines import read_lines
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21\nsize 12345\n"
 PAGE = b"\n<!DOCTYPE html>\n<html><head><title>404</title></head></html>\n"
@@ -165,3 +166,28 @@ def test_what_is_damaged_is_not_called_another_kind(tmp_path):
         with pytest.raises(MinicaffeError, match="is not a whole") as caught:
             net.load(path)
         assert "it is " not in str(caught.value)
+
+
+NAMES = "\ufeffcat\ndog\n"
+LABELS = '\ufeffitem { name: "a" label: 0 display_name: "cat" }\nitem { name: "b" label: 1 display_name: "dog" }'
+
+
+@pytest.mark.parametrize("text", [NAMES, LABELS])
+def test_a_byte_order_mark_in_names_of_classes(tmp_path, text):
+    (tmp_path / "names.txt").write_text(text, encoding="utf-8")
+    assert lines_of(str(tmp_path / "names.txt"), 2) == ["cat", "dog"]
+
+
+def test_a_byte_order_mark_in_a_prototxt_that_bears_another_name(tmp_path):
+    (tmp_path / "net.txt").write_text(
+        'name: "marked" layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 1 } } }',
+        encoding="utf-8-sig",
+    )
+    assert minicaffe.read(tmp_path / "net.txt").name == "marked"
+
+
+def test_a_byte_order_mark_in_a_log(tmp_path):
+    (tmp_path / "log.jsonl").write_text(
+        '{"kind": "event", "iteration": 1, "text": "resumed"}\n', encoding="utf-8-sig"
+    )
+    assert read_lines(tmp_path / "log.jsonl")[0]["text"] == "resumed"

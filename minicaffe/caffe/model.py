@@ -42,7 +42,7 @@ def is_prototxt(path: str | Path) -> bool:
         return named_prototxt(path)
     try:
         with open(path, "rb") as file:
-            text = file.read(1 << 16).decode("utf-8", "replace")
+            text = file.read(1 << 16).decode("utf-8-sig", "replace")
     except (OSError, ValueError):
         return False
     return "\0" not in text and bool(MESSAGE.match(text)) and not LAYERS.search(text)

@@ -42,7 +42,7 @@ def text(path: Path) -> str:
         file = ReadAt(path)
         if len(file) > LARGEST or recognised(path, "text"):
             raise ValueError(f"it has more than {LARGEST >> 20} MiB")
-        return file[:].decode("utf-8")
+        return file[:].decode("utf-8-sig")
 
 
 def files(path: Path) -> list[str]:

@@ -108,7 +108,7 @@ def _bytes(file: Path) -> bytes:
             raise CheckpointError(
                 f"{file}: is larger than a log that can be read ({LARGEST} bytes)"
             )
-        return file.read_bytes()
+        return file.read_bytes().removeprefix(b"\xef\xbb\xbf")  # that Notepad writes
 
 
 def _line(text: bytes, where: str) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def load(path: str | Path, kind: str = "model file", own: bool = False) -> tuple
     if wrong := recognised(data, "text"):
         raise SpecError(f"{file}: is no {kind}: it is {wrong}")
     try:
-        return file, data.decode("utf-8")
+        return file, data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         if told and not file.lower().endswith(".prototxt"):
             raise SpecError(told) from None

@@ -132,7 +132,7 @@ def _rows(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
     kind = "excel-tab" if path.suffix.lower() == ".tsv" else "excel"
     if kind == "excel" and ";" in (first := text.partition("\n")[0]) and "," not in first:
         raise DataError(f"{path}:1: expected commas between columns, found ';'")
-    reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), kind, strict=True)
+    reader = csv.reader(io.StringIO(text, newline=""), kind, strict=True)
     rows = []
     try:
         for row in reader:
