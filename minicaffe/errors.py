@@ -137,7 +137,7 @@ class ByName(dict[str, T]):
 def note(text: str) -> None:
     """Put one line on stderr. A reader or terminal that has gone does not hear it; that is all."""
     with contextlib.suppress(OSError):
-        print(text, file=sys.stderr, flush=True)
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 def printable(text: object) -> str:

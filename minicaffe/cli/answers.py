@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,9 +83,13 @@ def csv_rows(answer: Answer) -> list[list[object]]:
 def write_csv(
     path: str, rows: Sequence[Sequence[object]], columns: Sequence[str] = COLUMNS
 ) -> None:
-    """Write the table, atomically. Raises CheckpointError."""
-    table = io.StringIO(newline="")
-    csv.writer(table).writerows([columns, *rows])
+    """Write the table, atomically, what a spreadsheet would compute led by '. Raises CheckpointError."""
+    table, texts = io.StringIO(newline=""), re.compile(r"[=+@\s]|-(?![\d.]+$)")
+    writer = csv.writer(table)
+    for row in (columns, *rows):
+        writer.writerow(
+            f"'{one}" if isinstance(one, str) and texts.match(one) else one for one in row
+        )
     data = table.getvalue().encode("utf-8", "surrogateescape")
     checkpoint.replace(path, lambda file: file.write(data))
 

@@ -32,6 +32,7 @@ from minicaffe.cli.options import (
     tell,
 )
 from minicaffe.cli.picture_options import preparation_options, prepare
+from minicaffe.cli.streams import say
 from minicaffe.cli.weights import load_weights, weights_of, weights_option
 from minicaffe.errors import MinicaffeError
 from minicaffe.export.inference import for_test
@@ -118,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
             texts[file] = tables.as_tensorrt(calibration, args.tensorrt_header)
         elif name != "output":
             texts[file] = WRITERS[name](calibration)
-    print("\n".join(report(calibration)))
+    say(*report(calibration))
     _write([(file, text.encode("utf-8", "surrogateescape")) for file, text in texts.items()])
     for file in texts:
         tell(args, f"written: {file}")

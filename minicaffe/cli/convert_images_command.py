@@ -21,6 +21,7 @@ import numpy as np
 from minicaffe.caffe.label_map import names_in
 from minicaffe.cli import sources
 from minicaffe.cli.options import number
+from minicaffe.cli.streams import say
 from minicaffe.data.convert import to_lmdb, to_npz
 from minicaffe.data.reader.box_list_set import BoxListSet
 from minicaffe.data.survey import Damage
@@ -95,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
     for remark, times in reader.remarks.items() if isinstance(reader, BoxListSet) else ():
         note(f"minicaffe: {args.source}: {remark}: {times}")
     left_out = f", {damage.count} damaged left out" * bool(damage.count)
-    print(f"{args.output}: {count} {reader.unit}{left_out}")
+    say(f"{args.output}: {count} {reader.unit}{left_out}")
     return 0
 
 

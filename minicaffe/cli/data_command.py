@@ -18,6 +18,7 @@ import numpy as np
 
 from minicaffe import checkpoint
 from minicaffe.cli import sheet, sources
+from minicaffe.cli.streams import say
 from minicaffe.data.reader.base import Reader
 from minicaffe.data.reader.held_out import SHARE, sides
 from minicaffe.data.survey import Survey, by, survey
@@ -52,18 +53,16 @@ def run(args: argparse.Namespace) -> int:
     damaged = f"{reader.origin}: {found.damage.count} of {len(entries)} entries are damaged"
     if found.damage.count == len(entries):
         raise DataError(damaged)
-    print(
-        f"{count} {reader.unit} of {reader.name}, {args.split}: {reader.warning or reader.origin}"
-    )
+    say(f"{count} {reader.unit} of {reader.name}, {args.split}: {reader.warning or reader.origin}")
     if not reader.own_split:
         print(_divided(reader))
     if not every:
         print(f"of {SAMPLE} of them, evenly spread (--check reads all):")
-    print("\n".join([*_pictures(found, reader.blue_first), *_classes(reader)]))
+    say(*_pictures(found, reader.blue_first), *_classes(reader))
     if args.output is not None:
         drawn = sheet.draw(reader, found.range)
         checkpoint.replace(args.output, lambda file: drawn.save(file, "PNG"))
-        print(f"sheet: {args.output}, {drawn.width} x {drawn.height} pixels")
+        say(f"sheet: {args.output}, {drawn.width} x {drawn.height} pixels")
     if found.damage.count:
         raise DataError(damaged)
     return 0
@@ -110,7 +109,7 @@ def _classes(reader: Reader) -> list[str]:
     what = "labels" if reader.label_shape else "classes"
     lines = [f"{what}: {len(counts)}, of {least} to {most} entries"]
     if len(counts) <= LISTED:
-        names = {i: n if n.isprintable() else repr(n) for i, n in enumerate(reader.classes)}
+        names = dict(enumerate(reader.classes))
         lines += [
             f"  {label} {names.get(label, '')}".rstrip() + f": {counts[label]}"
             for label in sorted(counts)

@@ -16,6 +16,7 @@ import numpy as np
 
 from minicaffe import __version__, backend, caches, cpu
 from minicaffe.cli.options import device_option
+from minicaffe.cli.streams import say
 from minicaffe.cpu import threads
 from minicaffe.data import datasets
 from minicaffe.errors import DataError, DeviceError, MinicaffeError
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     lines += [("cache", caches.obstacle(caches.folder()) or str(caches.folder()))]
     lines += [("mnist", where("mnist")), ("would use", repr(backend.device()))]
     width = max(len(name) for name, _ in lines)
-    print("\n".join(f"{name:<{width}}  {text}" for name, text in lines))
+    say(*(f"{name:<{width}}  {text}" for name, text in lines))
     return 0
 
 

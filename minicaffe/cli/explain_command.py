@@ -41,6 +41,7 @@ from minicaffe.cli.options import (
     pick_device,
     read_model,
 )
+from minicaffe.cli.streams import say
 from minicaffe.errors import MinicaffeError, mib
 from minicaffe.layers.blob import check_type
 from minicaffe.layers.convolution import Filtered
@@ -97,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     net = Net(spec, args.phase, device=device, shapes_only=True, **engine_settings(args))
     check_type(net.context.dtype, device)
-    print(f"{net.name or args.model}, phase {net.phase}, {net.context.dtype}, on {device.name}")
+    say(f"{net.name or args.model}, phase {net.phase}, {net.context.dtype}, on {device.name}")
     count = 0
     anew: list[Case] = []
     for step in net.steps:

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from minicaffe.backend import Device
+from minicaffe.cli.streams import say
 from minicaffe.cpu import threads
 from minicaffe.errors import mib
 from minicaffe.net import Net
@@ -49,7 +50,7 @@ def explain_net(spec: NetSpec, device: Device, settings: dict[str, Any]) -> None
     net = Net(spec, "TEST", device=device, keep=(), **settings)
     for _ in range(SETTLED):
         net.forward()
-    print(f"{net.name or 'the net'}, inference, {net.context.dtype}, on {net.device.name}")
+    say(f"{net.name or 'the net'}, inference, {net.context.dtype}, on {net.device.name}")
     if not net.passes.nodes:
         print(f"nothing of it is replayed: {why_nothing(net.device)}")
         return
@@ -92,7 +93,7 @@ def explain_nodes(
         net.device.synchronize()
 
     where = f"{net.context.dtype}, on {net.device.name}, {threads.count()} threads"
-    print(f"{net.name or 'the net'}, {what}, {where}: {least(whole) / 1e3:.3f} ms")
+    say(f"{net.name or 'the net'}, {what}, {where}: {least(whole) / 1e3:.3f} ms")
     if not nodes:
         print(f"nothing of it is replayed: {why_nothing(net.device)}")
         return

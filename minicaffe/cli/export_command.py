@@ -27,6 +27,7 @@ from minicaffe.cli import detections
 from minicaffe.cli.answers import lines_of
 from minicaffe.cli.options import model_options, read_model
 from minicaffe.cli.picture_options import mean_of, no_options_of_deploy_nets, picture_options
+from minicaffe.cli.streams import say
 from minicaffe.cli.weights import load_weights, weights_of, weights_option
 from minicaffe.data import safetensors_file
 from minicaffe.errors import MinicaffeError, SpecError, note
@@ -105,10 +106,10 @@ def run(args: argparse.Namespace) -> int:
             note(line)
     if about is not None:
         words = [word for word in args.dynamic.split(",") if word]
-        print("\n".join(onnx.save(net, args.onnx, about, words, args.tensorrt_safe)))
+        say(*onnx.save(net, args.onnx, about, words, args.tensorrt_safe))
         note(f"classes and pictures: {onnx.files_beside(args.onnx)['json']}")
     else:
-        print("\n".join(map(str, torch.write(net, args.torch))))
+        say(*"\n".join(map(str, torch.write(net, args.torch))).split("\n"))
     return 0
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from minicaffe.cli.streams import say
 from minicaffe.data.fetch import data_folder, fetch
 from minicaffe.data.known import ABOUT, NAMES
 from minicaffe.data.weight_table import NAMES as WEIGHT_NAMES
@@ -52,10 +53,10 @@ def run(args: argparse.Namespace) -> int:
     folder = args.folder or data_folder()
     weights = None if args.name in NAMES else lookup(args.name)
     if args.name in NAMES:
-        print(f"{args.name}: {fetch(args.name, folder)}")
+        say(f"{args.name}: {fetch(args.name, folder)}")
     elif weights is not None:
         name, row = weights
-        print(f"{name}: {fetch_weights(name, folder)} ({row.licence})")
+        say(f"{name}: {fetch_weights(name, folder)} ({row.licence})")
     else:
         raise DataError(
             f"cannot fetch {args.name!r}: expected {', '.join(NAMES)}, or weights by name"

@@ -17,6 +17,7 @@ from tqdm import tqdm
 from minicaffe import checkpoint
 from minicaffe.backend import Device
 from minicaffe.cli.options import engine_settings
+from minicaffe.cli.streams import say
 from minicaffe.cli.weights import load_weights
 from minicaffe.communicator import Communicator
 from minicaffe.errors import MinicaffeError, SpecError, TrainingError
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace, spec: NetSpec, device: Device, communicator: C
         print("no suggestion: the loss did not fall at any of these rates")
     else:
         print(f"suggestion: base_lr {best:.2g}: --set solver.base_lr={best:.2g}")
-    print(f"picture: {args.find_lr}")
+    say(f"picture: {args.find_lr}")
     return 0
 
 

@@ -54,20 +54,20 @@ def resume_command(args: argparse.Namespace, folder: Path) -> str:
     return shlex.join(words)
 
 
-def next_commands(folder: Path, solver: Solver) -> str:
+def next_commands(folder: Path, solver: Solver) -> list[str]:
     """What one does with a run that has ended, a line each, for one to copy."""
     command, run = shlex.join(program()), shlex.quote(str(folder))
     layers = solver.net.layers.values()
     types = {step.spec.type for step in solver.net.steps}
     answers = any(isinstance(one, (Softmax, SoftmaxLoss)) for one in layers)
     answers |= not types.isdisjoint(("SigmoidCrossEntropyLoss", "MultiBoxLoss"))
-    told = f"to look at it: {command} report {run}"
+    told = [f"to look at it: {command} report {run}"]
     if (
         answers
         and any(isinstance(one, Pictures) for one in layers)
         and solver._saving.saved is not None
     ):
-        told += f"\nto use it: {command} predict {run} PICTURE..."
+        told.append(f"to use it: {command} predict {run} PICTURE...")
     return told
 
 

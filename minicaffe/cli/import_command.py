@@ -22,6 +22,7 @@ import re
 
 from minicaffe.bridges import onnx, proof
 from minicaffe.bridges.operators import listed
+from minicaffe.cli.streams import say
 from minicaffe.errors import MinicaffeError, SpecError, note
 
 
@@ -86,8 +87,8 @@ def run(args: argparse.Namespace) -> int:
         wide = max(map(len, imported.differences), default=0)
         for name, apart in imported.differences.items():
             print(f"{name:<{wide}}  {types[name]:<16} {apart:.0e}")
-    for line in imported.notes:
-        print(line)
+    if imported.notes:
+        say(*imported.notes)
     written = " and ".join(str(path) for path in targets if imported.arrays or path == targets[0])
     note(f"{written}: {len(imported.spec.layers)} layers of {len(imported.source.nodes)} nodes")
     return 0

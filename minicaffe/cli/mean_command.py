@@ -16,6 +16,7 @@ import numpy as np
 
 from minicaffe.caffe.convert_weights import write_blob
 from minicaffe.cli import sources
+from minicaffe.cli.streams import say
 from minicaffe.data.survey import by, mean_image
 from minicaffe.errors import DataError
 
@@ -43,10 +44,10 @@ def run(args: argparse.Namespace) -> int:
         len(mean) == 3
     )
     told = reader.warning or reader.origin
-    print(f"{len(reader)} {reader.unit} of {by(mean.shape)}, {args.split}: {told}")
+    say(f"{len(reader)} {reader.unit} of {by(mean.shape)}, {args.split}: {told}")
     print(f"mean of each channel: {', '.join(f'{m:.3f}' for m in mean.mean(axis=(1, 2)))}{order}")
     if args.output is not None:
         axes = () if args.output.lower().endswith(".npy") else (1,)
         write_blob(args.output, mean.reshape(*axes, *mean.shape).astype(np.float32))
-        print(f"mean image: {args.output}")
+        say(f"mean image: {args.output}")
     return 0

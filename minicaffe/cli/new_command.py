@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from minicaffe import backend
 from minicaffe.cli.options import begin, import_option, number, state_of, tell
+from minicaffe.cli.streams import say
 from minicaffe.cli.weights import WEIGHTS, named
 from minicaffe.communicator import Communicator, device_of
 from minicaffe.export.inference import DATA
@@ -89,8 +90,8 @@ def run(args: argparse.Namespace) -> int:
     args.weights = named(args) or None
     made = adapted(args, None)
     command = shlex.join(["minicaffe", *args.words])
-    lines = [f"Made by: {command}", *made.lines]
-    print("".join(f"# {line}\n" for line in lines) + made.text, end="")
+    say(*(f"# {line}" for line in (f"Made by: {command}", *made.lines)))
+    print(made.text, end="")
     return 0
 
 
@@ -111,24 +112,22 @@ def of_own_data(args: argparse.Namespace, communicator: Communicator) -> NetSpec
     """The model that `train --data` trains; prints what was decided; the run's folder has the data's name."""
     begin(args)
     made = adapted(args, device_of(args.device, communicator))
-    for line in made.lines:
-        tell(args, folded(line))
-    tell(
-        args,
-        f"what is new in the model, the rest is as it was:\n\n{textwrap.indent(made.changed, '  ')}",
-    )
+    changed = textwrap.indent(made.changed, "  ").split("\n")
+    told = [row for line in made.lines for row in folded(line)]
+    for row in (*told, "what is new in the model, the rest is as it was:", "", *changed):
+        tell(args, row)
     spec = state_of(args, made.spec(*args.settings))
     args.run = args.run or free(made.source)
     args.model, args.weights, args.epochs = args.run, None, None  # the run's own model says them
     return spec
 
 
-def folded(line: str) -> str:
+def folded(line: str) -> list[str]:
     """A line in several, if stderr is a terminal with fewer columns."""
     if not sys.stderr.isatty():
-        return line
+        return [line]
     width = max(shutil.get_terminal_size().columns, 40)
-    return textwrap.fill(line, width, subsequent_indent="  ", break_on_hyphens=False)
+    return textwrap.wrap(line, width, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def free(source: str) -> str:

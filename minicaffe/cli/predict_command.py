@@ -43,6 +43,7 @@ from minicaffe.cli.options import (
     tell,
 )
 from minicaffe.cli.picture_options import picture_options, prepare
+from minicaffe.cli.streams import say
 from minicaffe.cli.weights import load_weights, weights_of, weights_option
 from minicaffe.deploy import TOGETHER, Classifier, Detector, resized, shares_of
 from minicaffe.errors import DataError, note
@@ -165,7 +166,7 @@ def _classify(
     for paths_now, pixels, notes in pictures.batches(paths):
         for path, prob, said in zip(paths_now, classifier.predict(pixels), notes, strict=True):
             answer = Answer(path, prob.ravel(), said, names, args.top, classifier.several)
-            print(json_line(answer) if args.json else text(answer))
+            say(json_line(answer) if args.json else text(answer))
             rows += csv_rows(answer)
             if drawn is not None:
                 drawn.add(path, with_text(read(path), text(answer).removeprefix(f"{path}: ")))
@@ -194,7 +195,7 @@ def _mask(
                 f"{one['name'] or one['class']} ({100 * one['share']:.2f} %)" for one in shares
             ]
             line = json.dumps({"image": path, "pixels": shares})
-            print(line if args.json else f"{path}: {', '.join(texts)} of the pixels")
+            say(line if args.json else f"{path}: {', '.join(texts)} of the pixels")
             rows += [
                 [path, rank, one["class"], one["name"] or "", f"{one['share']:.6f}"]
                 for rank, one in enumerate(shares, 1)
@@ -223,7 +224,7 @@ def _detect(
         for path, boxes in zip(paths_now, detector.predict(pixels), strict=True):
             boxes = boxes[boxes[:, 1] >= args.threshold]
             found = detections.Found(path, boxes, pictures.sizes[path], names)
-            print(detections.json_line(found) if args.json else detections.text(found))
+            say(detections.json_line(found) if args.json else detections.text(found))
             rows += detections.csv_rows(found)
             if drawn is not None:
                 texts = [f"{found.name(row)} {row[1]:.2f}" for row in boxes]

@@ -22,6 +22,7 @@ from minicaffe.cli.options import (
     import_option,
     tell,
 )
+from minicaffe.cli.streams import say
 from minicaffe.runs.replay_step import Replay
 
 
@@ -42,5 +43,5 @@ def run(args: argparse.Namespace) -> int:
     replay = Replay(args.file, device=device, **engine_settings(args))
     tell(args, f"device: {replay.solver.device}")
     replay.run()
-    print("\n".join(replay.lines()))
+    say(*replay.lines())
     return 0

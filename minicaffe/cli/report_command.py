@@ -15,6 +15,7 @@ from pathlib import Path
 
 from minicaffe import backend
 from minicaffe.cli.options import device_option, import_files, import_option, number, tell
+from minicaffe.cli.streams import say
 from minicaffe.report import write
 from minicaffe.report.sections import left_out
 from minicaffe.report.study import Limits
@@ -49,5 +50,5 @@ def run(args: argparse.Namespace) -> int:
     found = write(args.runs, output, device=backend.device(args.device), limits=limits)
     for why, titles in left_out(found["sections"]).items():
         tell(args, f"left out: {', '.join(titles)}: {why}")
-    print(f"{output}: {os.path.getsize(output) / 2**20:.1f} MiB")
+    say(f"{output}: {os.path.getsize(output) / 2**20:.1f} MiB")
     return 0

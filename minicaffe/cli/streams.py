@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from minicaffe.errors import printable
+
 
 def prepare() -> None:
     """Let both take any text: one that is closed leads nowhere, and what an encoding lacks is escaped."""
@@ -18,3 +20,8 @@ def prepare() -> None:
             setattr(sys, name, os.fdopen(nowhere, "w", encoding="utf-8"))
         elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+
+
+def say(*lines: object) -> None:
+    """Put lines on stdout; what a terminal would act on, in the name of a file or a class, is escaped."""
+    print(*map(printable, lines), sep="\n")

@@ -21,6 +21,7 @@ from minicaffe.cli.options import (
     read_model,
     tell,
 )
+from minicaffe.cli.streams import say
 from minicaffe.cli.weights import load_weights, weights_of, weights_option
 from minicaffe.export.inference import for_test
 from minicaffe.net import Net
@@ -53,5 +54,5 @@ def run(args: argparse.Namespace) -> int:
         tell(args, f"weights: {file}: {loaded}")
     print(score_table(mean_outputs(net, args.batches), score_suffixes([net])))
     for warning in net.warnings:
-        print(banner(warning))
+        say(*banner(warning).split("\n"))
     return 0

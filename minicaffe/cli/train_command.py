@@ -41,7 +41,7 @@ from minicaffe.cli.runs import model_of_run, options, run_of
 from minicaffe.cli.weights import WEIGHTS, load_weights, named, renaming
 from minicaffe.communicator import Communicator, device_of, together
 from minicaffe.cuda import ahead
-from minicaffe.errors import CheckpointError, MinicaffeError, SpecError, note
+from minicaffe.errors import CheckpointError, MinicaffeError, SpecError, note, printable
 from minicaffe.net import Net
 from minicaffe.parallel import world
 from minicaffe.runs.composite_report import Together
@@ -188,7 +188,7 @@ def train(args: argparse.Namespace, communicator: Communicator) -> int:
             events = tensorboard.Writer(folder, solver.iteration, shown.failed)
             hearers.append(events)
             begun.at_end.append(events.close)
-        shown.line(f"run: {folder}")
+        shown.line(f"run: {printable(folder)}")
         if communicator.size > 1:
             shown.line(ranks.told(solver))
         shown.begin(solver)
@@ -214,9 +214,8 @@ def train(args: argparse.Namespace, communicator: Communicator) -> int:
             shown.result(score_table(scores, shown.suffixes) if scores else "")
             for warning in solver.net.warnings:
                 shown.result(banner(warning))
-            for line in best_lines(solver):
+            for line in (*best_lines(solver), *next_commands(folder, solver)):
                 shown.line(line)
-            shown.line(next_commands(folder, solver))
     if solver.stopped and first:
         note(f"stopped at iteration {solver.iteration}; to go on: {resume_command(args, folder)}")
     return 130 if solver.stopped else shown.code()

@@ -21,6 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 from minicaffe import cpu
 from minicaffe.cli.explain_command import plan
 from minicaffe.cli.explain_step import QUIET, SETTLED
+from minicaffe.cli.streams import say
 from minicaffe.cpu import compile_cache, threads
 from minicaffe.errors import MinicaffeError
 from minicaffe.net import Net
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     for name in args.models:
         measured(name, args.train)
     taken = time.perf_counter() - start
-    print(f"{taken:.0f} s in all; kept for the next command in {compile_cache.folder()}")
+    say(f"{taken:.0f} s in all; kept for the next command in {compile_cache.folder()}")
     return 0
 
 

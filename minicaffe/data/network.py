@@ -72,5 +72,4 @@ def _noted(note: Path) -> str:
     if abs(time.time() - when) >= PAUSE or not reason:
         return ""
     tried, again = (time.strftime("%H:%M", time.localtime(t)) for t in (when, when + PAUSE))
-    reason = reason if reason.isprintable() else repr(reason)
     return f"tried at {tried}, again after {again}: {reason}"

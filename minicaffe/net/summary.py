@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from minicaffe.errors import mib
+from minicaffe.errors import mib, printable
 from minicaffe.net.graph import Graph
 from minicaffe.net.sharing import Sharing
 
@@ -27,7 +27,7 @@ def summary(graph: Graph, keep: Sequence[str] | None = None) -> str:
     work = context.workspace_size * itemsize
     return "\n".join(
         [
-            f"{graph.name or graph.file}, phase {context.phase}, {context.dtype}",
+            f"{printable(graph.name or graph.file)}, phase {context.phase}, {context.dtype}",
             table(rows(graph), HEAD, left=(0, 1, 2)),
             *sums(graph),
             *memory,
@@ -68,6 +68,7 @@ def table(
     layer  parameters
     conv1         520
     """
+    rows = [tuple(map(printable, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     lines = [
         "  ".join(

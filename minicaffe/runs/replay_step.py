@@ -105,7 +105,7 @@ class Replay:
             text = culprit.text(
                 self.look, self.given or self.batches.passes, self.loss, solver.rate, *given
             )
-        return [head, table(rows, HEAD, left=(0, 1, 2, 11)), text]
+        return [head, *table(rows, HEAD, left=(0, 1, 2, 11)).split("\n"), text]
 
     def rows(self, step: Step, number: int, first: Seen | None) -> list[tuple[str, ...]]:
         """Of a layer in a pass: its parameters, then what it writes."""

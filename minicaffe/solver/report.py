@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from minicaffe.errors import printable
 from minicaffe.net.summary import table
 from minicaffe.spec.solver import SolverSpec
 from minicaffe.spec.types import keys_of
@@ -22,7 +23,7 @@ class Report:
         """Show one line. A reader or terminal that has gone stops the lines, not the training."""
         try:
             if not self.unheard:
-                self.write(text)
+                self.write("\n".join(map(printable, text.split("\n"))))
         except OSError:
             self.unheard = True
 
@@ -71,7 +72,7 @@ class Report:
 
     def saved(self, path: str, best: bool = False) -> None:
         """A snapshot was written; `best` if it is that of the best test so far."""
-        self.line(f"{'best ' * best}snapshot: {path}")
+        self.line(f"{'best ' * best}snapshot: {printable(path)}")
 
 
 class Mute(Report):

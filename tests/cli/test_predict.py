@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from minicaffe import Net, caffe
+from minicaffe.cli.answers import write_csv
 from minicaffe.data import blob_file, picture_files
 
 Image = pytest.importorskip("PIL.Image")
@@ -103,6 +105,33 @@ def test_json_and_csv_say_the_same(cli, photos, run):
         )
         assert float(row["probability"]) == pytest.approx(prob, abs=1e-6)
     assert {best["name"] for one in answers for best in one["classes"]} == {"dark", "light"}
+
+
+def test_names_are_printed_so_that_no_terminal_acts_on_them(cli, photos, run):
+    names = ["\x1b[31mred\x1b]0;title\x07.png", "a.png: light (99.99 %)\nz.png"]
+    os.mkdir("new")
+    for i, name in enumerate(names):
+        shutil.copy(f"photos/dark/dark{i}.png", f"new/{name}")
+    ran = cli("predict", run, "new", *CPU)
+    assert len(ran.out.splitlines()) == 2 and ran.out.replace("\n", "").isprintable()
+    assert r"new/\x1b[31mred\x1b]0;title\x07.png: " in ran.out
+    assert r"new/a.png: light (99.99 %)\nz.png: " in ran.out
+    ran = cli("predict", run, "new/\x1bgone.png", *CPU)
+    assert ran.last == r"minicaffe: new/\x1bgone.png: no such file"
+
+
+def test_no_cell_of_a_table_is_a_formula(cli, photos, run):
+    Path("words.txt").write_text("=1+1\n-2+cmd|x\n")
+    os.mkdir("@new")
+    shutil.copy("photos/dark/dark0.png", "@new/+1.png")
+    os.chdir("@new")
+    cli("predict", f"../{run}", "+1.png", "--csv", "o.csv", "--labels", "../words.txt", *CPU)
+    with open("o.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["image"] for row in rows} == {"'+1.png"}
+    assert {row["name"] for row in rows} == {"'=1+1", "'-2+cmd|x"}
+    write_csv("o.csv", [["a", -1.5, "-1.5", "\t=1"]], ("a", "b", "c", "d"))
+    assert Path("o.csv").read_text().splitlines()[1] == "a,-1.5,-1.5,'\t=1"
 
 
 def test_labels_name_the_classes_one_a_line(cli, run):
