@@ -19,6 +19,7 @@ from minicaffe.export.dynamic import inputs
 from minicaffe.export.inference import for_test, inference
 from minicaffe.export.preparation import pictures_of
 from minicaffe.feeding.pictures import Pictures, takes_digits
+from minicaffe.layers.blob import numbers
 from minicaffe.net import Net, read
 from minicaffe.net.model import holds_weights
 from minicaffe.net.sources import with_classes
@@ -94,7 +95,8 @@ class Deployed:
             images = np.stack([self._pixels(one) for one in images])
         elif not isinstance(images, np.ndarray) and pictures.is_picture(images):
             images = self._pixels(images)
-        images, shape = np.asarray(images), self.image_shape
+        shape = self.image_shape
+        images = numbers(images, "pictures", shape)
         axes = 2 if shape[0] == 1 and images.shape[-3:] != shape else 3
         fits = images.shape[-axes:] == shape[-axes:] and images.ndim <= axes + 1
         if not fits and images.ndim == 4 and len(images) and pictures.is_picture(images[0]):
@@ -125,7 +127,7 @@ class Deployed:
         if isinstance(picture, np.ndarray) and shape in (picture.shape, (1, *picture.shape)):
             return picture.reshape(shape)
         if not pictures.is_picture(picture):
-            raise self._no_picture(np.asarray(picture))
+            raise self._no_picture(numbers(picture, "a picture", shape))
         pixels, name = pictures.pixels_in(picture)
         digit = takes_digits(self.data)
         crop = self.data.transform.crop_size or 0

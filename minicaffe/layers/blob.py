@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import Device, on_its_device
+from minicaffe.backend import Device, on_cuda, on_its_device
 from minicaffe.cpu import aligned
-from minicaffe.errors import DeviceError, SpecError, reason
+from minicaffe.errors import DataError, DeviceError, SpecError, reason
 from minicaffe.ops import arrays
 from minicaffe.ops.gemm import gemm
 from minicaffe.spec.declare import Filler
@@ -54,6 +54,21 @@ def check_type(dtype: np.dtype, device: Device) -> None:
         raise DeviceError(
             f"dtype {dtype.name}: CuPy {version} cannot compute on {device.name}: {reason(error)[:200]}"
         ) from None
+
+
+def numbers(array: Any, what: str, shape: object) -> Any:
+    """Returns real numbers as an array, of the host if they lie on no device, whose shape is not checked.
+
+    Raises DataError, which says `what` the array is for, for other types and for rows of several lengths.
+    """
+    try:
+        array = array if on_cuda(array) else np.asarray(array)
+        got = None if np.can_cast(array.dtype, np.float64, "same_kind") else array.dtype
+    except (TypeError, ValueError) as error:
+        got = reason(error)
+    if got is not None:
+        raise DataError(f"{what}: expected real numbers of shape {shape}, got {got}")
+    return array
 
 
 class Blob:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from minicaffe.backend import Device, on_cuda
 from minicaffe.errors import ShapeError, did_you_mean
 from minicaffe.layers import Blob
+from minicaffe.layers.blob import numbers
 from minicaffe.net import debug as debug_info
 from minicaffe.net.graph import Graph
 from minicaffe.net.memory import Memory, fit
@@ -45,18 +44,17 @@ def among(blobs: Mapping[str, Blob], names: Collection[str]) -> list[Blob]:
 
 
 def fitting(arrays: Mapping[str, Any], blobs: Mapping[str, Blob], which: str) -> dict[str, Any]:
-    """Check arrays, of the host or the device, for the data or diffs of blobs. Raises ShapeError."""
+    """Check arrays of the host or the device for data or diffs of blobs. Raises ShapeError, DataError."""
     checked = {}
     for name, array in arrays.items():
         if name not in blobs:
             raise ShapeError(f"there is no blob {name!r}{did_you_mean(name, blobs)}")
         blob = blobs[name]
-        shape = array.shape if on_cuda(array) else np.shape(array)
-        if shape != blob.shape:
+        checked[name] = array = numbers(array, f"blob {name!r}", blob.shape)
+        if (shape := array.shape) != blob.shape:
             may_be = which == "data" and len(shape) == len(blob.shape)
             hint = f"; net.reshape({name}={shape}) would change it" if may_be else ""
             raise ShapeError(f"blob {name!r} has shape {blob.shape}, got {shape}{hint}")
-        checked[name] = array if on_cuda(array) else np.asarray(array)
     return checked
 
 

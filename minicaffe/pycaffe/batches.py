@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.errors import ShapeError
+from minicaffe.layers.blob import numbers
 
 Arrays = Mapping[str, Any]
 
@@ -18,10 +19,12 @@ def batches(net: Any, arrays: Arrays) -> Iterator[dict[str, np.ndarray]]:
 
     Raises ShapeError for an array of another number of axes, such as one sample.
     """
-    for name, array in arrays.items():
-        if name in net.blobs and np.ndim(array) != len(net.blobs[name].shape):
-            told = f"expected samples of {net.blobs[name].shape[1:]} along a first axis"
-            raise ShapeError(f"{name}: {told}, got an array of {np.shape(array)}")
+    for name in [name for name in arrays if name in net.blobs]:
+        wanted = net.blobs[name].shape
+        got = numbers(arrays[name], f"blob {name!r}", wanted).shape
+        if len(got) != len(wanted):
+            told = f"expected samples of {wanted[1:]} along a first axis"
+            raise ShapeError(f"{name}: {told}, got an array of {got}")
     size = next(iter(net.blobs.values())).shape[0]
     for first in range(0, _count(arrays), size):
         batch = {name: np.asarray(array[first : first + size]) for name, array in arrays.items()}

@@ -9,6 +9,7 @@ import numpy as np
 
 from minicaffe.data import picture_files
 from minicaffe.errors import SpecError
+from minicaffe.layers.blob import numbers
 from minicaffe.pycaffe.arrays import ArrayError
 
 LUMA = np.array([0.2125, 0.7154, 0.0721])  # of red, green and blue, as scikit-image weighs them
@@ -38,7 +39,7 @@ def resize_image(im: np.ndarray, new_dims: Sequence[int], interp_order: int = 1)
     >>> resize_image(np.array([[[0.0, 0.0], [1.0, 1.0]]]), (1, 3))[0, :, 0]
     array([0. , 0.5, 1. ], dtype=float32)
     """
-    im = np.asarray(im)
+    im = numbers(im, "a picture", "(h, w, c)")
     sizes = tuple(int(size) for size in new_dims)
     if im.ndim != 3 or len(sizes) != 2 or min(*sizes, *im.shape) < 1:
         raise ArrayError(f"expected (h, w, c) and (height, width), got {im.shape} and {sizes}")

@@ -13,6 +13,7 @@ import minicaffe
 from minicaffe.caffe.weights import Reader
 from minicaffe.errors import ByName, DataError, ShapeError, SpecError
 from minicaffe.feeding.memory_data import MemoryData
+from minicaffe.layers.blob import numbers
 from minicaffe.net import weights as files
 from minicaffe.net.access import in_turns
 from minicaffe.pycaffe import batches, mode, passes
@@ -149,9 +150,10 @@ class Net:
             raise ShapeError(f"{told}; arrays were given for {', '.join(arrays)}")
         for name, array in arrays.items():
             shape = self.blobs[name].shape
-            if np.shape(array)[:1] != shape[:1]:
-                raise ShapeError(f"{name}: expected a batch of {shape}, got {np.shape(array)}")
-            getattr(self.blobs[name], which)[...] = array
+            values = numbers(array, f"blob {name!r}", shape)
+            if values.shape[:1] != shape[:1]:
+                raise ShapeError(f"{name}: expected a batch of {shape}, got {values.shape}")
+            getattr(self.blobs[name], which)[...] = values
 
     def _forward(self, first: int, last: int) -> float:
         """Run the layers of these numbers; returns their loss."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.errors import UnknownNameError, did_you_mean
+from minicaffe.layers.blob import numbers
 from minicaffe.pycaffe.arrays import ArrayError
 from minicaffe.pycaffe.images import resize_image
 
@@ -38,7 +39,7 @@ class Transformer:
     def preprocess(self, in_: str, data: np.ndarray) -> np.ndarray:
         """A picture (h, w, c) as the input `in_` takes one, (c, h, w) of float32; `data` stays as it is."""
         size = self._shape(in_)[2:]
-        found = np.array(data, np.float32)
+        found = np.array(numbers(data, in_, self.inputs[in_]), np.float32)
         if found.shape[:2] != size:
             found = resize_image(found, size)
         if in_ in self.transpose:

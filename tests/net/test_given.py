@@ -7,6 +7,7 @@ import pytest
 
 from minicaffe import Layer, Net, ShapeError, SpecError, parse, register
 from minicaffe.data import datasets
+from minicaffe.errors import DataError
 from minicaffe.layers import REGISTRY
 from minicaffe.layers.fillers import XAVIER
 
@@ -254,3 +255,22 @@ def test_zeros_that_are_no_gradient_are_told_once(more, told, capsys, tmp_path):
     caffes.forward()
     caffes.backward()
     assert capsys.readouterr().err.count("is not computed and stays 0") == told
+
+
+@pytest.mark.parametrize(
+    ("array", "got"),
+    [
+        (np.zeros((4, 3), complex), "complex128"),
+        (np.zeros((4, 3), object), "object"),
+        (np.full((4, 3), "x"), "<U1"),
+        ([[1.0, 2.0, 3.0], [4.0]], "setting an array element with a sequence"),
+    ],
+)
+def test_what_is_no_array_of_real_numbers_is_refused(array, got):
+    net = Net(parse(SIDE), device="cpu")
+    net.forward(x=np.ones((4, 3)))
+    with pytest.raises(DataError, match=rf"^blob 'x': expected real numbers of .*, got {got}"):
+        net.forward(x=array)
+    with pytest.raises(DataError, match=rf"^blob 'ip': expected real numbers of .*, got {got}"):
+        net.forward(start="loss", ip=array, label=np.zeros(4))
+    assert (net.blobs["x"].data == 1).all()

@@ -153,6 +153,11 @@ def test_inputs_by_keyword(net):
         net.forward(x=data)
     with pytest.raises(Exception, match="the net's inputs are data, label"):
         net.forward(data=data)
+    for wrong in (np.zeros((4, 3), complex), np.zeros((4, 3), object), [[1.0, 2.0], [3.0]]):
+        for way in (net.forward, net.forward_all):
+            told = r"blob 'data': expected real numbers of shape \(4, 3\), got "
+            with pytest.raises(DataError, match=told):
+                way(data=wrong, label=np.zeros(4))
     with pytest.raises(Exception, match=r"data: expected a batch of \(4, 3\), got \(2, 3\)"):
         net.forward(data=data[:2], label=label)
     with pytest.raises(ValueError, match="broadcast"):
