@@ -18,7 +18,8 @@ from typing import IO, Any
 import numpy as np
 
 from minicaffe.caches import TEMPORARY, forget_left
-from minicaffe.errors import CheckpointError, foreign, reading, reason
+from minicaffe.errors import CheckpointError, reason
+from minicaffe.file_kinds import foreign, reading
 
 # What NumPy and zipfile raise of damage, beside what `reading` knows
 DAMAGE = (RuntimeError, SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error)

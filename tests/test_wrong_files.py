@@ -14,7 +14,8 @@ from minicaffe.caffe.label_map import label_map
 from minicaffe.cli.answers import lines_of
 from minicaffe.data import idx, picture_files, readers
 from minicaffe.data.lmdb_file import Lmdb
-from minicaffe.errors import MinicaffeError, recognised
+from minicaffe.errors import MinicaffeError
+from minicaffe.file_kinds import recognised
 from minicaffe.layers.files import read_array
 from minicaffe.pictures import files
 from minicaffe.runs.lines import read_lines

@@ -19,8 +19,9 @@ import numpy as np
 
 from minicaffe import checkpoint
 from minicaffe.data import wire
-from minicaffe.errors import CheckpointError, SpecError, did_you_mean, reading
+from minicaffe.errors import CheckpointError, SpecError, did_you_mean
 from minicaffe.export.library import packages
+from minicaffe.file_kinds import reading
 
 OPSETS = range(9, 22)  # of the domain ai.onnx
 ENTRIES = 2**27  # of an input, a constant or a blob: 512 MiB in float32

@@ -12,7 +12,8 @@ from minicaffe.caffe.weights import is_caffes
 from minicaffe.data.weight_table import WEIGHTS as WEIGHTS_BY_NAME
 from minicaffe.data.weight_table import nearest
 from minicaffe.data.weights import weights_named
-from minicaffe.errors import CheckpointError, DataError, MinicaffeError, foreign, note
+from minicaffe.errors import CheckpointError, DataError, MinicaffeError, note
+from minicaffe.file_kinds import foreign
 from minicaffe.net import Net
 from minicaffe.net import model as net_model
 from minicaffe.net.differences import listed

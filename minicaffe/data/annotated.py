@@ -13,7 +13,8 @@ import numpy as np
 from minicaffe.data import datum, wire
 from minicaffe.data.datum import Datum
 from minicaffe.data.reader.lmdb_set import LmdbSet
-from minicaffe.errors import DataError, reading
+from minicaffe.errors import DataError
+from minicaffe.file_kinds import reading
 
 LABEL, INSTANCE, BOX, DIFFICULT = 0, 1, slice(2, 6), 6
 MOST = 100_000  # boxes of a picture

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.errors import DataError, MinicaffeError, did_you_mean, reading
+from minicaffe.errors import DataError, MinicaffeError, did_you_mean
+from minicaffe.file_kinds import reading
 
 FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32"}  # those that minicaffe reads
 _MAGIC = b"\x89HDF\r\n\x1a\n"

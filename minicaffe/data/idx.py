@@ -22,7 +22,8 @@ from typing import BinaryIO
 import numpy as np
 
 from minicaffe.caches import TEMPORARY, forget_left
-from minicaffe.errors import DataError, reading, reason, recognised
+from minicaffe.errors import DataError, reason
+from minicaffe.file_kinds import reading, recognised
 
 PIECE = 1 << 20  # bytes moved at once through gzip
 _EXPANSION = 1032  # deflate's best: 258 bytes from 2 bits

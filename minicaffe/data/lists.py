@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from minicaffe.data.read_at import ReadAt
-from minicaffe.errors import DataError, reading, recognised
+from minicaffe.errors import DataError
+from minicaffe.file_kinds import reading, recognised
 
 LARGEST = 1 << 30  # bytes of a list
 

@@ -20,7 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from minicaffe.data.read_at import ReadAt
-from minicaffe.errors import DataError, reading
+from minicaffe.errors import DataError
+from minicaffe.file_kinds import reading
 
 FILE = "data.mdb"
 _HEAD, _MAGIC, _VERSION = 16, 0xBEEFC0DE, 1

@@ -17,7 +17,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from minicaffe.errors import DataError, reading, reason, recognised
+from minicaffe.errors import DataError, reason
+from minicaffe.file_kinds import reading, recognised
 
 # own: grey or colours, as the picture has them; as it is: and transparency, a fourth channel;
 # labels: numbers of a palette, else grey

@@ -26,7 +26,8 @@ from minicaffe.data.reader.picture_set import (
     holds_pictures,
 )
 from minicaffe.data.reader.table_set import TableSet
-from minicaffe.errors import DataError, reading
+from minicaffe.errors import DataError
+from minicaffe.file_kinds import reading
 
 ARCHIVED = (".tar.gz", ".tgz", ".tar", ".zip")
 HDF5 = (".h5", ".hdf5")

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.errors import CheckpointError, reading
+from minicaffe.errors import CheckpointError
+from minicaffe.file_kinds import reading
 
 ENDING, MODEL = ".safetensors", "@model"
 

@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.errors import DataError, MinicaffeError, reading
+from minicaffe.errors import DataError, MinicaffeError
+from minicaffe.file_kinds import reading
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 LIMIT = 2**31 - 1  # bytes of a message that Protocol Buffers read

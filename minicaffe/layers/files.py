@@ -8,7 +8,8 @@ import numpy as np
 
 from minicaffe.checkpoint import read_npy
 from minicaffe.data import blob_file
-from minicaffe.errors import DataError, foreign
+from minicaffe.errors import DataError
+from minicaffe.file_kinds import foreign
 
 NPY = b"\x93NUMPY"
 

@@ -13,7 +13,8 @@ import numpy as np
 from minicaffe.checkpoint import check_regular, read_npy
 from minicaffe.data import picture_files
 from minicaffe.data.reader.picture_set import SUFFIXES, below
-from minicaffe.errors import CheckpointError, DataError, reading
+from minicaffe.errors import CheckpointError, DataError
+from minicaffe.file_kinds import reading
 
 NETPBM = re.compile(
     rb"P([56])(?:\s|#[^\n]*\n)+(\d{1,5})(?:\s|#[^\n]*\n)+(\d{1,5})(?:\s|#[^\n]*\n)+255\s"

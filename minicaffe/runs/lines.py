@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from minicaffe.checkpoint import check_regular
-from minicaffe.errors import CheckpointError, reading
+from minicaffe.errors import CheckpointError
+from minicaffe.file_kinds import reading
 
 LARGEST = 2**30  # bytes of a log that is read
 Check = Callable[[Any], bool]

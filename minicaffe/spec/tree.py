@@ -9,7 +9,8 @@ from typing import Any
 
 import yaml
 
-from minicaffe.errors import SpecError, foreign, printable, reading, recognised
+from minicaffe.errors import SpecError, printable
+from minicaffe.file_kinds import foreign, reading, recognised
 from minicaffe.spec.mark import Mark, Node
 from minicaffe.spec.yaml_mistakes import in_words
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from minicaffe.cpu import threads
-from minicaffe.errors import FOREIGN
+from minicaffe.file_kinds import FOREIGN
 
 CPU = ("--device", "cpu")
 WITH_MODEL = {

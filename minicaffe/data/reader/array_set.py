@@ -18,7 +18,8 @@ import numpy as np
 from minicaffe.data.read_at import ReadAt
 from minicaffe.data.reader import naming
 from minicaffe.data.reader.base import Entry, InMemory, Reader
-from minicaffe.errors import DataError, reading
+from minicaffe.errors import DataError
+from minicaffe.file_kinds import reading
 
 NPY, ZIP = b"\x93NUMPY", b"PK"
 _EXPANSION = 1100  # of deflate, at its best

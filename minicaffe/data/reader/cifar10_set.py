@@ -13,7 +13,8 @@ import numpy as np
 from minicaffe.data import datasets, lists, network
 from minicaffe.data.known import ARCHIVES, CIFAR10
 from minicaffe.data.reader.base import InMemory
-from minicaffe.errors import DataError, reading, recognised
+from minicaffe.errors import DataError
+from minicaffe.file_kinds import reading, recognised
 
 FILES = {"train": tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "test": ("test_batch.bin",)}
 NAMES = "batches.meta.txt"

@@ -9,7 +9,8 @@ import numpy as np
 from minicaffe.data import datum, lmdb_file, picture_files
 from minicaffe.data.picture_files import Colour
 from minicaffe.data.reader.base import Entry, Reader
-from minicaffe.errors import DataError, reading
+from minicaffe.errors import DataError
+from minicaffe.file_kinds import reading
 
 ANNOTATED = b"\x0a"  # how SSD's AnnotatedDatum begins, and no Datum
 
