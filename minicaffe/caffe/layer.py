@@ -13,11 +13,7 @@ from minicaffe.spec.declare import FILLER_KEYS, Filler, LayerSpec
 from minicaffe.spec.tree import Mark, Node, shown
 from minicaffe.spec.types import Key, keys_of, option
 
-DROPPED = (
-    "engine",
-    "stable_prod_grad",
-    "share_in_parallel",
-)  # how, not what, is computed
+DROPPED = ("engine", "stable_prod_grad", "share_in_parallel")  # how, not what, is computed
 TRANSFORM, LOSS = "transform_param", "loss_param"
 FREE = "minicaffe_param"  # what caffe.proto has no place for
 # Caffe's defaults that are in its code, not in caffe.proto, and so those of the layer here.
@@ -158,12 +154,7 @@ def phases(layers: list[Node], state: Node | None) -> None:
 
 
 def _put_own(
-    node: Node,
-    block: str,
-    what: str,
-    cls: type,
-    put: Any,
-    unknown: list[tuple[Mark, str]] | None,
+    node: Node, block: str, what: str, cls: type, put: Any, unknown: list[tuple[Mark, str]] | None
 ) -> None:
     """The keys in the block of a type that caffe.proto does not have, as its declaration has them."""
     keys = keys_of(cls)

@@ -23,10 +23,7 @@ TYPES = {
 }
 # Keys of SSD's solver, which are of the layer DetectionEvaluate here.
 EVALUATED = ("eval_type", "ap_version", "show_per_class_result")
-NO_EFFECT = {
-    "snapshot_diff": "snapshots hold no gradients",
-    "layer_wise_reduce": "",
-}
+NO_EFFECT = {"snapshot_diff": "snapshots hold no gradients", "layer_wise_reduce": ""}
 
 
 def root(

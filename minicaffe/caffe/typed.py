@@ -20,11 +20,7 @@ INFINITE = re.compile(r"(-?)(inf|infinity|nan)", re.IGNORECASE)
 WORD = re.compile("[A-Za-z][A-Za-z0-9_]*")
 WHOLE = re.compile(r"-?([0-9]+|0[xX][0-9a-fA-F]+)")
 TRUE, FALSE = ("true", "True", "t", "1"), ("false", "False", "f", "0")
-RANGES = {
-    "int32": (-(2**31), 2**31 - 1),
-    "int64": (-(2**63), 2**63 - 1),
-    "uint32": (0, 2**32 - 1),
-}
+RANGES = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1), "uint32": (0, 2**32 - 1)}
 # Keys of forks that change no result here, each with the reason; and forks whose keys do.
 NVCAFFES = "it is how NVCaffe computes, not what"
 HARMLESS = {

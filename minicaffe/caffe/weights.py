@@ -25,11 +25,7 @@ STATES = (".solverstate", ".solverstate.h5")
 V1, V2 = 2, 100  # fields of NetParameter
 _DEPTH = 16  # of names with slashes, in HDF5
 _NAME, _TYPE, _BLOBS = 0, 1, 2
-_FIELDS = {
-    V2: (1, 2, 7),
-    V1: (4, 5, 6),
-    1: (1, 2, 50),
-}  # name, type, blobs; 1 is V0's, within V1's
+_FIELDS = {V2: (1, 2, 7), V1: (4, 5, 6), 1: (1, 2, 50)}  # name, type, blobs; 1 is V0's, within V1's
 
 
 @dataclass

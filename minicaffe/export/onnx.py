@@ -53,9 +53,7 @@ def write(
     return lines + save(net, path, preparation(spec), dynamic, tensorrt_safe)
 
 
-def inferring(
-    model: Net | str | Path | Mapping[str, Any] | NetSpec,
-) -> tuple[Net, list[str]]:
+def inferring(model: Net | str | Path | Mapping[str, Any] | NetSpec) -> tuple[Net, list[str]]:
     """The net that is written, on the CPU in float32, and notes of what became of layers; see `inference`.
 
     It has the parameters, and its inputs the sizes, of a Net.

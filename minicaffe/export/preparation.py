@@ -137,9 +137,7 @@ def metadata(about: Preparation, mean_file: str) -> dict[str, str]:
 
 
 def described(
-    about: Preparation,
-    shapes: Mapping[str, Mapping[str, Sequence[Any]]],
-    mean_file: str,
+    about: Preparation, shapes: Mapping[str, Mapping[str, Sequence[Any]]], mean_file: str
 ) -> bytes:
     """The JSON file beside an .onnx file: the shapes of its inputs and outputs, classes, preprocessing."""
     found = {

@@ -173,8 +173,7 @@ class LabelMaps(Fed):
     """Pictures (n, c, h, w) and their labels (n, 1, h, w), cut and mirrored together."""
 
     source: Annotated[
-        str,
-        "a text file, a picture and its labels in each line; or a folder with images and masks",
+        str, "a text file, a picture and its labels in each line; or a folder with images and masks"
     ]
     shuffle: Annotated[bool, "visit in random order"] = False
     new_height: Annotated[int, "scale to so many rows; 0: do not scale", AtLeast(0)] = 0

@@ -122,11 +122,7 @@ class BatchTripletLoss(Whole):
     sample: Annotated[bool, "learn from no triplet whose other is nearer"] = False
 
     traits = replace(
-        LOSS,
-        mixes_samples=True,
-        label_bottoms=(1,),
-        float32_bottoms=(1,),
-        float32_tops=(0, 1, 2),
+        LOSS, mixes_samples=True, label_bottoms=(1,), float32_bottoms=(1,), float32_tops=(0, 1, 2)
     )
 
     def setup(self, x: Shape, labels: Shape) -> list[Shape]:

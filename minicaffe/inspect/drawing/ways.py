@@ -26,11 +26,7 @@ class Way:
 
 
 def ways(
-    edges: Sequence[Edge],
-    found: Ranks,
-    spans: Sequence[Point],
-    deeps: Sequence[Point],
-    down: bool,
+    edges: Sequence[Edge], found: Ranks, spans: Sequence[Point], deeps: Sequence[Point], down: bool
 ) -> list[Way]:
     """The ways of edges between items that lie at `spans` along their ranks and at `deeps`."""
     middles = [(left + right) / 2 for left, right in spans]
