@@ -1,6 +1,6 @@
 """An evening of training, resuming, ranks and feeding: memory, files, threads and temporary files must not grow.
 
-    python tests/soak.py                      200,000 iterations, 5,000 resumes, 50,000 by two ranks, 10 million samples
+    python tests/soak.py                      200,000 iterations, 5,000 resumes, 50,000 by two ranks
     python tests/soak.py --share 0.01         a hundredth of it
     python tests/soak.py --only resumes
     python tests/soak.py --only cuda_iterations cuda_resumes     the first two on a GPU
@@ -16,8 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import random
-import signal
 import subprocess
 import sys
 import tempfile
@@ -30,7 +28,7 @@ from unittest.mock import patch
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
-from parallel.mpi import below, environment, launched, ranks_of  # noqa: E402
+from parallel.mpi import environment, launched, ranks_of  # noqa: E402
 
 GROWTH = 8.0  # MiB between a twentieth and the end
 RESULT = HERE / "soak.json"
@@ -43,11 +41,6 @@ layers:
   - {name: ip, type: InnerProduct, num_output: 10, weight_filler: xavier}
   - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
 solver: {base_lr: 0.01, momentum: 0.9, max_iter: 1000000, display: 1000000, snapshot_prefix: FOLDER/a}
-"""
-FED = """
-layers:
-  - {name: d, type: Data, top: [data, label], source: digits, batch_size: 500, workers: 2, feed: processes,
-     transform: {rotation: 15}}
 """
 
 
@@ -144,29 +137,6 @@ def ranks(count: int, folder: Path) -> Iterator[tuple[int, int]]:
         raise SystemExit(f"the ranks ended with exit status {running.returncode}")
 
 
-def samples(count: int, folder: Path) -> Iterator[tuple[int, int]]:
-    """Batches of pictures that two processes make, one of which is killed now and then."""
-    from minicaffe import Net, parse
-    from minicaffe.errors import DataError
-
-    rng, net, killed = random.Random(0), Net(parse(FED), device="cpu"), 0
-    wanted, done = iter(portions(count)), 0
-    row = next(wanted)
-    while done < count:
-        try:
-            net.forward()
-        except DataError:
-            continue  # the next pass begins with new workers
-        done += 500
-        if rng.random() < 0.005:
-            os.kill(rng.choice(below(os.getpid())), signal.SIGKILL)
-            killed += 1
-        if done >= row:
-            yield done, os.getpid()
-            row = next(wanted, count + 1)
-    print(f"{killed} workers were killed")
-
-
 def portions(count: int) -> list[int]:
     """Where rows are written: after each twentieth."""
     return sorted({max(1, count * i // ROWS) for i in range(1, ROWS + 1)})
@@ -176,7 +146,6 @@ PARTS: dict[str, tuple[Callable[[int, Path], Iterator[tuple[int, int]]], int]] =
     "iterations": (iterations, 200_000),
     "resumes": (resumes, 5_000),
     "ranks": (ranks, 50_000),
-    "samples": (samples, 10_000_000),
     "cuda_iterations": (partial(iterations, device="cuda"), 200_000),
     "cuda_resumes": (partial(resumes, device="cuda"), 5_000),
 }

@@ -5,9 +5,8 @@
 Makes pictures of 256 x 256 in a folder that is gone afterwards, and trains a small net on them, cropped to
 227 x 227 and mirrored: from the files (which the system still holds in memory); from memory, the same pictures
 decoded before (the first 1000 of them, which is all the memory it should take); and has as many threads as
-there are workers do nothing but decode. They take turns; training from the files once more with processes
-instead of threads, and files and memory once more with a net that does next to nothing, so that reading is
-what takes the time. Images a second: medians, with quartiles.
+there are workers do nothing but decode. They take turns; files and memory once more with a net that does next
+to nothing, so that reading is what takes the time. Images a second: medians, with quartiles.
 
 Two shares, round by round, of training from the files by threads: of the slower of memory and decoder; and,
 since on a CPU both need the same cores, of memory and decoder one after the other. The small net takes far
@@ -151,7 +150,6 @@ def measure(folder: Path, rounds: int, block_ms: float, threads: int) -> dict[st
     keep(folder, arrays)
     contenders = {
         "files": solver(str(folder), f"workers: {threads},"),
-        "files, processes": solver(str(folder), f"workers: {threads}, feed: processes,"),
         "memory": solver(str(arrays)),
         "files, no net": solver(str(folder), f"workers: {threads},", NOTHING),
         "memory, no net": solver(str(arrays), body=NOTHING),

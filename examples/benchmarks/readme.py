@@ -104,7 +104,7 @@ def feeding(found: dict | None) -> str:
         return "Not yet measured."
     names = {
         "files": f"training from {found['pictures']:,} JPEGs",
-        "files, processes": "the same, by processes instead of threads",
+        "files, processes": "the same, by processes instead of threads (version 0.1)",
         "memory": "training from memory",
         "decoder": "decoding alone",
         "files, no net": "reading the JPEGs for a net that does next to nothing",

@@ -19,7 +19,6 @@ SOAKED = {
     "iterations": "iterations of LeNet",
     "resumes": "snapshots, each with a new solver that goes on from it",
     "ranks": "iterations by two ranks",
-    "samples": "samples made by processes that are killed",
     "cuda_iterations": "iterations of LeNet on CUDA (an H200)",
     "cuda_resumes": "snapshots, each with a new solver that goes on from it, on CUDA",
 }

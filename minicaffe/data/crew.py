@@ -1,4 +1,4 @@
-"""Who makes the pieces of batches: this thread when they are asked for, threads, or processes.
+"""Who makes the pieces of batches: this thread when they are asked for, or threads.
 
 A crew has `count` members. `give(member, piece)` hands one of them a piece, `take()` returns one that is made,
 by its place, with what was damaged in it or the error that it raised. What is made lies in `pictures`

@@ -8,15 +8,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from minicaffe.data.crew import Here, Threads
 from minicaffe.data.making import Damage, Piece
-
-if TYPE_CHECKING:
-    from minicaffe.data.processes import Processes
 
 Key = tuple[int, int]  # the seed and the pass that a batch is of
 Choose = Callable[[Key], tuple[np.ndarray, np.ndarray, int]]
@@ -40,7 +36,7 @@ class Feed:
     Memory: what `ahead` batches take, once.
     """
 
-    def __init__(self, crew: Here | Threads | Processes, choose: Choose):
+    def __init__(self, crew: Here | Threads, choose: Choose):
         self.crew, self.choose = crew, choose
         self.ahead = len(crew.pictures)
         self.waiting: deque[Batch] = deque()

@@ -1,4 +1,4 @@
-"""Layers fed by a reader: threads or processes read and prepare its pictures ahead of time."""
+"""Layers fed by a reader: threads read and prepare its pictures ahead of time."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Fed(Pictures):
         int | None, "how many read ahead; 0: none; default: one per core, at most 8", AtLeast(0)
     ] = None
     feed: Annotated[
-        Literal["threads", "processes"], "what the workers are; processes take 40 MiB and more each"
+        Literal["threads", "processes"], "what the workers are; for processes there are threads now"
     ] = "threads"
     prefetch: Annotated[int, "batches read ahead, which is the memory they take", AtLeast(1)] = 4
     on_error: Annotated[
@@ -180,7 +180,9 @@ class Fed(Pictures):
     def _feed(self) -> Feed:
         """The workers, with the batches that they have made."""
         assert self.reader is not None
-        workers, kind = self.workers, self.feed
+        workers = self.workers
+        if self.feed == "processes":  # of models written before version 0.2
+            self.context.tell(f"{self.name}: feed: processes: threads read, which are as fast")
         if workers is None:
             workers = min(MOST, threads.count())
         ahead = self.prefetch if workers else 1
@@ -189,13 +191,8 @@ class Fed(Pictures):
         backend.device("cpu").check_fits(size, f"prefetch of {ahead} batches")
         maker = Maker(self.reader, self.maker_recipe, self.on_error == "skip")
         given = maker, shape, self.made_dtype, labels
-        if not workers:
-            return Feed(Here(*given), self._choose)
-        if kind == "threads":
-            return Feed(Threads(workers, *given), self._choose)
-        from minicaffe.data.processes import Processes
-
-        return Feed(Processes(workers, *given), self._choose)
+        crew = Threads(workers, *given) if workers else Here(*given)
+        return Feed(crew, self._choose)
 
     @property
     def label_shape(self) -> Shape:

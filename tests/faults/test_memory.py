@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 
 import numpy as np
 import pytest
-from test_kill import prepare
 
 from minicaffe import Net, Solver, checkpoint, parse
 from minicaffe.cli import main
 from minicaffe.cpu import aligned
-from minicaffe.errors import DataError
 
 NET = """
 layers:
@@ -151,27 +147,3 @@ def test_the_command_line_says_it_in_a_line(tmp_path, monkeypatch, capsys):
             code = main(words)
         lines = [line for line in capsys.readouterr().err.splitlines() if "minicaffe: " in line]
         assert code == 0 or (code == 2 and len(lines) == 1 and "out of memory" in lines[0]), lines
-
-
-FED = """
-layers:
-  - {name: d, type: Data, top: [data, label], source: FOLDER, batch_size: 2, workers: 2, feed: processes,
-     transform: {rotation: 15}}
-"""
-
-
-@pytest.mark.parametrize("call", ["os.memfd_create", "os.ftruncate", "mmap.mmap"])
-def test_memory_that_processes_would_share(call, monkeypatch, tmp_path):
-    """Pictures that processes make: one error, no file left open, and the net can be used again."""
-    text = FED.replace("FOLDER", str(prepare(tmp_path) / "tiny"))
-    net, before = Net(parse(text), device="cpu"), len(os.listdir("/proc/self/fd"))
-
-    def fails(*_):
-        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(call, fails)
-        with pytest.raises(DataError, match="Cannot allocate memory"):
-            net.forward()
-    assert len(os.listdir("/proc/self/fd")) == before
-    assert net.forward()["data"].shape[0] == 2

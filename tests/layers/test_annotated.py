@@ -408,7 +408,7 @@ layer {{ name: "data" type: "AnnotatedData" top: "data" top: "label" include {{ 
 
 
 def test_a_sample_is_a_function_of_seed_epoch_and_entry(tmp_path):
-    """By threads, processes or nobody ahead, from any pass on, in batches of any size; SSD's own prototxt."""
+    """By threads or nobody ahead, from any pass on, in batches of any size; SSD's own prototxt."""
     database(tmp_path / "db")
     text = LAYER.format(tmp_path / "db")
 
@@ -425,7 +425,7 @@ def test_a_sample_is_a_function_of_seed_epoch_and_entry(tmp_path):
 
     wanted = batches(range(6))
     assert not np.array_equal(wanted[0][0], wanted[3][0])  # the same entries, of another epoch
-    for keys in ({"workers": 0}, {"workers": 3}, {"feed": "processes", "workers": 2}):
+    for keys in ({"workers": 0}, {"workers": 3}):
         for got, want in zip(
             batches([4, 5, 1], **keys), (wanted[i] for i in (4, 5, 1)), strict=True
         ):

@@ -2,15 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import os
-import signal
-import subprocess
-import sys
-import textwrap
-import time
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -57,14 +48,11 @@ def same(a, b):
     return all((one == other).all() for one, other in zip(a, b, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("transform", "processes"), [(PLAIN, 1), (EVERY, 3)], ids=["bytes", "numbers"]
-)
-def test_whoever_makes_them_they_are_the_same(folder, transform, processes):
+@pytest.mark.parametrize("transform", [PLAIN, EVERY], ids=["bytes", "numbers"])
+def test_whoever_makes_them_they_are_the_same(folder, transform):
     wanted = passes(net("workers: 0", transform=transform), 6)
     assert len(np.unique(wanted[0].reshape(24, -1), axis=0)) > 15
-    given = f"workers: {processes}, feed: processes, prefetch: 2"
-    for keys in ("", "workers: 1", "workers: 3, prefetch: 1", "workers: 5, prefetch: 9", given):
+    for keys in ("", "workers: 1", "workers: 3, prefetch: 1", "workers: 5, prefetch: 9"):
         assert same(passes(net(keys, transform=transform), 6), wanted), keys
     for batch in (1, 3, 8, 24):
         assert same(passes(net(batch=batch, transform=transform), 24 // batch), wanted), batch
@@ -152,7 +140,7 @@ def damage(folder, *names):
         path.write_bytes(path.read_bytes()[:60])
 
 
-@pytest.mark.parametrize("keys", ["workers: 0", "workers: 2", "workers: 2, feed: processes"])
+@pytest.mark.parametrize("keys", ["workers: 0", "workers: 2"])
 def test_a_damaged_picture_is_named(folder, keys):
     damage(folder, 4)
     given = net(f"shuffle: false, {keys}", batch=2)
@@ -169,7 +157,7 @@ def test_a_damaged_picture_is_skipped_and_counted(folder, capsys):
     good = passes(net(f"{keys}, workers: 0", batch=COUNT), 1)
     damage(folder, 4, 6)
     found = []
-    for kind in ("workers: 0", "workers: 2", "workers: 1, feed: processes"):
+    for kind in ("workers: 0", "workers: 2"):
         given = net(f"{keys}, {kind}", batch=3)
         capsys.readouterr()
         found.append(passes(given, 7))
@@ -271,102 +259,18 @@ def test_digits_in_memory_may_be_turned(few_digits, device):
     np.testing.assert_allclose(device.to_host(train.forward()["x"]), passes(train, 1, 1)[0])
 
 
-# processes
-
-
-def workers(pid):
-    """The processes that a process has started, but for those of nets that are gone."""
-    gc.collect()
-    children = Path(f"/proc/{pid}/task/{pid}/children")
-    if not children.exists():
-        pytest.skip("processes are counted by /proc")
-    return [int(child) for child in children.read_text().split()]
-
-
-def test_a_worker_that_is_killed_is_one_error(folder):
-    before = set(workers(os.getpid()))
-    given = net("workers: 2, feed: processes", batch=4)
-    wanted = passes(given, 2)
-    mine = sorted(set(workers(os.getpid())) - before)
-    assert len(mine) == 2
-    os.kill(mine[0], signal.SIGKILL)
-    with pytest.raises(
-        DataError, match=rf"pid {mine[0]}\) ended, killed by signal 9; feed: threads"
-    ):
-        for _ in range(9):
-            given.forward()
-    assert set(workers(os.getpid())) == before
-    assert same(passes(given, 2), wanted)  # by new ones
-    del given
-    assert set(workers(os.getpid())) == before
+def test_processes_of_old_models_are_threads_and_told(folder, capsys):
+    assert same(passes(net("feed: processes"), 2), passes(net("workers: 0"), 2))
+    assert capsys.readouterr().err == "d: feed: processes: threads read, which are as fast\n"
 
 
 def test_however_much_is_read_ahead_nobody_waits_for_ever(tmp_path, monkeypatch):
-    """More is asked for, and told of, than sockets hold."""
     monkeypatch.chdir(tmp_path)
     np.savez("set.npz", images=np.zeros((3, 1, 1, 1), np.float32), labels=np.arange(3))
     text = """layers: [{name: d, type: Data, top: [x, y], source: set.npz, batch_size: 8192, shuffle: false,
-                        workers: 1, feed: processes, prefetch: 9}]"""
+                        workers: 1, prefetch: 9}]"""
     given = Net(parse(text), device="cpu")
     assert given.forward()["y"].tolist() == [k % 3 for k in range(8192)]
-
-
-def test_a_worker_that_hangs_is_an_error(folder, monkeypatch):
-    """Stopped, not dead: nothing tells that it will not answer but the time."""
-    before = set(workers(os.getpid()))
-    given = net("workers: 1, feed: processes, prefetch: 1")
-    given.forward()
-    (mine,) = set(workers(os.getpid())) - before
-    os.kill(mine, signal.SIGSTOP)
-    monkeypatch.setattr("minicaffe.data.processes.PATIENCE", 0.1)
-    monkeypatch.setattr("minicaffe.data.processes.LEAVE", 0.1)
-    with pytest.raises(
-        DataError, match=r"no pictures came for 0.1 s: the data set does not answer"
-    ):
-        passes(given, 9, 1)
-    assert set(workers(os.getpid())) == before
-
-
-def test_a_parent_that_is_killed_leaves_nothing(folder):
-    script = """
-        import minicaffe, sys, time
-        text = open("m.yaml").read()
-        net = minicaffe.Net(minicaffe.parse(text), device="cpu")
-        net.forward()
-        print("ready", flush=True)
-        time.sleep(60)
-    """
-    keys = "source: set, batch_size: 4, feed: processes, workers: 2, transform: {crop_size: 9}"
-    Path("m.yaml").write_text(f"layers: [{{name: d, type: Data, top: x, {keys}}}]")
-    command = [sys.executable, "-c", textwrap.dedent(script)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None and parent.stdout.readline() == "ready\n"
-        found = workers(parent.pid)
-        assert len(found) == 2
-        for process in (parent.pid, *found):
-            mapped = shared_memory(process)
-            assert mapped and all(name.endswith("(deleted)") for name in mapped)
-        for worker in found:
-            os.kill(worker, signal.SIGINT)  # which is for the program that trains
-        parent.send_signal(signal.SIGKILL)
-    deadline = time.monotonic() + 20
-    while any(map(alive, found)):
-        assert time.monotonic() < deadline, "a worker outlives its parent"
-        time.sleep(0.02)
-
-
-def shared_memory(pid):
-    """The names of the files behind what a process writes and others see."""
-    lines = [line.split(maxsplit=5) for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
-    return [line[5] for line in lines if line[1] == "rw-s"]
-
-
-def alive(pid):
-    """Whether a process runs, and does not only wait for its parent to ask how it ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @pytest.mark.parametrize("where", ["shuffle", "Piece"])
