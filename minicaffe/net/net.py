@@ -96,6 +96,7 @@ class Net:
         self.then: run.Then = None  # called after a layer has run backward
         self.loss_scale = 1.0  # a backward pass computes the gradients of the loss times this
         self.access, self.told_of_zeros = Access(), False
+        self.lock = self.access.lock  # held by each pass; hold it to do more undisturbed
         if not shapes_only:
             with self.device.current():
                 memory.check(self.graph, self.memory.sharing)
@@ -117,11 +118,6 @@ class Net:
     def name(self) -> str:
         """The net's name."""
         return self.spec.name
-
-    @property
-    def lock(self) -> Any:
-        """Held by each pass, and by who may not be disturbed between two: `with net.lock: ...`."""
-        return self.access.lock
 
     @property
     def phase(self) -> Phase:

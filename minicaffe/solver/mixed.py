@@ -99,6 +99,14 @@ class Mixed:
         """How many iterations were skipped."""
         return self.watch.passed
 
+    def passed_over(self) -> str:
+        """What is to be said of the iterations that were skipped; "" if none was."""
+        count, name = int(self.skipped), self.masters[0].param.dtype.name if self.masters else ""
+        told = (
+            f"{count} iterations passed over: gradients beyond {name}; loss_scale is {self.scale:g}"
+        )
+        return told if count else ""
+
     @property
     def history(self) -> list[Any]:
         """The rule's history of each parameter."""

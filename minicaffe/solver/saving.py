@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.communicator import Communicator, together
+from minicaffe.communicator import together
 from minicaffe.errors import CheckpointError, DataError
 from minicaffe.interrupt import Held
 from minicaffe.outer import ask_for
@@ -39,9 +39,11 @@ class Saving:
         arguments = self.prefix, solver.spec.snapshot_format, solver.net.layers
         _one_writes(solver, lambda: snapshots.check(*arguments))
 
-    def check_folder(self, ranks: Communicator) -> None:
-        """Raise CheckpointError if the folder of the prefix is missing: before training, as in Caffe."""
-        writes = ranks.rank == 0
+    def check_folder(self, solver: Any) -> None:
+        """Raise CheckpointError if the folder that snapshots need is missing, when a solver is made."""
+        spec, ranks = solver.spec, solver.communicator
+        needed = spec.snapshot and spec.snapshot_prefix and not solver._folder_comes
+        writes = needed and ranks.rank == 0
         together(ranks, lambda: snapshots.check_folder(self.prefix) if writes else None)
 
     def check_left(self, solver: Any) -> None:

@@ -100,14 +100,9 @@ class Solver:
         self._kept: Recorder | None = None
         if run is not None:
             self._kept = ask_for("the recorder of a run")(self, spec, settings)
-        built = {
-            "dtype": dtype,
-            "precision": precision,
-            "seed": self.spec.random_seed,
-            "keep": keep,
-        }
+        built = {"dtype": dtype, "precision": precision, "seed": self.spec.random_seed}
         built |= {"engine": engine, "workspace_cap": workspace_cap, "deterministic": deterministic}
-        built |= {"device": device}
+        built |= {"device": device, "keep": keep}
         share = share_of(self.communicator, batch_per_rank)
         self.net = self._training_net(spec, share, built)
         self.device = self.net.device
@@ -148,8 +143,7 @@ class Solver:
         name = snapshots.name(spec)
         default_prefix = str(self.run / name if self.run else name)
         self._saving = Saving(self.spec.snapshot_prefix or default_prefix)
-        if self.spec.snapshot and self.spec.snapshot_prefix and not self._folder_comes:
-            self._saving.check_folder(ranks)
+        self._saving.check_folder(self)
         self._alike = False  # whether several ranks started from one state
         if self._ranks is not None:
             self._ranks.check_alike(self)
@@ -229,11 +223,8 @@ class Solver:
             scores = self.test()
             self._go_by_test()
         self.report.finished(self.net.warnings)
-        if isinstance(self.rule, Mixed) and (skipped := int(self.rule.skipped)):
-            self.report.failed(
-                f"{skipped} iterations passed over: gradients beyond {self.net.context.dtype.name}; "
-                f"loss_scale is {self.rule.scale:g}"
-            )
+        if isinstance(self.rule, Mixed) and (told := self.rule.passed_over()):
+            self.report.failed(told)
         unsaved = self.unsaved[1] if self.unsaved is not None else None
         agree(self.communicator, unsaved)
         return scores

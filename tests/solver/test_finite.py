@@ -301,7 +301,7 @@ solver: {base_lr: 0.1, max_iter: 3}
 
 
 def test_an_entry_of_a_data_set_is_named(folder):
-    images = np.ones((9, 1, 2, 2), np.float32)
+    images = np.arange(36, dtype=np.float32).reshape(9, 1, 2, 2) / 36
     images[6, 0, 1, 1] = np.nan
     np.savez("things.npz", images=images, labels=np.zeros(9, np.int64))
     text = """
