@@ -21,6 +21,7 @@ import pytest
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does; before NumPy
 
 from gpu import HAS_GPU
+from hypothesis import HealthCheck, settings
 from quick import QUICK
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,6 +35,11 @@ datasets._COUNTS.update(train=100, test=100)
 text = Path("models/lenet_paper.yaml").read_text().replace("source: mnist", "source: digits")
 Solver(parse(text), device="cpu", dtype="{}").step(1)
 """
+
+# How long a case takes is the machine's; a fixture that a property test wants is one for all its cases.
+IDLE = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+settings.register_profile("minicaffe", deadline=None, suppress_health_check=IDLE)
+settings.load_profile("minicaffe")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -225,7 +225,7 @@ def programs(draw, depth=0, outer=("x",), number=None):
     return nodes, own[-1], arrays
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(programs())
 def test_nested_branches_whose_names_shadow(tmp_path_factory, program):
     nodes, result, arrays = program

@@ -179,7 +179,7 @@ def test_a_net_of_the_zoo_comes_back(name, tmp_path):
 window = st.integers(1, 3)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_convolutions(data, tmp_path_factory):
     axes = data.draw(st.integers(1, 3), "axes")
@@ -202,7 +202,7 @@ def test_convolutions(data, tmp_path_factory):
     right_or_refused(model, tmp_path_factory, "differ by no multiple of its dilation")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_transposed_convolutions(data, tmp_path_factory):
     axes = data.draw(st.integers(1, 2), "axes")
@@ -223,7 +223,7 @@ def test_transposed_convolutions(data, tmp_path_factory):
     right_or_refused(model, tmp_path_factory, "")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_poolings(data, tmp_path_factory):
     axes = data.draw(st.integers(1, 3), "axes")

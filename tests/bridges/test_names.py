@@ -85,7 +85,7 @@ def test_other_targets_keep_them_whole(tmp_path):
     assert not any("is called" in line for line in imported.notes)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(st.text("ab/._:+ é", min_size=1, max_size=40), min_size=2, max_size=9, unique=True),
     st.sampled_from(sorted(ALLOWED)),

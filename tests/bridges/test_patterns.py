@@ -155,7 +155,7 @@ def test_what_is_nearly_a_pattern(case, tmp_path):
     assert (types == wanted.split()) == whole and len(types) > (wanted not in types)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(axes=st.sets(st.integers(1, 3), min_size=1), eps=st.sampled_from([1e-5, 0.5]))
 def test_any_axes_are_right_and_the_last_are_a_layer_norm(axes, eps, tmp_path_factory):
     nodes, numbers = standard("x", "y", sorted(axes), eps)
@@ -284,7 +284,7 @@ def detector(n, p, classes, share, keys, seed):
     return net, arrays
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(detection.cases())
 def test_a_detection_output_comes_back(tmp_path_factory, case):
     """With each of its keys; only one that returns nothing at all is said in other words."""

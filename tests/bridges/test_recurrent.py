@@ -43,7 +43,7 @@ def model(kind, outputs=("Y",), inputs=(), more=(), arrays=None, ends=None, **ho
 STATES = st.sampled_from(["", "zeros", "numbers", "input"])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_directions_states_and_outputs(data, tmp_path_factory):
     """With first states that are constants or computed, and the last ones read or not."""

@@ -151,7 +151,7 @@ def test_a_file_of_v2_keeps_all_but_its_keys(net):
     assert Path("bare.caffemodel").read_bytes() == field(1, b"n") + field(100, layer)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.dictionaries(
         st.text("ab_/é 0", min_size=1, max_size=5),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from minicaffe.data import datasets, digits, fetch, idx, known, network
@@ -188,7 +188,6 @@ def test_unknown_sources(alone, monkeypatch):
     assert "a.idx: expected a folder of four IDX files, found a file" in refusal("a.idx")
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(max_size=300).filter(lambda text: text not in NAMES))
 @example("~nobody_of_that_name/x")
 @example("two\nlines")

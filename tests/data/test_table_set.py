@@ -131,7 +131,7 @@ words = st.text(
 names = words.map(str.strip).filter(lambda word: word and not word.isdecimal())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(labels=st.lists(names, min_size=1, max_size=12))
 def test_any_names_come_back(tmp_path_factory, labels):
     path = tmp_path_factory.mktemp("table") / "t.csv"
@@ -143,7 +143,7 @@ def test_any_names_come_back(tmp_path_factory, labels):
     assert [found.classes[k] for k in found.labels] == labels
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(text=st.text(max_size=80))
 def test_any_text_is_a_table_or_one_line(tmp_path_factory, text):
     path = tmp_path_factory.mktemp("table") / "t.csv"

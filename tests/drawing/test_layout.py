@@ -31,7 +31,7 @@ def graphs(draw):
     return Graph("any", nodes, edges)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(graphs(), st.sampled_from(["TB", "LR"]))
 def test_boxes_are_apart_and_edges_go_forward(graph, direction):
     laid = layout(graph, direction)
@@ -56,7 +56,7 @@ def test_boxes_are_apart_and_edges_go_forward(graph, direction):
             assert 0 <= x <= laid.width and 0 <= y <= laid.height
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(graphs())
 def test_points_of_long_edges_pass_beside_the_boxes(graph):
     laid = layout(graph)
@@ -106,7 +106,7 @@ def test_edges_that_carry_the_same_share_their_points():
     assert apart.count == 4 + 3
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.floats(-50, 50), min_size=1, max_size=6), st.floats(0, 9))
 def test_spread_keeps_the_gaps_and_the_bounds(wanted, gap):
     wanted.sort()

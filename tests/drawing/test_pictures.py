@@ -26,7 +26,7 @@ NET = Graph(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.text(max_size=80), st.text(max_size=80), st.booleans())
 def test_svg_is_xml_whatever_the_names(name, title, alone):
     graph = Graph(

@@ -79,7 +79,7 @@ def cases(draw):
     return (n, p, classes, share, text), levels, draw(st.integers(0, 1 << 30))
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25, derandomize=True)
 @given(cases())
 def test_detections_are_ours_row_by_row(tmp_path_factory, case):
     """Equal scores too: of them the lower number comes first."""

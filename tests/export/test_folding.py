@@ -71,7 +71,7 @@ def chains(draw):
     return product, layers, read
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(chains())
 @pytest.mark.parametrize(("dtype", "limit"), [("float64", 1e-12), ("float32", 1e-5)])
 def test_chains_compute_the_same(dtype, limit, case):

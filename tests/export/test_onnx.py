@@ -145,7 +145,7 @@ def test_random_nets(seed, tmp_path):
     assert len(lines) > 2 * len(found) > 0
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_poolings_of_images_of_any_size(data, tmp_path_factory):
     """Caffe's rounding and clipping hold at sizes other than that which the net had when it was written."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 
 from minicaffe import Net, caffe
 from minicaffe.caffe.prototxt import prototxt
@@ -12,10 +12,8 @@ from minicaffe.spec.types import keys_of
 
 
 def cases(count):
-    """A property test whose fixture, the device, is one for all its cases."""
-    checks = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-    kept = {"deadline": None, "derandomize": True, "database": None}
-    return settings(max_examples=count, suppress_health_check=checks, **kept)
+    """A property test whose cases are the same in each run."""
+    return settings(max_examples=count, derandomize=True, database=None)
 
 
 def build(kind, keys, shapes, device="cpu", dtype="float64", tops=("it",), phase="TEST"):

@@ -120,7 +120,7 @@ def test_which_rows_are_one(layers, rows):
         assert len(names) >= rows
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     n=st.integers(1, 3),
     size=st.tuples(st.integers(6, 17), st.integers(6, 17)),

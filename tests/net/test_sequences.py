@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from net import sequences
 from net.sequences import ACTIONS, COUNT, GROUPS, NAMES, run
@@ -43,11 +43,7 @@ def ready(monkeypatch, tmp_path):
 
 
 def test_a_replay_is_what_it_stands_for(form, request):
-    @settings(
-        deadline=None,
-        max_examples=1000 if request.config.getoption("--long") else 12,
-        suppress_health_check=[HealthCheck.too_slow],
-    )
+    @settings(max_examples=1000 if request.config.getoption("--long") else 12)
     @given(st.integers(0, COUNT), STEPS)
     def holds(group, steps):
         assert run(group, steps) == ""

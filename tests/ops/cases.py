@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from minicaffe import cpu
@@ -22,9 +22,7 @@ batches = st.sampled_from([1, 2, 1, 2, 1, 2, 1, 2, 0])
 
 def cases(count):
     """Hypothesis settings: half of `count` examples, and 20 times `count` with --long."""
-    health = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-    many = count * 20 if LONG else -(-count // 2)
-    return settings(deadline=None, max_examples=many, suppress_health_check=health)
+    return settings(max_examples=count * 20 if LONG else -(-count // 2))
 
 
 def pairs(*axes, when=lambda *row: True):

@@ -18,7 +18,7 @@ from minicaffe.ops.average import average
     dtype=st.sampled_from(["float32", "float64"]),
     seed=st.integers(0, 99),
 )
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_a_mean_is_its_formula(compiled, n, share, dtype, seed):
     random = np.random.default_rng(seed)
     mean, x = (random.normal(size=n).astype(dtype) for _ in range(2))

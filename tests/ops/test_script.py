@@ -54,7 +54,7 @@ def together(script):
     script.together(threads.crew(3).run)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     moves=st.lists(
         st.tuples(
@@ -116,7 +116,7 @@ SLICES = st.tuples(st.integers(0, 3), st.integers(0, 3))  # where in an array a 
 MOVES = st.tuples(st.booleans(), st.integers(0, 3), st.integers(0, 3), SLICES, st.booleans())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(moves=st.lists(MOVES, min_size=2, max_size=12), seed=st.integers(0, 2**16))
 def test_calls_in_another_order_make_the_same_numbers(moves, seed):
     """Of any arrays, by one thread or by all, over what others may still read."""
@@ -279,7 +279,7 @@ BY_NUMPY = [name for name in conv.ENGINES if name != "places"]
 
 
 @pytest.mark.parametrize("name", BY_NUMPY)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_a_convolution_replayed_on_other_numbers(name, data):
     """Each strategy and direction gives the bits of a run as it is, into memory that held something else."""

@@ -143,7 +143,7 @@ def test_without_compiled_loops(monkeypatch):
     check(text(), 3, (3,))
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(2, 4), st.integers(4, 9), st.integers(1, 3), st.booleans())
 def test_any_batch_on_any_ranks(size, batch, iter_size, clip):
     more = f", iter_size: {iter_size}" + ", clip_gradients: 0.1" * clip

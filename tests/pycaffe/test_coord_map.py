@@ -171,7 +171,7 @@ def middles(rows):
             yield i, (seen[0] + seen[-1]) / 2
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.data())
 def test_the_middle_of_what_a_pixel_sees_is_where_the_map_says(data):
     bottom, top, found = chain(data, "Convolution", 100)
@@ -180,7 +180,7 @@ def test_the_middle_of_what_a_pixel_sees_is_where_the_map_says(data):
         assert middle == pytest.approx(np.ravel(scale)[-1] * x + np.ravel(shift)[-1])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.data())
 def test_the_middle_of_what_a_pixel_writes_is_where_the_map_says(data):
     bottom, top, found = chain(data, "Deconvolution", 16)

@@ -74,7 +74,7 @@ def slow_context(image, window, size, pad, background):
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_a_window_with_its_context(contextual, data):
     image = np.random.default_rng(0).random((20, 24, 3))

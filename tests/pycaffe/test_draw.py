@@ -95,7 +95,7 @@ def test_labels_lie_in_one_line_where_the_graph_runs_down():
     assert draw.get_layer_label(pool, "BT") == "Pooling1 (AVE Pooling) global"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.text(max_size=8), min_size=1, max_size=4))
 def test_any_name_is_drawn_as_itself(names):
     """Quotes, braces, signs of other scripts: a statement stays one line, and its label gives the name."""

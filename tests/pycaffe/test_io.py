@@ -46,7 +46,7 @@ def slow_resize(picture, height, width, corners):
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(SIZE, SIZE, SIZE, SIZE, st.integers(1, 4), st.integers(0, 99))
 def test_resizing_is_bilinear(h, w, height, width, channels, seed):
     picture = drawn(seed, h, w, channels)
@@ -115,7 +115,7 @@ def test_loading_repeats_grey_and_lays_on_white(tmp_path):
         io.load_image("none.png")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(1, 3), SIZE, SIZE, st.data())
 def test_oversampling_takes_corners_and_middle_and_mirrors(count, h, w, data):
     height, width = data.draw(st.integers(1, h)), data.draw(st.integers(1, w))
@@ -175,7 +175,7 @@ def test_preprocessing_resizes_and_leaves_the_picture_as_it_was():
     )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.permutations(range(3)), st.permutations(range(3)), st.booleans(), st.integers(0, 99))
 def test_deprocessing_undoes_it(order, swap, batch, seed):
     shape = (1, 3, 4, 5)
@@ -250,7 +250,7 @@ def test_a_blob_in_the_old_form_and_in_the_new():
     assert io.blobproto_to_array(caffe_pb2.BlobProto(double_data=[0.1])) == 0.1
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.integers(0, 4), max_size=5), st.integers(0, 99))
 def test_arrays_survive_as_blobs(shape, seed):
     array, diff = drawn(seed, *shape).astype("f"), drawn(seed + 1, *shape).astype("f")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import minicaffe.pycaffe as caffe
@@ -79,9 +79,7 @@ def everything(nets):
     ]
 
 
-@settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=15)
 @given(st.lists(STEP, max_size=12))
 def test_both_devices_show_the_same(cuda, text_file, steps):
     path, pairs = text_file(NET), []

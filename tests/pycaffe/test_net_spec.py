@@ -197,7 +197,7 @@ def test_nets_are_as_deep_as_they_come():
     assert top.to_proto().layer[-1].name == "ReLU3000"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_any_graph_comes_out_in_an_order_that_runs(data):
     """Layers with random bottoms: each is defined once, before it is read, under its own name."""

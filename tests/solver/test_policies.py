@@ -56,7 +56,7 @@ def wanted(policy, i, k, fallen):
 
 @pytest.mark.parametrize("policy", KEYS)
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_policy_is_its_formula(policy, data):
     base, last = data.draw(st.floats(0.001, 1)), data.draw(st.integers(1, 50))
     every = {

@@ -99,7 +99,7 @@ def take_steps(spec, device, dtype, seed):
     delta=st.sampled_from([1e-8, 0.1]),
     seed=st.integers(0, 9),
 )
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_a_rule_is_its_formula(
     kind, compiled, momentum, decay, penalty, clip, iter_size, delta, seed
 ):
