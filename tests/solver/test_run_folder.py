@@ -107,7 +107,7 @@ def test_numbers_that_are_missing_are_none_and_what_is_not_known_stays(run):
     ],
 )  # fmt: skip
 def test_a_line_that_is_wrong_is_named(run, line, told):
-    with open(run / "log.jsonl", "a") as file:
+    with open(run / "log.jsonl", "a", encoding="utf-8") as file:
         file.write(line + "\n")
     with pytest.raises(CheckpointError) as caught:
         run_folder.read(run)
