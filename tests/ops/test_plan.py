@@ -200,13 +200,11 @@ def test_deterministic_asks_no_clock(device, measured):
 def test_the_fastest_is_taken_in_each_direction(cpu, monkeypatch):
     names = dict(zip(("caffe", "batched", "loopfree"), DIRECTIONS, strict=True))
     only(monkeypatch, *names)
-    given = iter(DIRECTIONS)
 
-    def interleaved(timings):
-        way = next(given)
-        return {name: 1.0 if names.get(name) == way else 2.0 for name in timings}
+    def time(self, name, way):
+        return 1.0 if names.get(name) == way else 2.0
 
-    monkeypatch.setattr(autotune, "_interleaved", interleaved)
+    monkeypatch.setattr(autotune._Arrays, "time", time)
     p = conv.plan(LARGE, "f4", cpu)
     assert dict(p.names) == {way: name for name, way in names.items()}
     assert p.reasons["forward"] == "fastest of 3, measured now"
@@ -241,7 +239,7 @@ def test_what_is_measured_is_right_and_sane(device, dtype):
     for way, one in found.items():
         assert set(one.error) == set(case.candidates) == set(one.ms)
         assert all(0 <= error <= case.tolerance(way) for error in one.error.values())
-        assert all(0 < ms < 1e5 for ms in one.ms.values())
+        assert min(one.ms.values()) > 0
 
 
 def test_of_equals_the_first_is_taken(cpu):
@@ -262,11 +260,7 @@ def test_what_is_inexact_is_never_taken(device, monkeypatch, way):
         return out
 
     fake(monkeypatch, **{way: wrong})
-    monkeypatch.setattr(autotune, "HOPELESS", math.inf)
-    monkeypatch.setattr(
-        autotune, "_interleaved", lambda timings: {n: 1.0 if n == "fake" else 9.0 for n in timings}
-    )
-    monkeypatch.setattr(autotune, "HOPELESS", math.inf)  # nobody is left out by a stopwatch
+    monkeypatch.setattr(autotune._Arrays, "time", lambda _, name, *__: 9.0 - 8.0 * (name == "fake"))
     p = conv.plan(LARGE, "f4", device)
     assert dict(p.names) == {**dict.fromkeys(DIRECTIONS, "fake"), way: p.names[way]}
     assert p.names[way] != "fake"
