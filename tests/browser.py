@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run")
-PATIENCE = 60  # seconds, after which a browser that says nothing has hung
+PATIENCE = 600  # seconds, after which a browser that says nothing has hung
 
 
 class Browser:
@@ -55,7 +55,7 @@ class Browser:
         """End the browser."""
         os.close(self.outgoing)
         try:
-            self.process.wait(20)
+            self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

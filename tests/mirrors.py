@@ -59,7 +59,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body[start:][: server.break_after.get(name)])
         if name in server.break_after and server.stall:
             self.wfile.flush()
-            time.sleep(60)
+            time.sleep(600)
 
 
 @contextlib.contextmanager

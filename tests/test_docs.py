@@ -158,7 +158,7 @@ def on_ranks(words: list[str], folder: Path) -> None:
     if mpi.MPIEXEC is not None and find_spec("mpi4py") is not None:
         command = mpi.launched(int(words[2]), *program, *words[4:])
         done = subprocess.run(
-            command, cwd=folder, env=mpi.environment(), capture_output=True, text=True, timeout=120
+            command, cwd=folder, env=mpi.environment(), capture_output=True, text=True, timeout=600
         )
         assert done.returncode == 0, done.stderr
         assert re.search(r"\d+ ranks, |rank 1 of 2", done.stderr + done.stdout)

@@ -157,7 +157,7 @@ RUN_NOTEBOOK = """
 import sys, nbclient, nbformat
 book = nbformat.read(sys.argv[1], 4)
 book.cells.insert(0, nbformat.v4.new_code_cell(sys.argv[2]))
-nbclient.NotebookClient(book, timeout=120).execute()
+nbclient.NotebookClient(book, timeout=600).execute()
 del book.cells[0]
 nbformat.write(book, "done.ipynb")
 """
@@ -185,7 +185,7 @@ def outputs(tmp_path_factory):
         env={**os.environ, **homes, "PYTHONPATH": path},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     cells = json.loads((folder / "done.ipynb").read_text())["cells"]

@@ -152,17 +152,14 @@ def straight(tmp_path_factory, words):
 def test_killed_at_any_instant_it_goes_on_with_the_same_bits(tmp_path, request, straight, words):
     kills = 200 if request.config.getoption("--long") else 3
     broken, (whole_run, begin, trained) = prepare(tmp_path / "broken"), straight
-    chance, done, sooner = random.Random(7), 0, 0.9
-    for _ in range(10 * kills):
-        if done == kills:
-            break
-        if killed(broken, words, begin * sooner + trained * chance.random()):
-            done += 1
-        else:  # runs are shorter than the first one was
-            sooner *= 0.9
+    chance, done, sooner = random.Random(7), 0, 1.0
+    while done < kills:
+        if killed(broken, words, (begin + trained * chance.random()) * sooner):
+            done, sooner = done + 1, 1.0
+        else:  # the machine is less busy than when the first one ran
+            sooner *= 0.8
         whole(broken)
         begin_again_where_done(whole_run, broken, words)
-    assert done == kills
     assert finish(broken, *words).returncode == 0
     same(whole_run, broken)
 

@@ -91,7 +91,7 @@ def test_the_measurements_run(tmp_path, request):
     both = request.config.getoption("--long")
     for command in (mpi.launched(2, *ranks), *[compute] * both):
         done = subprocess.run(
-            command, cwd=ROOT, env=mpi.environment(), capture_output=True, text=True, timeout=120
+            command, cwd=ROOT, env=mpi.environment(), capture_output=True, text=True, timeout=600
         )
         assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "ranks_2.json").read_text())

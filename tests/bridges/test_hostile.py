@@ -230,7 +230,7 @@ def test_importing_a_model_with_functions_needs_no_other_import(tmp_path):
     path = saved(of_functions(1), tmp_path / "it.onnx")
     program = f"from minicaffe.bridges import from_onnx; from_onnx({str(path)!r})"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=100)
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=600)
 
 
 def of_nodes(*nodes, shape=(2, 3), kind=1, opset=17, **arrays):

@@ -37,7 +37,7 @@ def noisy(model, folder):
 def shell(words: str) -> subprocess.CompletedProcess:
     """Run `minicaffe` with redirections, as a shell does."""
     command = f'"{sys.executable}" -W error -m minicaffe {words}'
-    return subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=300)
+    return subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=600)
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-", "2>/dev/full"])
@@ -166,7 +166,7 @@ def test_every_command(noisy, folder, how):
     ]
     closed = ["/bin/sh", "-c", '"$0" "$@" >&- 2>&-', *words]
     ran = subprocess.run(
-        closed if how == "closed" else words, capture_output=True, text=True, timeout=300
+        closed if how == "closed" else words, capture_output=True, text=True, timeout=600
     )
     assert ran.returncode == 0, ran
     codes = json.loads((folder / "codes.json").read_text())

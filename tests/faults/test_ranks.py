@@ -45,7 +45,7 @@ def train(folder: Path, number: int = 0, error: str = "EIO") -> tuple[int, str, 
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     made = [] if number else json.loads(calls.read_text())
     return done.returncode, done.stderr, made

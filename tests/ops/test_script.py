@@ -253,7 +253,7 @@ def test_two_threads_of_python_at_once():
     for thread in both:
         thread.start()
     for thread in both:
-        thread.join(30)
+        thread.join()
     assert all(list(x) == [60] * 9 for x in arrays)
 
 

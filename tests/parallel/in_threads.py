@@ -16,7 +16,7 @@ class Room:
     """Where so many ranks meet."""
 
     def __init__(self, size: int):
-        self.size, self.barrier = size, threading.Barrier(size, timeout=60)
+        self.size, self.barrier = size, threading.Barrier(size, timeout=600)
         self.brought: list[Any] = [None] * size
 
     def exchange(self, rank: int, thing: Any) -> list[Any]:
@@ -124,7 +124,7 @@ def on_ranks(size: int, work: Callable[[Communicator], Any], overlaps: bool = Tr
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join()
     real = [
         error for error in errors.values() if not isinstance(error, threading.BrokenBarrierError)
     ]

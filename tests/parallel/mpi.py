@@ -36,7 +36,7 @@ def train(folder: Path, size: int, *words: str, **more: str) -> subprocess.Compl
     """Train on so many ranks, and wait."""
     command = [*TRAIN, *words] if size == 1 else launched(size, *TRAIN, *words)
     return subprocess.run(
-        command, cwd=folder, env=environment(**more), capture_output=True, text=True, timeout=120
+        command, cwd=folder, env=environment(**more), capture_output=True, text=True, timeout=600
     )
 
 

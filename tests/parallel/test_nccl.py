@@ -25,7 +25,7 @@ def run(tmp_path, *words, **more):
     command = launched(2, sys.executable, str(SCRIPT), str(tmp_path / "found.npz"), *words)
     given = {"MINICAFFE_CACHE": os.environ.get("MINICAFFE_CACHE", str(tmp_path)), **more}
     return subprocess.run(
-        command, cwd=tmp_path, env=environment(**given), capture_output=True, text=True, timeout=120
+        command, cwd=tmp_path, env=environment(**given), capture_output=True, text=True, timeout=600
     )
 
 
@@ -92,7 +92,7 @@ def test_two_ranks_on_one_gpu_are_refused(cuda, tmp_path):
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     assert done.stdout.count("several ranks have cuda:0 of ") == 2, done.stderr
 
@@ -114,7 +114,7 @@ def test_the_real_cupy_takes_our_calls():
         env=environment(**more),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     if done.returncode or not done.stdout:
         pytest.skip("CuPy or NCCL is not installed: pip install cupy-cuda12x nvidia-nccl-cu12")

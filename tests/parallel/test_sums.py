@@ -17,7 +17,7 @@ def summed(size: int, lent: int, worth: int) -> str:
     """What rank 0 says of the sums of so many ranks; each checks them."""
     words = sys.executable, "-W", "error", str(SCRIPT), str(lent), str(worth)
     done = subprocess.run(
-        launched(size, *words), env=environment(), capture_output=True, text=True, timeout=120
+        launched(size, *words), env=environment(), capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

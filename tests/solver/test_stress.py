@@ -107,7 +107,7 @@ def in_children(form, monkeypatch):
 @pytest.fixture
 def many(request):
     """(iterations, minutes that they may take), of which the default suite takes few."""
-    return (10_000, 30) if request.config.getoption("--long") else (60, 5)
+    return (10_000, 30) if request.config.getoption("--long") else (60, 10)
 
 
 @pytest.mark.parametrize(
