@@ -12,6 +12,9 @@ from minicaffe import GradientError, Layer, Net, gradcheck, parse
 from minicaffe.layers import REGISTRY
 from minicaffe.spec.declare import Filler, ParamSpec
 
+COPY = "  - {name: copy, type: Eltwise, bottom: [b0, b0], coeff: [0.5, 0.5], top: c}\n"
+TRIPLE = "  - {{name: triple, type: Power, bottom: {}, scale: 3, top: {}}}\n"
+
 
 def test_every_layer_has_a_row():
     assert set(ROWS) | WITHOUT_GRADIENT == set(REGISTRY)
@@ -95,6 +98,36 @@ def test_what_wants_no_gradient_leaves_those_of_the_others(name, device):
             if i != without:
                 np.testing.assert_allclose(rest[i], whole[i], rtol=1e-12, atol=1e-12)
         assert name == "Python" or not rest[without].any()  # one's own may take what nobody wants
+
+
+@pytest.mark.parametrize("name", sorted(ROWS))
+def test_work_in_place_changes_no_gradient(name, device):
+    """The layer's own, or that of the next one: what its backward reads is there nevertheless."""
+    for keys, bottoms in ROWS[name]:
+        if len(keys.get("top", ["it"])) != 1 or not bottoms:
+            continue
+        passes = []
+        for top, last in (("it", "last"), ("c", "last"), ("it", "it")):
+            text = net_of(name, keys | {"top": [top]}, bottoms)
+            data, it, twice = text.rsplit("  - {name: ", 2)
+            it = it.replace("bottom: [b0", "bottom: [c")
+            twice = twice.replace(f"[{top}, {top}]", f"[{last}, {last}]")
+            text = "  - {name: ".join((data + COPY, it + TRIPLE.format(top, last), twice))
+            net, random = Net(parse(text), device=device, dtype="float64"), np.random.default_rng(7)
+            for param in net.learnable:
+                param.load(random.uniform(0.5, 2, param.shape))
+            given = {
+                f"b{i}": random.normal(size=bottom) if isinstance(bottom, tuple) else bottom
+                for i, bottom in enumerate(bottoms)
+            }
+            net.forward(**given)
+            loss = net.loss
+            net.clear_param_diffs()
+            net.backward()
+            blobs = [*net.learnable, *(value.blob for value in net.steps[2].bottoms)]
+            passes.append([loss, *(device.to_host(blob.diff) for blob in blobs)])
+        for apart, *over in zip(*passes, strict=True):
+            np.testing.assert_allclose(over, [apart, apart], rtol=1e-12, atol=1e-12)
 
 
 class Wrong(Layer):
