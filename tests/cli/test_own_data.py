@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from minicaffe import __version__
 from minicaffe.runs import folder as run_folder
 
 Image = pytest.importorskip("PIL.Image")
@@ -169,7 +170,7 @@ def test_a_run_of_the_old_reading_is_told(cli, turned, command):
     }[command]
     assert "as they are stored" not in cli(*more, "--device", "cpu").err
     record = turned / "r" / "run.json"
-    record.write_text(record.read_text().replace('"minicaffe": "0.2.0"', '"minicaffe": "0.1.0"'))
+    record.write_text(record.read_text().replace(f'"{__version__}"', '"0.1.0"'))
     run_folder.warn_of_old_reading.cache_clear()
     told = [line for line in cli(*more, "--device", "cpu").err.splitlines() if "stored" in line]
     assert len(told) == 1
