@@ -267,11 +267,13 @@ def main(words: Sequence[str]) -> int:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument(
-        "parts", nargs="*", metavar="PART", choices=PARTS, help=f"{', '.join(PARTS)}; default: all"
+        "parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; default: all"
     )
     parser.add_argument("--minutes", type=float, default=math.inf, help="end after so many minutes")
     parser.add_argument("--device", default="cuda", help="cuda, cuda:1, ...")
     args = parser.parse_args(words)
+    if unknown := set(args.parts) - set(PARTS):
+        parser.error(f"expected some of {', '.join(PARTS)}, got {', '.join(sorted(unknown))}")
     try:
         device = backend.device(args.device)
         if not device.is_cuda:

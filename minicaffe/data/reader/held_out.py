@@ -55,9 +55,9 @@ def sides(reader: Reader, share: float) -> tuple[Part, Part] | None:
     """What training reads of a set, and what tests read: about `share` of each class.
 
     An entry is held out if the hash of its key (`Reader.key`), as a number from 0 to 1, is below `share`: it
-    stays on its side when others are added. Entries of the same bytes are on one side, by the hash of those.
-    Of a class with two different entries or more at least one is on each side; a class of one is in training.
-    None if no class has two.
+    stays on its side when others are added. Entries of the same bytes are on one side, by the hash of those,
+    and in training where their labels differ. Of a class with two different entries or more at least one is on
+    each side; a class of one is in training. None if no class has two.
     """
     labels = np.array([reader.label(i) for i in range(len(reader))], np.int64)
     numbers = np.array(
@@ -66,8 +66,8 @@ def sides(reader: Reader, share: float) -> tuple[Part, Part] | None:
     forced = np.ones(len(labels), bool)  # entries that may be put on a side for their class's sake
     for hashed, places in same_bytes([reader]).items():
         alike = [i for _, i in places]
-        numbers[alike] = _number(hashed)
         forced[alike] = len(set(labels[alike])) == 1
+        numbers[alike] = _number(hashed) if forced[alike[0]] else 1.0
     held = numbers < share
     classes, index = np.unique(labels, return_inverse=True)
     least, most = np.ones(len(classes)), np.zeros(len(classes))
