@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("onnx")
@@ -284,8 +284,15 @@ def detector(n, p, classes, share, keys, seed):
     return net, arrays
 
 
+NEARLY_EQUAL = (  # of which numbers far apart leave another count of boxes than onnxruntime has
+    "background_label_id: 0, code_type: CENTER_SIZE, variance_encoded_in_target: false, clip: false,"
+    " keep_top_k: -1, nms_param: {nms_threshold: 0.0, eta: 1.0, top_k: -1}, confidence_threshold: null"
+)
+
+
 @settings(max_examples=15)
 @given(detection.cases())
+@example(((1, 4, 2, False, NEARLY_EQUAL), 0, 1))
 def test_a_detection_output_comes_back(tmp_path_factory, case):
     """With each of its keys; only one that returns nothing at all is said in other words."""
     sizes, _, seed = case
