@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import math
 import pickle
 import random
@@ -235,6 +236,52 @@ def test_a_pass_of_some_layers_gives_the_same_bits_or_is_refused(phase):
             assert_same(a, b)
             ran += 1
     assert ran > 15 and refused > 3
+
+
+@pytest.mark.parametrize(("phase", "which"), [("TRAIN", "diff"), ("TEST", "data")])
+def test_a_pass_in_two_parts_holds_what_it_holds_as_one(phase, which):
+    """What the second part was behind, or has written over, is there no longer."""
+    net = Net(parse(SMALL), phase, device="cpu", keep=())
+    net.forward(**GIVEN)
+    run, names = net.forward, list(net.layers)
+    if which == "diff":
+        run, names = net.backward, names[::-1]
+
+    def held() -> set[str]:
+        return {name for name, blob in net.blobs.items() if there(blob, which)}
+
+    for end, last in itertools.combinations(range(len(names)), 2):
+        run(end=names[last])
+        whole = held()
+        run(end=names[end])
+        run(start=names[end + 1], end=names[last])
+        assert held() == whole
+
+
+@pytest.mark.parametrize("phase", ["TRAIN", "TEST"])
+def test_from_each_layer_to_go_on_after_each_gives_the_same_bits_or_is_refused(phase):
+    """A whole pass, then one of other pictures to some layer, and one that begins anywhere."""
+    nets, refused = pair(parse(SMALL), phase), 0
+    for end, start in itertools.product(nets[0].layers, repeat=2):
+        other = RNG.normal(size=(2, 3, 6, 6))
+        try:
+            for net in reversed(nets):  # the one that shares may refuse it
+                net.clear_param_diffs()
+                net.forward(**GIVEN)
+                if phase == "TRAIN":
+                    net.backward()
+                    net.forward(x=other)
+                    net.backward(end=end)
+                    net.backward(start)
+                else:
+                    net.forward(end=end, x=other)
+                    net.forward(start)
+        except ShapeError as error:
+            assert any(why in str(error) for why in ("is not there", "overwritten in place"))
+            refused += 1
+        else:
+            assert_same(*nets)
+    assert 10 < refused < 54
 
 
 @pytest.mark.parametrize("path", sorted(STEPS.glob("*.yaml")), ids=lambda path: path.stem)
