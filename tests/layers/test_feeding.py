@@ -86,6 +86,19 @@ def test_passes_in_any_order_are_what_they_are_in_theirs(folder):
     assert same(passes(given, 1, 6), passes(net(batch=2, seed=5), 1, 6))
 
 
+@pytest.mark.parametrize(
+    "keys", ["workers: 0", "workers: 2, prefetch: 3", "workers: 1, prefetch: 1, rand_skip: 7"]
+)
+def test_another_seed_is_another_run_from_its_next_pass_on(folder, keys):
+    """Though batches of the seed before were read ahead for just these passes."""
+    given, runs = net(keys, transform=EVERY), []
+    for first, seed in ((0, 1), (2, 5), (4, 1), (4, 5), (5, 5)):
+        given.context.seed = seed
+        runs.append(passes(given, 2, first))
+        assert same(runs[-1], passes(net(keys, transform=EVERY, seed=seed), 2, first)), first
+    assert not same(*runs[2:4])
+
+
 def test_a_sample_in_memory_is_the_sample_that_is_fed(folder, monkeypatch):
     """The data set of arrays takes the gather's way, that of files the feed's: draws and numbers agree."""
     pictures = np.random.default_rng(4).integers(0, 256, (COUNT, 3, 9, 8), np.uint8)
