@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import colorsys
 import math
 
@@ -148,6 +149,18 @@ def test_the_area_is_even_and_the_ratio_even_in_its_logarithm():
         counts, _ = np.histogram(values, 4, (least, most))
         assert (np.abs(counts / 750 - 1) < 0.12).all(), counts
     assert augment.area(100, 10, (1, 1), (0.9, 1.1), row[:2], row[2:]) == (44, 0, 11, 10)
+
+
+@pytest.mark.parametrize("by_area", [True, False])
+def test_a_part_lies_at_each_place_alike(by_area):
+    """The last row and column, too, of a part of 2 x 3 of a picture of 6 x 5."""
+    how = {"share": (0.2, 0.2), "ratio": (1.5, 1.5)} if by_area else {}
+    recipe, chance = Recipe(chance=True, crop=True, **how), np.full(COUNT, 0.5)
+    found = collections.Counter()
+    for chance[0] in np.arange(0.01, 1, 0.02):
+        for chance[1] in np.arange(1 / 60, 1, 1 / 30):
+            found[recipe.part((1, 6, 5), (1, 2, 3), chance)] += 1
+    assert found == {(top, left, 2, 3): 100 for top in range(5) for left in range(3)}
 
 
 def test_draws_are_even_and_apart():
