@@ -183,14 +183,31 @@ def test_resuming_continues_with_the_same_bits(iter_size):
     assert str(solver().latest_snapshot()) == "blobs_iter_12.npz"
 
 
+class Interrupting(Events):
+    """A signal comes in an iteration."""
+
+    def __init__(self, number, iteration):
+        super().__init__()
+        self.number, self.iteration = number, iteration
+
+    def iterated(self, solver):
+        if solver.iteration == self.iteration:
+            os.kill(os.getpid(), self.number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_the_last_iteration_stops_nothing(number):
+    report = Interrupting(number, 12)
+    s = Solver(parse(MODEL.format(more="")), report=report, device="cpu")
+    assert s.solve() == s.scores != {}
+    assert (s.stopped, s.iteration) == (False, 12)
+    assert report.events[-2:] == [("save", "blobs_iter_12.npz"), ("test", 12)]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_after_the_iteration_with_a_snapshot(number):
-    class Interrupting(Events):
-        def iterated(self, solver):
-            if solver.iteration == 3:
-                os.kill(os.getpid(), number)
-
-    s = Solver(parse(MODEL.format(more="")), report=Interrupting(), device="cpu")
+    report = Interrupting(number, 3)
+    s = Solver(parse(MODEL.format(more="")), report=report, device="cpu")
     assert s.solve() == {}
     assert (s.stopped, s.iteration) == (True, 3)
     resumed, straight = solver(), solver()
