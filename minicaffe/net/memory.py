@@ -100,18 +100,17 @@ def fit(graph: Graph, memory: Memory, step: Step, arrays: Sequence[Any]) -> None
     if [array.shape for array in arrays] == [value.shape for value in step.tops]:
         return
     behind = graph.steps.index(step) + 1
-    for value, array in zip(step.tops, arrays, strict=True):
-        value.shape = array.shape
     try:
+        for value, array in zip(step.tops, arrays, strict=True):
+            value.shape = array.shape
+            value.blob = Blob(value.shape, graph.context.device, value.dtype)
+            value.blob.lie_in(array)
         infer_shapes(graph.steps[behind:])
+        memory.take(graph, behind)
     except (MinicaffeError, MemoryError):
         infer_shapes(graph.steps)
         memory.take(graph)
         raise
-    for value, array in zip(step.tops, arrays, strict=True):
-        value.blob = Blob(value.shape, graph.context.device, value.dtype)
-        value.blob.lie_in(array)
-    memory.take(graph, behind)
 
 
 def check(graph: Graph, sharing: Sharing) -> None:
@@ -178,8 +177,12 @@ def extend(
 ) -> None:
     """Reshape more layers, after `reshape` with `fits`. Raises ShapeError if the shapes do not fit."""
     infer_shapes(graph.steps[memory.fits : fits])
-    had, memory.fits = memory.fits or 0, fits
-    memory.take(graph, had, given)
+    had, memory.fits = memory.fits, fits
+    try:
+        memory.take(graph, had or 0, given)
+    except (MinicaffeError, MemoryError):
+        memory.fits = had
+        raise
 
 
 def resizable(graph: Graph) -> dict[str, Value]:

@@ -7,6 +7,7 @@ import contextlib
 import numpy as np
 import pytest
 
+import minicaffe.pycaffe as caffe
 from minicaffe import Net, Solver, checkpoint, parse
 from minicaffe.cli import main
 from minicaffe.cpu import aligned
@@ -43,6 +44,19 @@ def memory_ends(at=None):
         aligned._made = make
 
 
+@contextlib.contextmanager
+def no_setup(layer):
+    """The shapes of a layer's tops cannot be had, once."""
+
+    def ends(*_):
+        del layer.setup
+        raise MemoryError
+
+    layer.setup = ends
+    yield
+    assert "setup" not in vars(layer)
+
+
 def given(n, seed=0):
     chance = np.random.default_rng(seed)
     x = chance.standard_normal((n, 3, 12, 12)).astype("f")
@@ -68,8 +82,10 @@ def test_reshaping_leaves_the_net_as_it_was(phase):
     assert count[0] > 1
     larger = numbers(net, 9)
     net.reshape(x=(4, 3, 12, 12), label=(4,))
-    for at in range(1, count[0] + 1):
-        with memory_ends(at), pytest.raises(MemoryError):
+    ends = [lambda at=at: memory_ends(at) for at in range(1, count[0] + 1)]
+    ends += [lambda step=step: no_setup(step.layer) for step in net.steps[1:]]
+    for end in ends:
+        with end(), pytest.raises(MemoryError):
             net.reshape(x=(9, 3, 12, 12), label=(9,))
         assert net.blobs["x"].data.shape == (4, 3, 12, 12)
         same(numbers(net), wanted)
@@ -77,6 +93,59 @@ def test_reshaping_leaves_the_net_as_it_was(phase):
             net.backward()
     net.reshape(x=(9, 3, 12, 12), label=(9,))
     same(numbers(net, 9), larger)
+
+
+VARYING = NET.replace("top: [x, label]", "top: [all, label]").replace(
+    "  - {name: conv,",
+    "  - {name: some, type: Filter, bottom: [all, label], top: x}\n  - {name: conv,",
+)
+VARYING = "force_backward: true" + VARYING[: VARYING.index("  - {name: loss")]
+
+
+def test_a_pass_in_which_sizes_change_leaves_a_net_that_goes_on():
+    """With the size for which there was no memory, with that before, and with others."""
+
+    def passed(net, n):
+        x = np.random.default_rng(2).standard_normal((4, 3, 12, 12))
+        tops = {"ip": net.forward(all=x, label=np.arange(4) < n)["ip"].copy()}
+        net.clear_param_diffs()
+        net.backward(ip=np.ones_like(tops["ip"]))
+        return tops | {name: param.diff.copy() for name, param in net.named_params.items()}
+
+    net = Net(parse(VARYING), device="cpu")
+    wanted = {n: passed(net, n) for n in (3, 2, 4)}
+    with memory_ends() as count:
+        passed(net, 3)
+    ends = [lambda at=at: memory_ends(at) for at in range(1, count[0] + 1)]
+    ends += [lambda step=step: no_setup(step.layer) for step in net.steps[2:]]
+    assert len(ends) > 8
+    for end in ends:
+        passed(net, 4)
+        with end(), pytest.raises(MemoryError):
+            passed(net, 3)
+        for n in (3, 4, 2):
+            same(passed(net, n), wanted[n])
+
+
+def test_a_layer_that_takes_a_new_shape_when_it_runs_is_tried_again(tmp_path):
+    """In pycaffe: the last layer does not take it, and the one before it only when it is asked for."""
+    shapes = "[{dim: [1, 3, 6, 6]}, {dim: [1]}]"
+    small = NET.replace("[{dim: [4, 3, 12, 12]}, {dim: [4]}]", shapes)
+    (tmp_path / "net.yaml").write_text(small)
+    x, outs = given(1)["x"], []
+    for at in (None, 1):
+        net = caffe.Net(str(tmp_path / "net.yaml"), caffe.TEST)
+        for param in net.params["conv"]:
+            param.data[...] = 0.5
+        net.forward(end="pool")
+        net.blobs["x"].reshape(*x.shape)
+        net.blobs["x"].data[...] = x
+        net.forward(end="conv")
+        if at is not None:
+            with memory_ends(at), pytest.raises(MemoryError):
+                net.forward(start="norm", end="pool")
+        outs.append(net.forward(start="norm", end="pool")["pool"].copy())
+        np.testing.assert_array_equal(outs[-1], outs[0])
 
 
 def test_loading_changes_all_or_nothing(tmp_path, monkeypatch):
