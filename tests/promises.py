@@ -35,8 +35,8 @@ def main() -> None:
     parser.add_argument("--into", type=Path, default=RESULT, help="the file of the result")
     parser.add_argument("--only", nargs="+", default=[""], help="words of which a name has one")
     args = parser.parse_args()
-    results = json.loads(args.into.read_text()) if args.into.exists() else {}
-    for name in promised((ROOT / "docs" / "testing.md").read_text()):
+    results = json.loads(args.into.read_text("utf-8")) if args.into.exists() else {}
+    for name in promised((ROOT / "docs" / "testing.md").read_text("utf-8")):
         if not any(word in name for word in args.only):
             continue
         with load():

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "examples" / "after_opencv_5"
-PAGE = (ROOT / "docs" / "after-opencv-5.md").read_text()
+PAGE = (ROOT / "docs" / "after-opencv-5.md").read_text("utf-8")
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_a_net_of_the_page_gives_opencvs_numbers(name, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("major", [4, 5])
 def test_the_result_files_tell_of_agreement(major):
-    told = json.loads((FOLDER / "results" / f"opencv_{major}.json").read_text())
+    told = json.loads((FOLDER / "results" / f"opencv_{major}.json").read_text("utf-8"))
     assert told["machine"]["opencv"].startswith(f"{major}.") and told["tolerance"] == 1e-4
     assert set(told["nets"]) == {path.stem for path in FOLDER.glob("*.prototxt")}
     for net in told["nets"].values():

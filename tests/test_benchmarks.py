@@ -90,7 +90,7 @@ def test_pages_show_what_the_result_files_say(scripts):
     readme = scripts("readme")
     shown = {}
     for page in readme.PAGES:
-        text = (ROOT / page).read_text()
+        text = (ROOT / page).read_text("utf-8")
         shown |= readme.sections(text)
         assert readme.filled(text) == text, f"python examples/benchmarks/readme.py fills {page}"
     assert set(shown) == set(readme.SECTIONS)
@@ -140,7 +140,7 @@ def test_pages_show_what_the_result_files_say(scripts):
 def test_no_ratio_is_written_by_hand():
     """What sums up a table stands between marks, which begin no line that goes on: that would end the paragraph."""
     for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
-        text = re.sub(r"^```.*?^```|^\|.*?$", "", page.read_text(), flags=re.S | re.M)
+        text = re.sub(r"^```.*?^```|^\|.*?$", "", page.read_text("utf-8"), flags=re.S | re.M)
         by_hand = re.sub(r"<!-- (\w+) -->.*?<!-- end -->", "", text, flags=re.S)
         ratios = re.findall(r".*\d\.\d+x\b.*|.*\d to \d\S* times as (?:fast|long).*", by_hand)
         assert not ratios, page
@@ -196,7 +196,7 @@ def test_the_cost_of_logging_can_be_measured(scripts, monkeypatch):
 
 def test_result_files_are_no_quick_looks():
     for path in EXAMPLES.glob("*/results/*.json"):
-        found = json.loads(path.read_text())
+        found = json.loads(path.read_text("utf-8"))
         assert not found.get("quick"), path
         assert found["machine"]["processor"]
         assert "OPENBLAS_CORETYPE" in found["machine"]["note"]
@@ -211,7 +211,7 @@ def test_the_papers_tables_can_be_measured(kind, scripts, request, tmp_path, cap
     monkeypatch.setattr(run, "interleaved", functools.partial(run.interleaved, warm_up=0))
     if kind == "cuda":
         small = (
-            run.MODEL.read_text()
+            run.MODEL.read_text("utf-8")
             .replace("output: 500", "output: 9")
             .replace("output: 50", "output: 6")
         )
@@ -533,7 +533,7 @@ def test_photographs_are_drawn_predicted_and_counted(scripts, tmp_path, few_digi
     images, labels = draw(10, seed=2)
     drawn = photos.draw(tmp_path, images[:, None], labels, 1)
     assert sum(condition in scripts("photographs").UNSEEN for condition, _ in drawn) == 4
-    (tmp_path / "net.yaml").write_text(photos.MODEL.read_text().replace("mnist", "digits"))
+    (tmp_path / "net.yaml").write_text(photos.MODEL.read_text("utf-8").replace("mnist", "digits"))
     Net(str(tmp_path / "net.yaml"), "TEST", device="cpu").save(str(tmp_path / "net.npz"))
     counts = photos.count(drawn, photos.predict(ROOT, tmp_path / "net.npz", drawn))
     assert list(counts) == list(dict.fromkeys(condition for condition, _ in drawn))

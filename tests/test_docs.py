@@ -43,7 +43,7 @@ layers:
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.S | re.M)
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text("utf-8"), re.S | re.M)
 
 
 def exit_code(words: list[str]) -> int:
@@ -141,7 +141,7 @@ def test_python_and_commands_of_a_page(page, folder, capsys, monkeypatch):
 def test_the_model_that_torch_exports_on_the_page_of_onnx(folder):
     """The page's first block, where torch is there; the page itself runs without it."""
     pytest.importorskip("torch")
-    text = (ROOT / "docs" / "onnx-to-caffe.md").read_text()
+    text = (ROOT / "docs" / "onnx-to-caffe.md").read_text("utf-8")
     exported = re.search(r"^```\n(import torch\n.*?)^```", text, re.S | re.M)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch's exporter
@@ -166,7 +166,9 @@ def on_ranks(words: list[str], folder: Path) -> None:
 
 def test_training_on_ranks_from_python(folder):
     """The example, on a net that needs no data set; alone it trains as well."""
-    model = re.search(r"^```yaml\n(.*?)^```", (ROOT / "docs" / "scale.md").read_text(), re.S | re.M)
+    model = re.search(
+        r"^```yaml\n(.*?)^```", (ROOT / "docs" / "scale.md").read_text("utf-8"), re.S | re.M
+    )
     (folder / "small.yaml").write_text(model[1])
     on_ranks(shlex.split("mpiexec -n 2 python examples/train_on_mpi.py small.yaml 3"), folder)
     found = runpy.run_path(str(folder / "examples" / "train_on_mpi.py"))
@@ -177,19 +179,19 @@ def test_training_on_ranks_from_python(folder):
 def test_other_blocks_are_shell_or_drawings():
     """No block escapes: what is neither Python, a model nor console is run by .ci/run or draws something."""
     for page in PAGES:
-        kinds = set(re.findall(r"^```(\w+)\n", page.read_text(), re.M))
+        kinds = set(re.findall(r"^```(\w+)\n", page.read_text("utf-8"), re.M))
         assert kinds <= {"python", "yaml", "prototxt", "console", "sh"}, page
 
 
 def anchors(page: Path) -> set[str]:
     """The places in a page that a link may lead to, named as on the usual hosts."""
-    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.M)
+    headings = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.M)
     return {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere_and_no_merge_is_half_done(page):
-    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M)
+    text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.S | re.M)
     assert not re.search(r"^(<<<<<<<|=======|>>>>>>>)", text, re.M)
     for link in re.findall(r"""(?:\]\(|\bsrc=")([^)"\s]+)[)"]""", text):
         if not link.startswith("https://"):
@@ -203,7 +205,7 @@ def test_the_glossary_says_of_each_term_once_where_it_lives():
     """Files and nothing else: whether they exist is what the test of links asks."""
     rows = re.findall(
         r"^\| (?!term |---)(.*?) \| (.*?) \| (.*?) \|$",
-        (ROOT / "docs" / "glossary.md").read_text(),
+        (ROOT / "docs" / "glossary.md").read_text("utf-8"),
         re.M,
     )
     terms = [term for row in rows for term in row[0].split(", ")]
@@ -217,25 +219,25 @@ def test_readmes_shell_commands_are_those_that_ci_runs():
     first, second = (text.strip() for text in blocks(ROOT / "README.md", "sh"))
     assert first.endswith("minicaffe train models/lenet.yaml")
     assert second.endswith("pytest")
-    assert "blocks README.md" in (ROOT / ".ci" / "run").read_text()
+    assert "blocks README.md" in (ROOT / ".ci" / "run").read_text("utf-8")
 
 
 def test_readme_is_short():
     """It is for people who have never seen this project; everything else has a page in docs."""
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 130
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 130
 
 
 def test_the_table_of_environment_variables_holds_all_and_no_others():
     """A file that mentions the environment names its variables as words of their own."""
     read = set()
     for path in (ROOT / "minicaffe").rglob("*.py"):
-        if "environ" in (source := path.read_text()):
+        if "environ" in (source := path.read_text("utf-8")):
             words = (
                 node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant)
             )
             read |= {word for word in words if re.fullmatch("[A-Z0-9]+(_[A-Z0-9]+)+", str(word))}
     table = re.findall(
-        r"^\| `([A-Z0-9_]+)` \|", (ROOT / "docs" / "environment.md").read_text(), re.M
+        r"^\| `([A-Z0-9_]+)` \|", (ROOT / "docs" / "environment.md").read_text("utf-8"), re.M
     )
     assert sorted(table) == sorted(read)
 
@@ -262,7 +264,7 @@ def test_the_benchmark_runs(folder, monkeypatch, capsys):
 def test_the_lenet_of_readme_is_trained_to_the_end_on_the_real_mnist():
     """Its table is one of those that tests/test_benchmarks.py compares with the result files."""
     results = ROOT / "examples" / "benchmarks" / "results" / "lenet_mnist_cpu.json"
-    for run in json.loads(results.read_text())["runs"]:
+    for run in json.loads(results.read_text("utf-8"))["runs"]:
         assert run["iterations"] == 10_000
         assert not run["warnings"]
 

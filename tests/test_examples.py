@@ -136,10 +136,13 @@ def test_an_example_without_matplotlib_says_so_and_goes_on(run, monkeypatch):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_shows_what_its_example_printed(name):
     """What a run wrote into NAME.txt stands on the page, and so do the pictures it drew."""
-    page, printed = (PAGES / f"{name}.md").read_text(), (PAGES / f"{name}.txt").read_text()
+    page, printed = (
+        (PAGES / f"{name}.md").read_text("utf-8"),
+        (PAGES / f"{name}.txt").read_text("utf-8"),
+    )
     assert f"```\n{printed}```\n" in page
     assert f"python examples/{name}.py" in page
-    assert f"({name}.md)" in (PAGES / "README.md").read_text()
+    assert f"({name}.md)" in (PAGES / "README.md").read_text("utf-8")
     for picture in re.findall(r"^drew (.*)$", printed, re.M):
         assert f"]({picture})" in page
         assert (PAGES / picture).stat().st_size < 60_000
@@ -188,7 +191,7 @@ def outputs(tmp_path_factory):
         timeout=600,
     )
     assert done.returncode == 0, done.stderr
-    cells = json.loads((folder / "done.ipynb").read_text())["cells"]
+    cells = json.loads((folder / "done.ipynb").read_text("utf-8"))["cells"]
     found = [cell["outputs"] for cell in cells if cell["cell_type"] == "code"]
     for one in (one for cell in found for one in cell if one.get("name") == "stderr"):
         said = ("minicaffe: drawing ", "compiling loops for this CPU ")  # once on each machine
@@ -220,10 +223,10 @@ def test_the_notebook_does_what_it_says(outputs):
 
 
 def test_the_notebook_is_kept_without_outputs_and_small():
-    cells = json.loads(NOTEBOOK.read_text())["cells"]
+    cells = json.loads(NOTEBOOK.read_text("utf-8"))["cells"]
     code = [cell for cell in cells if cell["cell_type"] == "code"]
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
     assert NOTEBOOK.stat().st_size < 15_000
-    page = (PAGES / "notebook.md").read_text()
+    page = (PAGES / "notebook.md").read_text("utf-8")
     assert "../../examples/notebook.ipynb" in page
-    assert "(notebook.md)" in (PAGES / "README.md").read_text()
+    assert "(notebook.md)" in (PAGES / "README.md").read_text("utf-8")

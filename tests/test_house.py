@@ -55,7 +55,7 @@ def room(path: Path) -> str:
 def imports(path: Path) -> set[str]:
     """The modules a file imports, for types too, whole names."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -146,7 +146,7 @@ def number(version):
 
 
 def test_no_package_with_a_known_hole_is_asked_for():
-    lines = (ROOT / ".ci" / "advisories.txt").read_text().splitlines()
+    lines = (ROOT / ".ci" / "advisories.txt").read_text("utf-8").splitlines()
     rows = [line.split() for line in lines if not line.startswith("#")]
     assert len(rows) > 5
     oldest = wanted()
@@ -156,7 +156,7 @@ def test_no_package_with_a_known_hole_is_asked_for():
 
 
 def test_ci_trains_with_the_oldest_versions():
-    lines = (ROOT / ".ci" / "oldest.txt").read_text().splitlines()
+    lines = (ROOT / ".ci" / "oldest.txt").read_text("utf-8").splitlines()
     pinned = dict(line.split("==") for line in lines if not line.startswith("#"))
     assert set(pinned) == {"numpy", "pyyaml", "tqdm", "numba"}
     for name, version in pinned.items():
@@ -261,12 +261,14 @@ ALL = 75_600  # lines; 47,000 were the aim before the forks, 64,000 before own d
 @pytest.mark.parametrize("ring", RINGS)
 def test_no_ring_grows(ring):
     rooms, budget = RINGS[ring]
-    lines = sum(len(path.read_text().splitlines()) for path in SOURCES if room(path) in rooms)
+    lines = sum(
+        len(path.read_text("utf-8").splitlines()) for path in SOURCES if room(path) in rooms
+    )
     assert lines <= budget
 
 
 def test_the_package_does_not_grow():
-    assert sum(len(path.read_text().splitlines()) for path in SOURCES) <= ALL
+    assert sum(len(path.read_text("utf-8").splitlines()) for path in SOURCES) <= ALL
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
@@ -301,7 +303,7 @@ def test_engines_know_no_layer_and_no_net(path):
 
 def test_the_table_of_what_to_run_knows_every_room():
     """And what it says to run is there."""
-    lines = (ROOT / "CONTRIBUTING.md").read_text().splitlines()
+    lines = (ROOT / "CONTRIBUTING.md").read_text("utf-8").splitlines()
     rows = [line.split("|") for line in lines if "| `pytest " in line]
     changed = " ".join(row[1] for row in rows)
     rooms = {path.name for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()}
@@ -312,10 +314,10 @@ def test_the_table_of_what_to_run_knows_every_room():
 
 
 def test_the_reading_path_is_there_and_no_longer_than_an_afternoon():
-    page = (ROOT / "docs" / "read-me-first.md").read_text()
+    page = (ROOT / "docs" / "read-me-first.md").read_text("utf-8")
     path = [ROOT / name for name in re.findall(r"^\d+\. \[(minicaffe/\S+\.py)\]", page, re.M)]
     assert len(path) == len(set(path)) == 14
-    assert sum(len(file.read_text().splitlines()) for file in path) <= 3_000
+    assert sum(len(file.read_text("utf-8").splitlines()) for file in path) <= 3_000
 
 
 @pytest.mark.long  # a walk through two steps, which Python traces call by call
@@ -333,7 +335,7 @@ def test_all_ambient_state_is_in_one_place():
     found = {
         str(path.relative_to(PACKAGE))
         for path in SOURCES
-        if re.search(r"threading\.local|ContextVar\(", path.read_text())
+        if re.search(r"threading\.local|ContextVar\(", path.read_text("utf-8"))
     }
     assert found == {"thread_state.py", "cpu/thread_pool.py"}
 

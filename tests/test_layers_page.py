@@ -18,7 +18,7 @@ NOT_ALONE = {"Python", "MemoryData"}  # what they do or give is the user's progr
 
 
 def test_the_page_is_made_from_the_declarations():
-    page = (ROOT / "docs" / "layers.md").read_text()
+    page = (ROOT / "docs" / "layers.md").read_text("utf-8")
     assert page == catalogue.page(REGISTRY), "minicaffe layers --markdown > docs/layers.md"
 
 

@@ -258,7 +258,7 @@ def test_the_tables_say_that_they_are_modelled(scripts):
     assert empty == ["Not yet measured."] * 4
     beside = scripts("measured").beside(found)
     assert "| ResNet-50, 32: minicaffe, TF32 |" in beside and "| 24.8 |" in beside
-    section = (ROOT / "docs" / "performance.md").read_text().split("\n## ")
+    section = (ROOT / "docs" / "performance.md").read_text("utf-8").split("\n## ")
     (paper,) = (one for one in section if "<!-- roofline_cuda -->" in one)
     assert paper.startswith("On paper: modelled, not measured\n")
     assert "**What would prove it wrong**" in paper and "<!-- roofline_paper_cuda -->" in paper
@@ -280,7 +280,7 @@ def test_what_a_kernel_does_with_an_array_is_read_from_its_source():
         "x": "r", "sums": "w", "y": "rw", "out": "rw", "bad": "w", "other": "w",
     }  # fmt: skip
     kernels = ROOT / "minicaffe" / "cuda" / "kernels"
-    update = uses((kernels / "update.cu").read_text())["update"]
+    update = uses((kernels / "update.cu").read_text("utf-8"))["update"]
     assert update == {
         "weight": "rw", "diff": "rw", "first": "rw", "second": "rw", "numbers": "r", "parts": "r", "skip": "r",
     }  # fmt: skip

@@ -67,7 +67,7 @@ def test_a_step_takes_what_it_must(steps, forward, latency, rate, ranks, apart):
 def test_the_page_shows_what_the_results_say():
     """Each table is made from the result files."""
     model = module("model")
-    page = (ROOT / "docs" / "scale.md").read_text()
+    page = (ROOT / "docs" / "scale.md").read_text("utf-8")
     for name, table in model.tables(*model.load()).items():
         (shown,) = re.findall(rf"<!-- {name} -->\n(.*?)\n<!-- end -->", page, re.S)
         assert shown == table, name
@@ -94,8 +94,8 @@ def test_the_measurements_run(tmp_path, request):
             command, cwd=ROOT, env=mpi.environment(), capture_output=True, text=True, timeout=600
         )
         assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "ranks_2.json").read_text())
+    found = json.loads((tmp_path / "ranks_2.json").read_text("utf-8"))
     assert found["ranks"] == 2 and "one rank / all ranks" in found["nets"]["lenet:4"]["ratios"]
     if both:
-        computed = json.loads((tmp_path / "compute.json").read_text())
+        computed = json.loads((tmp_path / "compute.json").read_text("utf-8"))
         assert set(computed["nets"]["lenet"]["1"]["backward_ms"])

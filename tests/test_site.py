@@ -30,7 +30,7 @@ def pages(nav) -> list[str]:
 
 
 def test_the_navigation_has_every_page_once():
-    found = pages(yaml.safe_load(SETTINGS.read_text())["nav"])
+    found = pages(yaml.safe_load(SETTINGS.read_text("utf-8"))["nav"])
     here = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
     assert sorted(found) == sorted(here | {README})
     assert found[0] == README
@@ -38,8 +38,8 @@ def test_the_navigation_has_every_page_once():
 
 def test_readme_links_to_every_page_of_the_navigation():
     """Where to read on: no page is only found by chance."""
-    links = set(re.findall(r"\]\(docs/([^)#]+\.md)", (ROOT / "README.md").read_text()))
-    nav = set(pages(yaml.safe_load(SETTINGS.read_text())["nav"])) - {README}
+    links = set(re.findall(r"\]\(docs/([^)#]+\.md)", (ROOT / "README.md").read_text("utf-8")))
+    nav = set(pages(yaml.safe_load(SETTINGS.read_text("utf-8"))["nav"])) - {README}
     assert {page for page in nav if not page.startswith("examples/")} <= links
     assert "examples/README.md" in links
 
@@ -57,7 +57,7 @@ def broken(site: Path) -> set[tuple[str, str]]:
     found = set()
     for page in site.rglob("*.html"):
         if page.name != "404.html":  # its links begin at the site's root, wherever that lies
-            for link in re.findall(r"""(?:href|src)=["']?([^"'> #?]+)""", page.read_text()):
+            for link in re.findall(r"""(?:href|src)=["']?([^"'> #?]+)""", page.read_text("utf-8")):
                 if not re.match(r"\w+:|//", link) and not (page.parent / unquote(link)).exists():
                     found.add((page.relative_to(site).as_posix(), link))
     return found
@@ -67,17 +67,17 @@ def broken(site: Path) -> set[tuple[str, str]]:
 def test_the_site_is_built_without_a_warning_and_needs_no_network(tmp_path):
     ran = build(tmp_path / "site")
     assert ran.returncode == 0, ran.stderr
-    first = (tmp_path / "site" / "index.html").read_text()
+    first = (tmp_path / "site" / "index.html").read_text("utf-8")
     assert 'src="report.png"' in first and 'src="lenet.svg"' in first
     loads = r"""<(?:script|img|iframe)[^>]*\bsrc=["']?(https?:[^"'> ]+)|<link[^>]*rel=["']?stylesheet[^>]*href=["']?(https?:[^"'> ]+)"""
     for page in (tmp_path / "site").rglob("*.html"):
-        text = page.read_text()
+        text = page.read_text("utf-8")
         assert not re.findall(loads, text), page
         assert "fonts.g" not in text
     (source,) = (tmp_path / "site" / "source" / "minicaffe" / "layers").glob("base.py.html")
-    assert "class" in source.read_text()
+    assert "class" in source.read_text("utf-8")
     assert not broken(tmp_path / "site")
-    index = json.loads((tmp_path / "site" / "search" / "search_index.json").read_text())
+    index = json.loads((tmp_path / "site" / "search" / "search_index.json").read_text("utf-8"))
     assert not [one for one in index["docs"] if one["location"].endswith(".py.html")]
 
 
@@ -86,7 +86,7 @@ def test_broken_links_end_the_build(tmp_path):
     docs, links = tmp_path / "docs", ["nowhere.md", "data.md#nowhere", "../minicaffe/nowhere.py"]
     docs.mkdir()
     (docs / "data.md").write_text("# Data\n\n" + "\n".join(f"[a link]({link})" for link in links))
-    text = SETTINGS.read_text().replace("docs_dir: ../docs", f"docs_dir: {docs}")
+    text = SETTINGS.read_text("utf-8").replace("docs_dir: ../docs", f"docs_dir: {docs}")
     text = text.replace("mkdocs_hooks.py", str(ROOT / ".ci" / "mkdocs_hooks.py"))
     (tmp_path / "mkdocs.yml").write_text(
         text[: text.index("nav:\n")] + "nav: [index.md, data.md]\n"
@@ -101,7 +101,7 @@ INSTRUCTIONS = ("ARG", "FROM", "COPY", "RUN", "ENV", "USER", "WORKDIR", "ENTRYPO
 
 def instructions() -> list[tuple[str, str]]:
     """Of the Dockerfile: the word and its arguments, lines joined."""
-    lines = (ROOT / ".ci" / "Dockerfile").read_text().splitlines()
+    lines = (ROOT / ".ci" / "Dockerfile").read_text("utf-8").splitlines()
     text = "\n".join(line for line in lines if line and not line.startswith("#"))
     joined = re.sub(r"\s*\\\n\s*", " ", text).splitlines()
     return [tuple(line.split(maxsplit=1)) for line in joined]

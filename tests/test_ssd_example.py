@@ -31,7 +31,7 @@ def trained(tmp_path_factory):
                 f"--boxes scenes/{name}.txt scenes/{name}_lmdb --label-map scenes/labelmap.prototxt"
             )
             assert main(["convert-images", *words.split(), "--encoded"]) == 0
-        text = (EXAMPLE / "shapes.yaml").read_text()
+        text = (EXAMPLE / "shapes.yaml").read_text("utf-8")
         text = text.replace("batch_size: 32", "batch_size: 8").replace(
             "batch_size: 50", "batch_size: 10"
         )
@@ -56,7 +56,7 @@ def test_boxes_are_as_tight_as_the_pixels(trained):
 
 def test_it_learns(trained, monkeypatch):
     monkeypatch.chdir(trained)
-    lines = (trained / "run" / "log.jsonl").read_text().splitlines()
+    lines = (trained / "run" / "log.jsonl").read_text("utf-8").splitlines()
     losses = [
         float(line.split('"loss": ')[1].split(",")[0].rstrip("}"))
         for line in lines
@@ -94,7 +94,7 @@ def test_boxes_are_in_the_report(trained, monkeypatch):
 
     monkeypatch.chdir(trained)
     assert main(["report", "run"]) == 0
-    page = (trained / "run" / "report.html").read_text()
+    page = (trained / "run" / "report.html").read_text("utf-8")
     assert "report.sections.boxes" in page
     data = json.loads(
         re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', page, re.S)[1]

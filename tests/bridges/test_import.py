@@ -938,7 +938,7 @@ def test_an_input_whose_shape_is_open_is_named_as_a_shell_takes_it(tmp_path, nam
 def test_the_page_exports_from_pytorch(tmp_path):
     """Its lines, where PyTorch is installed, make a file that comes to be a net."""
     pytest.importorskip("torch")
-    page = (MODELS.parent / "docs" / "onnx-to-caffe.md").read_text()
+    page = (MODELS.parent / "docs" / "onnx-to-caffe.md").read_text("utf-8")
     lines = page[page.index("import torch\n") :].partition("```")[0]
     subprocess.run([sys.executable, "-c", lines], cwd=tmp_path, check=True, capture_output=True)
     result = from_onnx(tmp_path / "classifier.onnx", tmp_path / "classifier")

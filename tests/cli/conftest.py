@@ -111,7 +111,7 @@ def model(folder):
             assert old in text, old
             text = text.replace(old, new)
         text = text.replace("snapshot_prefix: tiny", f"snapshot_prefix: {Path(name).stem}")
-        (folder / name).write_text(text)
+        (folder / name).write_text(text, "utf-8")
         return name
 
     return write

@@ -115,7 +115,7 @@ def test_a_list_of_pictures_and_boxes_becomes_a_database(options, files, capsys)
 def test_damage_is_told_in_a_line_and_nothing_is_written(file, text, message, files, capsys):
     import re
 
-    (files / file).write_text(text)
+    (files / file).write_text(text, "utf-8")
     command = ["convert-images", "--boxes", "list.txt", "db", "--label-map", "map.prototxt"]
     assert main(command) == 2
     said = capsys.readouterr().err
@@ -344,4 +344,4 @@ def test_a_run_with_a_net_to_train_and_one_to_test_is_tested_and_used(files, cap
     assert main(["predict", "run", "a.png", "--threshold", "0"]) == 0
     assert capsys.readouterr().out.startswith("a.png: a ")
     assert main(["report", "run"]) == 0
-    assert '"id":"boxes"' in (files / "run" / "report.html").read_text().replace(" ", "")
+    assert '"id":"boxes"' in (files / "run" / "report.html").read_text("utf-8").replace(" ", "")

@@ -172,7 +172,7 @@ def test_each_row_of_the_table(name):
 
 
 def test_the_table_of_the_docs_is_that_of_the_code():
-    page = (ROOT / "docs" / "zoo.md").read_text()
+    page = (ROOT / "docs" / "zoo.md").read_text("utf-8")
     rows = [line for line in page.splitlines() if line.startswith("| `") and "](http" in line]
     assert rows == [row_of_docs(name, row) for name, row in WEIGHTS.items()]
 

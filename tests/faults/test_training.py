@@ -45,7 +45,7 @@ def whole_with_its_page(folder: Path) -> None:
     """Whatever stands under a final name is whole."""
     whole(folder)
     page = folder / RUN / "report.html"
-    assert not page.exists() or page.read_text().rstrip().endswith("</html>")
+    assert not page.exists() or page.read_text("utf-8").rstrip().endswith("</html>")
 
 
 def same(straight: Path, broken: Path, best: bool = True) -> None:

@@ -7,7 +7,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_page_names_tests_that_there_are():
-    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs" / "testing.md").read_text())
+    named = re.findall(
+        r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs" / "testing.md").read_text("utf-8")
+    )
     assert len(named) > 10
     for path, name in named:
-        assert re.search(rf"^def {name}\(", (ROOT / path).read_text(), re.M), (path, name)
+        assert re.search(rf"^def {name}\(", (ROOT / path).read_text("utf-8"), re.M), (path, name)

@@ -127,7 +127,9 @@ def test_a_hostile_net_is_drawn_as_text():
 
 def test_the_picture_in_the_docs_is_what_is_drawn():
     net = Net(MODELS / "lenet.yaml", device="cpu", shapes_only=True)
-    assert (MODELS.parent / "docs" / "lenet.svg").read_text() == picture.svg(net.graph, alone=True)
+    assert (MODELS.parent / "docs" / "lenet.svg").read_text("utf-8") == picture.svg(
+        net.graph, alone=True
+    )
 
 
 def test_a_solver_shows_its_settings_and_its_net():
