@@ -119,14 +119,14 @@ class Upsample(Layer):
             )
         if sizes != (None, None) and (scales != (None, None) or any(pads)):
             raise ShapeError(
-                "upsample_h and upsample_w are the size; there is no scale, no pad_out"
+                "upsample_h and upsample_w are the size; there is no scale, no pad_out_h or pad_out_w"
             )
         self.scales = tuple(self.scale if one is None else one for one in scales)
         scaled = zip(x[2:], self.scales, pads, strict=True)
         out = [n * scale - pad for n, scale, pad in scaled]
         self.x_shape, self.y_shape = x, (*x[:2], *(sizes if None not in sizes else out))
         if min(self.y_shape[2:]) < 1:
-            raise ShapeError(f"pad_out leaves nothing of {x}")
+            raise ShapeError(f"pad_out_h and pad_out_w leave nothing of {x}")
         self.masked = mask is not None
         self.context.reserve(math.prod(x) * self.scales[1])
         return self.y_shape
