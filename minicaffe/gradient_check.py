@@ -123,8 +123,9 @@ class _Check:
         bottoms = _listed(self.layer.backward(*[self.device.asarray(w) for w in self.weights]))
         diffs = [bottoms[i] for i in self.free] + [param.diff - 1 for param in self.learning]
         if diffs[chosen] is None:
+            name = type(self.layer).__name__
             raise GradientError(
-                f"layer {type(self.layer).__name__}: backward gives no gradient for {chosen}"
+                f"layer {name}: backward returns no gradient for bottom {self.free[chosen]}"
             )
         return np.array(self.device.to_host(diffs[chosen]))
 

@@ -385,6 +385,16 @@ def test_a_picture_without_a_mask_is_named(tmp_path, monkeypatch):
         adapt("segment", "scenes")
 
 
+def test_masks_of_training_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    masks(tmp_path / "scenes/train")
+    with pytest.raises(DataError, match="scenes: has a folder train; expected beside it, for TEST"):
+        text = (
+            "layers: [{name: d, type: DenseImageData, source: scenes, batch_size: 1, top: [x, y]}]"
+        )
+        Net(minicaffe.parse(text), "TEST", device="cpu")
+
+
 def test_boxes(tmp_path, monkeypatch):
     """A detector for other classes: each layer that depends on their number has it."""
     pytest.importorskip("lmdb")

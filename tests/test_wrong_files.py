@@ -87,6 +87,30 @@ def test_a_file_of_another_kind_is_told_in_one_line(tmp_path, name):
             assert wanted in told or kind == "found a file"
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("h.prototxt", "a net or solver as Caffe's text"),
+        ("h.caffemodel", "weights in Caffe's format"),
+        ("h.solverstate", "a solver's state in Caffe's format"),
+        ("h.h5", "weights or state in HDF5, as Caffe or Keras write them"),
+        ("h.binaryproto", "a mean image in Caffe's format"),
+    ],
+)
+def test_files_of_other_software_are_known_by_name(name, kind, tmp_path):
+    """Where the layer reads a matrix; the mean image is told from a model."""
+    (tmp_path / name).write_bytes(b"")
+    text = "layers: [{name: x, type: Input, top: [x, y], shape: [{dim: [2, 3]}, {dim: 2}]}, "
+    text += f"{{name: l, type: InfogainLoss, bottom: [x, y], source: {tmp_path / name}}}]"
+    wanted = "arrays in .npy and .binaryproto"
+    with pytest.raises(MinicaffeError) as caught:
+        if name == "h.binaryproto":
+            wanted = "models in .yaml and .prototxt"
+            minicaffe.read(tmp_path / name)
+        minicaffe.Net(parse(text), device="cpu")
+    assert f"{name}: is {kind}; minicaffe reads {wanted}" in str(caught.value)
+
+
 def test_packages_readers_tell_it_too(tmp_path):
     pytest.importorskip("safetensors")
     pytest.importorskip("h5py")

@@ -135,7 +135,7 @@ class BoxAnnotatorOHEM(Whole):
         for what, shape in (("losses", loss), ("labels", labels)):
             if math.prod(shape) != self.r * places or shape[:1] != rois[:1]:
                 raise ShapeError(
-                    f"needs {what} of {self.r * places} entries, a region each, got {shape}"
+                    f"needs {what} of {self.r * places} entries, one a region, got {shape}"
                 )
         if len(weights) < 2 or weights[0] != self.r or math.prod(weights[2:]) != places:
             raise ShapeError(f"needs weights ({self.r}, k), a row a region, got {weights}")

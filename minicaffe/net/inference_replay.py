@@ -177,4 +177,4 @@ def check(steps: Sequence[Step], context: Context | None = None) -> None:
             with step.named():
                 step.layer.refused[0] = 0
                 step.layer.check()
-                raise DataError("a label, index or region is none")
+                raise DataError("a label, index or region is not valid")

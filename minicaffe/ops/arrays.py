@@ -171,7 +171,8 @@ def _walk(shape: tuple[int, ...], *arrays: tuple[tuple[int, int], ...]) -> Any:
     for size, *of_each in zip(shape, *stretched, strict=True):
         steps = [step for _, step in of_each]
         if any(n not in (0, 1, size) for n, _ in of_each):
-            raise ValueError(f"arrays of shapes {arrays} do not go into one of {shape}")
+            shapes = [tuple(n for n, _ in axes) for axes in arrays]
+            raise ValueError(f"arrays of shapes {shapes} do not go into one of {shape}")
         if size == 1:
             continue
         if walk and all(far == size * step for far, step in zip(walk[-1][1:], steps, strict=True)):

@@ -163,7 +163,10 @@ def test_damaged_entries_are_skipped_or_told(tmp_path):
         ("noise_param: {saltpepper_param: {fraction: 2}}", "fraction: expected at most 1, got 2"),
         ("expand_param: {max_expand_ratio: 1000000}", "expand_param: a canvas 1e.06 times"),
         ("distort_param: {saturation_lower: 2}", "expected saturation_lower <= saturation_upper"),
-        ("resize_param: {height: 99999, width: 99999}", "pictures of 99999 x 99999 are too large"),
+        (
+            "resize_param: {height: 99999, width: 99999}",
+            "resize_param: pictures of 99999 x 99999 are too large",
+        ),
         (
             "distort_param: {contrast_prob: 1, contrast_upper: 1e39}",
             "contrast_upper: expected below",
@@ -449,6 +452,10 @@ def test_there_and_back(tmp_path):
     [
         ("transform: {rotation: 5}", "rotation does not move boxes"),
         ("transform: {resize_param: {height: 0, width: 3}}", "height"),
+        (
+            "transform: {resize_param: [{height: 9, width: 9}, {height: 9, width: 9}]}",
+            "resize_param: expected one, got 2: the pictures of all batches have one size",
+        ),
         ("transform: {crop_h: 5}", "give crop_size, or both crop_h and crop_w"),
         ("transform: {crop_size: 49}", "a crop of 49 x 49 is larger than the pictures of 48 x 64"),
         (
@@ -466,6 +473,14 @@ def test_what_is_refused(keys, message, tmp_path):
     database(tmp_path / "db")
     text = f"layers: [{{name: d, type: AnnotatedData, source: {tmp_path / 'db'}, batch_size: 1, {keys}}}]"
     with pytest.raises(MinicaffeError, match=message):
+        Net(parse(text), device="cpu")
+
+
+@pytest.mark.parametrize("kind", ["Data", "AnnotatedData"])
+def test_a_database_of_nothing(kind, tmp_path):
+    write_lmdb(tmp_path / "db", [])
+    text = f"layers: [{{name: d, type: {kind}, source: {tmp_path / 'db'}, batch_size: 1}}]"
+    with pytest.raises(DataError, match="data set '.*db' holds no images"):
         Net(parse(text), device="cpu")
 
 

@@ -15,7 +15,7 @@ from minicaffe.layers import REGISTRY
 @pytest.mark.parametrize(
     ("name", "keys", "bottoms", "message"),
     [
-        ("Scale", {"axis": 3, "num_axes": 2}, [(2, 3, 4, 5)], "axis 3 and num_axes 2 reach past"),
+        ("Scale", {"axis": 3, "num_axes": 2}, [(2, 3, 4, 5)], r"axis 3 and num_axes 2 reach past the axes of \(2, 3, 4, 5\)"),
         ("Scale", {"axis": 4}, [(2, 3, 4, 5)], "axis 4 is out of range for 4 axes"),
         ("Scale", {}, [(2, 3, 4), (2, 3)], r"bottom 1 of shape \(2, 3\) does not fit \(2, 3, 4\) from axis 1"),
         ("Bias", {"axis": -1}, [(2, 3, 4), (4, 1)], r"bottom 1 of shape \(4, 1\) does not fit"),

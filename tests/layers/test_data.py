@@ -112,10 +112,12 @@ def test_crops_are_central_in_test_and_all_about_in_train():
         (", transform: {crop_size: 5}", "crop_size 5 is larger than the images of 4 x 5"),
         (", transform: {mean_value: [1, 2]}", "mean_value: expected 1 or 1 numbers, got 2"),
         (", transform: {mean_value: 1, mean_file: m.npy}", "either mean_value or mean_file"),
+        (", transform: {mean_file: two.npy}", "two.npy: expected the shape (1, 4, 5), got (2,)"),
         (", transform: {mean_file: no.npy}", "mean_file: no such file; looked for 'no.npy'"),
     ],
 )
 def test_mistakes_are_named(keys, message):
+    np.save("two.npy", np.ones(2))
     with pytest.raises(MinicaffeError, match=r"layer 'd' \(Data\): .*") as caught:
         net(keys)
     assert message in str(caught.value)

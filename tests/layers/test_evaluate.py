@@ -226,11 +226,16 @@ def saving(tmp_path, kind, **more):
 @pytest.mark.parametrize("kind", ["VOC", "COCO", "ILSVRC"])
 def test_the_files_of_a_test(kind, tmp_path):
     """Three pictures in batches of one; a second test begins anew."""
-    net = build("DetectionOutput", saving(tmp_path, kind), [(1, 8), (1, 4), (1, 2, 8)])
+    net, lines = build("DetectionOutput", saving(tmp_path, kind), [(1, 8), (1, 4), (1, 2, 8)]), []
+    net.context.tell = lines.append
     for _ in range(2):
         net.context.passes = 0
         for score in (0.9, 0.05, 0.7):  # of the second nothing is found
             net.forward(b0=np.zeros((1, 8)), b1=[[0, score, 0, 0]], b2=PRIOR)
+    (line,) = lines
+    assert (
+        "save_output_param: the detections of each test's first 3 pictures are written to " in line
+    )
     (file,) = (tmp_path / "out").iterdir()
     if kind == "COCO":
         assert file.name == "found_.json"
@@ -242,6 +247,13 @@ def test_the_files_of_a_test(kind, tmp_path):
     label = "" if kind == "VOC" else " 1"
     assert file.name == ("found_cat.txt" if kind == "VOC" else "found_.txt")
     assert file.read_text() == f"7{label} 0.9 0 0 10 5\n9{label} 0.7 0 0 20 15\n"
+
+
+def test_what_a_test_joins_has_a_score_of_its_own(monkeypatch):
+    net = build("DetectionEvaluate", {"num_classes": 3}, [(1, 1, 1, 7), (1, 1, 2, 8)])
+    monkeypatch.delattr(type(net.layers["it"]), "score")
+    with pytest.raises(TypeError, match="layer DetectionEvaluate must define score"):
+        mean_outputs(net)
 
 
 def test_without_a_folder_or_a_list_nothing_is_written(tmp_path):
@@ -257,12 +269,18 @@ def test_without_a_folder_or_a_list_nothing_is_written(tmp_path):
         ({"label_map_file": "nowhere.prototxt"}, "nowhere.prototxt"),
         ({"name_size_file": "nowhere.txt"}, "nowhere.txt: no such file"),
         ({"num_test_image": 4}, "num_test_image 4: .* names 3 pictures"),
+        ({"sizes.txt": "7 10\n"}, "sizes.txt:1: expected a name, a height and a width, got '7 10'"),
+        ({"map.prototxt": MAP.partition(" item")[0]}, "label_map_file: has no class 1"),
     ],
 )
 def test_lists_that_are_none_are_told_when_they_are_needed(more, message, tmp_path):
-    net = build("DetectionOutput", saving(tmp_path, "VOC", **more), [(1, 8), (1, 4), (1, 2, 8)])
+    keys = saving(tmp_path, "VOC", **{key: more[key] for key in more if "." not in key})
+    for name in more.keys() - keys["save_output_param"].keys():
+        (tmp_path / name).write_text(more[name])
+    net = build("DetectionOutput", keys, [(1, 8), (1, 4), (1, 2, 8)])
     with pytest.raises(MinicaffeError, match=message):
-        net.forward(b2=PRIOR)
+        for _ in range(3):
+            net.forward(b0=np.zeros((1, 8)), b1=[[0, 0.9, 0, 0]], b2=PRIOR)
 
 
 def test_a_net_that_trains_and_is_tested_by_its_map(tmp_path):

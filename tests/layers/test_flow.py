@@ -255,7 +255,7 @@ ONE = {"num_output": 2, "kernel_size": 1}
         ("FlowWarp", {}, [IMAGE, IMAGE], r"a flow \(n, 2, h, w\), got"),
         ("Correlation", {"kernel_size": 1, "max_displacement": 1}, [IMAGE, FLOW], "two bottoms .* of one shape"),
         ("Correlation", {"kernel_size": 2, "max_displacement": 1}, [IMAGE, IMAGE], "kernel_size: expected an odd"),
-        ("Correlation", {"kernel_size": 3, "max_displacement": 1}, [IMAGE, IMAGE], "max_displacement 1 and kernel_"),
+        ("Correlation", {"kernel_size": 3, "max_displacement": 1}, [IMAGE, IMAGE], r"do not fit into \(1, 4, 3, 3\) with pad 0"),
         ("BilinearInterpolation", {}, [IMAGE], "give one of: interpolation_factor; a second bottom"),
         ("BilinearInterpolation", {"interpolation_factor": 2}, [IMAGE, FLOW], "give one of: "),
         ("BilinearInterpolation", {"interpolation_factor": 2}, [(2, 3)], "needs bottoms of 4 axes"),

@@ -100,7 +100,11 @@ def test_no_label_that_counts_divides_by_one(device):
     [
         ("type: EuclideanLoss", [(2, 3), (3, 2)], "as many samples and entries"),
         ("type: EuclideanLoss", [(2, 3), (2, 4)], "as many samples and entries"),
-        ("type: ContrastiveLoss", [(2, 3, 2), (2, 3, 2), (2,)], r"rows \(n, c\)"),
+        (
+            "type: ContrastiveLoss",
+            [(2, 3, 2), (2, 3, 2), (2,)],
+            r"needs bottoms of rows \(n, c\), got \(2, 3, 2\)",
+        ),
         ("type: ContrastiveLoss", [(2, 3), (2, 3), (3,)], "needs 2 labels"),
         ("type: SmoothL1Loss", [(2, 3), (2, 3), (2, 1)], "as many samples and entries"),
         ("type: SmoothL1Loss, sigma: 0", [(2, 3), (2, 3)], "sigma: expected above 0, got 0"),
@@ -111,7 +115,11 @@ def test_no_label_that_counts_divides_by_one(device):
         ("type: InfogainLoss, source: a.npy", [(2, 3), (2,), (3, 3)], "needs the matrix once"),
         ("type: InfogainLoss", [(2, 3), (2,), (2, 3)], "matrix of 3 x 3 as its third bottom"),
         ("type: Accuracy, top_k: 4", [(2, 3), (2,)], "top_k 4 is more than the 3 classes"),
-        ("type: InfogainLoss, normalize: true", [(2, 3), (2,), (3, 3)], "give normalization"),
+        (
+            "type: InfogainLoss, normalize: true",
+            [(2, 3), (2,), (3, 3)],
+            "normalize is not taken by InfogainLoss; give normalization, as Caffe asks",
+        ),
     ],
 )
 def test_bottoms_and_keys_that_do_not_fit(row, shapes, message):

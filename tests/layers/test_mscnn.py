@@ -221,7 +221,7 @@ ONE, ALIGNED = [(1, 6, 2, 2)], {"pooled_h": 1, "pooled_w": 1}
         ("BoxOutput", BOX, [(1, 5, 2, 2)], r"needs bottoms \(n, k \+ 4, h, w\)"),
         ("BoxOutput", {**BOX, "field_whr": 0.5}, ONE, "field_whr is at least 1"),
         ("BoxOutput", {**BOX, "bbox_mean": [0] * 3, "bbox_std": [1] * 4}, ONE, "bbox_mean: expected 4 numbers, got 3"),
-        ("DecodeBBox", {}, [(3, 4), (3, 5)], r"needs predictions \(r, 8\)"),
+        ("DecodeBBox", {}, [(3, 4), (3, 5)], r"needs predictions \(r, 8\), r as many as regions"),
         ("DecodeBBox", {}, [(3, 8), (3, 4)], r"needs regions \(r, 5\)"),
         ("DecodeBBox", {}, [(3, 8), (3, 5), (2, 5)], "needs a box for each of 3 regions"),
         ("DecodeBBox", {}, [(3, 8), (3, 5), (3, 5)], "is there in TRAIN alone"),

@@ -189,6 +189,8 @@ def test_a_reshaped_batch(here):
     given = net("Data", "source: lmdb, batch_size: 5")
     given.reshape(data=(2, 3, 6, 7))
     assert batches(given, 1, "label").tolist() == [0, 1]
+    with pytest.raises(ShapeError, match=r"data: expected \(n, 3, 6, 7\), the data set's but for"):
+        given.reshape(data=(2, 3, 6, 8))
 
 
 @pytest.mark.parametrize(
@@ -216,9 +218,33 @@ def test_a_reshaped_batch(here):
         (
             "WindowData",
             f"source: images.txt, {(CROP := 'transform: {crop_size: 4}')}",
-            "expected '# number",
+            "expected '# number path channels height width count', got '0.png 0",
         ),
-        ("WindowData", f"source: windows.txt, fg_threshold: 2, {CROP}", "no window on an object"),
+        (
+            "WindowData",
+            "source: windows.txt, transform: {crop_size: 4, resize: 9}",
+            "color_jitter: a window is scaled to crop_size as it is",
+        ),
+        (
+            "WindowData",
+            "source: windows.txt, transform: {crop_size: 2, mean_file: wide.npy}",
+            "mean_file: a mean image must be as high as it is wide",
+        ),
+        ("WindowData", f"source: first.txt, {CROP}", "expected picture 0, found number 1"),
+        ("WindowData", f"source: short.txt, {CROP}", "picture 0 promises 2 windows, holds fewer"),
+        ("WindowData", f"source: grey.txt, {CROP}", "expected pictures of 3 channels, found [1]"),
+        (
+            "ImageData",
+            "source: large.txt",
+            "large.txt: is not a whole text: it has more than 0 MiB",
+        ),
+        ("HDF5Data", "source: odd.txt", "odd.txt: is not a list of files: found 'a\\x07'"),
+        ("HDF5Data", "source: empty.txt", "empty.txt: names no file"),
+        (
+            "WindowData",
+            f"source: windows.txt, fg_threshold: 2, {CROP}",
+            "windows.txt: holds no window on an object",
+        ),
         (
             "WindowData",
             f"source: windows.txt, context_pad: 2, {CROP}",
@@ -226,7 +252,18 @@ def test_a_reshaped_batch(here):
         ),
     ],
 )
-def test_mistakes_are_named(here, kind, keys, message):
+def test_mistakes_are_named(here, kind, keys, message, monkeypatch):
+    monkeypatch.setattr("minicaffe.data.lists.LARGEST", 1000)
+    for name, text in {
+        "first": "# 1 0.png 3 6 7 0",
+        "short": "# 0 0.png 3 6 7 2\n1 1 0 0 3 3",
+        "grey": "# 0 0.png 1 6 7 0",
+        "large": "0.png 1\n" * 200,
+        "odd": "a\a",
+        "empty": "",
+    }.items():
+        (here / f"{name}.txt").write_text(text)
+    np.save(here / "wide.npy", np.zeros((3, 2, 9)))
     (here / "level").mkdir()
     (here / "level" / "CURRENT").write_text("MANIFEST-000001\n")
     (here / "lone.txt").write_text("a 1\nb\n")
@@ -506,7 +543,7 @@ def test_rows_run_on_and_are_shuffled_by_file(rows, device):
     assert batches(again, 1, "b").tolist() == found.ravel()[35:40].tolist()
 
 
-def test_what_a_file_of_rows_may_not_be(rows, h5py):
+def test_what_a_file_of_rows_may_not_be(rows, h5py, monkeypatch):
     def told(change, tops="[a, b]"):
         shutil.copy("x.h5", "bad.h5")
         with h5py.File("bad.h5", "r+") as file:
@@ -529,7 +566,7 @@ def test_what_a_file_of_rows_may_not_be(rows, h5py):
     soft = h5py.SoftLink("/a")
     assert "'/b' is a link elsewhere" in told(put("b", lambda f: f.__setitem__("b", soft)))
     assert "there is no '/b'" in told(put("b", lambda f: None))
-    assert "'/b' is a group" in told(put("b", lambda f: f.create_group("b")))
+    assert "'/b' is a group, expected a dataset" in told(put("b", lambda f: f.create_group("b")))
     text = told(put("b", lambda f: f.create_dataset("b", data=[b"x"] * 4)))
     assert "expected numbers" in text
     assert "as many rows" in told(put("b", lambda f: f.create_dataset("b", data=[1.0])))
@@ -537,15 +574,25 @@ def test_what_a_file_of_rows_may_not_be(rows, h5py):
         put("a", lambda f: f.create_dataset("a", data=np.zeros((4, 3))))
     )
     lzf = told(put("b", lambda f: f.create_dataset("b", data=np.zeros(4), compression="lzf")))
-    assert "packed with filters [32000]" in lzf
+    assert (
+        "'/b' is packed with filters [32000]; deflate, shuffle, fletcher32 are read, each once"
+        in lzf
+    )
     elsewhere = [("raw.bin", 0, 32)]
     stored = told(put("b", lambda f: f.create_dataset("b", (4,), "f8", external=elsewhere)))
     assert "lies in other files" in stored
     layout = h5py.VirtualLayout((4,), "f8")
     layout[:3] = h5py.VirtualSource("z.h5", "b", (3,))
     assert "lies in other files" in told(put("b", lambda f: f.create_virtual_dataset("b", layout)))
+    with h5py.File("none.h5", "w") as file:
+        file.update(a=np.zeros((0, 2)), b=np.zeros(0))
+    Path("none.txt").write_text("none.h5\n")
+    with pytest.raises(DataError, match="none.txt: its files hold no rows"):
+        net("HDF5Data", "source: none.txt, batch_size: 2", tops="[a, b]")
     bomb = {"shape": (4, 2**40), "dtype": "f4", "chunks": (1, 1024)}
     assert "promises" in told(put("a", lambda f: f.create_dataset("a", **bomb)))
+    monkeypatch.setattr("minicaffe.data.hdf5._CHUNK", 16)
+    assert "'/a' has chunks of (4, 2, 3), above 0 MiB" in told(lambda f: None)
 
 
 def test_blobs_are_written_and_read_again(h5py, tmp_path, monkeypatch, device):

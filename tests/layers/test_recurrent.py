@@ -228,7 +228,11 @@ solver: {base_lr: 1.0, momentum: 0.9, clip_gradients: 1, max_iter: 300, snapshot
         ("(3, 2, 4) (2, 3)", "", "got (3, 2, 4) and (2, 3)"),
         ("(3, 2, 4) (3, 2) (3, 5)", "", "needs x_static (2, ...), a row a stream, got (3, 5)"),
         ("(3, 2, 4) (3, 2) (2,)", "", "needs x_static (2, ...), a row a stream, got (2,)"),
-        ("(3, 2, 4) (3, 2) (2, 5) (2, 5)", "", "expose_hidden False needs 2 or 3 bottoms, got 4"),
+        (
+            "(3, 2, 4) (3, 2) (2, 5) (2, 5)",
+            "",
+            "with expose_hidden False needs 2 or 3 bottoms, got 4",
+        ),
         ("(3, 2, 4) (3, 2)", ", expose_hidden: true", "True needs 4 or 5 bottoms, got 2"),
         (
             "(3, 2, 4) (3, 2) (1, 2, 6) (2, 6)",

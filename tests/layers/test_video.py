@@ -93,12 +93,16 @@ def test_frames_are_scaled_and_grey(clips):
             "expected a folder, a frame's number and a label in each line, found 2 words",
         ),
         ("", "v0 x 1\n", "expected a number, found 'x'"),
+        ("", "odd 1 1\n", "odd: frame 1: its frames are of several sizes"),
         (", transform: {crop_size: 7}", None, "crop_size 7 is larger than the frames of 6 x 8"),
         (", transform: {mean_value: [1, 2]}", None, "expected 1 or 3 numbers, got 2"),
         (", transform: {rotation: 3}", None, "clips take mirror, crop_size, mean_value and scale"),
     ],
 )
 def test_what_is_refused(keys, text, message, clips, tmp_path):
+    (tmp_path / "odd").mkdir()
+    for number in range(1, 4):
+        Image.new("RGB", (8, 5 + number)).save(tmp_path / "odd" / f"{number:06d}.png")
     if text:
         (tmp_path / "clips.txt").write_text(text)
     with pytest.raises((DataError, MinicaffeError), match=re.escape(message)):

@@ -89,6 +89,17 @@ def test_a_label_that_is_no_class_ends_an_iteration(odd, more, before):
         assert np.array_equal(solver.net.named_params[name].data, param.data)
 
 
+def test_what_a_layer_refused_and_does_not_find_again_is_told():
+    """A replay of inference has the layer's flag; `check` looks at its bottoms, which may share memory."""
+    net = Net(parse(LEARNS.replace("MORE\n", "")), "TEST", device="cpu")
+    for _ in range(6):
+        net.forward()
+    net.layers["loss"].check = lambda: None
+    net.blobs["label"].data[2] = 9
+    with pytest.raises(DataError, match="layer 'loss' .*a label, index or region is not valid"):
+        net.forward()
+
+
 def test_what_only_accuracy_refuses_ends_an_iteration_too():
     """The loss ignores such a label; a replay must not."""
     text = LEARNS.replace("[ip, label]}", "[ip, label], ignore_label: 9}").replace(

@@ -69,6 +69,18 @@ def test_between_two_named_layers():
         net.forward(start="ip3")
 
 
+def test_parameters_of_other_shapes_are_not_shared():
+    text = """
+layers:
+  - {name: x, type: Input, shape: {dim: [4, %d]}}
+  - {name: ip, type: InnerProduct, bottom: x, num_output: 2}
+"""
+    train, test = Net(parse(text % 3), device="cpu"), Net(parse(text % 5), "TEST", device="cpu")
+    said = r"layer 'ip': a parameter has shape \(2, 5\) in the phase TEST, \(2, 3\) in TRAIN"
+    with pytest.raises(ShapeError, match=said):
+        test.share_with(train)
+
+
 def test_a_blob_used_twice_gets_the_sum_of_the_gradients():
     net = Net(
         parse("""

@@ -95,5 +95,6 @@ def test_types_become_the_targets_own(source, target):
 
 
 def test_shapes_that_do_not_go_together_are_refused():
-    with pytest.raises(ValueError):
+    said = r"arrays of shapes .* do not go into one of \(2, 2\)|could not broadcast"
+    with pytest.raises(ValueError, match=said):
         arrays.copy(np.zeros(3, np.float32), np.zeros((2, 2), np.float32))

@@ -32,5 +32,7 @@ def test_what_no_graph_can_hold_is_refused_and_leaves_nothing_behind(cuda):
     known, target = capture._kept.keys() | set(), blank(cuda, 3, np.float32)
     with pytest.raises(RuntimeError, match="in a capture the host gives the device something"):
         capture.captured(cuda, lambda: cuda.copy_from_host(target, np.ones(3)))
+    with pytest.raises(RuntimeError, match="in a capture the host reads what the device computed"):
+        capture.captured(cuda, lambda: cuda.to_host(target))
     assert capture._kept.keys() == known
     capture.captured(cuda, lambda: None)()

@@ -303,3 +303,21 @@ layers:
     y = net.forward(x=np.full((1, 3, 12, 12), 0.3))["conv"][0].reshape(4, -1)
     apart = np.ptp(y, axis=1).max() / abs(y).max()
     assert 0 < apart < 1e-6 if name.startswith("winograd") else apart == 0
+
+
+@pytest.mark.parametrize(
+    ("image", "window", "reason"),
+    [
+        ((5, 5, 5), Window((3, 3, 3)), "it needs 1 or 2 axes"),
+        ((9, 9), Window((3, 3), (9, 9)), "it needs a stride of 1 to "),
+        ((9, 9), Window((3, 3), (2, 2), dilation=(2, 2)), "it needs stride 1 along an axis with"),
+        ((30, 30), Window((3, 3), (2, 2)), "F(4x4) would take no fewer multiplications"),
+    ],
+)
+def test_a_shape_that_is_not_taken_says_why(image, window, reason):
+    said = [
+        engine.refuses(ConvGeometry(1, 2, image, 2, window)) or ""
+        for engine in conv.ENGINES.values()
+        if isinstance(engine, Winograd)
+    ]
+    assert any(reason in one for one in said), said

@@ -164,10 +164,10 @@ def _finding(entry: Mapping[str, Any]) -> Finding:
     """A Finding from its JSON. Raises ValueError, TypeError, LookupError or AttributeError if invalid."""
     ms = {name: float(value) for name, value in entry["ms"].items()}
     error = {name: float(value) for name, value in entry["error"].items()}
-    if not all(math.isfinite(value) and value >= 0 for value in ms.values()):
-        raise ValueError("ms that are none")
-    if not all(value >= 0 for value in error.values()):
-        raise ValueError("errors that are none")
+    if not all(0 <= value < math.inf for value in ms.values()) or not all(
+        value >= 0 for value in error.values()
+    ):
+        raise ValueError
     return Finding(ms, error, str(entry["date"])[:10], entry["busy"] is True)
 
 
