@@ -46,8 +46,8 @@ class _Handler(BaseHTTPRequestHandler):
         body, start = server.files[name], 0
         if wanted and server.refuse_ranges:
             return self.send_error(416)
-        if wanted and server.ranges:
-            start = int(wanted.removeprefix("bytes=").removesuffix("-"))
+        if server.wrong_ranges == "always" or (wanted and server.ranges):
+            start = int((wanted or "bytes=0-").removeprefix("bytes=").removesuffix("-"))
             self.send_response(206)
             first = start + 1 if server.wrong_ranges else start
             self.send_header("Content-Range", f"bytes {first}-{len(body) - 1}/{len(body)}")

@@ -116,7 +116,7 @@ def _convert_to_caffes(
     weights.write(target, layers, name)
     counts = [len(layer.blobs) for layer in layers if layer.blobs]
     rest = len(layers) - len(counts)
-    also = f", and {rest} layers without any" if rest else ""
+    also = f", and {rest} without any" if rest else ""
     return f"{sum(counts)} arrays of {len(counts)} layers{also}"
 
 

@@ -44,7 +44,7 @@ def read(path: str | Path) -> SolverState:
             state = _from_message(data)
     if not (0 <= state.iteration < 2**31 and 0 <= state.current_step < 2**31):
         raise CheckpointError(
-            f"{path}: is at iteration {state.iteration}: no solver was ever there"
+            f"{path}: iteration {state.iteration}, step {state.current_step}: expected 0 to 2^31 - 1"
         )
     return state
 

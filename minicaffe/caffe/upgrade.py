@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 
-from minicaffe.caffe.upgrade_v0 import named, v1_of_v0, without_padding
+from minicaffe.caffe.upgrade_v0 import v1_of_v0, without_padding
 from minicaffe.errors import SpecError
 from minicaffe.spec.tree import Mark, Node
 
@@ -289,10 +289,6 @@ def type_of_word(word: str) -> str:
 def _v2_of_v1(layer: Node) -> Node:
     """A V1LayerParameter as a LayerParameter."""
     fields, keys = dict(layer.value), dict(layer.keys)
-    if "layer" in fields:
-        raise SpecError(
-            f"{keys['layer']}: {named(layer)}is of the oldest form, others here are not"
-        )
     kind = fields.get("type")
     word = kind.value if kind is not None else "NONE"
     if kind is not None:

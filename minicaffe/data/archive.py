@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tarfile
 import zlib
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import IO
 
 from minicaffe.data import idx
 from minicaffe.data.download import download, matches
@@ -57,7 +57,10 @@ def unpack(packed: Path, archive: Archive, home: Path) -> None:
                 written[file] = home / f".{file}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
                 source = tar.extractfile(member)
                 assert source is not None
-                _copy(source, written[file], wanted)
+                with open(written[file], "xb") as out:
+                    shutil.copyfileobj(source, out, idx.PIECE)
+                    out.flush()
+                    os.fsync(out.fileno())
         missing = [file for file in archive.members if file not in written]
         if missing:
             raise ValueError(f"it lacks {', '.join(missing)}")
@@ -75,15 +78,3 @@ def unpack(packed: Path, archive: Archive, home: Path) -> None:
 
 def _is_there(path: Path, size: int) -> bool:
     return os.path.isfile(path) and os.path.getsize(path) == size
-
-
-def _copy(source: IO[bytes], path: Path, size: int) -> None:
-    with open(path, "xb") as file:
-        while size:
-            piece = source.read(min(size, idx.PIECE))
-            if not piece:
-                raise ValueError("it is cut short")
-            file.write(piece)
-            size -= len(piece)
-        file.flush()
-        os.fsync(file.fileno())

@@ -11,7 +11,7 @@ import io
 import math
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +37,11 @@ def library(error: type[MinicaffeError] = DataError) -> Any:
 
 def is_one(path: str | Path) -> bool:
     """Whether a file begins as HDF5 files do, or bears their name and cannot be looked at."""
-    try:
-        with open(path, "rb") as file:
-            return os.path.isfile(path) and file.read(len(_MAGIC)) == _MAGIC
-    except OSError:
-        return str(path).lower().endswith(".h5")
+    with suppress(OSError):
+        if os.path.isfile(path):  # who opens a pipe waits for it
+            with open(path, "rb") as file:
+                return file.read(len(_MAGIC)) == _MAGIC
+    return str(path).lower().endswith(".h5")
 
 
 @contextmanager

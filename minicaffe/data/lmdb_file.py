@@ -103,8 +103,10 @@ class Lmdb:
         while waiting:
             page, level = waiting.pop()
             seen += 1
-            if seen > pages or level > depth:
-                raise ValueError(f"its tree is deeper than the {depth} pages it promises")
+            if len(waiting) + seen > pages or level > depth:
+                raise ValueError(
+                    f"its tree is larger than the {pages} pages and {depth} levels it promises"
+                )
             data, flags, count = self._page(page)
             if flags & _LEAF:
                 yield page, count
@@ -114,8 +116,6 @@ class Lmdb:
                 low, high, top, _ = self._node(data, page, i)[0]
                 below.append((low | high << 16 | top << 32, level + 1))
             waiting += reversed(below)
-            if len(waiting) + seen > pages:
-                raise ValueError(f"its tree is larger than the {pages} pages it promises")
 
     def _page(self, page: int) -> tuple[bytes, int, int]:
         """The bytes of a page of the tree, its kind, and how many nodes it holds."""

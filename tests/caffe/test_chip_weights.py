@@ -37,10 +37,10 @@ def blob(array):
     return sizes + field(5, array.tobytes())
 
 
-def v1(weight=WEIGHT, name=b"ip"):
+def v1(weight=WEIGHT, name=b"ip", more=b"", kind=14):
     blobs = b"".join(field(6, blob(one)) for one in (weight, BIAS))
-    layer = field(2, b"x") + field(3, b"ip") + field(4, name) + wire.put_integer(5, 14)
-    return field(2, layer + blobs)
+    layer = field(2, b"x") + field(3, b"ip") + field(4, name) + wire.put_integer(5, kind)
+    return field(2, layer + blobs + more)
 
 
 def test_a_pair_of_v1_becomes_one_of_v2(tmp_path, monkeypatch):
@@ -69,6 +69,10 @@ def test_a_pair_of_v1_becomes_one_of_v2(tmp_path, monkeypatch):
         (v1(name=b"fc8"), "layer 'fc8' .* has no such layer"),
         (b"".join(v1(name=b"fc%d" % i) for i in range(8)), "layer 'fc0' .* has no such layer"),
         (v1()[:-3], "is not a whole .caffemodel"),
+        (field(1, b"net"), "old.caffemodel: is not a whole .caffemodel: it holds no layers"),
+        (v1(more=field(6, blob(BIAS))), r"blob 2: expected 2 blobs, got shape \(1, 1, 1, 4\) too"),
+        (v1(kind=999), "layer 'ip': 999 is no type of caffe.proto's V1LayerParameter"),
+        (v1(name=b"i\np"), r"is not .*: expected printable text, found 'i\\n"),
     ],
 )
 def test_what_does_not_fit_is_one_line(tmp_path, monkeypatch, capsys, data, message):

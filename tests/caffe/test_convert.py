@@ -354,7 +354,8 @@ def test_a_layer_that_reads_another_blob_in_each_phase_is_refused_as_prototxt():
         "m.yaml",
     )
     with pytest.raises(
-        SpecError, match=r"m.yaml:4:3: layer 'r' \(ReLU\): reads a or b, by the phase"
+        SpecError,
+        match=r"m.yaml:4:3: layer 'r' \(ReLU\): reads a or b, by the phase; in a prototxt it reads one",
     ):
         prototxt(spec, REGISTRY)
     assert caffe_nets.resolved(model(from_yaml(yaml_text(spec, REGISTRY)).root, REGISTRY)) == (

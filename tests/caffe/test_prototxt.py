@@ -291,6 +291,8 @@ def test_blobs_are_what_the_text_says():
         ('layer { name: "r" type: "ReLU" minicaffe_param { bottom: "x" } }', "(ReLU): bottom stands in the layer itself"),
         ('layer { name: "r" type: "ReLU" minicaffe_param: 1 }', "minicaffe_param: expected { fields of Any }, got 1"),
         ('minicaffe_param { solver { } }', "minicaffe_param: solver does not belong here"),
+        ('layer { name: "p" type: "Pooling" bottom: "x" top: "p" pooling_param { ceil_mode: false round_mode: CEIL } }',
+         "round_mode is another name of 'round_mode', which is given too"),
         ('layers { name: "r" type: RELU }', "the net has `layers` too, of an older Caffe"),
     ],
 )  # fmt: skip
@@ -307,6 +309,7 @@ def test_mistakes_have_their_place(text, told):
         ('layers { layer { name: "a" type: "relu" stride: 2 } }', "f:1:41: layer 'a': stride is not of the type 'relu'"),
         ('layers { layer { name: "a" type: "relu" } name: "b" }', "beside `layer` stand only bottom and top"),
         ('layers { layer { type: "relu" } } layers { name: "b" type: RELU }', "expected `layer { ... }` in it"),
+        ('layers { name: "b" type: RELU } layers { layer { name: "a" type: "relu" } }', "expected `layer { ... }` in it"),
         ('input: "x" input: "y" input_dim: 1 layer {}', "f:1:23: input_dim: expected 8 numbers for 2 inputs, got 1"),
         ('input: "x" input: "y" input_shape {} layer {}', "input_shape: expected 2 shapes for 2 inputs, got 1"),
         ('layers { layer { name: "p" type: "padding" pad: 1 } bottom: "x" top: "p" }'
@@ -429,6 +432,7 @@ def test_a_solvers_keys(caplog):
         )
     assert found.gamma is None and found.delta == 1e-8 and found.stepsize is None
     told = [record.getMessage().partition("solver: ")[2] for record in caplog.records]
+    assert told[0] == "snapshot_diff has no effect: snapshots hold no gradients"
     assert [text.partition(" has")[0] for text in told] == ["snapshot_diff", "delta", "gamma"]
 
 
@@ -576,7 +580,7 @@ def test_what_no_layer_here_needs_is_refused(param, told):
         (
             "Data",
             "data_param { mirror: true }",
-            "not take 'mirror'; it belongs into transform_param",
+            "this type does not take 'mirror'; it belongs into transform_param",
         ),
     ],
 )

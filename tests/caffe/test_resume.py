@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 
 import caffe_cases as cases
 import numpy as np
@@ -76,9 +77,38 @@ def test_a_state_of_another_type_of_solver_or_without_weights_is_refused(case_of
     with pytest.raises(CheckpointError, match="its weights are not there; looked for no/where"):
         solver.restore("lone.solverstate")
     state.write("none.solverstate", state.SolverState(5, "", 0, given.history))
-    with pytest.raises(CheckpointError, match="names no weights"):
+    with pytest.raises(
+        CheckpointError, match=r"names no weights \(learned_net\); load them with --weights"
+    ):
+        solver.restore("none.solverstate")
+    state.write("none.solverstate", state.SolverState(-5, "x"))
+    with pytest.raises(CheckpointError, match="iteration -5, step 0: expected 0 to 2.31 - 1"):
         solver.restore("none.solverstate")
     assert all((solver.net.weights()[n] == a).all() for n, a in before.items())
+
+
+@pytest.mark.parametrize(
+    ("name", "gap", "message"),
+    [
+        ("w.caffemodel", "history/2", "'/history' does not hold 0, 1, ... without a gap"),
+        ("a\nb", "history/1", "'learned_net' is no printable text"),
+    ],
+)
+def test_a_state_in_hdf5_that_is_not_whole(name, gap, message, tmp_path):
+    h5py = pytest.importorskip("h5py")
+    state.write(tmp_path / "s.h5", state.SolverState(5, name, 0, [np.ones(2)] * 2))
+    with h5py.File(tmp_path / "s.h5", "r+") as file:
+        file.move("history/1", "history/3")
+        file.move("history/3", gap)
+    with pytest.raises(CheckpointError, match=f"s.h5: is not a whole HDF5 file: {message}"):
+        state.read(tmp_path / "s.h5")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes")
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "s.h5")
+    with pytest.raises(CheckpointError, match="is not a whole HDF5 file: found no regular file"):
+        state.read(tmp_path / "s.h5")
 
 
 def test_what_is_saved_goes_on_the_same(case_of):

@@ -102,6 +102,7 @@ def test_numbers_of_every_spelling():
         ("layer { yolo_loss_param { } }", "unknown key 'yolo_loss_param': neither BVLC"),
         ("layer { num_output: 1 }", "it is a key of ConvolutionParameter"),
         ("\x00", "f:1:1: '\\x00' is not understood"),
+        pytest.param(" " * (limits.MAX_BYTES + 1), "f: is larger than 4 MiB; no prototxt is", id="large"),
     ],
 )  # fmt: skip
 def test_mistakes_are_told_with_their_place(text, told):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import caffe_cases as cases
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from minicaffe import CheckpointError, Net, parse
 from minicaffe.caffe import state, weights
 from minicaffe.caffe.convert_weights import convert_weights, read_blob, write_blob
+from minicaffe.cli import main
 from minicaffe.data import blob_file, wire
 
 LENET = cases.SHARED / "lenet"
@@ -239,9 +243,54 @@ def test_conversion_there_and_back_is_the_identity(net, tmp_path, monkeypatch):
     convert_weights("mean.npy", "mean.binaryproto")
     convert_weights("mean.binaryproto", "again.npy")
     np.testing.assert_array_equal(np.load("again.npy"), mean)
-    for source, target in (("a.npz", "m.npy"), ("a.npz", "a.txt"), ("a.npz", "c.npz")):
-        with pytest.raises(CheckpointError, match="cannot become|nothing to convert"):
-            convert_weights(source, target)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words", "message"),
+    [
+        ({}, "a.npz m.npy", "a.npz cannot become m.npy"),
+        ({}, "a.npz a.txt", "a.npz cannot become a.txt"),
+        ({}, "a.npz c.npz", "a.npz and c.npz are of one format: nothing to convert"),
+        ({}, "a.npz c.safetensors --model n.prototxt", "--model goes with .caffemodel and .h5"),
+        ({}, "a.npz c.safetensors --half", "--half goes with .caffemodel: no other file holds"),
+        (
+            {},
+            "a.npz c.caffemodel --half",
+            "has no blobs of Convolution or InnerProduct, the types in float16; --model NET gives the types",
+        ),
+        ({"ip": np.ones(2)}, "a.npz c.caffemodel", "a.npz: entry 'ip' is no parameter of a layer"),
+        ({"ip__1": np.ones(2)}, "a.npz c.h5", "a.npz: layer 'ip' lacks some of its parameters"),
+        ({}, "a.npy c.binaryproto", "c.binaryproto: holds numbers, not complex128"),
+        ({}, "a.npy c.caffemodel", "a.npy cannot become c.caffemodel"),
+    ],
+)
+def test_what_cannot_be_converted(arrays, words, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    np.savez("a.npz", **(arrays or {"ip__0": np.ones((2, 3))}))
+    np.save("a.npy", np.ones(3) * 1j)
+    Path("n.prototxt").write_text(
+        'input: "x" input_shape { dim: 1 dim: 3 } layer { name: "ip" type: "InnerProduct"'
+        ' bottom: "x" top: "ip" inner_product_param { num_output: 2 } }'
+    )
+    assert main(["convert", *words.split()]) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.glob("c.*"))
+
+
+def test_layers_without_weights_are_counted(net, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    net.save("a.caffemodel")
+    told = convert_weights("a.caffemodel", "b.caffemodel")
+    assert re.search(r"3 arrays of 2 layers, and \d without any$", told), told
+
+
+def test_what_caffe_could_not_read_is_not_written(net, tmp_path, monkeypatch):
+    monkeypatch.setattr(wire, "LIMIT", 9)
+    with pytest.raises(
+        CheckpointError, match=r"bytes; Caffe reads at most 9 \(write .h5 or .npz\)"
+    ):
+        net.save(tmp_path / "a.caffemodel")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_layers_name_may_hold_slashes(tmp_path):

@@ -271,6 +271,33 @@ def test_keys_of_forks_that_change_no_result_are_passed_over(caplog, tmp_path):
         assert f"{key} has no effect: no net has a DetectionEvaluate" in told
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("default_forward_math: FLOAT", "it is how NVCaffe computes, not what"),
+        ("global_grad_scale: 8", "gradients of 16 bits are scaled by loss_scale here"),
+        ("multinode { }", "it is how Intel's Caffe divides the work"),
+        ("bn_stats_batch_size: 3", "it is how Intel's Caffe computes, not what"),
+        ("mem_param { }", "it is how a fork saves memory"),
+        ("layer { quantization_param { } }", "it is how Intel's Caffe computes with integers"),
+        (
+            "layer { convolution_param { conv_algorithm: 1 } }",
+            "it is how a fork computes, not what",
+        ),
+    ],
+)
+def test_why_a_key_of_a_fork_changes_no_result(text, reason, caplog):
+    layer = 'layer { name: "c" type: "Convolution" bottom: "x" top: "c" '
+    conv = "convolution_param { num_output: 2 kernel_size: 1"
+    text = text.replace("convolution_param {", conv).replace(
+        "quantization", conv + " } quantization"
+    )
+    with caplog.at_level(logging.WARNING, "minicaffe"):
+        net(text.replace("layer { ", layer))
+    (record,) = caplog.records
+    assert record.getMessage().endswith(f" has no effect: {reason}")
+
+
 def test_nvcaffes_least_rate_of_poly(tmp_path):
     (tmp_path / "net.prototxt").write_text(DATA)
     path = tmp_path / "solver.prototxt"
@@ -326,7 +353,7 @@ def test_intels_ways_to_make_pictures_one_size(size, least, change, cubic):
             "random_resize_param { min_size: 240 max_size: 288 }",
             "min_size 240 and max_size 288: exp",
         ),
-        ("random_resize_param { }", "min_size 0 and max_size 0: expected one size"),
+        ("random_resize_param { }", "max_size 0: expected one size, the shorter side's"),
         (
             "random_aspect_ratio_param { aspect_ratio_change: 1.5 }",
             "expected above 0 and at most 1",
@@ -357,7 +384,8 @@ def test_a_layers_phase_is_that_of_its_net(caplog):
     with caplog.at_level(logging.WARNING, "minicaffe"):
         net(split.format("a", "TRAIN") + split.format("b", "TEST"))
     (record,) = caplog.records
-    assert "layer 'b': phase: TEST has no effect: others are of TRAIN" in record.getMessage()
+    told = "layer 'b': phase: TEST has no effect: others are of TRAIN; "
+    assert told + "include { phase: ... } builds a layer for one phase" in record.getMessage()
 
 
 @pytest.mark.parametrize("text", ["prototxt", "yaml"])

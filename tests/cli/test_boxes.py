@@ -95,6 +95,13 @@ def test_a_list_of_pictures_and_boxes_becomes_a_database(options, files, capsys)
         ),
         ("list.txt", "a.png", "list.txt:1: expected a picture and its annotation, got 'a.png'"),
         ("list.txt", "a.png a.doc", "no such file"),
+        ("list.txt", "a.png a.png", "a.png: expected an annotation in .xml, .json or .txt"),
+        pytest.param(
+            "b.txt",
+            "1 2 3 4 5\n" * 200_000,
+            "b.txt: an annotation of more than 1 MiB is not read",
+            id="large",
+        ),
         (
             "map.prototxt",
             MAP.replace("n2", "n1"),
@@ -103,8 +110,10 @@ def test_a_list_of_pictures_and_boxes_becomes_a_database(options, files, capsys)
         (
             "map.prototxt",
             MAP.replace("label: 2", "label: -2"),
-            "the label of 'n2' is -2; expected 0",
+            "the label of 'n2' is -2; expected 0 or more",
         ),
+        ("map.prototxt", 'item { name: "a\\x07" label: 1 }', "a name that cannot be printed: 'a"),
+        ("map.prototxt", "", "map.prototxt: a label map without a class"),
         (
             "map.prototxt",
             'item { name: "n1" }',
@@ -112,9 +121,12 @@ def test_a_list_of_pictures_and_boxes_becomes_a_database(options, files, capsys)
         ),
     ],
 )
-def test_damage_is_told_in_a_line_and_nothing_is_written(file, text, message, files, capsys):
+def test_damage_is_told_in_a_line_and_nothing_is_written(
+    file, text, message, files, capsys, monkeypatch
+):
     import re
 
+    monkeypatch.setattr("minicaffe.data.reader.box_list_set.LARGEST", 1 << 20)
     (files / file).write_text(text, "utf-8")
     command = ["convert-images", "--boxes", "list.txt", "db", "--label-map", "map.prototxt"]
     assert main(command) == 2

@@ -111,6 +111,11 @@ def _outside(name, info):
     )
 
 
+def _huge(name, info):
+    """It promises more than the archive could hold: nothing of it is looked at."""
+    info.size += (name == "test_batch.bin") << 33
+
+
 def _twice(name, info):
     return [info, info] if name == "test_batch.bin" else None
 
@@ -122,6 +127,7 @@ def _twice(name, info):
         (_long, "test_batch.bin: expected a file of 12292 bytes, once"),
         (_twice, "test_batch.bin: expected a file of 12292 bytes, once"),
         (_outside, "it lacks test_batch.bin"),
+        (_huge, "it holds other files than it should"),
     ],
 )
 def test_members_that_should_not_be_there(tmp_path, monkeypatch, change, message):

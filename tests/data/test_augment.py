@@ -5,13 +5,15 @@ from __future__ import annotations
 import collections
 import colorsys
 import math
+import sys
 
 import numpy as np
 import pytest
 
-from minicaffe.data import augment
+from minicaffe.data import augment, box_recipe
 from minicaffe.data.draws import draws
 from minicaffe.data.recipe import COUNT, Recipe
+from minicaffe.errors import DataError
 
 pytest.importorskip("PIL")
 RANDOM = np.random.default_rng(7)
@@ -207,3 +209,13 @@ def test_the_order_of_what_is_done():
     top, left, rows, columns = augment.area(30, 40, (0.2, 0.6), (0.5, 2), chance[:2], chance[8:])
     part = x[:, top : top + rows, left : left + columns]
     np.testing.assert_array_equal(bytes_, augment.scale(part, 12, 12)[..., ::-1])
+
+
+def test_without_pillow_the_remedy_is_told(monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    picture = np.zeros((1, 4, 4), np.uint8)
+    for work in (lambda: augment.scale(picture, 2, 2), lambda: augment.turn(picture, 9, 0)):
+        with pytest.raises(DataError, match="^scaling, turning or cutting by area: needs Pillow: "):
+            work()
+    with pytest.raises(DataError, match="^noise of JPEG: needs Pillow: "):
+        box_recipe.Noise(steps=("jpeg",), quality=9).of(picture, 0.5)

@@ -391,9 +391,10 @@ def test_a_folder_of_that_name_with_other_things_in_it(drawn):
 def test_digits_on_purpose_are_drawn_once_and_kept(alone, drawn, capsys):
     first = datasets.load("digits", "test")
     assert (first.name, first.origin, first.warning) == ("digits", "drawn by minicaffe", None)
-    assert "drawing 8 digits" in capsys.readouterr().err
-    assert drawn == [(8, 2)]  # the split asked for, and no other
     home = alone / "cache" / f"digits-{datasets._DRAWING}"
+    said = f"minicaffe: drawing 8 digits (some 1 s, then kept in {home})\n"
+    assert said in capsys.readouterr().err
+    assert drawn == [(8, 2)]  # the split asked for, and no other
     assert sorted(os.listdir(home)) == [f"{name}.gz" for name in known.FILES[2:]]
     again = datasets.load("digits", "test")
     assert len(drawn) == 1
@@ -407,7 +408,7 @@ def test_digits_on_purpose_are_drawn_once_and_kept(alone, drawn, capsys):
 
 
 @pytest.mark.parametrize("damage", ["cut", "noise", "missing", "fewer", "labels"])
-def test_a_damaged_cache_is_drawn_anew(alone, drawn, damage):
+def test_a_damaged_cache_is_drawn_anew(alone, drawn, damage, capsys):
     whole = datasets.load("digits", "test")
     home = alone / "cache" / f"digits-{datasets._DRAWING}"
     path = home / f"{known.FILES[3 if damage == 'labels' else 2]}.gz"
@@ -421,6 +422,8 @@ def test_a_damaged_cache_is_drawn_anew(alone, drawn, damage):
         path.write_bytes(damaged)
     again = datasets.load("digits", "test")
     assert drawn == [(8, 2)] * 2
+    anew = f"{path}: not an IDX file: .*: drawing it anew"
+    assert damage != "noise" or re.search(anew, capsys.readouterr().err)
     np.testing.assert_array_equal(whole.images, again.images)
     assert path.read_bytes() == content
     datasets.load("digits", "test")

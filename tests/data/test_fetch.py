@@ -146,6 +146,11 @@ def test_servers_that_cannot_resume(tmp_path, published, mirror, fault):
     assert (home / IMAGES).read_bytes() == published[IMAGES]
 
 
+def test_a_server_of_other_ranges_is_told(tmp_path, mirror):
+    mirror.wrong_ranges = "always"
+    assert "answers with another range than it was asked for" in refusal(tmp_path, mirror)
+
+
 @pytest.mark.parametrize("length", [500, 10**6])
 def test_a_part_that_is_not_ours_is_fetched_anew(tmp_path, published, mirror, length):
     home = tmp_path / "mnist"
@@ -304,6 +309,16 @@ def test_killed_in_the_middle_nothing_is_installed(tmp_path, published, mirror):
     get(tmp_path, mirror)
     assert IMAGES not in [asked for asked, _ in mirror.asked]
     assert sorted(os.listdir(tmp_path / "mnist")) == sorted(published)
+
+
+def test_who_waits_for_another_says_so(tmp_path, mirror, monkeypatch):
+    fcntl, lines = pytest.importorskip("fcntl"), []
+    (tmp_path / "mnist").mkdir()
+    handle = os.open(tmp_path / "mnist", os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    monkeypatch.setattr(fetch, "note", lambda line: lines.append(line) or os.close(handle))
+    get(tmp_path, mirror)
+    assert lines == [f"waiting for another minicaffe that fetches into {tmp_path / 'mnist'}"]
 
 
 def test_two_at_once_share_one_download(tmp_path, published, mirror):

@@ -135,11 +135,14 @@ def test_an_oversized_header_is_refused_without_memory(tmp_path, sizes, zipped):
     path.write_bytes(gzip.compress(content) if zipped else content)
     tracemalloc.start()
     try:
-        refusal(path)
+        told = refusal(path)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert peak < 1 << 19
+    if 0 not in sizes:
+        cannot = f"but a gzip file of {path.stat().st_size} bytes cannot hold more than " * zipped
+        assert "the header promises " in told and cannot in told
 
 
 @pytest.mark.parametrize("name", ["a", "a.gz"])
@@ -166,7 +169,7 @@ def test_reading_takes_little_more_memory_than_the_array(tmp_path, name):
         (b"\0\0\x0d\x01\0\0\0\0", "expected uint8 (type 08), found float32"),
         (b"\0\0\x08\x00", "expected 1 to 4 axes, found 0"),
         (b"\0\0\x08\x05" + bytes(20), "expected 1 to 4 axes, found 5"),
-        (raw(IMAGES)[:-1], "promises 3x4x5: expected 76 bytes, found 75"),
+        (raw(IMAGES)[:-1], "the header promises 3x4x5: expected 76 bytes, found 75"),
         (raw(IMAGES) + b"!", "promises 3x4x5: expected 76 bytes, found 77"),
         (
             gzip.compress(raw(IMAGES)[:-1], mtime=0),
@@ -174,7 +177,7 @@ def test_reading_takes_little_more_memory_than_the_array(tmp_path, name):
         ),
         (
             gzip.compress(raw(IMAGES) + b"!", mtime=0),
-            "expected 60 bytes for 3x4x5, found more bytes",
+            "expected 60 bytes for 3x4x5, found more bytes after them",
         ),
         (gzip.compress(raw(IMAGES), mtime=0)[:-9], "damaged gzip file"),
         (
@@ -189,6 +192,12 @@ def test_damage_is_named(tmp_path, content, words):
     path = tmp_path / "train-images-idx3-ubyte"
     path.write_bytes(content)
     assert words in refusal(path)
+
+
+def test_an_array_that_memory_does_not_hold(tmp_path, monkeypatch):
+    idx.write(tmp_path / "a", np.zeros((2, 3), np.uint8))
+    monkeypatch.setattr(np, "empty", lambda *given: (_ for _ in ()).throw(MemoryError))
+    assert refusal(tmp_path / "a").endswith("a: an array of 2x3 (0 MiB) does not fit in memory")
 
 
 def test_what_is_no_file(tmp_path):

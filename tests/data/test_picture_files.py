@@ -103,6 +103,11 @@ def test_what_shows_through_is_white():
     np.testing.assert_array_equal(whole[:, :, [2, 1, 0, 3]], rgba)
 
 
+def test_what_is_no_picture_is_told():
+    with pytest.raises(DataError, match="a: is not a .*: it is none that Pillow reads"):
+        picture_files.decode(b"\x01\x02\x03\x04", "a", "own")
+
+
 def test_a_colour_that_stands_for_transparency_is_white():
     """PNG's tRNS, of a palette, of grey and of colours; GIF's."""
     grey = np.array([[0, 9], [9, 0]], np.uint8)

@@ -103,13 +103,20 @@ def test_a_part_held_out_keeps_vectors(table):
         (("image;label", "0.png;a"), r"table.csv:1: expected commas between columns, found ';'"),
         (("image,label", "0.png,a", "1.png,"), r"table.csv:3: expected a label, got an empty cell"),
         (("image,a,b", "0.png,1,0", "1.png,1,x"), r"table.csv:3: expected 0 or 1 .* got 'x'"),
-        (("image,label,split", "0.png,a,trian"), r"table.csv:2: expected the split .*'trian'"),
+        (
+            ("image,label,split", "0.png,a,trian"),
+            r"table.csv:2: expected the split train, test or val, got 'trian'",
+        ),
         (("image,label,split", "0.png,a,test"), r"table.csv: has no row of the split train"),
         (
             ("image,label", "0.png,a", "0.png,b"),
             r"table.csv:3: 0.png has another label than in a row",
         ),
         (("0.png,1,0", "1.png,0,1"), r"table.csv:1: expected names of the columns"),
+        (
+            ("split,image", "train,0.png"),
+            r"table.csv:1: expected a column of labels beside 'image'",
+        ),
         (("image,label", '"0.png,a'), r"table.csv:\d: is not a table"),
         (("image,label", "0.png,99999999999"), r"table.csv:2: expected a label, found"),
     ],

@@ -137,7 +137,9 @@ def test_offline_only_what_is_there_is_used(tmp_path, mirror, monkeypatch):
 
 def test_unknown_names(tmp_path):
     assert weights_named("lenet", tmp_path) is None
-    with pytest.raises(DataError, match="did you mean 'bvlc_googlenet'"):
+    with pytest.raises(
+        DataError, match="there are no weights 'bvlc_googlnet'; did you mean 'bvlc_googlenet'"
+    ):
         fetch_weights("bvlc_googlnet", tmp_path)
 
 

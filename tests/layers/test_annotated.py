@@ -50,6 +50,9 @@ def message(picture, rows, packed=True):
     return annotated.write(datum.encoded(file.getvalue(), 0), rows)
 
 
+NONE = np.zeros((0, 7))
+
+
 def database(folder, count=6, packed=True):
     write_lmdb(folder, [message(*painted(i, i % 4), packed) for i in range(count)])
     return folder
@@ -111,9 +114,20 @@ def test_a_message_is_read_as_it_was_written():
             "it is a picture without boxes, which the layer Data reads",
         ),
         (wire.put_integer(3, 1), "expected a message"),
+        (message(*painted(5, 3)), "it holds more than 2 boxes"),
+        (
+            message(painted(5)[0], np.array([[1, 0, np.nan, 0, 1, 1, 0]])),
+            "a box has a side that is not finite",
+        ),
+        (annotated.write(wire.put_integer(7, 1), NONE), "it says its picture is encoded, and hol"),
+        (
+            annotated.write(wire.put_integer(1, 3), NONE),
+            r"a picture of shape \(3, 0, 0\) holds 0 pix",
+        ),
     ],
 )
-def test_what_is_no_annotated_datum_is_told(value, message, tmp_path):
+def test_what_is_no_annotated_datum_is_told(value, message, tmp_path, monkeypatch):
+    monkeypatch.setattr(annotated, "MOST", 2)
     write_lmdb(tmp_path / "db", [value])
     text = f"layers: [{{name: d, type: AnnotatedData, source: {tmp_path / 'db'}, batch_size: 1}}]"
     with pytest.raises(DataError, match=f"entry 0: is not a whole AnnotatedDatum: {message}"):
@@ -139,6 +153,7 @@ def test_damaged_entries_are_skipped_or_told(tmp_path):
         (b"x", "is not a whole AnnotatedDatum"),
         (whole.replace(b"IDAT", b"IDXX"), "is not a picture"),
         (grey, "expected a picture of 3 channels, got 1"),
+        (annotated.write(datum.write(np.ones((3, H, W)), 0), NONE), "expected bytes, got float32"),
     ):
         folder = tmp_path / str(len(bad))
         write_lmdb(folder, [whole, bad, whole])
@@ -187,7 +202,9 @@ def test_a_leveldb_is_told_how_to_become_an_lmdb(tmp_path):
 
 def test_pictures_of_several_sizes_need_a_key_that_it_has(tmp_path):
     write_lmdb(tmp_path / "db", [message(*painted(1)), message(*painted(1, h=24, w=40))])
-    with pytest.raises(DataError, match="crop_size, and resize_param, makes pictures of several"):
+    with pytest.raises(
+        DataError, match="transform: crop_size, and resize_param, makes pictures of several"
+    ):
         Net(parse(LINE.format(tmp_path / "db", "")), device="cpu").forward()
 
 

@@ -251,6 +251,7 @@ def test_the_files_of_a_test(kind, tmp_path):
 
 def test_what_a_test_joins_has_a_score_of_its_own(monkeypatch):
     net = build("DetectionEvaluate", {"num_classes": 3}, [(1, 1, 1, 7), (1, 1, 2, 8)])
+    net.blobs["b0"].data[...], net.blobs["b1"].data[...] = -1, [0, 1, 0, 0, 0, 1, 1, 0]
     monkeypatch.delattr(type(net.layers["it"]), "score")
     with pytest.raises(TypeError, match="layer DetectionEvaluate must define score"):
         mean_outputs(net)

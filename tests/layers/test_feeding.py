@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from minicaffe import DataError, MinicaffeError, Net, ShapeError, Solver, parse
+from minicaffe.data import crew
 
 Image = pytest.importorskip("PIL.Image")
 COUNT = 7
@@ -244,6 +245,14 @@ def test_mistakes_are_named(folder, keys, message):
     with pytest.raises(MinicaffeError) as caught:
         net(transform=keys)
     assert message in str(caught.value)
+
+
+def test_a_data_set_that_does_not_answer(monkeypatch):
+    monkeypatch.setattr(crew, "PATIENCE", 0)
+    asked = crew.Threads(1, None, (1, 1, 1, 2, 2), np.dtype("f4"), np.dtype("f4"))
+    with pytest.raises(DataError, match="no pictures came for 0 s: the data set does not answer"):
+        asked.take()
+    asked.close()
 
 
 def test_pictures_of_several_sizes_want_a_remedy(folder):

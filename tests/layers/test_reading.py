@@ -140,6 +140,21 @@ def test_pictures_of_floats_and_of_several_sizes(tmp_path, device):
         plain.forward()
 
 
+def test_pictures_that_are_not_as_the_first(tmp_path):
+    """The first is of bytes and its size that of the mean image."""
+    small, large = (np.zeros((1, *size), np.uint8) for size in ((4, 4), (5, 4)))
+    np.save(tmp_path / "mean.npy", np.ones((1, 4, 4)))
+    keys = f"crop_size: 4, mean_file: {tmp_path / 'mean.npy'}"
+    for transform, other, message in (
+        ("", small.astype(float), "entry 1: expected bytes, as in the first picture, got float32"),
+        (keys, large, r"entry 1: is of \(1, 5, 4\), the mean image of \(1, 4, 4\)"),
+    ):
+        folder = tmp_path / str(len(transform))
+        write_lmdb(folder, [datum.write(one, 0) for one in (small, other)])
+        with pytest.raises(DataError, match=message):
+            net("Data", f"source: {folder}, batch_size: 2, transform: {{{transform}}}").forward()
+
+
 def places(crop, whole):
     """Where in a picture (c, h, w) a crop is from: (top, left, mirrored), all that fit."""
     _, h, w = whole.shape

@@ -135,7 +135,7 @@ def as_bytes(text: str) -> np.ndarray:
     [
         (None, CheckpointError, "a.npz: does not hold its net's text (@model): give the model file"),
         (np.ones(3), CheckpointError, "a.npz: entry '@model' holds float64, expected bytes"),
-        (np.ones((2, 2), np.uint8), CheckpointError, "a.npz: entry '@model' of shape (2, 2) is no"),
+        (np.ones((2, 2), np.uint8), CheckpointError, "a.npz: entry '@model' of shape (2, 2) is no model's text"),
         (np.ones(MAX_BYTES + 1, np.uint8), CheckpointError, "a.npz: entry '@model' of shape (41943"),
         (np.full(2, 200, np.uint8), CheckpointError, "a.npz: entry '@model' is not UTF-8 text (byte 0)"),
         (as_bytes("layers: ["), SpecError, "a.npz: @model:1:10: expected a value, found the end of the text"),

@@ -136,9 +136,7 @@ def _mapped(path: Path) -> np.memmap:
         warnings.simplefilter("ignore")  # of headers that Python 2 wrote
         if path.exists() and not path.is_file():
             raise ValueError("it is a folder, a pipe or a device")
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-        if not isinstance(array, np.memmap):
-            raise ValueError("it does not begin as one")
+        array = np.lib.format.open_memmap(path, mode="r")
         promised, held = array.offset + array.nbytes, os.path.getsize(path)
         if promised != held:
             raise ValueError(f"it promises {promised} bytes, holds {held}")
