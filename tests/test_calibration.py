@@ -218,10 +218,35 @@ def test_what_is_refused():
             images=PICTURES,
             device="cpu",
         )
-    with pytest.raises(SpecError, match="did you mean 'mse'"):
+    with pytest.raises(SpecError, match="^method: expected .*, got 'msee'; did you mean 'mse'"):
         calibrate(parse(NET), images=PICTURES, method="msee")  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="no test data"):
+    with pytest.raises(DataError, match="has no test data of its own; say which pictures"):
         calibrate(parse(NET), device="cpu")
+    with pytest.raises(DataError, match="there are no pictures to calibrate with"):
+        calibrate(parse(NET), images=PICTURES[:0], device="cpu")
+    plain = parse(
+        "layers: [{name: x, type: Input, shape: {dim: [1, 2, 6, 6]}}, {name: y, type: ReLU}]"
+    )
+    with pytest.raises(
+        SpecError, match="has no Convolution, Deconvolution or InnerProduct to quan"
+    ):
+        calibrate(plain, images=PICTURES, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("write", "told"),
+    [
+        (
+            tables.as_tensorrt,
+            "blob 'a conv': TensorRT's cache cannot hold a name with ':' or blanks",
+        ),
+        (tables.as_ncnn, "layer 'a conv': ncnn's table cannot hold a name with blanks"),
+    ],
+)
+def test_names_that_a_table_does_not_hold(write, told):
+    model = parse(NET.replace("name: conv", "name: a conv, top: a conv"))
+    with pytest.raises(SpecError, match=told):
+        write(calibrate(model, images=PICTURES, device="cpu"))
 
 
 def test_the_command(tmp_path, monkeypatch, capsys):
@@ -285,6 +310,18 @@ def test_a_percentile_of_ones_own(words, percentile):
 def test_no_percentile(words, capsys, percentile):
     assert main([*words, "--percentile", percentile]) == 2
     assert "percentile: expected a number above 0, at most 100" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (["--ncnn=a", "--nvdla=a"], "two tables in one file: calibration.json, a, a"),
+        (["--tensorrt-header=a\nb"], "--tensorrt-header: expected one line of text"),
+    ],
+)
+def test_words_that_do_not_go(words, capsys, more, told):
+    assert main([*words, *more]) == 2
+    assert told in capsys.readouterr().err
 
 
 def test_numbers_that_are_not_finite_are_one_line(words, capsys):

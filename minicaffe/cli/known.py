@@ -229,7 +229,7 @@ def known_part(spec: NetSpec, state: State) -> NetSpec:
     if unknown:
         rest = sum(layer.included(state) and layer not in layers for layer in spec.layers)
         rest -= len(unknown)
-        also = f", nor of {rest} layers that read what these write" if rest else ""
+        also = f", nor of layers that read what these write ({rest})" if rest else ""
         text = f"not shown, since the types are not known: {named}{also}"
         note(f"{text}; --import FILE registers them")
     return dataclasses.replace(spec, layers=tuple(layers))

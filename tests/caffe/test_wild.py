@@ -506,7 +506,7 @@ def test_what_is_known_of_a_net_is_shown(tmp_path, capsys, ending):
         text = path.read_text().splitlines()
         found = [(i, line.index(f"type: {kind}") + 7) for kind in ("Zorg", "Ploo") for i, line in enumerate(text, 1) if f"type: {kind}" in line]  # fmt: skip
         places = [f"{path}:{line}:{column}" for line, column in found]
-    told = f"not shown, since the types are not known: m (Zorg, {places[0]}), n (Ploo, {places[1]}), nor of 1 layers that read"
+    told = f"not shown, since the types are not known: m (Zorg, {places[0]}), n (Ploo, {places[1]}), nor of layers that read what these write (1)"
     assert told in out + err and "kept as it is" not in out + err
     assert [line.split()[0] for line in out.splitlines() if " Convolution " in line] == ["c"]
     assert "ReLU" not in out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -247,6 +248,14 @@ def test_predict_tells_boxes_in_pixels_and_draws_them(detector, capsys):
     assert found[0]["name"] == "a dog" and found[0]["box"] == [10, 5, 30, 15]
     assert main([*command, "--threshold", "0.99"]) == 0
     assert capsys.readouterr().out == "a.png: nothing found\nb.png: nothing found\n"
+
+
+def test_labels_that_name_nothing(detector, capsys):
+    Path("empty.txt").write_text("\n")
+    words = ["predict", "net.yaml", "a.png", "--weights", "w.npz", "--labels", "empty.txt"]
+    assert main(words) == 2
+    told = "--labels empty.txt: expected a label map, or a name in each line"
+    assert told in capsys.readouterr().err
 
 
 def test_names_are_those_of_the_labels_given(detector, capsys):

@@ -504,6 +504,13 @@ def test_weights_that_are_no_numbers_are_refused(mistake, trained, command):
         ("test tiny.yaml --weights bvlc_alexnett",
          "minicaffe: bvlc_alexnett: no such file, and no weights of this name; did you mean 'bvlc_alexnet'?"
          " (minicaffe fetch --list lists them)"),
+        ("train tiny.yaml --scale-lr", "minicaffe: --scale-lr: is for several ranks: mpiexec -n N minicaffe train ..."),
+        ("runs no", "minicaffe: no: no such folder; a training makes runs/NAME-DATE"),
+        ("runs models", "minicaffe: models: holds no runs"),
+        ("convert tiny.yaml a.prototxt --half", "minicaffe: a.prototxt: --half goes with weights, not with a model"),
+        ("convert-images a b --label-map c", "minicaffe: --label-map is of boxes: give --boxes, too"),
+        ("convert-images a b.npz --boxes", "minicaffe: --boxes are written to an LMDB, not to .npz"),
+        ("convert-images a b --boxes", "minicaffe: a: no such list of pictures and their boxes"),
         ("doctor x", "minicaffe doctor: unrecognized arguments: x (see minicaffe doctor --help)"),
     ],
 )  # fmt: skip
@@ -520,6 +527,32 @@ def test_cuda_where_there_is_no_cupy(mistake, monkeypatch):
     for name in ("cuda", "cuda:7"):
         line = mistake("train", "tiny.yaml", "--device", name)
         assert "CuPy is not installed; the extra cuda12 or cuda13 brings it" in line
+
+
+def test_a_model_that_becomes_too_large_is_not_written(mistake, folder, monkeypatch):
+    monkeypatch.setattr("minicaffe.spec.tree.MAX_BYTES", (folder / "tiny.yaml").stat().st_size)
+    told = mistake("convert", "tiny.yaml", "tiny.prototxt")
+    assert told == "minicaffe: tiny.yaml: becomes larger than 0 MiB"
+    assert not (folder / "tiny.prototxt").exists()
+
+
+def test_weights_are_converted_by_a_net_that_needs_no_data(mistake, folder):
+    (folder / "net.yaml").write_text(
+        "layers:\n  - {name: d, type: Data, source: nowhere, batch_size: 2}\n"
+        "  - {name: ip1, type: InnerProduct, num_output: 10}\n"
+    )
+    np.savez("w.npz", ip1__0=np.ones((10, 2)))
+    told = mistake("convert", "w.npz", "w.caffemodel", "--model", "net.yaml")
+    assert "net.yaml:2:5: layer 'd' (Data): " in told and told.endswith(
+        "; the deploy net needs no data"
+    )
+
+
+def test_several_files_of_weights_that_lack_some(mistake, folder):
+    for name in "ab":
+        np.savez(f"{name}.npz", conv1__0=np.ones((4, 1, 5, 5)), conv1__1=np.ones(4))
+    told = mistake("test", "tiny.yaml", "--device", "cpu", "--weights", "a.npz,b.npz")
+    assert told == "minicaffe: a.npz,b.npz: none of them has ip1__0, ip1__1"
 
 
 # models that are wrong

@@ -154,7 +154,7 @@ def test_a_layer_of_any_type_is_drawn_without_its_shapes(name):
             ["-o", "net.pgn"],
             "net.pgn: expected a name that ends in .svg, .png, .dot, .gv; did you mean '.png'?",
         ),
-        (["-o", "net"], "net: expected a name that ends in .svg, .png, .dot, .gv; --svg, --png"),
+        (["-o", "net"], ".svg, .png, .dot, .gv; --svg, --png and --dot take any name"),
         (["--svg", "a", "--dot", "a"], "a: is asked for twice"),
         (["--svg", "no/such/a.svg"], "no/such"),
     ],

@@ -57,7 +57,10 @@ def test_a_state_dict_is_told_of(cli, weights):
 MISTAKES = [
     (["--onnx", "x.onnx"], "tiny.yaml: holds no weights; give them by --weights FILE"),
     (["--weights", "w.npz"], "one of the arguments --onnx --torch is required"),
-    (["--weights", "w.npz", "--torch", "x", "--dynamic", "batch"], "--dynamic goes with --onnx"),
+    (
+        ["--weights", "w.npz", "--torch", "x", "--dynamic", "batch"],
+        "--dynamic goes with --onnx: a state_dict holds no inputs",
+    ),
     (["--weights", "w.npz", "--onnx", "x.onnx", "--dynamic", "bach"], "did you mean 'batch'?"),
     (
         ["--weights", "w.npz", "--onnx", "no/x.onnx"],
@@ -144,7 +147,9 @@ def test_a_deploy_nets_mean_may_be_an_image(cli, mistake, deploy, folder):
     assert cli(*deploy, "--mean", "mean.npy").code == 0
     how = json.loads((folder / "d.json").read_text())["preprocessing"]
     assert np.array_equal(np.load(how["mean_image"]), np.load("mean.npy"))
-    assert "expected 1 or 3 numbers" in mistake(*deploy, "--force", "--mean", "1,2")
+    assert "--mean 1,2: expected 1 or 3 numbers, or an image of (3, 6, 8)" in mistake(
+        *deploy, "--force", "--mean", "1,2"
+    )
     assert "--labels tiny.yaml: has " in mistake(*deploy, "--force", "--labels", "tiny.yaml")
 
 

@@ -48,6 +48,15 @@ def test_the_stage_that_is_named_trains_and_a_phase_without_inputs_is_tested(cli
     assert cli("test", "net.yaml", "--weights", "net_iter_2.npz", "--device", "cpu").code == 0
 
 
+def test_a_net_of_pictures_may_be_trained_on_ones_own(mistake, folder):
+    (folder / "net.yaml").write_text(
+        "layers:\n  - {name: x, type: Input, shape: {dim: [1, 3, 8, 8]}}\n"
+        "  - {name: loss, type: Reduction, loss_weight: 1}\nsolver: {base_lr: 0.1, max_iter: 2}\n"
+    )
+    told = mistake("train", "net.yaml")
+    assert "; with --data SOURCE the net is trained on your own data; in Python" in told
+
+
 def test_databases_that_are_not_there_are_told_of(cli, folder):
     ran = cli("train", "models/caffenet.yaml", "--stage", "lmdb", "--device", "cpu")
     assert ran.code == 2

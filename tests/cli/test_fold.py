@@ -47,6 +47,7 @@ def test_convert_writes_a_model_and_its_weights(normed, files, cli):
     ran = cli("convert", "normed.yaml", files[0], "--fold", "--weights", "normed.npz")
     assert ran.code == 0, ran.err
     assert "layer 'norm' (BatchNorm): folded into 'conv'" in ran.err
+    assert "outputs compared on random numbers: max. relative difference " in ran.err
     net = Net(files[0], "TEST", device="cpu", dtype="float32")
     net.load(files[1])
     assert [step.spec.name for step in net.steps] == ["data", "conv", "relu", "score", "prob"]

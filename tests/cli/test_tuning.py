@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import re
 import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
 
-from minicaffe.cli import COMMANDS, find_lr
+from minicaffe.cli import COMMANDS, find_lr, ranks
+from minicaffe.errors import SpecError
 from minicaffe.inspect.chart import line_chart
 
 CPU = ("--device", "cpu")
@@ -30,8 +33,6 @@ def test_the_range_test_suggests_a_rate_and_draws_it(cli, folder):
 
 def test_the_range_test_is_the_training_at_those_rates(folder):
     """Each loss is what a solver has that is stepped at the same rates by hand."""
-    import argparse
-
     from minicaffe import Solver, backend, read
 
     spec = read("tiny.yaml")
@@ -85,6 +86,7 @@ def test_smoke_ends_with_what_failed(cli, folder):
     )
     ran = cli("train", "bad.yaml", *CPU, "--smoke")
     assert ran.code == 2 and "bad.yaml:" in ran.err and "Traceback" not in ran.err
+    assert ran.last == "minicaffe: --smoke: train, test, snapshot did not succeed"
 
 
 def test_batch_size_of_any_model(cli, folder):
@@ -115,6 +117,16 @@ def test_wrong_words_are_one_line(cli, folder, words, told):
     assert ran.code == 2 and told in ran.err and len(ran.err.splitlines()) == 1
 
 
+def test_rates_are_a_solvers(mistake, folder):
+    text = (folder / "tiny.yaml").read_text().partition("solver:")[0]
+    (folder / "net.yaml").write_text(text)
+    told = mistake("train", "net.yaml", *CPU, "--find-lr")
+    assert told == "minicaffe: net.yaml: has no solver to find a rate for"
+    infinite = "layers.ip1.weight_filler={type: constant, value: 1e38}"
+    told = mistake("train", "tiny.yaml", *CPU, "--find-lr", "--set", infinite)
+    assert told == "minicaffe: --find-lr: the first loss is no finite number"
+
+
 def test_runs_are_listed_with_their_best_scores(cli, folder):
     assert cli("runs").code == 2
     for name, count in (("b", "12"), ("a", "10")):
@@ -129,6 +141,39 @@ def test_runs_are_listed_with_their_best_scores(cli, folder):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("shtab") is None, reason="shtab is not installed")
+def test_completion_needs_its_extra(mistake, monkeypatch):
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    told = "completion needs shtab, which the extra brings: pip install 'minicaffe[completion]'"
+    assert mistake("completion", "bash") == f"minicaffe: {told}"
+
+
+def test_several_ranks_neither_try_rates_nor_everything(mistake, monkeypatch):
+    two = argparse.Namespace(size=2, rank=0)
+    monkeypatch.setattr("minicaffe.cli.smoke.world", lambda: two)
+    told = mistake("train", "tiny.yaml", "--smoke")
+    assert told == "minicaffe: --smoke: is for one process, not for several ranks"
+    with pytest.raises(SpecError, match="--find-lr: is for one process, not for several ranks"):
+        find_lr.run(argparse.Namespace(), None, None, two)
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({}, "--scale-lr: goes with --batch-per-rank; without it the batch is the model's"),
+        (
+            {"batch_per_rank": True},
+            "--scale-lr: the rate that run was begun with is scaled already",
+        ),
+    ],
+)
+def test_a_rate_that_ranks_do_not_scale(folder, more, told):
+    (folder / "run").mkdir()
+    (folder / "run" / "run.json").write_text("{}")
+    words = {"scale_lr": True, "batch_per_rank": False, "model": "run", **more}
+    with pytest.raises(SpecError, match=told):
+        ranks.check(argparse.Namespace(**words), argparse.Namespace(size=2))
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "tcsh"])
 def test_completion_knows_every_command(cli, shell):
     script = cli("completion", shell)

@@ -111,9 +111,9 @@ def test_maps_compose_and_invert():
     assert compose(first, then) == (1, 1.0, 1.0)
     assert compose((None, 1, 0), first) == compose(first, (None, 1, 0)) == first
     assert compose(first, inverse(first)) == compose(inverse(first), first) == (1, 1, 0)
-    with pytest.raises(AxisMismatchException):
+    with pytest.raises(AxisMismatchException, match="one map begins at axis 1, the next at 2"):
         compose((1, 1, 0), (2, 1, 0))
-    with pytest.raises(UndefinedMapException, match="InnerProduct has no map"):
+    with pytest.raises(UndefinedMapException, match="InnerProduct has no map of places"):
         coord_map(L.InnerProduct(L.Input(), num_output=1).fn)
     axis, stride, kernel, pad = conv_params(L.Convolution(kernel_size=3, dilation=2, pad=[1, 2]).fn)
     assert (axis, stride, kernel, pad.tolist()) == (1, [1], [5], [1, 2])
@@ -122,15 +122,20 @@ def test_maps_compose_and_invert():
 def test_mistakes_are_named_and_are_caffes_too():
     n = spec()
     n.ip = L.InnerProduct(n.deconv, num_output=10)
-    with pytest.raises(RuntimeError, match="are they connected"):
+    with pytest.raises(
+        RuntimeError, match="no map between the tops: are they connected by spatial layers"
+    ):
         coord_map_from_to(n.ip, n.data)
     sides = spec()
     sides.conv.fn.params = {"num_output": 3, "kernel_h": 3, "kernel_w": 4}
+    none = spec()
+    none.conv.fn.params = {"num_output": 3}
     for wrong, told in (
         (spec(pool=3, dstride=2), "scale mismatch"),
         (spec(dpad=10), "negative offset"),
         (spec(ks=4, pad=1), "noninteger offset"),
         (sides, "kernel_h has no map here"),
+        (none, "Convolution: kernel_size must be given for a map"),
     ):
         with pytest.raises(AssertionError, match=told) as caught:
             crop(wrong.deconv, wrong.data)

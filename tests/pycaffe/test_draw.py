@@ -148,7 +148,7 @@ def test_pictures_are_drawn_by_the_program(tmp_path, monkeypatch):
         ),
         (
             lambda f: draw.draw_net_to_file(stock("lenet.prototxt"), f / "net"),
-            "expected the format",
+            "expected the format of a picture, such as png or dot, got",
         ),
         (lambda f: draw.get_dot(stock("lenet.prototxt"), "UP"), "rankdir: expected one of LR, RL"),
         (lambda f: draw.get_dot("lenet.prototxt"), "expected a NetParameter, got str"),

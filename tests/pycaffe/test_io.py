@@ -81,7 +81,9 @@ def test_resizing_keeps_constants_and_takes_the_nearest():
     assert io.resize_image(ramp, (2, 1), interp_order=0).ravel().tolist() == [1, 3]
     with pytest.raises(MinicaffeError, match="interp_order: expected 0"):
         io.resize_image(ramp, (2, 1), 3)
-    with pytest.raises(ValueError, match="expected"):
+    with pytest.raises(
+        ValueError, match=r"expected \(h, w, c\) and \(height, width\), got \(4, 4\)"
+    ):
         io.resize_image(np.zeros((4, 4)), (2, 2))
 
 
@@ -277,9 +279,12 @@ def test_pictures_survive_as_data():
     assert len(with_label.SerializeToString()) > len(
         io.array_to_datum(np.ones((10, 10, 3))).SerializeToString()
     )
-    for wrong in (lambda: io.array_to_datum(pixels[0]), lambda: io.array_to_blobproto([1], [1, 2])):
-        with pytest.raises(ValueError, match="shape"):
-            wrong()
+    with pytest.raises(
+        ValueError, match=r"a Datum is of shape \(channels, height, width\), got \(4"
+    ):
+        io.array_to_datum(pixels[0])
+    with pytest.raises(ValueError, match=r"diff: expected the shape \(1,\), got \(2,\)"):
+        io.array_to_blobproto([1], [1, 2])
 
 
 def test_an_encoded_picture_is_decoded_with_blue_first(tmp_path):

@@ -81,7 +81,7 @@ def test_every_way_to_build_one(text_file, tmp_path):
 def test_what_cannot_be_built(text_file, tmp_path):
     path = text_file(STAGED)
     for phase in (None, 2, "TEST"):
-        with pytest.raises(MinicaffeError):
+        with pytest.raises(MinicaffeError, match="phase: expected caffe.TRAIN or caffe.TEST, got"):
             caffe.Net(path, phase)
     for wrong, told in (
         ({"stages": "deploy"}, "stages: expected a list of names, got 'deploy'"),
@@ -370,7 +370,7 @@ def test_two_inputs_change_together(net):
     with pytest.raises(ShapeError, match="reshape"):
         net.blobs["data"].reshape(6, "a")
     net.params["ip"][0].reshape(2, 3)
-    with pytest.raises(ShapeError, match=r"a parameter of \(2, 3\) cannot be of \(3, 2\)"):
+    with pytest.raises(ShapeError, match=r"reshape: a parameter of \(2, 3\) cannot be of \(3, 2\)"):
         net.params["ip"][0].reshape(3, 2)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from minicaffe import Net, SpecError
+from minicaffe.caffe import parse as parse_prototxt
 from minicaffe.cli import main
 
 ANCHORS = """
@@ -100,6 +101,30 @@ def test_a_module_of_a_package_is_imported_by_its_path(folder, capsys):
 def test_what_is_not_imported_is_told_with_its_path(folder):
     with pytest.raises(SpecError, match=r"'rpn.proposal_layer' is not .*: --import rpn/proposal_l"):
         Net(folder / "test.prototxt", "TEST", device="cpu")
+
+
+@pytest.mark.parametrize("stride", ["'feat_stride': 16", "'stride': 16"])
+def test_faster_rcnns_layer_has_one_that_stands_in(stride, capsys):
+    """With the three bottoms that are published; a line says so, once the param_str is understood."""
+    shapes = "".join(
+        f'input: "{name}" input_shape {{ dim: 1 {dims} }}\n'
+        for name, dims in (
+            ("s", "dim: 18 dim: 2 dim: 3"),
+            ("d", "dim: 36 dim: 2 dim: 3"),
+            ("i", "dim: 3"),
+        )
+    )
+    layer = (
+        "layer { name: 'p' type: 'Python' bottom: 's' bottom: 'd' bottom: 'i' top: 'rois' python_param {"
+        f" module: 'rpn.proposal_layer' layer: 'ProposalLayer' param_str: \"{stride}\" }} }}"
+    )
+    if "feat" not in stride:
+        with pytest.raises(SpecError, match="param_str: expected 'feat_stride': 16 and the like: "):
+            Net(parse_prototxt(shapes + layer), "TEST", device="cpu")
+        return
+    Net(parse_prototxt(shapes + layer), "TEST", device="cpu")
+    said = "p: rpn.proposal_layer is not imported: Proposal does what ProposalLayer does, with the settings"
+    assert said in capsys.readouterr().err
 
 
 def test_a_module_of_that_name_elsewhere_is_another(folder):
