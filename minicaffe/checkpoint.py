@@ -122,7 +122,7 @@ class Reader:
             self.zip = zipfile.ZipFile(self.path)
             names = [name for name in self.zip.namelist() if name.endswith(".npy")]
             if self.zip.namelist() and not names:
-                raise ValueError("it holds no arrays")
+                raise ValueError  # an archive of other files, as its first bytes say
         self.shapes = {name.removesuffix(".npy"): self._header(name) for name in names}
 
     def __enter__(self) -> Reader:

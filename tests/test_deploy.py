@@ -142,7 +142,7 @@ def test_what_is_no_number_is_refused():
 
 
 def test_a_net_that_has_no_data_or_no_softmax_is_refused():
-    with pytest.raises(SpecError, match="has no softmax"):
+    with pytest.raises(SpecError, match="has no softmax, so it gives no probabilities"):
         Classifier(parse("\n".join(TEXT.splitlines()[:-1])), device="cpu")
 
 

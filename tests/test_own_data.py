@@ -147,8 +147,22 @@ def test_classifiers_of_the_zoo(photos, model, last, image):
 
 @pytest.mark.parametrize("model", ["mnist_autoencoder", "mnist_siamese", "lstm"])
 def test_what_is_no_classifier_is_refused(photos, model):
-    with pytest.raises(SpecError, match="no classifier|how large"):
+    with pytest.raises(
+        SpecError,
+        match="the model is no classifier: expected a SoftmaxWithLoss, or a Soft|how large",
+    ):
         adapt(model, "photos")
+
+
+def test_a_model_that_reads_no_pictures_is_refused(photos):
+    Path("none.yaml").write_text(
+        "layers:\n  - {name: x, type: DummyData, shape: {dim: [1, 3, 8, 8]}}\n"
+        "  - {name: ip, type: InnerProduct, num_output: 2}\n  - {name: p, type: Softmax}\n"
+    )
+    with pytest.raises(
+        SpecError, match="none.yaml: reads no pictures: it has no data layer or Inp"
+    ):
+        adapt("none.yaml", "photos")
 
 
 def test_weights_are_kept_but_for_the_last_layer(photos):
@@ -430,6 +444,8 @@ def test_boxes(tmp_path, monkeypatch):
     assert 0 <= scores["mAP"] <= 1 and scores["mAP of each class"].shape == (4,)
     answer = minicaffe.predict("runs/scenes", "scenes/test", threshold=0)
     assert len(answer) == 8 and {"class", "name", "score", "box"} == set(answer[0]["boxes"][0])
+    with pytest.raises(SpecError, match="--size: a detector's boxes are made for its own size of"):
+        adapt("ssd_small", "scenes", size=(64, 64))
     with pytest.raises(SpecError, match="no detector: expected a MultiBoxLoss"):
         adapt("small", "scenes")
 

@@ -100,11 +100,11 @@ def _read(file: Path, key: bytes) -> bytes:
     with open(file, "rb") as opened:
         owner = os.fstat(opened.fileno()).st_uid
         if owner not in (0, getattr(os, "geteuid", lambda: 0)()):
-            raise ValueError("is another user's")
+            raise ValueError
         content = opened.read()
     told, code = content[:DIGEST], content[DIGEST:]
-    if told != digest(key, code):
-        raise ValueError("is damaged, or of another loop")
+    if told != digest(key, code):  # damaged, or of another loop
+        raise ValueError
     return code
 
 

@@ -85,7 +85,7 @@ class Nccl(Mpi):
 
     def _sum(self, array: Any, stream: Any) -> None:
         if not array.flags.c_contiguous:
-            raise ValueError("NCCL sums what lies together")
+            raise ValueError("NCCL sums C-contiguous arrays only")
         kind = getattr(self.nccl, TYPES[np.dtype(array.dtype).name])
         place = array.data.ptr
         self.ranks.allReduce(place, place, array.size, kind, self.nccl.NCCL_SUM, stream.ptr)

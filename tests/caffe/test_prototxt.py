@@ -225,7 +225,7 @@ def test_a_solver_may_do_without_max_iter(tmp_path, monkeypatch, capsys):
     solver = Solver(minicaffe.caffe.read("solver.prototxt"), device="cpu")
     solver.step(3)
     assert solver.iteration == 3
-    told = "solver.prototxt:1:1: solver: missing key 'max_iter' (iterations in all); --max-iter N"
+    told = "solver.prototxt:1:1: solver: missing key 'max_iter' (iterations in all); --max-iter N, or Solver(..., max_iter=N), sets it"
     with pytest.raises(SpecError) as refused:
         solver.solve()
     assert str(refused.value).startswith(told)

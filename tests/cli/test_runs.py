@@ -275,6 +275,13 @@ def test_a_second_process_is_refused_by_name(train, folder, net):
     train("--resume", "a")  # it has let go
 
 
+def test_a_run_of_several_ranks_goes_on_with_another_batch(train):
+    train("--run", "a", "--max-iter", "3")
+    about = json.loads(Path("a/run.json").read_text())
+    Path("a/run.json").write_text(json.dumps({**about, "ranks": 2, "batch": 64}))
+    assert "a batch of 20 samples; before it was 64" in train("--resume", "a").err
+
+
 def test_a_snapshot_brings_its_model_and_its_run(train, cli, folder):
     def resumed(*words):
         ran = cli("train", *CPU, "--resume", *words)

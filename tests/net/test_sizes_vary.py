@@ -93,7 +93,8 @@ def test_there_is_no_mean_of_outputs_that_vary():
     forward, marks = net.forward, iter(([1, 1, 0, 0], [1, 0, 0, 0]))
     net.forward = lambda: forward(x=np.ones((4, 3)), keep=next(marks))
     with pytest.raises(
-        ShapeError, match=r"'ip' has shape \(2, 2\) of one batch, \(1, 2\) of another"
+        ShapeError,
+        match=r"'ip' has shape \(2, 2\) of one batch, \(1, 2\) of another: there is no mean of it",
     ):
         mean_outputs(net, 2)
 

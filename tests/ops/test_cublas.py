@@ -107,6 +107,13 @@ def test_what_cublas_refuses_is_its_error(cuda, monkeypatch):
         gemm(a, b, blank(cuda, (5, 3), np.float32))
 
 
+def test_a_matrix_without_whole_rows_or_columns(cuda):
+    a, b = (put(cuda, array) for array in numbers(1, (5, 14), (7, 3), dtype=np.float32))
+    with cuda.current(), pytest.raises(ShapeError) as caught:
+        cublas.multiply(a[:, ::2], b, blank(cuda, (5, 3), np.float32), False)
+    assert str(caught.value) == "cuBLAS cannot read a matrix 5 x 7 of strides 14 and 2"
+
+
 def test_a_graph_is_captured_by_a_thread_that_has_not_multiplied_yet(cuda):
     a, b = numbers(1, (5, 7), (7, 3), dtype=np.float64)
     there, out, launches = [put(cuda, array) for array in (a, b)], blank(cuda, (5, 3), "f8"), []

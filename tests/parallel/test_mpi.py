@@ -210,6 +210,49 @@ def test_a_larger_batch_at_a_larger_rate(tmp_path_factory):
         np.testing.assert_allclose(got[name], wanted[name], rtol=1e-9, atol=1e-12)
 
 
+def test_what_cannot_be_summed_is_told(cuda):
+    """Arrays of no host, numbers that this MPI does not know, several GPUs without NCCL, or pieces."""
+    script = """
+import sys
+sys.path.insert(0, TESTS)
+import gpu
+import numpy as np
+from minicaffe import backend
+from minicaffe.parallel import mpi, nccl
+def told(call):
+    try:
+        call()
+    except Exception as error:
+        print(error)
+alone, device = mpi.Mpi(), backend.device("cuda")
+told(lambda: alone.allreduce(object()))
+with device.current():
+    told(lambda: nccl.Nccl(device).allreduce(device.asarray(np.ones((4, 4)))[:, ::2]))
+device.xp.cuda.nccl.available = False
+told(lambda: nccl.Nccl(device))
+mpi.MPI.FLOAT16_T = mpi.MPI.DATATYPE_NULL
+told(lambda: alone.allreduce(np.ones(3, np.float16)))
+"""
+    done = subprocess.run(
+        launched(
+            1,
+            sys.executable,
+            "-c",
+            script.replace("TESTS", repr(str(Path(__file__).parent.parent))),
+        ),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.stdout.splitlines() == [
+        "MPI adds arrays of the host; those of GPUs are NCCL's",
+        "NCCL sums C-contiguous arrays only",
+        "CuPy finds no NCCL, which several GPUs need: pip install nvidia-nccl-cu12 (-cu13)",
+        "this MPI knows no numbers of 16 bits: leave --reduce-dtype out (MPICH 5 does)",
+    ], done.stderr
+
+
 SUMMED = """
 import copy
 from minicaffe import Solver, read

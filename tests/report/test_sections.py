@@ -93,6 +93,44 @@ def test_a_net_without_an_answer_has_no_confusion(make_run):
     assert found["filters"]["width"] > 0
 
 
+HEAD = "- {name: accuracy, type: Accuracy, bottom: [ip, label], include: TEST}"
+LOSS = "- {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}"
+
+
+@pytest.mark.parametrize(
+    ("change", "section", "told"),
+    [
+        ({"kernel_size: 3": "kernel_size: 1"}, "filters", "the filters of 'conv1' are of 1 x 1"),
+        ({LOSS: LOSS[:-1] + ", include: TEST}"}, "layers", "Not timed: no layer is a loss"),
+        (
+            {
+                "- {name: ip, type: InnerProduct, num_output: 3, weight_filler: {type: gaussian, std: 0.5}}": "- {name: ip, type: Convolution, num_output: 3, kernel_size: 1, weight_filler: xavier}\n"
+                "  - {name: wide, type: Reshape, bottom: label, shape: {dim: [0, 1, 1, 1]}}\n"
+                "  - {name: high, type: Tile, tiles: 6, axis: 2}\n"
+                "  - {name: many, type: Tile, tiles: 6, axis: 3}",
+                HEAD: HEAD.replace("label", "many"),
+                LOSS: LOSS.replace("label", "many"),
+            },
+            "mistakes",
+            "a sample has many labels, not one",
+        ),
+        (
+            {
+                HEAD: "- {name: two, type: Concat, axis: 0, bottom: [ip, ip]}\n"
+                "  - {name: labels, type: Concat, axis: 0, bottom: [label, label]}\n  "
+                + HEAD.replace("[ip, label]", "[two, labels]"),
+                LOSS: LOSS.replace("[ip, label]", "[two, labels]"),
+            },
+            "mistakes",
+            "the pictures of a batch are not as many as its labels",
+        ),
+    ],
+)
+def test_what_a_net_does_not_have_is_said(make_run, change, section, told):
+    found = sections(make_run(change=change))[section]
+    assert told in json.dumps(found)
+
+
 def test_where_the_data_is_gone_the_rest_stays(make_run):
     folder = make_run()
     for file in (folder.parent / "pictures").iterdir():

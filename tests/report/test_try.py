@@ -371,6 +371,28 @@ def test_nets_too_large_leave_the_section_out(tmp_path, monkeypatch, change, why
         try_.check(made.net, made.data)
 
 
+@pytest.mark.parametrize(
+    ("layers", "why"),
+    [
+        (
+            "{name: x, type: Input, shape: {dim: [1, 4, 9, 9]}}",
+            "a picture has 4 channels; one draws with 1 or 3",
+        ),
+        (
+            "{name: x, type: Input, shape: {dim: [1, 1, 9, 9]}}, "
+            "{name: y, type: DummyData, shape: {dim: [1, 1, 9, 9]}}, "
+            "{name: z, type: Eltwise, bottom: [x, y]}",
+            "the net takes more than pictures",
+        ),
+    ],
+)
+def test_what_one_cannot_draw_leaves_the_section_out(layers, why):
+    text = "layers: [%s, {name: ip, type: InnerProduct, num_output: 2}, {name: p, type: Softmax}]"
+    made = Classifier(parse(text % layers), device="cpu")
+    with pytest.raises(LeftOutError, match=why):
+        try_.check(made.net, made.data)
+
+
 def test_another_transform_leaves_the_section_out(tmp_path, monkeypatch):
     made = classifier(tmp_path, "digits")
     monkeypatch.setattr(made.data, "as_tested", lambda image: image / 2)

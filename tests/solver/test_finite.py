@@ -150,6 +150,13 @@ def test_what_is_said_of_a_blob(folder):
     assert [line.name for line in folder.iterdir()] == ["net_diverged.npz"]
 
 
+def test_an_iteration_that_cannot_be_saved_is_told(folder):
+    solver = made(spoilt("what: data"), snapshot_prefix=str(folder / "gone" / "net"))
+    solver.report = report = Lines()
+    assert "minicaffe replay" not in diverges(solver)
+    assert "the iteration that diverged: " in "".join(report.said)
+
+
 def test_what_is_said_of_a_gradient():
     solver = made(spoilt("what: diff"))
     solver.net.layers["spoil"].value = -np.inf

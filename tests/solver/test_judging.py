@@ -267,7 +267,8 @@ def test_modes_are_found_or_must_be_said():
     )
     text = re.sub("  - {name: accuracy.*\n", "", text)
     with pytest.raises(
-        SpecError, match="whether more of 'ip', the output of a layer BatchNorm, is better"
+        SpecError,
+        match="whether more of 'ip', .* is better must be said: {output: ip, mode: max}, or min",
     ):
         Solver(parse(text), device="cpu")
     found = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import zipfile
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from minicaffe import Solver, parse
 from minicaffe.cli import main
 from minicaffe.data import idx, known
 from minicaffe.errors import DivergedError, MinicaffeError
-from minicaffe.net import read
+from minicaffe.net import Net, read
 from minicaffe.runs.replay_step import Replay
 from minicaffe.solver import Report
 
@@ -179,6 +180,13 @@ def test_what_cannot_be_replayed(tmp_path, capsys):
     assert "has no history" in said("weights.npz")
     np.savez("plain.npz", a=np.ones(3))
     assert "plain.npz" in said("plain.npz")
+    zipped = zipfile.ZipFile("none.npz", "w")
+    zipped.writestr("a.txt", "")
+    zipped.close()
+    assert "none.npz: is not a whole .npz file: it is a zip archive" in said("none.npz")
+    text = NET.partition("solver:")[0]
+    Net(parse(text), device="cpu").save("bare.npz")
+    assert "bare.npz: its net has no solver: there is no step to replay" in said("bare.npz")
     path = diverged(NET.replace("RATE", "1.0e+3"))[1]
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])

@@ -209,6 +209,12 @@ def test_a_log_is_cut_where_the_run_goes_on(name, iteration, again, wanted):
     assert resume.cut(LINES, name, iteration, again) == wanted
 
 
+def test_what_diverged_and_cannot_be_removed_is_told(run):
+    (run / "diverged.npz").mkdir()
+    with pytest.raises(CheckpointError, match="diverged.npz: cannot be removed: "):
+        resume.forget(run, None)
+
+
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_worker_that_outlives_its_process_does_not_hold_the_lock(run):
     read, write = os.pipe()
@@ -224,6 +230,10 @@ def test_a_worker_that_outlives_its_process_does_not_hold_the_lock(run):
         CheckpointError, match=rf"process {os.getpid()} on .* trains in this folder"
     ):
         Lock(run)
+    for garbage in (b"{", b'{"pid": 1, "host": "a\\n", "since": 2}'):
+        (run / "lock").write_bytes(garbage)
+        with pytest.raises(CheckpointError, match="another process trains in this folder"):
+            Lock(run)
     again.release()
     os.write(write, b"x")
     assert os.waitpid(worker, 0)[1] == 0

@@ -331,35 +331,38 @@ def test_a_prefix_in_a_missing_folder_is_refused_at_the_start():
 
 
 @pytest.mark.parametrize(
-    ("entry", "value"),
+    ("entry", "value", "told"),
     [
-        ("@iteration", None),
-        ("@iteration", np.array(-3)),
-        ("@iteration", np.array(2.5)),
-        ("@iteration", np.array([1, 2])),
-        ("@seed", None),
-        ("@seed", np.array("x")),
-        ("@losses", None),
-        ("@losses", np.array(1.0)),
-        ("@history/conv__0", np.full((2, 1, 9, 9), "x")),
-        ("conv__0", np.full((2, 1, 9, 9), "x")),
-        ("conv__0", None),
+        ("@iteration", None, "entry '@iteration' is missing or no count"),
+        ("@iteration", np.array(-3), "entry '@iteration' is missing or no count"),
+        ("@iteration", np.array(2.5), "entry '@iteration' holds float64"),
+        ("@iteration", np.array([1, 2]), "entry '@iteration' is missing or no count"),
+        ("@seed", None, "entry '@seed' is missing or no count"),
+        ("@seed", np.array("x"), "entry '@seed' "),
+        ("@losses", None, "entry '@losses' is missing or no list"),
+        ("@losses", np.array(1.0), "blobs_iter_1.npz: "),
+        ("@history/conv__0", np.full((2, 1, 9, 9), "x"), "blobs_iter_1.npz: "),
+        ("@training/conv__0", np.ones(3), "has no training weights for conv__0 of shape "),
+        ("@best/loss", np.full(5, np.nan), "entry '@best/loss' holds no test's numbers"),
+        ("conv__0", np.full((2, 1, 9, 9), "x"), "entry 'conv__0' "),
+        ("conv__0", None, "conv__0"),
     ],
 )
-def test_a_damaged_snapshot_is_refused_before_any_change(entry, value):
+def test_a_damaged_snapshot_is_refused_before_any_change(entry, value, told):
     s = solver()
     s.step(1)
     path = s.snapshot()
     with np.load(path) as archive:
         arrays = dict(archive)
-    del arrays[entry]
+    arrays.pop(entry, None)
     if value is not None:
         arrays[entry] = value
     np.savez(path, **arrays)
     fresh = solver(random_seed=9)
     before = fresh.net.weights()
-    with pytest.raises(CheckpointError, match="blobs_iter_1.npz|weights"):
+    with pytest.raises(CheckpointError, match="blobs_iter_1.npz|weights") as caught:
         fresh.restore(path)
+    assert told in str(caught.value)
     assert fresh.iteration == 0
     for name, array in fresh.net.weights().items():
         np.testing.assert_array_equal(array, before[name])
@@ -521,7 +524,8 @@ layers:
 solver: {base_lr: 0.1, max_iter: 3}
 """
     with pytest.raises(
-        SpecError, match="m.yaml: nothing to learn from: .* such as SoftmaxWithLoss"
+        SpecError,
+        match="m.yaml: nothing to learn from: .*; add one, such as SoftmaxWithLoss, or give a top",
     ):
         Solver(parse(text, "m.yaml"), device="cpu")
     Solver(parse(text.replace("output: 4}", "output: 4, loss_weight: 1}")), device="cpu")
