@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import threading
 from types import FrameType, TracebackType
 from typing import Any
@@ -21,6 +22,9 @@ NAMES = "INT TERM HUP ALRM VTALRM PROF USR1 USR2 QUIT CHLD WINCH CONT TSTP BREAK
 HELD = [getattr(signal, f"SIG{name}") for name in NAMES if hasattr(signal, f"SIG{name}")]
 _before: dict[int, Any] = {}  # the handlers that wait, while a Held is entered
 _waiting: list[tuple[int, FrameType | None]] = []  # signals that came meanwhile
+_holding: list[
+    FrameType
+] = []  # the frame whose `with` holds them; it may have been left by a signal
 
 
 class Held:
@@ -33,8 +37,13 @@ class Held:
     outermost = False
 
     def __enter__(self) -> Held:
-        self.outermost = not _before and threading.current_thread() is threading.main_thread()
+        frame, main = sys._getframe(1), threading.current_thread() is threading.main_thread()
+        self.outermost = main and not _is_held(frame)
         try:
+            if self.outermost:
+                _let_go()
+                _waiting.clear()
+                _holding[:] = [frame]
             for number in HELD if self.outermost else ():
                 handler = signal.getsignal(number)
                 if callable(handler) and not isinstance(getattr(handler, "__self__", 0), Signals):
@@ -47,8 +56,10 @@ class Held:
 
     def __exit__(self, *raised: object) -> None:
         if self.outermost:
-            _let_go()
-            deliver()
+            try:
+                _let_go()
+            finally:
+                deliver()
 
 
 def deliver() -> None:
@@ -61,10 +72,21 @@ def deliver() -> None:
 
 
 def _hold(number: int, frame: FrameType | None) -> None:
-    if any(number == one for one, _ in _waiting):
-        _before[number](number, frame)
+    handler = _before[number]
+    if not _is_held(frame):
+        _let_go()
+        handler(number, frame)
+    elif any(number == one for one, _ in _waiting):
+        handler(number, frame)
     else:
         _waiting.append((number, frame))
+
+
+def _is_held(frame: FrameType | None) -> bool:
+    """True if the `with` that holds signals is around what a frame runs."""
+    while frame is not None and frame not in _holding:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _let_go() -> None:
@@ -74,6 +96,7 @@ def _let_go() -> None:
             if signal.getsignal(number) is _hold:
                 signal.signal(number, handler)
             del _before[number]
+        _holding.clear()
     except BaseException:
         _let_go()
         raise

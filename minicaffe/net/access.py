@@ -11,10 +11,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Access:
-    """Who may run a net's passes: the holder of `lock`, which threads take in turns.
-
-    `shared`: another thread than the main one has run a pass, so that what a pass returns must be copies.
-    """
+    """Who may run a net's passes: the holder of `lock`. `shared`: not only the main thread has run one."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -22,7 +19,7 @@ class Access:
 
 
 def in_turns(work: F) -> F:
-    """A method, of what has an `access`, that runs a pass and returns arrays by name, or None."""
+    """A method of what has an `access`; arrays by name that it returns are copies once that is shared."""
 
     @functools.wraps(work)
     def alone(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -30,7 +27,7 @@ def in_turns(work: F) -> F:
         with access.lock:
             access.shared |= threading.current_thread() is not threading.main_thread()
             answers = work(self, *args, **kwargs)
-            if access.shared and answers is not None:
+            if access.shared and isinstance(answers, dict):
                 return {name: array.copy() for name, array in answers.items()}
             return answers
 

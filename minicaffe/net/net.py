@@ -214,6 +214,7 @@ class Net:
         for param in self.learnable:
             param.diff.fill(0)
 
+    @in_turns
     @on_its_device
     def reshape(self, **shapes: tuple[int, ...]) -> None:
         """Set new shapes for the blobs of Input layers and infer all others; parameters do not change.

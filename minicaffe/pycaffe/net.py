@@ -188,6 +188,7 @@ class Net:
         """Arrays in batches of the net's; the last is filled up with zeros."""
         return batches.batches(self, arrays)
 
+    @in_turns
     def reshape(self) -> None:
         """Have all layers take the shapes that blobs were given; `forward` does so too. Raises ShapeError."""
         passes.reshape(self.net, self.blobs)

@@ -100,9 +100,9 @@ class Solver:
         self._kept: Recorder | None = None
         if run is not None:
             self._kept = ask_for("the recorder of a run")(self, spec, settings)
-        built = {"dtype": dtype, "precision": precision, "seed": self.spec.random_seed}
-        built |= {"engine": engine, "workspace_cap": workspace_cap, "deterministic": deterministic}
-        built |= {"device": device, "keep": keep}
+        built = {"dtype": dtype, "precision": precision, "engine": engine, "device": device}
+        built |= {"workspace_cap": workspace_cap, "deterministic": deterministic, "keep": keep}
+        built |= {"seed": self.spec.random_seed}
         share = share_of(self.communicator, batch_per_rank)
         self.net = self._training_net(spec, share, built)
         self.device = self.net.device
@@ -245,8 +245,7 @@ class Solver:
         """Do `count` iterations, with their tests, lines and snapshots.
 
         It does fewer if early_stopping ends training; `ended` then says why. A snapshot that cannot be written
-        is reported, and `unsaved` says why. What a signal's handler raises, such as KeyboardInterrupt, comes
-        between two iterations, or two batches of a test; only a second signal does not wait.
+        is reported, and `unsaved` says why. A signal waits for the end of an iteration, or of a test's batch.
         """
         self._asked_to_stop = False
         if self._ranks is not None:

@@ -88,6 +88,7 @@ def test_a_list_of_pictures_and_boxes_becomes_a_database(options, files, capsys)
         ),
         ("b.txt", "1 2 -3 50 0", "b.txt: a box of '1' is beside its picture of 40 x 20"),
         ("c.json", "{}", "c.json: .*it has no 'annotation'"),
+        ("c.json", '{"image": [1], "annotation": []}', "c.json: is not an annotation"),
         ("c.json", "[" * 100_000, "c.json: is not an annotation .*recursion"),
         (
             "c.json",
@@ -141,6 +142,7 @@ def test_damage_is_told_in_a_line_and_nothing_is_written(
     [
         ((40, 20), 1, [0.1, 0.25, 0.5, 0.75], None),
         ((0, 0), 1, [0.1, 0.25, 0.5, 0.75], None),  # not known, as some tools write it
+        (("1e999", 20), 1, [0.1, 0.25, 0.5, 0.75], None),
         ((80, 80), 1, [0.05, 0.0625, 0.25, 0.1875], "another size than their annotation says"),
         ((20, 40), 6, [4 / 20, 5 / 40, 20 / 20, 15 / 40], None),  # annotated upright
         ((40, 20), 6, [0.25, 0.1, 0.75, 0.5], "annotated before EXIF's orientation turned them"),

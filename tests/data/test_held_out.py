@@ -222,3 +222,13 @@ def test_a_test_net_of_its_own_on_the_training_pictures_is_told(photos, capsys):
         made = Solver(parse(text), device="cpu")
         made.solve()
         assert f"iteration 0: {told} = " in capsys.readouterr().err
+
+
+def test_a_copy_takes_no_picture_to_the_other_side(photos):
+    """A copy has a longer name than what it is a copy of."""
+    before = readers.open("photos", "train")
+    test = names(sides(before, 0.2)[1])
+    for path in sorted(photos.rglob("*.png")):
+        path.with_name(f"{path.stem} (copy).png").write_bytes(path.read_bytes())
+    parts = [names(part) for part in sides(readers.open("photos", "train"), 0.2)]
+    assert test <= parts[1] and not test & parts[0]

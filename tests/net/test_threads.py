@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -105,3 +106,26 @@ def test_no_samples_have_empty_answers_under_their_names(tmp_path):
     assert {name: array.shape for name, array in out.items()} == {"prob": (0, 5), "ip": (0, 5)}
     out, gradients = shared.forward_backward_all(data=none, prob=np.empty((0, 5)))
     assert out["prob"].shape == (0, 5) and gradients["data"].shape == none.shape
+
+
+def test_a_pass_is_not_reshaped_within():
+    shared = Net(parse(TEXT), "TEST", device="cpu", keep=())
+    x = np.random.default_rng(0).normal(size=(1, 3, 40, 40)).astype(np.float32)
+    wanted = shared.forward(data=x)["prob"].copy()
+    ends = threading.Event()
+
+    def reshaping():
+        while not ends.is_set():
+            with shared.lock:
+                shared.reshape(data=(2, 3, 40, 40))
+                shared.reshape(data=(1, 3, 40, 40))
+            shared.reshape(data=(1, 3, 40, 40))
+
+    other = threading.Thread(target=reshaping)
+    other.start()
+    try:
+        for _ in range(60):
+            np.testing.assert_allclose(shared.forward(data=x)["prob"], wanted, rtol=1e-5)
+    finally:
+        ends.set()
+        other.join()

@@ -236,3 +236,34 @@ def test_a_rule_of_ones_own_that_fails_is_undone_or_done(tmp_path, monkeypatch):
         assert made[0].iteration - made[1].iteration == (when == "after")
         made[1].step(made[0].iteration - made[1].iteration)
         assert state(made[0], tmp_path) == state(made[1], tmp_path)
+
+
+def test_a_signal_as_the_hold_ends_leaves_no_handler_behind(alarm):
+    def as_it_ends(frame, event, arg):
+        if event == "call" and frame.f_code is interrupt.Held.__exit__.__code__:
+            signal.raise_signal(signal.SIGALRM)
+
+    def held():
+        with interrupt.Held():
+            signal.raise_signal(signal.SIGALRM)  # waits
+            sys.setprofile(as_it_ends)  # the second comes before the handlers are back
+
+    try:
+        with pytest.raises(Stop):
+            held()
+    finally:
+        sys.setprofile(None)
+    with pytest.raises(Stop):  # outside of any hold, as ever
+        signal.raise_signal(signal.SIGALRM)
+    with interrupt.Held():
+        pass
+    assert signal.getsignal(signal.SIGALRM) is stop and not interrupt._before
+
+
+def test_an_old_signal_is_not_raised_by_the_next_hold(alarm):
+    interrupt._waiting.append(
+        (signal.SIGALRM, None)
+    )  # as one that came while handlers were put back
+    with interrupt.Held():
+        pass
+    assert not interrupt._waiting

@@ -85,6 +85,7 @@ class BoxListSet(ListSet):
             ValueError,
             KeyError,
             TypeError,
+            AttributeError,
             OverflowError,
             RecursionError,
             ElementTree.ParseError,
@@ -139,7 +140,7 @@ class BoxListSet(ListSet):
 def _size(width: Any, height: Any) -> tuple[float, float] | None:
     """Returns the size that an annotation says; None where it says none, or zeros."""
     size = float(width or 0), float(height or 0)
-    return size if min(size) > 0 else None
+    return size if min(size) > 0 and max(size) < float("inf") else None
 
 
 def _voc(data: bytes) -> Annotation:
@@ -163,7 +164,7 @@ def _coco(data: bytes) -> Annotation:
     for one in whole["annotation"]:
         x, y, w, h = map(float, one["bbox"])
         boxes.append((str(one["category_id"]), (x, y, x + w, y + h), bool(one.get("iscrowd"))))
-    image = whole.get("image", {})
+    image = whole.get("image") or {}
     return _size(image.get("width"), image.get("height")), boxes
 
 

@@ -55,19 +55,20 @@ def sides(reader: Reader, share: float) -> tuple[Part, Part] | None:
     """What training reads of a set, and what tests read: about `share` of each class.
 
     An entry is held out if the hash of its key (`Reader.key`), as a number from 0 to 1, is below `share`: it
-    stays on its side when others are added. Entries of the same bytes are on one side, by the hash of those,
-    and in training where their labels differ. Of a class with two different entries or more at least one is on
-    each side; a class of one is in training. None if no class has two.
+    stays on its side when others are added. Entries of the same bytes are on one side, by the shortest of
+    their keys, and in training where their labels differ. Of a class with two different entries or more at
+    least one is on each side; a class of one is in training. None if no class has two.
     """
     labels = np.array([reader.label(i) for i in range(len(reader))], np.int64)
-    numbers = np.array(
-        [_number(reader.key(i).encode("utf-8", "surrogatepass")) for i in range(len(reader))]
-    )
+    numbers = np.array([_number(reader.key(i)) for i in range(len(reader))])
     forced = np.ones(len(labels), bool)  # entries that may be put on a side for their class's sake
-    for hashed, places in same_bytes([reader]).items():
+    for places in same_bytes([reader]).values():
         alike = [i for _, i in places]
+        first = min(
+            alike, key=lambda i: (len(reader.key(i)), reader.key(i))
+        )  # copies have longer names
         forced[alike] = len(set(labels[alike])) == 1
-        numbers[alike] = _number(hashed) if forced[alike[0]] else 1.0
+        numbers[alike] = numbers[first] if forced[first] else 1.0
     held = numbers < share
     classes, index = np.unique(labels, return_inverse=True)
     least, most = np.ones(len(classes)), np.zeros(len(classes))
@@ -102,10 +103,11 @@ def same_bytes(readers: Sequence[Reader]) -> dict[Any, list[tuple[int, int]]]:
     return groups
 
 
-def _number(key: bytes) -> float:
+def _number(key: str) -> float:
     """The hash of a key as a number from 0 to 1.
 
-    >>> round(_number(b"cat.png"), 4)
+    >>> round(_number("cat.png"), 4)
     0.7239
     """
-    return int.from_bytes(hashlib.sha256(key).digest()[:6], "big") / 2**48
+    digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:6], "big") / 2**48

@@ -196,9 +196,8 @@ def of_split(names: Iterable[str], split: str) -> list[str]:
     >>> of_split(["Validation", "cats", "Test_Set", "hold-out"], "test")
     ['Test_Set', 'Validation', 'hold-out']
     """
-    words = [
-        (re.sub(r"[\s_-]|(data)?set$|data$|images$", "", name.lower()), name) for name in names
-    ]
+    bare = [(re.sub(r"[\s_\d-]", "", name.lower()), name) for name in names]  # of train2017, too
+    words = [(re.sub(r"(data)?set$|data$|images$", "", word), name) for word, name in bare]
     return [name for known in SPLITS[split] for word, name in words if word == known]
 
 
