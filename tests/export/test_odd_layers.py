@@ -199,3 +199,53 @@ def test_dummies_are_constants_unless_they_are_drawn(tmp_path):
     drawn = Net(parse(DUMMY.format(filler="{type: gaussian}")), "TEST", device="cpu")
     with pytest.raises(SpecError, match="layer 'noise' .*data_filler gaussian: draws anew"):
         to_onnx(drawn, tmp_path / "other.onnx")
+
+
+IMAGE, TWO = {"x": (1, 2, 4, 4)}, {"x": (1, 2, 4, 4), "y": (1, 2, 4, 4)}
+REGIONS = {"x": (1, 2, 4, 4), "y": (3, 5)}
+BATCH, HEIGHT, NO_HEIGHT = (
+    ["batch"],
+    ["height"],
+    "cannot be exported with a dynamic height or width: ",
+)
+OHEM = {"a": (3, 5), "b": (3,), "c": (3,), "d": (3, 8)}
+REFUSALS = [
+    (REGIONS, "type: ROIAlign, pooled_h: 2, pooled_w: 2", [], "cannot be exported to ONNX: ONNX pools no regions in this way"),
+    (TWO, "type: Correlation, kernel_size: 1, max_displacement: 1", [], "cannot be exported to ONNX: ONNX has no word for it"),
+    (TWO, "type: FlowWarp", [], "ONNX reads points near an image's border in another way"),
+    (OHEM, "type: BoxAnnotatorOHEM, roi_per_img: 2, top: [v, w]", [], "it chooses what is learnt from: leave it out of a deploy net"),
+    (IMAGE, "type: Dropout, sample_weights_test: true", [], "drops entries at random, which ONNX's runtimes do not"),
+    (IMAGE, "type: Pooling, global_pooling: true, pool: STOCHASTIC", HEIGHT, f"{NO_HEIGHT}its window is the image"),
+    (IMAGE, "type: SPP, pyramid_height: 2", HEIGHT, f"{NO_HEIGHT}its windows are parts of the image"),
+    (IMAGE, "type: ImResize, factor: 2", BATCH, "its matrices fit one number and one size of maps"),
+    ({"x": (2, 4, 5, 6)}, "type: Im2col, kernel_size: [2, 1, 3], axis: 0", BATCH, "exported with channels of a dynamic number"),
+    ({"x": (2, 3)}, "type: ReLU", HEIGHT, "dynamic: no input of net '' has a height"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("inputs", "layer", "dynamic", "told"), REFUSALS)
+def test_what_onnx_does_not_say_is_refused(tmp_path, inputs, layer, dynamic, told):
+    with pytest.raises(SpecError) as caught:
+        to_onnx(net_of(inputs, layer), tmp_path / "net.onnx", dynamic=dynamic)
+    assert told in str(caught.value) and not list(tmp_path.iterdir())
+
+
+BOTH = ["height", "width"]
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "dynamic", "told"),
+    [
+        ("Reshape, axis: 2, num_axes: 0, shape: {dim: 1}", "Pooling, kernel_size: 1", BOTH, f"{NO_HEIGHT}it pools three axes"),
+        ("DummyData, bottom: [], shape: {dim: [1, 2, 4, 4]}, data_filler: {type: gaussian}", "Eltwise, bottom: [x, first]",
+         [], "data_filler gaussian: draws anew for each pass; expected constant"),
+        ("Transpose, dim: [2, 3, 1, 0]", "Convolution, axis: 2, num_output: 2, kernel_size: 1",
+         BOTH, "axis 1 of its top cannot be dynamic as others are"),
+    ],
+)  # fmt: skip
+def test_what_follows_another_layer_is_refused(tmp_path, first, then, dynamic, told):
+    text = "layers: [{name: x, type: Input, shape: {dim: [1, 2, 4, 4]}}, "
+    text += f"{{name: first, type: {first}}}, {{name: it, type: {then}}}]"
+    with pytest.raises(SpecError) as caught:
+        to_onnx(Net(parse(text), "TEST", device="cpu"), tmp_path / "net.onnx", dynamic=dynamic)
+    assert told in str(caught.value) and not list(tmp_path.iterdir())

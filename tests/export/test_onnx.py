@@ -325,9 +325,17 @@ def test_a_package_that_is_missing_is_named(package, tmp_path, monkeypatch):
 
 
 REFUSALS = [
-    ("{name: own, type: Python, module: my_layers, layer: Scaled}", [], "layer 'own' .*of Python"),
+    (
+        "{name: own, type: Python, module: my_layers, layer: Scaled}",
+        [],
+        "cannot be exported to ONNX: ONNX knows nothing of Python",
+    ),
     ("{name: ip, type: InnerProduct, num_output: 2}", ["height"], "dynamic height: .*layer 'ip'"),
-    ("{name: relu, type: ReLU}", ["hight"], "no axis 'hight'; did you mean 'height'"),
+    (
+        "{name: relu, type: ReLU}",
+        ["hight"],
+        "dynamic: there is no axis 'hight'; did you mean 'height'",
+    ),
     ("{name: relu, type: ReLU}", ["x"], "no axis 'x'; expected batch, height, width"),
 ]
 
