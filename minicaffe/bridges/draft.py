@@ -161,14 +161,10 @@ class Draft:
 
     def blob(self, tensor: Tensor | None) -> Blob:
         """What holds a tensor: a constant is the parameter of a Parameter layer. Raises RefusedError."""
-        if tensor is None:
-            raise RefusedError("an input is missing")
-        if tensor.blob is not None:
+        if tensor is not None and tensor.blob is not None:
             return tensor.blob
-        if tensor.data is None:
-            raise RefusedError(
-                f"its input {tensor.name!r} is of {tensor.dtype}, which no blob holds"
-            )
+        if tensor is None or tensor.data is None:
+            raise RefusedError("an input is missing")
         return self.constant(tensor.data)
 
     def constant(self, array: np.ndarray) -> Blob:
