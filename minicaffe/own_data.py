@@ -26,7 +26,7 @@ from minicaffe.data.reader.base import Reader
 from minicaffe.data.reader.held_out import SHARE, same_bytes, sides
 from minicaffe.data.reader.picture_set import PictureSet
 from minicaffe.data.weight_table import lookup
-from minicaffe.errors import DataError, MinicaffeError, SpecError, mib
+from minicaffe.errors import DataError, MinicaffeError, SpecError, mib, printable
 from minicaffe.export.inference import DATA, SCORED
 from minicaffe.feeding.transform import Transform
 from minicaffe.forks.label_maps import PairSet, holds_pairs
@@ -282,7 +282,7 @@ def survey(source: str) -> DataSet:
 
 def _duplicates(both: Sequence[Reader], several: bool, divided: bool) -> str:
     """What is to be said of pictures of the same bytes, of one reader or of those of training and of tests."""
-    groups = list(same_bytes(both).values())
+    groups = same_bytes(both)
     copies = sum(len(places) - 1 for places in groups)
     said = f"; {copies} duplicates" if copies else ""
     if leaked := [p for p in groups if {which for which, _ in p} == {0, 1}]:
@@ -301,7 +301,7 @@ def _duplicates(both: Sequence[Reader], several: bool, divided: bool) -> str:
 
 def _places(both: Sequence[Reader], places: Sequence[tuple[int, int]]) -> str:
     first, *_, last = (both[which].place(i) for which, i in places)
-    return " and ".join(path if path.isprintable() else repr(path) for path in (first, last))
+    return " and ".join(map(printable, (first, last)))
 
 
 def _look_at(reader: Reader) -> None:

@@ -62,7 +62,7 @@ def sides(reader: Reader, share: float) -> tuple[Part, Part] | None:
     labels = np.array([reader.label(i) for i in range(len(reader))], np.int64)
     numbers = np.array([_number(reader.key(i)) for i in range(len(reader))])
     forced = np.ones(len(labels), bool)  # entries that may be put on a side for their class's sake
-    for places in same_bytes([reader]).values():
+    for places in same_bytes([reader]):
         alike = [i for _, i in places]
         first = min(
             alike, key=lambda i: (len(reader.key(i)), reader.key(i))
@@ -85,8 +85,8 @@ def sides(reader: Reader, share: float) -> tuple[Part, Part] | None:
     )
 
 
-def same_bytes(readers: Sequence[Reader]) -> dict[Any, list[tuple[int, int]]]:
-    """The entries, as numbers of a reader and an entry of it, that have the same bytes, by the hash of these.
+def same_bytes(readers: Sequence[Reader]) -> list[list[tuple[int, int]]]:
+    """Returns groups of entries of the same bytes, each as the numbers of a reader and of an entry of it.
 
     Of files only those are read whole that have the size, and the bytes at both ends, of another.
     """
@@ -100,7 +100,7 @@ def same_bytes(readers: Sequence[Reader]) -> dict[Any, list[tuple[int, int]]]:
                 if known is not None:
                     finer.setdefault((before, known) if depth < 2 else known, []).append((which, i))
         groups = {key: places for key, places in finer.items() if len(places) > 1}
-    return groups
+    return list(groups.values())
 
 
 def _number(key: str) -> float:
