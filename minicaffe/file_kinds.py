@@ -101,5 +101,5 @@ def reading(
         if getattr(failure, "errno", None) is not None:
             raise error(f"{path}: cannot be read: {reason(failure)}") from None
         kind = recognised(path, what)
-        told = f"it is {kind}" if kind else reason(failure)
-        raise error(f"{path}: is not a whole {what}: {told}") from None
+        why = f"it is {kind}" if kind else reason(failure)
+        raise error(f"{path}: is not a whole {what}: {why}") from None

@@ -31,7 +31,7 @@ class Iteration:
     On the CPU they are recorded and replayed, on CUDA captured into a graph, unless `graph` is false.
     `recorded` counts the losses written to the watch's window since its start; `reasons` lists the parts of
     an iteration on CUDA that are not in a graph, and why. Of the last iteration, `updated` says whether all of
-    it was done, `torn` whether its update ended in between, `kept` whether the watch has what passes change.
+    it was done, `torn` whether its update ended in between, `copied` if the watch has what passes change.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Iteration:
         self.whole = Repeated(self.device)
         self.taken = net.context.taken
         self.reasons: list[str] = []
-        self.updated = self.torn = self.kept = False
+        self.updated = self.torn = self.copied = False
 
     @property
     def recordings(self) -> dict[str, list[Node]]:
@@ -128,7 +128,7 @@ class Iteration:
                 repeated.begin()
         if not self.device.is_cuda:  # on CUDA this is captured too
             self.watch.begin()
-        self.kept = True
+        self.copied = True
         self.noted.begin(self.number * self.spec.iter_size)
 
     def _end_passes(self) -> None:

@@ -223,8 +223,8 @@ class Solver:
             scores = self.test()
             self._go_by_test()
         self.report.finished(self.net.warnings)
-        if isinstance(self.rule, Mixed) and (told := self.rule.passed_over()):
-            self.report.failed(told)
+        if isinstance(self.rule, Mixed) and (sentence := self.rule.passed_over()):
+            self.report.failed(sentence)
         unsaved = self.unsaved[1] if self.unsaved is not None else None
         agree(self.communicator, unsaved)
         return scores

@@ -23,7 +23,7 @@ def undone_if_it_fails(of: Any) -> Iterator[None]:
             " snapshot"
         )
     watch, net, recorded = of.watch, of.net, of.recorded
-    at_hand, slot, of.kept = watch.at_hand, recorded % len(watch.losses), False
+    at_hand, slot, of.copied = watch.at_hand, recorded % len(watch.losses), False
     # How many updates were taken, and the loss whose place is taken; on CUDA that would be waited for
     done, oldest = (at_hand.flags[DONE], at_hand.losses[slot]) if at_hand is not None else (0, 0.0)
     try:
@@ -36,7 +36,7 @@ def undone_if_it_fails(of: Any) -> Iterator[None]:
         of.recorded = recorded
         if at_hand is not None:
             at_hand.losses[slot] = oldest
-        if of.kept:
+        if of.copied:
             watch.take_back((recorded - 1) % len(watch.losses))
             net.context.passes = of.number * of.spec.iter_size
         net.memory.sharing.forget()
