@@ -65,8 +65,6 @@ SCRIPTS = (
     "zoo_turns",
 )
 SCRIPTS += ("testing_tables", "onnx_tables", "zoo_onnx", "chart", "run", "tables")
-SCRIPTS += ("roofline_costs", "roofline_devices", "roofline_instructions")
-SCRIPTS += ("roofline_measured", "roofline_tables")
 
 
 @pytest.fixture
@@ -108,12 +106,6 @@ def test_pages_show_what_the_result_files_say(scripts):
         "kernels": "benchmarks/results/kernels_{}.json",
         "ladder": "benchmarks/results/ladder_{}.json",
         "ladder_means": "benchmarks/results/ladder_{}.json",
-        "roofline": "benchmarks/results/roofline_{}.json",
-        "roofline_layout": "benchmarks/results/roofline_{}.json",
-        "roofline_measured": "benchmarks/results/roofline_{}.json",
-        "roofline_kernels": "benchmarks/results/roofline_{}.json",
-        "roofline_paper": "benchmarks/results/roofline_{}.json",
-        "sass": "benchmarks/results/sass_{}.json",
         "start_up": "benchmarks/results/start_up_{}.json",
         "zoo": "benchmarks/results/zoo_{}.json",
         "onnx": "benchmarks/results/bridges.json",

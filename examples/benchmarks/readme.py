@@ -27,9 +27,6 @@ import mnist_parts
 import onnx_tables
 import opencv_tables
 import peer_tables
-import roofline_measured
-import roofline_tables
-import sass
 import start_up
 import tables
 import testing_tables
@@ -144,16 +141,6 @@ SECTIONS = {
     "ladder_means_cpu": lambda: peer_tables.means(peer_tables.read("ladder", "cpu")),
     "ladder_cpu": lambda: peer_tables.ladder(peer_tables.read("ladder", "cpu")),
     "photos_cpu": lambda: photos(peer_tables.read("photos", "cpu")),
-    "roofline_cuda": lambda: roofline_tables.steps(peer_tables.read("roofline", "cuda")),
-    "roofline_layout_cuda": lambda: roofline_tables.channels_last(
-        peer_tables.read("roofline", "cuda")
-    ),
-    "roofline_measured_cuda": lambda: roofline_measured.beside(
-        peer_tables.read("roofline", "cuda")
-    ),
-    "roofline_kernels_cuda": lambda: roofline_tables.kernels(peer_tables.read("roofline", "cuda")),
-    "roofline_paper_cuda": lambda: roofline_tables.paper(peer_tables.read("roofline", "cuda")),
-    "sass_cuda": lambda: sass.table(peer_tables.read("sass", "cuda")),
     "mnist_parts_cpu": lambda: mnist_parts.table(peer_tables.read("mnist_parts", "cpu")),
     "mnist_parts_cuda": lambda: mnist_parts.table(peer_tables.read("mnist_parts", "cuda")),
     "start_up_cpu": lambda: start_up.table(peer_tables.read("start_up", "cpu")),
