@@ -6,7 +6,7 @@
     python tests/branches.py --data /tmp/branches --read            the table of runs that were kept
 
 Loops that Numba compiles are beyond coverage.py: with it off their twins in NumPy are seen; with it on, who chooses
-and calls them. The rooms of loops are no part of the table. tests/branches.json has a row a room and, for rooms of
+and calls them. The rooms of loops are no part of the table. branches.json has a row a room and, for rooms of
 the core and for bridges/, each branch that no test took; the page docs/testing.md says why. FILE of --data keeps
 which test reached which line, as mutants.py asks.
 """
@@ -25,7 +25,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-RESULT = HERE / "branches.json"
+RESULT = Path("branches.json")
 SETTINGS = """
 [run]
 branch = true

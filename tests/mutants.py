@@ -8,7 +8,7 @@
 A mutant is one change of an operator, a comparison, a number, a truth value, a condition, a returned value or a
 statement, drawn from all that the core's files hold. It is killed if one of the tests fails that reach its line, or
 an example of its file; they run in a process of their own, with Numba off and on, in the STAGES below. The result is
-tests/mutants.json: what it knows already is not tried again. Who looks at one that survived writes the reason there.
+mutants.json: what it knows already is not tried again. Who looks at one that survived writes the reason there.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-RESULT = HERE / "mutants.json"
+RESULT = Path("mutants.json")
 LIMIT = 90  # seconds beyond those of a stage; a mutant whose tests do not end is killed
 # With Numba or without; of the tests that reach the line, those first that reach little, from which on to which;
 # and the seconds after which no further one is begun

@@ -4,7 +4,7 @@
     python tests/promises.py --times 1000 --minutes 2     at most two minutes each
     python tests/promises.py --only seed same_bits        those with such a word in their names
 
-tests/promises.json has a row a test: how often it was run, and how often it failed. A test with parameters, or of
+promises.json has a row a test: how often it was run, and how often it failed. A test with parameters, or of
 several processes, counts once for all of them.
 """
 
@@ -24,7 +24,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-RESULT = HERE / "promises.json"
+RESULT = Path("promises.json")
 BUSY = "import numpy as np; a = np.ones((2000, 2000), np.float32)\nwhile True: a = (a + a.T) * 0.5"
 
 

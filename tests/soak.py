@@ -6,7 +6,7 @@
     python tests/soak.py --only cuda_iterations cuda_resumes     the first two on a GPU
 
 A row is written after each twentieth of a part: MiB that the process holds, its open files and threads, the
-files in its temporary folder, and MiB that are taken of the GPU. The result is tests/soak.json: the first row,
+files in its temporary folder, and MiB that are taken of the GPU. The result is soak.json: the first row,
 after a twentieth, and the last. A part fails if anything but memory is more at its end, or memory by more than
 GROWTH.
 """
@@ -31,7 +31,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE)]
 from parallel.mpi import environment, launched, ranks_of  # noqa: E402
 
 GROWTH = 8.0  # MiB between a twentieth and the end
-RESULT = HERE / "soak.json"
+RESULT = Path("soak.json")
 ROWS = 20  # of a part
 MODEL = """
 layers:

@@ -64,7 +64,7 @@ SCRIPTS = (
     "zoo_torch",
     "zoo_turns",
 )
-SCRIPTS += ("testing_tables", "onnx_tables", "zoo_onnx", "chart", "run", "tables")
+SCRIPTS += ("onnx_tables", "zoo_onnx", "chart", "run", "tables")
 
 
 @pytest.fixture
@@ -117,8 +117,6 @@ def test_pages_show_what_the_result_files_say(scripts):
         "zoo_slower": "benchmarks/results/zoo_{}.json",
     }
     shown.pop("onnx_operators")  # of the readers
-    for name in scripts("testing_tables").TABLES:  # by scripts of tests/
-        shown.pop(name)
     shown.pop("zoo_nets")  # counted from the models, not measured
     assert shown.pop("claims").count("\n") > 10  # of several files, each of which must be there
     for name in scripts("sentences").SENTENCES:

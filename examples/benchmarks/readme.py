@@ -29,7 +29,6 @@ import opencv_tables
 import peer_tables
 import start_up
 import tables
-import testing_tables
 import zoo_sizes
 import zoo_tables
 from sentences import SENTENCES
@@ -151,7 +150,6 @@ SECTIONS = {
     "zoo_slower_cpu": lambda: zoo_tables.slower(peer_tables.read("zoo", "cpu")),
     "zoo_layers_cpu": lambda: zoo_tables.layers(peer_tables.read("zoo", "cpu")),
     "zoo_before_cpu": lambda: zoo_tables.before(peer_tables.read("zoo", "cpu")),
-    **testing_tables.TABLES,
     "zoo_rates_cpu": lambda: zoo_tables.rates(peer_tables.read("xeon/zoo", "cpu")),
     "zoo_onnx": onnx_tables.differences,
     "onnx_nets": bridges_tables.nets,

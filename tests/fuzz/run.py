@@ -5,8 +5,8 @@
     python tests/fuzz/run.py --minutes 1 --only yaml onnx --into /tmp/fuzz
 
 What a fuzzer finds is minimised and kept in tests/fuzz/finds/READER, which test_fuzzed.py reads again. The inputs
-that reached something new stay in INTO/corpus, and the next run goes on from them. results.json has a row a
-reader: how many inputs were read, the edges of minicaffe's and PyYAML's byte code that they reached, the finds.
+that reached something new stay in INTO/corpus, and the next run goes on from them. INTO/results.json has a
+row a reader: how many inputs were read, the edges of minicaffe's and PyYAML's byte code that they reached, the finds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "results.json"
 LINE = re.compile(r"#(\d+)\s+\w+\s+cov: (\d+) ft: (\d+) corp: (\d+)/")  # libFuzzer's report
 LIMITS = ["-rss_limit_mb=4096", "-timeout=30"]  # of one input: MiB, seconds
 MOST = 5  # finds of a reader, after which it is left
@@ -41,14 +40,16 @@ def main() -> None:
     parser.add_argument("--into", type=Path, default=HERE / "corpus", help="the folder of inputs")
     args = parser.parse_args()
     names = args.only or list(READERS)
-    found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    args.into.mkdir(parents=True, exist_ok=True)
+    results = args.into / "results.json"
+    found = json.loads(results.read_text()) if results.exists() else {}
     with ThreadPoolExecutor(args.jobs) as pool:
         rows = pool.map(lambda name: (name, fuzzed(name, args.minutes, args.into / name)), names)
         for name, row in rows:
             found[name] = row
             print(f"{name}: {row}", flush=True)
             ordered = {one: found[one] for one in READERS if one in found}
-            RESULTS.write_text(json.dumps(ordered, indent=1) + "\n")
+            results.write_text(json.dumps(ordered, indent=1) + "\n")
 
 
 def fuzzed(name: str, minutes: float, corpus: Path) -> dict[str, object]:
