@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from minicaffe import forks, outer
+from minicaffe import forks, plugins
 
 __version__ = "0.2.0"
 
@@ -43,24 +43,14 @@ _HOMES = {
 
 _MODULES = {"caffe": "caffe", "deploy": "deploy", "drawing": "inspect.drawing", "export": "export"}
 
-outer.ANSWERS |= {
-    "the diagnosis of what diverged": "minicaffe.runs.divergence:raise_diverged",
-    "the check of a shared net": "minicaffe.parallel.agreement:check_parts",
-    "the log of a solver": "minicaffe.runs.log_table:Log",
-    "the page of a net": "minicaffe.inspect.notebook:page",
-    "the ranks of GPUs": "minicaffe.parallel.nccl:Nccl",
-    "the ranks of a solver": "minicaffe.parallel.ranks:Ranks",
-    "the recorder of a run": "minicaffe.runs.kept:Kept",
-    "the snapshot of a run": "minicaffe.runs.folder:to_go_on_from",
-    "the view of training": "minicaffe.inspect.live:fit",
-}
 
-outer.LAYERS += [
+plugins.HOOKS.append("minicaffe.runs.hooks")
+plugins.LAYERS += [
     *(f"minicaffe.feeding.{name}" for name in ("data", "hdf5_data", "image_data", "memory_data")),
     "minicaffe.feeding.window_data",
     "minicaffe.pycaffe.python",
 ]
-outer.FORKS |= {
+plugins.FORKS |= {
     kind: f"minicaffe.forks.{file}" for file, fork in forks.FORKS.items() for kind in fork.types
 }
 

@@ -93,6 +93,13 @@ class Communicator:
         """The same ranks for arrays of a device."""
         return self
 
+    def check_net(self, net: Any, built: Any) -> None:
+        """Raise SpecError, on all ranks, for a net of which each cannot compute a part of the batch."""
+
+    def solver_ranks(self, net: Any, laid: Any, watch: Any, late: bool, dtype: Any) -> Any:
+        """Returns what the solvers of several ranks do together, as `solver.together.Together`."""
+        raise NotImplementedError(f"{type(self).__name__}: ranks that train nothing together")
+
 
 def _nothing() -> None:
     """An array of one rank is its sum."""

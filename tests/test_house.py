@@ -19,7 +19,7 @@ PACKAGE = ROOT / "minicaffe"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 # From the bottom to the top: a module imports only from its own floor or from those below it.
 FLOORS = [
-    {"errors", "caches", "file_kinds", "formulas", "interrupt", "outer", "thread_state"},
+    {"errors", "caches", "file_kinds", "formulas", "interrupt", "plugins", "thread_state"},
     {"spec", "data", "checkpoint"},
     {"listener"},
     {"backend", "pictures"},
@@ -102,7 +102,7 @@ def _file(name: str, files: dict[str, Path]) -> str | None:
 def test_the_root_holds_rooms_and_few_files():
     files = {path.stem for path in PACKAGE.glob("*.py")}
     roots = {"backend", "caches", "checkpoint", "deploy", "errors", "formulas", "gradient_check"}
-    roots |= {"communicator", "file_kinds", "interrupt", "listener", "outer", "own_data"}
+    roots |= {"communicator", "file_kinds", "interrupt", "listener", "plugins", "own_data"}
     roots |= {"thread_state"}
     assert files == roots | {"__init__", "__main__"}
 
@@ -246,7 +246,7 @@ RINGS = {  # their rooms, and how many lines of Python they may have: less is we
             "listener",
             "net",
             "ops",
-            "outer",
+            "plugins",
         }
         | {"solver", "spec", "thread_state"},
         22_900,  # 22,500 before convolutions took epilogues, and streams of an LSTM passed all steps at once
@@ -273,7 +273,7 @@ def test_the_package_does_not_grow():
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_inner_rings_import_no_outer_one(path):
-    """What the core wants of those around it, it asks for by name (outer.py); nets are read from Caffe's files."""
+    """What the core wants of those around it, it asks for by name (plugins.py); nets are read from Caffe's files."""
     inner = RINGS["engines"][0] | RINGS["core"][0] | LEAVES
     if room(path) in RINGS["core"][0]:
         inner |= {"caffe"} if room(path) in ("net", "solver") else set()

@@ -1,12 +1,12 @@
 """The built-in layers, one family per file; importing this package registers all of them.
 
-It also registers the layers of the rooms around the core: outer.LAYERS, and outer.FORKS by name.
+It also registers the layers of the rooms around the core: plugins.LAYERS, and plugins.FORKS by name.
 """
 
 import importlib
 import pkgutil
 
-from minicaffe import outer
+from minicaffe import plugins
 from minicaffe.layers.base import REGISTRY, Layer, Traits, register
 from minicaffe.layers.blob import Blob, Param
 from minicaffe.layers.context import Context
@@ -15,7 +15,7 @@ __all__ = ["REGISTRY", "Blob", "Context", "Layer", "Param", "Traits", "register"
 
 for _file in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_file.name}")
-for _module in outer.LAYERS:
+for _module in plugins.LAYERS:
     importlib.import_module(_module)
-for _type, _module in outer.FORKS.items():
+for _type, _module in plugins.FORKS.items():
     REGISTRY.setdefault(_type, _module)

@@ -20,7 +20,7 @@ from minicaffe.net.model import read
 from minicaffe.net.step import Step
 from minicaffe.net.summary import summary
 from minicaffe.ops import arrays, conv, sums
-from minicaffe.outer import ask_for
+from minicaffe.plugins import hooks
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.state import TRAIN, Phase, State
 
@@ -107,8 +107,7 @@ class Net:
         return summary(self.graph, self.memory.keep)
 
     def _repr_html_(self) -> str:
-        page: str = ask_for("the page of a net")(self.graph)
-        return page
+        return hooks().page(self.graph)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles hold spec, inputs' shapes, passes and parameters, not the blobs."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import sys
 import time
@@ -16,14 +17,14 @@ import numpy as np
 from minicaffe.backend import Device
 from minicaffe.communicator import Communicator, Work
 from minicaffe.errors import DeviceError
-from minicaffe.outer import ask_for
+from minicaffe.parallel.ranks import Several
 from minicaffe.parallel.window import MPI, Window
 
 WORTH = 2**16  # bytes of an array from which messages take longer than memory that is shared
 PASSED_ON = 0.2  # seconds in which mpiexec reads what a rank has said, and passes it on
 
 
-class Mpi(Communicator):
+class Mpi(Several):
     """The ranks of an MPI communicator, all of them unless another is given; arrays are NumPy's, contiguous.
 
     Between machines sums are messages: of so many ranks they have the same bits each time where MPI's library
@@ -70,7 +71,9 @@ class Mpi(Communicator):
         """The same ranks for arrays of a device: on GPUs NCCL sums."""
         if self.size == 1 or not device.is_cuda:
             return self
-        ranks: Communicator = ask_for("the ranks of GPUs")(device, self.comm)
+        ranks: Communicator = importlib.import_module("minicaffe.parallel.nccl").Nccl(
+            device, self.comm
+        )
         return ranks
 
     def allreduce(self, array: Any) -> Any:

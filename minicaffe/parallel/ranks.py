@@ -22,6 +22,7 @@ from minicaffe.parallel.sharded_update import MEASURED, Shared
 from minicaffe.replay.replay import Tape, take
 from minicaffe.solver.flat_parameters import Laid
 from minicaffe.solver.nan_guard import Watch
+from minicaffe.spec.state import State
 
 # Bytes of gradients from which sharing the update pays for handing out the weights
 WORTH = 2**20
@@ -205,3 +206,15 @@ class Ranks:
         self.stop = stop
         if failed:
             agree(self.communicator, error)
+
+
+class Several(Communicator):
+    """The ranks of a run of which there are several: what their solvers do together."""
+
+    def check_net(self, net: Net, built: State) -> None:
+        """Raise SpecError, on all ranks, for a net of which each cannot compute a part of the batch."""
+        agreement.check_parts(self, net, built)
+
+    def solver_ranks(self, net: Net, laid: Laid, watch: Watch, late: bool, dtype: Any) -> Ranks:
+        """Returns the sums and agreements of an iteration."""
+        return Ranks(self, net, laid, watch, late, dtype)

@@ -4,23 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from minicaffe.communicator import together
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-class Recorder(Protocol):
-    """An object that is called when a Solver begins to step, and when it ends."""
-
-    inside: bool  # whether it is entered
-
-    def enter(self, solver: Any) -> None:
-        """The solver starts or continues. Raises CheckpointError if nothing can be recorded."""
-
-    def leave(self, solver: Any, error: BaseException | None, ends: bool) -> None:
-        """The entered call has ended: with an error, or with the end of the run."""
 
 
 def recorded(ends: bool) -> Callable[[F], F]:

@@ -13,7 +13,7 @@ import numpy as np
 from minicaffe.communicator import together
 from minicaffe.errors import CheckpointError, DataError
 from minicaffe.interrupt import Held
-from minicaffe.outer import ask_for
+from minicaffe.plugins import hooks
 from minicaffe.solver import changes, snapshots, state
 from minicaffe.solver.trend import Trend
 
@@ -150,7 +150,7 @@ def write(solver: Any, path: Path, more: Mapping[str, np.ndarray] = EMPTY) -> No
 def restore(solver: Any, path: str | Path, replay: bool) -> Path:
     """Restore a solver from a file; see Solver.restore. Returns the file."""
     if os.path.isdir(path):
-        path = ask_for("the snapshot of a run")(path)
+        path = hooks().newest_snapshot(path)
     losses, trends, iteration = solver._watch.losses, solver._judge.trends, solver._iteration
     changed = [] if replay else changes.changes(path, solver.net, solver.spec)
     named = state.named(solver.net.named_params, solver.rule.history)

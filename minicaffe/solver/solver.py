@@ -29,14 +29,14 @@ from minicaffe.layers.share import Share, share_of
 from minicaffe.net import Net, read
 from minicaffe.net.passes import Premise
 from minicaffe.ops import conv
-from minicaffe.outer import ask_for
+from minicaffe.plugins import Recorder, hooks
 from minicaffe.solver import snapshots
 from minicaffe.solver.average import Average
 from minicaffe.solver.iteration import Iteration, Now
 from minicaffe.solver.judging import Judge
 from minicaffe.solver.mixed import Mixed, rule_of
 from minicaffe.solver.nan_guard import all_finite, watch_of
-from minicaffe.solver.recording import Recorder, recorded
+from minicaffe.solver.recording import recorded
 from minicaffe.solver.report import Mute, Report, keys_given
 from minicaffe.solver.saving import Saving
 from minicaffe.solver.scores import score_suffixes, test_nets, test_scores
@@ -99,7 +99,7 @@ class Solver:
         self._record_folder: str | Path | None = None  # of the run, for diverged.npz
         self._kept: Recorder | None = None
         if run is not None:
-            self._kept = ask_for("the recorder of a run")(self, spec, settings)
+            self._kept = hooks().recorder(self, spec, settings)
         built = {"dtype": dtype, "precision": precision, "engine": engine, "device": device}
         built |= {"workspace_cap": workspace_cap, "deterministic": deterministic, "keep": keep}
         built |= {"seed": self.spec.random_seed}
@@ -117,9 +117,10 @@ class Solver:
             self._average = Average(decay, self.rule, self._watch) if decay else None
         self._ranks: Together | None = None
         if share is not None:
-            summed = self.communicator, self.net, self.rule.laid, self._watch
             late = isinstance(self.rule, Mixed)
-            self._ranks = ask_for("the ranks of a solver")(*summed, late=late, dtype=reduce_dtype)
+            self._ranks = self.communicator.solver_ranks(
+                self.net, self.rule.laid, self._watch, late, reduce_dtype
+            )
         self._premise = Premise(self.net)
         parts = self.net, self._watch, self._premise, self._average, self._ranks
         self._iteration = Iteration(*parts, graph)
@@ -154,7 +155,7 @@ class Solver:
         settings = {**built, "level": state.level, "stages": state.stage, "share": share}
         net = one_by_one(self.communicator, partial(Net, spec, "TRAIN", **settings))
         if share is not None:
-            ask_for("the check of a shared net")(self.communicator, net, state)
+            self.communicator.check_net(net, state)
         return net
 
     @property
@@ -170,7 +171,7 @@ class Solver:
     @property
     def log(self) -> Any:
         """Displayed losses and test results since the solver was made: arrays by name, and `frame()`."""
-        return ask_for("the log of a solver")(self._shown, self._tests)
+        return hooks().log(self._shown, self._tests)
 
     @property
     def unsaved(self) -> tuple[int, CheckpointError] | None:
@@ -196,7 +197,7 @@ class Solver:
 
     def fit(self) -> dict[str, Any]:
         """`solve`, watched: a bar and live curves in a notebook, a bar on a terminal, lines elsewhere."""
-        return ask_for("the view of training")(self)
+        return hooks().fit(self)
 
     @recorded(ends=True)
     def solve(self) -> dict[str, Any]:
@@ -353,8 +354,7 @@ class Solver:
     def _raise_diverged(self, iteration: int, loss: float, before: bool = False) -> NoReturn:
         """Raise the DivergedError that names the first number that is not finite."""
         self._iteration.updated = False  # all will be as when that iteration began
-        ask_for("the diagnosis of what diverged")(self, iteration, loss, before)
-        raise AssertionError("the diagnosis returned")
+        hooks().raise_diverged(self, iteration, loss, before)
 
     def norms(self) -> tuple[float, float]:
         """The L2 norms of gradient and weights when `loss` was last read, of all learning parameters.

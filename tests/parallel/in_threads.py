@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.parallel import Communicator
+from minicaffe.parallel.ranks import Several
 
 
 class Room:
@@ -28,7 +29,7 @@ class Room:
         return found
 
 
-class Threaded(Communicator):
+class Threaded(Several):
     """A rank that is a thread. What is summed is summed in the order of the ranks, and not before it is waited for."""
 
     name = "threads"
