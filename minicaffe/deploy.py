@@ -15,8 +15,7 @@ from minicaffe import backend, pictures
 from minicaffe.caffe.label_map import label_map
 from minicaffe.data.lists import find
 from minicaffe.errors import DataError, ShapeError, SpecError
-from minicaffe.export.dynamic import inputs
-from minicaffe.export.inference import for_test, inference
+from minicaffe.export.inference import for_test, inference, inputs
 from minicaffe.export.preparation import pictures_of
 from minicaffe.feeding.pictures import Pictures, takes_digits
 from minicaffe.layers.blob import numbers

@@ -27,7 +27,7 @@ from minicaffe.data.reader.held_out import SHARE, same_bytes, sides
 from minicaffe.data.reader.picture_set import PictureSet
 from minicaffe.data.weight_table import lookup
 from minicaffe.errors import DataError, MinicaffeError, SpecError, mib, printable
-from minicaffe.export.inference import DATA, SCORED
+from minicaffe.export.inference import is_scored, reads_data
 from minicaffe.feeding.transform import Transform
 from minicaffe.forks.label_maps import PairSet, holds_pairs
 from minicaffe.layers import REGISTRY
@@ -199,7 +199,7 @@ def adapt(
         f"training: {passes:.4g} epochs of {per_epoch} iterations, batches of {batch} ({why});"
         f" {spec.solver.type}, rate {spec.solver.base_lr:g}, falling to 0 (cosine)"
     )
-    changed = [layer for layer in spec.layers if layer.name in new or layer.type in DATA]
+    changed = [layer for layer in spec.layers if layer.name in new or reads_data(layer)]
     shown = text(replace(spec, layers=tuple(changed)), ".")
     return Adapted(name, data, text(spec, "."), tuple(lines), shown)
 
@@ -220,7 +220,7 @@ def _answers_alike(base: NetSpec, body: Body, data_set: DataSet) -> bool:
     if data_set.kind == "boxes":
         losses = [layer for layer in layers if layer.type == "MultiBoxLoss"]
         return any(layer.options["num_classes"] == data_set.outputs for layer in losses)
-    ends = [i for i, layer in enumerate(layers) if layer.type in SCORED]
+    ends = [i for i, layer in enumerate(layers) if is_scored(layer)]
     places = [place for end in ends for place in _scoring(layers, end, 0)]
     return bool(places) and all(layers[i].options["num_output"] == data_set.outputs for i in places)
 
@@ -392,11 +392,11 @@ def _body(spec: NetSpec) -> Body:
     for stage in ((), *((name,) for name in dict.fromkeys(stages))):
         chosen = State(stage=stage).over(state)
         layers = _merged(spec, chosen)
-        if any(layer.type in DATA for layer in layers):
+        if any(reads_data(layer) for layer in layers):
             break
     else:
         layers = _merged(spec, state)
-    data = [layer for layer in layers if layer.type in DATA]
+    data = [layer for layer in layers if reads_data(layer)]
     inputs = [layer for layer in layers if layer.type == "Input"]
     sources = data or inputs
     if not sources:
@@ -404,7 +404,7 @@ def _body(spec: NetSpec) -> Body:
             f"{spec.path or spec.name}: reads no pictures: it has no data layer or Input"
         )
     tops = [top for layer in sources for top in layer.tops]
-    others = [layer for layer in spec.layers if layer.type in (*DATA, "Input")]
+    others = [layer for layer in spec.layers if reads_data(layer) or layer.type == "Input"]
     image = next((shape for layer in (*sources, *others) if (shape := _image(layer))), None)
     transform = next((layer.options.get("transform") for layer in data), None)
     label = next((top for top in tops[1:] if top != tops[0]), "label")
@@ -459,7 +459,7 @@ def _with_outputs(
         return _with_box_classes(body.layers, data_set, begin_anew)
     layers, new = _ends(body.layers, body.label), set[str]()
     lines = []
-    losses = [i for i, layer in enumerate(layers) if layer.type in SCORED]
+    losses = [i for i, layer in enumerate(layers) if is_scored(layer)]
     places = sorted({place for loss in losses for place in _scoring(layers, loss, 0)})
     if data_set.kind != "masks" and any(layers[i].type == "Deconvolution" for i in places):
         raise SpecError(
@@ -481,7 +481,7 @@ def _with_outputs(
         ignoring = {"ignore_label": IGNORED}
         layers = [
             replace(layer, options={**ignoring, **layer.options})
-            if layer.type in (*SCORED, "Accuracy")
+            if is_scored(layer) or layer.type == "Accuracy"
             else layer
             for layer in layers
         ]
@@ -491,12 +491,11 @@ def _with_outputs(
             f"several labels a picture: a score each, by a sigmoid; {ERROR} is the share that is wrong"
         )
     scoring = (
-        *SCORED,
         "Accuracy",
         "SigmoidCrossEntropyLoss",
         *(ERROR_OF if data_set.kind == "labels" else ()),
     )
-    new |= {layer.name for layer in layers if layer.type in scoring}
+    new |= {layer.name for layer in layers if is_scored(layer) or layer.type in scoring}
     return layers, new, lines
 
 
@@ -549,11 +548,9 @@ def _with_box_classes(
 
 def _of_labels(layers: list[LayerSpec], label: str) -> list[LayerSpec]:
     """The layers with a sigmoid for each label in the place of one softmax, and the share of wrong labels."""
-    scores = [layer for layer in layers if layer.type in SCORED][-1]
+    scores = [layer for layer in layers if is_scored(layer)][-1]
     layers = [
-        replace(layer, type="SigmoidCrossEntropyLoss", options={})
-        if layer.type in SCORED
-        else layer
+        replace(layer, type="SigmoidCrossEntropyLoss", options={}) if is_scored(layer) else layer
         for layer in layers
     ]
     test, blob = (Rule(phase="TEST"),), (scores.bottom or ("",))[0]
@@ -573,7 +570,7 @@ def _of_labels(layers: list[LayerSpec], label: str) -> list[LayerSpec]:
 def _ends(layers: list[LayerSpec], label: str) -> list[LayerSpec]:
     """The layers with a loss at the end, in both phases. Raises SpecError if there are no classes."""
     layers = _of_one_label(layers)
-    if not any(layer.type in SCORED for layer in layers):
+    if not any(is_scored(layer) for layer in layers):
         read = {bottom for layer in layers for bottom in layer.bottom or ()}
         softmaxes = [layer for layer in layers if layer.type == "Softmax"]
         last = [layer for layer in softmaxes if not read.intersection(layer.tops)]
@@ -585,7 +582,7 @@ def _ends(layers: list[LayerSpec], label: str) -> list[LayerSpec]:
         scores = (last[-1].bottom or ())[:1]
         ended = replace(last[-1], bottom=(*scores, label), **loss)  # type: ignore[arg-type]
         layers = [ended if layer is last[-1] else layer for layer in layers]
-    losses = [layer for layer in layers if layer.type in SCORED]
+    losses = [layer for layer in layers if is_scored(layer)]
     read = {bottom for layer in layers for bottom in layer.bottom or ()}
     layers = [
         layer
@@ -600,7 +597,7 @@ def _ends(layers: list[LayerSpec], label: str) -> list[LayerSpec]:
 
 def _of_one_label(layers: list[LayerSpec]) -> list[LayerSpec]:
     """The layers of a net for several labels as of one for classes: without what `_of_labels` added."""
-    if any(layer.type in SCORED for layer in layers) or all(x.name != ERROR for x in layers):
+    if any(is_scored(layer) for layer in layers) or all(x.name != ERROR for x in layers):
         return layers
     names = ("scores", "labels_found", "labels_wrong", "labels_apart", ERROR)
     return [
@@ -614,7 +611,7 @@ def _with_accuracy(layers: list[LayerSpec], label: str) -> list[LayerSpec]:
     """The layers with an Accuracy of the last loss's scores in TEST, if they have none."""
     if any(layer.type == "Accuracy" for layer in layers):
         return layers
-    scores = ([layer for layer in layers if layer.type in SCORED][-1].bottom or ())[:1]
+    scores = ([layer for layer in layers if is_scored(layer)][-1].bottom or ())[:1]
     test = (Rule(phase="TEST"),)
     end = LayerSpec(name="accuracy", type="Accuracy", bottom=(*scores, label), include=test)
     return [*layers, end]

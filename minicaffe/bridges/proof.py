@@ -12,7 +12,7 @@ import numpy as np
 from minicaffe.bridges.source import FLOATS, Source
 from minicaffe.errors import CheckpointError, SpecError
 from minicaffe.export import check
-from minicaffe.export.dynamic import inputs
+from minicaffe.export.inference import inputs
 from minicaffe.export.library import packages
 from minicaffe.export.table import JUMPS
 from minicaffe.net import Net

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from minicaffe import backend
 from minicaffe.data.reader.held_out import Part
-from minicaffe.export.inference import SCORED
+from minicaffe.export.inference import is_scored
 from minicaffe.layers import Layer
 from minicaffe.net import Net, sources
 
@@ -43,7 +43,7 @@ def _classes(net: Net) -> list[str]:
     """Where a net scores more classes than its data set names."""
     lines = []
     for step in net.steps:
-        if step.spec.type not in (*SCORED, "Accuracy") or len(step.bottoms) < 2:
+        if not (is_scored(step.spec) or step.spec.type == "Accuracy") or len(step.bottoms) < 2:
             continue
         scores, label = step.bottoms[:2]
         reader = getattr(label.producer, "reader", None)

@@ -27,7 +27,7 @@ from minicaffe.cli.options import begin, import_option, number, state_of, tell
 from minicaffe.cli.streams import say
 from minicaffe.cli.weights import WEIGHTS, named
 from minicaffe.communicator import Communicator, device_of
-from minicaffe.export.inference import DATA
+from minicaffe.export.inference import reads_data
 from minicaffe.runs.folder import RUNS
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.state import State
@@ -154,7 +154,7 @@ def _with(spec: NetSpec, batch: int) -> NetSpec:
     state = State(phase="TRAIN").over(spec.solver.train_state if spec.solver else State())
     layers = [
         dataclasses.replace(layer, options={**layer.options, "batch_size": batch})
-        if layer.type in DATA and layer.included(state.over(spec.state))
+        if reads_data(layer) and layer.included(state.over(spec.state))
         else layer
         for layer in spec.layers
     ]

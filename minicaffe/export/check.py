@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from minicaffe.errors import CheckpointError
-from minicaffe.export.dynamic import inputs
+from minicaffe.export.inference import inputs
 from minicaffe.export.library import packages
 from minicaffe.export.table import DRAWN, JUMPS
 from minicaffe.layers.sequence import Recurrent

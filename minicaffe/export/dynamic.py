@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from minicaffe.errors import MinicaffeError, SpecError, did_you_mean
 from minicaffe.export.graph import Trial
+from minicaffe.export.inference import inputs
 from minicaffe.layers.blob import Shape
 from minicaffe.net import Net
 from minicaffe.net.step import Value
@@ -14,11 +15,6 @@ WORDS = {"batch": 0, "height": 2, "width": 3}
 Axes = Mapping[
     Value, Mapping[int, str]
 ]  # of inputs, the axes that are dynamic, and a word for each
-
-
-def inputs(net: Net) -> Iterator[Value]:
-    """What the user gives."""
-    return (value for step in net.steps if step.spec.type == "Input" for value in step.tops)
 
 
 def dynamic_axes(net: Net, words: Sequence[str]) -> Axes:

@@ -3,30 +3,40 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
 
 from minicaffe.errors import SpecError
-from minicaffe.export.table import LEFT_OUT
 from minicaffe.layers import REGISTRY
-from minicaffe.layers.base import bottom_counts
+from minicaffe.layers.base import Inferred, bottom_counts
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.inputs import BlobShape
 from minicaffe.net import Net
 from minicaffe.net.step import Step, Value
 from minicaffe.spec.declare import LayerSpec, NetSpec
 
-SCORED = ("SoftmaxWithLoss", "WeightedSoftmaxWithLoss")  # whose scores a Softmax makes the answer
-DATA = (
-    "AnnotatedData",
-    "Data",
-    "DenseImageData",
-    "HDF5Data",
-    "ImageData",
-    "ImageLabelmapData",
-    "MemoryData",
-    "VideoData",
-    "WindowData",
-)
+
+def inferred_as(layer: LayerSpec) -> Inferred:
+    """What stands for a layer in a net that infers, by its traits: an Input for one that reads data, a Softmax
+
+    for a loss whose scores a Softmax makes the answer, nothing for one that only tells how good answers are.
+    """
+    return cast(Inferred, REGISTRY[layer.type].traits.inferred_as)
+
+
+def reads_data(layer: LayerSpec) -> bool:
+    """True if a layer reads data, which the user gives a net that infers."""
+    return inferred_as(layer) == "Input"
+
+
+def is_scored(layer: LayerSpec) -> bool:
+    """True for a loss whose scores a Softmax makes the answer."""
+    return inferred_as(layer) == "Softmax"
+
+
+def inputs(net: Net) -> Iterator[Value]:
+    """Returns the blobs that the user gives: the tops of Inputs."""
+    return (value for step in net.steps if step.spec.type == "Input" for value in step.tops)
 
 
 def for_test(model: NetSpec) -> NetSpec:
@@ -75,7 +85,7 @@ def inference(model: NetSpec, batch: int = 1) -> tuple[NetSpec, list[str]]:
             continue  # data that only a loss reads
         if step.spec.type == "Input":
             layer = _input(layer, {value.name: value.shape for value in tops})
-        elif step.spec.type in DATA:
+        elif reads_data(step.spec):
             layer = _input(layer, {value.name: (batch, *value.shape[1:]) for value in tops})
             notes[step] = f"{step.spec}: an input, {', '.join(layer.tops)}"
         if step in read or not step.bottoms:
@@ -94,8 +104,8 @@ def _with_sigmoid(model: NetSpec) -> tuple[NetSpec, list[str]]:
     It is one whose ends are SigmoidCrossEntropyLosses, the last of a data layer's labels.
     """
     losses = [layer for layer in model.layers if layer.type == "SigmoidCrossEntropyLoss"]
-    labels = {top for layer in model.layers if layer.type in DATA for top in layer.tops[1:]}
-    ended = any(layer.type in (*SCORED, "Softmax", "Sigmoid") for layer in model.layers)
+    labels = {top for layer in model.layers if reads_data(layer) for top in layer.tops[1:]}
+    ended = any(is_scored(layer) or layer.type in ("Softmax", "Sigmoid") for layer in model.layers)
     bottoms = (losses[-1].bottom or ()) if losses else ()
     if ended or len(bottoms) != 2 or bottoms[1] not in labels:
         return model, []
@@ -107,12 +117,12 @@ def _with_sigmoid(model: NetSpec) -> tuple[NetSpec, list[str]]:
     )  # the blobs that depend on labels; whether the layer above does
     for layer in model.layers:
         gone = above if layer.bottom is None else not lost.isdisjoint(layer.bottom)
-        if layer.type in DATA or not gone:
+        if reads_data(layer) or not gone:
             layers.append(layer)
         elif layer is losses[-1]:
             layers.append(end)
-        lost = lost | set(layer.tops) if gone and layer.type not in DATA else lost
-        above = gone and layer.type not in DATA
+        lost = lost | set(layer.tops) if gone and not reads_data(layer) else lost
+        above = gone and not reads_data(layer)
     before, count = _bottoms(model.layers), 0
     while count != len(layers):  # what was computed for the layers that are gone
         count, now = len(layers), _bottoms(layers)
@@ -142,7 +152,7 @@ def _without_losses(steps: Sequence[Step]) -> tuple[dict[Step, LayerSpec], dict[
     kept: dict[Step, LayerSpec] = {}
     lost: set[Value] = set()
     notes: dict[Step, str] = {}
-    scored = [step for step in steps if step.spec.type in SCORED]
+    scored = [step for step in steps if is_scored(step.spec)]
     there = {name for step in steps for name in (step.spec.name, *step.spec.tops)}
     done = {step.bottoms[0] for step in steps if step.spec.type == "Softmax"}
     for step in steps:
@@ -162,7 +172,7 @@ def _without_losses(steps: Sequence[Step]) -> tuple[dict[Step, LayerSpec], dict[
             )
             notes[step] = f"{step.spec}: a Softmax, {top}"
             lost.add(step.tops[0])
-        elif gone or step.layer.traits.is_loss or step.spec.type in LEFT_OUT:
+        elif gone or step.layer.traits.is_loss or inferred_as(step.spec) == "nothing":
             notes[step] = f"{step.spec}: left out"
             lost |= set(step.tops)
         else:
@@ -184,7 +194,7 @@ def _read(kept: dict[Step, LayerSpec]) -> set[Step | Value]:
     live: set[Step | Value] = set()
     for step in reversed(kept):
         unread = [value for value in step.tops if value not in readers]
-        wanted = step.spec.type in SCORED or any(
+        wanted = is_scored(step.spec) or any(
             value.readers == 0 or value in learnt for value in unread
         )
         if (step.bottoms and wanted) or any(value in live for value in step.tops):

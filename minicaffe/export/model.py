@@ -8,8 +8,9 @@ from typing import Any
 from minicaffe import __version__
 from minicaffe.errors import CheckpointError
 from minicaffe.export.body import Body
-from minicaffe.export.dynamic import Axes, inputs
+from minicaffe.export.dynamic import Axes
 from minicaffe.export.graph import Graph, Node, Trial
+from minicaffe.export.inference import inputs
 from minicaffe.export.library import packages
 from minicaffe.export.writers import writer_of
 from minicaffe.net import Net

@@ -12,9 +12,9 @@ import numpy as np
 from minicaffe import checkpoint
 from minicaffe.errors import CheckpointError, SpecError
 from minicaffe.export import check, tensorrt
-from minicaffe.export.dynamic import Axes, dynamic_axes, inputs, sizes, trials
+from minicaffe.export.dynamic import Axes, dynamic_axes, sizes, trials
 from minicaffe.export.graph import Graph
-from minicaffe.export.inference import inference
+from minicaffe.export.inference import inference, inputs
 from minicaffe.export.library import packages
 from minicaffe.export.model import OPSET, described, proto
 from minicaffe.export.model import write as written

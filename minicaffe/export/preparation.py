@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.export.dynamic import inputs
-from minicaffe.export.inference import for_test
+from minicaffe.export.inference import for_test, inputs
 from minicaffe.feeding.pictures import Pictures, takes_digits
 from minicaffe.net import Net
 from minicaffe.net.sources import with_classes

@@ -47,7 +47,7 @@ class HDF5Data(Layer):
     dataset = cast(Any, None)
     paths = cast("list[Path] | None", None)
 
-    traits = Traits(takes_share=True)
+    traits = Traits(takes_share=True, inferred_as="Input")
 
     def setup(self) -> list[Shape]:
         self.samples = self.context.share.of(self.batch_size)[1]
@@ -161,7 +161,7 @@ class HDF5Output(Layer):
 
     file_name: Annotated[str, "the HDF5 file to write"]
 
-    traits = Traits(has_tops=False, label_bottoms=(0, 1))
+    traits = Traits(has_tops=False, label_bottoms=(0, 1), inferred_as="nothing")
     written = cast(Any, None)
 
     def setup(self, data: Shape, label: Shape) -> list[Shape]:

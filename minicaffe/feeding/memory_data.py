@@ -33,7 +33,7 @@ class MemoryData(Layer):
     width: Annotated[int, "columns of an image", AtLeast(1)]
     transform: Annotated[Transform, "refused: arrays are taken as they are"] = Transform()
 
-    traits = Traits(takes_share=True, float32_tops=(1,))
+    traits = Traits(takes_share=True, float32_tops=(1,), inferred_as="Input")
     arrays = None
 
     def setup(self) -> list[Shape]:

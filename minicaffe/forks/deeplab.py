@@ -190,6 +190,7 @@ class SegAccuracy(Whole):
         float32_bottoms=(1,),
         float32_tops=(0,),
         mixes_samples=True,
+        inferred_as="nothing",
     )
 
     def setup(self, x: Shape, labels: Shape) -> Shape:

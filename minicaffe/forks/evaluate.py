@@ -54,6 +54,7 @@ class DetectionEvaluate(Layer):
         label_bottoms=(0, 1),
         float32_bottoms=(0, 1),
         float32_tops=(0,),
+        inferred_as="nothing",
     )
 
     def setup(self, found: Shape, truth: Shape) -> Shape:

@@ -121,7 +121,13 @@ class MarginInnerProduct(Whole):
     iteration: Annotated[int, "how many passes lambda has had before", AtLeast(0)] = 0
     lambda_min: Annotated[float, "the least lambda"] = 0.0
 
-    traits = replace(Whole.traits, label_bottoms=(1,), float32_bottoms=(1,), float32_tops=(1,))
+    traits = replace(
+        Whole.traits,
+        label_bottoms=(1,),
+        float32_bottoms=(1,),
+        float32_tops=(1,),
+        inferred_as="nothing",
+    )
 
     def setup(self, x: Shape, labels: Shape) -> list[Shape]:
         if len(self.top) > 2:

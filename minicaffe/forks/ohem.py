@@ -103,7 +103,9 @@ class SoftmaxWithLossOHEM(SoftmaxWithLoss):
     normalization: Annotated[Normalization | None, DIVISOR] = None  # type: ignore[assignment]
     pre_fixed_normalizer: Annotated[float, "what PRE_FIXED divides by"] = 1.0
 
-    traits = replace(SoftmaxWithLoss.traits, recordable=False, capturable=False)
+    traits = replace(
+        SoftmaxWithLoss.traits, recordable=False, capturable=False, inferred_as="itself"
+    )
 
     def setup(self, x: Shape, labels: Shape) -> list[Shape]:
         if len(self.top) > 3:

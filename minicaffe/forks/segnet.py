@@ -101,6 +101,8 @@ class WeightedSoftmaxWithLoss(SoftmaxLoss):
     class_weighting: Annotated[tuple[float, ...], "a weight for each class"]
     axis: Annotated[int, "the axis of the classes"] = 1
 
+    traits = replace(SoftmaxLoss.traits, inferred_as="Softmax")
+
     def setup(self, x: Shape, labels: Shape) -> list[Shape]:
         tops = self.shapes(x, labels)
         wanted, got = self.ncs[1], len(self.class_weighting)

@@ -22,7 +22,7 @@ from __future__ import annotations
 import inspect
 import math
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -73,6 +73,9 @@ def check_keys(cls: type[Layer]) -> None:
             ) from None
 
 
+Inferred = Literal["itself", "Input", "Softmax", "nothing"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Traits:
     """What a layer declares beside its keys. The defaults suit a user's own layer.
@@ -101,6 +104,9 @@ class Traits:
     float32_tops: tuple[int, ...] = ()  # float32 in a net of float16 or bfloat16; a loss's first is
     gathered: bool = False  # a test joins the rows of its top, of which `score` makes its scores
     keeps_dtype: bool = False  # its tops have the type of its bottoms
+    inferred_as: Inferred = (
+        "itself"  # what stands for it in a net that infers: see net/inference.py
+    )
 
 
 def check_traits(layer: Layer | type[Layer]) -> None:

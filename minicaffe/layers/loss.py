@@ -70,7 +70,11 @@ class Accuracy(Layer):
     ignore_label: Annotated[int | None, "labels of this value do not count"] = None
 
     traits = Traits(
-        recordable=True, label_bottoms=(0, 1), float32_bottoms=(1,), float32_tops=(0, 1)
+        recordable=True,
+        label_bottoms=(0, 1),
+        float32_bottoms=(1,),
+        float32_tops=(0, 1),
+        inferred_as="nothing",
     )
 
     def setup(self, x: Shape, labels: Shape) -> list[Shape]:

@@ -91,6 +91,8 @@ class SoftmaxWithLoss(SoftmaxLoss):
 
     axis: Annotated[int, "the axis of the classes"] = 1
 
+    traits = replace(SoftmaxLoss.traits, inferred_as="Softmax")
+
     def setup(self, x: Shape, labels: Shape) -> list[Shape]:
         return self.shapes(x, labels)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from minicaffe.errors import MinicaffeError
-from minicaffe.export.inference import SCORED
+from minicaffe.export.inference import is_scored
 from minicaffe.feeding.pictures import Pictures
 from minicaffe.net.step import Step
 
@@ -30,7 +30,7 @@ class Ends:
 
 def find(steps: Sequence[Step]) -> Ends | None:
     """The ends of a test net, by its last Accuracy or SoftmaxWithLoss; None without either."""
-    loss = next((s for s in reversed(steps) if s.spec.type in SCORED), None)
+    loss = next((s for s in reversed(steps) if is_scored(s.spec)), None)
     last = next((s for s in reversed(steps) if s.spec.type == "Accuracy"), loss)
     if last is None:
         return None
