@@ -45,6 +45,14 @@ _MODULES = {"caffe": "caffe", "deploy": "deploy", "drawing": "inspect.drawing", 
 
 
 plugins.HOOKS.append("minicaffe.runs.hooks")
+plugins.register_format(
+    plugins.MODELS, (".prototxt", ".pbtxt", ".prototxt.txt"), "minicaffe.caffe.model"
+)
+plugins.register_format(plugins.WEIGHTS, (".caffemodel", ".h5"), "minicaffe.caffe.weights")
+plugins.register_format(
+    plugins.STATES, (".solverstate", ".solverstate.h5"), "minicaffe.caffe.state"
+)
+plugins.register_format(plugins.NAMES, ("",), "minicaffe.caffe.label_map")
 plugins.LAYERS += [
     *(f"minicaffe.feeding.{name}" for name in ("data", "hdf5_data", "image_data", "memory_data")),
     "minicaffe.feeding.window_data",

@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import errno
 import math
+import operator
 import os
 import stat
 import tempfile
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 
@@ -105,7 +106,29 @@ def check_finite(array: np.ndarray, dtype: Any, what: str) -> None:
     raise CheckpointError(f"{what} holds {kind}")
 
 
-class Reader:
+F = TypeVar("F", bound="ArrayFile")
+
+
+class ArrayFile:
+    """An open file of arrays by name, whose shapes are known before any of them is read."""
+
+    path: Path
+    shapes: Mapping[str, tuple[int, ...]]
+    layers: Mapping[str, Sequence[int]] | None = None  # of Caffe's: the numbers of each one's blobs
+    fits: Callable[[tuple[int, ...], tuple[int, ...]], bool] = staticmethod(operator.eq)
+
+    def __enter__(self: F) -> F:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the file."""
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Returns one array. Raises CheckpointError for a name that is not there or a damaged entry."""
+        raise NotImplementedError
+
+
+class Reader(ArrayFile):
     """The arrays of an .npz file, whose shapes can be known before any of them is read.
 
     `wanted` is what is read here, for whoever gives another file.
@@ -124,9 +147,6 @@ class Reader:
             if self.zip.namelist() and not names:
                 raise ValueError  # an archive of other files, as its first bytes say
         self.shapes = {name.removesuffix(".npy"): self._header(name) for name in names}
-
-    def __enter__(self) -> Reader:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.zip.close()

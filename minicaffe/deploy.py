@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from minicaffe import backend, pictures
-from minicaffe.caffe.label_map import label_map
 from minicaffe.data.lists import find
 from minicaffe.errors import DataError, ShapeError, SpecError
 from minicaffe.export.inference import for_test, inference, inputs
@@ -24,6 +23,7 @@ from minicaffe.net.model import holds_weights
 from minicaffe.net.sources import with_classes
 from minicaffe.net.zoo import models
 from minicaffe.pictures.files import named
+from minicaffe.plugins import label_map
 from minicaffe.runs import folder as run_folder
 from minicaffe.spec.declare import LayerSpec, NetSpec
 

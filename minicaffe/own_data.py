@@ -18,7 +18,6 @@ from typing import Any, Literal
 import numpy as np
 
 from minicaffe import backend
-from minicaffe.caffe.label_map import label_map
 from minicaffe.caffe.weight_files import is_ours
 from minicaffe.data import lmdb_file, picture_files, readers
 from minicaffe.data.annotated import AnnotatedSet
@@ -35,6 +34,7 @@ from minicaffe.layers.base import bottom_counts
 from minicaffe.net import Net, parse, read
 from minicaffe.net.model import holds_weights, text
 from minicaffe.net.sharing import Sharing
+from minicaffe.plugins import label_map
 from minicaffe.runs import folder as run_folder
 from minicaffe.solver import Solver
 from minicaffe.spec.declare import LayerSpec, NetSpec, ParamSpec

@@ -11,13 +11,14 @@ from pathlib import Path
 from minicaffe.caffe import solver as solver_text
 from minicaffe.caffe.layer import FREE, flat, own_blocks, phases
 from minicaffe.caffe.schema import schema
-from minicaffe.caffe.text import Comment, Message
+from minicaffe.caffe.text import Message
 from minicaffe.caffe.text import parse as parse_text
 from minicaffe.caffe.told import refuse, refuse_types
 from minicaffe.caffe.typed import typed
 from minicaffe.caffe.upgrade import upgraded_net
 from minicaffe.errors import SpecError
 from minicaffe.spec.declare import NetSpec
+from minicaffe.spec.mark import Comment
 from minicaffe.spec.model import model
 from minicaffe.spec.settings import replaced
 from minicaffe.spec.tree import Mark, Node, load
@@ -73,6 +74,9 @@ def read_prototxt(
         root = replaced(root, setting, layer_types)
     refuse_types(root, layer_types)
     return model(root, layer_types, Path(path))
+
+
+is_one, read = is_prototxt, read_prototxt  # as a ModelFormat has them
 
 
 def parse_prototxt(text: str, layer_types: Mapping[str, type], file: str | None = None) -> NetSpec:

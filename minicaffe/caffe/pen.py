@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Mapping, Sequence
 
-from minicaffe.caffe.text import Comment
+from minicaffe.spec.mark import Comment
 from minicaffe.spec.tree import Mark, Node
 
 WIDTH = 88

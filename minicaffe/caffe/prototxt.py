@@ -24,11 +24,12 @@ from minicaffe.caffe.sparse import (
     plain,
     shuffled,
 )
-from minicaffe.caffe.text import Comment
-from minicaffe.caffe.unknown import NAME, Unknown
+from minicaffe.caffe.unknown import NAME
 from minicaffe.caffe.upgrade import as_written
 from minicaffe.errors import SpecError
+from minicaffe.layers.unknown import Unknown
 from minicaffe.spec.declare import LayerSpec, NetSpec
+from minicaffe.spec.mark import Comment
 from minicaffe.spec.tree import Mark, Node
 from minicaffe.spec.types import convert, keys_of
 

@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from minicaffe.caffe.layer import UNORDERED
 from minicaffe.layers.base import bottom_counts
 from minicaffe.spec.declare import LayerSpec, NetSpec
 from minicaffe.spec.solver import SolverSpec
@@ -68,8 +67,9 @@ def layer_node(layer: LayerSpec, ends: Mapping[str, Any], layer_types: Mapping[s
         for name, value in layer_options(layer, layer_types).items()
         if declared[name].required or value != declared[name].default
     }
-    if layer.type in UNORDERED and own.get("shuffle") == shuffled(layer):
-        own.pop("shuffle", None)
+    unsaid = "shuffle" in own and declared["shuffle"].default is None  # the phase decides
+    if unsaid and own["shuffle"] == shuffled(layer):
+        own.pop("shuffle")
     nodes = {name: plain(value, place(layer, name)) for name, value in {**common, **own}.items()}
     first = ("name", "type", *ends)
     rest = in_order({name: node for name, node in nodes.items() if name not in first}, layer.mark)

@@ -49,6 +49,25 @@ def read(path: str | Path) -> SolverState:
     return state
 
 
+def restore(
+    path: str | Path, shapes: Mapping[str, tuple[int, ...]], slots: int
+) -> tuple[int, Path, list[np.ndarray]]:
+    """Returns the iteration, the file of the weights and the history in Caffe's order, of a net whose
+
+    parameters have these shapes and a rule that remembers `slots` arrays of each. Raises CheckpointError.
+    """
+    state = read(path)
+    weights = weights_file(path, state.learned_net)
+    return state.iteration, weights, in_order(by_name(state, shapes, slots, str(path)))
+
+
+def save(
+    path: str | Path, iteration: int, weights: str, falls: int, history: Sequence[Any]
+) -> None:
+    """Write where a solver stands: `falls` is how often its rate has fallen."""
+    write(path, SolverState(iteration, weights, falls, list(history)))
+
+
 def weights_file(path: str | Path, learned_net: str) -> Path:
     """The file of the weights that a state names: there, or of that name beside the state.
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from minicaffe.errors import SpecError
+from minicaffe.spec.mark import Comment
 from minicaffe.spec.tree import MAX_BYTES, MAX_DEPTH, MAX_VALUES, Mark, shown
 
 TOKEN = re.compile(
@@ -31,16 +32,6 @@ LETTERS = {"n": 10, "r": 13, "t": 9, "a": 7, "b": 8, "f": 12, "v": 11}
 LETTERS |= {letter: ord(letter) for letter in "\\'\"?"}
 CLOSING = {"{": "}", "<": ">", "[": "]"}
 END = "the end of the file"
-
-
-@dataclass(frozen=True)
-class Comment:
-    """A comment without its `#`, and where it stood: alone on its line or behind something."""
-
-    line: int
-    column: int
-    text: str
-    alone: bool
 
 
 @dataclass(frozen=True)

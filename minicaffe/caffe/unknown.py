@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from keyword import iskeyword
 from typing import Annotated, Any, cast
 
-from minicaffe.errors import ShapeError, SpecError
-from minicaffe.layers.base import Layer
-from minicaffe.layers.blob import Shape
+from minicaffe.errors import SpecError
+from minicaffe.layers.unknown import Unknown
 from minicaffe.spec.declare import LayerSpec
 from minicaffe.spec.tree import Node, shown
 from minicaffe.spec.types import keys_of
@@ -31,14 +30,6 @@ ELSEWHERE = {
     "FlowNet": "CustomData DataAugmentation FlowAugmentation GenerateAugmentationParameters Resample",
 }
 FORK_OF = {kind: fork for fork, kinds in ELSEWHERE.items() for kind in kinds.split()}
-
-
-class Unknown(Layer):
-    """A layer of an unknown type: its keys are what the file has, as they are."""
-
-    def setup(self, *bottoms: Shape) -> list[Shape]:
-        """Raise ShapeError: what it writes is not known."""
-        raise ShapeError(f"the type {type(self).__name__} is not known: --import FILE registers it")
 
 
 def with_unknown(

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from minicaffe import checkpoint
-from minicaffe.caffe import weights as caffes
+from minicaffe.checkpoint import ArrayFile
 from minicaffe.data import safetensors_file
 from minicaffe.data.safetensors_file import MODEL
 from minicaffe.errors import CheckpointError
+from minicaffe.plugins import WEIGHTS, format_of
 from minicaffe.spec.tree import MAX_BYTES
 
 OURS = (".npz", safetensors_file.ENDING)
-Reader = checkpoint.Reader | safetensors_file.Reader | caffes.Reader
 
 
 def is_ours(path: Any) -> bool:
@@ -28,10 +28,10 @@ def is_ours(path: Any) -> bool:
     return isinstance(path, (str, Path)) and str(path).lower().endswith(OURS)
 
 
-def opened(path: str | Path) -> Reader:
+def opened(path: str | Path) -> ArrayFile:
     """The arrays of a file by name; their shapes are known before any is read. Raises CheckpointError."""
-    if caffes.is_caffes(path):
-        return caffes.Reader(path)
+    if (plugged := format_of(WEIGHTS, path)) is not None:
+        return cast(ArrayFile, plugged.Reader(path))
     if safetensors_file.is_one(path):
         return safetensors_file.Reader(path)
     return checkpoint.Reader(path)

@@ -16,9 +16,12 @@ import numpy as np
 
 from minicaffe import checkpoint
 from minicaffe.caffe.schema import is_declared
+from minicaffe.checkpoint import ArrayFile
 from minicaffe.data import blob_file, hdf5, wire
 from minicaffe.data.blob_file import BlobProto
 from minicaffe.errors import CheckpointError
+from minicaffe.net.graph import Graph
+from minicaffe.net.weights import named
 
 ENDINGS = (".caffemodel", ".h5")
 STATES = (".solverstate", ".solverstate.h5")
@@ -52,12 +55,32 @@ def is_caffes(path: str | Path) -> bool:
     return str(path).lower().endswith(ENDINGS)
 
 
-class Reader:
+def same_shape(given: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Whether a blob of Caffe's fits a parameter: equal, but for axes of one entry before or behind.
+
+    Before 2015 a blob had four axes: 1x1xNxK is (N, K), 1x1x1xN is (N,).
+
+    >>> same_shape((1, 1, 500, 800), (500, 800)), same_shape((1, 1, 500, 800), (800, 500))
+    (True, False)
+    """
+    if given == wanted:
+        return True
+    for first in range(len(given) - len(wanted) + 1):
+        rest = given[:first] + given[first + len(wanted) :]
+        if given[first : first + len(wanted)] == wanted and all(size == 1 for size in rest):
+            return True
+    behind = wanted[len(given) :]
+    return wanted[: len(given)] == given and all(size == 1 for size in behind)
+
+
+class Reader(ArrayFile):
     """The arrays of a file of Caffe's by name, `conv1__0`; `shapes` and `layers` are known before any is read.
 
     An array of a .caffemodel lies in the mapped file: it is copied only where it is loaded. Raises
     CheckpointError, in one line, for a file that is not whole.
     """
+
+    fits = staticmethod(same_shape)
 
     def __init__(self, path: str | Path):
         self.path, self._open = Path(path), ExitStack()
@@ -75,9 +98,6 @@ class Reader:
                 self._take(_layers(self._open.enter_context(given)))
             self._open = self._open.pop_all()
         self.shapes = {name: tuple(found.shape) for name, found in self._found.items()}
-
-    def __enter__(self) -> Reader:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._found.clear()
@@ -114,24 +134,6 @@ def read(path: str | Path) -> dict[str, list[np.ndarray]]:
         }
 
 
-def same_shape(given: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    """Whether a blob of Caffe's fits a parameter: equal, but for axes of one entry before or behind.
-
-    Before 2015 a blob had four axes: 1x1xNxK is (N, K), 1x1x1xN is (N,).
-
-    >>> same_shape((1, 1, 500, 800), (500, 800)), same_shape((1, 1, 500, 800), (800, 500))
-    (True, False)
-    """
-    if given == wanted:
-        return True
-    for first in range(len(given) - len(wanted) + 1):
-        rest = given[:first] + given[first + len(wanted) :]
-        if given[first : first + len(wanted)] == wanted and all(size == 1 for size in rest):
-            return True
-    behind = wanted[len(given) :]
-    return wanted[: len(given)] == given and all(size == 1 for size in behind)
-
-
 def write(path: str | Path, layers: Sequence[Layer], net: str = "", h5: bool | None = None) -> None:
     """Write layers as Caffe does, atomically: as HDF5 (`h5`, or a name in .h5), else as Protocol Buffers.
 
@@ -150,6 +152,25 @@ def write(path: str | Path, layers: Sequence[Layer], net: str = "", h5: bool | N
             one += wire.put(7, blob_file.parts(blob, layer.half))
         parts += wire.put(V2, one)
     write_message(path, parts)
+
+
+def save(
+    path: str | Path, graph: Graph, arrays: Mapping[str, np.ndarray], ending: str = ""
+) -> None:
+    """Write a net's arrays by name, as HDF5 where `ending`, or else the path's, is .h5."""
+    names = {id(param): name for name, param in named(graph).items()}
+    h5 = (ending or str(path).lower()).endswith(".h5")  # there a shared parameter is written once
+    layers = []
+    for step in graph.steps:
+        blobs = {
+            i: arrays[names[id(param.owner)]]
+            for i, param in enumerate(step.layer.params)
+            if not h5 or param.owner is param
+        }
+        spec = step.spec
+        bottoms = [value.name for value in step.bottoms]
+        layers.append(Layer(spec.name, spec.type, blobs, bottoms, spec.tops))
+    write(path, layers, graph.name, h5)
 
 
 def write_message(path: str | Path, parts: Sequence[wire.Part]) -> None:

@@ -12,8 +12,8 @@ import yaml
 
 from minicaffe.caffe.pen import WIDTH, Pen
 from minicaffe.caffe.sparse import first_mark, given_nodes, implied_bottoms, in_order, layer_node
-from minicaffe.caffe.text import Comment
 from minicaffe.spec.declare import NetSpec
+from minicaffe.spec.mark import Comment
 from minicaffe.spec.tree import PLAIN, Mark, Node
 
 BARE = re.compile(r"[A-Za-z_/][\w./+-]*( [A-Za-z_/][\w./+-]*)*", re.ASCII)

@@ -39,7 +39,6 @@ from minicaffe.caffe.chip_weights import Wanted
 from minicaffe.caffe.convert_weights import NetLayers, convert_weights, kind_of
 from minicaffe.caffe.prototxt import prototxt as prototxt_of
 from minicaffe.caffe.prototxt import written_ends
-from minicaffe.caffe.text import Comment
 from minicaffe.caffe.unknown import with_unknown
 from minicaffe.caffe.weight_files import is_ours
 from minicaffe.caffe.yaml_text import yaml_text
@@ -54,6 +53,7 @@ from minicaffe.net.zoo import located
 from minicaffe.runs import folder as run_folder
 from minicaffe.spec import tree
 from minicaffe.spec.declare import NetSpec
+from minicaffe.spec.mark import Comment
 from minicaffe.spec.model import model
 from minicaffe.spec.state import TRAIN, State
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from minicaffe.caffe import model as prototxt
-from minicaffe.caffe.text import Comment
 from minicaffe.caffe.unknown import FORK_OF, with_unknown
 from minicaffe.caffe.yaml_text import comments_of
 from minicaffe.cli.options import begin, is_source, phase_of, state_of
@@ -26,6 +25,7 @@ from minicaffe.net.zoo import located
 from minicaffe.spec import tree
 from minicaffe.spec.blocks import expanded
 from minicaffe.spec.declare import LayerSpec, NetSpec
+from minicaffe.spec.mark import Comment
 from minicaffe.spec.model import model
 from minicaffe.spec.settings import replaced
 from minicaffe.spec.state import TRAIN, Phase, State

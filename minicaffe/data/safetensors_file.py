@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.checkpoint import ArrayFile
 from minicaffe.errors import CheckpointError
 from minicaffe.file_kinds import reading
 
@@ -56,7 +57,7 @@ def encoded(arrays: Mapping[str, Any], net: str = "") -> bytes:
     return save(given, metadata=metadata)
 
 
-class Reader:
+class Reader(ArrayFile):
     """The arrays of a file by name; `shapes` are known before any is read. Raises CheckpointError."""
 
     def __init__(self, path: str | Path):
@@ -76,9 +77,6 @@ class Reader:
             if self._model is not None:
                 self.shapes[MODEL] = self._model.shape
             stack.pop_all()
-
-    def __enter__(self) -> Reader:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._file.__exit__(None, None, None)

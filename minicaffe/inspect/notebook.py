@@ -7,12 +7,12 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from minicaffe.caffe.unknown import Unknown
 from minicaffe.errors import ShapeError
 from minicaffe.inspect import drawing
 from minicaffe.inspect.outline import NO_SHAPE, Sketch
 from minicaffe.layers import Layer
 from minicaffe.layers.blob import Shape
+from minicaffe.layers.unknown import Unknown
 from minicaffe.layers.window import Windowed
 from minicaffe.net.graph import Graph
 from minicaffe.net.step import Step, Value

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from minicaffe.caffe.unknown import Unknown
 from minicaffe.errors import SpecError, did_you_mean
 from minicaffe.layers import REGISTRY, Layer
 from minicaffe.layers.base import bottom_counts
 from minicaffe.layers.blob import Shape
+from minicaffe.layers.unknown import Unknown
 from minicaffe.net.step import Step, Value
 from minicaffe.spec.declare import LayerSpec, NetSpec
 from minicaffe.spec.state import State

@@ -6,21 +6,22 @@ import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from minicaffe.caffe import weight_files
-from minicaffe.caffe.model import is_prototxt, read_prototxt
 from minicaffe.caffe.weight_files import MODEL
 from minicaffe.caffe.yaml_text import yaml_text
 from minicaffe.errors import SpecError
 from minicaffe.layers import REGISTRY
 from minicaffe.net.zoo import located
+from minicaffe.plugins import MODELS, ModelFormat, format_of, loaded
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.model import parse_model, read_model
 from minicaffe.spec.tree import MAX_BYTES
 
+YAML = (".yaml", ".yml", ".json")
 IN_RUN = "model.yaml"  # the model's file in a run's folder
 
 
@@ -51,9 +52,18 @@ def read(path: str | Path | Mapping[str, Any], *settings: str, lenient: bool = F
     elif weight_files.is_ours(path):
         text, file = weight_files.text_in(path), f"{path}: {MODEL}"
         return parse_model(text, REGISTRY, file, settings, Path(path))
-    elif is_prototxt(path):
-        return read_prototxt(path, REGISTRY, settings, lenient=lenient)
+    elif (plugged := model_format(path)) is not None:
+        return cast(NetSpec, plugged.read(path, REGISTRY, settings, lenient=lenient))
     return read_model(path, REGISTRY, settings)
+
+
+def model_format(path: str | Path) -> ModelFormat | None:
+    """Returns the plugged-in format of a model's file, by its name, else by what it holds; None for YAML."""
+    plugged = format_of(MODELS, path)
+    if plugged is None and not str(path).lower().endswith(YAML):
+        formats = map(loaded, dict.fromkeys(MODELS.values()))
+        plugged = next((one for one in formats if one.is_one(path)), None)
+    return cast("ModelFormat | None", plugged)
 
 
 def holds_weights(path: str | Path) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from minicaffe.caffe import weight_files
-from minicaffe.caffe import weights as caffes
 from minicaffe.caffe.weight_files import MODEL
-from minicaffe.checkpoint import check_finite
+from minicaffe.checkpoint import ArrayFile, check_finite
 from minicaffe.errors import ByName, CheckpointError, MinicaffeError, ShapeError
 from minicaffe.layers import REGISTRY, Param
 from minicaffe.layers.fillers import fill_parts
@@ -23,8 +22,10 @@ from minicaffe.net.graph import Graph
 from minicaffe.net.model import entry, parse
 from minicaffe.net.sources import with_classes
 from minicaffe.ops.random import random_stream
+from minicaffe.plugins import WEIGHTS, format_of
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
+Fits = Callable[[tuple[int, ...], tuple[int, ...]], bool]  # a blob's shape, a parameter's
 
 
 KINDS = ("missing", "unused", "mismatched")
@@ -102,24 +103,21 @@ def share(mine: Graph, theirs: Graph) -> None:
 
 def load(
     graph: Graph,
-    source: str | Path | caffes.Reader | Mapping[str, Any],
+    source: str | Path | ArrayFile | Mapping[str, Any],
     strict: bool | None = None,
     origin: str | None = None,
     finite: bool = True,
 ) -> LoadReport:
     """Load from `source`, a file, an open file of Caffe's, or arrays by name; see Net.load."""
-    if isinstance(source, caffes.Reader):
-        name = origin or str(source.path)
-        return _load(graph, source, source.shapes, strict, name, finite, source.layers)
+    if isinstance(source, ArrayFile):
+        name, foreign = origin or str(source.path), source.layers is not None
+        how = strict if foreign else strict is not False
+        return _load(graph, source, source.shapes, how, name, finite, source.layers, source.fits)
     if isinstance(source, Mapping):
         shapes = {name: np.shape(array) for name, array in source.items()}
         return _load(graph, source, shapes, strict is not False, origin or "weights", finite)
-    if caffes.is_caffes(source):
-        with caffes.Reader(source) as opened:
-            return load(graph, opened, strict, origin, finite)
-    with weight_files.opened(source) as reader:
-        name = origin or str(source)
-        return _load(graph, reader, reader.shapes, strict is not False, name, finite)
+    with weight_files.opened(source) as opened:
+        return load(graph, opened, strict, origin, finite)
 
 
 def _load(
@@ -129,10 +127,11 @@ def _load(
     strict: bool | None,
     origin: str,
     finite: bool,
-    layers: Mapping[str, Any] = EMPTY,
+    layers: Mapping[str, Any] | None = None,
+    fits: Fits = operator.eq,
 ) -> LoadReport:
     """Load arrays by name, after `_compared`."""
-    report = _compared(graph, arrays, shapes, strict, origin, layers)
+    report = _compared(graph, arrays, shapes, strict, origin, layers or EMPTY, fits)
     params = named(graph, owned=False)
     values = {name: np.asarray(arrays[name]).reshape(params[name].shape) for name in report.loaded}
     for name, array in values.items():
@@ -145,7 +144,7 @@ def _load(
     return report
 
 
-def check(graph: Graph, source: weight_files.Reader) -> None:
+def check(graph: Graph, source: ArrayFile) -> None:
     """Raise CheckpointError if names or shapes of an open file are not the net's; nothing is loaded."""
     _compared(graph, source, source.shapes, True, str(source.path))
 
@@ -157,14 +156,14 @@ def _compared(
     strict: bool | None,
     origin: str,
     layers: Mapping[str, Any] = EMPTY,
+    fits: Fits = operator.eq,
 ) -> LoadReport:
     """A report of the arrays to load by name. Raises CheckpointError with the differences if some do not fit.
 
-    `layers` are those of a file of Caffe's: then shapes are compared by Caffe's rule, and a parameter that
+    `layers` are those of a file of Caffe's, whose shapes `fits` compares: then a parameter that
     is missing or unused in a layer that both have is a mismatch.
     """
     params = named(graph, owned=False)
-    fits = caffes.same_shape if layers else operator.eq
     report = LoadReport()
     for name, param in params.items():
         if name not in shapes:
@@ -228,21 +227,9 @@ def _differences(
 
 def save(graph: Graph, path: str | Path, arrays: Mapping[str, np.ndarray], form: str = "") -> None:
     """Write a net's arrays by name, in the `form` .caffemodel or .h5, by default by the file's suffix."""
-    form = form or str(path).lower()
-    if not caffes.is_caffes(form):
-        text = entry(with_classes(graph.spec, graph.layers.values()), path)
-        weight_files.write(path, {**arrays, **text}, graph.name)
+    plugged = format_of(WEIGHTS, form or path)
+    if plugged is not None:
+        plugged.save(path, graph, arrays, form)
         return
-    names = {id(param): name for name, param in named(graph).items()}
-    h5 = form.endswith(".h5")  # in HDF5 Caffe writes a shared parameter once
-    layers = []
-    for step in graph.steps:
-        blobs = {
-            i: arrays[names[id(param.owner)]]
-            for i, param in enumerate(step.layer.params)
-            if not h5 or param.owner is param
-        }
-        spec = step.spec
-        bottoms = [value.name for value in step.bottoms]
-        layers.append(caffes.Layer(spec.name, spec.type, blobs, bottoms, spec.tops))
-    caffes.write(path, layers, graph.name, h5)
+    text = entry(with_classes(graph.spec, graph.layers.values()), path)
+    weight_files.write(path, {**arrays, **text}, graph.name)

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.caffe.label_map import label_map
 from minicaffe.data import png
 from minicaffe.data.lists import find
 from minicaffe.errors import DataError
+from minicaffe.plugins import label_map
 from minicaffe.report.ends import LeftOutError
 from minicaffe.report.pictures import as_seen, smaller
 from minicaffe.report.study import Study, detector

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from minicaffe import checkpoint
-from minicaffe.caffe import state as caffes
 from minicaffe.caffe.weight_files import MODEL
 from minicaffe.errors import CheckpointError
+from minicaffe.plugins import STATES, format_of
 from minicaffe.runs import folder as run_folder
 from minicaffe.runs.divergence import FILE
 from minicaffe.runs.folder import RunRecord
@@ -58,7 +58,7 @@ def model_of(path: str) -> Path:
     file = with_state(path)
     if (folder := run_of(file)) is not None:
         return folder
-    if not caffes.is_caffes(path):
+    if format_of(STATES, path) is None:
         with checkpoint.Reader(file, WANTED) as reader:
             if MODEL in reader.shapes:
                 return file

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from minicaffe.caffe import state as caffes
 from minicaffe.caffe import weight_files
 from minicaffe.checkpoint import Reader
 from minicaffe.errors import CheckpointError, SpecError
@@ -15,6 +14,7 @@ from minicaffe.layers import REGISTRY
 from minicaffe.layers.base import bottom_counts
 from minicaffe.layers.order import Order
 from minicaffe.net import Net, model
+from minicaffe.plugins import STATES, format_of
 from minicaffe.solver.state import WANTED
 from minicaffe.spec.declare import LayerSpec, NetSpec, ParamSpec
 from minicaffe.spec.solver import SolverSpec
@@ -49,7 +49,7 @@ def changes(file: str | Path, net: Net, solver: SolverSpec) -> list[Change]:
     keys of the solver may differ. Raises CheckpointError that lists all other differences in one line. For a
     snapshot without its model's text, such as Caffe's, or with an invalid one, nothing is compared.
     """
-    if caffes.is_caffes(file):
+    if format_of(STATES, file) is not None:
         return []
     with Reader(file, WANTED) as reader:
         if weight_files.MODEL not in reader.shapes:

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from minicaffe import checkpoint
-from minicaffe.caffe import state as caffes
 from minicaffe.caffe.weight_files import is_ours
 from minicaffe.data import hdf5
 from minicaffe.errors import CheckpointError
@@ -22,6 +21,7 @@ from minicaffe.net import Net
 from minicaffe.net.model import entry
 from minicaffe.net.sources import with_classes
 from minicaffe.net.weights import check as check_weights
+from minicaffe.plugins import STATES, format_of
 from minicaffe.solver import state
 from minicaffe.solver.policies import falls
 from minicaffe.solver.state import State
@@ -73,7 +73,8 @@ def write(
 
     `more` are further entries of an .npz file.
     """
-    if not caffes.is_caffes(file):
+    plugged = format_of(STATES, file)
+    if plugged is None:
         prefix = net.spec.solver.snapshot_prefix if net.spec.solver else None
         model = with_classes(net.spec, net.layers.values())
         model = replace(model, solver=replace(spec, snapshot_prefix=prefix))
@@ -83,8 +84,7 @@ def write(
     weights = weights_beside(file)
     net.save(weights)
     history = list(kept.history.values())
-    step = falls(spec, kept.iteration)
-    caffes.write(file, caffes.SolverState(kept.iteration, str(weights), step, history))
+    plugged.save(file, kept.iteration, str(weights), falls(spec, kept.iteration), history)
 
 
 def restore(
@@ -96,23 +96,22 @@ def restore(
     seed and no window of losses: the seed does not change, and the window starts empty.
     Weights and history of an .npz must be finite, unless `finite` is false.
     """
-    if not caffes.is_caffes(file):
+    plugged = format_of(STATES, file)
+    if plugged is None:
         with checkpoint.Reader(file, state.WANTED) as reader:
             check_weights(net.graph, reader)
         arrays, kept = state.read(file, remembered, finite)
         net.load(arrays, origin=str(file), finite=finite)
         return kept
-    theirs = caffes.read(file)
-    weights = caffes.weights_file(file, theirs.learned_net)
     shapes = {name: param.shape for name, param in net.named_params.items()}
     slots = len(remembered) // max(len(shapes), 1)
-    named = caffes.by_name(theirs, shapes, slots, str(file))
-    history = dict(zip(remembered, caffes.in_order(named), strict=True))
+    iteration, weights, arrays = plugged.restore(file, shapes, slots)
+    history = dict(zip(remembered, arrays, strict=True))
     for name, like in remembered.items():
         checkpoint.check_finite(history[name], like.dtype, f"{file}: {name}")
     net.load(weights)
     nothing = np.empty(0, np.float64)
-    return State(theirs.iteration, net.context.seed, 0, nothing, history)
+    return State(iteration, net.context.seed, 0, nothing, history)
 
 
 def check(prefix: str, form: str, layers: Iterable[str] = ()) -> None:

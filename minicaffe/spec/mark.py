@@ -42,6 +42,16 @@ class Mark:
 
 
 @dataclass(frozen=True)
+class Comment:
+    """A comment without its `#`, and where it stood: alone on its line or behind something."""
+
+    line: int
+    column: int
+    text: str
+    alone: bool
+
+
+@dataclass(frozen=True)
 class Node:
     """A YAML value and its place: a scalar, a list of nodes, or a mapping of names to nodes."""
 

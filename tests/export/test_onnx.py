@@ -14,7 +14,6 @@ from test_random_nets import random_model
 
 from minicaffe import CheckpointError, Layer, MinicaffeError, Net, SpecError, parse, register
 from minicaffe.export import to_onnx
-from minicaffe.layers import REGISTRY
 from minicaffe.export.table import LEFT_OUT, REFUSED, WRITERS
 from minicaffe.layers import REGISTRY
 from minicaffe.layers.sequence import Recurrent
