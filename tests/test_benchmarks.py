@@ -116,7 +116,6 @@ def test_pages_show_what_the_result_files_say(scripts):
         "zoo_layers": "benchmarks/results/zoo_{}.json",
         "zoo_slower": "benchmarks/results/zoo_{}.json",
     }
-    shown.pop("onnx_operators")  # of the readers
     shown.pop("zoo_nets")  # counted from the models, not measured
     assert shown.pop("claims").count("\n") > 10  # of several files, each of which must be there
     for name in scripts("sentences").SENTENCES:

@@ -154,7 +154,6 @@ SECTIONS = {
     "zoo_onnx": onnx_tables.differences,
     "onnx_nets": bridges_tables.nets,
     "onnx_cases": bridges_tables.cases,
-    "onnx_operators": bridges_tables.operators,
     "after_opencv_5": opencv_tables.differences,
     "claims": claims.claims,
     "ladder_cuda": lambda: peer_tables.ladder(peer_tables.read("ladder", "cuda")),

@@ -10,13 +10,12 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from minicaffe.bridges.chips import Chip
 from minicaffe.bridges.table import RefusedError
 
 Shape = tuple[int, ...]
@@ -118,10 +117,10 @@ class Node:
 
 
 class Draft:
-    """The layers of a net under way, and the target whose layers they are to be; None of minicaffe's."""
+    """The layers of a net under way, and the types that its target has; None where it is minicaffe."""
 
-    def __init__(self, chip: Chip | None = None) -> None:
-        self.chip = chip
+    def __init__(self, types: Collection[str] | None = None) -> None:
+        self.types = types
         self.inputs: list[Blob] = []
         self.layers: list[Layer] = []
         self.origin = ""
@@ -129,7 +128,7 @@ class Draft:
 
     def lacks(self, kind: str) -> bool:
         """True if the target has no layer of this type."""
-        return self.chip is not None and kind not in self.chip.layers
+        return self.types is not None and kind not in self.types
 
     def add(
         self,

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.bridges.chips import CHIPS, Chip
+from minicaffe.bridges.chips import Chip
 from minicaffe.bridges.draft import Blob, Draft, Layer, limited
 from minicaffe.bridges.naming import living
 from minicaffe.bridges.readers.activation import largest
@@ -47,13 +47,12 @@ def lowers(*types: str) -> Callable[[Lower], Lower]:
     return register
 
 
-def lower(draft: Draft, outputs: Mapping[str, Blob], target: str, path: Path) -> list[str]:
+def lower(draft: Draft, outputs: Mapping[str, Blob], chip: Chip, path: Path) -> list[str]:
     """Replace layers by what the target takes; returns lines on what was replaced.
 
     Raises SpecError for the first layer that has no exact form there.
     """
-    chip, replaced = CHIPS[target], dict[str, int]()
-    waiting = living(draft, outputs)
+    replaced, waiting = dict[str, int](), living(draft, outputs)
     while waiting:
         layer = waiting.pop(0)
         reason = refused(chip, layer)
@@ -77,7 +76,7 @@ def lower(draft: Draft, outputs: Mapping[str, Blob], target: str, path: Path) ->
         layer.tops[0].layer = made
         replaced[layer.type] = replaced.get(layer.type, 0) + 1
         waiting += draft.layers[before:]
-    if target == "nvdla":
+    if chip.writes_biases:
         _with_biases(living(draft, outputs))
     return [
         f"{count} {kind} said in layers of {chip.title}" for kind, count in sorted(replaced.items())
@@ -86,39 +85,11 @@ def lower(draft: Draft, outputs: Mapping[str, Blob], target: str, path: Path) ->
 
 def refused(chip: Chip, layer: Layer) -> str | None:
     """Why a target does not take a layer; None if it does."""
-    keys = layer.keys
     if layer.type not in chip.layers:
         return "it is not among its layers"
-    if layer.type == "Pooling" and chip.ceil_only and keys.get("round_mode") == "FLOOR":
+    if layer.type == "Pooling" and chip.ceil_only and layer.keys.get("round_mode") == "FLOOR":
         return "its sizes are rounded up"
-    if layer.type == "Permute" and chip.permutes is not None:
-        orders = " or ".join(str(list(order)) for order in chip.permutes)
-        return None if tuple(keys["order"]) in chip.permutes else f"its order must be {orders}"
-    if chip.name == "nvdla":
-        return _nvdla(layer)
-    if layer.type == "Upsample" and len(layer.bottoms) > 1:
-        return "that its Upsample takes a mask is not known"
-    if chip.name == "nnie" and layer.type == "Upsample" and keys != {"scale": 2}:
-        return "its Upsample is by 2 x 2"
-    if layer.type in ("Scale", "Bias") and len(layer.bottoms) > 1 and chip.name == "nnie":
-        return "that a Scale may have two bottoms is not known"
-    return None
-
-
-def _nvdla(layer: Layer) -> str | None:
-    """What NVDLA's parser does not read of layers that it knows."""
-    keys = layer.keys
-    unread = {
-        "Power": keys.get("power", 1.0) != 1 or keys.get("shift", 0.0) != 0,
-        "Deconvolution": keys.get("group", 1) != 1,
-        "Eltwise": "coeff" in keys or len(layer.bottoms) > 2 or keys.get("operation") == "PROD",
-        "Concat": keys.get("axis", 1) != 1,
-        "ReLU": "negative_slope" in keys,
-        "Softmax": keys.get("axis", 1) != 1,
-        "Scale": len(layer.bottoms) > 1 or keys.get("axis", 1) != 1,
-        "InnerProduct": keys.get("axis", 1) != 1,
-    }
-    return f"its keys {sorted(keys)} are not all read" if unread.get(layer.type) else None
+    return chip.refuses(layer)
 
 
 def _with_biases(layers: list[Layer]) -> None:
@@ -182,11 +153,11 @@ def upsample(draft: Draft, layer: Layer, chip: Chip) -> Blob:
     x, keys = layer.bottoms[0], layer.keys
     scales = [keys.get("scale_h", keys.get("scale", 2)), keys.get("scale_w", keys.get("scale", 2))]
     channels = x.shape[1]
-    if chip.name == "nvdla":
+    if chip.groups:
+        weight, group = np.ones((channels, 1, *scales)), channels
+    else:
         weight, group = np.zeros((channels, channels, *scales)), 1
         weight[np.arange(channels), np.arange(channels)] = 1
-    else:
-        weight, group = np.ones((channels, 1, *scales)), channels
     sizes = window_keys(kernel_size=scales, stride=scales)
     return deconvolution(draft, x, weight, None, layer.tops[0].shape, group, **sizes)
 
@@ -283,11 +254,9 @@ def pooling(draft: Draft, layer: Layer, chip: Chip) -> Blob:
 
 @lowers("Power")
 def power(draft: Draft, layer: Layer, chip: Chip) -> Blob:
-    """A Scale of equal numbers, where it multiplies and adds; a square is a product."""
+    """A Scale of equal numbers, where it multiplies and adds."""
     x, keys = layer.bottoms[0], layer.keys
-    if keys == {"power": 2.0}:
-        return draft.layer("Eltwise", x, x, operation="PROD")
-    if keys.get("power", 1.0) != 1 or len(x.shape) < 2 or "Scale" not in chip.layers:
+    if keys.get("power", 1.0) != 1 or len(x.shape) < 2:
         raise RefusedError("only a Power that multiplies and adds is a Scale")
     scale, shift = (
         np.full(x.shape[1], keys.get(key, usual)) for key, usual in (("scale", 1.0), ("shift", 0.0))
@@ -305,7 +274,7 @@ def absolute(draft: Draft, layer: Layer, chip: Chip) -> Blob:
 @lowers("Bias")
 def bias(draft: Draft, layer: Layer, chip: Chip) -> Blob:
     """A Scale by 1 with a bias."""
-    if len(layer.bottoms) > 1 or "Scale" not in chip.layers:
+    if len(layer.bottoms) > 1:
         raise RefusedError("a sum of a blob and another that is broadcast has no other form")
     numbers = layer.arrays[0]
     keys = {key: value for key, value in layer.keys.items() if key in ("axis", "num_axes")}

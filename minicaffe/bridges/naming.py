@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from minicaffe.bridges.chips import NAME_SIGNS, Chip
 from minicaffe.bridges.draft import Blob, Draft, Layer, readable
+
+SIGNS = r"\w./:+-"  # what a name may hold, as between the brackets of a regular expression
 
 
 def living(draft: Draft, outputs: Mapping[str, Blob]) -> list[Layer]:
@@ -27,7 +28,7 @@ def living(draft: Draft, outputs: Mapping[str, Blob]) -> list[Layer]:
     return live
 
 
-def plain(name: str, signs: str = NAME_SIGNS) -> str:
+def plain(name: str, signs: str = SIGNS) -> str:
     """A name whose characters are all of `signs`, as between the brackets of a regular expression.
 
     >>> plain("main graph!"), plain("é:0+", "A-Za-z0-9_./-")
@@ -36,47 +37,28 @@ def plain(name: str, signs: str = NAME_SIGNS) -> str:
     return re.sub(f"[^{signs}]", "_", name) or "net"
 
 
-def shortened(name: str, length: int | None) -> str:
-    """The end of a name that is too long, from a separator on where at least half of it is left then.
-
-    >>> shortened("features/denseblock4/denselayer14/norm1", 31)
-    'denseblock4/denselayer14/norm1'
-    >>> shortened("features/denseblock4/denselayer14/norm1", 12)
-    'ayer14/norm1'
-    """
-    if length is None or len(name) <= length:
-        return name
-    end = name[-length - 1 :]
-    first = end[: length // 2 + 1]
-    separator = re.search("[/.:]", first) or re.search("[_-]", first)
-    return end[separator.end() if separator else 1 :]
-
-
 def name(
     layers: list[Layer],
     inputs: Mapping[str, Blob],
     outputs: Mapping[str, Blob],
     tensors: Mapping[str, Blob],
     hints: Mapping[str, str],
-    chip: Chip | None = None,
+    signs: str = SIGNS,
 ) -> list[str]:
     """Name blobs and layers: inputs and outputs as the model does, a layer as its top.
 
     `tensors` are the blobs that hold a tensor of the model, `hints` readable names of some of these tensors.
     A layer that holds a weight `conv1.weight` is conv1; any other is called after the tensor it computes, and
-    one that a node needs beside, after the layer that it leads to. A name holds only the characters that the
-    chip's compiler takes, and no more than it takes; no two are the same. Returns a line on the inputs and
-    outputs that could not keep their names.
+    one that a node needs beside, after the layer that it leads to. A name holds only characters of `signs`; no
+    two are the same. Returns a line on the inputs and outputs that could not keep their names.
     """
-    signs, length = (chip.name_signs, chip.name_length) if chip else (NAME_SIGNS, None)
     taken, numbers = set[str](), Counter[str]()
 
     def unique(wanted: str) -> str:
-        base = free = shortened(plain(wanted, signs), length)
+        base = free = plain(wanted, signs)
         while free in taken:
             numbers[base] += 1
-            end = f"_{numbers[base] + 1}"
-            free = shortened(base, length and length - len(end)) + end
+            free = f"{base}_{numbers[base] + 1}"
         taken.add(free)
         return free
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ import numpy as np
 
 from minicaffe import checkpoint
 from minicaffe.bridges import fold, lower, naming, proof
-from minicaffe.bridges.chips import CHIPS, NAME_SIGNS
+from minicaffe.bridges.chips import CHIPS, Chip
 from minicaffe.bridges.draft import Blob
 from minicaffe.bridges.source import Source, read
 from minicaffe.bridges.walk import Walk
@@ -41,7 +40,6 @@ class Imported:
     source: Source
     tensors: dict[str, str]  # of the model -> the blob that holds it
     notes: list[str]
-    target: str = "minicaffe"
     differences: dict[str, float] = field(default_factory=dict)  # by layer, from onnxruntime
 
     def net(self) -> Net:
@@ -77,22 +75,23 @@ def from_onnx(
             f"target {target!r}: expected one of {', '.join(TARGETS)}{did_you_mean(target, TARGETS)}"
         )
     source = read(path, shapes)
-    walk = Walk(source, CHIPS.get(target))
+    chip = CHIPS.get(target)
+    walk = Walk(source, chip.layers if chip else None)
     draft = walk.run()
     outputs = walk.outputs()
-    folded = target != "minicaffe" if folded is None else folded
+    folded = chip is not None if folded is None else folded
     notes = []
     if folded:
         count = fold.fold(draft, outputs)
         if count:
             notes.append(f"{count} layers folded into the one before")
-    if target != "minicaffe":
-        notes += lower.lower(draft, outputs, target, source.path)
+    if chip is not None:
+        notes += lower.lower(draft, outputs, chip, source.path)
     tensors = {
         name: tensor.blob for name, tensor in walk.tensors.items() if tensor.blob is not None
     }
     computed = {name: blob for name, blob in outputs.items() if name not in source.inputs}
-    imported = _imported(walk, outputs, tensors | computed, notes, target)
+    imported = _imported(walk, outputs, tensors | computed, notes, chip)
     if out is not None:
         write(imported, out, images)
     return imported
@@ -103,15 +102,16 @@ def _imported(
     outputs: Mapping[str, Blob],
     tensors: Mapping[str, Blob],
     notes: list[str],
-    target: str,
+    chip: Chip | None,
 ) -> Imported:
     """The draft's living layers, named, as a net's spec and parameters."""
-    source, draft, chip = walk.source, walk.draft, CHIPS.get(target)
+    source, draft = walk.source, walk.draft
+    signs = chip.signs if chip else naming.SIGNS
     layers = naming.living(draft, outputs)
     inputs = dict(zip(source.inputs, draft.inputs, strict=True))
     weights = {name for name, tensor in walk.tensors.items() if tensor.data is not None}
     hints = naming.hints(walk.nodes, weights)
-    notes += naming.name(layers, inputs, outputs, tensors, hints, chip)
+    notes += naming.name(layers, inputs, outputs, tensors, hints, signs)
     listed: list[dict[str, Any]] = [
         {"name": blob.name, "type": "Input", "top": blob.name, "shape": {"dim": list(blob.shape)}}
         for blob in draft.inputs
@@ -137,11 +137,10 @@ def _imported(
     name = (
         source.path.stem if name in ("", "main_graph", "torch_jit") else name
     )  # PyTorch's own words
-    signs = chip.name_signs if chip else NAME_SIGNS
     spec = read_model({"name": naming.plain(name, signs), "layers": listed})
     here = {blob for layer in layers for blob in layer.tops} | set(draft.inputs)
     held = {name: blob.name for name, blob in tensors.items() if blob in here}
-    return Imported(spec, arrays, source, held, notes, target)
+    return Imported(spec, arrays, source, held, notes)
 
 
 def files(out: str | Path) -> tuple[Path, Path]:
@@ -202,31 +201,12 @@ def write(imported: Imported, out: str | Path, images: Sequence[np.ndarray] = ()
                 raise CheckpointError(f"{final}: cannot be written: {error.strerror}") from None
 
 
-def _input_dims(imported: Imported) -> str:
-    """The inputs as Caffe wrote them before it had layers of type Input."""
-    lines = []
-    for name, shape in imported.source.inputs.items():
-        lines.append(f'input: "{imported.tensors[name]}"')
-        if len(shape) == 4:
-            lines += [f"input_dim: {size}" for size in shape]
-        else:
-            lines.append("input_shape { " + " ".join(f"dim: {size}" for size in shape) + " }")
-    return "\n".join(lines) + "\n"
-
-
 def _write(imported: Imported, model: Path, weights: Path) -> None:
     spec = imported.spec
     if named_prototxt(model):
-        written = spec.layers
-        head = ""
-        if imported.target in CHIPS and CHIPS[imported.target].input_form == "input_dim":
-            written = tuple(layer for layer in spec.layers if layer.type != "Input")
-            head = _input_dims(imported)
-        text = prototxt(dataclasses.replace(spec, layers=written), REGISTRY, {})
-        name, _, rest = text.partition("\n")
-        text = f"{name}\n{head}{rest}"
+        text = prototxt(spec, REGISTRY, {})
         layers = []
-        for layer in written:
+        for layer in spec.layers:
             numbers: dict[int, np.ndarray] = {}
             while f"{layer.name}__{len(numbers)}" in imported.arrays:
                 numbers[len(numbers)] = imported.arrays[f"{layer.name}__{len(numbers)}"]

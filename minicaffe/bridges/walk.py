@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from minicaffe.bridges.chips import Chip
 from minicaffe.bridges.draft import Blob, Draft, Node, Tensor
 from minicaffe.bridges.patterns import RECOGNISERS
 from minicaffe.bridges.readers import READERS, REFUSED, RefusedError
@@ -39,8 +38,8 @@ MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 class Walk:
     """The tensors of a graph by name, and the draft that its nodes become."""
 
-    def __init__(self, source: Source, chip: Chip | None = None):
-        self.source, self.draft = source, Draft(chip)
+    def __init__(self, source: Source, types: Collection[str] | None = None):
+        self.source, self.draft = source, Draft(types)
         self.tensors: dict[str, Tensor] = {}
         self.nodes: list[Any] = []  # as they are walked: those of a branch in the place of its If
         self.names = {name for node in source.nodes for name in node.output}

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from minicaffe import checkpoint
-from minicaffe.caffe import chip_weights, state, weight_files, weights
+from minicaffe.caffe import state, weight_files, weights
 from minicaffe.caffe.weight_files import MODEL, text_among
 from minicaffe.data import blob_file, safetensors_file
 from minicaffe.errors import CheckpointError
@@ -22,27 +21,13 @@ WEIGHTS = (*weight_files.OURS, *weights.ENDINGS)
 STATES, BLOBS = weights.STATES, (".npy", ".binaryproto")
 
 
-@dataclass(frozen=True)
-class NetLayers:
-    """The layers of the net that a .caffemodel is written for."""
-
-    name: str
-    layers: Sequence[chip_weights.Wanted]
-
-
-def convert_weights(
-    source: str | Path, target: str | Path, net: NetLayers | None = None, half: bool = False
-) -> str:
+def convert_weights(source: str | Path, target: str | Path) -> str:
     """Write what one file holds as another, told by their names; returns a line of what was done.
 
     Weights: .npz, .safetensors, .caffemodel, .caffemodel.h5. A solver's state: .solverstate,
     .solverstate.h5. One array: .npy, .binaryproto. The numbers stay the same to the bit, but for bfloat16,
-    which becomes float32; a snapshot's state is left out of weights. A .caffemodel may become another: layers
-    of V0 and V1 become those of V2.
-
-    Of Caffe's weights, `net` gives names, types, bottoms, tops and shapes, and `half` writes convolutions and
-    inner products in float16, as OpenCV's shrinkCaffeModel does. Raises CheckpointError for other names, for a
-    file that is not whole, and for weights that do not fit; SpecError for a net's text that cannot be read.
+    which becomes float32; a snapshot's state is left out of weights. Raises CheckpointError for other names,
+    and for a file that is not whole.
     """
     kind = kind_of(source)
     if kind is None or kind_of(target) != kind:
@@ -50,15 +35,7 @@ def convert_weights(
             f"{source} cannot become {target}: weights are {', '.join(WEIGHTS)}; "
             f"a solver's state {', '.join(STATES)}; one array {', '.join(BLOBS)}"
         )
-    caffes = kind == "weights" and weights.is_caffes(target)
-    if net is not None and not caffes:
-        raise CheckpointError(f"{target}: --model goes with {' and '.join(weights.ENDINGS)}")
-    if half and not (caffes and str(target).lower().endswith(".caffemodel")):
-        raise CheckpointError(
-            f"{target}: --half goes with .caffemodel: no other file holds float16"
-        )
-    told = _convert_to_caffes(source, target, net, half) if caffes else _KINDS[kind](source, target)
-    return f"{source} -> {target}: {told}"
+    return f"{source} -> {target}: {_KINDS[kind](source, target)}"
 
 
 def kind_of(path: str | Path) -> str | None:
@@ -91,6 +68,10 @@ def write_blob(path: str | Path, array: np.ndarray) -> None:
 
 def _convert_weights(source: str | Path, target: str | Path) -> str:
     arrays = _arrays(source, target)
+    if weights.is_caffes(target):
+        layers = _layers(source, arrays)
+        weights.write(target, layers)
+        return f"{sum(len(layer.blobs) for layer in layers)} arrays of {len(layers)} layers"
     for name in arrays:
         if "\\" in name and not safetensors_file.is_one(target):
             raise CheckpointError(f"{target}: an .npz has no place for the name {name!r}")
@@ -98,41 +79,12 @@ def _convert_weights(source: str | Path, target: str | Path) -> str:
     return f"{len(arrays.keys() - {MODEL})} arrays" + " and the net's text" * (MODEL in arrays)
 
 
-def _convert_to_caffes(
-    source: str | Path, target: str | Path, net: NetLayers | None, half: bool
-) -> str:
-    """Write Caffe's weights; a file of V2 is written anew too, less its layers' keys."""
-    to_h5 = str(target).lower().endswith(".h5")
-    read = None
-    if str(source).lower().endswith(".caffemodel") and (net is not None or not to_h5):
-        read = chip_weights.read_layers(source)
-    name, layers = read or ("", _layers(source, _arrays(source, target)))
-    if net is not None:
-        name, layers = net.name, chip_weights.fitted(layers, net.layers, net.name, source)
-        if to_h5:  # where Caffe writes a shared blob once
-            layers = [_owned(*one) for one in zip(layers, net.layers, strict=True)]
-    if half:
-        layers = chip_weights.halved(layers, source)
-    weights.write(target, layers, name)
-    counts = [len(layer.blobs) for layer in layers if layer.blobs]
-    rest = len(layers) - len(counts)
-    also = f", and {rest} without any" if rest else ""
-    return f"{sum(counts)} arrays of {len(counts)} layers{also}"
-
-
-def _owned(layer: weights.Layer, wanted: chip_weights.Wanted) -> weights.Layer:
-    owned = {
-        i: one
-        for i, one in layer.blobs.items()
-        if wanted.owners[i : i + 1] in ([], [(layer.name, i)])
-    }
-    return weights.Layer(layer.name, layer.type, owned, layer.bottom, layer.top)
-
-
 def _arrays(source: str | Path, target: str | Path) -> dict[str, np.ndarray]:
     """The arrays of a file by name, and its net's text."""
-    if os.path.splitext(source)[1].lower() == os.path.splitext(target)[1].lower() != ".caffemodel":
-        raise CheckpointError(f"{source} and {target} are of one format: nothing to convert")
+    ending = os.path.splitext(source)[1].lower()
+    if ending == os.path.splitext(target)[1].lower():
+        hint = "; --model NET writes them as its" if ending in weights.ENDINGS else ""
+        raise CheckpointError(f"{source} and {target} are of one format: nothing to convert{hint}")
     with weight_files.opened(source) as reader:
         kept = [name for name in reader.shapes if name[:1] != "@" or name == MODEL]
         return {name: reader[name] for name in kept}

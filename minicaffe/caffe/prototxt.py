@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from minicaffe.caffe.layer import DROPPED, FREE, OTHER_NAMES, TRANSFORM, UNORDERED, assumed
@@ -153,19 +153,6 @@ def _net(pen: Pen, spec: NetSpec, layer_types: Mapping[str, type]) -> Node:
     return Node(
         {**_placed(given_nodes(spec), "NetParameter", start), "layer": Node(layers, start)}, start
     )
-
-
-def written_ends(
-    spec: NetSpec, layer_types: Mapping[str, type]
-) -> Iterator[tuple[LayerSpec, str, list[str], list[str]]]:
-    """Each layer of a model with the type, the bottoms and the tops of its prototxt. Raises SpecError."""
-    layers = _net(Pen({}), spec, layer_types).value["layer"].value
-    for layer, node in zip(spec.layers, layers, strict=True):
-        ends: list[list[str]] = []
-        for key in ("bottom", "top"):
-            value = node.value[key].value if key in node.value else []
-            ends.append([one.value for one in value] if isinstance(value, list) else [value])
-        yield layer, str(node.value["type"].value), ends[0], ends[1]
 
 
 def _layer(

@@ -33,17 +33,13 @@ _FIELDS = {V2: (1, 2, 7), V1: (4, 5, 6), 1: (1, 2, 50)}  # name, type, blobs; 1 
 
 @dataclass
 class Layer:
-    """A layer to be written: its name, its blobs by number, and what other readers than Caffe like to know.
-
-    `half`: in a .caffemodel its numbers are of float16, as OpenCV and NVCaffe read them; Caffe does not.
-    """
+    """A layer to be written: its name, its blobs by number, and what other readers than Caffe like to know."""
 
     name: str
     type: str
     blobs: Mapping[int, Any] = field(repr=False)
     bottom: Sequence[str] = ()
     top: Sequence[str] = ()
-    half: bool = False
 
 
 def is_caffes(path: str | Path) -> bool:
@@ -137,8 +133,7 @@ def read(path: str | Path) -> dict[str, list[np.ndarray]]:
 def write(path: str | Path, layers: Sequence[Layer], net: str = "", h5: bool | None = None) -> None:
     """Write layers as Caffe does, atomically: as HDF5 (`h5`, or a name in .h5), else as Protocol Buffers.
 
-    float64 is kept, all else becomes float32, but for layers that are `half`. Raises CheckpointError if that
-    cannot be.
+    float64 is kept, all else becomes float32. Raises CheckpointError if that cannot be.
     """
     if h5 or (h5 is None and str(path).lower().endswith(".h5")):
         write_h5(path, lambda file: _put_layers(file, layers))
@@ -149,7 +144,7 @@ def write(path: str | Path, layers: Sequence[Layer], net: str = "", h5: bool | N
         for number, blobs in ((3, layer.bottom), (4, layer.top)):
             one += [part for name in blobs for part in wire.put(number, name)]
         for blob in layer.blobs.values():
-            one += wire.put(7, blob_file.parts(blob, layer.half))
+            one += wire.put(7, blob_file.parts(blob))
         parts += wire.put(V2, one)
     write_message(path, parts)
 

@@ -30,7 +30,7 @@ COMMANDS = {
     "convert": "write a model or weights in another format, Caffe's or ours",
     "import": "read a model of ONNX as a Caffe net, proven by numbers",
     "export": "write a net for other runtimes: ONNX, PyTorch's state_dict",
-    "calibrate": "ranges for compilers to int8, and what int8 would lose",
+    "calibrate": "ranges for compilers to int8, in their tables",
     "models": "the models that come with minicaffe, by name",
     "layers": "the catalogue of layers, or one layer's keys",
     "schema": "the JSON Schema of model files, for editors",

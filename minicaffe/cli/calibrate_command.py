@@ -1,13 +1,11 @@
-"""Measure the ranges that compilers to int8 ask for, and what a simulated int8 net loses.
+"""Measure the ranges that compilers to int8 ask for, and write their tables.
 
-The net is run over pictures, prepared as `minicaffe predict` does. For each blob a threshold is chosen by
-the largest magnitude, a percentile, the KL divergence and the mean squared error, for weights in each output
-channel; all are written as JSON. --method says which threshold --tensorrt, --ncnn, --nvdla and the
-simulation use. Then Convolution, Deconvolution and InnerProduct are computed as int8 would, all of them and
-one at a time: printed are the signal-to-noise ratio of the output and, where there are labels, the accuracy.
+The net is run over pictures, prepared as `minicaffe predict` does. Printed are the extremes of each blob and
+the threshold from which int8 clips: of the least KL divergence, as TensorRT and ncnn choose it, or the largest
+magnitude. --tensorrt, --ncnn and --nvdla write it in the form that each reads.
 
 example:
-  minicaffe calibrate lenet --weights lenet_iter_10000.npz --data mnist --images 500
+  minicaffe calibrate lenet --weights lenet_iter_10000.npz --data mnist --ncnn lenet.table
   minicaffe calibrate deploy.prototxt --weights net.caffemodel --data pictures --tensorrt net.cache
 """
 
@@ -15,14 +13,12 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
-from typing import IO, Any
+from collections.abc import Callable
+from functools import partial
+from operator import methodcaller
 
 from minicaffe import checkpoint
-from minicaffe.calibration import CalibrationNet, calibrate, tables
-from minicaffe.calibration.calibrate import COUNT, Calibration
-from minicaffe.calibration.ranges import METHODS, PERCENTILE
-from minicaffe.calibration.simulate import Score
+from minicaffe.bridges import calibration
 from minicaffe.cli.options import (
     device_option,
     model_options,
@@ -37,9 +33,6 @@ from minicaffe.cli.weights import load_weights, weights_of, weights_option
 from minicaffe.errors import MinicaffeError
 from minicaffe.export.inference import for_test
 from minicaffe.net.summary import table
-
-OUTPUT = "calibration.json"
-WRITERS = {"tensorrt": tables.as_tensorrt, "ncnn": tables.as_ncnn, "nvdla": tables.as_nvdla}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,37 +49,22 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--images",
         metavar="N",
         type=number(1),
-        default=COUNT,
-        help=f"pictures, evenly over classes; default: {COUNT}",
+        default=calibration.COUNT,
+        help=f"how many pictures; default: {calibration.COUNT}",
     )
     parser.add_argument(
         "--method",
-        choices=METHODS,
+        choices=calibration.METHODS,
         default="kl",
-        help="the threshold of other people's tables and of the simulation; default: kl",
-    )
-    parser.add_argument(
-        "--percentile",
-        metavar="P",
-        type=float,
-        default=PERCENTILE,
-        help=f"that of the method percentile; default: {PERCENTILE}",
-    )
-    parser.add_argument(
-        "--fold",
-        action="store_true",
-        help="multiply BatchNorm, Scale, Bias and Power into the layers before them first, as compilers do",
+        help="how thresholds are chosen; default: kl",
     )
     preparation_options(parser)
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", default=OUTPUT, help=f"the JSON; default: {OUTPUT}"
-    )
     parser.add_argument("--tensorrt", metavar="FILE", help="write TensorRT's calibration cache")
     parser.add_argument(
         "--tensorrt-header",
         metavar="TEXT",
-        default=tables.TENSORRT,
-        help=f"its first line, with the version that reads it; default: {tables.TENSORRT}",
+        default=calibration.TENSORRT,
+        help=f"its first line, with the version that reads it; default: {calibration.TENSORRT}",
     )
     parser.add_argument("--ncnn", metavar="FILE", help="write ncnn's table")
     parser.add_argument("--nvdla", metavar="FILE", help="write NVDLA's JSON")
@@ -95,84 +73,43 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Calibrate."""
-    files = {"output": args.output} | {
-        name: getattr(args, name) for name in WRITERS if getattr(args, name) is not None
+    if not args.tensorrt_header.isprintable() or not args.tensorrt_header.strip():
+        raise MinicaffeError("--tensorrt-header: expected one line of text")
+    writers: dict[str, Callable[[calibration.Calibration], str]] = {
+        "tensorrt": partial(calibration.as_tensorrt, header=args.tensorrt_header),
+        "ncnn": calibration.as_ncnn,
+        "nvdla": calibration.as_nvdla,
     }
-    _check(args, files)
+    files = {name: getattr(args, name) for name in writers if getattr(args, name) is not None}
+    _check(files, args.force)
     weights, spec = weights_of(args), for_test(read_model(args))
-    net = CalibrationNet(spec, device=pick_device(args, spec))
+    net = calibration.CalibrationNet(spec, device=pick_device(args, spec))
     prepare(args, net.data, weights)
     for file, loaded in load_weights(net.net, weights):
         tell(args, f"weights: {file}: {loaded}")
-    options: dict[str, Any] = {
-        "count": args.images,
-        "method": args.method,
-        "percentile": args.percentile,
-        "fold": args.fold,
-    }
-    calibration = calibrate(net, images=args.data, **options)
-    for line in calibration.notes:
+    measured = calibration.calibrate(net, images=args.data, count=args.images, method=args.method)
+    for line in measured.notes:
         tell(args, line)
-    texts = {args.output: tables.as_json(calibration)}
-    for name, file in files.items():
-        if name == "tensorrt":
-            texts[file] = tables.as_tensorrt(calibration, args.tensorrt_header)
-        elif name != "output":
-            texts[file] = WRITERS[name](calibration)
-    say(*report(calibration))
-    _write([(file, text.encode("utf-8", "surrogateescape")) for file, text in texts.items()])
-    for file in texts:
+    texts = {file: writers[name](measured) for name, file in files.items()}
+    rows = [
+        (name, f"{one.low:.4g}", f"{one.high:.4g}", f"{one.threshold:.4g}")
+        for name, one in measured.blobs.items()
+    ]
+    say(table(rows, ("blob", "min", "max", f"T by {args.method}")))
+    say(f"of {measured.images} pictures")
+    for file, text in texts.items():
+        data = text.encode("utf-8", "surrogateescape")
+        checkpoint.replace(file, methodcaller("write", data))
         tell(args, f"written: {file}")
     return 0
 
 
-def _write(files: Sequence[tuple[str, bytes]]) -> None:
-    """Write files: all of them beside their places first, so that a full disk leaves none changed."""
-    if not files:
-        return
-    (path, data), *rest = files
-
-    def save(file: IO[bytes]) -> None:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-        _write(rest)
-
-    checkpoint.replace(path, save)
-
-
-def _check(args: argparse.Namespace, files: dict[str, str]) -> None:
+def _check(files: dict[str, str], force: bool) -> None:
     """Raise MinicaffeError for files that cannot be, before anything is computed."""
     for name, file in files.items():
         if not file:
             raise MinicaffeError(f"--{name}: expected a file, got ''")
-        if os.path.exists(file) and not args.force:
+        if os.path.exists(file) and not force:
             raise MinicaffeError(f"{file}: is there already; --force writes over it")
     if len({os.path.realpath(file) for file in files.values()}) < len(files):
         raise MinicaffeError(f"two tables in one file: {', '.join(files.values())}")
-    if not args.tensorrt_header.isprintable() or not args.tensorrt_header.strip():
-        raise MinicaffeError("--tensorrt-header: expected one line of text")
-
-
-def report(calibration: Calibration) -> list[str]:
-    """What is printed: ranges of blobs, then what int8 loses."""
-    rows = [
-        (name, f"{one.low:.4g}", f"{one.high:.4g}", *(f"{one.thresholds[m]:.4g}" for m in METHODS))
-        for name, one in calibration.blobs.items()
-    ]
-    lines = [table(rows, ("blob", "min", "max", *(f"T {method}" for method in METHODS))), ""]
-    loss = calibration.loss
-    whole = "-" if loss.accuracy is None else f"{100 * loss.accuracy:.2f} %"
-    scores = [
-        ("floating point", "", "", whole),
-        ("int8, all", *_cells(loss.whole)),
-        *((f"int8, {one.layer} alone", *_cells(one)) for one in loss.layers),
-    ]
-    lines.append(table(scores, ("net", "SQNR", "same answer", "accuracy")))
-    lines.append(f"of {calibration.images} pictures, thresholds by {calibration.method}")
-    return lines
-
-
-def _cells(one: Score) -> tuple[str, str, str]:
-    shares = ("-" if s is None else f"{100 * s:.2f} %" for s in (one.agreement, one.accuracy))
-    return (f"{one.sqnr:.1f} dB", *shares)  # type: ignore[return-value]

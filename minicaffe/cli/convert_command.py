@@ -6,13 +6,12 @@ Weights (.npz, .safetensors, .caffemodel, .caffemodel.h5), a solver's state (.so
 arrays (.npy, .binaryproto) keep their numbers to the bit. A snapshot can become a model file too, and so can
 a run's folder; as weights, a folder stands for its best snapshot.
 
-A .caffemodel becomes another whose layers are of today's form (V2), as compilers of chips want it. With
---model, every layer of that net in TEST stands in it, with the name, type, bottoms and tops of its prototxt,
-and its weights in the net's shapes. A layer of the file that the net lacks is refused, and so are weights that
-do not fit.
+With --model, Caffe's weights of any age become those of a net, in today's form: each of its layers in TEST
+stands in the file with its name, type, bottoms and tops, and its weights in the net's shapes. Weights that do
+not fit are refused.
 
 With --fold a net is written as it infers, and its weights beside it, once both compute the same: BatchNorm,
-Scale, Bias and Power are multiplied into the convolution or product before them, as compilers of chips do.
+Scale, Bias and Power are multiplied into the convolution or product before them.
 
 example:
   minicaffe convert deploy.prototxt deploy.yaml
@@ -22,7 +21,6 @@ example:
   minicaffe convert lenet_iter_10000.npz lenet.yaml
   minicaffe convert old.prototxt new.prototxt
   minicaffe convert old.caffemodel new.caffemodel --model old.prototxt
-  minicaffe convert lenet.npz half.caffemodel --model lenet --half
   minicaffe convert deploy.prototxt folded.prototxt --fold --weights net.caffemodel
 """
 
@@ -35,18 +33,17 @@ from collections.abc import Mapping, Sequence
 
 from minicaffe import checkpoint
 from minicaffe.caffe import model as prototxt
-from minicaffe.caffe.chip_weights import Wanted
-from minicaffe.caffe.convert_weights import NetLayers, convert_weights, kind_of
+from minicaffe.caffe.convert_weights import convert_weights, kind_of
 from minicaffe.caffe.prototxt import prototxt as prototxt_of
-from minicaffe.caffe.prototxt import written_ends
 from minicaffe.caffe.unknown import with_unknown
 from minicaffe.caffe.weight_files import is_ours
+from minicaffe.caffe.weights import ENDINGS, is_caffes
 from minicaffe.caffe.yaml_text import yaml_text
 from minicaffe.cli import folded
-from minicaffe.cli.known import params_of, tree_of
+from minicaffe.cli.known import built, tree_of
 from minicaffe.cli.options import import_files, import_option, lenient_option
 from minicaffe.cli.weights import weights_option
-from minicaffe.errors import MinicaffeError, SpecError, did_you_mean, note
+from minicaffe.errors import DataError, MinicaffeError, SpecError, did_you_mean, note
 from minicaffe.layers import REGISTRY
 from minicaffe.net.model import holds_weights, read, seen_from
 from minicaffe.net.zoo import located
@@ -55,7 +52,6 @@ from minicaffe.spec import tree
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.mark import Comment
 from minicaffe.spec.model import model
-from minicaffe.spec.state import TRAIN, State
 
 YAML = (".yaml", ".yml")
 
@@ -69,11 +65,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--model",
         metavar="NET",
         help="of weights for Caffe: the net that they are for, as other commands take it as MODEL",
-    )
-    parser.add_argument(
-        "--half",
-        action="store_true",
-        help="in a .caffemodel, write convolutions and inner products in float16, as OpenCV does",
     )
     parser.add_argument(
         "--fold",
@@ -97,21 +88,21 @@ def run(args: argparse.Namespace) -> int:
     if args.weights is not None and not args.fold:
         raise MinicaffeError("--weights goes with --fold")
     if args.fold:
-        for option in ("model", "half"):
-            if getattr(args, option):
-                raise MinicaffeError(f"--{option} does not go with --fold, which writes a model")
+        if args.model is not None:
+            raise MinicaffeError("--model does not go with --fold, which writes a model")
         if not to_model:
             raise MinicaffeError(
                 f"{args.target}: --fold writes a model, .prototxt or .yaml, and its weights"
             )
         return folded.write(args)
     if kind_of(source) is not None and not (is_ours(source) and to_model):
-        net = None if args.model is None else _net_layers(args.model, args.lenient)
-        note(convert_weights(source, args.target, net, args.half))
+        if args.model is None:
+            note(convert_weights(source, args.target))
+        else:
+            note(_as_weights_of(args.model, source, args.target, args.lenient))
         return 0
-    for option in ("model", "half"):
-        if getattr(args, option):
-            raise MinicaffeError(f"{args.target}: --{option} goes with weights, not with a model")
+    if args.model is not None:
+        raise MinicaffeError(f"{args.target}: --model goes with weights, not with a model")
     if not to_model:
         endings = (*YAML, *prototxt.SUFFIXES)
         hint = did_you_mean(os.path.splitext(args.target)[1] or args.target, endings)
@@ -130,20 +121,18 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _net_layers(source: str, lenient: bool) -> NetLayers:
-    """The layers of a net, as its prototxt has them, in the phase that it says, else in TEST."""
-    spec, types, _ = _model(source, "", lenient)
-    state = State(phase=spec.state.phase or "TEST").over(spec.state).over(TRAIN)
-    params = params_of(spec, state)
-    place = {id(one): (name, i) for name, own in params.items() for i, one in enumerate(own)}
-    layers = []
-    for layer, type_, bottom, top in written_ends(spec, types):
-        if layer.included(state):
-            own = params.get(layer.name)
-            shapes = None if own is None else [param.shape for param in own]
-            owners = [place[id(param.owner)] for param in own or ()]
-            layers.append(Wanted(layer.name, type_, bottom, top, shapes, owners))
-    return NetLayers(spec.name, layers)
+def _as_weights_of(model: str, source: str, target: str, lenient: bool) -> str:
+    """Write weights as those of a net, in the phase that it says, else in TEST; returns a line of it."""
+    if kind_of(source) != "weights" or not is_caffes(target):
+        raise MinicaffeError(f"{target}: --model goes with {' and '.join(ENDINGS)}")
+    spec = read(model, lenient=lenient)
+    try:
+        net = built(spec, spec.state.phase or "TEST", keep=(), shapes_only=False)
+    except DataError as error:
+        raise DataError(f"{error}; the deploy net needs no data") from None
+    report = net.load(source, strict=True)
+    net.save(target)
+    return f"{source} -> {target}: {report}"
 
 
 def _model(

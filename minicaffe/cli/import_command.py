@@ -10,7 +10,7 @@ It needs the extra `onnx`. --operators prints what is read, and what is not and 
 example:
   minicaffe import model.onnx --out net
   minicaffe import model.onnx --out net.yaml --shape input=1x3x320x320
-  minicaffe import model.onnx --out net --target nnie --images pictures/
+  minicaffe import model.onnx --out net --target ascend --images pictures/
   minicaffe import --operators
 """
 

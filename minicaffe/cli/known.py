@@ -16,7 +16,7 @@ from minicaffe.cli.options import begin, is_source, phase_of, state_of
 from minicaffe.errors import DataError, SpecError, note
 from minicaffe.feeding.transform import Transform
 from minicaffe.inspect.outline import outline
-from minicaffe.layers import REGISTRY, Param
+from minicaffe.layers import REGISTRY
 from minicaffe.layers.inputs import BlobShape
 from minicaffe.net import Net, read
 from minicaffe.net.model import holds_weights
@@ -66,7 +66,7 @@ def shapes_of(args: argparse.Namespace, spec: NetSpec, keep: Sequence[str] | Non
     """
     spec, phase, state = _asked(args, spec)
     try:
-        return _built(known_part(spec, state), phase, keep)
+        return built(known_part(spec, state), phase, keep)
     except DataError as error:
         hint = "; --shape BLOB=N,C,H,W shows the net without its data"
         raise DataError(f"{error}{hint}") from None
@@ -83,24 +83,10 @@ def steps_of(args: argparse.Namespace, spec: NetSpec) -> list[Step]:
         note(f"{text}; --import FILE registers them")
     if not unknown or any(layer.included(state) for layer in layers):
         try:
-            steps = _built(dataclasses.replace(spec, layers=tuple(layers)), phase).steps
+            steps = built(dataclasses.replace(spec, layers=tuple(layers)), phase).steps
         except DataError as error:
             note(f"{error}: drawn without shapes; --shape BLOB=N,C,H,W gives them")
     return outline(spec, state, steps)
-
-
-def params_of(spec: NetSpec, state: State) -> Mapping[str, Sequence[Param]]:
-    """The parameters of a model's net by layer, without memory, less layers of which no shapes are known.
-
-    Raises DataError if the shapes depend on data that are not here.
-    """
-    layers, _ = _known(spec, state)
-    if not any(layer.included(state) for layer in layers):
-        return {}
-    try:
-        return _built(dataclasses.replace(spec, layers=tuple(layers)), state.phase).params
-    except DataError as error:
-        raise DataError(f"{error}; the deploy net needs no data") from None
 
 
 def _asked(args: argparse.Namespace, spec: NetSpec) -> tuple[NetSpec, Phase | None, State]:
@@ -110,11 +96,16 @@ def _asked(args: argparse.Namespace, spec: NetSpec) -> tuple[NetSpec, Phase | No
     return spec, phase, State(phase=phase).over(spec.state).over(TRAIN)
 
 
-def _built(spec: NetSpec, phase: Phase | None, keep: Sequence[str] | None = None) -> Net:
-    """A net without memory; data that are not here have the shapes that the model says. Raises DataError."""
+def built(
+    spec: NetSpec,
+    phase: Phase | None,
+    keep: Sequence[str] | None = None,
+    shapes_only: bool = True,
+) -> Net:
+    """Returns a net; data that are not here have the shapes that the model says. Raises DataError."""
     for shown in (spec, without_data(spec)):
         try:
-            net = Net(shown, phase, device="cpu", shapes_only=True, keep=keep)
+            net = Net(shown, phase, device="cpu", shapes_only=shapes_only, keep=keep)
         except DataError as error:
             missing = error
         else:

@@ -113,18 +113,12 @@ def _raw(kind: int, data: memoryview) -> np.ndarray:
     return np.frombuffer(data, _TYPES[kind])
 
 
-def parts(array: Any, half: bool = False) -> list[wire.Part]:
-    """The message of an array, float64 as doubles and all else as floats; in the order Caffe writes fields.
-
-    With `half` in float16, as OpenCV's shrinkCaffeModel writes it.
-    """
+def parts(array: Any) -> list[wire.Part]:
+    """The message of an array, float64 as doubles and all else as floats; in the order Caffe writes fields."""
     array = np.asarray(array)
     shape: list[wire.Part] = []
     if array.ndim:  # of one without axes Caffe writes none, and OpenCV 4 reads no empty one
         shape = wire.put(_SHAPE, wire.put(1, [b"".join(map(wire.number_bytes, array.shape))]))
-    if half:
-        flat = np.ascontiguousarray(array, "<f2").reshape(-1)
-        return [*shape, wire.put_integer(_RAW_TYPE, _TYPES.index("<f2")), *wire.put(_RAW, [flat])]
     doubles = array.dtype == np.float64
     flat = np.ascontiguousarray(array, "<f8" if doubles else "<f4").reshape(-1)
     numbers = wire.put(_DOUBLES if doubles else _DATA, [flat]) if flat.size else []

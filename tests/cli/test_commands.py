@@ -507,7 +507,7 @@ def test_weights_that_are_no_numbers_are_refused(mistake, trained, command):
         ("train tiny.yaml --scale-lr", "minicaffe: --scale-lr: is for several ranks: mpiexec -n N minicaffe train ..."),
         ("runs no", "minicaffe: no: no such folder; a training makes runs/NAME-DATE"),
         ("runs models", "minicaffe: models: holds no runs"),
-        ("convert tiny.yaml a.prototxt --half", "minicaffe: a.prototxt: --half goes with weights, not with a model"),
+        ("convert tiny.yaml a.prototxt --model tiny.yaml", "minicaffe: a.prototxt: --model goes with weights, not with a model"),
         ("convert-images a b --label-map c", "minicaffe: --label-map is of boxes: give --boxes, too"),
         ("convert-images a b.npz --boxes", "minicaffe: --boxes are written to an LMDB, not to .npz"),
         ("convert-images a b --boxes", "minicaffe: a: no such list of pictures and their boxes"),

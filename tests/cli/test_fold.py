@@ -1,9 +1,6 @@
-"""convert, export and calibrate with --fold: the same numbers in fewer layers."""
+"""convert and export with --fold: the same numbers in fewer layers."""
 
 from __future__ import annotations
-
-import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -66,7 +63,6 @@ def test_what_goes_with_fold(normed, mistake):
     assert "--fold writes a model" in mistake("convert", "normed.npz", "a.caffemodel", "--fold")
     assert "holds no weights" in mistake("convert", "normed.yaml", "a.prototxt", "--fold")
     words = ("convert", "normed.yaml", "a.prototxt", "--fold", "--weights", "normed.npz")
-    assert "--half does not go with --fold" in mistake(*words, "--half")
     assert "--model does not go with --fold" in mistake(*words, "--model", "normed.yaml")
 
 
@@ -101,17 +97,3 @@ def test_export_writes_fewer_nodes(normed, cli):
     kinds = [[node.op_type for node in onnx.load(f"net{i}.onnx").graph.node] for i in (0, 1)]
     assert {"BatchNormalization", "Mul"} <= set(kinds[0])
     assert kinds[1] == ["Conv", "Relu", "Flatten", "Gemm", "Softmax"]
-
-
-def test_calibrate_measures_the_folded_weights(normed, cli):
-    pictures = np.random.default_rng(2).integers(0, 256, (6, 3, 8, 8), np.uint8)
-    np.savez("pictures.npz", data=pictures, label=np.zeros(6, np.int64))
-    words = ("calibrate", "normed.yaml", "--weights", "normed.npz", "--data", "pictures.npz")
-    maxima = []
-    for fold in ((), ("--fold",)):
-        ran = cli(*words, *fold, "--force")
-        assert ran.code == 0, ran.err
-        found = json.loads(Path("calibration.json").read_text())
-        maxima.append(found["layers"]["conv"]["weight_max"])
-        assert ("norm" in found["blobs"]) == (not fold)
-    assert not np.allclose(*maxima)
