@@ -1,4 +1,4 @@
-"""The user's folder for what would else be made again: plans, compiled loops, drawn digits, failed fetches.
+"""The user's folder for what would else be made again: plans, compiled loops, drawn digits.
 
 What lies there may be damaged, old, or gone at any time: who reads it checks it. And what is left, there or
 anywhere, of files that were never finished.

@@ -16,10 +16,7 @@ class Mirror(ThreadingHTTPServer):
     def __init__(self, files):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.files = dict(files)
-        self.asked = []  # (name, Range or None)
-        self.ranges = True
-        self.refuse_ranges = False  # with 416
-        self.wrong_ranges = False
+        self.asked = []  # names
         self.lengths = True
         self.break_after = {}  # name -> bytes of the answer after which it hangs up
         self.stall = False  # keep the line open instead of hanging up
@@ -39,24 +36,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         server = self.server
-        name, wanted = self.path.removeprefix("/d/"), self.headers.get("Range")
-        server.asked.append((name, wanted))
+        name = self.path.removeprefix("/d/")
+        server.asked.append(name)
         if name in server.missing or name not in server.files:
             return self.send_error(404)
-        body, start = server.files[name], 0
-        if wanted and server.refuse_ranges:
-            return self.send_error(416)
-        if server.wrong_ranges == "always" or (wanted and server.ranges):
-            start = int((wanted or "bytes=0-").removeprefix("bytes=").removesuffix("-"))
-            self.send_response(206)
-            first = start + 1 if server.wrong_ranges else start
-            self.send_header("Content-Range", f"bytes {first}-{len(body) - 1}/{len(body)}")
-        else:
-            self.send_response(200)
+        body = server.files[name]
+        self.send_response(200)
         if server.lengths:
-            self.send_header("Content-Length", str(len(body) - start))
+            self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body[start:][: server.break_after.get(name)])
+        self.wfile.write(body[: server.break_after.get(name)])
         if name in server.break_after and server.stall:
             self.wfile.flush()
             time.sleep(600)

@@ -71,7 +71,7 @@ def saved(save, *given, **named) -> bytes:
 
 def use(kind: str, folder: Path, name: str, data: bytes) -> None:
     """Read a data set of a kind, all of it, with these bytes in one of its files."""
-    from minicaffe.data import archive, known, readers
+    from minicaffe.data import fetch, known, readers
 
     path = folder / name
     whole = path.read_bytes()
@@ -80,7 +80,7 @@ def use(kind: str, folder: Path, name: str, data: bytes) -> None:
         if kind == "tar.gz":
             sizes = dict.fromkeys((*TRAIN, "test_batch.bin"), 4 * 3073)
             row = known.Archive((), name, 10**6, "", "", "cifar-10-batches-bin", sizes)
-            archive.unpack(path, row, folder)
+            fetch.unpack(path, row, folder)
             return
         alone = kind in ("npz", "list", "hdf5")
         for split in ("train", "test"):

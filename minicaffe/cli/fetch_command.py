@@ -1,4 +1,4 @@
-"""Download a data set or published weights into $MINICAFFE_DATA or data/, resume, verify, install.
+"""Download a data set or published weights into $MINICAFFE_DATA or data/, verify, install.
 
 Weights go by their own name, or by that of the model that they fit. Their file is installed only if it has the
 digest that was published. Without NAME, all that can be fetched is listed.

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from minicaffe import caches
-from minicaffe.data import fetch, idx, network
+from minicaffe.data import fetch, idx
 from minicaffe.data.known import FILES, KNOWN, NAMES
 from minicaffe.errors import DataError, did_you_mean, note, reason
 
@@ -97,8 +97,7 @@ def load(source: str, split: Split, beside: Path | None = None) -> Dataset:
 
     Searched: the path as given, from the current folder and then from `beside`, the model's folder;
     $MINICAFFE_DATA/source; data/source. Then a known name is fetched, unless MINICAFFE_OFFLINE is
-    set or that failed within the hour. Raises DataError when the source is unknown, incomplete,
-    damaged or out of reach.
+    set. Raises DataError when the source is unknown, incomplete, damaged or out of reach.
     """
     if source == DIGITS:
         return _digits(source, split)
@@ -106,7 +105,7 @@ def load(source: str, split: Split, beside: Path | None = None) -> Dataset:
     if home is None:
         if source not in KNOWN:
             raise _unknown(source, beside, lacks)
-        why = network.fetched(source)
+        why = fetch.fetched(source)
         home, lacks = _search(source, beside)
         if home is None and lacks:
             raise DataError(

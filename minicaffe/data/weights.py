@@ -1,23 +1,16 @@
-"""Fetching weights by name: a file is installed once it has the digest that was published of it.
-
-As with data sets, a download grows in NAME.caffemodel.part, which the next attempt resumes.
-"""
+"""Fetching weights by name: a file is installed once it has the digest that was published of it."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from minicaffe.data.download import download, matches
-from minicaffe.data.fetch import data_folder, installing, set_aside
-from minicaffe.data.network import OFFLINE, offline
-from minicaffe.data.weight_table import Row, lookup, nearest
+from minicaffe.data.fetch import OFFLINE, data_folder, installing, offline
+from minicaffe.data.weight_table import lookup, nearest
 from minicaffe.errors import DataError, note
 
 FOLDER = "weights"  # in the folder of data sets
-_DIGESTS = {"sha1": "SHA-1", "git_blob": "SHA-1 of git's blob"}
 
 
 def weights_named(name: str, folder: Path | None = None) -> Path | None:
@@ -53,31 +46,21 @@ def fetch_weights(
 ) -> Path:
     """Bring the weights `name` into `folder`/weights, verified, and return the file's path.
 
-    A right file that is there is kept, a wrong one is set aside as NAME.caffemodel.wrong. `mirrors` replaces
-    the published address, `progress` shows a bar on a terminal. Raises DataError for an unknown name, a folder
-    that cannot be written, and when no mirror has the right bytes; then nothing is installed, and the next
-    attempt resumes.
+    A right file that is there is kept, a wrong one is replaced. `mirrors` replaces the published address,
+    `progress` shows a bar on a terminal. Raises DataError for an unknown name, a folder that cannot be
+    written, and when no mirror has the right bytes; then nothing is installed.
     """
     found = lookup(name)
     if found is None:
         raise DataError(f"there are no weights {name!r}{nearest(name)}")
     own, row = found
     path = _place(own, folder)
-    check = partial(_is_right, row)
-    with installing(own, path.parent):
-        if path.exists() and check(path):
-            return path
-        part = path.with_name(f"{path.name}.part")
-        addresses = [row.folder] if mirrors is None else list(mirrors)
-        download(own, part, None, check, addresses, progress, _DIGESTS[row.kind])
-        if path.exists():
-            set_aside(path, own)
-        os.replace(part, path)
+    digests: dict[str, str] = {row.kind: row.digest}
+    with installing(own, path.parent) as beside:
+        if not path.exists() or not matches(path, digests):
+            addresses = [row.folder] if mirrors is None else list(mirrors)
+            download(own, beside / path.name, None, digests, addresses, progress)
     return path
-
-
-def _is_right(row: Row, path: Path) -> bool:
-    return matches(path, None, **{row.kind: row.digest})
 
 
 def _place(name: str, folder: Path | None) -> Path:

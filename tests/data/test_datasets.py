@@ -4,7 +4,6 @@ import gzip
 import os
 import re
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from minicaffe.data import datasets, digits, fetch, idx, known, network
+from minicaffe.data import datasets, digits, fetch, idx, known
 from minicaffe.errors import DataError
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -29,7 +28,7 @@ def alone(tmp_path, monkeypatch):
     monkeypatch.setenv("MINICAFFE_OFFLINE", "1")
     monkeypatch.setenv("MINICAFFE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(datasets, "_COUNTS", {"train": 12, "test": 8})
-    monkeypatch.setattr(network, "_failed", {})
+    monkeypatch.setattr(fetch, "_failed", {})
     monkeypatch.setattr(datasets, "_told", set())
     return tmp_path
 
@@ -283,92 +282,30 @@ def test_offline_asks_nobody(online, drawn, monkeypatch, value, capsys):
     assert online[1] == []
 
 
-@pytest.fixture
-def next_run(monkeypatch):
-    """Forget what a process remembers, and let some seconds go by."""
-    now = time.time()
-
-    def begin(after):
-        monkeypatch.setattr(network, "_failed", {})
-        monkeypatch.setattr(datasets, "_told", set())
-        monkeypatch.setattr(time, "time", lambda: now + after)
-
-    return begin
-
-
-def test_the_network_is_tried_once_in_an_hour(alone, online, drawn, capsys, next_run):
+def test_a_process_asks_once(online, drawn, capsys):
     answers, calls = online
-    answers += [down, down]
+    answers.append(down)
     datasets.load("mnist", "train")
     told = capsys.readouterr().err
     assert told.startswith("minicaffe: fetching mnist into data/mnist\n")
-    line = re.search(
-        r"minicaffe: mnist was not found and could not be fetched \(tried at \d\d:\d\d, again after"
-        r" \d\d:\d\d: train-images-idx3-ubyte.gz: a: no such host; b: HTTP 404\); with a network:"
-        r" minicaffe fetch mnist; or set MINICAFFE_DATA to the folder that holds it\n",
-        told,
+    line = (
+        "minicaffe: mnist was not found and could not be fetched (train-images-idx3-ubyte.gz: a: no such"
+        " host; b: HTTP 404); with a network: minicaffe fetch mnist; or set MINICAFFE_DATA to the folder"
+        " that holds it\n"
     )
-    assert line
+    assert line in told
     datasets.load("mnist", "test")
-    assert line[0] not in capsys.readouterr().err  # once a process
-    next_run(3500)
-    assert datasets.load("mnist", "train").warning
-    assert capsys.readouterr().err == line[0]
-    assert len(calls) == 1
-    next_run(3700)
-    datasets.load("mnist", "train")
-    assert len(calls) == 2
-    assert "fetching mnist" in capsys.readouterr().err
+    assert line not in capsys.readouterr().err and len(calls) == 1
 
 
-def test_another_data_set_or_folder_is_tried(online, drawn, monkeypatch, next_run):
+def test_another_data_set_or_folder_is_tried(online, drawn, monkeypatch):
     answers, calls = online
     answers += [down] * 3
     datasets.load("mnist", "test")
-    next_run(1)
-    assert "could not be fetched (tried at" in refusal("fashion-mnist", both=False)
-    next_run(2)
+    assert "could not be fetched (" in refusal("fashion-mnist", both=False)
     monkeypatch.setenv("MINICAFFE_DATA", "sets")
     datasets.load("mnist", "test")
     assert [name for name, _ in calls] == ["mnist", "fashion-mnist", "mnist"]
-
-
-def test_what_is_wrong_with_the_folder_is_not_remembered(online, drawn, next_run):
-    def denied(_):
-        raise DataError("cannot fetch mnist: data: Permission denied") from OSError()
-
-    answers, calls = online
-    for _ in range(2):
-        answers.append(denied)
-        datasets.load("mnist", "test")
-        next_run(1)
-    assert len(calls) == 2
-
-
-@pytest.mark.parametrize("content", [b"", b" \n", b"\xff\n\x1b[31m" + bytes(5000)])
-def test_a_damaged_note(alone, online, drawn, next_run, capsys, content):
-    answers, calls = online
-    answers += [down] * 2
-    datasets.load("mnist", "test")
-    (note,) = (alone / "cache").glob("unfetched-mnist-*")
-    note.write_bytes(content)
-    next_run(1)
-    capsys.readouterr()
-    datasets.load("mnist", "test")
-    told = capsys.readouterr().err
-    assert len(calls) == (1 if content.strip() else 2)
-    assert all(line.isprintable() for line in told.splitlines())
-
-
-def test_no_note_where_none_can_be_written(alone, online, drawn, next_run, capsys):
-    (alone / "cache").touch()
-    answers, calls = online
-    for seconds in range(2):
-        answers.append(down)
-        next_run(seconds)
-        datasets.load("mnist", "test")
-        assert "fetched (train-images-idx3-ubyte.gz: a: no such" in capsys.readouterr().err
-    assert len(calls) == 2
 
 
 def test_half_of_mnist_is_neither_used_nor_replaced_by_drawn_digits(online, drawn):

@@ -281,9 +281,9 @@ def test_cifar10(alone, below):
 
 
 def test_cifar10_that_is_nowhere(monkeypatch):
-    from minicaffe.data import network
+    from minicaffe.data import fetch
 
-    monkeypatch.setattr(network, "_failed", {})
+    monkeypatch.setattr(fetch, "_failed", {})
     found = readers.open("cifar10", "test")
     assert len(found) == 10000 and found.shape == (3, 32, 32) and len(found.classes) == 10
     assert refusal("cifar10", "test") == (

@@ -1,4 +1,4 @@
-"""Weights by name, from servers on this machine: fetched, resumed, refused, kept, shared."""
+"""Weights by name, from servers on this machine: fetched, refused, kept, shared."""
 
 from __future__ import annotations
 
@@ -67,29 +67,10 @@ def test_the_data_folder_is_the_default(tmp_path, mirror, monkeypatch, capsys):
     assert f"minicaffe: fetching {mirror.url}{FILE} into " in capsys.readouterr().err
 
 
-def test_a_download_that_was_cut_is_resumed(tmp_path, mirror):
+def test_a_download_that_was_cut_leaves_nothing(tmp_path, mirror):
     mirror.break_after[FILE] = 1000
     assert "broke off after 1000 of 10240 bytes" in refusal(tmp_path)
-    assert [entry.name for entry in (tmp_path / "weights").iterdir()] == [f"{FILE}.part"]
-    mirror.break_after.clear()
-    mirror.asked.clear()
-    assert fetch_weights("bvlc_alexnet", tmp_path).read_bytes() == CONTENT
-    assert mirror.asked == [(FILE, "bytes=1000-")]
-
-
-def test_what_was_complete_when_it_was_killed_is_not_asked_for_again(tmp_path, mirror):
-    (tmp_path / "weights").mkdir()
-    (tmp_path / "weights" / f"{FILE}.part").write_bytes(CONTENT)
-    assert fetch_weights("bvlc_alexnet", tmp_path).read_bytes() == CONTENT
-    assert mirror.asked == []
-
-
-@pytest.mark.parametrize("left", [b"other", bytes(20000)])
-def test_a_part_that_is_not_of_this_file_is_fetched_anew(tmp_path, mirror, left):
-    (tmp_path / "weights").mkdir()
-    (tmp_path / "weights" / f"{FILE}.part").write_bytes(left)
-    mirror.refuse_ranges = len(left) > len(CONTENT)  # as servers do
-    assert fetch_weights("bvlc_alexnet", tmp_path).read_bytes() == CONTENT
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_wrong_digest_is_refused_and_nothing_stays(tmp_path, mirror):
@@ -111,7 +92,7 @@ def test_a_server_must_say_a_length_that_is_no_larger_than_such_files_are(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_wrong_file_that_is_there_is_set_aside(tmp_path, mirror, capsys):
+def test_a_wrong_file_that_is_there_is_replaced(tmp_path, mirror):
     path = tmp_path / "weights" / FILE
     path.parent.mkdir()
     path.write_bytes(b"wrong")
@@ -120,8 +101,7 @@ def test_a_wrong_file_that_is_there_is_set_aside(tmp_path, mirror, capsys):
     assert path.read_bytes() == b"wrong"  # not before there is a better one
     mirror.missing.clear()
     assert fetch_weights("alexnet", tmp_path).read_bytes() == CONTENT
-    assert (path.parent / f"{FILE}.wrong").read_bytes() == b"wrong"
-    assert f"kept as {FILE}.wrong" in capsys.readouterr().err
+    assert [entry.name for entry in path.parent.iterdir()] == [FILE]
 
 
 def test_offline_only_what_is_there_is_used(tmp_path, mirror, monkeypatch):

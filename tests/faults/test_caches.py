@@ -15,8 +15,7 @@ import pytest
 from faults.disk import STATES, Disk, Fault, cut, faults_of, noted
 
 from minicaffe import backend, caches, cpu
-from minicaffe.data import datasets, fetch, network
-from minicaffe.errors import DataError
+from minicaffe.data import datasets
 from minicaffe.ops.conv import CAP, autotune_cache
 from minicaffe.ops.conv.autotune import DIRECTIONS, Finding
 from minicaffe.ops.conv.problem import Case
@@ -61,19 +60,7 @@ def digits(monkeypatch):
     return found.images.tobytes(), found.labels.tobytes()
 
 
-def refusal(monkeypatch):
-    """Why a data set could not be fetched lately."""
-
-    def fails(*_):
-        raise DataError("cannot fetch mnist: nobody answers")
-
-    monkeypatch.delenv("MINICAFFE_OFFLINE", raising=False)
-    monkeypatch.setattr(fetch, "fetch", fails)
-    monkeypatch.setattr(network, "_failed", {})
-    return network.fetched("mnist").rpartition(": ")[2]
-
-
-@pytest.fixture(params=[plan, loop, digits, refusal], ids=lambda use: use.__name__)
+@pytest.fixture(params=[plan, loop, digits], ids=lambda use: use.__name__)
 def use(request, monkeypatch):
     """What reads and writes the cache of a folder; returns what was asked for."""
     from_users = caches.folder

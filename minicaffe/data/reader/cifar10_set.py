@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from minicaffe.data import datasets, lists, network
+from minicaffe.data import datasets, fetch, lists
 from minicaffe.data.known import ARCHIVES, CIFAR10
 from minicaffe.data.reader.base import InMemory
 from minicaffe.errors import DataError
@@ -66,7 +66,7 @@ class Cifar10Set(InMemory):
         return self.held
 
     def _fetched(self) -> Path:
-        why = network.fetched(self.name)
+        why = fetch.fetched(self.name)
         for place in datasets.places(self.name, self.beside):
             if home := found(place):
                 return home
