@@ -127,7 +127,8 @@ def _as_weights_of(model: str, source: str, target: str, lenient: bool) -> str:
         raise MinicaffeError(f"{target}: --model goes with {' and '.join(ENDINGS)}")
     spec = read(model, lenient=lenient)
     try:
-        net = built(spec, spec.state.phase or "TEST", keep=(), shapes_only=False)
+        phase = spec.state.phase or "TEST"
+        net = built(spec, phase, keep=(), shapes_only=False, dtype="float32")
     except DataError as error:
         raise DataError(f"{error}; the deploy net needs no data") from None
     report = net.load(source, strict=True)

@@ -101,11 +101,12 @@ def built(
     phase: Phase | None,
     keep: Sequence[str] | None = None,
     shapes_only: bool = True,
+    dtype: str | None = None,
 ) -> Net:
     """Returns a net; data that are not here have the shapes that the model says. Raises DataError."""
     for shown in (spec, without_data(spec)):
         try:
-            net = Net(shown, phase, device="cpu", shapes_only=shapes_only, keep=keep)
+            net = Net(shown, phase, device="cpu", dtype=dtype, shapes_only=shapes_only, keep=keep)
         except DataError as error:
             missing = error
         else:

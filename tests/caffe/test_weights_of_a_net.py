@@ -135,6 +135,15 @@ def net(tmp_path, monkeypatch):
     return net
 
 
+def test_a_net_of_float16_rounds_nothing(net):
+    Path("net.yaml").write_text(f"dtype: float16\n{NET}")
+    assert main(["convert", "w.caffemodel", "new.caffemodel", "--model", "net.yaml"]) == 0
+    before, after = weights.read("w.caffemodel"), weights.read("new.caffemodel")
+    assert before.keys() == after.keys()
+    for name, blobs in before.items():
+        assert [one.tobytes() for one in blobs] == [one.tobytes() for one in after[name]]
+
+
 @settings(max_examples=40)
 @given(
     st.dictionaries(
