@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import minicaffe
-from minicaffe.data import digits
+from minicaffe.tools.data import digits
 
 MODEL = Path(__file__).parent.parent / "models" / "lenet.yaml"
 

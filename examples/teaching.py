@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import minicaffe
-from minicaffe.data import datasets
+from minicaffe.tools.data import datasets
 
 LENET = Path(__file__).parent.parent / "models" / "lenet.yaml"
 CPU = {

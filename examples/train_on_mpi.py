@@ -7,13 +7,12 @@ import sys
 from pathlib import Path
 
 import minicaffe
-from minicaffe.parallel import world
 
 LENET = Path(__file__).parent.parent / "models" / "lenet.yaml"
 
 
 def main(model: str | Path = LENET, iterations: int | str = 500) -> None:
-    ranks = world()  # without mpiexec this process alone
+    ranks = minicaffe.parallel.world()  # without mpiexec this process alone
     solver = minicaffe.Solver(
         model,
         communicator=ranks,

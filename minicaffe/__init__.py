@@ -3,74 +3,62 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any
 
-from minicaffe import forks, plugins
+from minicaffe._moved import PUBLIC, Finder
+from minicaffe.core import plugins
+from minicaffe.interop.caffe import forks
 
 __version__ = "0.2.0"
 
 _HOMES = {
-    "Adapted": "own_data",
-    "Blob": "layers",
-    "CheckpointError": "errors",
-    "Classifier": "deploy",
-    "Engine": "ops.conv",
-    "DataError": "errors",
-    "Detector": "deploy",
-    "DeviceError": "errors",
-    "Layer": "layers",
-    "MinicaffeError": "errors",
-    "Net": "net",
-    "Param": "layers",
-    "Rule": "solver.rules",
-    "ShapeError": "errors",
-    "Solver": "solver",
-    "SpecError": "errors",
-    "TrainingError": "errors",
-    "Traits": "layers",
-    "GradientError": "gradient_check",
-    "col2im": "ops.unroll",
-    "gradcheck": "gradient_check",
-    "adapt": "own_data",
-    "im2col": "ops.unroll",
-    "parse": "net",
-    "predict": "deploy",
-    "read": "net",
-    "register": "layers",
-    "register_engine": "ops.conv",
-    "register_rule": "solver.rules",
+    "errors": "CheckpointError DataError DeviceError MinicaffeError ShapeError SpecError TrainingError",
+    "core.gradient_check": "GradientError gradcheck",
+    "core.layers": "Blob Layer Param Traits register",
+    "core.net": "Net parse read",
+    "core.ops.conv": "Engine register_engine",
+    "core.ops.unroll": "col2im im2col",
+    "core.solver": "Solver",
+    "core.solver.rules": "Rule register_rule",
+    "tools.deploy": "Classifier Detector predict",
+    "tools.own_data": "Adapted adapt",
 }
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 
-_MODULES = {"caffe": "caffe", "deploy": "deploy", "drawing": "inspect.drawing", "export": "export"}
-
-
-plugins.HOOKS.append("minicaffe.runs.hooks")
+sys.meta_path.insert(0, Finder())
+plugins.HOOKS.append("minicaffe.tools.hooks")
 plugins.register_format(
-    plugins.MODELS, (".prototxt", ".pbtxt", ".prototxt.txt"), "minicaffe.caffe.model"
+    plugins.MODELS, (".prototxt", ".pbtxt", ".prototxt.txt"), "minicaffe.interop.caffe.model"
 )
-plugins.register_format(plugins.WEIGHTS, (".caffemodel", ".h5"), "minicaffe.caffe.weights")
+plugins.register_format(plugins.WEIGHTS, (".caffemodel", ".h5"), "minicaffe.interop.caffe.weights")
 plugins.register_format(
-    plugins.STATES, (".solverstate", ".solverstate.h5"), "minicaffe.caffe.state"
+    plugins.STATES, (".solverstate", ".solverstate.h5"), "minicaffe.interop.caffe.state"
 )
-plugins.register_format(plugins.NAMES, ("",), "minicaffe.caffe.label_map")
+plugins.register_format(plugins.NAMES, ("",), "minicaffe.interop.caffe.label_map")
 plugins.LAYERS += [
-    *(f"minicaffe.feeding.{name}" for name in ("data", "hdf5_data", "image_data", "memory_data")),
-    "minicaffe.feeding.window_data",
-    "minicaffe.pycaffe.python",
+    *(
+        f"minicaffe.tools.data.layers.{name}"
+        for name in ("data", "hdf5_data", "image_data", "memory_data")
+    ),
+    "minicaffe.tools.data.layers.window_data",
+    "minicaffe.interop.pycaffe.python",
 ]
 plugins.FORKS |= {
-    kind: f"minicaffe.forks.{file}" for file, fork in forks.FORKS.items() for kind in fork.types
+    kind: f"minicaffe.interop.caffe.forks.{file}"
+    for file, fork in forks.FORKS.items()
+    for kind in fork.types
 }
 
-__all__ = sorted([*_HOMES, *_MODULES, "__version__"])
+__all__ = sorted([*_HOME, *PUBLIC, "__version__"])
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return importlib.import_module(f"minicaffe.{_MODULES[name]}")
-    if name not in _HOMES:
+    if name in PUBLIC:
+        return importlib.import_module(f"minicaffe.{PUBLIC[name]}")
+    if name not in _HOME:
         raise AttributeError(f"module 'minicaffe' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"minicaffe.{_HOMES[name]}"), name)
+    value = getattr(importlib.import_module(f"minicaffe.{_HOME[name]}"), name)
     globals()[name] = value
     return value
 

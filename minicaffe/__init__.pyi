@@ -1,11 +1,22 @@
 """The public names for type checkers: __init__.py imports them when they are first used."""
 
-from minicaffe import caffe as caffe
-from minicaffe import deploy as deploy
-from minicaffe import export as export
-from minicaffe.deploy import Classifier as Classifier
-from minicaffe.deploy import Detector as Detector
-from minicaffe.deploy import predict as predict
+from minicaffe.core.gradient_check import GradientError as GradientError
+from minicaffe.core.gradient_check import gradcheck as gradcheck
+from minicaffe.core.layers import Blob as Blob
+from minicaffe.core.layers import Layer as Layer
+from minicaffe.core.layers import Param as Param
+from minicaffe.core.layers import Traits as Traits
+from minicaffe.core.layers import register as register
+from minicaffe.core.net import Net as Net
+from minicaffe.core.net import parse as parse
+from minicaffe.core.net import read as read
+from minicaffe.core.ops.conv import Engine as Engine
+from minicaffe.core.ops.conv import register_engine as register_engine
+from minicaffe.core.ops.unroll import col2im as col2im
+from minicaffe.core.ops.unroll import im2col as im2col
+from minicaffe.core.solver import Solver as Solver
+from minicaffe.core.solver.rules import Rule as Rule
+from minicaffe.core.solver.rules import register_rule as register_rule
 from minicaffe.errors import CheckpointError as CheckpointError
 from minicaffe.errors import DataError as DataError
 from minicaffe.errors import DeviceError as DeviceError
@@ -13,25 +24,16 @@ from minicaffe.errors import MinicaffeError as MinicaffeError
 from minicaffe.errors import ShapeError as ShapeError
 from minicaffe.errors import SpecError as SpecError
 from minicaffe.errors import TrainingError as TrainingError
-from minicaffe.gradient_check import GradientError as GradientError
-from minicaffe.gradient_check import gradcheck as gradcheck
-from minicaffe.inspect import drawing as drawing
-from minicaffe.layers import Blob as Blob
-from minicaffe.layers import Layer as Layer
-from minicaffe.layers import Param as Param
-from minicaffe.layers import Traits as Traits
-from minicaffe.layers import register as register
-from minicaffe.net import Net as Net
-from minicaffe.net import parse as parse
-from minicaffe.net import read as read
-from minicaffe.ops.conv import Engine as Engine
-from minicaffe.ops.conv import register_engine as register_engine
-from minicaffe.ops.unroll import col2im as col2im
-from minicaffe.ops.unroll import im2col as im2col
-from minicaffe.own_data import Adapted as Adapted
-from minicaffe.own_data import adapt as adapt
-from minicaffe.solver import Solver as Solver
-from minicaffe.solver.rules import Rule as Rule
-from minicaffe.solver.rules import register_rule as register_rule
+from minicaffe.interop import caffe as caffe
+from minicaffe.interop import pycaffe as pycaffe
+from minicaffe.interop.onnx import writer as export  # noqa: F401
+from minicaffe.tools import deploy as deploy
+from minicaffe.tools import parallel as parallel
+from minicaffe.tools.deploy import Classifier as Classifier
+from minicaffe.tools.deploy import Detector as Detector
+from minicaffe.tools.deploy import predict as predict
+from minicaffe.tools.own_data import Adapted as Adapted
+from minicaffe.tools.own_data import adapt as adapt
+from minicaffe.tools.visualize import drawing as drawing
 
 __version__: str

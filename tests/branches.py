@@ -2,7 +2,7 @@
 
     pip install -e '.[test,branches]'
     python tests/branches.py --data /tmp/branches                   half an hour on two cores
-    python tests/branches.py --data /tmp/branches --numba tests/ops and, with Numba on, what calls its loops
+    python tests/branches.py --data /tmp/branches --numba tests/core/ops and, with Numba on, what calls its loops
     python tests/branches.py --data /tmp/branches --read            the table of runs that were kept
 
 Loops that Numba compiles are beyond coverage.py: with it off their twins in NumPy are seen; with it on, who chooses
@@ -37,7 +37,7 @@ concurrency = thread, multiprocessing
 dynamic_context = test_function
 disable_warnings = no-data-collected, module-not-imported, module-not-measured
 """
-COMPILED = re.compile("minicaffe/cpu/(kernels/|atomics|microkernel|thread_pool_loops)")
+COMPILED = re.compile("minicaffe/backends/cpu/(kernels/|atomics|microkernel|thread_pool_loops)")
 LISTED = re.compile("minicaffe/(bridges|layers|net|ops|solver|spec)/|minicaffe/[a-z_]+[.]py")
 
 

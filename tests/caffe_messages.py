@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 
-from minicaffe.caffe.schema import schema
+from minicaffe.interop.caffe.schema import schema
 
 LETTERS = "az09 \"'\\\n\t\x00\x7f#{}é日😀"
 SCALARS = {

@@ -7,13 +7,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-from minicaffe.caffe.sparse import implied_bottoms, shuffled, states
-from minicaffe.layers import REGISTRY
-from minicaffe.spec.declare import LayerSpec, NetSpec
-from minicaffe.spec.solver import NOWHERE
-from minicaffe.spec.types import keys_of
+from minicaffe.core.config.declare import LayerSpec, NetSpec
+from minicaffe.core.config.solver import NOWHERE
+from minicaffe.core.config.types import keys_of
+from minicaffe.core.layers import REGISTRY
+from minicaffe.core.net.sparse import implied_bottoms, shuffled, states
 
-NETS = Path(__file__).parent / "caffe" / "nets"
+NETS = Path(__file__).parent / "interop" / "caffe" / "nets"
 STOCK = sorted(path.name for path in NETS.glob("*.prototxt"))
 
 

@@ -30,7 +30,7 @@ QUIET: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 STEP = """
 from pathlib import Path
 from minicaffe import Solver, parse
-from minicaffe.data import datasets
+from minicaffe.tools.data import datasets
 datasets._COUNTS.update(train=100, test=100)
 text = Path("models/lenet_paper.yaml").read_text().replace("source: mnist", "source: digits")
 Solver(parse(text), device="cpu", dtype="{}").step(1)
@@ -113,7 +113,7 @@ def pytest_configure(config: pytest.Config) -> None:
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, handler)
     logging.getLogger("minicaffe").addHandler(logging.NullHandler())
-    from minicaffe import cpu
+    from minicaffe.backends import cpu
 
     main = not hasattr(config, "workerinput")  # of pytest-xdist: its workers come when main is done
     kept = _use_own_cache(config, main)
@@ -133,8 +133,8 @@ def _use_own_cache(config: pytest.Config, main: bool) -> dict[str, str]:
     What it returns lets the processes that tests start compile each module once, outside the tree, even where
     Python is told to write no bytecode; the tests' own processes import each module once anyway.
     """
-    from minicaffe import caches
-    from minicaffe import cpu as loops
+    from minicaffe.backends import cpu as loops
+    from minicaffe.storage import caches
 
     before, own = caches.folder(), tempfile.TemporaryDirectory(prefix="minicaffe-cache-")
     users = before / "loops"
@@ -143,7 +143,7 @@ def _use_own_cache(config: pytest.Config, main: bool) -> dict[str, str]:
     os.environ["MINICAFFE_CACHE"] = own.name
     config.add_cleanup(own.cleanup)
     if loops.available():  # a test that sets another cache folder has these loops too
-        importlib.import_module("minicaffe.cpu.compile_cache").folder()
+        importlib.import_module("minicaffe.backends.cpu.compile_cache").folder()
     if not sys.dont_write_bytecode:
         return {}
     bytecode = Path(
@@ -155,8 +155,8 @@ def _use_own_cache(config: pytest.Config, main: bool) -> dict[str, str]:
 @pytest.fixture(params=["compiled", "numpy"])
 def form(request, monkeypatch):
     """The form of the CPU's ops: loops that Numba compiles, or NumPy's."""
-    from minicaffe import cpu as loops
-    from minicaffe.cpu import threads
+    from minicaffe.backends import cpu as loops
+    from minicaffe.backends.cpu import threads
 
     if request.param == "numpy":
         monkeypatch.setattr(loops, "available", lambda: False)
@@ -170,7 +170,7 @@ def form(request, monkeypatch):
 @pytest.fixture(scope="session")
 def cuda():
     """A CUDA device: the GPU or the stand-in."""
-    from minicaffe import backend
+    from minicaffe.backends import device as backend
 
     if not HAS_GPU and shutil.which(os.environ.get("C", "g++")) is None:
         pytest.skip("neither a GPU nor a C++ compiler to run the kernels with")
@@ -180,7 +180,7 @@ def cuda():
 @pytest.fixture(scope="session", autouse=True)
 def no_kernels_are_compiled_by_processes():
     """There are as many processes as cores already; cuda.ahead has tests of its own."""
-    from minicaffe.cuda import ahead
+    from minicaffe.backends.cuda import ahead
 
     ahead.FEW = sys.maxsize
 
@@ -188,7 +188,7 @@ def no_kernels_are_compiled_by_processes():
 @pytest.fixture(scope="session", autouse=True)
 def convolutions_are_timed_in_short():
     """Tests want an engine that is exact; a few ms show as well which is fast."""
-    from minicaffe.ops.conv import autotune
+    from minicaffe.core.ops.conv import autotune
 
     autotune.ROUNDS_MS = 5.0
 
@@ -196,7 +196,7 @@ def convolutions_are_timed_in_short():
 @pytest.fixture(autouse=True)
 def no_machine_is_busy(monkeypatch):
     """What else runs on the machine changes no plan, and no reason of one."""
-    monkeypatch.setattr("minicaffe.cpu.load.now", lambda: None)
+    monkeypatch.setattr("minicaffe.backends.cpu.load.now", lambda: None)
 
 
 @pytest.fixture(autouse=True)
@@ -204,7 +204,7 @@ def no_large_convolution_is_timed_on_the_stand_in(monkeypatch):
     """Its kernels are slow, and not as they are slow on a GPU; the fixed rule chooses."""
     if HAS_GPU:
         return
-    from minicaffe.ops.conv import autotune, autotune_cache
+    from minicaffe.core.ops.conv import autotune, autotune_cache
 
     measure = autotune_cache.measure
 
@@ -226,7 +226,7 @@ def nothing_is_done_behind_what_is_held_back():
         return
     from cupy._array import place
 
-    from minicaffe import listener
+    from minicaffe.backends import launch_listener as listener
 
     def before():
         held = getattr(listener.hearing(), "held", None)
@@ -242,7 +242,7 @@ def nothing_is_done_behind_what_is_held_back():
 @pytest.fixture(params=["cpu", "cuda"])
 def device(request):
     """Each device in turn."""
-    from minicaffe import backend
+    from minicaffe.backends import device as backend
 
     return backend.device("cpu") if request.param == "cpu" else request.getfixturevalue("cuda")
 
@@ -259,7 +259,7 @@ def mnist_folder() -> Path:
 @pytest.fixture
 def few_digits(monkeypatch):
     """A few of the drawn digits in place of the whole set."""
-    from minicaffe.data import datasets
+    from minicaffe.tools.data import datasets
 
     monkeypatch.setattr(datasets, "_COUNTS", {"train": 3000, "test": 20})
     monkeypatch.setattr(datasets, "_DRAWING", "few-3000")  # kept apart from the whole set

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from minicaffe import Solver, parse
-from minicaffe.solver import Report
+from minicaffe.core.solver import Report
 
 LENET = """
 dtype: float16

@@ -3,7 +3,7 @@
     pip install -e '.[test,branches]'
     python tests/branches.py --data /tmp/branches                 which tests reach which line
     python tests/mutants.py --data /tmp/branches --count 500
-    python tests/mutants.py --data /tmp/branches --again --ask tests/net/test_new.py     those that survived, once more
+    python tests/mutants.py --data /tmp/branches --again --ask tests/core/net/test_new.py     those that survived, once more
 
 A mutant is one change of an operator, a comparison, a number, a truth value, a condition, a returned value or a
 statement, drawn from all that the core's files hold. It is killed if one of the tests fails that reach its line, or
@@ -207,7 +207,7 @@ def node(context: str) -> str:
     """A test's name for pytest; '' for one that is no function of a module any more.
 
     >>> node("tests.spec.test_tree.test_positions")
-    'tests/spec/test_tree.py::test_positions'
+    'tests/core/config/test_tree.py::test_positions'
     """
     module, _, function = context.rpartition(".")
     path = Path(*module.split(".")).with_suffix(".py")

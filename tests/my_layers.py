@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minicaffe.pycaffe.host_blob import PythonLayer
+from minicaffe.interop.pycaffe.host_blob import PythonLayer
 
 
 class Scaled(PythonLayer):

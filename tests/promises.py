@@ -50,8 +50,8 @@ def main() -> None:
 def promised(page: str) -> list[str]:
     """The tests that the page's table of promises names.
 
-    >>> promised("| one seed, one net | `tests/net/test_net.py::test_the_same_seed` |")
-    ['tests/net/test_net.py::test_the_same_seed']
+    >>> promised("| one seed, one net | `tests/core/net/test_net.py::test_the_same_seed` |")
+    ['tests/core/net/test_net.py::test_the_same_seed']
     """
     return re.findall(r"`(tests/\S+\.py::\w+)`", page)
 

@@ -35,8 +35,8 @@ def write_lmdb(folder: Path, values: list[bytes]) -> None:
 
 def read_picture(path, shape, digit=False, invert=True):
     """The picture in a file, as `predict` makes it ready."""
-    from minicaffe.pictures import prepared
-    from minicaffe.pictures.files import read
+    from minicaffe.tools.data.pictures import prepared
+    from minicaffe.tools.data.pictures.files import read
 
     return prepared(read(path), shape, digit, path, invert=invert)
 
@@ -45,7 +45,7 @@ def with_boxes() -> list[bytes]:
     """AnnotatedDatums of pictures of 24 x 32 that hold 3, 0 and 1 boxes."""
     from PIL import Image
 
-    from minicaffe.data import annotated, datum
+    from minicaffe.tools.data import annotated, datum
 
     random, values = np.random.default_rng(0), []
     for count in (3, 0, 1):
@@ -67,7 +67,7 @@ def main() -> None:
     import h5py
     from PIL import Image
 
-    from minicaffe.data import datum
+    from minicaffe.tools.data import datum
 
     shutil.rmtree(EXAMPLES, ignore_errors=True)
     EXAMPLES.mkdir()

@@ -28,7 +28,7 @@ from unittest.mock import patch
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
-from parallel.mpi import environment, launched, ranks_of  # noqa: E402
+from tools.parallel.mpi import environment, launched, ranks_of  # noqa: E402
 
 GROWTH = 8.0  # MiB between a twentieth and the end
 RESULT = Path("soak.json")
@@ -59,7 +59,7 @@ def held(pid: int, folder: Path) -> dict[str, float]:
 
 def on_gpu() -> float:
     """The MiB that are taken of a GPU, by whoever computes there."""
-    from minicaffe import backend
+    from minicaffe.backends import device as backend
 
     device = backend.device("cuda")
     free, whole = device.xp.cuda.Device(device.number).mem_info
@@ -69,7 +69,7 @@ def on_gpu() -> float:
 def solver(folder: Path, device: str, batch: int = 64):
     """A solver of a small net on drawn digits."""
     from minicaffe import Solver, parse
-    from minicaffe.solver.report import Report
+    from minicaffe.core.solver.report import Report
 
     class Quiet(Report):
         def line(self, text: str) -> None:
@@ -82,7 +82,7 @@ def solver(folder: Path, device: str, batch: int = 64):
 def iterations(count: int, folder: Path, device: str = "cpu") -> Iterator[tuple[int, int]]:
     """LeNet's iterations, one after the other: how many are done, and by which process."""
     from minicaffe import Solver, read
-    from minicaffe.solver.report import Report
+    from minicaffe.core.solver.report import Report
 
     class Quiet(Report):
         def line(self, text: str) -> None:

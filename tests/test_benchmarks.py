@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minicaffe import caches, cpu
+from minicaffe.backends import cpu
+from minicaffe.storage import caches
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
@@ -354,7 +355,16 @@ def test_help_imports_nothing_heavy():
     done = subprocess.run(
         [sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True
     )
-    heavy = {"numpy", "yaml", "tqdm", "numba", "cupy", "PIL", "minicaffe.net", "minicaffe.solver"}
+    heavy = {
+        "numpy",
+        "yaml",
+        "tqdm",
+        "numba",
+        "cupy",
+        "PIL",
+        "minicaffe.core.net",
+        "minicaffe.core.solver",
+    }
     assert not heavy & set(done.stdout.splitlines()[-1].split())
 
 
@@ -437,7 +447,7 @@ def test_peers_are_told_from_a_result(scripts):
 
 @pytest.mark.skipif(not cpu.available(), reason="needs Numba: loops are compiled")
 def test_a_rungs_share_of_the_multiply_adds_of_the_cores(scripts, monkeypatch):
-    from minicaffe import backend
+    from minicaffe.backends import device as backend
 
     ladder = scripts("ladder")
     g = ladder.geometry("ResNet-50 1x1, 2048-512", 1)
@@ -464,9 +474,9 @@ def test_a_rungs_share_of_the_multiply_adds_of_the_cores(scripts, monkeypatch):
 
 
 def test_the_ladders_convolutions_are_those_of_the_nets(scripts):
-    from minicaffe import backend
-    from minicaffe.ops.conv import ENGINES
-    from minicaffe.ops.geometry import ConvGeometry, Window
+    from minicaffe.backends import device as backend
+    from minicaffe.core.ops.conv import ENGINES
+    from minicaffe.core.ops.geometry import ConvGeometry, Window
 
     ladder = scripts("ladder")
     out = {}
@@ -496,7 +506,7 @@ def test_the_ladders_convolutions_are_those_of_the_nets(scripts):
 
 def test_the_memory_of_a_rung(scripts):
     """At least what a pass leaves: y, dx and what they are computed from."""
-    from minicaffe import backend
+    from minicaffe.backends import device as backend
 
     ladder = scripts("ladder")
     g = ladder.geometry("AlexNet conv2", 4)
@@ -516,7 +526,7 @@ def test_photographs_are_drawn_predicted_and_counted(scripts, tmp_path, few_digi
     """Each condition, by a net that knows nothing."""
     pytest.importorskip("PIL")
     from minicaffe import Net
-    from minicaffe.data.digits import draw
+    from minicaffe.tools.data.digits import draw
 
     photos, readme = scripts("photos"), scripts("readme")
     images, labels = draw(10, seed=2)

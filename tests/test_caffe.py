@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from minicaffe import Net, Solver
+from minicaffe.backends.replay.step_constants import Slots
+from minicaffe.core.config.declare import Filler
+from minicaffe.core.layers import REGISTRY
+from minicaffe.core.layers.fillers import fill
+from minicaffe.core.ops import activation
+from minicaffe.core.ops.conv import ENGINES
 from minicaffe.errors import ShapeError
-from minicaffe.layers import REGISTRY
-from minicaffe.layers.fillers import fill
-from minicaffe.ops import activation
-from minicaffe.ops.conv import ENGINES
-from minicaffe.replay.step_constants import Slots
-from minicaffe.spec.declare import Filler
 
 ELSEWHERE = (  # tested below or with their layers, in ways of their own
     "Data_",
@@ -229,7 +229,7 @@ def test_data_agrees_with_caffe(name, device, mnist_folder, monkeypatch):
 def test_a_mean_file_is_subtracted_as_by_caffe(mnist_folder, monkeypatch, tmp_path, suffix):
     monkeypatch.setenv("MINICAFFE_DATA", str(mnist_folder))
     case = cases.load("Data_mnist_crop21_mean_file_test_center")
-    from minicaffe.data import datasets
+    from minicaffe.tools.data import datasets
 
     images = datasets.load("mnist", "train").images
     candidates = {"train": images, "test": datasets.load("mnist", "test").images}
@@ -369,7 +369,7 @@ def test_caffes_lenet_gives_caffes_blobs_and_logits_of_all_test_images(mnist_fol
     whole = cases.SHARED / "cases" / "LeNet_test100.npz"
     if not whole.exists():
         pytest.skip("LeNet_test100.npz of the reference numbers is not here")
-    from minicaffe.data import datasets
+    from minicaffe.tools.data import datasets
 
     images = datasets.load(str(mnist_folder / "mnist"), "test").images / np.float32(256)
     with np.load(whole) as archive:
@@ -390,7 +390,7 @@ def test_caffes_lenet_gives_caffes_blobs_and_logits_of_all_test_images(mnist_fol
 
 def test_caffes_lenet_gets_caffes_accuracy(mnist_folder, monkeypatch):
     monkeypatch.setenv("MINICAFFE_DATA", str(mnist_folder))
-    from minicaffe.solver import mean_outputs
+    from minicaffe.core.solver import mean_outputs
 
     net = Net(Path(__file__).parent.parent / "models" / "lenet.yaml", "TEST", device="cpu")
     net.load(cases.FIXTURES / "lenet_iter_10000.npz")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from minicaffe.cuda import launch
+from minicaffe.backends.cuda import launch
+from minicaffe.backends.replay.replay import Graph
+from minicaffe.core.layers import REGISTRY
+from minicaffe.core.ops import softmax
+from minicaffe.core.ops.conv import problem
 from minicaffe.errors import DeviceError
-from minicaffe.layers import REGISTRY
-from minicaffe.ops import softmax
-from minicaffe.ops.conv import problem
-from minicaffe.replay.replay import Graph
 
 sys.path.append(str(Path(__file__).parent.parent / "examples" / "benchmarks"))
 import check_gpu

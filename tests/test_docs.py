@@ -18,13 +18,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gpu import HAS_GPU
-from parallel import mpi
+from tools.parallel import mpi
 
 import minicaffe
 from minicaffe.cli import main
+from minicaffe.core.layers import REGISTRY
+from minicaffe.core.ops import conv
 from minicaffe.errors import DeviceError
-from minicaffe.layers import REGISTRY
-from minicaffe.ops import conv
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -69,7 +69,7 @@ def no_gpu(number, reason):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A copy of what a reader has before him, with few drawn digits for MNIST."""
-    from minicaffe.data import datasets
+    from minicaffe.tools.data import datasets
 
     for name in ("models", "examples"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -85,7 +85,7 @@ def folder(tmp_path, monkeypatch):
     mnist = tmp_path / "examples" / "mnist"  # as in a clone of Caffe
     mnist.mkdir()
     for name in ("lenet_solver.prototxt", "lenet_train_test.prototxt"):
-        shutil.copy(ROOT / "tests" / "caffe" / "nets" / name, mnist)
+        shutil.copy(ROOT / "tests" / "interop" / "caffe" / "nets" / name, mnist)
     (tmp_path / "typo.yaml").write_text(TYPO)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MINICAFFE_DATA", raising=False)
@@ -95,7 +95,7 @@ def folder(tmp_path, monkeypatch):
         datasets, "shape", lambda source, split, beside: (datasets._COUNTS[split], 1, 28, 28)
     )
     if not HAS_GPU:  # the stand-in is slow
-        monkeypatch.setattr("minicaffe.backend._cuda", no_gpu)
+        monkeypatch.setattr("minicaffe.backends.device._cuda", no_gpu)
     monkeypatch.syspath_prepend(tmp_path)
     registers = [(one, dict(one)) for one in (REGISTRY, conv.ENGINES)]
     yield tmp_path
@@ -271,7 +271,7 @@ def test_the_lenet_of_readme_is_trained_to_the_end_on_the_real_mnist():
 
 def test_models_hold_what_they_should():
     from minicaffe import read
-    from minicaffe.spec.state import TRAIN
+    from minicaffe.core.config.state import TRAIN
 
     for path in (ROOT / "models").glob("*.yaml"):
         assert read(path).solver is not None

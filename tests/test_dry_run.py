@@ -17,7 +17,7 @@ import pytest
 from dry_run.cases import ON_THE_HOST, cases
 from test_nvrtc import kept, kernels  # noqa: F401  a fixture
 
-from minicaffe.layers import REGISTRY
+from minicaffe.core.layers import REGISTRY
 
 TESTS = Path(__file__).parent
 WITHOUT_THE_STAND_IN = {

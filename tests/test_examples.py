@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from minicaffe.layers import REGISTRY
+from minicaffe.core.layers import REGISTRY
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES, PAGES = ROOT / "examples", ROOT / "docs" / "examples"
@@ -23,7 +23,7 @@ NAMES = sorted(path.stem for path in PAGES.glob("*.txt"))
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
     """Run an example small, on few drawn digits; gives what its `main` gives."""
-    from minicaffe.data import datasets
+    from minicaffe.tools.data import datasets
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MINICAFFE_DATA", raising=False)
@@ -165,7 +165,7 @@ del book.cells[0]
 nbformat.write(book, "done.ipynb")
 """
 FEW_DIGITS = """
-from minicaffe.data import datasets
+from minicaffe.tools.data import datasets
 datasets._DRAWING, datasets._COUNTS = "few-1000", {"train": 1000, "test": 500}
 datasets.shape = lambda source, split, beside: (datasets._COUNTS[split], 1, 28, 28)
 """

@@ -12,9 +12,9 @@ import my_layers  # noqa: F401  (of which a model speaks)
 import numpy as np
 import pytest
 
+from minicaffe.core.layers import REGISTRY
+from minicaffe.core.net import Net, parse, read
 from minicaffe.errors import MinicaffeError, SpecError
-from minicaffe.layers import REGISTRY
-from minicaffe.net import Net, parse, read
 
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
 MODELS = Path(__file__).resolve().parent.parent / "models"

@@ -111,7 +111,7 @@ def spoilt(kind: str, data: bytes, rng: random.Random) -> bytes:
 def solver(folder: Path):
     """A solver that has taken a snapshot."""
     from minicaffe import Solver, parse
-    from minicaffe.solver.report import Report
+    from minicaffe.core.solver.report import Report
 
     class Quiet(Report):
         def line(self, text):
@@ -125,7 +125,7 @@ def solver(folder: Path):
 
 def seeds(kind: str, folder: Path) -> list[bytes]:
     """Whole files of a kind."""
-    from minicaffe.caffe import state, weights
+    from minicaffe.interop.caffe import state, weights
 
     if kind.endswith("npz"):
         solver(folder)
@@ -173,8 +173,8 @@ def restore(folder: Path, file: Path) -> None:
 def use(kind: str, folder: Path, data: bytes) -> None:
     """Read a file of a kind, all of it."""
     from minicaffe import Net, parse, read
-    from minicaffe.caffe import state, weights
-    from minicaffe.data import blob_file
+    from minicaffe.interop.caffe import state, weights
+    from minicaffe.storage import blob_file
 
     if kind == "lmdb":
         (folder / "db").mkdir(exist_ok=True)

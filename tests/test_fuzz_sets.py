@@ -20,7 +20,7 @@ TRAIN = [f"data_batch_{i}.bin" for i in range(1, 6)]
 
 def files(kind: str) -> dict[str, bytes]:
     """The files of a small data set of a kind, by their paths; each is spoilt in its turn."""
-    from minicaffe.data import idx, known
+    from minicaffe.tools.data import idx, known
 
     rng = np.random.default_rng(0)
     pixels, labels = rng.integers(0, 256, (4, 3, 5, 7), np.uint8), np.arange(4, dtype=np.uint8)
@@ -71,7 +71,7 @@ def saved(save, *given, **named) -> bytes:
 
 def use(kind: str, folder: Path, name: str, data: bytes) -> None:
     """Read a data set of a kind, all of it, with these bytes in one of its files."""
-    from minicaffe.data import fetch, known, readers
+    from minicaffe.tools.data import fetch, known, readers
 
     path = folder / name
     whole = path.read_bytes()

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minicaffe.data import idx
-from minicaffe.runs import folder as run_folder
+from minicaffe.tools.data import idx
+from minicaffe.tools.training import folder as run_folder
 
 MODEL = """
 name: small

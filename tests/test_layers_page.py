@@ -10,7 +10,7 @@ import pytest
 
 from minicaffe import Net, parse
 from minicaffe.cli import catalogue
-from minicaffe.layers import REGISTRY
+from minicaffe.core.layers import REGISTRY
 
 ROOT = Path(__file__).parent.parent
 NAMES = sorted(REGISTRY)
@@ -32,7 +32,7 @@ def test_every_layer_says_what_it_is_and_where_it_comes_from(name):
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - NOT_ALONE))
 def test_an_example_is_true(name, tmp_path, monkeypatch):
-    from minicaffe.data import datasets
+    from minicaffe.tools.data import datasets
 
     monkeypatch.setattr(datasets, "_DRAWING", "few-300")
     monkeypatch.setattr(datasets, "_COUNTS", {"train": 300, "test": 100})

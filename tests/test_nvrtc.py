@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from minicaffe.formulas import RULES
+from minicaffe.backends.formulas import RULES
 
 BENCHMARKS = Path(__file__).parent.parent / "examples" / "benchmarks"
 

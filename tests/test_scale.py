@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from parallel import mpi
+from tools.parallel import mpi
 
 ROOT = Path(__file__).parent.parent
 SCALE = ROOT / "examples" / "scale"

@@ -13,12 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minicaffe import Net, Solver, cpu, parse
-from minicaffe.data import datasets, idx, known
-from minicaffe.feeding.data import Data
-from minicaffe.forks.whole import Whole
-from minicaffe.layers import REGISTRY
-from minicaffe.layers.activation import Dropout
+from minicaffe import Net, Solver, parse
+from minicaffe.backends import cpu
+from minicaffe.core.layers import REGISTRY
+from minicaffe.core.layers.activation import Dropout
+from minicaffe.interop.caffe.forks.whole import Whole
+from minicaffe.tools.data import datasets, idx, known
+from minicaffe.tools.data.layers.data import Data
 
 ROOT = Path(__file__).parent.parent
 CAST_BUFFERS = 128 << 10  # NumPy's own, of fixed size, where an operation mixes types

@@ -108,11 +108,11 @@ def test_type_checkers_see_it(how, request, tmp_path):
 
 def test_the_stub_has_the_public_names():
     text = (PACKAGE / "__init__.pyi").read_text()
-    for name, home in minicaffe._HOMES.items():
+    for name, home in minicaffe._HOME.items():
         assert f"from minicaffe.{home} import {name} as {name}\n" in text
-    for name, home in minicaffe._MODULES.items():
-        room = ".".join(["minicaffe", *home.split(".")[:-1]])
-        assert f"from {room} import {name} as {name}\n" in text
+    for name, home in minicaffe.PUBLIC.items():
+        room, _, file = home.rpartition(".")
+        assert f"from minicaffe.{room} import {file} as {name}" in text
     assert text.count(" as ") == len(minicaffe.__all__) - 1  # all but the version
 
 
@@ -128,7 +128,7 @@ def test_a_name_is_a_model(tmp_path, monkeypatch, capsys):
     (tmp_path / "lenet").write_text(text.replace("name: LeNet", "name: mine", 1))
     assert minicaffe.read("lenet").name == "mine"  # a file comes first
     assert main(["convert", "lenet_paper", "paper.prototxt"]) == 0
-    assert minicaffe.caffe.read("paper.prototxt").name == minicaffe.read("lenet_paper").name
+    assert minicaffe.interop.caffe.read("paper.prototxt").name == minicaffe.read("lenet_paper").name
 
 
 @pytest.mark.parametrize(

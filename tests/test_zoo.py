@@ -12,13 +12,13 @@ import caffe_nets
 import numpy as np
 import pytest
 
-import minicaffe.caffe
+import minicaffe.interop.caffe
 from minicaffe import Net, Solver
-from minicaffe.caffe.prototxt import prototxt
-from minicaffe.data import datasets
-from minicaffe.layers import REGISTRY
-from minicaffe.net import read
-from minicaffe.spec.model import read_model
+from minicaffe.core.config.model import read_model
+from minicaffe.core.layers import REGISTRY
+from minicaffe.core.net import read
+from minicaffe.interop.caffe.prototxt import prototxt
+from minicaffe.tools.data import datasets
 
 ROOT = Path(__file__).parent.parent
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -308,7 +308,7 @@ def layers_of(spec, state, left_out=()):
 @pytest.mark.parametrize("name", [*CIFAR, "mnist_siamese", "mnist_autoencoder"])
 def test_nets_and_solvers_are_those_of_caffes_files(name):
     ours = read(MODELS[name])
-    stock = minicaffe.caffe.read(caffe_nets.NETS / f"{name}_solver.prototxt")
+    stock = minicaffe.interop.caffe.read(caffe_nets.NETS / f"{name}_solver.prototxt")
     for phase in ("TRAIN", "TEST"):
         stages = (" stage lmdb" if name in CIFAR else "", "")
         if name == "mnist_autoencoder" and phase == "TEST":
@@ -366,7 +366,7 @@ def test_models_go_to_prototxt_and_back(name):
     spec = read(MODELS[name])
     text = prototxt(spec, REGISTRY)
     assert text.count("minicaffe_param") == 1  # of the snapshots, which are .npz files
-    back = minicaffe.caffe.parse(text)
+    back = minicaffe.interop.caffe.parse(text)
     assert caffe_nets.resolved(back) == caffe_nets.resolved(spec)
 
 

@@ -22,10 +22,10 @@ import numpy as np
 import onnxruntime
 from machine import describe, version
 from measure import digits, write
-
-from minicaffe import Net
 from minicaffe.caffe import read
 from minicaffe.export import to_onnx
+
+from minicaffe import Net
 
 HERE = Path(__file__).resolve().parent
 TOLERANCE = 1e-4

@@ -26,8 +26,8 @@ def gflops(rounds: int, block_ms: float) -> float:
     """GFLOP/s of square products, one on each thread at a time."""
     import numpy as np
 
-    from minicaffe.cpu import threads
-    from minicaffe.replay import dispatch
+    from minicaffe.backends.cpu import threads
+    from minicaffe.backends.replay import dispatch
 
     pieces = threads.count()
     a, b, out = (np.ones((pieces, SIDE, SIDE), np.float32) for _ in range(3))
@@ -43,7 +43,7 @@ def gflops(rounds: int, block_ms: float) -> float:
 
 def breakdown(batch: int, rounds: int = 9, block_ms: float = 50.0) -> str:
     """The step layer by layer, as a Markdown table."""
-    from minicaffe.net.run import forward
+    from minicaffe.core.net.run import forward
 
     contender, solver = ours(batch, "cpu", keep=None)  # for passes of single layers
     net, speed = solver.net, gflops(rounds, block_ms)

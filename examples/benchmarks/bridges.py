@@ -7,8 +7,8 @@
 Needs torch, torchvision, onnx, onnxruntime and pytest; with OpenCV below 5 what it reads of Caffe files that
 are written for `target="caffe"` is compared as well. Weights and the statistics of BatchNorms are random. The
 file of torch.onnx.export becomes net.prototxt and net.caffemodel, which `from_onnx` writes once each blob is
-as onnxruntime computes it. The operator cases are judged as tests/bridges/test_onnx_cases.py does. Results go
-to results/bridges.json after each net, which has a process of its own.
+as onnxruntime computes it. The operator cases are judged as tests/interop/onnx/reader/test_onnx_cases.py
+does. Results go to results/bridges.json after each net, which has a process of its own.
 """
 
 import argparse
@@ -27,8 +27,8 @@ from machine import describe, free_process, version
 from measure import ROOT, write
 
 from minicaffe import MinicaffeError
-from minicaffe.bridges import from_onnx
-from minicaffe.export import check
+from minicaffe.interop.onnx.reader import from_onnx
+from minicaffe.interop.onnx.writer import check
 
 RESULTS = Path(__file__).resolve().parent / "results" / "bridges.json"
 CLASSIFIERS = (
@@ -301,7 +301,7 @@ def reason(error: MinicaffeError) -> str:
 
 def cases() -> dict[str, Any]:
     """Of each operator: the cases that are right, refused by reason, wrong, and those not converted down."""
-    sys.path[:0] = [str(ROOT / "tests" / "bridges")]
+    sys.path[:0] = [str(ROOT / "tests" / "interop" / "onnx" / "reader")]
     import test_onnx_cases as judge
 
     told: dict[str, Any] = {}

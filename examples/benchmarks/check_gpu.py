@@ -21,15 +21,15 @@ from typing import Any
 import numpy as np
 from check_gpu_layers import Finding, engines, is_lost, layers, one_line
 
-from minicaffe import backend
-from minicaffe.backend import Device
+from minicaffe.backends import device as backend
+from minicaffe.backends.device import Device
+from minicaffe.core.net import parse
+from minicaffe.core.ops import conv
+from minicaffe.core.ops.gemm import gemm
+from minicaffe.core.ops.geometry import ConvGeometry, Window
+from minicaffe.core.solver import Solver
 from minicaffe.errors import DeviceError, MinicaffeError, mib
-from minicaffe.net import parse
-from minicaffe.ops import conv
-from minicaffe.ops.gemm import gemm
-from minicaffe.ops.geometry import ConvGeometry, Window
-from minicaffe.runs.replay_step import Silent
-from minicaffe.solver import Solver
+from minicaffe.tools.training.replay_step import Silent
 
 TYPES = ("float32", "float64", "float16")
 REPLAYS = 20

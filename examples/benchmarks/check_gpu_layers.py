@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import yaml
 
-from minicaffe.backend import Device
+from minicaffe.backends.device import Device
 from minicaffe.cli.catalogue import example
+from minicaffe.core.layers import REGISTRY
+from minicaffe.core.net import Net, parse
+from minicaffe.core.ops import conv
 from minicaffe.errors import DeviceError, MinicaffeError
-from minicaffe.layers import REGISTRY
-from minicaffe.net import Net, parse
-from minicaffe.ops import conv
 
 TOLERANCES = {"float32": 1e-4, "float64": 1e-11, "float16": 2e-2, "bfloat16": 0.15}
 Shaped = tuple[

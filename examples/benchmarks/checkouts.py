@@ -53,7 +53,7 @@ def begin(settings: dict) -> Callable[[], float]:
 
 def rung(settings: dict) -> Callable[[], str]:
     """A convolution of the ladder, forward and backward; gives the engines that it is computed by."""
-    from minicaffe.backend import device
+    from minicaffe.backends.device import device
 
     g = ladder.geometry(settings["rung"], settings["batch"])
     one = ladder.Ours(g, ladder.given(g), device("cpu"))

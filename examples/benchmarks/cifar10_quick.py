@@ -18,7 +18,7 @@ from machine import describe, peak_memory
 from measure import ROOT, digits, write
 
 from minicaffe import DataError, Solver
-from minicaffe.data import readers
+from minicaffe.tools.data import readers
 
 MODEL = ROOT / "models" / "cifar10_quick.yaml"
 CAFFE = 0.75  # Caffe's examples/cifar10: "about 75%"

@@ -18,7 +18,7 @@ import numpy as np
 from machine import describe
 
 import minicaffe
-from minicaffe.data import readers
+from minicaffe.tools.data import readers
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).resolve().parent / "results"

@@ -16,7 +16,7 @@ STEPS, ROUNDS = 2_000_000, 5
 
 def sums() -> int:
     """Sums that fit into the registers beside two factors, and hide how long one takes: of 32, or of 16."""
-    from minicaffe.cpu.vector_ir import wide
+    from minicaffe.backends.cpu.vector_ir import wide
 
     return 20 if wide() else 12
 
@@ -26,7 +26,7 @@ def loop(dtype: type = np.float32) -> Any:
     import numba
     from numba.core import cgutils, types
 
-    from minicaffe.cpu.vector_ir import LONG, Emitter, lanes, made
+    from minicaffe.backends.cpu.vector_ir import LONG, Emitter, lanes, made
 
     many = sums()
 
@@ -59,7 +59,7 @@ def loop(dtype: type = np.float32) -> Any:
 
 def rate(threads: int) -> float:
     """GFLOP/s of so many threads together, the best of some rounds; a multiply-add is two."""
-    from minicaffe.cpu.vector_ir import lanes
+    from minicaffe.backends.cpu.vector_ir import lanes
 
     run, count, many = loop(), lanes(np.float32), sums()
     arrays = [np.zeros((many + 2) * count, np.float32) for _ in range(threads)]

@@ -32,11 +32,11 @@ def prepare(settings: dict) -> None:
 def check(form: str, threads: int) -> None:
     """Raise unless minicaffe runs as it should be measured."""
     try:
-        from minicaffe.cpu import available
-        from minicaffe.cpu.threads import count
+        from minicaffe.backends.cpu import available
+        from minicaffe.backends.cpu.threads import count
     except ModuleNotFoundError:  # an older checkout, beside this one
-        from minicaffe.ops.loops import available
-        from minicaffe.ops.threads import count
+        from minicaffe.core.ops.loops import available
+        from minicaffe.core.ops.threads import count
 
     if form == "numba" and not available():
         raise SystemExit("the form [cpu] needs Numba: pip install 'minicaffe[cpu]'")

@@ -39,10 +39,10 @@ class Ours:
     def __init__(self, arrays: dict, few: bool):
         import numpy as np
 
-        from minicaffe.cpu import aligned
-        from minicaffe.ops import linear, skinny
-        from minicaffe.replay.command_buffer import Program
-        from minicaffe.replay.trace import recording
+        from minicaffe.backends.cpu import aligned
+        from minicaffe.backends.replay.command_buffer import Program
+        from minicaffe.backends.replay.trace import recording
+        from minicaffe.core.ops import linear, skinny
 
         x, weight, bias, dy = (aligned.empty(np, a.shape, a.dtype) for a in arrays.values())
         for array, given in zip((x, weight, bias, dy), arrays.values(), strict=True):

@@ -26,10 +26,10 @@ from machine import describe
 from measure import ROOT, write
 from peer_tables import lay_out
 
-from minicaffe.backend import TF32_SINCE
-from minicaffe.cuda.launch import CTYPES, OPTIONS, THREADS, source
-from minicaffe.formulas import RULES
-from minicaffe.ops.conv.implicit_gemm import CORES, LARGE, SMALL
+from minicaffe.backends.cuda.launch import CTYPES, OPTIONS, THREADS, source
+from minicaffe.backends.device import TF32_SINCE
+from minicaffe.backends.formulas import RULES
+from minicaffe.core.ops.conv.implicit_gemm import CORES, LARGE, SMALL
 
 RESULTS = Path(__file__).resolve().parent / "results"
 ARCHITECTURES = {75: "T4", 80: "A100", 90: "H100"}

@@ -64,10 +64,10 @@ class Ours:
     """A planned convolution of minicaffe with its arrays; on the CPU as an iteration of a net replays it."""
 
     def __init__(self, geometry, arrays: dict, device, engine: str = "auto"):
-        from minicaffe.cpu import aligned
-        from minicaffe.cuda import cublas
-        from minicaffe.cuda.capture import captured
-        from minicaffe.replay.command_buffer import replayed
+        from minicaffe.backends.cpu import aligned
+        from minicaffe.backends.cuda import cublas
+        from minicaffe.backends.cuda.capture import captured
+        from minicaffe.backends.replay.command_buffer import replayed
 
         def array(shape: tuple[int, ...] | int) -> Any:  # as a net's are
             return aligned.empty(device.xp, shape, np.float32)
@@ -146,7 +146,7 @@ class Torchs:
 
 def geometry(name: str, batch: int) -> Any:
     """The convolution of a rung."""
-    from minicaffe.ops.geometry import ConvGeometry, Window
+    from minicaffe.core.ops.geometry import ConvGeometry, Window
 
     c, size, f, *window, group = LADDER[name]
     kernel, stride, pad, dilation = ((k, k) for k in window)
@@ -163,8 +163,8 @@ def given(g: Any) -> dict[str, np.ndarray]:
 
 def planned(g: Any, device: Any, engine: str = "auto") -> Any:
     """minicaffe's plan for it."""
-    from minicaffe.layers.base import Context
-    from minicaffe.ops.conv.plan import plan
+    from minicaffe.core.layers.base import Context
+    from minicaffe.core.ops.conv.plan import plan
 
     return plan(g, np.float32, device, engine, Context(device).workspace_cap)
 
@@ -173,8 +173,8 @@ def rung(
     name: str, batch: int, device_name: str, rounds: int, block_ms: float
 ) -> dict[str, object]:
     """One convolution: ratios, ms, errors against float64, workspace, and the plan."""
-    from minicaffe import backend
-    from minicaffe.cpu import available
+    from minicaffe.backends import device as backend
+    from minicaffe.backends.cpu import available
 
     g = geometry(name, batch)
     arrays = given(g)
@@ -217,7 +217,7 @@ def of_the_cores(mine: Ours, rounds: int, block_ms: float) -> dict[str, float]:
 
     Winograd needs fewer multiplications than are counted: its share may exceed 1.
     """
-    from minicaffe.cpu import threads
+    from minicaffe.backends.cpu import threads
 
     gflops = fma.rate(threads.count())
     ways = {"forward": mine.forward, "dx": mine.input_gradient, "dweight": mine.weight_gradient}
@@ -229,7 +229,7 @@ def of_the_cores(mine: Ours, rounds: int, block_ms: float) -> dict[str, float]:
 
 def memory(name: str, batch: int, device_name: str, contender: str) -> float:
     """MiB of the host at the peak of three passes of one contender, beyond what tiny ones have taken."""
-    from minicaffe import backend
+    from minicaffe.backends import device as backend
 
     g, device = geometry(name, batch), backend.device(device_name)
     whose, _, mode = contender.partition(" ")
@@ -264,7 +264,7 @@ def main(settings: dict) -> None:
         told = (settings["batch"], settings["device"], settings["contender"])
         print(json.dumps(memory(name, *told)))
         return
-    from minicaffe import backend
+    from minicaffe.backends import device as backend
 
     args = (settings["batch"], settings["device"], settings["rounds"], settings["block_ms"])
     for name in settings["rungs"]:

@@ -27,7 +27,7 @@ RESULTS = Path(__file__).parent / "results"
 def one_run(model: str, device: str, seed: int, max_iter: int | None) -> dict[str, object]:
     """Train once, in this process."""
     from minicaffe import Solver
-    from minicaffe.solver import Report
+    from minicaffe.core.solver import Report
 
     class Recorder(Report):
         def __init__(self):

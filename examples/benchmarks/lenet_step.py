@@ -157,7 +157,7 @@ def compare(batch: int, device: str, rounds: int, block_ms: float) -> dict[str, 
 def memory(contender: str, batch: int, device: str) -> dict[str, float]:
     """Peak memory of this process, MiB, with one contender alone: imports, and all of 20 steps."""
     whose, _, mode = contender.partition(" ")
-    importlib.import_module("torch" if whose == "torch" else "minicaffe.solver")
+    importlib.import_module("torch" if whose == "torch" else "minicaffe.core.solver")
     imports = peak_memory()
     one = torchs(batch, device, {}, mode) if whose == "torch" else ours(batch, device)[0]
     for _ in range(20):

@@ -43,10 +43,10 @@ def model(display: int) -> object:
 def contenders(display: int = DISPLAY) -> Iterator[dict[str, Callable[[], object]]]:
     """What takes `display` steps, by name."""
     from minicaffe import Solver
-    from minicaffe.net import model as net_model
-    from minicaffe.runs.composite_report import Together
-    from minicaffe.runs.progress import Bar
-    from minicaffe.runs.record import Record
+    from minicaffe.core.net import model as net_model
+    from minicaffe.tools.training.composite_report import Together
+    from minicaffe.tools.training.progress import Bar
+    from minicaffe.tools.training.record import Record
 
     bar, record = Bar(), Record(print, ())
     reports = {"bare": None, "watched": None, "logged": Together(record, bar)}

@@ -47,7 +47,7 @@ def version(package: str) -> str | None:
 
 def gpu(name: str) -> dict[str, object]:
     """The GPU of a CUDA device, by its own name, and the version of CuPy."""
-    from minicaffe import backend
+    from minicaffe.backends import device as backend
 
     device = backend.device(name)
     found = device.xp.cuda.runtime.getDeviceProperties(device.number)["name"]
@@ -79,7 +79,7 @@ def free_process() -> None:
 @contextmanager
 def new_plans() -> Iterator[None]:
     """An empty cache folder, so that plans are made anew, not remembered; compiled loops are kept."""
-    from minicaffe import caches
+    from minicaffe.storage import caches
 
     loops = caches.folder() / "loops"
     with tempfile.TemporaryDirectory() as cache:

@@ -130,7 +130,7 @@ def in_memory(model: Path, batch: int, engine: str | None = None, **solver: obje
 
 def drawn(count: int) -> tuple[object, object]:
     """`count` digits drawn by minicaffe, as LeNet reads them: (n, 1, 28, 28) from 0 to 1, and labels."""
-    from minicaffe.data.digits import draw
+    from minicaffe.tools.data.digits import draw
 
     images, labels = draw(count, seed=1)
     return images.reshape(count, 1, 28, 28).astype("float32") / 256, labels

@@ -49,9 +49,10 @@ def one(device: str, begin: float) -> dict:
         seconds[part] += now - last
         last = now
 
-    from minicaffe import Solver, backend
-    from minicaffe.cuda import ahead
-    from minicaffe.solver import Report
+    from minicaffe import Solver
+    from minicaffe.backends import device as backend
+    from minicaffe.backends.cuda import ahead
+    from minicaffe.core.solver import Report
 
     class Quiet(Report):
         def line(self, text: str) -> None:

@@ -23,10 +23,10 @@ def gate(device: str, into: Path) -> None:
     """Whether CUDA works at all, one layer after the other, so that the first that does not is seen."""
     import numpy as np
 
-    from minicaffe import backend
-    from minicaffe.cuda import cublas
-    from minicaffe.cuda.capture import captured
-    from minicaffe.ops.gemm import gemm
+    from minicaffe.backends import device as backend
+    from minicaffe.backends.cuda import cublas
+    from minicaffe.backends.cuda.capture import captured
+    from minicaffe.core.ops.gemm import gemm
 
     made = backend.device(device)
     print("device:", made)
@@ -69,8 +69,8 @@ def instances() -> list[tuple[str, str]]:
 
 def compile_one(instance: tuple[str, str], device: str) -> str:
     """What NVRTC says against the kernels of a file for some template arguments; nothing, if it takes them."""
-    from minicaffe import backend
-    from minicaffe.cuda.launch import kernels
+    from minicaffe.backends import device as backend
+    from minicaffe.backends.cuda.launch import kernels
 
     if not (made := backend.device(device)).is_cuda:
         return ""

@@ -78,7 +78,7 @@ def count(drawn: Drawn, lines: Sequence[str]) -> dict[str, dict[str, int]]:
 
 def look(drawn: Drawn, path: Path) -> None:
     """A sheet of the photographs, ten a row, each above what the net gets of it."""
-    from minicaffe.pictures import read_picture
+    from minicaffe.tools.data.pictures import read_picture
 
     rows = (len(drawn) + 9) // 10
     sheet = Image.new("RGB", (10 * 80, rows * 190))
@@ -113,7 +113,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULT, help="default: results/photos_cpu.json")
     parser.add_argument("--look", type=Path, metavar="JPG", help="save the pictures on one sheet")
     args = parser.parse_args()
-    from minicaffe.data import datasets
+    from minicaffe.tools.data import datasets
 
     digits = datasets.load("mnist", "test", beside=MODEL.parent)
     report = {

@@ -173,7 +173,7 @@ def ladder_elsewhere(report: dict) -> str:
 
 def engines() -> str:
     """How many ways of computing a convolution there are."""
-    from minicaffe.ops.conv import ENGINES
+    from minicaffe.core.ops.conv import ENGINES
 
     return str(len(ENGINES))
 

@@ -41,7 +41,7 @@ PARTS = {
 def start(settings: dict) -> dict[str, float]:
     """Seconds of each part, and MiB at the peak, in this process."""
     begin = time.perf_counter()
-    import minicaffe.solver  # noqa: F401
+    import minicaffe.core.solver  # noqa: F401
 
     imported = time.perf_counter()
     forms.prepare(settings | {"form": "numba", "contender": "minicaffe"})

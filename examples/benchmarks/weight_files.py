@@ -66,7 +66,7 @@ def by_protobuf(path: str) -> dict[str, list[np.ndarray]]:
 
 def by_own(path: str) -> dict[str, list[np.ndarray]]:
     """The arrays of a file, by minicaffe."""
-    from minicaffe.caffe import weights
+    from minicaffe.interop.caffe import weights
 
     return weights.read(path)
 
@@ -76,7 +76,7 @@ WAYS = {"own": by_own, "protobuf": by_protobuf}
 
 def one(way: str, path: str) -> dict[str, float]:
     """Seconds, peak MiB above what the process took before, and a sum of all numbers."""
-    from minicaffe.caffe import weights  # imported before the clock starts
+    from minicaffe.interop.caffe import weights  # imported before the clock starts
 
     weights.is_caffes(path)
     if way == "protobuf":
@@ -90,7 +90,7 @@ def one(way: str, path: str) -> dict[str, float]:
 
 def synthetic(path: Path, mib: int) -> None:
     """A file of so many MiB: VGG's proportions, one large matrix and many small ones."""
-    from minicaffe.caffe import weights
+    from minicaffe.interop.caffe import weights
 
     random = np.random.default_rng(1)
     sizes = [0.55, 0.12, *[0.33 / 14] * 14]

@@ -44,7 +44,7 @@ def contenders(compiled: bool) -> dict[str, tuple[Callable[..., Contender], dict
 def ours(name: str, way: str, batch: int, device: str, **settings: object) -> Contender:
     """A net of ours: a training step, or a forward pass."""
     from minicaffe import Net, Solver
-    from minicaffe.spec.solver import SolverSpec
+    from minicaffe.core.config.solver import SolverSpec
 
     spec = spec_of(name, way, batch)
     if way == "infer":
@@ -128,7 +128,7 @@ def measured(contender: Contender, rounds: int, block_ms: float) -> dict[str, ob
 def main(settings: dict) -> None:
     from check_gpu_layers import is_lost, one_line
 
-    from minicaffe import backend
+    from minicaffe.backends import device as backend
 
     device = backend.device(settings["device"])
     told = [settings[key] for key in ("name", "way", "batch", "device")]

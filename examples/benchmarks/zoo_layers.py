@@ -4,7 +4,7 @@ import statistics
 import time
 from collections.abc import Mapping
 
-from minicaffe.net.run import backward, forward
+from minicaffe.core.net.run import backward, forward
 
 JOINED = {"BatchNorm": "BatchNorm, Scale", "Scale": "BatchNorm, Scale"}
 

@@ -9,9 +9,9 @@ from measure import ROOT
 from zoo_names import STREAMS, batch_of
 
 from minicaffe import Net, read
-from minicaffe.export.inference import inference
-from minicaffe.layers.inputs import BlobShape
-from minicaffe.spec.declare import NetSpec
+from minicaffe.core.config.declare import NetSpec
+from minicaffe.core.layers.inputs import BlobShape
+from minicaffe.tools.inference import inference
 
 NEVER = ("Accuracy", "Silence")  # they tell, and compute nothing that is wanted
 

@@ -61,9 +61,9 @@ def measured(name: str) -> dict:
     import onnxruntime
 
     from minicaffe import Net
-    from minicaffe.export import check, to_onnx
-    from minicaffe.export.onnx import inferring
-    from minicaffe.layers.sequence import Recurrent
+    from minicaffe.core.layers.sequence import Recurrent
+    from minicaffe.interop.onnx.writer import check, to_onnx
+    from minicaffe.interop.onnx.writer.onnx import inferring
 
     start = time.perf_counter()
     net, _ = inferring(str(ROOT / "models" / f"{name}.yaml"))

@@ -45,7 +45,7 @@ def warm_batch_norms(name: str, net) -> None:
 def trained(name: str, batch: int | None = None, dropout: bool = True):
     """A net of ours to train, and its solver; all learn by SGD with momentum and decay."""
     from minicaffe import Solver
-    from minicaffe.spec.solver import SolverSpec
+    from minicaffe.core.config.solver import SolverSpec
 
     spec = spec_of(name, "train", batch)
     spec = spec if dropout else without_dropout(spec)
@@ -78,7 +78,7 @@ def ours_step(solver, tell: bool = True) -> Callable[[], object]:
 
 def on_one_thread(call: Callable) -> Callable:
     """A call of ours that uses one core."""
-    from minicaffe.cpu.threads import at_most
+    from minicaffe.backends.cpu.threads import at_most
 
     def alone():
         with at_most(1):

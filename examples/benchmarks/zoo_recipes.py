@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F  # noqa: N812  as PyTorch's users write it
 
-from minicaffe.net.step import Step
+from minicaffe.core.net.step import Step
 
 Call = Callable[..., object]
 RECIPES: dict[str, Callable[[Step, "Use"], Call]] = {}

@@ -138,7 +138,7 @@ def by_turns(
 
 def with_rate(measured: Callable[[], dict], threads: int) -> dict:
     """What is measured, and the GFLOP/s of multiply-adds that the cores reach just before and after it."""
-    from minicaffe.cpu import available
+    from minicaffe.backends.cpu import available
 
     if not available():
         return measured()
@@ -231,7 +231,7 @@ def layers(name: str, folder: str, passes: int) -> dict:
 
 def memory(name: str, way: str, who: str, batch: int | None = None) -> dict:
     """Peak memory of this process in MiB, with minicaffe or PyTorch alone: of its imports, and of all."""
-    importlib.import_module("minicaffe.solver" if who == "minicaffe" else "zoo_torch")
+    importlib.import_module("minicaffe.core.solver" if who == "minicaffe" else "zoo_torch")
     imports, mode = peak_memory(), who.removeprefix("torch ")
     if who == "minicaffe" and way == "infer":
         net = ours(name, way)
@@ -252,9 +252,9 @@ def memory(name: str, way: str, who: str, batch: int | None = None) -> dict:
 
 def export(name: str, folder: str) -> dict:
     """Files of a net to infer with: prototxt and .caffemodel, ONNX if it can be said, weights, inputs."""
-    from minicaffe.caffe.prototxt import prototxt
     from minicaffe.cli import main
-    from minicaffe.layers import REGISTRY
+    from minicaffe.core.layers import REGISTRY
+    from minicaffe.interop.caffe.prototxt import prototxt
 
     folder = Path(folder)
     net = ours(name, "infer")

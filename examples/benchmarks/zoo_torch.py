@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from zoo_recipes import RECIPES, Call, Use, normalisation
 
-from minicaffe.net import Net
-from minicaffe.net.step import Step
+from minicaffe.core.net import Net
+from minicaffe.core.net.step import Step
 
 
 class Module(nn.Module):

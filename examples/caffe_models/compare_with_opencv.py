@@ -36,10 +36,10 @@ import numpy as np
 from both import MODELS, Model, found, output_of, ranks
 from machine import describe, free_process, new_plans, version, warn_if_busy
 from measure import clock, digits, interleaved, ratios, spread, write
+from minicaffe.caffe import read as read_prototxt
 from qr_pictures import PICTURES, overlap
 
 from minicaffe import read
-from minicaffe.caffe import read as read_prototxt
 from minicaffe.cli import main as minicaffe
 
 RESULTS = Path(__file__).resolve().parent / "results"

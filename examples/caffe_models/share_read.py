@@ -24,11 +24,11 @@ from collections import Counter
 from pathlib import Path
 
 from minicaffe import Net, caffe
-from minicaffe.caffe.model import read_text
-from minicaffe.caffe.unknown import with_unknown
+from minicaffe.core.config.model import model
+from minicaffe.core.layers import REGISTRY
 from minicaffe.errors import MinicaffeError
-from minicaffe.layers import REGISTRY
-from minicaffe.spec.model import model
+from minicaffe.interop.caffe.model import read_text
+from minicaffe.interop.caffe.unknown import with_unknown
 
 KINDS = ("deploy", "train", "solver")
 DATA = re.compile(r'type:\s*"?\w*(Data|DATA|_data)"?\s')

@@ -26,11 +26,11 @@ from both import MODELS, found, output_of, trimmed
 from compare_with_opencv import RESULTS, SHAPES, TOLERANCE, best, drawn, largest
 from machine import describe, version
 from measure import digits, write
+from minicaffe.caffe import read
+from minicaffe.export import to_onnx
 from qr_pictures import PICTURES
 
 from minicaffe import Net
-from minicaffe.caffe import read
-from minicaffe.export import to_onnx
 
 DYNAMIC = {"resnet": ["batch"]}
 

@@ -68,8 +68,8 @@ def measured(
     copied: int = COPIED,
 ) -> Iterator[dict[str, object]]:
     """Both tables and im2col alone, with what they were measured on: all there is, after every row."""
-    from minicaffe import backend
-    from minicaffe.cpu import available, threads
+    from minicaffe.backends import device as backend
+    from minicaffe.backends.cpu import available, threads
 
     device = backend.device(device_name)
     report: dict[str, object] = {
@@ -151,8 +151,8 @@ def as_graphs(device, calls: dict[str, Callable]) -> dict[str, Callable]:
     """On CUDA each call as a graph: a few launches a sample, from Python, would be all that is measured."""
     if not device.is_cuda:
         return calls
-    from minicaffe.cuda import cublas
-    from minicaffe.cuda.capture import captured
+    from minicaffe.backends.cuda import cublas
+    from minicaffe.backends.cuda.capture import captured
 
     for call in calls.values():
         call()  # so that its kernels are compiled
@@ -191,10 +191,10 @@ def im2col_calls(device, n: int, forms: tuple[str, ...]) -> tuple[dict[str, Call
     """im2col of n samples in each form, both ways, as calls; and the bytes each of them moves."""
     import numpy as np
 
-    from minicaffe.cpu import threads
-    from minicaffe.ops.geometry import Window
-    from minicaffe.ops.im2col import column_shape, im2col
-    from minicaffe.replay import dispatch
+    from minicaffe.backends.cpu import threads
+    from minicaffe.backends.replay import dispatch
+    from minicaffe.core.ops.geometry import Window
+    from minicaffe.core.ops.im2col import column_shape, im2col
 
     xp, window = device.xp, Window((5, 5))
     images = np.random.default_rng(1).standard_normal((n, 20, 12, 12), np.float32)
@@ -220,7 +220,7 @@ def im2col_calls(device, n: int, forms: tuple[str, ...]) -> tuple[dict[str, Call
 
 def copy_rate(device, rounds: int, block_ms: float, size: int) -> dict[str, float]:
     """GB/s of copying, bytes read and bytes written together; on the CPU by all threads."""
-    from minicaffe.replay.dispatch import in_slices
+    from minicaffe.backends.replay.dispatch import in_slices
 
     xp = device.xp
     source, target = xp.ones(size // 4, xp.float32), xp.zeros(size // 4, xp.float32)

@@ -23,8 +23,8 @@ import numpy as np  # noqa: E402
 from measure import ROOT, clock, digits, spread, write  # noqa: E402
 
 from minicaffe import Solver, parse, read  # noqa: E402
-from minicaffe.inspect.timing import measure, medians  # noqa: E402
-from minicaffe.solver import Report  # noqa: E402
+from minicaffe.core.solver import Report  # noqa: E402
+from minicaffe.tools.visualize.timing import measure, medians  # noqa: E402
 
 BATCHES = {
     "lenet": (1, 4, 16, 64, 128, 256),

@@ -46,10 +46,10 @@ from mpi4py import MPI  # noqa: E402
 from zoo_nets import spec_of  # noqa: E402
 
 from minicaffe import Solver, parse  # noqa: E402
-from minicaffe.parallel import Communicator, world  # noqa: E402
-from minicaffe.solver import Report  # noqa: E402
-from minicaffe.spec.declare import NetSpec  # noqa: E402
-from minicaffe.spec.solver import SolverSpec  # noqa: E402
+from minicaffe.core.config.declare import NetSpec  # noqa: E402
+from minicaffe.core.config.solver import SolverSpec  # noqa: E402
+from minicaffe.core.solver import Report  # noqa: E402
+from minicaffe.tools.parallel import Communicator, world  # noqa: E402
 
 NETS = ("lenet:128", "lenet:256", "cifar10_quick:100")
 SHAPES = {"lenet": (1, 28, 28), "cifar10_quick": (3, 32, 32)}

@@ -12,14 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-from minicaffe import checkpoint
-from minicaffe.caffe.label_map import is_label_map, names_in
-from minicaffe.data import lists
+from minicaffe.core.config.declare import NetSpec
+from minicaffe.core.net.sources import with_classes
 from minicaffe.errors import DataError, MinicaffeError
-from minicaffe.feeding.pictures import Pictures
-from minicaffe.net.sources import with_classes
-from minicaffe.pictures import Doubt
-from minicaffe.spec.declare import NetSpec
+from minicaffe.interop.caffe.label_map import is_label_map, names_in
+from minicaffe.storage import checkpoint, lists
+from minicaffe.tools.data.layers.pictures import Pictures
+from minicaffe.tools.data.pictures import Doubt
 
 COLUMNS = ("image", "rank", "class", "name", "probability", "done", "unsure")
 

@@ -17,8 +17,6 @@ from collections.abc import Callable
 from functools import partial
 from operator import methodcaller
 
-from minicaffe import checkpoint
-from minicaffe.bridges import calibration
 from minicaffe.cli.options import (
     device_option,
     model_options,
@@ -30,9 +28,11 @@ from minicaffe.cli.options import (
 from minicaffe.cli.picture_options import preparation_options, prepare
 from minicaffe.cli.streams import say
 from minicaffe.cli.weights import load_weights, weights_of, weights_option
+from minicaffe.core.net.summary import table
 from minicaffe.errors import MinicaffeError
-from minicaffe.export.inference import for_test
-from minicaffe.net.summary import table
+from minicaffe.interop.chips import calibration
+from minicaffe.storage import checkpoint
+from minicaffe.tools.inference import for_test
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

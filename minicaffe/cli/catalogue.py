@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, get_args
 
-from minicaffe.forks import FORKS
-from minicaffe.spec.declare import Filler, LayerSpec
-from minicaffe.spec.types import Key, describe, keys_of
+from minicaffe.core.config.declare import Filler, LayerSpec
+from minicaffe.core.config.types import Key, describe, keys_of
+from minicaffe.interop.caffe.forks import FORKS
 
 HEAD = """\
 # The layers
@@ -42,12 +42,12 @@ def documentation(cls: type) -> str:
 def fork_of(cls: type) -> str:
     """The name of the fork of Caffe that a layer is of; empty for others.
 
-    >>> from minicaffe.layers import REGISTRY
+    >>> from minicaffe.core.layers import REGISTRY
     >>> fork_of(REGISTRY["PriorBox"]), fork_of(REGISTRY["ReLU"])
     ('SSD', '')
     """
     room, _, file = cls.__module__.rpartition(".")
-    return FORKS[file].name if room == "minicaffe.forks" else ""
+    return FORKS[file].name if room == "minicaffe.interop.caffe.forks" else ""
 
 
 def by_fork(layers: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -31,27 +31,27 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 
-from minicaffe import checkpoint
-from minicaffe.caffe import model as prototxt
-from minicaffe.caffe.convert_weights import convert_weights, kind_of
-from minicaffe.caffe.prototxt import prototxt as prototxt_of
-from minicaffe.caffe.unknown import with_unknown
-from minicaffe.caffe.weight_files import is_ours
-from minicaffe.caffe.weights import ENDINGS, is_caffes
-from minicaffe.caffe.yaml_text import yaml_text
 from minicaffe.cli import folded
 from minicaffe.cli.known import built, tree_of
 from minicaffe.cli.options import import_files, import_option, lenient_option
 from minicaffe.cli.weights import weights_option
+from minicaffe.core.config import tree
+from minicaffe.core.config.declare import NetSpec
+from minicaffe.core.config.mark import Comment
+from minicaffe.core.config.model import model
+from minicaffe.core.layers import REGISTRY
+from minicaffe.core.net.model import holds_weights, read, seen_from
+from minicaffe.core.net.weight_files import is_ours
+from minicaffe.core.net.yaml_text import yaml_text
+from minicaffe.core.net.zoo import located
 from minicaffe.errors import DataError, MinicaffeError, SpecError, did_you_mean, note
-from minicaffe.layers import REGISTRY
-from minicaffe.net.model import holds_weights, read, seen_from
-from minicaffe.net.zoo import located
-from minicaffe.runs import folder as run_folder
-from minicaffe.spec import tree
-from minicaffe.spec.declare import NetSpec
-from minicaffe.spec.mark import Comment
-from minicaffe.spec.model import model
+from minicaffe.interop.caffe import model as prototxt
+from minicaffe.interop.caffe.convert_weights import convert_weights, kind_of
+from minicaffe.interop.caffe.prototxt import prototxt as prototxt_of
+from minicaffe.interop.caffe.unknown import with_unknown
+from minicaffe.interop.caffe.weights import ENDINGS, is_caffes
+from minicaffe.storage import checkpoint
+from minicaffe.tools.training import folder as run_folder
 
 YAML = (".yaml", ".yml")
 

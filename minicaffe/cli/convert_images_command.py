@@ -18,15 +18,15 @@ from pathlib import Path
 
 import numpy as np
 
-from minicaffe.caffe.label_map import names_in
 from minicaffe.cli import sources
 from minicaffe.cli.options import number
 from minicaffe.cli.streams import say
-from minicaffe.data.convert import to_lmdb, to_npz
-from minicaffe.data.reader.box_list_set import BoxListSet
-from minicaffe.data.survey import Damage
+from minicaffe.core.config.tree import load
 from minicaffe.errors import DataError, note
-from minicaffe.spec.tree import load
+from minicaffe.interop.caffe.label_map import names_in
+from minicaffe.tools.data.convert import to_lmdb, to_npz
+from minicaffe.tools.data.reader.box_list_set import BoxListSet
+from minicaffe.tools.data.survey import Damage
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

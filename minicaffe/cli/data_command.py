@@ -16,13 +16,13 @@ from contextlib import suppress
 
 import numpy as np
 
-from minicaffe import checkpoint
 from minicaffe.cli import sheet, sources
 from minicaffe.cli.streams import say
-from minicaffe.data.reader.base import Reader
-from minicaffe.data.reader.held_out import SHARE, sides
-from minicaffe.data.survey import Survey, by, survey
 from minicaffe.errors import DataError, note
+from minicaffe.storage import checkpoint
+from minicaffe.tools.data.reader.base import Reader
+from minicaffe.tools.data.reader.held_out import SHARE, sides
+from minicaffe.tools.data.survey import Survey, by, survey
 
 SAMPLE = 1000  # entries that are read without --check
 LISTED = 30  # classes that are listed one by one

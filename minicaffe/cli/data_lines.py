@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from minicaffe import backend
-from minicaffe.data.reader.held_out import Part
-from minicaffe.export.inference import is_scored
-from minicaffe.layers import Layer
-from minicaffe.net import Net, sources
+from minicaffe.backends import device as backend
+from minicaffe.core.layers import Layer
+from minicaffe.core.net import Net, sources
+from minicaffe.tools.data.reader.held_out import Part
+from minicaffe.tools.inference import is_scored
 
 
 def _part(layer: Layer) -> str:

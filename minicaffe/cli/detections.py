@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from minicaffe.caffe.label_map import is_label_map, names_in
-from minicaffe.deploy import in_pixels, label_names
+from minicaffe.core.config.declare import NetSpec
+from minicaffe.core.config.tree import load
 from minicaffe.errors import MinicaffeError
-from minicaffe.spec.declare import NetSpec
-from minicaffe.spec.tree import load
+from minicaffe.interop.caffe.label_map import is_label_map, names_in
+from minicaffe.tools.deploy import in_pixels, label_names
 
 COLUMNS = ("image", "rank", "class", "name", "score", "x0", "y0", "x1", "y1")
 

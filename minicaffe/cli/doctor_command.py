@@ -14,14 +14,17 @@ import platform
 
 import numpy as np
 
-from minicaffe import __version__, backend, caches, cpu
+from minicaffe import __version__
+from minicaffe.backends import cpu
+from minicaffe.backends import device as backend
+from minicaffe.backends.cpu import threads
 from minicaffe.cli.options import device_option
 from minicaffe.cli.streams import say
-from minicaffe.cpu import threads
-from minicaffe.data import datasets
 from minicaffe.errors import DataError, DeviceError, MinicaffeError
-from minicaffe.parallel.launched import told, world
-from minicaffe.runs.environment import NONE, cupy_version, version
+from minicaffe.storage import caches
+from minicaffe.tools.data import datasets
+from minicaffe.tools.parallel.launched import told, world
+from minicaffe.tools.training.environment import NONE, cupy_version, version
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -20,13 +20,13 @@ import sys
 from pathlib import Path
 from typing import IO
 
-from minicaffe import checkpoint
 from minicaffe.cli.known import read_kept, shape_option, steps_of
 from minicaffe.cli.options import model_options, phase_option
 from minicaffe.errors import MinicaffeError, did_you_mean, note
-from minicaffe.inspect import drawing
-from minicaffe.inspect import notebook as picture
-from minicaffe.inspect.drawing.layout import DIRECTIONS
+from minicaffe.storage import checkpoint
+from minicaffe.tools.visualize import drawing
+from minicaffe.tools.visualize import notebook as picture
+from minicaffe.tools.visualize.drawing.layout import DIRECTIONS
 
 ENDINGS = {".svg": "svg", ".png": "png", ".dot": "dot", ".gv": "dot"}
 

@@ -42,17 +42,17 @@ from minicaffe.cli.options import (
     read_model,
 )
 from minicaffe.cli.streams import say
+from minicaffe.core.layers.blob import check_type
+from minicaffe.core.layers.convolution import Filtered
+from minicaffe.core.net import Net
+from minicaffe.core.net.step import Step
+from minicaffe.core.net.summary import table
+from minicaffe.core.ops import conv
+from minicaffe.core.ops.conv import autotune_cache
+from minicaffe.core.ops.conv.autotune import DIRECTIONS, Finding, measure
+from minicaffe.core.ops.conv.problem import Case
+from minicaffe.core.ops.geometry import ConvGeometry
 from minicaffe.errors import MinicaffeError, mib
-from minicaffe.layers.blob import check_type
-from minicaffe.layers.convolution import Filtered
-from minicaffe.net import Net
-from minicaffe.net.step import Step
-from minicaffe.net.summary import table
-from minicaffe.ops import conv
-from minicaffe.ops.conv import autotune_cache
-from minicaffe.ops.conv.autotune import DIRECTIONS, Finding, measure
-from minicaffe.ops.conv.problem import Case
-from minicaffe.ops.geometry import ConvGeometry
 
 HEAD = ("engine", "forward", "input gradient", "weight gradient", "errors", "workspace")
 

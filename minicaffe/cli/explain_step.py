@@ -8,16 +8,16 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from minicaffe.backend import Device
+from minicaffe.backends.cpu import threads
+from minicaffe.backends.device import Device
+from minicaffe.backends.replay.command_buffer import Program
+from minicaffe.backends.replay.replay import Call, Graph, Node, Segment
 from minicaffe.cli.streams import say
-from minicaffe.cpu import threads
+from minicaffe.core.config.declare import NetSpec
+from minicaffe.core.net import Net
+from minicaffe.core.net.summary import table
+from minicaffe.core.solver import Solver
 from minicaffe.errors import mib
-from minicaffe.net import Net
-from minicaffe.net.summary import table
-from minicaffe.replay.command_buffer import Program
-from minicaffe.replay.replay import Call, Graph, Node, Segment
-from minicaffe.solver import Solver
-from minicaffe.spec.declare import NetSpec
 
 HEAD = ("of", "loop", "slices", "us", "share %", "MiB", "GFLOP/s")
 NOTHING = "-"  # what computes a layer that passes on what it reads

@@ -29,16 +29,17 @@ from minicaffe.cli.options import model_options, read_model
 from minicaffe.cli.picture_options import mean_of, no_options_of_deploy_nets, picture_options
 from minicaffe.cli.streams import say
 from minicaffe.cli.weights import load_weights, weights_of, weights_option
-from minicaffe.data import safetensors_file
+from minicaffe.core.config.declare import NetSpec
+from minicaffe.core.layers.files import read_array
+from minicaffe.core.net import Net
 from minicaffe.errors import MinicaffeError, SpecError, note
-from minicaffe.export import onnx, torch
-from minicaffe.export.folding import folded
-from minicaffe.export.library import packages
-from minicaffe.export.preparation import Preparation, preparation
-from minicaffe.layers.files import read_array
-from minicaffe.net import Net
-from minicaffe.runs import folder as run_folder
-from minicaffe.spec.declare import NetSpec
+from minicaffe.interop.onnx.writer import onnx
+from minicaffe.interop.onnx.writer.library import packages
+from minicaffe.interop.torch import torch
+from minicaffe.storage import safetensors_file
+from minicaffe.tools.folding import folded
+from minicaffe.tools.preparation import Preparation, preparation
+from minicaffe.tools.training import folder as run_folder
 
 ONNX_ONLY = ("dynamic", "tensorrt_safe", "labels", "mean", "scale", "channels")
 

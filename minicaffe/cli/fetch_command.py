@@ -15,13 +15,13 @@ import argparse
 from pathlib import Path
 
 from minicaffe.cli.streams import say
-from minicaffe.data.fetch import data_folder, fetch
-from minicaffe.data.known import ABOUT, NAMES
-from minicaffe.data.weight_table import NAMES as WEIGHT_NAMES
-from minicaffe.data.weight_table import WEIGHTS, lookup
-from minicaffe.data.weights import fetch_weights
+from minicaffe.core.net.summary import table
 from minicaffe.errors import DataError, MinicaffeError, did_you_mean
-from minicaffe.net.summary import table
+from minicaffe.tools.data.fetch import data_folder, fetch
+from minicaffe.tools.data.known import ABOUT, NAMES
+from minicaffe.tools.data.weight_table import NAMES as WEIGHT_NAMES
+from minicaffe.tools.data.weight_table import WEIGHTS, lookup
+from minicaffe.tools.data.weights import fetch_weights
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
+from minicaffe.core.config.declare import NetSpec
+from minicaffe.core.config.state import Phase, State
 from minicaffe.errors import SpecError
-from minicaffe.spec.declare import NetSpec
-from minicaffe.spec.state import Phase, State
 
 
 def check_filled(spec: NetSpec, phase: Phase, built: State) -> None:

@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from minicaffe import checkpoint
-from minicaffe.backend import Device
+from minicaffe.backends.device import Device
 from minicaffe.cli.options import engine_settings
 from minicaffe.cli.streams import say
 from minicaffe.cli.weights import load_weights
-from minicaffe.communicator import Communicator
+from minicaffe.core.communicator import Communicator
+from minicaffe.core.config.declare import NetSpec
+from minicaffe.core.solver import Solver
 from minicaffe.errors import MinicaffeError, SpecError, TrainingError
-from minicaffe.inspect.chart import line_chart
-from minicaffe.solver import Solver
-from minicaffe.spec.declare import NetSpec
+from minicaffe.storage import checkpoint
+from minicaffe.tools.visualize.chart import line_chart
 
 RATES = (1e-6, 1.0)  # from the first to the last
 STEPS = 100

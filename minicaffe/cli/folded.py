@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe import checkpoint
-from minicaffe.bridges.onnx import files
-from minicaffe.caffe.model import named_prototxt
-from minicaffe.caffe.prototxt import prototxt
-from minicaffe.caffe.yaml_text import yaml_text
 from minicaffe.cli.weights import load_weights, weights_of
+from minicaffe.core.layers import REGISTRY
+from minicaffe.core.net import Net
+from minicaffe.core.net.model import holds_weights, read, seen_from
+from minicaffe.core.net.yaml_text import yaml_text
 from minicaffe.errors import CheckpointError, MinicaffeError, note
-from minicaffe.export import check
-from minicaffe.export.folding import Folded, folded
-from minicaffe.export.onnx import inferring
-from minicaffe.layers import REGISTRY
-from minicaffe.net import Net
-from minicaffe.net.model import holds_weights, read, seen_from
+from minicaffe.interop.caffe.model import named_prototxt
+from minicaffe.interop.caffe.prototxt import prototxt
+from minicaffe.interop.onnx.reader.onnx import files
+from minicaffe.interop.onnx.writer import check
+from minicaffe.interop.onnx.writer.onnx import inferring
+from minicaffe.storage import checkpoint
+from minicaffe.tools.folding import Folded, folded
 
 
 def write(args: argparse.Namespace) -> int:

@@ -9,12 +9,12 @@ import shutil
 import sys
 from pathlib import Path
 
-from minicaffe.feeding.pictures import Pictures
-from minicaffe.layers.loss import Softmax
-from minicaffe.layers.softmax_loss import SoftmaxLoss
-from minicaffe.ops import conv
-from minicaffe.parallel.launched import count
-from minicaffe.solver import Solver
+from minicaffe.core.layers.loss import Softmax
+from minicaffe.core.layers.softmax_loss import SoftmaxLoss
+from minicaffe.core.ops import conv
+from minicaffe.core.solver import Solver
+from minicaffe.tools.data.layers.pictures import Pictures
+from minicaffe.tools.parallel.launched import count
 
 
 def resume_command(args: argparse.Namespace, folder: Path) -> str:

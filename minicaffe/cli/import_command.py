@@ -20,10 +20,10 @@ import argparse
 import os
 import re
 
-from minicaffe.bridges import onnx, proof
-from minicaffe.bridges.operators import listed
 from minicaffe.cli.streams import say
 from minicaffe.errors import MinicaffeError, SpecError, note
+from minicaffe.interop.onnx.reader import onnx, proof
+from minicaffe.interop.onnx.reader.operators import listed
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

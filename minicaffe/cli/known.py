@@ -9,27 +9,27 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from minicaffe.caffe import model as prototxt
-from minicaffe.caffe.unknown import FORK_OF, with_unknown
-from minicaffe.caffe.yaml_text import comments_of
 from minicaffe.cli.options import begin, is_source, phase_of, state_of
+from minicaffe.core.config import tree
+from minicaffe.core.config.blocks import expanded
+from minicaffe.core.config.declare import LayerSpec, NetSpec
+from minicaffe.core.config.mark import Comment
+from minicaffe.core.config.model import model
+from minicaffe.core.config.settings import replaced
+from minicaffe.core.config.state import TRAIN, Phase, State
+from minicaffe.core.config.tree import Node
+from minicaffe.core.layers import REGISTRY
+from minicaffe.core.layers.inputs import BlobShape
+from minicaffe.core.net import Net, read
+from minicaffe.core.net.model import holds_weights
+from minicaffe.core.net.step import Step
+from minicaffe.core.net.yaml_text import comments_of
+from minicaffe.core.net.zoo import located
 from minicaffe.errors import DataError, SpecError, note
-from minicaffe.feeding.transform import Transform
-from minicaffe.inspect.outline import outline
-from minicaffe.layers import REGISTRY
-from minicaffe.layers.inputs import BlobShape
-from minicaffe.net import Net, read
-from minicaffe.net.model import holds_weights
-from minicaffe.net.step import Step
-from minicaffe.net.zoo import located
-from minicaffe.spec import tree
-from minicaffe.spec.blocks import expanded
-from minicaffe.spec.declare import LayerSpec, NetSpec
-from minicaffe.spec.mark import Comment
-from minicaffe.spec.model import model
-from minicaffe.spec.settings import replaced
-from minicaffe.spec.state import TRAIN, Phase, State
-from minicaffe.spec.tree import Node
+from minicaffe.interop.caffe import model as prototxt
+from minicaffe.interop.caffe.unknown import FORK_OF, with_unknown
+from minicaffe.tools.data.layers.transform import Transform
+from minicaffe.tools.visualize.outline import outline
 
 LABEL_MAPS = ("DenseImageData", "ImageLabelmapData")  # layers whose labels are of each pixel
 BOXES = "AnnotatedData"  # the layer whose labels are rows of true boxes

@@ -11,8 +11,8 @@ import argparse
 
 from minicaffe.cli import catalogue
 from minicaffe.cli.options import import_files, import_option
+from minicaffe.core.layers import REGISTRY
 from minicaffe.errors import SpecError, did_you_mean
-from minicaffe.layers import REGISTRY
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,11 +14,11 @@ import os
 
 import numpy as np
 
-from minicaffe.caffe.convert_weights import write_blob
 from minicaffe.cli import sources
 from minicaffe.cli.streams import say
-from minicaffe.data.survey import by, mean_image
 from minicaffe.errors import DataError
+from minicaffe.interop.caffe.convert_weights import write_blob
+from minicaffe.tools.data.survey import by, mean_image
 
 FORMATS = (".npy", ".binaryproto")
 

@@ -16,8 +16,8 @@ import re
 import textwrap
 from pathlib import Path
 
+from minicaffe.core.net.zoo import models
 from minicaffe.errors import SpecError, did_you_mean
-from minicaffe.net.zoo import models
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -22,25 +22,25 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from minicaffe import backend
+from minicaffe.backends import device as backend
 from minicaffe.cli.options import begin, import_option, number, state_of, tell
 from minicaffe.cli.streams import say
 from minicaffe.cli.weights import WEIGHTS, named
-from minicaffe.communicator import Communicator, device_of
-from minicaffe.export.inference import reads_data
-from minicaffe.runs.folder import RUNS
-from minicaffe.spec.declare import NetSpec
-from minicaffe.spec.state import State
+from minicaffe.core.communicator import Communicator, device_of
+from minicaffe.core.config.declare import NetSpec
+from minicaffe.core.config.state import State
+from minicaffe.tools.inference import reads_data
+from minicaffe.tools.training.folder import RUNS
 
 if TYPE_CHECKING:
-    from minicaffe.own_data import Adapted
+    from minicaffe.tools.own_data import Adapted
 
 AUTO = "auto"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    from minicaffe.own_data import EPOCHS
+    from minicaffe.tools.own_data import EPOCHS
 
     parser.add_argument(
         "model",
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
 
 def adapted(args: argparse.Namespace, device: backend.Device | None) -> Adapted:
     """The model for the data of --data, as the options have it."""
-    from minicaffe.own_data import LARGEST_BATCH, adapt
+    from minicaffe.tools.own_data import LARGEST_BATCH, adapt
 
     options: dict[str, Any] = {"weights": args.weights, "epochs": args.epochs}
     options |= {"max_iter": args.max_iter, "size": args.size, "device": device}
@@ -144,7 +144,7 @@ def free(source: str) -> str:
 def with_batch(spec: NetSpec, batch: int | str, device: backend.Device) -> tuple[NetSpec, int]:
     """A model whose data layers of TRAIN read batches of such a size, AUTO the largest that fits."""
     if isinstance(batch, str):
-        from minicaffe.own_data import LARGEST_BATCH, fitting
+        from minicaffe.tools.own_data import LARGEST_BATCH, fitting
 
         batch, _ = fitting(lambda size: _with(spec, size), LARGEST_BATCH, device)
     return _with(spec, batch), batch

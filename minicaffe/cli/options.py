@@ -12,18 +12,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from minicaffe import backend
-from minicaffe.backend import PRECISIONS
-from minicaffe.communicator import ALONE, Communicator, device_of
-from minicaffe.cpu import threads
+from minicaffe.backends import device as backend
+from minicaffe.backends.cpu import threads
+from minicaffe.backends.device import PRECISIONS
+from minicaffe.core.communicator import ALONE, Communicator, device_of
+from minicaffe.core.config.declare import LayerSpec, NetSpec
+from minicaffe.core.config.state import Phase, State
+from minicaffe.core.layers import REGISTRY
+from minicaffe.core.layers.base import bottom_counts
+from minicaffe.core.layers.blob import FLOATS
+from minicaffe.core.net import read
+from minicaffe.core.ops import conv
 from minicaffe.errors import MinicaffeError, SpecError, note, raised_at
-from minicaffe.layers import REGISTRY
-from minicaffe.layers.base import bottom_counts
-from minicaffe.layers.blob import FLOATS
-from minicaffe.net import read
-from minicaffe.ops import conv
-from minicaffe.spec.declare import LayerSpec, NetSpec
-from minicaffe.spec.state import Phase, State
 
 
 def model_options(

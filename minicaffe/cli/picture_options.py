@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from minicaffe.caffe.model import is_prototxt
-from minicaffe.caffe.weights import is_caffes
 from minicaffe.cli.options import tell
+from minicaffe.core.layers.files import read_array
 from minicaffe.errors import MinicaffeError
-from minicaffe.feeding.pictures import Pictures
-from minicaffe.feeding.transform import Transform
-from minicaffe.layers.files import read_array
+from minicaffe.interop.caffe.model import is_prototxt
+from minicaffe.interop.caffe.weights import is_caffes
+from minicaffe.tools.data.layers.pictures import Pictures
+from minicaffe.tools.data.layers.transform import Transform
 
 
 def picture_options(parser: argparse.ArgumentParser, default_order: bool = True) -> None:

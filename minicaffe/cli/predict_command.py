@@ -29,8 +29,8 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe import caches, cpu
-from minicaffe.backend import Device
+from minicaffe.backends import cpu
+from minicaffe.backends.device import Device
 from minicaffe.cli import detections
 from minicaffe.cli.answers import Answer, class_names, csv_rows, json_line, text, write_csv
 from minicaffe.cli.options import (
@@ -45,14 +45,15 @@ from minicaffe.cli.options import (
 from minicaffe.cli.picture_options import picture_options, prepare
 from minicaffe.cli.streams import say
 from minicaffe.cli.weights import load_weights, weights_of, weights_option
-from minicaffe.deploy import TOGETHER, Classifier, Detector, resized, shares_of
+from minicaffe.core.config.declare import NetSpec
 from minicaffe.errors import DataError, note
-from minicaffe.export.inference import for_test
-from minicaffe.feeding.pictures import Pictures, takes_digits
-from minicaffe.pictures import Fit, prepared
-from minicaffe.pictures.drawn import mask_image, save, with_boxes, with_mask, with_text
-from minicaffe.pictures.files import named, read
-from minicaffe.spec.declare import NetSpec
+from minicaffe.storage import caches
+from minicaffe.tools.data.layers.pictures import Pictures, takes_digits
+from minicaffe.tools.data.pictures import Fit, prepared
+from minicaffe.tools.data.pictures.drawn import mask_image, save, with_boxes, with_mask, with_text
+from minicaffe.tools.data.pictures.files import named, read
+from minicaffe.tools.deploy import TOGETHER, Classifier, Detector, resized, shares_of
+from minicaffe.tools.inference import for_test
 
 Picture = tuple[np.ndarray, list[str]]
 FEW = 20  # pictures, which NumPy classifies sooner than loops are compiled
@@ -118,7 +119,7 @@ def _would_compile() -> bool:
     """Whether all loops would have to be compiled, as on a new machine."""
     if not cpu.available():
         return False
-    from minicaffe.cpu import compile_cache  # needs Numba
+    from minicaffe.backends.cpu import compile_cache  # needs Numba
 
     return not compile_cache.folder().exists()
 

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from minicaffe.communicator import Communicator, together
-from minicaffe.cpu import threads
+from minicaffe.backends.cpu import threads
+from minicaffe.core.communicator import Communicator, together
+from minicaffe.core.config.declare import NetSpec
+from minicaffe.core.solver import Solver
 from minicaffe.errors import MinicaffeError, SpecError, note
-from minicaffe.runs.folder import is_run
-from minicaffe.solver import Solver
-from minicaffe.spec.declare import NetSpec
+from minicaffe.tools.training.folder import is_run
 
 
 def options(parser: argparse.ArgumentParser) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 
-from minicaffe import backend
+from minicaffe.backends import device as backend
 from minicaffe.cli.options import (
     device_option,
     engine_options,
@@ -23,7 +23,7 @@ from minicaffe.cli.options import (
     tell,
 )
 from minicaffe.cli.streams import say
-from minicaffe.runs.replay_step import Replay
+from minicaffe.tools.training.replay_step import Replay
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -13,12 +13,12 @@ import argparse
 import os
 from pathlib import Path
 
-from minicaffe import backend
+from minicaffe.backends import device as backend
 from minicaffe.cli.options import device_option, import_files, import_option, number, tell
 from minicaffe.cli.streams import say
-from minicaffe.report import write
-from minicaffe.report.sections import left_out
-from minicaffe.report.study import Limits
+from minicaffe.tools.report import write
+from minicaffe.tools.report.sections import left_out
+from minicaffe.tools.report.study import Limits
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from minicaffe.cli.go_on import program
+from minicaffe.core.config.declare import NetSpec
+from minicaffe.core.solver import snapshots
 from minicaffe.errors import SpecError
-from minicaffe.runs import folder as run_folder
-from minicaffe.runs import resume
-from minicaffe.runs.record import Record
-from minicaffe.runs.run import Run
-from minicaffe.solver import snapshots
-from minicaffe.spec.declare import NetSpec
+from minicaffe.tools.training import folder as run_folder
+from minicaffe.tools.training import resume
+from minicaffe.tools.training.record import Record
+from minicaffe.tools.training.run import Run
 
 NEWEST = "the newest snapshot"
 

@@ -14,12 +14,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+from minicaffe.core.net import read
+from minicaffe.core.net.summary import table
+from minicaffe.core.solver.report import show
 from minicaffe.errors import CheckpointError, MinicaffeError, note
-from minicaffe.net import read
-from minicaffe.net.summary import table
-from minicaffe.runs import folder as run_folder
-from minicaffe.runs.folder import RUNS, RunRecord
-from minicaffe.solver.report import show
+from minicaffe.tools.training import folder as run_folder
+from minicaffe.tools.training.folder import RUNS, RunRecord
 
 HEAD = ("run", "state", "iteration", "best test", "at", "last test", "started")
 EMPTY = "-"

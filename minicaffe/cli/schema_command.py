@@ -10,8 +10,8 @@ import argparse
 import json
 
 from minicaffe.cli.options import import_files, import_option
-from minicaffe.layers import REGISTRY
-from minicaffe.spec.schema import schema
+from minicaffe.core.config.schema import schema
+from minicaffe.core.layers import REGISTRY
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.data.reader.base import Reader
 from minicaffe.errors import DataError
+from minicaffe.tools.data.reader.base import Reader
 
 CELL = 64  # pixels across a picture, at most
 GAP, TEXT = 4, 12

@@ -8,7 +8,7 @@ import tempfile
 from typing import Any
 
 from minicaffe.errors import SpecError, note
-from minicaffe.parallel import world
+from minicaffe.tools.parallel import world
 
 FEW = 2  # iterations, and batches of a test
 OWN = (

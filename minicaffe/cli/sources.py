@@ -8,10 +8,10 @@ from collections.abc import Iterable
 
 from tqdm import tqdm
 
-from minicaffe.data import readers
-from minicaffe.data.picture_files import LARGEST
-from minicaffe.data.reader.base import Reader
 from minicaffe.errors import DataError
+from minicaffe.tools.data import readers
+from minicaffe.tools.data.picture_files import LARGEST
+from minicaffe.tools.data.reader.base import Reader
 
 
 def source_options(parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,7 @@ import argparse
 
 from minicaffe.cli.known import read_kept, shape_option, shapes_of
 from minicaffe.cli.options import model_options, phase_option
-from minicaffe.net.summary import summary
+from minicaffe.core.net.summary import summary
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -23,13 +23,13 @@ from minicaffe.cli.options import (
 )
 from minicaffe.cli.streams import say
 from minicaffe.cli.weights import load_weights, weights_of, weights_option
-from minicaffe.export.inference import for_test
-from minicaffe.net import Net
-from minicaffe.runs.progress import score_table
-from minicaffe.solver import mean_outputs
-from minicaffe.solver.report import banner
-from minicaffe.solver.scores import score_suffixes
-from minicaffe.spec.state import ANY
+from minicaffe.core.config.state import ANY
+from minicaffe.core.net import Net
+from minicaffe.core.solver import mean_outputs
+from minicaffe.core.solver.report import banner
+from minicaffe.core.solver.scores import score_suffixes
+from minicaffe.tools.inference import for_test
+from minicaffe.tools.training.progress import score_table
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -19,9 +19,9 @@ from minicaffe.cli.options import (
     pick_device,
     read_model,
 )
-from minicaffe.inspect.timing import measure, medians
-from minicaffe.net import Net
-from minicaffe.net.summary import table
+from minicaffe.core.net import Net
+from minicaffe.core.net.summary import table
+from minicaffe.tools.visualize.timing import measure, medians
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

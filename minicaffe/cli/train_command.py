@@ -19,8 +19,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from minicaffe.backend import Device
-from minicaffe.caffe.model import is_prototxt
+from minicaffe.backends.cuda import ahead
+from minicaffe.backends.device import Device
 from minicaffe.cli import find_lr, ranks, smoke, tensorboard
 from minicaffe.cli.data_lines import data_lines
 from minicaffe.cli.filled import check_filled
@@ -39,23 +39,23 @@ from minicaffe.cli.options import (
 from minicaffe.cli.ranks import Beside
 from minicaffe.cli.runs import model_of_run, options, run_of
 from minicaffe.cli.weights import WEIGHTS, load_weights, named, renaming
-from minicaffe.communicator import Communicator, device_of, together
-from minicaffe.cuda import ahead
+from minicaffe.core.communicator import Communicator, device_of, together
+from minicaffe.core.config.declare import NetSpec
+from minicaffe.core.config.solver_rules import check_max_iter
+from minicaffe.core.net import Net
+from minicaffe.core.solver import Solver, snapshots
+from minicaffe.core.solver.report import banner
 from minicaffe.errors import CheckpointError, MinicaffeError, SpecError, note, printable
-from minicaffe.net import Net
-from minicaffe.parallel import world
-from minicaffe.runs.composite_report import Together
-from minicaffe.runs.progress import Bar, Json, Lines, Progress, Quiet, score_table
-from minicaffe.runs.record import Record
-from minicaffe.runs.run import Run
-from minicaffe.runs.speed import iterations
-from minicaffe.solver import Solver, snapshots
-from minicaffe.solver.report import banner
-from minicaffe.spec.declare import NetSpec
-from minicaffe.spec.solver_rules import check_max_iter
+from minicaffe.interop.caffe.model import is_prototxt
+from minicaffe.tools.parallel import world
+from minicaffe.tools.training.composite_report import Together
+from minicaffe.tools.training.progress import Bar, Json, Lines, Progress, Quiet, score_table
+from minicaffe.tools.training.record import Record
+from minicaffe.tools.training.run import Run
+from minicaffe.tools.training.speed import iterations
 
 if TYPE_CHECKING:
-    from minicaffe.report.follow import Follower
+    from minicaffe.tools.report.follow import Follower
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -241,7 +241,7 @@ def followers(args: argparse.Namespace, failed: Callable[[str], None]) -> list[F
     """What writes the run's page, if that is wanted."""
     if not args.report:
         return []
-    from minicaffe.report.follow import Follower
+    from minicaffe.tools.report.follow import Follower
 
     return [Follower(failed)]
 
@@ -249,8 +249,11 @@ def followers(args: argparse.Namespace, failed: Callable[[str], None]) -> list[F
 def only_asks(net: Net) -> bool:
     """Whether a net computes nothing by CuPy unasked, as layers of forks and random DummyData do."""
     files = [type(step.layer).__module__ for step in net.steps]
-    ours = all(file.startswith(("minicaffe.layers.", "minicaffe.feeding.")) for file in files)
-    return ours and "minicaffe.layers.dummy" not in files and net.context.dtype.itemsize >= 4
+    ours = all(
+        file.startswith(("minicaffe.core.layers.", "minicaffe.tools.data.layers."))
+        for file in files
+    )
+    return ours and "minicaffe.core.layers.dummy" not in files and net.context.dtype.itemsize >= 4
 
 
 class OfRun(Solver):

@@ -18,16 +18,16 @@ import multiprocessing
 import time
 from concurrent.futures import ProcessPoolExecutor
 
-from minicaffe import cpu
+from minicaffe.backends import cpu
+from minicaffe.backends.cpu import compile_cache, threads
 from minicaffe.cli.explain_command import plan
 from minicaffe.cli.explain_step import QUIET, SETTLED
 from minicaffe.cli.streams import say
-from minicaffe.cpu import compile_cache, threads
+from minicaffe.core.net import Net
+from minicaffe.core.ops import conv
+from minicaffe.core.ops.conv.problem import Case
+from minicaffe.core.solver import Solver
 from minicaffe.errors import MinicaffeError
-from minicaffe.net import Net
-from minicaffe.ops import conv
-from minicaffe.ops.conv.problem import Case
-from minicaffe.solver import Solver
 
 COMMON = ("lenet", "squeezenet", "mobilenet", "resnet50")
 

@@ -7,19 +7,19 @@ import os
 import shlex
 from functools import partial
 
-from minicaffe.caffe.model import is_prototxt
-from minicaffe.caffe.weights import is_caffes
-from minicaffe.data.weight_table import WEIGHTS as WEIGHTS_BY_NAME
-from minicaffe.data.weight_table import nearest
-from minicaffe.data.weights import weights_named
+from minicaffe.core.net import Net
+from minicaffe.core.net import model as net_model
+from minicaffe.core.net.differences import listed
+from minicaffe.core.net.weights import LoadReport
+from minicaffe.core.net.zoo import located
 from minicaffe.errors import CheckpointError, DataError, MinicaffeError, note
-from minicaffe.file_kinds import foreign
-from minicaffe.net import Net
-from minicaffe.net import model as net_model
-from minicaffe.net.differences import listed
-from minicaffe.net.weights import LoadReport
-from minicaffe.net.zoo import located
-from minicaffe.runs import folder as run_folder
+from minicaffe.interop.caffe.model import is_prototxt
+from minicaffe.interop.caffe.weights import is_caffes
+from minicaffe.storage.file_kinds import foreign
+from minicaffe.tools.data.weight_table import WEIGHTS as WEIGHTS_BY_NAME
+from minicaffe.tools.data.weight_table import nearest
+from minicaffe.tools.data.weights import weights_named
+from minicaffe.tools.training import folder as run_folder
 
 WEIGHTS = (
     "a snapshot or weight file: .npz, .safetensors, .caffemodel, .caffemodel.h5, several by commas; a run's"
@@ -77,7 +77,7 @@ def _file_of(args: argparse.Namespace, given: str) -> str:
 
 def _shipped(name: str) -> str:
     """The weights that come with minicaffe's model of this name; "" if there are none."""
-    from minicaffe.deploy import shipped_weights  # which imports all that a classifier needs
+    from minicaffe.tools.deploy import shipped_weights  # which imports all that a classifier needs
 
     return str(shipped_weights(name) or "")
 

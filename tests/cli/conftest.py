@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from minicaffe import caches
 from minicaffe.cli import main
-from minicaffe.data import datasets
-from minicaffe.layers import REGISTRY
+from minicaffe.core.layers import REGISTRY
+from minicaffe.storage import caches
+from minicaffe.tools.data import datasets
 
 FEW = {"train": 300, "test": 100}
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -163,7 +163,7 @@ def terminal(monkeypatch):
 @pytest.fixture
 def interrupt(monkeypatch):
     """Send SIGINT after an iteration, as Ctrl-C does."""
-    from minicaffe.runs import progress
+    from minicaffe.tools.training import progress
 
     def at(iteration: int) -> None:
         for shown in (progress.Bar, progress.Lines, progress.Quiet):

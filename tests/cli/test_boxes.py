@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minicaffe.caffe.label_map import label_map
 from minicaffe.cli import main
-from minicaffe.data.annotated import AnnotatedSet
 from minicaffe.errors import SpecError
+from minicaffe.interop.caffe.label_map import label_map
+from minicaffe.tools.data.annotated import AnnotatedSet
 
 pytest.importorskip("lmdb")
 Image = pytest.importorskip("PIL.Image")
@@ -128,7 +128,7 @@ def test_damage_is_told_in_a_line_and_nothing_is_written(
 ):
     import re
 
-    monkeypatch.setattr("minicaffe.data.reader.box_list_set.LARGEST", 1 << 20)
+    monkeypatch.setattr("minicaffe.tools.data.reader.box_list_set.LARGEST", 1 << 20)
     (files / file).write_text(text, "utf-8")
     command = ["convert-images", "--boxes", "list.txt", "db", "--label-map", "map.prototxt"]
     assert main(command) == 2
@@ -289,7 +289,7 @@ def test_a_threshold_is_a_number(detector, capsys):
 
 def test_a_box_that_is_nan_is_no_box(detector, monkeypatch, capsys):
     from minicaffe import Detector
-    from minicaffe.forks import ssd
+    from minicaffe.interop.caffe.forks import ssd
 
     found = ssd.DetectionOutput.found
 

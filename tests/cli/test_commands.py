@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 from minicaffe import __version__
+from minicaffe.backends.cpu import threads
 from minicaffe.cli import COMMANDS
-from minicaffe.cpu import threads
-from minicaffe.data import idx
-from minicaffe.solver.report import banner
+from minicaffe.core.solver.report import banner
+from minicaffe.tools.data import idx
 
 CPU = ("--device", "cpu")
 TRAIN = ("train", "tiny.yaml", *CPU)
@@ -228,7 +228,7 @@ def test_the_printed_command_keeps_every_option_that_matters(cli, folder, model,
 
 
 def test_second_interrupt_stops_at_once(cli, monkeypatch):
-    from minicaffe.runs import progress
+    from minicaffe.tools.training import progress
 
     def iterated(self, solver):
         signal.raise_signal(signal.SIGINT)
@@ -242,7 +242,7 @@ def test_second_interrupt_stops_at_once(cli, monkeypatch):
 
 
 def test_interrupt_while_data_is_read(cli, monkeypatch):
-    from minicaffe.data import datasets
+    from minicaffe.tools.data import datasets
 
     def load(*_):
         raise KeyboardInterrupt
@@ -530,7 +530,9 @@ def test_cuda_where_there_is_no_cupy(mistake, monkeypatch):
 
 
 def test_a_model_that_becomes_too_large_is_not_written(mistake, folder, monkeypatch):
-    monkeypatch.setattr("minicaffe.spec.tree.MAX_BYTES", (folder / "tiny.yaml").stat().st_size)
+    monkeypatch.setattr(
+        "minicaffe.core.config.tree.MAX_BYTES", (folder / "tiny.yaml").stat().st_size
+    )
     told = mistake("convert", "tiny.yaml", "tiny.prototxt")
     assert told == "minicaffe: tiny.yaml: becomes larger than 0 MiB"
     assert not (folder / "tiny.prototxt").exists()
@@ -617,7 +619,7 @@ def test_a_loss_that_is_no_number(mistake, folder, model):
 
 @pytest.mark.parametrize("more", [(), ("--quiet",)])
 def test_a_full_disk_leaves_the_last_snapshot_whole(cli, folder, trained, monkeypatch, more):
-    from minicaffe import checkpoint
+    from minicaffe.storage import checkpoint
 
     before = (folder / trained).read_bytes()
     save = np.savez
@@ -669,7 +671,7 @@ def test_a_reader_that_goes_away(cli, monkeypatch):
 
 
 def test_no_memory(mistake, monkeypatch):
-    from minicaffe.net.memory import Memory
+    from minicaffe.core.net.memory import Memory
 
     def take(self, graph):
         raise MemoryError
@@ -779,7 +781,7 @@ def test_summary(cli):
 
 
 def test_layers(cli):
-    from minicaffe.layers import REGISTRY
+    from minicaffe.core.layers import REGISTRY
 
     ran = cli("layers")
     assert ran.code == 0

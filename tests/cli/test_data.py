@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from reading_files import EXAMPLES, pictures
 
-from minicaffe.data import blob_file, convert, datum, lmdb_file, readers
+from minicaffe.storage import blob_file
+from minicaffe.tools.data import convert, datum, lmdb_file, readers
 
 LIST = str(EXAMPLES / "images.txt")
 PLANES = pictures()[:, :, :, ::-1].transpose(0, 3, 1, 2)  # blue first

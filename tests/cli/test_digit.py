@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from reading_files import read_picture
 
-from minicaffe.data.digits import draw
-from minicaffe.pictures import Doubt
+from minicaffe.tools.data.digits import draw
+from minicaffe.tools.data.pictures import Doubt
 
 pytest.importorskip("PIL")
 EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "benchmarks"

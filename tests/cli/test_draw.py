@@ -9,10 +9,10 @@ import pytest
 
 from minicaffe import SpecError, parse
 from minicaffe.cli import main
-from minicaffe.inspect.notebook import boxes_of
-from minicaffe.inspect.outline import outline
-from minicaffe.layers import REGISTRY
-from minicaffe.spec.state import TRAIN
+from minicaffe.core.config.state import TRAIN
+from minicaffe.core.layers import REGISTRY
+from minicaffe.tools.visualize.notebook import boxes_of
+from minicaffe.tools.visualize.outline import outline
 
 NET = """
 name: small

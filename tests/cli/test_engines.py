@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minicaffe import cpu
-from minicaffe.ops import conv
-from minicaffe.ops.conv import autotune, autotune_cache
-from minicaffe.ops.conv import problem as case
-from minicaffe.ops.conv.implicit import IMPLICIT
+from minicaffe.backends import cpu
+from minicaffe.core.ops import conv
+from minicaffe.core.ops.conv import autotune, autotune_cache
+from minicaffe.core.ops.conv import problem as case
+from minicaffe.core.ops.conv.implicit import IMPLICIT
 
 CPU = ("--device", "cpu")
 LARGE = ("num_output: 4, kernel_size: 5, stride: 2", "num_output: 8, kernel_size: 5")

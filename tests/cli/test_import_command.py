@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from minicaffe import Net
-from minicaffe.bridges.patterns import RECOGNISERS
-from minicaffe.bridges.readers import READERS, REFUSED
+from minicaffe.interop.onnx.reader.nodes import READERS, REFUSED
+from minicaffe.interop.onnx.reader.patterns import RECOGNISERS
 
 onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")

@@ -9,8 +9,8 @@ import shlex
 import numpy as np
 import pytest
 
-from minicaffe.cpu import threads
-from minicaffe.file_kinds import FOREIGN
+from minicaffe.backends.cpu import threads
+from minicaffe.storage.file_kinds import FOREIGN
 
 CPU = ("--device", "cpu")
 WITH_MODEL = {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from minicaffe import __version__
-from minicaffe.runs import folder as run_folder
+from minicaffe.tools.training import folder as run_folder
 
 Image = pytest.importorskip("PIL.Image")
 TRAIN = ("train", "small", "--size", "16", "--device", "cpu", "--max-iter", "2", "--data")
@@ -126,7 +126,7 @@ def test_a_snapshot_trained_on_has_no_name_twice(cli, pets):
 
 
 def test_answers_are_written_on_pictures_as_wide_as_they_are():
-    from minicaffe.pictures.drawn import with_text
+    from minicaffe.tools.data.pictures.drawn import with_text
 
     long = "triangles (65.62 %), discs (34.14 %), stars (0.24 %)"
     pixels = np.zeros((400, 200, 3), np.uint8)

@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from minicaffe.cli import main
-from minicaffe.data import datasets
-from minicaffe.layers import REGISTRY
+from minicaffe.core.layers import REGISTRY
+from minicaffe.tools.data import datasets
 
 FORK = '''
 """Three layers of a fork of one's own, one of which has the name of a layer that minicaffe has of a fork."""
@@ -21,8 +21,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from minicaffe import Layer, Traits, register
-from minicaffe.spec.declare import Filler
-from minicaffe.spec.types import AtLeast
+from minicaffe.core.config.declare import Filler
+from minicaffe.core.config.types import AtLeast
 
 
 @register
@@ -118,7 +118,7 @@ def run(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(datasets, "_COUNTS", {"train": 300, "test": 100})
     monkeypatch.delitem(sys.modules, "fork", raising=False)
     few = (
-        "import sys; from minicaffe.data import datasets; datasets._DRAWING = 'few-300';"
+        "import sys; from minicaffe.tools.data import datasets; datasets._DRAWING = 'few-300';"
         "datasets._COUNTS.update(train=300, test=100); from minicaffe.cli import main;"
         "sys.exit(main(sys.argv[1:]))"
     )
@@ -206,8 +206,8 @@ def test_the_declarations_checks_hold_in_a_prototxt(change, told, run):
 def test_numbers_are_the_classes(run):
     code = (
         "import fork, numpy as np, minicaffe;"
-        "net = minicaffe.Net(minicaffe.caffe.read('net.prototxt'), 'TEST', device='cpu', shapes_only=True);"
-        "from minicaffe.layers import REGISTRY;"
+        "net = minicaffe.Net(minicaffe.interop.caffe.read('net.prototxt'), 'TEST', device='cpu', shapes_only=True);"
+        "from minicaffe.core.layers import REGISTRY;"
         "print(REGISTRY['CenterLoss'].__module__, [s.spec.type for s in net.steps])"
     )
     done = subprocess.run(

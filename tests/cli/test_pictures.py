@@ -237,7 +237,7 @@ def trained(cli):
 
 @pytest.fixture
 def digits(folder):
-    from minicaffe.data import datasets
+    from minicaffe.tools.data import datasets
 
     return datasets.load("digits", "train")
 

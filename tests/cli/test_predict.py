@@ -11,9 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minicaffe import Net, caffe
+from minicaffe import Net
 from minicaffe.cli.answers import write_csv
-from minicaffe.data import blob_file, picture_files
+from minicaffe.interop import caffe
+from minicaffe.storage import blob_file
+from minicaffe.tools.data import picture_files
 
 Image = pytest.importorskip("PIL.Image")
 CPU = ("--device", "cpu")

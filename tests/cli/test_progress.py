@@ -8,10 +8,10 @@ from contextlib import redirect_stderr
 import numpy as np
 import pytest
 
-from minicaffe.net import read
-from minicaffe.runs.progress import Bar, Lines, clock, score_table
-from minicaffe.runs.speed import images_per_iteration
-from minicaffe.solver import Solver
+from minicaffe.core.net import read
+from minicaffe.core.solver import Solver
+from minicaffe.tools.training.progress import Bar, Lines, clock, score_table
+from minicaffe.tools.training.speed import images_per_iteration
 
 TRAIN = ("train", "tiny.yaml", "--device", "cpu")
 
@@ -22,7 +22,7 @@ def solver(folder):
 
 
 def test_lines_show_speed_and_time_left(solver, capsys, monkeypatch):
-    from minicaffe.runs import speed
+    from minicaffe.tools.training import speed
 
     now = [0.0]
     monkeypatch.setattr(speed.time, "perf_counter", lambda: now[0])
@@ -45,7 +45,7 @@ def test_lines_show_speed_and_time_left(solver, capsys, monkeypatch):
 
 
 def test_lines_after_a_resume_count_only_what_was_done(solver, capsys, monkeypatch):
-    from minicaffe.runs import speed
+    from minicaffe.tools.training import speed
 
     now = [0.0]
     monkeypatch.setattr(speed.time, "perf_counter", lambda: now[0])
@@ -131,7 +131,7 @@ def test_bar_on_a_narrow_terminal_stays_in_its_line(folder, terminal, columns):
 
 
 def test_loss_lr_and_speed_are_whole_in_80_columns(solver, terminal, monkeypatch):
-    from minicaffe.runs import speed
+    from minicaffe.tools.training import speed
 
     now = [0.0]
     monkeypatch.setattr(speed.time, "perf_counter", lambda: now[0])
@@ -157,7 +157,7 @@ def test_no_speed_is_shown_before_there_is_one(solver, terminal):
 
 
 def test_the_bars_speed_leaves_tests_out(solver, terminal, monkeypatch):
-    from minicaffe.runs import speed
+    from minicaffe.tools.training import speed
 
     now = [0.0]
     monkeypatch.setattr(speed.time, "perf_counter", lambda: now[0])

@@ -17,8 +17,8 @@ import pytest
 
 import minicaffe
 from minicaffe.errors import DataError
-from minicaffe.runs import folder as run_folder
-from minicaffe.runs.lock import Lock
+from minicaffe.tools.training import folder as run_folder
+from minicaffe.tools.training.lock import Lock
 
 CPU = ("--device", "cpu")
 NET = "net.yaml"
@@ -122,7 +122,7 @@ def test_a_reader_of_json_that_goes_away_ends_no_training(folder, net):
     words = f"train {net} --device cpu --set layers.mnist.source=digits --run a --json"
     script = f'"{sys.executable}" -c "import conf; conf.main()" {words} 2>err | head -n 1; cat err'
     (folder / "conf.py").write_text(
-        "import sys\nfrom minicaffe.cli import main as cli\nfrom minicaffe.data import datasets\n"
+        "import sys\nfrom minicaffe.cli import main as cli\nfrom minicaffe.tools.data import datasets\n"
         "def main():\n    datasets._COUNTS.update(train=300, test=100)\n"
         "    code = cli(sys.argv[1:])\n    print('code', code, file=sys.stderr)\n"
     )
@@ -390,7 +390,7 @@ def test_a_folder_of_a_run_is_taken_for_weights(train, cli, mistake):
 
 
 def test_sighup_takes_a_snapshot_and_goes_on(train, monkeypatch):
-    from minicaffe.runs import progress
+    from minicaffe.tools.training import progress
 
     def iterated(self, solver):
         if solver.iteration in (3, 8):
@@ -403,7 +403,7 @@ def test_sighup_takes_a_snapshot_and_goes_on(train, monkeypatch):
 
 
 def test_a_second_interrupt_leaves_a_record_and_the_last_snapshot(cli, net, monkeypatch):
-    from minicaffe.runs import progress
+    from minicaffe.tools.training import progress
 
     def iterated(self, solver):
         if solver.iteration == 7:
@@ -420,7 +420,7 @@ def test_a_second_interrupt_leaves_a_record_and_the_last_snapshot(cli, net, monk
 
 
 def test_data_that_goes_leaves_a_snapshot_and_a_clear_line(cli, net, train, monkeypatch):
-    from minicaffe.feeding.data import Data
+    from minicaffe.tools.data.layers.data import Data
 
     train("--run", "straight")
     before = Data.forward
@@ -486,7 +486,7 @@ def test_a_seed_from_the_command_stays_when_the_run_goes_on(cli, model):
 
 
 def test_a_folder_of_snapshots_that_goes_is_told_and_nothing_else_is_lost(cli, net, monkeypatch):
-    from minicaffe.runs import progress
+    from minicaffe.tools.training import progress
 
     def iterated(self, solver):
         if solver.iteration == 3:
@@ -530,7 +530,7 @@ def test_ctrl_c_while_a_snapshot_is_written_leaves_nothing_half_done(cli, net, m
 
 def test_a_run_that_ends_its_folder_meanwhile_is_not_written_over(mistake, net, monkeypatch):
     """Between the look whether a folder holds a run and the lock, another process may do all its work."""
-    from minicaffe.runs import run
+    from minicaffe.tools.training import run
 
     make = run_folder.make
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from minicaffe.cli import COMMANDS, main
-from minicaffe.data import idx
 from minicaffe.errors import note
+from minicaffe.tools.data import idx
 
 NAME = "größe😀"
 SHOWN = r"gr\xf6\xdfe\U0001f600"

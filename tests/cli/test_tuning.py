@@ -14,7 +14,7 @@ import pytest
 
 from minicaffe.cli import COMMANDS, find_lr, ranks
 from minicaffe.errors import SpecError
-from minicaffe.inspect.chart import line_chart
+from minicaffe.tools.visualize.chart import line_chart
 
 CPU = ("--device", "cpu")
 
@@ -33,7 +33,8 @@ def test_the_range_test_suggests_a_rate_and_draws_it(cli, folder):
 
 def test_the_range_test_is_the_training_at_those_rates(folder):
     """Each loss is what a solver has that is stepped at the same rates by hand."""
-    from minicaffe import Solver, backend, read
+    from minicaffe import Solver, read
+    from minicaffe.backends import device as backend
 
     spec = read("tiny.yaml")
     args = argparse.Namespace(seed=None, weights=None, dtype=None, precision=None)
@@ -192,7 +193,7 @@ def test_bash_reads_the_script(cli, folder):
 
 def test_digits_are_answered_without_training(cli, folder):
     """By the weights that come with minicaffe, on drawn digits that they were not trained with."""
-    from minicaffe.data import readers
+    from minicaffe.tools.data import readers
 
     drawn = readers.open("digits", "test")
     (folder / "new").mkdir()

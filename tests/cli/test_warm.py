@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import minicaffe
-from minicaffe import cpu
-from minicaffe.cpu import threads
-from minicaffe.ops.conv import autotune_cache
+from minicaffe.backends import cpu
+from minicaffe.backends.cpu import threads
+from minicaffe.core.ops.conv import autotune_cache
 
 NET = """
 name: One

@@ -10,7 +10,7 @@ import pytest
 from mirrors import served
 
 from minicaffe import Net
-from minicaffe.data.weight_table import WEIGHTS
+from minicaffe.tools.data.weight_table import WEIGHTS
 
 CPU = ("--device", "cpu")
 
@@ -47,7 +47,7 @@ def test_a_test_takes_them_alone_or_several(cli, mistake, caffes):
 
 
 def test_a_run_of_caffes_is_gone_on_from(cli, caffes, folder):
-    from minicaffe.caffe import state
+    from minicaffe.interop.caffe import state
 
     with np.load("w.npz") as given:
         names = [name for name in given.files if name.startswith("@history")]
@@ -93,7 +93,7 @@ FETCHED = "data/weights/bvlc_alexnet.caffemodel"
 )
 def test_weights_by_name_are_fetched_where_they_are_asked_for(cli, named, monkeypatch, words):
     monkeypatch.setenv("MINICAFFE_CACHE", "cache")
-    monkeypatch.setattr("minicaffe.data.datasets.load", _digits)
+    monkeypatch.setattr("minicaffe.tools.data.datasets.load", _digits)
     ran = cli(*words)
     assert ran.code == 0, ran.err
     assert f"weights: {FETCHED} (unrestricted use)" in ran.err.splitlines()
@@ -103,7 +103,7 @@ def test_weights_by_name_are_fetched_where_they_are_asked_for(cli, named, monkey
 
 def _digits(source, split, beside=None):
     """A few digits, so that no data are asked of the network."""
-    from minicaffe.data.datasets import Dataset
+    from minicaffe.tools.data.datasets import Dataset
 
     images = np.zeros({"train": (300, 1, 28, 28), "test": (100, 1, 28, 28)}[split], np.uint8)
     return Dataset(source, images, np.zeros(len(images), np.uint8), "zeros")

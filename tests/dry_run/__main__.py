@@ -22,7 +22,7 @@ from dry_run.record import Operation, counts
 from dry_run.script import script
 from dry_run.walk import GIVEN, UNTESTED, Quiet, install, repeated, seen, walk
 from minicaffe import Solver, read
-from minicaffe.backend import Device
+from minicaffe.backends.device import Device
 
 
 def main(words: list[str]) -> None:

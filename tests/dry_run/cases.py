@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from core.layers.rows import ROWS, net_of
 from half_nets import LENET
-from layers.rows import ROWS, net_of
 from test_step_memory import EVERY_LAYER, STEPS
 
-from minicaffe.layers import REGISTRY
-from minicaffe.ops.conv import ENGINES
+from minicaffe.core.layers import REGISTRY
+from minicaffe.core.ops.conv import ENGINES
 
 MODELS = Path(__file__).parent.parent.parent / "models"
 ON_THE_HOST = {  # whose passes wait for the device, or take memory, as their documentation says

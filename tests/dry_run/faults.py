@@ -9,8 +9,8 @@ import numpy as np
 
 from dry_run.cases import Case
 from minicaffe import Layer, register
-from minicaffe.cuda.launch import launch
-from minicaffe.ops.gemm import gemm
+from minicaffe.backends.cuda.launch import launch
+from minicaffe.core.ops.gemm import gemm
 
 FAULTS: dict[str, str] = {}  # the name of a layer -> what is to be complained of
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from dry_run.elementwise import is_here
 from dry_run.record import record
-from minicaffe.cuda import launch
+from minicaffe.backends.cuda import launch
 
 ARRAYS = {
     "float": "float32", "double": "float64", "__half": "float16", "__nv_bfloat16": "bfloat16",

@@ -22,9 +22,9 @@ from dry_run import kernels
 from dry_run.products import BYTES, Blas
 from dry_run.record import Operation, lies, record
 from dry_run.uses import uses
-from minicaffe.cuda import cublas
-from minicaffe.layers.inputs import BlobShape
-from minicaffe.spec.declare import NetSpec
+from minicaffe.backends.cuda import cublas
+from minicaffe.core.config.declare import NetSpec
+from minicaffe.core.layers.inputs import BlobShape
 
 REAL = {2: np.float16, 4: np.float32, 8: np.float64}
 Array = dict[str, Any]

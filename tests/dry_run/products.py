@@ -6,7 +6,7 @@ import cupy
 
 from dry_run.memory import room
 from dry_run.record import record
-from minicaffe.cuda import cublas
+from minicaffe.backends.cuda import cublas
 
 HANDLE = 1
 BYTES = {0: 4, 1: 8, 2: 2, 14: 2}  # of cupy.cuda.runtime.CUDA_R_...

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-import minicaffe.pycaffe as caffe
-from minicaffe.backend import Device
-from minicaffe.caffe import parse
-from minicaffe.pycaffe import mode, report
+import minicaffe.interop.pycaffe as caffe
+from minicaffe.backends.device import Device
+from minicaffe.interop.caffe import parse
+from minicaffe.interop.pycaffe import mode, report
 
 NET = """
 force_backward: true

@@ -12,16 +12,16 @@ from dry_run import elementwise, kernels, memory, products, reductions
 from dry_run.cases import Case
 from dry_run.record import Operation, complaints, differences, record
 from minicaffe import Net, Solver, parse
-from minicaffe.backend import Device
-from minicaffe.cuda.fusion import may_begin
-from minicaffe.cuda.fusion_rules import FIRST
-from minicaffe.data import datasets
-from minicaffe.feeding.data import Data
-from minicaffe.feeding.memory_data import MemoryData
-from minicaffe.layers.activation import Dropout
-from minicaffe.net import read
-from minicaffe.replay.trace import recording
-from minicaffe.solver import Report
+from minicaffe.backends.cuda.fusion import may_begin
+from minicaffe.backends.cuda.fusion_rules import FIRST
+from minicaffe.backends.device import Device
+from minicaffe.backends.replay.trace import recording
+from minicaffe.core.layers.activation import Dropout
+from minicaffe.core.net import read
+from minicaffe.core.solver import Report
+from minicaffe.tools.data import datasets
+from minicaffe.tools.data.layers.data import Data
+from minicaffe.tools.data.layers.memory_data import MemoryData
 
 GIVEN: dict[str, Any] = {"deterministic": True}  # no stopwatch
 KNOWN = (  # reasons

@@ -14,12 +14,14 @@ import numpy as np
 import pytest
 from faults.disk import STATES, Disk, Fault, cut, faults_of, noted
 
-from minicaffe import backend, caches, cpu
-from minicaffe.data import datasets
-from minicaffe.ops.conv import CAP, autotune_cache
-from minicaffe.ops.conv.autotune import DIRECTIONS, Finding
-from minicaffe.ops.conv.problem import Case
-from minicaffe.ops.geometry import ConvGeometry, Window
+from minicaffe.backends import cpu
+from minicaffe.backends import device as backend
+from minicaffe.core.ops.conv import CAP, autotune_cache
+from minicaffe.core.ops.conv.autotune import DIRECTIONS, Finding
+from minicaffe.core.ops.conv.problem import Case
+from minicaffe.core.ops.geometry import ConvGeometry, Window
+from minicaffe.storage import caches
+from minicaffe.tools.data import datasets
 
 
 def plan(monkeypatch):
@@ -42,7 +44,7 @@ def loop(monkeypatch):
     """What a loop computes that is found, or compiled."""
     if not cpu.available():
         pytest.skip("needs Numba")
-    from minicaffe.cpu import compile_cache
+    from minicaffe.backends.cpu import compile_cache
 
     for cached in (compile_cache.folder, compile_cache._can_keep):
         cached.cache_clear()

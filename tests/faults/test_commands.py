@@ -18,7 +18,7 @@ import pytest
 from faults.disk import Fault, command, faults_of, full, noted
 
 from minicaffe import Net
-from minicaffe.data import png
+from minicaffe.tools.data import png
 
 NET = """
 name: tiny

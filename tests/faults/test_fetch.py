@@ -14,14 +14,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data.test_archive import FILE, contents, packed, publish
 from faults.disk import STATES, Disk, Fault, cut, faults_of, noted
 from mirrors import served
+from tools.data.test_archive import FILE, contents, packed, publish
 
-from minicaffe.data import fetch, idx, known
-from minicaffe.data.weight_table import WEIGHTS
-from minicaffe.data.weights import fetch_weights
 from minicaffe.errors import DataError
+from minicaffe.tools.data import fetch, idx, known
+from minicaffe.tools.data.weight_table import WEIGHTS
+from minicaffe.tools.data.weights import fetch_weights
 
 CONTENT = bytes(range(256)) * 400
 WEIGHTS_FILE = "bvlc_alexnet.caffemodel"

@@ -17,8 +17,8 @@ import pytest
 from faults.disk import STATES, Disk, Fault, cut, faults_of, full, noted
 
 from minicaffe import Net, parse
-from minicaffe.data.hdf5 import Writable
 from minicaffe.errors import DataError
+from minicaffe.storage.hdf5 import Writable
 
 h5py = pytest.importorskip("h5py")
 TEXT = """

@@ -7,10 +7,11 @@ import contextlib
 import numpy as np
 import pytest
 
-import minicaffe.pycaffe as caffe
-from minicaffe import Net, Solver, checkpoint, parse
+import minicaffe.interop.pycaffe as caffe
+from minicaffe import Net, Solver, parse
+from minicaffe.backends.cpu import aligned
 from minicaffe.cli import main
-from minicaffe.cpu import aligned
+from minicaffe.storage import checkpoint
 
 NET = """
 layers:

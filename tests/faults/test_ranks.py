@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from faults.disk import ERRORS
 from faults.test_training import prepared, same, whole_with_its_page
-from parallel.mpi import environment, launched, needs_mpi
+from tools.parallel.mpi import environment, launched, needs_mpi
 
 pytestmark = [
     needs_mpi,

@@ -16,7 +16,7 @@ import pytest
 from faults.disk import STATES, Disk, Fault, command, cut, faults_of, noted, signals
 from test_kill import RUN, TEMPORARY, numbers, prepare, whole
 
-from minicaffe.runs import folder as run_folder
+from minicaffe.tools.training import folder as run_folder
 
 MODEL = """
 name: small

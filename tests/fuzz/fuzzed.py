@@ -18,26 +18,26 @@ import pytest
 import test_fuzz
 import test_fuzz_files
 import test_fuzz_sets
-from caffe import test_fuzz_text
 from caffe_nets import resolved
+from interop.caffe import test_fuzz_text
 from test_fuzz_files import EXAMPLES, FIXTURES
 
 from minicaffe import Net, parse, read
-from minicaffe.bridges.onnx import from_onnx
-from minicaffe.caffe import model as prototxt_model
-from minicaffe.caffe.label_map import is_label_map, names_in
-from minicaffe.caffe.prototxt import prototxt
-from minicaffe.caffe.yaml_text import yaml_text
-from minicaffe.data import readers
+from minicaffe.core.config import tree
+from minicaffe.core.config.model import model
+from minicaffe.core.layers import REGISTRY
+from minicaffe.core.net.yaml_text import yaml_text
+from minicaffe.core.ops.conv import autotune_cache
 from minicaffe.errors import MinicaffeError
-from minicaffe.layers import REGISTRY
-from minicaffe.ops.conv import autotune_cache
-from minicaffe.runs import folder as runs
-from minicaffe.spec import tree
-from minicaffe.spec.model import model
+from minicaffe.interop.caffe import model as prototxt_model
+from minicaffe.interop.caffe.label_map import is_label_map, names_in
+from minicaffe.interop.caffe.prototxt import prototxt
+from minicaffe.interop.onnx.reader.onnx import from_onnx
+from minicaffe.tools.data import readers
+from minicaffe.tools.training import folder as runs
 
 onnx = pytest.importorskip("onnx")
-compile_cache = pytest.importorskip("minicaffe.cpu.compile_cache")
+compile_cache = pytest.importorskip("minicaffe.backends.cpu.compile_cache")
 
 NET = {
     "layers": [

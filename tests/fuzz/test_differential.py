@@ -11,17 +11,18 @@ import re
 
 import numpy as np
 import pytest
-from caffe import test_fuzz_text
-from caffe.test_text import read as read_text
 from caffe_messages import drawn, filled, same
+from interop.caffe import test_fuzz_text
+from interop.caffe.test_text import read as read_text
 from test_fuzz_files import mutated, seeds, spoilt
 
-from minicaffe.caffe import weight_files, weights
+from minicaffe.core.net import weight_files
 from minicaffe.errors import MinicaffeError
+from minicaffe.interop.caffe import weights
 
 DecodeError = pytest.importorskip("google.protobuf.message").DecodeError
 text_format = pytest.importorskip("google.protobuf.text_format")
-caffe_pb2 = pytest.importorskip("minicaffe.pycaffe.proto.caffe_pb2")
+caffe_pb2 = pytest.importorskip("minicaffe.interop.pycaffe.proto.caffe_pb2")
 MANY, FEW = 4000, 150  # mutations, with --long and without
 
 

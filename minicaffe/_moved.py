@@ -1,0 +1,116 @@
+"""The names that modules had until 0.2: they stand for the modules of today, for one release.
+
+`minicaffe.pycaffe`, and what else is PUBLIC, stays; any other old name warns when it is imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+import warnings
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+PUBLIC = {
+    "caffe": "interop.caffe",
+    "deploy": "tools.deploy",
+    "drawing": "tools.visualize.drawing",
+    "export": "interop.onnx.writer",
+    "parallel": "tools.parallel",
+    "pycaffe": "interop.pycaffe",
+}
+MOVED = {  # of names that begin alike, the longest counts
+    "backend": "backends.device",
+    "bridges": "interop.onnx.reader",
+    "bridges.calibration": "interop.chips.calibration",
+    "bridges.chips": "interop.chips.chips",
+    "bridges.lower": "interop.chips.lower",
+    "bridges.naming": "interop.chips.naming",
+    "bridges.readers": "interop.onnx.reader.nodes",
+    "caches": "storage.caches",
+    "caffe.pen": "core.net.pen",
+    "caffe.sparse": "core.net.sparse",
+    "caffe.weight_files": "core.net.weight_files",
+    "caffe.yaml_text": "core.net.yaml_text",
+    "calibration": "interop.chips.calibration",
+    "checkpoint": "storage.checkpoint",
+    "communicator": "core.communicator",
+    "cpu": "backends.cpu",
+    "cuda": "backends.cuda",
+    "data": "tools.data",
+    "data.blob_file": "storage.blob_file",
+    "data.hdf5": "storage.hdf5",
+    "data.lists": "storage.lists",
+    "data.read_at": "storage.read_at",
+    "data.safetensors_file": "storage.safetensors_file",
+    "data.wire": "storage.wire",
+    "export.folding": "tools.folding",
+    "export.inference": "tools.inference",
+    "export.preparation": "tools.preparation",
+    "export.torch": "interop.torch.torch",
+    "export.torch_modules": "interop.torch.torch_modules",
+    "export.writers": "interop.onnx.writer.layers",
+    "feeding": "tools.data.layers",
+    "forks": "interop.caffe.forks",
+    "forks.label_maps": "tools.data.layers.label_maps",
+    "formulas": "backends.formulas",
+    "gradient_check": "core.gradient_check",
+    "inspect": "tools.visualize",
+    "layers": "core.layers",
+    "listener": "backends.launch_listener",
+    "net": "core.net",
+    "ops": "core.ops",
+    "own_data": "tools.own_data",
+    "pictures": "tools.data.pictures",
+    "replay": "backends.replay",
+    "report": "tools.report",
+    "runs": "tools.training",
+    "solver": "core.solver",
+    "spec": "core.config",
+    "thread_state": "backends.thread_state",
+}
+
+
+def today(name: str) -> str:
+    """Returns the name of today of a module's old name; the same if it has not moved.
+
+    >>> today("minicaffe.data.wire"), today("minicaffe.data.idx"), today("minicaffe.core.net")
+    ('minicaffe.storage.wire', 'minicaffe.tools.data.idx', 'minicaffe.core.net')
+    """
+    parts = name.split(".")
+    for count in range(len(parts), 1, -1):
+        if (home := _HOMES.get(".".join(parts[1:count]))) is not None:
+            return ".".join(["minicaffe", home, *parts[count:]])
+    return name
+
+
+_HOMES = {**MOVED, **PUBLIC}
+# `from minicaffe.data import wire` looks for it where `data` is now
+_HOMES |= {
+    f"{_HOMES[room]}.{file}": home
+    for room, _, file in (name.rpartition(".") for name in MOVED)
+    if room in _HOMES and (home := MOVED[f"{room}.{file}"])
+}
+
+
+class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds a module by its old name, as the module of today itself."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Returns a spec for a name that has moved, else None."""
+        if not fullname.startswith("minicaffe.") or (name := today(fullname)) == fullname:
+            return None
+        if fullname.split(".")[1] not in PUBLIC:
+            warnings.warn(
+                f"{fullname} is {name} now; the old name goes with 0.3", DeprecationWarning, 2
+            )
+        return importlib.machinery.ModuleSpec(fullname, self)
+
+    def exec_module(self, module: ModuleType) -> Any:
+        """Put the module of today in the place of an empty one."""
+        sys.modules[module.__name__] = importlib.import_module(today(module.__name__))

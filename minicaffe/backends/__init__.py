@@ -1,0 +1,1 @@
+"""How it is made fast: the device, compiled loops, CUDA kernels, replays."""

@@ -1,0 +1,149 @@
+"""Loops compiled by Numba for the CPU (extra `cpu`), used where they are faster than NumPy's calls.
+
+Each is serial and releases the GIL, so that threads run them side by side; arrays come flat. Indices are
+made unsigned (`at`), for else Numba asks of each whether it counts from the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+F = TypeVar("F", bound=Callable[..., Any])
+at: Any = np.uintp
+REORDERED = {"reassoc", "contract"}  # what LLVM may do to sums
+# Compiled, too, but no kernels
+MACHINERY = ("blas", "call_abi", "microkernel", "thread_pool_loops")
+_modules: dict[str, ModuleType] = {}
+_import = threading.RLock()  # Numba must not be imported by two threads at once
+
+
+@functools.cache
+def available() -> bool:
+    """Whether Numba, 0.62 or newer, compiles: not with MINICAFFE_NUMBA=0, nor with NUMBA_DISABLE_JIT=1."""
+    if os.environ.get("MINICAFFE_NUMBA") == "0":
+        return False
+    try:
+        with _import:
+            import numba
+    except ImportError:
+        return False
+    settings: Any = numba.config
+    return not settings.DISABLE_JIT and numba.version_info.short >= (0, 62)
+
+
+@contextlib.contextmanager
+def by_numpy() -> Iterator[None]:
+    """Has NumPy compute, as with MINICAFFE_NUMBA=0, what is built and run within.
+
+    >>> with by_numpy():
+    ...     available()
+    False
+    """
+    before = os.environ.get("MINICAFFE_NUMBA")
+    os.environ["MINICAFFE_NUMBA"] = "0"
+    available.cache_clear()
+    try:
+        yield
+    finally:
+        del os.environ["MINICAFFE_NUMBA"]
+        if before is not None:
+            os.environ["MINICAFFE_NUMBA"] = before
+        available.cache_clear()
+
+
+def loops(name: str, dtype: Any) -> ModuleType | None:
+    """The module of compiled loops `name` if they serve this type, else None: use NumPy.
+
+    >>> loops("im2col", np.float16) is None
+    True
+    """
+    if not available() or np.dtype(dtype).char not in "fd":
+        return None
+    if name not in _modules:
+        with _import:
+            room = (
+                "minicaffe.backends.cpu" if name in MACHINERY else "minicaffe.backends.cpu.kernels"
+            )
+            _modules[name] = importlib.import_module(f"{room}.{name}")
+    return _modules[name]
+
+
+class Piece:
+    """An argument of a loop: a flat buffer, of which each slice gets an equal piece of its own."""
+
+    def __init__(self, work: Any):
+        self.work = work
+
+
+class Tail:
+    """An argument of a loop that computes y: what it calls for each part of y that it has computed.
+
+    That is loop(*args, first, last), in units of `size` entries; nothing if there is no loop.
+    """
+
+    def __init__(self, loop: Any = None, args: tuple[Any, ...] = (), size: int = 1):
+        self.loop, self.args, self.size = loop, args, size
+        self.words: Any = None  # its arguments, as `call_abi` lays them out
+
+
+@functools.cache
+def no_bias(dtype: Any) -> Any:
+    """What loops are given where there is no bias: always the same, so that what is recorded is."""
+    return np.empty(0, dtype)
+
+
+@functools.cache
+def no_epilogue(dtype: Any, channels: int, plane: int) -> Any:
+    """What loops are given whose outputs, `plane` neighbours a channel, nothing follows: see `epilogue`."""
+    none, eps = no_bias(dtype), np.dtype(dtype).type(0)
+    past = none, none, none, eps, none, none, none
+    return 0, (channels, plane), past, (none, none), none, none, Tail()
+
+
+def with_blas(name: str, array: Any) -> tuple[Any, int]:
+    """The module of loops `name` that call BLAS, and its address; (None, 0) if they cannot serve an array."""
+    products: Any = loops("blas", array.dtype) if isinstance(array, np.ndarray) else None
+    blas = products and products.address(array.dtype)
+    return (loops(name, array.dtype), blas) if blas else (None, 0)
+
+
+def compiled(function: F, fastmath: Any = False) -> F:
+    """The loop as machine code that holds no GIL, kept on disk for the next run."""
+    import numba
+
+    from minicaffe.backends.cpu.compile_cache import Kept
+    from minicaffe.backends.cpu.compiler import Whole
+
+    options = {"nogil": True, "error_model": "numpy", "fastmath": fastmath}
+    made: Any = numba.njit(pipeline_class=Whole, **options)
+    # Its name in machine code, where all that factories return would be called alike.
+    function.__qualname__ = function.__name__
+    loop = made(function)
+    loop._cache = Kept(function)
+    return cast(F, loop)
+
+
+def helper(function: F, fastmath: Any = False) -> F:
+    """A function that loops call entry by entry, compiled into each of them; Python cannot call it."""
+    from minicaffe.backends.cpu.compiler import part
+
+    return cast(F, part(function, nogil=True, error_model="numpy", fastmath=fastmath))
+
+
+def helper_sums(function: F) -> F:
+    """A helper whose sums may be taken in another order."""
+    return helper(function, REORDERED)
+
+
+def compiled_sums(function: F) -> F:
+    """A loop whose sums may be taken in another order, eight or sixteen at a time."""
+    return compiled(function, REORDERED)

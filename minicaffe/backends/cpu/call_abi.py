@@ -1,0 +1,193 @@
+"""Compiled loops behind one signature, so that a table can name them by address. Needs Numba.
+
+An entry is void(where, first, last, piece): it takes the loop's arguments from 64-bit words at `where` and
+calls loop(*arguments, first, last). An array is (address, *sizes), a Piece (address, size of a piece), a Tail
+(address of its entry, of its words, size of a unit), a tuple its entries, a number its bits.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba.core import cgutils, types
+from numba.core.ccallback import CFunc
+from numba.extending import intrinsic
+from numba.np.arrayobj import populate_array
+from numba.np.numpy_support import from_dtype
+
+from minicaffe.backends.cpu import Piece, Tail, helper
+from minicaffe.backends.cpu.compile_cache import Kept, digest
+from minicaffe.backends.cpu.compiler import Whole
+
+made: Any = intrinsic
+ir: Any = cgutils.ir  # llvmlite's
+WORD = ir.IntType(64)
+SIGNATURE = (types.int64,) * 4, types.void
+OPTIONS = {"nogil": True, "error_model": "numpy"}
+PLAIN: dict[Any, Any] = {int: types.int64, bool: types.boolean, float: types.float64}
+HEAD = object.__basicsize__  # bytes; then an array's address, says NumPy's C interface
+_word_at = ctypes.c_ssize_t.from_address  # a tenth of what array.ctypes.data takes
+_entries: dict[Any, Any] = {}
+_making = threading.RLock()
+
+
+def address(loop: Callable[..., None], kinds: tuple[Any, ...]) -> int:
+    """The address of a loop's entry for arguments of these kinds, compiled or found on disk."""
+    key = loop, kinds
+    if key not in _entries:
+        with _making:
+            if key not in _entries:
+                _entries[key] = _entry(loop, kinds)
+    found: int = _entries[key].address
+    return found
+
+
+def bind(args: tuple[Any, ...], slices: int, words: array.array[int]) -> tuple[Any, ...]:
+    """Append arguments as words; returns their kinds. Raises TypeError for what has none.
+
+    >>> words = array.array("q")
+    >>> bind((3, True, (np.float32(1), 2.0)), 1, words)
+    (<class 'int'>, <class 'bool'>, ('f', <class 'float'>))
+    >>> words.tolist() == [3, 1, 0x3F800000, 1 << 62]
+    True
+    """
+    return tuple([_bind(arg, slices, words) for arg in args])
+
+
+def _bind(arg: Any, slices: int, words: array.array[int]) -> Any:
+    kind = type(arg)
+    if kind is np.ndarray:
+        if not arg.flags.c_contiguous:
+            raise TypeError(f"an array of shape {arg.shape} with gaps has no place in a row")
+        words.append(_word_at(id(arg) + HEAD).value)
+        words.extend(arg.shape)
+        return arg.dtype.char, arg.ndim
+    if kind is int or kind is bool:
+        words.append(arg)
+        return kind
+    if kind is tuple:
+        return bind(arg, slices, words)
+    if kind is Piece:
+        words.append(_word_at(id(arg.work) + HEAD).value)
+        words.append(arg.work.size // slices)
+        return arg.work.dtype.char, -1
+    if kind is Tail:
+        words.extend((_begun(arg, slices), arg.words.buffer_info()[0], arg.size))
+        return Tail
+    if kind is float or isinstance(arg, np.generic):
+        value = np.asarray(arg)
+        words.frombytes(value.tobytes().ljust(8, b"\0"))
+        return kind if kind is float else value.dtype.char
+    if isinstance(arg, tuple):  # a named one
+        return bind(tuple(arg), slices, words)
+    raise TypeError(f"{kind.__name__} has no place in a row: {arg!r:.60}")
+
+
+def _begun(tail: Tail, slices: int) -> int:
+    """The address of a tail's entry, 0 if it has none. Its words are laid out once, and stay there."""
+    words = array.array("q")
+    kinds = bind(tail.args, slices, words)
+    if tail.words is None:
+        tail.words = words
+    return address(tail.loop, kinds) if tail.loop else 0
+
+
+def _entry(loop: Any, kinds: tuple[Any, ...]) -> Any:
+    read, body = _reader(kinds), helper(loop.py_func, loop.targetoptions["fastmath"])
+
+    def call(where: int, first: int, last: int, piece: int) -> None:
+        body(*read(where, piece), first, last)
+
+    call.__module__, call.__name__ = loop.__module__, loop.__name__
+    # Its name in machine code, where no two may be called alike.
+    call.__qualname__ = f"{loop.__name__}_{digest(repr(kinds).encode()).hex()}"
+    entry: Any = CFunc(call, SIGNATURE, locals={}, options=OPTIONS, pipeline_class=Whole)
+    entry._cache = Kept(call, kinds)
+    entry.compile()
+    return entry
+
+
+def _type(kind: Any) -> Any:
+    """Numba's type of a kind of argument.
+
+    >>> _type(("f", 2)), _type(("f", "d"))
+    (Array(float32, 2, 'C', False, aligned=True), Tuple((float32, float64)))
+    """
+    if kind in PLAIN:
+        return PLAIN[kind]
+    if kind is Tail:
+        return types.UniTuple(types.int64, 4)
+    if isinstance(kind, str):
+        return from_dtype(np.dtype(kind))
+    if len(kind) == 2 and isinstance(kind[1], int):
+        return types.Array(from_dtype(np.dtype(kind[0])), abs(kind[1]), "C")
+    tuple_type: Any = types.BaseTuple
+    return tuple_type.from_types([_type(one) for one in kind])
+
+
+def _reader(kinds: tuple[Any, ...]) -> Any:
+    """read(where, piece): the arguments of these kinds, as a tuple, from words in memory."""
+    gives = _type(kinds)
+
+    @made
+    def read(context: Any, where: Any, piece: Any) -> Any:
+        def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return _Words(target, builder, *args).value(kinds, gives)
+
+        return gives(types.int64, types.int64), generate
+
+    return read
+
+
+class _Words:
+    """What reads words one after the other, while an entry is made."""
+
+    def __init__(self, target: Any, builder: Any, where: Any, piece: Any):
+        self.target, self.builder, self.piece, self.read = target, builder, piece, 0
+        self.base = builder.inttoptr(where, WORD.as_pointer())
+
+    def word(self) -> Any:
+        at = self.builder.gep(self.base, [WORD(self.read)])
+        self.read += 1
+        return self.builder.load(at)
+
+    def value(self, kind: Any, gives: Any) -> Any:
+        """A value of a Numba type."""
+        builder, target = self.builder, self.target
+        if isinstance(gives, types.Array):
+            return self.array(gives, kind[1] < 0)
+        if kind is Tail:
+            words = [self.word() for _ in range(3)]
+            return target.make_tuple(builder, gives, [*words, self.piece])
+        if isinstance(gives, types.BaseTuple):
+            values = [self.value(one, _type(one)) for one in kind]
+            return target.make_tuple(builder, gives, values)
+        word, form = self.word(), target.get_value_type(gives)
+        if isinstance(gives, types.Float):
+            bits = ir.IntType(gives.bitwidth)
+            return builder.bitcast(
+                word if gives.bitwidth == 64 else builder.trunc(word, bits), form
+            )
+        return builder.trunc(word, form) if form.width < 64 else word
+
+    def array(self, gives: Any, piecewise: bool) -> Any:
+        """An array, or the piece of it that is this slice's."""
+        builder, target = self.builder, self.target
+        form = target.get_data_type(gives.dtype)
+        item, start = WORD(target.get_abi_sizeof(form)), self.word()
+        sizes = [self.word() for _ in range(gives.ndim)]
+        if piecewise:
+            start = builder.add(start, builder.mul(builder.mul(self.piece, sizes[0]), item))
+        steps = [item]
+        for size in sizes[:0:-1]:
+            steps.insert(0, builder.mul(steps[0], size))
+        made = target.make_array(gives)(target, builder)
+        shape = cgutils.pack_array(builder, sizes, ty=WORD)
+        strides = cgutils.pack_array(builder, steps[: gives.ndim], ty=WORD)
+        populate_array(made, builder.inttoptr(start, form.as_pointer()), shape, strides, item, None)
+        return made._getvalue()

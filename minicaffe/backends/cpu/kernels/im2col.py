@@ -1,0 +1,94 @@
+"""im2col and col2im of three spatial axes, plane by plane.
+
+`steps` are the distances in the flat columns from a sample, a channel, a kernel element and a place to the
+next; places lie side by side, so that the innermost loop runs along memory.
+"""
+
+from __future__ import annotations
+
+from minicaffe.backends.cpu import at, compiled, helper
+
+
+@helper
+def span(size, count, offset, stride):
+    """The outputs o for which pixel o stride + offset lies in the image (geometry.valid_range)."""
+    if stride == 1:  # no division, which costs more than all else here
+        first, end = max(0, -offset), size - offset
+    else:
+        first, end = max(0, -(offset // stride)), (size - 1 - offset) // stride + 1
+    first = min(first, count)
+    return first, max(first, min(count, end))
+
+
+@helper
+def unroll(x, plane, image, window, out, col, row, element):
+    """The columns of one plane of x, from col[row] on; a kernel element is `element` from the next."""
+    (d, h, w), (od, oh, ow) = image, out
+    (kd, kh, kw), (sd, sh, sw), (pd, ph, pw), (dd, dh, dw) = window
+    for a in range(kd):
+        z0, z1 = span(d, od, a * dd - pd, sd)
+        for i in range(kh):
+            y0, y1 = span(h, oh, i * dh - ph, sh)
+            for j in range(kw):
+                x0, x1 = span(w, ow, j * dw - pw, sw)
+                if (z1 - z0) * (y1 - y0) * (x1 - x0) < od * oh * ow:
+                    for q in range(od * oh * ow):
+                        col[at(row + q)] = 0
+                for z in range(z0, z1):
+                    depth = (plane * d + z * sd + a * dd - pd) * h
+                    for y in range(y0, y1):
+                        here = (depth + y * sh + i * dh - ph) * w + j * dw - pw
+                        there = row + (z * oh + y) * ow
+                        if sw == 1:
+                            for q in range(x0, x1):
+                                col[at(there + q)] = x[at(here + q)]
+                        else:
+                            for q in range(x0, x1):
+                                col[at(there + q)] = x[at(here + q * sw)]
+                row += element
+
+
+@helper
+def fold(col, row, element, x, plane, image, window, out, clear):
+    """One plane of x: each pixel the sum of the entries `unroll` reads from it; added, without `clear`."""
+    (d, h, w), (od, oh, ow) = image, out
+    (kd, kh, kw), (sd, sh, sw), (pd, ph, pw), (dd, dh, dw) = window
+    if clear:
+        for q in range(plane * d * h * w, (plane + 1) * d * h * w):
+            x[at(q)] = 0
+    for a in range(kd):
+        z0, z1 = span(d, od, a * dd - pd, sd)
+        for i in range(kh):
+            y0, y1 = span(h, oh, i * dh - ph, sh)
+            for j in range(kw):
+                x0, x1 = span(w, ow, j * dw - pw, sw)
+                for z in range(z0, z1):
+                    depth = (plane * d + z * sd + a * dd - pd) * h
+                    for y in range(y0, y1):
+                        here = (depth + y * sh + i * dh - ph) * w + j * dw - pw
+                        there = row + (z * oh + y) * ow
+                        if sw == 1:
+                            for q in range(x0, x1):
+                                x[at(here + q)] += col[at(there + q)]
+                        else:
+                            for q in range(x0, x1):
+                                x[at(here + q * sw)] += col[at(there + q)]
+                row += element
+
+
+@compiled
+def im2col(x, c, image, window, out, col, steps, first, last):
+    """The columns of planes first..last of x, c of which are a sample."""
+    sample, channel, element, _ = steps
+    for plane in range(first, last):
+        row = plane // c * sample + plane % c * channel
+        unroll(x, plane, image, window, out, col, row, element)
+
+
+@compiled
+def col2im(col, c, image, window, out, x, steps, clear, first, last):
+    """The planes first..last, each pixel the sum of the entries read from it; added to without `clear`."""
+    sample, channel, element, _ = steps
+    for plane in range(first, last):
+        row = plane // c * sample + plane % c * channel
+        fold(col, row, element, x, plane, image, window, out, clear)

@@ -1,0 +1,45 @@
+"""Bilinear interpolation of planes first..last, along rows into `half` and from there along columns; and back.
+
+An axis is its tables (low, high, share), one entry an output.
+"""
+
+from __future__ import annotations
+
+from minicaffe.backends.cpu import at, compiled
+
+
+@compiled
+def interp(x, rows, columns, sizes, half, y, first, last):
+    """y = (1 - share) x[low] + share x[high]."""
+    (low, high, share), (left, right, part), (h, w, oh, ow) = rows, columns, sizes
+    for line in range(first * oh, last * oh):
+        plane, o = line // oh * h, line % oh
+        upper, lower, beyond = (plane + low[o]) * w, (plane + high[o]) * w, share[o]
+        for q in range(w):
+            value = x[at(upper + q)]
+            half[at(line * w + q)] = value + (x[at(lower + q)] - value) * beyond
+        for q in range(ow):
+            value = half[at(line * w + left[at(q)])]
+            other = half[at(line * w + right[at(q)])]
+            y[at(line * ow + q)] = value + (other - value) * part[at(q)]
+
+
+@compiled
+def interp_gradient(dy, rows, columns, sizes, half, dx, first, last):
+    """Each output gives (1 - share) of its gradient to low, share to high."""
+    (low, high, share), (left, right, part), (h, w, oh, ow) = rows, columns, sizes
+    for p in range(first * h * w, last * h * w):
+        dx[at(p)] = 0
+    for line in range(first * oh, last * oh):
+        plane, o = line // oh * h, line % oh
+        for q in range(line * w, (line + 1) * w):
+            half[at(q)] = 0
+        for q in range(ow):
+            value = dy[at(line * ow + q)]
+            half[at(line * w + left[at(q)])] += value * (1 - part[at(q)])
+            half[at(line * w + right[at(q)])] += value * part[at(q)]
+        upper, lower, beyond = (plane + low[o]) * w, (plane + high[o]) * w, share[o]
+        for q in range(w):
+            dx[at(upper + q)] += half[at(line * w + q)] * (1 - beyond)
+        for q in range(w):
+            dx[at(lower + q)] += half[at(line * w + q)] * beyond

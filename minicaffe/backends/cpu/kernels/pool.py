@@ -1,0 +1,231 @@
+"""Max pooling of planes (h, w); planes first..last of a batch.
+
+What all windows share is computed once, at every pixel, in two passes over a plane as one long row: the best
+of kw neighbours, then of kh of those a row apart. A window's result is then found at its corner. Vectors are
+thus filled whatever the width. Where windows reach past the image, the plane is first laid out with what never
+wins around it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minicaffe.backends.cpu import at, compiled, helper
+
+
+@helper
+def extents(kernel, stride, out):
+    """Rows and columns from the first window to the last."""
+    return (out[0] - 1) * stride[0] + kernel[0], (out[1] - 1) * stride[1] + kernel[1]
+
+
+@helper
+def padded(image, pad, extent):
+    """Whether some windows reach past the image."""
+    return pad[0] + pad[1] > 0 or extent[0] > image[0] or extent[1] > image[1]
+
+
+@helper
+def lay(x, start, image, pad, extent, filling, out):
+    """out[r, q] = the pixel (r, q) - pad of a plane, or `filling` where there is none; of size `extent`."""
+    (h, w), (ph, pw), (lines, across) = image, pad, extent
+    end = min(across, w + pw)
+    for r in range(lines):
+        to, here = r * across, start + (r - ph) * w - pw
+        if r < ph or r >= h + ph:
+            for q in range(across):
+                out[at(to + q)] = filling
+        else:
+            for q in range(pw):
+                out[at(to + q)] = filling
+            for q in range(pw, end):
+                out[at(to + q)] = x[at(here + q)]
+            for q in range(end, across):
+                out[at(to + q)] = filling
+
+
+@helper
+def best_of(x, start, count, k, step, out, to):
+    """out[to + p] = the largest of x[start + p + i step], i < k; a NaN is none."""
+    least = out.dtype.type(-np.inf)
+    if k == 3:
+        for p in range(count):
+            a, b, c = x[at(start + p)], x[at(start + p + step)], x[at(start + p + 2 * step)]
+            best = a if a > least else least
+            best = b if b > best else best
+            out[at(to + p)] = c if c > best else best
+        return
+    for p in range(count):
+        a = x[at(start + p)]
+        out[at(to + p)] = a if a > least else least
+    for i in range(1, k):
+        for p in range(count):
+            a, best = x[at(start + p + i * step)], out[at(to + p)]
+            out[at(to + p)] = a if a > best else best
+
+
+@helper
+def find_best(x, start, known, count, k, step, each, out, to, names):
+    """`best_of`, and out[names + p] = each i + known[known's start + p + i step] of the first such."""
+    numbers, there, given = known
+    kind = out.dtype.type
+    least = kind(-np.inf)
+    if k == 3 and not given:
+        one, two = kind(each), kind(2 * each)
+        for p in range(count):
+            a, b, c = x[at(start + p)], x[at(start + p + step)], x[at(start + p + 2 * step)]
+            best = a if a > least else least
+            name = kind(0) if a > least else kind(-1)
+            name = one if b > best else name
+            best = b if b > best else best
+            out[at(names + p)] = two if c > best else name
+            out[at(to + p)] = c if c > best else best
+        return
+    if k == 3:
+        one, two = kind(each), kind(2 * each)
+        for p in range(count):
+            a, b, c = x[at(start + p)], x[at(start + p + step)], x[at(start + p + 2 * step)]
+            name = numbers[at(there + p)]
+            second = one + numbers[at(there + p + step)]
+            third = two + numbers[at(there + p + 2 * step)]
+            best = a if a > least else least
+            name = name if a > least else kind(-1)
+            name = second if b > best else name
+            best = b if b > best else best
+            out[at(names + p)] = third if c > best else name
+            out[at(to + p)] = c if c > best else best
+        return
+    for p in range(count):
+        a = x[at(start + p)]
+        number = numbers[at(there + p)] if given else kind(0)
+        out[at(to + p)] = a if a > least else least
+        out[at(names + p)] = number if a > least else kind(-1)
+    for i in range(1, k):
+        for p in range(count):
+            a, best, name = x[at(start + p + i * step)], out[at(to + p)], out[at(names + p)]
+            number = (numbers[at(there + p + i * step)] if given else kind(0)) + kind(each * i)
+            out[at(to + p)] = a if a > best else best
+            out[at(names + p)] = number if a > best else name
+
+
+@helper
+def best_of_row(line, start, k, step, out, to, count):
+    """out[to + q] = the largest of line[start + step q + i], i < k, where no number is less than -inf."""
+    if k == 3 and step == 2:  # said apart: a step known beforehand becomes vector loads
+        for q in range(count):
+            a, b, c = (
+                line[at(start + 2 * q)],
+                line[at(start + 2 * q + 1)],
+                line[at(start + 2 * q + 2)],
+            )
+            best = b if b > a else a
+            out[at(to + q)] = c if c > best else best
+        return
+    for q in range(count):
+        out[at(to + q)] = line[at(start + step * q)]
+    for i in range(1, k):
+        for q in range(count):
+            a, best = line[at(start + step * q + i)], out[at(to + q)]
+            out[at(to + q)] = a if a > best else best
+
+
+@compiled
+def largest(x, image, window, out, work, y, first, last):
+    """Each window's largest pixel, as `max_pool`: down the columns of its row, then along it.
+
+    Where the results are as many as the pixels, all rows are one long row, whose ends are then written anew.
+    """
+    (h, w), (oh, ow), ((kh, kw), (sh, sw), (ph, pw)) = image, out, window
+    alike = sh == 1 and sw == 1 and h == oh and w == ow
+    pad = 0 if alike else pw
+    across = (ow - 1) * sw + kw
+    seen = min(ow, -(-(w + pw) // sw))  # windows of a row that are not past the image
+    for q in range(0 if alike else max(across, w + pw)):
+        work[at(q)] = work.dtype.type(-np.inf)
+    for plane in range(first, last):
+        start, to = plane * h * w, plane * oh * ow
+        oy = 0
+        while oy < oh:
+            low, high, rows = max(0, oy * sh - ph), min(h, oy * sh - ph + kh), 1
+            if alike and high - low == kh:
+                rows = max(1, h - kh + ph + 1 - oy)
+            here = oy * w if alike else 0
+            if low < high:
+                best_of(x, start + low * w, rows * w, high - low, w, work, here + pad)
+                if not alike:
+                    best_of_row(work, 0, kw, sw, y, to + oy * ow, seen)
+            if not alike:
+                for q in range(seen if low < high else 0, ow):
+                    y[at(to + oy * ow + q)] = 0
+            oy += rows
+        if alike:
+            best_of(work, 0, h * w - kw + 1, kw, 1, y, to + pw)
+            for i in range(kw - 1):
+                q = i if i < pw else w - kw + 1 + i
+                a, b = max(0, q - pw), min(w, q - pw + kw)
+                for row in range(0, h * w, w):
+                    best = work[at(row + a)]
+                    for j in range(row + a + 1, row + b):
+                        best = work[at(j)] if work[at(j)] > best else best
+                    y[at(to + row + q)] = best
+
+
+@compiled
+def max_pool(x, image, window, out, work, y, which, first, last):
+    """Each window's largest pixel, and the number of the kernel element that saw it."""
+    (h, w), (oh, ow) = image, out
+    (kh, kw), (sh, sw), (ph, pw) = window
+    least, extent = x.dtype.type(-np.inf), extents(window[0], window[1], out)
+    laid = padded(image, window[2], extent)
+    lines, across = extent
+    pitch = across if laid else w
+    size = lines * pitch
+    along, down = size - pitch + across - kw + 1, (lines - kh) * pitch + across - kw + 1
+    seen = min(ow, -(-(w + pw) // sw))  # windows of a row that are not past the image
+    for plane in range(first, last):
+        start, to = plane * h * w, plane * oh * ow
+        if oh * ow == 1:  # nothing that windows share
+            best, winner = least, np.int32(-1)
+            for i in range(ph, min(kh, h + ph)):
+                for j in range(pw, min(kw, w + pw)):
+                    value = x[at(start + (i - ph) * w + j - pw)]
+                    winner = np.int32(i * kw + j) if value > best else winner
+                    best = value if value > best else best
+            y[at(to)], which[at(to)] = best, winner
+            continue
+        source, base = x, start
+        if laid:
+            lay(x, start, image, window[2], extent, least, work)
+            source, base = work, 0
+        find_best(source, base, (work, 0, False), along, kw, 1, 1, work, size, 2 * size)
+        of_rows = (work, 2 * size, True)
+        find_best(work, size, of_rows, down, kh, pitch, kw, work, 3 * size, 4 * size)
+        for oy in range(oh):
+            row, here = to + oy * ow, 3 * size + oy * sh * pitch
+            if sw == 2:  # said apart: a step known beforehand becomes vector loads
+                for q in range(ow):
+                    y[at(row + q)] = work[at(here + 2 * q)]
+                for q in range(ow):
+                    which[at(row + q)] = np.int32(work[at(here + size + 2 * q)])
+            else:
+                for q in range(ow):
+                    y[at(row + q)] = work[at(here + q * sw)]
+                for q in range(ow):
+                    which[at(row + q)] = np.int32(work[at(here + size + q * sw)])
+            for q in range(seen if oy * sh < h + ph else 0, ow):
+                y[at(row + q)] = 0
+
+
+@compiled
+def max_pool_gradient(dy, which, image, window, out, offset, dx, first, last):
+    """Each window's gradient to the pixel that won it, at `offset[winner]` from the window's corner."""
+    (h, w), (oh, ow) = image, out
+    _, (sh, sw), (ph, pw) = window
+    for i in range(first * h * w, last * h * w):
+        dx[at(i)] = 0
+    for row in range(first * oh, last * oh):
+        corner = (row // oh * h + row % oh * sh - ph) * w - pw
+        for q in range(ow):
+            winner = which[at(row * ow + q)]
+            if winner >= 0:
+                dx[at(corner + q * sw + offset[at(winner)])] += dy[at(row * ow + q)]

@@ -1,0 +1,209 @@
+"""Winograd's convolution: transforms of tiles, and the products between them.
+
+How tiles are transformed, and lie in memory, says `tiles`. The letters are `conv.winograd`'s.
+
+What the loops share: `sizes` are n, c, h, w, f, oh, ow and groups; `chunk` how many samples, and rows of
+their tiles, are a unit; `tiles` the rows and columns of tiles of an image, `step` of outputs of a tile;
+`pads`, `phases` and `planes` what `tiles` says, of what is read and of what is written; `matrices` B' of both
+axes and A of both, as `parity` wants them; `cut` and `places` are of the room.
+"""
+
+from __future__ import annotations
+
+from minicaffe.backends.cpu import compiled, helper
+from minicaffe.backends.cpu.blas import gemm
+from minicaffe.backends.cpu.kernels.epilogue import finish
+from minicaffe.backends.cpu.kernels.winograd_transforms import (
+    add_up,
+    read_images,
+    read_results,
+    write,
+)
+from minicaffe.backends.cpu.microkernel import BLOCK, ZERO, multiply
+from minicaffe.backends.cpu.vector_ir import lanes, lanes_of
+
+__all__ = ["forward", "input_gradient", "lanes", "weight_gradient"]
+DEEP = 32  # channels from which on a product is ours: tiles of fewer take as long to begin as to compute
+
+
+@helper
+def _unit(unit, chunk, tiles, n):
+    """The first sample and row of tiles of a unit, and how many of both, and of columns, it has."""
+    bands = (tiles[0] + chunk[1] - 1) // chunk[1]
+    s, row = unit // bands * chunk[0], unit % bands * chunk[1]
+    return s, row, (min(chunk[0], n - s), min(chunk[1], tiles[0] - row), tiles[1])
+
+
+@helper
+def points_of(images):
+    """How many a tile has."""
+    return max(1, 2 * images[0].shape[1]) * 2 * images[1].shape[1]
+
+
+@helper
+def _count(planes):
+    """How many a channel has."""
+    return planes[0] * planes[1]
+
+
+@helper
+def apart(channels, line):
+    """How far the matrices of points are apart: an odd number of lines, whose sets in the cache differ."""
+    return (channels * line + 47) // 32 * 32 + 16
+
+
+@helper
+def _by_blas(blas, u, v, out, points, groups, line, count):
+    """out[i] = U[i] v[i] of all points and groups; both are (array, distance of points, lines of a group)."""
+    (x, of_x, k), (y, of_y, m) = v, out
+    for i in range(points):
+        for j in range(groups):
+            left, right = (u, (i * groups + j) * m * k, k), (x, i * of_x + j * k * line, line)
+            to = y, i * of_y + j * m * line, line
+            gemm(blas, (m, count, k), (*left, False), (*right, False), False, to)
+
+
+@helper
+def _by_tiles(u, v, out, points, groups, line, count):
+    """The same by the micro-kernel, which does not copy U first."""
+    (x, of_x, k), (y, of_y, m) = v, out
+    tile_args = k, (count + lanes_of(x) - 1) // lanes_of(x), m, ZERO, (u, 0), BLOCK
+    for i in range(points):
+        for j in range(groups):
+            left = u, (i * groups + j) * m * k, k
+            right = x, i * of_x + j * k * line, line, 0
+            multiply(left, right, (y, i * of_y + j * m * line, line), *tile_args)
+
+
+@compiled
+def forward(
+    epilogue,
+    y,
+    blas,
+    sizes,
+    chunk,
+    pads,
+    tiles,
+    step,
+    phases,
+    planes,
+    line,
+    cut,
+    places,
+    matrices,
+    x,
+    bias,
+    u,
+    rest,
+    first,
+    last,
+):
+    """y = A' [U V] A + bias; an epilogue of images whose rows are not those of several tiles."""
+    n, c, h, w, f, oh, ow, groups = sizes
+    images, results = matrices
+    points, room = points_of(images), rest[: cut[4]]
+    c_of, f_of = c * _count(planes[0]), f * _count(planes[1])
+    k, m = c_of // groups, f_of // groups
+    for unit in range(first, last):
+        s, row, ends = _unit(unit, chunk, tiles, n)
+        of_v, of_m = apart(c_of, line), apart(f_of, line)
+        v = rest[cut[4] : cut[4] + points * of_v]
+        out = rest[cut[4] + points * of_v :]
+        where = x, s * c * h * w, (c, h, w), (0, c), ends, row, line, pads[0], step
+        read_images(*where, phases[0], planes[0], images, cut, places[0], room, v, of_v)
+        given = u, (v, of_v, k), (out, of_m, m), points, groups, line, ends[0] * ends[1] * ends[2]
+        if k < DEEP:
+            _by_blas(blas, *given)
+        else:
+            _by_tiles(*given)
+        there = y, s * f * oh * ow, (f, oh, ow), (0, f_of), ends, row, line, pads[1], step
+        how = phases[1], planes[1], cut, places[1], room
+        write(out, of_m, results, bias, *there, *how)
+        top = row * step[0] - pads[1][0]
+        begin, end = max(0, top), min(oh, top + ends[1] * step[0])
+        for i in range(ends[0] * f if epilogue[0] else 0):
+            finish(y, ((s * f + i) * oh + begin) * ow, (end - begin) * ow, i % f, epilogue)
+
+
+@compiled
+def input_gradient(
+    blas,
+    sizes,
+    chunk,
+    pads,
+    tiles,
+    step,
+    phases,
+    planes,
+    line,
+    cut,
+    places,
+    matrices,
+    dy,
+    u,
+    dx,
+    rest,
+    first,
+    last,
+):
+    """dx = the sums of tiles B [U' (A dy A')] B', of units that are whole samples; u is U'."""
+    n, c, h, w, f, oh, ow, groups = sizes
+    images, results = matrices
+    points, room = points_of(images), rest[: cut[4]]
+    k, m = c // groups, f // groups
+    for unit in range(first, last):
+        s, _, ends = _unit(unit, chunk, tiles, n)
+        of_v, of_m = apart(c, line), apart(f, line)
+        v = rest[cut[4] : cut[4] + points * of_v]
+        out = rest[cut[4] + points * of_v :]
+        where = dy, s * f * oh * ow, (f, oh, ow), (0, f), ends, 0, line, (0, 0), step
+        read_results(*where, phases[1], planes[1], results, cut, places[0], room, out, of_m)
+        given = u, (out, of_m, m), (v, of_v, k), points, groups, line, ends[0] * ends[1] * ends[2]
+        _by_blas(blas, *given)
+        there = dx, s * c * h * w, (c, h, w), ends, line, pads[0], step
+        add_up(v, of_v, images, *there, cut, places[0], room)
+
+
+@compiled
+def weight_gradient(
+    blas,
+    sizes,
+    chunk,
+    pads,
+    tiles,
+    step,
+    phases,
+    planes,
+    line,
+    cut,
+    places,
+    matrices,
+    x,
+    dy,
+    work,
+    first,
+    last,
+):
+    """The sums of (A dy A') V' over units, at the beginning of `work`."""
+    n, c, h, w, f, oh, ow, groups = sizes
+    images, results = matrices
+    points = points_of(images)
+    c_of = c * _count(planes[0])
+    k, m = c_of // groups, f // groups
+    size = points * f * k
+    room, rest = work[size : size + cut[4]], work[size + cut[4] :]
+    for unit in range(first, last):
+        s, row, ends = _unit(unit, chunk, tiles, n)
+        count = ends[0] * ends[1] * ends[2]
+        of_v, of_m = apart(c_of, line), apart(f, line)
+        v, out = rest[: points * of_v], rest[points * of_v :]
+        where = x, s * c * h * w, (c, h, w), (0, c), ends, row, line, pads[0], step
+        read_images(*where, phases[0], planes[0], images, cut, places[0], room, v, of_v)
+        where = dy, s * f * oh * ow, (f, oh, ow), (0, f), ends, row, line, (0, 0), step
+        read_results(*where, phases[1], planes[1], results, cut, places[0], room, out, of_m)
+        for i in range(points):
+            for j in range(groups):
+                left = out, i * of_m + j * m * line, line, False
+                right = v, i * of_v + j * k * line, line, True
+                to = work, (i * groups + j) * m * k, k
+                gemm(blas, (m, k, count), left, right, unit > first, to)

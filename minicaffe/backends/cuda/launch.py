@@ -1,0 +1,96 @@
+"""The CUDA kernels: their sources, kernels/*.cu, how they are compiled, and how they are launched."""
+
+from __future__ import annotations
+
+import functools
+import re
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backends.cuda.emit import EMITTED
+from minicaffe.backends.device import TOO_MANY
+from minicaffe.backends.launch_listener import ask
+from minicaffe.errors import ShapeError
+
+CTYPES = {"float16": "__half", "bfloat16": "__nv_bfloat16", "float32": "float", "float64": "double"}
+HEADERS = {"__half": "cuda_fp16.h", "__nv_bfloat16": "cuda_bf16.h"}
+OPTIONS = ("-std=c++17",)  # of NVRTC; CuPy adds -ftz=true and the GPU's architecture
+THREADS = 256  # of a block, where nothing else is said
+GRID = 65535  # blocks at the most; a thread then takes more than one element
+
+
+def source(file: str, template: str) -> tuple[str, list[str]]:
+    """What is compiled of kernels/`file` for a list of template arguments, and its kernels' names.
+
+    >>> source("im2col.cu", "float")[1][0]
+    'im2col'
+    """
+    folder = resources.files("minicaffe.backends.cuda.kernels")
+
+    def text(part: str) -> str:
+        if part in EMITTED:
+            return EMITTED[part]()
+        whole = (folder / part).read_text(encoding="utf-8")
+        return re.sub(r'#include "(.*)"\n', lambda found: text(found[1]), whole)
+
+    code = text("types.cu") + text(file)
+    headers = [header for ctype, header in HEADERS.items() if ctype in template]
+    code = "".join(f"#include <{header}>\n" for header in headers) + code
+    return code, re.findall(r"__global__\s+void\s+(\w+)", code)
+
+
+@functools.cache
+def parameters(file: str, kernel: str) -> dict[str, int]:
+    """The names of a kernel's parameters before the first macro, each with its place.
+
+    >>> parameters("average.cu", "average")
+    {'total': 0, 'mean': 1, 'x': 2, 'share': 3, 'skip': 4}
+    """
+    code = (resources.files("minicaffe.backends.cuda.kernels") / file).read_text(encoding="utf-8")
+    (declared,) = re.findall(rf"__global__\s+void\s+{kernel}\(([^()]*)", code)
+    names = re.findall(r"(\w+)\s*(?:,|$)", declared)
+    return {name: place for place, name in enumerate(names)}
+
+
+@functools.cache
+def kernels(file: str, template: str, device: int) -> dict[str, Any]:
+    """Every kernel of kernels/`file`, by name, for one list of template arguments; compiled once."""
+    import cupy
+
+    code, names = source(file, template)
+    expressions = [f"{name}<{template}>" for name in names]
+    module = cupy.RawModule(code=code, options=OPTIONS, name_expressions=expressions)
+    return dict(zip(names, map(module.get_function, expressions), strict=True))
+
+
+def launch(file: str, name: str, total: int, out: Any, *args: Any, of: Any = ()) -> None:
+    """Run kernel `name` for the type of `out`, and structs `of`, over `total` elements; an int is an int32."""
+    if total + GRID * THREADS >= 2**31:
+        raise ShapeError(f"{name}: {total} {TOO_MANY}")
+    blocks = min((total + THREADS - 1) // THREADS, GRID)
+    launch_blocks(file, name, (blocks,), (out, *of), total, *args)
+
+
+def launch_blocks(
+    file: str, name: str, grid: Any, types: tuple[Any, ...], *args: Any, threads: int = 0
+) -> None:
+    """Run blocks of a kernel, of THREADS or so many, for `types`: arrays, numbers, or names, of such."""
+    if (most := max((arg for arg in args if type(arg) is int), default=0)) >= 2**31:
+        raise ShapeError(f"{name}: {most} {TOO_MANY}")
+    if 0 in grid:
+        return
+    template = ", ".join(CTYPES[t.dtype.name] if hasattr(t, "dtype") else str(t) for t in types)
+    typed = tuple(np.int32(arg) if type(arg) is int else arg for arg in args)
+    instance, block = (file, template, types[0].device.id), (threads or THREADS,)
+
+    def do(args: tuple[Any, ...]) -> None:
+        kernels(*instance)[name](grid, block, args)
+
+    ask(name, template, grid, typed, do, instance)
+
+
+def fill(x: Any, value: float) -> None:
+    """x = value, everywhere."""
+    ask("fill", "", (), (x, value), lambda args: args[0].fill(args[1]))

@@ -1,0 +1,250 @@
+"""Fusion of neighbouring compiled loops over the same entries: memory is read and written once.
+
+In inference a BatchNorm is fused with a Scale, and both with a ReLU; so is the sum of two blobs with a ReLU.
+After a convolution each of them, and PReLU, if it works in place, becomes a step of its epilogue, which runs
+while the outputs are still in the cache; other functions, and pooling, are called from there. The results are
+equal to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backends.cpu import Piece, Tail, loops, no_bias
+from minicaffe.backends.formulas import FORMULAS
+from minicaffe.backends.replay.command import Calls, Row, arrays, place
+
+Told = tuple[str, Row | Calls]  # the name of a command's layer, and the command
+
+
+def joined(rows: Sequence[Told]) -> list[Told]:
+    """The commands, some of them fused; a fused one has the names of its first and last layer."""
+    fused: list[tuple[str, str, Row | Calls]] = []  # the first layer, the last, and the command
+    for what, row in rows:
+        fused.append((what, what, row))
+        while len(fused) > 1 and (one := _one(fused[-2][2], fused[-1][2])) is not None:
+            fused[-2:] = [(fused[-2][0], what, one)]
+    return [(_told(first, last), row) for first, last, row in fused]
+
+
+def _told(first: str, last: str) -> str:
+    """The name of a command: its layers, then the direction."""
+    return last if first == last else f"{first.rpartition(' ')[0]} to {last}"
+
+
+def _one(row: Row | Calls, then: Row | Calls) -> Row | None:
+    """A command fused with the one after it; None if no rule fits."""
+    if isinstance(row, Row) and isinstance(then, Row):
+        join = JOINS.get((row.name, then.name))
+        return join and join(row, then)
+    return None
+
+
+def _normalised(row: Row, then: Row) -> Row | None:
+    """The remembered statistics of a BatchNorm, and the normalisation of each channel by them."""
+    *_, mean_out, _, rate = row.args
+    x, (outer, kept, inner), mean, many, y = then.args
+    known = place(mean_out) == place(mean) and place(rate) == place(many)
+    if not (known and row.n == then.n == kept and _in_place(then, x, y)):
+        return None
+    running: Any = loops("running", y.dtype)
+    none = no_bias(y.dtype)
+    more_args = (outer, kept, inner), False, none, none, False, y
+    return Row(running.chain, (*row.args, *more_args), row.n, then.slices)
+
+
+def _scaled(row: Row, then: Row) -> Row | None:
+    """The same, with a scale of the same channels."""
+    *past, (outer, kept, inner), scales, _, _, _, y = row.args
+    _, factor, term, whole, to, f, p = then.args
+    alike = (f, p, then.n) == (kept, inner, outer * kept)
+    if scales or whole or not alike or not _in_place(then, y, to):
+        return None
+    more_args = (outer, kept, inner), True, factor, term, False, y
+    return Row(row.loop, (*past, *more_args), row.n, row.slices)
+
+
+def _rectified(row: Row, then: Row) -> Row | None:
+    """The same, with a ReLU."""
+    *first_args, scales, factor, term, rectified, y = row.args
+    if rectified or not scales or not _in_place(then, y, then.args[-1]):
+        return None
+    return Row(row.loop, (*first_args, True, factor, term, True, y), row.n, row.slices)
+
+
+def _rectified_sum(row: Row, then: Row) -> Row | None:
+    """A sum of whole arrays, and its ReLU."""
+    a, *of_a, b, of_b, sizes, y, of_y = row.args
+    whole = (*of_a, of_b, of_y, sizes) == ((1,), (1,), (1,), (row.n,))
+    apart = place(y) not in (place(a), place(b))
+    if not (whole and apart and _in_place(then, y, then.args[-1]) and then.n == row.n):
+        return None
+    compiled: Any = loops("arrays", y.dtype)
+    return Row(compiled.rectified_sum, (a, b, y), row.n, row.slices)
+
+
+def _follows(row: Row, step: int, **parts: Any) -> Row | None:
+    """A convolution with one more step in its epilogue, if that comes behind those that are in it."""
+    steps, of_each, past, scale, more, slopes, tail = row.args[0]
+    if step <= steps or not _whole_channels(row):
+        return None
+    numbers = {"past": past, "scale": scale, "more": more, "slopes": slopes, "tail": tail} | parts
+    epilogue = steps | step, of_each, *numbers.values()
+    return Row(row.loop, (epilogue, *row.args[1:]), row.n, row.slices)
+
+
+def _whole_channels(row: Row) -> bool:
+    """Whether the loop of a convolution computes neighbouring outputs together, as an epilogue needs it."""
+    if row.name == "packed_gemm.correlate":
+        target, jobs = row.args[6], row.args[9][0]
+        return bool(target[0][1] == 1 and len(jobs) == 1)
+    if row.name == "winograd.forward":
+        phases, planes = row.args[8][1], row.args[9][1]
+        return (phases[0][0], phases[1][0], *planes[:2]) == (1, 1, 1, 1)
+    return True
+
+
+def _convolution_normalised(row: Row, then: Row) -> Row | None:
+    """A convolution, and the normalisation of its channels by remembered statistics."""
+    *past, seen, scales, _, _, rectified, y = then.args
+    channels, plane = row.args[0][1]
+    alike = tuple(seen) == (y.size // (channels * plane), channels, plane)
+    if scales or rectified or not (alike and _same(row.args[1], y)):
+        return None
+    return _follows(row, _steps(y).NORMALISES, past=tuple(past))
+
+
+def _convolution_scaled(row: Row, then: Row) -> Row | None:
+    """A convolution, and a factor and term of each of its channels."""
+    x, factors, terms, whole, y, f, p = then.args
+    alike = (f, p) == row.args[0][1] and then.n * p == y.size
+    if whole or not (alike and _same(row.args[1], y) and _same(x, y)):
+        return None
+    return _follows(row, _steps(y).SCALES, scale=(factors, terms))
+
+
+def _convolution_added(row: Row, then: Row) -> Row | None:
+    """A convolution, and the sum of its outputs and another array, in their place."""
+    a, *of_a, b, of_b, sizes, y, of_y = then.args
+    whole = (*of_a, of_b, of_y, sizes) == ((1,), (1,), (1,), (y.size,)) and then.n == y.size
+    others = [array for array in (a, b) if not _same(array, y)]
+    if not (whole and len(others) == 1 and _same(row.args[1], y)):
+        return None
+    return _follows(row, _steps(y).ADDS, more=others[0])
+
+
+def _convolution_rectified(row: Row, then: Row) -> Row | None:
+    """A convolution and its ReLU."""
+    x, _, y = then.args
+    if not (_same(row.args[1], y) and _same(x, y) and then.n == y.size):
+        return None
+    return _follows(row, _steps(y).RECTIFIES)
+
+
+def _convolution_leaking(row: Row, then: Row) -> Row | None:
+    """A convolution and its ReLU with one slope for all numbers below 0."""
+    x, (slope,), y = then.args
+    if not (_same(row.args[1], y) and _same(x, y) and then.n == y.size):
+        return None
+    return _follows(row, _steps(y).LEAKS, slopes=np.full(1, slope, y.dtype))
+
+
+def _convolution_sloped(row: Row, then: Row) -> Row | None:
+    """A convolution and its PReLU, with a slope for each channel or one for all."""
+    dy, x, slopes, y, f, p = then.args
+    alike = (f, p) == row.args[0][1] or f == 1
+    if not (alike and then.n * p == y.size and all(_same(one, y) for one in (row.args[1], dy, x))):
+        return None
+    return _follows(row, _steps(y).LEAKS, slopes=slopes)
+
+
+def _convolution_called(row: Row, then: Row) -> Row | None:
+    """A convolution, and a function of each of its outputs, wherever it is written."""
+    x = then.args[0]
+    whole = _same(row.args[1], x) and then.n == x.size
+    return _tailed(row, then, 1) if whole and _runs(row) else None
+
+
+def _convolution_pooled(row: Row, then: Row) -> Row | None:
+    """A convolution, and the pooling of its channels, each computed as one and in the cache."""
+    x, plane = then.args[0], row.args[0][1][1]
+    whole = _same(row.args[1], x) and then.n * plane == x.size and plane <= IN_CACHE
+    return _tailed(row, then, plane) if whole and _runs(row, planes=True) else None
+
+
+def _runs(row: Row, planes: bool = False) -> bool:
+    """Whether a convolution finishes neighbours of a channel together, with `planes` whole channels."""
+    if row.name == "packed_gemm.correlate":
+        sizes, (_, samples, _, bands), _ = row.args[5][4:]
+        return samples == 1 and (bands == 1 or (sizes[0] == 1 and not planes))
+    if row.name == "winograd.forward":
+        (_, lines), tiles = row.args[4], row.args[6]
+        return bool(lines >= tiles[0]) or not planes
+    if row.name == "implicit.forward":
+        (groups, *_), parts, (channels, plane) = row.args[3], row.args[7], row.args[0][1]
+        return row.n * channels * plane == row.args[1].size * groups * parts or not planes
+    return True
+
+
+def _tailed(row: Row, then: Row, size: int) -> Row | None:
+    """A convolution that calls the loop behind it, unless that writes what the convolution still reads.
+
+    Scratch, which both share where one follows the other, is taken anew.
+    """
+    y = row.args[1]
+    args = tuple([Piece(np.empty_like(a.work)) if isinstance(a, Piece) else a for a in then.args])
+    of_row, of_tail = ([a for a in arrays(some) if not _same(a, y)] for some in (row.args, args))
+    if any(np.may_share_memory(a, b) for a in of_row for b in of_tail):
+        return None
+    return _follows(row, _steps(y).CALLS, tail=Tail(then.loop, args, size))
+
+
+def _steps(y: Any) -> Any:
+    """The module that names the steps of an epilogue."""
+    return loops("epilogue", y.dtype)
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two flat arrays are one."""
+    return bool(place(a) == place(b))
+
+
+def _in_place(row: Row, x: Any, y: Any) -> bool:
+    """Whether a command's first argument is x, and y has the same memory."""
+    return place(row.args[0]) == place(x) == place(y)
+
+
+CONVOLUTIONS = (  # loops whose first arguments are an epilogue and y
+    "depthwise.forward",
+    "depthwise_strided.forward",
+    "direct.forward",
+    "implicit.forward",
+    "packed_gemm.correlate",
+    "winograd.forward",
+    "winograd_filters.forward",
+)
+IN_CACHE = 2**12  # outputs of a channel that is pooled where it is computed
+POOLINGS = "pool.largest", "pool.max_pool", "max_pool_2x2.max_halve", "ave_pool.ave_pool"
+JOINS: dict[tuple[str, str], Callable[[Row, Row], Row | None]] = {
+    ("running.recall", "normalize.normalise"): _normalised,
+    ("running.chain", "channels.scale"): _scaled,
+    ("running.chain", "elementwise.ReLU_y"): _rectified,
+    ("arrays.add", "elementwise.ReLU_y"): _rectified_sum,
+    **{
+        (convolution, follower): join
+        for convolution in CONVOLUTIONS
+        for follower, join in {
+            **{f"elementwise.{name}_y": _convolution_called for name in FORMULAS},
+            "running.chain": _convolution_normalised,
+            "channels.scale": _convolution_scaled,
+            "arrays.add": _convolution_added,
+            "elementwise.ReLU_y": _convolution_rectified,
+            "elementwise.LeakyReLU_y": _convolution_leaking,
+            "channels.prelu": _convolution_sloped,
+            **dict.fromkeys(POOLINGS, _convolution_pooled),
+        }.items()
+    },
+}

@@ -1,0 +1,136 @@
+"""Traces: the commands that ops run on the CPU, and the kernels that they launch on CUDA.
+
+On the CPU a command is a compiled loop, which `dispatch.run` runs, or NumPy calls, through `do`.
+
+with trace.recording() as made:
+    layer.forward()
+made.rows      # the commands that ran on the CPU, in order
+made.launches  # the kernels of this project that were launched, with their arguments
+made.hosts     # why some of it cannot be replayed; empty if all of it can
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backends import cpu
+from minicaffe.backends.device import on_cuda
+from minicaffe.backends.launch_listener import Asked, ask, heard
+from minicaffe.backends.replay.command import Calls, Row, name_of, place
+from minicaffe.backends.thread_state import state
+
+
+@dataclass
+class Recording:
+    """What one thread ran: commands, and reasons why other work cannot be replayed."""
+
+    rows: list[Row | Calls] = field(default_factory=list)
+    launches: list[tuple[Any, ...]] = field(default_factory=list)
+    hosts: list[str] = field(default_factory=list)
+    part: list[partial[Any]] | None = None  # the calls of the current command, if there are any
+
+    def called(self, call: partial[Any]) -> None:
+        """Record a NumPy call, which is a command if no loops are compiled."""
+        assert "out" in call.keywords or not isinstance(call.func, np.ufunc), call
+        if cpu.available():
+            self.host(f"{name_of(call.func)} by NumPy")
+            return
+        if self.part is None:
+            self.part = []
+            self.rows.append(Calls([self.part]))
+        self.part.append(call)
+
+    def ran(self, row: Row | Calls) -> None:
+        """Record a command; later calls belong to a new one."""
+        self.rows.append(row)
+        self.part = None
+
+    def launched(self, asked: Asked) -> bool:
+        """Record a kernel launch; two are equal if they do the same."""
+        self.launches.append((asked.name, asked.types, asked.grid, place(asked.args)))
+        return True
+
+    def host(self, why: str) -> None:
+        """Record why the work cannot be replayed."""
+        self.hosts.append(why)
+
+
+@contextlib.contextmanager
+def recording() -> Iterator[Recording]:
+    """Record what this thread runs, until the end of the block; an outer recording does not see it."""
+    before, made = state.trace, Recording()
+    state.trace = made
+    try:
+        with heard(made):
+            yield made
+    finally:
+        state.trace = before
+
+
+def host(why: str) -> None:
+    """If this thread records, report work that is in no command.
+
+    >>> with recording() as made:
+    ...     host("this is Python")
+    >>> made.hosts
+    ['this is Python']
+    """
+    if (made := state.trace) is not None:
+        made.host(why)
+
+
+def active() -> bool:
+    """Whether this thread records."""
+    return state.trace is not None
+
+
+def calls_are_rows() -> bool:
+    """Whether this thread records, and records NumPy calls as commands: if no loops are compiled."""
+    return active() and not cpu.available()
+
+
+def row(loop: Callable[..., None], args: tuple[Any, ...], n: int, slices: int) -> Row:
+    """Returns a command, recorded if this thread records: for `dispatch.run`."""
+    made = Row(loop, args, n, slices)
+    if (recording := state.trace) is not None:
+        recording.ran(made)
+    return made
+
+
+def do(function: Callable[..., Any], *args: Any, **how: Any) -> Any:
+    """Call a function of NumPy or a similar one; recorded if this thread records, except on CUDA.
+
+    It writes `out`, one or several existing arrays, or else its first argument. Its result depends only on
+    its arguments, and on their content when it is called.
+
+    >>> import numpy as np
+    >>> x = np.ones(2)
+    >>> with recording() as made:
+    ...     _ = do(np.add, x, 1, out=x)
+    >>> x
+    array([2., 2.])
+    """
+    if any(map(on_cuda, every := (*args, *how.values()))):
+        ask(function.__name__, "", (), every, lambda _: function(*args, **how))
+        return how.get("out", args[0])
+    if (made := state.trace) is not None:
+        made.called(partial(function, *args, **how))
+    return function(*args, **how)
+
+
+def apart(slices: Sequence[Callable[[], None]]) -> None:
+    """Run slices one after the other, and record their calls, if this thread records: for `in_slices`."""
+    made = state.trace
+    parts: list[list[partial[Any]]] = [[] for _ in slices]
+    for run, part in zip(slices, parts, strict=True):
+        if made is not None:
+            made.part = part
+        run()
+    if made is not None:
+        made.ran(Calls(parts))

@@ -1,6 +1,0 @@
-"""Nets from other frameworks: ONNX, read into Caffe's layers, proven by numbers before a file is written."""
-
-from minicaffe.bridges.onnx import Imported, from_onnx
-from minicaffe.bridges.table import reads
-
-__all__ = ["Imported", "from_onnx", "reads"]

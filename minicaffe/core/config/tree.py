@@ -1,0 +1,210 @@
+"""YAML text to a tree of values that remember where they stand."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from minicaffe.core.config.mark import Mark, Node
+from minicaffe.core.config.yaml_mistakes import in_words
+from minicaffe.errors import SpecError, printable
+from minicaffe.storage.file_kinds import foreign, reading, recognised
+
+MAX_NODES = 100_000  # that aliases repeat
+MAX_VALUES = 1_000_000  # some 700 MiB
+MAX_BYTES = 4 << 20
+MAX_DEPTH = 100
+
+
+# YAML 1.2's plain words: `1e-4` is a number, `010` is ten, `no` and `on` are text. The second of
+# each pair are the letters it may begin with.
+PLAIN = {
+    "null": (re.compile(r"~|null|Null|NULL|"), ["~", "n", "N", ""]),
+    "bool": (re.compile(r"true|True|TRUE|false|False|FALSE"), list("tTfF")),
+    "int": (re.compile(r"[-+]?[0-9]+|0x[0-9a-fA-F]+"), list("-+0123456789")),
+    "float": (
+        re.compile(
+            r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"
+            r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+        ),
+        list("-+.0123456789"),
+    ),
+    "merge": (re.compile("<<"), ["<"]),
+}
+TAG = "tag:yaml.org,2002:"
+MERGE = TAG + "merge"
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader that knows the plain words of PLAIN and no others."""
+
+
+_Loader.yaml_implicit_resolvers = {}
+for _kind, (_pattern, _first) in PLAIN.items():
+    _Loader.add_implicit_resolver(TAG + _kind, re.compile(f"(?:{_pattern.pattern})$"), _first)
+
+
+def load(path: str | Path, kind: str = "model file", own: bool = False) -> tuple[str, str]:
+    """A file's name as errors show it, and its text; `own`: it is of the kind, whatever its ending.
+
+    Raises SpecError for what cannot be read, is of other software, too large, or not UTF-8.
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        raise SpecError(f"expected the path of a model file or a mapping, got {shown(path)}")
+    file = printable(path)
+    with reading(path, kind, SpecError), open(path, "rb") as stream:
+        data = stream.read(MAX_BYTES + 1)
+    told = foreign(file, "models in .yaml and .prototxt")
+    if told and not own:
+        raise SpecError(told)
+    if len(data) > MAX_BYTES:
+        raise SpecError(f"{file}: is larger than {MAX_BYTES >> 20} MiB; no {kind} is")
+    if wrong := recognised(data, "text"):
+        raise SpecError(f"{file}: is no {kind}: it is {wrong}")
+    try:
+        return file, data.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        if told and not file.lower().endswith(".prototxt"):
+            raise SpecError(told) from None
+        before = data[: error.start].decode("utf-8-sig")
+        where = _at_index(file, before, len(before))
+        raise SpecError(f"{where}: is not UTF-8 text (byte {error.start})") from None
+
+
+def parse(text: str, file: str = "<text>") -> Node:
+    """The tree of a YAML text, of nothing for an empty one.
+
+    >>> tree = parse("lr: 1e-4")
+    >>> tree.value["lr"].value, str(tree.value["lr"].mark)
+    (0.0001, '<text>:1:5')
+    """
+    if not isinstance(text, str):
+        raise SpecError(
+            f"expected a YAML text or a mapping, got {shown(text)}; `read` takes a path"
+        )
+    text = text.removeprefix("\ufeff")
+    try:
+        loader = _Loader(text)
+        root = loader.get_single_node()
+    except yaml.reader.ReaderError as error:
+        where = _at_index(file, text, error.position)
+        raise SpecError(f"{where}: the character U+{error.character:04X} is not allowed") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise SpecError(f"{_mark(file, mark)}: {in_words(error)}") from None
+    except RecursionError:
+        raise SpecError(f"{_mark(file, loader.get_mark())}: nested too deeply") from None
+    except (ValueError, OverflowError):  # PyYAML lets these out for "\UFFFFFFFF" and %YAML 1.999...
+        raise SpecError(f"{_mark(file, loader.get_mark())}: the number is too large") from None
+    if root is None:
+        return Node(None, Mark(file, 1, 1))
+    return _Builder(file).build(root, ())
+
+
+def _mark(file: str, mark: Any) -> Mark:
+    return Mark(file, mark.line + 1, mark.column + 1)
+
+
+def _at_index(file: str, text: str, index: int) -> Mark:
+    return Mark(file, text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index))
+
+
+class _Builder:
+    def __init__(self, file: str):
+        self.file = file
+        self.count, self.seen = 0, set[int]()
+
+    def build(self, node: yaml.Node, above: tuple[int, ...]) -> Node:
+        mark = _mark(self.file, node.start_mark)
+        self.count += id(node) in self.seen
+        self.seen.add(id(node))
+        if self.count > MAX_NODES:
+            raise SpecError(f"{mark}: aliases repeat more than {MAX_NODES} values")
+        if id(node) in above:
+            raise SpecError(f"{mark}: an alias refers to what contains it")
+        if len(above) > MAX_DEPTH:
+            raise SpecError(f"{mark}: nested too deeply")
+        above = (*above, id(node))
+        if isinstance(node, yaml.ScalarNode):
+            return Node(self.scalar(node, mark), mark)
+        if node.tag != TAG + ("seq" if isinstance(node, yaml.SequenceNode) else "map"):
+            raise SpecError(f"{mark}: the tag {shown(node.tag)} is not allowed here")
+        if isinstance(node, yaml.SequenceNode):
+            return Node([self.build(item, above) for item in node.value], mark)
+        return self.mapping(node, mark, above)
+
+    def mapping(self, node: yaml.Node, mark: Mark, above: tuple[int, ...]) -> Node:
+        values: dict[str, Node] = {}
+        keys: dict[str, Mark] = {}
+        merged: list[Node] = []
+        for key, value in node.value:
+            place = _mark(self.file, key.start_mark)
+            if not isinstance(key, yaml.ScalarNode):
+                raise SpecError(f"{place}: expected a key that is a word, got a {key.id}")
+            name = self.scalar(key, place)
+            if not isinstance(name, str):
+                raise SpecError(f"{place}: expected a key that is a word, got {shown(name)}")
+            if name in keys:
+                first = keys[name].within
+                raise SpecError(f"{place}: duplicate key {shown(name)}, first given at {first}")
+            keys[name] = place
+            if key.tag == MERGE:
+                merged = self.merged(value, above)
+            else:
+                values[name] = self.build(value, above)
+        for other in merged:
+            for name in other.value:  # what is there already holds
+                values.setdefault(name, other.value[name])
+                keys.setdefault(name, other.keys[name])
+        return Node(values, mark, {name: keys[name] for name in values})
+
+    def merged(self, node: yaml.Node, above: tuple[int, ...]) -> list[Node]:
+        """The mappings after a merge key `<<`: the keys of the first that has them fill gaps."""
+        value = self.build(node, above)
+        mappings = value.value if isinstance(value.value, list) else [value]
+        for one in mappings:
+            if not isinstance(one.value, dict):
+                got = shown(one.value)
+                raise SpecError(f"{one.mark}: <<: expected a mapping or a list of them, got {got}")
+        return mappings
+
+    def scalar(self, node: yaml.ScalarNode, mark: Mark) -> Any:
+        kind, text = node.tag.removeprefix(TAG), node.value
+        if kind == "str":
+            if any("\ud800" <= letter <= "\udfff" for letter in text):
+                raise SpecError(f"{mark}: {shown(text)} holds half a character (a surrogate)")
+            return text
+        if kind not in PLAIN:
+            raise SpecError(f"{mark}: the tag {shown(node.tag)} is not allowed here")
+        if not PLAIN[kind][0].fullmatch(text):
+            raise SpecError(f"{mark}: {shown(text)} is not of the type that its tag names")
+        try:
+            if kind == "int":
+                return int(text, 16) if text.startswith("0x") else int(text)
+        except ValueError:  # Python refuses to convert thousands of digits
+            raise SpecError(f"{mark}: {shown(text)} is too long a number") from None
+        if kind == "float":
+            return float(re.sub(r"\.(inf|nan)", r"\1", text.lower()))
+        if kind == "merge":
+            return text
+        return text.lower() == "true" if kind == "bool" else None
+
+
+def shown(value: Any) -> str:
+    """A value as an error message shows it, in one line and not too long."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list" if value else "an empty list"
+    if isinstance(value, int) and abs(value) >= 10**40:
+        return "a very long number"
+    text = repr(value if not isinstance(value, str) else value[:60])
+    return text if len(text) <= 60 else text[:57] + "..."

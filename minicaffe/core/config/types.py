@@ -1,0 +1,283 @@
+"""The types a key may have: one declaration defines the conversion, its errors and the JSON schema.
+
+A key is a dataclass field, `name: Annotated[type, "one line of documentation", checks] = default`.
+The types: bool, int, float, str, Literal words, `X | None`, `tuple[X, ...]` (a single value stands for a
+list of one) and frozen dataclasses (mappings; one with a class attribute `word` may be given as that one
+field's value; what __post_init__ raises gets its place). A check holds for each number or text of the value.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from minicaffe.core.config.habits import meant
+from minicaffe.core.config.tree import Node, shown
+from minicaffe.errors import SpecError, did_you_mean
+
+
+@dataclasses.dataclass(frozen=True)
+class AtLeast:
+    """A bound for a number: `Annotated[int, "...", AtLeast(1)]`."""
+
+    minimum: float
+
+    def problem(self, value: Any) -> str | None:
+        """What is wrong with a value, or None."""
+        return None if value >= self.minimum else f"expected at least {self.minimum}, got {value}"
+
+    @property
+    def json_schema(self) -> dict[str, Any]:
+        """The same in a JSON Schema."""
+        return {"minimum": self.minimum}
+
+
+@dataclasses.dataclass(frozen=True)
+class Below:
+    """An exclusive upper bound for a number."""
+
+    limit: float
+
+    def problem(self, value: Any) -> str | None:
+        """What is wrong with a value, or None."""
+        return None if value < self.limit else f"expected below {self.limit}, got {value}"
+
+    @property
+    def json_schema(self) -> dict[str, Any]:
+        """The same in a JSON Schema."""
+        return {"exclusiveMaximum": self.limit}
+
+
+@dataclasses.dataclass(frozen=True)
+class Among:
+    """One of words that may become more later, such as the names of engines: those that `words` returns."""
+
+    words: Callable[[], Iterable[str]]
+    hint: Callable[[str, Iterable[str]], str] = did_you_mean  # ends the message, of the words
+
+    def __str__(self) -> str:
+        return "one of " + ", ".join(self.words())
+
+    def problem(self, value: Any) -> str | None:
+        """What is wrong with a value, or None."""
+        words = list(self.words())
+        if value in words:
+            return None
+        return f"expected {self}, got {shown(value)}{self.hint(value, words)}"
+
+    @property
+    def json_schema(self) -> dict[str, Any]:
+        """The same in a JSON Schema."""
+        return {"enum": list(self.words())}
+
+
+@dataclasses.dataclass(frozen=True)
+class Printable:
+    """A name: text that is not empty and can be shown in one line."""
+
+    def problem(self, value: Any) -> str | None:
+        """What is wrong with a value, or None."""
+        if value and value.isprintable():
+            return None
+        return f"expected printable text, got {shown(value)}"
+
+    @property
+    def json_schema(self) -> dict[str, Any]:
+        """The same in a JSON Schema, as far as that can say it."""
+        return {"minLength": 1}
+
+
+@dataclasses.dataclass(frozen=True)
+class Key:
+    """One key of a declaration: name, type, default (dataclasses.MISSING if required), ..."""
+
+    name: str
+    type: Any
+    default: Any
+    doc: str
+    checks: tuple[Any, ...] = ()
+
+    @property
+    def required(self) -> bool:
+        """Whether the key must be given."""
+        return self.default is dataclasses.MISSING
+
+
+@functools.cache
+def keys_of(cls: type) -> Mapping[str, Key]:
+    """The keys that a dataclass declares, in order, those of its bases first."""
+    hints = get_type_hints(cls, include_extras=True)
+    keys = {}
+    for item in dataclasses.fields(cls):
+        kind, doc, checks = hints[item.name], "", ()
+        if get_origin(kind) is Annotated:
+            kind, *extras = get_args(kind)
+            doc = next((extra for extra in extras if isinstance(extra, str)), "")
+            checks = tuple(extra for extra in extras if not isinstance(extra, str))
+        default = item.default
+        if item.default_factory is not dataclasses.MISSING:
+            default = item.default_factory()
+        if not item.metadata.get("hidden"):
+            keys[item.name] = Key(item.name, kind, default, doc, checks)
+    return types.MappingProxyType(keys)
+
+
+def convert(node: Node, kind: Any, what: str = "", checks: tuple[Any, ...] = ()) -> Any:
+    """The value of `node` as `kind`; SpecError names the place, `what`, expected and got."""
+    origin, value = get_origin(kind), node.value
+    if origin in (Union, types.UnionType):
+        return None if value is None else convert(node, _inner(kind), what, checks)
+    if kind is Node:
+        return node
+    if origin is tuple:
+        item = get_args(kind)[0]
+        if item is Node and not isinstance(value, list):
+            raise _mismatch(node, what, "a list")
+        items = value if isinstance(value, list) else [node]
+        return tuple(convert(one, item, what, checks) for one in items)
+    if dataclasses.is_dataclass(kind):
+        if isinstance(value, str) and hasattr(kind, "word"):
+            node = Node({kind.word: node}, node.mark, {kind.word: node.mark})
+        elif not isinstance(value, dict):
+            raise _mismatch(node, what, describe(kind))
+        return build(node, kind, what)
+    result = _scalar(node, kind, what, checks)
+    for check in checks:
+        if problem := check.problem(result):
+            raise SpecError(f"{node.mark}: {_prefix(what)}{problem}")
+    return result
+
+
+def _scalar(node: Node, kind: Any, what: str, checks: tuple[Any, ...]) -> Any:
+    value = node.value
+    if type(value) is not kind and any(isinstance(check, Among) for check in checks):
+        raise _mismatch(node, what, describe(kind, checks))
+    if get_origin(kind) is Literal:
+        words = get_args(kind)
+        if isinstance(value, str) and value in words:
+            return value
+        hint = did_you_mean(value, words) if isinstance(value, str) else ""
+        raise _mismatch(node, what, describe(kind), hint)
+    if kind is float and type(value) in (int, float):
+        if abs(value) < 1e300:
+            return float(value) + 0.0  # -0.0, which NumPy takes for a negative number, becomes 0.0
+        raise _mismatch(node, what, "a finite number")
+    if type(value) is not kind:
+        quote = kind is str and type(value) in (bool, int, float)
+        raise _mismatch(node, what, describe(kind), "; quote it to make it text" if quote else "")
+    if kind is int and abs(value) >= 2**31:  # as in Caffe; a CUDA kernel takes no larger one
+        raise _mismatch(node, what, "an integer below 2^31")
+    return value
+
+
+def build(node: Node, cls: Any, what: str = "", **given: Any) -> Any:
+    """A mapping as the dataclass `cls`; `given` are fields that are no keys."""
+    given |= values(node, keys_of(cls), what)
+    try:
+        return cls(**given)
+    except SpecError as error:
+        raise error.at(f"{node.mark}: {what}" if what else str(node.mark)) from None
+
+
+def values(node: Node, keys: Mapping[str, Key], what: str) -> dict[str, Any]:
+    """The values that a mapping gives to declared keys: none unknown, none missing."""
+    if not isinstance(node.value, dict):
+        raise _mismatch(node, what, "a mapping")
+    for name in node.value:
+        if name not in keys:
+            hint = meant(name, keys) or did_you_mean(name, keys)
+            raise SpecError(f"{node.keys[name]}: {_prefix(what)}unknown key {shown(name)}{hint}")
+    result = {}
+    for name, key in keys.items():
+        if name in node.value:
+            inside = f"{_prefix(what)}{name}"
+            result[name] = convert(node.value[name], key.type, inside, key.checks)
+        elif key.required:
+            doc = key.doc or describe(key.type, key.checks)
+            raise SpecError(f"{node.mark}: {_prefix(what)}missing key {name!r} ({doc})")
+    return result
+
+
+def option(kind: Any) -> Any:
+    """X of `X | None`, and of X."""
+    return _inner(kind) if get_origin(kind) in (Union, types.UnionType) else kind
+
+
+def _inner(kind: Any) -> Any:
+    """X of `X | None`."""
+    return next(arg for arg in get_args(kind) if arg is not type(None))
+
+
+def describe(kind: Any, checks: tuple[Any, ...] = ()) -> str:
+    """A type, with its checks, in words, as an error or the catalogue shows it.
+
+    >>> describe(tuple[int, ...])
+    'an integer or a list of them'
+    """
+    for check in checks:
+        if isinstance(check, Among):
+            return str(check)
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        return describe(_inner(kind))
+    if origin is tuple:
+        return f"{describe(get_args(kind)[0])} or a list of them"
+    if origin is Literal:
+        return "one of " + ", ".join(get_args(kind))
+    if dataclasses.is_dataclass(kind):
+        return "a word or a mapping" if hasattr(kind, "word") else "a mapping"
+    words = {bool: "true or false", int: "an integer", float: "a number", str: "text"}
+    return words.get(kind, str(kind))
+
+
+def json_schema(
+    kind: Any, define: Callable[[Any], dict[str, Any]], checks: tuple[Any, ...] = ()
+) -> dict[str, Any]:
+    """The JSON Schema of a type; `define` returns the reference to a dataclass's own schema."""
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        return {"anyOf": [json_schema(_inner(kind), define, checks), {"type": "null"}]}
+    if origin is tuple:
+        item = json_schema(get_args(kind)[0], define, checks)
+        return {"anyOf": [item, {"type": "array", "items": item}]}
+    if origin is Literal:
+        return {"enum": list(get_args(kind))}
+    if dataclasses.is_dataclass(kind):
+        reference = define(kind)
+        if not hasattr(kind, "word"):
+            return reference
+        word = json_schema(keys_of(kind)[kind.word].type, define)  # type: ignore[arg-type, union-attr]
+        return {"anyOf": [word.get("anyOf", [word])[0], reference]}  # a word, not null
+    words = {bool: "boolean", int: "integer", float: "number", str: "string"}
+    schema: dict[str, Any] = {"type": words[kind]}
+    for check in checks:
+        schema |= check.json_schema
+    return schema
+
+
+def json_schema_of_keys(
+    keys: Mapping[str, Key], define: Callable[[Any], dict[str, Any]]
+) -> dict[str, Any]:
+    """The JSON Schema of a mapping with these keys and no others."""
+    properties = {}
+    for key in keys.values():
+        schema = json_schema(key.type, define, key.checks)
+        properties[key.name] = {**schema, "description": key.doc or describe(key.type, key.checks)}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [key.name for key in keys.values() if key.required],
+        "additionalProperties": False,
+    }
+
+
+def _prefix(what: str) -> str:
+    return f"{what}: " if what else ""
+
+
+def _mismatch(node: Node, what: str, expected: str, hint: str = "") -> SpecError:
+    got = shown(node.value)
+    return SpecError(f"{node.mark}: {_prefix(what)}expected {expected}, got {got}{hint}")

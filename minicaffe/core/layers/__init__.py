@@ -1,0 +1,21 @@
+"""The built-in layers, one family per file; importing this package registers all of them.
+
+It also registers the layers of the rooms around the core: plugins.LAYERS, and plugins.FORKS by name.
+"""
+
+import importlib
+import pkgutil
+
+from minicaffe.core import plugins
+from minicaffe.core.layers.base import REGISTRY, Layer, Traits, register
+from minicaffe.core.layers.blob import Blob, Param
+from minicaffe.core.layers.context import Context
+
+__all__ = ["REGISTRY", "Blob", "Context", "Layer", "Param", "Traits", "register"]
+
+for _file in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_file.name}")
+for _module in plugins.LAYERS:
+    importlib.import_module(_module)
+for _type, _module in plugins.FORKS.items():
+    REGISTRY.setdefault(_type, _module)

@@ -1,0 +1,205 @@
+"""Arrays with a gradient: blobs between layers, and parameters of layers."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backends.cpu import aligned
+from minicaffe.backends.device import Device, on_cuda, on_its_device
+from minicaffe.core.config.declare import Filler
+from minicaffe.core.ops import arrays
+from minicaffe.core.ops.gemm import gemm
+from minicaffe.errors import DataError, DeviceError, SpecError, reason
+
+Shape = tuple[int, ...]
+FLOATS = ("float32", "float64", "float16", "bfloat16")
+
+
+def float_type(given: Any) -> np.dtype:
+    """The floating-point type of a name or NumPy type. Raises SpecError, and DeviceError for bfloat16.
+
+    >>> float_type("float16")
+    dtype('float16')
+    """
+    try:
+        if str(given) == "bfloat16":
+            given = importlib.import_module("ml_dtypes").bfloat16
+        dtype = np.dtype(given)
+    except ImportError:
+        raise DeviceError(
+            "dtype bfloat16 needs the package ml_dtypes: pip install ml_dtypes"
+        ) from None
+    except TypeError:
+        dtype = None
+    if dtype is None or given is None or dtype.name not in FLOATS:
+        raise SpecError(f"dtype: expected {', '.join(FLOATS[:-1])} or {FLOATS[-1]}, got {given!r}")
+    return dtype
+
+
+def check_type(dtype: np.dtype, device: Device) -> None:
+    """Raise DeviceError if a device cannot add and multiply numbers of a type."""
+    if dtype.itemsize != 2:
+        return
+    if not device.is_cuda:
+        raise DeviceError(f"dtype {dtype.name} needs CUDA; on {device} choose float32")
+    try:
+        one = device.xp.ones((1, 1), dtype)
+        gemm(one, one, device.xp.add(one, one))
+    except Exception as error:  # CuPy before 14 and GPUs before 2020 have no bfloat16
+        version = device.xp.__version__
+        raise DeviceError(
+            f"dtype {dtype.name}: CuPy {version} cannot compute on {device.name}: {reason(error)[:200]}"
+        ) from None
+
+
+def numbers(array: Any, what: str, shape: object) -> Any:
+    """Returns real numbers as an array, of the host if they lie on no device, whose shape is not checked.
+
+    Raises DataError, which says `what` the array is for, for other types and for rows of several lengths.
+    """
+    try:
+        array = array if on_cuda(array) else np.asarray(array)
+        got = None if np.can_cast(array.dtype, np.float64, "same_kind") else array.dtype
+    except (TypeError, ValueError) as error:
+        got = reason(error)
+    if got is not None:
+        raise DataError(f"{what}: expected real numbers of shape {shape}, got {got}")
+    return array
+
+
+class Blob:
+    """An array `data` and the loss's gradient with respect to it, `diff` (Caffe's Blob).
+
+    `diff` is allocated, as zeros, when it is first read: a blob that needs no gradient has none.
+    """
+
+    def __init__(self, shape: Shape, device: Device, dtype: Any):
+        self.shape, self.device, self.dtype = shape, device, dtype
+        self._data: Any = None
+        self._diff: Any = None
+
+    def __repr__(self) -> str:
+        text = f"{type(self).__name__}{self.shape} {self.dtype} on {self.device.name}"
+        with self.device.current():
+            return f"{text}, data {_range(self._data)}, diff {_range(self._diff)}"
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def data(self) -> Any:
+        """The values, an array of the net's device."""
+        if self._data is None:
+            self._data = self._zeros()
+        return self._data
+
+    @data.setter
+    @on_its_device
+    def data(self, values: Any) -> None:
+        if values is not self._data:
+            self.device.xp.copyto(self.data, values)
+
+    @property
+    def diff(self) -> Any:
+        """The gradient, an array of the net's device."""
+        if self._diff is None:
+            self._diff = self._zeros()
+        return self._diff
+
+    @diff.setter
+    @on_its_device
+    def diff(self, values: Any) -> None:
+        if values is not self._diff:
+            self.device.xp.copyto(self.diff, values)
+
+    @on_its_device
+    def _zeros(self) -> Any:
+        return aligned.zeros(self.device.xp, self.shape, self.dtype)
+
+    def lie_in(self, array: Any, which: str = "data") -> None:
+        """Use an array of its shape as the `data`, or the `diff`."""
+        setattr(self, f"_{which}", array)
+
+    def share(self, other: Blob, diff: bool = True) -> None:
+        """Be the same memory as another blob of the same size; without `diff`, of its own gradient."""
+        self._data = other.data.reshape(self.shape)
+        if diff:
+            self._diff = other.diff.reshape(self.shape)
+
+
+def _range(array: Any) -> str:
+    """The range of an array's values, in short."""
+    if array is None:
+        return "not taken"
+    if not array.size:
+        return "empty"
+    return f"{float(array.min()):.4g} to {float(array.max()):.4g}"
+
+
+class Param(Blob):
+    """A learnable blob: `diff` is accumulated by the layers that use it."""
+
+    def __init__(self, shape: Shape, device: Device, dtype: Any, filler: Filler):
+        super().__init__(shape, device, dtype)
+        self.filler = filler
+        self.master: Any = None  # the master weights in float32, for a net of float16 or bfloat16
+        self.lr_mult, self.decay_mult = 1.0, 1.0
+        self._owner: Param | None = None  # None, not self: a dropped net is freed at once
+        self.stale = False  # its diff counts as zero, whatever the memory holds
+
+    @property
+    def owner(self) -> Param:
+        """The parameter whose memory this one uses: itself, unless layers share it."""
+        return self if self._owner is None else self._owner
+
+    @owner.setter
+    def owner(self, param: Param) -> None:
+        self._owner = None if param is self else param
+
+    @property
+    def diff(self) -> Any:
+        """The gradient, an array of the net's device."""
+        if self.owner.stale:
+            self.owner.stale = False
+            arrays.fill(super().diff, 0)
+        return super().diff
+
+    @diff.setter
+    @on_its_device
+    def diff(self, values: Any) -> None:
+        self.owner.stale = False
+        if values is not self._diff:
+            self.device.xp.copyto(super().diff, values)
+
+    def sums(self) -> tuple[Any, bool]:
+        """Returns `diff`, and whether a gradient is to be written there and not added, since it is stale."""
+        stale, self.owner.stale = self.owner.stale, False
+        return super().diff, stale
+
+    @property
+    def learns(self) -> bool:
+        """Whether its gradient is needed."""
+        return self.lr_mult != 0
+
+    def share(self, other: Blob, diff: bool = True) -> None:
+        """Be the same memory as another blob of the same size; without `diff`, of its own gradient."""
+        super().share(other, diff)
+        self.master = getattr(other, "master", None)
+
+    def load(self, values: np.ndarray, rows: Any = ...) -> None:
+        """Fill with host values of its shape, or some of its rows."""
+        target = self.data if self.master is None else self.master
+        self.device.copy_from_host(target[rows], values)
+        if self.master is not None:
+            self.device.xp.copyto(self.data, self.master)
+
+    def to_host(self) -> np.ndarray:
+        """A copy of its values as a host array; float16 and bfloat16 as float32."""
+        values = self.device.to_host(self.data if self.master is None else self.master)
+        return np.array(values, np.float32 if values.itemsize == 2 else values.dtype)

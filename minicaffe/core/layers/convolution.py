@@ -1,0 +1,210 @@
+"""Convolution, its adjoint Deconvolution, and Im2col: layers of windows of 1 to 3 axes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from minicaffe.backends import cpu
+from minicaffe.backends.cpu import threads
+from minicaffe.core.config.declare import Filler
+from minicaffe.core.config.types import Among, AtLeast
+from minicaffe.core.layers.base import Traits, register
+from minicaffe.core.layers.blob import Shape
+from minicaffe.core.layers.fillers import XAVIER, ZERO
+from minicaffe.core.layers.window import Unrolled
+from minicaffe.core.ops import conv
+from minicaffe.core.ops.geometry import ConvGeometry, Sizes, Window
+from minicaffe.core.ops.im2col import col2im, column_shape, im2col
+from minicaffe.errors import ShapeError
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Filtered(Unrolled):
+    """What Convolution and Deconvolution share: filters, a bias, and a plan.
+
+    Several bottoms have one shape; each has its own top, computed by the same parameters.
+    """
+
+    num_output: Annotated[int, "number of filters", AtLeast(1)]
+    group: Annotated[int, "groups of channels convolved apart", AtLeast(1)] = 1
+    bias_term: Annotated[bool, "add a bias"] = True
+    weight_filler: Annotated[Filler, "how the weight starts"] = XAVIER
+    bias_filler: Annotated[Filler, "how the bias starts"] = ZERO
+    engine: Annotated[
+        str, "how it is computed; auto: the fastest measured", Among(conv.names, conv.hint)
+    ] = "auto"
+
+    before = None  # the plan of its last size
+
+    def tops_of(self, y: Shape, bottoms: tuple[Shape, ...]) -> Shape | list[Shape]:
+        """A top shape for each bottom. Raises ShapeError unless the bottoms have one shape."""
+        for shape in bottoms:
+            if shape != bottoms[0]:
+                raise ShapeError(f"needs bottoms of one shape, got {bottoms[0]} and {shape}")
+        self.count = len(bottoms)
+        return [y] * self.count if self.count > 1 else y
+
+    def declare(self, geometry: ConvGeometry, channels: int) -> None:
+        """Keep the geometry and declare the parameters. Raises ShapeError."""
+        for key, count in (("channels", channels), ("num_output", self.num_output)):
+            if count % self.group:
+                raise ShapeError(f"{key} {count} cannot be divided into group {self.group}")
+        conv.check(geometry, self.lowering)
+        self.geometry = geometry
+        self.weight = self.param(geometry.weight_shape, self.weight_filler)
+        self.bias = self.param((self.num_output,), self.bias_filler) if self.bias_term else None
+        self.choose(deterministic=True)  # what can be told of the work without a measurement
+
+    def allocate(self) -> None:
+        self.choose(self.context.deterministic)
+        self.before = self.plan
+        traced = self.plan.traced  # an engine of a user's own is called between what is replayed
+        recordable = traced and (self.plan.recordable or not cpu.available())
+        capturable = None if traced else False
+        self.traits = replace(self.traits, recordable=recordable, capturable=capturable)
+
+    def choose(self, deterministic: bool) -> None:
+        """Choose a plan and reserve its workspace. Raises ShapeError if no engine fits the limit."""
+        net = self.context
+        given = self.geometry, net.dtype, net.device, self.lowering, net.workspace_cap
+        self.plan = conv.plan(*given, deterministic, self.before)
+        net.reserve(self.work)
+
+    @property
+    def work(self) -> int:
+        """Elements of workspace that it needs."""
+        return self.plan.workspace
+
+    @property
+    def lowering(self) -> str:
+        """The engine's name: the layer's own key, else the net's."""
+        return self.context.engine if self.engine == "auto" else self.engine
+
+    @property
+    def multiply_adds(self) -> int:  # type: ignore[override]
+        """Multiply-adds of the convolution, or of the one this is the adjoint of, for all bottoms."""
+        return self.count * self.geometry.multiply_adds
+
+    @property
+    def column_elements(self) -> int:  # type: ignore[override]
+        """Elements of one sample's column matrix: filters' size times places."""
+        return self.geometry.column_elements
+
+
+@register
+class Convolution(Filtered):
+    """y[n, f] = bias[f] + sum over c of x[n, c] correlated with weight[f, c]. 1-D to 3-D, with groups.
+
+    (n, c, *image) -> (n, num_output, *out), along each axis
+    out = floor((size + 2 pad - dilation (kernel - 1) - 1) / stride) + 1.
+    Parameters: weight (num_output, c / group, *kernel), bias (num_output,). Several bottoms of one shape
+    have a top each, with the same parameters. Source: Caffe's Convolution.
+
+    Example: (2, 3, 9, 9) -> {type: Convolution, num_output: 4, kernel_size: 3, stride: 2} -> (2, 4, 4, 4)
+    """
+
+    def setup(self, x: Shape, *more: Shape) -> Shape | list[Shape]:
+        lead, c, image, window = self.split(x)
+        g = ConvGeometry(math.prod(lead), c, image, self.num_output, window, self.group)
+        self.declare(g, c)
+        return self.tops_of((*lead, self.num_output, *g.out), (x, *more))
+
+    @property
+    def work(self) -> int:
+        """Elements of workspace that it needs."""
+        return self.plan.workspace if self.runs_backward else self.plan.forward_workspace
+
+    def forward(self, *xs: Any) -> Any:
+        g, work = self.geometry, self.context.workspace
+        self.xs = [x.reshape(g.x_shape) for x in xs]
+        bias = None if self.bias is None else self.bias.data
+        for x, y in zip(self.xs, self.out, strict=True):
+            self.plan.forward(x, self.weight.data, bias, y.reshape(g.y_shape), work)
+        return self.out
+
+    def backward(self, *dys: Any) -> Any:
+        g, work = self.geometry, self.context.workspace
+        dw = self.weight.diff if self.weight.learns else None
+        db = self.bias.diff if self.bias is not None and self.bias.learns else None
+        for x, dy, grad in zip(self.xs, dys, self.grad, strict=True):
+            dx = None if grad is None else grad.reshape(g.x_shape)
+            self.plan.gradients(x, dy.reshape(g.y_shape), self.weight.data, dx, dw, db, work)
+        return self.grad
+
+
+@register
+class Deconvolution(Filtered):
+    """The adjoint of a convolution: each pixel adds its weighted window to y. 1-D to 3-D, with groups.
+
+    (n, c, *image) -> (n, num_output, *out), along each axis
+    out = stride (size - 1) + dilation (kernel - 1) + 1 - 2 pad.
+    Parameters: weight (c, num_output / group, *kernel), bias (num_output,). It is the input gradient of
+    the convolution with this weight. Several bottoms of one shape have a top each, with the same
+    parameters. Source: Caffe's Deconvolution; Zeiler et al. 2010.
+
+    Example: (2, 3, 4, 4) -> {type: Deconvolution, num_output: 5, kernel_size: 4, stride: 2} -> (2, 5, 10, 10)
+    """
+
+    def setup(self, x: Shape, *more: Shape) -> Shape | list[Shape]:
+        lead, c, image, window = self.split(x)
+        n, out = math.prod(lead), window.images(image)
+        self.declare(ConvGeometry(n, self.num_output, out, c, window, self.group), c)
+        self.tops = ConvGeometry(
+            n, 1, out, self.num_output, Window((1,) * len(out))
+        )  # for the bias
+        return self.tops_of((*lead, self.num_output, *out), (x, *more))
+
+    def allocate(self) -> None:
+        super().allocate()
+        bias = conv.common.bias_workspace(self.tops, self.context.device.is_cuda)
+        self.context.reserve(threads.count() * bias)
+
+    def forward(self, *xs: Any) -> Any:
+        g, work = self.geometry, self.context.workspace
+        self.xs = [x.reshape(g.y_shape) for x in xs]
+        for x, top in zip(self.xs, self.out, strict=True):
+            y = top.reshape(g.x_shape)
+            self.plan.input_gradient(x, self.weight.data, y, work)
+            conv.common.add_bias(None if self.bias is None else self.bias.data, y)
+        return self.out
+
+    def backward(self, *dys: Any) -> Any:
+        g, work = self.geometry, self.context.workspace
+        for x, dtop, grad in zip(self.xs, dys, self.grad, strict=True):
+            dy = dtop.reshape(g.x_shape)
+            if self.weight.learns:
+                self.plan.gradients(dy, x, None, None, self.weight.diff, None, work)
+            if self.bias is not None and self.bias.learns:
+                conv.common.bias_gradient(dy, self.tops, self.bias.diff, work)
+            if grad is not None:
+                self.plan.forward(dy, self.weight.data, None, grad.reshape(g.y_shape), work)
+        return self.grad
+
+
+@register
+class Im2col(Unrolled):
+    """The windows of an image, each a column: the matrix that a convolution multiplies by its weight.
+
+    (n, c, *image) -> (n, c kernel, *out): channel (c kh + i) kw + j holds, for every window, its
+    element (i, j) of channel c. Source: Caffe's Im2col.
+
+    Example: (2, 3, 5, 5) -> {type: Im2col, kernel_size: 3} -> (2, 27, 3, 3)
+    """
+
+    traits = Traits(recordable=True)
+
+    def setup(self, x: Shape) -> Shape:
+        lead, c, image, self.window = self.split(x)
+        self.x_shape: Sizes = (math.prod(lead), c, *image)
+        self.columns = column_shape(self.x_shape, self.window)
+        return (*lead, self.columns[1], *self.window.outputs(image))
+
+    def forward(self, x: Any) -> Any:
+        im2col(x.reshape(self.x_shape), self.window, self.out[0].reshape(self.columns))
+        return self.out[0]
+
+    def backward(self, dy: Any) -> Any:
+        col2im(dy.reshape(self.columns), self.window, self.grad[0].reshape(self.x_shape))
+        return self.grad[0]

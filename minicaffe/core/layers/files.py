@@ -1,0 +1,33 @@
+"""Files that a layer reads an array from: a mean image, an infogain matrix."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from minicaffe.errors import DataError
+from minicaffe.storage import blob_file
+from minicaffe.storage.checkpoint import read_npy
+from minicaffe.storage.file_kinds import foreign
+
+NPY = b"\x93NUMPY"
+
+
+def read_array(path: Path) -> np.ndarray:
+    """An array from an .npy file or, whatever its name, one of Caffe's BlobProto (.binaryproto).
+
+    Raises CheckpointError and DataError for a file that is neither, in one line that names it.
+    """
+    if path.suffix == ".npy" or _starts(path, NPY):
+        return read_npy(path)
+    if path.suffix != ".binaryproto" and (told := foreign(path, "arrays in .npy and .binaryproto")):
+        raise DataError(told)
+    return blob_file.read(path)
+
+
+def _starts(path: Path, magic: bytes) -> bool:
+    if not path.is_file():
+        return False
+    with open(path, "rb") as file:
+        return file.read(len(magic)) == magic

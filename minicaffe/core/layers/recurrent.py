@@ -1,0 +1,178 @@
+"""Recurrent layers: LSTM, RNN, and LSTMUnit, one step of an LSTM."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minicaffe.core.layers.base import Layer, Traits, register
+from minicaffe.core.layers.blob import Shape
+from minicaffe.core.layers.loss import same_type
+from minicaffe.core.layers.sequence import Recurrent, add_product
+from minicaffe.core.ops import arrays, linear
+from minicaffe.core.ops import recurrent as ops
+from minicaffe.core.ops.gemm import gemm
+from minicaffe.errors import ShapeError
+
+
+@register
+class LSTM(Recurrent):
+    """c = cont f c' + i g and h = o tanh(c), step by step; c', h' of the step before, i, f, o, g of x and h'.
+
+    i, f, o = sigmoid and g = tanh of W_xc x + b_c + W_xc_static x_static + W_hc (cont h').
+    Bottoms: x (t, n, ...), t steps of n streams; cont (t, n), 0 where a stream starts again, else 1;
+    optionally x_static (n, ...), the same at each step; with expose_hidden the first h and c, (1, n,
+    num_output). Tops: h (t, n, num_output); with expose_hidden the last h and c. Parameters: W_xc (4
+    num_output, k), b_c (4 num_output,), with x_static W_xc_static (4 num_output, k of x_static), W_hc (4
+    num_output, num_output); rows by i, f, o, g.
+
+    Without expose_hidden a forward pass starts from the last states of the pass before. The first pass, and
+    the first after a reshape or the layer's `reset()`, starts from zeros; a snapshot does not hold states, as
+    in Caffe. Gradients stay within a pass: as in Caffe the first states have no gradient, and gradients of the
+    last exposed states are dropped.
+    Source: Caffe's LSTM; J. Donahue et al., Long-term Recurrent Convolutional Networks, 2015; S. Hochreiter,
+    J. Schmidhuber, Long Short-Term Memory, 1997.
+
+    Example: (5, 2, 3), (5, 2) -> {type: LSTM, num_output: 4} -> (5, 2, 4)
+    """
+
+    gates, states = 4, 2
+
+    def allocate(self) -> None:
+        shape = (self.t + 1, self.n, self.num_output)
+        self.c = self.empty(shape, self.sum_dtype)  # c[t] is that before step t
+        self.dc = self.empty(shape[1:], self.sum_dtype)
+        super().allocate()
+        self.starts, self.ends = [self.first, self.c[0]], [self.last, self.c[-1]]
+        self.reset()
+
+    def forward(self, x: Any, cont: Any, *more: Any) -> Any:
+        self.begin(x, cont, more)
+        z, c, h = self.z, self.c, self.out[0]
+        kernel_args = self.first, self.state_weight.data, c, h, self.context.workspace
+        if not ops.lstm(z, self.cont, *kernel_args):
+            for t, acts in enumerate(z):
+                r = self.from_before(h, t)
+                ops.lstm_unit(acts, r, self.cont[t], c[t], acts, c[t + 1], h[t])
+        return self.end(h)
+
+    def backward(self, dh: Any, *states: Any) -> Any:
+        (dz, _, work), c, cont, after = self.parts(), self.c, self.cont, self.cont[-1]
+        kernel_args = c, cont, dh, self.state_weight.data, self.dc, dz, work
+        unlimited = type(self).limit is LSTM.limit
+        if unlimited and ops.lstm_gradient(self.z, *kernel_args):
+            return self.gradients(self.out[0])
+        arrays.fill(self.dr, 0)
+        arrays.fill(self.dc, 0)
+        for t in reversed(range(self.t)):
+            parts = self.z[t], c[t], c[t + 1], cont[t]
+            ops.lstm_unit_gradient(*parts, dh[t], self.dr, after, self.dc, dz[t])
+            self.limit(dz[t])
+            if t:
+                gemm(dz[t], self.state_weight.data, self.dr)
+            after = cont[t]
+        return self.gradients(self.out[0])
+
+    def limit(self, dz: Any) -> None:
+        """Called with the gradient of what a step's gates are of: a subclass may limit it, in place."""
+
+
+@register
+class RNN(Recurrent):
+    """h = tanh(W_hh (cont h') + W_xh x + b_h + W_xh_static x_static) and o = tanh(W_ho h + b_o), step by step.
+
+    h' is h of the step before. Bottoms: x (t, n, ...), t steps of n streams; cont (t, n), 0 where a stream
+    starts again, else 1; optionally x_static (n, ...), the same at each step; with expose_hidden the first h,
+    (1, n, num_output). Tops: o (t, n, num_output); with expose_hidden the last h. Parameters: W_xh
+    (num_output, k), b_h (num_output,), with x_static W_xh_static, W_hh and W_ho (num_output,
+    num_output), b_o (num_output,). States and their gradients are as in LSTM. Source: Caffe's RNN.
+
+    Example: (5, 2, 3), (5, 2) -> {type: RNN, num_output: 4} -> (5, 2, 4)
+    """
+
+    def setup(self, x: Shape, cont: Shape, *more: Shape) -> list[Shape]:
+        tops, d, m = super().setup(x, cont, *more), self.num_output, self.t * self.n
+        self.out_weight = self.param((d, d), self.weight_filler)
+        self.out_bias = self.param((d,), self.bias_filler)
+        self.context.reserve(self.work_at + m * d + linear.workspace(m, d, d))
+        return tops
+
+    def allocate(self) -> None:
+        super().allocate()
+        self.h = self.empty((self.t, self.n, self.num_output))
+
+    def forward(self, x: Any, cont: Any, *more: Any) -> Any:
+        self.begin(x, cont, more)
+        h, o = self.h, self._rows(self.out[0])
+        for t in range(self.t):
+            ops.tanh_unit(self.z[t], self.from_before(h, t), self.cont[t], h[t])
+        z, given = self._rows(self.z), (self.out_weight.data.T, self.out_bias.data)
+        linear.linear(self._rows(h), *given, z, self.context.workspace)
+        ops.tanh_unit(z, None, self.cont, o)
+        return self.end(h)
+
+    def backward(self, do: Any, *states: Any) -> Any:
+        dz, dh, work = self.parts()
+        da, h, work = self._rows(work[: dz.size].reshape(dz.shape)), self.h, work[dz.size :]
+        ops.tanh_unit_gradient(self._rows(self.out[0]), self._rows(do), None, self.cont, da)
+        add_product(da, self._rows(h), self.out_weight, work)
+        if self.out_bias.learns:
+            linear.bias_gradient(da, *self.out_bias.sums(), work)
+        gemm(da, self.out_weight.data, self._rows(dh))
+        after = self.cont[-1]
+        arrays.fill(self.dr, 0)
+        for t in reversed(range(self.t)):
+            ops.tanh_unit_gradient(h[t], dh[t], self.dr, after, dz[t])
+            if t:
+                gemm(dz[t], self.state_weight.data, self.dr)
+            after = self.cont[t]
+        return self.gradients(h)
+
+    @property
+    def multiply_adds(self) -> int:  # type: ignore[override]
+        """Those of the hidden states, and t n d d of the outputs."""
+        return super().multiply_adds + self.t * self.n * self.num_output**2
+
+    def _rows(self, array: Any) -> Any:
+        return array.reshape(-1, self.num_output)
+
+
+@register
+class LSTMUnit(Layer):
+    """c = cont f c' + i g and h = o tanh(c), with i, f, o = sigmoid and g = tanh of x's quarters: one step.
+
+    Bottoms: c' (1, n, d), x (1, n, 4 d), cont (1, n), 0 where a stream starts again, else 1. Tops: c and h,
+    (1, n, d). Source: Caffe's LSTMUnit.
+
+    Example: (1, 2, 3), (1, 2, 12), (1, 2) -> {type: LSTMUnit} -> (1, 2, 3), (1, 2, 3)
+    """
+
+    traits = Traits(keeps_top=True, recordable=True, mixes_samples=True, label_bottoms=(2,))
+
+    def setup(self, c: Shape, x: Shape, cont: Shape) -> list[Shape]:
+        if len(c) != 3 or c[0] != 1 or x != (*c[:2], 4 * c[2]) or cont != c[:2]:
+            raise ShapeError(f"needs (1, n, d), (1, n, 4 d) and (1, n), got {c}, {x} and {cont}")
+        self.shape = c
+        return [c, c]
+
+    def allocate(self) -> None:
+        _, n, d = self.shape
+        self.acts = self.empty((n, 4 * d))
+        self.nothing, self.dc, self.dx = (self.empty((n, k)) for k in (d, d, 4 * d))
+        self.cont_copy = self.empty((1, n)) if self.dtype != self.sum_dtype else None
+
+    def forward(self, c: Any, x: Any, cont: Any) -> Any:
+        self.c, self.cont = c[0], same_type(self.xp, cont, self.cont_copy)[0]
+        ops.lstm_unit(x[0], None, self.cont, c[0], self.acts, self.out[0][0], self.out[1][0])
+        return self.out
+
+    def backward(self, dc: Any, dh: Any) -> Any:
+        c_out, x_out = self.dc, self.dx
+        if self.needs_gradient[0]:
+            c_out = self.grad[0][0]
+        if self.needs_gradient[1]:
+            x_out = self.grad[1][0]
+        arrays.fill(self.nothing, 0)
+        arrays.copy(dc[0], c_out)
+        given = self.acts, self.c, self.out[0][0], self.cont, dh[0]
+        ops.lstm_unit_gradient(*given, self.nothing, self.cont, c_out, x_out)
+        return self.grad

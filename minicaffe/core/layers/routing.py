@@ -1,0 +1,305 @@
+"""Layers that copy, select or join blobs: Slice, Split, Silence, Concat, Eltwise and others."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+import numpy as np
+
+from minicaffe.core.config.types import AtLeast
+from minicaffe.core.layers.base import Layer, Traits, canonical_axis, register
+from minicaffe.core.layers.blob import Shape
+from minicaffe.core.layers.loss import same_type
+from minicaffe.core.ops import arrays, eltwise
+from minicaffe.core.ops import take as rows
+from minicaffe.errors import ShapeError
+
+
+@register
+class Slice(Layer):
+    """The bottom cut along `axis` into one piece per top, at `slice_point` or into equal pieces.
+
+    The opposite of Concat. Source: Caffe's Slice.
+
+    Example: (2, 6, 3) -> {type: Slice, slice_point: [1, 3]} -> (2, 1, 3), (2, 2, 3), (2, 3, 3)
+    """
+
+    axis: Annotated[int | None, "the axis along which it is cut; 1 if not given"] = None
+    slice_point: Annotated[
+        tuple[int, ...], "where each piece but the first begins; default: equal pieces", AtLeast(1)
+    ] = ()
+    slice_dim: Annotated[int | None, "axis, as old nets spell it", AtLeast(0)] = None
+
+    traits = Traits(keeps_dtype=True, recordable=True)
+
+    def setup(self, x: Shape) -> list[Shape]:
+        if self.axis is not None and self.slice_dim is not None:
+            raise ShapeError("give either axis or slice_dim, which is its old name, not both")
+        given = self.slice_dim if self.axis is None else self.axis
+        axis = canonical_axis(1 if given is None else given, x)
+        tops, size = len(self.top) or len(self.slice_point) + 1, x[axis]
+        points = self.slice_point
+        if not points and size % tops:
+            raise ShapeError(f"the {size} of axis {axis} cannot be cut into {tops} equal tops")
+        points = points or tuple(range(size // tops, size, max(size // tops, 1)))
+        pieces = list(itertools.pairwise((0, *points, size)))
+        if len(points) != tops - 1:
+            raise ShapeError(
+                f"slice_point: expected {tops - 1}, one less than tops, got {len(points)}"
+            )
+        if any(a >= b for a, b in pieces):
+            raise ShapeError(
+                f"slice_point: expected rising numbers below {size}, got {list(points)}"
+            )
+        self.parts = [(slice(None),) * axis + (slice(a, b),) for a, b in pieces]
+        return [(*x[:axis], b - a, *x[axis + 1 :]) for a, b in pieces]
+
+    def forward(self, x: Any) -> Any:
+        for y, part in zip(self.out, self.parts, strict=True):
+            arrays.copy(x[part], y)
+        return self.out
+
+    def backward(self, *dys: Any) -> Any:
+        for dy, part in zip(dys, self.parts, strict=True):
+            arrays.copy(dy, self.grad[0][part])
+        return self.grad
+
+
+@register
+class Split(Layer):
+    """Each top is a copy of the bottom. Source: Caffe's Split, which Caffe inserts itself.
+
+    minicaffe needs none: any number of layers may read a blob.
+
+    Example: (2, 3) -> {type: Split} -> (2, 3), (2, 3)
+    """
+
+    traits = Traits(keeps_dtype=True, recordable=True)
+
+    def setup(self, x: Shape) -> list[Shape]:
+        return [x] * max(len(self.top), 1)
+
+    def forward(self, x: Any) -> Any:
+        for y in self.out:
+            arrays.copy(x, y)
+        return self.out
+
+    def backward(self, dy: Any, *others: Any) -> Any:
+        arrays.copy(dy, self.grad[0])
+        for other in others:
+            arrays.add(other, self.grad[0])
+        return self.grad
+
+
+@register
+class Silence(Layer):
+    """Reads its bottoms and does nothing, so that they are not outputs. It has no tops.
+
+    Source: Caffe's Silence.
+
+    Example: (2, 3), (4,) -> {type: Silence} ->
+    """
+
+    traits = Traits(has_tops=False, recordable=True)
+
+    def setup(self, x: Shape, *more: Shape) -> list[Shape]:
+        return []
+
+    def forward(self, *xs: Any) -> Any:
+        return []
+
+    def backward(self, *dys: Any) -> Any:
+        for dx in self.grad:
+            arrays.fill(dx, 0)
+        return self.grad
+
+
+@register
+class BatchReindex(Layer):
+    """y[i] = x[index[i]]: entries of the first bottom, selected by the second.
+
+    x (n, ...), index (m,) -> (m, ...). Raises DataError for an index outside the n entries; on CUDA,
+    without waiting, that entry becomes NaN. Source: Caffe's BatchReindex.
+
+    Example: (4, 3, 2), (6,) -> {type: BatchReindex} -> (6, 3, 2)
+    """
+
+    traits = Traits(recordable=True, mixes_samples=True, label_bottoms=(1,), float32_bottoms=(1,))
+
+    def setup(self, x: Shape, index: Shape) -> Shape:
+        if not x or len(index) != 1:
+            raise ShapeError(f"needs bottoms (n, ...) and (m,), got {x} and {index}")
+        self.n, self.m, self.each = x[0], index[0], math.prod(x[1:])
+        return (index[0], *x[1:])
+
+    def allocate(self) -> None:
+        self.place = self.empty((self.m,), np.int32)
+        self.copy = self.empty((self.m,), self.sum_dtype) if self.dtype.itemsize == 2 else None
+
+    def forward(self, x: Any, index: Any) -> Any:
+        self.index = index = same_type(self.xp, index, self.copy)
+        rows.places(index, self.n, self.place, self.refused)
+        out = self.out[0].reshape(self.m, self.each)
+        rows.take(x.reshape(self.n, self.each), self.place, out)
+        return self.out[0]
+
+    def backward(self, dy: Any) -> Any:
+        dx = self.grad[0].reshape(self.n, self.each)
+        rows.put_back(dy.reshape(self.m, self.each), self.place, dx)
+        return self.grad[0], None
+
+    def check(self) -> None:
+        place, index = map(self.context.device.to_host, (self.place, self.index))
+        rows.check(place, self.n, index)
+
+
+@register
+class Filter(Layer):
+    """The entries of each bottom but the last for which the last, the selector, is not 0.
+
+    x (n, ...) and so on, selector (n,) or (n, 1, ...) -> (count, ...) each. The count depends on the values
+    of the selector, so each pass waits for the device. Source: Caffe's Filter.
+
+    Example: (4, 3), (4,) -> {type: Filter} -> (4, 3)
+    """
+
+    traits = Traits(sizes_vary=True)
+
+    def setup(self, x: Shape, other: Shape, *more: Shape) -> list[Shape]:
+        *xs, selector = (x, other, *more)
+        if not selector or math.prod(selector) != selector[0]:
+            raise ShapeError(f"needs a selector (n,) or (n, 1, ...), got {selector}")
+        for shape in xs:
+            if shape[:1] != selector[:1]:
+                raise ShapeError(f"needs {selector[0]} entries, one a selector, got {shape}")
+        self.traits = replace(self.traits, label_bottoms=(len(xs),))
+        return xs
+
+    def forward(self, *bottoms: Any) -> Any:
+        *xs, selector = bottoms
+        host = self.context.device.to_host(selector).reshape(-1)
+        self.chosen = [int(i) for i in np.flatnonzero(host)]
+        for x, y in zip(xs, self.out, strict=True):
+            for row, i in enumerate(self.chosen):
+                self.xp.copyto(y[row : row + 1], x[i : i + 1])
+        return [y[: len(self.chosen)] for y in self.out]
+
+    def backward(self, *dys: Any) -> Any:
+        for dy, dx in zip(dys, self.grad, strict=False):  # not the selector's
+            if dx is None:
+                continue
+            dx.fill(0)
+            for row, i in enumerate(self.chosen):
+                self.xp.copyto(dx[i : i + 1], dy[row : row + 1])
+        return self.grad
+
+
+@register
+class Concat(Layer):
+    """The bottoms, joined along `axis`. Source: Caffe's Concat.
+
+    Example: (2, 3, 4), (2, 1, 4) -> {type: Concat, axis: 1} -> (2, 4, 4)
+    """
+
+    axis: Annotated[int | None, "the axis along which they are joined; 1 if not given"] = None
+    concat_dim: Annotated[int | None, "axis, as old nets spell it", AtLeast(0)] = None
+
+    traits = Traits(keeps_dtype=True, recordable=True)
+
+    def setup(self, x: Shape, *more: Shape) -> Shape:
+        if self.axis is not None and self.concat_dim is not None:
+            raise ShapeError("give either axis or concat_dim, which is its old name, not both")
+        given = self.concat_dim if self.axis is None else self.axis
+        axis = canonical_axis(1 if given is None else given, x)
+        for shape in more:
+            if (
+                shape[:axis] != x[:axis]
+                or len(shape) != len(x)
+                or shape[axis + 1 :] != x[axis + 1 :]
+            ):
+                raise ShapeError(
+                    f"needs bottoms that differ along axis {axis} only, got {x} and {shape}"
+                )
+        sizes = [shape[axis] for shape in (x, *more)]
+        starts = [sum(sizes[:i]) for i in range(len(sizes))]
+        self.parts = [
+            (slice(None),) * axis + (slice(start, start + size),)
+            for start, size in zip(starts, sizes, strict=True)
+        ]
+        self.traits = replace(self.traits, side_by_side=math.prod(x[:axis]) == 1)
+        return (*x[:axis], sum(sizes), *x[axis + 1 :])
+
+    def forward(self, *xs: Any) -> Any:
+        on_cpu = self.traits.side_by_side and not self.context.device.is_cuda
+        for x, part in zip(xs, self.parts, strict=True):
+            to = self.out[0][part]
+            if not (on_cpu and x.ctypes.data == to.ctypes.data):  # the net may have placed them so
+                arrays.copy(x, to)
+        return self.out[0]
+
+    def backward(self, dy: Any) -> Any:
+        for dx, part, wanted in zip(self.grad, self.parts, self.needs_gradient, strict=True):
+            if wanted:
+                arrays.copy(dy[part], dx)
+        return self.grad
+
+
+@register
+class Eltwise(Layer):
+    """SUM: y = sum of coeff[i] x[i]; PROD: y = product of x[i]; MAX: y = largest x[i]. Equal shapes.
+
+    If values are equal in a MAX, the last bottom has the gradient, as in Caffe. The gradient of a PROD
+    is always the product of the other bottoms; without `stable_prod_grad` Caffe
+    divides by the bottom. Source: Caffe's Eltwise.
+
+    Example: (2, 3), (2, 3) -> {type: Eltwise, coeff: [1, -1]} -> (2, 3)
+    """
+
+    operation: Annotated[Literal["SUM", "PROD", "MAX"], "how the bottoms are combined"] = "SUM"
+    coeff: Annotated[tuple[float, ...], "SUM: a factor for each bottom; default 1"] = ()
+    stable_prod_grad: Annotated[bool, "Caffe's; without effect: it always is"] = True
+
+    traits = Traits(recordable=True)
+
+    def setup(self, x: Shape, other: Shape, *more: Shape) -> Shape:
+        self.count = 2 + len(more)
+        for shape in (other, *more):
+            if shape != x:
+                raise ShapeError(f"needs bottoms of one shape, got {x} and {shape}")
+        if self.coeff and (self.operation != "SUM" or len(self.coeff) != self.count):
+            raise ShapeError(f"coeff goes with SUM, one number for each of {self.count} bottoms")
+        self.factors = self.coeff or (1.0,) * self.count
+        plain = self.operation == "SUM" and set(self.factors) == {1.0} and self.count == 2
+        self.traits = replace(self.traits, over_a_bottom=plain)
+        self.shape = x
+        self.context.reserve(math.prod(x))
+        return x
+
+    def allocate(self) -> None:
+        self.which: Any = None  # for each number of the top, the bottom it is from
+        if self.operation == "MAX" and self.runs_backward:
+            self.which = self.empty(self.shape, np.int32)
+
+    def forward(self, *xs: Any) -> Any:
+        self.xs, y = xs, self.out[0]
+        if self.operation == "SUM":
+            return eltwise.total(xs, self.factors, y, self.context.scratch(self.shape))
+        if self.operation == "PROD":
+            return eltwise.product(xs[1:], arrays.copy(xs[0], y))
+        return eltwise.largest(xs, y, self.which, self.context.scratch(self.shape, np.bool_))
+
+    def backward(self, dy: Any) -> Any:
+        for i, dx in enumerate(self.grad):
+            if not self.needs_gradient[i]:
+                continue
+            if self.operation == "SUM":
+                arrays.scale(dy, self.factors[i], dx)
+            elif self.operation == "MAX":
+                won = self.context.scratch(self.shape, np.bool_)
+                eltwise.largest_gradient(dy, self.which, i, dx, won)
+            else:
+                eltwise.product(self.xs, arrays.copy(dy, dx), without=i)
+        return self.grad

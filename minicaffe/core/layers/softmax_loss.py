@@ -1,0 +1,175 @@
+"""Losses of scores through their softmax: SoftmaxWithLoss and InfogainLoss."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Annotated, Any
+
+import numpy as np
+
+from minicaffe.core.layers.base import register
+from minicaffe.core.layers.blob import Shape
+from minicaffe.core.layers.files import read_array
+from minicaffe.core.layers.losses import Normalized, check_labels, folded, same_type
+from minicaffe.core.ops import arrays, infogain
+from minicaffe.core.ops import softmax as ops
+from minicaffe.core.ops.sums import WORK
+from minicaffe.errors import DataError, ShapeError
+from minicaffe.storage.lists import find
+
+
+class SoftmaxLoss(Normalized):
+    """The base: scores to probabilities, these to one loss per label; a second top is the probabilities."""
+
+    traits = replace(Normalized.traits, keeps_top=True)  # backward reads the probabilities
+    axis: int
+
+    def shapes(self, x: Shape, labels: Shape) -> list[Shape]:
+        """The shapes that setup returns."""
+        self.ncs = n, _, s = folded(x, self.axis)
+        check_labels(labels, n, s)
+        if len(self.top) > 2:
+            raise ShapeError(f"has 1 or 2 tops (loss, probabilities), got {len(self.top)}")
+        self.context.reserve(WORK)
+        return [(), x][: max(len(self.top), 1)]
+
+    def allocate(self) -> None:
+        super().allocate()
+        (n, _, s), dtype, more = self.ncs, self.sum_dtype, len(self.top) > 1
+        self.losses = self.empty((n, s), dtype)
+        self.reduced = self.losses.reshape(n, 1, s)  # scratch, until it holds the losses
+        self.take_labels()
+        self.take_mean(n, s)
+        self.wide = self.label_copy = None  # in float32: dx and labels, if of 16 bits
+        if self.dtype != dtype:
+            self.wide, self.label_copy = self.empty(self.ncs, dtype), self.empty((n, s), dtype)
+        kept = more and self.out[1].dtype == dtype
+        self.prob = self.out[1].reshape(self.ncs) if kept else self.empty(self.ncs, dtype)
+        more &= self.runs_backward
+        self.through = self.empty(self.ncs, dtype) if more else None  # the gradient through prob
+
+    def lose(self, x: Any, *more: Any) -> None:
+        """Fill `prob`, `losses`, `read` and the first top."""
+        raise NotImplementedError
+
+    def gradient(self, dloss: Any, out: Any) -> None:
+        """Fill `out` with the gradient of the loss with respect to the scores, times dloss."""
+        raise NotImplementedError
+
+    def forward(self, x: Any, labels: Any, *more: Any) -> Any:
+        n, _, s = self.ncs
+        self.labels = same_type(self.xp, labels.reshape(n, s), self.label_copy)
+        self.lose(x.reshape(self.ncs), *more)
+        if len(self.out) > 1 and self.out[1].dtype != self.prob.dtype:
+            arrays.copy(self.prob, self.out[1].reshape(self.ncs))
+        return self.out
+
+    def backward(self, dloss: Any, dprob: Any = None) -> Any:
+        dx = self.grad[0].reshape(self.ncs)
+        out = dx if self.wide is None else self.wide
+        self.gradient(dloss, out)
+        if dprob is not None:
+            ops.softmax_gradient(dprob.reshape(self.ncs), self.prob, self.through, self.reduced)
+            arrays.add(self.through, out)
+        if self.wide is not None:
+            arrays.copy(out, dx)
+        return [self.grad[0], *[None] * (len(self.bottom) - 1)]
+
+
+@register
+class SoftmaxWithLoss(SoftmaxLoss):
+    """loss = - sum over labels of log softmax(x)[label] / normalizer. Bottoms: scores, labels.
+
+    The normalizer, at least 1, is the number of labels that count (VALID, the default), of all labels (FULL),
+    of samples (BATCH_SIZE), or 1 (NONE). Tops: the loss, of shape (), and optionally the probabilities
+    softmax(x), which have a gradient as in Softmax. Raises DataError for a label that is no
+    class. Source: Caffe's SoftmaxWithLoss.
+
+    Example: (2, 3), (2,) -> {type: SoftmaxWithLoss} -> ()
+    """
+
+    axis: Annotated[int, "the axis of the classes"] = 1
+
+    traits = replace(SoftmaxLoss.traits, inferred_as="Softmax")
+
+    def setup(self, x: Shape, labels: Shape) -> list[Shape]:
+        return self.shapes(x, labels)
+
+    def lose(self, x: Any, *more: Any) -> None:
+        filled = self.prob, self.losses, self.read, self.of_losses, self.out[0]
+        ops.softmax_loss(x, self.labels, self.ignore_label, *filled, self.context.workspace)
+
+    def gradient(self, dloss: Any, out: Any) -> None:
+        given = self.prob, self.labels, self.ignore_label, dloss
+        ops.softmax_loss_gradient(*given, out, self.read, self.of_losses)
+
+
+@register
+class InfogainLoss(SoftmaxLoss):
+    """loss = - sum over labels of sum over k of H[label, k] log softmax(x)[k] / normalizer.
+
+    Bottoms: scores, labels and, unless a file holds it, the matrix H of c^2 numbers for c classes. Normalizer,
+    labels and tops are those of SoftmaxWithLoss; with an identity so is the loss. A probability below 1e-20
+    counts as 1e-20. Raises DataError for a label that is no class or a file without such a matrix.
+    Source: Caffe's InfogainLoss.
+
+    Example: (2, 3), (2,), (3, 3) -> {type: InfogainLoss, normalization: BATCH_SIZE} -> ()
+    """
+
+    source: Annotated[
+        str | None, "the matrix H: an .npy or .binaryproto file; without it, the third bottom"
+    ] = None
+    axis: Annotated[int, "the axis of the classes"] = 1
+
+    traits = replace(SoftmaxLoss.traits, label_bottoms=(1, 2), float32_bottoms=(1, 2))
+    table = None
+
+    def setup(self, x: Shape, labels: Shape, matrix: Shape | None = None) -> list[Shape]:
+        tops = self.shapes(x, labels)
+        c = self.ncs[1]
+        if self.normalize is not None:
+            raise ShapeError(
+                "normalize is not taken by InfogainLoss; give normalization, as Caffe asks"
+            )
+        if (matrix is None) == (self.source is None):
+            raise ShapeError("needs the matrix once: as its third bottom or as the file `source`")
+        if matrix is not None and math.prod(matrix) != c * c:
+            raise ShapeError(f"needs a matrix of {c} x {c} as its third bottom, got {matrix}")
+        return tops
+
+    def allocate(self) -> None:
+        super().allocate()
+        (n, c, s), dtype = self.ncs, self.sum_dtype
+        self.sums, self.work = self.empty((c,), dtype), self.empty(self.ncs, dtype)
+        self.scratch = infogain.Scratch.empty(self.xp, n, c, s, dtype)
+        if self.source is not None:
+            if self.table is None:
+                self.table = self.load(self.source)
+            if self.table.size != c * c:
+                shape = self.table.shape
+                raise DataError(f"source {self.source}: expected {c} x {c} numbers, got {shape}")
+            self.matrix = self.context.device.asarray(self.table.reshape(c, c).astype(dtype))
+            infogain.row_sums(self.matrix, self.sums)
+
+    def load(self, source: str) -> np.ndarray:
+        """The matrix in a file."""
+        table = read_array(find(source, [self.context.folder], "source"))
+        if table.dtype.kind not in "fiu":
+            raise DataError(f"source {source}: expected numbers, got {table.dtype}")
+        return table
+
+    def lose(self, x: Any, *more: Any) -> None:
+        ops.softmax(x, self.prob, self.reduced)
+        if more:
+            self.matrix = more[0].reshape(self.sums.size, -1)
+            infogain.row_sums(self.matrix, self.sums)
+        given = self.prob, self.labels, self.matrix, self.ignore_label, self.losses, self.read
+        infogain.infogain(*given, self.work, self.scratch)
+        work = self.context.workspace
+        self.of_losses.of(self.losses, self.read.valid, self.out[0], work)
+
+    def gradient(self, dloss: Any, out: Any) -> None:
+        scale = self.of_losses.gradient(dloss)
+        given = self.prob, self.labels, self.matrix, self.sums, self.ignore_label, scale
+        infogain.infogain_gradient(*given, out, self.read, self.scratch)

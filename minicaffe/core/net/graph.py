@@ -1,0 +1,218 @@
+"""Which layer reads which blob: names resolved, shapes inferred, parameters shared.
+
+Nothing here computes. A blob written in place is a new value of the same name.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from minicaffe.core.config.declare import LayerSpec, NetSpec
+from minicaffe.core.config.state import State
+from minicaffe.core.layers import REGISTRY, Context, Layer, Param
+from minicaffe.core.layers.base import bottom_counts
+from minicaffe.core.net import flow, sources
+from minicaffe.core.net.step import Step, Value
+from minicaffe.errors import ByName, ShapeError, SpecError, did_you_mean
+
+MAX_AXES = 32  # as in Caffe; NumPy has a limit of its own, 64
+
+
+@dataclass(eq=False)
+class Graph:
+    """A net in one phase: its layers in order, and what they share."""
+
+    spec: NetSpec
+    file: str  # of the model, for error messages
+    steps: list[Step]
+    context: Context
+    forced: bool  # all gradients are computed, needed or not
+    given: dict[Any, Any] = field(default_factory=dict)  # the results of `run.given_to`
+
+    @property
+    def name(self) -> str:
+        """The net's name."""
+        return self.spec.name
+
+    @functools.cached_property
+    def layers(self) -> dict[str, Layer]:
+        """Every layer by its name."""
+        return ByName("layer", {step.spec.name: step.layer for step in self.steps})
+
+    @functools.cached_property
+    def params(self) -> dict[str, list[Param]]:
+        """The parameters of every layer that has any, by its name."""
+        some = {name: layer.params for name, layer in self.layers.items() if layer.params}
+        return ByName("layer with parameters", some)
+
+    @functools.cached_property
+    def learnable(self) -> list[Param]:
+        """Every parameter once, in the order of the layers."""
+        return [
+            param for params in self.params.values() for param in params if param.owner is param
+        ]
+
+    def range(self, start: str | None, end: str | None) -> tuple[int, int]:
+        """The numbers of the first and the last of the layers from `start` to `end`. Raises SpecError."""
+        names = list(self.layers)
+        for name in (start, end):
+            if name is not None and name not in names:
+                raise SpecError(f"there is no layer {name!r}{did_you_mean(name, names)}")
+        first = 0 if start is None else names.index(start)
+        last = len(names) - 1 if end is None else names.index(end)
+        if first > last:
+            raise SpecError(f"layer {names[first]!r} stands after layer {names[last]!r}")
+        return first, last
+
+    @functools.cached_property
+    def outputs(self) -> dict[str, Value]:
+        """The values that no layer reads, by name."""
+        return {
+            value.name: value for step in self.steps for value in step.tops if not value.readers
+        }
+
+    @functools.cached_property
+    def losses(self) -> list[Value]:
+        """The values that are added to the loss."""
+        return [value for step in self.steps for value in step.tops if value.loss_weight]
+
+
+def build(spec: NetSpec, context: Context) -> Graph:
+    """Build a net in one phase, with its gradient flow. Raises SpecError, ShapeError."""
+    specs = [layer for layer in spec.layers if layer.included(context.state)]
+    if not specs:
+        first = spec.layers[0]
+        raise SpecError(f"{first.mark}: no layer takes part in the {context.state}")
+    steps: list[Step] = []
+    both = sources.in_both(spec)
+    blobs: dict[str, Value] = {}
+    seen: dict[str, LayerSpec] = {}
+    writers: dict[str, LayerSpec] = {}
+    for layer_spec in specs:
+        if layer_spec.name in seen:
+            first, where = seen[layer_spec.name], layer_spec.place("name")
+            where = layer_spec.place() if where == first.place("name") else where  # a merged name
+            raise SpecError(f"{where}: the name is taken by the layer at {first.mark.within}")
+        seen[layer_spec.name] = layer_spec
+        if layer_spec.type not in REGISTRY:  # another process that made the spec had imported it
+            where = layer_spec.place("type")
+            raise SpecError(f"{where}: unknown type; import the file that registers it")
+        bottoms = [blobs[name] for name in _bottoms(layer_spec, steps, blobs, spec, context.state)]
+        step = Step(layer_spec, _layer(layer_spec, context), bottoms)
+        step.layer.in_both = both.get(sources.source(layer_spec))
+        for value in bottoms:
+            value.readers += 1
+        step.layer.bottom = tuple(value.name for value in bottoms)
+        step.layer.top = layer_spec.tops
+        steps.append(step)
+        _check_tops(step, writers)
+        for name in step.layer.top:
+            blobs[name], writers[name] = Value(name, (), step.layer), layer_spec
+            step.tops.append(blobs[name])
+    infer_shapes(steps)
+    _bind_params(steps)
+    flow.mark(steps, spec.force_backward, context.forward_only)
+    flow.mark_types(steps, context)
+    return Graph(spec, spec.layers[0].mark.file, steps, context, spec.force_backward)
+
+
+def infer_shapes(steps: Sequence[Step]) -> None:
+    """The shape pass: every layer's setup, with integers only."""
+    for step in steps:
+        with step.named():
+            shapes = step.layer.top_shapes(*[value.shape for value in step.bottoms])
+        if len(shapes) != len(step.tops):
+            where = step.spec.place("top")
+            raise SpecError(f"{where}: top: expected {len(shapes)} name(s), got {len(step.tops)}")
+        for value, shape in zip(step.tops, shapes, strict=True):
+            if len(shape) > MAX_AXES:
+                raise ShapeError(
+                    f"{step.place}: top {value.name!r} would have {len(shape)} axes; "
+                    f"a blob has at most {MAX_AXES}"
+                )
+            value.shape = shape
+
+
+def _layer(spec: LayerSpec, context: Context) -> Layer:
+    layer: Layer = REGISTRY[spec.type](**spec.options)
+    layer.name, layer.context = spec.name, context
+    layer.runs_backward = not context.forward_only  # known before the shapes
+    return layer
+
+
+def _bottoms(
+    spec: LayerSpec, steps: list[Step], blobs: dict[str, Value], net: NetSpec, state: State
+) -> tuple[str, ...]:
+    if spec.bottom is None:
+        takes_some = bottom_counts(REGISTRY[spec.type])[1] > 0
+        return (steps[-1].layer.top[0],) if takes_some and steps and steps[-1].layer.top else ()
+    for i, name in enumerate(spec.bottom):
+        if name not in blobs:
+            why = _why_unknown(name, spec, blobs, net, state)
+            raise SpecError(f"{spec.place('bottom', i)}: {why}")
+    return spec.bottom
+
+
+def _why_unknown(
+    name: str, spec: LayerSpec, blobs: dict[str, Value], net: NetSpec, state: State
+) -> str:
+    """Why no layer above writes a bottom in this phase."""
+    writers = [layer for layer in net.layers if name in layer.tops]
+    now = [layer for layer in writers if layer.included(state)]
+    if not writers:
+        return f"unknown bottom {name!r}{did_you_mean(name, blobs)}"
+    if now and now[0] is spec:
+        return f"reads its own top {name!r} before anything wrote it"
+    by = f"layer {(now or writers)[0].name!r} at {(now or writers)[0].mark.within}"
+    if not now:
+        return f"bottom {name!r} is written by {by}, which takes no part in the {state}"
+    return f"bottom {name!r} is written below, by {by}; a layer reads only what stands above it"
+
+
+def _check_tops(step: Step, writers: dict[str, LayerSpec]) -> None:
+    names = step.layer.top
+    for i, name in enumerate(names):
+        in_place = name in step.layer.bottom
+        if name in names[:i] or (name in writers and not in_place):
+            by = step.spec if name in names[:i] else writers[name]
+            raise SpecError(
+                f"{step.spec.place('top', i)}: top {name!r} is already written by layer "
+                f"{by.name!r} at {by.mark.within}; to work in place, name it as a bottom too"
+            )
+
+
+def _bind_params(steps: list[Step]) -> None:
+    """Set the multipliers of parameters; those of one name are shared, owned by the first."""
+    owners: dict[str, tuple[Param, LayerSpec]] = {}
+    settled: dict[tuple[str, str], float] = {}  # (name, key) -> the first multiplier
+    for step in steps:
+        spec, params = step.spec, step.layer.params
+        if len(spec.param) > len(params):
+            where, count = spec.place("param", len(params)), len(spec.param)
+            raise SpecError(f"{where}: param: {count} entries for {len(params)} parameter(s)")
+        for i, (param, keys) in enumerate(zip(params, spec.param, strict=False)):
+            own = {key: getattr(keys, key) for key in ("lr_mult", "decay_mult")}
+            own = {key: value for key, value in own.items() if value is not None}
+            for key, value in own.items():
+                setattr(param, key, value)
+            if keys.name is None:
+                continue
+            where = f"{spec.place('param', i)}: param {keys.name!r}"
+            owner, first = owners.setdefault(keys.name, (param, spec))
+            other = f"{first} at {first.mark.within}"
+            alike = owner.shape == param.shape
+            if keys.share_mode == "PERMISSIVE":
+                alike = owner.size == param.size
+            if not alike:
+                raise ShapeError(f"{where} has shape {param.shape} here, {owner.shape} in {other}")
+            for key, value in own.items():
+                if settled.setdefault((keys.name, key), value) != value:
+                    raise SpecError(f"{where} has another {key} than in {other}")
+                setattr(owner, key, value)
+            param.owner = owner
+    for step in steps:
+        for param in step.layer.params:
+            param.lr_mult, param.decay_mult = param.owner.lr_mult, param.owner.decay_mult

@@ -1,0 +1,116 @@
+"""Models whose layers are of the registered types: read from files of every kind, and written as text."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from minicaffe.core.config.declare import NetSpec
+from minicaffe.core.config.model import parse_model, read_model
+from minicaffe.core.config.tree import MAX_BYTES
+from minicaffe.core.layers import REGISTRY
+from minicaffe.core.net import weight_files
+from minicaffe.core.net.weight_files import MODEL
+from minicaffe.core.net.yaml_text import yaml_text
+from minicaffe.core.net.zoo import located
+from minicaffe.core.plugins import MODELS, ModelFormat, format_of, loaded
+from minicaffe.errors import SpecError
+
+YAML = (".yaml", ".yml", ".json")
+IN_RUN = "model.yaml"  # the model's file in a run's folder
+
+
+def read(path: str | Path | Mapping[str, Any], *settings: str, lenient: bool = False) -> NetSpec:
+    """The model in a file or a mapping, with layers of the registered types, for Net, Solver and commands.
+
+    `path` is a YAML file; a net's or a solver's prototxt; a snapshot, an .npz or .safetensors file with the
+    text of its net; the folder of a run; or the name of a model that comes with minicaffe ("lenet"), if no
+    file has that name. If the suffix does not determine the kind of a file, its content does. Each of
+    `settings` replaces a key, PATH=VALUE as in the command line's `--set`. With `lenient`, unknown keys
+    of a prototxt are left out, with a warning for each. Raises SpecError; CheckpointError for a damaged
+    snapshot, or one without a text.
+
+    >>> model = {"layers": [{"name": "ip", "type": "InnerProduct", "bottom": "x", "num_output": 2}]}
+    >>> read(model, "layers.ip.num_output=5", "force_backward=true").layers[0].options["num_output"]
+    5
+    """
+    if not isinstance(path, (str, Path)):
+        return read_model(path, REGISTRY, settings)
+    path = located(path)
+    if os.path.isdir(path):
+        path, folder = Path(path, IN_RUN), path
+        if not path.is_file():
+            raise SpecError(
+                f"{folder}: is a folder without a {IN_RUN}; "
+                "expected a model file, a snapshot or the folder of a run"
+            )
+    elif weight_files.is_ours(path):
+        text, file = weight_files.text_in(path), f"{path}: {MODEL}"
+        return parse_model(text, REGISTRY, file, settings, Path(path))
+    elif (plugged := model_format(path)) is not None:
+        return cast(NetSpec, plugged.read(path, REGISTRY, settings, lenient=lenient))
+    return read_model(path, REGISTRY, settings)
+
+
+def model_format(path: str | Path) -> ModelFormat | None:
+    """Returns the plugged-in format of a model's file, by its name, else by what it holds; None for YAML."""
+    plugged = format_of(MODELS, path)
+    if plugged is None and not str(path).lower().endswith(YAML):
+        formats = map(loaded, dict.fromkeys(MODELS.values()))
+        plugged = next((one for one in formats if one.is_one(path)), None)
+    return cast("ModelFormat | None", plugged)
+
+
+def holds_weights(path: str | Path) -> bool:
+    """Whether an argument of `read` has weights too, and is no model file: a snapshot or a run's folder."""
+    return weight_files.is_ours(path) or os.path.isdir(path)
+
+
+def parse(text: str | Mapping[str, Any], file: str | None = None) -> NetSpec:
+    """The model in a YAML text or a mapping, which errors call `file`; as `read` does. Raises SpecError.
+
+    >>> parse("layers: [{name: data, type: Input, shape: {dim: [1, 3]}}]").layers[0].name
+    'data'
+    """
+    return parse_model(text, REGISTRY, file)
+
+
+def text(spec: NetSpec, folder: str | Path) -> str:
+    """A model as YAML, its blocks and settings resolved, to be written into a file in `folder`.
+
+    Relative paths keep their meaning: the text names the model's folder relative to `folder`.
+
+    >>> print(text(parse("layers: [{name: data, type: Input, shape: {dim: [1, 3]}}]"), "runs/a"))
+    layers:
+      - {name: data, type: Input, shape: {dim: [1, 3]}}
+    <BLANKLINE>
+    """
+    return yaml_text(seen_from(spec, folder), REGISTRY)
+
+
+def seen_from(spec: NetSpec, folder: str | Path) -> NetSpec:
+    """A model that names its folder relative to `folder`."""
+    tests = tuple(seen_from(net, folder) for net in spec.test_nets)
+    return dataclasses.replace(spec, folder=_folder(spec, folder), test_nets=tests)
+
+
+def _folder(spec: NetSpec, folder: str | Path) -> str:
+    """A model's folder relative to another; its absolute path if they have only the root in common."""
+    if spec.beside is None:
+        return spec.folder
+    path, start = os.path.abspath(spec.beside), os.path.abspath(folder)
+    if os.path.splitdrive(path)[0] != os.path.splitdrive(start)[0]:
+        return path
+    near = os.path.dirname(os.path.commonpath([path, start])) != os.path.commonpath([path, start])
+    return Path(os.path.relpath(path, start)).as_posix() if near else path
+
+
+def entry(spec: NetSpec, path: str | Path) -> dict[str, np.ndarray]:
+    """The entry of a snapshot at `path` with its net's text, as bytes; {} if it is too long to be read."""
+    data = text(spec, Path(path).parent).encode("utf-8")
+    return {MODEL: np.frombuffer(data, np.uint8)} if len(data) <= MAX_BYTES else {}

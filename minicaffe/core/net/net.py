@@ -1,0 +1,265 @@
+"""A net: layers connected by the names of their blobs, all buffers, forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backends import device as backend
+from minicaffe.backends.device import on_its_device
+from minicaffe.core.config.declare import NetSpec
+from minicaffe.core.config.state import TRAIN, Phase, State
+from minicaffe.core.layers import Blob, Context, Param
+from minicaffe.core.layers.blob import check_type, float_type
+from minicaffe.core.layers.share import Share
+from minicaffe.core.net import copies, debug, graph, inference_replay, memory, run, weights
+from minicaffe.core.net.access import Access, in_turns
+from minicaffe.core.net.model import read
+from minicaffe.core.net.step import Step
+from minicaffe.core.net.summary import summary
+from minicaffe.core.ops import arrays, conv, sums
+from minicaffe.core.plugins import hooks
+from minicaffe.errors import SpecError, note
+
+
+class Net:
+    """A net in one phase, on one device.
+
+    `phase`, by default that of the model's `state`, else TRAIN, `level` and `stages` decide which layers take
+    part. `model` is an argument of `read` (a file of any kind, a name, a mapping) or a NetSpec. `blobs` and
+    `params` hold blobs and parameters: `net.blobs["conv1"].data`, `net.params["conv1"][0].diff`;
+    `first_blobs` holds the blobs before any layer in place.
+    `dtype` replaces the model's: float32, float64, on CUDA float16 and bfloat16; so does `precision`:
+    highest, on CUDA tf32 (docs/concepts.md). `engine` is the engine of
+    convolutions whose own `engine` is auto, with at most `workspace_cap` bytes of workspace;
+    with `deterministic`, auto follows a fixed rule and measures nothing. With `shapes_only` nothing is
+    allocated and nothing can be computed. With `keep`, names of blobs or (), all others share memory if
+    they can: in TEST their data, and there is no backward pass; in TRAIN, or with force_backward, their
+    diffs. `share`: this rank's share of each batch. Raises SpecError, ShapeError, DataError, DeviceError.
+
+    >>> from minicaffe.core.net import parse
+    >>> net = Net(parse('''
+    ... layers:
+    ...   - {name: data, type: Input, shape: {dim: [2, 3]}}
+    ...   - {name: ip, type: InnerProduct, num_output: 4, weight_filler: {type: constant, value: 1}}
+    ... '''), device="cpu")
+    >>> net.forward(data=np.ones((2, 3)))["ip"][0]
+    array([3., 3., 3., 3.], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        model: str | Path | Mapping[str, Any] | NetSpec,
+        phase: Phase | None = None,
+        *,
+        level: int | None = None,
+        stages: Sequence[str] = (),
+        device: str | backend.Device | None = None,
+        dtype: Any = None,
+        precision: str | None = None,
+        seed: int = 1,
+        shapes_only: bool = False,
+        engine: str = "auto",
+        workspace_cap: int = conv.CAP,
+        deterministic: bool = False,
+        keep: Sequence[str] | None = None,
+        share: Share | None = None,
+    ):
+        if phase not in ("TRAIN", "TEST", None):
+            raise SpecError(f"phase: expected TRAIN or TEST, got {phase!r}")
+        conv.check_name(engine)
+        self.spec = model if isinstance(model, NetSpec) else read(model)
+        made = device if isinstance(device, backend.Device) else backend.device(device)
+        rounded = made.tf32 or self.spec.precision == "tf32"
+        self.precision: Any = precision or ("tf32" if rounded else "highest")
+        self.device = made.of_precision(self.precision)
+        dtype = float_type(self.spec.dtype if dtype is None else dtype)
+        if not shapes_only:
+            check_type(dtype, self.device)
+        state = State.given(phase, level, stages).over(self.spec.state).over(TRAIN)
+        forward_only = keep is not None and state.phase == "TEST" and not self.spec.force_backward
+        more = self.spec.beside, engine, workspace_cap, deterministic, forward_only
+        self.context = Context(self.device, dtype, state, seed, 0, *more, share=share or Share())
+        built = self.graph = graph.build(self.spec, self.context)
+        self.steps, self.layers, self.losses = built.steps, built.layers, built.losses
+        self.params, self.learnable = built.params, built.learnable
+        self.memory = memory.Memory(self.graph, memory.names(self.spec, keep))
+        self.blobs, self.first_blobs = self.memory.blobs, self.memory.first_blobs
+        self.passes = inference_replay.Forward(self.graph, self.memory)
+        self._left_out: set[Step] = set()  # their tops were inputs of the last forward pass
+        self.debug = (
+            note if self.spec.debug_info else None
+        )  # prints what passes compute; waits for it
+        self.then: run.Then = None  # called after a layer has run backward
+        self.loss_scale = 1.0  # a backward pass computes the gradients of the loss times this
+        self.access, self.told_of_zeros = Access(), False
+        self.lock = self.access.lock  # held by each pass; hold it to do more undisturbed
+        if not shapes_only:
+            with self.device.current():
+                memory.check(self.graph, self.memory.sharing)
+                weights.fill_params(self.graph)
+                self.memory.take(self.graph)
+
+    def __repr__(self) -> str:
+        return summary(self.graph, self.memory.keep)
+
+    def _repr_html_(self) -> str:
+        return hooks().page(self.graph)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles hold spec, inputs' shapes, passes and parameters, not the blobs."""
+        return copies.again, (type(self), self.spec, *copies.kept(self.graph, self.memory))
+
+    @property
+    def name(self) -> str:
+        """The net's name."""
+        return self.spec.name
+
+    @property
+    def phase(self) -> Phase:
+        """TRAIN or TEST."""
+        return self.context.phase
+
+    @property
+    def named_params(self) -> dict[str, Param]:
+        """Every parameter once, by its name in `load`: `conv1__0`."""
+        return weights.named(self.graph)
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the blobs that no layer reads."""
+        return list(self.graph.outputs)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Warnings about the data, for example that it is a stand-in."""
+        sets = [getattr(layer, "dataset", None) for layer in self.layers.values()]
+        lines = [data.warning for data in sets if data is not None and data.warning]
+        return list(dict.fromkeys(lines))
+
+    @in_turns
+    @on_its_device
+    def forward(
+        self, start: str | None = None, end: str | None = None, **inputs: Any
+    ) -> dict[str, Any]:
+        """Run the layers from `start` through `end` (names; default all) on the device.
+
+        `inputs` are host arrays for blobs, by name: tops of layers without bottoms, and bottoms that no layer
+        of these computes. A layer does not run if all its tops are inputs. Returns the blobs that no layer
+        reads, or the tops of `end`: the net's own arrays or, once other threads than the main one run passes,
+        copies; passes of several threads wait for each other. Raises ShapeError for other blobs, for other
+        shapes (see `reshape`), for some but not all tops of a layer that reads data, and for a `start` that
+        reads an overwritten blob; SpecError for unknown layers, or layers out of order.
+        """
+        self.memory.check_taken()
+        first, last = self.graph.range(start, end)
+        steps = self.steps[first : last + 1]
+        blobs: dict[str, Blob] = {}
+        if inputs or self._left_out:
+            blobs, left_out = run.given_to(self.graph, first, last, inputs)
+            inputs = run.fitting(inputs, blobs, "data")
+            self._left_out = (self._left_out - set(steps)) | left_out
+        with self.memory.sharing.over("data", first, last, run.among(blobs, inputs)):
+            run.put(inputs, blobs, "data")
+            debug.tell(self.debug, debug.input_lines(self.steps, self.device))
+            self.passes.run(steps, self._left_out, self.debug)
+        self.context.passes += last == len(self.steps) - 1  # then the pass is over
+        tops = self.graph.outputs.values() if end is None else self.steps[last].tops
+        return {value.name: value.blob.data for value in tops}
+
+    @in_turns
+    @on_its_device
+    def backward(self, start: str | None = None, end: str | None = None, **diffs: Any) -> None:
+        """Run the gradient from layer `start` down through `end` (default: from the losses, all).
+
+        `diffs` are host arrays for diffs of outputs and of `start`'s tops, by name. Gradients are added to
+        those of readers above `start`, and to the diffs of parameters (see `clear_param_diffs`).
+        Raises ShapeError for a diff that no layer reads, and if a layer has not run forward.
+        """
+        self.memory.check_taken()
+        debug.tell_of_zeros(self)
+        last, first = self.graph.range(end, start)
+        begin = None if start is None else first
+        targets = run.diff_targets(self.graph, begin, diffs) if diffs else {}
+        diffs = run.fitting(diffs, targets, "diff")
+        written = run.written_before(self.steps, begin, diffs)
+        more = self.device, written, self.memory.scratch, self.loss_scale, self.debug
+        with self.memory.sharing.over("diff", last, first, run.among(targets, diffs)):
+            run.put(diffs, targets, "diff")
+            run.backward_through(self.steps[last : first + 1], self._left_out, self.then, *more)
+        debug.tell(self.debug, debug.params_line(self.learnable, self.device))
+
+    @on_its_device
+    def loss_into(self, total: Any) -> Any:
+        """Write the weighted sum of all losses of the last forward pass into `total`, of shape ()."""
+        self.memory.check_taken()
+        for i, value in enumerate(self.losses):
+            data, scratch = value.blob.data, self.memory.scratch
+            sums.total(data, total, scratch, scale=value.loss_weight, add=i > 0)
+        return total if self.losses else arrays.fill(total, 0)
+
+    @property
+    @on_its_device
+    def loss(self) -> float:
+        """The weighted sum of all losses of the last forward pass; waits for the device."""
+        return float(self.loss_into(self.device.xp.empty((), self.context.sum_dtype)))
+
+    @on_its_device
+    def clear_param_diffs(self) -> None:
+        """Set every parameter's diff to zero."""
+        for param in self.learnable:
+            param.diff.fill(0)
+
+    @in_turns
+    @on_its_device
+    def reshape(self, **shapes: tuple[int, ...]) -> None:
+        """Set new shapes for the blobs of Input layers and infer all others; parameters do not change.
+
+        Blobs of a Data layer can have another number of samples. Raises ShapeError, and leaves the net
+        unchanged, if the shapes do not fit.
+        """
+        self.passes.forget()
+        memory.reshape(self.graph, self.memory, shapes)
+
+    def share_with(self, other: Net) -> None:
+        """Use the values of another net's parameters, layer by layer of one name. Raises ShapeError."""
+        weights.share(self.graph, other.graph)
+
+    @on_its_device
+    def load(
+        self,
+        source: str | Path | Mapping[str, Any],
+        strict: bool | None = None,
+        origin: str | None = None,
+        finite: bool = True,
+    ) -> weights.LoadReport:
+        """Load parameters by name: entry `conv1__0` is the first parameter of layer conv1.
+
+        A file is an .npz or .safetensors, or Caffe's .caffemodel or .caffemodel.h5. If `strict`, the default
+        for all but Caffe's, raises CheckpointError, before anything is changed, if an entry is missing,
+        unused, or of another shape; a net of the phase TEST does without those of losses and of layers that
+        the file's net has in TRAIN alone. For Caffe's files the default ignores missing and unused layers, as
+        Caffe does, and only layers that both have must match; with `strict` false they need not. It always
+        raises if nothing fits, or if an entry is not finite, unless `finite` is false. Entries that begin with
+        '@' are no parameters, and are ignored. Errors name the file, or `origin`.
+        """
+        return weights.load(self.graph, source, strict, origin, finite)
+
+    @on_its_device
+    def weights(self) -> dict[str, np.ndarray]:
+        """Every parameter as a host array, by its name in `load`; float16 and bfloat16 as float32."""
+        self.memory.check_taken()
+        return {name: param.to_host() for name, param in self.named_params.items()}
+
+    def save(self, path: str | Path) -> None:
+        """Write every parameter, atomically: to .npz or .safetensors, with the net's text, or to Caffe's."""
+        weights.save(self.graph, path, self.weights())
+
+    def check(self) -> None:
+        """Raise the MinicaffeError that explains a loss that is not finite, if a layer knows one."""
+        for step in self.steps:
+            with step.named():
+                step.layer.check()

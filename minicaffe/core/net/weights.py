@@ -1,0 +1,235 @@
+"""A net's parameters: how they are filled, shared with another net, and loaded by name with a report."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from minicaffe.core.layers import REGISTRY, Param
+from minicaffe.core.layers.fillers import fill_parts
+from minicaffe.core.net import weight_files
+from minicaffe.core.net.differences import differences, listed
+from minicaffe.core.net.graph import Graph
+from minicaffe.core.net.model import entry, parse
+from minicaffe.core.net.sources import with_classes
+from minicaffe.core.net.weight_files import MODEL
+from minicaffe.core.ops.random import random_stream
+from minicaffe.core.plugins import WEIGHTS, format_of
+from minicaffe.errors import ByName, CheckpointError, MinicaffeError, ShapeError
+from minicaffe.storage.checkpoint import ArrayFile, check_finite
+
+EMPTY: Mapping[str, Any] = MappingProxyType({})
+Fits = Callable[[tuple[int, ...], tuple[int, ...]], bool]  # a blob's shape, a parameter's
+
+
+KINDS = ("missing", "unused", "mismatched")
+
+
+@dataclass
+class LoadReport:
+    """The result for each entry of a weight file, by name."""
+
+    loaded: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    unused: list[str] = field(default_factory=list)
+    mismatched: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return "; ".join([f"{len(self.loaded)} loaded", *self.problems()])
+
+    def problems(self, kinds: Sequence[str] = KINDS) -> list[str]:
+        """The problems of these kinds in words; a strict load refuses all kinds."""
+        return [
+            f"{kind}: {', '.join(getattr(self, kind))}" for kind in kinds if getattr(self, kind)
+        ]
+
+    def wrong(self, kinds: Sequence[str] = KINDS) -> dict[str, str]:
+        """The problem of each parameter, of these kinds, by its name."""
+        problems = {name: "missing" for name in self.missing if "missing" in kinds}
+        for line in self.mismatched if "mismatched" in kinds else ():
+            name, file, rest = line.partition(" (file ")
+            problems[name] = f"{file[1:]}{rest}"
+        return problems | {name: "unused" for name in self.unused if "unused" in kinds}
+
+
+def named(graph: Graph, owned: bool = True) -> dict[str, Param]:
+    """The parameters of a net by name, `conv1__0`; with `owned`, a shared one only by its owner's name."""
+    params_by_name = {
+        f"{layer}__{i}": param
+        for layer, params in graph.params.items()
+        for i, param in enumerate(params)
+        if param.owner is param or not owned
+    }
+    return ByName("parameter", params_by_name)
+
+
+def fill_params(graph: Graph) -> None:
+    """Fill the parameters, each from its own stream of (seed, layer, index)."""
+    for step in graph.steps:
+        for i, param in enumerate(step.layer.params):
+            if param.owner is not param:
+                param.share(param.owner)
+                continue
+            with step.named():
+                random = random_stream(graph.context.seed, step.spec.name, i)
+                for rows, values in fill_parts(param.filler, param.shape, random):
+                    param.load(values, rows)
+
+
+def share(mine: Graph, theirs: Graph) -> None:
+    """Let a net use the parameters of another's layers of the same names. Raises ShapeError.
+
+    Each net keeps its own gradients.
+    """
+    for name, params in mine.params.items():
+        for one, other in zip(params, theirs.params.get(name, []), strict=False):
+            if one.shape != other.shape:
+                raise ShapeError(
+                    f"layer {name!r}: a parameter has shape {one.shape} in the phase {mine.context.phase}, "
+                    f"{other.shape} in {theirs.context.phase}"
+                )
+            one.share(other, diff=False)
+    for params in mine.params.values():
+        for param in params:
+            if param.owner is not param:
+                param.share(param.owner)
+
+
+def load(
+    graph: Graph,
+    source: str | Path | ArrayFile | Mapping[str, Any],
+    strict: bool | None = None,
+    origin: str | None = None,
+    finite: bool = True,
+) -> LoadReport:
+    """Load from `source`, a file, an open file of Caffe's, or arrays by name; see Net.load."""
+    if isinstance(source, ArrayFile):
+        name, foreign = origin or str(source.path), source.layers is not None
+        how = strict if foreign else strict is not False
+        return _load(graph, source, source.shapes, how, name, finite, source.layers, source.fits)
+    if isinstance(source, Mapping):
+        shapes = {name: np.shape(array) for name, array in source.items()}
+        return _load(graph, source, shapes, strict is not False, origin or "weights", finite)
+    with weight_files.opened(source) as opened:
+        return load(graph, opened, strict, origin, finite)
+
+
+def _load(
+    graph: Graph,
+    arrays: Any,
+    shapes: Mapping[str, tuple[int, ...]],
+    strict: bool | None,
+    origin: str,
+    finite: bool,
+    layers: Mapping[str, Any] | None = None,
+    fits: Fits = operator.eq,
+) -> LoadReport:
+    """Load arrays by name, after `_compared`."""
+    report = _compared(graph, arrays, shapes, strict, origin, layers or EMPTY, fits)
+    params = named(graph, owned=False)
+    values = {name: np.asarray(arrays[name]).reshape(params[name].shape) for name in report.loaded}
+    for name, array in values.items():
+        if array.dtype.kind not in "fiu":
+            raise CheckpointError(f"{origin}: entry {name!r} holds {array.dtype}, expected numbers")
+        if finite:
+            check_finite(array, params[name].dtype, f"{origin}: entry {name!r}")
+    for name, array in values.items():
+        params[name].owner.load(array)
+    return report
+
+
+def check(graph: Graph, source: ArrayFile) -> None:
+    """Raise CheckpointError if names or shapes of an open file are not the net's; nothing is loaded."""
+    _compared(graph, source, source.shapes, True, str(source.path))
+
+
+def _compared(
+    graph: Graph,
+    arrays: Any,
+    shapes: Mapping[str, tuple[int, ...]],
+    strict: bool | None,
+    origin: str,
+    layers: Mapping[str, Any] = EMPTY,
+    fits: Fits = operator.eq,
+) -> LoadReport:
+    """A report of the arrays to load by name. Raises CheckpointError with the differences if some do not fit.
+
+    `layers` are those of a file of Caffe's, whose shapes `fits` compares: then a parameter that
+    is missing or unused in a layer that both have is a mismatch.
+    """
+    params = named(graph, owned=False)
+    report = LoadReport()
+    for name, param in params.items():
+        if name not in shapes:
+            if param.owner is not param:
+                continue
+            known = name.rpartition("__")[0] in layers
+            line = f"{name} (file none, net {param.shape})" if known else name
+            (report.mismatched if known else report.missing).append(line)
+        elif fits(shapes[name], param.shape):
+            report.loaded.append(name)
+        else:
+            report.mismatched.append(f"{name} (file {shapes[name]}, net {param.shape})")
+    for name in shapes:
+        if name in params or name.startswith("@"):
+            continue
+        if layers and name.rpartition("__")[0] in graph.params:
+            report.mismatched.append(f"{name} (file {shapes[name]}, net none)")
+        else:
+            report.unused.append(name)
+    refused: Sequence[str] = {True: KINDS, None: ("mismatched",), False: ()}[strict]
+    trained = _of_training(graph, arrays, shapes, origin, report.unused) if strict else set()
+    wanted = replace(report, unused=[name for name in report.unused if name not in trained])
+    problems = wanted.problems(refused)
+    if problems or (params and not report.loaded):
+        text = _differences(graph, arrays, shapes, origin) if MODEL in shapes else {}
+        wrong = wanted.wrong(refused if problems else KINDS)
+        order = {name: i for i, name in enumerate(params)}
+        in_order = dict(sorted(wrong.items(), key=lambda one: order.get(one[0], len(order))))
+        what = "does not fit" if problems else "has nothing that fits"
+        raise CheckpointError(f"{origin}: {what} net {graph.name!r}: {listed(in_order, text)}")
+    return report
+
+
+def _of_training(
+    graph: Graph, arrays: Any, shapes: Mapping[str, tuple[int, ...]], origin: str, unused: list[str]
+) -> set[str]:
+    """Which of unused entries a net in TEST does without, by the file's text: of losses, and of TRAIN."""
+    state = graph.context.state
+    if not unused or MODEL not in shapes or state.phase != "TEST":
+        return set()
+    try:
+        spec = parse(weight_files.text_among(arrays, shapes, origin), f"{origin}: {MODEL}")
+    except MinicaffeError:  # the unused entries are told
+        return set()
+    losses = {kind for kind in {one.type for one in spec.layers} if REGISTRY[kind].traits.is_loss}
+    own = [one for one in spec.layers if one.included(state) and one.type not in losses]
+    others = {one.name for one in spec.layers} - {one.name for one in own}
+    return {name for name in unused if name.rpartition("__")[0] in others}
+
+
+def _differences(
+    graph: Graph, arrays: Any, shapes: Mapping[str, tuple[int, ...]], origin: str
+) -> dict[str, list[str]]:
+    """The differences of the net's text among arrays; {} if it cannot be read."""
+    try:
+        text = weight_files.text_among(arrays, shapes, origin)
+        return differences(parse(text, f"{origin}: {MODEL}"), graph.spec)
+    except MinicaffeError:  # the weights already explain the error
+        return {}
+
+
+def save(graph: Graph, path: str | Path, arrays: Mapping[str, np.ndarray], form: str = "") -> None:
+    """Write a net's arrays by name, in the `form` .caffemodel or .h5, by default by the file's suffix."""
+    plugged = format_of(WEIGHTS, form or path)
+    if plugged is not None:
+        plugged.save(path, graph, arrays, form)
+        return
+    text = entry(with_classes(graph.spec, graph.layers.values()), path)
+    weight_files.write(path, {**arrays, **text}, graph.name)

@@ -1,0 +1,185 @@
+"""The planner selects the engine that computes a convolution, in each direction.
+
+An engine selected by name is used. With `auto` the candidates (`problem`) are measured once (`autotune`), and
+the fastest that is exact enough is used; the result is stored on disk (`autotune_cache`). A fixed rule decides
+if a convolution is too small to measure, or must not depend on a timer (`deterministic`): the first engine,
+by `rule_rank`, that computes the shape within the cap and, on the CPU, is compiled or else unrolls no sample
+whose columns are larger than its cache. If a layer's images change their size, and the work is nearly the
+same, the plan keeps its engines, so that pictures of any size need no measurement.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backends.device import Device, on_cuda
+from minicaffe.core.ops.conv import autotune_cache, common
+from minicaffe.core.ops.conv.autotune import DIRECTIONS
+from minicaffe.core.ops.conv.engine import AUTO, Engine, hint, names
+from minicaffe.core.ops.conv.engines import ENGINES
+from minicaffe.core.ops.conv.problem import Case
+from minicaffe.core.ops.geometry import ConvGeometry
+from minicaffe.errors import ShapeError, SpecError, mib
+
+CAP = 256 * 2**20  # bytes of workspace; more if one thread of the rule's engines needs it
+NEAR = 16  # times more or less work is nearly the same
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The engine of each direction of a convolution, the reason, and the workspace that they share."""
+
+    case: Case
+    names: Mapping[str, str]
+    reasons: Mapping[str, str]
+    measured: ConvGeometry | None = None  # the sizes for which its engines were the fastest
+
+    def suits(self, case: Case) -> bool:
+        """Whether its engines, measured for another size of the layer, suit this one too."""
+        if self.measured is None or any(map(case.refuses, self.names.values())):
+            return False
+        less, more = sorted((self.measured.multiply_adds, case.g.multiply_adds))
+        return more <= NEAR * less
+
+    @property
+    def recordable(self) -> bool:
+        """Whether all directions consist of compiled loops, so that a trace can record them."""
+        return all(map(self.case.recordable, self.names.values()))
+
+    @property
+    def traced(self) -> bool:
+        """Whether all directions record their work in the trace."""
+        return all(ENGINES[name].traced for name in self.names.values())
+
+    @functools.cached_property
+    def workspace(self) -> int:
+        """Elements of workspace for any direction, for all threads."""
+        sizes = map(self.case.workspace, self.names.values())
+        return self.case.whole(max(sizes), self.case.shares)
+
+    @property
+    def forward_workspace(self) -> int:
+        """Elements of workspace for `forward`, for all threads."""
+        return self.case.workspace(self.names["forward"], "forward")
+
+    def forward(self, x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> Any:
+        """Writes y = weight * x + bias to `out`, and returns it."""
+        (engine, size), case = self._engines["forward"], self.case
+        with case.limited(size):
+            return engine.forward(x, weight, bias, case.g, out, case.part_of(work, size))
+
+    def input_gradient(self, dy: Any, weight: Any, out: Any, work: Any) -> Any:
+        """Writes dx to `out`, and returns it."""
+        self.gradients(None, dy, weight, out, None, None, work)
+        return out
+
+    def gradients(self, x: Any, dy: Any, weight: Any, dx: Any, dw: Any, db: Any, work: Any) -> None:
+        """Writes dx to `dx`, and adds dweight to `dw` and dbias to `db`; each may be None: not computed."""
+        case, g = self.case, self.case.g
+        engine, size = self._engines["weight_gradient"]
+        of_dx, dx_size = self._engines["input_gradient"]
+        both = engine is of_dx and engine.gradients_together and dx is not None and dw is not None
+        with case.limited(size):
+            part = case.part_of(work, size)
+            if both:
+                engine.gradients(x, dy, weight, g, dx, dw, part)
+            elif dw is not None and db is not None and on_cuda(dy):
+                if engine.weight_and_bias_gradients(x, dy, g, dw, db, part):
+                    db = None
+                else:
+                    engine.weight_gradient(x, dy, g, dw, part)
+            elif dw is not None:
+                engine.weight_gradient(x, dy, g, dw, part)
+        if dx is not None and not both:
+            with case.limited(dx_size):
+                of_dx.input_gradient(dy, weight, g, dx, case.part_of(work, dx_size))
+        if db is not None:
+            size = case.shares * common.bias_workspace(g, case.device.is_cuda)
+            with case.limited(work.size):
+                common.bias_gradient(dy, g, db, case.part_of(work, size))
+
+    @functools.cached_property
+    def _engines(self) -> dict[str, tuple[Engine, int]]:
+        """Each direction's engine, and its elements of workspace for all threads."""
+        return {
+            way: (ENGINES[name], self.case.workspace(name, way)) for way, name in self.names.items()
+        }
+
+
+def plan(
+    g: ConvGeometry,
+    dtype: Any,
+    device: Device,
+    engine: str = AUTO,
+    cap: int = CAP,
+    deterministic: bool = False,
+    before: Plan | None = None,
+) -> Plan:
+    """Plans a convolution `g`; `cap` is in bytes, `before` the plan of the layer's previous size.
+
+    Raises SpecError and ShapeError as `check` does, and ShapeError if no engine fits the cap.
+
+    >>> from minicaffe.backends.device import device
+    >>> from minicaffe.core.ops.geometry import Window
+    >>> plan(ConvGeometry(1, 2, (4, 4), 3, Window((1, 1))), "f4", device("cpu")).reasons["forward"]
+    'fixed rule: too small to measure'
+    """
+    case, measured = Case(g, np.dtype(dtype), device, cap), None
+    if cap == CAP and case.by_rule is None:  # nobody set this cap: it refuses nothing
+        case = dataclasses.replace(case, cap=case.enough)
+    if engine != AUTO:
+        check(g, engine)
+        if why := case.refuses(engine):
+            raise ShapeError(f"engine {engine!r} {why}; --workspace raises it")
+        names = dict.fromkeys(DIRECTIONS, engine)
+        reasons = dict.fromkeys(DIRECTIONS, "asked for by name")
+    elif case.by_rule is None:
+        raise ShapeError(
+            f"no engine gets by with {mib(cap)} of workspace: "
+            + ", ".join(f"{name} {case.refuses(name)}" for name in ENGINES)
+        )
+    elif why := "deterministic" if deterministic else case.unmeasured:
+        names = dict.fromkeys(DIRECTIONS, case.by_rule)
+        reasons = dict.fromkeys(DIRECTIONS, f"fixed rule: {why}")
+    elif before is not None and before.suits(case):
+        names, reasons = dict(before.names), dict(before.reasons)
+        measured = before.measured
+    else:
+        findings, origin = autotune_cache.findings(case)
+        measured = g
+        names = {way: case.fastest(finding.ms) for way, finding in findings.items()}
+        reasons = {way: f"fastest of {len(one.ms)}, {origin}" for way, one in findings.items()}
+    return Plan(case, names, reasons, measured)
+
+
+def check(g: ConvGeometry, engine: str) -> None:
+    """Raises SpecError if there is no such engine, ShapeError if it cannot compute a convolution."""
+    check_name(engine)
+    if engine == AUTO:
+        return
+    why = ENGINES[engine].refuses(g)
+    if why is not None:
+        able = [name for name, op in ENGINES.items() if op.refuses(g) is None]
+        raise ShapeError(
+            f"engine {engine!r} cannot take this convolution: {why}; "
+            f"engines that can: {', '.join(able)}"
+        )
+
+
+def check_name(engine: str) -> None:
+    """Raises SpecError if there is no such engine.
+
+    >>> check_name("windograd")
+    Traceback (most recent call last):
+    minicaffe.errors.SpecError: unknown engine 'windograd'...
+    """
+    known = names()
+    if engine not in known:
+        more = hint(str(engine), known)
+        raise SpecError(f"unknown engine {engine!r}; expected one of {', '.join(known)}{more}")

@@ -1,0 +1,202 @@
+"""Winograd's minimal filtering F(m x m, r x r): fewer multiplications, by transforms of tiles and weights.
+
+From a tile of t = m + r - 1 pixels a side, m x m outputs of an r x r kernel are computed by t x t
+multiplications instead of (m r)^2. Tiles are m pixels apart, and padded at the far edge of the image:
+
+    V = (B' (x) B') tiles(x)'       (t^2, c, tiles)     the tiles are im2col with a window of t and stride m
+    U = (G  (x) G ) weight          (t^2, f, c)
+    M[i] = U[i] V[i]                (t^2, f, tiles)     t^2 products, where all the work is
+    y = tiles'((A' (x) A') M)                           col2im with a window of m and stride m
+
+(x) is the Kronecker product: on CUDA a transform is one GEMM, on the CPU one GEMM for each axis. Everything is
+linear, so the gradients are the transposes, read from right to left.
+
+With Numba, compiled loops transform both axes in vectors (backends/cpu/kernels/winograd.py). If there are many
+channels, the microkernel multiplies, without a copy of U. If U is large beside the tiles, it is computed in
+blocks (`winograd_filters`). The input gradient is a convolution of dy with the reversed kernel, unless that
+has more tiles. Images have one or two axes, tiles up to 8 pixels a side. A convolution of dilation d is d^2
+convolutions of dilation 1, one for each remainder of the places. A convolution of stride s is a sum of s^2
+convolutions of stride 1, one for each remainder of the pixels, with a part of the kernel: one convolution with
+s^2 times as many channels. Both need compiled loops; without them the engine falls back to `implicit`.
+Source: A. Lavin, S. Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from minicaffe.backends.cpu import with_blas
+from minicaffe.backends.device import on_cuda
+from minicaffe.backends.replay.trace import do
+from minicaffe.core.ops.conv import winograd_compiled as compiled
+from minicaffe.core.ops.conv.common import by_samples, plus, recordable
+from minicaffe.core.ops.conv.engine import Engine
+from minicaffe.core.ops.conv.implicit import IMPLICIT
+from minicaffe.core.ops.conv.strips import TILES, adjoint, taps
+from minicaffe.core.ops.conv.tiles import Chunk, Sizing
+from minicaffe.core.ops.conv.transforms import POINTS, constants, even
+from minicaffe.core.ops.conv.winograd_filters import enough, least
+from minicaffe.core.ops.gemm import gemm
+from minicaffe.core.ops.geometry import ConvGeometry
+
+STRIDE = 4  # at most: each plane of a channel has its own G
+
+
+class Winograd(Sizing, Engine):
+    """F(m x m, r x r), for kernels of any size r up to 9 - m; m is 4, or 2 for tiles of too many points."""
+
+    name = "winograd"
+    traced = True
+    gradients_together = True
+
+    def __init__(self, m: int = 4):
+        super().__init__(m)
+
+    def is_compiled(self, dtype: Any) -> bool:
+        """Whether there are compiled loops for a type, and a BLAS that they can call."""
+        return recordable(dtype)
+
+    def refuses(self, g: ConvGeometry) -> str | None:
+        """Returns why it cannot compute a shape; None if it can."""
+        window, m, most = g.window, self.m(g), max(POINTS) + 1 - self.most
+        if len(g.image) > 2:
+            return "it needs 1 or 2 axes"
+        if max(window.stride) > STRIDE:
+            return f"it needs a stride of 1 to {STRIDE}"
+        if any(d > 1 and s > 1 for d, s in zip(window.dilation, window.stride, strict=True)):
+            return "it needs stride 1 along an axis with a dilation"
+        if any(not 2 <= size <= most for size in taps(window)):
+            strides = " strides" if max(window.stride) > 1 else ""
+            return f"F({self.most}x{self.most}) needs kernels of 2 to {most}{strides}"
+        products = math.prod(m * size for size in window.kernel)
+        points = math.prod(even(m + r - 1) for r in taps(window)) * math.prod(window.stride)
+        if points >= products and max(window.stride) > 1:
+            return f"F({m}x{m}) would take no fewer multiplications"
+        return None
+
+    def needs_compiled(self, g: ConvGeometry) -> bool:
+        """Yes for a stride or a dilation: without compiled loops they fall back to `implicit`."""
+        return any(size != 1 for size in g.window.dilation + g.window.stride)
+
+    def workspace(self, g: ConvGeometry, limit: int) -> int:
+        """Returns the elements for one thread: U, sums that become dweight, products, and a chunk of tiles."""
+        if self.needs_compiled(g):
+            both = enough(g, self.m(g)), enough(adjoint(g), self.m(g))
+            return max(*both, IMPLICIT.workspace(g, limit))
+        fixed = self.forward_workspace(g, limit) + sum(self._parts(g)[1:])
+        return max(fixed, least(adjoint(g), self.m(g)))
+
+    def forward_workspace(self, g: ConvGeometry, limit: int) -> int:
+        """Returns the elements for one thread of `forward`: U and a chunk of tiles."""
+        if self.needs_compiled(g):
+            return max(enough(g, self.m(g)), IMPLICIT.forward_workspace(g, limit))
+        fixed, tiles = sum(self._parts(g)), self._tiles(g)
+        many = max(TILES, math.prod(tiles[1:]), max(limit - fixed, fixed // 2) // self._tile(g))
+        chunk = min(many, g.n * math.prod(tiles)) * self._tile(g)
+        return max(self._parts(g)[0] + chunk, least(g, self.m(g)))
+
+    def cuda_workspace(self, g: ConvGeometry, limit: int, itemsize: int) -> int:
+        """Returns the elements on CUDA: as on the CPU, or those of `implicit`."""
+        if self.needs_compiled(g):
+            return IMPLICIT.cuda_workspace(g, limit, itemsize)
+        return self.workspace(g, limit)
+
+    def forward(
+        self, x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any
+    ) -> Any:
+        """Writes y = A' [U V] A + bias to `out`, and returns it."""
+        if compiled.forward(self.m(g), x, weight, bias, g, out, work):
+            return out
+        if self.needs_compiled(g):
+            return IMPLICIT.forward(x, weight, bias, g, out, work)
+        at, _, bt = self._matrices(g, x)
+
+        def part(first: int, last: int, work: Any) -> None:
+            size = self._parts(g)[0]
+            u, work = work[:size], work[size:]
+            u = self._weight(weight, g, u)
+            for chunk in self._chunks(first, last, g, work):
+                chunk.x.read(x[chunk.samples], bt)
+                gemm(u, chunk.x.points, chunk.y.points)
+                chunk.y.write(out[chunk.samples], at, bias)
+
+        by_samples(part, g, work)
+        return out
+
+    def input_gradient(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
+        """Writes dx = tiles'(B [U' (A dy A')] B') to `out`, and returns it."""
+        if compiled.input_gradient(self.m(g), dy, weight, g, out, work):
+            return out
+        if self.needs_compiled(g):
+            return IMPLICIT.input_gradient(dy, weight, g, out, work)
+        self.gradients(None, dy, weight, g, out, None, work)
+        return out
+
+    def weight_gradient(self, x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
+        """Adds dweight = G' [sum over tiles of (A dy A') V'] G to `out`, and returns it."""
+        if compiled.weight_gradient(self.m(g), x, dy, g, out, work):
+            return out
+        if self.needs_compiled(g):
+            return IMPLICIT.weight_gradient(x, dy, g, out, work)
+        self.gradients(x, dy, None, g, None, out, work)
+        return out
+
+    def gradients(
+        self, x: Any, dy: Any, weight: Any, g: ConvGeometry, dx: Any, dw: Any, work: Any
+    ) -> None:
+        """Both gradients; NumPy transforms dy once for both. dx or dw may be None: not computed."""
+        if with_blas("winograd", dy)[0] is not None or self.needs_compiled(g):
+            if dw is not None:
+                self.weight_gradient(x, dy, g, dw, work)
+            if dx is not None:
+                self.input_gradient(dy, weight, g, dx, work)
+            return
+        at, gg, bt = self._matrices(g, dy)
+        at_t, bt_t = ([matrix.T for matrix in axes] for axes in (at, bt))
+        shape = (len(gg), g.group, g.f // g.group, g.c // g.group)
+
+        def part(first: int, last: int, work: Any) -> None:
+            u, sums, product, work = self._split(g, work)
+            share, s = u[: math.prod(g.weight_shape)], sums.reshape(shape)
+            if dx is not None:
+                u = self._weight(weight, g, u).swapaxes(2, 3)
+            for i, chunk in enumerate(self._chunks(first, last, g, work)):
+                chunk.y.read(dy[chunk.samples], at_t)
+                m, v = chunk.y.points, chunk.x.points
+                if dw is not None:
+                    chunk.x.read(x[chunk.samples], bt)
+                    for points in self._groups(g):
+                        factors = m[points], v[points].swapaxes(2, 3)
+                        gemm(*factors, s[points], accumulate=i > 0, scratch=product)
+                if dx is not None:
+                    gemm(u, m, v)
+                    chunk.x.write(dx[chunk.samples], bt_t)
+            if dw is not None:  # in the place of U
+                gemm(sums.reshape(len(gg), -1).T, gg, share.reshape(-1, gg.shape[1]))
+
+        for piece in by_samples(part, g, work):
+            if dw is not None:
+                do(plus, piece[: dw.size].reshape(dw.shape), out=dw)
+
+    def _matrices(self, g: ConvGeometry, x: Any) -> tuple[Any, ...]:
+        """A', G and B' in the type and on the device of an array."""
+        return constants(self.m(g), g.window.kernel, x.dtype, x.device.id if on_cuda(x) else None)
+
+    def _split(self, g: ConvGeometry, work: Any) -> tuple[Any, Any, Any, Any]:
+        """U, sums, products, and the rest for tiles, in the work of a thread."""
+        a, b, c = itertools.accumulate(self._parts(g))
+        return work[:a], work[a:b], work[b:c], work[c:]
+
+    def _weight(self, weight: Any, g: ConvGeometry, u: Any) -> Any:
+        """Computes U (t^2, group, f/group, c/group) in the thread's own work: sharing would cost more."""
+        gg = self._matrices(g, weight)[1]
+        gemm(gg, weight.reshape(-1, gg.shape[1]).T, u.reshape(len(gg), -1))
+        return u.reshape(len(gg), g.group, g.f // g.group, g.c // g.group)
+
+    def _chunks(self, first: int, last: int, g: ConvGeometry, work: Any) -> Iterator[Chunk]:
+        """Samples first..last in chunks: whole samples, or bands of tiles, as many as fit the work."""
+        for tiles in self._chunks_of_tiles(first, last, g, work.size // self._tile(g)):
+            yield Chunk(tiles, work)

@@ -1,0 +1,248 @@
+"""im2col and its adjoint col2im: a batch of images to the matrix of its windows, and back."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from typing import Any, Literal
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from minicaffe.backends.cpu import loops
+from minicaffe.backends.cuda.launch import launch
+from minicaffe.backends.device import on_cuda
+from minicaffe.backends.replay.dispatch import in_slices, run
+from minicaffe.backends.replay.trace import do
+from minicaffe.core.ops.geometry import Sizes, Window, lift
+from minicaffe.errors import ShapeError, did_you_mean
+
+NAMED = ("caffe", "columns", "rows")  # those of minicaffe.im2col
+# The axes of the matrices of each layout, K and P being those of the kernel and of the places.
+LAYOUTS = {
+    "caffe": "n cK P",
+    "columns": "cK nP",
+    "rows": "nP cK",
+    "patches": "cnP K",
+    "points": "K cPn",
+}
+SAMPLES = 8  # that a thread of the loop-free kernel takes its entry of
+BOTH = (slice(None), slice(None))  # all samples and channels
+Layout = Literal["caffe", "columns", "rows", "patches", "points"]
+Form = Literal["caffe", "loopfree"]
+
+
+def column_shape(x_shape: Sizes, window: Window, layout: str = "caffe") -> Sizes:
+    """The shape of the column matrices of x (n, c, *image): r = c * kernel rows, p = prod(out) places.
+
+    caffe: (n, r, p), a matrix a sample. columns: (r, n p), a column a window. rows: (n p, r), a row
+    a window. patches: (c n p, kernel), a row a window and channel, channel by channel. The CPU's own, for
+    images that are `side_by_side`: points: (kernel, c p n), a row a kernel element.
+    Raises ShapeError for an unknown layout or a window that does not fit.
+
+    >>> column_shape((2, 3, 5, 5), Window((3, 3)), "rows")
+    (18, 27)
+    """
+    if layout not in LAYOUTS:
+        hint = did_you_mean(layout, NAMED)
+        raise ShapeError(f"layout {layout!r} is not one of {', '.join(NAMED)}{hint}")
+    n, c, *image = x_shape
+    k, p = math.prod(window.kernel), math.prod(window.outputs(tuple(image)))
+    sizes = {"n": n, "c": c, "K": k, "P": p}
+    return tuple(math.prod(sizes[axis] for axis in axes) for axes in LAYOUTS[layout].split())
+
+
+def im2col(
+    x: Any,
+    window: Window,
+    out: Any,
+    layout: Layout = "caffe",
+    form: Form = "caffe",
+    places: Sizes | None = None,
+) -> Any:
+    """The windows of images as columns, into `out` of `column_shape`.
+
+    col[s][(c kh + i) kw + j, oy ow + ox] = x[s, c, oy sh - ph + i dh, ox sw - pw + j dw], 0 outside;
+    1 to 3 axes alike. x is (n, c, *image). On CUDA, `form` says which kernel: Caffe's, or the one
+    without loops. `places` asks for the first outputs along each axis only. Source: Caffe's im2col_cpu;
+    Chellapilla et al. 2006.
+
+    >>> import numpy as np
+    >>> x = np.arange(9.0).reshape(1, 1, 3, 3)
+    >>> im2col(x, Window((2, 2)), np.empty((1, 4, 4)))[0]
+    array([[0., 1., 3., 4.],
+           [1., 2., 4., 5.],
+           [3., 4., 6., 7.],
+           [4., 5., 7., 8.]])
+    """
+    n, c, *image = x.shape
+    places, sizes, shapes, steps = _numbers(x.shape, window, places, layout)
+    if on_cuda(x):
+        if form == "caffe":
+            launch("im2col.cu", "im2col", n * c * math.prod(places), out, x, *sizes, out)
+        else:
+            threads = -(-n // SAMPLES) * (out.size // max(n, 1))
+            launch("im2col.cu", "im2col_loopfree", threads, out, x, *sizes, out)
+        return out
+    fast = loops("im2col", x.dtype)
+    if fast is not None and steps[-1] == 1:
+        run(fast.im2col, n * c, x.reshape(-1), *shapes, out.reshape(-1), steps)
+        return out
+    col = _windows_of(out, n, c, window, places, layout)
+
+    def part(first: int, last: int, _: Any) -> None:
+        if _within(window, places, tuple(image)):
+            do(np.copyto, col[first:last], _windows(x[first:last], window, col[first:last].shape))
+            return
+        here, some = col[first:last], x[first:last]
+        do(np.copyto, here, 0)
+        for element, outputs, pixels in window.elements(tuple(image), places):
+            do(np.copyto, here[BOTH + element + outputs], some[BOTH + pixels])
+
+    in_slices(part, n, noted=True)
+    return out
+
+
+def col2im(
+    col: Any,
+    window: Window,
+    out: Any,
+    layout: Layout = "caffe",
+    form: Literal["gather", "scatter"] = "gather",
+    places: Sizes | None = None,
+    add: bool = False,
+) -> Any:
+    """The adjoint of im2col: each image entry is the sum of the column entries read from it.
+
+    col is of `column_shape`; out is (n, c, *image) and is overwritten. With `places`, col holds the first
+    outputs along each axis only; with `add`, out is added to. On CUDA, `form` says which
+    kernel: a gather, whose sums are always in one order, or a scatter with atomic additions.
+    Source: Caffe's col2im_cpu.
+
+    >>> import numpy as np
+    >>> col2im(np.ones((1, 4, 4)), Window((2, 2)), np.empty((1, 1, 3, 3)))[0, 0]
+    array([[1., 2., 1.],
+           [2., 4., 2.],
+           [1., 2., 1.]])
+    """
+    n, c, *image = out.shape
+    places, sizes, shapes, steps = _numbers(out.shape, window, places, layout)
+    if on_cuda(col):
+        if form == "scatter":
+            if not add:
+                out.fill(0)
+            launch("im2col.cu", "col2im_scatter", col.size, out, col, *sizes, out)
+        else:
+            launch("im2col.cu", "col2im", out.size, out, col, *sizes, int(add), out)
+        return out
+    fast = loops("im2col", out.dtype)
+    if fast is not None and steps[-1] == 1:
+        run(fast.col2im, n * c, col.reshape(-1), *shapes, out.reshape(-1), steps, not add)
+        return out
+    columns = _windows_of(col, n, c, window, places, layout)
+    whole = window.covers(tuple(image), places)
+
+    def part(first: int, last: int, _: Any) -> None:
+        if whole and not add:
+            target = _windows(out[first:last], window, columns[first:last].shape, writeable=True)
+            do(np.copyto, target, columns[first:last])
+            return
+        if not add:
+            do(np.copyto, out[first:last], 0)
+        here, some = out[first:last], columns[first:last]
+        if _within(window, places, tuple(image)) and _strides_only(window):
+            for corner, element in _blocks(window):
+                values = some[BOTH + element]
+                target = _windows(here[BOTH + corner], window, values.shape, writeable=True)
+                do(np.add, target, values, out=target)
+            return
+        for tap, outputs, pixels in window.elements(tuple(image), places):
+            seen = here[BOTH + pixels]
+            do(np.add, seen, some[BOTH + tap + outputs], out=seen)
+
+    in_slices(part, n, noted=True)
+    return out
+
+
+def side_by_side(shape: Sizes, work: Any) -> Any:
+    """Images (n, c, *image) in flat work, where the samples of a pixel are neighbours.
+
+    >>> side_by_side((2, 3, 5), np.empty(30)).strides
+    (8, 80, 16)
+    """
+    n, *others = shape
+    return np.moveaxis(work[: math.prod(shape)].reshape(*others, n), -1, 0)
+
+
+def _within(window: Window, places: Sizes, image: Sizes) -> bool:
+    """Whether all windows lie in the image."""
+    return not any(window.pad) and all(
+        seen <= size for seen, size in zip(window.images(places), image, strict=True)
+    )
+
+
+def _strides_only(window: Window) -> bool:
+    """Whether windows are apart, without dilation: several kernel elements can be added at a time."""
+    return any(s > 1 for s in window.stride) and all(d == 1 for d in window.dilation)
+
+
+@functools.cache
+def _blocks(window: Window) -> list[tuple[tuple[slice, ...], tuple[slice, ...]]]:
+    """Parts of the kernel no larger than the stride, so that those of two windows do not overlap.
+
+    For each: the pixels from its corner on, and its kernel elements.
+    """
+    along = [
+        [(slice(k, None), slice(k, min(k + stride, size))) for k in range(0, size, stride)]
+        for size, stride in zip(window.kernel, window.stride, strict=True)
+    ]
+    return [tuple(zip(*axes, strict=True)) for axes in itertools.product(*along)]
+
+
+def _windows(x: Any, window: Window, shape: Sizes, writeable: bool = False) -> Any:
+    """All windows of unpadded images as a view: [s, c, i, j, oy, ox] = x[s, c, oy sh + i dh, ox sw + j dw]."""
+    sample, channel, *pixels = x.strides
+    kernel = [step * d for step, d in zip(pixels, window.dilation, strict=True)]
+    places = [step * s for step, s in zip(pixels, window.stride, strict=True)]
+    return as_strided(x, shape, (sample, channel, *kernel, *places), writeable=writeable)
+
+
+def _windows_of(col: Any, n: int, c: int, window: Window, places: Sizes, layout: str) -> Any:
+    """Columns of any layout as a view (n, c, *kernel, *places)."""
+    shape, order = _axes(n, c, window.kernel, places, layout)
+    return col.reshape(shape).transpose(order)
+
+
+@functools.lru_cache(maxsize=4096)
+def _axes(n: int, c: int, kernel: Sizes, places: Sizes, layout: str) -> tuple[Sizes, Sizes]:
+    """The sizes of all axes as columns of a layout have them, and which is which of those of `_windows_of`."""
+    sizes = {"n": (n,), "c": (c,), "K": kernel, "P": places}
+    named = [
+        (axis, i, size)
+        for axis in LAYOUTS[layout].replace(" ", "")
+        for i, size in enumerate(sizes[axis])
+    ]
+    found = [(axis, i) for axis, i, _ in named]
+    order = [found.index((axis, i)) for axis in sizes for i in range(len(sizes[axis]))]
+    return tuple(size for *_, size in named), tuple(order)
+
+
+@functools.lru_cache(maxsize=4096)
+def _numbers(
+    shape: Sizes, window: Window, places: Sizes | None, layout: str
+) -> tuple[Sizes, Sizes, tuple[Any, ...], Sizes]:
+    """The places; the kernels' integers; the loops' shapes, along three axes; and distances in the columns:
+    from a sample, a channel, a kernel element and a place to the next."""
+    n, c, *image = shape
+    places = places or window.outputs(tuple(image))
+    kernel, stride, pad, dilation = window.lifted()
+    sizes = (n, c, *lift(tuple(image)), *kernel, *pad, *stride, *dilation, *lift(places))
+    k, p = math.prod(kernel), math.prod(places)
+    behind = "".join(LAYOUTS[layout].split())
+    counts = {"n": n, "c": c, "K": k, "P": p}
+    steps = tuple(
+        math.prod(counts[axis] for axis in behind[behind.index(one) + 1 :]) for one in counts
+    )
+    shapes = (c, lift(tuple(image)), window.lifted(), lift(places))
+    return places, (*sizes, list(LAYOUTS).index(layout)), shapes, steps

@@ -1,0 +1,120 @@
+"""Bilinear interpolation with the corners aligned, one axis after the other."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backends.cpu import loops
+from minicaffe.backends.cuda.launch import launch
+from minicaffe.backends.device import on_cuda
+from minicaffe.backends.replay import trace
+from minicaffe.backends.replay.dispatch import run
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Along one axis, between which two of `size` pixels each of `count` outputs lies.
+
+    low (count,) int32 is the pixel before it, high that behind it, share (count,) its distance from low in
+    pixels; first (size + 1,) int32 the number of the first output whose low is a pixel or one behind it.
+    """
+
+    low: Any
+    high: Any
+    share: Any
+    first: Any
+
+    @classmethod
+    def of(cls, xp: Any, size: int, kept: int, count: int, start: int, dtype: Any) -> Axis:
+        """Outputs spread evenly from pixel `start` to the last of `kept` pixels from there on.
+
+        >>> axis = Axis.of(np, 3, 3, 5, 0, float)
+        >>> axis.low.tolist(), axis.share.tolist(), axis.first.tolist()
+        ([0, 0, 1, 1, 2], [0.0, 0.5, 0.0, 0.5, 0.0], [0, 2, 4, 5])
+        """
+        steps = max(count - 1, 1)
+        places = np.arange(count, dtype=np.int64) * (kept - 1)
+        low, share = start + places // steps, places % steps / steps
+        first = np.searchsorted(low, np.arange(size + 1))
+        whole = [xp.asarray(part.astype(np.int32)) for part in (low, low + (share > 0), first)]
+        return cls(whole[0], whole[1], xp.asarray(share.astype(dtype)), whole[2])
+
+
+def interp(x: Any, rows: Axis, columns: Axis, out: Any, work: Any) -> Any:
+    """y = (1 - share) x[low] + share x[high] along rows, then along columns; (n, c, h, w) to (n, c, oh, ow).
+
+    `work` is flat scratch of n c oh (w + max(w, ow)). Source: DeepLab's interp layer.
+
+    >>> x, axes = np.array([[[[1.0, 3.0]]]]), [Axis.of(np, n, n, o, 0, float) for n, o in ((1, 1), (2, 3))]
+    >>> interp(x, *axes, np.empty((1, 1, 1, 3)), np.empty(5)).ravel()
+    array([1., 2., 3.])
+    """
+    (h, w), (oh, ow) = x.shape[2:], out.shape[2:]
+    if on_cuda(x):
+        axes = rows.low, rows.share, columns.low, columns.share
+        launch("interp.cu", "interp", out.size, x, x, *axes, h, w, oh, ow, out)
+        return out
+    if _looped("interp", x, rows, columns, (h, w, oh, ow), work, out):
+        return out
+    half = work[: out.size // ow * w].reshape(*x.shape[:2], oh, w)
+    for given, axis, number, to in ((x, rows, 2, half), (half, columns, 3, out)):
+        beyond = work[half.size : half.size + to.size].reshape(to.shape)
+        share = axis.share.reshape((-1, 1) if number == 2 else (-1,))
+        np.take(given, axis.low, number, out=to, mode="clip")
+        np.take(given, axis.high, number, out=beyond, mode="clip")
+        np.subtract(beyond, to, out=beyond)
+        np.multiply(beyond, share, out=beyond)
+        np.add(to, beyond, out=to)
+    return out
+
+
+def interp_gradient(dy: Any, rows: Axis, columns: Axis, out: Any, work: Any) -> Any:
+    """dx of `interp`: each output gives (1 - share) of its gradient to low, share to high.
+
+    `work` is as there. On the CPU an output at a time, in their order; on CUDA a pixel a thread.
+
+    >>> dy = np.array([[[[1.0, 2.0, 4.0]]]])
+    >>> axes = [Axis.of(np, n, n, o, 0, float) for n, o in ((1, 1), (2, 3))]
+    >>> interp_gradient(dy, *axes, np.empty((1, 1, 1, 2)), np.empty(5)).ravel()
+    array([2., 5.])
+    """
+    (oh, ow), (h, w) = dy.shape[2:], out.shape[2:]
+    if on_cuda(dy):
+        axes = [part for axis in (rows, columns) for part in (axis.low, axis.share, axis.first)]
+        launch("interp.cu", "interp_gradient", out.size, dy, dy, *axes, h, w, oh, ow, out)
+        return out
+    if _looped("interp_gradient", dy, rows, columns, (h, w, oh, ow), work, out):
+        return out
+    half = work[: dy.size // ow * w].reshape(*dy.shape[:2], oh, w)
+    for given, axis, order, to in (
+        (dy, columns, (3, 0, 1, 2), half),
+        (half, rows, (2, 0, 1, 3), out),
+    ):
+        to.fill(0)
+        given, to = given.transpose(order), to.transpose(order)
+        part = work[half.size : half.size + given[0].size].reshape(given.shape[1:])
+        pixels = zip(given, axis.low, axis.high, axis.share, strict=True)
+        for line, low, high, share in pixels:
+            to[low] += np.multiply(line, 1 - share, out=part)
+            if high > low:
+                to[high] += np.multiply(line, share, out=part)
+    return out
+
+
+def _looped(
+    name: str, given: Any, rows: Axis, columns: Axis, sizes: tuple[int, ...], work: Any, out: Any
+) -> bool:
+    """Whether a compiled loop has done it."""
+    fast = loops("interp", given.dtype)
+    if fast is None:
+        trace.host("interpolation by NumPy")
+        return False
+    tables = [(axis.low, axis.high, axis.share) for axis in (rows, columns)]
+    planes = math.prod(given.shape[:2])
+    half = work[: planes * sizes[2] * sizes[1]]
+    run(getattr(fast, name), planes, given.reshape(-1), *tables, sizes, half, out.reshape(-1))
+    return True

@@ -1,0 +1,204 @@
+"""Rows of an array, over which normalisations sum: their entries, their statistics, work for their sums."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from minicaffe.backends.cpu import loops
+from minicaffe.backends.cuda.launch import GRID, THREADS
+from minicaffe.backends.device import TOO_MANY
+from minicaffe.backends.replay import trace
+from minicaffe.backends.replay.dispatch import run
+from minicaffe.core.ops.arrays import GRAIN
+from minicaffe.core.ops.sums import BLOCKS, EACH, SECTOR, in_sum_type
+from minicaffe.errors import ShapeError
+
+KINDS = ("variance", "deviation", "mean", "length")  # as the kernels count them
+PARTIAL = BLOCKS * SECTOR  # rows, in parts, of which sums are kept
+ALONE = 64  # blocks from which on each has whole rows, so that one kernel does all
+MOST = 1024  # threads of a block that has long rows, or long parts of them
+
+
+@dataclass(frozen=True)
+class Rows:
+    """An array seen as (batch, outer, kept, inner): row (b, k) is made of all its outer and inner entries."""
+
+    batch: int
+    outer: int
+    kept: int
+    inner: int
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return self.batch * self.kept
+
+    @property
+    def length(self) -> int:
+        """How many entries a row has."""
+        return self.outer * self.inner
+
+    @property
+    def seen(self) -> tuple[int, int, int]:
+        """(outer, kept, inner), for loops and kernels."""
+        return self.outer, self.kept, self.inner
+
+    def run(self, name: str, x: Any, *args: Any) -> bool:
+        """Run a compiled loop of x over the rows, in the form for their entries; False if there is none."""
+        fast = loops("normalize", x.dtype)
+        if fast is None:
+            trace.host(f"{name} by NumPy")
+            return False
+        apart = self.inner == 1 and self.kept > 1
+        loop = getattr(fast, name + "_across" if apart else name)
+        flat = [arg.reshape(-1) if isinstance(arg, np.ndarray) else arg for arg in (x, *args)]
+        run(loop, self.count, *flat, grain=max(1, GRAIN // max(1, self.length)))
+        return True
+
+    def of(self, x: Any) -> Any:
+        """The array as the rows see it."""
+        return x.reshape(self.batch, self.outer, self.kept, self.inner)
+
+    def sum(self, x: Any, out: Any, work: Any) -> Any:
+        """The sum of each row into `out`, on the CPU, taken in float64; `work` lends its end for that."""
+        wide, out = out, self.each(out)
+        if x.dtype != np.float64:
+            first = (work.size - 2 * self.count) // 2 * 2
+            wide = work[first : first + 2 * self.count].view(np.float64)
+        np.sum(self.of(x), axis=(1, 3), dtype=np.float64, keepdims=True, out=self.each(wide))
+        np.copyto(out, self.each(wide))
+        return out
+
+    def see(self, x: Any) -> Any:
+        """The array as (outer, kept, inner), of rows with batch 1: their numbers are one a channel."""
+        return x.reshape(self.seen)
+
+    def each(self, values: Any) -> Any:
+        """One number a row, to be stretched along it."""
+        return values.reshape(self.batch, 1, self.kept, 1)
+
+
+@dataclass(frozen=True)
+class Norm:
+    """How a row's spread becomes its rate."""
+
+    kind: Literal["variance", "deviation", "mean", "length"]
+    eps: float
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Of each row its mean, its spread (variance, or the sum of squares) and its rate, each (rows,)."""
+
+    mean: Any
+    spread: Any
+    rate: Any
+
+    @classmethod
+    def empty(cls, xp: Any, rows: Rows, dtype: Any) -> Statistics:
+        """The buffers for rows."""
+        return cls(*(xp.empty(rows.count, dtype) for _ in range(3)))
+
+
+class Past(NamedTuple):
+    """Running sums of mean and variance, (rows,), and of batches, (1,): each is `fraction` of it + the new.
+
+    The variance is that of the samples' source, N / (N - 1) of theirs, N = `length`; of an empty batch
+    nothing is added. Source: Caffe's BatchNormLayer.
+    """
+
+    fraction: float
+    length: int
+    mean: Any
+    variance: Any
+    batches: Any
+
+    @property
+    def correction(self) -> float:
+        """What a variance is multiplied by."""
+        return self.length / (self.length - 1) if self.length > 1 else 1.0
+
+
+@dataclass(frozen=True)
+class Affine:
+    """A learned scale and bias, either of which may be None, a number a row of `rows` (batch 1)."""
+
+    rows: Rows
+    scale: Any
+    bias: Any
+
+    def see(self, x: Any) -> Any:
+        """The array as (samples, features, places)."""
+        return self.rows.see(x)
+
+    def flat(self) -> tuple[Any, Any]:
+        """Scale and bias, each (features,) or None."""
+        scale, bias = (None if b is None else b.reshape(-1) for b in (self.scale, self.bias))
+        return scale, bias
+
+    @property
+    def places(self) -> int:
+        """How many neighbours have the same feature."""
+        return self.rows.inner
+
+
+def workspace(xp: Any, size: int, rows: Rows, features: int = 0) -> int:
+    """Elements of work for the functions below, of an array of `size` entries."""
+    most = max(rows.count, features)
+    if xp is np:
+        return 2 * size + 4 * most + 2
+    return 2 * (2 * most + 4 * max(PARTIAL, most))  # twice: of 16 bits, work in float32
+
+
+def by_channel(x: tuple[int, ...]) -> Rows:
+    """The rows of a batch: the channels, along axis 1, of all samples and places; one axis is one channel.
+
+    >>> by_channel((2, 3, 4, 5))
+    Rows(batch=1, outer=2, kept=3, inner=20)
+    """
+    channels = x[1] if len(x) > 1 else 1
+    return Rows(1, x[0], channels, math.prod(x[2:]))
+
+
+class Cut(NamedTuple):
+    """How rows are shared by blocks: room for two numbers a row, and for four of each part of one.
+
+    `grid` is of blocks, and of parts of rows; a block takes `wide` rows.
+    """
+
+    means: Any
+    parts: Any
+    grid: tuple[int, int]
+    wide: int
+    threads: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether a block has whole rows."""
+        return self.grid[1] == 1
+
+
+def cut(rows: Rows, work: Any, like: Any) -> Cut:
+    """How the rows of an array are cut, its sums to be taken in `work`; ShapeError for rows too long."""
+    (blocks, _), wide = spread(rows)
+    room = in_sum_type(work, like)
+    means, room = room[: 2 * rows.count], room[2 * rows.count :]
+    most = min(BLOCKS // max(1, blocks), rows.length * wide // (EACH * THREADS))
+    parts = 1 if blocks >= ALONE else max(1, min(most, room.size // (4 * max(1, rows.count))))
+    threads = MOST if rows.length * wide >= EACH * MOST * parts else THREADS
+    return Cut(means, room, (blocks, parts), wide, threads)
+
+
+def spread(rows: Rows) -> tuple[tuple[int, int], int]:
+    """Returns blocks, parts of rows, and rows of a block, for entries alone; ShapeError for rows too long."""
+    if rows.length + 2**16 >= 2**31 or rows.count * rows.length + 2**16 >= 2**32:
+        raise ShapeError(f"{rows.count} rows of {rows.length} {TOO_MANY}")
+    wide = SECTOR if rows.inner == 1 and rows.kept > 1 else 1
+    while THREADS // wide > max(1, rows.length):  # more lanes than entries
+        wide *= 2
+    parts = min(GRID, max(1, rows.length * wide // (EACH * THREADS)))
+    return (-(-rows.count // wide), parts), wide

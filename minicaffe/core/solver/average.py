@@ -1,0 +1,88 @@
+"""The exponential moving average of the weights: updated in each step, used for tests."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backends.cpu import aligned
+from minicaffe.core.interrupt import Held
+from minicaffe.core.ops.average import average
+from minicaffe.core.solver.mixed import Mixed
+from minicaffe.core.solver.nan_guard import Watch
+from minicaffe.core.solver.rules import Update
+
+
+class Average:
+    """For each parameter w, statistics of BatchNorm too, after iteration i, counted from 0:
+
+        mean = d mean + (1 - d) w        d = min(decay, (1 + i) / (10 + i))
+
+    It starts from the weights before the first update. Because d is lower in the first iterations, the mean
+    soon forgets those. In mixed precision the master weights are averaged. An iteration that the
+    watch skips does not change the mean. Source: Polyak and Juditsky, Acceleration of Stochastic
+    Approximation by Averaging, 1992; d as TensorFlow's ExponentialMovingAverage.
+    """
+
+    def __init__(self, decay: float, rule: Update | Mixed, watch: Watch):
+        self.decay, self.xp, self.watch = decay, watch.xp, watch
+        self.mixed = rule if isinstance(rule, Mixed) else None
+        self.rule = rule.rule if isinstance(rule, Mixed) else rule
+        self.params = self.rule.params
+        self.means = [aligned.zeros(self.xp, param.shape, param.dtype) for param in self.params]
+        self.slot = self.rule.slots.take((1,), np.float64)
+        self.inside = False  # the net has the means, and `means` the weights
+
+    def prepare(self, iteration: int) -> None:
+        """Set 1 - d for the update of an iteration, a step constant that is not sent yet."""
+        self.slot.put(1 - min(self.decay, (1 + iteration) / (10 + iteration)))
+
+    def step(self) -> None:
+        """Update the mean with the weights."""
+        for param, mean in zip(self.params, self.means, strict=True):
+            scratch = self.rule.scratch[: param.size]
+            average(mean, param.data, self.slot.there, scratch, self.watch.skip)
+
+    def begin(self) -> None:
+        """Set the mean to the current weights."""
+        for param, mean in zip(self.params, self.means, strict=True):
+            self.xp.copyto(mean, param.data)
+
+    @contextlib.contextmanager
+    def in_place(self) -> Iterator[None]:
+        """A context in which the net's weights are the means, and `means` holds the trained weights."""
+        if self.inside:
+            yield
+            return
+        try:
+            with Held():
+                self.swap()
+            yield
+        finally:
+            with Held():
+                if self.inside:
+                    self.swap()
+
+    def swap(self) -> None:
+        """Exchange weights and means; all of them, or none if that fails."""
+        done: list[tuple[Any, Any]] = []
+        try:
+            for param, mean in zip(self.params, self.means, strict=True):
+                self._exchange(param, mean)
+                done.append((param, mean))
+            if self.mixed is not None:
+                self.mixed.round()
+        except BaseException:
+            for param, mean in done:
+                self._exchange(param, mean)
+            raise
+        self.inside = not self.inside
+
+    def _exchange(self, param: Any, mean: Any) -> None:
+        scratch = self.rule.scratch[: param.size].reshape(param.shape)
+        self.xp.copyto(scratch, mean)
+        self.xp.copyto(mean, param.data)
+        self.xp.copyto(param.data, scratch)

@@ -1,0 +1,151 @@
+"""Mixed precision: a net of float16 or bfloat16, updated by a rule in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backends.cpu import aligned
+from minicaffe.backends.device import Device
+from minicaffe.backends.replay.step_constants import Slots
+from minicaffe.core.config.solver import SolverSpec
+from minicaffe.core.layers import Param
+from minicaffe.core.net import Net
+from minicaffe.core.ops.update import unscale
+from minicaffe.core.solver.nan_guard import Watch
+from minicaffe.core.solver.rules import Update
+
+SCALE = {"float16": 1024.0}  # the default loss scale; else 1
+
+
+class Master:
+    """The master of a float16 or bfloat16 parameter: values and gradient in float32, for the rule.
+
+    The master of a float32 parameter, such as a running statistic, uses its values.
+    """
+
+    dtype = np.dtype("float32")
+    stale = False  # all gradients are written
+
+    def __init__(self, param: Param, xp: Any):
+        self.param, self.shape, self.size = param, param.shape, param.size
+        self.data, self._diff = param.data, None
+        if param.dtype != self.dtype:
+            param.master = self.data = aligned.empty(xp, param.shape, self.dtype)
+            xp.copyto(self.data, param.data)
+
+    def lie_in(self, array: Any, which: str) -> None:
+        """Use an array of its shape as the gradient, or as the values."""
+        if which == "diff":
+            self._diff = array
+            return
+        self.data = array
+        if self.param.dtype == self.dtype:
+            self.param.lie_in(array, "data")
+        else:
+            self.param.master = array
+
+    @property
+    def diff(self) -> Any:
+        """The gradient."""
+        return self._diff
+
+    @property
+    def learns(self) -> bool:
+        """Whether its gradient is needed."""
+        return self.param.learns
+
+    @property
+    def lr_mult(self) -> float:
+        """The factor of its learning rate."""
+        return self.param.lr_mult
+
+    @property
+    def decay_mult(self) -> float:
+        """The factor of its weight decay."""
+        return self.param.decay_mult
+
+
+class Mixed:
+    """Master weights, history and the sum of gradients in float32; the net has rounded copies.
+
+    The gradients are those of `scale` times the loss, so that small ones do not become 0; `gather`
+    divides them by `scale`. If any is not finite, the iteration is skipped:
+    weights and history do not change, and `skipped` counts it. The device decides this, by a
+    Watch with `pass_over`.
+    Source: P. Micikevicius et al., Mixed Precision Training, ICLR 2018.
+    """
+
+    def __init__(
+        self,
+        spec: SolverSpec,
+        params: Sequence[Param],
+        device: Device,
+        watch: Watch,
+        slots: Slots,
+        backward: bool = False,
+    ):
+        self.xp, self.watch = device.xp, watch
+        self.masters = [Master(param, self.xp) for param in params]
+        self.rule = Update(spec, self.masters, device, watch, slots, backward)
+        name = params[0].dtype.name if params else ""
+        self.laid = self.rule.laid
+        self.scale = spec.loss_scale or SCALE.get(name, 1.0)
+
+    @property
+    def skipped(self) -> Any:
+        """How many iterations were skipped."""
+        return self.watch.passed
+
+    def passed_over(self) -> str:
+        """What is to be said of the iterations that were skipped; "" if none was."""
+        count, name = int(self.skipped), self.masters[0].param.dtype.name if self.masters else ""
+        told = (
+            f"{count} iterations passed over: gradients beyond {name}; loss_scale is {self.scale:g}"
+        )
+        return told if count else ""
+
+    @property
+    def history(self) -> list[Any]:
+        """The rule's history of each parameter."""
+        return self.rule.history
+
+    @property
+    def weights(self) -> list[Any]:
+        """The arrays that the rule changes."""
+        return self.rule.weights
+
+    def gather(self, first: bool) -> None:
+        """Write the net's gradients into the masters, or add them to those of earlier batches."""
+        if first:
+            self.watch.bad.fill(0)
+        for master in self.masters:
+            if master.learns:
+                unscale(master.param.diff, self.scale, master.diff, not first, self.watch.bad)
+
+    def prepare(self, rate: float, iteration: int) -> None:
+        """Set the step constants of the next step; they are not sent yet."""
+        self.rule.prepare(rate, iteration)
+
+    def step(self) -> None:
+        """Do the prepared step, and round the weights into the net."""
+        self.rule.step()
+        self.round()
+
+    def round(self) -> None:
+        """Round all masters into the net."""
+        for master in self.masters:
+            if master.dtype != master.param.dtype:
+                self.xp.copyto(master.param.data, master.data)
+
+
+def rule_of(net: Net, spec: SolverSpec, watch: Watch, backward: bool) -> Update | Mixed:
+    """The update of a net, `Mixed` for float16 and bfloat16; `backward`: parameters in backward order."""
+    arguments = spec, net.learnable, net.device, watch, net.context.slots, backward
+    if net.context.dtype.itemsize != 2:
+        return Update(*arguments)
+    mixed = Mixed(*arguments)
+    net.loss_scale = net.context.loss_scale = mixed.scale
+    return mixed

@@ -1,0 +1,233 @@
+"""The result of a test: the means of a net's outputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minicaffe.core.communicator import ALONE, Communicator, together
+from minicaffe.core.config.declare import NetSpec
+from minicaffe.core.config.solver import SolverSpec
+from minicaffe.core.interrupt import deliver
+from minicaffe.core.layers.loss import Accuracy
+from minicaffe.core.net import Net, sources
+from minicaffe.errors import ShapeError, SpecError
+
+
+def test_nets(
+    model: NetSpec, solver: SolverSpec, keep: Sequence[str] | None, **settings: Any
+) -> list[Net]:
+    """The test nets of a solver: the model's `test_nets`, then the model itself in the phase TEST.
+
+    `solver.tests` sets their number, test_state the level and stages of each. Each keeps those of the
+    blobs `keep` that its model has. Unless they `replay`, each pass is computed layer by layer.
+    """
+    nets, replay = [], settings.pop("replay", True)
+    for i in range(len(solver.tests(len(model.test_nets)))):
+        own = i < len(model.test_nets)
+        state = solver.test_state[i] if solver.test_state else None
+        more: dict[str, Any] = {"level": state.level, "stages": state.stage} if state else {}
+        spec = model.test_nets[i] if own else model
+        names = {name for layer in spec.layers for name in layer.tops}
+        settings["keep"] = None if keep is None else [name for name in keep if name in names]
+        nets.append(Net(spec, "TEST", **settings, **more))
+        if not replay:
+            nets[-1].passes.guard.never = "graphs are switched off"
+    return nets
+
+
+def score_suffixes(nets: Sequence[Net], learning: Net | None = None) -> tuple[str, ...]:
+    """The suffix of each test net's score names: " on the training pictures", or ""."""
+    suffixes = []
+    train = () if learning is None else learning.layers.values()
+    for net in nets:
+        shared = [sources.trained_on(layer, train) for layer in net.layers.values()]
+        units = dict.fromkeys(filter(None, shared))
+        suffixes.append(f" on the training {' and '.join(units)}" if units else "")
+    return tuple(suffixes)
+
+
+def test_scores(
+    nets: Sequence[Net],
+    batches: Sequence[int | None],
+    with_loss: bool,
+    communicator: Communicator = ALONE,
+) -> dict[str, Any]:
+    """The mean outputs of each net; with several nets their number comes first, `0/accuracy`.
+
+    With `with_loss` also the weighted sum of the losses, as `total loss`. Each rank computes a part
+    of the batches.
+    """
+    scores: dict[str, Any] = {}
+    for i, (net, count) in enumerate(zip(nets, batches, strict=True)):
+        means = mean_outputs(net, count, with_loss, communicator)
+        if not all(np.all(np.isfinite(score)) for score in means.values()):
+            together(communicator, net.check)
+        lead = f"{i}/" if len(nets) > 1 else ""
+        scores |= {f"{lead}{name}": score for name, score in means.items()}
+    return scores
+
+
+def mean_outputs(
+    net: Net,
+    batches: int | None = None,
+    with_loss: bool = False,
+    communicator: Communicator = ALONE,
+) -> dict[str, Any]:
+    """The mean of each output of a net over a number of batches, from the start of its data.
+
+    Without `batches` it is over the whole data set, each entry once: the last batch is smaller, and counts by
+    its size; outputs with a row per entry are averaged over rows. Each of several ranks computes a range
+    of the batches; all return the same means. Raises ShapeError for a net that does
+    not accept the smaller batch. Outputs that are `gathered` are joined: their layer's `score` counts.
+    """
+    whole = Whole.of(net) if batches is None else Whole(batches)
+    if not whole.count:
+        raise SpecError("expected at least 1 batch to take the mean of")
+    rank, size = communicator.rank, communicator.size
+    mine = range(whole.batches * rank // size, whole.batches * (rank + 1) // size)
+
+    joined: dict[str, list[np.ndarray]] = {}
+
+    def sums() -> dict[str, np.ndarray]:
+        last = {}
+        if whole.rest and rank == size - 1:
+            with whole.smaller(net):
+                final = range(whole.batches, whole.batches + 1)
+                last = _sums(net, final, with_loss, joined, whole.rows)
+        full = _sums(net, mine, with_loss, joined, whole.rows)
+        return _added([(full, whole.samples), (last, whole.rest)])
+
+    parts = communicator.allgather_obj((together(communicator, sums), joined))
+    total = _added([(own, 1) for own, _ in parts])
+    means = {name: value / whole.count for name, value in total.items()}
+    scores = {name: float(mean) if mean.ndim == 0 else mean for name, mean in means.items()}
+    for name in dict.fromkeys(name for _, rows in parts for name in rows):
+        every = np.concatenate([row for _, rows in parts for row in rows.get(name, [])])
+        made = net.graph.outputs[name].producer.score(every)
+        scores |= {f"{name}{more}": score for more, score in made.items()}
+    return scores
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The batches of a test: full batches, each of which counts as `samples`, and `rest` more samples.
+
+    Outputs `rows` have one row per sample.
+    """
+
+    batches: int
+    samples: int = 1
+    rest: int = 0
+    rows: frozenset[str] = frozenset()
+
+    @property
+    def count(self) -> int:
+        """The sum of all these counts."""
+        return self.batches * self.samples + self.rest
+
+    @classmethod
+    def of(cls, net: Net) -> Whole:
+        """All of a net's longest data set; shorter ones start again. One batch if it has none.
+
+        Entries that are drawn at random fill whole batches.
+        """
+        layers: list[Any] = list(net.layers.values())
+        sets = [layer for layer in layers if getattr(layer, "dataset", None) is not None]
+        if not sets:
+            return cls(max(*(getattr(layer, "held_batches", 0) for layer in layers), 0) or 1)
+        longest = max(sets, key=lambda layer: math.ceil(len(layer.dataset) / layer.batch_size))
+        batches, rest = divmod(len(longest.dataset), longest.batch_size)
+        if not hasattr(longest, "order"):
+            return cls(batches + bool(rest))
+        rows = {
+            name
+            for name, value in net.graph.outputs.items()
+            if value.shape[:1] == (longest.batch_size,)
+            and not (value.producer.traits.is_loss or isinstance(value.producer, Accuracy))
+        }
+        return cls(batches, longest.batch_size, rest, frozenset(rows))
+
+    @contextmanager
+    def smaller(self, net: Net) -> Iterator[None]:
+        """A context in which the net's batch is the rest, the last entries of its data."""
+        sources = [step for step in net.steps if getattr(step.layer, "dataset", None) is not None]
+        before = {step.tops[0].name: step.tops[0].shape for step in sources}
+        try:
+            if len({shape[0] for shape in before.values()}) > 1:
+                raise ShapeError("its data layers have several batch sizes")
+            net.reshape(**{name: (self.rest, *shape[1:]) for name, shape in before.items()})
+        except ShapeError as error:
+            raise ShapeError(
+                f"{error}; a test of all {self.count} entries ends with a batch of {self.rest}, which this "
+                f"net does not take: give test_iter (--batches), or a batch_size that divides {self.count}"
+            ) from None
+        try:
+            for step in sources:
+                if order := getattr(step.layer, "order", None):
+                    order.begin = self.batches * (self.samples - self.rest)
+            yield
+        finally:
+            net.reshape(**before)
+
+
+def _sums(
+    net: Net,
+    batches: range,
+    with_loss: bool,
+    joined: dict[str, list[np.ndarray]],
+    rows: frozenset[str] = frozenset(),
+) -> dict[str, np.ndarray]:
+    """The sum of each output of a net over some batches; for `rows`, of the mean row.
+
+    The rows of outputs that are gathered are appended to those in `joined`.
+    """
+    xp, sums = net.device.xp, {}
+    net.context.passes = batches.start
+    with net.device.current():
+        loss = xp.empty((), net.context.sum_dtype)
+        for _ in batches:
+            deliver()
+            outputs = net.forward()
+            if with_loss:
+                outputs["total loss"] = net.loss_into(loss)
+            for name, value in outputs.items():
+                made = net.graph.outputs.get(name)
+                if made is not None and made.producer.traits.gathered:
+                    table = net.device.to_host(value).reshape(-1, value.shape[-1])
+                    joined.setdefault(name, []).append(table.copy())
+                    continue
+                if name in rows:
+                    value = value.mean(axis=0, dtype=np.float64)
+                if name not in sums:
+                    sums[name] = xp.zeros(value.shape, np.float64)
+                _check_shapes(name, sums[name], value)
+                xp.add(sums[name], value, out=sums[name])
+    for layer in net.layers.values():
+        if report := getattr(layer, "tell_damage", None):
+            report()
+    return {name: net.device.to_host(total) for name, total in sums.items()}
+
+
+def _added(parts: Sequence[tuple[dict[str, np.ndarray], int]]) -> dict[str, np.ndarray]:
+    """The weighted sum of parts."""
+    total: dict[str, np.ndarray] = {}
+    for sums, weight in parts:
+        for name, value in sums.items():
+            _check_shapes(name, total.get(name, value), value)
+            total[name] = total.get(name, 0) + value * weight
+    return total
+
+
+def _check_shapes(name: str, one: Any, other: Any) -> None:
+    """Raise ShapeError unless an output has one shape in two batches."""
+    if one.shape != other.shape:
+        raise ShapeError(
+            f"output {name!r} has shape {one.shape} of one batch, {other.shape} of another: there is no mean "
+            "of it"
+        )

@@ -1,0 +1,417 @@
+"""The training loop: when to step, test, display and save; and how to resume."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from html import escape
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from minicaffe.backends import device as backend
+from minicaffe.backends.device import on_its_device
+from minicaffe.core.communicator import (
+    ALONE,
+    Communicator,
+    agree,
+    device_of,
+    note_of,
+    one_by_one,
+    together,
+)
+from minicaffe.core.config.declare import NetSpec
+from minicaffe.core.config.solver_rules import check_max_iter, with_settings
+from minicaffe.core.interrupt import Held, Signals, deliver
+from minicaffe.core.layers.share import Share, share_of
+from minicaffe.core.net import Net, read
+from minicaffe.core.net.passes import Premise
+from minicaffe.core.ops import conv
+from minicaffe.core.plugins import Recorder, hooks
+from minicaffe.core.solver import snapshots
+from minicaffe.core.solver.average import Average
+from minicaffe.core.solver.iteration import Iteration, Now
+from minicaffe.core.solver.judging import Judge
+from minicaffe.core.solver.mixed import Mixed, rule_of
+from minicaffe.core.solver.nan_guard import all_finite, watch_of
+from minicaffe.core.solver.recording import recorded
+from minicaffe.core.solver.report import Mute, Report, keys_given
+from minicaffe.core.solver.saving import Saving
+from minicaffe.core.solver.scores import score_suffixes, test_nets, test_scores
+from minicaffe.core.solver.together import Together, asked
+from minicaffe.core.solver.trend import trends
+from minicaffe.core.solver.undo import undone_if_it_fails
+from minicaffe.errors import CheckpointError, DataError, SpecError
+
+
+class Solver:
+    """Trains the net of a model file by its `solver`, in Caffe's order.
+
+    `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net shares
+    the parameters; `dtype`, `precision`, `engine`, `workspace_cap`, `deterministic`, `keep` are Net's, but
+    blobs share memory unless `keep` is None. With `graph` iterations and tests on CUDA are graphs.
+    Nets of float16 and bfloat16 are updated and saved in float32 (see `mixed`). Each of several ranks of a
+    `communicator` computes a part of every batch, with `batch_per_rank` its own batch; gradients are summed
+    in `reduce_dtype`, if set (docs/scale.md). A folder `run`, if set, receives
+    the files of `minicaffe train`: model, log, snapshots (docs/runs.md). On a CPU the same model, seed, data,
+    plan of convolutions (`deterministic`: the fixed rule), threads, loops and BLAS compute the same bits.
+    Raises the MinicaffeErrors of Net; SpecError without a solver or, with `needs_loss`, a loss;
+    CheckpointError if the folder that `snapshot` needs is missing.
+    """
+
+    _folder_comes = False  # the folder of snapshots may be one that is made when training begins
+
+    def __init__(
+        self,
+        model: str | Path | Mapping[str, Any] | NetSpec,
+        *,
+        device: str | backend.Device | None = None,
+        report: Report | None = None,
+        dtype: Any = None,
+        precision: str | None = None,
+        engine: str = "auto",
+        workspace_cap: int = conv.CAP,
+        deterministic: bool = False,
+        keep: Sequence[str] | None = (),
+        needs_loss: bool = True,
+        graph: bool = True,
+        communicator: Communicator | None = None,
+        batch_per_rank: bool = False,
+        reduce_dtype: Any = None,
+        run: str | Path | None = None,
+        **settings: Any,
+    ):
+        spec = model if isinstance(model, NetSpec) else read(model)
+        file = spec.path or spec.layers[0].mark.file
+        if spec.solver is None:
+            raise SpecError(f"{file}: has no 'solver'; training needs one").on_all()
+        self.spec = with_settings(spec.solver, settings)
+        check_max_iter(self.spec, needed=False)
+        ranks = communicator or ALONE
+        self.report = (report or Report()) if ranks.rank == 0 else Mute()
+        self.run = Path(run) if run is not None else None
+        if not isinstance(device, backend.Device):
+            device = device_of(device or self.spec.device, ranks)
+        self.communicator = ranks.on(device)
+        self._record_folder: str | Path | None = None  # of the run, for diverged.npz
+        self._kept: Recorder | None = None
+        if run is not None:
+            self._kept = hooks().recorder(self, spec, settings)
+        built = {"dtype": dtype, "precision": precision, "engine": engine, "device": device}
+        built |= {"workspace_cap": workspace_cap, "deterministic": deterministic, "keep": keep}
+        built |= {"seed": self.spec.random_seed}
+        share = share_of(self.communicator, batch_per_rank)
+        self.net = self._training_net(spec, share, built)
+        self.device = self.net.device
+        if needs_loss and not self.net.graph.losses:
+            hint = "add one, such as SoftmaxWithLoss, or give a top a loss_weight"
+            phase = "no layer of the phase TRAIN is a loss of a weight above 0"
+            raise SpecError(f"{file}: nothing to learn from: {phase}; {hint}").on_all()
+        with self.device.current():
+            self._watch = watch_of(self.net, self.spec.average_loss)
+            self.rule = rule_of(self.net, self.spec, self._watch, share is not None)
+            decay = self.spec.ema_decay
+            self._average = Average(decay, self.rule, self._watch) if decay else None
+        self._ranks: Together | None = None
+        if share is not None:
+            summed = self.net, self.rule.laid, self._watch, isinstance(self.rule, Mixed)
+            self._ranks = self.communicator.solver_ranks(*summed, reduce_dtype)
+        self._premise = Premise(self.net)
+        parts = self.net, self._watch, self._premise, self._average, self._ranks
+        self._iteration = Iteration(*parts, graph)
+        built |= {"precision": self.net.precision, "replay": graph or not self.device.is_cuda}
+        self.test_nets = together(self.communicator, partial(test_nets, spec, self.spec, **built))
+        for net in (self.net, *self.test_nets):
+            net.share_with(self.net)
+            net.context.tell = (
+                self.report.event if ranks.rank == 0 else partial(note_of, ranks.rank)
+            )
+            net.debug = self.report.line if self.spec.debug_info or net.debug else None
+        self.report.tests_on(score_suffixes(self.test_nets, self.net))
+        self._judge = Judge(trends(spec, self.spec, self.test_nets))
+        self.iteration = 0
+        self.stopped = self._asked_to_stop = False
+        self.ended: str | None = None  # why training ended early, if it did
+        self.scores: dict[str, Any] = {}  # of the last test
+        self._shown: list[tuple[int, float, float]] = []  # iteration, loss and rate
+        self._tests: list[tuple[int, dict[str, Any]]] = []  # iteration and scores
+        self._said: list[str] = []  # reasons why an iteration is not one CUDA graph
+        name = snapshots.name(spec)
+        default_prefix = str(self.run / name if self.run else name)
+        self._saving = Saving(self.spec.snapshot_prefix or default_prefix)
+        self._saving.check_folder(self)
+        self._alike = False  # whether several ranks started from one state
+        if self._ranks is not None:
+            self._ranks.check_alike(self)
+
+    def _training_net(self, spec: NetSpec, share: Share | None, built: dict[str, Any]) -> Net:
+        """The net of the phase TRAIN for a rank's share. An error on one rank is raised on all."""
+        state = self.spec.train_state
+        settings = {**built, "level": state.level, "stages": state.stage, "share": share}
+        net = one_by_one(self.communicator, partial(Net, spec, "TRAIN", **settings))
+        if share is not None:
+            self.communicator.check_net(net, state)
+        return net
+
+    @property
+    def test_net(self) -> Net | None:
+        """The first of the test nets, if there is any."""
+        return self.test_nets[0] if self.test_nets else None
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of the next iteration."""
+        return self._judge.rate(self.spec, self.iteration)
+
+    @property
+    def log(self) -> Any:
+        """Displayed losses and test results since the solver was made: arrays by name, and `frame()`."""
+        return hooks().log(self._shown, self._tests)
+
+    @property
+    def unsaved(self) -> tuple[int, CheckpointError] | None:
+        """The iteration of the last snapshot that could not be written, and why."""
+        return self._saving.unsaved
+
+    @property
+    def _end(self) -> float:
+        """The iteration at which training ends: max_iter, or infinity."""
+        return math.inf if self.spec.max_iter is None else self.spec.max_iter
+
+    @property
+    def _now(self) -> Now:
+        """The arguments of this iteration."""
+        return self.spec, self.rule, self.iteration, self._judge.rate(self.spec, self.iteration)
+
+    def __repr__(self) -> str:
+        head = f"{self.net.name or 'net'}, {self.spec.type} at iteration {self.iteration}"
+        return f"{head} on {self.device.name}\n{keys_given(self.spec)}"
+
+    def _repr_html_(self) -> str:
+        return f"<div><pre>{escape(repr(self))}</pre>{self.net._repr_html_()}</div>"
+
+    def fit(self) -> dict[str, Any]:
+        """`solve`, watched: a bar and live curves in a notebook, a bar on a terminal, lines elsewhere."""
+        return hooks().fit(self)
+
+    @recorded(ends=True)
+    def solve(self) -> dict[str, Any]:
+        """Train to max_iter, snapshot, test. Returns the last test's scores, {} without a test.
+
+        Tests may end it early (`early_stopping`): `ended` then says why. SIGINT (Ctrl-C) or SIGTERM stops
+        after the iteration, with a snapshot; `stopped` is then true. SIGHUP takes a snapshot, and training
+        goes on. A snapshot that cannot be written is reported, and training goes on. Raises CheckpointError if
+        no snapshot can be written at the start or, after all else is done, if the last was not; DivergedError
+        if a number is not finite; DataError if data can no longer be read, after a snapshot; SpecError
+        without max_iter.
+        """
+        check_max_iter(self.spec)
+        self._saving.check(self)
+        self.report.started(self.net.warnings)
+        signals = Signals(silent=self.communicator.rank > 0)
+        with signals, np.errstate(all="ignore"):  # a NaN loss is reported
+            self._step_or_save((self.spec.max_iter or 0) - self.iteration, signals)
+        self.loss()
+        self.stopped = self._asked_to_stop and self.iteration < self._end and not self.ended
+        self._saving.save_last(self)
+        scores = self.scores if self.ended else {}
+        if self.test_nets and not (self.stopped or self.ended):
+            scores = self.test()
+            self._go_by_test()
+        self.report.finished(self.net.warnings)
+        if isinstance(self.rule, Mixed) and (sentence := self.rule.passed_over()):
+            self.report.failed(sentence)
+        unsaved = self.unsaved[1] if self.unsaved is not None else None
+        agree(self.communicator, unsaved)
+        return scores
+
+    def _step_or_save(self, count: int, signals: Signals) -> None:
+        """Step; if data can no longer be read, take a snapshot, then raise the error."""
+        try:
+            self.step(count, signals)
+        except DataError as error:
+            if self.net.context.passes != self.iteration * self.spec.iter_size:
+                raise  # a part of an iteration ran: layers may have counted it
+            self.stopped = True
+            raise self._saving.saved_before(self, error) from None
+
+    @recorded(ends=False)
+    @on_its_device
+    def step(self, count: int, signals: Signals | None = None) -> None:
+        """Do `count` iterations, with their tests, lines and snapshots.
+
+        It does fewer if early_stopping ends training; `ended` then says why. A snapshot that cannot be written
+        is reported, and `unsaved` says why. A signal waits for the end of an iteration, or of a test's batch.
+        """
+        self._asked_to_stop = False
+        if self._ranks is not None:
+            self._ranks.signals = signals
+            self._ranks.begin_alike(self)
+        with Held():
+            for _ in range(count):
+                deliver()
+                if self._test_due():
+                    self.loss()  # raises if training has diverged
+                    self.test()
+                    if self._go_by_test():
+                        break
+                self._iterate_and_tell()
+                due = self.spec.snapshot and self.iteration % self.spec.snapshot == 0
+                if asked(self, signals) or due:
+                    self._saving.try_to_save(self)
+                if self._asked_to_stop:
+                    break
+
+    def _iterate_and_tell(self) -> None:
+        """Do an iteration, count it, and tell of it; once it is done it counts, whatever a report raises."""
+        now, self._iteration.updated = self.iteration, False
+        try:
+            self._iterate()
+            self._look()
+            if self.spec.display and now % self.spec.display == 0:
+                self._shown.append((now, self.loss(), self.rate))
+                self.report.displayed(*self._shown[-1])
+        except BaseException:
+            if self._iteration.updated:
+                self.iteration = now + 1
+            raise
+        self.iteration = now + 1
+        self.report.iterated(self)
+
+    def test(self) -> dict[str, Any]:
+        """The test nets' outputs, averaged over the first test_iter batches of the data, or all of it."""
+        if not self.test_nets:
+            raise SpecError("the solver has no 'test_interval': nothing to test")
+        self.report.testing(self.iteration)
+        batches, loss = self.spec.tests(len(self.test_nets)), self.spec.test_compute_loss
+        with Held(), self.averaged():
+            self.scores = test_scores(self.test_nets, batches, loss, self.communicator)
+        self._tests.append((self.iteration, self.scores))
+        self.report.tested(self.iteration, self.scores)
+        return self.scores
+
+    def _iterate(self) -> None:
+        """Compute the gradient and the update; as one work, unless a user overrides one of them."""
+        cls, why = type(self), self._premise.seen
+        own = "gradient" in vars(self) or "update" in vars(self)
+        if own or cls.gradient is not Solver.gradient or cls.update is not Solver.update:
+            why = f"{cls.__name__} takes gradient and update apart"
+            if self._ranks is not None:
+                self._ranks.share_no_more()
+        begins = self._average is not None and self.iteration == 0  # between the two
+        graphs = self.device.is_cuda and self._iteration.graph
+        if why or begins or (self.device.is_cuda and not graphs):
+            with undone_if_it_fails(self._iteration):
+                self.gradient()
+                self.update()
+        else:
+            self._iteration.run(self._now)
+        if graphs:
+            self._iteration.reasons = [why] if why else self._iteration.whole.reasons
+            if self._iteration.reasons not in ([], self._said):
+                self._said = self._iteration.reasons
+                self.report.event(f"not in a CUDA graph: {'; '.join(self._said)}")
+
+    def gradient(self) -> None:
+        """Compute the gradient of this iteration's batches."""
+        self._iteration.gradient(self._now)
+
+    def update(self) -> None:
+        """Update the parameters with the current gradients, at the rate of this iteration."""
+        self._iteration.update(self._now)
+
+    @on_its_device
+    def loss(self) -> float:
+        """The loss averaged over the last average_loss iterations; waits for the device.
+
+        Raises DivergedError for the first iteration whose loss or gradient was not finite, however long
+        ago, and if the weights are not finite. Then parameters and state are as when that iteration began,
+        `iteration` is its number, and a file to compute it again was saved. If a layer knows the cause,
+        such as an invalid label, it raises its own MinicaffeError.
+        """
+        self._watch.weigh(self.rule.weights)
+        watched = self._watched = self._watch.told(self.device)
+        window = watched.losses[: max(self._iteration.recorded, 1)]
+        loss = float(np.mean(window, dtype=np.float64))
+        if watched.stopped:
+            self._raise_diverged(self._watch.iteration(watched), loss)
+        if not math.isfinite(loss):
+            self._raise_diverged(self.iteration, loss)
+        if not (math.isfinite(watched.weights + watched.running) or self._all_finite()):
+            self._raise_diverged(self._watch.last + 1, loss, before=True)
+        return loss
+
+    def _all_finite(self) -> bool:
+        """Whether all weights are finite, and only the sum of their squares is not."""
+        running = [array for layer in self.net.layers.values() for array in layer.running]
+        return all_finite(self.device, [*self.rule.weights, *running])
+
+    def _raise_diverged(self, iteration: int, loss: float, before: bool = False) -> NoReturn:
+        """Raise the DivergedError that names the first number that is not finite."""
+        self._iteration.updated = False  # all will be as when that iteration began
+        hooks().raise_diverged(self, iteration, loss, before)
+
+    def norms(self) -> tuple[float, float]:
+        """The L2 norms of gradient and weights when `loss` was last read, of all learning parameters.
+
+        The gradient is the mean over iter_size batches, before clip_gradients scales it.
+        """
+        return self._watched.gradient / self.spec.iter_size, self._watched.weights
+
+    def _look(self) -> None:
+        """Check that the last iteration was finite, if that needs no waiting for the device."""
+        if self._watch.stopped_at_hand():
+            self.loss()
+
+    def _test_due(self) -> bool:
+        """Whether a test comes before the next iteration."""
+        due = self.spec.test_interval and self.iteration % self.spec.test_interval == 0
+        return bool(due and (self.iteration or self.spec.test_initialization))
+
+    @on_its_device
+    def _go_by_test(self) -> bool:
+        """React to the last test; returns whether training ends early, with the reason in `ended`."""
+        now, goes_on, self.ended = self.iteration, self.iteration < self._end, None
+        report, keep = self.report.event, partial(self._saving.save_best, self)
+        worn = self._judge.judge(self.spec, now, self.scores, report, keep)
+        if worn is not None and goes_on:
+            self.ended = str(worn)
+            self.report.event(f"stopped early at iteration {now}: {worn}")
+        return self.ended is not None
+
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
+        """A context in which the nets have the averaged weights, if there are any."""
+        if self._average is None:
+            return contextlib.nullcontext()
+        if self.iteration == 0:
+            self._average.begin()
+        return self._average.in_place()
+
+    @on_its_device
+    def snapshot(self) -> Path:
+        """Write parameters and the solver's state as `snapshot_format` says, atomically; returns the file.
+
+        With `snapshot_keep` older snapshots beyond that number are removed. Raises CheckpointError.
+        """
+        self.loss()
+        return self._saving.save(self)
+
+    @on_its_device
+    def restore(self, path: str | Path, replay: bool = False) -> None:
+        """Resume from a snapshot, with its seed; differences from its model are reported.
+
+        A run's folder stands for its newest snapshot. Raises CheckpointError, before any change, for what
+        may not differ (see `changes`). With `replay` nothing is compared, and weights and history need not be
+        finite.
+        """
+        self._alike = False
+        self._saving.restore(self, path, replay)
+        self._iteration.torn = False
+        self._watch.reset()  # its flags are of other weights
+
+    def latest_snapshot(self) -> Path:
+        """The newest snapshot of this solver. Raises CheckpointError without one."""
+        return self._saving.latest()

@@ -1,0 +1,1 @@
+"""Other people's formats: Caffe and its forks, pycaffe, ONNX, PyTorch, compilers of chips."""

@@ -1,0 +1,427 @@
+"""The pictures and true boxes of the SSD detector: AnnotatedData."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+
+from minicaffe.core.config.types import AtLeast, Below
+from minicaffe.core.layers.base import register
+from minicaffe.core.layers.blob import Shape
+from minicaffe.core.ops.batch import gather
+from minicaffe.errors import DataError, ShapeError, SpecError
+from minicaffe.tools.data import box_recipe, datasets, lmdb_file
+from minicaffe.tools.data.annotated import AnnotatedSet
+from minicaffe.tools.data.layers.fed import Fed
+from minicaffe.tools.data.layers.transform import Transform
+from minicaffe.tools.data.reader.base import Reader
+from minicaffe.tools.data.recipe import Recipe
+
+Share = Annotated[float, "a probability", AtLeast(0)]
+FAR = Below(1_000_000)  # changes of colours that float32 holds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampler:
+    """The sizes of the parts of a picture that are tried, in fractions of the picture."""
+
+    min_scale: Annotated[float, "least square root of the area"] = 1.0
+    max_scale: Annotated[float, "largest square root of the area"] = 1.0
+    min_aspect_ratio: Annotated[float, "least width over height"] = 1.0
+    max_aspect_ratio: Annotated[float, "largest width over height"] = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.min_scale <= self.max_scale <= 1:
+            raise SpecError(
+                "expected 0 < min_scale <= max_scale <= 1, got "
+                f"{self.min_scale:g} and {self.max_scale:g}"
+            )
+        if not 0 < self.min_aspect_ratio <= self.max_aspect_ratio:
+            raise SpecError(
+                "expected 0 < min_aspect_ratio <= max_aspect_ratio, got "
+                f"{self.min_aspect_ratio:g} and {self.max_aspect_ratio:g}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleConstraint:
+    """What a part of a picture must share with some true box, all of it with the same one."""
+
+    min_jaccard_overlap: Annotated[float | None, "least intersection over union"] = None
+    max_jaccard_overlap: Annotated[float | None, "largest intersection over union"] = None
+    min_sample_coverage: Annotated[float | None, "least share of the part"] = None
+    max_sample_coverage: Annotated[float | None, "largest share of the part"] = None
+    min_object_coverage: Annotated[float | None, "least share of the box"] = None
+    max_object_coverage: Annotated[float | None, "largest share of the box"] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchSampler:
+    """Parts of a picture that are tried; one of all that fit is taken."""
+
+    use_original_image: Annotated[bool, "SSD's: a sampler of no picture finds nothing"] = True
+    sampler: Annotated[Sampler, "their sizes"] = Sampler()
+    sample_constraint: Annotated[SampleConstraint, "what they must hold"] = SampleConstraint()
+    max_sample: Annotated[int | None, "how many are enough", AtLeast(1)] = None
+    max_trials: Annotated[int, "how many are tried", AtLeast(1), Below(10_001)] = 100
+
+    def sampled(self) -> box_recipe.Sampled:
+        """As the recipe takes it."""
+        s, c = self.sampler, self.sample_constraint
+        named = (
+            ("jaccard", c.min_jaccard_overlap, c.max_jaccard_overlap),
+            ("sample", c.min_sample_coverage, c.max_sample_coverage),
+            ("object", c.min_object_coverage, c.max_object_coverage),
+        )
+        return box_recipe.Sampled(
+            trials=self.max_trials,
+            enough=self.max_sample,
+            scale=(s.min_scale, s.max_scale),
+            ratio=(s.min_aspect_ratio, s.max_aspect_ratio),
+            limits=tuple(one for one in named if one[1:] != (None, None)),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resize:
+    """The size that a picture is made (SSD's ResizeParameter)."""
+
+    prob: Annotated[float, "SSD's: a picture is always resized"] = 1.0
+    resize_mode: Annotated[
+        Literal["WARP", "FIT_SMALL_SIZE", "FIT_LARGE_SIZE_AND_PAD"],
+        "stretch; the shorter side fits, with crop_size; the longer side fits, the rest is padded",
+    ] = "WARP"
+    height: Annotated[int, "rows", AtLeast(1)]
+    width: Annotated[int, "columns", AtLeast(1)]
+    pad_mode: Annotated[
+        Literal["CONSTANT", "MIRRORED", "REPEAT_NEAREST"], "what is beside a padded picture"
+    ] = "CONSTANT"
+    pad_value: Annotated[tuple[float, ...], "of CONSTANT: one number, or one a channel"] = ()
+    interp_mode: Annotated[
+        tuple[Literal["LINEAR", "AREA", "NEAREST", "CUBIC", "LANCZOS4"], ...],
+        "filters, one of which is drawn for each picture",
+    ] = ("LINEAR",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SaltPepper:
+    """Pixels that are set to a value."""
+
+    fraction: Annotated[float, "of the pixels", AtLeast(0)] = 0.0
+    value: Annotated[tuple[float, ...], "one number, or one a channel"] = ()
+
+    def __post_init__(self) -> None:
+        if self.fraction > 1:
+            raise SpecError(f"fraction: expected at most 1, got {self.fraction:g}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """How pictures are spoilt, each of them (SSD's NoiseParameter)."""
+
+    prob: Annotated[float, "SSD's, which does not look at it: every picture is spoilt"] = 0.0
+    hist_eq: Annotated[bool, "spread the brightness evenly"] = False
+    inverse: Annotated[bool, "255 - x"] = False
+    decolorize: Annotated[bool, "grey, in as many channels"] = False
+    gauss_blur: Annotated[bool, "7 x 7, of sigma 1.5"] = False
+    jpeg: Annotated[float, "pack as JPEG of this quality; -1: do not"] = -1.0
+    posterize: Annotated[bool, "four steps of brightness"] = False
+    erode: Annotated[bool, "the least of a pixel and its four neighbours"] = False
+    saltpepper: Annotated[bool, "set pixels as saltpepper_param says"] = False
+    saltpepper_param: Annotated[SaltPepper, "which"] = SaltPepper()
+
+    def made(self) -> box_recipe.Noise:
+        """As the recipe takes it, in SSD's order."""
+        order = ("decolorize", "gauss_blur", "hist_eq", "jpeg", "erode", "posterize", "inverse")
+        steps = [
+            name for name in order if (self.jpeg > 0 if name == "jpeg" else getattr(self, name))
+        ]
+        salt = self.saltpepper_param if self.saltpepper else SaltPepper()
+        return box_recipe.Noise(
+            steps=tuple(steps),
+            quality=int(min(max(self.jpeg, 1), 100)),
+            fraction=salt.fraction,
+            values=salt.value,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distort:
+    """How colours are changed at random (SSD's DistortionParameter)."""
+
+    brightness_prob: Share = 0.0
+    brightness_delta: Annotated[float, "most that is added or subtracted", AtLeast(0), FAR] = 0.0
+    contrast_prob: Share = 0.0
+    contrast_lower: Annotated[float, "least factor", AtLeast(0), FAR] = 0.0
+    contrast_upper: Annotated[float, "largest factor", AtLeast(0), FAR] = 0.0
+    hue_prob: Share = 0.0
+    hue_delta: Annotated[float, "most that the hue is turned, of 180", AtLeast(0), FAR] = 0.0
+    saturation_prob: Share = 0.0
+    saturation_lower: Annotated[float, "least factor", AtLeast(0), FAR] = 0.0
+    saturation_upper: Annotated[float, "largest factor", AtLeast(0), FAR] = 0.0
+    random_order_prob: Annotated[float, "that channels change places", AtLeast(0)] = 0.0
+
+    def __post_init__(self) -> None:
+        for what in ("contrast", "saturation"):
+            least, most = (getattr(self, f"{what}_{end}") for end in ("lower", "upper"))
+            if least > most:
+                raise SpecError(
+                    f"expected {what}_lower <= {what}_upper, got {least:g} and {most:g}"
+                )
+
+    def made(self) -> box_recipe.Distortion:
+        """As the recipe takes it."""
+        return box_recipe.Distortion(
+            brightness=(self.brightness_prob, self.brightness_delta),
+            contrast=(self.contrast_prob, self.contrast_lower, self.contrast_upper),
+            saturation=(self.saturation_prob, self.saturation_lower, self.saturation_upper),
+            hue=(self.hue_prob, self.hue_delta),
+            order=self.random_order_prob,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expand:
+    """A larger canvas, of the mean's colour, somewhere on which a picture is put."""
+
+    prob: Share = 1.0
+    max_expand_ratio: Annotated[float, "largest width over that of the picture", AtLeast(1)] = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmitConstraint:
+    """Which boxes stay when a part of a picture is taken."""
+
+    emit_type: Annotated[
+        Literal["CENTER", "MIN_OVERLAP"], "those whose middle is in it, or enough of whose area"
+    ] = "CENTER"
+    emit_overlap: Annotated[float, "of MIN_OVERLAP: more than this share of a box"] = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoxTransform(Transform):
+    """What is done to a picture with boxes: SSD's TransformationParameter.
+
+    In this order: distort_param, expand_param, a part by batch_sampler, resize_param, noise_param, crop, mean,
+    scale, mirror; in TEST as in TRAIN, but for the crop, which is then central.
+    """
+
+    crop_h: Annotated[int, "rows of the crop, with crop_w, instead of crop_size", AtLeast(0)] = 0
+    crop_w: Annotated[int, "columns of the crop", AtLeast(0)] = 0
+    resize_param: Annotated[
+        tuple[Resize, ...], "the size of all pictures; MobileNet-YOLO's several sizes are not made"
+    ] = ()
+    noise_param: Annotated[Noise | None, "how pictures are spoilt"] = None
+    distort_param: Annotated[Distort | None, "how colours are changed"] = None
+    expand_param: Annotated[Expand | None, "a larger canvas"] = None
+    emit_constraint: Annotated[
+        EmitConstraint | None, "which boxes stay; default: of which something is left"
+    ] = None
+
+
+@register
+class AnnotatedData(Fed):
+    """y = (picture - mean) scale, a batch of pictures with boxes, and the boxes.
+
+    -> (batch_size, c, h, w), the pictures, and, if there is a second top, (1, 1, k, 8), the true boxes: the
+    picture's place in the batch, class, instance, x0, y0, x1, y1 as fractions of the picture, difficult; k is
+    batch_size times the most boxes of a picture, and rows of no box are all -1 (SSD's top has none of those).
+
+    `source` is an LMDB database of AnnotatedDatums, as SSD's convert_annoset and `minicaffe convert-images
+    --boxes` write it. Colours, canvas, part, size, noise, crop and mirror of a picture are a function of
+    (seed, epoch, entry). A part is one of those that the batch_samplers find, or the whole picture if there
+    is none. Pictures need one size, by resize_param or crop. Needs Pillow for encoded pictures; raises
+    DataError for a database that is missing or damaged.
+
+    Source: AnnotatedData of SSD; W. Liu et al., SSD, 2016.
+
+    Example: -> {type: AnnotatedData, source: boxes_lmdb, batch_size: 2} -> (2, 3, 24, 32), (1, 1, 6, 8)
+    """
+
+    source: Annotated[str, "an LMDB database of AnnotatedDatums"]
+    batch_sampler: Annotated[
+        tuple[BatchSampler, ...], "parts of a picture, one of which is taken"
+    ] = ()
+    label_map_file: Annotated[str, "names of the classes: without effect on training"] = ""
+    anno_type: Annotated[Literal["BBOX"] | None, "what the database holds: boxes"] = None
+    shuffle: Annotated[bool, "visit in random order"] = False
+    backend: Annotated[Literal["LMDB", "LEVELDB"], "the kind of database"] = "LMDB"
+    transform: Annotated[
+        BoxTransform, "colours, canvas, size, noise, crop, mean, scale, mirror"
+    ] = BoxTransform()
+
+    def setup(self) -> list[Shape]:
+        given = self.transform
+        for key in ("resize", "random_resized_crop", "rotation", "color_jitter"):
+            if getattr(given, key):
+                raise ShapeError(
+                    f"transform: {key} does not move boxes: resize_param, batch_sampler, distort_param do"
+                )
+        if given.force_color and given.force_gray:
+            raise ShapeError("transform: give either force_color or force_gray, not both")
+        if bool(given.crop_h) != bool(given.crop_w) or (given.crop_h and given.crop_size):
+            raise ShapeError("transform: give crop_size, or both crop_h and crop_w")
+        if len(given.resize_param) > 1:
+            raise ShapeError(
+                f"transform: resize_param: expected one, got {len(given.resize_param)}: the pictures of all "
+                "batches have one size"
+            )
+        resized = given.resize_param[0] if given.resize_param else None
+        if resized and resized.resize_mode == "FIT_SMALL_SIZE" and not self.crop:
+            raise ShapeError(
+                "transform: resize_param: FIT_SMALL_SIZE makes pictures of several sizes; it needs crop_size"
+            )
+        if given.mean_file and (given.expand_param or self.batch_sampler):
+            raise ShapeError(
+                "transform: expand_param and batch_sampler go with mean_value, not mean_file"
+            )
+        return self.measure(self.reader or self.opened())
+
+    def opened(self) -> AnnotatedSet:
+        """The database."""
+        folders = datasets.places(self.source, self.context.folder) if self.source else []
+        if self.backend == "LEVELDB":
+            place = folders[0] if folders else Path(self.source)
+            raise lmdb_file.needs_leveldb(place, "convert-images --boxes)")
+        there = next(filter(lmdb_file.is_one, folders), None)
+        if there is None:
+            raise DataError(
+                f"source: there is no LMDB database {self.source!r}; looked in "
+                f"{', '.join(map(str, folders)) or 'no folder'}"
+            )
+        given = self.transform
+        colour: Any = "colour" if given.force_color else "grey" if given.force_gray else None
+        return AnnotatedSet(there, self.source, colour)
+
+    @property
+    def crop(self) -> tuple[int, int] | None:
+        """Rows and columns of the crop."""
+        given = self.transform
+        if given.crop_size:
+            return given.crop_size, given.crop_size
+        return (given.crop_h, given.crop_w) if given.crop_h else None
+
+    def measure(self, reader: Reader) -> list[Shape]:
+        self.reader, self.blue_first = reader, reader.blue_first
+        if not len(reader):
+            raise DataError(f"data set {reader.name!r} holds no images")
+        if self.rand_skip > len(reader):
+            raise ShapeError(f"rand_skip {self.rand_skip} is more than {len(reader)} images")
+        c, h, w = self._first().shape
+        self.largest, resized = h * w, self.resized()
+        if resized is not None:
+            h, w = (
+                resized.size(h, w)
+                if resized.mode == "FIT_SMALL_SIZE"
+                else (resized.height, resized.width)
+            )
+        self.image = c, h, w
+        if c != 3 and self.transform.distort_param is not None:
+            raise ShapeError(f"transform: distort_param: expected pictures of 3 channels, got {c}")
+        self.most = 1
+        if len(self.top) > 1:
+            self.most = max(1, reader.boxes(self.on_error == "skip"))  # type: ignore[attr-defined]
+        return self.shapes()
+
+    def shapes(self) -> list[Shape]:
+        if not 1 <= len(self.top) <= 2:
+            raise ShapeError(f"has 1 or 2 tops (pictures, boxes), got {len(self.top)}")
+        (c, h, w), crop, means = self.image, self.crop, self.transform.mean_value
+        if means and self.transform.mean_file:
+            raise ShapeError("transform: give either mean_value or mean_file, not both")
+        if len(means) not in (0, 1, c):
+            raise ShapeError(f"transform: mean_value: expected 1 or {c} numbers, got {len(means)}")
+        resized = self.resized()
+        noise, expand = self.transform.noise_param, self.transform.expand_param
+        for key, given in (
+            ("resize_param: pad_value", resized.pad_value if resized else ()),
+            ("noise_param: saltpepper_param: value", noise.saltpepper_param.value if noise else ()),
+        ):
+            if len(given) not in (0, 1, c):
+                raise ShapeError(f"transform: {key}: expected 1 or {c} numbers, got {len(given)}")
+        if expand is not None and (self.largest * expand.max_expand_ratio**2) > box_recipe.MOST:
+            raise ShapeError(
+                f"transform: expand_param: a canvas {expand.max_expand_ratio:g} times as high and wide as "
+                f"pictures of {self.largest} pixels is too large"
+            )
+        if h * w > box_recipe.MOST:
+            raise ShapeError(f"transform: resize_param: pictures of {h} x {w} are too large")
+        varies = resized is not None and resized.mode == "FIT_SMALL_SIZE"
+        if crop and not varies and (crop[0] > h or crop[1] > w):
+            raise ShapeError(
+                f"transform: a crop of {crop[0]} x {crop[1]} is larger than the pictures of {h} x {w}"
+            )
+        shapes: list[Shape] = [
+            (self.samples, c, *(crop or (h, w))),
+            (1, 1, self.samples * self.most, 8),
+        ]
+        return shapes[: len(self.top)]
+
+    def resized(self) -> box_recipe.Resized | None:
+        """The size of the pictures, as the recipe takes it."""
+        if not self.transform.resize_param:
+            return None
+        given = self.transform.resize_param[0]
+        return box_recipe.Resized(
+            height=given.height,
+            width=given.width,
+            mode=given.resize_mode,
+            pad_mode=given.pad_mode,
+            pad_value=given.pad_value,
+            filters=given.interp_mode or ("LINEAR",),
+        )
+
+    def allocate(self) -> None:
+        self.begin(self.shuffle)
+        self.in_bytes()
+        given, rest = self.transform, self.maker_recipe
+        assert isinstance(rest, Recipe)
+        expand, emit = given.expand_param, given.emit_constraint
+        samplers = [one.sampled() for one in self.batch_sampler if one.use_original_image]
+        self.maker_recipe = box_recipe.BoxRecipe(
+            rest=replace(rest, crop=max(self.crop) if self.crop else None, sized_by="resize_param"),
+            boxes=self.most,
+            distortion=given.distort_param.made() if given.distort_param else None,
+            expand=(expand.prob, expand.max_expand_ratio) if expand else None,
+            fill=given.mean_value,
+            samplers=tuple(samplers),
+            resized=self.resized(),
+            noise=given.noise_param.made() if given.noise_param else None,
+            emits=emit is not None,
+            least=emit.emit_overlap if emit and emit.emit_type == "MIN_OVERLAP" else None,
+        )
+
+    @property
+    def label_dtype(self) -> np.dtype:
+        return np.dtype((self.sum_dtype, (self.most, 8)))
+
+    def forward(self) -> Any:
+        if self.feeding is None or not self.feeding.usable:
+            self.feeding = self._feed()
+        pictures, rows, damaged = self.feeding.get(self.context.seed, self.context.passes)
+        self._tell(damaged)
+        device, top = self.context.device, self.out[0]
+        if self.made_dtype != np.uint8:
+            device.copy_from_host(top, pictures)
+        else:
+            if device.is_cuda:
+                device.copy_from_host(self.pixels, pictures)
+                pictures = self.pixels
+            scale = self.transform.scale
+            gather(pictures, None, self.places, self.mean_image, scale, top, None)
+        if len(self.out) > 1:
+            device.copy_from_host(self.out[1], self.true_boxes(rows))
+        self.feeding.done()
+        return self.out
+
+    def true_boxes(self, rows: np.ndarray) -> np.ndarray:
+        """The second top from the rows (n, most, 8) of the samples: boxes first, then those that are none."""
+        found = rows.copy()
+        there = found[:, :, 1] >= 0
+        found[:, :, 0] = np.where(there, np.arange(len(rows))[:, None], -1)
+        found, there = found.reshape(-1, 8), there.ravel()
+        ordered = np.concatenate([found[there], found[~there]])
+        return ordered.reshape(self.out[1].shape)

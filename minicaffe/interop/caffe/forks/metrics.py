@@ -1,0 +1,328 @@
+"""Losses of distances: of two bottoms, of triplets, of two sets of features; and rows of length 1."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Annotated, Any, cast
+
+import numpy as np
+
+from minicaffe.core.config.types import AtLeast
+from minicaffe.core.layers.base import register
+from minicaffe.core.layers.blob import Shape
+from minicaffe.core.layers.losses import Loss, check_alike, check_labels, same_type, samples
+from minicaffe.core.ops import arrays, pair_losses, take
+from minicaffe.core.ops.random import random_stream
+from minicaffe.core.ops.sums import WORK
+from minicaffe.errors import ShapeError
+from minicaffe.interop.caffe.forks.whole import LOSS, Whole
+
+
+@register
+class L1Loss(Whole):
+    """loss = sum of |a - b| / n, n samples. Bottoms: a, b with equal numbers of samples and entries.
+
+    Both have a gradient. Top: the loss, of shape (). Source: L1Loss of NVIDIA's Caffe, which DetectNet uses;
+    FlowNet's L1Loss, with keys of its own, is another.
+
+    Example: (2, 3), (2, 3) -> {type: L1Loss} -> ()
+    """
+
+    traits = LOSS
+
+    def setup(self, a: Shape, b: Shape) -> Shape:
+        check_alike(a, b)
+        self.n = max(samples(a), 1)
+        return ()
+
+    def forward(self, a: Any, b: Any) -> Any:
+        self.apart = self.wide(a).reshape(-1) - self.wide(b).reshape(-1)
+        whole = self.context.share.of_whole(self.n)
+        return self.put(self.xp.absolute(self.apart).sum() / whole, self.out[0])
+
+    def backward(self, dloss: Any) -> Any:
+        signs = self.xp.sign(self.apart) * (dloss / self.context.share.of_whole(self.n))
+        for values, dx in zip((signs, -signs), self.grad, strict=True):
+            if dx is not None:
+                self.put(values, dx)
+        return self.grad
+
+
+@register
+class ManhattanLoss(L1Loss):
+    """loss = sum of |a - b| / n, n samples: an L1Loss by another name.
+
+    Bottoms: a, b with equal numbers of samples and entries; both have a gradient. Top: the loss, of shape ().
+    Source: ManhattanLoss of S. Toyer's Caffe.
+
+    Example: (2, 3), (2, 3) -> {type: ManhattanLoss} -> ()
+    """
+
+
+@register
+class WeightedEuclideanLoss(Loss):
+    """loss = sum of w (a - b)^2 / 2 n, n samples. Bottoms: a, b and weights w with as many entries.
+
+    a and b have a gradient. Top: the loss, of shape (). Source: the WeightedEuclideanLoss that most forks
+    have, such as K. Ridgeway's and the DenseCap of L. Yang.
+
+    Example: (2, 3), (2, 3), (2, 3) -> {type: WeightedEuclideanLoss} -> ()
+    """
+
+    traits = replace(Loss.traits, label_bottoms=(2,))
+
+    def setup(self, a: Shape, b: Shape, weights: Shape) -> Shape:
+        check_alike(a, b)
+        check_alike(a, weights)
+        self.shape, self.n = a, samples(a)
+        self.context.reserve(WORK)
+        return ()
+
+    def allocate(self) -> None:
+        super().allocate()
+        self.apart, self.weighted, self.work = (
+            self.empty(self.shape, self.sum_dtype) for _ in range(3)
+        )
+        self.copy = self.empty(self.shape, self.sum_dtype) if self.dtype.itemsize == 2 else None
+
+    def forward(self, a: Any, b: Any, weights: Any) -> Any:
+        weights = same_type(self.xp, weights.reshape(self.shape), self.copy)
+        pair_losses.difference(a, b.reshape(self.shape), self.apart)
+        arrays.multiply(self.apart, weights, self.weighted)
+        arrays.multiply(self.apart, self.weighted, self.work)
+        return self.mean(self.work, 2 * self.n)
+
+    def backward(self, dloss: Any) -> Any:
+        for dx, wanted, sign in zip(self.grad, self.needs_gradient, (1, -1, 0), strict=True):
+            if wanted:
+                scale = self.scaled(dloss, self.n, sign)
+                arrays.multiply(self.weighted.reshape(dx.shape), scale, dx)
+        return self.grad
+
+
+@register
+class BatchTripletLoss(Whole):
+    """loss = mu mean of max(margin + d[i, j] - d[i, k], 0) + (1 - mu) mean of d[i, j], d = |x[i] - x[j]|^2.
+
+    The means are over all triplets and pairs of a batch: j is another sample of i's label, beside it or with
+    none of another label between them, k one of another label. Bottoms: x (n, ...), n labels. Tops: the loss,
+    of shape (); if there are more, the share of triplets with d[i, j] < d[i, k], of shape (), and
+    (1, 1, 1, 5): the mean over the triplets that are learnt from, over all, that of pairs, and how many
+    triplets there are and are learnt from. As the authors', the gradient is of the mean over the triplets
+    that are learnt from: those that lose, with `sample` only if d[i, j] < d[i, k].
+    Source: BatchTripletLoss of J. Wan's caffe-sl; J. Wan et al., Deep Learning for Content-Based Image
+    Retrieval, 2014.
+
+    Example: (6, 4), (6,) -> {type: BatchTripletLoss, margin: 0.5} -> (), ()
+    """
+
+    margin: Annotated[float, "by which others are to be farther away"] = 1.0
+    mu: Annotated[float, "the triplets' share of the loss; the pairs have the rest"] = 1.0
+    sample: Annotated[bool, "learn from no triplet whose other is nearer"] = False
+
+    traits = replace(
+        LOSS, mixes_samples=True, label_bottoms=(1,), float32_bottoms=(1,), float32_tops=(0, 1, 2)
+    )
+
+    def setup(self, x: Shape, labels: Shape) -> list[Shape]:
+        if len(self.top) > 3:
+            raise ShapeError(f"has 1 to 3 tops (loss, accuracy, counts), got {len(self.top)}")
+        self.nk = n, _ = samples(x), math.prod(x[1:])
+        check_labels(labels, n, 1)
+        return [(), (), (1, 1, 1, 5)][: max(len(self.top), 1)]
+
+    def allocate(self) -> None:
+        self.selves = self.context.device.asarray(np.eye(self.nk[0], dtype=self.sum_dtype))
+
+    def groups(self, labels: Any) -> tuple[Any, Any]:
+        """1 where j stands in i's group, and where it is of another label, of samples i, j."""
+        changed = self.wide(labels[1:] != labels[:-1])
+        first = self.xp.zeros((1,), self.sum_dtype)[: len(labels)]
+        group = self.xp.cumsum(self.xp.concatenate([first, changed]))
+        same = self.wide(group.reshape(-1, 1) == group) - self.selves
+        return same, self.wide(labels.reshape(-1, 1) != labels)
+
+    def forward(self, x: Any, labels: Any) -> Any:
+        xp, n = self.xp, self.nk[0]
+        self.x = self.wide(x.reshape(self.nk))
+        self.pairs, others = self.groups(labels.reshape(-1))
+        squares = (self.x * self.x).sum(axis=1)
+        d = squares.reshape(-1, 1) + squares - 2 * xp.matmul(self.x, self.x.T)
+        pairs = self.pairs.sum()
+        total, wrong, lost, triplets, learnt = (xp.zeros((), self.sum_dtype) for _ in range(5))
+        # How often a distance is that of a pair, less how often that to another
+        self.pull = xp.zeros((n, n), self.sum_dtype)
+        for i in range(n):
+            there = self.pairs[i].reshape(-1, 1) * others[i]
+            gap = d[i].reshape(-1, 1) - d[i]
+            loss = xp.maximum(self.margin + gap, 0) * there
+            loses = (loss > 0) * there
+            chosen = loses * (gap < 0) if self.sample else loses
+            total, lost = total + loss.sum(), lost + (loss * chosen).sum()
+            wrong, triplets = wrong + ((gap >= 0) * there).sum(), triplets + there.sum()
+            learnt = learnt + chosen.sum()
+            self.pull[i] = chosen.sum(axis=1) - chosen.sum(axis=0)
+        self.learnt, self.count = xp.maximum(learnt, 1), xp.maximum(pairs, 1)
+        every = xp.maximum(triplets, 1)
+        rank, pair = total / every, (d * self.pairs).sum() / self.count
+        pair = pair if self.mu < 1 else 0 * pair
+        self.put(self.mu * rank + (1 - self.mu) * pair, self.out[0])
+        if len(self.out) > 1:
+            self.put(1 - wrong / every, self.out[1])
+        if len(self.out) > 2:
+            self.put(xp.stack([lost / self.learnt, rank, pair, triplets, learnt]), self.out[2])
+        return self.out
+
+    def backward(self, dloss: Any, *others: Any) -> Any:
+        pull = self.pull * (self.mu / self.learnt)
+        if self.mu < 1:
+            pull = pull + self.pairs * ((1 - self.mu) / self.count)
+        both = pull + pull.T
+        dx = both.sum(axis=1, keepdims=True) * self.x - self.xp.matmul(both, self.x)
+        self.put(2 * dloss * dx, self.grad[0])
+        return self.grad[0], None
+
+
+@register
+class DiceCoefLoss(Whole):
+    """loss = 1 - mean of (2 sum of a b + 1) / (sum of a^2 + sum of b^2 + 1) over the n samples.
+
+    Bottoms: a, b with equal numbers of samples and entries; both have a gradient, which is that of n times the
+    loss, as in the forks that have this layer. Top: the loss, of shape (). Source: DiceCoefLoss of
+    HolmesShuan; F. Milletari et al., V-Net, 2016. The forks of E. Benazera and E. Jacob have keys for more.
+
+    Example: (2, 1, 4, 4), (2, 1, 4, 4) -> {type: DiceCoefLoss} -> ()
+    """
+
+    traits = LOSS
+
+    def setup(self, a: Shape, b: Shape) -> Shape:
+        check_alike(a, b)
+        n = samples(a)
+        self.nk = n, math.prod(a) // max(n, 1)
+        return ()
+
+    def forward(self, a: Any, b: Any) -> Any:
+        self.a, self.b = (self.wide(x.reshape(self.nk)) for x in (a, b))
+        self.squares = (self.a * self.a + self.b * self.b).sum(axis=1, keepdims=True) + 1
+        self.dice = (2 * (self.a * self.b).sum(axis=1, keepdims=True) + 1) / self.squares
+        whole = self.context.share.of_whole(max(self.nk[0], 1))
+        return self.put((1 - self.dice).sum() / whole, self.out[0])
+
+    def backward(self, dloss: Any) -> Any:
+        scale = 2 * dloss / self.squares
+        for x, other, dx in ((self.a, self.b, self.grad[0]), (self.b, self.a, self.grad[1])):
+            if dx is not None:
+                self.put(scale * (self.dice * x - other), dx)
+        return self.grad
+
+
+@register
+class MMDLoss(Whole):
+    """How far apart two sets of features are: their maximum mean discrepancy, from pairs drawn in each pass.
+
+    loss = mean over q drawn quadruples (s, s', t, t') of k(s, s') + k(t, t') - k(s, t') - k(s', t), s and s'
+    two rows of the first bottom, t and t' of the second, q the larger number of rows;
+    k(u, v) = sum over i < kernel_num of exp(-g kernel_mul^(i - kernel_num // 2) |u - v|^2), 1 / g = the mean
+    of |u - v|^2 over all pairs of rows, which has no gradient; with fix_gamma it stays as in the first pass.
+    Bottoms: (n, ...), (m, ...), n and m at least 2. Top: the loss, of shape (); the authors print q times as
+    much. What is drawn is a function of (seed, layer, forward pass).
+    Source: MMDLoss of M. Long's Xlearn; M. Long et al., Learning Transferable Features with Deep Adaptation
+    Networks, 2015.
+
+    Example: (4, 3), (5, 3) -> {type: MMDLoss, kernel_num: 5} -> ()
+    """
+
+    kernel_num: Annotated[int, "number of kernels", AtLeast(1)] = 5
+    kernel_mul: Annotated[float, "the factor from one kernel's width to the next"] = 2.0
+    fix_gamma: Annotated[bool, "keep the width of the first pass"] = False
+
+    traits = replace(LOSS, mixes_samples=True)
+    gamma = cast(Any, None)
+
+    def setup(self, source: Shape, target: Shape) -> Shape:
+        self.sizes = n, m = samples(source), samples(target)
+        self.k = math.prod(source[1:])
+        if min(n, m) < 2 or math.prod(target[1:]) != self.k:
+            raise ShapeError(
+                f"needs two bottoms of at least 2 samples with as many entries, got {source} and {target}"
+            )
+        if self.kernel_mul <= 0:
+            raise ShapeError(f"kernel_mul: expected above 0, got {self.kernel_mul}")
+        return ()
+
+    def drawn(self) -> list[Any]:
+        """The rows s, s', t, t' of this pass, those of the target counted on behind the source's."""
+        stream, q = (
+            random_stream(self.context.seed, self.name, self.context.passes),
+            max(self.sizes),
+        )
+        found = []
+        for size, start in zip(self.sizes, (0, self.sizes[0]), strict=True):
+            first = stream.integers(size, size=q)
+            other = (first + stream.integers(1, size, size=q)) % size
+            found += [start + first, start + other]
+        return [self.context.device.asarray(rows.astype(np.int32)) for rows in found]
+
+    def forward(self, source: Any, target: Any) -> Any:
+        xp = self.xp
+        both = [self.wide(x.reshape(-1, self.k)) for x in (source, target)]
+        x = xp.concatenate(both)
+        count = len(x)
+        mean = x.sum(axis=0) / count
+        apart = 2 * count * ((x - mean) * (x - mean)).sum()
+        if not (self.fix_gamma and self.gamma is not None):
+            self.gamma = count * (count - 1) / xp.maximum(apart, 1e-30)
+        s, s2, t, t2 = self.rows = self.drawn()
+        self.ends = [(s, s2, 1), (t, t2, 1), (s, t2, -1), (t, s2, -1)]
+        loss, self.slopes = 0, []
+        for a, b, sign in self.ends:
+            gap = x[a] - x[b]
+            square, slope = (gap * gap).sum(axis=1, keepdims=True), 0
+            for i in range(self.kernel_num):
+                width = self.gamma * self.kernel_mul ** (i - self.kernel_num // 2)
+                value = xp.exp(-width * square)
+                loss, slope = loss + sign * value.sum(), slope + width * value
+            self.slopes.append(-2 * sign * slope * gap)
+        return self.put(loss / len(s), self.out[0])
+
+    def backward(self, dloss: Any) -> Any:
+        xp, n = self.xp, self.sizes[0]
+        dx = xp.zeros((sum(self.sizes), self.k), self.sum_dtype)
+        part = xp.empty_like(dx)
+        for (a, b, _), slope in zip(self.ends, self.slopes, strict=True):
+            slope = xp.ascontiguousarray(slope * (dloss / len(a)))
+            dx += take.put_back(slope, a, part)
+            dx -= take.put_back(slope, b, part)
+        for values, out in zip((dx[:n], dx[n:]), self.grad, strict=True):
+            if out is not None:
+                self.put(values, out)
+        return self.grad
+
+
+@register
+class L2Norm(Whole):
+    """y = x / |x| of each sample; one of zeros stays so, and has no gradient. (n, ...) -> the same.
+
+    Source: L2Norm of J. Wan's caffe-sl, which makes NaN of zeros.
+
+    Example: (3, 4) -> {type: L2Norm} -> (3, 4)
+    """
+
+    def setup(self, x: Shape) -> Shape:
+        n = samples(x)
+        self.nk = n, math.prod(x) // max(n, 1)
+        return x
+
+    def forward(self, x: Any) -> Any:
+        xp, rows = self.xp, self.wide(x.reshape(self.nk))
+        length = xp.sqrt((rows * rows).sum(axis=1, keepdims=True))
+        self.share = (length > 0) / xp.where(length > 0, length, 1)
+        self.y = rows * self.share
+        return self.y.reshape(x.shape)
+
+    def backward(self, dy: Any) -> Any:
+        rows = self.wide(dy.reshape(self.nk))
+        along = (rows * self.y).sum(axis=1, keepdims=True)
+        return ((rows - along * self.y) * self.share).reshape(dy.shape)

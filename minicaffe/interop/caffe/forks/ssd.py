@@ -1,0 +1,262 @@
+"""The layers of the SSD detector: PriorBox and DetectionOutput."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, cast
+
+import numpy as np
+
+from minicaffe.core.config.types import AtLeast
+from minicaffe.core.layers.base import Layer, Traits, register
+from minicaffe.core.layers.blob import Shape
+from minicaffe.core.ops import arrays
+from minicaffe.errors import DataError, ShapeError
+from minicaffe.interop.caffe.forks import boxes as ops
+from minicaffe.interop.caffe.forks.annotated import Resize
+from minicaffe.interop.caffe.forks.detection_files import DetectionFiles
+
+LEAST = float(np.finfo(np.float32).min)
+
+
+@register
+class PriorBox(Layer):
+    """Boxes of set sizes around each place of a map, and their variances. Bottoms: the map, the image.
+
+    (n, c, h, w), (n, c, H, W) -> (1, 2, 4 k h w) for k boxes per place, as fractions of the image: x0, y0, x1,
+    y1 of each, row by row, column by column; then their four variances. Each min_size adds a square, another
+    of side sqrt(min_size max_size) if max_size is given, and a box per aspect ratio; sizes are rounded down to
+    whole numbers, as in SSD. No gradient. Source: PriorBox of SSD; W. Liu et al., SSD, 2016.
+
+    Example: (1, 8, 3, 4), (1, 3, 30, 40) -> {type: PriorBox, min_size: 8, aspect_ratio: 2} -> (1, 2, 144)
+    """
+
+    min_size: Annotated[tuple[float, ...], "sides of the squares, in pixels", AtLeast(1)]
+    max_size: Annotated[
+        tuple[float, ...], "one larger for each min_size: a square between them", AtLeast(1)
+    ] = ()
+    aspect_ratio: Annotated[tuple[float, ...], "widths over heights of more boxes"] = ()
+    flip: Annotated[bool, "boxes of the inverse ratios too"] = True
+    clip: Annotated[bool, "cut the boxes to the image"] = False
+    variance: Annotated[tuple[float, ...], "one number, or one per side; default: 0.1"] = ()
+    img_size: Annotated[int | None, "side of the image; default: the bottom's", AtLeast(1)] = None
+    img_h: Annotated[int | None, "height of the image", AtLeast(1)] = None
+    img_w: Annotated[int | None, "width of the image", AtLeast(1)] = None
+    step: Annotated[float | None, "pixels between places; default: image over map"] = None
+    step_h: Annotated[float | None, "pixels between rows"] = None
+    step_w: Annotated[float | None, "pixels between columns"] = None
+    offset: Annotated[float, "of the boxes' centre from a place's corner, in steps"] = 0.5
+
+    traits = Traits(keeps_top=True, recordable=True, label_bottoms=(0, 1), float32_tops=(0,))
+
+    def setup(self, x: Shape, image: Shape) -> Shape:
+        if len(x) != 4 or len(image) != 4:
+            raise ShapeError(f"needs bottoms of 4 axes (n, c, h, w), got {x} and {image}")
+        if not self.min_size:
+            raise ShapeError("min_size: expected a number at least")
+        if self.max_size and (
+            len(self.max_size) != len(self.min_size)
+            or any(b <= a for a, b in zip(self.min_size, self.max_size, strict=True))
+        ):
+            raise ShapeError("max_size: expected one for each min_size, larger than that")
+        for key in ("aspect_ratio", "variance", "step", "step_h", "step_w"):
+            given = getattr(self, key)
+            if given is not None and np.min(given, initial=1) <= 0:
+                raise ShapeError(f"{key}: expected numbers above 0, got {given}")
+        if len(self.variance) not in (0, 1, 4):
+            raise ShapeError(f"variance: expected 1 or 4 numbers, got {len(self.variance)}")
+        self.area, pixels = x[2:], self.pair("img", "img_size")
+        self.image = image[2:] if pixels is None else (int(pixels[0]), int(pixels[1]))
+        self.boxes = ops.sizes(
+            self.min_size, self.max_size, ops.aspect_ratios(self.aspect_ratio, self.flip)
+        )
+        return (1, 2, math.prod(self.area) * len(self.boxes) * 4)
+
+    def pair(self, key: str, whole: str) -> tuple[float, float] | None:
+        """A key's values, set as one number or as _h and _w; None if neither is set."""
+        one, h, w = getattr(self, whole), getattr(self, f"{key}_h"), getattr(self, f"{key}_w")
+        if h is None and w is None:
+            return None if one is None else (one, one)
+        if one is not None or h is None or w is None:
+            raise ShapeError(f"give either {whole} or both {key}_h and {key}_w")
+        return h, w
+
+    def corners(self) -> np.ndarray:
+        """The boxes (h w k, 4), in float64."""
+        given = self.pair("step", "step")
+        step = given or tuple(i / a for i, a in zip(self.image, self.area, strict=True))
+        made = ops.priors(self.area, self.image, (step[0], step[1]), self.offset, self.boxes)
+        return np.clip(made, 0, 1, out=made) if self.clip else made
+
+    def allocate(self) -> None:
+        made = self.corners()
+        both = np.empty((1, 2, made.size), self.sum_dtype)
+        both[0, 0] = made.ravel()
+        both[0, 1].reshape(-1, 4)[:] = self.variance or 0.1
+        self.priors = self.context.device.asarray(both)
+
+    def forward(self, x: Any, image: Any) -> Any:
+        return arrays.copy(self.priors, self.out[0])
+
+    def backward(self, dy: Any) -> Any:
+        return None, None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suppression:
+    """How boxes that overlap a better one are dropped (SSD's NonMaximumSuppressionParameter)."""
+
+    nms_threshold: Annotated[float, "the largest overlap that is kept", AtLeast(0)] = 0.3
+    top_k: Annotated[int, "how many of a class's best boxes are used; -1: all"] = -1
+    eta: Annotated[float, "a threshold above 0.5 is multiplied by it after each box kept"] = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SaveOutput:
+    """The files of a test's detections that SSD writes, if a folder, a format and both lists are named."""
+
+    output_directory: Annotated[str, "the folder that they are written to; empty: none are"] = ""
+    output_name_prefix: Annotated[str, "how their names begin"] = ""
+    output_format: Annotated[
+        Literal["", "VOC", "COCO", "ILSVRC"], "a file a class, PREFIX.json, or PREFIX.txt"
+    ] = ""
+    label_map_file: Annotated[str, "a label map: the names of the classes"] = ""
+    name_size_file: Annotated[str, "a line a picture, in order: name, height, width"] = ""
+    num_test_image: Annotated[
+        int, "how many pictures a test has; 0: as many as lines", AtLeast(0)
+    ] = 0
+    resize_param: Annotated[
+        Resize | None, "SSD's, for pictures that are not stretched: without effect"
+    ] = None
+
+
+@register
+class DetectionOutput(Layer):
+    """SSD's detections: decodes boxes, and drops those that overlap a better one of their class.
+
+    Bottoms, for p prior boxes: predictions (n, 4 p), or (n, 4 p num_classes) without share_location;
+    scores (n, p num_classes); priors (1, 2, 4 p) of PriorBox. Top: (1, 1, kept, 7), one row per box: image,
+    class, score, x0, y0, x1, y1; by image, by class, the best first. If nothing is found, the top has a row of
+    -1 per image. It is for inference: it runs on the host, waits for the device, and has no gradient.
+    Raises DataError for a prior box without an area. Source: DetectionOutput of SSD; W. Liu et al., SSD, 2016;
+    `clip` is OpenCV's.
+
+    Example: (1, 8), (1, 6), (1, 2, 8) -> {type: DetectionOutput, num_classes: 3} -> (1, 1, 4, 7)
+    """
+
+    num_classes: Annotated[int, "classes, the background among them", AtLeast(1)]
+    share_location: Annotated[bool, "one predicted box for all classes"] = True
+    background_label_id: Annotated[int, "the background's class; -1: none"] = 0
+    nms_param: Annotated[Suppression, "how boxes that overlap are dropped"] = Suppression()
+    save_output_param: Annotated[SaveOutput, "files of a test's detections"] = SaveOutput()
+    code_type: Annotated[
+        Literal["CORNER", "CENTER_SIZE", "CORNER_SIZE"], "what is predicted of a box"
+    ] = "CORNER"
+    variance_encoded_in_target: Annotated[bool, "do not scale predictions by variances"] = False
+    clip: Annotated[bool, "cut the boxes to the image, as OpenCV's SSD can"] = False
+    keep_top_k: Annotated[int, "how many of an image's best boxes are kept; -1: all"] = -1
+    confidence_threshold: Annotated[float | None, "a score must be above it; default: any is"] = (
+        None
+    )
+    visualize: Annotated[bool, "SSD's windows on a screen: must be false"] = False
+    visualize_threshold: Annotated[float, "SSD's, of those windows: without effect"] = 0.6
+    save_file: Annotated[str, "SSD's, of those windows: without effect"] = ""
+
+    traits = Traits(
+        sizes_vary=True, label_bottoms=(0, 1, 2), float32_bottoms=(2,), float32_tops=(0,)
+    )
+    files = cast("DetectionFiles | None", None)
+
+    def setup(self, loc: Shape, scores: Shape, prior: Shape) -> Shape:
+        nms = self.nms_param
+        if self.visualize:
+            raise ShapeError("visualize: minicaffe shows no windows; expected false")
+        if not 0 < nms.eta <= 1:
+            raise ShapeError(f"nms_param: eta: expected above 0 and at most 1, got {nms.eta}")
+        if len(prior) < 3 or prior[0] != 1 or prior[1] != 2 or prior[2] % 4:
+            raise ShapeError(f"needs prior boxes (1, 2, 4 p) as its third bottom, got {prior}")
+        self.places, self.count = prior[2] // 4, loc[0] if loc else 1
+        self.kinds = 1 if self.share_location else self.num_classes
+        wanted = ("predictions", loc, 4 * self.kinds), ("scores", scores, self.num_classes)
+        for what, shape, each in wanted:
+            if math.prod(shape) != self.count * self.places * each or shape[:1] != loc[:1]:
+                raise ShapeError(
+                    f"needs {what} of shape ({self.count}, {self.places * each}) for "
+                    f"{self.places} prior boxes, got {shape}"
+                )
+        self.classes = [c for c in range(self.num_classes) if c != self.background_label_id]
+        seen = self.places if nms.top_k < 0 else min(nms.top_k, self.places)
+        most = seen * len(self.classes)
+        most = most if self.keep_top_k < 0 else min(most, self.keep_top_k)
+        return (1, 1, max(most, 1) * self.count, 7)
+
+    def forward(self, loc: Any, scores: Any, prior: Any) -> Any:
+        device = self.context.device
+        arrays = [device.to_host(array).astype(self.sum_dtype) for array in (loc, scores, prior)]
+        rows = self.found(*arrays)
+        self.save(rows)
+        top = self.out[0][:, :, : len(rows)]
+        device.copy_from_host(top, rows.reshape(top.shape))
+        return top
+
+    def save(self, rows: np.ndarray) -> None:
+        """Write the detections of a test, as save_output_param says, when its last picture is there."""
+        given = self.save_output_param
+        needed = given.output_format, given.label_map_file, given.name_size_file
+        if not (given.output_directory and all(needed)):
+            return
+        if self.files is None:
+            self.files = DetectionFiles.opened(
+                given.output_directory,
+                given.output_name_prefix,
+                given.output_format,
+                given.label_map_file,
+                given.name_size_file,
+                given.num_test_image,
+                self.background_label_id,
+            )
+            self.context.tell(
+                f"{self.name}: save_output_param: the detections of each test's first "
+                f"{len(self.files.names)} pictures are written to {given.output_directory}"
+            )
+        self.files.add(self.context.passes, self.count, rows)
+
+    def found(self, loc: np.ndarray, scores: np.ndarray, prior: np.ndarray) -> np.ndarray:
+        """The rows of the top, on the host."""
+        n, p = self.count, self.places
+        corners, variance = prior.reshape(2, p, 4)
+        size = corners[:, 2:] - corners[:, :2]
+        if self.code_type != "CORNER" and not (size > 0).all():
+            bad = int(np.argmin((size > 0).all(axis=1)))
+            raise DataError(f"prior box {bad} has no area: {corners[bad].tolist()}")
+        given = loc.reshape(n, p, self.kinds, 4).transpose(0, 2, 1, 3)
+        scale = None if self.variance_encoded_in_target else variance
+        boxes = ops.decode(self.code_type, given, corners, scale)
+        boxes = np.clip(boxes, 0, 1, out=boxes) if self.clip else boxes
+        scores = scores.reshape(n, p, self.num_classes).transpose(0, 2, 1)
+        images = [self.of_image(i, boxes[i], scores[i]) for i in range(n)]
+        rows = np.concatenate(images)
+        if not len(rows):
+            rows = np.full((n, 7), -1, self.sum_dtype)
+            rows[:, 0] = np.arange(n)
+        return rows
+
+    def of_image(self, image: int, boxes: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        """The detections of one image: rows (kept, 7) from boxes (kinds, p, 4) and scores (classes, p)."""
+        nms, parts = self.nms_param, [np.empty((0, 7), self.sum_dtype)]
+        least = LEAST if self.confidence_threshold is None else self.confidence_threshold
+        for c in self.classes:
+            own, around = scores[c], boxes[0 if self.share_location else c]
+            order = np.flatnonzero(own > least)
+            order = order[np.argsort(-own[order], kind="stable")]
+            order = order[: nms.top_k] if nms.top_k >= 0 else order
+            order = order[ops.suppress(around[order], nms.nms_threshold, nms.eta)]
+            part = np.empty((len(order), 7), self.sum_dtype)
+            part[:, 0], part[:, 1], part[:, 2], part[:, 3:] = image, c, own[order], around[order]
+            parts.append(part)
+        rows = np.concatenate(parts)
+        if 0 <= self.keep_top_k < len(rows):
+            best = np.argsort(-rows[:, 2], kind="stable")[: self.keep_top_k]
+            rows = rows[np.sort(best)]
+        return rows

@@ -1,0 +1,284 @@
+"""A model as Caffe's text: each key where caffe.proto has it, what Caffe takes anyway left out."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from minicaffe.core.config.declare import LayerSpec, NetSpec
+from minicaffe.core.config.mark import Comment
+from minicaffe.core.config.tree import Mark, Node
+from minicaffe.core.config.types import convert, keys_of
+from minicaffe.core.layers.unknown import Unknown
+from minicaffe.core.net.pen import Pen
+from minicaffe.core.net.sparse import (
+    first_mark,
+    given_nodes,
+    implied_bottoms,
+    in_order,
+    layer_options,
+    place,
+    plain,
+    shuffled,
+)
+from minicaffe.errors import SpecError
+from minicaffe.interop.caffe.layer import DROPPED, FREE, OTHER_NAMES, TRANSFORM, UNORDERED, assumed
+from minicaffe.interop.caffe.message_text import Word, write
+from minicaffe.interop.caffe.model import YAML
+from minicaffe.interop.caffe.schema import Field, is_declared, own_block, schema
+from minicaffe.interop.caffe.schema import declared as schema_of
+from minicaffe.interop.caffe.solver import EVALUATED
+from minicaffe.interop.caffe.unknown import NAME
+from minicaffe.interop.caffe.upgrade import as_written
+
+COMMON = (
+    "name",
+    "type",
+    "bottom",
+    "top",
+    "param",
+    "loss_weight",
+    "propagate_down",
+    "include",
+    "exclude",
+)
+
+
+# What stands for itself where a word is expected, and for nothing else
+WORD = re.compile(r"(?!(true|false|null|inf|infinity|nan)$)[A-Za-z_]\w*", re.IGNORECASE | re.ASCII)
+
+
+def prototxt(
+    spec: NetSpec, layer_types: Mapping[str, type], comments: Mapping[str, Sequence[Comment]] = {}
+) -> str:
+    """A model as a net's text or, if it has a solver, as a solver's with the nets in it. Raises SpecError."""
+    pen = Pen(comments)
+    if spec.solver is None:
+        write(pen, _net(pen, spec, layer_types), 0)
+        return pen.text()
+    own = _solver(spec)
+    nets = {"net_param": _net(pen, spec, layer_types)}
+    tests = [_net(pen, net, layer_types) for net in spec.test_nets]
+    _move_evaluation([nets["net_param"], *tests], own)
+    first = len(tests) == len(spec.solver.tests(len(tests)))
+    if first and tests:  # no test is of the net that is trained
+        nets = {"train_net_param": nets["net_param"]}
+    if tests:
+        nets["test_net_param"] = Node(tests, tests[0].mark)
+    start, net = first_mark(own, spec.solver.mark), spec.layers[0].mark.outermost
+    parts = [own, nets] if start.file != net.file or start.line <= net.line else [nets, own]
+    write(pen, Node({**parts[0], **parts[1]}, start), 0)
+    return pen.text()
+
+
+def _move_evaluation(nets: list[Node], solver: dict[str, Node]) -> None:
+    """Move what SSD's solver has of DetectionEvaluate out of the layers, if all say the same."""
+    layers = [
+        layer.value
+        for net in nets
+        for layer in net.value["layer"].value
+        if layer.value["type"].value == "DetectionEvaluate"
+    ]
+    if not layers:
+        return
+    frees = [layer[FREE].value if FREE in layer else {} for layer in layers]
+    moved = [{key: free[key] for key in EVALUATED if key in free} for free in frees]
+    values = [{key: node.value for key, node in one.items()} for one in moved]
+    if all(one == values[0] for one in values):
+        for layer, free in zip(layers, frees, strict=True):
+            for key in moved[0]:
+                del free[key]
+            if FREE in layer and not free:
+                del layer[FREE]
+        solver |= moved[0]
+    solver["eval_type"] = Node("detection", next(iter(solver.values())).mark)
+
+
+def _solver(spec: NetSpec) -> dict[str, Node]:
+    """The fields of a SolverParameter that are not its nets."""
+    solver = spec.solver
+    assert solver is not None
+    nodes = in_order(given_nodes(solver), solver.mark)
+    whole = nodes.pop("test_interval", None) if solver.test_iter is None else None
+    nodes.setdefault("lr_policy", Node(solver.lr_policy, solver.mark))  # Caffe has no default
+    nodes.setdefault("snapshot_format", Node(solver.snapshot_format, solver.mark))  # or another
+    if solver.snapshot_format == "BINARYPROTO":
+        del nodes["snapshot_format"]
+    device = nodes.pop("device", None)
+    if device is not None and device.value == "cpu":
+        nodes["solver_mode"] = Node(Word("CPU"), device.mark)
+    elif (
+        device is not None and device.value[:5] == "cuda:" and device.value[5:].strip("0").isdigit()
+    ):
+        nodes["device_id"] = Node(int(device.value[5:]), device.mark)
+    elif device is not None:
+        nodes["device"] = device
+    fields = _placed(nodes, "SolverParameter", solver.mark)
+    if whole is not None:  # of Caffe there is no test without test_iter
+        free = fields.get(FREE, Node({}, solver.mark))
+        fields[FREE] = Node({**free.value, "test_interval": whole}, free.mark)
+    return fields
+
+
+def _placed(nodes: Mapping[str, Node], kind: str, mark: Mark) -> dict[str, Node]:
+    """Keys as fields of a message, those that it has no place for in minicaffe_param."""
+    fields, found, free = schema().messages[kind], dict[str, Node](), dict[str, Node]()
+    for key, node in nodes.items():
+        fitting = _fitting(node, fields[key]) if key in fields else None
+        if fitting is None:
+            free[key] = node
+        else:
+            found[key] = fitting
+    if free:
+        found[FREE] = Node(free, mark)
+    return found
+
+
+def _net(pen: Pen, spec: NetSpec, layer_types: Mapping[str, type]) -> Node:
+    """A NetParameter."""
+    start = spec.layers[0].mark
+    layers = []
+    for layer, implied in zip(spec.layers, implied_bottoms(spec, layer_types), strict=True):
+        bottom = layer.bottom
+        if bottom is None:
+            if len(implied) > 1:
+                told = " or ".join(sorted(", ".join(one) or "nothing" for one in implied))
+                raise SpecError(
+                    f"{layer.place()}: reads {told}, by the phase; in a prototxt it reads one: give a bottom"
+                )
+            bottom = next(iter(implied), ())
+        layers.append(_layer(layer, bottom, layer_types, pen.has_comments_in))
+    return Node(
+        {**_placed(given_nodes(spec), "NetParameter", start), "layer": Node(layers, start)}, start
+    )
+
+
+def _layer(
+    layer: LayerSpec,
+    bottom: tuple[str, ...],
+    layer_types: Mapping[str, type],
+    commented: Callable[[Node], bool],
+) -> Node:
+    """A LayerParameter."""
+    common: dict[str, Any] = {
+        "name": layer.name,
+        "type": layer.type,
+        "bottom": bottom,
+        "top": layer.tops,
+    }
+    for key in COMMON[4:]:
+        common[key] = getattr(layer, key)
+    common = {key: value for key, value in common.items() if value != ()}
+    fields = _placed(
+        {key: plain(value, place(layer, key)) for key, value in common.items()},
+        "LayerParameter",
+        layer.mark,
+    )
+    ahead = {key: fields.pop(key) for key in COMMON[:4] if key in fields}
+    declared, taken = (
+        keys_of(layer_types[layer.type]),
+        assumed(layer.type, keys_of(layer_types[layer.type])),
+    )
+    if layer.type.endswith("Loss") and not layer.tops:  # else it would be given one
+        fields[FREE] = Node({"top": Node([], layer.mark)}, layer.mark)
+    options, homes = layer_options(layer, layer_types), schema().keys(layer.type)
+    if is_declared(layer.type):
+        block = own_block(layer.type)
+        own = schema_of(layer_types[layer.type])
+        homes = {name: (block, field) for name, field in own.items()}
+    if layer.type in UNORDERED and options.get("shuffle", True) is None:
+        options["shuffle"] = shuffled(layer)
+    for key, value in options.items():
+        node = plain(value, place(layer, key))
+        default = declared[key].default
+        if key in taken:
+            default = convert(Node(taken[key], layer.mark), declared[key].type)
+        if value == default and not declared[key].required:
+            continue
+        if issubclass(layer_types[layer.type], Unknown) and key.endswith("_param"):
+            fields[key] = _as_it_is(node, not layer.mark.file.lower().endswith(YAML))
+            continue
+        key = next((one for one, own in OTHER_NAMES.items() if own == key and one in homes), key)
+        home, field = homes.get(key, (FREE, None))
+        dropped = key in DROPPED and not is_declared(layer.type)
+        fitting = _fitting(node, field) if field is not None and not dropped else None
+        if (
+            key == "transform"
+            and isinstance(node.value, dict)
+            and (is_declared(layer.type) or TRANSFORM in schema().layers[layer.type])
+            and node.value.keys() <= schema().messages["TransformationParameter"].keys()
+        ):
+            fields[TRANSFORM] = Node(
+                _placed(node.value, "TransformationParameter", node.mark), node.mark
+            )
+            continue
+        if fitting is None:
+            home, fitting = FREE, node
+        inside = fields.get(home, Node({}, node.mark))
+        fields[home] = Node({**inside.value, key: fitting}, inside.mark)
+    fields = {name: _sorted(node, layer.mark) for name, node in fields.items()}
+    ordered = in_order(fields) if commented(Node(fields, layer.mark)) else fields
+    return as_written(Node(ahead | ordered, layer.mark))
+
+
+def _as_it_is(node: Node, of_text: bool) -> Node:
+    """Returns a message without declared fields, as a prototxt has it. Raises SpecError if it cannot be one.
+
+    A prototxt (`of_text`) tells a word of an enumeration from text. YAML does not: text in capitals becomes a
+    word.
+    """
+    if isinstance(node.value, dict):
+        for key in node.value:
+            if not NAME.fullmatch(key):
+                raise SpecError(
+                    f"{node.keys.get(key, node.mark)}: {key!r} cannot be a field of a prototxt"
+                )
+        fields = {key: _as_it_is(value, of_text) for key, value in node.value.items()}
+        return Node(fields, node.mark, node.keys)
+    if isinstance(node.value, list):
+        if any(isinstance(item.value, list) for item in node.value):
+            raise SpecError(f"{node.mark}: a list in a list cannot stand in a prototxt")
+        return Node([_as_it_is(item, of_text) for item in node.value], node.mark)
+    capitals = (
+        not of_text and isinstance(node.value, str) and re.fullmatch("[A-Z][A-Z0-9_]*", node.value)
+    )
+    word = capitals and WORD.fullmatch(node.value)
+    return Node(Word(node.value), node.mark) if word else node
+
+
+def _sorted(node: Node, start: Mark) -> Node:
+    """A message whose fields stand as they did, and which stands where its first does."""
+    if not isinstance(node.value, dict) or not node.value:
+        return node
+    fields = in_order(node.value, start)
+    return Node(fields, next(iter(fields.values())).mark)
+
+
+def _fitting(node: Node, field: Field) -> Node | None:
+    """A value as a field takes it; None if the field cannot hold it."""
+    if isinstance(node.value, list) and not field.repeated:
+        return None
+    if isinstance(node.value, list):
+        items = [_fitting(item, dataclasses.replace(field, repeated=False)) for item in node.value]
+        return None if None in items or not items else Node(items, node.mark)
+    if field.is_message:
+        if field.type == "FillerParameter" and isinstance(node.value, str):
+            node = Node({"type": node}, node.mark)
+        if field.type in ("NetStateRule", "NetState") and isinstance(node.value, str):
+            node = Node({"phase": node}, node.mark)
+        if not isinstance(node.value, dict):
+            return None
+        inside = field.fields
+        fitting = {
+            k: _fitting(v, inside[k]) if k in inside else None for k, v in node.value.items()
+        }
+        return None if None in fitting.values() else Node(fitting, node.mark)
+    if isinstance(node.value, dict) or node.value is None:
+        return None
+    if field.words is not None:
+        known = node.value in field.words
+        word = Word(node.value) if known and WORD.fullmatch(node.value) else node.value
+        return Node(word, node.mark) if known else None
+    return node

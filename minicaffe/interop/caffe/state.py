@@ -1,0 +1,164 @@
+"""A solver's state in Caffe's files, .solverstate and .solverstate.h5: plain numbers and arrays.
+
+`history` lists arrays in Caffe's order: what the rule remembers of each parameter, in the order of the net's
+layers, then, for AdaDelta and Adam, its second memory of each in the same order.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minicaffe.errors import CheckpointError
+from minicaffe.interop.caffe.weights import STATES, put_h5, same_shape, write_h5, write_message
+from minicaffe.storage import blob_file, hdf5, wire
+
+
+@dataclass
+class SolverState:
+    """Where a solver of Caffe's stood: iteration, file of the weights, how often the rate has fallen."""
+
+    iteration: int = 0
+    learned_net: str = ""
+    current_step: int = 0
+    history: list[np.ndarray] = field(default_factory=list, repr=False)
+
+
+def is_caffes(path: str | Path) -> bool:
+    """Whether a name is that of a solver's state in Caffe's format."""
+    return str(path).lower().endswith(STATES)
+
+
+def read(path: str | Path) -> SolverState:
+    """The state in a file. Raises CheckpointError, in one line, for a file that is not whole."""
+    if hdf5.is_one(path):
+        with hdf5.opened(path, CheckpointError) as file:
+            state = _from_h5(file)
+    else:
+        with wire.opened(path, ".solverstate", CheckpointError) as data:
+            state = _from_message(data)
+    if not (0 <= state.iteration < 2**31 and 0 <= state.current_step < 2**31):
+        raise CheckpointError(
+            f"{path}: iteration {state.iteration}, step {state.current_step}: expected 0 to 2^31 - 1"
+        )
+    return state
+
+
+def restore(
+    path: str | Path, shapes: Mapping[str, tuple[int, ...]], slots: int
+) -> tuple[int, Path, list[np.ndarray]]:
+    """Returns the iteration, the file of the weights and the history in Caffe's order, of a net whose
+
+    parameters have these shapes and a rule that remembers `slots` arrays of each. Raises CheckpointError.
+    """
+    state = read(path)
+    weights = weights_file(path, state.learned_net)
+    return state.iteration, weights, in_order(by_name(state, shapes, slots, str(path)))
+
+
+def save(
+    path: str | Path, iteration: int, weights: str, falls: int, history: Sequence[Any]
+) -> None:
+    """Write where a solver stands: `falls` is how often its rate has fallen."""
+    write(path, SolverState(iteration, weights, falls, list(history)))
+
+
+def weights_file(path: str | Path, learned_net: str) -> Path:
+    """The file of the weights that a state names: there, or of that name beside the state.
+
+    Raises CheckpointError if it is in neither place.
+    """
+    if not learned_net:
+        raise CheckpointError(f"{path}: names no weights (learned_net); load them with --weights")
+    name = learned_net.replace("\\", "/").rpartition("/")[2]
+    places = list(dict.fromkeys([Path(learned_net), Path(path).parent / name]))
+    for place in places:
+        if os.path.isfile(place):
+            return place
+    looked = " and ".join(map(str, places))
+    raise CheckpointError(f"{path}: its weights are not there; looked for {looked}")
+
+
+def by_name(
+    state: SolverState, shapes: Mapping[str, tuple[int, ...]], slots: int, origin: str
+) -> dict[str, list[np.ndarray]]:
+    """The history of each parameter, `slots` arrays of its shape; `shapes` in the order of the layers.
+
+    Raises CheckpointError if the state is not one of such a net and rule.
+    """
+    if len(state.history) != slots * len(shapes):
+        raise CheckpointError(
+            f"{origin}: holds {len(state.history)} arrays of history; "
+            f"this net and type of solver have {slots * len(shapes)}"
+        )
+    found: dict[str, list[np.ndarray]] = {name: [] for name in shapes}
+    for i, array in enumerate(state.history):
+        name = list(shapes)[i % len(shapes)]
+        if not same_shape(array.shape, shapes[name]):
+            raise CheckpointError(
+                f"{origin}: history {i} has shape {array.shape}, {name} {shapes[name]}"
+            )
+        if not np.isfinite(array).all():
+            raise CheckpointError(f"{origin}: history {i} holds numbers that are not finite")
+        found[name].append(array.reshape(shapes[name]))
+    return found
+
+
+def in_order(history: Mapping[str, Sequence[Any]]) -> list[Any]:
+    """The arrays of each parameter in Caffe's order; the other way round than `by_name`.
+
+    >>> in_order({"a": [1, 2], "b": [3, 4]})
+    [1, 3, 2, 4]
+    """
+    slots = max((len(arrays) for arrays in history.values()), default=0)
+    return [arrays[slot] for slot in range(slots) for arrays in history.values()]
+
+
+def write(path: str | Path, state: SolverState) -> None:
+    """Write a state as Caffe does, atomically: as HDF5 if the name ends in .h5, else as Protocol Buffers."""
+    if str(path).lower().endswith(".h5"):
+        write_h5(path, lambda file: _to_h5(file, state))
+        return
+    parts = [wire.put_integer(1, state.iteration), *wire.put(2, state.learned_net)]
+    for array in state.history:
+        parts += wire.put(3, blob_file.parts(array))
+    write_message(path, [*parts, wire.put_integer(4, state.current_step)])
+
+
+def _from_message(data: memoryview) -> SolverState:
+    state = SolverState()
+    for number, kind, value in wire.fields(data):
+        if number == 1:
+            state.iteration = wire.integer(kind, value)
+        elif number == 2:
+            state.learned_net = wire.text(kind, value)
+        elif number == 3:
+            state.history.append(blob_file.parse(wire.message(kind, value)).array())
+        elif number == 4:
+            state.current_step = wire.integer(kind, value)
+    return state
+
+
+def _from_h5(file: Any) -> SolverState:
+    iteration, step = hdf5.number(file, "iter"), hdf5.number(file, "current_step")
+    state = SolverState(iteration, hdf5.word(file, "learned_net"), step)
+    group = hdf5.child(file, "history")
+    names = hdf5.names(group)
+    if names != [str(i) for i in range(len(names))]:
+        raise ValueError("'/history' does not hold 0, 1, ... without a gap")
+    state.history = [np.asarray(hdf5.dataset(group, name)[()]) for name in names]
+    return state
+
+
+def _to_h5(file: Any, state: SolverState) -> None:
+    file.create_dataset("iter", data=np.array([state.iteration], np.int32))
+    file.create_dataset("learned_net", data=np.bytes_(state.learned_net.encode() + b"\0"))
+    file.create_dataset("current_step", data=np.array([state.current_step], np.int32))
+    group = file.create_group("history", track_order=True)
+    for i, array in enumerate(state.history):
+        put_h5(group, str(i), array)

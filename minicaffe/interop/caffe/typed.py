@@ -1,0 +1,292 @@
+"""The fields of a text as caffe.proto declares them: a tree like that of YAML, with Caffe's names."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+
+from minicaffe.core.config.tree import Mark, Node, shown
+from minicaffe.core.layers import REGISTRY
+from minicaffe.errors import SpecError, did_you_mean
+from minicaffe.interop.caffe.message_text import Word
+from minicaffe.interop.caffe.schema import Field, is_declared, schema
+from minicaffe.interop.caffe.text import Field as Given
+from minicaffe.interop.caffe.text import Message, Scalar
+from minicaffe.interop.caffe.upgrade import type_of_word
+
+_log = logging.getLogger("minicaffe")
+INFINITE = re.compile(r"(-?)(inf|infinity|nan)", re.IGNORECASE)
+WORD = re.compile("[A-Za-z][A-Za-z0-9_]*")
+WHOLE = re.compile(r"-?([0-9]+|0[xX][0-9a-fA-F]+)")
+TRUE, FALSE = ("true", "True", "t", "1"), ("false", "False", "f", "0")
+RANGES = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1), "uint32": (0, 2**32 - 1)}
+# Keys of forks that change no result here, each with the reason; and forks whose keys do.
+NVCAFFES = "it is how NVCaffe computes, not what"
+HARMLESS = {
+    **{
+        (message, f"{lead}{way}_{what}"): NVCAFFES
+        for message, lead in (("NetParameter", "default_"), ("LayerParameter", ""))
+        for way in ("forward", "backward")
+        for what in ("type", "math")
+    },
+    **dict.fromkeys(
+        [("DataParameter", key) for key in ("cache", "threads", "parser_threads")], NVCAFFES
+    ),
+    ("NetParameter", "reduce_buckets"): NVCAFFES,
+    ("SolverParameter", "store_blobs_in_old_format"): NVCAFFES,
+    ("ConvolutionParameter", "cudnn_convolution_algo_seeker"): NVCAFFES,
+    ("NetParameter", "eltwise_mem_sharing"): NVCAFFES,
+    **dict.fromkeys(
+        [("NetParameter", key) for key in ("global_grad_scale", "global_grad_scale_adaptive")],
+        "gradients of 16 bits are scaled by loss_scale here",
+    ),
+    ("NetParameter", "multinode"): "it is how Intel's Caffe divides the work",
+    ("LayerParameter", "quantization_param"): "it is how Intel's Caffe computes with integers",
+    ("LayerParameter", "engine"): "it is how Intel's Caffe computes, not what",
+    ("ConvolutionParameter", "conv_algorithm"): "it is how a fork computes, not what",
+    **dict.fromkeys(
+        [("SolverParameter", f"larc{more}") for more in ("", "_policy", "_turbo", "_eta")],
+        "NVCaffe fits each layer's rate to its weights, which is not done here",
+    ),
+    **dict.fromkeys(
+        [("SolverParameter", key) for key in ("local_lr_auto", "local_gw_ratio")],
+        "Intel's Caffe fits each layer's rate to its weights, which is not done here",
+    ),
+    ("ImageDataParameter", "cache"): NVCAFFES,
+    (
+        "BatchNormParameter",
+        "filler",
+    ): "the Scale behind it, which Intel's engine merges, has its own",
+    ("NetParameter", "mem_param"): "it is how a fork saves memory",
+    ("NetParameter", "bn_stats_batch_size"): "it is how Intel's Caffe computes, not what",
+}
+FORKS = {  # which have a key that changes the result
+    **dict.fromkeys(("color_order", "rampup_interval", "rampup_lr"), "NVCaffe"),
+    **dict.fromkeys(("stagelr", "stageiter"), "a fork"),
+    "denser_prior_boxes": "a fork of SSD's Caffe",
+    "param_propagate_down": "a fork",
+}
+# Fields that a fork has several of, one for each axis: video-caffe's poolings.
+SEVERAL = {("PoolingParameter", key) for key in ("kernel_size", "stride", "pad")}
+ANY, UNDECLARED = "Any", ""  # a message whose fields are not declared, and the type of these
+RAW = "as it is"  # both, of layers of unknown types: words are told from text
+
+
+def typed(
+    message: Message,
+    kind: str,
+    what: str = "",
+    mark: Mark | None = None,
+    unknown: list[tuple[Mark, str]] | None = None,
+) -> Node:
+    """A message of a kind as a mapping, a repeated field as a list. Raises SpecError.
+
+    Unknown keys are left out, and what is to be said of each is appended with its place to `unknown`, if that
+    is given. The `..._param` of a layer whose type caffe.proto does not have is taken as it is.
+
+    >>> from minicaffe.interop.caffe.text import parse
+    >>> tree = typed(parse("name: 'x' input: 'a' force_backward: 1")[0], "NetParameter")
+    >>> tree.value["force_backward"].value, tree.value["input"].value[0].value
+    (True, 'a')
+    """
+    known = schema().messages.get(kind, {})
+    if kind in ("LayerParameter", "V1LayerParameter", "V0LayerParameter"):
+        what = _layer(message) or what
+    names = [(given.name, given.mark) for given in message.fields]
+    type_ = _kind(message) if kind in ("LayerParameter", "V1LayerParameter") else ""
+    if kind == "V1LayerParameter":  # where a word may be given by its number, too: none of a fork's
+        type_ = "" if WHOLE.fullmatch(type_) else type_of_word(type_)
+    apart = type_ != "" and is_declared(type_)
+    free = Field("", 0, UNDECLARED if type_ in REGISTRY or kind == ANY else RAW)
+    left_out = set()
+    for name, place in [*names, *message.empty.items()]:
+        if kind in (ANY, RAW) or name in known or (apart and name.endswith("_param")):
+            continue
+        problem = f"{place}: {f'{what}: ' if what else ''}{_unknown(name, kind)}"
+        if unknown is None:
+            raise SpecError(problem)
+        left_out.add(name)
+        if (kind, name) in HARMLESS:
+            _log.warning("%s: %s has no effect: %s", place, name, HARMLESS[kind, name])
+        else:
+            unknown.append((place, problem))
+    groups: dict[str, list[Node]] = {name: [] for name in message.empty if name not in left_out}
+    fields: dict[str, Field] = {}
+    keys = dict(reversed(names)) | message.empty
+    for given in message.fields:
+        if given.name in left_out:
+            continue
+        as_declared = apart and given.name.endswith("_param")
+        if as_declared and type_ not in REGISTRY and _fits(given, known.get(given.name)):
+            as_declared = False
+        field = free if as_declared else known.get(given.name, free)
+        fields[given.name] = field
+        inside = f"{what}: {given.name}" if what else given.name
+        group = groups.setdefault(given.name, [])
+        once = not field.repeated and (kind, given.name) not in SEVERAL
+        if group and once and field.type not in (UNDECLARED, RAW):
+            line = keys[given.name].within
+            raise SpecError(f"{given.mark}: {inside}: is given twice, first at {line}")
+        group.append(_value(given, field, inside, unknown))
+    values = {}
+    for name, group in groups.items():
+        field = fields.get(name, known.get(name, free))
+        free_of = field.type in (UNDECLARED, RAW) or (kind, name) in SEVERAL
+        several = len(group) != 1 if free_of else field.repeated
+        if several:
+            values[name] = Node(group, group[0].mark if group else keys[name])
+        elif group:
+            values[name] = group[0]
+    return Node(values, mark or message.mark, {name: keys[name] for name in values})
+
+
+def _fits(given: Given, field: Field | None) -> bool:
+    """Whether caffe.proto knows a block and all that a layer of an unknown type has in it."""
+    if field is None or field.words is not None or not isinstance(given.value, Message):
+        return False
+    fields = schema().messages.get(field.type, {})
+    return all(one.name in fields for one in given.value.fields)
+
+
+def _kind(message: Message) -> str:
+    """The type that a layer gives itself."""
+    texts = (one.value for one in message.fields if one.name == "type")
+    return next((value.text for value in texts if isinstance(value, Scalar)), "")
+
+
+def _layer(message: Message) -> str:
+    """A layer as errors call it, by the name it gives itself."""
+    given = {f.name: f.value.text for f in message.fields if isinstance(f.value, Scalar)}
+    kind = f" ({given['type']})" if given.get("type", "").isprintable() and "type" in given else ""
+    return f"layer {shown(given['name'])}{kind}" if "name" in given else ""
+
+
+def _unknown(name: str, kind: str) -> str:
+    messages = schema().messages
+    homes = [home for home, fields in messages.items() if name in fields]
+    why = f"unknown key {name!r}: neither BVLC Caffe's {kind} has it nor what is read of its forks"
+    elsewhere = f"; it is a key of {homes[0]}" if homes else ""
+    if name in FORKS:
+        return f"{why}; {FORKS[name]} has it"
+    near = [known for known in messages[kind] if _near(name, known)]
+    return why + (did_you_mean(name, near) or elsewhere)
+
+
+def _near(name: str, known: str) -> bool:
+    """Whether a key may be another mistyped; `bn_param` is of another layer, not a slip of `mvn_param`."""
+    ratio = difflib.SequenceMatcher(None, name, known).ratio()
+    return not name.endswith("_param") or ratio > 0.85
+
+
+def _value(given: Given, field: Field, what: str, unknown: list[tuple[Mark, str]] | None) -> Node:
+    value = given.value
+    if field.type in (UNDECLARED, RAW):
+        inside = ANY if field.type == UNDECLARED else RAW
+        if isinstance(value, Message):
+            return typed(value, inside, what, given.mark)
+        return _guessed(value, inside == RAW)
+    if field.is_message:
+        if isinstance(value, Message):
+            return typed(value, field.type, what, given.mark, unknown)
+        got = _shown(value)
+        raise SpecError(f"{value.mark}: {what}: expected {{ fields of {field.type} }}, got {got}")
+    if isinstance(value, Message):
+        raise SpecError(
+            f"{value.mark}: {what}: expected {_expected(field)}, got a message in braces"
+        )
+    found = _word(value, field) if field.words is not None else _plain(value, field.type)
+    if found is None and field.name == "engine" and value.kind == "word":
+        found = "DEFAULT"  # a fork's, such as MKLDNN; how, not what, is computed
+    if found is None and field.type == "LayerType" and WORD.fullmatch(value.text):
+        return Node(value.text, value.mark)  # a fork's word, or a type of today in quotes
+    if found is None:
+        hint = ""
+        if field.words and value.text in field.words:
+            hint = "; without quotes"
+        elif field.words and value.kind != "number":
+            hint = did_you_mean(value.text, field.words)
+        elif field.type == "string" and value.kind != "string":
+            hint = "; put it in quotes"
+        got = f"expected {_expected(field)}, got {_shown(value)}{hint}"
+        raise SpecError(f"{value.mark}: {what}: {got}")
+    return Node(found, value.mark)
+
+
+def _word(value: Scalar, field: Field) -> str | None:
+    """A word of an enumeration, given as such or by its number."""
+    words = field.words or {}
+    if value.kind == "word":
+        return value.text if value.text in words else None
+    number = _integer(value.text) if value.kind == "number" else None
+    return next((word for word, meant in words.items() if meant == number), None)
+
+
+def _plain(value: Scalar, kind: str) -> bool | int | float | str | None:
+    if kind == "string" or value.kind == "string":
+        return value.text if value.kind == kind else None
+    if kind == "bool":
+        number = _integer(value.text) if value.kind == "number" else None
+        text = value.text if number is None else str(number)
+        return True if text in TRUE else False if text in FALSE else None
+    if kind in RANGES:
+        number = _integer(value.text) if value.kind == "number" else None
+        least, most = RANGES[kind]
+        return number if number is not None and least <= number <= most else None
+    return _float(value)
+
+
+def _integer(text: str) -> int | None:
+    """A whole number in decimal, hexadecimal or, behind a 0, octal digits."""
+    if not WHOLE.fullmatch(text) or len(text) > 40:
+        return None
+    digits = text.lstrip("-")
+    octal = len(digits) > 1 and digits.isdigit() and digits[0] == "0"
+    try:
+        number = int(digits, 8 if octal else 0)
+    except ValueError:  # 09
+        return None
+    return -number if text[0] == "-" else number
+
+
+def _float(value: Scalar) -> float | int | None:
+    if value.kind == "word":
+        infinite = INFINITE.fullmatch(value.text)
+        return float(value.text) if infinite else None
+    whole = _integer(value.text)
+    if whole is not None:
+        return whole
+    text = value.text.rstrip("fF") if "x" not in value.text.lower() else ""
+    return float(text) if text and len(text) < 400 else None
+
+
+def _guessed(value: Scalar, words: bool = False) -> Node:
+    """A value whose type is not declared: whatever it looks like; with `words`, a word stays one."""
+    found: bool | int | float | str | None = value.text
+    if value.kind == "string":
+        return Node(found, value.mark)
+    if value.kind == "number" or INFINITE.fullmatch(value.text):
+        found = _float(value)
+    elif value.kind == "word" and value.text in ("true", "false"):
+        found = value.text == "true"
+    elif value.kind == "word" and value.text == "null":
+        return Node(None, value.mark)
+    if found is None:
+        raise SpecError(f"{value.mark}: {shown(value.text)} is not a number")
+    if words and isinstance(found, str):
+        found = Word(found)
+    return Node(found, value.mark)
+
+
+def _shown(value: Scalar | Message) -> str:
+    if isinstance(value, Message):
+        return "a message in braces"
+    return shown(value.text) if value.kind == "string" else shown(value.text).strip("'\"")
+
+
+def _expected(field: Field) -> str:
+    if field.words:
+        some = list(field.words)
+        return f"one of {', '.join(some)}" if len(some) < 10 else f"a word such as {some[7]}"
+    words = {"bool": "true or false", "string": "text in quotes", "uint32": "an integer from 0"}
+    return words.get(field.type, "an integer" if field.type in RANGES else "a number")

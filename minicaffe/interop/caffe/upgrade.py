@@ -1,0 +1,327 @@
+"""Nets of earlier Caffes as those of today: what upgrade_proto.cpp does, on a tree that keeps its marks."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+
+from minicaffe.core.config.tree import Mark, Node
+from minicaffe.errors import SpecError
+from minicaffe.interop.caffe.upgrade_v0 import v1_of_v0, without_padding
+
+V1_TYPES = {
+    "BN": "BN",
+    "BNLL": "BNLL",
+    "LRN": "LRN",
+    "MVN": "MVN",
+    "ABSVAL": "AbsVal",
+    "ARGMAX": "ArgMax",
+    "HDF5_DATA": "HDF5Data",
+    "HDF5_OUTPUT": "HDF5Output",
+    "RELU": "ReLU",
+    "SOFTMAX_LOSS": "SoftmaxWithLoss",
+    "TANH": "TanH",
+}
+TRANSFORMED = {
+    "DATA": "data_param",
+    "IMAGE_DATA": "image_data_param",
+    "WINDOW_DATA": "window_data_param",
+}
+# Keys of PSPNet's BN that SegNet's does not have; and the keys of both, as BatchNorm and Scale name them
+PSPNETS = {"slope_filler", "bias_filler", "momentum", "eps", "frozen"}
+SCALES = {"scale_filler": "filler", "shift_filler": "bias_filler"}
+BATCH_NORMS = {
+    "momentum": "moving_average_fraction",
+    "eps": "eps",
+    "scale_filler": "scale_filler",
+    "shift_filler": "bias_filler",
+    "slope_filler": "scale_filler",
+    "bias_filler": "bias_filler",
+}
+# SegNet's SoftmaxWithLoss whose classes have weights, by the type it is here; and the key that says so
+WEIGHTED, BY_WEIGHT = "WeightedSoftmaxWithLoss", "weight_by_label_freqs"
+ND = {  # types of forks for video, and what they are here
+    "NdConvolution": ("Convolution", "convolution_param"),
+    "NdDeconvolution": ("Deconvolution", "convolution_param"),
+    "NdPooling": ("Pooling", "pooling_param"),
+    "PoolingND": ("Pooling", "pooling_param"),
+}
+SHAPES = {"kernel_shape": "kernel_size", "stride_shape": "stride", "pad_shape": "pad"}
+DEPTHWISE = ("ConvolutionDepthwise", "DepthwiseConvolution")  # two forks' names
+Fields = dict[str, Node]
+
+
+def upgraded_net(net: Node, own: Container[str] = ()) -> Node:
+    """A NetParameter of any age as one of today: `layer` alone, no `input`. Raises SpecError."""
+    fields, keys = dict(net.value), dict(net.keys)
+    old = fields.pop("layers", None)
+    if old is not None:
+        if "layer" in fields:
+            mark = keys["layer"]
+            raise SpecError(
+                f"{mark}: the net has `layers` too, of an older Caffe; give one of them"
+            )
+        layers = old.value
+        if any("layer" in layer.value for layer in layers):
+            layers = [v1_of_v0(layer) for layer in without_padding(layers)]
+        fields["layer"] = Node([_v2_of_v1(layer) for layer in layers], old.mark)
+        keys["layer"] = keys.pop("layers")
+    first = _input_layer(fields, keys)
+    layers = [*first, *(fields["layer"].value if "layer" in fields else [])]
+    if layers:
+        mark = fields["layer"].mark if "layer" in fields else layers[0].mark
+        layers = [
+            _dilated(_weighted(one) if _type(one) in own else _along_axes(_depthwise(one)))
+            for layer in layers
+            for one in map(_batch_norm, [layer] if _type(layer) in own else _bn(layer))
+        ]
+        fields["layer"] = Node(layers, mark)
+        keys.setdefault("layer", mark)
+    return Node(fields, net.mark, {key: keys[key] for key in fields})
+
+
+def _type(layer: Node) -> str:
+    return layer.value["type"].value if "type" in layer.value else ""
+
+
+def _input_layer(fields: Fields, keys: dict[str, Mark]) -> list[Node]:
+    """`input` and its shapes, taken out of a net's fields, as the layer that stands for them."""
+    names = fields.pop("input", None)
+    dims, shapes = fields.pop("input_dim", None), fields.pop("input_shape", None)
+    if names is None or (dims is None and shapes is None):
+        return []  # without shapes, Caffe drops `input`; whoever reads the blob is told of it
+    count = len(names.value)
+    if shapes is not None:
+        wanted, got, key = count, len(shapes.value), "input_shape"
+    else:
+        wanted, got, key = 4 * count, len(dims.value), "input_dim"  # type: ignore[union-attr]
+    if got < wanted:
+        what = "shapes" if shapes is not None else "numbers"
+        raise SpecError(
+            f"{keys[key]}: {key}: expected {wanted} {what} for {count} inputs, got {got}"
+        )
+    if shapes is None:
+        assert dims is not None
+        fours = (Node(dims.value[4 * i : 4 * i + 4], dims.value[4 * i].mark) for i in range(count))
+        shapes = Node(
+            [Node({"dim": four}, four.mark, {"dim": keys[key]}) for four in fours], dims.mark
+        )
+    mark = keys["input"]
+    param = Node(
+        {"shape": Node(shapes.value[:count], shapes.mark)}, shapes.mark, {"shape": keys[key]}
+    )
+    own = {
+        "name": Node("input", mark),
+        "type": Node("Input", mark),
+        "top": names,
+        "input_param": param,
+    }
+    return [Node(own, mark, dict.fromkeys(own, mark))]
+
+
+def _batch_norm(layer: Node) -> Node:
+    """The three statistics of a BatchNorm, once declared like weights, are not learnt."""
+    params = layer.value.get("param")
+    kind = layer.value.get("type")
+    if kind is None or kind.value != "BatchNorm" or params is None or len(params.value) < 3:
+        return layer
+    fixed = [
+        *map(_fixed, params.value[:3]),
+        *params.value[3:],
+    ]  # behind them NVCaffe's scale and bias
+    return Node({**layer.value, "param": Node(fixed, params.mark)}, layer.mark, layer.keys)
+
+
+def _bn(layer: Node) -> list[Node]:
+    """A BN of a fork as layers of BVLC's.
+
+    That of SegNet and ENet scales and shifts what a batch's own statistics normalise, in TEST too (LEARN), or
+    scales and shifts alone (INFERENCE: the statistics are in its weights). That of PSPNet and ICNet keeps
+    averages, as BatchNorm does, and has a scale and a bias.
+    """
+    kind = layer.value.get("type")
+    if kind is None or kind.value != "BN":
+        return [layer]
+    keys = layer.value.get("bn_param", Node({}, layer.mark)).value
+    params, mark = layer.value.get("param", Node([], layer.mark)).value, layer.mark
+    if "bn_mode" not in keys and (len(params) > 2 or PSPNETS & set(keys)):
+        frozen = "frozen" in keys and keys["frozen"].value
+        own: dict[str, object] = {"scale_bias": True, "moving_average_fraction": 0.9}
+        own |= {"use_global_stats": True} if frozen else {}
+        zero = dict.fromkeys(("lr_mult", "decay_mult"), Node(0.0, mark))
+        fixed = Node(zero, mark, dict.fromkeys(zero, mark))
+        learnt = [fixed, fixed] if frozen else params[:2]
+        params = [*[fixed] * 3, *learnt] if learnt else []
+        return [_replaced(layer, "BatchNorm", "batch_norm_param", own, BATCH_NORMS, params)]
+    scale = _replaced(layer, "Scale", "scale_param", {"bias_term": True}, SCALES, params)
+    if "bn_mode" in keys and keys["bn_mode"].value == "INFERENCE":
+        return [scale]
+    own = {"use_global_stats": False, "eps": 1e-9}
+    batch = _replaced(layer, "BatchNorm", "batch_norm_param", own, {"eps": "eps"}, [])
+    if "name" in layer.value:
+        batch.value["name"] = Node(f"{layer.value['name'].value}_statistics", mark)
+    if "top" in layer.value:  # the scale goes on from there, in place
+        scale.value["bottom"] = layer.value["top"]
+    return [batch, scale]
+
+
+def _replaced(
+    layer: Node,
+    kind: str,
+    block: str,
+    own: Mapping[str, object],
+    names: Mapping[str, str],
+    params: list[Node],
+) -> Node:
+    """A layer of another type: `own` are its keys, and those of bn_param that `names` gives another name."""
+    bn = layer.value.get("bn_param", Node({}, layer.mark))
+    keys = {key: Node(value, bn.mark) for key, value in own.items()}
+    keys |= {to: bn.value[key] for key, to in names.items() if key in bn.value}
+    fields = {key: node for key, node in layer.value.items() if key not in ("bn_param", "param")}
+    fields["type"] = Node(kind, layer.value["type"].mark)
+    fields[block] = Node(keys, bn.mark, dict.fromkeys(keys, bn.mark))
+    if params:
+        fields["param"] = Node(params, layer.mark)
+    return Node(fields, layer.mark, {key: layer.keys.get(key, layer.mark) for key in fields})
+
+
+def _along_axes(layer: Node) -> Node:
+    """NdConvolution and the like, of forks for video, are layers of today whose sizes stand in a shape."""
+    kind = layer.value.get("type")
+    if kind is None or kind.value not in ND:
+        return layer
+    own, block = ND[kind.value]
+    fields = {**layer.value, "type": Node(own, kind.mark)}
+    if block in fields:
+        given = fields[block]
+        values, keys = dict(given.value), dict(given.keys)
+        for name, today in SHAPES.items():
+            if name in values:
+                dims = values.pop(name).value.get("dim", Node([], given.mark))
+                values[today], keys[today] = dims, keys.pop(name)
+        fields[block] = Node(values, given.mark, keys)
+    return Node(fields, layer.mark, layer.keys)
+
+
+def _dilated(layer: Node) -> Node:
+    """A pooling whose window has gaps is of a type of its own."""
+    pool = layer.value.get("pooling_param")
+    if _type(layer) != "Pooling" or pool is None or "dilation" not in pool.value:
+        return layer
+    fields, mark = dict(layer.value), layer.value["type"].mark
+    if _has_gaps(pool):
+        fields["type"] = Node("DilatedPooling", mark)
+    else:
+        values = {key: node for key, node in pool.value.items() if key != "dilation"}
+        fields["pooling_param"] = Node(values, pool.mark, pool.keys)
+    return Node(fields, layer.mark, layer.keys)
+
+
+def _has_gaps(pool: Node) -> bool:
+    """Whether the dilation of a pooling_param is not 1 along each axis; written, it may be one number."""
+    dilation = pool.value.get("dilation", Node([], pool.mark))
+    each = dilation.value if isinstance(dilation.value, list) else [dilation]
+    return any(node.value != 1 for node in each)
+
+
+def _depthwise(layer: Node) -> Node:
+    """A convolution of each channel by itself, which forks have as a type, is one of as many groups."""
+    kind, conv = layer.value.get("type"), layer.value.get("convolution_param")
+    if kind is None or kind.value not in DEPTHWISE:
+        return layer
+    fields = {**layer.value, "type": Node("Convolution", kind.mark)}
+    if conv is not None and "num_output" in conv.value:
+        count, mark = conv.value["num_output"], conv.keys["num_output"]
+        own = {"group": count, **conv.value}
+        fields["convolution_param"] = Node(own, conv.mark, {"group": mark, **conv.keys})
+    return Node(fields, layer.mark, layer.keys)
+
+
+def _weighted(layer: Node) -> Node:
+    """A SoftmaxWithLoss of SegNet's that is told to weigh its classes is a type of its own."""
+    loss = layer.value.get("loss_param")
+    if _type(layer) != "SoftmaxWithLoss" or loss is None or BY_WEIGHT not in loss.value:
+        return layer
+    if not loss.value[BY_WEIGHT].value:
+        return layer
+    keys = {key: node for key, node in loss.value.items() if key != BY_WEIGHT}
+    fields = {**layer.value, "type": Node(WEIGHTED, layer.value["type"].mark)}
+    fields["loss_param"] = Node(keys, loss.mark, loss.keys)
+    return Node(fields, layer.mark, layer.keys)
+
+
+def as_written(layer: Node) -> Node:
+    """A layer as its fork's text has it: the inverse of what `upgraded_net` does to two of them."""
+    kind = layer.value["type"]
+    pool = layer.value.get("pooling_param", Node({}, layer.mark))
+    if kind.value == "DilatedPooling" and _has_gaps(pool):
+        return Node({**layer.value, "type": Node("Pooling", kind.mark)}, layer.mark, layer.keys)
+    if kind.value != WEIGHTED:
+        return layer
+    loss = layer.value["loss_param"]
+    keys = {BY_WEIGHT: Node(True, loss.mark), **loss.value}
+    fields = {
+        **layer.value,
+        "type": Node("SoftmaxWithLoss", kind.mark),
+        "loss_param": Node(keys, loss.mark),
+    }
+    return Node(fields, layer.mark)
+
+
+def _fixed(spec: Node) -> Node:
+    """A ParamSpec that does not learn."""
+    if "lr_mult" in spec.value and spec.value["lr_mult"].value == 0:
+        return spec
+    zero = dict.fromkeys(("lr_mult", "decay_mult"), Node(0.0, spec.mark))
+    return Node({**spec.value, **zero}, spec.mark, {**spec.keys, **dict.fromkeys(zero, spec.mark)})
+
+
+def type_of_word(word: str) -> str:
+    """The type of today that a V1LayerParameter's word names; a type of today, in quotes, is itself.
+
+    >>> type_of_word("RELU"), type_of_word("CENTER_LOSS"), type_of_word("CenterLoss")
+    ('ReLU', 'CenterLoss', 'CenterLoss')
+    """
+    if not word.isupper():
+        return word
+    return V1_TYPES.get(word) or "".join(part.capitalize() for part in word.split("_"))
+
+
+def _v2_of_v1(layer: Node) -> Node:
+    """A V1LayerParameter as a LayerParameter."""
+    fields, keys = dict(layer.value), dict(layer.keys)
+    kind = fields.get("type")
+    word = kind.value if kind is not None else "NONE"
+    if kind is not None:
+        fields["type"] = Node(type_of_word(word), kind.mark)
+    if word in TRANSFORMED and TRANSFORMED[word] in fields:
+        _move_transform(fields, keys, TRANSFORMED[word])
+    specs: list[tuple[Fields, dict[str, Mark], Mark]] = []
+    given = {"param": "name", "blob_share_mode": "share_mode", "blobs_lr": "lr_mult"}
+    for old, new in {**given, "weight_decay": "decay_mult"}.items():
+        for i, node in enumerate(fields.pop(old).value if old in fields else ()):
+            if len(specs) <= i:
+                specs.append(({}, {}, node.mark))
+            specs[i][0][new] = node
+            specs[i][1][new] = keys[old]
+    if specs:
+        nodes = [Node(*spec[:1], spec[2], spec[1]) for spec in specs]
+        fields["param"] = Node(nodes, nodes[0].mark)
+        keys["param"] = next(keys[old] for old in (*given, "weight_decay") if old in keys)
+    return Node(fields, layer.mark, {key: keys[key] for key in fields if key in keys})
+
+
+def _move_transform(fields: Fields, keys: dict[str, Mark], param: str) -> None:
+    """What once stood beside `source` belongs to transform_param."""
+    own = fields[param]
+    if not isinstance(own.value, dict):  # of a user's class of that name, which refuses it
+        return
+    moved = [key for key in ("scale", "mean_file", "crop_size", "mirror") if key in own.value]
+    if not moved:
+        return
+    kept = {key: node for key, node in own.value.items() if key not in moved}
+    fields[param] = Node(kept, own.mark, own.keys)
+    there = fields.get("transform_param", Node({}, own.value[moved[0]].mark))
+    taken = {key: own.value[key] for key in moved}
+    places = {**there.keys, **{key: own.keys[key] for key in moved}}
+    fields["transform_param"] = Node({**there.value, **taken}, there.mark, places)
+    keys.setdefault("transform_param", own.keys[moved[0]])

@@ -1,0 +1,1 @@
+"""ONNX: nets written (writer) and read (reader)."""

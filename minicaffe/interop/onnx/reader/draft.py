@@ -1,0 +1,406 @@
+"""A net of Caffe's while it is made of a graph: blobs with shapes, layers, the numbers they hold.
+
+A reader asks for layers and gets blobs. Composite operations that several readers need (a part of a blob, a
+product with numbers) stand here too. What nothing reads in the end is left out, so that a reader may look back
+at what computed its input and say both in one layer.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from minicaffe.interop.onnx.reader.table import RefusedError
+
+Shape = tuple[int, ...]
+MAX_NUMBERS = 2**24  # that a reader makes, such as a kernel of ones: 64 MiB in float32
+MAX_PIECES = 64  # of a Slice, where entries of an axis are put in another order
+MAX_PARTS = 8  # of channels put in another order; more are a product by ones and zeros
+
+
+@dataclass(eq=False)
+class Blob:
+    """A blob: its shape, and the layer that computes it; None of an input."""
+
+    shape: Shape
+    layer: Layer | None = None
+    name: str = ""
+    refused: tuple[str, ...] = ()  # why no layer computes it: of its nodes, those that are refused
+    states: Layer | None = None  # the RNN whose states it is, no top of which they are
+
+
+@dataclass(eq=False)
+class Layer:
+    """A layer: its type and keys, what it reads and writes, its parameters."""
+
+    type: str
+    bottoms: list[Blob]
+    keys: dict[str, Any]
+    arrays: list[np.ndarray]
+    tops: list[Blob] = field(default_factory=list)
+    name: str = ""
+    origin: str = ""  # the node it was made of
+
+
+@dataclass(eq=False)
+class Tensor:
+    """A tensor of the graph: a constant, or what a blob holds."""
+
+    name: str
+    shape: Shape | None  # None where only the numbers tell
+    dtype: str
+    data: np.ndarray | None = None
+    blob: Blob | None = None
+    node: Node | None = None  # what computes it
+    readers: int = 0  # nodes that read it; an output of the model is read once more
+
+
+@dataclass(eq=False)
+class Node:
+    """An operation: its inputs, None where one is left out, its outputs, and its attributes."""
+
+    kind: str
+    name: str
+    inputs: list[Tensor | None]
+    outputs: list[Tensor]
+    attributes: dict[str, Any]
+    opset: int
+    outer: Mapping[str, Tensor]  # what a graph within it may read
+
+    @property
+    def known(self) -> list[Tensor]:
+        """The inputs that are not left out: onnx's checker has seen to those that an operator needs."""
+        return [one for one in self.inputs if one is not None]
+
+    def input(self, index: int) -> Tensor | None:
+        """An input, or None."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def const(self, index: int) -> np.ndarray | None:
+        """An input that is a constant, or None."""
+        tensor = self.input(index)
+        return tensor.data if tensor is not None else None
+
+    def needs_const(self, index: int, what: str) -> np.ndarray:
+        """An input that must be a constant. Raises RefusedError for one that depends on the net's inputs."""
+        data = self.const(index)
+        if data is None:
+            raise RefusedError(f"its {what} is computed of the input; a layer needs it as a number")
+        return data
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """An attribute."""
+        return self.attributes.get(key, default)
+
+    def ints(self, key: str, index: int) -> list[int] | None:
+        """Numbers, an attribute in old opsets and an input in later ones; None where they are not set."""
+        if key in self.attributes:
+            numbers = self.attributes[key]
+            return [int(one) for one in (numbers if isinstance(numbers, list) else [numbers])]
+        if self.input(index) is None:
+            return None
+        return [int(one) for one in self.needs_const(index, key).ravel()]
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the first output. Raises RefusedError where it is not known."""
+        shape = self.outputs[0].shape
+        if shape is None:
+            raise RefusedError("the size of its output depends on the numbers; a blob's does not")
+        return shape
+
+
+class Draft:
+    """The layers of a net under way, and the types that its target has; None where it is minicaffe."""
+
+    def __init__(self, types: Collection[str] | None = None) -> None:
+        self.types = types
+        self.inputs: list[Blob] = []
+        self.layers: list[Layer] = []
+        self.origin = ""
+        self._constants: dict[bytes, Blob] = {}
+
+    def lacks(self, kind: str) -> bool:
+        """True if the target has no layer of this type."""
+        return self.types is not None and kind not in self.types
+
+    def add(
+        self,
+        kind: str,
+        bottoms: Sequence[Blob],
+        shapes: Sequence[Sequence[int]],
+        arrays: Sequence[Any] = (),
+        **keys: Any,
+    ) -> list[Blob]:
+        """Add a layer whose tops have these shapes; returns them. Parameters become float32."""
+        numbers = [np.asarray(array, np.float32, order="C") for array in arrays]
+        layer = Layer(kind, list(bottoms), keys, numbers, origin=self.origin)
+        layer.tops = [Blob(tuple(int(size) for size in shape), layer) for shape in shapes]
+        self.layers.append(layer)
+        return layer.tops
+
+    def layer(
+        self,
+        kind: str,
+        *bottoms: Blob,
+        shape: Sequence[int] | None = None,
+        arrays: Any = (),
+        **keys: Any,
+    ) -> Blob:
+        """Add a layer of one top, of the first bottom's shape if none is given; returns it."""
+        return self.add(
+            kind, bottoms, [bottoms[0].shape if shape is None else shape], arrays, **keys
+        )[0]
+
+    def blob(self, tensor: Tensor | None) -> Blob:
+        """What holds a tensor: a constant is the parameter of a Parameter layer. Raises RefusedError."""
+        if tensor is not None and tensor.blob is not None:
+            return tensor.blob
+        if tensor is None or tensor.data is None:
+            raise RefusedError("an input is missing")
+        return self.constant(tensor.data)
+
+    def constant(self, array: np.ndarray) -> Blob:
+        """A blob that holds these numbers."""
+        array = np.asarray(array, np.float32, order="C")
+        key = repr(array.shape).encode() + array.tobytes()
+        if key not in self._constants:
+            dims = list(array.shape)
+            self._constants[key] = self.add(
+                "Parameter", [], [array.shape], [array], shape={"dim": dims}
+            )[0]
+        return self._constants[key]
+
+    def reshape(self, x: Blob, shape: Sequence[int]) -> Blob:
+        """The numbers of a blob in another shape; its first axis is kept by name, that of the samples.
+
+        Raises RefusedError for a shape of more or fewer numbers.
+        """
+        shape = tuple(int(size) for size in shape)
+        if shape == x.shape:
+            return x
+        if math.prod(shape) != math.prod(x.shape):
+            raise RefusedError(f"a blob of shape {x.shape} cannot have the shape {shape}")
+        made = x.layer
+        if made is not None and made.type == "Reshape":
+            return self.reshape(made.bottoms[0], shape)
+        if self.lacks("Reshape") and shape == (x.shape[0], math.prod(x.shape[1:])):
+            return self.layer("Flatten", x, shape=shape)
+        dims = list(shape)
+        if shape and x.shape and shape[0] == x.shape[0]:
+            dims[0] = 0
+        return self.add("Reshape", [x], [shape], shape={"dim": dims})[0]
+
+    def linear(self, x: Blob, scale: float = 1.0, shift: float = 0.0) -> Blob:
+        """shift + scale x, entry by entry; one layer with a Power before it that does no more."""
+        made = x.layer
+        if made is not None and made.type == "Power" and made.keys.get("power", 1.0) == 1.0:
+            before, offset = made.keys.get("scale", 1.0), made.keys.get("shift", 0.0)
+            return self.linear(made.bottoms[0], scale * before, shift + scale * offset)
+        if (scale, shift) == (1.0, 0.0):
+            return x
+        return self.power(x, 1.0, scale, shift)
+
+    def power(self, x: Blob, power: float, scale: float = 1.0, shift: float = 0.0) -> Blob:
+        """(shift + scale x)^power, entry by entry."""
+        keys = {"power": power, "scale": scale, "shift": shift}
+        defaults = {"power": 1.0, "scale": 1.0, "shift": 0.0}
+        own: dict[str, Any] = {key: one for key, one in keys.items() if one != defaults[key]}
+        return self.layer("Power", x, **own)
+
+    def part(self, x: Blob, axis: int, start: int, stop: int) -> Blob:
+        """Entries start to stop of an axis; the others go into a Silence."""
+        size = x.shape[axis]
+        if (start, stop) == (0, size):
+            return x
+        cuts = [point for point in (start, stop) if 0 < point < size]
+        pieces = self.cut(x, axis, cuts)
+        wanted = 1 if start > 0 else 0
+        return pieces[wanted]
+
+    def cut(self, x: Blob, axis: int, points: Sequence[int]) -> list[Blob]:
+        """A blob cut along an axis before these entries."""
+        if not points:
+            return [x]
+        edges = [0, *points, x.shape[axis]]
+        shapes = [
+            (*x.shape[:axis], stop - start, *x.shape[axis + 1 :])
+            for start, stop in itertools.pairwise(edges)
+        ]
+        return self.add("Slice", [x], shapes, axis=axis, slice_point=list(points))
+
+    def concat(self, parts: Sequence[Blob], axis: int) -> Blob:
+        """Blobs joined along an axis."""
+        if len(parts) == 1:
+            return parts[0]
+        shape = list(parts[0].shape)
+        shape[axis] = sum(part.shape[axis] for part in parts)
+        return self.layer("Concat", *parts, shape=shape, axis=axis)
+
+    def take(self, x: Blob, axis: int, indices: Sequence[int]) -> Blob:
+        """Entries of an axis in this order, any of them any number of times: parts, joined anew.
+
+        Raises RefusedError if the parts are more than a net should hold.
+        """
+        runs = list(_runs(indices))
+        points = sorted({p for run in runs for p in run} - {0, x.shape[axis]})
+        if axis == 1 and len(runs) > MAX_PARTS:
+            return self.picked(x, indices)
+        if len(points) >= MAX_PIECES or len(runs) > MAX_PIECES:
+            raise RefusedError(
+                f"it puts axis {axis} into another order, which would take {len(runs)} parts"
+            )
+        edges = [0, *points, x.shape[axis]]
+        pieces = dict(zip(edges, self.cut(x, axis, points), strict=False))
+        parts = []
+        for start, stop in runs:
+            parts += [pieces[edge] for edge in edges if start <= edge < stop]
+        return self.concat(parts, axis)
+
+    def picked(self, x: Blob, indices: Sequence[int]) -> Blob:
+        """Channels in another order: a product with ones and zeros, a Convolution by a 1 x 1 kernel."""
+        n, c, *image = x.shape
+        pick = np.zeros(limited(len(indices), c, 1, 1), np.float32)
+        pick[np.arange(len(indices)), indices] = 1
+        flat = self.reshape(x, (n, c, math.prod(image[:-1]), image[-1] if image else 1))
+        y = self.layer(
+            "Convolution",
+            flat,
+            shape=(n, len(indices), *flat.shape[2:]),
+            arrays=[pick],
+            num_output=len(indices),
+            kernel_size=1,
+            bias_term=False,
+        )
+        return self.reshape(y, (n, len(indices), *image))
+
+    def turned(self, x: Blob, axis: int) -> Blob:
+        """The entries of an axis from the last to the first."""
+        made = x.layer
+        if made is not None and made.type == "Reverse" and made.keys["axis"] == axis:
+            return made.bottoms[0]
+        return self.layer("Reverse", x, axis=axis)
+
+    def tile(self, x: Blob, shape: Sequence[int]) -> Blob:
+        """A blob repeated along its axes of 1 until it has this shape."""
+        for axis, size in enumerate(shape):
+            if x.shape[axis] != size:
+                tiled = (*x.shape[:axis], size, *x.shape[axis + 1 :])
+                x = self.layer("Tile", x, shape=tiled, axis=axis, tiles=size // x.shape[axis])
+        return x
+
+    def spread(self, x: Blob, shape: Sequence[int]) -> Blob:
+        """A blob broadcast to a shape of as many axes or more, by the rule of NumPy."""
+        x = self.reshape(x, (*(1,) * (len(shape) - len(x.shape)), *x.shape))
+        return self.tile(x, shape)
+
+    def times(self, x: Blob, factor: np.ndarray) -> Blob:
+        """x times numbers that broadcast into its shape."""
+        return self._with_numbers("Scale", x, factor)
+
+    def plus(self, x: Blob, term: np.ndarray) -> Blob:
+        """x plus numbers that broadcast into its shape."""
+        return self._with_numbers("Bias", x, term)
+
+    def _with_numbers(self, kind: str, x: Blob, numbers: np.ndarray) -> Blob:
+        numbers = np.asarray(numbers, np.float32)
+        if numbers.size == 1 or (numbers == numbers.flat[0]).all():
+            one = float(numbers.flat[0])
+            return self.linear(x, scale=one) if kind == "Scale" else self.linear(x, shift=one)
+        axis, run = numbers_run(numbers, x.shape)
+        made = x.layer
+        if kind == "Bias" and made is not None and _takes_bias(made, axis, run):
+            return self._biased(made, run)
+        return self.layer(kind, x, arrays=[run], axis=axis, num_axes=run.ndim)
+
+    def _biased(self, made: Layer, bias: np.ndarray) -> Blob:
+        """The layer again, with a bias."""
+        keys = {key: value for key, value in made.keys.items() if key != "bias_term"}
+        if made.type == "Scale":
+            keys["bias_term"] = True
+        return self.layer(
+            made.type, *made.bottoms, shape=made.tops[0].shape, arrays=[*made.arrays, bias], **keys
+        )
+
+    def combined(self, kind: str, a: Blob, b: Blob, shape: Shape) -> Blob:
+        """a + b or a b ("Bias", "Scale"), broadcast by the rule of NumPy to `shape`."""
+        if a.shape == b.shape == shape:
+            how: dict[str, Any] = {} if kind == "Bias" else {"operation": "PROD"}
+            return self.layer("Eltwise", a, b, **how)
+        if a.shape != shape:
+            a, b = b, a
+        if a.shape != shape:
+            a = self.spread(a, shape)
+        padded = (*(1,) * (len(shape) - len(b.shape)), *b.shape)
+        own = [axis for axis, size in enumerate(padded) if size != 1]
+        first, last = (own[0], own[-1]) if own else (0, 0)
+        if padded and padded[0] == shape[0]:
+            first = 0  # of the samples: the same net at another size of the batch
+        inner = shape[first : last + 1]
+        b = self.tile(self.reshape(b, padded[first : last + 1]), inner)
+        return self.layer(kind, a, b, axis=first)
+
+
+def limited(*shape: int) -> Shape:
+    """A shape of numbers that a layer is to hold. Raises RefusedError where they are too many."""
+    if math.prod(shape) > MAX_NUMBERS:
+        raise RefusedError(f"it needs numbers of shape {shape}, more than any layer holds")
+    return shape
+
+
+def numbers_run(numbers: np.ndarray, shape: Shape) -> tuple[int, np.ndarray]:
+    """The first axis that numbers vary along, and the numbers over the axes from there to the last such.
+
+    >>> axis, run = numbers_run(np.arange(3.0).reshape(3, 1, 1), (2, 3, 4, 4))
+    >>> axis, run.shape
+    (1, (3,))
+    """
+    padded = numbers.reshape((1,) * (len(shape) - numbers.ndim) + numbers.shape)
+    own = [axis for axis in range(padded.ndim) if padded.shape[axis] != 1]
+    first, last = own[0], own[-1]
+    inner = shape[first : last + 1]
+    return first, np.broadcast_to(padded.reshape(padded.shape[first : last + 1]), inner)
+
+
+def _takes_bias(made: Layer, axis: int, run: np.ndarray) -> bool:
+    """Whether numbers for these axes can be the bias that a layer does not have."""
+    if made.type == "Scale":
+        own = made.arrays and made.arrays[0].shape == run.shape
+        return bool(own) and len(made.arrays) == 1 and made.keys.get("axis", 1) == axis
+    rows = ("InnerProduct", "Embed")
+    if made.type not in ("Convolution", "Deconvolution", *rows) or len(made.arrays) != 1:
+        return False
+    channels = len(made.tops[0].shape) - 1 if made.type in rows else 1
+    return run.ndim == 1 and axis == channels and len(run) == made.keys["num_output"]
+
+
+def _runs(indices: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Neighbours that count upwards, as (first, behind the last)."""
+    start = previous = indices[0]
+    for index in indices[1:]:
+        if index != previous + 1:
+            yield start, previous + 1
+            start = index
+        previous = index
+    yield start, previous + 1
+
+
+def readable(name: str, kind: str = "") -> str:
+    """A tensor's or weight's name as that of a layer.
+
+    >>> readable("/layer1/layer1.0/conv1/Conv_output_0", "Conv")
+    'layer1/layer1.0/conv1'
+    >>> readable("layer1.0.conv1.weight")
+    'layer1.0.conv1'
+    """
+    name = re.sub(r"_output_\d+$", "", name).strip("/")
+    if kind and name.endswith(f"/{kind}"):
+        name = name.rpartition("/")[0]
+    name = re.sub(r"\.(weight|bias)$", "", name)
+    return re.sub(r"[^\w./:+-]+", "_", name)

@@ -1,0 +1,77 @@
+"""Layers of many nodes, known by the nodes that `minicaffe export` writes for them, and no others.
+
+What such nodes compute is told by all of them together, constants and all. So a reader guesses a layer from
+some of them; the layer is exported again, and its nodes must be those of the model, one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from minicaffe.core.net import Net
+from minicaffe.core.net.model import read
+from minicaffe.errors import MinicaffeError
+from minicaffe.interop.onnx.reader.draft import Blob, Draft, Node, Shape, Tensor
+from minicaffe.interop.onnx.writer.graph import Graph
+from minicaffe.interop.onnx.writer.model import write
+
+
+def as_exported(
+    draft: Draft, node: Node, kind: str, sizes: Mapping[str, Shape], keys: dict[str, Any]
+) -> Blob | None:
+    """The top of a layer with these keys, if a node ends what is exported of it; None if it does not.
+
+    `sizes` are a name and the shape of each bottom.
+    """
+    try:
+        net = _net(kind, sizes, keys)
+    except MinicaffeError:  # there is no such layer
+        return None
+    graph = write(net, [{value: value.shape for step in net.steps for value in step.tops}])
+    (top,) = net.graph.outputs.values()
+    bound: dict[str, Tensor] = {}
+    if not _same(graph, graph.tensors[top], node.outputs[0], bound):
+        return None
+    bottoms = [draft.blob(bound[name]) for name in sizes]
+    return draft.layer(kind, *bottoms, shape=top.shape, **keys)
+
+
+def _net(kind: str, sizes: Mapping[str, Shape], keys: dict[str, Any]) -> Net:
+    """The layer alone behind its inputs."""
+    layers: list[dict[str, Any]] = [
+        {"name": name, "type": "Input", "shape": {"dim": list(size)}}
+        for name, size in sizes.items()
+    ]
+    layers.append({"name": "last", "type": kind, "bottom": list(sizes), **keys})
+    return Net(read({"name": "last", "layers": layers}), "TEST", device="cpu", shapes_only=True)
+
+
+def _same(graph: Graph, name: str, tensor: Tensor | None, bound: dict[str, Tensor]) -> bool:
+    """Whether a tensor is computed as one of the graph is, of what stands for the graph's inputs."""
+    if tensor is None:
+        return False
+    if name in graph.arrays:
+        wanted, data = graph.arrays[name], tensor.data
+        return data is not None and data.dtype == wanted.dtype and np.array_equal(data, wanted)
+    if name in bound:
+        return bound[name] is tensor
+    made = next((node for node in graph.nodes if name in node.outputs), None)
+    bound[name] = tensor
+    if made is None:
+        return True
+    node = tensor.node
+    if node is None or node.kind != made.kind or len(node.inputs) != len(made.inputs):
+        return False
+    if tensor is not node.outputs[made.outputs.index(name)] or not _alike(node, made.attributes):
+        return False
+    pairs = zip(made.inputs, node.inputs, strict=True)
+    return all(_same(graph, wanted, one, bound) for wanted, one in pairs)
+
+
+def _alike(node: Node, wanted: dict[str, Any]) -> bool:
+    """Whether a node's attributes are these."""
+    lists = {key: list(one) if isinstance(one, tuple) else one for key, one in wanted.items()}
+    return node.attributes == lists

@@ -1,0 +1,189 @@
+"""Operators that make few numbers of many: means, sums, maxima, norms along axes, and ArgMax."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from minicaffe.interop.onnx.reader.draft import Blob, Draft, Node, Shape, limited
+from minicaffe.interop.onnx.reader.nodes.arithmetic import raised
+from minicaffe.interop.onnx.reader.nodes.pooling import over_image
+from minicaffe.interop.onnx.reader.nodes.window import convolution, window_keys
+from minicaffe.interop.onnx.reader.table import RefusedError, reads
+
+OPERATIONS = {
+    "ReduceMean": "MEAN",
+    "ReduceSum": "SUM",
+    "ReduceL1": "ASUM",
+    "ReduceL2": "SUMSQ",
+    "ReduceSumSquare": "SUMSQ",
+    "ReduceLogSum": "SUM",
+}
+
+
+def axes_of(node: Node, rank: int) -> list[int] | None:
+    """The axes, counted from 0, in order; None where nothing is reduced."""
+    axes = node.ints("axes", 1)
+    if not axes:
+        if node.get("noop_with_empty_axes", 0):
+            return None
+        return list(range(rank))
+    return sorted({axis % rank for axis in axes})
+
+
+@reads(*OPERATIONS)
+def reduce(draft: Draft, node: Node) -> Blob:
+    """Pooling AVE of images; else Reduction of axes brought to the end, or Poolings and 1 x 1 Convolutions."""
+    x = draft.blob(node.inputs[0])
+    axes = axes_of(node, len(x.shape))
+    operation = OPERATIONS[node.kind]
+    if axes is None:
+        return _behind(draft, node, _alone(draft, x, operation))
+    image = list(range(2, len(x.shape)))
+    if node.kind == "ReduceMean" and axes == image and len(image) == 2:
+        y = over_image(draft, x, "AVE")
+        return y if node.get("keepdims", 1) else draft.layer("Flatten", y, shape=node.shape)
+    made = x.layer
+    if operation == "SUM" and node.kind == "ReduceSum" and made is not None:
+        if made.type == "AbsVal":
+            x, operation = made.bottoms[0], "ASUM"
+        elif made.type == "Power" and made.keys == {"power": 2.0}:
+            x, operation = made.bottoms[0], "SUMSQ"
+    return draft.reshape(_behind(draft, node, reduction(draft, x, axes, operation)), node.shape)
+
+
+def _alone(draft: Draft, x: Blob, operation: str) -> Blob:
+    """What a reduction makes of each number when it reduces no axis."""
+    if operation == "ASUM":
+        return draft.layer("AbsVal", x)
+    return raised(draft, x, 2.0) if operation == "SUMSQ" else x
+
+
+def _behind(draft: Draft, node: Node, y: Blob) -> Blob:
+    if node.kind == "ReduceL2":
+        return draft.power(y, 0.5)
+    return draft.layer("Log", y) if node.kind == "ReduceLogSum" else y
+
+
+def reduction(draft: Draft, x: Blob, axes: list[int], operation: str) -> Blob:
+    """x reduced along axes, which are then gone, or 1: a Reduction, or of MAX a Pooling over one image."""
+    others = [axis for axis in range(len(x.shape)) if axis not in axes]
+    order = [*others, *axes]
+    if draft.lacks("Reduction") or (moved(x, order) and draft.lacks("Permute")):
+        return in_windows(draft, x, axes, operation)
+    rows = permuted(draft, x, order)
+    shape = rows.shape[: len(others)]
+    if operation == "MAX":
+        flat = draft.reshape(rows, (math.prod(shape), 1, 1, math.prod(rows.shape[len(others) :])))
+        return draft.layer("Pooling", flat, shape=(*flat.shape[:3], 1), global_pooling=True)
+    return draft.layer("Reduction", rows, shape=shape, operation=operation, axis=len(others))
+
+
+def in_windows(draft: Draft, x: Blob, axes: list[int], operation: str) -> Blob:
+    """x reduced along axes, which become 1, without Permute and Reduction: by neighbours, from the last."""
+    if operation in ("ASUM", "SUMSQ"):
+        x, operation = _alone(draft, x, operation), "SUM"
+    while axes:
+        first = last = axes[-1]
+        while first - 1 in axes and first != 2:
+            first -= 1
+        axes = axes[: axes.index(first)]
+        if first >= 2 or operation == "MAX":
+            y = _pooled(draft, x, first, last, operation)
+        else:
+            y = _summed(draft, x, first, last, operation)
+        x = draft.reshape(y, shrunk(x, range(first, last + 1)))
+    return x
+
+
+def _summed(draft: Draft, x: Blob, first: int, last: int, operation: str) -> Blob:
+    """Sums or means of the channels, of all samples too if `first` is 0: a Convolution by 1 x 1."""
+    image = x.shape[last + 1 :]
+    n, c = x.shape[0] if first else 1, math.prod(x.shape[first : last + 1])
+    flat = draft.reshape(x, (n, c, math.prod(image[:-1]), image[-1] if image else 1))
+    weight = np.full(limited(1, c, 1, 1), 1.0 if operation == "SUM" else 1 / c)
+    return convolution(draft, flat, weight, None, (n, 1, *flat.shape[2:]), kernel_size=1)
+
+
+def _pooled(draft: Draft, x: Blob, first: int, last: int, operation: str) -> Blob:
+    """Poolings of windows as long as the axes; of channels too, as rows, or as halves without a Reshape."""
+    if first == last == 1 and draft.lacks("Reshape"):
+        while (c := x.shape[1]) > 1:
+            halves = [draft.picked(x, range(i, i - c // -2)) for i in (0, c // 2)]
+            x = draft.layer("Eltwise", *halves, operation="MAX")
+        return x
+    size = math.prod(x.shape[first : last + 1])
+    window = [x.shape[axis] if first <= axis <= last else 1 for axis in (2, 3) if first >= 2]
+    if len(x.shape) != 4 or first < 2:
+        before, behind = math.prod(x.shape[1:first]), math.prod(x.shape[last + 1 :])
+        x, window = draft.reshape(x, (x.shape[0] if first else 1, before, size, behind)), [size, 1]
+    whole = tuple(window) == x.shape[2:]
+    keys = {"global_pooling": True} if whole else window_keys(kernel_size=window)
+    keys |= {} if operation == "MAX" else {"pool": "AVE"}
+    sizes = [size - part + 1 for size, part in zip(x.shape[2:], window, strict=True)]
+    y = draft.layer("Pooling", x, shape=(*x.shape[:2], *sizes), **keys)
+    return draft.linear(y, size) if operation == "SUM" else y
+
+
+def shrunk(x: Blob, axes: Sequence[int]) -> Shape:
+    """The shape of x with 1 for these axes."""
+    return tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
+
+
+def moved(x: Blob, order: Sequence[int]) -> bool:
+    """True if more than axes of 1 move where the axes are put into this order."""
+    own = [axis for axis in order if x.shape[axis] != 1]
+    return own != sorted(own)
+
+
+def permuted(draft: Draft, x: Blob, order: list[int]) -> Blob:
+    """A blob with its axes in another order: a Reshape where only axes of 1 move."""
+    shape = tuple(x.shape[axis] for axis in order)
+    if not moved(x, order):
+        return draft.reshape(x, shape)
+    return draft.layer("Permute", x, shape=shape, order=order)
+
+
+@reads("ReduceMax", "ReduceMin")
+def reduce_max(draft: Draft, node: Node) -> Blob:
+    """Pooling MAX over the axes as one image; a minimum as the maximum with the signs turned."""
+    x = draft.blob(node.inputs[0])
+    axes = axes_of(node, len(x.shape))
+    if axes is None:
+        return x
+    sign = 1.0 if node.kind == "ReduceMax" else -1.0
+    y = reduction(draft, draft.linear(x, sign), axes, "MAX")
+    return draft.reshape(draft.linear(y, sign), node.shape)
+
+
+@reads("TopK")
+def top_k(draft: Draft, node: Node) -> list[Blob]:
+    """ArgMax of the axis turned round: of equal numbers TopK has the first, Caffe the last."""
+    x = draft.blob(node.inputs[0])
+    axis, (k,) = node.get("axis", -1) % len(x.shape), node.ints("k", 1) or []
+    if not node.get("largest", 1):
+        raise RefusedError("it takes the smallest; an ArgMax takes the largest")
+    shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
+    turned = draft.turned(x, axis)
+    keys = {"axis": axis} | ({} if k == 1 else {"top_k": k})
+    number = draft.layer("ArgMax", turned, shape=shape, out_max_val=True, **keys)
+    place = draft.layer("ArgMax", turned, shape=shape, **keys)
+    return [number, draft.linear(place, -1.0, x.shape[axis] - 1)]
+
+
+@reads("ArgMax", "ArgMin")
+def arg_max(draft: Draft, node: Node) -> Blob:
+    """ArgMax along an axis, turned round where of equal numbers the first counts: Caffe's takes the last."""
+    x = draft.blob(node.inputs[0])
+    if not x.shape:
+        raise RefusedError("a number alone has no largest entry")
+    axis = node.get("axis", 0) % len(x.shape)
+    x = draft.linear(x, -1.0) if node.kind == "ArgMin" else x
+    shape, size = (*x.shape[:axis], 1, *x.shape[axis + 1 :]), x.shape[axis]
+    if node.get("select_last_index", 0) or size == 1:
+        return draft.reshape(draft.layer("ArgMax", x, shape=shape, axis=axis), node.shape)
+    turned = draft.turned(x, axis)
+    place = draft.layer("ArgMax", turned, shape=shape, axis=axis)
+    return draft.reshape(draft.linear(place, -1.0, size - 1), node.shape)

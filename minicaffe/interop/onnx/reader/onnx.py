@@ -1,0 +1,221 @@
+"""A model of ONNX as a net of Caffe's: read, said in layers, proven by numbers, then written."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minicaffe.core.config.declare import NetSpec
+from minicaffe.core.layers import REGISTRY
+from minicaffe.core.net import Net
+from minicaffe.core.net.model import read as read_model
+from minicaffe.core.net.yaml_text import yaml_text
+from minicaffe.errors import CheckpointError, MinicaffeError, SpecError, did_you_mean
+from minicaffe.interop.caffe import weights as caffes
+from minicaffe.interop.caffe.model import SUFFIXES, named_prototxt
+from minicaffe.interop.caffe.prototxt import prototxt
+from minicaffe.interop.chips import lower, naming
+from minicaffe.interop.chips.chips import CHIPS, Chip
+from minicaffe.interop.onnx.reader import fold, proof
+from minicaffe.interop.onnx.reader.draft import Blob
+from minicaffe.interop.onnx.reader.source import Source, read
+from minicaffe.interop.onnx.reader.walk import Walk
+from minicaffe.storage import checkpoint
+from minicaffe.storage.caches import TEMPORARY, forget_left
+
+TARGETS = ("minicaffe", *CHIPS)
+
+
+@dataclass
+class Imported:
+    """What a model became: a net's spec, its parameters by name, and which blob holds which tensor."""
+
+    spec: NetSpec
+    arrays: dict[str, np.ndarray]
+    source: Source
+    tensors: dict[str, str]  # of the model -> the blob that holds it
+    notes: list[str]
+    differences: dict[str, float] = field(default_factory=dict)  # by layer, from onnxruntime
+
+    def net(self) -> Net:
+        """The net, on the CPU, in float32."""
+        net = Net(self.spec, "TEST", device="cpu", dtype="float32", deterministic=True, keep=None)
+        net.load(self.arrays)
+        return net
+
+
+def from_onnx(
+    path: str | Path,
+    out: str | Path | None = None,
+    *,
+    target: str = "minicaffe",
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    folded: bool | None = None,
+    images: Sequence[np.ndarray] = (),
+) -> Imported:
+    """Read an .onnx file as a net; with `out` write it, once onnxruntime has computed the same of it.
+
+    `out` is a name without an ending, or in .prototxt, for net.prototxt and net.caffemodel; in .yaml for
+    net.yaml and net.npz. `target` is whose layers may be used: minicaffe's, or only those of caffe (BVLC
+    1.0) or of a chip's compiler. `shapes` are sizes of inputs that the file leaves open; an open first axis
+    is 1. With `folded` BatchNorm and Scale are multiplied into the convolution before them; by default for
+    targets but minicaffe. `images` are inputs, beside random ones, on which the two are compared.
+
+    Raises CheckpointError for a file that cannot be read, and if a blob differs by more than 1e-4 of its
+    largest number, or an entry by more than rounding makes; SpecError for an operator that no layer says.
+    Nothing is written then.
+    """
+    if target not in TARGETS:
+        raise SpecError(
+            f"target {target!r}: expected one of {', '.join(TARGETS)}{did_you_mean(target, TARGETS)}"
+        )
+    source = read(path, shapes)
+    chip = CHIPS.get(target)
+    walk = Walk(source, chip.layers if chip else None)
+    draft = walk.run()
+    outputs = walk.outputs()
+    folded = chip is not None if folded is None else folded
+    notes = []
+    if folded:
+        count = fold.fold(draft, outputs)
+        if count:
+            notes.append(f"{count} layers folded into the one before")
+    if chip is not None:
+        notes += lower.lower(draft, outputs, chip, source.path)
+    tensors = {
+        name: tensor.blob for name, tensor in walk.tensors.items() if tensor.blob is not None
+    }
+    computed = {name: blob for name, blob in outputs.items() if name not in source.inputs}
+    imported = _imported(walk, outputs, tensors | computed, notes, chip)
+    if out is not None:
+        write(imported, out, images)
+    return imported
+
+
+def _imported(
+    walk: Walk,
+    outputs: Mapping[str, Blob],
+    tensors: Mapping[str, Blob],
+    notes: list[str],
+    chip: Chip | None,
+) -> Imported:
+    """The draft's living layers, named, as a net's spec and parameters."""
+    source, draft = walk.source, walk.draft
+    signs = chip.signs if chip else naming.SIGNS
+    layers = naming.living(draft, outputs)
+    inputs = dict(zip(source.inputs, draft.inputs, strict=True))
+    weights = {name for name, tensor in walk.tensors.items() if tensor.data is not None}
+    hints = naming.hints(walk.nodes, weights)
+    notes += naming.name(layers, inputs, outputs, tensors, hints, signs)
+    listed: list[dict[str, Any]] = [
+        {"name": blob.name, "type": "Input", "top": blob.name, "shape": {"dim": list(blob.shape)}}
+        for blob in draft.inputs
+    ]
+    arrays: dict[str, np.ndarray] = {}
+    read_blobs = {blob for layer in layers for blob in layer.bottoms} | set(outputs.values())
+    unread = []
+    for layer in layers:
+        entry: dict[str, Any] = {"name": layer.name, "type": layer.type}
+        entry["bottom"] = [blob.name for blob in layer.bottoms]
+        entry["top"] = [blob.name for blob in layer.tops]
+        listed.append({**entry, **layer.keys})
+        arrays |= {f"{layer.name}__{i}": array for i, array in enumerate(layer.arrays)}
+        unread += [blob.name for blob in layer.tops if blob not in read_blobs]
+    if unread and chip is not None and "Silence" not in chip.layers:
+        notes.append(f"{chip.title} has no Silence: outputs beside are {', '.join(unread)}")
+    elif unread:
+        name = "unread"
+        while any(entry["name"] == name for entry in listed):
+            name += "_"
+        listed.append({"name": name, "type": "Silence", "bottom": unread, "top": []})
+    name = source.model.graph.name
+    name = (
+        source.path.stem if name in ("", "main_graph", "torch_jit") else name
+    )  # PyTorch's own words
+    spec = read_model({"name": naming.plain(name, signs), "layers": listed})
+    here = {blob for layer in layers for blob in layer.tops} | set(draft.inputs)
+    held = {name: blob.name for name, blob in tensors.items() if blob in here}
+    return Imported(spec, arrays, source, held, notes)
+
+
+def files(out: str | Path) -> tuple[Path, Path]:
+    """The model's file and that of its weights.
+
+    >>> [path.name for path in files("nets/net")], [path.name for path in files("net.yaml")]
+    (['net.prototxt', 'net.caffemodel'], ['net.yaml', 'net.npz'])
+    >>> [path.name for path in files("net.prototxt.txt")]
+    ['net.prototxt.txt', 'net.caffemodel']
+    """
+    out = Path(out)
+    if out.suffix.lower() in (".yaml", ".yml"):
+        return out, out.with_suffix(".npz")
+    for suffix in SUFFIXES:
+        if out.name.lower().endswith(suffix):
+            return out, out.with_name(out.name[: -len(suffix)] + ".caffemodel")
+    return out.with_name(out.name + ".prototxt"), out.with_name(out.name + ".caffemodel")
+
+
+def write(imported: Imported, out: str | Path, images: Sequence[np.ndarray] = ()) -> None:
+    """Write the two files, once what they say, read again, computes what onnxruntime does."""
+    model, weights = files(out)
+    if not model.parent.is_dir():
+        raise CheckpointError(
+            f"{model}: cannot be written: there is no folder {str(model.parent)!r}"
+        )
+    try:
+        forget_left(model)
+        folder = tempfile.TemporaryDirectory(
+            TEMPORARY, f".{model.name}.", model.parent, ignore_cleanup_errors=True
+        )
+    except OSError as error:
+        raise CheckpointError(f"{model}: cannot be written: {error.strerror or error}") from None
+    with folder as beside:
+        trial_model, trial_weights = Path(beside) / model.name, Path(beside) / weights.name
+        _write(imported, trial_model, trial_weights)
+        try:
+            kind: dict[str, Any] = {"device": "cpu", "dtype": "float32", "deterministic": True}
+            net = Net(trial_model, "TEST", keep=None, **kind)
+            if imported.arrays:
+                net.load(trial_weights)
+        except MemoryError:
+            raise CheckpointError(f"{model}: the net is larger than the memory here") from None
+        except MinicaffeError as error:  # onnx takes a bias of more numbers than outputs
+            reason = str(error).replace(f"{beside}{os.sep}", "")
+            raise CheckpointError(
+                f"{imported.source.path}: {reason}; nothing was written"
+            ) from None
+        lines, imported.differences = proof.proven(imported.source, net, imported.tensors, images)
+        imported.notes += lines
+        if not imported.arrays:
+            trial_weights.unlink(missing_ok=True)
+        for trial, final in ((trial_weights, weights), (trial_model, model)):
+            try:
+                if trial.exists():
+                    os.replace(trial, final)
+            except OSError as error:
+                raise CheckpointError(f"{final}: cannot be written: {error.strerror}") from None
+
+
+def _write(imported: Imported, model: Path, weights: Path) -> None:
+    spec = imported.spec
+    if named_prototxt(model):
+        text = prototxt(spec, REGISTRY, {})
+        layers = []
+        for layer in spec.layers:
+            numbers: dict[int, np.ndarray] = {}
+            while f"{layer.name}__{len(numbers)}" in imported.arrays:
+                numbers[len(numbers)] = imported.arrays[f"{layer.name}__{len(numbers)}"]
+            layers.append(
+                caffes.Layer(layer.name, layer.type, numbers, layer.bottom or (), layer.tops)
+            )
+        caffes.write(weights, layers, spec.name)
+    else:
+        text = yaml_text(spec, REGISTRY, {})
+        checkpoint.write(weights, imported.arrays)
+    checkpoint.replace(model, lambda stream: stream.write(text.encode("utf-8")))

@@ -1,0 +1,117 @@
+"""Trees of operators, matched backwards from the last: what several nodes compute that one layer says.
+
+A pattern is
+
+- a word: a blob, the same tensor wherever the word stands; `"#e"` one number, `"*w"` a constant's array,
+  `"!h"` the states of an RNN, which no layer's top is;
+- a number: a constant that holds it;
+- a tuple: a node by its kind, and what its first inputs match; `"ReduceMean:mean"` also names the node;
+- a list: one of several patterns.
+
+>>> softsign = ("Div", "x", ("Add", ("Abs", "x"), 1.0))
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from minicaffe.interop.onnx.reader.draft import Blob, Draft, Node, Tensor
+
+Pattern = str | float | tuple[Any, ...] | list[Any]
+Recogniser = Callable[[Draft, Node], "Blob | None"]
+RECOGNISERS: dict[str, list[Recogniser]] = {}  # by the kind of the last node
+COMMUTE = ("Add", "Mul")
+BROADCAST = (*COMMUTE, "Sub", "Div", "Pow")
+CLOSE = 1e-6  # of a pattern's number: what float32 makes of it
+
+
+def recognises(*kinds: str) -> Callable[[Recogniser], Recogniser]:
+    """Have a function see whether a node of these kinds is the last of a pattern, before it is read alone.
+
+    It returns the blob of the layer that says the pattern, or None. What the layer leaves unread is dropped.
+    """
+
+    def register(function: Recogniser) -> Recogniser:
+        for kind in kinds:
+            RECOGNISERS.setdefault(kind, []).append(function)
+        return function
+
+    return register
+
+
+def match(pattern: Pattern, node: Node) -> dict[str, Any] | None:
+    """What the words of a pattern stand for, if it ends in this node; None if it does not."""
+    return next(_matches(pattern, node.outputs[0], {}), None)
+
+
+def _matches(pattern: Pattern, tensor: Tensor, bound: dict[str, Any]) -> Iterator[dict]:
+    if isinstance(pattern, list):
+        for one in pattern:
+            yield from _matches(one, tensor, bound)
+    elif isinstance(pattern, tuple):
+        yield from _of_node(pattern, tensor, bound)
+    elif isinstance(pattern, str):
+        value = _value(pattern, tensor)
+        if value is not None and (pattern not in bound or bound[pattern] is value):
+            yield bound | {pattern: value}
+    else:
+        number = one_number(tensor.data)
+        if number is not None and abs(number - pattern) <= CLOSE * max(abs(pattern), 1.0):
+            yield bound
+
+
+def _value(word: str, tensor: Tensor) -> Any:
+    """What a word stands for: a blob's tensor, a number, an array; None where the tensor is no such."""
+    if word.startswith("#"):
+        number = one_number(tensor.data)
+        return None if number is None else short(number)
+    if word.startswith("*"):
+        return tensor.data
+    if tensor.blob is None:
+        return None
+    if word.startswith("!"):
+        return tensor if tensor.blob.states is not None else None
+    return None if tensor.blob.refused else tensor
+
+
+def _of_node(pattern: tuple[Any, ...], tensor: Tensor, bound: dict[str, Any]) -> Iterator[dict]:
+    node, (head, *operands) = tensor.node, pattern
+    kind, _, word = head.partition(":")
+    if node is None or node.kind != kind or tensor is not node.outputs[0]:
+        return
+    if len(node.known) < len(operands) or bound.get(word, node) is not node or _grown(node):
+        return
+    bound = bound | {word: node} if word else bound
+    orders = itertools.permutations(operands) if kind in COMMUTE else [operands]
+    for order in orders:
+        yield from _all(order, node.known, bound)
+
+
+def _grown(node: Node) -> bool:
+    """Whether constants of more axes than the blobs have add axes to what a node computes."""
+    ranks = [len(one.shape or ()) for one in node.known if one.data is None]
+    return node.kind in BROADCAST and len(node.outputs[0].shape or ()) > max(ranks, default=0)
+
+
+def _all(
+    patterns: Sequence[Pattern], tensors: Sequence[Tensor], bound: dict[str, Any]
+) -> Iterator[dict]:
+    if not patterns:
+        yield bound
+        return
+    for one in _matches(patterns[0], tensors[0], bound):
+        yield from _all(patterns[1:], tensors[1:], one)
+
+
+def one_number(array: np.ndarray | None) -> float | None:
+    """The number that an array holds, if it is one."""
+    return float(array.ravel()[0]) if array is not None and array.size == 1 else None
+
+
+def short(number: float) -> float:
+    """A number of float32 in as few digits as tell it: 0.1, not 0.10000000149."""
+    return float(str(np.float32(number)))

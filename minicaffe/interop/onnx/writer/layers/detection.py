@@ -1,0 +1,201 @@
+"""SSD's layers: PriorBox, and DetectionOutput around NonMaxSuppression.
+
+NonMaxSuppression says which boxes are kept, in no order that the standard would promise. So the candidates
+are put in order first, the best of each class before the others, of equal scores that of the lower number;
+what is kept of them is marked in a tensor of that order, by its score, what is not by LEAST.
+
+No tensor is ever empty, for OpenCV 5 does not bear that: NonMaxSuppression is given one more box, without an
+area and better than all, and behind the candidates' rows stand those that say that nothing was found.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from minicaffe.core.net.step import Step
+from minicaffe.errors import SpecError
+from minicaffe.interop.caffe.forks.ssd import LEAST
+from minicaffe.interop.onnx.writer.graph import Graph
+from minicaffe.interop.onnx.writer.table import draws, writes
+
+FLOAT = 1  # ONNX's number of that type
+
+
+@writes("DetectionOutput", jumps=True)
+def detection_output(graph: Graph, step: Step, loc: str, scores: str, prior: str) -> str:
+    """Rows (1, 1, count, 7) as our layer returns them: decoded, ranked, thinned out, the best kept."""
+    layer: Any = step.layer
+    nms, classes = layer.nms_param, len(layer.classes)
+    if nms.eta < 1 and nms.nms_threshold > 0.5:
+        raise SpecError(f"nms_param: eta {nms.eta}: ONNX's threshold stays as it is; expected 1")
+    graph.open[step.tops[0]] = [2]
+    images = graph.size(loc, 0)
+    nothing = _nothing(graph, images)
+    if not classes or nms.top_k == 0 or layer.keep_top_k == 0:
+        return _top(graph, nothing)
+    boxes = _decoded(graph, layer, loc, prior)
+    if layer.clip:
+        boxes = graph.op("Clip", boxes, 0.0, 1.0)
+    scores = graph.op("Reshape", scores, [0, -1, layer.num_classes])
+    scores = graph.op("Transpose", scores, perm=(0, 2, 1))
+    if classes < layer.num_classes:
+        scores = graph.op("Gather", scores, list(layer.classes), axis=1)
+    scores, which = graph.ops("TopK", 2, scores, _at_most(graph, nms.top_k, scores, 2))
+    batch_axes = 1 if layer.share_location else 2
+    which = graph.op("Unsqueeze", which, [3])
+    boxes = graph.op("GatherND", boxes, which, batch_dims=batch_axes)  # (n, classes, ranks, 4)
+    marks = _suppressed(graph, layer, boxes, scores)
+    if layer.keep_top_k > 0:
+        marks = _best(graph, marks, layer.keep_top_k)
+    candidates = _rows(graph, layer, images, scores, boxes)
+    found = graph.op("Reshape", graph.op("Greater", marks, LEAST), [-1])
+    none = graph.op("LessOrEqual", graph.op("ReduceMax", marks, keepdims=0), LEAST)
+    either = graph.op("Concat", found, graph.op("Expand", none, images), axis=0)
+    rows = graph.op("Squeeze", graph.op("NonZero", either), [0])
+    table = graph.op("Concat", candidates, nothing, axis=0)
+    return _top(graph, graph.op("Gather", table, rows, axis=0))
+
+
+def _rows(graph: Graph, layer: Any, images: str, scores: str, boxes: str) -> str:
+    """The rows of all candidates, by image, by class, the best first."""
+    number = graph.op("Range", 0, graph.op("Squeeze", images, [0]), 1)
+    number = graph.op("Unsqueeze", graph.op("Cast", number, to=FLOAT), [1, 2])
+    labels = np.array(layer.classes, np.float32)[:, None]
+    shape = graph.op("Shape", scores)
+    columns = [graph.op("Expand", number, shape), graph.op("Expand", labels, shape), scores]
+    columns = [graph.op("Unsqueeze", column, [3]) for column in columns]
+    return graph.op("Reshape", graph.op("Concat", *columns, boxes, axis=3), [-1, 7])
+
+
+def _top(graph: Graph, rows: str) -> str:
+    return graph.op("Unsqueeze", rows, [0, 1])
+
+
+def _nothing(graph: Graph, images: str) -> str:
+    """The rows (n, 7) that say that nothing was found: the number of an image, and -1."""
+    number = graph.op("Range", 0, graph.op("Squeeze", images, [0]), 1)
+    number = graph.op("Unsqueeze", graph.op("Cast", number, to=FLOAT), [1])
+    rest = graph.op("Expand", -1.0, graph.op("Concat", images, [6], axis=0))
+    return graph.op("Concat", number, rest, axis=1)
+
+
+def _at_most(graph: Graph, count: int, x: str, axis: int) -> str:
+    """The size of an axis, or `count` where that is less; below 0 it is no limit."""
+    size = graph.size(x, axis)
+    return size if count < 0 else graph.op("Min", size, [count])
+
+
+def _decoded(graph: Graph, layer: Any, loc: str, prior: str) -> str:
+    """Boxes (n, p, 4), or (n, classes, p, 4) of classes that have their own: `boxes.decode` in ONNX."""
+    prior = graph.op("Reshape", prior, [2, -1, 4])
+    corners, variance = (graph.op("Gather", prior, i, axis=0) for i in (0, 1))
+    if layer.share_location:
+        given = graph.op("Reshape", loc, [0, -1, 4])
+    else:
+        given = graph.op("Reshape", loc, [0, -1, layer.num_classes, 4])
+        given = graph.op("Transpose", given, perm=(0, 2, 1, 3))
+        given = graph.op("Gather", given, list(layer.classes), axis=1)
+    moved = given if layer.variance_encoded_in_target else graph.op("Mul", given, variance)
+    if layer.code_type == "CORNER":
+        return graph.op("Add", corners, moved)
+    low, high = _halves(graph, corners)
+    size = graph.op("Sub", high, low)
+    if layer.code_type == "CORNER_SIZE":
+        sizes = graph.op("Concat", size, size, axis=-1)
+        return graph.op("Add", corners, graph.op("Mul", moved, sizes))
+    shift, grow = _halves(graph, moved)
+    half = graph.op("Mul", graph.op("Mul", graph.op("Exp", grow), size), 0.5)
+    middle = graph.op("Mul", graph.op("Add", low, high), 0.5)
+    middle = graph.op("Add", graph.op("Mul", shift, size), middle)
+    ends = graph.op("Sub", middle, half), graph.op("Add", middle, half)
+    return graph.op("Concat", *ends, axis=-1)
+
+
+def _halves(graph: Graph, x: str) -> list[str]:
+    """The first and the last two of each four numbers."""
+    found = graph.ops("Split", 2, x, axis=-1)
+    return found
+
+
+def _suppressed(graph: Graph, layer: Any, boxes: str, scores: str) -> str:
+    """Scores (n, classes, ranks), LEAST where a box overlaps a better one or is not good enough."""
+    nms = layer.nms_param
+    least = LEAST if layer.confidence_threshold is None else layer.confidence_threshold
+    if layer.code_type != "CENTER_SIZE":  # a box turned inside out overlaps none
+        low, high = _halves(graph, boxes)
+        smaller = graph.op("ReduceMin", graph.op("Sub", high, low), axes=[-1])
+        boxes = graph.op("Where", graph.op("Less", smaller, 0.0), 0.0, boxes)
+    ranks = graph.size(scores, 2)
+    each = graph.op("Reshape", boxes, graph.op("Concat", [-1], ranks, [4], axis=0))
+    each = graph.op("Pad", each, [0, 0, 0, 0, 1, 0])
+    own = graph.op("Reshape", scores, graph.op("Concat", [-1, 1], ranks, axis=0))
+    own = graph.op("Pad", own, [0, 0, 0, 0, 0, 1], -LEAST)
+    limits = [min(nms.nms_threshold, 1.0)], [max(least, LEAST)]
+    kept = graph.op("NonMaxSuppression", each, own, graph.size(own, 2), *limits)
+    marks = graph.op("Expand", LEAST, graph.op("Shape", own))
+    marks = graph.op("ScatterND", marks, kept, graph.op("GatherND", own, kept))
+    marks = graph.op("Slice", marks, [0], [-1], [2])
+    return graph.op("Reshape", marks, graph.op("Shape", scores))
+
+
+def _best(graph: Graph, scores: str, count: int) -> str:
+    """Scores (n, classes, ranks), LEAST where an image has `count` better ones."""
+    flat = graph.op("Flatten", scores, axis=1)
+    best, which = graph.ops("TopK", 2, flat, _at_most(graph, count, flat, 1))
+    marks = graph.op("Expand", LEAST, graph.op("Shape", flat))
+    marks = graph.op("ScatterElements", marks, which, best, axis=1)
+    return graph.op("Reshape", marks, graph.op("Shape", scores))
+
+
+@draws("DetectionOutput", 2)
+def drawn_priors(random: Any, step: Step, shape: tuple[int, ...]) -> Any:
+    """Boxes that have an area, and variances."""
+    middle = random.uniform(0.2, 0.8, (shape[2] // 4, 2))
+    half = random.uniform(0.05, 0.2, middle.shape)
+    corners = np.concatenate([middle - half, middle + half], axis=1)
+    return np.stack([corners.ravel(), np.full(shape[2], 0.1)])[None]
+
+
+@writes("PriorBox", "PriorBoxClustered")
+def prior_box(graph: Graph, step: Step, x: str, image: str) -> str:
+    """The boxes and their variances: a constant, unless the map's or the image's size is dynamic."""
+    layer: Any = getattr(step.layer, "made", step.layer)
+    of_image = layer.pair("img", "img_size") is None and graph.varies(step.bottoms[1], 2, 3)
+    variance = np.array(layer.variance or (0.1,), np.float32)
+    if not of_image and not graph.varies(step.bottoms[0], 2, 3):
+        numbers = layer.corners().ravel(), np.resize(variance, step.tops[0].shape[2])
+        return graph.const(np.stack(numbers)[None].astype(np.float32), f"{step.spec.name}/priors")
+    sizes = [graph.size(x, axis) for axis in (2, 3)]
+    if of_image:
+        whole = [_floats(graph, graph.size(image, axis)) for axis in (2, 3)]
+    else:
+        whole = [graph.const([float(size)]) for size in layer.image]
+    steps = layer.pair("step", "step") or [
+        graph.op("Div", side, _floats(graph, size)) for side, size in zip(whole, sizes, strict=True)
+    ]
+    rows, columns = (
+        _middles(graph, size, step_, layer.offset) for size, step_ in zip(sizes, steps, strict=True)
+    )
+    y = graph.op("Mul", graph.op("Unsqueeze", rows, [1, 2, 3]), [0.0, 1.0, 0.0, 1.0])
+    x = graph.op("Mul", graph.op("Unsqueeze", columns, [0, 2, 3]), [1.0, 0.0, 1.0, 0.0])
+    half = layer.boxes / 2
+    corners = graph.op("Add", graph.op("Add", x, y), np.concatenate([-half, half], axis=1))
+    share = graph.op("Concat", whole[1], whole[0], whole[1], whole[0], axis=0)
+    corners = graph.op("Div", corners, share)
+    if layer.clip:
+        corners = graph.op("Clip", corners, 0.0, 1.0)
+    spread = graph.op("Expand", variance, graph.op("Shape", corners))
+    both = [graph.op("Reshape", part, [1, 1, -1]) for part in (corners, spread)]
+    return graph.op("Concat", *both, axis=1)
+
+
+def _floats(graph: Graph, size: str) -> str:
+    return graph.op("Cast", size, to=FLOAT)
+
+
+def _middles(graph: Graph, size: str, step: Any, offset: float) -> str:
+    """The middles, in pixels, of the places along an axis."""
+    places = _floats(graph, graph.op("Range", 0, graph.op("Squeeze", size, [0]), 1))
+    return graph.op("Mul", graph.op("Add", places, float(offset)), step)

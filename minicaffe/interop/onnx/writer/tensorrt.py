@@ -1,0 +1,141 @@
+"""What TensorRT 10 reads of ONNX: its operators, their restrictions, and a check of a graph against both.
+
+Source: docs/operators.md of onnx/onnx-tensorrt, branch 10.1-GA, commit
+96e781103cfc4adf4a6bb557e94bac8e693f6f4c: all operators that it supports, and the restrictions of those that an
+export may write. The table is of opsets 9 to 20; ours is 17.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn
+
+from minicaffe.core.net import Net
+from minicaffe.errors import SpecError
+from minicaffe.interop.onnx.writer.body import Body
+from minicaffe.interop.onnx.writer.graph import Graph, Node
+
+_READ = """
+Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization Cast
+CastLike Ceil Celu Clip Concat Constant ConstantOfShape Conv ConvTranspose Cos Cosh CumSum
+DeformConv DepthToSpace DequantizeLinear Div Dropout Einsum Elu Equal Erf Exp Expand EyeLike
+Flatten Floor Gather GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalLpPool
+GlobalMaxPool Greater GreaterOrEqual GridSample GroupNormalization GRU HardSigmoid HardSwish
+Hardmax Identity If ImageScaler InstanceNormalization IsInf IsNaN LayerNormalization LeakyRelu
+Less LessOrEqual Log LogSoftmax Loop LRN LSTM LpNormalization LpPool MatMul Max MaxPool Mean
+MeanVarianceNormalization Min Mish Mod Mul Neg NonMaxSuppression NonZero Not OneHot Or Pad
+ParametricSoftplus Pow PRelu QuantizeLinear RandomNormal RandomNormalLike RandomUniform
+RandomUniformLike Range Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax
+ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Resize ReverseSequence
+RNN RoiAlign Round ScaledTanh Scan Scatter ScatterElements ScatterND Selu Shape Shrink Sigmoid
+Sign Sin Sinh Size Slice Softmax Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Tan
+Tanh ThresholdedRelu Tile TopK Transpose Trilu Unsqueeze Upsample Where Xor
+"""
+READ = frozenset(_READ.split())
+K_BELOW = 3840  # TopK's, by the table
+MODES = ("half_pixel", "pytorch_half_pixel", "tf_half_pixel_for_nn", "asymmetric", "align_corners")
+
+Told = str | None  # what of an operation TensorRT does not read
+
+
+def _pool(graph: Graph, node: Node) -> Told:
+    if len(node.outputs) > 1:
+        return "a second output, the places of maxima"
+    if any(size != 1 for size in node.attributes.get("dilations", ())):
+        return "dilations other than 1"
+    spatial = len(node.attributes["kernel_shape"])
+    return None if spatial in (2, 3) else f"windows of {spatial} axes: it must be 2 or 3"
+
+
+def _initializer(at: int, what: str) -> Callable[[Graph, Node], Told]:
+    """That an input is a constant."""
+
+    def told(graph: Graph, node: Node) -> Told:
+        there = len(node.inputs) > at and node.inputs[at]
+        return f"{what} that are computed" if there and there not in graph.arrays else None
+
+    return told
+
+
+def _top_k(graph: Graph, node: Node) -> Told:
+    if node.attributes.get("sorted", 1) != 1:
+        return "unsorted outputs"
+    most = _bound(graph, node.inputs[1])
+    if most is None or most >= K_BELOW:
+        return f"a K that may be {most or 'of any size'}: it must be below {K_BELOW}"
+    return None
+
+
+def _bound(graph: Graph, name: str) -> int | None:
+    """The most that a number is: a constant, or the least of several; None if that is not known."""
+    if name in graph.arrays:
+        return int(graph.arrays[name].max())
+    node = next((node for node in graph.nodes if name in node.outputs), None)
+    if node is None or node.kind != "Min":
+        return None
+    known = (_bound(graph, one) for one in node.inputs)
+    return min((size for size in known if size is not None), default=None)
+
+
+def _resize(graph: Graph, node: Node) -> Told:
+    mode = node.attributes.get("coordinate_transformation_mode", "half_pixel")
+    kind = node.attributes.get("mode", "nearest")
+    if mode not in MODES:
+        return f"the coordinates {mode}"
+    return None if kind in ("nearest", "linear") else f"the mode {kind}"
+
+
+def _scatter(graph: Graph, node: Node) -> Told:
+    return "a reduction" if node.attributes.get("reduction", "none") != "none" else None
+
+
+REDUCED = [name for name in READ if name.startswith("Reduce")]
+RESTRICTED: dict[str, Callable[[Graph, Node], Told]] = {
+    "MaxPool": _pool,
+    "AveragePool": _pool,
+    "TopK": _top_k,
+    "Resize": _resize,
+    "ScatterND": _scatter,
+    "CumSum": _initializer(1, "an axis"),
+    "Pad": _initializer(3, "axes"),
+    "Slice": _initializer(3, "axes"),
+    "Squeeze": _initializer(1, "axes"),
+    "Unsqueeze": _initializer(1, "axes"),
+    **{name: _initializer(1, "axes") for name in REDUCED},
+}
+
+
+def check(graph: Graph, net: Net) -> None:
+    """Raise SpecError for the first operation that TensorRT 10 does not read, with the layer it is part of."""
+    for node in _all(graph.nodes):
+        if node.kind not in READ:
+            _refuse(net, node, f"TensorRT 10 does not read ONNX's {node.kind}")
+        elif node.kind in RESTRICTED and (told := RESTRICTED[node.kind](graph, node)) is not None:
+            _refuse(net, node, f"TensorRT 10 does not read ONNX's {node.kind} with {told}")
+
+
+def check_axes(words: Sequence[str]) -> None:
+    """Raise SpecError for axes of any size other than the batch's."""
+    others = [word for word in words if word != "batch"]
+    if others:
+        raise SpecError(
+            f"dynamic {', '.join(others)}: for TensorRT only the batch may be of any size; export a file "
+            "for each size of images"
+        )
+
+
+def _all(nodes: Sequence[Node]) -> Iterator[Node]:
+    """Nodes, and those of bodies within them."""
+    for node in nodes:
+        yield node
+        for within in node.attributes.values():
+            if isinstance(within, Body):
+                yield from _all(within.nodes)
+
+
+def _refuse(net: Net, node: Node, told: str) -> NoReturn:
+    step = next(step for step in net.steps if step.spec.name == node.layer)
+    raise SpecError(
+        f"{step.place}: {told}; have the net end before this layer and compute the rest outside, or export "
+        "without tensorrt_safe and give TensorRT a plugin"
+    )

@@ -1,0 +1,261 @@
+"""caffe.Net: a net of ours under the names of pycaffe."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import minicaffe
+from minicaffe.core.config.declare import NetSpec
+from minicaffe.core.layers.blob import numbers
+from minicaffe.core.net import weights as files
+from minicaffe.core.net.access import in_turns
+from minicaffe.errors import ByName, DataError, ShapeError, SpecError
+from minicaffe.interop.caffe.weights import Reader
+from minicaffe.interop.pycaffe import batches, mode, passes
+from minicaffe.interop.pycaffe.blob import FlowBlob, ParamBlob
+from minicaffe.interop.pycaffe.layer import shown
+from minicaffe.interop.pycaffe.mirror import push
+from minicaffe.interop.pycaffe.model import model, own_errors
+from minicaffe.tools.data.layers.memory_data import MemoryData
+
+Arrays = dict[str, np.ndarray]
+Watcher = Callable[[int], Any]
+
+
+class Net:
+    """A net in a phase, caffe.TRAIN or caffe.TEST, for which `level` and `stages` choose layers too.
+
+    `network_file` is a prototxt, whatever its name, or a model of ours (.yaml); `weights` a file of Caffe's
+    or an .npz of ours. Net(file, weights, phase), as of 2014, will do too. It is built where `set_mode_cpu`,
+    `set_mode_gpu` and `set_device` say, and stays there. By name, in the order of the layers: `blobs`,
+    `blob_loss_weights`, `params` (the lists of each layer's), `layer_dict`, `top_names`, `bottom_names`;
+    `layers` is the list of layers, `inputs` and `outputs` are names of blobs. Caffe's split layers are not
+    there. Raises SpecError, ShapeError, DataError, DeviceError, CheckpointError, and what a layer in Python
+    raises.
+
+    >>> from minicaffe import caffe as text, pycaffe as caffe
+    >>> net = caffe.Net(text.parse('''
+    ... input: "x" input_shape { dim: 2 dim: 3 }
+    ... layer { type: "Power" name: "twice" bottom: "x" top: "twice" power_param { scale: 2 } }
+    ... '''), caffe.TEST)
+    >>> net.blobs["x"].data[...] = [[1, 2, 3], [4, 5, 6]]
+    >>> net.forward()["twice"].tolist()
+    [[2.0, 4.0, 6.0], [8.0, 10.0, 12.0]]
+    """
+
+    def __init__(
+        self,
+        network_file: str | Path | NetSpec,
+        phase: Any = None,
+        level: Any = None,
+        stages: Sequence[str] | None = None,
+        weights: str | Path | None = None,
+    ):
+        if isinstance(phase, (str, os.PathLike)):
+            phase, weights, level = level, phase, None
+        if phase not in (0, 1):
+            raise SpecError(f"phase: expected caffe.TRAIN or caffe.TEST, got {phase!r}")
+        given: dict[str, Any] = {"device": mode.device_name(), "seed": mode.random_seed(1)}
+        given |= {"level": level or 0, "stages": stages or ()}
+        with own_errors():
+            spec = model(network_file)
+            self._show(minicaffe.Net(spec, "TEST" if phase else "TRAIN", **given))
+        if weights is not None:
+            self.copy_from(weights)
+
+    @classmethod
+    def of(cls, net: minicaffe.Net) -> Net:
+        """A net of ours under these names; the same net."""
+        self = cls.__new__(cls)
+        self._show(net)
+        return self
+
+    def _show(self, net: minicaffe.Net) -> None:
+        if net.context.dtype.itemsize == 2:
+            raise SpecError(
+                f"dtype {net.context.dtype}: blobs are NumPy arrays here, of 32 or 64 bits; "
+                "minicaffe.Net and minicaffe.Solver take it"
+            )
+        self.net, steps = net, net.steps
+        values: dict[str, list[Any]] = {}
+        for step in steps:
+            for value in step.tops:
+                values.setdefault(value.name, []).append(value)
+        self.blobs = ByName("blob", {name: FlowBlob(some) for name, some in values.items()})
+        self.blob_loss_weights = {name: some[-1].loss_weight for name, some in values.items()}
+        params = {name: [ParamBlob(p) for p in some] for name, some in net.params.items()}
+        self.params = ByName("layer with parameters", params)
+        self.layer_dict = ByName("layer", {s.spec.name: shown(s, params) for s in steps})
+        self.layers, self._layer_names = list(self.layer_dict.values()), list(self.layer_dict)
+        self._numbers = ByName("layer", {name: i for i, name in enumerate(self.layer_dict)})
+        self.top_names = {s.spec.name: [v.name for v in s.tops] for s in steps}
+        self.bottom_names = {s.spec.name: [v.name for v in s.bottoms] for s in steps}
+        self._blob_names, self._blobs = list(self.blobs), list(self.blobs.values())
+        self.inputs = [v.name for s in steps if s.spec.type == "Input" for v in s.tops]
+        self.outputs = sorted(net.outputs)
+
+    def __repr__(self) -> str:
+        return repr(self.net)
+
+    @in_turns
+    def forward(
+        self,
+        blobs: Sequence[str] | None = None,
+        start: str | None = None,
+        end: str | None = None,
+        **inputs: Any,
+    ) -> dict[str, Any]:
+        """Run the layers from `start` through `end`; returns the outputs, or the tops of `end`, and `blobs`.
+
+        `inputs` are arrays for all inputs of the net, by name. What is given are the blobs' own arrays, which
+        the next pass writes into. Raises ShapeError for other inputs or another batch, KeyError for a layer.
+        """
+        first = 0 if start is None else self._numbers[start]
+        last = len(self.layers) - 1 if end is None else self._numbers[end]
+        self._put("data", inputs, self.inputs)
+        passes.forward(self.net, self.blobs, first, last)
+        wanted = self.outputs if end is None else self.top_names[end]
+        return {name: self.blobs[name].data for name in [*wanted, *(blobs or ())]}
+
+    @in_turns
+    def backward(
+        self,
+        diffs: Sequence[str] | None = None,
+        start: str | None = None,
+        end: str | None = None,
+        **given: Any,
+    ) -> dict[str, Any]:
+        """Run the gradient from `start` down through `end`; returns that of inputs, or of `end`'s bottoms.
+
+        And that of the blobs `diffs`. `given` are arrays for the gradients of all outputs, by name; without
+        them it begins with what `diff` of the outputs holds, which of a loss is its weight. Gradients of
+        parameters are added to. Raises as `forward` does.
+        """
+        first = len(self.layers) - 1 if start is None else self._numbers[start]
+        last = 0 if end is None else self._numbers[end]
+        self._put("diff", given, self.outputs)
+        passes.backward(self.net, self.blobs, first, last)
+        wanted = self.inputs if end is None else self.bottom_names[end]
+        return {name: self.blobs[name].diff for name in [*wanted, *(diffs or ())]}
+
+    def _put(self, which: str, arrays: Mapping[str, Any], names: Sequence[str]) -> None:
+        what = "inputs" if which == "data" else "outputs"
+        if arrays and set(arrays) != set(names):
+            told = f"the net's {what} are {', '.join(names) or 'none'}"
+            raise ShapeError(f"{told}; arrays were given for {', '.join(arrays)}")
+        for name, array in arrays.items():
+            shape = self.blobs[name].shape
+            values = numbers(array, f"blob {name!r}", shape)
+            if values.shape[:1] != shape[:1]:
+                raise ShapeError(f"{name}: expected a batch of {shape}, got {values.shape}")
+            getattr(self.blobs[name], which)[...] = values
+
+    def _forward(self, first: int, last: int) -> float:
+        """Run the layers of these numbers; returns their loss."""
+        passes.forward(self.net, self.blobs, first, last)
+        return passes.loss(self.net, first, last)
+
+    def _backward(self, first: int, last: int) -> None:
+        """Run the gradient from the layer `first` down through `last`, both numbers."""
+        passes.backward(self.net, self.blobs, first, last)
+
+    def _top_ids(self, layer: int) -> list[int]:
+        """The numbers, in `_blobs`, of the tops of a layer of this number."""
+        return [self._blob_names.index(name) for name in self.top_names[self._layer_names[layer]]]
+
+    def _bottom_ids(self, layer: int) -> list[int]:
+        """The numbers, in `_blobs`, of the bottoms of a layer of this number."""
+        return [
+            self._blob_names.index(name) for name in self.bottom_names[self._layer_names[layer]]
+        ]
+
+    def forward_all(self, blobs: Sequence[str] | None = None, **inputs: Any) -> Arrays:
+        """`forward` for any number of samples, in batches of the net's; returns arrays of its own."""
+        return batches.forward_all(self, blobs or (), inputs)
+
+    def forward_backward_all(
+        self, blobs: Sequence[str] | None = None, diffs: Sequence[str] | None = None, **given: Any
+    ) -> tuple[Arrays, Arrays]:
+        """`forward` and `backward` for any number of samples; `given` are inputs, and gradients of outputs."""
+        return batches.forward_backward_all(self, blobs or (), diffs or (), given)
+
+    def _batch(self, arrays: Mapping[str, Any]) -> Iterator[Arrays]:
+        """Arrays in batches of the net's; the last is filled up with zeros."""
+        return batches.batches(self, arrays)
+
+    @in_turns
+    def reshape(self) -> None:
+        """Have all layers take the shapes that blobs were given; `forward` does so too. Raises ShapeError."""
+        passes.reshape(self.net, self.blobs)
+
+    @property
+    def access(self) -> Any:
+        """Who may run the net's passes."""
+        return self.net.access
+
+    def clear_param_diffs(self) -> None:
+        """Make every parameter's gradient zero."""
+        push()
+        self.net.clear_param_diffs()
+
+    def copy_from(self, file: str | Path) -> None:
+        """Load parameters, by the names of layers: those that only one of file and net has are passed over.
+
+        Raises CheckpointError, before any change, if a layer that both have is of another shape, or if
+        nothing fits.
+        """
+        push()
+        if str(file).lower().endswith((".npz", ".safetensors")):
+            self.net.load(file)
+            return
+        with self.net.device.current(), Reader(file) as found:
+            files.load(self.net.graph, found)
+
+    load_hdf5 = copy_from
+
+    def save(self, file: str | Path) -> None:
+        """Write the parameters as a .caffemodel, whatever the name; a name of ours or .h5 as that."""
+        own = str(file).lower().endswith((".npz", ".safetensors", ".h5"))
+        self._write(file, str(file) if own else ".caffemodel")
+
+    def save_hdf5(self, file: str | Path) -> None:
+        """Write the parameters as HDF5, whatever the name."""
+        self._write(file, ".h5")
+
+    def _write(self, file: str | Path, form: str) -> None:
+        push()
+        files.save(self.net.graph, file, self.net.weights(), form)
+
+    def share_with(self, other: Net) -> None:
+        """Use the values of another net's parameters, layer by layer of one name. Raises ShapeError."""
+        push()
+        self.net.share_with(other.net)
+
+    def set_input_arrays(self, data: Any, labels: Any) -> None:
+        """Give the MemoryData layer that comes first its images and labels. Raises DataError, ShapeError."""
+        layer = self.net.steps[0].layer
+        if not isinstance(layer, MemoryData):
+            kind = self.net.steps[0].spec.type
+            raise DataError(f"set_input_arrays is for MemoryData; the first layer is {kind}")
+        layer.reset(data, labels)
+
+    def before_forward(self, function: Watcher) -> None:
+        """Call a function with the number of each layer before it runs forward."""
+        passes.watch(self.net, self.blobs, "before_forward", function)
+
+    def after_forward(self, function: Watcher) -> None:
+        """Call a function with the number of each layer after it has run forward."""
+        passes.watch(self.net, self.blobs, "after_forward", function)
+
+    def before_backward(self, function: Watcher) -> None:
+        """Call a function with the number of each layer before the gradient runs through it."""
+        passes.watch(self.net, self.blobs, "before_backward", function)
+
+    def after_backward(self, function: Watcher) -> None:
+        """Call a function with the number of each layer after the gradient has run through it."""
+        passes.watch(self.net, self.blobs, "after_backward", function)

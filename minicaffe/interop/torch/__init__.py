@@ -1,0 +1,1 @@
+"""PyTorch: nets written as modules and state_dicts."""

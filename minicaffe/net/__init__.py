@@ -1,6 +1,0 @@
-"""Nets: the built graph of layers, its memory, its weights, and running it."""
-
-from minicaffe.net.model import parse, read
-from minicaffe.net.net import Net
-
-__all__ = ["Net", "parse", "read"]

@@ -1,0 +1,189 @@
+"""Protocol Buffers' wire format, as far as Caffe's binary files need it: fields out of bytes, and back.
+
+    tag = number << 3 | kind, a varint; then   kind 0: a varint        kind 1: 8 bytes
+                                               kind 2: length, bytes   kind 5: 4 bytes
+
+A message is read where it lies, by views of the file's bytes, and a length is held against the bytes that are
+left before anything is made of it. Damage raises ValueError; `opened` tells it with the name of the file.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minicaffe.errors import DataError, MinicaffeError
+from minicaffe.storage.file_kinds import reading
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+LIMIT = 2**31 - 1  # bytes of a message that Protocol Buffers read
+_WIDTH = {FIXED64: 8, FIXED32: 4}
+_FLOATS = {FIXED64: "<f8", FIXED32: "<f4"}
+_RUN = 4096  # records compared at once at first, where one number follows another
+
+
+@contextmanager
+def opened(
+    path: str | Path, what: str, error: type[MinicaffeError] = DataError
+) -> Iterator[memoryview]:
+    """The bytes of a file, mapped. Within it damage is told as by `reading`."""
+    with reading(path, what, error):
+        if stat.S_ISFIFO(os.stat(path).st_mode):  # to open one may wait for ever
+            raise OSError(errno.EINVAL, "Is a pipe")
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            mapped: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+        yield memoryview(mapped)
+
+
+def varint(data: memoryview, at: int) -> tuple[int, int]:
+    """The number that begins at a place, and the place behind it.
+
+    >>> varint(memoryview(bytes([0xAC, 0x02])), 0)
+    (300, 2)
+    """
+    value = shift = 0
+    for place in range(at, min(at + 10, len(data))):
+        byte = data[place]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & (2**64 - 1), place + 1
+        shift += 7
+    raise ValueError(f"a number at byte {at} of a message has no end")
+
+
+def fields(data: memoryview) -> Iterator[tuple[int, int, Any]]:
+    """(number, kind, value) of each field: an int, the bytes as a view, or an array.
+
+    Where numbers of 4 or 8 bytes follow each other under one tag (a list that is not packed), all of them
+    are one value, an array of floats that lies in `data`; a single one is an array of one.
+    """
+    at, end = 0, len(data)
+    while at < end:
+        start = at
+        tag, at = varint(data, at)
+        number, kind = tag >> 3, tag & 7
+        if not 1 <= number < 2**29:
+            raise ValueError(f"a field at byte {start} of a message has the number {number}")
+        if kind == VARINT:
+            value, at = varint(data, at)
+            yield number, kind, value
+        elif kind == BYTES:
+            size, at = varint(data, at)
+            if size > end - at:
+                raise ValueError(f"field {number} promises {size} bytes, {end - at} are left")
+            yield number, kind, data[at : at + size]
+            at += size
+        elif kind in _WIDTH:
+            width = at - start + _WIDTH[kind]
+            count = _equal_tags(data[start:], at - start, width)
+            if not count:
+                raise ValueError(f"field {number} is cut short")
+            tagged = np.frombuffer(data, np.uint8, count * width, start).reshape(count, width)
+            yield number, kind, tagged[:, at - start :].view(_FLOATS[kind])[:, 0]
+            at = start + count * width
+        else:
+            raise ValueError(f"field {number} is of kind {kind}, which Caffe does not write")
+
+
+def _equal_tags(data: memoryview, size: int, width: int) -> int:
+    """How many whole records of `width` bytes begin with the first one's tag of `size` bytes."""
+    most, count, step = len(data) // width, 0, _RUN
+    first = np.frombuffer(data, np.uint8, size)
+    while count < most:
+        step = min(step, most - count)
+        records = np.frombuffer(data, np.uint8, step * width, count * width).reshape(step, width)
+        equal = (records[:, :size] == first).all(axis=1)
+        if not equal.all():
+            return count + int(equal.argmin())
+        count, step = count + step, 2 * step
+    return count
+
+
+def floats(kind: int, value: Any, dtype: str) -> np.ndarray:
+    """A float field, packed or not, as an array that lies in the message; `dtype` is <f4 or <f8."""
+    if kind == BYTES and len(value) % np.dtype(dtype).itemsize == 0:
+        return np.frombuffer(value, dtype)
+    if kind in _FLOATS and _FLOATS[kind] == dtype:
+        return value
+    raise ValueError(f"expected numbers of {np.dtype(dtype)}, found something else")
+
+
+def integers(kind: int, value: Any, most: int) -> list[int]:
+    """An integer field, packed or not, of at most so many. Negative ones are two's complement of 64 bits."""
+    found, at = [value] if kind == VARINT else [], 0
+    if kind not in (VARINT, BYTES):
+        raise ValueError("expected integers, found something else")
+    while kind == BYTES and at < len(value):
+        one, at = varint(value, at)
+        found.append(one)
+        if len(found) > most:
+            raise ValueError(f"expected at most {most} integers, found more")
+    return [one - 2**64 if one >= 2**63 else one for one in found]
+
+
+def integer(kind: int, value: Any) -> int:
+    """An integer field of 32 bits: int32, bool or an enum, as Protocol Buffers read one."""
+    if kind != VARINT:
+        raise ValueError("expected an integer, found something else")
+    value &= 2**32 - 1
+    return value - 2**32 if value >= 2**31 else value
+
+
+def message(kind: int, value: Any) -> memoryview:
+    """A field of bytes: a message in the message."""
+    if kind != BYTES:
+        raise ValueError("expected a message, found something else")
+    return value
+
+
+def text(kind: int, value: Any, most: int = 4096) -> str:
+    """A field of text, printable, for it goes into messages and names of files."""
+    size = len(message(kind, value))
+    found = bytes(value[:most]).decode("utf-8", "replace")
+    if size > most or not found.isprintable():
+        raise ValueError(f"expected printable text, found {found[:40]!r}")
+    return found
+
+
+Part = bytes | np.ndarray  # of a message that is written: bytes, or an array's
+
+
+def size_of(parts: Sequence[Part]) -> int:
+    """Bytes of a message."""
+    return sum(len(part) if isinstance(part, bytes) else part.nbytes for part in parts)
+
+
+def number_bytes(value: int) -> bytes:
+    """A varint.
+
+    >>> number_bytes(300).hex(" ")
+    'ac 02'
+    """
+    value &= 2**64 - 1
+    found = bytearray()
+    while value >= 0x80:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes((*found, value))
+
+
+def put_integer(number: int, value: int) -> bytes:
+    """An integer field."""
+    return number_bytes(number << 3 | VARINT) + number_bytes(value)
+
+
+def put(number: int, parts: Sequence[Part] | str) -> list[Part]:
+    """A field of text, or of a message given in parts."""
+    if isinstance(parts, str):
+        parts = [parts.encode()]
+    head = number_bytes(number << 3 | BYTES) + number_bytes(size_of(parts))
+    return [head, *parts]

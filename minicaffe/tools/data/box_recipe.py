@@ -1,0 +1,407 @@
+"""From a picture and its boxes, as they were read, to what a detector sees of them: SSD's augmentation.
+
+In the order of SSD's AnnotatedData: colours, a larger canvas, a part of the picture, its size, noise, crop,
+mirror. Pictures are (c, h, w), uint8; boxes rows (k, 7) as in annotated.py. Numbers of [0, 1) decide what is
+done at random. SSD packs a picture as JPEG between two steps; here it is not packed.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minicaffe.errors import DataError
+from minicaffe.tools.data import augment, resize
+from minicaffe.tools.data.annotated import BOX
+from minicaffe.tools.data.picture_files import pillow
+from minicaffe.tools.data.recipe import Recipe
+
+MOST = 1 << 28  # pixels of a picture that is made
+GREY = augment.GREY[::-1]  # of blue, green, red
+# Which numbers of a sample decide what; those of the recipe come first, those of samplers last.
+_REST = 3
+_DISTORT, _EXPAND, _PART, _FILTER, _NOISE = (
+    slice(_REST, _REST + 11),
+    slice(_REST + 11, _REST + 15),
+    _REST + 15,
+    _REST + 16,
+    _REST + 17,
+)
+_SAMPLERS = _REST + 18
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampled:
+    """Parts of a picture that are tried: how many, how many are enough, their sizes, what they must hold."""
+
+    trials: int
+    enough: int | None
+    scale: tuple[float, float]
+    ratio: tuple[float, float]
+    limits: tuple[tuple[str, float | None, float | None], ...] = ()  # what is measured, least, most
+
+    def parts(self, objects: np.ndarray, chance: np.ndarray) -> np.ndarray:
+        """The parts (k, 4) that hold what they must, of numbers (trials, 4).
+
+        A part's scale is even in `scale`, its width over height in `ratio`, held to scale^2 and 1 / scale^2
+        so that it lies in the picture; with limits some object must be within all of them.
+        """
+        scale = self.scale[0] + chance[:, 0] * (self.scale[1] - self.scale[0])
+        ratio = self.ratio[0] + chance[:, 1] * (self.ratio[1] - self.ratio[0])
+        ratio = np.minimum(np.maximum(ratio, scale**2), 1 / scale**2)
+        size = scale[:, None] * np.stack([np.sqrt(ratio), 1 / np.sqrt(ratio)], axis=1)
+        corner = chance[:, 2:] * (1 - size).clip(0)
+        parts = np.concatenate([corner, corner + size], axis=1)
+        if self.limits:
+            fits = np.ones((len(parts), len(objects)), bool)
+            for what, least, most in self.limits:
+                value = _measured(what, parts, objects)
+                fits &= (value >= (-1 if least is None else least)) & (
+                    value <= (2 if most is None else most)
+                )
+            parts = parts[fits.any(axis=1)]
+        return parts[: self.enough]
+
+
+def _measured(what: str, parts: np.ndarray, objects: np.ndarray) -> np.ndarray:
+    """What parts (k, 4) and objects (m, 4) share, (k, m): over both, the part's area, or the object's."""
+    a, b = parts[:, None], objects[None]
+    size = (np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2])).clip(0)
+    shared = size[..., 0] * size[..., 1]
+    own, other = ((x[..., 2:] - x[..., :2]).clip(0).prod(axis=-1) for x in (a, b))
+    over = {"jaccard": own + other - shared, "sample": own, "object": other}[what]
+    over = np.broadcast_to(over, shared.shape)
+    return np.divide(shared, over, out=np.zeros_like(shared), where=over > 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distortion:
+    """How likely and how far colours are changed: SSD's DistortionParameter."""
+
+    brightness: tuple[float, float] = (0, 0)  # probability, most that is added
+    contrast: tuple[float, float, float] = (0, 1, 1)  # probability, least and largest factor
+    saturation: tuple[float, float, float] = (0, 1, 1)
+    hue: tuple[float, float] = (0, 0)  # probability, most that is added, of 180
+    order: float = 0  # probability that the channels change places
+
+    def of(self, picture: np.ndarray, chance: np.ndarray) -> np.ndarray:
+        """The picture in other colours. Contrast is changed after brightness, or last, as often."""
+        likely, amount = chance[0:8:2], chance[1:8:2]
+        x = picture.astype(np.float32)
+
+        def contrast(x: np.ndarray) -> np.ndarray:
+            much, least, most = self.contrast
+            return x * (least + amount[1] * (most - least)) if likely[1] < much else x
+
+        if likely[0] < self.brightness[0]:
+            x = (x + (2 * amount[0] - 1) * self.brightness[1]).clip(0, 255)
+        if chance[10] > 0.5:
+            x = contrast(x).clip(0, 255)
+        much, least, most = self.saturation
+        if likely[2] < much:
+            x = _saturated(x, least + amount[2] * (most - least))
+        if likely[3] < self.hue[0]:
+            x = _turned(x, (2 * amount[3] - 1) * self.hue[1] / 30)
+        if chance[10] <= 0.5:
+            x = contrast(x).clip(0, 255)
+        if chance[8] < self.order:
+            orders = [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)]
+            x = x[list(orders[int(chance[9] * 6)])]
+        return np.rint(x).astype(np.uint8)
+
+
+def _saturated(x: np.ndarray, factor: float) -> np.ndarray:
+    """Colours whose saturation (of hue, saturation, value) is multiplied, up to 1."""
+    value, least = x.max(axis=0), x.min(axis=0)
+    most = np.divide(value, value - least, out=np.ones_like(value), where=value > least)
+    return np.asarray(value - (value - x) * np.minimum(np.float32(factor), most))
+
+
+def _turned(x: np.ndarray, turn: float) -> np.ndarray:
+    """Colours (blue, green, red) whose hue is turned, by sixths of the circle."""
+    blue, green, red = x
+    value = x.max(axis=0)
+    chroma = value - x.min(axis=0)
+    over = np.where(chroma > 0, chroma, 1)
+    hue = np.where(
+        value == red,
+        (green - blue) / over,
+        np.where(value == green, 2 + (blue - red) / over, 4 + (red - green) / over),
+    )
+    places = [(n + hue + turn) % 6 for n in (1, 3, 5)]  # of blue, green, red
+    return np.stack([value - chroma * np.minimum(k, 4 - k).clip(0, 1) for k in places]).astype(
+        np.float32
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resized:
+    """The size a picture is made: SSD's ResizeParameter."""
+
+    height: int
+    width: int
+    mode: str = "WARP"
+    pad_mode: str = "CONSTANT"
+    pad_value: tuple[float, ...] = ()
+    filters: tuple[str, ...] = ("LINEAR",)
+
+    def size(self, h: int, w: int) -> tuple[int, int]:
+        """The size of a picture of h x w before it is padded."""
+        if self.mode == "WARP":
+            return self.height, self.width
+        wider = w / h > self.width / self.height
+        if wider == (self.mode == "FIT_LARGE_SIZE_AND_PAD"):
+            return max(1, int(self.width * h / w)), self.width
+        return self.height, max(1, int(self.height * w / h))
+
+    def of(
+        self, picture: np.ndarray, boxes: np.ndarray, chance: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The picture in its size, and its boxes there."""
+        h, w = self.size(*picture.shape[1:])
+        picture = scaled(picture, h, w, self.filters[int(chance * len(self.filters))])
+        boxes = boxes.copy()
+        boxes[:, BOX] = boxes[:, BOX].clip(0, 1)
+        if self.mode != "FIT_LARGE_SIZE_AND_PAD":
+            return picture, boxes
+        spare = self.height - h, self.width - w
+        before = [room // 2 for room in spare]
+        pads = [(0, 0), *((b, room - b) for b, room in zip(before, spare, strict=True))]
+        corner = np.array([before[1], before[0]] * 2)
+        whole = np.array([self.width, self.height] * 2)
+        boxes[:, BOX] = (boxes[:, BOX] * np.array([w, h] * 2) + corner) / whole
+        if self.pad_mode == "CONSTANT":
+            values = self.pad_value or (0.0,)
+            fill = np.broadcast_to(np.rint(values).clip(0, 255).astype(np.uint8), len(picture))
+            canvas = np.empty((len(picture), self.height, self.width), np.uint8)
+            canvas[...] = fill[:, None, None]
+            canvas[:, before[0] : before[0] + h, before[1] : before[1] + w] = picture
+            return canvas, boxes
+        mode: Any = {"MIRRORED": "reflect", "REPEAT_NEAREST": "edge"}[self.pad_mode]
+        return np.pad(picture, pads, mode), boxes
+
+
+def scaled(picture: np.ndarray, h: int, w: int, how: str) -> np.ndarray:
+    """A picture of another size: LINEAR and NEAREST as OpenCV's, AREA, CUBIC and LANCZOS4 as Pillow's."""
+    if picture.shape[1:] == (h, w):
+        return picture
+    if how == "LINEAR":
+        return resize.bilinear(picture.transpose(1, 2, 0), h, w).transpose(2, 0, 1)
+    if how == "NEAREST":
+        rows, columns = (
+            np.minimum((np.arange(wanted) * (size / wanted)).astype(int), size - 1)
+            for wanted, size in zip((h, w), picture.shape[1:], strict=True)
+        )
+        return picture[:, rows[:, None], columns]
+    return augment.resampled(
+        picture, h, w, {"AREA": "BOX", "CUBIC": "BICUBIC", "LANCZOS4": "LANCZOS"}[how]
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """What a picture is spoilt by, always: SSD's NoiseParameter."""
+
+    steps: tuple[
+        str, ...
+    ] = ()  # of decolorize, gauss_blur, hist_eq, jpeg, erode, posterize, inverse
+    quality: int = -1  # of jpeg
+    fraction: float = 0  # of the pixels that are set, to:
+    values: tuple[float, ...] = ()
+
+    def of(self, picture: np.ndarray, chance: float) -> np.ndarray:
+        """The picture, spoilt."""
+        for step in self.steps:
+            picture = _SPOILT[step](picture, self)
+        if self.values:
+            c, h, w = picture.shape
+            random = np.random.default_rng(int(chance * 2**53))
+            y = random.integers(h, size=int(self.fraction * h * w))
+            x = random.integers(w, size=len(y))
+            picture = picture.copy()
+            fill = np.broadcast_to(np.rint(self.values).clip(0, 255).astype(np.uint8), c)
+            picture[:, y, x] = fill[:, None]
+        return picture
+
+
+def _grey(picture: np.ndarray, of: Noise) -> np.ndarray:
+    grey = np.rint(np.tensordot(GREY, picture, 1)) if len(picture) == 3 else picture[0]
+    return np.broadcast_to(grey.astype(np.uint8), picture.shape)
+
+
+def _blurred(picture: np.ndarray, of: Noise) -> np.ndarray:
+    """By 7 x 7 weights of exp(-d^2 / 2 sigma^2), sigma 1.5; rows and columns beyond the edge are mirrored."""
+    weights = np.exp(-(np.arange(-3, 4) ** 2) / (2 * 1.5**2))
+    x = picture.astype(np.float64)
+    for axis in (1, 2):
+        pads: list[tuple[int, int]] = [(0, 0)] * 3
+        pads[axis] = (3, 3)
+        wide = np.pad(x, pads, "reflect" if x.shape[axis] > 1 else "edge")
+        at = np.arange(x.shape[axis])
+        parts = [w * wide.take(at + i, axis) for i, w in enumerate(weights / weights.sum())]
+        x = np.sum(parts, axis=0)
+    return np.rint(x).clip(0, 255).astype(np.uint8)
+
+
+def _equalized(picture: np.ndarray, of: Noise) -> np.ndarray:
+    """Brightness spread evenly; colours keep their distance to it."""
+    grey = _grey(picture, of)[0]
+    counts = np.bincount(grey.ravel(), minlength=256)
+    summed = counts.cumsum()
+    least = summed[counts > 0][0]
+    if summed[-1] == least:
+        return picture
+    table = np.rint((summed - least).clip(0) * (255 / (summed[-1] - least)))
+    moved = picture + (table[grey] - grey)[None]
+    return np.asarray(moved).clip(0, 255).astype(np.uint8)
+
+
+def _packed(picture: np.ndarray, of: Noise) -> np.ndarray:
+    """As JPEG of a quality leaves it."""
+    image = pillow("noise of JPEG")
+    pixels = np.ascontiguousarray(picture[::-1].transpose(1, 2, 0))
+    file = io.BytesIO()
+    image.fromarray(pixels[..., 0] if len(picture) == 1 else pixels).save(
+        file, "JPEG", quality=of.quality
+    )
+    found = np.asarray(image.open(file))
+    found = found[:, :, None] if found.ndim == 2 else found
+    return found.transpose(2, 0, 1)[::-1]
+
+
+def _eroded(picture: np.ndarray, of: Noise) -> np.ndarray:
+    """The least of each pixel and its four neighbours."""
+    wide = np.pad(picture, [(0, 0), (1, 1), (1, 1)], "edge")
+    h, w = picture.shape[1:]
+    sides = [wide[:, y : y + h, x : x + w] for y, x in ((1, 1), (0, 1), (2, 1), (1, 0), (1, 2))]
+    return np.minimum.reduce(sides)
+
+
+_SPOILT = {
+    "decolorize": _grey,
+    "gauss_blur": _blurred,
+    "hist_eq": _equalized,
+    "jpeg": _packed,
+    "erode": _eroded,
+    "posterize": lambda picture, of: picture // 64 * 64 + 32,
+    "inverse": lambda picture, of: 255 - picture,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoxRecipe:
+    """What is done to a picture and its boxes; `rest` crops, mirrors and subtracts the mean.
+
+    `boxes` is the number of rows that a sample's label has; `least` is the share of a box that must be in a
+    part for it to stay, None for its middle, and without `emits` any share is enough.
+    """
+
+    rest: Recipe
+    boxes: int
+    distortion: Distortion | None = None
+    expand: tuple[float, float] | None = None  # probability, largest ratio
+    fill: tuple[float, ...] = ()  # of the larger canvas
+    samplers: tuple[Sampled, ...] = ()
+    resized: Resized | None = None
+    noise: Noise | None = None
+    emits: bool = False
+    least: float | None = None
+
+    @property
+    def numbers(self) -> int:
+        """How many random numbers of a sample it looks at, at most."""
+        return _SAMPLERS + 4 * sum(one.trials for one in self.samplers)
+
+    def sample(
+        self, picture: np.ndarray, label: Any, chance: np.ndarray, out: np.ndarray
+    ) -> np.ndarray:
+        """Write what the net sees of a picture into `out`; returns its boxes (boxes, 8).
+
+        A row is -1, class, instance, x0, y0, x1, y1, difficult, or, of no box, all -1.
+        """
+        if picture.dtype != np.uint8:
+            raise DataError(f"expected bytes, got {picture.dtype}")
+        if len(picture) != len(out):
+            raise DataError(
+                f"expected a picture of {len(out)} channels, got {len(picture)}; transform: force_color, or "
+                "force_gray, makes encoded pictures alike"
+            )
+        boxes = np.asarray(label, np.float64)
+        if self.distortion is not None:
+            picture = self.distortion.of(picture, chance[_DISTORT])
+        if self.expand is not None:
+            picture, boxes = self._expanded(picture, boxes, chance[_EXPAND])
+        picture, boxes = self._sampled(picture, boxes, chance)
+        if self.resized is not None:
+            picture, boxes = self.resized.of(picture, boxes, chance[_FILTER])
+        if self.noise is not None:
+            picture = self.noise.of(picture, chance[_NOISE])
+        top, left, rows, columns = self.rest.part(picture.shape, out.shape, chance)
+        h, w = picture.shape[1:]
+        boxes = self.seen(
+            boxes, np.array([left / w, top / h, (left + columns) / w, (top + rows) / h])
+        )
+        self.rest.make(picture, chance, out)
+        if self.rest.mirror and chance[2] < 0.5:
+            boxes[:, [2, 4]] = 1 - boxes[:, [4, 2]]
+        found = np.full((self.boxes, 8), -1.0)
+        found[: len(boxes), 1:] = boxes
+        return found
+
+    def seen(self, boxes: np.ndarray, part: np.ndarray) -> np.ndarray:
+        """The boxes of which something is in a part (x0, y0, x1, y1), as fractions of that part."""
+        corners = boxes[:, BOX]
+        inside = ((corners[:, :2] < part[2:]) & (corners[:, 2:] > part[:2])).all(axis=1)
+        if self.emits and self.least is None:
+            middle = (corners[:, :2] + corners[:, 2:]) / 2
+            inside &= ((middle >= part[:2]) & (middle <= part[2:])).all(axis=1)
+        elif self.emits and len(boxes):
+            inside &= _measured("object", part[None], corners)[0] > self.least
+        size = part[2:] - part[:2]
+        moved = ((corners - np.tile(part[:2], 2)) / np.tile(size, 2)).clip(0, 1)
+        inside &= (moved[:, 2:] > moved[:, :2]).all(axis=1)
+        kept = boxes[inside]
+        kept[:, BOX] = moved[inside]
+        return kept
+
+    def _expanded(
+        self, picture: np.ndarray, boxes: np.ndarray, chance: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The picture somewhere on a canvas up to so many times as wide and high."""
+        assert self.expand is not None
+        likely, most = self.expand
+        if chance[0] > likely or abs(most - 1) < 1e-2:
+            return picture, boxes
+        ratio = 1 + chance[1] * (most - 1)
+        (c, h, w) = picture.shape
+        rows, columns = int(h * ratio), int(w * ratio)
+        if rows * columns > MOST:
+            raise DataError(f"expand_param: a canvas of {rows} x {columns} is too large")
+        top, left = int(chance[2] * (rows - h)), int(chance[3] * (columns - w))
+        canvas = np.empty((c, rows, columns), np.uint8)
+        fill = np.rint(self.fill or (0.0,)).clip(0, 255).astype(np.uint8)
+        canvas[...] = np.broadcast_to(fill, c)[:, None, None]
+        canvas[:, top : top + h, left : left + w] = picture
+        whole = np.array([-left / w, -top / h, (columns - left) / w, (rows - top) / h])
+        return canvas, self.seen(boxes, whole)
+
+    def _sampled(
+        self, picture: np.ndarray, boxes: np.ndarray, chance: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """One of the parts that the samplers find, if there is one."""
+        parts: list[np.ndarray] = []
+        at = _SAMPLERS
+        for one in self.samplers:
+            numbers = chance[at : at + 4 * one.trials].reshape(-1, 4)
+            parts += [*one.parts(boxes[:, BOX], numbers)]
+            at += 4 * one.trials
+        if not parts:
+            return picture, boxes
+        part = parts[int(chance[_PART] * len(parts))].clip(0, 1)
+        h, w = picture.shape[1:]
+        left, top = int(part[0] * w), int(part[1] * h)
+        columns, rows = (max(1, int((part[2] - part[0]) * w)), max(1, int((part[3] - part[1]) * h)))
+        return picture[:, top : top + rows, left : left + columns], self.seen(boxes, part)

@@ -1,0 +1,196 @@
+"""The IDX format of MNIST: a big-endian header, then the bytes of one array, plain or gzipped.
+
+    00 00 | 08 (uint8) | axes | size of axis 0 | ... of axis 1 | ... | the array, last axis fastest
+      2   |     1      |  1   |       4        |       4       | ... | product of the sizes  (bytes)
+
+What a header promises is compared with what the file can hold before any memory is taken.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+import stat
+import struct
+import zlib
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from minicaffe.errors import DataError, reason
+from minicaffe.storage.caches import TEMPORARY, forget_left
+from minicaffe.storage.file_kinds import reading, recognised
+
+PIECE = 1 << 20  # bytes moved at once through gzip
+_EXPANSION = 1032  # deflate's best: 258 bytes from 2 bits
+_GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_LEVEL = 6
+_MAX_AXES = 4
+_TYPES = {8: "uint8", 9: "int8", 11: "int16", 12: "int32", 13: "float32", 14: "float64"}
+
+
+def read_shape(path: Path | str, axes: Collection[int] = (1, 2, 3, 4)) -> tuple[int, ...]:
+    """The array's shape, from the header alone; `axes` are the counts of axes to accept.
+
+    Raises DataError, in one line that names the file, for whatever is wrong with it. Of the array
+    itself, only a plain file's size is checked.
+    """
+    with _opened(Path(path)) as (file, size, zipped):
+        return _header(Path(path), file, size, zipped, axes)
+
+
+def read(path: Path | str, axes: Collection[int] = (1, 2, 3, 4)) -> np.ndarray:
+    """The array, uint8, of the shape in the header; `axes` are the counts of axes to accept.
+
+    The file must hold exactly what its header promises. Peak memory is the array and about 2 MiB.
+    Raises DataError, in one line that names the file, for whatever is wrong with it.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write(Path(folder, "a.gz"), np.arange(6, dtype=np.uint8).reshape(2, 3))
+    ...     read(Path(folder, "a.gz"))
+    array([[0, 1, 2],
+           [3, 4, 5]], dtype=uint8)
+    """
+    path = Path(path)
+    with _opened(path) as (file, size, zipped):
+        shape = _header(path, file, size, zipped, axes)
+        count = math.prod(shape)
+        try:
+            array = np.empty(count, np.uint8)
+            shaped = array.reshape(shape)
+        except (MemoryError, ValueError) as error:
+            raise DataError(
+                f"{path}: an array of {_by(shape)} ({count / 2**20:.0f} MiB) does not fit in memory"
+            ) from error
+        room, done = array.data, 0
+        while done < count:
+            got = file.readinto(room[done : done + PIECE])  # type: ignore[attr-defined]
+            if not got:
+                raise DataError(
+                    f"{path}: cut short: expected {count} bytes for {_by(shape)}, found {done}"
+                )
+            done += got
+        if file.read(1):
+            raise DataError(
+                f"{path}: expected {count} bytes for {_by(shape)}, found more bytes after them"
+            )
+        return shaped
+
+
+def write(path: Path | str, array: np.ndarray) -> None:
+    """Write `array` (uint8, 1 to 4 axes) atomically; gzipped when the name ends in .gz.
+
+    Killed at any instant, the file under that name is the old one or the new one, complete. The
+    same array becomes the same bytes. Raises DataError for another array, or a failing disk.
+    """
+    path = Path(path)
+    if array.dtype != np.uint8 or not 1 <= array.ndim <= _MAX_AXES or max(array.shape) >= 2**32:
+        raise DataError(
+            f"{path}: IDX files hold uint8 with 1 to {_MAX_AXES} axes,"
+            f" not {array.dtype} with {array.ndim}"
+        )
+    body = np.ascontiguousarray(array).reshape(-1).data
+    beside = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}{TEMPORARY}")
+    try:
+        forget_left(path)
+        try:
+            with open(beside, "xb") as file:
+                if path.name.endswith(".gz"):
+                    with gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0) as packed:
+                        packed.write(header(array.shape))
+                        for start in range(0, len(body), PIECE):
+                            packed.write(body[start : start + PIECE])
+                else:
+                    file.write(header(array.shape))
+                    file.write(body)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, path)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be written: {reason(error)}") from error
+
+
+def header(shape: tuple[int, ...]) -> bytes:
+    """The bytes in front of a uint8 array of that shape.
+
+    >>> header((2, 3)).hex(" ", 4)
+    '00000802 00000002 00000003'
+    """
+    return bytes((0, 0, 8, len(shape))) + struct.pack(f">{len(shape)}I", *shape)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[BinaryIO, int, bool]]:
+    """The stream of IDX bytes, the file's size on disk, and whether it is gzipped."""
+    with reading(path, "IDX file"):
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+            raise DataError(f"{path}: expected an IDX file, found {kind}")
+        with open(path, "rb") as file:
+            zipped = file.read(2) == _GZIP_MAGIC
+            file.seek(0)
+            if not zipped:
+                yield file, status.st_size, False
+                return
+            try:
+                with gzip.GzipFile(fileobj=file, mode="rb") as unpacked:
+                    yield unpacked, status.st_size, True  # type: ignore[misc]
+            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                raise DataError(f"{path}: damaged gzip file: {reason(error)}") from error
+
+
+def _header(
+    path: Path, file: BinaryIO, size: int, zipped: bool, axes: Collection[int]
+) -> tuple[int, ...]:
+    """Read the header and hold it against the file's `size` on disk."""
+    magic = _exactly(path, file, 4)
+    if magic[:2] != b"\0\0" or magic[2] not in _TYPES:
+        kind = None if zipped else recognised(path, "IDX file")
+        raise DataError(
+            f"{path}: not an IDX file: expected it to begin with 00 00 08 (or gzip's 1f 8b), found "
+            f"{kind or magic[:3].hex(' ')}"
+        )
+    if magic[2] != 8:
+        raise DataError(f"{path}: expected uint8 (type 08), found {_TYPES[magic[2]]}")
+    count = magic[3]
+    if not 1 <= count <= _MAX_AXES:
+        raise DataError(f"{path}: expected 1 to {_MAX_AXES} axes, found {count}")
+    shape = struct.unpack(f">{count}I", _exactly(path, file, 4 * count))
+    if count not in axes:
+        raise DataError(
+            f"{path}: expected {' or '.join(map(str, axes))} axes, found {count} ({_by(shape)})"
+        )
+    promised = 4 + 4 * count + math.prod(shape)
+    if zipped and promised > _EXPANSION * size:
+        raise DataError(
+            f"{path}: the header promises {_by(shape)}, {promised} bytes,"
+            f" but a gzip file of {size} bytes cannot hold more than {_EXPANSION * size}"
+        )
+    if not zipped and promised != size:
+        raise DataError(
+            f"{path}: the header promises {_by(shape)}: expected {promised} bytes, found {size}"
+        )
+    return shape
+
+
+def _exactly(path: Path, file: BinaryIO, count: int) -> bytes:
+    found = file.read(count)
+    if len(found) != count:
+        raise DataError(
+            f"{path}: cut short in its header: expected {count} bytes more, found {len(found)}"
+        )
+    return found
+
+
+def _by(shape: tuple[int, ...]) -> str:
+    """A shape as it is spoken: '60000x28x28'."""
+    return "x".join(map(str, shape))

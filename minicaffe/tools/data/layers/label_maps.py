@@ -1,0 +1,273 @@
+"""What the layers have in common that read pictures and, of each, a picture of labels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from minicaffe.core.config.types import AtLeast
+from minicaffe.core.layers.blob import Shape
+from minicaffe.errors import DataError, ShapeError
+from minicaffe.storage import lists
+from minicaffe.tools.data import picture_files
+from minicaffe.tools.data.layers.fed import Fed, size_of
+from minicaffe.tools.data.layers.pictures import Pictures
+from minicaffe.tools.data.picture_files import Colour
+from minicaffe.tools.data.pictures import Fit
+from minicaffe.tools.data.reader.base import Entry, Reader
+from minicaffe.tools.data.reader.held_out import SHARE, sides
+from minicaffe.tools.data.reader.picture_set import SUFFIXES, Size, below, of_file, of_split
+from minicaffe.tools.data.resize import bilinear
+
+
+class PairSet(Reader):
+    """The pairs of pictures that a text file lists, two paths in a line: one array, labels its last channel.
+
+    Or of a folder: each picture in its folder images, with the one of that name in its folder masks, whose
+    labels are grey values, or numbers of colours in a palette. Folders train and test (or val) are splits.
+
+    Pictures are scaled to `size`, of one size with their labels; labels bilinearly, with `nearest` each is
+    the nearest one's, as OpenCV chooses it. A path is `root_folder` and what the line says, one behind the
+    other, from the current folder or from the list's.
+    """
+
+    blue_first = True
+    unit = "pairs"
+    __reduce__ = object.__reduce__  # type: ignore[assignment]  # the list is not read again
+
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        colour: Colour,
+        size: Size | None,
+        root_folder: str,
+        nearest: bool,
+        split: str = "train",
+    ):
+        super().__init__()
+        self.name, self.list, self.origin, self.root_folder = name, path, str(path), root_folder
+        self.colour, self.size, self.nearest = colour, size, nearest
+        self.labels_as: Colour = "grey"
+        if path.is_dir():
+            self.labels_as = "labels"
+            self.list = within = split_of(path, split)
+            self.own_split, self.origin = within != path, str(within)
+            self.pairs = pairs_in(within)
+        else:
+            words = lists.words(path)
+            if not words or len(words) % 2:
+                raise DataError(
+                    f"{path}: expected two paths in each line, found {len(words)} words"
+                )
+            self.pairs = list(zip(words[::2], words[1::2], strict=True))
+        if size is not None:
+            self.shape = (4 if colour == "colour" else 2, *size)
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __getitem__(self, i: int) -> Entry:
+        hows: tuple[Colour, Colour] = (self.colour, self.labels_as)
+        picture, labels = (
+            picture_files.read(self.find(word), how)
+            for word, how in zip(self.pairs[i], hows, strict=True)
+        )
+        if picture.shape[:2] != labels.shape[:2]:
+            (h, w), (oh, ow) = picture.shape[:2], labels.shape[:2]
+            raise DataError(
+                f"{self.place(i)}: is of {h} x {w}, its labels {self.pairs[i][1]} of {oh} x {ow}"
+            )
+        if self.size is not None:
+            scaled = _nearest if self.nearest else bilinear
+            picture, labels = bilinear(picture, *self.size), scaled(labels, *self.size)
+        return np.concatenate([picture, labels], axis=2).transpose(2, 0, 1), 0
+
+    def label(self, i: int) -> int:
+        return 0
+
+    def key(self, i: int) -> str:
+        return Path(self.pairs[i][0]).name if self.list.is_dir() else self.pairs[i][0]
+
+    def find(self, word: str) -> str:
+        """The file of a path."""
+        if self.list.is_dir():
+            return word
+        return str(lists.find(self.root_folder + word, [self.list.parent], f"{self.list}"))
+
+    def place(self, i: int) -> str:
+        return self.find(self.pairs[i][0])
+
+    def fingerprint(self, i: int, depth: int) -> Any:
+        return of_file(self.place(i), depth)
+
+
+IMAGES = ("images", "pictures", "photos", "JPEGImages")  # folders of pictures
+MASKS = ("masks", "labels", "annotations", "SegmentationClass")  # and of their labels
+
+
+def holds_pairs(folder: Path) -> bool:
+    """Whether a folder holds a folder of pictures and one of masks, or such folders by split."""
+    places = (folder, *(folder / name for name in _of_split(folder, "train")))
+    return any(_one(place, IMAGES) and _one(place, MASKS) for place in places)
+
+
+def _of_split(folder: Path, split: str) -> list[str]:
+    """The folders in another whose names say a split, the likeliest first."""
+    return of_split(os.listdir(folder) if folder.is_dir() else (), split)
+
+
+def split_of(folder: Path, split: str) -> Path:
+    """The folder of a split: itself, if it is not divided. Raises DataError if the split is missing."""
+    if not any(_one(folder / name, IMAGES) for name in _of_split(folder, "train")):
+        return folder
+    for name in _of_split(folder, split):
+        if _one(folder / name, IMAGES):
+            return folder / name
+    raise DataError(f"{folder}: has a folder train; expected beside it, for TEST, test or val")
+
+
+def pairs_in(folder: Path) -> list[tuple[str, str]]:
+    """Each picture of a folder with its mask, which has the same name but for the ending.
+
+    Raises DataError for a picture without a mask, and for a folder without pictures.
+    """
+    images, masks = _one(folder, IMAGES), _one(folder, MASKS)
+    if images is None or masks is None:
+        raise DataError(f"{folder}: expected a folder images and a folder masks in it")
+    found = {Path(path).stem: path for path in below(masks) if path.lower().endswith(SUFFIXES)}
+    paths = [path for path in below(images) if path.lower().endswith(SUFFIXES)]
+    if not paths:
+        raise DataError(f"{images}: holds no pictures; expected files in {', '.join(SUFFIXES)}")
+    for path in paths:
+        if Path(path).stem not in found:
+            raise DataError(f"{path}: has no mask {masks / Path(path).stem}.png")
+    return [(path, found[Path(path).stem]) for path in paths]
+
+
+def _one(folder: Path, names: Sequence[str]) -> Path | None:
+    """The folder in another that has one of some names."""
+    return next((folder / name for name in names if (folder / name).is_dir()), None)
+
+
+def _nearest(picture: np.ndarray, height: int, width: int) -> np.ndarray:
+    """A picture (h, w, channels) of another size, each pixel one of it. Source: OpenCV's INTER_NEAREST."""
+    h, w = picture.shape[:2]
+    return picture[np.arange(height)[:, None] * h // height, np.arange(width) * w // width]
+
+
+class Alone(Pictures):
+    """Pictures without their labels, scaled to the size that a layer of both has."""
+
+    @property
+    def fit(self) -> Fit:
+        return "stretch"
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class LabelMaps(Fed):
+    """Pictures (n, c, h, w) and their labels (n, 1, h, w), cut and mirrored together."""
+
+    source: Annotated[
+        str, "a text file, a picture and its labels in each line; or a folder with images and masks"
+    ]
+    shuffle: Annotated[bool, "visit in random order"] = False
+    new_height: Annotated[int, "scale to so many rows; 0: do not scale", AtLeast(0)] = 0
+    new_width: Annotated[int, "scale to so many columns; 0: do not scale", AtLeast(0)] = 0
+    is_color: Annotated[bool, "3 channels; without it 1, grey"] = True
+    root_folder: Annotated[str, "put before each path"] = ""
+
+    traits = replace(Fed.traits, capturable=False)
+    nearest = False  # how labels are scaled
+
+    @property
+    def cut(self) -> tuple[int, int] | None:
+        """The size of the part that is cut out, if any."""
+        side = self.transform.crop_size
+        return (side, side) if side else None
+
+    def setup(self) -> list[Shape]:
+        given = self.transform
+        forced = given.force_color or given.force_gray
+        if given.by_pixels or given.resize or given.mean_file or forced:
+            raise ShapeError(
+                "transform: pictures with labels take mirror, crop_size, mean_value and scale"
+            )
+        size = size_of(self.new_height, self.new_width)
+        if self.reader is None:
+            colour: Colour = "colour" if self.is_color else "grey"
+            given_keys = colour, size, self.root_folder, self.nearest
+            split = "train" if self.phase == "TRAIN" else "test"
+            reader = PairSet(self._place(), self.source, *given_keys, split)
+            self.reader = reader
+            if reader.list.is_dir() and not reader.own_split and self.in_both is not None:
+                parts = sides(reader, SHARE)
+                self.reader = reader if parts is None else parts[self.phase == "TEST"]
+        return self.measure(self.reader)
+
+    def _place(self) -> Path:
+        """The list, or the folder of pictures and masks."""
+        for place in (Path(self.source), (self.context.folder or Path()) / self.source):
+            if place.is_dir():
+                return place
+        return lists.find(self.source, [self.context.folder], "source")
+
+    def alone(self) -> Pictures:
+        plain = replace(self.transform, mirror=False, crop_size=None)
+        alone = Alone(batch_size=self.batch_size, transform=plain)
+        alone.name, alone.top, alone.blue_first = self.name, self.top[:1], self.blue_first
+        alone.image = (self.image[0] - 1, *(self.cut or self.image[1:]))
+        return alone
+
+    def shapes(self) -> list[Shape]:
+        if not 1 <= len(self.top) <= 2:
+            raise ShapeError(f"has 1 or 2 tops (images, labels), got {len(self.top)}")
+        channels, h, w = self.image
+        means, cut = self.transform.mean_value, self.cut
+        if len(means) not in (0, 1, channels - 1):
+            expected = f"expected 1 or {channels - 1} numbers, got {len(means)}"
+            raise ShapeError(f"transform: mean_value: {expected}")
+        if cut and (cut[0] > h or cut[1] > w):
+            raise ShapeError(
+                f"a crop of {cut[0]} x {cut[1]} is larger than the images of {h} x {w}"
+            )
+        h, w = cut or (h, w)
+        tops: list[Shape] = [(self.samples, c, h, w) for c in (channels - 1, 1)]
+        return tops[: len(self.top)]
+
+    @property
+    def made_shape(self) -> Shape:
+        n, c, h, w = self.out[0].shape
+        return n, c + 1, h, w
+
+    def allocate(self) -> None:
+        self.begin(self.shuffle)
+        self.maker_recipe, self.made_dtype = self.recipe, np.dtype(np.uint8)
+        device, dtype = self.context.device, self.sum_dtype
+        self.mean_image = device.asarray(np.asarray(self.mean(), dtype))
+        self.pixels = device.xp.empty(self.made_shape, np.uint8) if device.is_cuda else None
+        narrow = self.dtype != dtype
+        self.made = device.xp.empty(self.out[0].shape, dtype) if narrow else self.out[0]
+
+    def labelled(self, pixels: Any) -> Any:
+        """The labels that pixels of a picture of labels stand for."""
+        return pixels
+
+    def forward(self) -> Any:
+        xp, (pixels, _), c = self.xp, self.take(), self.out[0].shape[1]
+        if self.pixels is not None:
+            self.context.device.copy_from_host(self.pixels, pixels)
+            pixels = self.pixels
+        xp.subtract(pixels[:, :c], self.mean_image, out=self.made)
+        xp.multiply(self.made, self.transform.scale, out=self.made)
+        if self.made is not self.out[0]:
+            xp.copyto(self.out[0], self.made)
+        for top in self.out[1:]:
+            xp.copyto(top, self.labelled(pixels[:, c:]))
+        self.done()
+        return self.out

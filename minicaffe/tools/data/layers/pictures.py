@@ -1,0 +1,136 @@
+"""The base of layers that read pictures: batch size, transform, mean, shapes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import numpy as np
+
+from minicaffe.core.config.types import AtLeast
+from minicaffe.core.layers.base import Layer, Traits
+from minicaffe.core.layers.blob import Shape
+from minicaffe.core.layers.files import read_array
+from minicaffe.errors import DataError, ShapeError
+from minicaffe.storage.lists import find
+from minicaffe.tools.data.layers.transform import Transform
+from minicaffe.tools.data.pictures import Fit
+
+NONE = Transform()
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Pictures(Layer):
+    """A layer whose tops are pictures (batch_size, c, h, w) and, if there are two, labels (batch_size,)."""
+
+    batch_size: Annotated[int, "images in a batch", AtLeast(1)]
+    transform: Annotated[Transform, "resize, turn, crop, colours, mean, scale, mirror"] = NONE
+
+    dataset = cast(Any, None)  # the source of the batches, once it is known
+    traits = Traits(takes_share=True, float32_tops=(1,), inferred_as="Input")
+    blue_first = False  # three channels are blue, green, red, as in OpenCV and Caffe
+    image = cast("tuple[int, int, int]", ())  # (c, h, w) that the crop is cut out of
+
+    @property
+    def by_area(self) -> bool:
+        """Whether the crop is a random part of any size, then scaled."""
+        return self.phase == "TRAIN" and self.transform.random_resized_crop is not None
+
+    @property
+    def samples(self) -> int:
+        """How many samples of a batch this rank has."""
+        return self.context.share.of(self.batch_size)[1]
+
+    def shapes(self) -> list[Shape]:
+        """The tops' shapes, of pictures of shape `image`."""
+        if not 1 <= len(self.top) <= 2:
+            raise ShapeError(f"has 1 or 2 tops (images, labels), got {len(self.top)}")
+        c, h, w = self.image
+        given = self.transform
+        means, crop = given.mean_value, given.crop_size
+        if means and given.mean_file:
+            raise ShapeError("transform: give either mean_value or mean_file, not both")
+        if len(means) not in (0, 1, c):
+            raise ShapeError(f"transform: mean_value: expected 1 or {c} numbers, got {len(means)}")
+        if given.random_resized_crop and not crop:
+            raise ShapeError("transform: random_resized_crop needs crop_size, what it is scaled to")
+        if given.random_resized_crop and given.mean_file:
+            raise ShapeError("transform: random_resized_crop goes with mean_value, not mean_file")
+        if given.color_jitter and (
+            c not in (1, 3)
+            or (c == 1 and (given.color_jitter.saturation or given.color_jitter.hue))
+        ):
+            raise ShapeError(
+                f"transform: color_jitter: expected 3 channels, or 1 and no saturation or hue, got {c}"
+            )
+        if crop and crop > min(h, w) and not self.by_area:
+            raise ShapeError(f"transform: crop_size {crop} is larger than the images of {h} x {w}")
+        area = (crop, crop) if crop else (h, w)
+        return [(self.samples, c, *area), (self.samples, *self.label_shape)][: len(self.top)]
+
+    @property
+    def label_shape(self) -> Shape:
+        """The shape of one label: () for a number."""
+        return ()
+
+    def resize(self, top: str, shape: Shape) -> None:
+        """Change the number of samples in a batch. Raises ShapeError for any other change."""
+        wanted = self.top_shapes()[self.top.index(top)]
+        if shape[:1] == () or shape[1:] != wanted[1:]:
+            images = "".join(f", {size}" for size in wanted[1:]) or ","
+            raise ShapeError(
+                f"{top}: expected (n{images}), the data set's but for the number of samples, got {shape}"
+            )
+        self.batch_size = shape[0]
+
+    def mean(self) -> Any:
+        """The mean to subtract, of a shape that broadcasts to (c, h, w)."""
+        if self.transform.mean_file is None:
+            return np.reshape(self.transform.mean_value or (0.0,), (-1, 1, 1))
+        path = find(self.transform.mean_file, [self.context.folder], "transform: mean_file")
+        mean = read_array(path)
+        while mean.ndim > 3 and mean.shape[0] == 1:  # Caffe's have an axis for one sample
+            mean = mean[0]
+        if not self.takes_mean(mean.shape):
+            raise DataError(f"mean_file {path}: expected the shape {self.image}, got {mean.shape}")
+        if mean.dtype.kind not in "fiu":
+            raise DataError(f"mean_file {path}: expected numbers, got {mean.dtype}")
+        return mean
+
+    @property
+    def fit(self) -> Fit:
+        """How a picture of another size is brought to the size of `image`, see `tools/data/pictures`."""
+        if type(self) is Pictures or bool(getattr(self, "new_height", 0)):
+            return "stretch"
+        return "cover" if self.transform.resize else "contain"
+
+    @property
+    def inverts(self) -> bool:
+        """Whether a grey picture with a light border is inverted: for digits and deploy nets."""
+        return type(self) is Pictures or takes_digits(self)
+
+    def alone(self) -> Pictures:
+        """The layer of its pictures alone, where a picture of labels is read with each."""
+        return self
+
+    def takes_mean(self, shape: Shape) -> bool:
+        """Whether a mean image may have this shape."""
+        return shape == self.image
+
+    def as_tested(self, image: np.ndarray) -> np.ndarray:
+        """Images (..., c, h, w) as in the phase TEST: mean, central crop, scale."""
+        h, w = self.image[1:]
+        size = self.transform.crop_size
+        top, left, oh, ow = ((h - size) // 2, (w - size) // 2, size, size) if size else (0, 0, h, w)
+        rows, columns = slice(top, top + oh), slice(left, left + ow)
+        return ((image - self.mean()) * self.transform.scale)[..., rows, columns]
+
+    def backward(self, *tops: Any) -> Any:
+        return []
+
+
+def takes_digits(data: Pictures) -> bool:
+    """Whether a data layer's pictures are MNIST's digits, by the name of its source."""
+    name = Path(getattr(data, "source", "")).name
+    return name in ("mnist", "digits") or name.startswith("mnist_")  # such as mnist_test_lmdb

@@ -1,0 +1,120 @@
+"""CIFAR-10 in the binary form of its authors: records of a label and 3072 pixels.
+
+label 1 | red 32 x 32 | green 32 x 32 | blue 32 x 32      10,000 times in each of six files
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from minicaffe.errors import DataError
+from minicaffe.storage import lists
+from minicaffe.storage.file_kinds import reading, recognised
+from minicaffe.tools.data import datasets, fetch
+from minicaffe.tools.data.known import ARCHIVES, CIFAR10
+from minicaffe.tools.data.reader.base import InMemory
+
+FILES = {"train": tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "test": ("test_batch.bin",)}
+NAMES = "batches.meta.txt"
+CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+_PICTURE = (3, 32, 32)
+_RECORD = 1 + 3 * 32 * 32
+
+
+class Cifar10Set(InMemory):
+    """CIFAR-10 in a folder, or, without one, fetched when the first picture is asked for.
+
+    Pictures are red, green, blue; in memory once looked at.
+    """
+
+    shape = _PICTURE
+    own_split = True
+
+    def __init__(self, folder: Path | None, name: str, split: str, beside: Path | None = None):
+        super().__init__(folder, name, split, beside)
+        self.folder, self.name, self.split, self.beside = folder, name, split, beside
+        self.origin = "not fetched yet" if folder is None else str(folder)
+        self.classes = tuple(CLASSES if folder is None else _names(folder))
+        if folder is None:
+            sizes = [ARCHIVES[CIFAR10].members[file] for file in FILES[split]]
+        else:
+            sizes = [_size(folder / file) for file in FILES[split]]
+        self.count = sum(sizes) // _RECORD
+        self.held: tuple[np.ndarray, np.ndarray] | None = None
+
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        if self.held is None:
+            if self.folder is None:
+                self.folder = self._fetched()
+                self.origin = str(self.folder)
+            images, labels = (
+                np.empty((self.count, *_PICTURE), np.uint8),
+                np.empty(self.count, np.uint8),
+            )
+            done = 0
+            for file in FILES[self.split]:
+                records = _records(self.folder / file)
+                end = done + len(records)
+                if end > self.count:
+                    raise DataError(f"data set {self.name!r} changed while it was read")
+                labels[done:end] = records[:, 0]
+                images[done:end] = records[:, 1:].reshape(-1, *_PICTURE)
+                done = end
+            self.held = images, labels
+        return self.held
+
+    def _fetched(self) -> Path:
+        why = fetch.fetched(self.name)
+        for place in datasets.places(self.name, self.beside):
+            if home := found(place):
+                return home
+        raise DataError(
+            f"{self.name} was not found and could not be fetched ({why}); with a network:"
+            f" minicaffe fetch {self.name}; or set MINICAFFE_DATA to the folder that holds it"
+        )
+
+
+def found(place: Path) -> Path | None:
+    """The folder that holds CIFAR-10: `place`, or what its archive unpacks to there."""
+    for folder in (place, place / "cifar-10-batches-bin"):
+        if all(os.path.isfile(folder / file) for files in FILES.values() for file in files):
+            return folder
+    return None
+
+
+def _size(path: Path) -> int:
+    """The bytes of a file of records, held against what a record takes."""
+    with reading(path, "CIFAR-10 batch"):
+        size = os.stat(path).st_size
+    if size % _RECORD or not size:
+        kind = recognised(path, "CIFAR-10 batch")
+        raise DataError(
+            f"{path}: expected records of {_RECORD} bytes, found {kind or f'{size} bytes'}"
+        )
+    return size
+
+
+def _records(path: Path) -> np.ndarray:
+    _size(path)
+    with reading(path, "CIFAR-10 batch"):
+        records = np.fromfile(path, np.uint8).reshape(-1, _RECORD)
+    wrong = np.flatnonzero(records[:, 0] >= len(CLASSES))
+    if len(wrong):
+        label = records[wrong[0], 0]
+        raise DataError(f"{path}: entry {wrong[0]}: expected a label from 0 to 9, found {label}")
+    return records
+
+
+def _names(folder: Path) -> list[str]:
+    """The names of the classes, as the folder tells them or as they are known."""
+    if os.path.exists(folder / NAMES) and not os.path.isfile(folder / NAMES):
+        raise DataError(f"{folder / NAMES}: expected a file")
+    if not os.path.exists(folder / NAMES):
+        return CLASSES
+    told = lists.text(folder / NAMES).split()
+    if len(told) != len(CLASSES) or not all(name.isprintable() for name in told):
+        raise DataError(f"{folder / NAMES}: expected {len(CLASSES)} names, found {len(told)}")
+    return told

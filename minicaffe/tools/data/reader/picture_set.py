@@ -1,0 +1,236 @@
+"""Pictures in files of their own: those that a list names, and those in a folder for each class."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minicaffe.errors import DataError, did_you_mean, note
+from minicaffe.storage import lists
+from minicaffe.tools.data import picture_files
+from minicaffe.tools.data.picture_files import Colour
+from minicaffe.tools.data.reader.base import Entry, Reader
+from minicaffe.tools.data.resize import bilinear
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm")
+# Of a split, the first that is there
+SPLITS = {
+    "train": ("train", "training"),
+    "test": "test testing val valid validation dev eval evaluation holdout".split(),  # noqa: SIM905
+}
+ENDS = 1 << 12  # bytes at both ends of a file that are compared before all of them are
+Size = tuple[int, int]
+
+
+class PictureSet(Reader):
+    """Pictures (c, h, w), blue before green before red; scaled to `size` (h, w), or of their own sizes."""
+
+    blue_first = True
+    paths: list[str]
+    labels: np.ndarray
+    colour: Colour = "colour"
+    size: Size | None = None
+    __reduce__ = object.__reduce__  # type: ignore[assignment]  # no list or folder is read again
+
+    def _asked(self, colour: Colour | None, size: Size | None) -> None:
+        self.colour, self.size = colour or "colour", size
+        if size is not None and self.colour != "as it is":
+            self.shape = (3 if self.colour == "colour" else 1, *size)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, i: int) -> Entry:
+        picture = picture_files.read(self.place(i), self.colour)
+        if self.size is not None:
+            picture = bilinear(picture, *self.size)
+        return picture.transpose(2, 0, 1), int(self.labels[i])
+
+    def label(self, i: int) -> int:
+        return int(self.labels[i])
+
+    def place(self, i: int) -> str:
+        return self.paths[i]
+
+    def fingerprint(self, i: int, depth: int) -> Any:
+        return of_file(self.place(i), depth)
+
+
+class ListSet(PictureSet):
+    """The pictures that a text file lists: a path and a label in each line.
+
+    A path is `root_folder` and what the line says, one behind the other, from the current folder or from the
+    list's. A picture that is not there is told when it is asked for.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        colour: Colour | None = None,
+        size: Size | None = None,
+        root_folder: str = "",
+    ):
+        super().__init__(path, name, colour, size, root_folder)
+        self.name, self.list, self.root_folder = name, path, root_folder
+        self.origin = str(path)
+        self._asked(colour, size)
+        self.paths, self.labels = lists.labelled(path)
+
+    def key(self, i: int) -> str:
+        return self.paths[i]
+
+    def place(self, i: int) -> str:
+        given = self.root_folder + self.paths[i]
+        return str(lists.find(given, [self.list.parent], f"{self.list}"))
+
+
+class FolderSet(PictureSet):
+    """The pictures in a folder of folders, one a class: labels count the classes, sorted by name.
+
+    If there is a folder train, the split "train" is what lies in it, and "test" what lies in test or, without
+    one, val (or what SPLITS calls them, also training_set and the like); the classes are train's. Else both
+    splits are all of it, and so they are if train holds no folders and stands among others: it is a class
+    then. Hidden files and folders are passed over, and so is, with a line on stderr, what is no picture by its
+    name.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        split: str,
+        colour: Colour | None = None,
+        size: Size | None = None,
+    ):
+        super().__init__(folder, name, split, colour, size)
+        self.name = name
+        self._asked(colour, size)
+        home, trained = _split(folder, split)
+        self.home, self.origin, self.own_split = home, str(home), home != folder
+        self.classes = tuple(_folders(trained))
+        if not self.classes:
+            raise DataError(f"{trained}: expected a folder for each class in it, found none")
+        strange = sorted(set(_folders(home)) - set(self.classes))
+        if strange:
+            hint = did_you_mean(strange[0], self.classes)
+            raise DataError(f"{home / strange[0]}: there is no such class in {trained}{hint}")
+        self.paths, labels, self.passed_over = [], [], []
+        self.passed_over += [str(home / name) for name in _files(home)]
+        for label, word in enumerate(self.classes):
+            before = len(self.paths)
+            for path in below(home / word):
+                fits = path.lower().endswith(SUFFIXES)
+                (self.paths if fits else self.passed_over).append(path)
+            labels += [label] * (len(self.paths) - before)
+        self.labels = np.array(labels, np.int64)
+        if not self.paths:
+            raise DataError(f"{home}: holds no pictures; expected files in {', '.join(SUFFIXES)}")
+        if self.passed_over:
+            count, first = len(self.passed_over), self.passed_over[0]
+            files = "1 file" if count == 1 else f"{count} files"
+            note(f"minicaffe: {home}: {files} passed over, no pictures of a class: {first}")
+
+    def key(self, i: int) -> str:
+        within = self.home / self.classes[self.labels[i]]
+        return Path(self.paths[i]).relative_to(within).as_posix()
+
+
+def of_file(path: str, depth: int) -> Any:
+    """A file's size, the hash of its first and last bytes, the hash of all; None if it cannot be read."""
+    try:
+        at = os.stat(path)
+        return _hashed(path, at.st_size, at.st_mtime_ns, depth > 1) if depth else at.st_size
+    except OSError:
+        return None
+
+
+@functools.lru_cache(1 << 17)
+def _hashed(path: str, size: int, changed: int, whole: bool) -> bytes:
+    with open(path, "rb") as file:
+        if whole:
+            return hashlib.sha256(file.read()).digest()
+        head = file.read(ENDS)
+        file.seek(max(0, size - ENDS))
+        return hashlib.sha256(head + file.read()).digest()
+
+
+def holds_pictures(folder: Path) -> bool:
+    """Whether a folder holds folders with pictures in them, or such folders by split."""
+    try:
+        within = [folder / name for name in _folders(folder)]
+        deeper = (place / name for place in within for name in _folders(place))
+        return any(
+            name.lower().endswith(SUFFIXES)
+            for place in itertools.chain(within, deeper)
+            for name in _files(place)
+        )
+    except DataError:
+        return False
+
+
+def _split(folder: Path, split: str) -> tuple[Path, Path]:
+    """The folder of a split, and that which tells the classes."""
+    within = _folders(folder)
+    parts = {name: of_split(within, name) for name in SPLITS}
+    if not parts["train"]:
+        return folder, folder
+    train = folder / parts["train"][0]
+    if set(within) - {*parts["train"], *parts["test"]} and not _folders(train):
+        return folder, folder  # a train may be a class: of vehicles
+    if not parts[split]:
+        raise DataError(f"{folder}: has a folder train; expected beside it, for TEST, test or val")
+    return folder / parts[split][0], train
+
+
+def of_split(names: Iterable[str], split: str) -> list[str]:
+    """The names that say a split, the likeliest first, in small or capital letters.
+
+    >>> of_split(["Validation", "cats", "Test_Set", "hold-out"], "test")
+    ['Test_Set', 'Validation', 'hold-out']
+    """
+    bare = [(re.sub(r"[\s_\d-]", "", name.lower()), name) for name in names]  # of train2017, too
+    words = [(re.sub(r"(data)?set$|data$|images$", "", word), name) for word, name in bare]
+    return [name for known in SPLITS[split] for word, name in words if word == known]
+
+
+def _listed(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return sorted((e for e in found if e.name[0] != "."), key=lambda entry: entry.name)
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be read: {error.strerror}") from None
+
+
+def _folders(folder: Path) -> list[str]:
+    return [entry.name for entry in _listed(folder) if _is_folder(entry)]
+
+
+def _files(folder: Path) -> list[str]:
+    return [entry.name for entry in _listed(folder) if not _is_folder(entry)]
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a folder, or a link to one; a link that leads round in a circle is none."""
+    return entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry))
+
+
+def below(folder: Path) -> list[str]:
+    """The files in a folder and below it, by name; links to folders below it are not followed."""
+    if not folder.is_dir():
+        return []
+    found, deeper = [], []
+    for entry in _listed(folder):
+        if not _is_folder(entry):
+            found.append(entry.path)
+        elif not entry.is_symlink():
+            deeper.append(entry.path)
+    return found + [path for place in deeper for path in below(Path(place))]

@@ -1,0 +1,161 @@
+"""From the `source` of a data layer to a reader: which kind of data set stands there."""
+
+from __future__ import annotations
+
+import builtins
+import os
+from pathlib import Path
+
+from minicaffe.errors import DataError
+from minicaffe.storage import hdf5, lists
+from minicaffe.storage.file_kinds import reading
+from minicaffe.tools.data import datasets, fetch, lmdb_file
+from minicaffe.tools.data.datasets import Split
+from minicaffe.tools.data.known import CIFAR10, FILES, NAMES
+from minicaffe.tools.data.picture_files import Colour
+from minicaffe.tools.data.reader import cifar10_set, table_set
+from minicaffe.tools.data.reader.array_set import NPY, ZIP, NpySet, NpzSet, is_npy
+from minicaffe.tools.data.reader.base import Reader
+from minicaffe.tools.data.reader.cifar10_set import Cifar10Set
+from minicaffe.tools.data.reader.hdf5_set import Hdf5Set
+from minicaffe.tools.data.reader.idx_set import IdxSet
+from minicaffe.tools.data.reader.lmdb_set import LmdbSet
+from minicaffe.tools.data.reader.picture_set import (
+    SUFFIXES,
+    FolderSet,
+    ListSet,
+    PictureSet,
+    Size,
+    holds_pictures,
+)
+from minicaffe.tools.data.reader.table_set import TableSet
+
+ARCHIVED = (".tar.gz", ".tgz", ".tar", ".zip")
+HDF5 = (".h5", ".hdf5")
+GZIP = b"\x1f\x8b"
+
+__all__ = ["Reader", "open"]
+
+
+def open(
+    source: str,
+    split: Split,
+    beside: Path | None = None,
+    *,
+    colour: Colour | None = None,
+    size: Size | None = None,
+    root_folder: str = "",
+) -> Reader:
+    """The data set `source`: known by name, or what stands there, of whatever kind.
+
+    Looked for as `datasets.load` does: from the current folder, `beside`, $MINICAFFE_DATA and data/. Encoded
+    pictures are given in `colour`; those in files of their own are scaled to `size` (h, w), and what a list
+    names has `root_folder` in front of it. Raises DataError for a source that is unknown, incomplete or
+    damaged, and for an option that does not apply to its kind.
+
+    >>> open("digits", "train").shape
+    (1, 28, 28)
+    """
+    found = _open(source, split, beside, colour, size, root_folder)
+    pictures = isinstance(found, PictureSet)
+    if colour is not None and not pictures and not isinstance(found, LmdbSet):
+        raise DataError(f"{source}: force_color and force_gray are for encoded images")
+    if size is not None and not pictures:
+        raise DataError(f"{source}: only pictures in files of their own are scaled")
+    if root_folder and not isinstance(found, (ListSet, TableSet)):
+        raise DataError(f"{source}: root_folder is for lists")
+    return found
+
+
+def _open(
+    source: str,
+    split: Split,
+    beside: Path | None,
+    colour: Colour | None,
+    size: Size | None,
+    root_folder: str,
+) -> Reader:
+    """The reader of the first place where something stands that is read."""
+    strange = None
+    for place in datasets.places(source, beside) if source not in ("", datasets.DIGITS) else ():
+        if os.path.isfile(place):
+            if place.name.lower().endswith(table_set.ENDINGS):
+                return TableSet(place, source, split, colour, size, root_folder)
+            found = _file(place, source, split)
+            listed = place, source, colour, size, root_folder
+            return ListSet(*listed) if found is None else found
+        if not os.path.isdir(place):
+            if os.path.exists(place):
+                raise DataError(f"{place}: expected a file or a folder, found a device or pipe")
+            continue
+        if lmdb_file.is_one(place):
+            return LmdbSet(place, source, colour)
+        if os.path.isfile(place / "CURRENT"):
+            raise lmdb_file.needs_leveldb(place)
+        if home := cifar10_set.found(place):
+            return Cifar10Set(home, source, split)
+        if datasets.is_one(place):
+            return IdxSet(source, split, beside)
+        if source in NAMES:  # of which a folder may hold other things, such as pictures of them
+            continue
+        if holds_pictures(place):
+            return FolderSet(place, source, split, colour, size)
+        if _holds_arrays(place):
+            return NpySet(place, source, split)
+        if not any(any(fetch.find(place, file)) for file in FILES):
+            strange = strange or place
+    if strange is not None and (count := _pictures_in(strange)):
+        raise DataError(
+            f"{strange}: holds {count} pictures, not in folders: put those of each class into a folder"
+            " of its own, or name them in a table with their classes (.csv)"
+        )
+    if strange is not None:
+        raise DataError(
+            f"{strange}: holds no data set: expected a folder of pictures for each class, two .npy"
+            f" files, an LMDB, CIFAR-10's batches, or the IDX files {', '.join(FILES)}"
+        )
+    if source == CIFAR10:
+        return Cifar10Set(None, source, split, beside)
+    return IdxSet(source, split, beside)
+
+
+def _file(path: Path, source: str, split: str) -> Reader | None:
+    """The reader of a file, by its name or else by how it begins; None for what can but be a list."""
+    name, head = path.name.lower(), _head(path)
+    if name == lmdb_file.FILE or any(name in files for files in cifar10_set.FILES.values()):
+        raise DataError(f"{path}: is one file of a data set: give the folder")
+    if name.endswith(ARCHIVED):
+        raise DataError(f"{path}: is an archive: unpack it, and give the folder")
+    if name.endswith(SUFFIXES):
+        raise DataError(f"{path}: is a picture; expected a folder of pictures, or a list of them")
+    if name.endswith(".npz") or head.startswith(ZIP):
+        return NpzSet(path, source, split)
+    if name.endswith(".npy") or head.startswith(NPY):
+        raise DataError(f"{path}: expected the folder of two .npy files, of pictures and of labels")
+    if name.endswith(HDF5) or hdf5.is_one(path):
+        return Hdf5Set([path], source, split)
+    if head[:2] in (b"\0\0", GZIP):
+        raise DataError(f"{path}: expected a folder of four IDX files, found a file")
+    if head.partition(b"\n")[0].strip().lower().endswith(tuple(map(str.encode, HDF5))):
+        return Hdf5Set(
+            [lists.find(p, [path.parent], str(path)) for p in lists.files(path)], source, split
+        )
+    return None
+
+
+def _head(path: Path) -> bytes:
+    """How a file begins."""
+    with reading(path, "data set"), builtins.open(path, "rb") as file:
+        return file.read(4096)
+
+
+def _pictures_in(folder: Path) -> int:
+    """How many pictures lie directly in a folder."""
+    if not os.access(folder, os.R_OK):
+        return 0
+    return sum(name.lower().endswith(SUFFIXES) for name in os.listdir(folder))
+
+
+def _holds_arrays(folder: Path) -> bool:
+    """Whether a folder holds .npy files."""
+    return os.access(folder, os.R_OK) and any(map(is_npy, os.listdir(folder)))

@@ -1,0 +1,388 @@
+"""A trained model made ready for pictures of one's own: no labels, no loss, probabilities at the end."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backends import device as backend
+from minicaffe.core.config.declare import LayerSpec, NetSpec
+from minicaffe.core.layers.blob import numbers
+from minicaffe.core.net import Net, read
+from minicaffe.core.net.model import holds_weights
+from minicaffe.core.net.sources import with_classes
+from minicaffe.core.net.zoo import models
+from minicaffe.core.plugins import label_map
+from minicaffe.errors import DataError, ShapeError, SpecError
+from minicaffe.storage.lists import find
+from minicaffe.tools.data import pictures
+from minicaffe.tools.data.layers.pictures import Pictures, takes_digits
+from minicaffe.tools.data.pictures.files import named
+from minicaffe.tools.inference import for_test, inference, inputs
+from minicaffe.tools.preparation import pictures_of
+from minicaffe.tools.training import folder as run_folder
+
+TOGETHER = 16  # pictures that `predict` takes in a pass
+
+
+class Deployed:
+    """A trained model for pictures of one's own; subclasses say which layer's top is the answer."""
+
+    ends: tuple[str, ...]  # types of layers whose top is the answer, the first that there is
+    stretches = False  # whether pictures are stretched, whatever the data layer does
+
+    def __init__(
+        self,
+        model: str | Path | Mapping[str, Any] | NetSpec,
+        weights: str | Path | Mapping[str, Any] | None = None,
+        *,
+        device: str | backend.Device | None = None,
+        dtype: Any = None,
+        precision: str | None = None,
+        engine: str = "auto",
+        deterministic: bool = True,
+        keep: Sequence[str] | None = (),
+    ):
+        self.model = for_test(model if isinstance(model, NetSpec) else read(model))
+        spec, self.data = deploy(self.model, ends=self.ends)
+        self._input = self.data.top[0]
+        end = _ending(spec, self.ends)
+        self.output, self.ended = end.tops[0], end.type
+        given: Any = {"engine": engine, "deterministic": deterministic}
+        given["keep"] = None if keep is None else [*keep, self.output]
+        self.net = Net(spec, "TEST", device=device, dtype=dtype, precision=precision, **given)
+        if weights is None and isinstance(model, (str, Path)):
+            weights = model if holds_weights(model) else shipped_weights(model)
+        if isinstance(weights, (str, Path)) and os.path.isdir(weights):
+            weights = run_folder.weights(weights)
+        if isinstance(weights, (str, Path)):
+            run_folder.warn_of_old_reading(str(weights))
+        if weights is not None:
+            self.net.load(weights)
+
+    def predict(self, images: Any) -> Any:
+        """The answers to pictures; subclasses say what they are."""
+        raise NotImplementedError
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(c, h, w) of a picture, as the data set has it."""
+        c, h, w = self.data.image
+        return c, h, w
+
+    def size_of(self, picture: Any) -> tuple[int, int]:
+        """(h, w) of a picture as `predict` takes it."""
+        shape = self.image_shape
+        if isinstance(picture, np.ndarray) and shape in (picture.shape, (1, *picture.shape)):
+            return shape[1:]
+        h, w = pictures.pixels_in(picture)[0].shape[:2]
+        return h, w
+
+    @property
+    def fit(self) -> pictures.Fit:
+        """How pictures of other sizes are brought to the net's."""
+        return "stretch" if self.stretches else self.data.fit
+
+    def _prepared(self, images: Any) -> tuple[np.ndarray, tuple[int, ...]]:
+        """Pictures (n, c, h, w) as the net takes them, and the axes before those of a picture."""
+        if isinstance(images, (list, tuple)) and any(map(pictures.is_picture, images)):
+            images = np.stack([self._pixels(one) for one in images])
+        elif not isinstance(images, np.ndarray) and pictures.is_picture(images):
+            images = self._pixels(images)
+        shape = self.image_shape
+        images = numbers(images, "pictures", shape)
+        axes = 2 if shape[0] == 1 and images.shape[-3:] != shape else 3
+        fits = images.shape[-axes:] == shape[-axes:] and images.ndim <= axes + 1
+        if not fits and images.ndim == 4 and len(images) and pictures.is_picture(images[0]):
+            return self._prepared(list(images))
+        if not fits and pictures.is_picture(images):
+            images, axes, fits = self._pixels(images), 3, True
+        if not fits or images.dtype.kind not in "fiub":
+            raise self._no_picture(images)
+        return self.data.as_tested(images.reshape(-1, *shape)), images.shape[:-axes]
+
+    def _batches(self, prepared: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+        """The answers to batches of the model's size, and how many pictures each is of."""
+        batch = max(1, min(len(prepared), self.data.batch_size))
+        if self.net.first_blobs[self._input].shape[0] != batch:
+            self.net.reshape(**{self._input: (batch, *prepared.shape[1:])})
+        for i in range(0, len(prepared), batch):
+            images = prepared[i : i + batch]
+            blob, device = self.net.first_blobs[self._input], self.net.device
+            whole = np.zeros(blob.shape)  # the places that a batch does not fill are zero
+            whole[: len(images)] = images
+            device.copy_from_host(blob.data, whole)
+            self.net.forward()
+            yield device.to_host(self.net.blobs[self.output].data), len(images)
+
+    def _pixels(self, picture: Any) -> np.ndarray:
+        """One picture as the data set would have it. Raises ShapeError for what is none."""
+        shape = self.image_shape
+        if isinstance(picture, np.ndarray) and shape in (picture.shape, (1, *picture.shape)):
+            return picture.reshape(shape)
+        if not pictures.is_picture(picture):
+            raise self._no_picture(numbers(picture, "a picture", shape))
+        pixels, name = pictures.pixels_in(picture)
+        digit = takes_digits(self.data)
+        crop = self.data.transform.crop_size or 0
+        pixels, _ = pictures.prepared(pixels, shape, digit, name, self.fit, crop, self.data.inverts)
+        return pixels[::-1] if self.data.blue_first else pixels
+
+    def _no_picture(self, images: np.ndarray) -> ShapeError:
+        return ShapeError(
+            f"expected one or several pictures of {self.image_shape}, or bytes (h, w, 3) or (h, w) of any "
+            f"size, got {images.dtype} of {images.shape}"
+        )
+
+
+class Classifier(Deployed):
+    """A trained model for pictures of one's own: pixels in, probabilities of the classes out.
+
+    `model` is what `read` takes, or a NetSpec, with a Data layer and a softmax, or SoftmaxWithLoss; `weights`
+    a file, or arrays by name, as `Net.load` takes them, or a run's folder, for its best snapshot, else the
+    newest; a snapshot or a run's folder as `model` is both. `net` is the net that computes, as `deploy` makes
+    it; its blobs share memory, but for those of `keep`, unless that is None. Unless `deterministic` is false
+    no convolution is measured first, so that any number of pictures is
+    answered at once. Raises the MinicaffeErrors of `deploy`, Net and `Net.load`.
+
+    >>> from minicaffe.core.net import parse
+    >>> classifier = Classifier(parse('''
+    ... layers:
+    ...   - {name: mnist, type: Data, top: [data, label], source: digits, batch_size: 64}
+    ...   - {name: ip, type: InnerProduct, num_output: 10}
+    ...   - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+    ... '''), device="cpu")
+    >>> classifier.predict(np.zeros((5, 28, 28), np.uint8)).shape
+    (5, 10)
+    """
+
+    ends = ("Softmax", "Sigmoid")
+
+    @property
+    def several(self) -> bool:
+        """Whether a picture may have several of the classes, or none: these do not add up to 1."""
+        return self.ended == "Sigmoid"
+
+    def predict(self, images: Any) -> np.ndarray:
+        """The probabilities (classes,) of a picture, or (n, classes) of a list or array of n.
+
+        An array (n, c, h, w) of the data set's shape, or (n, h, w) where c is 1, holds pixels as in the data
+        set, 0 to 255 in MNIST; one of its pictures may come without the axis n. Anything else is a picture of
+        one's own, prepared as `minicaffe predict` does: a path, Pillow's image, or an array of bytes (h, w),
+        (h, w, 3) or (h, w, 4), red first, of any size. The model's transform (mean, central crop, scale) is
+        applied here. Any number of pictures will do: they are taken in batches of the model's size. Raises
+        ShapeError for what is no picture, DataError for a file that cannot be read.
+        """
+        prepared, axes = self._prepared(images)
+        with self.net.lock:
+            found = [prob[:n].astype(np.float64) for prob, n in self._batches(prepared)]
+            classes = self.net.blobs[self.output].shape[1:]
+        found = found or [np.empty((0, *classes))]
+        return np.concatenate(found).reshape(*axes, *classes)
+
+
+class Detector(Deployed):
+    """A trained detector for pictures of one's own: pixels in, boxes out.
+
+    As Classifier, of a model with a DetectionOutput, such as SSD's; the files of its save_output_param are not
+    written.
+    """
+
+    ends, stretches = ("DetectionOutput",), True
+
+    def predict(self, images: Any) -> Any:
+        """The boxes (k, 6) found in a picture, or a list of those found in each of a list or array of n.
+
+        A row is class, score, x0, y0, x1, y1, as fractions of the picture; by falling score. Boxes with a side
+        that is NaN are left out. `images` are as `Classifier.predict` takes them, of any size.
+        """
+        prepared, axes = self._prepared(images)
+        found = []
+        with self.net.lock:
+            tops = [
+                (top.reshape(-1, 7).astype(np.float64), n) for top, n in self._batches(prepared)
+            ]
+        for rows, n in tops:
+            rows = rows[(rows[:, 1] >= 0) & (rows[:, 0] < n) & ~np.isnan(rows).any(axis=1)]
+            rows = rows[np.argsort(-rows[:, 2], kind="stable")]
+            found += [rows[rows[:, 0] == image, 1:] for image in range(n)]
+        return found if axes else found[0]
+
+
+def predict(
+    model: Any,
+    images: Any,
+    weights: str | Path | Mapping[str, Any] | None = None,
+    *,
+    top: int = 3,
+    threshold: float = 0.5,
+    device: str | backend.Device | None = None,
+) -> list[dict[str, Any]]:
+    """What `minicaffe predict` finds in pictures, in one call: the classes of each, its boxes or its mask.
+
+    `model` and `weights` are as Classifier takes them: a run's folder or a snapshot is both; or `model` is a
+    Classifier or Detector. `images` is a path, a folder, a pattern such as "new/*.jpg", or a list of these and
+    of arrays or Pillow's images. Of a classifier each answer has `image`, the path or None, and `classes`,
+    the `top` most probable with `class`, `name` (or None) and `probability`; of a detector `boxes` with
+    `class`, `name`, `score` and `box`, sides x0, y0, x1, y1 in pixels, for scores from `threshold` on; of a
+    net with a class for each pixel `mask`, these (h, w) as uint8, and `pixels`, the `share` of each class.
+    Raises DataError for pictures that are not there or cannot be read, and what Classifier raises.
+
+    >>> [answer] = predict("digits", np.zeros((28, 28), np.uint8), top=1)
+    >>> sorted(answer["classes"][0]), answer["image"]
+    (['class', 'name', 'probability'], None)
+    """
+    if isinstance(model, Deployed):
+        net = model
+    else:
+        spec = model if isinstance(model, NetSpec) else read(model)
+        boxes = any(layer.type == "DetectionOutput" for layer in for_test(spec).layers)
+        net = (Detector if boxes else Classifier)(model, weights, device=device)
+    several = isinstance(images, (list, tuple)) or getattr(images, "ndim", 0) == 4
+    words = list(images) if several else [images]
+    paths = [named(os.fspath(word)) if isinstance(word, (str, Path)) else [word] for word in words]
+    some = list(itertools.chain.from_iterable(paths))
+    together = [some[first : first + TOGETHER] for first in range(0, len(some), TOGETHER)]
+    return [answer for batch in together for answer in _answers(net, batch, top, threshold)]
+
+
+def _answers(net: Deployed, some: list[Any], top: int, threshold: float) -> list[dict[str, Any]]:
+    """The answers to some pictures, each a path, an array or Pillow's image."""
+    results, names = net.predict(some), label_names(net.model, net.model.beside)
+    if not isinstance(net, Detector):
+        names |= dict(enumerate(with_classes(net.model, [net.data]).classes))
+    answers = []
+    for one, answer in zip(some, results, strict=True):
+        about: dict[str, Any] = {"image": str(one) if isinstance(one, (str, Path)) else None}
+        if isinstance(net, Detector):
+            h, w = net.size_of(one)
+            about["boxes"] = [
+                {
+                    "class": int(kind),
+                    "name": names.get(int(kind)),
+                    "score": float(score),
+                    "box": in_pixels(sides, (h, w)),
+                }
+                for kind, score, *sides in answer
+                if score >= threshold
+            ]
+        else:
+            if answer.size != len(answer):  # an answer for each pixel
+                about["pixels"] = shares_of(answer.argmax(axis=0), len(answer), names)[:top]
+                about["mask"] = resized(answer.argmax(axis=0), *net.size_of(one))
+                answers.append(about)
+                continue
+            prob = answer.ravel()
+            about["classes"] = [
+                {"class": int(k), "name": names.get(int(k)), "probability": float(prob[k])}
+                for k in np.argsort(-prob)[:top]
+            ]
+        answers.append(about)
+    return answers
+
+
+def shares_of(mask: np.ndarray, count: int, names: Mapping[int, str]) -> list[dict[str, Any]]:
+    """The share of pixels of each class in a mask of `count` classes, the largest first, none of 0.
+
+    >>> shares_of(np.array([[0, 2], [2, 2]]), 3, {2: "cat"})[0]
+    {'class': 2, 'name': 'cat', 'share': 0.75}
+    """
+    shares = np.bincount(mask.ravel(), minlength=count) / mask.size
+    order = [int(k) for k in np.argsort(-shares, kind="stable") if shares[k]]
+    return [{"class": k, "name": names.get(k), "share": float(shares[k])} for k in order]
+
+
+def resized(mask: np.ndarray, h: int, w: int) -> np.ndarray:
+    """A mask of h x w, uint8, each pixel that of the nearest one.
+
+    >>> resized(np.array([[0, 1]]), 2, 4).tolist()
+    [[0, 0, 1, 1], [0, 0, 1, 1]]
+    """
+    rows, columns = np.arange(h) * mask.shape[0] // h, np.arange(w) * mask.shape[1] // w
+    return mask[rows[:, None], columns].astype(np.uint8)
+
+
+def in_pixels(sides: Any, size: tuple[int, int]) -> list[int]:
+    """The sides x0, y0, x1, y1 of a box, fractions of a picture of `size` (h, w), in pixels."""
+    h, w = size
+    return [round(float(v)) for v in np.clip(sides, 0, 1) * np.array([w, h, w, h])]
+
+
+def label_names(model: NetSpec, beside: Path | None) -> dict[int, str]:
+    """The names of a detector's classes: of the label map that the model names, if it is there."""
+    for layer in model.layers:
+        path = layer.options.get("label_map_file")
+        if path is None and (saves := layer.options.get("save_output_param")):
+            path = saves.label_map_file
+        if path:
+            try:
+                return label_map(find(path, [beside], "label_map_file"))
+            except DataError:
+                continue
+    return {}
+
+
+def shipped_weights(model: str | Path) -> Path | None:
+    """The weights that come with a model of minicaffe, if it is one and has some.
+
+    >>> shipped_weights("digits").name, shipped_weights("lenet")
+    ('digits.npz', None)
+    """
+    file = models().get(str(model)) if not os.path.exists(model) else None
+    path = file.with_suffix(".npz") if file is not None else None
+    return path if path is not None and path.is_file() else None
+
+
+def deploy(
+    model: NetSpec, batch: int = 1, ends: Sequence[str] = Classifier.ends
+) -> tuple[NetSpec, Pictures]:
+    """The TEST net of a model with an Input for its Data layer, and that layer, which knows the transform.
+
+    What else becomes of it `minicaffe.tools.inference` says. For a net whose data is an Input of pictures, a
+    deploy net, it is a layer of such pictures that changes nothing: its `transform` and `blue_first` are to be
+    set. Raises SpecError for a model without either, or without a layer of the type that it `ends` with.
+
+    >>> from minicaffe.core.net import parse
+    >>> spec, data = deploy(parse('''
+    ... layers:
+    ...   - {name: mnist, type: Data, top: [data, label], source: digits, batch_size: 64}
+    ...   - {name: ip, type: InnerProduct, num_output: 10}
+    ...   - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+    ... '''))
+    >>> [layer.type for layer in spec.layers]
+    ['Input', 'InnerProduct', 'Softmax']
+    """
+    model = for_test(model)
+    full = Net(model, "TEST", device="cpu", shapes_only=True)
+    data = pictures_of(full)
+    if data is None:
+        found = [f"{v.name} {'x'.join(map(str, v.shape))}" for v in inputs(full)]
+        raise SpecError(
+            f"net {full.name!r} has no Data layer in the phase TEST to take pictures for, nor one Input of "
+            f"pictures (n, c, h, w): its inputs are {', '.join(found) or 'none'}; net.forward(...) takes "
+            "numbers, from Python"
+        )
+    spec, _ = inference(model, batch)
+    _ending(spec, ends)
+    layers = [
+        replace(layer, options={k: v for k, v in layer.options.items() if k != "save_output_param"})
+        if layer.type == "DetectionOutput"
+        else layer
+        for layer in spec.layers
+    ]
+    return replace(spec, layers=tuple(layers)), data
+
+
+def _ending(spec: NetSpec, ends: Sequence[str]) -> LayerSpec:
+    """The last layer of the first type that there is. Raises SpecError if there is none."""
+    for kind in ends:
+        if found := [layer for layer in spec.layers if layer.type == kind]:
+            return found[-1]
+    told = {"Softmax": "softmax, so it gives no probabilities"}.get(ends[0], ends[0])
+    raise SpecError(f"net {spec.name!r} has no {told}")

@@ -1,0 +1,192 @@
+"""BatchNorm, Scale, Bias and Power multiplied into the convolution or product before them.
+
+y = a (W x + b) + c becomes y = (a W) x + (a b + c), computed in float64 once. A net that infers is then
+smaller and faster, and what compilers of chips make of it is seen in its own weights.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from minicaffe.core.config.declare import NetSpec
+from minicaffe.core.net import Net
+from minicaffe.core.net.step import Step
+
+WEIGHTED = ("Convolution", "Deconvolution", "InnerProduct")
+
+
+@dataclass
+class Folded:
+    """A net's spec without the layers that are folded, its parameters, and a line for each such layer."""
+
+    spec: NetSpec
+    arrays: dict[str, np.ndarray]
+    notes: list[str]
+
+    def net(self, **how: Any) -> Net:
+        """The net, with its parameters; `how` is what Net takes beside a model and a phase."""
+        net = Net(self.spec, "TEST", **how)
+        net.load(self.arrays)
+        return net
+
+
+@np.errstate(all="ignore")  # what is not finite is so in the net as well
+def folded(net: Net) -> Folded:
+    """A net of the phase TEST without layers that only multiply and add what a product before them computes.
+
+    Folded are BatchNorm by what was seen in training, Scale, Bias and Power with a power of 1, one number a
+    channel or one for all; Dropouts, which do nothing, are left out. The product must be the only one with
+    its weights, and nothing else reads its top. Outputs differ by rounding alone. The layers that remain keep
+    their names, and the net its outputs; a product takes over the name of the blob that it computes now.
+
+    >>> from minicaffe.core.net import parse
+    >>> net = Net(parse('''
+    ... layers:
+    ...   - {name: x, type: Input, shape: {dim: [1, 3, 8, 8]}}
+    ...   - {name: conv, type: Convolution, num_output: 4, kernel_size: 3}
+    ...   - {name: power, type: Power, scale: 2, shift: 1}
+    ... '''), "TEST", device="cpu")
+    >>> [(layer.name, layer.tops) for layer in folded(net).spec.layers]
+    [('x', ('x',)), ('conv', ('power',))]
+    """
+    arrays = net.weights()
+    owners = Counter(param.owner for step in net.steps for param in step.layer.params)
+    made = {value: step for step in net.steps for value in step.tops}
+    held = {value: value for value in made}  # the value of a layer that remains, for each
+    names = {value: value.name for value in made}
+    readers = {value: value.readers for value in made}
+    gone: dict[Step, str] = {}
+    biases: set[Step] = set()
+    for step in net.steps:
+        numbers = _numbers(step, arrays)
+        if numbers is None:
+            continue
+        (bottom, *_), (top, *_) = step.bottoms, step.tops
+        value = held[bottom]
+        source, nothing = made[value], _is_nothing(step, *numbers)
+        alone = readers[value] == 1 and len(source.tops) == 1
+        if top.name != names[value] and not (alone and source.bottoms):
+            continue
+        if nothing and (alone or top.readers):  # else it is an output only because it stands there
+            gone[step] = "left out"
+        elif alone and _fits(source, step, *numbers, owners):
+            gone[step] = f"folded into {source.spec.name!r}"
+            biases |= {source} if _into(source, arrays, *numbers) else set()
+        else:
+            continue
+        held[top], names[value] = value, top.name
+        readers[value] += top.readers - 1
+    layers = []
+    for step in net.steps:
+        if step not in gone:
+            bottoms = tuple(names[held[value]] for value in step.bottoms)
+            tops = tuple(names[value] for value in step.tops)
+            own: Any = {"bottom": bottoms, "top": tops, "include": (), "exclude": ()}
+            if step in biases:
+                own["options"] = {**step.spec.options, "bias_term": True}
+            layers.append(replace(step.spec, **own))
+    spec = replace(net.spec, layers=tuple(layers), solver=None, test_nets=())
+    lost = {f"{step.spec.name}__{i}" for step in gone for i in range(len(step.layer.params))}
+    remaining = {name: array for name, array in arrays.items() if name not in lost}
+    return Folded(spec, remaining, [f"{step.spec}: {why}" for step, why in gone.items()])
+
+
+def _is_nothing(step: Step, factor: np.ndarray, term: np.ndarray) -> bool:
+    """Whether a layer passes on what it reads."""
+    return step.spec.type == "Dropout" and (factor.item(), term.item()) == (1, 0)
+
+
+def _into(
+    source: Step, arrays: dict[str, np.ndarray], factor: np.ndarray, term: np.ndarray
+) -> bool:
+    """Multiply into the arrays of a product, and add; whether it has a bias now."""
+    first, second = (f"{source.spec.name}__{i}" for i in (0, 1))
+    layer: Any = source.layer
+    how = getattr(layer, "group", 1), getattr(layer, "transpose", False)
+    weight, bias = multiplied(
+        source.spec.type, arrays[first], arrays.get(second), factor, term, *how
+    )
+    arrays[first] = weight
+    if bias.any() or second in arrays:
+        arrays[second] = bias
+    return second in arrays
+
+
+def _numbers(step: Step, arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None:
+    """(factor, term), float64, of a channel each or one for all, of a layer that multiplies and adds."""
+    layer: Any = step.layer
+    keys_of = [f"{step.spec.name}__{i}" for i in range(len(layer.params))]
+    if any(key not in arrays for key in keys_of):  # parameters of another layer
+        return None
+    own = [arrays[key].astype(np.float64) for key in keys_of]
+    zero, one = np.zeros(()), np.ones(())
+    if step.spec.type == "Dropout":
+        left = 1.0 if layer.scale_train else 1.0 - layer.dropout_ratio
+        return None if layer.drops else (np.asarray(left), zero)
+    if step.spec.type == "Power":
+        keys = {"power": 1.0, "scale": 1.0, "shift": 0.0, **step.spec.options}
+        linear = keys["power"] == 1
+        return (np.asarray(keys["scale"]), np.asarray(keys["shift"])) if linear else None
+    if step.spec.type == "BatchNorm" and layer.by_past:
+        mean, variance, count, *learnt = own
+        share = 1 / count[0] if count[0] else 0.0
+        factor, term = learnt or (one, zero)
+        factor = factor / np.sqrt(variance * share + layer.eps)
+        return factor, term - mean * share * factor
+    if len(step.bottoms) != 1 or any(array.ndim > 1 for array in own) or not _by_channel(step):
+        return None
+    if step.spec.type == "Scale":
+        return own[0], own[1] if len(own) > 1 else zero
+    return (one, own[0]) if step.spec.type == "Bias" else None
+
+
+def _by_channel(step: Step) -> bool:
+    """Whether a Scale's or a Bias's numbers are the channels', or one for all."""
+    layer, rank = step.layer, len(step.bottoms[0].shape)
+    axis, num_axes = getattr(layer, "axis", None), getattr(layer, "num_axes", None)
+    return num_axes == 0 or axis in (1, 1 - rank)
+
+
+def _fits(source: Step, step: Step, factor: np.ndarray, term: np.ndarray, owners: Counter) -> bool:
+    """Whether a layer's numbers are those of outputs of a product whose weights nothing else has."""
+    if source.spec.type not in WEIGHTED:
+        return False
+    if any(owners[param.owner] != 1 for param in (*source.layer.params, *step.layer.params)):
+        return False
+    if not (np.isfinite(factor).all() and np.isfinite(term).all()):
+        return False  # no weights could be loaded that hold them
+    axis, rank = getattr(source.layer, "axis", 1), len(source.tops[0].shape)
+    channels = axis == 1 and (source.spec.type != "InnerProduct" or rank == 2)
+    return channels or max(factor.size, term.size) == 1
+
+
+def multiplied(
+    kind: str,
+    weight: np.ndarray,
+    bias: np.ndarray | None,
+    factor: np.ndarray,
+    term: np.ndarray,
+    group: int = 1,
+    turned: bool = False,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The weight and bias of a product whose outputs are multiplied and added to, of the weight's type.
+
+    `factor` and `term` are of one number or of one an output. A Deconvolution's outputs are the second axis
+    of its weight, in each group; those of an InnerProduct that is `turned` the last.
+    """
+    wide = weight.astype(np.float64)
+    if kind == "Deconvolution":
+        wide = wide.reshape(group, -1, *weight.shape[1:])
+        shape = (group, 1, -1, *(1,) * (weight.ndim - 2))
+        count = group * weight.shape[1]
+    else:
+        count = weight.shape[-1] if turned else len(weight)
+        shape = (1, -1) if turned else (-1, *(1,) * (weight.ndim - 1))
+    factor = np.broadcast_to(factor.ravel(), (count,))
+    before = np.zeros(count) if bias is None else bias.astype(np.float64)
+    wide = (wide * factor.reshape(shape)).reshape(weight.shape)
+    return wide.astype(weight.dtype), (before * factor + term.ravel()).astype(weight.dtype)

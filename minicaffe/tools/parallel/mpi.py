@@ -1,0 +1,179 @@
+"""Ranks that MPI started: mpi4py, on any MPI that it was built for."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backends.device import Device
+from minicaffe.core.communicator import Communicator, Work
+from minicaffe.errors import DeviceError
+from minicaffe.tools.parallel.ranks import Several
+from minicaffe.tools.parallel.window import MPI, Window
+
+WORTH = 2**16  # bytes of an array from which messages take longer than memory that is shared
+PASSED_ON = 0.2  # seconds in which mpiexec reads what a rank has said, and passes it on
+
+
+class Mpi(Several):
+    """The ranks of an MPI communicator, all of them unless another is given; arrays are NumPy's, contiguous.
+
+    Between machines sums are messages: of so many ranks they have the same bits each time where MPI's library
+    adds in one order, as MPICH and Open MPI do between the same places. Long arrays of ranks of one machine
+    are summed in memory that they share (see `Window`). A sum `overlaps` work where there are several
+    machines: in the memory of one it is work of the same processors, and takes longer in between
+    (docs/scale.md).
+    """
+
+    def __init__(self, comm: Any = None):
+        self.comm = MPI.COMM_WORLD if comm is None else comm
+        self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
+        beside = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
+        self.local_rank, self.local_size = beside.Get_rank(), beside.Get_size()
+        beside.Free()
+        self.overlaps = self.local_size < self.size
+        self.node = MPI.Get_processor_name()
+        self.under_way: list[Any] = []
+        if self.size > 1:
+            sys.excepthook = partial(self._ends, sys.excepthook)
+
+    def _ends(self, before: Callable[..., Any], *error: Any) -> None:
+        """Nobody waits for a rank that an exception has ended."""
+        before(*error)
+        sys.stderr.flush()
+        self.abort(1)
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The library, in its own words."""
+        return library()
+
+    @functools.cached_property
+    def window(self) -> Window:
+        """The memory that all ranks share. Made by all of them together."""
+        return Window(self.comm)
+
+    def _lies_near(self, array: Any) -> bool:
+        """Whether an array is taken through memory that all ranks share, not in messages."""
+        near = self.local_size == self.size > 1 and isinstance(array, np.ndarray)
+        return near and array.nbytes >= WORTH and array.flags.c_contiguous
+
+    def on(self, device: Device) -> Communicator:
+        """The same ranks for arrays of a device: on GPUs NCCL sums."""
+        if self.size == 1 or not device.is_cuda:
+            return self
+        ranks: Communicator = importlib.import_module("minicaffe.tools.parallel.nccl").Nccl(
+            device, self.comm
+        )
+        return ranks
+
+    def allreduce(self, array: Any) -> Any:
+        """MPI_Allreduce, in place; or through the window."""
+        self.allreduce_init(array)()
+        return array
+
+    def allreduce_init(self, array: Any) -> Work:
+        """As `allreduce`."""
+        if self._lies_near(array):
+            flat = array.reshape(-1)
+            return self.window.adding(flat, self.bounds(flat.size), share=True)
+        return partial(self.comm.Allreduce, MPI.IN_PLACE, _host(array), MPI.SUM)
+
+    def iallreduce(self, array: Any) -> Work:
+        """MPI_Iallreduce, in place."""
+        request = self.comm.Iallreduce(MPI.IN_PLACE, _host(array), MPI.SUM)
+        self.under_way.append(request)
+
+        def wait() -> None:
+            request.Wait()
+            self.under_way.remove(request)
+
+        return wait
+
+    def reduce_scatter_init(self, array: Any) -> Work:
+        """MPI_Reduce_scatter; or through the window."""
+        if self._lies_near(array):
+            return self.window.adding(array, self.bounds(array.size))
+        bounds = self.bounds(array.size)
+        part = array[bounds[self.rank] : bounds[self.rank + 1]]
+        total = np.empty_like(part)
+
+        def sum_part() -> None:
+            self.comm.Reduce_scatter(_host(array), _host(total), self._counts(array), MPI.SUM)
+            part[...] = total
+
+        return sum_part
+
+    def allgather_init(self, array: Any) -> Work:
+        """MPI_Allgather, in place, or MPI_Allgatherv, which is slower; or through the window."""
+        if self._lies_near(array):
+            return self.window.sharing(array, self.bounds(array.size))
+        if array.size % self.size == 0:
+            return partial(self.comm.Allgather, MPI.IN_PLACE, _host(array))
+        return partial(self.comm.Allgatherv, MPI.IN_PLACE, [_host(array), self._counts(array)])
+
+    def _counts(self, array: Any) -> list[int]:
+        return [end - start for start, end in pairwise(self.bounds(array.size))]
+
+    def progress(self) -> None:
+        """Test the first that is under way: MPI goes on where it is called."""
+        for request in self.under_way:
+            if request != MPI.REQUEST_NULL:
+                request.Test()
+                return
+
+    def bcast(self, array: Any) -> Any:
+        """MPI_Bcast from rank 0."""
+        self.comm.Bcast(_host(array), 0)
+        return array
+
+    def bcast_obj(self, thing: Any) -> Any:
+        """MPI_Bcast of a pickled object."""
+        return self.comm.bcast(thing, 0)
+
+    def allgather_obj(self, thing: Any) -> list[Any]:
+        """MPI_Allgather of pickled objects."""
+        return self.comm.allgather(thing)
+
+    def barrier(self) -> None:
+        """MPI_Barrier."""
+        self.comm.Barrier()
+
+    def abort(self, code: int) -> None:
+        """MPI_Abort, which may return before the job is killed: this process ends here, whatever it does.
+
+        It waits first: what mpiexec has not read of stderr when the job ends is lost.
+        """
+        time.sleep(PASSED_ON)
+        self.comm.Abort(code)
+        os._exit(code)
+
+
+def library() -> str:
+    """The library's name and version, and its transport where it tells of that, as MPICH does."""
+    lines = [" ".join(line.strip("\0").split()) for line in MPI.Get_library_version().splitlines()]
+    sends = [line.partition(":")[2].strip() for line in lines if line.startswith("MPICH Device")]
+    return ", ".join([lines[0], *(f"by {one}" for one in sends)])
+
+
+def _host(array: Any) -> Any:
+    """An array as MPI reads and writes it. Raises DeviceError for one that it cannot."""
+    if not isinstance(array, np.ndarray):
+        raise DeviceError("MPI adds arrays of the host; those of GPUs are NCCL's")
+    if array.dtype != np.float16:
+        return array
+    half = getattr(MPI, "FLOAT16_T", MPI.DATATYPE_NULL)
+    if half == MPI.DATATYPE_NULL:
+        raise DeviceError(
+            "this MPI knows no numbers of 16 bits: leave --reduce-dtype out (MPICH 5 does)"
+        )
+    return [array, half]

@@ -1,0 +1,220 @@
+"""What the solvers of several ranks do together: they sum gradients, and agree on how to go on."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backends.replay.replay import Tape, take
+from minicaffe.core.communicator import Communicator, Work, agree, together
+from minicaffe.core.config.state import State
+from minicaffe.core.net import Net
+from minicaffe.core.net.passes import take_sum
+from minicaffe.core.net.step import Step
+from minicaffe.core.ops import arrays
+from minicaffe.core.solver.flat_parameters import Laid
+from minicaffe.core.solver.nan_guard import Watch
+from minicaffe.errors import MinicaffeError, note
+from minicaffe.tools.parallel import agreement
+from minicaffe.tools.parallel.buckets import buckets, clear
+from minicaffe.tools.parallel.compressed import Rounded
+from minicaffe.tools.parallel.sharded_update import MEASURED, Shared
+
+# Bytes of gradients from which sharing the update pays for handing out the weights
+WORTH = 2**20
+
+
+class Ranks:
+    """The gradients of a net are summed over all ranks, bucket by bucket, while its backward pass goes on.
+
+    A bucket's message begins once the layers that its parameters are of have run backward; messages begin in
+    one order on all ranks. Where the communicator overlaps nothing, or gradients come `late`, behind the
+    backward pass, they are summed there. `finish` waits for all, and sums the loss, as `agree` does where the
+    update is shared; of what forward passes change for good, such as BatchNorm's sums, it makes the mean,
+    weighted by the samples of each rank.
+    Gradients are summed in another `dtype`, if one is given.
+    """
+
+    def __init__(
+        self,
+        communicator: Communicator,
+        net: Net,
+        laid: Laid,
+        watch: Watch,
+        late: bool = False,
+        dtype: Any = None,
+    ):
+        self.communicator, self.net, self.watch = communicator, net, watch
+        self.laid, self.share = laid, net.context.share
+        # That is asked to stop, to save, and what failed; and what is measured, of a shared update
+        self.said = np.zeros(3 + MEASURED)
+        self.flags, self.measured = self.said[:3].data, self.said[3:].data
+        self.sum_said = communicator.allreduce_init(self.said)
+        self.signals: Any = None  # which may ask for that here
+        self.stop = self.save = False  # whether any rank was asked to
+        self.stopped_by: list[int] = []
+        self.late = late or not communicator.overlaps
+        self.buckets = buckets(net.steps, laid, self.late)
+        self.ready: dict[Step, int] = {}  # how many are complete behind a layer, by its step
+        for number, step in enumerate(net.steps):
+            if any(bucket.step == number for bucket in self.buckets):
+                self.ready[step] = sum(bucket.step >= number for bucket in self.buckets)
+        self.under_way: list[Work] = []
+        self.begun = 0
+        self.agreed = False  # whether all have heard what happened in this iteration
+        self.shared: Shared | None = None  # the update, where all lies in the memory of one machine
+        size = sum(bucket.array.nbytes for bucket in self.buckets)
+        if not communicator.overlaps and laid.complete and size >= WORTH:
+            self.shared = Shared(communicator, laid, self.buckets)
+        self.rounding: list[Rounded] | None = None
+        if dtype is not None and np.dtype(dtype) != net.context.sum_dtype:
+            xp = net.device.xp
+            zeros = xp.zeros(communicator.size, dtype)
+            together(communicator, lambda: communicator.allreduce(zeros))
+            self.rounding = [Rounded(bucket.array, dtype, xp) for bucket in self.buckets]
+
+    @functools.cached_property
+    def sums(self) -> list[Work]:
+        """What sums each bucket: made by all ranks together, once they know that they are alike."""
+        if self.rounding is not None:
+            return [self._sum(one.sent) for one in self.rounding]
+        return [self._sum(bucket.array) for bucket in self.buckets]
+
+    def _sum(self, array: Any) -> Work:
+        if self.shared is not None:
+            return self.communicator.reduce_scatter_init(array)
+        if self.late:
+            return self.communicator.allreduce_init(array)
+        return lambda: self.under_way.append(self.communicator.iallreduce(array))
+
+    def check_alike(self, solver: Any) -> None:
+        """Raise SpecError, on all ranks, unless all have the same model, data and settings."""
+        agreement.check_alike(solver)
+
+    def begin_alike(self, solver: Any) -> None:
+        """Have all ranks begin with rank 0's state, once. Raises CheckpointError."""
+        agreement.begin_alike(solver)
+
+    def begin(self) -> None:
+        """An iteration begins: nothing is under way."""
+        self.begun, self.under_way, self.agreed = 0, [], False
+        if self.shared is not None:
+            self.watch.bad.fill(0)
+
+    def then(self, step: Step) -> Callable[[], Any] | None:
+        """What comes once a layer has run backward: messages that may begin, or nothing."""
+        ready = None if self.net.debug is not None else self.ready.get(step)
+        return None if ready is None else partial(self.start, ready)
+
+    def start(self, count: int, tape: Tape | None = None) -> None:
+        """Begin messages until so many have begun."""
+        if tape is None:
+            self.communicator.progress()
+        while self.begun < count:
+            self.buckets[self.begun].clear(tape)
+            if self.rounding is not None:
+                take(tape, "rounding", self.rounding[self.begun].round)
+            take_sum(tape, self.sums[self.begun])
+            self.begun += 1
+
+    def loose(self) -> list[Any]:
+        """The parameters whose gradients lie in no bucket now; the update is not shared, if there are any."""
+        if self.shared is not None and not self.laid.complete:
+            self.share_no_more()
+        return [] if self.shared is not None else self.laid.loose()
+
+    def finish(self, loose: Sequence[Any], tape: Tape | None = None) -> None:
+        """Sum what is not summed yet, and wait for all."""
+        self.start(len(self.buckets), tape)
+        if self.shared is None:  # else the loss is summed where all agree
+            clear(tape, [param.diff for param in loose if param.stale])
+            for array in (self.watch.loss, *(param.diff for param in loose)):
+                take_sum(tape, self.communicator.allreduce_init(array))
+        for array in self.watch.running_arrays():
+            part = self.share.count / self.share.whole
+            take(tape, "means", partial(arrays.scale, array, part, array))
+            take_sum(tape, self.communicator.allreduce_init(array))
+        if not self.late:
+            take_sum(tape, self._wait)
+        for one in self.rounding or ():
+            take(tape, "rounding", one.take)
+        self.begun = 0
+
+    def _wait(self) -> None:
+        while self.under_way:
+            self.under_way.pop(0)()
+        self.begun = 0
+
+    def share_no_more(self) -> None:
+        """Have each rank take the whole update from now on."""
+        if self.shared is not None:
+            self.shared.gather_history()
+            self.shared = None
+            self.said[3:] = 0
+            vars(self).pop("sums", None)
+
+    def before_snapshot(self) -> None:
+        """Have all that a snapshot holds be here; of what was lost in rounding it holds nothing."""
+        if self.shared is not None:
+            self.shared.gather_history()
+        self.forget_rounding()
+
+    def forget_rounding(self) -> None:
+        """What was lost in rounding is not made up for any more: as it is for who goes on from a snapshot."""
+        for one in self.rounding or ():
+            arrays.fill(one.lost, 0)
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Have all ranks do work in which they `agree`, once their passes are computed.
+
+        Raises on all of them what fails on any before.
+        """
+        self.begin()
+        try:
+            work()
+        except MinicaffeError as error:
+            if error.everywhere or self.agreed:
+                raise
+            if self.share.sums:  # others wait for a sum that this rank will not add to
+                note(f"minicaffe: rank {self.communicator.rank}: {error}")
+                self.communicator.abort(error.exit_code)
+            self.finish(self.loose())
+            self.agree(error)
+        finally:
+            self.net.then = None
+
+    def agree(self, error: MinicaffeError | None = None) -> None:
+        """Tell the others what happened here, and hear what happened there. Raises what failed anywhere."""
+        asked = self.signals is not None and self.signals.asked
+        save = self.signals is not None and self.signals.snapshot_asked()
+        said = self.flags
+        said[0], said[1], said[2] = asked, save, error is not None
+        if self.shared is not None:
+            self.shared.tell(self.watch, self.measured)
+        self.sum_said()
+        self.agreed = True
+        if self.shared is not None:
+            self.shared.hear(self.watch, self.measured)
+        stop, self.save, failed = said[0] > 0, said[1] > 0, said[2] > 0
+        if stop and not self.stop:
+            all_asked = enumerate(self.communicator.allgather_obj(asked))
+            self.stopped_by = [rank for rank, one in all_asked if one]
+        self.stop = stop
+        if failed:
+            agree(self.communicator, error)
+
+
+class Several(Communicator):
+    """The ranks of a run of which there are several: what their solvers do together."""
+
+    def check_net(self, net: Net, built: State) -> None:
+        """Raise SpecError, on all ranks, for a net of which each cannot compute a part of the batch."""
+        agreement.check_parts(self, net, built)
+
+    def solver_ranks(self, net: Net, laid: Laid, watch: Watch, late: bool, dtype: Any) -> Ranks:
+        """Returns the sums and agreements of an iteration."""
+        return Ranks(self, net, laid, watch, late, dtype)

@@ -1,0 +1,121 @@
+"""From run folders to a page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from minicaffe.backends import device as backend
+from minicaffe.core.config.declare import NetSpec
+from minicaffe.core.net import Net
+from minicaffe.core.net import read as read_model
+from minicaffe.errors import CheckpointError, MinicaffeError
+from minicaffe.storage import checkpoint
+from minicaffe.tools.report import page, sections
+from minicaffe.tools.report.differs import differs
+from minicaffe.tools.report.panels import panels
+from minicaffe.tools.report.payload import payload
+from minicaffe.tools.report.study import Limits, Study
+from minicaffe.tools.training import folder as run_folder
+from minicaffe.tools.training.folder import RunRecord
+
+REFRESH = (5, 60)  # seconds between two looks of an open page at the file: at least, at most
+
+
+def write(
+    folders: Sequence[str | Path],
+    path: str | Path,
+    *,
+    device: backend.Device | None = None,
+    limits: Limits | None = None,
+) -> dict[str, Any]:
+    """Write the page of one run, or of several laid over each other, atomically; returns what it holds.
+
+    Of one run the net is looked into as well, with its best weights or else the newest: whatever that cannot
+    show is left out with the reason. Raises CheckpointError for a folder that holds no run and for a page that
+    cannot be written.
+    """
+    records = [run_folder.read(folder) for folder in folders]
+    specs, reasons = zip(*map(_model, records), strict=True)
+    why = next(filter(None, reasons), "")
+    parts: list[dict[str, Any]] = []
+    if len(records) > 1 and why:
+        parts = [{"id": "models", "title": "What differs between the models", "left_out": why}]
+    elif specs[0] is None:
+        parts = sections.none_of(why)
+    elif len(records) == 1:
+        parts = _looked_into(records[0], specs[0], device or backend.device(), limits or Limits())
+    data = data_of(records, specs, parts)
+    save(path, data)
+    return data
+
+
+def data_of(
+    records: Sequence[RunRecord],
+    specs: Sequence[NetSpec | None],
+    parts: list[dict[str, Any]],
+    own: bool = False,
+) -> dict[str, Any]:
+    """All that a page of these runs holds; `parts` are the sections that look into the net.
+
+    Runs of our `own` are not asked whether they still run.
+    """
+    runs = [payload(one, own) for one in records]
+    return {
+        "title": ", ".join(run["name"] for run in runs)[:300],
+        "written": time.time(),
+        "refresh": _refresh(runs[0]) if len(runs) == 1 else None,
+        "runs": runs,
+        "totals": [spec.solver.max_iter if spec and spec.solver else None for spec in specs],
+        "panels": panels(runs),
+        "differs": differs(records, specs) if len(runs) > 1 else [],
+        "sections": parts,
+    }
+
+
+def save(path: str | Path, data: dict[str, Any]) -> None:
+    """Write a page, atomically. Raises CheckpointError."""
+    text = page.html(data).encode("utf-8")
+    checkpoint.replace(path, lambda file: file.write(text))
+
+
+def _refresh(run: dict[str, Any]) -> float | None:
+    """How many seconds an open page waits before it looks again: half of what lies between two tests."""
+    if run["state"] != "running":
+        return None
+    seconds = [s for s in run["test"]["seconds"] if isinstance(s, (int, float))]
+    between = (seconds[-1] - seconds[-2]) / 2 if len(seconds) > 1 else 0
+    return min(max(between, REFRESH[0]), REFRESH[1])
+
+
+def _model(one: RunRecord) -> tuple[NetSpec | None, str]:
+    """A run's model, or why it cannot be read."""
+    try:
+        return read_model(one.model), ""
+    except MinicaffeError as error:
+        own = one.about["imports"]
+        hint = f"; --import {' --import '.join(own)} brings the run's own layers" if own else ""
+        return None, f"{error}{hint}"
+
+
+def _looked_into(
+    one: RunRecord, spec: NetSpec, device: backend.Device, limits: Limits
+) -> list[dict[str, Any]]:
+    """The sections; of a run without weights those that can do without."""
+    try:
+        told = f"weights of {one.weights.name}"
+    except CheckpointError:
+        told = "no weights"
+    study = Study(spec, lambda net: _fill(net, one.weights), told, device, limits)
+    return sections.all_of(study)
+
+
+def _fill(net: Net, weights: Path) -> None:
+    """Load a snapshot; what it has for layers of another phase is passed over. Raises CheckpointError."""
+    found = net.load(weights, strict=False)
+    if lacking := [*found.missing, *found.mismatched]:
+        raise CheckpointError(
+            f"{weights}: does not fit net {net.name!r}: {', '.join(lacking)[:300]}"
+        )

@@ -1,0 +1,177 @@
+"""What a report looks at beside a run's log: its nets, with the weights learnt, built when a section asks."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backends import device as backend
+from minicaffe.core.config.declare import NetSpec
+from minicaffe.core.net import Net
+from minicaffe.core.net.step import Step
+from minicaffe.core.solver.scores import score_suffixes, test_nets
+from minicaffe.tools.report import tested
+from minicaffe.tools.report.ends import Ends, LeftOutError, find, pictures
+from minicaffe.tools.report.tested import Tested
+
+KEPT = 256 << 20  # bytes of feature maps that the test net may keep
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much may be spent: `seconds` on the pass over the test data, and on timing, if `timing`."""
+
+    seconds: float = 20.0
+    timing: bool = True
+    mistakes: int = 24
+    samples: int = 3
+
+
+class Study:
+    """The nets of one run. `fill(net)` gives a net its weights, and `weights_from` says which these are."""
+
+    def __init__(
+        self,
+        spec: NetSpec,
+        fill: Callable[[Net], Any],
+        weights_from: str,
+        device: backend.Device,
+        limits: Limits,
+        dtype: Any = None,
+    ):
+        self.spec, self.fill, self.weights_from = spec, fill, weights_from
+        self.device, self.limits, self.dtype = device, limits, dtype
+
+    def again(self, weights_from: str, limits: Limits) -> None:
+        """Look anew at nets whose weights have changed."""
+        self.weights_from, self.limits = weights_from, limits
+        self.__dict__.pop("tested", None)
+        self.__dict__.pop("first", None)
+
+    def shapes(self, phase: Any) -> Net:
+        """The net of a phase with shapes alone; a test net of the model's own is the first of them."""
+        return self._net(phase, shapes_only=True)
+
+    def train_net(self) -> Net:
+        """A net that can be trained, as `minicaffe time` runs it, with the weights."""
+        net = self._net("TRAIN")
+        self.fill(net)
+        return net
+
+    @functools.cached_property
+    def test_net(self) -> Net:
+        """The test net with the weights; the blobs of `kept` are there after a forward pass."""
+        boxes = detector(self.shapes("TEST").steps) or ()
+        net = self._net("TEST", keep=[*self.kept, *filter(None, boxes)])
+        self.fill(net)
+        return net
+
+    @functools.cached_property
+    def kept(self) -> list[str]:
+        """The blobs that sections look at: scores, labels, pictures, feature maps."""
+        ends = self.ends
+        named = [self.pictures] if ends is None else [ends.scores, ends.labels, self.pictures]
+        return list(dict.fromkeys([*filter(None, named), *self.features]))
+
+    @functools.cached_property
+    def pictures(self) -> str | None:
+        """The blob of the pictures that the test net reads; None if it reads none."""
+        return pictures(self.shapes("TEST").steps)
+
+    @functools.cached_property
+    def first(self) -> dict[str, np.ndarray]:
+        """The blobs of `kept` of a few samples."""
+        return self.some(self.limits.samples)
+
+    def some(self, count: int) -> dict[str, np.ndarray]:
+        """The blobs of `kept`, of so many samples of the first test batch, one of each label first."""
+        net = self.test_net
+        net.context.passes = 0
+        net.forward()
+        arrays = {name: tested.host(net, name) for name in self.kept}
+        chosen = varied(arrays[self.ends.labels], count) if self.ends else list(range(count))
+        return {name: array[chosen[: len(array)]] for name, array in arrays.items() if array.ndim}
+
+    @functools.cached_property
+    def features(self) -> list[str]:
+        """The blobs that have maps (n, c, h, w), from the pictures up, as far as memory allows."""
+        found: dict[str, int] = {}
+        for step in self.shapes("TEST").steps:
+            for value in step.tops:
+                if len(value.shape) == 4 and min(value.shape[2:]) > 1:
+                    found[value.name] = math.prod(value.shape) * value.dtype.itemsize
+        chosen, room = [], KEPT
+        for name in _spread(list(found), 12):
+            if found[name] <= room:
+                chosen.append(name)
+                room -= found[name]
+        return chosen
+
+    @functools.cached_property
+    def ends(self) -> Ends | None:
+        """Where the test net's answer is; None without an Accuracy or a SoftmaxWithLoss."""
+        return find(self.shapes("TEST").steps)
+
+    @functools.cached_property
+    def tested(self) -> Tested:
+        """What a pass over the test data finds. Raises LeftOutError for a net without an answer."""
+        if self.ends is None:
+            raise LeftOutError("the net has neither Accuracy nor SoftmaxWithLoss in the phase TEST")
+        solver, limits = self.spec.solver, self.limits
+        batches = ((solver is not None and solver.test_iter) or (1,))[0]
+        given = self.ends, self.pictures, batches
+        return tested.run(self.test_net, *given, limits.seconds, limits.mistakes)
+
+    @property
+    def seen(self) -> dict[str, Any]:
+        """What the pass was over, with which weights, and what must be known of the data."""
+        found = self.tested
+        whole = f" of {found.count:,}" if found.count is not None else ""
+        trained = any(score_suffixes([self.test_net]))
+        what = "training" if trained else "test"
+        text = f"{found.seen:,}{whole} {what} samples, {self.weights_from}"
+        return {"text": text, "warnings": self.test_net.warnings}
+
+    def _net(self, phase: Any, **settings: Any) -> Net:
+        given = {"device": self.device, "dtype": self.dtype, "deterministic": True, **settings}
+        solver = self.spec.solver
+        if phase == "TEST" and solver is not None and solver.tests(1):
+            first = dataclasses.replace(solver, test_iter=(1,))
+            return test_nets(self.spec, first, given.pop("keep", None), **given)[0]
+        built = solver.train_state if solver is not None else self.spec.state
+        return Net(self.spec, phase, **given, level=built.level, stages=built.stage)
+
+
+def detector(steps: Sequence[Step]) -> tuple[str, str | None] | None:
+    """The blob of what a detector finds, and that of the true boxes, if any; None for other nets."""
+    found = [step for step in steps if step.spec.type == "DetectionOutput"]
+    if not found:
+        return None
+    judges = [step for step in steps if step.spec.type == "DetectionEvaluate"]
+    truth = judges[-1].bottoms[1].name if judges else None
+    return found[-1].tops[0].name, truth
+
+
+def varied(labels: np.ndarray, count: int) -> list[int]:
+    """The first samples of so many labels; of fewer labels, the first samples.
+
+    >>> varied(np.array([7, 7, 2, 7, 1]), 3)
+    [0, 2, 4]
+    """
+    flat = labels.reshape(len(labels), -1)[:, 0]
+    first = sorted(np.unique(flat, return_index=True)[1].tolist())[:count]
+    rest = [i for i in range(len(labels)) if i not in first]
+    return sorted(first + rest[: count - len(first)])
+
+
+def _spread(names: list[str], count: int) -> list[str]:
+    """So many of the names, from the first to the last."""
+    if len(names) <= count:
+        return names
+    return [names[round(i * (len(names) - 1) / (count - 1))] for i in range(count)]

@@ -1,0 +1,221 @@
+"""A run's folder: its name, what lies in it and what is read from it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import re
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from minicaffe.core.solver import snapshots
+from minicaffe.errors import CheckpointError, note
+from minicaffe.storage import checkpoint
+from minicaffe.tools.training.lines import read_lines, read_run
+from minicaffe.tools.training.lock import in_use
+from minicaffe.tools.training.log_file import plain
+
+RUNS = "runs"
+RUN, MODEL, LOG = "run.json", "model.yaml", "log.jsonl"
+OWN = ("run.json", "model.yaml", "log.jsonl", "report.html", "diverged.npz")
+# In a model's text: layers that read, or once read, pictures in files of their own
+PICTURES_IN_FILES = (
+    r"\bnew_height: [1-9]|\btype: \w*(Image|Window|Annotated|Video|Label[Mm]ap)\w*Data\b"
+)
+SNAPSHOT = rf"_(iter_[0-9]+|best)({'|'.join(map(re.escape, snapshots.WRITTEN))})"
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What a run's folder tells: `about` of run.json, and the lines of its log."""
+
+    folder: Path
+    about: dict[str, Any]
+    lines: list[dict[str, Any]] = field(default_factory=list)
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        """The lines of a kind: train, test, snapshot, event."""
+        return [line for line in self.lines if line["kind"] == kind]
+
+    @property
+    def state(self) -> str:
+        """running, finished, stopped, diverged, failed; or killed, if nobody holds what is said to run."""
+        state = str(self.about["state"])
+        return "killed" if state == "running" and not in_use(self.folder) else state
+
+    @property
+    def model(self) -> Path:
+        """The file in it that holds the model as it was trained, with its solver."""
+        return self.folder / MODEL
+
+    @property
+    def model_given(self) -> str:
+        """The path of the model file it was begun with."""
+        return os.path.join(self.about["cwd"], self.about["model"])
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its snapshots begin with, folder and all."""
+        return near(self.folder / self.about["snapshot_prefix"])
+
+    @property
+    def newest(self) -> Path | None:
+        """The snapshot it goes on from: its newest, the one it was resumed from, or of the best test."""
+        if snapshots.listed(self.prefix):
+            return snapshots.latest(self.prefix)
+        resumed = self.about.get("resumed_from")  # and nothing was kept since
+        file = near(self.folder / resumed) if isinstance(resumed, str) else ""
+        return Path(file) if os.path.isfile(file) else self.best
+
+    @property
+    def best(self) -> Path | None:
+        """The snapshot of its best test, if one was wanted."""
+        files = [Path(f"{self.prefix}_best{ending}") for ending in snapshots.ENDINGS.values()]
+        return next((file for file in files if file.is_file()), None)
+
+    @property
+    def weights(self) -> Path:
+        """The file of its best weights: of the best test, else the newest. Raises CheckpointError."""
+        found = self.best or self.newest
+        if found is None:
+            raise CheckpointError(f"{self.folder}: this run has no snapshot")
+        return snapshots.weights_beside(found)
+
+
+def read(folder: str | Path) -> RunRecord:
+    """What a run's folder tells, checked. Raises CheckpointError.
+
+    Half a line at the log's end is passed over; without a log there are no lines.
+    """
+    folder = Path(folder)
+    log = folder / LOG
+    return RunRecord(folder, about(folder), read_lines(log) if log.exists() else [])
+
+
+def about(folder: str | Path) -> dict[str, Any]:
+    """What run.json of a run's folder says. Raises CheckpointError if it is none."""
+    file = Path(folder, RUN)
+    if not file.exists():
+        raise CheckpointError(f"{folder}: is no run's folder: there is no {RUN} in it")
+    return read_run(file)
+
+
+def write(folder: Path, about: dict[str, Any]) -> None:
+    """Write run.json. Raises CheckpointError."""
+    data = json.dumps(plain(about), indent=2).encode() + b"\n"
+    checkpoint.replace(folder / RUN, lambda file: file.write(data))
+
+
+def seen_from(folder: Path, path: str | Path) -> str:
+    """A file as the record in a folder names it: by its name if it lies there, else by its whole path."""
+    whole = os.path.abspath(path)
+    inside = os.path.dirname(whole) == os.path.abspath(folder)
+    return os.path.basename(whole) if inside else whole
+
+
+def near(path: Path) -> str:
+    """A path as one would type it here: a whole one from the current folder, if it lies below that."""
+    from_here = os.path.relpath(path)
+    return from_here if path.is_absolute() and not from_here.startswith(os.pardir) else str(path)
+
+
+def weights(folder: str | Path) -> Path:
+    """The file of a run's best weights: of its best test, else the newest. Raises CheckpointError."""
+    return RunRecord(Path(folder), about(folder)).weights
+
+
+def to_go_on_from(folder: str | Path) -> Path:
+    """The snapshot that a run goes on from. Raises CheckpointError."""
+    found = RunRecord(Path(folder), about(folder)).newest
+    if found is None:
+        told = f"begin it anew with --run {folder}"
+        raise CheckpointError(f"{folder}: this run has no snapshot to go on from; {told}")
+    return found
+
+
+@functools.cache
+def warn_of_old_reading(file: str) -> None:
+    """Put a line on stderr, once, for a snapshot of a run whose pictures were read as they are stored.
+
+    So data layers read them before version 0.2: neither turned as EXIF says nor laid on white.
+    """
+    folder = Path(file).parent
+    if not is_run(folder) or not (folder / MODEL).is_file():
+        return
+    version = str(about(folder).get("versions", {}).get("minicaffe", ""))
+    text = (folder / MODEL).read_text(encoding="utf-8", errors="replace")
+    if version.startswith("0.1.") and re.search(PICTURES_IN_FILES, text):
+        note(
+            f"minicaffe: {folder}: was trained by version {version}, which took pictures as they are stored,"
+            " not turned as their EXIF says and not on white; if yours have either, train anew"
+        )
+
+
+def is_run(folder: str | Path) -> bool:
+    """Whether a folder is that of a run."""
+    return Path(folder, RUN).is_file()
+
+
+def fresh(name: str) -> Path:
+    """Make a folder for a new run, runs/NAME-YYYYMMDD-HHMMSS, or -2, -3, ... if that is taken.
+
+    Raises CheckpointError if it cannot be made.
+    """
+    base, count = Path(RUNS, f"{name}-{datetime.now():%Y%m%d-%H%M%S}"), 1
+    while True:
+        path = base if count == 1 else base.with_name(f"{base.name}-{count}")
+        try:
+            path.parent.mkdir(exist_ok=True)
+            path.mkdir()
+        except FileExistsError as error:
+            if not path.is_dir():
+                raise _cannot_be_made(path, error) from None
+            count += 1
+        except OSError as error:
+            raise _cannot_be_made(path, error) from None
+        else:
+            for one in (path.parent, path.parent.parent):
+                checkpoint.flush_folder(one)  # so that it survives a power cut
+            return path
+
+
+def make(path: Path) -> None:
+    """Make a folder, unless it is there, so that it survives a power cut. Raises CheckpointError."""
+    new = [one for one in (path, *path.parents) if not one.exists()]
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot_be_made(path, error) from None
+    for one in new:
+        checkpoint.flush_folder(one.parent)
+
+
+def _cannot_be_made(path: Path, error: OSError) -> CheckpointError:
+    return CheckpointError(
+        f"{path}: the run's folder cannot be made: {error.strerror}; choose another with --run"
+    )
+
+
+def runs() -> list[Path]:
+    """The folders of runs under runs/."""
+    listed = os.listdir(RUNS) if os.path.isdir(RUNS) else []
+    return [Path(RUNS, entry) for entry in sorted(listed) if is_run(Path(RUNS, entry))]
+
+
+def clean(folder: Path, prefix: str) -> None:
+    """Remove what a process left half written that was killed: files as `checkpoint.replace` calls them."""
+    own = "|".join(map(re.escape, OWN))
+    beside, name = os.path.split(prefix)
+    _remove(folder, rf"\.({own}|.+{SNAPSHOT})\.[a-z0-9_]{{8}}(\.tmp)?")
+    _remove(Path(beside or "."), rf"\.{re.escape(name)}{SNAPSHOT}\.[a-z0-9_]{{8}}(\.tmp)?")
+
+
+def _remove(folder: Path, pattern: str) -> None:
+    for entry in os.listdir(folder) if folder.is_dir() else []:
+        if re.fullmatch(pattern, entry):
+            with contextlib.suppress(OSError):  # what cannot be removed stays
+                Path(folder, entry).unlink()

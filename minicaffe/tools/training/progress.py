@@ -1,0 +1,174 @@
+"""How training is shown: a bar on a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from minicaffe.core.net.summary import table
+from minicaffe.core.solver.report import Report, score_name, show
+from minicaffe.errors import MinicaffeError
+from minicaffe.tools.training.log_file import json_line
+from minicaffe.tools.training.speed import Speed, images_per_iteration
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+    from minicaffe.core.solver import Solver
+
+
+class Progress(Report):
+    """What a bar and lines have in common: the speed since the last line, tests left out."""
+
+    def begin(self, solver: Solver) -> None:
+        """Training starts."""
+        self.solver, self.images = solver, images_per_iteration(solver)
+        self.speed = Speed(solver.iteration)
+
+    def end(self) -> None:
+        """Training has ended."""
+
+    def finished(self, warnings: Sequence[str]) -> None:
+        """The command prints the warnings beside its table."""
+
+    def result(self, text: str) -> None:
+        """What training gave, on stdout."""
+        if text:
+            print(text)
+
+    def code(self) -> int:
+        """The exit code, once all is done."""
+        return 0
+
+    def testing(self, iteration: int) -> None:
+        """A test begins."""
+        self.speed.at(iteration)
+
+    def tested(self, iteration: int, scores: Mapping[str, Any]) -> None:
+        """Show the scores; the time of the test does not count into the speed."""
+        super().tested(iteration, scores)
+        self.speed.skip(iteration)
+
+
+class Lines(Progress):
+    """A line every `display` iterations, with the speed and the time left."""
+
+    def displayed(self, iteration: int, loss: float, rate: float) -> None:
+        """Show the loss and the speed."""
+        text = f"iteration {iteration}: loss = {loss:.6g}, lr = {rate:.6g}"
+        if speed := self.speed.at(iteration):
+            left = clock(((self.solver.spec.max_iter or 0) - iteration) / speed)
+            text += f", {speed:.1f} iter/s, {speed * self.images:.0f} images/s, {left} left"
+        self.line(text)
+
+
+class Quiet(Progress):
+    """Nothing but what failed: what else must be known stands beside the result."""
+
+    def line(self, text: str) -> None:
+        """Say nothing."""
+
+    def failed(self, text: str) -> None:
+        """Say what did not succeed."""
+        super().line(text)
+
+
+class Json(Quiet):
+    """The lines of the run's log on stdout, and nothing else there; on stderr what failed, and warnings."""
+
+    lost: OSError | None = None
+
+    def hear(self, line: dict[str, Any]) -> None:
+        """Put a line on stdout; if nobody reads there any more, training goes on."""
+        if self.lost is not None:
+            return
+        try:
+            print(json_line(line), flush=True)
+        except OSError as error:
+            self.lost = error
+            with contextlib.suppress(
+                OSError, ValueError
+            ):  # for what Python would still write at its end
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            self.failed(f"stdout: {error.strerror}: training goes on without")
+
+    def result(self, text: str) -> None:
+        """The lines hold it."""
+
+    def code(self) -> int:
+        """The exit code. Raises MinicaffeError if not all lines could be put on stdout."""
+        if self.lost is not None:
+            raise MinicaffeError(
+                f"not all lines could be put on stdout: {self.lost.strerror}; the run's log holds them"
+            )
+        return 0
+
+
+class Bar(Progress):
+    """A bar with loss, learning rate, images/s and the time left."""
+
+    bar: tqdm[Any] | None = None
+
+    def begin(self, solver: Solver) -> None:
+        """Open the bar."""
+        from tqdm import tqdm
+
+        super().begin(solver)
+        self.bar = tqdm(
+            total=solver.spec.max_iter,
+            initial=solver.iteration,
+            dynamic_ncols=True,
+            bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]",
+        )
+
+    def end(self) -> None:
+        """Close the bar."""
+        if self.bar is not None:
+            self.bar.close()
+            self.bar = None
+
+    def write(self, text: str) -> None:
+        """Put a line above the bar."""
+        if self.bar is None:
+            super().write(text)
+        else:
+            self.bar.write(text, file=sys.stderr)
+
+    def iterated(self, solver: Solver) -> None:
+        """Move the bar."""
+        if self.bar is not None:
+            self.bar.update()
+
+    def displayed(self, iteration: int, loss: float, rate: float) -> None:
+        """Put the loss into the bar."""
+        if self.bar is not None:
+            speed = self.speed.at(iteration) * self.images
+            shown = f", {speed:.0f} images/s" if speed else ""
+            self.bar.set_postfix_str(f"loss={loss:.4g}, lr={rate:.4g}{shown}")
+
+
+def clock(seconds: float) -> str:
+    """Seconds as m:ss or h:mm:ss.
+
+    >>> clock(75), clock(3675)
+    ('1:15', '1:01:15')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def score_table(scores: Mapping[str, Any], suffixes: Sequence[str] = ()) -> str:
+    """Test scores as a table, an array with a row an entry; `suffixes` as in `Report.tests_on`."""
+    rows: list[tuple[str, ...]] = []
+    for name, score in scores.items():
+        values = np.ravel(score)
+        name = score_name(name, suffixes)
+        labels = [name] if values.size == 1 else [f"{name}[{i}]" for i in range(values.size)]
+        rows += [(label, show(value)) for label, value in zip(labels, values, strict=True)]
+    return table(rows, ("output" if any(suffixes) else "test output", "mean"))

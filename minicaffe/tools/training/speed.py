@@ -1,0 +1,72 @@
+"""How fast training is: iterations and images a second, tests left out; epochs; memory."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+from minicaffe.core.config.declare import NetSpec
+from minicaffe.core.config.solver import SolverSpec
+from minicaffe.core.net import Net
+from minicaffe.errors import SpecError
+from minicaffe.tools.data.layers.fed import Fed
+from minicaffe.tools.data.layers.hdf5_data import HDF5Data
+from minicaffe.tools.training.environment import whole_batch
+
+
+class Speed:
+    """Iterations per second since it was last asked, from `iteration` on."""
+
+    def __init__(self, iteration: int):
+        self.rate, self.count, self.since = 0.0, iteration, time.perf_counter()
+
+    def at(self, iteration: int) -> float:
+        """The speed since the last call or test, 0 before there is one; at the same iteration, as before."""
+        now, done = time.perf_counter(), iteration - self.count
+        if done and now > self.since:
+            self.rate = done / (now - self.since)
+        self.since, self.count = now, iteration
+        return self.rate
+
+    def skip(self, iteration: int) -> None:
+        """What was done since the last call, such as a test, does not count."""
+        self.since, self.count = time.perf_counter(), iteration
+
+
+def images_per_iteration(solver: Any) -> int:
+    """Samples that one iteration of a Solver sees."""
+    return whole_batch(solver) * int(solver.spec.iter_size)
+
+
+def epochs(solver: Any) -> float | None:
+    """How often a Solver has seen the data of its first layer that has a data set; None without one."""
+    for step in solver.net.steps:
+        data = getattr(step.layer, "dataset", None)
+        if data is not None and len(data):
+            share = solver.net.context.share
+            whole = share.whole if share.size > 1 else step.tops[0].shape[0]
+            batch = whole * solver.spec.iter_size
+            return float(solver.iteration * batch / len(data))
+    return None
+
+
+def iterations(spec: NetSpec, solver: SolverSpec, count: int, batches: int = 1) -> int:
+    """How many iterations see the data of the first layer that has a set so many times.
+
+    `batches` are those that ranks compute together in a pass. Raises SpecError without such a layer.
+    """
+    state = solver.train_state
+    given: Any = {"device": "cpu", "shapes_only": True, "level": state.level, "stages": state.stage}
+    for layer in Net(spec, "TRAIN", **given).layers.values():
+        entries = 0
+        if isinstance(layer, Fed) and layer.reader is not None:
+            entries = len(layer.reader)
+        elif isinstance(layer, HDF5Data):
+            entries = sum(layer.rows)
+        if entries:
+            batch = getattr(layer, "batch_size", 1) * batches * solver.iter_size
+            return math.ceil(count * entries / batch)
+    raise SpecError(
+        "--epochs: nothing says how many entries the training data has; give --max-iter"
+    )

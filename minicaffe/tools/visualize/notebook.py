@@ -1,0 +1,254 @@
+"""A net as a picture: which boxes and arrows there are, and what is written on them."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from minicaffe.core.config.tree import Node
+from minicaffe.core.layers import Layer
+from minicaffe.core.layers.blob import Shape
+from minicaffe.core.layers.unknown import Unknown
+from minicaffe.core.layers.window import Windowed
+from minicaffe.core.net.graph import Graph
+from minicaffe.core.net.step import Step, Value
+from minicaffe.core.net.summary import HEAD, rows, sums
+from minicaffe.core.ops.geometry import Window
+from minicaffe.errors import ShapeError
+from minicaffe.tools.visualize import drawing
+from minicaffe.tools.visualize.outline import NO_SHAPE, Sketch
+
+FAMILIES: Mapping[str, Sequence[str]] = {
+    "convolution": ("Convolution", "Deconvolution", "DeformableConvolution", "Im2col"),
+    "pooling": (
+        "Pooling",
+        "SPP",
+        "ROIPooling",
+        "PSROIPooling",
+        "ROIAlign",
+        "ROIWarping",
+        "Interp",
+        "BilinearInterpolation",
+        "Upsample",
+    ),
+    "product": ("InnerProduct", "LSTM", "Lstm", "RNN", "LSTMUnit", "Embed"),
+    "normalization": (
+        "BatchNorm",
+        "Scale",
+        "Bias",
+        "LRN",
+        "MVN",
+        "LayerNorm",
+        "GroupNorm",
+        "Normalize",
+    ),
+    "activation": (
+        "Softmax",
+        "ReLU",
+        "PReLU",
+        "ELU",
+        "Sigmoid",
+        "TanH",
+        "Swish",
+        "Dropout",
+        "SiLU",
+    ),
+}
+FAMILY = {kind: family for family, kinds in FAMILIES.items() for kind in kinds}
+FILLERS = (
+    "weight_filler",
+    "bias_filler",
+    "filler",
+    "engine",
+)  # keys that say nothing of what it computes
+
+
+def svg(graph: Graph, alone: bool = False, direction: str = "TB") -> str:
+    """A built net as SVG: to stand in a page or, `alone`, a file of its own. Raises SpecError."""
+    return drawing.svg(drawing.layout(boxes(graph), direction), alone)
+
+
+def page(graph: Graph) -> str:
+    """A built net as HTML, for a notebook: the picture, and the table that `summary` prints."""
+    head = "".join(f"<th>{name}</th>" for name in HEAD)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>\n"
+        for row in rows(graph)
+    )
+    told = html.escape("; ".join(sums(graph)))
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>"
+    drawn = f'<div style="max-height:48em;overflow:auto">{svg(graph)}</div>'
+    return f"<div>{drawn}<details><summary>{told}</summary>{table}</details></div>"
+
+
+def boxes(graph: Graph) -> drawing.Graph:
+    """The boxes and arrows of a built net."""
+    return boxes_of(graph.name, graph.steps)
+
+
+def boxes_of(name: str, steps: Sequence[Step]) -> drawing.Graph:
+    """The boxes and arrows of steps: a layer that works in place stands in the box of the layer before.
+
+    Unless something else reads what it writes over.
+    """
+    groups: list[list[Step]] = []
+    homes: dict[
+        Value, tuple[int, int]
+    ] = {}  # the box that holds a value, and which of its tops it is
+    edges: dict[tuple[int, int, int], drawing.Edge] = {}
+    for step in steps:
+        if _folds(step):
+            home, port = homes[step.bottoms[0]]
+            groups[home].append(step)
+            homes[step.tops[0]] = home, port
+            continue
+        for value in step.bottoms:
+            source, port = homes[value]
+            edge = drawing.Edge(source, len(groups), shape(value.shape), port)
+            edges[source, edge.target, port] = edge
+        homes |= {value: (len(groups), port) for port, value in enumerate(step.tops)}
+        groups.append([step])
+    owners = {id(param): step for step in reversed(steps) for param in step.layer.params}
+    nodes = [_node(group, owners) for group in groups]
+    return drawing.Graph(name, nodes, list(edges.values()))
+
+
+def _folds(step: Step) -> bool:
+    if len(step.bottoms) != 1 or len(step.tops) != 1:
+        return False
+    top, bottom = step.tops[0], step.bottoms[0]
+    return top.name == bottom.name and bottom.readers == 1
+
+
+def _node(group: list[Step], owners: Mapping[int, Step]) -> drawing.Node:
+    step, *folded = group
+    kind = step.spec.type
+    family = FAMILY.get(kind, "other")
+    family = "loss" if step.layer.traits.is_loss or kind == "Accuracy" else family
+    family = "data" if not step.bottoms and family == "other" else family
+    lines = [step.spec.name, " ".join(filter(None, (_kind(step), _keys(step.layer))))]
+    if folded:
+        lines.append(" ".join(f"+ {_kind(other)}" for other in folded))
+    counts = [param for one in group for param in one.layer.params]
+    others = dict.fromkeys(owners[id(p.owner)].spec.name for p in counts if p.owner is not p)
+    if counts:
+        size = sum(param.size for param in counts if param.owner is param)
+        told = f"parameters of {', '.join(others)}" if others else f"{short(size)} parameters"
+        lines.append(told)
+    ends = [value.shape for value in group[-1].tops if not value.readers]
+    ends = [sizes for sizes in ends if sizes not in ((), NO_SHAPE)]
+    if ends:
+        lines.append(f"gives {', '.join(map(shape, ends))}")
+    title = "\n".join(line for one in group for line in _told(one, owners))
+    return drawing.Node(tuple(lines), family, title, tuple(one.spec.name for one in folded))
+
+
+def _kind(step: Step) -> str:
+    """The type of a layer, as a box names it."""
+    kind = step.spec.type
+    return f"{kind} (unknown type)" if isinstance(step.layer, Unknown) else kind
+
+
+def _keys(layer: Layer) -> str:
+    """The keys that say most of what a layer does.
+
+    >>> from minicaffe.core.layers.convolution import Convolution
+    >>> layer = Convolution(num_output=20, kernel_size=(5,), stride=(2,))
+    >>> _keys(layer)  # of an image of two axes, as long as its bottom is not known
+    '20 of 5x5, stride 2'
+    >>> layer.setup((1, 3, 9, 9)), _keys(layer)
+    ((1, 20, 3, 3), '20 of 5x5, stride 2')
+    """
+    many = [str(layer.num_output)] if hasattr(layer, "num_output") else []
+    found = many
+    window: Any = getattr(getattr(layer, "geometry", layer), "window", None)
+    given = getattr(layer, "global_pooling", False)
+    if isinstance(layer, Windowed) and window is None and not given:
+        window = _window(layer)
+    if isinstance(layer, Windowed) and (given or window is not None):
+        found = [" of ".join([*many, "global" if given else shape(window.kernel)])]
+        for key, plain in (("stride", 1), ("pad", 0), ("dilation", 1)):
+            sizes = () if given else getattr(window, key)
+            if sizes and set(sizes) != {plain}:
+                found.append(f"{key} {sizes[0] if len(set(sizes)) == 1 else shape(sizes)}")
+    group = getattr(layer, "group", 1)
+    found += [f"group {group}"] if group != 1 else []
+    for key in ("operation", "source"):
+        value = getattr(layer, key, None)
+        found += [str(value).rpartition("/")[2]] if isinstance(value, str) and value else []
+    pool = getattr(layer, "pool", None)
+    return ", ".join(found) if pool is None else f"{pool} {', '.join(found)}"
+
+
+def _window(layer: Windowed) -> Window | None:
+    """The window as the keys say it, of a layer whose bottom's shape is not known; None if they do not."""
+    axes = max(2, len(layer.kernel_size))
+    defaults = {"kernel_size": None, "stride": 1, "pad": 0, "dilation": 1}
+    try:
+        return Window(
+            *(
+                layer.sizes(key, default, axes) if hasattr(layer, key) else (1,) * axes
+                for key, default in defaults.items()
+            )
+        )
+    except ShapeError:
+        return None
+
+
+def _told(step: Step, owners: Mapping[int, Step]) -> list[str]:
+    """All there is to know of a layer, in lines."""
+    layer = step.layer
+    lines = [f"{step.spec.name}: {_kind(step)}"]
+    own = {key: value for key, value in step.spec.options.items() if key not in FILLERS}
+    lines += [f"{key}: {_value(value)}" for key, value in own.items()]
+    for word, values in (("bottom", step.bottoms), ("top", step.tops)):
+        lines += [f"{word} {value.name} {shape(value.shape)}".rstrip() for value in values]
+    if layer.params:
+        size = sum(param.size for param in layer.params)
+        lines.append(f"{size:,} parameters: {', '.join(shape(p.shape) for p in layer.params)}")
+    others = dict.fromkeys(owners[id(p.owner)].spec.name for p in layer.params if p.owner is not p)
+    lines += [f"parameters of {name}" for name in others]
+    adds = 0 if isinstance(step, Sketch) else layer.multiply_adds
+    return [*lines, f"{adds:,} multiply-adds"] if adds else lines
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Node):  # of a layer of an unknown type
+        return _value(value.value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_value(own)}" for name, own in value.items())
+    if isinstance(value, (tuple, list)):
+        return ", ".join(map(_value, value))
+    if dataclasses.is_dataclass(value):
+        fields = [
+            (field.name, getattr(value, field.name), field.default)
+            for field in dataclasses.fields(value)
+        ]
+        return ", ".join(f"{name} {_value(own)}" for name, own, plain in fields if own != plain)
+    said = str(value)
+    return said if len(said) <= 100 else f"{said[:99]}…"
+
+
+def shape(sizes: Shape) -> str:
+    """Sizes with crosses between them; nothing if they are not known.
+
+    >>> shape((64, 20, 24, 24)), shape(()), shape(NO_SHAPE)
+    ('64x20x24x24', 'scalar', '')
+    """
+    if sizes == NO_SHAPE:
+        return ""
+    return "x".join(map(str, sizes)) or "scalar"
+
+
+def short(count: int) -> str:
+    """A count in few characters.
+
+    >>> short(520), short(25050), short(400500), short(61000000)
+    ('520', '25.1 k', '400 k', '61 M')
+    """
+    for size, sign in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if count >= size:
+            return f"{count / size:.3g} {sign}"
+    return str(count)

@@ -1,0 +1,178 @@
+"""What each blob, parameter and gradient holds while a net runs: ranges, and what is not finite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from minicaffe.core.layers import Param
+from minicaffe.core.net.net import Net
+from minicaffe.core.net.step import Step, Value
+
+When = Literal["before_forward", "after_forward", "before_backward", "after_backward"]
+Which = Literal["data", "diff"]
+Arrays = tuple[Value | Param, str, Which]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An array of a layer at one moment: a blob's or a parameter's, its data or diff.
+
+    `low`, `high` and `mean` are of its finite entries, NaN without any; `bad` counts the others, and `first`
+    is where the first of them is.
+    """
+
+    step: Step
+    when: When
+    of: Value | Param
+    name: str
+    which: Which
+    shape: tuple[int, ...]
+    low: float
+    high: float
+    mean: float
+    bad: int
+    first: tuple[int, ...] = ()
+    samples: int = 0  # how many entries of the first axis hold any that is not finite
+
+    @property
+    def is_param(self) -> bool:
+        """Whether it is a parameter's, not a blob's."""
+        return isinstance(self.of, Param)
+
+    @property
+    def size(self) -> int:
+        """How many entries it has."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def range(self) -> str:
+        """Its range in words: `conv1 -1..2.5`."""
+        span = f"{self.low:.4g}..{self.high:.4g}" if self.bad < self.size else ""
+        some = f"{self.bad} of {self.size} not finite" if self.bad else ""
+        what = f"{self.name} diff" if self.which == "diff" else self.name
+        return " ".join(filter(None, (what, span, f"({some})" if span and some else some)))
+
+
+class Look:
+    """Within it, every layer that a net runs is looked at; `passes` holds what was seen in each, in order.
+
+    Each array is copied to the host, so that it takes its time. With `check`, where a pass forward has given
+    what is not finite, the layers are asked whether they know why (Net.check).
+
+    >>> from minicaffe.core.net import parse
+    >>> net = Net(parse('''
+    ... layers:
+    ...   - {name: x, type: Input, shape: {dim: 3}}
+    ...   - {name: log, type: Log}
+    ... '''), device="cpu")
+    >>> with Look(net) as look, np.errstate(all="ignore"):
+    ...     outputs = net.forward(x=[1.0, 0.0, 2.0])
+    >>> number, seen = look.first_bad()
+    >>> number, seen.range, seen.first
+    (0, 'log 0..0.6931 (1 of 3 not finite)', (1,))
+    """
+
+    def __init__(self, net: Net, check: bool = False):
+        self.net, self.check, self.passes = net, check, list[list[Seen]]()
+        self.begun = 0  # the layer that ran forward last; one before it begins another pass
+        self.watchers: list[tuple[Step, When, Callable[[], None]]] = []
+
+    def __enter__(self) -> Look:
+        told: dict[When, Callable[[Step], Iterator[Arrays]]] = {
+            "before_forward": params,
+            "after_forward": tops,
+            "before_backward": tops_diffs,
+            "after_backward": gradients,
+        }
+        for i, step in enumerate(self.net.steps):
+            for when, arrays in told.items():
+                watcher = self._watcher(i, step, when, arrays)
+                step.watchers.setdefault(when, []).append(watcher)
+                self.watchers.append((step, when, watcher))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        for step, when, watcher in self.watchers:
+            step.watchers[when].remove(watcher)
+            if not any(step.watchers.values()):
+                step.watchers.clear()
+        self.watchers.clear()
+
+    def first_bad(self) -> tuple[int, Seen] | None:
+        """The pass, and the first array in it, that held what is no finite number."""
+        every = ((i, one) for i, seen in enumerate(self.passes) for one in seen)
+        return next(((i, one) for i, one in every if one.bad), None)
+
+    def _watcher(
+        self, number: int, step: Step, when: When, arrays: Callable[[Step], Iterator[Arrays]]
+    ) -> Callable[[], None]:
+        def watcher() -> None:
+            if when == "before_forward":
+                if not self.passes or number <= self.begun:
+                    self.passes.append([])
+                self.begun = number
+            for of, name, which in arrays(step):
+                array = getattr(of if isinstance(of, Param) else of.blob, which)
+                host = self.net.device.to_host(array)
+                self.passes[-1].append(describe(host, step, when, of, name, which))
+            last = when == "after_forward" and step is self.net.steps[-1]
+            if last and self.check and self.first_bad():
+                self.net.check()
+
+        return watcher
+
+
+def describe(
+    array: np.ndarray, step: Step, when: When, of: Value | Param, name: str, which: Which
+) -> Seen:
+    """What an array of the host holds."""
+    values = array.astype(np.float64)
+    fine = np.isfinite(values)
+    finite, bad = values[fine], int(values.size - np.count_nonzero(fine))
+    low, high, mean = (
+        (float(finite.min()), float(finite.max()), float(finite.mean()))
+        if finite.size
+        else [np.nan] * 3
+    )
+    first, samples = tuple[int, ...](), 0
+    if bad:
+        first = tuple(int(i) for i in np.unravel_index(int(np.argmin(fine)), array.shape))
+        samples = int((~fine).reshape(len(array), -1).any(axis=1).sum()) if array.ndim else 1
+    given = array.shape, low, high, mean, bad, first, samples
+    return Seen(step, when, of, name, which, *given)
+
+
+def params(step: Step) -> Iterator[Arrays]:
+    """The parameters of a layer, by the names that files know."""
+    for i, param in enumerate(step.layer.params):
+        yield param, f"{step.spec.name}__{i}", "data"
+
+
+def tops(step: Step) -> Iterator[Arrays]:
+    """What a layer has written."""
+    for value in step.tops:
+        yield value, value.name, "data"
+
+
+def tops_diffs(step: Step) -> Iterator[Arrays]:
+    """The gradient that comes to a layer from above, if it passes one on."""
+    if step.layer.runs_backward:
+        for value in step.tops:
+            if value.gets_gradient and value.readers:
+                yield value, value.name, "diff"
+
+
+def gradients(step: Step) -> Iterator[Arrays]:
+    """The gradients that a layer has computed: of its parameters, then of its bottoms."""
+    if not step.layer.runs_backward:
+        return
+    for i, param in enumerate(step.layer.params):
+        if param.learns:
+            yield param, f"{step.spec.name}__{i}", "diff"
+    for value, wanted in zip(step.bottoms, step.layer.needs_gradient, strict=True):
+        if wanted:
+            yield value, value.name, "diff"

@@ -1,0 +1,55 @@
+"""What other frameworks call a layer or a key is answered with what it is here."""
+
+from __future__ import annotations
+
+import pytest
+
+from minicaffe import SpecError, parse
+from minicaffe.core.config.habits import NAMES
+from minicaffe.core.config.solver import SolverSpec
+from minicaffe.core.config.types import keys_of
+from minicaffe.core.layers import REGISTRY
+
+
+@pytest.mark.parametrize(
+    "word, hint",
+    [
+        ("Conv", "'Convolution'?"),
+        ("Conv2d", "'Convolution'?"),
+        ("Linear", "'InnerProduct'?"),
+        ("Dense", "'InnerProduct'?"),
+        ("BatchNormalization", "'BatchNorm'?"),
+        ("BatchNorm2d", "'BatchNorm'?"),
+        ("MaxPool", "'Pooling' with pool: MAX?"),
+        ("AveragePooling2D", "'Pooling' with pool: AVE?"),
+        ("CrossEntropyLoss", "'SoftmaxWithLoss'?"),
+        ("Convolutoin", "'Convolution'?"),
+    ],
+)
+def test_a_type_of_layer(word, hint):
+    with pytest.raises(SpecError) as caught:
+        parse(f"layers: [{{name: a, type: {word}}}]", "m.yaml")
+    assert (
+        str(caught.value) == f"m.yaml:1:26: layer 'a': unknown type '{word}'; did you mean {hint}"
+    )
+
+
+@pytest.mark.parametrize(
+    "text, hint",
+    [
+        ("layers: [{name: a, type: Convolution, filters: 3}]", "'num_output'?"),
+        ("layers: [{name: a, type: Pooling, padding: 3}]", "'pad'?"),
+        ("layers: [{name: a, type: Input, shape: {dim: 1}}]\nsolver: {lr: 1}", "'base_lr'?"),
+        ("layers: [{name: a, type: Input, shape: {dim: 1}}]\nsolver: {epochs: 1}",
+         "'max_iter' (--epochs counts in epochs)?"),
+    ],
+)  # fmt: skip
+def test_a_key(text, hint):
+    with pytest.raises(SpecError, match="unknown key") as caught:
+        parse(text, "m.yaml")
+    assert str(caught.value).endswith(f"; did you mean {hint}")
+
+
+def test_each_word_means_something_that_is_there():
+    keys = {key for cls in REGISTRY.values() for key in keys_of(cls)} | set(keys_of(SolverSpec))
+    assert {name for name, _ in NAMES.values()} <= {*REGISTRY, *keys}

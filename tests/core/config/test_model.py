@@ -1,0 +1,546 @@
+"""Model files: what they may say, and the one line that each mistake gets."""
+
+from __future__ import annotations
+
+import itertools
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from calls import calls
+
+from minicaffe.core.config.declare import Filler, LayerSpec, ParamSpec
+from minicaffe.core.config.solver import SolverSpec
+from minicaffe.core.config.state import Rule, State
+from minicaffe.core.net import Net, parse, read
+from minicaffe.errors import MinicaffeError, SpecError
+
+LENET = Path(__file__).resolve().parents[3] / "models" / "lenet.yaml"
+
+NET = """\
+name: small
+layers:
+  - name: data
+    type: Input
+    top: [data, label]
+    shape: [{dim: [2, 1, 8, 8]}, {dim: [2]}]
+  - name: conv1
+    type: Convolution
+    bottom: data
+    num_output: 4
+    kernel_size: 3
+    weight_filler: {type: xavier}
+  - name: pool1
+    type: Pooling
+    pool: MAX
+    kernel_size: 2
+    stride: 2
+  - name: ip1
+    type: InnerProduct
+    num_output: 5
+    param: [{lr_mult: 1}, {lr_mult: 2}]
+  - name: loss
+    type: SoftmaxWithLoss
+    bottom: [ip1, label]
+
+solver:
+  base_lr: 0.01
+  max_iter: 10
+"""
+
+
+def changed(old: str, new: str) -> str:
+    assert NET.count(old) == 1, old
+    return NET.replace(old, new)
+
+
+def refusal(text: str, phase: str = "TRAIN") -> str:
+    with pytest.raises(MinicaffeError) as caught:
+        Net(parse(text, "m.yaml"), phase, device="cpu")
+    return str(caught.value)
+
+
+def test_the_model_of_these_tests_works():
+    net = Net(parse(NET), device="cpu")
+    assert [value.shape for step in net.steps for value in step.tops] == [
+        (2, 1, 8, 8), (2,), (2, 4, 6, 6), (2, 4, 3, 3), (2, 5), ()
+    ]  # fmt: skip
+
+
+def test_what_a_model_declares():
+    spec = parse(
+        """
+name: no
+force_backward: true
+layers:
+  - {name: a, type: Input, shape: {dim: 3}}
+  - name: b
+    type: InnerProduct
+    bottom: a
+    top: [c]
+    num_output: 2
+    axis: 0
+    weight_filler: xavier
+    bias_filler: {type: constant, value: 1}
+    param: {name: w, lr_mult: 0}
+    loss_weight: 2
+    propagate_down: false
+    include: TRAIN
+    exclude: []
+solver:
+  base_lr: 1
+  max_iter: 0
+  lr_policy: multistep
+  gamma: 0.1
+  stepvalue: 5
+"""
+    )
+    assert (spec.name, spec.force_backward, spec.path) == ("no", True, None)
+    a, b = spec.layers
+    assert (a.name, a.type, a.bottom, a.top, a.tops) == ("a", "Input", None, None, ("a",))
+    assert (b.bottom, b.top, b.tops) == (("a",), ("c",), ("c",))
+    assert b.param == (ParamSpec(name="w", lr_mult=0.0),)
+    assert (b.loss_weight, b.propagate_down) == ((2.0,), (False,))
+    assert (b.include, b.exclude) == ((Rule(phase="TRAIN"),), ())
+    assert b.options == {
+        "num_output": 2,
+        "axis": 0,
+        "weight_filler": Filler(type="xavier"),
+        "bias_filler": Filler(type="constant", value=1.0),
+    }
+    assert str(b.mark) == "<text>:6:5"
+    solver = spec.solver
+    assert (solver.base_lr, solver.gamma, solver.stepvalue) == (1.0, 0.1, (5,))
+    assert (solver.type, solver.momentum, solver.random_seed) == ("SGD", 0.0, 1)
+
+
+def test_a_layer_tells_its_phases():
+    always = LayerSpec(name="x", type="ReLU")
+    train = LayerSpec(name="x", type="ReLU", include=(Rule(phase="TRAIN"),))
+    no_train = LayerSpec(name="x", type="ReLU", exclude=(Rule(phase="TRAIN"),))
+    for phase, expected in (("TRAIN", [True, True, False]), ("TEST", [True, False, True])):
+        found = [layer.included(State(phase=phase)) for layer in (always, train, no_train)]
+        assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("rule", "state", "holds"),
+    [
+        ({}, {}, True),
+        ({"min_level": 1}, {}, False),
+        ({"min_level": 0, "max_level": 0}, {}, True),
+        ({"min_level": 2, "max_level": 3}, {"level": 3}, True),
+        ({"max_level": -1}, {"level": 0}, False),
+        ({"stage": ("a", "b")}, {"stage": ("b", "c", "a")}, True),
+        ({"stage": ("a", "b")}, {"stage": ("a",)}, False),
+        ({"not_stage": ("a", "b")}, {"stage": ("b",)}, False),
+        ({"not_stage": ("a",), "phase": "TEST"}, {"stage": ("b",), "phase": "TEST"}, True),
+        ({"phase": "TEST", "stage": ("b",)}, {"stage": ("b",), "phase": "TRAIN"}, False),
+    ],
+)
+def test_a_rule_holds_if_all_of_it_does(rule, state, holds):
+    """Caffe's Net::StateMeetsRule."""
+    assert Rule(**rule).holds(State(**state)) is holds
+
+
+STAGED = """
+state: {level: 2, stage: deploy}
+layers:
+  - {name: data, type: Input, shape: {dim: [2, 3]}}
+  - {name: low, type: ReLU, include: {max_level: 1}}
+  - {name: high, type: ReLU, bottom: data, include: [{min_level: 2, not_stage: fast}, {stage: all}]}
+  - {name: loss, type: Flatten, bottom: data, exclude: {stage: deploy}}
+"""
+
+
+def test_a_net_is_built_for_its_state_unless_told_otherwise():
+    def names(**state):
+        return list(Net(parse(STAGED), device="cpu", **state).layers)
+
+    assert names() == ["data", "high"]
+    assert names(level=0) == ["data", "low"]
+    assert names(stages=["fast"]) == ["data"]
+    assert names(stages=["fast", "all"]) == ["data", "high"]
+    assert names(phase="TEST") == ["data", "high"]
+    spec = parse("state: TEST\n" + NET)
+    assert Net(spec, device="cpu").phase == "TEST"
+    assert Net(spec, "TRAIN", device="cpu").phase == "TRAIN"
+    with pytest.raises(SpecError, match="takes no part in the phase TRAIN, level 1, stage deploy"):
+        text = STAGED + "  - {name: x, type: ReLU, bottom: high}\n"
+        Net(parse(text), device="cpu", level=1)
+
+
+def test_lenet_is_read_from_its_file():
+    spec = read(LENET)
+    assert (spec.name, spec.path, len(spec.layers)) == ("LeNet", LENET, 11)
+    assert spec.solver == SolverSpec(
+        base_lr=0.01, momentum=0.9, weight_decay=0.0005, lr_policy="inv", gamma=0.0001, power=0.75,
+        max_iter=10000, test_iter=(100,), test_interval=500, display=100, snapshot=5000,
+        mark=spec.solver.mark,
+    )  # fmt: skip
+
+
+def test_the_example_of_the_brief(tmp_path):
+    path = tmp_path / "lenet.yaml"
+    path.write_text(LENET.read_text().replace("num_output: 20", "num_ouput: 20"))
+    with pytest.raises(SpecError) as caught:
+        read(path)
+    assert str(caught.value) == (
+        f"{path}:23:5: layer 'conv1' (Convolution): unknown key 'num_ouput'"
+        "; did you mean 'num_output'?"
+    )
+
+
+CONV, POOL, IP = (
+    "layer 'conv1' (Convolution)",
+    "layer 'pool1' (Pooling)",
+    "layer 'ip1' (InnerProduct)",
+)
+LOSS = "layer 'loss' (SoftmaxWithLoss)"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        # the file as a whole
+        (NET, "", "1:1: is empty; expected a mapping with 'name' and 'layers'"),
+        (NET, "# only\n", "1:1: is empty; expected a mapping with 'name' and 'layers'"),
+        (NET, "~", "1:1: is empty; expected a mapping with 'name' and 'layers'"),
+        (NET, "[]", "1:1: expected a mapping, got an empty list"),
+        (NET, "hello", "1:1: expected a mapping, got 'hello'"),
+        (NET, "{}", "1:1: missing key 'layers' (the list of layers)"),
+        (NET, "name: x", "1:1: missing key 'layers' (the list of layers)"),
+        (NET, "layers:", "1:8: layers: expected a list, got nothing"),
+        (NET, "layers: {a: 1}", "1:9: layers: expected a list, got a mapping"),
+        (NET, "layers: []", "1:9: layers: expected at least one layer"),
+        (NET, "layers: [5]", "1:10: layer 1: expected a mapping, got 5"),
+        (NET, "layers: [{}]", "1:10: layer 1: missing key 'type' (the layer's class)"),
+        ("name: small", "nmae: small", "1:1: unknown key 'nmae'; did you mean 'name'?"),
+        ("name: small", "name: 5", "1:7: name: expected text, got 5; quote it to make it text"),
+        ("name: small", "name: small\nname: big", "2:1: duplicate key 'name', first given at line 1"),
+        ("solver:", "solvr:", "26:1: unknown key 'solvr'; did you mean 'solver'?"),
+        # a layer's keys
+        ("    num_output: 4", "    num_ouput: 4",
+         f"10:5: {CONV}: unknown key 'num_ouput'; did you mean 'num_output'?"),
+        ("    num_output: 4", "    num_output: 4\n    num_output: 4",
+         "11:5: duplicate key 'num_output', first given at line 10"),
+        ("    num_output: 4\n", "", f"7:5: {CONV}: missing key 'num_output' (number of filters)"),
+        ("num_output: 4", "num_output: four",
+         f"10:17: {CONV}: num_output: expected an integer, got 'four'"),
+        ("num_output: 4", "num_output: 0", f"10:17: {CONV}: num_output: expected at least 1, got 0"),
+        ("num_output: 4", "num_output: 1e999",
+         f"10:17: {CONV}: num_output: expected an integer, got inf"),
+        ("    num_output: 4", "    num_output: 4\n    bias_term: no",
+         f"11:16: {CONV}: bias_term: expected true or false, got 'no'"),
+        ("kernel_size: 3", "kernel_size: [3, x]",
+         f"11:22: {CONV}: kernel_size: expected an integer, got 'x'"),
+        ("kernel_size: 3", "kernel_size: [3, 0]",
+         f"11:22: {CONV}: kernel_size: expected at least 1, got 0"),
+        ("kernel_size: 3", "kernel_size: [1, 2, 3]",
+         f"7:5: {CONV}: kernel_size: expected one number or [h, w], got 3 numbers"),
+        ("kernel_size: 3", "kernel_h: 3", f"7:5: {CONV}: needs both kernel_h and kernel_w"),
+        ("kernel_size: 3", "kernel_size: 3\n    kernel_h: 3",
+         f"7:5: {CONV}: give either kernel_size or kernel_h and kernel_w, not both"),
+        ("kernel_size: 3", "kernel_size: 3\n    group: 3",
+         f"7:5: {CONV}: channels 1 cannot be divided into group 3"),
+        ("  - name: conv1\n    type", "  - type", "7:5: layer 2 (Convolution): missing key 'name'"
+         " (the layer's name, unique in its phase)"),
+        ("name: conv1", "name: ''", "7:11: layer '' (Convolution): name: expected printable text, got ''"),
+        ("name: conv1", 'name: "a\\nb"',
+         "7:11: layer 'a\\nb' (Convolution): name: expected printable text, got 'a\\nb'"),
+        ("name: conv1", "name: '@x'", "7:11: layer '@x' (Convolution): name: expected text not led"
+         " by '@', got '@x'"),
+        ("name: conv1", "name: 7",
+         "7:11: layer 2 (Convolution): name: expected text, got 7; quote it to make it text"),
+        ("type: Convolution", "type: 5",
+         "8:11: layer 'conv1': type: expected text, got 5; quote it to make it text"),
+        ("type: Convolution", "type: convolution",
+         "8:11: layer 'conv1': unknown type 'convolution'; did you mean 'Convolution'?"),
+        ("type: Convolution", "type: Zebra", "8:11: layer 'conv1': unknown type 'Zebra'; see minicaffe layers, or --import FILE"),
+        ("{type: xavier}", "{type: xavior}",
+         f"12:27: {CONV}: weight_filler: type: expected one of constant, gaussian, uniform, xavier,"
+         " msra, positive_unitball, bilinear, got 'xavior'; did you mean 'xavier'?"),
+        ("{type: xavier}", "{type: uniform, min: 2}",
+         f"12:20: {CONV}: weight_filler: expected min <= max, got min 2.0 and max 1.0"),
+        ("{type: xavier}", "{type: gaussian, std: -1}",
+         f"12:42: {CONV}: weight_filler: std: expected at least 0, got -1.0"),
+        ("{type: xavier}", "bilinear\n    stride: [1, 1]\n    kernel_w: 3",
+         f"7:5: {CONV}: give either kernel_size or kernel_h and kernel_w, not both"),
+        ("pool: MAX", "pool: max",
+         f"15:11: {POOL}: pool: expected one of MAX, AVE, STOCHASTIC, got 'max'; did you mean 'MAX'?"),
+        ("{lr_mult: 1}, {lr_mult: 2}", "{lr_mult: 1}, {decay_mult: -2}",
+         f"21:40: {IP}: param: decay_mult: expected at least 0, got -2.0"),
+        ("{lr_mult: 1}, {lr_mult: 2}", "{lr_mult: 1}, {lrmult: 2}",
+         f"21:28: {IP}: param: unknown key 'lrmult'; did you mean 'lr_mult'?"),
+        ("{lr_mult: 1}, {lr_mult: 2}", "{}, {}, {lr_mult: 2}",
+         f"21:21: {IP}: param: 3 entries for 2 parameter(s)"),
+        ("{lr_mult: 1}, {lr_mult: 2}", "{name: w}, {name: w}",
+         f"21:24: {IP}: param 'w' has shape (5,) here, (5, 36) in {IP} at line 18"),
+        ("{lr_mult: 1}, {lr_mult: 2}", "{name: ''}",
+         f"21:20: {IP}: param: name: expected printable text, got ''"),
+        # blobs
+        ("bottom: data", "bottom: dta", f"9:13: {CONV}: unknown bottom 'dta'; did you mean 'data'?"),
+        ("bottom: [ip1, label]", "bottom: [ip1, zebra]", f"24:19: {LOSS}: unknown bottom 'zebra'"),
+        ("bottom: data", "bottom: conv1",
+         f"9:13: {CONV}: reads its own top 'conv1' before anything wrote it"),
+        ("bottom: data", "bottom: ip1",
+         f"9:13: {CONV}: bottom 'ip1' is written below, by layer 'ip1' at line 18;"
+         " a layer reads only what stands above it"),
+        ("bottom: data", "bottom: ['']", f"9:14: {CONV}: bottom: expected printable text, got ''"),
+        ("bottom: data", "bottom: []", f"7:5: {CONV}: takes at least 1 bottom(s), got 0"),
+        ("bottom: data", "bottom: [data, label]",
+         f"7:5: {CONV}: needs bottoms of one shape, got (2, 1, 8, 8) and (2,)"),
+        ("bottom: data", "bottom: label",
+         f"7:5: {CONV}: needs a bottom with 1 to 3 axes after the channels' axis 1, got (2,)"),
+        ("    pool: MAX", "    top: conv1\n    pool: MAX\n    bottom: data",
+         f"15:10: {POOL}: top 'conv1' is already written by layer 'conv1' at line 7;"
+         " to work in place, name it as a bottom too"),
+        ("    pool: MAX", "    top: [a, a]\n    pool: MAX",
+         f"15:14: {POOL}: top 'a' is already written by layer 'pool1' at line 13;"
+         " to work in place, name it as a bottom too"),
+        ("    pool: MAX", "    top: [a, b, c]\n    pool: MAX",
+         f"15:11: {POOL}: top: expected 2 name(s), got 3"),
+        ("    pool: MAX", "    top: []\n    pool: MAX", f"15:10: {POOL}: top: expected 1 name(s), got 0"),
+        ("name: pool1", "name: conv1",
+         "13:11: layer 'conv1' (Pooling): the name is taken by the layer at line 7"),
+        ("    bottom: [ip1, label]", "    bottom: [ip1, label]\n    loss_weight: [1, 2]",
+         f"25:19: {LOSS}: loss_weight: expected 1 number(s), got 2"),
+        ("    bottom: [ip1, label]", "    bottom: [ip1, label]\n    propagate_down: true",
+         f"25:21: {LOSS}: propagate_down: expected 2 value(s), got 1"),
+        # phases
+        ("    bottom: data", "    bottom: data\n    include: {phase: TRAINING}",
+         f"10:22: {CONV}: include: phase: expected one of TRAIN, TEST, got 'TRAINING'"
+         "; did you mean 'TRAIN'?"),
+        ("    bottom: data", "    bottom: data\n    include: {stages: x}",
+         f"10:15: {CONV}: include: unknown key 'stages'; did you mean 'stage'?"),
+        ("    bottom: data", "    bottom: data\n    include: TRAIN\n    exclude: TEST",
+         f"11:5: {CONV}: give either include or exclude, not both"),
+        ("    type: Input", "    type: Input\n    include: TEST",
+         f"10:13: {CONV}: bottom 'data' is written by layer 'data' at line 3,"
+         " which takes no part in the phase TRAIN"),
+        (NET, "layers:\n- {name: a, type: Input, shape: {dim: 1}, include: TEST}",
+         "2:3: no layer takes part in the phase TRAIN"),
+        # the solver
+        ("max_iter: 10", "max_iters: 10",
+         "28:3: solver: unknown key 'max_iters'; did you mean 'max_iter'?"),
+        ("base_lr: 0.01", "base_lr: -1", "27:12: solver: base_lr: expected at least 0, got -1.0"),
+        ("base_lr: 0.01", "base_lr: .nan", "27:12: solver: base_lr: expected a finite number, got nan"),
+        ("base_lr: 0.01", "base_lr: 1" + "0" * 400,
+         "27:12: solver: base_lr: expected a finite number, got a very long number"),
+        ("max_iter: 10", "max_iter: 10\n  momentum: 1",
+         "29:13: solver: momentum: expected below 1, got 1.0"),
+        ("max_iter: 10", "max_iter: 10\n  lr_policy: exp\n  gamma: -1",
+         "30:10: solver: gamma: expected at least 0, got -1.0"),
+        ("max_iter: 10", "max_iter: 10\n  lr_policy: multistep\n  gamma: 0.1",
+         "29:14: solver: lr_policy 'multistep' needs the key 'stepvalue'"),
+        ("max_iter: 10", "max_iter: 10\n  stepvalue: [2, 2]\n  lr_policy: multistep\n  gamma: 1",
+         "29:14: solver: stepvalue: expected rising iterations"),
+        ("max_iter: 10", "max_iter: 10\n  stepvalue: [2]",
+         "29:14: solver: stepvalue goes with lr_policy multistep, not with 'fixed'"),
+        ("max_iter: 10", "max_iter: 10\n  rms_decay: 0.9",
+         "29:14: solver: rms_decay goes with type RMSProp, not with 'SGD'"),
+        ("max_iter: 10", "max_iter: 10\n  type: AdaGrad\n  momentum: 0.9",
+         "30:13: solver: momentum goes with type SGD, Nesterov, AdaDelta, Adam or AdamW, not with 'AdaGrad'"),
+        ("max_iter: 10", "max_iter: 10\n  type: Adam",
+         "29:9: solver: type 'Adam' needs the key 'momentum'"),
+        ("max_iter: 10", "max_iter: 10\n  test_interval: 5\n  test_iter: [3, 0]",
+         "30:14: solver: test_iter: expected numbers above 0, got [3, 0]"),
+        ("max_iter: 10", "max_iter: 10\n  test_interval: 5\n  test_iter: [3, 1]\n  test_state: TEST",
+         "31:15: solver: test_state: 1 states for 2 test_iter"),
+        ("max_iter: 10", "max_iter: 10\ntest_nets: [{layers: [{name: a, type: Input, shape: {dim: 1}}]}]",
+         "29:12: test_nets: 1 nets for 0 test_iter of the solver"),
+        ("max_iter: 10", "max_iter: 10\n  test_iter: 1\n  test_interval: 5\ntest_nets:\n"
+         "- layers: [{name: a, type: Input, shape: {dim: 1}}]\n  solver: {base_lr: 1, max_iter: 1}",
+         "32:1: test_nets: a net to test with has no solver of its own"),
+        ("max_iter: 10", "max_iter: 10\n  test_interval: 5\n  test_iter: 0",
+         "29:18: solver: test_interval needs a test_iter above 0, or none: the whole test set"),
+        ("max_iter: 10", "max_iter: 10\n  test_state: TEST",
+         "29:15: solver: test_state needs the key 'test_interval'"),
+        ("solver:\n  base_lr: 0.01\n  max_iter: 10", "solver:",
+         "26:8: solver: expected a mapping, got nothing"),
+    ],
+    ids=itertools.count(),
+)  # fmt: skip
+def test_mistakes(old, new, message):
+    assert refusal(changed(old, new)) == f"m.yaml:{message}"
+
+
+# The situations of Caffe's own checks that concern a net or a solver: here each is one line.
+CAFFE = {
+    "solver is not valid text": (
+        "base_lr: 0.01\n  max_iter", "base_lr 0.01\n  max_iter",
+        "28:11: a ':' is not expected here; put a space behind that of each key, indent the keys of one"
+         " mapping alike, and quote text that holds ': '"),
+    "solver unknown field": (
+        "base_lr:", "base_learning_rate:", "27:3: solver: unknown key 'base_learning_rate'"),
+    "solver value of wrong type": (
+        "base_lr: 0.01", "base_lr: fast", "27:12: solver: base_lr: expected a number, got 'fast'"),
+    "unknown lr_policy": (
+        "max_iter: 10", "max_iter: 10\n  lr_policy: cosin",
+        "29:14: solver: lr_policy: expected one of fixed, step, multistep, exp, inv, poly, sigmoid,"
+        " cosine, plateau, got 'cosin'; did you mean 'cosine'?"),
+    "step policy without stepsize": (
+        "max_iter: 10", "max_iter: 10\n  lr_policy: step\n  gamma: 0.1",
+        "29:14: solver: lr_policy 'step' needs the key 'stepsize'"),
+    "solver_mode": (
+        "max_iter: 10", "max_iter: 10\n  solver_mode: GPU",
+        "29:3: solver: unknown key 'solver_mode'"),
+    "test_iter without test_interval": (
+        "max_iter: 10", "max_iter: 10\n  test_iter: 5",
+        "29:14: solver: test_iter needs the key 'test_interval' (0: one test, at the end)"),
+    "unknown layer type": (
+        "type: InnerProduct", "type: InerProduct",
+        "19:11: layer 'ip1': unknown type 'InerProduct'; did you mean 'InnerProduct'?"),
+    "layer without type": (
+        "    type: InnerProduct\n", "",
+        "18:5: layer 'ip1': missing key 'type' (the layer's class)"),
+    "unknown field in layer": (
+        "num_output: 4", "num_outputs: 4",
+        f"10:5: {CONV}: unknown key 'num_outputs'; did you mean 'num_output'?"),
+    "missing bottom (typo)": (
+        "    num_output: 5", "    num_output: 5\n    bottom: pol1",
+        f"21:13: {IP}: unknown bottom 'pol1'; did you mean 'pool1'?"),
+    "wrong number of bottoms": (
+        "bottom: [ip1, label]", "bottom: ip1", f"22:5: {LOSS}: takes 2 bottom(s), got 1"),
+    "duplicate top": (
+        "    pool: MAX", "    pool: MAX\n    bottom: data\n    top: conv1",
+        f"17:10: {POOL}: top 'conv1' is already written by layer 'conv1' at line 7;"
+        " to work in place, name it as a bottom too"),
+    "missing num_output": (
+        "    num_output: 4\n", "", f"7:5: {CONV}: missing key 'num_output' (number of filters)"),
+    "missing kernel_size": (
+        "    kernel_size: 3\n", "", f"7:5: {CONV}: missing key 'kernel_size'"),
+    "kernel bigger than input": (
+        "kernel_size: 3", "kernel_size: 50",
+        f"7:5: {CONV}: a kernel of extent 50 does not fit an image of 8 padded by 0"),
+    "shape mismatch Eltwise": (
+        "  - name: loss\n", "  - {name: e, type: Eltwise, bottom: [pool1, ip1]}\n  - name: loss\n",
+        "22:5: layer 'e' (Eltwise): needs bottoms of one shape, got (2, 4, 3, 3) and (2, 5)"),
+    "label count mismatch in loss": (
+        "bottom: [ip1, label]", "bottom: [conv1, label]",
+        f"22:5: {LOSS}: needs 72 labels, one a prediction, got a bottom of shape (2,)"),
+    "lmdb missing": (
+        "    type: Input\n    top: [data, label]\n    shape: [{dim: [2, 1, 8, 8]}, {dim: [2]}]",
+        "    type: Data\n    top: [data, label]\n    source: nodb\n    batch_size: 4",
+        "3:5: layer 'data' (Data): data set 'nodb' not found, looked in nodb, data/nodb;"
+        " known by name: mnist, fashion-mnist, cifar10, digits"),
+    "no batch_size": (
+        "    type: Input\n    top: [data, label]\n    shape: [{dim: [2, 1, 8, 8]}, {dim: [2]}]",
+        "    type: Data\n    top: [data, label]\n    source: digits",
+        "3:5: layer 'data' (Data): missing key 'batch_size' (images in a batch)"),
+    "bad filler": (
+        "{type: xavier}", "xavior",
+        f"12:20: {CONV}: weight_filler: type: expected one of constant, gaussian, uniform, xavier,"
+        " msra, positive_unitball, bilinear, got 'xavior'; did you mean 'xavier'?"),
+    "bad enum value": (
+        "pool: MAX", "pool: MIN",
+        f"15:11: {POOL}: pool: expected one of MAX, AVE, STOCHASTIC, got 'MIN'"),
+    "unbalanced brace": (
+        "{type: xavier}", "{type: xavier",
+        "13:9: expected ',' or '}' in what the bracket at 12:20 opens, found ':'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("situation", CAFFE)
+def test_what_caffe_aborts_on(situation, monkeypatch):
+    monkeypatch.delenv("MINICAFFE_DATA", raising=False)
+    old, new, message = CAFFE[situation]
+    assert refusal(changed(old, new)) == f"m.yaml:{message}"
+
+
+def test_an_unknown_solver_type_is_told_the_known_ones():
+    message = refusal(changed("max_iter: 10", "max_iter: 10\n  type: Zebra"))
+    assert message.startswith("m.yaml:29:9: solver: type: expected one of SGD")
+    assert message.endswith(", got 'Zebra'; --import FILE brings rules of one's own")
+
+
+def test_a_model_without_a_file():
+    with pytest.raises(SpecError, match=r"^nope\.yaml: no such file$"):
+        read("nope.yaml")
+
+
+def test_the_policy_that_caffe_demands_has_a_default():
+    assert parse(NET).solver.lr_policy == "fixed"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("num_output: 4", "num_output: 1000000000000000"),
+        ("num_output: 5", "num_output: 2000000000"),
+        ("num_output: 4", "num_output: 2147483647\n    pad: 1000"),
+        ("kernel_size: 3", "kernel_size: 1000000000"),
+        ("kernel_size: 3", "kernel_size: 1000000000\n    pad: 600000000"),
+        ("kernel_size: 3", "kernel_size: 3\n    pad: 1000000000"),
+        ("kernel_size: 3", "kernel_size: 3\n    pad: 1000000000000"),
+        ("kernel_size: 3", "kernel_size: 3\n    dilation: 2000000000"),
+        ("kernel_size: 3", "kernel_size: 3\n    stride: 9223372036854775807"),
+        ("dim: [2, 1, 8, 8]", "dim: [2, 1, 100000000, 100000000]"),
+        ("dim: [2, 1, 8, 8]", "dim: [1000000000000, 1, 8, 8]"),
+        ("dim: [2, 1, 8, 8]", f"dim: [{'9999, ' * 30}9999]"),
+        ("dim: [2, 1, 8, 8]", f"dim: [{'1, ' * 32}1]"),
+        ("shape: [{dim: [2, 1, 8, 8]}, {dim: [2]}]",
+         "source: digits\n    batch_size: 1000000000000"),
+        ("shape: [{dim: [2, 1, 8, 8]}, {dim: [2]}]", "source: digits\n    batch_size: 2000000000"),
+    ],
+    ids=itertools.count(),
+)  # fmt: skip
+def test_absurd_sizes_are_refused_before_memory_is_taken(old, new):
+    text = changed(old, new)
+    text = text.replace("type: Input", "type: Data") if "batch_size" in new else text
+    tracemalloc.start()
+    try:
+        assert refusal(text).isprintable()
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+BLOCKS = """\
+layers:
+  - {name: x, type: Input, shape: {dim: [1, 1, 8, 8]}}
+  - &conv {name: conv1, type: Convolution, num_output: 4, kernel_size: 3, weight_filler: msra}
+  - {<<: *conv, name: conv2, num_output: 6}
+  - <<: *conv
+    name: conv3
+    kernel_size: 9
+"""
+
+
+def test_a_layer_may_be_as_another_but_for_some_keys():
+    first, second = parse(BLOCKS.replace("kernel_size: 9", "pad: 1")).layers[1:3]
+    assert (first.name, second.name) == ("conv1", "conv2")
+    assert second.options == {**first.options, "num_output": 6}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("kernel_size: 9", "kernel_size: 9", "5:5: layer 'conv3' (Convolution): a kernel of extent 9"
+         " does not fit an image of 4 padded by 0"),
+        ("    name: conv3\n", "", "5:5: layer 'conv1' (Convolution): the name is taken by the layer at"
+         " line 3"),
+        ("num_output: 4", "num_ouput: 4", "3:44: layer 'conv1' (Convolution): unknown key 'num_ouput'"
+         "; did you mean 'num_output'?"),
+        ("<<: *conv\n", "<<: conv\n", "5:9: <<: expected a mapping or a list of them, got 'conv'"),
+    ],
+    ids=itertools.count(),
+)  # fmt: skip
+def test_mistakes_in_merged_layers_are_told_where_they_stand(old, new, message):
+    assert BLOCKS.count(old) == 1
+    assert refusal(BLOCKS.replace(old, new)) == f"m.yaml:{message}"
+
+
+def test_test_interval_0_is_one_test_at_the_end():
+    spec = parse(changed("max_iter: 10", "max_iter: 2\n  test_iter: 1\n  test_interval: 0"))
+    assert (spec.solver.test_iter, spec.solver.test_interval) == ((1,), 0)
+
+
+def test_of_a_model_twice_as_large_the_work_is_twice_as_much():
+    def build(count):
+        layers = "".join(f"- {{name: r{i}, type: ReLU}}\n" for i in range(count))
+        text = "layers:\n- {name: x, type: Input, shape: {dim: 1}}\n" + layers
+        assert len(Net(parse(text), device="cpu", shapes_only=True).steps) == count + 1
+
+    build(2000)
+    assert calls(build, 400) < 2.2 * calls(build, 200)

@@ -1,0 +1,76 @@
+"""Element-wise layers in a net: what they leave alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from minicaffe import Net, parse
+from minicaffe.core.ops import arrays
+
+MODEL = """
+force_backward: true
+layers:
+  - {name: x, type: Input, shape: {dim: [4, 3]}}
+  - {name: ip, type: InnerProduct, num_output: 2}
+  - {name: drop, type: Dropout, top: TOP}
+"""
+
+
+@pytest.mark.parametrize(("top", "copies"), [("ip", 0), ("drop", 1)])
+def test_dropout_in_the_test_phase_copies_only_where_it_must(device, monkeypatch, top, copies):
+    net = Net(parse(MODEL.replace("TOP", top)), "TEST", device=device)
+    seen, copy = [], arrays.copy
+
+    def counted(*given):
+        seen.append(given)
+        return copy(*given)
+
+    monkeypatch.setattr(arrays, "copy", counted)
+    net.forward(end="ip")
+    given = np.array(device.to_host(net.forward(start="drop")[top]))
+    assert len(seen) == copies
+    np.testing.assert_array_equal(given, device.to_host(net.blobs["ip"].data))
+    dy = np.arange(8.0).reshape(4, 2)
+    seen.clear()
+    net.backward(end="drop", **{top: dy})
+    assert len(seen) == copies
+    np.testing.assert_array_equal(device.to_host(net.blobs["ip"].diff), dy)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("power", "scale"), [(1, 2), (1, -1), (-1, 1), (-3, -2), (-2, 1), (-0.5, 1)]
+)
+def test_a_power_keeps_the_sign_of_a_zero(power, scale, dtype, device):
+    """As pow of C does, by which Caffe computes it, without a sum where the shift is 0."""
+    model = f"""
+    layers:
+      - {{name: x, type: Input, shape: {{dim: [2, 9]}}}}
+      - {{name: y, type: Power, power: {power}, scale: {scale}}}
+    """
+    net = Net(parse(model), device=device, dtype=dtype)
+    x = np.tile([[0.0], [-0.0]], 9)
+    y = device.to_host(net.forward(x=x)["y"])
+    with np.errstate(divide="ignore"):
+        wanted = (scale * x) ** power
+    np.testing.assert_array_equal(y, wanted)
+    np.testing.assert_array_equal(np.signbit(y), np.signbit(wanted))
+
+
+@pytest.mark.parametrize("power", [-1.5, 0, 0.5, 1, 2, 3])
+def test_power_is_its_formula_whichever_kernel_computes_it(power, device):
+    """y = (scale x + shift)^power and dx = power scale (scale x + shift)^(power - 1) dy."""
+    model = f"""
+    force_backward: true
+    layers:
+      - {{name: x, type: Input, shape: {{dim: [4, 3]}}}}
+      - {{name: y, type: Power, power: {power}, scale: 0.5, shift: 2}}
+    """
+    net = Net(parse(model), device=device, dtype="float64")
+    x, dy = np.random.default_rng(0).uniform(-2, 2, (2, 4, 3))
+    y = device.to_host(net.forward(x=x)["y"])
+    np.testing.assert_allclose(y, (0.5 * x + 2) ** power, rtol=1e-12)
+    net.backward(y=dy)
+    wanted = power * 0.5 * (0.5 * x + 2) ** (power - 1) * dy
+    np.testing.assert_allclose(device.to_host(net.blobs["x"].diff), wanted, rtol=1e-12)

@@ -1,0 +1,234 @@
+"""Scale, Bias, PReLU, Axpy, Embed and Parameter: what they refuse, and which gradients they leave alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from core.ops.cases import cases, close
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minicaffe import DataError, Net, ShapeError, Solver, SpecError, gradcheck, parse
+from minicaffe.core.layers import REGISTRY
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "bottoms", "message"),
+    [
+        ("Scale", {"axis": 3, "num_axes": 2}, [(2, 3, 4, 5)], r"axis 3 and num_axes 2 reach past the axes of \(2, 3, 4, 5\)"),
+        ("Scale", {"axis": 4}, [(2, 3, 4, 5)], "axis 4 is out of range for 4 axes"),
+        ("Scale", {}, [(2, 3, 4), (2, 3)], r"bottom 1 of shape \(2, 3\) does not fit \(2, 3, 4\) from axis 1"),
+        ("Bias", {"axis": -1}, [(2, 3, 4), (4, 1)], r"bottom 1 of shape \(4, 1\) does not fit"),
+        ("Scale", {}, [(2, 3), (3,), (3,)], r"takes 1 to 2 bottom\(s\), got 3"),
+        ("PReLU", {}, [(4,)], r"with channels, of at least 2 axes, got \(4,\)"),
+        ("Axpy", {}, [(2, 3), (2, 3, 4), (2, 3)], "bottoms 1 and 2 of one shape"),
+        ("Axpy", {}, [(2, 4), (2, 3, 4), (2, 3, 4)], r"bottom 0 of shape \(2, 3\), .* got \(2, 4\)"),
+        ("Axpy", {}, [(2, 3, 1), (2, 3, 4, 4), (2, 3, 4, 4)], r"bottom 0 of shape \(2, 3\)"),
+    ],
+)  # fmt: skip
+def test_shapes_that_do_not_fit(name, keys, bottoms, message):
+    with pytest.raises(ShapeError, match=message):
+        REGISTRY[name](**keys).top_shapes(*bottoms)
+
+
+@st.composite
+def placed(draw):
+    """A shape, the axis at which a run of its axes begins, and their number."""
+    shape = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=4)))
+    axis = draw(st.integers(0, len(shape) - 1))
+    return shape, axis, draw(st.integers(0, len(shape) - axis))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@cases(25)
+@given(placed(), st.booleans(), st.booleans(), st.booleans(), st.integers(0, 99))
+def test_scale_and_bias_against_the_definition(device, dtype, where, back, learned, scaled, seed):
+    """Entry by entry, the scale and the bias being parameters or, without a bias of its own, a bottom."""
+    shape, axis, count = where
+    own, rng = shape[axis : axis + count], np.random.default_rng(seed)
+    x, dy, a, b = (rng.normal(size=size) for size in (shape, shape, own, own))
+    if not scaled:
+        a = np.ones(own)
+    elif not learned:
+        b = np.zeros(own)
+    y, dx, da, db = np.empty(shape), np.empty(shape), np.zeros(own), np.zeros(own)
+    for at in np.ndindex(shape):
+        k = at[axis : axis + count]
+        y[at], dx[at] = x[at] * a[k] + b[k], dy[at] * a[k]
+        da[k] += dy[at] * x[at]
+        db[k] += dy[at]
+    keys = f"axis: {axis - len(shape) if back else axis}, num_axes: {count}"
+    kind = "Scale" + (", bias_term: true" if learned else "") if scaled else "Bias"
+    text = f"""
+force_backward: true
+layers:
+  - {{name: d, type: Input, top: [x, given], shape: [{{dim: {list(shape)}}}, {{dim: {list(own)}}}]}}
+  - {{name: y, type: {kind}, bottom: {"x" if learned else "[x, given]"}, {keys}}}
+"""
+    net = Net(parse(text), device=device, dtype=dtype)
+    wanted = [da, db][not scaled :] if learned else [da if scaled else db]
+    if learned:
+        for param, value in zip(net.params["y"], [a, b][not scaled :], strict=True):
+            device.copy_from_host(param.data, value.astype(dtype))
+    net.forward(x=x, given=a if scaled else b)
+    net.clear_param_diffs()
+    net.backward(y=dy)
+    blobs = [net.blobs["y"].data, net.blobs["x"].diff]
+    sums = [p.diff for p in net.params["y"]] if learned else [net.blobs["given"].diff]
+    for got, expected in zip([*blobs, *sums], [y, dx, *wanted], strict=True):
+        close(device, got, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "message"),
+    [
+        ("Clip", {"min": 1.0, "max": 0.5}, "expected min <= max, got min 1.0 and max 0.5"),
+        ("Exp", {"base": -2.0}, "base: expected a number above 0, or -1 for e, got -2.0"),
+        ("Log", {"base": 0.0}, "base: expected a number above 0"),
+        ("Log", {"base": 1.0}, "there is no logarithm to base 1"),
+    ],
+)
+def test_numbers_of_which_there_is_no_function(name, keys, message):
+    with pytest.raises(SpecError, match=message):
+        REGISTRY[name](**keys).top_shapes((2, 3))
+
+
+def test_a_parameter_is_given_out_and_learns(device):
+    assert gradcheck(REGISTRY["Parameter"](shape=parse_shape([2, 3])), device=device) < 1e-6
+    text = """
+layers:
+  - {name: p, type: Parameter, shape: {dim: [2, 3]}}
+  - {name: loss, type: Power, power: 2, shift: -1, loss_weight: 0.5}
+solver: {base_lr: 0.5, max_iter: 40, snapshot_after_train: false}
+"""
+    solver = Solver(parse(text), device=device)
+    assert solver.net.loss == 0 or solver.net.params["p"][0].shape == (2, 3)
+    solver.step(40)  # down (p - 1)^2 / 2
+    np.testing.assert_allclose(device.to_host(solver.net.params["p"][0].data), 1, atol=1e-6)
+
+
+def parse_shape(dim):
+    return (
+        parse(f"layers: [{{name: p, type: Parameter, shape: {{dim: {dim}}}}}]")
+        .layers[0]
+        .options["shape"]
+    )
+
+
+FROZEN = """
+force_backward: FORCE
+layers:
+  - {name: x, type: Input, shape: {dim: [3, 2, 4]}}
+  - {name: it, type: TYPE, bottom: x, param: [{lr_mult: 0}, {lr_mult: LAST}]}
+  - {name: y, type: Power, scale: 2, loss_weight: 1}
+"""
+
+
+@pytest.mark.parametrize("kind", ["Scale, bias_term: true", "Bias", "PReLU"])
+def test_what_does_not_learn_gets_no_gradient(device, kind):
+    for force in ("true", "false"):
+        text = FROZEN.replace("FORCE", force).replace("TYPE", kind)
+        text = (
+            text.replace("LAST", "1") if "Scale" in kind else text.replace(", {lr_mult: LAST}", "")
+        )
+        net = Net(parse(text), device=device)
+        net.forward(x=np.linspace(-1, 1, 24).reshape(3, 2, 4))
+        net.clear_param_diffs()
+        net.backward()
+        first, *rest = (device.to_host(param.diff) for param in net.params["it"])
+        assert not first.any()
+        assert all(diff.all() for diff in rest)
+        if force == "true":
+            assert device.to_host(net.blobs["x"].diff).any()
+
+
+def test_a_parameter_that_learns_no_more_keeps_its_gradient(device):
+    net = Net(
+        parse("layers: [{name: p, type: Parameter, shape: {dim: 3}, loss_weight: 2}]"),
+        device=device,
+    )
+    (param,) = net.params["p"]
+    for rate in (1.0, 0.0):
+        param.lr_mult = rate
+        net.forward()
+        net.backward()
+        np.testing.assert_array_equal(device.to_host(param.diff), 2)
+
+
+def test_in_place_over_what_a_gradient_needs(device):
+    """By name Scale and PReLU may be in place; they then get memory of their own."""
+    apart, over = (
+        Net(parse(f"""
+force_backward: true
+layers:
+  - {{name: x, type: Input, shape: {{dim: [3, 2, 4]}}}}
+  - {{name: ip, type: InnerProduct, num_output: 5}}
+  - {{name: scale, type: Scale, top: {a}, filler: {{type: constant, value: -2}}}}
+  - {{name: bias, type: Bias, top: {b}, filler: {{type: constant, value: 0.3}}}}
+  - {{name: prelu, type: PReLU, top: {c}}}
+"""), device=device, dtype="float64")
+        for a, b, c in ("abc", ("ip", "ip", "ip"))
+    )  # fmt: skip
+    x, dy = np.random.default_rng(1).normal(size=(2, 3, 2, 4))[:, :, :, :4], None
+    dy = np.random.default_rng(2).normal(size=(3, 5))
+    for net in (apart, over):
+        net.forward(x=x[0])
+        net.clear_param_diffs()
+        net.backward(**{net.steps[-1].tops[0].name: dy})
+    for mine, other in zip(apart.learnable, over.learnable, strict=True):
+        np.testing.assert_array_equal(device.to_host(mine.diff), device.to_host(other.diff))
+    np.testing.assert_array_equal(*(device.to_host(n.blobs["x"].diff) for n in (apart, over)))
+
+
+def test_an_index_that_is_no_row_is_named(device):
+    text = """
+layers:
+  - {name: x, type: Input, shape: {dim: [2, 2]}}
+  - {name: words, type: Embed, input_dim: 3, num_output: 2}
+"""
+    net = Net(parse(text), device=device)
+    wanted = r"layer 'words' \(Embed\): index 3 is not one of the 3 rows 0\.\.2"
+    if not device.is_cuda:
+        with pytest.raises(DataError, match=wanted):
+            net.forward(x=[[0, 1], [3, 2]])
+        return
+    net.forward(x=[[0, 1], [3, 2]])
+    with net.steps[-1].named(), pytest.raises(DataError, match="index 3 is not one of the 3 rows"):
+        net.layers["words"].check()
+
+
+@pytest.mark.parametrize("scale_shape", [(2, 3), (2, 3, 1, 1)])
+def test_axpy_against_the_definition(device, scale_shape):
+    """Entry by entry, in float64."""
+    text = f"""
+force_backward: true
+layers:
+  - {{name: in, type: Input, top: [a, x, y], shape: [{{dim: {list(scale_shape)}}}, {{dim: [2, 3, 4, 5]}}, {{dim: [2, 3, 4, 5]}}]}}
+  - {{name: out, type: Axpy, bottom: [a, x, y]}}
+"""
+    net, random = Net(parse(text), device=device, dtype="float64"), np.random.default_rng(1)
+    a, x, y, dout = (random.normal(size=s) for s in (scale_shape, *[(2, 3, 4, 5)] * 3))
+    got = device.to_host(net.forward(a=a, x=x, y=y)["out"])
+    net.backward(out=dout)
+    da = np.zeros((2, 3))
+    dx = np.zeros(x.shape)
+    for n, c, h, w in np.ndindex(x.shape):
+        scale = a.reshape(2, 3)[n, c]
+        assert got[n, c, h, w] == pytest.approx(scale * x[n, c, h, w] + y[n, c, h, w], abs=1e-12)
+        da[n, c] += dout[n, c, h, w] * x[n, c, h, w]
+        dx[n, c, h, w] = scale * dout[n, c, h, w]
+    host = device.to_host
+    np.testing.assert_allclose(host(net.blobs["a"].diff).reshape(2, 3), da, atol=1e-12)
+    np.testing.assert_allclose(host(net.blobs["x"].diff), dx, atol=1e-12)
+    np.testing.assert_allclose(host(net.blobs["y"].diff), dout, atol=1e-12)
+
+
+def test_indices_have_no_gradient_even_if_all_else_has():
+    text = """
+force_backward: true
+layers:
+  - {name: in, type: Input, top: word, shape: {dim: [4]}}
+  - {name: words, type: Embed, input_dim: 3, num_output: 2}
+"""
+    net = Net(parse(text), device="cpu")
+    assert net.layers["words"].needs_gradient == [False]

@@ -1,0 +1,167 @@
+"""The Data layer: order, shuffling, transform, and files that are not what they should be."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from minicaffe import DataError, MinicaffeError, Net, ShapeError, parse
+from minicaffe.tools.data import idx
+
+N = 10
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """Ten training images whose pixels are their number, of 4 x 5, and three test images."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "set").mkdir()
+    for name, count in (("train", N), ("t10k", 3)):
+        images = (
+            np.arange(count, dtype=np.uint8)[:, None, None] * 10
+            + np.arange(20, dtype=np.uint8).reshape(4, 5) // 4
+        )
+        idx.write(tmp_path / "set" / f"{name}-images-idx3-ubyte", images)
+        idx.write(tmp_path / "set" / f"{name}-labels-idx1-ubyte", np.arange(count, dtype=np.uint8))
+    return tmp_path
+
+
+def net(keys="", phase="TRAIN", batch=4, **options):
+    text = f"layers: [{{name: d, type: Data, top: [data, label], source: set, batch_size: {batch}{keys}}}]"
+    options.setdefault("device", "cpu")
+    return Net(parse(text), phase, **options)
+
+
+def test_what_is_too_large_for_a_gpu_stays_with_the_host(cuda, monkeypatch):
+    """Which makes the same batches of it, over more than one epoch."""
+    keys = ", transform: {crop_size: 3, mirror: true, scale: 0.5, mean_value: 2}"
+    held = net(keys, device=cuda)
+    monkeypatch.setattr(type(cuda), "memory", lambda self: 4 * 20 * N - 1)
+    fed = net(keys, device=cuda)
+    assert held.layers["d"].images is not None and fed.layers["d"].images is None
+    for _ in range(6):
+        for mine, other in zip(held.forward().values(), fed.forward().values(), strict=True):
+            assert cuda.to_host(mine).tobytes() == cuda.to_host(other).tobytes()
+
+
+def labels(data, batches):
+    host = data.device.to_host
+    return [int(k) for _ in range(batches) for k in np.array(host(data.forward()["label"]))]
+
+
+def test_caffes_order_wraps_around(device):
+    assert labels(net(", shuffle: false", device=device), 3) == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]
+    assert labels(net(phase="TEST", batch=2), 2) == [0, 1, 2, 0]
+
+
+def test_each_epoch_is_a_permutation_of_its_own(device):
+    order = labels(net(batch=5, device=device), 8)
+    epochs = [order[i : i + N] for i in range(0, 40, N)]
+    assert all(sorted(epoch) == list(range(N)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 4
+    assert order == labels(net(batch=5), 8)
+    assert order != labels(net(batch=5, seed=2), 8)
+
+
+def test_a_batch_is_a_function_of_its_number():
+    straight, jump = net(batch=7), net(batch=7)
+    order = labels(straight, 5)
+    jump.context.passes = 3
+    assert labels(jump, 2) == order[21:]
+
+
+def test_transform_is_the_formula(device):
+    np.save("mean.npy", np.arange(20.0).reshape(1, 4, 5))
+    plain = net(", shuffle: false", device=device)
+    raw = np.array(device.to_host(plain.forward()["data"]))
+    scaled = net(", shuffle: false, transform: {scale: 0.5, mean_value: 3}", device=device)
+    np.testing.assert_allclose(device.to_host(scaled.forward()["data"]), (raw - 3) * 0.5)
+    meant = net(", shuffle: false, transform: {scale: 2, mean_file: mean.npy}", device=device)
+    wanted = (raw - np.arange(20.0).reshape(1, 4, 5)) * 2
+    np.testing.assert_allclose(device.to_host(meant.forward()["data"]), wanted)
+
+
+def test_crops_are_central_in_test_and_all_about_in_train():
+    central = net(", transform: {crop_size: 2}", phase="TEST").forward()["data"]
+    whole = net(phase="TEST").forward()["data"]
+    np.testing.assert_array_equal(central, whole[:, :, 1:3, 1:3])
+    data = net(", shuffle: false, transform: {crop_size: 2, mirror: true}", batch=N)
+    raw = net(", shuffle: false", batch=N).forward()["data"]
+    seen = set()
+    for _ in range(30):
+        for i, crop in enumerate(data.forward()["data"][:, 0]):
+            where = [
+                (top, left, flip)
+                for top in range(3)
+                for left in range(4)
+                for flip in (1, -1)
+                if (raw[i, 0, top : top + 2, left : left + 2][:, ::flip] == crop).all()
+            ]
+            assert where
+            seen |= set(where)
+    assert len({place[:2] for place in seen}) == 12
+    assert {place[2] for place in seen} == {1, -1}
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (", transform: {crop_size: 5}", "crop_size 5 is larger than the images of 4 x 5"),
+        (", transform: {mean_value: [1, 2]}", "mean_value: expected 1 or 1 numbers, got 2"),
+        (", transform: {mean_value: 1, mean_file: m.npy}", "either mean_value or mean_file"),
+        (", transform: {mean_file: two.npy}", "two.npy: expected the shape (1, 4, 5), got (2,)"),
+        (", transform: {mean_file: no.npy}", "mean_file: no such file; looked for 'no.npy'"),
+    ],
+)
+def test_mistakes_are_named(keys, message):
+    np.save("two.npy", np.ones(2))
+    with pytest.raises(MinicaffeError, match=r"layer 'd' \(Data\): .*") as caught:
+        net(keys)
+    assert message in str(caught.value)
+
+
+def test_where_a_mean_file_was_looked_for():
+    Path("there").mkdir()
+    Path("there", "a.yaml").write_text(
+        "layers: [{name: d, type: Data, source: ../set, batch_size: 1, transform: {mean_file: no.npy}}]"
+    )
+    with pytest.raises(DataError, match="no such file; looked for 'no.npy' and 'there/no.npy'$"):
+        Net("there/a.yaml", device="cpu")
+
+
+def test_a_third_top_is_one_too_many():
+    with pytest.raises(ShapeError, match=r"has 1 or 2 tops \(images, labels\), got 3"):
+        Net(parse("layers: [{name: d, type: Data, top: [a, b, c], source: set, batch_size: 1}]"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"PK\x03\x04",
+        b"\x93NUMPY\x01\x00\x10\x00{'descr': '<f8', (",
+        b"x" * 100,
+        "npz",
+        "shape",
+        "text",
+    ],
+)
+def test_a_mean_file_that_is_none(content):
+    if content == "npz":
+        with zipfile.ZipFile("m.npy", "w") as archive:
+            archive.writestr("a", "b")
+    elif content == "shape":
+        np.save("m.npy", np.zeros((4, 5)))
+    elif content == "text":
+        np.save("m.npy", np.full((1, 4, 5), "a"))
+    else:
+        with open("m.npy", "wb") as file:
+            file.write(content)
+    with pytest.raises(MinicaffeError) as caught:
+        net(", transform: {mean_file: m.npy}")
+    assert "m.npy" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert isinstance(caught.value, DataError) == (content in ("shape", "text"))

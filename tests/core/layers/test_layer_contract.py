@@ -1,0 +1,409 @@
+"""The contract of a layer: its keys, its parameters, what it may return."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import FrozenInstanceError, fields, replace
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import numpy as np
+import pytest
+
+from minicaffe import Layer, Net, ShapeError, SpecError, Traits, parse, register
+from minicaffe.core.layers import REGISTRY
+from minicaffe.core.layers.base import bottom_counts, check_keys, check_traits
+from minicaffe.errors import LayerError
+
+
+@pytest.fixture
+def clean_register(monkeypatch):
+    monkeypatch.setattr("minicaffe.core.layers.base.REGISTRY", REGISTRY)
+    before = dict(REGISTRY)
+    yield
+    REGISTRY.clear()
+    REGISTRY.update(before)
+
+
+@pytest.fixture
+def double(clean_register):
+    @register
+    class Double(Layer):
+        """y = factor x, into arrays of its own."""
+
+        factor: Annotated[float, "the factor"] = 2.0
+
+        def setup(self, x):
+            return x
+
+        def forward(self, x):
+            self.x = x
+            return self.factor * x
+
+        def backward(self, dy):
+            return self.factor * dy
+
+    return Double
+
+
+def test_fields_are_keys(double):
+    net = Net(
+        parse(
+            "layers: [{name: d, type: Input, shape: {dim: 3}}, {name: y, type: Double, factor: 4}]"
+        ),
+        device="cpu",
+    )
+    np.testing.assert_array_equal(net.forward(d=np.ones(3))["y"], 4)
+    with pytest.raises(
+        SpecError, match=r"1:75: layer 'y' \(Double\): unknown key 'faktor'; did you mean 'factor'"
+    ):
+        parse(
+            "layers: [{name: d, type: Input, shape: {dim: 3}}, {name: y, type: Double, faktor: 4}]"
+        )
+
+
+def test_a_key_of_every_layer_is_refused(clean_register):
+    with pytest.raises(SpecError, match="layer Bad: the key 'top' is taken by every layer"):
+
+        @register
+        class Bad(Layer):
+            top: int = 3
+
+
+@pytest.mark.parametrize("thing", [int, len, Net])
+def test_what_is_no_layer_is_not_registered(clean_register, thing):
+    before = dict(REGISTRY)
+    with pytest.raises(SpecError, match=f"^register: {thing.__name__} is no subclass of Layer$"):
+        register(thing)
+    assert before == REGISTRY
+
+
+@pytest.mark.parametrize("missing", ["setup", "forward", "backward"])
+def test_what_a_layer_does_not_define_is_named(clean_register, double, missing):
+    delattr(double, missing)
+    said = {
+        "setup": "layer Double must define setup",
+        "forward": "layer Double must define forward",
+        "backward": "layer Double has no gradient: it does not define backward",
+    }
+    with pytest.raises(LayerError, match=f"layer 'y' .*: TypeError: {said[missing]}$"):
+        net = Net(
+            {
+                "force_backward": True,
+                "layers": [
+                    {"name": "d", "type": "Input", "shape": {"dim": 3}},
+                    {"name": "y", "type": "Double"},
+                ],
+            },
+            device="cpu",
+        )
+        net.forward(d=np.ones(3))
+        net.backward(y=np.ones(3))
+
+
+def test_a_custom_layer_in_place_is_safe(double):
+    """It keeps its bottom; in place by name, it gets memory of its own."""
+    net = Net(
+        parse("""
+force_backward: true
+layers:
+  - {name: d, type: Input, shape: {dim: 3}}
+  - {name: double, type: Double, bottom: d, top: d}
+"""),
+        device="cpu",
+    )
+    net.forward(d=[1, 2, 3])
+    np.testing.assert_array_equal(net.blobs["d"].data, [2, 4, 6])
+    np.testing.assert_array_equal(net.layers["double"].x, [1, 2, 3])
+    net.backward(d=[1, 1, 1])
+    np.testing.assert_array_equal(net.steps[0].tops[0].blob.diff, 2)
+
+
+def test_a_layer_that_breaks_its_promise_is_named(clean_register):
+    @register
+    class Liar(Layer):
+        """Promises one shape, gives another."""
+
+        def setup(self, x):
+            return (7,)
+
+        def forward(self, x):
+            return x
+
+    net = Net(parse("layers: [{name: d, type: Input, shape: {dim: 3}}, {name: l, type: Liar}]"))
+    with pytest.raises(
+        ShapeError, match=r"layer 'l' \(Liar\): setup promised shape \(7,\), got an array of \(3,\)"
+    ):
+        net.forward()
+
+
+def test_bottoms_are_counted_by_the_signature_of_setup():
+    assert bottom_counts(REGISTRY["Pooling"]) == (1, 1)
+    assert bottom_counts(REGISTRY["SoftmaxWithLoss"]) == (2, 2)
+    assert bottom_counts(REGISTRY["Input"]) == (0, 0)
+    assert bottom_counts(REGISTRY["Eltwise"])[0] == 2
+    assert bottom_counts(REGISTRY["Eltwise"])[1] > 100
+    with pytest.raises(
+        ShapeError, match=r"layer 'loss' \(SoftmaxWithLoss\): takes 2 bottom\(s\), got 1"
+    ):
+        Net(
+            parse(
+                "layers: [{name: d, type: Input, shape: {dim: [3, 2]}}, {name: loss, type: SoftmaxWithLoss}]"
+            )
+        )
+
+
+def test_one_padded_axis_clips_the_last_window_of_both_as_in_caffe():
+    pooling = REGISTRY["Pooling"](kernel_h=1, kernel_w=2, stride=(3,), pad_h=0, pad_w=1)
+    assert pooling.setup((1, 1, 5, 5)) == (1, 1, 2, 2)
+    assert REGISTRY["Pooling"](kernel_size=(1, 2), stride=(3,)).setup((1, 1, 5, 5)) == (1, 1, 3, 2)
+
+
+@pytest.mark.parametrize("pool", ["AVE", "MAX"])
+def test_a_huge_padded_window_takes_no_longer_than_the_image(pool):
+    net = Net(
+        parse(
+            "layers: [{name: x, type: Input, shape: {dim: [1, 1, 28, 28]}},"
+            f" {{name: p, type: Pooling, pool: {pool}, kernel_size: 1000000001, pad: 500000000}}]"
+        ),
+        device="cpu",
+    )
+    found = net.forward(x=np.ones((1, 1, 28, 28)))["p"]
+    assert found.shape == (1, 1, 28, 28)
+    np.testing.assert_allclose(found, 1 if pool == "MAX" else 28**2 / 1000000001**2, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (None, "setup promised shape (3,), got NoneType"),
+        (2.5, "setup promised shape (3,), got float"),
+        ([np.ones(3), np.ones(3)], "expected an array for each of 1 tops, got 2"),
+    ],
+)
+def test_what_forward_returns_is_checked(clean_register, returned, message):
+    @register
+    class Odd(Layer):
+        """Returns what it should not."""
+
+        def setup(self, x):
+            return x
+
+        def forward(self, x):
+            return returned
+
+    net = Net(
+        parse("layers: [{name: d, type: Input, shape: {dim: 3}}, {name: l, type: Odd}]"),
+        device="cpu",
+    )
+    with pytest.raises(ShapeError, match="layer 'l' .Odd.: ") as caught:
+        net.forward()
+    assert message in str(caught.value)
+
+
+def test_names_and_types_of_a_custom_layer_are_checked(clean_register):
+    with pytest.raises(
+        SpecError, match="layer ReLU: minicaffe.core.layers.elementwise has a layer of that name"
+    ):
+
+        @register
+        class ReLU(Layer):
+            """Another."""
+
+    with pytest.raises(
+        SpecError, match="layer Listed: the key 'sizes' is of a type YAML cannot give"
+    ):
+
+        @register
+        class Listed(Layer):
+            sizes: list = ()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "type: InnerProduct, num_output: 2, weight_filler: {type: xavier, value: 3}",
+            "value goes with constant, not with xavier",
+        ),
+        (
+            "type: InnerProduct, num_output: 2, weight_filler: {type: constant, std: 3}",
+            "std goes with gaussian, not with constant",
+        ),
+    ],
+)
+def test_a_filler_key_that_would_do_nothing_is_refused(text, message):
+    with pytest.raises(SpecError, match="layer 'l' .InnerProduct.: weight_filler") as caught:
+        parse(f"layers: [{{name: d, type: Input, shape: {{dim: [1, 3]}}}}, {{name: l, {text}}}]")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("stride", "with global_pooling there is no stride and no pad"),
+        ("pad", "with global_pooling there is no stride and no pad"),
+        ("kernel_size", "with global_pooling the window is the image; remove kernel_size"),
+    ],
+)
+def test_global_pooling_takes_no_window_of_its_own(key, message):
+    with pytest.raises(ShapeError, match=message):
+        REGISTRY["Pooling"](global_pooling=True, **{key: (2,)}).setup((1, 1, 5, 5))
+
+
+def test_the_keys_of_built_in_layers_are_such_as_users_may_have():
+    for cls in REGISTRY.values():
+        check_keys(cls)
+
+
+def test_every_layer_has_traits():
+    for cls in REGISTRY.values():
+        check_traits(cls)
+        assert isinstance(cls.traits, Traits)
+    assert REGISTRY["SoftmaxWithLoss"].traits == Traits(
+        is_loss=True,
+        recordable=True,
+        of_whole=True,
+        keeps_top=True,
+        label_bottoms=(1,),
+        float32_bottoms=(1,),
+    )
+
+
+def test_the_page_of_ones_own_layers_has_every_trait_and_its_default():
+    page = (Path(__file__).parents[3] / "docs" / "custom_layers.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \| `(\S+)` \| ", page, re.M))
+    assert rows == {field.name: repr(field.default) for field in fields(Traits)}
+
+
+def test_the_defaults_of_traits_suit_a_layer_of_ones_own(double):
+    assert double.traits is Layer.traits == Traits()
+    assert {field.name for field in fields(Traits) if getattr(Traits(), field.name)} == {"has_tops"}
+    assert double.traits.capturable is None
+    with pytest.raises(FrozenInstanceError):
+        double.traits.in_place = True
+    with pytest.raises(TypeError):
+        Traits(True)
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Traits)])
+def test_a_trait_that_is_an_attribute_of_its_own_is_refused(clean_register, name):
+    """As a layer had them before there was `traits`: it would do nothing."""
+    value = getattr(Traits(), name)
+
+    class Parent(Layer):
+        """Not registered itself."""
+
+    class Own(Layer):
+        """Says it in its class."""
+
+    class Typed(Layer):
+        """Says it with a type, which would make it a key."""
+
+        __annotations__: ClassVar = {name: type(value)}
+
+    class Heir(Parent):
+        """Has it of its parent."""
+
+    said = f"is a trait: write traits = Traits({name}=...)"
+    for cls, where in ((Own, Own), (Typed, Typed), (Heir, Parent)):
+        setattr(where, name, value)
+        with pytest.raises(SpecError, match=f"^layer {cls.__name__}: {name} {re.escape(said)}$"):
+            register(cls)
+        assert cls.__name__ not in REGISTRY
+    required = type("Required", (Layer,), {"__annotations__": {name: bool}})
+    with pytest.raises(
+        SpecError, match=f"layer Required: the key '{name}' is taken by every layer"
+    ):
+        register(required)
+
+
+def test_a_trait_set_as_an_attribute_in_setup_is_refused(clean_register):
+    @register
+    class Late(Layer):
+        """Its labels are its last bottom's."""
+
+        def setup(self, x, *more):
+            self.label_bottoms = (len(more),)
+            return x
+
+    said = "label_bottoms is a trait: write self.traits = replace(self.traits, label_bottoms=...)"
+    with pytest.raises(SpecError, match=rf"layer 'l' \(Late\): {re.escape(said)}$"):
+        Net(parse("layers: [{name: d, type: Input, shape: {dim: 3}}, {name: l, type: Late}]"))
+
+
+@pytest.mark.parametrize("given", [{"in_place": True}, Traits, None])
+def test_traits_are_traits(clean_register, given):
+    class Odd(Layer):
+        """Its traits are none."""
+
+        traits = given
+
+    with pytest.raises(SpecError, match="layer Odd: traits: expected a Traits, got"):
+        register(Odd)
+
+
+def test_the_traits_of_one_layer_are_not_those_of_its_class(clean_register):
+    """What depends on keys or the phase is the layer's own."""
+    text = """
+layers:
+  - {name: d, type: Input, shape: {dim: [2, 3, 4, 4]}}
+  - {name: leaky, type: ReLU, negative_slope: NUMBER}
+  - {name: drawn, type: Pooling, pool: STOCHASTIC, kernel_size: 2}
+"""
+    for slope, in_place in ((0.1, True), (-0.1, False)):
+        spec = parse(text.replace("NUMBER", str(slope)))
+        train, test = Net(spec, "TRAIN", device="cpu"), Net(spec, "TEST", device="cpu", keep=())
+        assert train.layers["leaky"].traits == replace(
+            REGISTRY["ReLU"].traits, in_place=in_place, keeps_top=in_place
+        )
+        assert [net.layers["drawn"].traits.keeps_top for net in (train, test)] == [False, True]
+    assert REGISTRY["ReLU"].traits == Traits(keeps_dtype=True, recordable=True)
+    assert not REGISTRY["Pooling"].traits.keeps_top
+
+
+def test_a_layer_that_keeps_its_bottom_is_in_place_where_nothing_runs_backward():
+    text = "layers: [{name: d, type: Input, shape: {dim: [2, 3]}}, {name: act, type: GELU},"
+    text += " {name: s, type: Scale, bottom: act, top: act, param: {lr_mult: LEARNS}}]"
+    for learns in (0, 1):
+        (value,) = Net(parse(text.replace("LEARNS", str(learns))), device="cpu").steps[-1].tops
+        assert (value.reuses is None) == bool(learns)
+
+
+def test_what_setup_returns_is_checked(clean_register):
+    for returned in (None, (3, 2.5), "ab", 7):
+
+        @register
+        class Vague(Layer):
+            """Gives no shape."""
+
+            def setup(self, x, returned=returned):
+                return returned
+
+        with pytest.raises(ShapeError, match="layer 'v' .Vague.: setup gave .*, expected a shape"):
+            Net(
+                parse(
+                    "layers: [{name: d, type: Input, shape: {dim: 3}}, {name: v, type: Vague, bottom: d}]"
+                ),
+                device="cpu",
+            )
+
+
+def test_a_layer_says_what_it_is():
+    net = Net(
+        parse(
+            "layers: [{name: x, type: Input, shape: {dim: [2, 1, 8, 8]}},"
+            " {name: conv1, type: Convolution, num_output: 3, kernel_size: 5}, {name: r, type: ReLU},"
+            " {name: quiet, type: Silence}]"
+        ),
+        device="cpu",
+    )
+    assert list(map(repr, net.layers.values())) == [
+        "<Input 'x': -> (2, 1, 8, 8)>",
+        "<Convolution 'conv1': (2, 1, 8, 8) -> (2, 3, 4, 4); parameters (3, 1, 5, 5), (3,)>",
+        "<ReLU 'r': (2, 3, 4, 4) -> (2, 3, 4, 4)>",
+        "<Silence 'quiet': (2, 3, 4, 4) -> nothing>",
+    ]
+    assert repr(REGISTRY["ReLU"]()) == "<ReLU 'ReLU'>"
+    net.reshape(x=(4, 1, 8, 8))
+    assert repr(net.layers["r"]) == "<ReLU 'r': (4, 3, 4, 4) -> (4, 3, 4, 4)>"

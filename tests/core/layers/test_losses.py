@@ -1,0 +1,226 @@
+"""Loss layers: second tops, what sums are divided by, refusals, bad labels on CUDA, 16 bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from core.layers.rows.losses import ROWS, H
+from half_nets import TYPES
+
+from minicaffe import Net, gradcheck, parse
+from minicaffe.core.layers import REGISTRY
+from minicaffe.core.layers.blob import float_type
+from minicaffe.errors import DataError, ShapeError, SpecError
+
+LABELS = np.array([1.0, 0.0, 3.0])
+WITH_PROB = [("SoftmaxWithLoss", [(3, 4), LABELS]), ("InfogainLoss", [(3, 4), LABELS, np.eye(4)])]
+
+
+def net_of(row, shapes, device="cpu", dtype=None, tops=("loss",), more=""):
+    names = [f"b{i}" for i in range(len(shapes))]
+    dims = ", ".join(
+        f"{{dim: {list(np.shape(b) if not isinstance(b, tuple) else b)}}}" for b in shapes
+    )
+    return Net(
+        parse(
+            f"force_backward: true\nlayers:\n"
+            f"  - {{name: data, type: Input, top: [{', '.join(names)}], shape: [{dims}]}}\n"
+            f"  - {{name: it, {row}, bottom: [{', '.join(names)}], top: [{', '.join(tops)}]}}\n{more}"
+        ),
+        device=device,
+        dtype=dtype,
+    )
+
+
+@pytest.mark.parametrize(("name", "bottoms"), WITH_PROB)
+def test_the_probabilities_and_their_gradient(name, bottoms, device):
+    layer = REGISTRY[name]()
+    layer.top = ("loss", "prob")
+    assert gradcheck(layer, *bottoms, device=device) < 1e-6
+    net = net_of(f"type: {name}", bottoms, device, "float64", ("loss", "prob"))
+    x = np.random.default_rng(0).normal(size=(3, 4))
+    given = {f"b{i}": array for i, array in enumerate([x, *bottoms[1:]])}
+    net.forward(**given)
+    wanted = np.exp(x) / np.exp(x).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(device.to_host(net.blobs["prob"].data), wanted, rtol=1e-12)
+    assert net.loss == pytest.approx(-np.log(wanted[[0, 1, 2], [1, 0, 3]]).mean())
+    net.backward(prob=np.zeros((3, 4)))
+    alone = np.array(device.to_host(net.blobs["b0"].diff))
+    once = net_of(f"type: {name}", bottoms, device, "float64")
+    once.forward(**given)
+    once.backward()
+    np.testing.assert_allclose(alone, device.to_host(once.blobs["b0"].diff), atol=1e-15)
+
+
+@pytest.mark.parametrize(("name", "bottoms"), WITH_PROB)
+def test_the_probabilities_are_not_overwritten_by_work_in_place(name, bottoms):
+    more = "  - {name: relu, type: ReLU, bottom: prob, top: prob}\n"
+    net = net_of(f"type: {name}", bottoms, tops=("loss", "prob"), more=more)
+    assert net.steps[2].tops[0].reuses is None
+
+
+NORMALIZERS = [
+    ("", 3, 1),
+    ("normalize: true", 3, 1),
+    ("normalize: false", 2, 2),
+    ("normalization: FULL", 6, 6),
+    ("normalization: FULL, normalize: false", 6, 6),  # normalization decides
+    ("normalization: NONE", 1, 1),
+    ("normalization: VALID", 3, 3),
+]
+
+
+@pytest.mark.parametrize(("keys", "softmax", "bits"), NORMALIZERS)
+def test_what_the_sum_is_divided_by(keys, softmax, bits, device):
+    """Two samples of three labels, of which three count; the usual of SigmoidCrossEntropyLoss is BATCH_SIZE."""
+    labels = np.array([[0, 9, 1], [9, 9, 1]], float)
+    bits = {"": 2, "normalize: true": 3}.get(keys, bits)
+    zero = {"b0": np.zeros((2, 2, 3)), "b1": labels}
+    row = f"type: SoftmaxWithLoss, ignore_label: 9{', ' * bool(keys)}{keys}"
+    net = net_of(row, [(2, 2, 3), labels], device)
+    net.forward(**zero)
+    assert net.loss == pytest.approx(3 * np.log(2) / softmax, rel=1e-6)
+    row = row.replace("SoftmaxWithLoss", "SigmoidCrossEntropyLoss")
+    net = net_of(row, [(2, 3), labels], device)
+    net.forward(b0=np.zeros((2, 3)), b1=labels)
+    assert net.loss == pytest.approx(3 * np.log(2) / bits, rel=1e-6)
+
+
+def test_no_label_that_counts_divides_by_one(device):
+    for name in ("SoftmaxWithLoss", "SigmoidCrossEntropyLoss"):
+        row = f"type: {name}, ignore_label: 1, normalization: VALID"
+        net = net_of(row, [(1, 2) if name[1] == "o" else (1, 1), (1, 1)], device)
+        net.forward(b1=np.ones((1, 1)))
+        net.backward()
+        assert net.loss == 0 and not device.to_host(net.blobs["b0"].diff).any()
+
+
+@pytest.mark.parametrize(
+    ("row", "shapes", "message"),
+    [
+        ("type: EuclideanLoss", [(2, 3), (3, 2)], "as many samples and entries"),
+        ("type: EuclideanLoss", [(2, 3), (2, 4)], "as many samples and entries"),
+        (
+            "type: ContrastiveLoss",
+            [(2, 3, 2), (2, 3, 2), (2,)],
+            r"needs bottoms of rows \(n, c\), got \(2, 3, 2\)",
+        ),
+        ("type: ContrastiveLoss", [(2, 3), (2, 3), (3,)], "needs 2 labels"),
+        ("type: SmoothL1Loss", [(2, 3), (2, 3), (2, 1)], "as many samples and entries"),
+        ("type: SmoothL1Loss, sigma: 0", [(2, 3), (2, 3)], "sigma: expected above 0, got 0"),
+        ("type: SigmoidCrossEntropyLoss", [(2, 3), (2,)], "as many samples and entries"),
+        ("type: HingeLoss", [(2, 3), (2, 3)], "needs 2 labels"),
+        ("type: MultinomialLogisticLoss", [(2, 3), (3,)], "needs 2 labels"),
+        ("type: InfogainLoss", [(2, 3), (2,)], "needs the matrix once"),
+        ("type: InfogainLoss, source: a.npy", [(2, 3), (2,), (3, 3)], "needs the matrix once"),
+        ("type: InfogainLoss", [(2, 3), (2,), (2, 3)], "matrix of 3 x 3 as its third bottom"),
+        ("type: Accuracy, top_k: 4", [(2, 3), (2,)], "top_k 4 is more than the 3 classes"),
+        (
+            "type: InfogainLoss, normalize: true",
+            [(2, 3), (2,), (3, 3)],
+            "normalize is not taken by InfogainLoss; give normalization, as Caffe asks",
+        ),
+    ],
+)
+def test_bottoms_and_keys_that_do_not_fit(row, shapes, message):
+    with pytest.raises(ShapeError, match=message):
+        net_of(row, shapes)
+
+
+def test_tops_are_counted():
+    with pytest.raises(ShapeError, match="has 1 or 2 tops"):
+        net_of("type: SoftmaxWithLoss", [(2, 3), (2,)], tops=("a", "b", "c"))
+    with pytest.raises(SpecError, match="loss_weight: expected 2"):
+        net_of("type: SoftmaxWithLoss, loss_weight: 1", [(2, 3), (2,)], tops=("a", "b"))
+
+
+def test_a_matrix_is_read_once_from_beside_the_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nets").mkdir()
+    np.save(tmp_path / "nets" / "h.npy", np.eye(3) * 2)
+    text = """
+layers:
+  - {name: data, type: Input, top: [x, y], shape: [{dim: [4, 3]}, {dim: 4}]}
+  - {name: it, type: InfogainLoss, source: h.npy, bottom: [x, y]}
+"""
+    (tmp_path / "nets" / "net.yaml").write_text(text)
+    net = Net("nets/net.yaml", device="cpu")
+    (tmp_path / "nets" / "h.npy").unlink()
+    net.reshape(x=(2, 3), y=(2,))
+    net.forward(x=np.zeros((2, 3)), y=np.zeros(2))
+    assert net.loss == pytest.approx(2 * np.log(3))
+    with pytest.raises(
+        DataError, match="source: no such file; looked for 'h.npy' and 'nets/h.npy'"
+    ):
+        Net("nets/net.yaml", device="cpu")
+    np.save(tmp_path / "nets" / "h.npy", np.eye(4))
+    with pytest.raises(DataError, match=r"expected 3 x 3 numbers, got \(4, 4\)"):
+        Net("nets/net.yaml", device="cpu")
+    np.save(tmp_path / "nets" / "h.npy", np.full((3, 3), "a"))
+    with pytest.raises(DataError, match="expected numbers, got <U1"):
+        Net("nets/net.yaml", device="cpu")
+
+
+@pytest.mark.parametrize("name", ["HingeLoss", "MultinomialLogisticLoss", "InfogainLoss"])
+def test_a_label_that_is_no_class_is_named(name, device):
+    shapes = [(2, 3), (2,), *[(3, 3)] * (name == "InfogainLoss")]
+    net = net_of(f"type: {name}", shapes, device)
+
+    def run():
+        net.forward(b0=np.full((2, 3), 0.3), b1=[0, 7])
+        assert np.isnan(net.loss)
+        net.check()
+
+    with pytest.raises(
+        DataError, match=rf"layer 'it' \({name}\): label 7 is not one of the 3 classes"
+    ):
+        run()
+
+
+@TYPES
+@pytest.mark.parametrize(
+    ("name", "keys", "bottoms"),
+    [(name, *row) for name, rows in ROWS.items() for row in rows if "source" not in row[0]],
+)
+def test_16_bits(cuda, dtype, name, keys, bottoms):
+    """The loss is that of the rounded numbers; the gradient is rounded once."""
+    if name == "ContrastiveLoss" and np.shape(bottoms[0]) and not isinstance(bottoms[0], tuple):
+        bottoms = [bottoms[0] / 1000, bottoms[1] / 1000, bottoms[2]]
+        keys = {"margin": keys["margin"] / 1000}
+    rng, options = np.random.default_rng(5), str(keys)[1:-1].replace("True", "true")
+    row = f"type: {name}{', ' * bool(keys)}{options.replace('False', 'false')}"
+    exact = net_of(row, bottoms, dtype="float64")
+    half = net_of(row, bottoms, cuda, dtype)
+    arrays = {}
+    for i, bottom in enumerate(bottoms):
+        array = rng.normal(size=bottom) if isinstance(bottom, tuple) else np.asarray(bottom)
+        arrays[f"b{i}"] = array.astype(float_type(dtype)).astype(np.float64)
+    for net in (exact, half):
+        net.forward(**arrays)
+        net.backward()
+    assert half.loss == pytest.approx(exact.loss, rel=1e-5)
+    assert half.blobs["loss"].data.dtype.name == "float32"
+    eps = {"float16": 2**-11, "bfloat16": 2**-8}[dtype]
+    for i in range(len(bottoms)):
+        if i in REGISTRY[name].traits.label_bottoms:
+            continue
+        wanted = exact.blobs[f"b{i}"].diff
+        got = cuda.to_host(half.blobs[f"b{i}"].diff).astype(np.float64)
+        assert np.abs(got - wanted).max() <= 1.1 * eps * np.abs(wanted).max()
+
+
+def test_targets_that_are_data_keep_the_nets_type():
+    """An autoencoder's input is its target too: float32 would break the layers that read it as data."""
+    text = """
+layers:
+  - {name: x, type: Input, shape: {dim: [2, 3]}}
+  - {name: y, type: InnerProduct, num_output: 3}
+  - {name: loss, type: SigmoidCrossEntropyLoss, bottom: [y, x]}
+"""
+    net = Net(parse(text), dtype="float16", device="cpu", shapes_only=True)
+    assert [v.dtype.name for s in net.steps for v in s.tops] == ["float16", "float16", "float32"]
+
+
+def test_the_matrix_of_caffe_is_the_fixtures():
+    net = net_of(f"type: InfogainLoss, source: {H}", [(1, 5), (1,)])
+    assert net.layers["it"].matrix.shape == (5, 5)

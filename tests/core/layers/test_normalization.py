@@ -1,0 +1,347 @@
+"""Normalisations in nets: against their definitions in float64, Caffe's running statistics, snapshots."""
+
+import caffe_cases
+import numpy as np
+import pytest
+from core.layers.rows.normalization import ROWS
+from core.ops.cases import cases
+from half_nets import TYPES, feed
+from hypothesis import given
+from hypothesis import strategies as st
+from test_caffe import run_layer
+from test_step_memory import STEPS
+
+from minicaffe import Layer, Net, ShapeError, Solver, SpecError, Traits, parse, register
+from minicaffe.core.layers import REGISTRY
+
+shapes = st.lists(st.integers(1, 5), min_size=2, max_size=5).map(tuple)
+TRAINED = """
+layers:
+  - {name: data, type: Input, top: [x, label], shape: [{dim: [6, 2, 5, 4]}, {dim: [6]}]}
+  - {name: conv, type: Convolution, bottom: x, num_output: 4, kernel_size: 3, pad: 1}
+  - {name: norm, type: BatchNorm, top: conv, scale_bias: true, moving_average_fraction: 0.9}
+  - {name: relu, type: ReLU, top: conv}
+  - {name: ip, type: InnerProduct, num_output: 3}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+solver: {base_lr: 0.1, momentum: 0.9, weight_decay: 0.01, clip_gradients: 1, iter_size: 2, max_iter: 9, test_iter: 1, test_interval: 100}
+"""
+RNG = np.random.default_rng(0)
+BATCH = {"x": RNG.normal(2, 3, (6, 2, 5, 4)), "label": RNG.integers(0, 3, 6)}
+
+
+def run(device, dtype, shape, seed, kind, **keys):
+    """x, dy, parameters of a layer in a net; y, dx and gradients from it."""
+    model = {
+        "force_backward": True,
+        "layers": [
+            {"name": "x", "type": "Input", "shape": {"dim": list(shape)}},
+            {"name": "y", "type": kind, **keys},
+        ],
+    }
+    net, rng = Net(model, device=device, dtype=dtype), np.random.default_rng(seed)
+    x, dy = rng.normal(size=(2, *shape)).astype(dtype)
+    params = [rng.normal(size=p.shape).astype(dtype) for p in net.layers["y"].params]
+    for param, values in zip(net.layers["y"].params, params, strict=True):
+        param.load(values)
+    net.forward(x=x)
+    net.backward(y=dy)
+    host = device.to_host
+    got = [net.blobs["y"].data, net.blobs["x"].diff, *(p.diff for p in net.layers["y"].params)]
+    return x, dy, params, list(map(host, got))
+
+
+def agree(got, wanted, dtype):
+    tolerance = 2e-5 if dtype == "float32" else 1e-11
+    for mine, exact in zip(got, wanted, strict=True):
+        exact = np.asarray(exact, np.float64).reshape(mine.shape)
+        scale = max(1.0, float(np.abs(exact).max()))
+        np.testing.assert_allclose(mine, exact, rtol=0, atol=tolerance * scale)
+
+
+def by_rows(x, dy, params, rows, eps, length=False):
+    """y, dx, dscale (an entry each), dbias (an entry each) of x with one row a line, and scales an entry each."""
+    scale, bias = params
+    y, dx = np.zeros(x.shape), np.zeros(x.shape)
+    plain = np.zeros(x.shape)
+    for row in rows:
+        v = x[row]
+        mean = 0 if length else v.sum() / v.size
+        spread = (v * v).sum() if length else ((v - mean) ** 2).sum() / v.size
+        rate = (spread + eps) ** -0.5
+        plain[row] = (v - mean) * rate
+        g = dy[row] * scale[row]
+        slope = (g * (v - mean)).sum() * rate**3 * (v - mean) / (1 if length else v.size)
+        dx[row] = g * rate - (0 if length else (g * rate).sum() / v.size) - slope
+    y = plain * scale + bias
+    return y, dx, dy * plain, dy
+
+
+@cases(40)
+@given(shapes, st.data(), st.booleans(), st.booleans(), st.sampled_from(["float32", "float64"]))
+def test_layer_norm(device, shape, data, affine, bias, dtype):
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    keys = {"axis": axis, "affine": affine, "bias_term": bias, "eps": 0.01}
+    x, dy, params, got = run(device, dtype, shape, 1, "LayerNorm", **keys)
+    count = int(np.prod(shape[: axis % len(shape)]))
+    assert [p.shape for p in params] == [shape[axis % len(shape) :]] * (affine * (1 + bias))
+    wide = [np.broadcast_to(p, shape).reshape(-1).astype(float) for p in params]
+    wide += [np.ones(x.size), np.zeros(x.size)][len(wide) :]
+    rows = np.arange(x.size).reshape(count, -1)
+    y, dx, dscale, dbias = by_rows(
+        *(a.reshape(-1).astype(float) for a in (x, dy)), wide, rows, 0.01
+    )
+    sums = [d.reshape(count, -1).sum(axis=0) for d in (dscale, dbias)][: len(params)]
+    agree(got, [y, dx, *sums], dtype)
+
+
+def channels_of(shape):
+    """The channel of each flat index."""
+    return np.arange(np.prod(shape)) // int(np.prod(shape[2:])) % shape[1]
+
+
+@cases(40)
+@given(shapes, st.integers(1, 3), st.booleans(), st.sampled_from(["float32", "float64"]))
+def test_group_norm(device, shape, groups, affine, dtype):
+    shape = (shape[0], shape[1] * groups, *shape[2:])
+    x, dy, params, got = run(device, dtype, shape, 2, "GroupNorm", num_groups=groups, affine=affine)
+    assert [p.shape for p in params] == [(shape[1],)] * (2 * affine)
+    channel = channels_of(shape)
+    wide = [p[channel].astype(float) for p in params] or [np.ones(x.size), np.zeros(x.size)]
+    rows = np.arange(x.size).reshape(shape[0] * groups, -1)
+    y, dx, *diffs = by_rows(*(a.reshape(-1).astype(float) for a in (x, dy)), wide, rows, 1e-5)
+    sums = [[d[channel == c].sum() for c in range(shape[1])] for d in diffs][: len(params)]
+    if rows.shape[1] > 1:  # the variance of one number is 0, of two it may be close to it
+        agree(got[:1], [y], dtype)
+        agree(got[2:], sums, dtype)
+    if rows.shape[1] > 2:
+        spread = x.reshape(rows.shape).var(axis=1).min()
+        agree(got[1:2], [dx], "float64" if dtype == "float64" and spread > 1e-3 else "float32")
+
+
+@cases(40)
+@given(shapes, st.booleans(), st.booleans(), st.sampled_from(["float32", "float64"]))
+def test_normalize(device, shape, across, shared, dtype):
+    keys = {"across_spatial": across, "channel_shared": shared, "eps": 0.02}
+    x, dy, params, got = run(device, dtype, shape, 3, "Normalize", **keys)
+    assert [p.shape for p in params] == [() if shared else (shape[1],)]
+    channel = channels_of(shape) * (not shared)
+    wide = np.reshape(params[0], -1).astype(float)[channel], np.zeros(x.size)
+    places = np.arange(x.size).reshape(*shape[:2], -1)
+    rows = places.reshape(len(x), -1) if across else places.transpose(0, 2, 1).reshape(-1, shape[1])
+    flat = (a.reshape(-1).astype(float) for a in (x, dy))
+    y, dx, dscale, _ = by_rows(*flat, wide, rows, 0.02, length=True)
+    sums = [dscale[channel == c].sum() for c in range(channel.max() + 1)]
+    agree(got, [y, dx, sums], dtype)
+
+
+@pytest.mark.parametrize("name", caffe_cases.names("BatchNorm"))
+def test_running_statistics_are_caffes(name, device):
+    case = caffe_cases.load(name)
+    _, step = run_layer(case, device)
+    params = step.layer.params
+    assert [p.lr_mult for p in params] == [0, 0, 0]
+    for j, param in enumerate(params):
+        wanted = case.get(f"param_after_forward_{j}", case[f"param_{j}"])
+        caffe_cases.assert_close(device.to_host(param.data), wanted, f"parameter {j}")
+
+
+def solver(device, **options):
+    made = Solver(parse(TRAINED), device=device, **options)
+    for net in (made.net, made.test_net):
+        for name, array in BATCH.items():
+            device.copy_from_host(net.blobs[name].data, np.asarray(array, net.blobs[name].dtype))
+    return made
+
+
+def test_training_keeps_the_statistics_that_tests_use(device, tmp_path, monkeypatch):
+    """The test net reads what the training net remembers, before and after a stop."""
+    monkeypatch.chdir(tmp_path)
+    whole = solver(device, snapshot_prefix="a", keep=["conv"])
+    first = solver(device, snapshot_prefix="b")
+    whole.step(4)
+    first.step(2)
+    again = solver(device, snapshot_prefix="c")
+    again.restore(first.snapshot())
+    again.step(2)
+    for name, values in whole.net.weights().items():
+        np.testing.assert_array_equal(again.net.weights()[name], values, err_msg=name)
+    mean, variance, count, scale, bias = (whole.net.weights()[f"norm__{i}"] for i in range(5))
+    np.testing.assert_allclose(
+        count, [(1 - 0.9**8) / 0.1], rtol=1e-5
+    )  # of 4 iterations, 2 batches each
+    assert whole.test() == again.test()
+    net = whole.test_net
+    net.forward()
+    apart = Net(parse(TRAINED.split("  - {name: norm")[0]), device=device)
+    apart.load({k: v for k, v in whole.net.weights().items() if k.startswith("conv")})
+    x = device.to_host(apart.forward(**BATCH)["conv"])
+
+    def each(values):
+        return values.reshape(1, -1, 1, 1)
+
+    y = each(scale) * (x - each(mean / count)) / np.sqrt(each(variance / count) + 1e-5) + each(bias)
+    np.testing.assert_allclose(
+        device.to_host(net.blobs["conv"].data), np.maximum(y, 0), atol=1e-4 * np.abs(y).max()
+    )
+
+
+@TYPES
+def test_statistics_of_16_bits_are_float32(cuda, dtype, tmp_path, monkeypatch):
+    """In float16 the sum of a thousand variances of 66 is infinite, and 1 in a thousand is not kept."""
+    monkeypatch.chdir(tmp_path)
+    made = solver(cuda, dtype=dtype)
+    made.net.params["norm"][1].load(np.full(4, 70_000.0, np.float32))
+    before = made.net.weights()
+    made.step(1)
+    after = made.net.weights()
+    kinds = [param.dtype.name for param in made.net.params["norm"]]
+    assert kinds == ["float32"] * 3 + [dtype] * 2
+    np.testing.assert_allclose(after["norm__2"], before["norm__2"] * 0.81 + 1.9, rtol=1e-6)
+    assert (after["norm__1"] > 0.81 * 70_000).all() and np.isfinite(after["norm__1"]).all()
+    again = solver(cuda, dtype=dtype)
+    again.restore(made.snapshot())
+    for one in (made, again):
+        one.step(1)
+    for name, values in made.net.weights().items():
+        np.testing.assert_array_equal(again.net.weights()[name], values, err_msg=name)
+    assert (made.net.weights()["norm__3"] != before["norm__3"]).all()  # the scale learns
+
+
+@TYPES
+def test_all_of_them_train_in_16_bits_and_take_nothing(cuda, dtype):
+    (text,) = (path.read_text() for path in STEPS if path.stem == "normalized")
+    text = text.replace("dim: [20", "dim: [2").replace("24, 24", "7, 6")
+    made = Solver(parse(text), device=cuda, dtype=dtype)
+    feed(made, {"x": RNG.normal(size=(2, 8, 7, 6)), "label": [3, 4]})
+    made.step(2)
+    before = getattr(cuda.xp, "allocations", 0), getattr(cuda.xp, "synchronizations", 0)
+    made.step(1)
+    assert before == (
+        getattr(cuda.xp, "allocations", 0),
+        getattr(cuda.xp, "synchronizations", 0),
+    )
+    assert int(made.rule.skipped) == 0 and np.isfinite(made.loss())
+
+
+@pytest.fixture
+def none_of(monkeypatch):
+    """A layer that gives no sample, as Filter may."""
+    monkeypatch.setattr("minicaffe.core.layers.base.REGISTRY", REGISTRY)
+
+    @register
+    class NoneOf(Layer):
+        """No sample."""
+
+        traits = Traits(sizes_vary=True)
+
+        def setup(self, x):
+            return x
+
+        def forward(self, x):
+            return self.out[0][:0]
+
+        def backward(self, dy):
+            self.grad[0].fill(0)
+            return self.grad[0]
+
+    yield
+    del REGISTRY["NoneOf"]
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_no_sample_gives_none_and_is_not_remembered(device, none_of, kind):
+    layers = [{"name": "x", "type": "Input", "shape": {"dim": [2, 4, 3, 3]}}]
+    layers += [{"name": "none", "type": "NoneOf"}, {"name": "y", "type": kind, **ROWS[kind][0][0]}]
+    net = Net({"layers": layers, "force_backward": True}, device=device)
+    before = net.weights()
+    assert net.forward(x=np.ones((2, 4, 3, 3)))["y"].shape == (0, 4, 3, 3)
+    net.backward(y=np.ones((0, 4, 3, 3)))
+    for name, values in before.items():
+        np.testing.assert_array_equal(net.weights()[name], values)
+        layer, number = name.split("__")
+        assert not device.to_host(net.params[layer][int(number)].diff).any()
+
+
+def net_of(layer, shape="2, 4, 5, 6", phase="TRAIN"):
+    text = f"layers: [{{name: x, type: Input, shape: {{dim: [{shape}]}}}}, {{name: y, {layer}}}]"
+    return Net(parse(text), phase, device="cpu")
+
+
+@pytest.mark.parametrize(
+    "filler", ["scale_bias: true", "scale_filler: constant", "bias_filler: constant"]
+)
+def test_a_filler_of_scale_or_bias_asks_for_both(filler):
+    assert len(net_of(f"type: BatchNorm, {filler}").params["y"]) == 5
+
+
+def test_weights_of_nvcaffe_are_read_as_there():
+    """Mean and variance themselves with a count of 1; their scale starts at 1, their bias at 0."""
+    net = net_of("type: BatchNorm, scale_bias: true", phase="TEST")
+    assert [float(p.data[0]) for p in net.params["y"]] == [0, 0, 0, 1, 0]
+    mean, variance, scale, bias = np.arange(1, 17, dtype=np.float32).reshape(4, 4)
+    net.load({f"y__{i}": a for i, a in enumerate([mean, variance, np.ones(1), scale, bias])})
+    x = np.random.default_rng(1).normal(size=(2, 4, 5, 6))
+    wide = [a.reshape(1, 4, 1, 1) for a in (mean, variance, scale, bias)]
+    wanted = (x - wide[0]) / np.sqrt(wide[1] + 1e-5) * wide[2] + wide[3]
+    np.testing.assert_allclose(net.forward(x=x)["y"], wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("region", ["ACROSS_CHANNELS", "WITHIN_CHANNEL"])
+def test_lrn_finds_room_in_a_net_without_a_way_back(region):
+    """Nothing learns and the bottom is data, in either phase, kept or not."""
+    layers = [{"name": "x", "type": "Input", "shape": {"dim": [2, 4, 5, 6]}}]
+    layers.append({"name": "y", "type": "LRN", "norm_region": region, "local_size": 1})
+    x = np.random.default_rng(1).normal(size=(2, 4, 5, 6))
+    for kept in [{}, {"keep": ()}]:
+        net = Net({"layers": layers}, "TEST", device="cpu", **kept)
+        np.testing.assert_allclose(net.forward(x=x)["y"], x * (1 + x * x) ** -0.75, rtol=1e-4)
+
+
+def test_in_a_deployed_net_it_works_in_place():
+    text = """
+layers:
+  - {name: x, type: Input, shape: {dim: [2, 3, 4, 4]}}
+  - {name: conv, type: Convolution, num_output: 3, kernel_size: 1}
+  - {name: norm, type: BatchNorm, top: conv}
+"""
+    shared = {phase: Net(parse(text), phase, device="cpu") for phase in ("TRAIN", "TEST")}
+    assert shared["TEST"].first_blobs["conv"] is shared["TEST"].blobs["conv"]
+    assert shared["TRAIN"].first_blobs["conv"] is not shared["TRAIN"].blobs["conv"]
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "error", "message"),
+    [
+        ("type: LRN, local_size: 4", "2, 4, 5, 6", SpecError, "expected an odd local_size, got 4"),
+        (
+            "type: LRN",
+            "2, 4, 5",
+            ShapeError,
+            r"needs a bottom of 4 axes \(n, c, h, w\), got \(2, 4, 5\)",
+        ),
+        (
+            "type: MVN",
+            "7",
+            ShapeError,
+            r"needs a bottom of at least 2 axes \(n, c, ...\), got \(7,\)",
+        ),
+        ("type: Normalize", "7", ShapeError, "needs a bottom of at least 2 axes"),
+        (
+            "type: GroupNorm, num_groups: 3",
+            "2, 4",
+            ShapeError,
+            "4 channels cannot be divided into 3 groups",
+        ),
+        ("type: GroupNorm, num_groups: 1", "7", ShapeError, "needs a bottom of at least 2 axes"),
+        ("type: LayerNorm, axis: 2", "2, 4", ShapeError, "axis 2 is out of range for 2 axes"),
+        (
+            "type: BatchNorm, param: [{}, {lr_mult: 1}]",
+            "2, 4",
+            SpecError,
+            "are not learnt: give the first three",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(layer, shape, error, message):
+    with pytest.raises(error, match=rf"layer 'y' \({layer.split()[1].strip(',')}\): .*{message}"):
+        net_of(layer, shape)

@@ -1,0 +1,318 @@
+"""LSTM and RNN against themselves written out by hand in float64, and what they carry from pass to pass."""
+
+from __future__ import annotations
+
+import copy
+
+import caffe_cases as cases
+import numpy as np
+import pytest
+from core.ops import cases as drawn
+from hypothesis import given
+from hypothesis import strategies as st
+from test_caffe import run_layer
+
+from minicaffe import Net, ShapeError, Solver, SpecError, parse
+from minicaffe.core.layers.base import REGISTRY
+from minicaffe.core.layers.recurrent import LSTM
+
+STATES = {"LSTM": 2, "RNN": 1}
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def by_hand(kind, params, x, cont, static, states):
+    """The tops of every step, stream by stream, and the last states."""
+    weight, bias = params[:2]
+    of_static = params[2] if static is not None else None
+    state_weight, *out = params[3 if static is not None else 2 :]
+    tops = np.empty((*cont.shape, state_weight.shape[1]))
+    ends = [np.array(state[0], np.float64) for state in states]
+    for n in range(cont.shape[1]):
+        for t in range(len(cont)):
+            z = weight @ x[t, n].ravel() + bias + cont[t, n] * (state_weight @ ends[0][n])
+            if static is not None:
+                z = z + of_static @ static[n].ravel()
+            if kind == "RNN":
+                ends[0][n] = np.tanh(z)
+                tops[t, n] = np.tanh(out[0] @ ends[0][n] + out[1])
+            else:
+                i, f, o, g = np.split(z, 4)
+                ends[1][n] = cont[t, n] * sigmoid(f) * ends[1][n] + sigmoid(i) * np.tanh(g)
+                ends[0][n] = tops[t, n] = sigmoid(o) * np.tanh(ends[1][n])
+    return tops, [end[None] for end in ends]
+
+
+def text(kind, t, n, k, d, static=None, exposed=False, more=""):
+    shapes = {"x": (t, n, *k), "cont": (t, n)}
+    if static is not None:
+        shapes["static"] = (n, *static)
+    states = [f"s{i}" for i in range(STATES[kind] * exposed)]
+    shapes |= dict.fromkeys(states, (1, n, d))
+    dims = ", ".join(f"{{dim: {list(shape)}}}" for shape in shapes.values())
+    tops = ["y", *(f"end_{state}" for state in states)]
+    return f"""
+force_backward: true
+layers:
+  - {{name: in, type: Input, top: [{", ".join(shapes)}], shape: [{dims}]}}
+  - {{name: rec, type: {kind}, num_output: {d}, expose_hidden: {str(exposed).lower()},
+     bottom: [{", ".join(shapes)}], top: [{", ".join(tops)}], bias_filler: {{type: uniform, min: -1}} {more}}}
+"""
+
+
+def inputs(net, random, cont=None):
+    given = {v.name: random.normal(size=v.shape) for v in net.steps[0].tops}
+    given["cont"] = (random.random(given["cont"].shape) < 0.7) * 1.0 if cont is None else cont
+    return {name: array.astype(net.context.dtype) for name, array in given.items()}
+
+
+def close(net, got, wanted, tolerance):
+    got = net.device.to_host(got)
+    assert got.shape == np.shape(wanted)
+    assert np.abs(got - wanted).max() <= tolerance * max(np.abs(wanted).max(), 1e-3)
+
+
+@drawn.cases(25)
+@given(
+    st.sampled_from(["LSTM", "RNN"]),
+    st.tuples(*[st.integers(1, 4)] * 3) | st.sampled_from([(16, 5, 3), (11, 6, 20), (8, 9, 40)]),
+    st.lists(st.integers(1, 3), max_size=2),
+    st.none() | st.lists(st.integers(1, 3), min_size=1, max_size=2),
+    st.booleans(),
+    st.sampled_from(["float32", "float64"]),
+    st.integers(0, 2**32 - 1),
+)
+def test_two_passes_and_gradients_against_the_definition(
+    device, kind, sizes, k, static, exposed, dtype, seed
+):
+    """The second pass begins where the first ended; gradients are differences of the definition's."""
+    t, n, d = sizes
+    model = parse(text(kind, t, n, k, d, static, exposed))
+    net, random = (
+        Net(model, device=device, dtype=dtype, seed=seed % 1000),
+        np.random.default_rng(seed),
+    )
+    tolerance = 1e-5 if dtype == "float32" else 1e-7
+    params = [p.to_host().astype(np.float64) for p in net.params["rec"]]
+    states = [np.zeros((1, n, d))] * STATES[kind]
+    for _ in range(2):
+        first = inputs(net, random)
+        if exposed:
+            states = [first[f"s{i}"] for i in range(STATES[kind])]
+        net.forward(**first)
+        wide = {name: array.astype(np.float64) for name, array in first.items()}
+        given = wide["x"], wide["cont"], wide.get("static")
+        before, (tops, states) = states, by_hand(kind, params, *given, states)
+        close(net, net.blobs["y"].data, tops, tolerance)
+        for i in range(STATES[kind] * exposed):
+            close(net, net.blobs[f"end_s{i}"].data, states[i], tolerance)
+    dy = random.normal(size=tops.shape).astype(dtype)
+    dropped = {f"end_s{i}": np.full((1, n, d), 1e9) for i in range(STATES[kind] * exposed)}
+    net.clear_param_diffs()
+    net.backward(y=dy, **dropped)
+    targets = [*zip(params, net.params["rec"], strict=True), (wide["x"], net.blobs["x"])]
+    if static is not None:
+        targets.append((wide["static"], net.blobs["static"]))
+    for array, blob in targets:
+        direction = random.normal(size=array.shape)
+        values = []
+        for sign in (1, -1):
+            array += sign * 1e-6 * direction
+            values.append(np.sum(dy * by_hand(kind, params, *given, before)[0]))
+            array -= sign * 1e-6 * direction
+        slope = float((net.device.to_host(blob.diff) * direction).sum())
+        size = np.abs(net.device.to_host(blob.diff) * direction).sum()
+        assert abs(slope - (values[0] - values[1]) / 2e-6) <= 100 * tolerance * max(size, 1e-2)
+
+
+def test_caffes_three_passes(device):
+    """States go from pass to pass, gradients do not."""
+    case = cases.load("LSTM_carry_state_3_forwards")
+    first = {key.removeprefix("s0_"): value for key, value in case.items()}
+    net, step = run_layer(first, device)
+    for s in range(3):
+        if s:
+            net.forward(b0=case[f"s{s}_bottom_0"], b1=case[f"s{s}_bottom_1"])
+        cases.assert_close(device.to_host(step.tops[0].blob.data), case[f"s{s}_top_0"], f"top {s}")
+        net.clear_param_diffs()
+        net.backward(**{step.tops[0].name: case[f"s{s}_top_diff_0"]})
+        dx = device.to_host(step.bottoms[0].blob.diff)
+        cases.assert_close(dx, case[f"s{s}_bottom_diff_0"], f"gradient of x {s}")
+        for j, param in enumerate(step.layer.params):
+            cases.assert_close(
+                device.to_host(param.diff), case[f"s{s}_param_diff_{j}"], f"parameter {j}, pass {s}"
+            )
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "RNN"])
+def test_a_sequence_in_two_passes_is_the_sequence_in_one(kind, device):
+    random = np.random.default_rng(3)
+    long = Net(parse(text(kind, 6, 2, [3], 4)), device=device)
+    short = Net(parse(text(kind, 3, 2, [3], 4)), device=device)
+    short.share_with(long)
+    given = inputs(long, random, np.ones((6, 2)))
+    whole = device.to_host(long.forward(**given)["y"]).copy()
+    for part in (slice(0, 3), slice(3, 6)):
+        got = short.forward(x=given["x"][part], cont=given["cont"][part])["y"]
+        close(short, got, whole[part], 1e-6)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "RNN"])
+def test_states_begin_anew_after_a_reset_a_reshape_and_in_a_copy(kind, device):
+    random = np.random.default_rng(4)
+    net = Net(parse(text(kind, 2, 3, [2], 4)), device=device)
+    given = inputs(net, random, np.ones((2, 3)))
+
+    def run(net, **given):
+        return net.device.to_host(net.forward(**given)["y"]).copy()
+
+    fresh, carried = run(net, **given), run(net, **given)
+    assert np.abs(fresh - carried).max() > 1e-3
+    net.layers["rec"].reset()
+    np.testing.assert_array_equal(run(net, **given), fresh)
+    np.testing.assert_array_equal(run(copy.deepcopy(net), **given), fresh)
+    np.testing.assert_array_equal(run(net, **given), carried)  # the copy has states of its own
+    net.reshape(x=(3, 1, 2), cont=(3, 1))
+    shorter = {name: array[:, :1].repeat(2, axis=0)[:3] for name, array in given.items()}
+    again = run(net, **shorter)
+    net.reshape(x=(2, 3, 2), cont=(2, 3))
+    np.testing.assert_array_equal(run(net, **given), fresh)
+    other = Net(parse(text(kind, 3, 1, [2], 4)), device=device)
+    other.share_with(net)
+    np.testing.assert_array_equal(run(other, **shorter), again)
+
+
+def test_a_layer_in_place_above_leaves_the_states_alone(device):
+    plain = text("LSTM", 1, 2, [3], 4)
+    above = plain + "  - {name: relu, type: ReLU, bottom: y, top: y}\n"
+    nets = [Net(parse(model), device=device) for model in (plain, above)]
+    nets[1].share_with(nets[0])
+    given = inputs(nets[0], np.random.default_rng(5), np.ones((1, 2)))
+    for _ in range(3):
+        tops = [device.to_host(net.forward(**given)["y"]).copy() for net in nets]
+        np.testing.assert_array_equal(np.maximum(tops[0], 0), tops[1])
+
+
+def test_an_lstm_learns_to_remember():
+    """Whether a stream's first number was positive, told at its last step."""
+    solver = Solver(
+        parse("""
+layers:
+  - {name: in, type: Input, top: [x, cont, label], shape: [{dim: [8, 32, 1]}, {dim: [8, 32]}, {dim: [8, 32]}]}
+  - {name: rec, type: LSTM, bottom: [x, cont], num_output: 8}
+  - {name: ip, type: InnerProduct, num_output: 2, axis: 2}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label], axis: 2}
+  - {name: accuracy, type: Accuracy, bottom: [ip, label], axis: 2}
+solver: {base_lr: 1.0, momentum: 0.9, clip_gradients: 1, max_iter: 300, snapshot_after_train: false}
+"""),
+        device="cpu",
+    )
+    random, right = np.random.default_rng(0), []
+    for _ in range(150):
+        x, cont = random.normal(size=(8, 32, 1)), np.ones((8, 32))
+        cont[0] = 0
+        label = np.broadcast_to(x[0, :, 0] > 0, (8, 32)).astype(np.float32)
+        for name, array in {"x": x, "cont": cont, "label": label}.items():
+            solver.net.blobs[name].data[...] = array
+        solver.step(1)
+        right.append(float(solver.net.blobs["accuracy"].data))
+    assert np.mean(right[-25:]) > 0.95
+
+
+@pytest.mark.parametrize(
+    ("bottoms", "keys", "message"),
+    [
+        ("(3,) (3,)", "", "needs x (t, n, ...) and cont (t, n), got (3,) and (3,)"),
+        ("(3, 2, 4) (2, 3)", "", "got (3, 2, 4) and (2, 3)"),
+        ("(3, 2, 4) (3, 2) (3, 5)", "", "needs x_static (2, ...), a row a stream, got (3, 5)"),
+        ("(3, 2, 4) (3, 2) (2,)", "", "needs x_static (2, ...), a row a stream, got (2,)"),
+        (
+            "(3, 2, 4) (3, 2) (2, 5) (2, 5)",
+            "",
+            "with expose_hidden False needs 2 or 3 bottoms, got 4",
+        ),
+        ("(3, 2, 4) (3, 2)", ", expose_hidden: true", "True needs 4 or 5 bottoms, got 2"),
+        (
+            "(3, 2, 4) (3, 2) (1, 2, 6) (2, 6)",
+            ", expose_hidden: true",
+            "needs a first state of shape (1, 2, 6), got (2, 6)",
+        ),
+    ],
+)
+def test_bottoms_that_do_not_fit(bottoms, keys, message):
+    shapes = bottoms.replace("(", "{dim: [").replace(",)", ")").replace(")", "]}")
+    shapes, names = shapes.replace("} {", "}, {"), [f"b{i}" for i in range(bottoms.count(")"))]
+    net = f"""
+layers:
+  - {{name: in, type: Input, top: [{", ".join(names)}], shape: [{shapes}]}}
+  - {{name: rec, type: LSTM, num_output: 6, bottom: [{", ".join(names)}]{keys}}}
+"""
+    with pytest.raises(ShapeError, match="layer 'rec' .LSTM.: ") as caught:
+        Net(parse(net), device="cpu")
+    assert message in str(caught.value)
+
+
+def test_debug_info_and_an_lstm_unit_of_other_shapes_are_refused():
+    with pytest.raises(SpecError, match="debug_info: steps are not layers here"):
+        Net(parse(text("RNN", 1, 1, [2], 2, more=", debug_info: true")), device="cpu")
+    shapes = "{dim: [1, 2, 3]}, {dim: [1, 2, 11]}, {dim: [1, 2]}"
+    with pytest.raises(ShapeError, match=r"needs \(1, n, d\), \(1, n, 4 d\) and \(1, n\), got"):
+        Net(
+            parse(
+                f"layers: [{{name: in, type: Input, top: [c, x, g], shape: [{shapes}]}},"
+                " {name: u, type: LSTMUnit, bottom: [c, x, g], top: [a, b]}]"
+            ),
+            device="cpu",
+        )
+
+
+def test_a_layer_that_limits_gradients_does_so_at_each_step(monkeypatch):
+    """However many steps and streams there are: loops that pass through all steps ask no layer."""
+    steps = []
+
+    class Counting(LSTM):
+        """An LSTM that counts its steps back."""
+
+        def limit(self, dz):
+            steps.append(dz.shape)
+
+    monkeypatch.setitem(REGISTRY, "LSTM", Counting)
+    model = (
+        "layers:\n  - {name: x, type: Input, top: [x, cont], shape: [{dim: [20, 4, 6]}, {dim: [20, 4]}]}\n"
+        "  - {name: lstm, type: LSTM, bottom: [x, cont], num_output: 5}\n"
+        "  - {name: loss, type: Reduction, bottom: lstm, loss_weight: 1}\n"
+    )
+    net = Net(parse(model), device="cpu")
+    net.forward(x=np.ones((20, 4, 6)), cont=np.ones((20, 4)))
+    net.backward()
+    assert steps == [(4, 20)] * 20
+
+
+def test_where_a_sequence_begins_has_no_gradient_even_if_it_is_learnt():
+    text = """
+layers:
+  - {name: in, type: Input, top: [c, x, y], shape: [{dim: [1, 2, 3]}, {dim: [1, 2, 12]}, {dim: [2, 5]}]}
+  - {name: ip, type: InnerProduct, bottom: y, num_output: 1}
+  - {name: go, type: Reshape, bottom: ip, top: go, shape: {dim: [1, 2]}}
+  - {name: unit, type: LSTMUnit, bottom: [c, x, go], top: [a, b]}
+  - {name: loss, type: Reduction, bottom: b, loss_weight: 1}
+"""
+    net = Net(parse("force_backward: true\n" + text), device="cpu")
+    assert net.layers["unit"].needs_gradient == [True, True, False]
+    asked = text.replace(
+        "bottom: [c, x, go],", "bottom: [c, x, go], propagate_down: [true, true, true],"
+    )
+    with pytest.raises(SpecError, match="no gradient can flow into bottom 'go'; expected false"):
+        Net(parse(asked), device="cpu")
+
+
+@pytest.mark.parametrize("kind", ["RNN", "LSTM"])
+def test_multiply_adds_are_those_of_its_products(kind):
+    """Of inputs and hidden states, once a step; an RNN's outputs are a product, too."""
+    t, n, k, d = 5, 3, 7, 4
+    net = Net(parse(text(kind, t, n, [k], d)), device="cpu", shapes_only=True)
+    gates = 4 if kind == "LSTM" else 1
+    wanted = t * n * (gates * d * (k + d) + (d * d if kind == "RNN" else 0))
+    assert net.layers["rec"].multiply_adds == wanted

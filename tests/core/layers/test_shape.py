@@ -1,0 +1,364 @@
+"""Layers that move, cut, sum and resize, in a net: against NumPy's own words for it, and their mistakes."""
+
+from __future__ import annotations
+
+import functools
+
+import caffe_cases as cases
+import numpy as np
+import pytest
+from core.ops import references as ref
+
+from minicaffe import MinicaffeError, Net, gradcheck, parse
+from minicaffe.core.layers import REGISTRY
+from minicaffe.core.ops.geometry import Window
+
+X, SMALL = (2, 6, 5, 4), (2, 3)
+
+
+def net(keys, *shapes, device="cpu", top="y", phase="TRAIN", **options):
+    names = ", ".join(f"x{i}" for i in range(len(shapes)))
+    dims = ", ".join(f"{{dim: {list(shape)}}}" for shape in shapes)
+    text = f"""
+force_backward: true
+layers:
+  - {{name: in, type: Input, top: [{names}], shape: [{dims}]}}
+  - {{name: l, bottom: [{names}], top: {top}, {keys}}}
+"""
+    options.setdefault("dtype", "float64")
+    return Net(parse(text), phase, device=device, **options)
+
+
+def run(one, *arrays, **diffs):
+    """The tops and, with their diffs, the bottoms' gradients, as host arrays."""
+    host = one.device.to_host
+    tops = [
+        np.array(host(a))
+        for a in one.forward(**{f"x{i}": a for i, a in enumerate(arrays)}).values()
+    ]
+    if diffs:
+        one.backward(**diffs)
+    grads = [np.array(host(one.blobs[f"x{i}"].diff)) for i in range(len(arrays))] if diffs else []
+    return tops, grads
+
+
+def random(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+MOVES = {
+    "type: Reshape, shape: {dim: [0, 0, -1]}": lambda x: x.reshape(2, 6, 20),
+    "type: Reshape, shape: {dim: [-1, 0]}, axis: 1, num_axes: 2": lambda x: x.reshape(2, 6, 5, 4),
+    "type: Reshape, shape: {dim: [3, 2]}, axis: 1, num_axes: 1": lambda x: x.reshape(2, 3, 2, 5, 4),
+    "type: Reshape, axis: -1": lambda x: x,
+    "type: Permute, order: [0, 2, 3, 1]": lambda x: x.transpose(0, 2, 3, 1),
+    "type: Permute, order: 3": lambda x: np.moveaxis(x, 3, 0),
+    "type: ShuffleChannel, group: 3": lambda x: x[:, [0, 2, 4, 1, 3, 5]],
+    "type: Tile, axis: -2, tiles: 3": lambda x: np.concatenate([x, x, x], axis=2),
+    "type: Tile, tiles: 1": lambda x: x,
+    "type: Reduction, axis: 2, operation: SUM, coeff: 3": lambda x: 3 * x.sum(axis=(2, 3)),
+    "type: Reduction, axis: -1, operation: MEAN": lambda x: x.mean(axis=-1),
+    "type: Reduction, operation: ASUM": lambda x: np.abs(x).sum(),
+    "type: Reduction, axis: 1, operation: SUMSQ, coeff: 0.5": lambda x: (x * x).sum(axis=(1, 2, 3)) / 2,
+    "type: ArgMax": lambda x: x.reshape(2, -1).argmax(axis=1).reshape(2, 1, 1, 1),
+    "type: ArgMax, axis: 2": lambda x: x.argmax(axis=2)[:, :, None],
+    "type: ArgMax, axis: 1, top_k: 6, out_max_val: true": lambda x: np.sort(x, axis=1)[:, ::-1],
+    "type: Upsample": lambda x: x.repeat(2, axis=2).repeat(2, axis=3),
+    "type: Upsample, scale_h: 1, scale_w: 3": lambda x: x.repeat(3, axis=3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("keys", MOVES)
+def test_a_layer_of_one_bottom_is_what_numpy_says(device, keys):
+    x = random(*X)
+    (y,), _ = run(net(keys, X, device=device), x)
+    np.testing.assert_allclose(y, MOVES[keys](x), rtol=1e-13)
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 4), (2, 3, 2, 2, 2)])
+def test_argmax_of_each_entry_has_three_axes_or_more(device, shape):
+    x = random(*shape)
+    (y,), _ = run(net("type: ArgMax, top_k: 1, out_max_val: true", shape, device=device), x)
+    rows = x.reshape(shape[0], -1)
+    assert y.shape == (shape[0], 2, 1, *(1,) * (len(shape) - 3))
+    np.testing.assert_array_equal(y.reshape(-1, 2), np.stack([rows.argmax(1), rows.max(1)], 1))
+
+
+def test_crop_begins_at_the_offset(device):
+    x, like = random(*X), (7, 1, 2, 3)
+    one = net("type: Crop, offset: [3, 1]", X, like, device=device)
+    dy = random(2, 6, 2, 3, seed=1)
+    (y,), grads = run(one, x, np.zeros(like), y=dy)
+    np.testing.assert_array_equal(y, x[:, :, 3:5, 1:4])
+    wanted = np.zeros(X)
+    wanted[:, :, 3:5, 1:4] = dy
+    np.testing.assert_array_equal(grads[0], wanted)
+
+
+def test_slice_and_concat_are_opposites(device):
+    text = """
+force_backward: true
+layers:
+  - {name: x, type: Input, shape: {dim: [2, 6, 5]}}
+  - {name: cut, type: Slice, slice_point: [1, 4], top: [a, b, c]}
+  - {name: y, type: Concat, bottom: [a, b, c]}
+"""
+    one, x, dy = Net(parse(text), device=device), random(2, 6, 5), random(2, 6, 5, seed=1)
+    x, dy = x.astype(np.float32), dy.astype(np.float32)
+    np.testing.assert_array_equal(device.to_host(one.forward(x=x)["y"]), x)
+    one.backward(y=dy)
+    np.testing.assert_array_equal(device.to_host(one.blobs["x"].diff), dy)
+
+
+def test_split_and_silence(device):
+    """What Silence reads is no output; through it comes no gradient."""
+    text = """
+force_backward: true
+layers:
+  - {name: x, type: Input, shape: {dim: [2, 3]}}
+  - {name: split, type: Split, top: [a, b, c]}
+  - {name: quiet, type: Silence, bottom: c}
+"""
+    one, x = Net(parse(text), device=device), np.float32(random(2, 3))
+    assert one.outputs == ["a", "b"]
+    for y in one.forward(x=x).values():
+        np.testing.assert_array_equal(device.to_host(y), x)
+    one.backward(a=np.full((2, 3), 2), b=np.full((2, 3), 5))
+    np.testing.assert_array_equal(device.to_host(one.blobs["x"].diff), 7)
+
+
+@pytest.mark.parametrize("selector", [(4,), (4, 1, 1)])
+@pytest.mark.parametrize("kept", [[1, 3], [0, 1, 2, 3], []])
+@pytest.mark.parametrize("without", [None, 0])
+def test_filter_lets_some_through(device, kept, selector, without):
+    layer = net("type: Filter", (4, 2), (4,), selector, device=device, top="[a, b]").layers["l"]
+    xs, chosen = [random(4, 2), random(4, seed=1)], np.zeros(selector)
+    chosen.reshape(4)[kept] = [0.5, -1, 2, 3][: len(kept)]
+    tops = layer.forward(*map(device.asarray, (*xs, chosen)))
+    for y, x in zip(tops, xs, strict=True):
+        np.testing.assert_array_equal(device.to_host(y), x[kept])
+    dys = [random(*x[kept].shape, seed=2) for x in xs]
+    layer.grad = [device.xp.full(x.shape, 9.0) for x in xs] + [None]
+    if without is not None:
+        layer.grad[without] = None
+    layer.backward(*map(device.asarray, dys))
+    for i, (dx, dy) in enumerate(zip(layer.grad, dys, strict=False)):
+        if i == without:
+            assert dx is None
+            continue
+        wanted = np.zeros(dx.shape)
+        wanted[kept] = dy
+        np.testing.assert_array_equal(device.to_host(dx), wanted)
+
+
+@pytest.mark.parametrize("keys", ["kernel_size: 2, stride: 2", "kernel_size: [3, 2], stride: 2, pad: 1",
+                                  "kernel_size: 1, stride: 3", "global_pooling: true"])  # fmt: skip
+def test_the_mask_is_where_the_largest_stands(device, keys):
+    x = random(2, 3, 8, 7)
+    (y, mask), _ = run(net(f"type: Pooling, {keys}", x.shape, device=device, top="[y, m]"), x)
+    planes, flat = x.reshape(6, -1), mask.reshape(6, -1)
+    there = flat >= 0
+    picked = np.take_along_axis(planes, np.where(there, flat, 0).astype(int), axis=1)
+    np.testing.assert_array_equal(np.where(there, picked, 0), y.reshape(6, -1))
+    assert there.all() or keys == "kernel_size: 1, stride: 3"
+
+
+def test_a_window_past_the_image_has_no_place(device):
+    x = random(1, 1, 4, 4)
+    keys = "type: Pooling, kernel_size: 1, stride: 5"
+    (_, mask), _ = run(net(keys, x.shape, device=device, top="[y, m]"), x)
+    np.testing.assert_array_equal(mask.reshape(2, 2), [[0, -1], [-1, -1]])
+
+
+def test_unpooling_undoes_max_pooling(device):
+    """SegNet's pair: what was largest is where it was, all else is 0."""
+    text = """
+layers:
+  - {name: x, type: Input, shape: {dim: [2, 3, 6, 8]}}
+  - {name: pool, type: Pooling, kernel_size: 2, stride: 2, top: [y, mask]}
+  - {name: up, type: Upsample, bottom: [y, mask], scale: 2}
+"""
+    x = np.float32(random(2, 3, 6, 8))
+    up = device.to_host(Net(parse(text), device=device).forward(x=x)["up"])
+    largest = x.reshape(2, 3, 3, 2, 4, 2).max(axis=(3, 5), keepdims=True)
+    wanted = np.where(x.reshape(2, 3, 3, 2, 4, 2) == largest, x.reshape(2, 3, 3, 2, 4, 2), 0)
+    np.testing.assert_array_equal(up, wanted.reshape(x.shape))
+
+
+STOCHASTIC = "type: Pooling, pool: STOCHASTIC, kernel_size: 3, stride: 2"
+
+
+def test_stochastic_pooling_in_the_test_phase_is_caffes(device):
+    case = cases.load("TRANSCRIBED_Pooling_STOCHASTIC_test_k3s2_ceil_zeros")
+    x = case["bottom_0"]
+    (y,), _ = run(net(STOCHASTIC, x.shape, device=device, phase="TEST", dtype="float32"), x)
+    cases.assert_close(y, case["top_0"], "top")
+
+
+def test_stochastic_pooling_draws_anew_each_pass(device):
+    x, shape = np.abs(random(2, 3, 9, 9)), (2, 3, 9, 9)
+    one, other = net(STOCHASTIC, shape, device=device), net(STOCHASTIC, shape, device=device)
+    ys = [run(one, x)[0][0] for _ in range(2)]
+    assert (ys[0] != ys[1]).any()
+    other.context.passes = 1
+    np.testing.assert_array_equal(run(other, x)[0][0], ys[1])
+    for o in np.ndindex(4, 4):  # of the window, the one drawn
+        rows, columns = (slice(2 * i, 2 * i + 3) for i in o)
+        seen = x[:, :, rows, columns].reshape(2, 3, -1)
+        assert (seen == ys[0][:, :, o[0], o[1], None]).any(axis=2).all()
+
+
+def test_stochastic_poolings_gradients(device):
+    layer = REGISTRY["Pooling"](pool="STOCHASTIC", kernel_size=(3,), stride=(2,))
+    x = np.abs(random(2, 3, 7, 6)) + 0.1
+    assert gradcheck(layer, x, device=device, phase="TEST") < 1e-6
+    assert gradcheck(layer, x, device=device) < 1e-6
+
+
+def test_what_works_in_place_behind_stochastic_pooling_leaves_its_top(device):
+    text = """
+force_backward: true
+layers:
+  - {name: x, type: Input, shape: {dim: [1, 1, 4, 4]}}
+  - {name: pool, type: Pooling, pool: STOCHASTIC, kernel_size: 2, stride: 2}
+  - {name: act, type: Sigmoid, bottom: pool, top: TOP}
+"""
+    x, found = np.abs(random(1, 1, 4, 4)) + 0.1, []
+    for top in ("pool", "act"):
+        one = Net(parse(text.replace("TOP", top)), "TEST", device=device, dtype="float64")
+        one.forward(x=x)
+        one.backward(**{top: np.ones((1, 1, 2, 2))})
+        found.append(np.array(device.to_host(one.blobs["x"].diff)))
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("pool", ["MAX", "AVE"])
+@pytest.mark.parametrize("size", [(8, 8), (9, 13), (5, 6)])
+def test_spp_is_a_pooling_a_level(device, pool, size):
+    x, reference = random(2, 3, *size), {"MAX": lambda *a: ref.max_pool(*a)[0], "AVE": ref.ave_pool}
+    (y,), _ = run(net(f"type: SPP, pyramid_height: 2, pool: {pool}", x.shape, device=device), x)
+    kernel = tuple(-(-n // 2) for n in size)
+    pad = tuple((2 * k - n + 1) // 2 for k, n in zip(kernel, size, strict=True))
+    levels = [(Window(size), (1, 1)), (Window(kernel, kernel, pad), (2, 2))]
+    parts = [reference[pool](x, window, out).reshape(2, -1) for window, out in levels]
+    np.testing.assert_allclose(y, np.concatenate(parts, axis=1), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
+def test_several_bottoms_share_the_filters(device, kind):
+    """As layers of their own that share parameters by name: tops, gradients, and the parameters' sums."""
+    keys = f"type: {kind}, num_output: 4, kernel_size: 3, stride: 2"
+    one = net(keys, (2, 4, 7, 6), (2, 4, 7, 6), device=device, top="[a, b]")
+    named = "param: [{name: w}, {name: v}]"
+    apart = Net(parse(f"""
+force_backward: true
+layers:
+  - {{name: in, type: Input, top: [x0, x1], shape: {{dim: [2, 4, 7, 6]}}}}
+  - {{name: l, bottom: x0, top: a, {keys}, {named}}}
+  - {{name: m, bottom: x1, top: b, {keys}, {named}}}
+"""), device=device, dtype="float64")  # fmt: skip
+    xs = [random(2, 4, 7, 6, seed=seed) for seed in (1, 2)]
+    shape = one.blobs["a"].shape
+    diffs = {name: random(*shape, seed=seed) for name, seed in (("a", 3), ("b", 4))}
+    found = [run(given, *xs, **diffs) for given in (one, apart)]
+    for mine, wanted in zip(*(tops + grads for tops, grads in found), strict=True):
+        np.testing.assert_allclose(mine, wanted, rtol=1e-12, atol=1e-12)
+    for mine, wanted in zip(one.learnable, apart.learnable, strict=True):
+        pair = device.to_host(mine.diff), device.to_host(wanted.diff)
+        np.testing.assert_allclose(*pair, rtol=1e-12, atol=1e-12)
+    counts = [layer.multiply_adds for layer in apart.layers.values()]
+    assert one.layers["l"].multiply_adds == sum(counts)
+
+
+@pytest.mark.parametrize(
+    ("keys", "shapes", "message"),
+    [
+        ("type: Reshape, shape: {dim: [7, -1]}", [X], "240 numbers (2, 6, 5, 4) cannot be divided into 7"),
+        ("type: Reshape, shape: {dim: [-1, -1]}", [X], "only one dim can be -1, got [-1, -1]"),
+        ("type: Reshape, shape: {dim: [3, 2, 0]}", [SMALL], "dim 2 is 0, but the bottom (2, 3) has no axis 2"),
+        ("type: Reshape, shape: {dim: [3, 3]}", [SMALL], "(2, 3) has 6 numbers, (3, 3) 9"),
+        ("type: Reshape, axis: 3", [SMALL], "axis 3 is out of range for 2 axes"),
+        ("type: Reshape, axis: 1, num_axes: 2", [SMALL], "num_axes 2 from axis 1 on: (2, 3) has 2"),
+        ("type: Permute, order: [0, 0]", [SMALL], "order: expected different axes below 2, got [0, 0]"),
+        ("type: Permute, order: [2]", [SMALL], "order: expected different axes below 2, got [2]"),
+        ("type: ShuffleChannel, group: 4", [X], "group 4 does not divide the channels (axis 1) of (2, 6, 5, 4)"),
+        ("type: Crop", [X, SMALL], "needs two bottoms of as many axes, got (2, 6, 5, 4) and (2, 3)"),
+        ("type: Crop, offset: [1, 2, 3]", [X, X], "offset: expected 1 or 2, got 3 numbers"),
+        ("type: Crop, offset: 1", [X, X], "axis 2: 5 from 1 on are more than the 5 of (2, 6, 5, 4)"),
+        ("type: Slice, top: [a, b, c, d]", [X], "the 6 of axis 1 cannot be cut into 4 equal tops"),
+        ("type: Slice, slice_point: [2, 2], top: [a, b, c]", [X], "expected rising numbers below 6, got [2, 2]"),
+        ("type: Slice, slice_point: 6, top: [a, b]", [X], "expected rising numbers below 6, got [6]"),
+        ("type: Slice, slice_point: 2", [X], "slice_point: expected 0, one less than tops, got 1"),
+        ("type: Slice, axis: 1, slice_dim: 1", [X], "give either axis or slice_dim"),
+        ("type: Concat, axis: 1, concat_dim: 1", [X], "give either axis or concat_dim"),
+        ("type: Concat", [X, (2, 6, 5, 3)], "needs bottoms that differ along axis 1 only, got (2, 6, 5, 4) and (2, 6, 5, 3)"),
+        ("type: Concat", [X, (3, 6, 5, 4)], "differ along axis 1 only, got (2, 6, 5, 4) and (3, 6, 5, 4)"),
+        ("type: Concat, axis: -1", [X, (2, 6, 5)], "differ along axis 3 only, got (2, 6, 5, 4) and (2, 6, 5)"),
+        ("type: Eltwise, coeff: 2", [X, X], "coeff goes with SUM, one number for each of 2 bottoms"),
+        ("type: Eltwise, coeff: [1, 2], operation: MAX", [X, X], "coeff goes with SUM, one number for each of 2"),
+        ("type: BatchReindex", [X, SMALL], "needs bottoms (n, ...) and (m,), got (2, 6, 5, 4) and (2, 3)"),
+        ("type: Filter", [X, (2, 2)], "needs a selector (n,) or (n, 1, ...), got (2, 2)"),
+        ("type: Filter", [X, (3,)], "needs 3 entries, one a selector, got (2, 6, 5, 4)"),
+        ("type: ArgMax, axis: 2, top_k: 6", [X], "top_k 6 is more than the 5 numbers there are"),
+        ("type: ArgMax", [()], "needs a bottom of at least one axis, got ()"),
+        ("type: Flatten, axis: 2, end_axis: 1", [X], "end_axis 1 comes before axis 2"),
+        ("type: SPP, pyramid_height: 3", [SMALL], "needs a bottom of 4 axes (n, c, h, w), got (2, 3)"),
+        ("type: SPP, pyramid_height: 3", [X], "level 2, 4 windows an axis of (2, 6, 5, 4): pad 2 must be smaller"),
+        ("type: Interp", [X], "give one of: both height and width; zoom_factor, shrink_factor or both; a second"),
+        ("type: Interp, height: 3", [X], "give one of: both height and width"),
+        ("type: Interp, zoom_factor: 2", [X, X], "give one of: both height and width"),
+        ("type: Interp, zoom_factor: 2, pad_beg: -3, pad_end: -1", [X], "pad_beg -3 and pad_end -1 leave nothing"),
+        ("type: Upsample", [X, (2, 6, 5, 5)], "needs a mask of the first bottom's shape (2, 6, 5, 4), got"),
+        ("type: Upsample, scale_h: 2", [X], "give both scale_h and scale_w"),
+        ("type: Upsample, upsample_h: 9, upsample_w: 9", [X], "without a mask there is scale"),
+        ("type: Upsample, upsample_h: 9, upsample_w: 9, pad_out_h: true", [X, X], "there is no scale, no pad_out_h or"),
+        ("type: Upsample, scale: 1, pad_out_h: true", [(2, 1, 1, 3)] * 2, "pad_out_h and pad_out_w leave nothing of"),
+        ("type: Pooling, kernel_size: 2, pool: AVE, top: [a, b]", [X], "the mask, is of pool MAX, not of AVE"),
+        ("type: Pooling, kernel_size: 2, pool: STOCHASTIC, pad: 1", [X], "pool STOCHASTIC takes no pad"),
+        ("type: Convolution, num_output: 2, kernel_size: 2, top: [a, b]", [X, (2, 6, 4, 4)], "bottoms of one shape"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_named(keys, shapes, message):
+    top = "y" if "top:" not in keys else keys[keys.index("[", keys.index("top:")) :]
+    keys = keys.partition(", top:")[0]
+    with pytest.raises(MinicaffeError, match=r"layer 'l' \(") as caught:
+        net(keys, *shapes, top=top)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "shapes", "odd", "message"),
+    [
+        ("type: BatchReindex", [(3, 2), (2,)], [1, 3], "index 3 of entry 1 is not one of the 3 entries"),
+        ("type: Upsample", [(1, 1, 1, 2)] * 2, [[[[0, 8]]]], "place 8 of the mask is not in the image of 2 x 4"),
+    ],
+)  # fmt: skip
+def test_numbers_that_name_nothing(cuda, keys, shapes, odd, message):
+    """Refused on the CPU; on CUDA they become NaN, and `check` says why."""
+    arrays = [np.ones(shapes[0]), np.array(odd)]
+    with pytest.raises(MinicaffeError, match=message):
+        run(net(keys, *shapes), *arrays)
+    one = net(keys, *shapes, device=cuda)
+    (y,), _ = run(one, *arrays)
+    assert np.isnan(y).any()
+    with pytest.raises(MinicaffeError, match=r"layer 'l' \("):
+        one.check()
+
+
+def test_spatial_pyramids_by_numpy_on_any_number_of_threads(monkeypatch):
+    """What threads work in is not where the gradients of the levels are added up."""
+    from minicaffe.backends import cpu
+    from minicaffe.backends.cpu import threads
+    from minicaffe.backends.cpu.thread_pool import Crew
+
+    monkeypatch.setattr(cpu, "available", lambda: False)
+    monkeypatch.setattr(threads, "crew", functools.cache(Crew))  # not the process's own
+    rng, found = np.random.default_rng(0), []
+    x = rng.normal(size=(64, 32, 8, 8)).astype(np.float32)
+    dy = rng.normal(size=(64, 32 * 21)).astype(np.float32)
+    for count in (1, 2, 4):
+        monkeypatch.setattr(threads, "count", lambda count=count: count)
+        _, (dx,) = run(net("type: SPP, pyramid_height: 3", x.shape), x, y=dy)
+        found.append(dx)
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])

@@ -1,0 +1,243 @@
+"""im2col and col2im against loops, and against each other: they are adjoint."""
+
+import dataclasses
+import functools
+import itertools
+import math
+
+import numpy as np
+import pytest
+from core.ops import references as ref
+from core.ops.cases import (
+    EDGES,
+    blank,
+    cases,
+    close,
+    conv_windows,
+    dtypes,
+    need_loops,
+    numbers,
+    put,
+    same,
+    seeds,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minicaffe.backends.device import device as device_called
+from minicaffe.core.ops.geometry import Window
+from minicaffe.core.ops.im2col import LAYOUTS, col2im, column_shape, im2col, side_by_side
+from minicaffe.errors import ShapeError
+
+pytestmark = pytest.mark.usefixtures("threads")
+samples, channels = st.integers(0, 4), st.integers(1, 3)
+ON_BOTH = [layout for layout in LAYOUTS if layout != "points"]  # which the CPU alone has
+layouts = pytest.mark.parametrize("layout", ON_BOTH)
+WAYS = [
+    ("caffe", "gather"),
+    ("loopfree", "scatter"),
+]  # the kernels on CUDA; one and the same elsewhere
+ways = pytest.mark.parametrize(("form", "way"), WAYS)
+drawn = (samples, channels, conv_windows(crop=1), seeds)
+
+
+def sizes(n, c, image, window):
+    """The shapes of the images and of their columns (n, r, p)."""
+    places = ref.conv_sizes(image, window)
+    return (n, c, *image), (n, c * math.prod(window.kernel), math.prod(places))
+
+
+def lower(device, x, window, layout="caffe", form="caffe"):
+    x_there = put(device, x)
+    shape = ref.arranged(
+        np.zeros(sizes(*x.shape[:2], x.shape[2:], window)[1]), layout, x.shape[1]
+    ).shape
+    assert column_shape(x.shape, window, layout) == shape
+    out = blank(device, shape, x.dtype)
+    assert im2col(x_there, window, out, layout, form) is out
+    same(device, x_there, x)
+    return out
+
+
+def raised(device, col, window, shape, layout="caffe", way="gather"):
+    """col2im of columns (n, r, p)."""
+    there = put(device, ref.arranged(col, layout, shape[1]), col.dtype)
+    out = blank(device, shape, col.dtype)
+    assert col2im(there, window, out, layout, way) is out
+    same(device, there, ref.arranged(col, layout, shape[1]))
+    return out
+
+
+@functools.lru_cache(maxsize=2)
+def by_loops(n, c, image, window, dtype, seed):
+    """Images and columns, and what loops make of each."""
+    shape, col_shape = sizes(n, c, image, window)
+    x, col = numbers(seed, shape, col_shape, dtype=dtype)
+    return x, col, ref.im2col(x, window), ref.col2im(col, window, shape)
+
+
+def check_both(device, n, c, image, window, layout, form, way, dtype, seed):
+    x, col, columns, images = by_loops(n, c, image, window, dtype, seed)
+    lowered = lower(device, x, window, layout, form)
+    same(device, lowered, ref.arranged(columns, layout, c))  # copies: not one bit may differ
+    close(device, raised(device, col, window, x.shape, layout, way), images)
+
+
+@layouts
+@ways
+@cases(15)
+@given(*drawn, dtypes)
+def test_against_loops(device, layout, form, way, n, c, window, seed, dtype):
+    check_both(device, n, c, *window, layout, form, way, dtype, seed)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cpu-compiled"], indirect=True)
+@cases(15)
+@given(*drawn, dtypes)
+def test_points_against_loops(device, n, c, window, seed, dtype):
+    check_both(device, n, c, *window, "points", *WAYS[0], dtype, seed)
+
+
+@given(*drawn)
+@cases(12)
+def test_images_side_by_side(n, c, window, seed):
+    """The same columns of images that lie so, and the same images of columns."""
+    image, window = window
+    shape, col_shape = sizes(n, c, image, window)
+    x, col = numbers(seed, shape, col_shape, dtype=np.float32)
+    cpu, there = device_called("cpu"), side_by_side(shape, np.full(x.size, np.nan, np.float32))
+    there[...] = x
+    columns = blank(cpu, column_shape(shape, window, "points"), np.float32)
+    same(
+        cpu,
+        im2col(there, window, columns, "points"),
+        ref.arranged(ref.im2col(x, window), "points", c),
+    )
+    col2im(ref.arranged(col, "points", c).astype(np.float32), window, there, "points")
+    close(cpu, there, ref.col2im(col, window, shape))
+
+
+@pytest.mark.parametrize("threads", [3], indirect=True)
+@pytest.mark.parametrize("g", [pytest.param(g, id=name) for name, g in EDGES.items()])
+def test_edges_against_loops(device, threads, g):
+    for form, way in WAYS if device.is_cuda else WAYS[:1]:
+        layouts = ON_BOTH if device.is_cuda else LAYOUTS
+        for layout, dtype in itertools.product(layouts, (np.float32, np.float64)):
+            check_both(device, g.n, g.c, g.image, g.window, layout, form, way, dtype, 1)
+
+
+@layouts
+@ways
+@cases(12)
+@given(*drawn)
+def test_float16(device, layout, form, way, n, c, window, seed):
+    """Whole numbers, so that sums are exact."""
+    image, window = window
+    shape, col_shape = sizes(n, c, image, window)
+    rng = np.random.default_rng(seed)
+    x, col = (rng.integers(-4, 5, size).astype(np.float16) for size in (shape, col_shape))
+    columns = lower(device, x, window, layout, form)
+    same(device, columns, ref.arranged(ref.im2col(x, window), layout, c))
+    same(device, raised(device, col, window, shape, layout, way), ref.col2im(col, window, shape))
+
+
+@layouts
+@ways
+@cases(12)
+@given(*drawn)
+def test_col2im_is_the_adjoint_of_im2col(device, layout, form, way, n, c, window, seed):
+    """<im2col(x), c> = <x, col2im(c)>, exactly: the numbers are whole."""
+    image, window = window
+    shape, col_shape = sizes(n, c, image, window)
+    rng = np.random.default_rng(seed)
+    x, col = (rng.integers(-9, 10, size).astype(float) for size in (shape, col_shape))
+    columns = device.to_host(lower(device, x, window, layout, form))
+    image = device.to_host(raised(device, col, window, shape, layout, way))
+    assert (columns * ref.arranged(col, layout, shape[1])).sum() == (x * image).sum()
+
+
+@ways
+@cases(12)
+@given(*drawn)
+def test_col2im_of_im2col_counts_the_windows_over_each_pixel(device, form, way, n, c, window, seed):
+    image, window = window
+    (x,) = np.random.default_rng(seed).integers(1, 9, (1, n, c, *image)).astype(float)
+    columns = device.to_host(lower(device, x, window, form=form))
+    overlaps = np.zeros(image)
+    for _, _, pixel in ref.taps(image, window, ref.conv_sizes(image, window)):
+        overlaps[pixel] += 1
+    same(device, raised(device, columns, window, x.shape, way=way), x * overlaps)
+
+
+@layouts
+@cases(12)
+@given(*drawn, st.data())
+def test_a_band_of_the_windows(device, layout, n, c, window, seed, data):
+    """`places`: of a window that starts further down, the first outputs only; and `add`."""
+    image, window = window
+    out = ref.conv_sizes(image, window)
+    first = data.draw(st.integers(0, out[0] - 1), "first")
+    places = (data.draw(st.integers(1, out[0] - first), "rows"), *out[1:])
+    lower_down = (window.pad[0] - first * window.stride[0], *window.pad[1:])
+    band = dataclasses.replace(window, pad=lower_down)
+    shape, (_, r, p) = sizes(n, c, image, window)
+    x, col, start = numbers(seed, shape, (n, r, p), shape, dtype=np.float32)
+    across = p // out[0]
+    rows = slice(first * across, (first + places[0]) * across)
+
+    expected = ref.arranged(ref.im2col(x, window)[..., rows], layout, c)
+    columns = blank(device, expected.shape, np.float32)
+    same(device, im2col(put(device, x), band, columns, layout, places=places), expected)
+    there = put(device, ref.arranged(col[..., rows], layout, c), np.float32)
+    kept = np.zeros_like(col)
+    kept[..., rows] = col[..., rows]
+    lifted = ref.col2im(kept, window, shape)
+    for way in ("gather", "scatter"):
+        image = blank(device, shape, np.float32)
+        close(device, col2im(there, band, image, layout, way, places), lifted)
+        image = put(device, start)
+        close(device, col2im(there, band, image, layout, way, places, add=True), start + lifted)
+
+
+@layouts
+@cases(15)
+@given(*drawn, dtypes)
+def test_every_form_agrees(cuda, monkeypatch, layout, n, c, window, seed, dtype):
+    """The columns bit for bit; the images up to the order of their sums."""
+    need_loops()
+    image, window = window
+    shape, col_shape = sizes(n, c, image, window)
+    x, col = numbers(seed, shape, col_shape, dtype=dtype)
+    results = []
+    for compiled, device in (
+        (False, device_called("cpu")),
+        (True, device_called("cpu")),
+        (None, cuda),
+    ):
+        monkeypatch.setattr("minicaffe.backends.cpu.available", lambda yes=compiled: yes)
+        arrays = lower(device, x, window, layout), raised(device, col, window, shape, layout)
+        results.append([device.to_host(array) for array in arrays])
+    for there in results[1:]:
+        np.testing.assert_array_equal(there[0], results[0][0])
+        np.testing.assert_allclose(there[1], results[0][1], rtol=1e-6, atol=1e-5)
+
+
+def test_images_and_columns_that_are_parts_of_larger_arrays(device):
+    (x,) = numbers(3, (4, 2, 4, 5), dtype=np.float32)
+    window = Window((2, 3))
+    there, room = put(device, x), blank(device, (4, 12, 9), np.float32)
+    im2col(there[1:3], window, room[1:3])
+    close(device, room[1:3], ref.im2col(x[1:3], window))
+    assert np.isnan(device.to_host(room)[[0, 3]]).all()
+    images = blank(device, x.shape, np.float32)
+    col2im(room[1:3], window, images[2:])
+    close(device, images[2:], ref.col2im(ref.im2col(x[1:3], window), window, (2, 2, 4, 5)))
+    assert np.isnan(device.to_host(images)[:2]).all()
+
+
+def test_an_unknown_layout():
+    with pytest.raises(
+        ShapeError,
+        match="layout 'colums' is not one of caffe, columns, rows; did you mean",
+    ):
+        column_shape((1, 1, 3, 3), Window((2, 2)), "colums")

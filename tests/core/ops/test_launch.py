@@ -1,0 +1,715 @@
+"""Every kernel gives the same bits whatever the order and the number of its threads."""
+
+import re
+from importlib import resources
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from core.ops import (
+    cases,
+    launch_rows_losses,
+    launch_rows_moves,
+    launch_rows_pooling,
+    launch_rows_recurrent,
+)
+from core.ops.cases import blank, close, numbers, put
+from core.ops.launch_rows import summed, table
+
+from minicaffe.backends import device as backend
+from minicaffe.backends.cpu import threads
+from minicaffe.backends.cuda import launch
+from minicaffe.backends.cuda.capture import arrived
+from minicaffe.backends.replay.step_constants import Slots
+from minicaffe.core.ops import accuracy as accuracies
+from minicaffe.core.ops import activation, batch, channels, nan_guard, pool, random, typed, update
+from minicaffe.core.ops import average as means
+from minicaffe.core.ops import elementwise as functions
+from minicaffe.core.ops import embed as tables
+from minicaffe.core.ops import lrn as response_norms
+from minicaffe.core.ops import normalize as norms
+from minicaffe.core.ops import softmax as ops
+from minicaffe.core.ops.conv import ENGINES
+from minicaffe.core.ops.geometry import ConvGeometry, Window
+from minicaffe.core.ops.im2col import col2im, im2col
+from minicaffe.core.ops.labels import Labels, Mean
+from minicaffe.core.ops.lrn import Response
+from minicaffe.core.ops.rows import Affine, Norm, Past, Rows, Statistics, workspace
+from minicaffe.core.ops.statistics import recall as recalled
+from minicaffe.core.ops.statistics import statistics as measure
+from minicaffe.core.ops.sums import add_places, add_rows, total
+from minicaffe.errors import ShapeError
+
+CONV = Window((3, 2), (2, 1), (1, 2), (1, 2))  # image 7 x 6, columns 4 x 8
+POOL = Window((3, 2), (2, 3), (1, 1))  # image 7 x 6, pooled 4 x 3
+ROWS, row = table()
+
+
+def windowed(op, inputs, window, out, **options):
+    def build(device, dtype):
+        arrays = [put(device, array) for array in numbers(1, *inputs, dtype=dtype)]
+        written = blank(device, out, dtype)
+        return lambda: op(*arrays, window, written, **options), [written]
+
+    return build
+
+
+IMAGES, COLUMNS = (3, 3, 7, 6), (3, 18, 32)
+ROWS["im2col"] = windowed(im2col, [IMAGES], CONV, COLUMNS)
+ROWS["im2col_loopfree"] = windowed(im2col, [IMAGES], CONV, COLUMNS, form="loopfree")
+ROWS["col2im"] = windowed(col2im, [COLUMNS], CONV, IMAGES)
+ROWS["ave_pool"] = windowed(pool.ave_pool, [(2, 3, 7, 6)], POOL, (2, 3, 4, 3))
+
+
+@row
+def col2im_scatter(device, dtype):
+    """Sums that are exact, so that their order does not show."""
+    col = put(device, np.random.default_rng(1).integers(-9, 9, COLUMNS), dtype)
+    images = blank(device, IMAGES, dtype)
+    return lambda: col2im(col, CONV, images, form="scatter"), [images]
+
+
+def convolution(strategy, direction):
+    """A row for one of the three products of a convolution."""
+
+    def build(device, dtype):
+        g = ConvGeometry(3, 4, (7, 6), 6, CONV, 2)
+        shapes = (g.x_shape, g.weight_shape, (g.f,), g.y_shape)
+        x, weight, bias, dy = (put(device, array) for array in numbers(1, *shapes, dtype=dtype))
+        inputs, out = {
+            "forward": ((x, weight, bias), g.y_shape),
+            "input_gradient": ((dy, weight), g.x_shape),
+            "weight_gradient": ((x, dy), g.weight_shape),
+        }[direction]
+        written = put(device, numbers(2, out, dtype=dtype)[0])
+        work = blank(device, ENGINES[strategy].workspace(g, 10**6) * threads.count(), dtype)
+        run = getattr(ENGINES[strategy], direction)
+        return lambda: run(*inputs, g, written, work), [written]
+
+    return build
+
+
+ROWS["conv"] = convolution("direct", "forward")
+ROWS["conv_input_gradient"] = convolution("direct", "input_gradient")
+ROWS["conv_weight_gradient"] = convolution("direct", "weight_gradient")
+ROWS["implicit"] = convolution("implicit", "forward")
+
+
+@row
+def sums(device, dtype):
+    x, start = (put(device, array) for array in numbers(1, (5, 40, 3), (40,), dtype=dtype))
+    rows, work = x.reshape(15, 40), blank(device, 600, dtype)
+    places, columns, every = start, start.copy(), blank(device, (), summed(dtype))
+
+    def run():
+        add_places(x, places, work)
+        add_rows(rows, columns)
+        total(x, every, work, squares=True)
+
+    return run, [places, columns, every]
+
+
+@row
+def ave_pool_gradient(device, dtype):
+    (dy,) = numbers(1, (2, 3, 4, 3), dtype=dtype)
+    dy, dx, share = (
+        put(device, dy),
+        blank(device, (2, 3, 7, 6), dtype),
+        blank(device, dy.shape, dtype),
+    )
+    return lambda: pool.ave_pool_gradient(dy, POOL, dx, share), [dx]
+
+
+@row
+def max_pool(device, dtype):
+    (x,) = numbers(1, (2, 3, 7, 6), dtype=dtype)
+    x, shape = put(device, x), (2, 3, 4, 3)
+    y, which, better = (blank(device, shape, kind) for kind in (dtype, np.int32, bool))
+    return lambda: pool.max_pool(x, POOL, y, which, better), [y, which]
+
+
+@row
+def max_pool_gradient(device, dtype):
+    find, (_, which) = max_pool(device, dtype)
+    find()
+    (dy,) = numbers(1, which.shape, dtype=dtype)
+    won, share = blank(device, dy.shape, bool), blank(device, dy.shape, dtype)
+    dy, dx = put(device, dy), blank(device, (2, 3, 7, 6), dtype)
+    return lambda: pool.max_pool_gradient(dy, which, POOL, dx, won, share), [dx]
+
+
+def scores_and_labels(device, dtype):
+    rng = np.random.default_rng(1)
+    read = Labels.empty(device.xp, 8, 5, 3, dtype)
+    return (
+        put(device, rng.random((8, 5, 3)), dtype),
+        put(device, rng.integers(0, 5, (8, 3)), dtype),
+        read,
+    )
+
+
+@row
+def softmax(device, dtype):
+    """One class a thread, and several; columns side by side, and one class behind the other."""
+    shapes = (5, 7, 3), (40, 300, 1)
+    xs = [put(device, array) for array in numbers(1, *shapes, dtype=dtype)]
+    ys = [blank(device, shape, summed(dtype)) for shape in shapes]
+    ends = [blank(device, (n, 1, s), summed(dtype)) for n, _, s in shapes]
+    return lambda: list(map(ops.softmax, xs, ys, ends)), ys
+
+
+@row
+def softmax_gradient(device, dtype):
+    shapes = (5, 7, 3), (40, 300, 1)
+    dys = [put(device, array) for array in numbers(1, *shapes, dtype=dtype)]
+    ys = [put(device, array, summed(dtype)) for array in numbers(2, *shapes, dtype=dtype)]
+    dxs = [blank(device, shape, summed(dtype)) for shape in shapes]
+    ends = [blank(device, (n, 1, s), summed(dtype)) for n, _, s in shapes]
+    return lambda: list(map(ops.softmax_gradient, dys, ys, dxs, ends)), dxs
+
+
+def loss_of(device, dtype, counts=True):
+    """Scores, labels of which some do not count, and what a loss is computed into."""
+    kind, (n, c, s) = summed(dtype), (40, 5, 30)
+    rng = np.random.default_rng(1)
+    labels = put(device, rng.integers(0, c, (n, s)), kind)
+    x = put(device, numbers(1, (n, c, s), dtype=dtype)[0])
+    mean = Mean.empty(device.xp, 7, counts, kind)
+    prob, losses = blank(device, (n, c, s), kind), blank(device, (n, s), kind)
+    read = Labels.empty(device.xp, n, c, s, kind)
+    return x, (labels, 2, prob, losses, read, mean, blank(device, (), kind)), blank(device, 9, kind)
+
+
+@row
+def softmax_loss(device, dtype):
+    x, given, work = loss_of(device, dtype)
+    wanted = [given[2], given[-1], given[-2].normalizer]
+    return lambda: ops.softmax_loss(x, *given, work), wanted
+
+
+@row
+def softmax_loss_gradient(device, dtype):
+    x, given, work = loss_of(device, dtype, counts=False)
+    labels, ignore, prob, _, read, mean, _ = given
+    if not device.is_cuda:  # whose form reads what the loss has left
+        ops.softmax_loss(x, *given, work)
+    device.xp.copyto(prob, x, casting="same_kind")
+    dloss, dx = put(device, 0.3, prob.dtype), blank(device, prob.shape, prob.dtype)
+    told = prob, labels, ignore, dloss, dx, read, mean
+    return lambda: ops.softmax_loss_gradient(*told), [dx]
+
+
+@row
+def accuracy(device, dtype):
+    scores, labels, read = scores_and_labels(device, dtype)
+    hits, lower = blank(device, (8, 3), dtype), blank(device, (8, 5, 3), bool)
+    return lambda: accuracies.accuracy(scores, labels, 2, 0, hits, read, lower), [hits, read.valid]
+
+
+@row
+def class_accuracy(device, dtype):
+    rng = np.random.default_rng(1)
+    valid = rng.integers(0, 2, 60)
+    hits, valid = put(device, valid * rng.integers(0, 2, 60), dtype), put(device, valid, dtype)
+    labels, out = put(device, rng.integers(0, 9, 60), dtype), blank(device, 10, dtype)
+    return lambda: accuracies.class_accuracy(hits, valid, labels, out), [out]
+
+
+@row
+def uniform(device, dtype):
+    out = blank(device, 101, np.float32)
+    return lambda: random.uniform(out, 1, "drop"), [out]
+
+
+@row
+def dropout(device, dtype):
+    (x,) = (put(device, array) for array in numbers(1, (101,), dtype=dtype))
+    slots, y = Slots(device), blank(device, 101, dtype)
+    mask = activation.Mask(slots, (101,))
+    mask.draw(0.4, 1, "drop")
+    slots.send()
+    return lambda: activation.dropout(x, mask, 0.4, y), [y, mask.kept]
+
+
+@row
+def dropout_gradient(device, dtype):
+    (dy,) = (put(device, array) for array in numbers(1, (101,), dtype=dtype))
+    mask, dx = activation.Mask(Slots(device), (101,)), blank(device, 101, dtype)
+    mask.kept.fill(False)
+    mask.kept[::3] = True
+    return lambda: activation.dropout_gradient(dy, mask, 0.4, dx), [dx]
+
+
+@row
+def gather(device, dtype):
+    rng = np.random.default_rng(1)
+    images = put(device, rng.integers(0, 256, (6, 3, 5, 4)), np.uint8)
+    places = put(device, [[5, 0, 3], [0, 2, 1], [1, 0, 1], [0, 1, 1]], np.int64)
+    mean, labels = (put(device, rng.random(shape), summed(dtype)) for shape in ((3, 5, 4), (6,)))
+    out, chosen = blank(device, (3, 3, 3, 3), dtype), blank(device, 3, summed(dtype))
+    return lambda: batch.gather(images, labels, places, mean, 0.5, out, chosen), [out, chosen]
+
+
+def rule(name, memory, *settings):
+    """One of the solver's rules, with L1 and with L2."""
+
+    def made(device, dtype):
+        hosts = numbers(1, *[(40,)] * (2 + memory), dtype=dtype)
+        hosts[0][7] = 0
+        hosts[2:] = [np.abs(host) for host in hosts[2:]]
+        arrays, start = ([put(device, host) for host in hosts] for _ in range(2))
+        scratch, skip = blank(device, 40, dtype), put(device, [0], np.int32)
+        given = put(device, [[*settings, 0.125], [*settings[::-1], 0.0]], np.float64)
+        parts = update.Parts([(11, 1), (30, 0), (40, 1)], device)
+
+        def run():
+            for array, before in zip(arrays, start, strict=True):
+                device.xp.copyto(array, before)
+            weight, diff, *history = arrays
+            for penalty in ("L1", "L2"):
+                arrays_of = weight, diff, history
+                update.update(name, *arrays_of, given, parts, penalty, 0.25, scratch, skip)
+
+        return run, arrays
+
+    return made
+
+
+ROWS["update, sgd"] = rule("sgd", 1, 0.5, 0.75)
+ROWS["update, nesterov"] = rule("nesterov", 1, 0.5, 0.75)
+ROWS["update, scaled"] = rule("scaled", 1, 0.5, 0.75, 0.25, 0.125)
+ROWS["update, adadelta"] = rule("adadelta", 2, 0.5, 0.75, 0.125)
+ROWS["update, adam"] = rule("adam", 2, 0.5, 0.75, 0.875, 0.125, 0.0625)
+
+
+@row
+def unscale(device, dtype):
+    (given,) = numbers(1, (40,), dtype=dtype)
+    given[7] = np.inf
+    given, diff = put(device, given), blank(device, 40, dtype)
+    gradient, bad = (
+        blank(device, 40, np.promote_types(dtype, np.float32)),
+        blank(device, 1, np.int32),
+    )
+
+    def run():
+        device.xp.copyto(diff, given)
+        gradient.fill(1)
+        bad.fill(0)
+        update.unscale(diff, 1024.0, gradient, True, bad)
+
+    return run, [gradient, diff, bad]
+
+
+@row
+def squares(device, dtype):
+    x = put(device, numbers(1, (5000,), dtype=dtype)[0])
+    out, parts, bad = (blank(device, n, kind) for n, kind in (((), "d"), (3, "d"), (1, np.int32)))
+    rounded = blank(device, (), summed(dtype))
+
+    def run():
+        bad.fill(0)
+        nan_guard.squares(x, out, parts, bad)
+        device.xp.copyto(rounded, out, casting="same_kind")
+
+    return run, [rounded, bad]
+
+
+@row
+def judge(device, dtype):
+    kind = summed(dtype)
+    loss, square = put(device, [0.5], kind), blank(device, (), np.float64)
+    gradients = [put(device, x) for x in numbers(1, (30,), (5000,), dtype=dtype)]
+    parts, rounded = blank(device, 7, np.float64), blank(device, (), kind)
+    flags, factor = put(device, [1, 0, 0, 5, 2, 0], np.int32), blank(device, (), kind)
+    going = blank(device, (), bool)
+
+    def run():
+        flags[:1].fill(1)
+        nan_guard.judge(
+            loss, gradients, square, parts, 2.0, True, flags, going, factor, np.zeros(1, np.int32)
+        )
+        device.xp.copyto(rounded, square, casting="same_kind")
+
+    return run, [rounded, flags, going, factor]
+
+
+@row
+def average(device, dtype):
+    given, x = numbers(1, (40,), (40,), dtype=dtype)
+    given[7] = x[7]
+    x, mean, scratch = put(device, x), blank(device, 40, dtype), blank(device, 40, dtype)
+    skip, share = put(device, [0], np.int32), put(device, [0.125], np.float64)
+
+    def run():
+        device.copy_from_host(mean, given)
+        means.average(mean, x, share, scratch, skip)
+
+    return run, [mean]
+
+
+@row
+def elementwise(device, dtype):
+    x = put(device, numbers(1, (40,), dtype=dtype)[0])
+    out = blank(device, 40, dtype)
+    return lambda: functions.forward("Swish", x, (0.5,), out), [out]
+
+
+@row
+def elementwise_gradient(device, dtype):
+    given = [put(device, array) for array in numbers(1, *[(40,)] * 3, dtype=dtype)]
+    out = blank(device, 40, dtype)
+    return lambda: functions.gradient("Swish", *given, (0.5,), out), [out]
+
+
+@row
+def scale(device, dtype):
+    x, a, b = (put(device, v) for v in numbers(1, (3, 4, 5), (4,), (4,), dtype=dtype))
+    out = blank(device, x.shape, dtype)
+    return lambda: channels.scale(x, a, b, out), [out]
+
+
+@row
+def prelu(device, dtype):
+    dy, x, a = (put(device, v) for v in numbers(1, (3, 4, 5), (3, 4, 5), (4,), dtype=dtype))
+    out, work = blank(device, x.shape, dtype), blank(device, 60, dtype)
+    return lambda: channels.prelu_gradient(dy, x, a, out, work), [out]
+
+
+@row
+def products(device, dtype):
+    dy, x, sums = (put(device, v) for v in numbers(1, (3, 4, 5), (3, 4, 5), (4,), dtype=dtype))
+    work = blank(device, channels.workspace(device.xp, (3, 4, 5), below=True), dtype)
+    return lambda: channels.add_products(dy, x, sums, work, below=True), [sums]
+
+
+@row
+def embed(device, dtype):
+    weight, out = put(device, numbers(1, (3, 5), dtype=dtype)[0]), blank(device, (4, 5), dtype)
+    indices = put(device, [2, 0, 2, 1], summed(dtype))
+    rows = blank(device, 4, np.int64)
+    return lambda: tables.embed(indices, weight, out, rows, np.zeros(1, np.int32)), [out]
+
+
+@row
+def embed_gradient(device, dtype):
+    dy, sums = (put(device, v) for v in numbers(1, (4, 5), (3, 5), dtype=dtype))
+    indices, rows = (put(device, [2, 0, 2, 1], kind) for kind in (summed(dtype), np.int64))
+    return lambda: tables.add_gradient(dy, indices, rows, sums), [sums]
+
+
+NORMS = (  # what is normalised and what is scaled, of (6, 9, 70)
+    (Rows(1, 6, 9, 70), Norm("variance", 0.1), Rows(1, 6, 9, 70)),
+    (Rows(1, 1, 54, 70), Norm("deviation", 0.1), None),
+    (Rows(1, 6, 630, 1), Norm("mean", 0.1), Rows(1, 54, 70, 1)),
+    (Rows(6, 9, 70, 1), Norm("length", 0.1), Rows(1, 6, 9, 70)),
+    (Rows(1, 1, 1, 3780), Norm("variance", 0.1), Rows(1, 1, 1, 3780)),
+)
+
+
+def normalised(device, dtype):
+    """For each of NORMS: rows, norm, affine, statistics, x, dy, work."""
+    for rows, norm, features in NORMS:
+        x, dy = (put(device, array) for array in numbers(1, (6, 9, 70), (6, 9, 70), dtype=dtype))
+        kind, affine = summed(dtype), None
+        given = (
+            put(device, np.abs(array) + kind(0.5))
+            for array in numbers(2, *[(rows.count,)] * 3, dtype=kind)
+        )
+        if features is not None:
+            affine = Affine(
+                features,
+                *(put(device, a) for a in numbers(3, *[(features.count,)] * 2, dtype=dtype)),
+            )
+        yield (
+            rows,
+            norm,
+            affine,
+            Statistics(*given),
+            x,
+            dy,
+            blank(device, workspace(device.xp, x.size, rows, 70), dtype),
+        )
+
+
+@row
+def moments(device, dtype):
+    given = [
+        (x, rows, norm, found, work)
+        for rows, norm, _, found, x, _, work in normalised(device, dtype)
+    ]
+    return lambda: [measure(*g) for g in given], [a for g in given for a in vars(g[3]).values()]
+
+
+@row
+def recall(device, dtype):
+    kind = summed(dtype)
+    sums = [put(device, np.abs(a) + kind(0.5)) for a in numbers(1, (9,), (9,), (1,), dtype=kind)]
+    nothing = [put(device, a) for a in (*numbers(1, (9,), (9,), dtype=kind), np.zeros(1, kind))]
+    found = [Statistics.empty(device.xp, Rows(1, 2, 9, 3), kind) for _ in range(2)]
+
+    def run():
+        for given, out in zip((sums, nothing), found, strict=True):
+            recalled(Past(0.0, 1, *given), Norm("variance", 0.1), out)
+
+    return run, [a for out in found for a in vars(out).values()]
+
+
+@row
+def normalise(device, dtype):
+    given = [(*g[4:1:-1], g[0]) for g in normalised(device, dtype)]
+    outs = [blank(device, (6, 9, 70), dtype) for _ in given]
+
+    def run():
+        for (x, found, affine, rows), out in zip(given, outs, strict=True):
+            norms.normalise(x, rows, found, affine, out)
+
+    return run, outs
+
+
+def normal_gradient(device, dtype, fixed):
+    given = list(normalised(device, dtype))
+    outs = [blank(device, (6, 9, 70), dtype) for _ in given]
+    learnt = [
+        (None, None) if g[2] is None else (g[2].bias.copy(), g[2].scale.copy()) for g in given
+    ]
+
+    def run():
+        for (rows, norm, affine, found, x, dy, work), out, sums in zip(
+            given, outs, learnt, strict=True
+        ):
+            of = None if fixed else norm
+            norms.gradients(x, dy, rows, of, found, affine, sums, out, work)
+
+    return run, [*outs, *(array for pair in learnt for array in pair if array is not None)]
+
+
+ROWS["normalise_gradient"] = lambda device, dtype: normal_gradient(device, dtype, True)
+ROWS["gradients"] = lambda device, dtype: normal_gradient(device, dtype, False)
+RESPONSES = (
+    Response((6, 9, 70), 2, 0, 2.0, 0.5, 0.75),
+    Response((54, 10, 7), 1, 1, 1.0, 0.5, 0.6),
+    Response((54, 10, 7), 90, 90, 1.0, 0.5, 0.75),
+)
+
+
+@row
+def lrn(device, dtype):
+    xs = [put(device, numbers(1, r.image, dtype=dtype)[0]) for r in RESPONSES]
+    ss, ys = (
+        [blank(device, x.shape, summed(dtype)) for x in xs],
+        [blank(device, x.shape, dtype) for x in xs],
+    )
+    work = blank(device, 2 * 3780, dtype)
+
+    def run():
+        for x, response, s, y in zip(xs, RESPONSES, ss, ys, strict=True):
+            response_norms.lrn(x, response, s, y, work)
+
+    return run, ss + ys
+
+
+@row
+def lrn_gradient(device, dtype):
+    find, written = lrn(device, dtype)
+    find()
+    both = [[put(device, a) for a in numbers(1, r.image, r.image, dtype=dtype)] for r in RESPONSES]
+    outs = [blank(device, r.image, dtype) for r in RESPONSES]
+    work = blank(device, 2 * 3780, dtype)
+
+    def run():
+        for (x, dy), response, s, dx in zip(both, RESPONSES, written[:3], outs, strict=True):
+            response_norms.lrn_gradient(x, dy, response, s, dx, work)
+
+    return run, outs
+
+
+ROWS["lrn_ratio"] = lrn_gradient
+for family in (
+    launch_rows_losses,
+    launch_rows_moves,
+    launch_rows_pooling,
+    launch_rows_recurrent,
+):
+    ROWS.update(family.ROWS)
+
+
+every = [
+    pytest.mark.parametrize("name", ROWS),
+    pytest.mark.parametrize(
+        "dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.long)]
+    ),
+]
+
+
+def every_kernel(function):
+    for mark in every:
+        function = mark(function)
+    return function
+
+
+def bits(build, device, dtype):
+    run, written = build(device, dtype)
+    run()
+    return [device.to_host(array).tobytes() for array in written]
+
+
+@every_kernel
+def test_both_devices_agree(cuda, name, dtype):
+    here = backend.device("cpu")
+    (run, written), (run_there, written_there) = ROWS[name](here, dtype), ROWS[name](cuda, dtype)
+    run()
+    run_there()
+    for array, there in zip(written, written_there, strict=True):
+        close(cuda, there, array)
+
+
+def with_threads(monkeypatch, blocks, threads):
+    """Have every launch run in so many blocks of so many threads; the totals are returned."""
+    compiled, totals = launch.kernels, []
+
+    def limited(*which):
+        def of(kernel):
+            def call(grid, block, args):
+                totals.append(int(args[0]))
+                kernel((blocks,), (threads,), args)
+
+            return call
+
+        return {name: of(kernel) for name, kernel in compiled(*which).items()}
+
+    monkeypatch.setattr(launch, "kernels", limited)
+    return totals
+
+
+def test_every_kernel_has_a_row():
+    files = [
+        file
+        for file in resources.files("minicaffe.backends.cuda.kernels").iterdir()
+        if file.name.endswith(".cu")
+    ]
+    code = "".join(file.read_text(encoding="utf-8") for file in files)
+    assert set(re.findall(r"__global__\s+void\s+(\w+)", code)) == {
+        row.split(",")[0] for row in ROWS
+    }
+
+
+@every_kernel
+def test_the_order_of_the_threads_does_not_matter(cuda, monkeypatch, name, dtype):
+    if not hasattr(cuda.xp, "is_stand_in"):
+        pytest.skip("only the stand-in runs threads in an order of choice")
+    first = bits(ROWS[name], cuda, dtype)
+    monkeypatch.setattr(cuda.xp, "thread_order", "reversed")
+    assert bits(ROWS[name], cuda, dtype) == first
+
+
+def near(got, expected, tolerance):
+    got, expected = (array.astype(np.float64) for array in (got, expected))
+    np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_16_bits_are_summed_in_32(cuda, monkeypatch, name, kind):
+    """From numbers that 16 bits can hold, the result is that of float32, rounded once if at all."""
+    dtype = np.float16 if kind == "float16" else pytest.importorskip("ml_dtypes").bfloat16
+    monkeypatch.setattr(cases, "GRAIN", 1 / 64)
+    results = []
+    for kind in (dtype, np.float32):
+        run, written = ROWS[name](cuda, kind)
+        run()
+        results.append([cuda.to_host(array) for array in written])
+    rounding = 2**-8 if dtype is not np.float16 else 2**-10
+    for half, full in zip(*results, strict=True):
+        near(half, full, rounding if half.dtype == dtype else 1e-6)
+
+
+BLOCKWISE = (
+    "implicit",
+    "sums",
+    "softmax",
+    "softmax_gradient",
+    "moments",
+    "gradients",
+    "normalise",
+    "normalise_gradient",
+    "products",
+    "squares",
+    "judge",  # by one block
+    "softmax_loss",
+)  # whose threads, or those of the sums behind them, share memory: a block is of 256, always
+
+
+@pytest.mark.parametrize("name", [name for name in ROWS if name not in BLOCKWISE])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("blocks", "threads"), [(2, 3), (1, 1), (3, 1)])
+def test_few_threads_do_the_work_of_many(cuda, monkeypatch, name, dtype, blocks, threads):
+    many = bits(ROWS[name], cuda, dtype)
+    totals = with_threads(monkeypatch, blocks, threads)
+    assert bits(ROWS[name], cuda, dtype) == many
+    assert min(totals) > blocks * threads  # each thread went round more than once
+
+
+@every_kernel
+def test_a_kernel_allocates_nothing_and_waits_for_nothing(cuda, name, dtype):
+    if not hasattr(cuda.xp, "is_stand_in"):
+        pytest.skip("only the stand-in counts")
+    run, _ = ROWS[name](cuda, dtype)
+    arrived()  # of which there is one for all
+    before = cuda.xp.allocations, cuda.xp.synchronizations
+    run()
+    assert (cuda.xp.allocations, cuda.xp.synchronizations) == before
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """The (grid, block, args) of launches that run nothing."""
+    calls = []
+    fake = SimpleNamespace(dtype=np.dtype(np.float32), device=SimpleNamespace(id=0))
+    record = {"f": lambda *call: calls.append(call)}
+    monkeypatch.setattr(launch, "kernels", lambda file, ctype, device: record)
+    return lambda total, *args: launch.launch("f.cu", "f", total, fake, *args) or calls
+
+
+@pytest.mark.parametrize(("total", "blocks"), [(1, 1), (4, 1), (5, 2), (8, 2), (9, 3)])
+def test_a_thread_an_element(launched, monkeypatch, total, blocks):
+    monkeypatch.setattr(launch, "THREADS", 4)
+    ((grid, block, args),) = launched(total, 7, np.float32(0.5), True)
+    assert (grid, block) == ((blocks,), (4,))
+    assert args == (total, 7, 0.5, True)
+    assert [type(arg) for arg in args] == [np.int32, np.int32, np.float32, bool]
+
+
+def test_more_than_a_thread_can_count_is_refused_before_a_launch(monkeypatch):
+    calls = []
+    monkeypatch.setattr(typed, "launch_blocks", lambda *call: calls.append(call))
+    most = 2**31 - 1 - launch.GRID * launch.THREADS
+    typed.launch_typed("f.cu", "f", most, ())
+    with pytest.raises(
+        ShapeError, match=rf"^f: {most + 1} elements are more than a kernel's 32-bit index"
+    ):
+        typed.launch_typed("f.cu", "f", most + 1, ())
+    assert len(calls) == 1
+
+
+def test_nothing_is_launched_for_nothing(launched):
+    assert launched(0) == []
+
+
+@pytest.mark.parametrize("total", [2**24, 2**30, 2**31 - 2**25])
+def test_the_grid_stays_within_its_limit(launched, total):
+    (((blocks,), (threads,), _),) = launched(total)
+    assert blocks <= 65535
+    assert threads <= 1024
+
+
+@pytest.mark.parametrize("total", [2**31 - 2**24, 2**31 - 1, 2**31, 2**40])
+def test_no_index_passes_32_bits(launched, total):
+    """A thread adds the grid to its index once more than it needs: that must not wrap."""
+    try:
+        (((blocks,), (threads,), _),) = launched(total)
+    except ShapeError as error:
+        assert f"{total} elements" in str(error)
+        assert total > 2**31 - 2**25
+    else:
+        assert total - 1 + blocks * threads < 2**31

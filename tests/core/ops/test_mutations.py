@@ -1,0 +1,361 @@
+"""Faults planted in the kernels' source: what checks the kernels finds each."""
+
+import functools
+
+import numpy as np
+import pytest
+from core.ops import (
+    test_fused,
+    test_implicit_gemm,
+    test_launch,
+    test_normalize,
+    test_random,
+    test_softmax,
+)
+from core.ops.cases import blank, close, numbers, put, same
+
+from minicaffe.backends import device as backend
+from minicaffe.backends.cuda import capture, launch
+from minicaffe.backends.replay.step_constants import Slots
+from minicaffe.core.ops import activation, update
+from minicaffe.core.ops.conv import implicit_gemm
+from minicaffe.core.ops.geometry import ConvGeometry, Window
+from minicaffe.core.ops.rows import Norm, Past, Statistics, by_channel, workspace
+from minicaffe.core.ops.statistics import statistics
+
+
+def sums(cuda, monkeypatch):
+    test_implicit_gemm.test_the_bias_has_its_gradient_from_the_same_kernel(
+        cuda, monkeypatch, 17, np.float32
+    )
+
+
+def parts(cuda, monkeypatch):
+    for _ in range(2):  # what the first leaves behind, the second meets
+        test_implicit_gemm.test_parts_of_the_depth_are_summed_apart(
+            cuda, monkeypatch, 50, np.float32, "weight_gradient", 1
+        )
+
+
+def tiles(cuda, monkeypatch):
+    arrays = test_implicit_gemm.drawn(test_implicit_gemm.LARGE, 1, np.float32)
+    monkeypatch.setattr(implicit_gemm, "_share", lambda *_: ((4, 4), 1))
+    test_implicit_gemm.check(cuda, test_implicit_gemm.LARGE, arrays, relu=True)
+
+
+def packs(cuda, monkeypatch):
+    for way in ("1 x 1", "3 x 3"):
+        test_implicit_gemm.test_neighbours_are_read_at_once(
+            cuda, monkeypatch, way, (4, 4), np.float32
+        )
+
+
+def long_kernels(cuda, monkeypatch):
+    test_implicit_gemm.test_kernels_of_more_elements_than_bits(cuda, 1)
+
+
+def cores(cuda, monkeypatch):
+    """Inputs of 16 bits and float32 that is rounded, on tensor cores."""
+    device = cuda.of_precision("tf32")
+    for dtype, tile in (("float16", (4, 4)), ("float32", (2, 2)), ("float32", (4, 8))):
+        test_implicit_gemm.test_tensor_cores(cuda, device, monkeypatch, dtype, tile, 1)
+    test_implicit_gemm.test_tf32_is_rounded_as_it_is_defined(cuda, device)
+
+
+def tables(cuda, monkeypatch):
+    """Sums longer than a table, all in one and in parts; and gradients of convolutions in strides."""
+    a, b, out = numbers(1, (5, 900), (900, 7), (5, 7), dtype=float)
+    for work in (None, blank(cuda, 10**4, float)):
+        there = [put(cuda, array) for array in (a, b, out)]
+        implicit_gemm.product(*there, work)
+        close(cuda, there[2], a @ b)
+    for stride, pad in (((2, 3), (1, 0)), ((3, 5), (4, 2))):
+        g = ConvGeometry(2, 2, (9, 8), 3, Window((3, 4), stride, pad))
+        test_implicit_gemm.check(cuda, g, test_implicit_gemm.drawn(g, 1, float))
+
+
+def rests(cuda, monkeypatch):
+    """Input gradients with strides."""
+    for way in ("3 x 3", "dilated", "three axes"):
+        test_implicit_gemm.test_a_strided_input_gradient_multiplies_what_meets(
+            cuda, monkeypatch, test_implicit_gemm.STRIDED[way], 2
+        )
+
+
+def sides(cuda, monkeypatch):
+    g = ConvGeometry(2, 4, (3, 7), 4, Window((1, 1)))
+    test_implicit_gemm.check(cuda, g, test_implicit_gemm.drawn(g, 1, np.float32))
+
+
+def losses(cuda, monkeypatch):
+    for columns in ((300, 1), (2, 700)):
+        test_softmax.test_the_loss_of_many_columns_in_many_blocks(cuda, columns)
+    x, ignored = np.zeros((2, 3, 1)), np.full((2, 1), 7.0)
+    same(cuda, test_softmax.loss(cuda, x, ignored, 7, counts=True)[0], 0)
+
+
+def lost(cuda, monkeypatch):
+    test_fused.test_a_loss_goes_on_to_its_gradient(cuda, (5, 7, 3), 2, np.float32)
+
+
+def masks(cuda, monkeypatch):
+    for work in (test_fused.max_pool, test_fused.input_gradient):
+        test_fused.test_a_gradient_ends_in_that_of_a_relu(cuda, work, np.float32)
+
+
+def relu(cuda, monkeypatch):
+    test_fused.test_a_product_ends_in_a_relu(cuda, test_fused.convolution, np.float32)
+
+
+def pools(cuda, monkeypatch):
+    for name, tile in (("strides", (4, 4)), ("parts", (2, 4))):
+        test_fused.test_a_product_pools_what_it_writes(cuda, monkeypatch, name, tile, np.float32)
+
+
+def rules(cuda, monkeypatch):
+    """Of each rule against its NumPy form, entries that go by several rows of numbers."""
+    cpu = backend.device("cpu")
+    for name in update.FORMS:
+        run, there = test_launch.ROWS[f"update, {name}"](cuda, np.float64)
+        here_run, here = test_launch.ROWS[f"update, {name}"](cpu, np.float64)
+        run()
+        here_run()
+        for one, other in zip(there, here, strict=True):
+            np.testing.assert_allclose(cuda.to_host(one), other, rtol=1e-12)
+
+
+def drawn(cuda, monkeypatch):
+    slots, x, y = Slots(cuda), put(cuda, np.ones(101)), blank(cuda, 101, np.float64)
+    mask = activation.Mask(slots, (101,))
+    mask.draw(0.4, 7, "drop", 3)
+    slots.send()
+    activation.dropout(x, mask, 0.4, y)
+    noise = test_random.ref.philox(test_random.ref.random_key(7, "drop", 3), 101)
+    same(cuda, mask.kept, noise >= np.float32(0.4))
+    np.testing.assert_allclose(cuda.to_host(y), (noise >= np.float32(0.4)) / 0.6)
+
+
+def judged(cuda, monkeypatch):
+    run, there = test_launch.ROWS["judge"](cuda, np.float32)
+    here_run, here = test_launch.ROWS["judge"](backend.device("cpu"), np.float32)
+    run()
+    here_run()
+    for one, other in zip(there, here, strict=True):
+        np.testing.assert_allclose(cuda.to_host(one), other, rtol=1e-5)
+
+
+def norms(cuda, monkeypatch):
+    for kind in ("variance", "length"):
+        test_normalize.test_long_rows_are_summed_in_parts(cuda, (1, 3, 2, 4000), kind)
+    for name in ("whole", "parts"):
+        test_fused.test_a_batch_norm_goes_on_to_what_follows(cuda, monkeypatch, name, np.float16)
+
+
+def remembered(cuda, monkeypatch):
+    shape, sums = (2, 70, 5), [put(cuda, np.ones(n)) for n in (70, 70, 1)]
+    rows, norm, x = by_channel(shape), Norm("variance", 0.1), np.random.default_rng(1).random(shape)
+    work, past = blank(cuda, workspace(cuda.xp, x.size, rows), np.float64), Past(0.5, 10, *sums)
+    found = Statistics.empty(cuda.xp, rows, np.float64)
+    statistics(put(cuda, x), rows, norm, found, work, past)
+    by = [x.mean(axis=(0, 2)), x.var(axis=(0, 2)) * 10 / 9, 1]
+    for mine, new in zip(sums, by, strict=True):
+        np.testing.assert_allclose(cuda.to_host(mine), 0.5 + new * np.ones(mine.size))
+
+
+IMPLICIT, SOFTMAX, BLOCK, NORMALIZE = (
+    "implicit.cu",
+    "softmax.cu",
+    "block.cu",
+    "normalize.cu",
+)
+WHERE = {
+    "mma.cu": IMPLICIT,
+    "types.cu": SOFTMAX,
+    "block.cu": SOFTMAX,
+    "share.cu": NORMALIZE,
+    "nll.cu": SOFTMAX,
+}  # what is no file of kernels
+CROSSED = "sums[i][j] = d[1], sums[i][j + BESIDE] = d[0]"
+SPLIT = "units * split / splits"
+MUTATIONS = {
+    "a missing barrier": (
+        IMPLICIT,
+        "__syncthreads();  // the next slab is there, and this one is used up",
+        "",
+        tiles,
+    ),
+    "a table that is not made anew": (
+        *(IMPLICIT, "if (row_of_table == 0)", "if (next == begin)", tables),
+    ),
+    "a table of the slabs before": (
+        *(IMPLICIT, "tabulate(next)", "tabulate(next == begin ? next : k0)", tables),
+    ),
+    "a slab that is read a stage early": (
+        *(IMPLICIT, "slab = slabs[which_slab];", "slab = slabs[which_slab ^ 1];", tiles),
+    ),
+    "a slab written over the one that is read": (
+        *(IMPLICIT, "slab = slabs[which_slab ^ 1];", "slab = slabs[which_slab];", tiles),
+    ),
+    "places that have every element": (IMPLICIT, "to.bits |= 1u << bit", "to.bits |= 0", tiles),
+    "elements of a column for those of a row": (
+        *(IMPLICIT, "at_x = axes.d + axes.h + inner", "at_x = axes.d + inner", tiles),
+    ),
+    "a row of packs for its neighbour": (IMPLICIT, "/ CHUNKS + i * STEP", "/ CHUNKS + i", tiles),
+    "a pack of the k's before": (
+        *(IMPLICIT, "*(const Pack<T, V>*)at", "*(const Pack<T, V>*)(from + mine.at)", packs),
+    ),
+    "a position that is passed over": (
+        *(IMPLICIT, "&& lies(a.x + b.x, w);", "&& a.x > NOWHERE && b.x > NOWHERE;", long_kernels),
+    ),
+    "a rest of pixels left out": (IMPLICIT, "which % p.sw,", "which % p.sw / 2,", rests),
+    "elements of every rest": (IMPLICIT, "while (next * each % stride) ++next;", "", rests),
+    "elements of another rest": (
+        IMPLICIT,
+        "pixel + place + begin * each) % s",
+        "place) % s",
+        rests,
+    ),
+    "the first of the elements for all": (IMPLICIT, "+ inner % k.w * step[2]", "", rests),
+    "a pixel for its neighbour": (
+        IMPLICIT,
+        "+ inner % column.w * p.sw",
+        "+ inner % column.w",
+        rests,
+    ),
+    "a part that is summed twice": (
+        *(
+            IMPLICIT,
+            "+ (size_t)mine * FAN * step * part;",
+            "+ (size_t)mine * (FAN - 1) * step * part;",
+        ),
+        parts,
+    ),
+    "neighbours written where they do not lie side by side": (
+        *(IMPLICIT, "return number % VN == 0;", "return number + 1 > 0;", sides),
+    ),
+    "rows summed but for the first of a slab": (
+        *(IMPLICIT, "int k = 0; k < SLAB && has_row", "int k = 1; k < SLAB && has_row", sums),
+    ),
+    "half a slab left out": (IMPLICIT, "i < COUNT; i += PAIR", "i < COUNT / 2; i += PAIR", tiles),
+    "a slab that goes on into the next part": (
+        *(IMPLICIT, "(split + 1) / splits) *", "(split + 1) / splits + 1) *", parts),
+    ),
+    "an off-by-one in the split": (IMPLICIT, f"{SPLIT}) * UNIT", f"{SPLIT} + 1) * UNIT", parts),
+    "a wrong offset of the rows' sums": (IMPLICIT, "to[behind + t]", "to[row_at + t]", sums),
+    "the last few parts of a tree forgotten": (
+        *(IMPLICIT, "count = (count + FAN - 1) / FAN;", "count /= FAN;", parts),
+    ),
+    "counters that are not set back": (BLOCK, "if (last) *arrived = 0;", "", parts),
+    "the first to arrive taken for the last": (BLOCK, "== blocks - 1", "== 0", parts),
+    "fragments of the left exchanged": (
+        *(
+            "mma.cu",
+            "matrix % 2 * 8 + line] + matrix / 2 * 4",
+            "matrix / 2 * 8 + line] + matrix % 2 * 4",
+            cores,
+        ),
+    ),
+    "fragments of the right exchanged": (
+        *("mma.cu", "BESIDE] + matrix % 2 * 4", "BESIDE] + 4 - matrix % 2 * 4", cores),
+    ),
+    "sums of a lane's columns exchanged": (
+        *("mma.cu", "sums[i][j] = d[0], sums[i][j + BESIDE] = d[1]", CROSSED, cores),
+    ),
+    "a float that is cut off, not rounded": (
+        *("mma.cu", "fmaf(power, 0x1p-11f, value)", "value + 0 * power", cores),
+    ),
+    "a float that is rounded twice as far": ("mma.cu", "0x1p-11f", "0x1p-10f", cores),
+    "every other number of 16 bits lost": (
+        "mma.cu",
+        "(&both)[1] = values[1]",
+        "(&both)[1] = values[0]",
+        cores,
+    ),
+    "columns of a warp for its neighbour": (
+        "mma.cu",
+        "/ 32 % 4 * 4 * TN",
+        "/ 32 % 2 * 4 * TN",
+        cores,
+    ),
+    "a ReLU left out": (IMPLICIT, "if (relu && value <= 0) value = 0;", "", relu),
+    "four pixels of a row for a window": (IMPLICIT, "* wide + window %", "* 2 + window %", pools),
+    "the last of equal pixels": (IMPLICIT, "(pair.of[k] > best)", "(pair.of[k] >= best)", pools),
+    "a bias left out of what is pooled": (
+        *(IMPLICIT, "finished(sums[i][j + v + k], at + k, row)", "O(sums[i][j + v + k])", pools),
+    ),
+    "a mask that lets zero pass": ("types.cu", "S(mask[at]) > 0", "S(mask[at]) >= 0", masks),
+    "a row of numbers of the neighbours": ("update.cu", "entry < parts", "entry <= parts", rules),
+    "numbers that are always the first row's": (
+        *("update.cu", "parts[2 * low + 1] * columns", "0", rules),
+    ),
+    "half a key": ("random.cu", "key[0], key[1]", "key[0], key[0]", drawn),
+    "a gradient of the sum, not the mean": (
+        *(SOFTMAX, "dx ? S(*dloss) / S(*normalizer)", "dx ? S(*dloss)", lost),
+    ),
+    "ignored labels that learn": ("nll.cu", "label == T(ignore)", "label == T(ignore - 1)", lost),
+    "a normalizer of zero": (SOFTMAX, "count < 1 && counts == 1 ? 1 : count", "count", losses),
+    "a loss of one block alone": (SOFTMAX, "__ldcg(losses + i)", "__ldcg(losses)", losses),
+    "parts of rows that all weigh the same": (
+        *(NORMALIZE, "size(p) * center_of(p)", "center_of(p)", norms),
+    ),
+    "a part's own mean taken for the row's": (
+        *(NORMALIZE, "apart = center_of(p) - center", "apart = center_of(p) - center_of(p)", norms),
+    ),
+    "sums of the part before the last": (
+        *(NORMALIZE, "__ldcg(from + (size_t)p * 4 * count)", "__ldcg(from)", norms),
+    ),
+    "a scale's gradient of what is not rounded": (
+        *(NORMALIZE, "fma(dy, y ? at.y : plain, all[1])", "fma(dy, plain, all[1])", norms),
+    ),
+    "a sum with what is not rounded": (
+        *(NORMALIZE, "end(S(T(value)) + beside, true)", "end(value + beside, true)", norms),
+    ),
+    "a lane that is left out": (
+        "share.cu",
+        "e += many * lanes",
+        "e += (many + 1) * lanes",
+        norms,
+    ),
+    "rows that are summed before all is there": (
+        *("share.cu", "*mine = value;\n    __syncthreads();", "*mine = value;", norms),
+    ),
+    "a variance that is remembered as it is": (
+        *(NORMALIZE, "rounded(correction, squares)", "squares", remembered),
+    ),
+    "batches that every row counts": (NORMALIZE, "if (row == 0) *batches", "*batches", remembered),
+    "a norm of half the blocks": (
+        "watch.cu",
+        "i < count; i += BLOCK",
+        "2 * i < count; i += BLOCK",
+        judged,
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def stand_in(cuda, monkeypatch):
+    """Not on a GPU, which may hang in a faulty kernel; in counters that it may leave as it likes."""
+    if not hasattr(cuda.xp, "is_stand_in"):
+        pytest.skip("only where a faulty kernel ends")
+    monkeypatch.setattr(capture, "_kept", {})
+
+
+@pytest.mark.parametrize("check", sorted({case[3] for case in MUTATIONS.values()}, key=str))
+def test_without_a_fault_nothing_is_found(cuda, monkeypatch, check):
+    check(cuda, monkeypatch)
+
+
+@pytest.mark.parametrize("fault", MUTATIONS)
+def test_a_fault_is_found(cuda, monkeypatch, fault):
+    file, right, wrong, check = MUTATIONS[fault]
+    real = launch.source
+
+    def source(name, template):
+        code, names = real(name, template)
+        return code.replace(right, wrong), names
+
+    assert right in real(WHERE.get(file, file), "float")[0]
+    monkeypatch.setattr(launch, "source", source)
+    monkeypatch.setattr(launch, "kernels", functools.cache(launch.kernels.__wrapped__))
+    with pytest.raises(AssertionError):
+        check(cuda, monkeypatch)

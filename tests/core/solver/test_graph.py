@@ -1,0 +1,344 @@
+"""Iterations on CUDA, captured and replayed: the bits of such as are taken as they are; what refuses, and why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from core.layers.test_every_layer import Stretched
+from core.solver.every_layer import Every
+from core.solver.test_every_layer import TYPES, WITHOUT_MOMENTUM, trained
+from core.solver.twins import SMALL, Quiet, Twins, calls, twins
+from gpu import HAS_GPU
+
+from minicaffe import Layer, Solver, Traits, parse, register
+from minicaffe.backends.cuda import cublas, fusion
+from minicaffe.backends.replay import replay
+from minicaffe.backends.replay.replay import Graph
+from minicaffe.core.layers import REGISTRY
+from minicaffe.core.ops import arrays
+from minicaffe.core.ops.conv import problem
+from minicaffe.core.solver.rules import Update
+from minicaffe.errors import DivergedError
+from minicaffe.tools.data import datasets
+
+OWN = "its Python is not minicaffe's"
+KINDS = [
+    *((kind, "float32") for kind in TYPES),
+    ("SGD", "float64"),
+    ("SGD", "float16"),
+    ("Adam", "float16"),
+]
+
+
+class Heard(Quiet):
+    """Remembers the events."""
+
+    def __init__(self):
+        self.events = []
+
+    def event(self, text):
+        self.events.append(text)
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch, tmp_path):
+    """The drawn digits, but few; files go into a folder of their own."""
+    monkeypatch.setattr(datasets, "_COUNTS", {"train": 50, "test": 20})
+    monkeypatch.setattr(datasets, "_DRAWING", "few-50")
+    monkeypatch.chdir(tmp_path)
+
+
+def graphs(solver):
+    """What of an iteration is captured."""
+    return [node for node in solver._iteration.recordings["iteration"] if isinstance(node, Graph)]
+
+
+def steps(request, few, many):
+    return many if request.config.getoption("--long") else few
+
+
+@pytest.mark.parametrize(("kind", "dtype"), KINDS)
+def test_a_replay_has_the_bits_of_an_iteration(cuda, kind, dtype, request):
+    """Dropout, a mirrored and cropped batch, clipping, an average, and a rate that changes each time."""
+    more = f", type: {kind}, clip_gradients: 0.5, ema_decay: 0.9, lr_policy: inv, gamma: 0.1, power: 0.75"
+    text = SMALL.replace("momentum: 0.9, ", "") if kind in WITHOUT_MOMENTUM else SMALL
+    both = twins(more, text=text, device=cuda, dtype=dtype, engine="implicit")
+    both.step(steps(request, 6, 200))
+    assert both.replays
+    assert [graph.why for graph in graphs(both.replaying)] == [""]
+    assert calls(both.replaying).keys() == {"the batch", "the end"}
+
+
+def test_batches_that_are_summed(cuda, request):
+    """With iter_size 2 the second batch is drawn between two graphs."""
+    both = twins(", iter_size: 2", device=cuda, engine="implicit")
+    both.step(steps(request, 7, 200))
+    assert both.replays and len(graphs(both.replaying)) == 2
+
+
+def test_a_snapshot_and_a_resume_in_between(cuda):
+    trained(twins(", ema_decay: 0.9", device=cuda, engine="implicit"), 12)
+
+
+@pytest.fixture
+def own():
+    """A layer of one's own, registered."""
+    before = dict(REGISTRY)
+    register(Stretched)
+    yield
+    REGISTRY.clear()
+    REGISTRY.update(before)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_net_of_every_layer(cuda, own, dtype, request):
+    """What reads files, or is of the user's own Python, lies between graphs; all else is in them."""
+    if dtype == "float16" and not request.config.getoption("--long"):
+        pytest.skip("takes ten seconds more: --long")
+    pytest.importorskip("h5py")
+    pytest.importorskip("PIL")
+    given = {"type": "SGD", "momentum": 0.9, "iter_size": 2, "clip_gradients": 1, "base_lr": 0.001}
+    both = Twins(Every(False, cuda, dtype, **given))
+    both.step(steps(request, 5, 200))
+    assert both.replays
+    assert {graph.why for graph in graphs(both.replaying)} == {""}
+    said = calls(both.replaying)
+    assert said["own forward"] == said["own backward"] == "its Python is not minicaffe's"
+
+
+def test_what_cupy_does_itself_comes_behind_what_is_held_back(cuda):
+    """The gradient of a maximum that a pooling sees, of two blobs that others read too."""
+    both = twins("", text=MOST, device=cuda, engine="implicit")
+    both.step(8)
+    assert both.replays and [graph.why for graph in graphs(both.replaying)] == [""]
+
+
+MOST = """
+layers:
+  - {{name: data, type: Data, top: [data, label], source: digits, batch_size: 4}}
+  - {{name: a, type: Convolution, bottom: data, top: a, num_output: 3, kernel_size: 5, stride: 3}}
+  - {{name: b, type: Convolution, bottom: data, top: b, num_output: 3, kernel_size: 5, stride: 3}}
+  - {{name: most, type: Eltwise, bottom: [a, b, a], top: most, operation: MAX}}
+  - {{name: pool, type: Pooling, bottom: most, top: [pool, mask], kernel_size: 2, stride: 2}}
+  - {{name: back, type: Upsample, bottom: [pool, mask], top: back}}
+  - {{name: sum, type: Eltwise, bottom: [back, a], top: sum}}
+  - {{name: ip, type: InnerProduct, bottom: sum, top: ip, num_output: 10}}
+  - {{name: loss, type: SoftmaxWithLoss, bottom: [ip, label], top: loss}}
+solver: {{base_lr: 0.1, momentum: 0.9, max_iter: 9{more}}}
+"""
+
+
+def test_another_size_is_captured_anew(cuda):
+    both = Twins(lambda: Solver(parse(GIVEN), device=cuda, report=Quiet()))
+    for shape in ((4, 6, 5, 5), (2, 6, 5, 5)):
+        for solver in both.both:
+            solver.net.reshape(x=shape, label=shape[:1])
+            solver.device.copy_from_host(solver.net.blobs["x"].data, np.ones(shape, np.float32))
+        both.step(6)
+        assert both.replays
+
+
+GIVEN = """
+layers:
+  - {name: data, type: Input, top: [x, label], shape: [{dim: [4, 6, 5, 5]}, {dim: [4]}]}
+  - {name: conv, type: Convolution, bottom: x, num_output: 4, kernel_size: 3, engine: implicit}
+  - {name: ip, type: InnerProduct, num_output: 5}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+solver: {base_lr: 0.1, momentum: 0.9, max_iter: 99}
+"""
+
+
+def told(cuda, text=GIVEN, count=6, **settings):
+    """A solver that has taken some iterations, and the events it told."""
+    heard = Heard()
+    solver = Solver(parse(text), device=cuda, report=heard, **settings)
+    solver.step(count)
+    return solver, heard.events
+
+
+def test_what_all_goes_into_one_graph_is_not_told(cuda):
+    solver, events = told(cuda)
+    assert len(graphs(solver)) == 1 and events == []
+
+
+def test_products_by_cublas_go_into_the_graph(cuda, monkeypatch):
+    monkeypatch.setattr(problem, "OWN", 10)
+    solver, events = told(cuda)
+    plain, _ = told(cuda, graph=False)
+    assert len(graphs(solver)) == 1 and events == [] and not graphs(plain)
+    for mine, other in zip(solver.net.learnable, plain.net.learnable, strict=True):
+        assert cuda.to_host(mine.data).tobytes() == cuda.to_host(other.data).tobytes()
+
+
+def test_products_by_a_cublas_that_is_not_found_do_not(cuda, monkeypatch):
+    """CuPy refuses them in a capture: they lie between graphs, which is said once."""
+    monkeypatch.setattr(problem, "OWN", 10)
+    monkeypatch.setattr(cublas, "library", lambda: None)
+    solver, (event,) = told(cuda)
+    assert len(graphs(solver)) == 3
+    assert event.startswith("not in a CUDA graph: ip forward: a product by cuBLAS")
+
+
+@pytest.mark.parametrize("left_out", ["cublasSetStream_v2", "cublasSetWorkspace_v2"])
+def test_cublas_must_be_told_the_stream_and_its_memory(cuda, monkeypatch, left_out):
+    """Else it refuses within a capture, and training goes on without it; a GPU multiplies in another stream."""
+    monkeypatch.setattr(problem, "OWN", 10)
+    known = cublas.library()
+    monkeypatch.setattr(cublas, "library", lambda: known | {left_out: lambda *args: None})
+    _, events = told(cuda)
+    reasons = ("another stream", "a workspace taken in a capture", "a replay gave another")
+    if (
+        HAS_GPU and left_out == "cublasSetWorkspace_v2"
+    ):  # cuBLAS finds memory of its own for a graph
+        assert events == []
+    else:
+        assert len(events) == 1 and any(reason in events[0] for reason in reasons)
+
+
+def test_a_layer_may_say_that_it_is_not_to_be_captured(cuda, monkeypatch):
+    said = replace(REGISTRY["InnerProduct"].traits, capturable=False)
+    monkeypatch.setattr(REGISTRY["InnerProduct"], "traits", said)
+    _, (event,) = told(cuda)
+    assert "ip forward: InnerProduct says capturable=False" in event
+
+
+def test_a_layer_of_ones_own_may_say_that_it_can_be(cuda, own, monkeypatch):
+    text = GIVEN.replace(
+        "  - {name: loss", "  - {name: own, type: Stretched, top: ip}\n  - {name: loss"
+    )
+    _, (event,) = told(cuda, text)
+    assert (
+        event
+        == f"not in a CUDA graph: {'; '.join(f'own {way}: {OWN}' for way in ('forward', 'backward'))}"
+    )
+    monkeypatch.setattr(REGISTRY["Stretched"], "traits", Traits(capturable=True))
+    _, (event,) = told(
+        cuda, text
+    )  # it takes memory, which is elsewhere each time, or in the capture
+    reasons = (
+        "own forward is not the same in each",
+        "allocations in a capture",
+        "taken in a capture",
+    )
+    assert any(reason in event for reason in reasons)
+
+
+class Doubled(Layer):
+    """2 x, into the buffers that are there."""
+
+    traits = Traits(capturable=True)
+
+    def setup(self, x):
+        return x
+
+    def forward(self, x):
+        return self.xp.multiply(x, x.dtype.type(2), out=self.out[0])
+
+    def backward(self, dy):
+        return self.xp.multiply(dy, dy.dtype.type(2), out=self.grad[0])
+
+
+def test_a_layer_of_ones_own_can_be_a_part(cuda, own):
+    register(Doubled)
+    text = GIVEN.replace("  - {name: loss", "  - {name: own, type: Doubled}\n  - {name: loss")
+    both = Twins(lambda: Solver(parse(text), device=cuda, report=Heard()))
+    both.step(7)
+    assert len(graphs(both.replaying)) == 1 and both.replaying.report.events == []
+
+
+def test_what_is_watched_is_not_captured(cuda):
+    solver = Solver(parse(GIVEN), device=cuda, report=Heard())
+    solver.step(6)
+    solver.net.steps[0].watchers.setdefault("before_forward", []).append(lambda: None)
+    solver.step(2)
+    assert solver.report.events == ["not in a CUDA graph: somebody watches a layer"]
+
+
+def test_an_interrupted_iteration_is_counted_once(cuda, monkeypatch):
+    """However it is taken, a gradient that is no number is found in its own iteration."""
+    said = []
+    for graph in (True, False):
+        solver = Solver(parse(GIVEN), device=cuda, report=Heard(), graph=graph)
+        solver.step(3)
+        with monkeypatch.context() as patch:
+            patch.setattr(type(solver._iteration), "_all_passes", lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                solver.net.reshape(x=(2, 6, 5, 5), label=(2,))
+                solver.step(1)
+        solver.step(3)
+        solver.net.params["ip"][0].data.fill(np.nan)
+        solver.step(1)
+        with pytest.raises(DivergedError) as error:
+            solver.loss()
+        said.append(str(error.value).partition(":")[0])
+    assert said == ["iteration 6"] * 2
+
+
+def test_without_a_graph(cuda):
+    solver, events = told(cuda, graph=False)
+    assert not solver._iteration.recordings["iteration"] and events == []
+
+
+def test_what_a_capture_refuses_goes_on_as_it_is(cuda, monkeypatch):
+    def refuses(device, work, needs):
+        raise RuntimeError("cudaErrorStreamCaptureUnsupported")
+
+    monkeypatch.setattr(replay, "captured", refuses)
+    both = Twins(lambda: Solver(parse(GIVEN), device=cuda, report=Heard()))
+    both.step(7)
+    (event,) = both.replaying.report.events
+    assert event == "not in a CUDA graph: what is kept to SGD: cudaErrorStreamCaptureUnsupported"
+
+
+def test_an_iteration_that_is_never_the_same_is_told(cuda, monkeypatch):
+    step = Update.step
+
+    def wavering(self):
+        arrays.scale(self.scratch, 1.0 + self.watch.last % 2, self.scratch)
+        step(self)
+
+    monkeypatch.setattr(Update, "step", wavering)
+    solver, (event,) = told(cuda)
+    assert event == "not in a CUDA graph: SGD is not the same in each"
+    assert not solver._iteration.recordings["iteration"]
+
+
+def left_out(graph):
+    del graph.parts[-1]
+
+
+def twice(graph):
+    graph.parts.append(graph.parts[-1])
+
+
+def in_each_others_place(graph):
+    i = next(i for i, part in enumerate(graph.parts) if part.what == "ip forward")
+    graph.parts[i - 1 : i + 1] = graph.parts[i], graph.parts[i - 1]
+
+
+@pytest.mark.parametrize("fault", [left_out, twice, in_each_others_place])
+def test_a_replay_that_differs_is_found_and_given_up(cuda, fault, monkeypatch):
+    """Training goes on with the bits of iterations as they are, and says why."""
+    make = Graph.__init__
+
+    def faulty(self, parts, device):
+        make(self, list(parts), device)
+        fault(self)
+
+    monkeypatch.setattr(Graph, "__init__", faulty)
+    both = Twins(lambda: Solver(parse(GIVEN), device=cuda, report=Heard()))
+    both.step(8)
+    (event,) = both.replaying.report.events
+    assert event.startswith("not in a CUDA graph: a replay gave another ")
+    assert not both.replaying._iteration.recordings["iteration"]
+
+
+def test_a_relu_that_no_kernel_ends_in_is_found(cuda, monkeypatch):
+    """Its own kernel is not launched, and nobody else does it."""
+    monkeypatch.setitem(fusion.SECOND, "elementwise", lambda first, then: first)
+    both = twins(", display: 1", device=cuda, engine="implicit")
+    both.step(8)
+    (reason,) = both.replaying._iteration.reasons
+    assert reason.startswith("a replay gave another ")

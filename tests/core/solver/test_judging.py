@@ -1,0 +1,345 @@
+"""What tests lead to: best snapshot, falls of the rate, an early end; and all of it after a resume."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import numpy as np
+import pytest
+
+from minicaffe import CheckpointError, Net, Solver, SpecError, parse
+from minicaffe.core.solver import Report
+from minicaffe.core.solver.trend import Trend
+
+MODEL = """
+name: small
+layers:
+  - {{name: data, type: DummyData, top: [x, label], shape: [{{dim: [4, 3]}}, {{dim: [4]}}],
+     data_filler: [{{type: gaussian}}, {{type: constant, value: 1}}]}}
+  - {{name: ip, type: InnerProduct, bottom: x, num_output: 2, weight_filler: xavier}}
+  - {{name: norm, type: BatchNorm, top: ip}}
+  - {{name: drop, type: Dropout, include: TRAIN, top: ip}}
+  - {{name: accuracy, type: Accuracy, bottom: [ip, label], top: [accuracy, each], include: TEST}}
+  - {{name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}}
+solver:
+  {{base_lr: 0.1, momentum: 0.9, max_iter: 12, test_iter: 1, test_interval: 2{more}}}
+"""
+PLATEAU = ", lr_policy: plateau, gamma: 0.5, patience: 2, min_lr: 0.02, plateau: loss"
+ALL = f"{PLATEAU}, best: accuracy, early_stopping: 4, ema_decay: 0.8, warmup_iter: 3, snapshot: 4"
+
+
+class Told(Report):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.lines = []
+
+    def write(self, text):
+        self.lines.append(text)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def made(more="", scores=None, **options):
+    """A solver whose tests give `scores`, one after the other by the iteration, if they are given."""
+    solver = Solver(
+        parse(MODEL.format(more=more), "m.yaml"), device="cpu", report=Told(), **options
+    )
+    if scores is not None:
+        true = solver.test
+
+        def test():
+            true()
+            for name, values in scores.items():
+                solver.scores[name] = values[solver.iteration // 2]
+            return solver.scores
+
+        solver.test = test
+    return solver
+
+
+def state(solver):
+    """All that decides how training goes on, as bytes."""
+    found = {name: param.data for name, param in solver.net.named_params.items()}
+    found |= {f"history {i}": array for i, array in enumerate(solver.rule.history)}
+    found |= {name: trend.state() for name, trend in solver._judge.trends.items()}
+    if solver._average is not None:
+        found |= {f"mean {i}": array for i, array in enumerate(solver._average.means)}
+    return {name: array.tobytes() for name, array in found.items()} | {"rate": solver.rate}
+
+
+SCORES = {
+    "accuracy": [0.5, 0.6, 0.6, 0.7, 0.6, 0.6, 0.6],
+    "loss": [1.0, 0.9, 0.9, 0.95, 0.9, 0.9, 0.9],
+}
+
+
+def test_the_best_test_is_kept_and_the_rate_falls():
+    solver = made(PLATEAU + ", best: accuracy", SCORES)
+    rates = []
+    true = solver.update
+    solver.update = lambda: (rates.append(solver.rate), true())
+    solver.solve()
+    assert rates == pytest.approx([0.1] * 6 + [0.05] * 4 + [0.025] * 2)
+    told = [line for line in solver.report.lines if "lr falls" in line or "best" in line]
+    assert told == [
+        *["best snapshot: small_best.npz"] * 2,
+        "iteration 6: lr falls to 0.05: no better loss than 0.9 (iteration 2) in 2 tests",
+        "best snapshot: small_best.npz",
+        "iteration 10: lr falls to 0.025: no better loss than 0.9 (iteration 2) in 2 tests",
+    ]
+    with np.load("small_best.npz") as best:
+        assert best["@iteration"] == 6
+    assert solver.ended is None
+
+
+def test_the_rate_falls_no_further_than_min_lr():
+    solver = made(PLATEAU.replace("patience: 2", "patience: 1"), {"loss": [1.0] * 7})
+    solver.solve()
+    falls = [line for line in solver.report.lines if "lr falls" in line]
+    assert [line.split(":")[1] for line in falls] == [
+        " lr falls to 0.05", " lr falls to 0.025", " lr falls to 0.02",
+    ]  # fmt: skip
+
+
+def test_tests_in_the_warm_up_do_not_lower_the_rate():
+    solver = made(PLATEAU + ", warmup_iter: 9", {"loss": [1.0] * 7})
+    solver.solve()
+    (fall,) = [line for line in solver.report.lines if "lr falls" in line]
+    assert fall.startswith("iteration 12")
+
+
+def test_training_ends_early_and_stays_ended_until_it_may_wait_longer():
+    more = ", best: {output: loss, min_delta: 0.05}, early_stopping: 3"
+    solver = made(more, {"loss": [1.0, 0.97, 0.99, 0.96, 2.0, 0.1, 0.1]})
+    scores = solver.solve()
+    assert (solver.iteration, solver.stopped, scores["loss"]) == (6, False, 0.96)
+    assert solver.ended == "no better loss than 1 (iteration 0) in 3 tests"
+    assert f"stopped early at iteration 6: {solver.ended}" in solver.report.lines
+    assert os.path.exists("small_iter_6.npz")
+    again = made(more, {"loss": [0.0] * 3 + [0.5] * 4})
+    again.restore("small_iter_6.npz")
+    again.solve()
+    assert (again.iteration, again.ended) == (6, solver.ended)
+    longer = made(more, {"loss": [2.0] * 7}, early_stopping=5)
+    longer.restore("small_iter_6.npz")
+    longer.solve()
+    assert (longer.iteration, longer._judge.trends["best"].waited) == (10, 5)
+
+
+def resumed(more, at):
+    solver = made(more, SCORES)
+    solver.restore(at)
+    return solver
+
+
+@pytest.mark.parametrize("at", ["small_iter_4.npz", "small_iter_8.npz", "small_best.npz"])
+@pytest.mark.parametrize("more", [ALL, ALL + ", type: Adam"])
+def test_a_resume_is_exact_with_everything_on(more, at):
+    straight = made(more, SCORES)
+    straight.step(9)
+    with np.load(at) as found:
+        first = int(found["@iteration"])
+    again = resumed(more, at)
+    assert again.iteration == first
+    again.step(9 - first)
+    assert state(again) == state(straight)
+    for solver in (straight, again):
+        solver.solve()
+    assert again.iteration == 12
+    assert state(again) == state(straight)
+
+
+def test_tests_and_snapshots_take_the_average_and_training_does_not():
+    solver = made(", ema_decay: 0.8")
+    solver.step(7)
+    weights = {name: param.data.copy() for name, param in solver.net.named_params.items()}
+    plain = made()
+    plain.step(7)
+    for name, array in weights.items():
+        np.testing.assert_array_equal(plain.net.named_params[name].data, array)
+    slow = {name: param.data.astype(float) for name, param in made().net.named_params.items()}
+    other = made()
+    for i in range(7):
+        other.step(1)
+        d = min(0.8, (1 + i) / (10 + i))
+        for name, param in other.net.named_params.items():
+            if i == 0 and name.startswith("norm"):  # statistics begin with those of the first pass
+                slow[name] = param.data.astype(float)
+            slow[name] = d * slow[name] + (1 - d) * param.data.astype(float)
+    path = solver.snapshot()
+    with np.load(path) as found:
+        for name, array in weights.items():
+            np.testing.assert_array_equal(found[f"@training/{name}"], array)
+            np.testing.assert_allclose(found[name], slow[name], rtol=1e-5, atol=1e-6)
+            np.testing.assert_array_equal(solver.net.named_params[name].data, array)
+    test_net = Net(parse(MODEL.format(more="")), "TEST", device="cpu")
+    test_net.load(path)
+    test_net.context.passes = 0
+    assert float(test_net.forward()["loss"]) == pytest.approx(solver.test()["loss"], rel=1e-6)
+
+
+def test_an_average_begins_where_a_snapshot_has_none_and_ends_where_it_is_not_wanted():
+    plain = made()
+    plain.step(5)
+    path = plain.snapshot()
+    averaging = made(", ema_decay: 0.8")
+    averaging.restore(path)
+    for param, mean in zip(plain.net.learnable, averaging._average.means, strict=True):
+        np.testing.assert_array_equal(param.data, mean)
+    averaging.step(3)
+    path = averaging.snapshot()
+    again = made()
+    again.restore(path)
+    for a, b in zip(again.net.learnable, averaging.net.learnable, strict=True):
+        np.testing.assert_array_equal(a.data, b.data)
+
+
+def test_before_the_first_iteration_the_average_is_the_weights_that_were_loaded():
+    first = made(", ema_decay: 0.8", random_seed=7)
+    first.net.save("begin.npz")
+    solver = made(", ema_decay: 0.8")
+    solver.net.load("begin.npz")
+    with np.load(solver.snapshot()) as found:
+        np.testing.assert_array_equal(found["ip__0"], found["@training/ip__0"])
+    weights = [param.data.copy() for param in solver.net.learnable]
+    solver.test()
+    for param, before, given in zip(
+        solver.net.learnable, weights, first.net.learnable, strict=True
+    ):
+        np.testing.assert_array_equal(param.data, before)
+        np.testing.assert_array_equal(param.data, given.data)
+
+
+def test_a_best_snapshot_that_cannot_be_written_is_tried_at_the_next_better_test(monkeypatch):
+    from minicaffe.storage import checkpoint
+
+    solver, true = made(", best: accuracy", SCORES), checkpoint.write
+    seen = []
+
+    def fails(path, arrays):
+        seen.append(solver.iteration)
+        if str(path).endswith("best.npz") and len(seen) == 2:
+            raise CheckpointError(f"{path}: cannot be written: No space left on device")
+        true(path, arrays)
+
+    monkeypatch.setattr(checkpoint, "write", fails)
+    solver.step(7)
+    assert seen == [0, 2, 4, 6]
+    assert [line for line in solver.report.lines if line.startswith("no best")] == [
+        "no best snapshot of iteration 2: small_best.npz: cannot be written: No space left on device"
+    ]
+
+
+def test_what_is_best_begins_anew_where_its_file_is_not():
+    solver = made(", best: accuracy", SCORES)
+    solver.step(7)
+    path = solver.snapshot()
+    moved = made(", best: accuracy", SCORES, snapshot_prefix="other")
+    moved.restore(path)
+    moved.step(2)
+    assert moved._judge.trends["best"].at == 8 and os.path.exists("other_best.npz")
+    another = made(", best: loss", SCORES)
+    another.restore(path)
+    assert another._judge.trends["best"].at == -1
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (", best: acuracy", "no test has an output 'acuracy' (accuracy, each, loss); did you mean 'accuracy'?"),
+        (", best: {output: total loss}", "no test has an output 'total loss' (accuracy, each, loss)"),
+    ],
+)  # fmt: skip
+def test_an_unknown_output_is_refused(more, told):
+    with pytest.raises(SpecError, match=r"^m.yaml:\d+:\d+: solver: best: ") as caught:
+        made(more)
+    assert str(caught.value).endswith(told)
+
+
+def test_modes_are_found_or_must_be_said():
+    text = MODEL.format(more=", best: ip").replace(
+        "  - {name: loss", "  - {name: loss, include: TRAIN"
+    )
+    text = re.sub("  - {name: accuracy.*\n", "", text)
+    with pytest.raises(
+        SpecError,
+        match="whether more of 'ip', .* is better must be said: {output: ip, mode: max}, or min",
+    ):
+        Solver(parse(text), device="cpu")
+    found = {
+        name: made(f", best: {name}")._judge.trends["best"].mode
+        for name in ("accuracy", "each", "loss")
+    }
+    assert found == {"accuracy": "max", "each": "max", "loss": "min"}
+    both = made(", test_compute_loss: true, best: total loss")
+    assert both._judge.trends["best"].mode == "min"
+
+
+def test_an_array_counts_by_its_mean():
+    trend = Trend("each", "max")
+    assert trend.judge(0, {"each": np.array([0.2, 0.6])})
+    assert not trend.judge(2, {"each": np.array([0.39, 0.4])})
+    assert trend.value == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [
+        ("@training/ip__0", None),
+        ("@training/ip__0", np.zeros((3, 2), np.float32)),
+        ("@training/ip__0", np.full((2, 3), np.nan, np.float32)),
+        ("@best/max/accuracy", np.zeros(4)),
+        ("@best/max/accuracy", np.array([np.nan, 0, 0, 0, 0])),
+        ("@plateau/min/loss", np.array([0.0, -2, 0, 0, 0])),
+        ("@plateau/min/loss", np.array([0.0, 0, 0, 1e300, 0])),
+        ("@plateau/min/loss", np.array([0.0, 0, 0, 2.0**62, 0])),
+    ],
+)
+def test_damaged_entries_are_refused_before_any_change(entry, value):
+    solver = made(ALL)
+    solver.step(5)
+    path = solver.snapshot()
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    assert entry in arrays
+    del arrays[entry]
+    if value is not None:
+        arrays[entry] = value
+    np.savez(path, **arrays)
+    fresh = made(ALL)
+    before = state(fresh)
+    with pytest.raises(CheckpointError, match=r"small_iter_5.npz: .*(ip__0|accuracy|loss)"):
+        fresh.restore(path)
+    assert state(fresh) == before
+
+
+def test_an_average_within_an_average_is_the_same_one():
+    solver = made(", ema_decay: 0.8")
+    solver.step(3)
+    (param, *_), trained = solver.net.learnable, solver.net.learnable[0].data.copy()
+    with solver.averaged():
+        mean = param.data.copy()
+        with solver.averaged():
+            np.testing.assert_array_equal(param.data, mean)
+        np.testing.assert_array_equal(param.data, mean)
+    assert (mean != trained).any()
+    np.testing.assert_array_equal(param.data, trained)
+
+
+def test_trained_weights_that_are_not_finite_are_for_a_replay_alone():
+    solver = made(", ema_decay: 0.8")
+    solver.step(3)
+    with np.load(solver.snapshot()) as archive:
+        arrays = dict(archive)
+    arrays["@training/ip__0"][1, 2] = np.nan
+    np.savez("spoilt.npz", **arrays)
+    with pytest.raises(CheckpointError, match="^spoilt.npz: entry '@training/ip__0'.* finite"):
+        made(", ema_decay: 0.8").restore("spoilt.npz")
+    again = made(", ema_decay: 0.8")
+    again.restore("spoilt.npz", replay=True)
+    assert np.isnan(again.net.params["ip"][0].data).sum() == 1

@@ -1,0 +1,411 @@
+"""Layers of segmentation and of edges against slow loops in float64; pictures with labels of each pixel."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from interop.caffe.forks.test_faces import host, near, net
+
+from minicaffe import DataError, Net, ShapeError, parse
+from minicaffe.core.layers import REGISTRY
+from minicaffe.core.net.yaml_text import yaml_text
+from minicaffe.interop import caffe
+from minicaffe.interop.caffe.model import parse_prototxt
+from minicaffe.interop.caffe.prototxt import prototxt
+
+RNG = np.random.default_rng(6)
+
+
+def test_balanced_cross_entropy_against_loops(device):
+    """Targets that are neither 0 nor 1 do not count; a sample without targets 1 has no loss."""
+    x = RNG.normal(size=(3, 1, 2, 4)) * 3
+    target = np.array([[1, 0, 0, 0, 1, 0.5, 0, 2], [0] * 8, [1, 1, 1, 0, 1, 1, 1, 1]], float)
+    made = net("SigmoidCrossEntropyBalanceLoss", "loss_weight: 0.5", [x, target], device)
+    made.backward()
+    loss, dx = 0.0, np.zeros((3, 8))
+    for i in range(3):
+        ones, zeros = (target[i] == 1).sum(), (target[i] == 0).sum()
+        for j in range(8):
+            p = 1 / (1 + math.exp(-x[i].ravel()[j]))
+            if target[i, j] in (0, 1):
+                weight = (zeros if target[i, j] else ones) / (ones + zeros)
+                loss -= weight * math.log(p if target[i, j] else 1 - p)
+                dx[i, j] = weight * (p - target[i, j])
+    near(host(made, made.blobs["it"].data), loss / 3)
+    near(host(made, made.blobs["b0"].diff), 0.5 * dx.reshape(x.shape) / 3)
+
+
+@pytest.mark.parametrize("ignored", [None, 1, 255])
+@pytest.mark.parametrize("way", ["VALID", "BATCH_SIZE", "FULL", "NONE"])
+def test_weighted_classes_against_loops(device, ignored, way):
+    """A label counts once in the divisor, whatever its class's weight."""
+    x, weights = RNG.normal(size=(2, 3, 2, 4)) * 3, [0.25, 0.0, 7.5]
+    labels = RNG.integers(3, size=(2, 1, 2, 4)) * 1.0
+    labels[0, 0, 0, :2] = ignored or 0
+    keys = f"class_weighting: {weights}, normalization: {way}, loss_weight: 0.5"
+    keys += "" if ignored is None else f", ignore_label: {ignored}"
+    made = net("WeightedSoftmaxWithLoss", keys, [x, labels], device)
+    made.backward()
+    loss, dx = 0.0, np.zeros_like(x)
+    for n, h, w in np.ndindex(2, 2, 4):
+        label, powers = int(labels[n, 0, h, w]), [math.exp(v) for v in x[n, :, h, w]]
+        if label != ignored:
+            loss -= weights[label] * math.log(powers[label] / sum(powers))
+            for k in range(3):
+                dx[n, k, h, w] = weights[label] * (powers[k] / sum(powers) - (k == label))
+    counts = {"VALID": (labels != ignored).sum(), "BATCH_SIZE": 2, "FULL": 16, "NONE": 1}
+    near(host(made, made.blobs["it"].data), loss / counts[way])
+    near(host(made, made.blobs["b0"].diff), 0.5 * dx / counts[way])
+
+
+SEGNETS = """
+input: "x" input_shape {{ dim: 2 dim: 3 dim: 2 dim: 4 }}
+input: "label" input_shape {{ dim: 2 dim: 1 dim: 2 dim: 4 }}
+layer {{
+  name: "loss" type: "SoftmaxWithLoss" bottom: "x" bottom: "label" top: "loss" softmax_param {{ engine: CAFFE }}
+  loss_param {{ weight_by_label_freqs: {} ignore_label: 255 class_weighting: 0.25 class_weighting: 1
+    class_weighting: 7.5 }}
+}}"""
+
+
+def test_a_prototxt_as_segnets_users_write_it():
+    spec = caffe.parse(SEGNETS.format("true"))
+    weights = {"ignore_label": 255, "class_weighting": (0.25, 1.0, 7.5)}
+    written = prototxt(spec, REGISTRY)
+    assert 'type: "SoftmaxWithLoss"' in written and "weight_by_label_freqs: true" in written
+    assert "minicaffe_param" not in written
+    text = yaml_text(spec, REGISTRY)
+    assert "type: WeightedSoftmaxWithLoss" in text
+    for one in (spec, caffe.parse(written), parse(text)):
+        assert one.layers[-1].type == "WeightedSoftmaxWithLoss"
+        assert one.layers[-1].options == weights
+    old = SEGNETS.format("true").replace("layer {", "layers {")
+    old = caffe.parse(old.replace('"SoftmaxWithLoss"', "SOFTMAX_LOSS").replace("{{", "{"))
+    assert old.layers[-1].options == weights
+
+
+def test_weights_that_are_turned_off_have_no_effect(caplog):
+    spec = caffe.parse(SEGNETS.format("false"))
+    assert spec.layers[-1].type == "SoftmaxWithLoss"
+    assert spec.layers[-1].options == {"ignore_label": 255}
+    assert "class_weighting has no effect: SoftmaxWithLoss does not look at it" in caplog.text
+
+
+@pytest.mark.parametrize("ignored", [(), (255,), (255, 1)])
+def test_segmentation_accuracy_against_loops(device, ignored):
+    x = RNG.integers(4, size=(2, 4, 5, 6)) / 2  # many are equal
+    labels = RNG.integers(3, size=(2, 1, 5, 6)) * 1.0  # none is class 3
+    labels[:, :, 1:3, ::2] = ignored[0] if ignored else 0
+    made = net("SegAccuracy", f"ignore_label: {list(ignored)}", [x, labels], device)
+    table = np.zeros((4, 4))
+    for i in range(2):
+        for h in range(5):
+            for w in range(6):
+                label = int(labels[i, 0, h, w])
+                if label not in ignored:
+                    best = max(range(4), key=lambda k: (x[i, k, h, w], k))
+                    table[label, best] += 1
+    hits = [table[k, k] for k in range(4)]
+    recalls = [hits[k] / table[k].sum() for k in range(4) if table[k].sum()]
+    unions = [table[k].sum() + table[:, k].sum() - hits[k] for k in range(4)]
+    shares = [1 if u == hit else hit / u for u, hit in zip(unions, hits, strict=True)]
+    wanted = [sum(hits) / table.sum(), np.mean(recalls), np.mean(shares)]
+    near(host(made, made.blobs["it"].data), np.reshape(wanted, (1, 1, 1, 3)))
+
+
+def test_a_label_that_is_no_class_is_told(cuda):
+    x, labels = np.ones((1, 2, 1, 2)), np.array([[[[0.0, 255]]]])
+    with pytest.raises(
+        DataError, match=r"layer 'it' \(SegAccuracy\): label 255 is not one of the 2"
+    ):
+        net("SegAccuracy", "ignore_label: 3", [x, labels])
+    made = net("SegAccuracy", "ignore_label: 3", [x, labels], cuda)
+    assert np.isnan(host(made, made.blobs["it"].data)).all()
+
+
+def interpolated(row, at):
+    """The cubic of Catmull and Rom at a place, whose neighbours beyond the edge are the edge's."""
+    first = max(int(at + 1e-5), 0)
+    v = [row[min(max(first + i, 0), len(row) - 1)] for i in (-1, 0, 1, 2)]
+    x = at - first
+    slopes = (v[2] - v[0]) / 2, (v[3] - v[1]) / 2
+    hermite = 2 * x**3 - 3 * x**2 + 1, x**3 - 2 * x**2 + x, 3 * x**2 - 2 * x**3, x**3 - x**2
+    return sum(a * b for a, b in zip(hermite, (v[1], slopes[0], v[2], slopes[1]), strict=True))
+
+
+@pytest.mark.parametrize(("start", "gap"), [(1.0, 0.4), (0.7, 0.1)])
+def test_im_resize_against_loops(device, start, gap):
+    x, (oh, ow) = RNG.normal(size=(3, 2, 9, 12)), (7, 30)
+    keys = f"target_spatial_height: {oh}, target_spatial_width: {ow}, start_scale: {start}"
+    made = net("ImResize", f"{keys}, scale_gap: {gap}", [x], device)
+    y = np.zeros((1, 2, oh, ow))
+    for n in range(3):
+        ph, pw = (math.floor(size // 2 * (1 - start + n * gap) + 1e-6) for size in (9, 12))
+        for c in range(2):
+            image = x[n, c, ph : 9 - ph, pw : 12 - pw]
+            for i in range(oh):
+                for j in range(ow):
+                    across = [
+                        interpolated(row, (j + 0.5) * image.shape[1] / ow - 0.5) for row in image
+                    ]
+                    y[0, c, i, j] += interpolated(across, (i + 0.5) * len(image) / oh - 0.5) / 3
+    near(host(made, made.blobs["it"].data), y)
+
+
+def test_im_resize_by_a_factor():
+    assert net("ImResize", "factor: 2.5", [np.ones((1, 2, 3, 5))]).blobs["it"].shape == (
+        1,
+        2,
+        7,
+        12,
+    )
+
+
+@given(
+    st.sampled_from(["MAX", "AVE"]),
+    *[st.tuples(st.integers(1, 4), st.integers(1, 4)) for _ in range(3)],
+    st.tuples(st.integers(0, 3), st.integers(0, 3)),
+    st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    st.booleans(),
+)
+def test_dilated_pooling_against_loops(kind, kernel, stride, dilation, pad, image, ceil):
+    """Each window pixel by pixel; the largest has the gradient, of equal ones the first."""
+    x, out, spans = RNG.integers(-9, 9, size=(2, 1, *image)) / 2, [], []
+    for k, s, d, p, n in zip(kernel, stride, dilation, pad, image, strict=True):
+        span = d * (k - 1) + 1
+        assume(p < span)
+        steps = (n + 2 * p - span) / s
+        count = int(np.ceil(steps) if ceil else np.floor(steps)) + 1
+        assume(count > 0)
+        out.append(count - (any(pad) and (count - 1) * s >= n + p))
+        spans.append(span)
+    keys = f"pool: {kind}, kernel_size: {list(kernel)}, stride: {list(stride)}, pad: {list(pad)}"
+    keys += f", dilation: {list(dilation)}, round_mode: {'CEIL' if ceil else 'FLOOR'}"
+    made = net("DilatedPooling", keys, [x])
+    assert made.blobs["it"].shape == (2, 1, *out)
+    dy, y, dx = RNG.normal(size=(2, 1, *out)), np.zeros((2, 1, *out)), np.zeros(x.shape)
+    for i, _, oh, ow in np.ndindex(y.shape):
+        number, pixels = 0, []
+        for kh, kw in np.ndindex(*kernel):
+            h = oh * stride[0] + kh * dilation[0] - pad[0]
+            w = ow * stride[1] + kw * dilation[1] - pad[1]
+            number += h < image[0] + pad[0] and w < image[1] + pad[1]
+            if 0 <= h < image[0] and 0 <= w < image[1]:
+                pixels.append((h, w))
+        if kind == "AVE":
+            for h, w in pixels:
+                y[i, 0, oh, ow] += x[i, 0, h, w] / number
+                dx[i, 0, h, w] += dy[i, 0, oh, ow] / number
+        elif pixels:
+            h, w = max(pixels, key=lambda pixel: x[i, 0, pixel[0], pixel[1]])
+            y[i, 0, oh, ow] = x[i, 0, h, w]
+            dx[i, 0, h, w] += dy[i, 0, oh, ow]
+    near(host(made, made.blobs["it"].data), y)
+    made.backward(it=dy)
+    near(host(made, made.blobs["b0"].diff), dx)
+
+
+def test_a_pooling_with_dilation_in_prototxt():
+    text = """input: "x" input_shape { dim: 1 dim: 1 dim: 9 dim: 9 }
+    layer { name: "p" type: "Pooling" bottom: "x" top: "p" pooling_param { pool: MAX kernel_size: 3 stride: 1
+      dilation: 2 pad: 2 } }
+    layer { name: "q" type: "Pooling" bottom: "p" top: "q" pooling_param { pool: AVE kernel_size: 2 dilation: 1 } }
+    """
+    spec = parse_prototxt(text, REGISTRY)
+    p, q = spec.layers[1:]
+    assert (p.type, p.options["dilation"], q.type) == ("DilatedPooling", (2,), "Pooling")
+    assert Net(spec, "TEST", device="cpu").blobs["q"].shape == (1, 1, 8, 8)
+    written = prototxt(spec, REGISTRY)
+    assert "DilatedPooling" not in written and "dilation: 2" in written
+    assert [one.type for one in parse_prototxt(written, REGISTRY).layers] == [
+        one.type for one in spec.layers
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "shapes", "told"),
+    [
+        ("SigmoidCrossEntropyBalanceLoss", "loss_weight: 1", [(4, 2), (4, 3)], "needs bottoms of"),
+        (
+            "WeightedSoftmaxWithLoss",
+            "class_weighting: [1, 2]",
+            [(2, 3), (2,)],
+            "expected 3 weights, one a class, got 2",
+        ),
+        ("SegAccuracy", "ignore_label: 1", [(2, 3), (2,)], "needs scores of 4 axes"),
+        ("SegAccuracy", "ignore_label: 1", [(2, 3, 4, 4), (2, 1, 4, 5)], "needs 32 labels"),
+        ("DilatedPooling", "kernel_size: 2", [(2, 3)], "needs a bottom of 4 axes"),
+        (
+            "DilatedPooling",
+            "kernel_size: 2, dilation: 3, pad: 4",
+            [(1, 2, 4, 4)],
+            "pad 4 must be sm",
+        ),
+        ("ImResize", "factor: 2", [(2, 3)], "needs a bottom of 4 axes"),
+        ("ImResize", "factor: 0.1", [(1, 2, 4, 4)], "factor 0.1 leaves nothing"),
+        ("ImResize", "scale_gap: 1", [(2, 1, 4, 4)], "cut borders of"),
+        ("ImResize", "start_scale: 2", [(1, 1, 4, 4)], "cut borders of"),
+    ],
+)
+def test_shapes_that_do_not_fit(kind, keys, shapes, told):
+    with pytest.raises(ShapeError, match=told):
+        net(kind, keys, [np.ones(shape) for shape in shapes])
+
+
+@pytest.fixture
+def pairs(tmp_path, monkeypatch):
+    """Five pictures, red counting rows and green columns, with labels that a loop can tell from them."""
+    image = pytest.importorskip("PIL.Image")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p").mkdir()
+    lines = []
+    for i in range(5):
+        rows, columns = np.mgrid[:8, :9]
+        picture = np.stack([10 * rows, 10 * columns, np.full((8, 9), i)], axis=2).astype(np.uint8)
+        image.fromarray(picture).save(f"p/{i}.png")
+        image.fromarray((20 * rows + 2 * columns + i).astype(np.uint8)).save(f"p/label{i}.png")
+        lines.append(f"{i}.png label{i}.png")
+    (tmp_path / "pairs.txt").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+def reader(kind, keys, phase="TRAIN", device="cpu", dtype="float64", seed=1):
+    text = f"layers: [{{name: d, type: {kind}, top: [x, y], source: pairs.txt, root_folder: p/, {keys}}}]"
+    return Net(parse(text), phase, device=device, dtype=dtype, seed=seed)
+
+
+def passes(made, count=6):
+    found = []
+    for _ in range(count):
+        made.forward()
+        found.append([host(made, made.blobs[name].data) for name in "xy"])
+    return found
+
+
+CUT = {
+    "DenseImageData": "crop_height: 4, crop_width: 5, mirror: true",
+    "ImageLabelmapData": "transform: {crop_size: 5, mirror: true}",
+}
+
+
+@pytest.mark.parametrize("phase", ["TRAIN", "TEST"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_labels_are_cut_and_mirrored_with_their_pictures(pairs, device, phase, workers):
+    """Each label tells the row, the column and the picture that it belongs to, as the pixel over it does."""
+    keys = f"{CUT['DenseImageData']}, batch_size: 3, workers: {workers}"
+    keys += ", transform: {mean_value: [1, 2, 3], scale: 0.5}"
+    places, turned = set(), set()
+    for x, y in passes(reader("DenseImageData", keys, phase, device)):
+        assert (x.shape, y.shape) == ((3, 3, 4, 5), (3, 1, 4, 5))
+        number, columns, rows = (x[:, c] * 2 + c + 1 for c in range(3))
+        near(y[:, 0], 2 * rows + 0.2 * columns + number)
+        places |= {(rows[i, 0, 0], columns[i].min()) for i in range(3)}
+        turned |= {float(np.sign(columns[i, 0, 1] - columns[i, 0, 0])) for i in range(3)}
+    assert turned == {-1.0, 1.0}
+    assert (len(places) > 4) if phase == "TRAIN" else (places == {(20.0, 20.0)})
+
+
+@pytest.mark.parametrize("kind", CUT)
+def test_what_is_read_is_a_function_of_seed_and_pass(pairs, kind):
+    keys = f"{CUT[kind]}, batch_size: 2, shuffle: true"
+    one, other = (passes(reader(kind, f"{keys}, workers: {workers}")) for workers in (0, 2))
+    for mine, theirs in zip(one, other, strict=True):
+        for a, b in zip(mine, theirs, strict=True):
+            np.testing.assert_array_equal(a, b)
+    again = passes(reader(kind, keys, seed=2))
+    assert any((a[0] != b[0]).any() for a, b in zip(one, again, strict=True))
+
+
+def test_labels_are_scaled_to_the_nearest_and_edges_are_not(pairs):
+    """And edges are 1 from 128 on, which OpenCV rounds value / 255 to."""
+    from PIL import Image
+
+    size = "new_height: 5, new_width: 4"
+    labels = np.asarray(Image.open("p/label0.png"))
+    (_, y), *_ = passes(reader("DenseImageData", size + ", batch_size: 1"), 1)
+    for i in range(5):
+        for j in range(4):
+            assert y[0, 0, i, j] == labels[i * 8 // 5, j * 9 // 4]
+    half = "new_height: 6, new_width: 8, label_divide_factor: 2, batch_size: 1"
+    (x, y), *_ = passes(reader("DenseImageData", half), 1)
+    assert x.shape == (1, 3, 6, 8) and y.shape == (1, 1, 3, 4)
+    for i in range(3):  # as if scaled to 3 x 4
+        for j in range(4):
+            assert y[0, 0, i, j] == labels[i * 8 // 3, j * 9 // 4]
+    (_, edges), *_ = passes(reader("ImageLabelmapData", ""), 1)
+    np.testing.assert_array_equal(edges[0, 0], labels >= 128)
+    assert 0 < edges.mean() < 1
+    (_, edges), *_ = passes(reader("ImageLabelmapData", size), 1)
+    assert set(edges.ravel()) <= {0, 1} and edges.shape == (1, 1, 5, 4)
+
+
+def test_grey_pictures_and_16_bits(pairs, cuda):
+    keys = "is_color: false, batch_size: 5, transform: {mean_value: 4, scale: 0.25}"
+    exact, half = (
+        reader("DenseImageData", keys, "TEST", *where) for where in (("cpu",), (cuda, "float16"))
+    )
+    (x, y), (hx, hy) = (passes(one, 1)[0] for one in (exact, half))
+    assert x.shape == (5, 1, 8, 9)
+    near(hx, x, "float16")
+    np.testing.assert_array_equal(hy, y)
+    types = [half.blobs[name].data.dtype.name for name in "xy"]
+    assert types == ["float16", "float32"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "told"),
+    [
+        ("DenseImageData", "batch_size: 1, crop_height: 3", "are given together, or neither"),
+        (
+            "DenseImageData",
+            "batch_size: 1, crop_height: 9, crop_width: 3",
+            "a crop of 9 x 3 is larger",
+        ),
+        ("DenseImageData", "batch_size: 1, transform: {mirror: true}", "here mirror, crop_height"),
+        (
+            "DenseImageData",
+            "batch_size: 1, transform: {resize: 4}",
+            "take mirror, crop_size, mean_value",
+        ),
+        ("ImageLabelmapData", "transform: {crop_size: 9}", "a crop of 9 x 9 is larger"),
+        ("ImageLabelmapData", "transform: {rotation: 5}", "take mirror, crop_size, mean_value"),
+        ("ImageLabelmapData", "transform: {mean_value: [1, 2]}", "expected 1 or 3 numbers, got 2"),
+        ("ImageLabelmapData", "new_height: 3", "new_height and new_width are given together"),
+    ],
+)
+def test_keys_that_do_not_fit(pairs, kind, keys, told):
+    with pytest.raises(ShapeError, match=told):
+        reader(kind, keys)
+
+
+def test_damaged_pairs_are_told_in_one_line(pairs):
+    from PIL import Image
+
+    Image.new("L", (3, 3)).save("p/label1.png")
+    made = reader("DenseImageData", "batch_size: 1")
+    made.forward()
+    with pytest.raises(DataError, match=r"p/1.png: is of 8 x 9, its labels label1.png of 3 x 3"):
+        made.forward()
+    skipping = reader("DenseImageData", "batch_size: 1, on_error: skip")
+    assert [x[0, 0, 0, 0] for x, _ in passes(skipping, 3)] == [0, 2, 2]
+    (pairs / "pairs.txt").write_text("0.png label0.png 1.png\n")
+    with pytest.raises(DataError, match="expected two paths in each line, found 3 words"):
+        reader("DenseImageData", "batch_size: 1")
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ("new_height: 4, new_width: 6, mirror: true", "without mirror, crop_height, crop_width"),
+        ("crop_height: 4, crop_width: 6", "without mirror, crop_height, crop_width"),
+        ("shuffle: true", "with new_height and new_width"),
+        ("new_height: 4, new_width: 5", "2 does not divide new_height x new_width, 4 x 5"),
+    ],
+)
+def test_smaller_labels_that_are_refused(pairs, keys, told):
+    with pytest.raises(ShapeError, match=told):
+        reader("DenseImageData", f"batch_size: 1, {keys}, label_divide_factor: 2")

@@ -1,0 +1,172 @@
+"""Training that began in the real Caffe goes on here as it went on there."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+
+import caffe_cases as cases
+import numpy as np
+import pytest
+
+from minicaffe import CheckpointError, Solver
+from minicaffe.interop.caffe import state, weights
+
+NAMES = [
+    name
+    for name in cases.names("Solver")
+    if any(key.startswith("solverstate_iter") for key in cases.load(name))
+]
+
+
+@pytest.fixture
+def case_of(monkeypatch, tmp_path):
+    """Of a solver's case by name: the solver, made as Caffe's was, and Caffe's files, in a folder of their own."""
+    monkeypatch.chdir(tmp_path)
+
+    def made(name):
+        case = cases.load(name)
+        keys = (k for k in case if k.startswith("solverstate_iter") and case[k].ndim == 1)
+        at = min(int(key.removeprefix("solverstate_iter")) for key in keys)
+        (tmp_path / "s.solverstate").write_bytes(case[f"solverstate_iter{at}"].tobytes())
+        learned = state.read("s.solverstate").learned_net.rpartition("/")[2]
+        (tmp_path / learned).write_bytes(case[f"caffemodel_iter{at}"].tobytes())
+        settings = {**cases.from_json(case["solver_json"]), "snapshot_after_train": False}
+        settings.setdefault("max_iter", 10_000)
+        settings.pop("display", None)
+        model = cases.as_model(cases.from_json(case["net_json"]))
+        return case, at, Solver({**model, "solver": settings}, device="cpu")
+
+    return made
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_state_of_caffes_is_gone_on_from(name, case_of):
+    case, at, solver = case_of(name)
+    solver.restore("s.solverstate")
+    assert solver.iteration == at
+    blobs = [value.blob for value in solver.net.steps[0].tops]
+    pairs = zip(case["data"], case["label"], strict=True)
+    feed = itertools.islice(pairs, at * int(case["iter_size"]), None)
+    solver.net.steps[0].layer.forward = lambda: [
+        np.copyto(b.data, a) or b.data for b, a in zip(blobs, next(feed), strict=True)
+    ]
+    named = {
+        n: solver.net.params[n.rsplit("__", 1)[0]][int(n.rsplit("__", 1)[1])]
+        for n in json.loads(str(case["param_names"]))
+    }
+    for n, param in named.items():
+        np.testing.assert_array_equal(param.data, case[f"traj__{n}"][at])
+    for i in range(at, int(case["steps"])):
+        solver.step(1)
+        for n, param in named.items():
+            cases.assert_close(param.data, case[f"traj__{n}"][i + 1], f"{n} after step {i}", 2e-5)
+
+
+def test_a_state_of_another_type_of_solver_or_without_weights_is_refused(case_of, tmp_path):
+    _, _, solver = case_of("Solver_SGD_momentum")
+    before = solver.net.weights()
+    given = state.read("s.solverstate")
+    state.write("other.solverstate", state.SolverState(5, given.learned_net, 0, given.history * 2))
+    with pytest.raises(
+        CheckpointError, match="holds 8 arrays of history; this net and type of solver have 4"
+    ):
+        solver.restore("other.solverstate")
+    state.write("lone.solverstate", state.SolverState(5, "no/where.caffemodel", 0, given.history))
+    with pytest.raises(CheckpointError, match="its weights are not there; looked for no/where"):
+        solver.restore("lone.solverstate")
+    state.write("none.solverstate", state.SolverState(5, "", 0, given.history))
+    with pytest.raises(
+        CheckpointError, match=r"names no weights \(learned_net\); load them with --weights"
+    ):
+        solver.restore("none.solverstate")
+    state.write("none.solverstate", state.SolverState(-5, "x"))
+    with pytest.raises(CheckpointError, match="iteration -5, step 0: expected 0 to 2.31 - 1"):
+        solver.restore("none.solverstate")
+    assert all((solver.net.weights()[n] == a).all() for n, a in before.items())
+
+
+@pytest.mark.parametrize(
+    ("name", "gap", "message"),
+    [
+        ("w.caffemodel", "history/2", "'/history' does not hold 0, 1, ... without a gap"),
+        ("a\nb", "history/1", "'learned_net' is no printable text"),
+    ],
+)
+def test_a_state_in_hdf5_that_is_not_whole(name, gap, message, tmp_path):
+    h5py = pytest.importorskip("h5py")
+    state.write(tmp_path / "s.h5", state.SolverState(5, name, 0, [np.ones(2)] * 2))
+    with h5py.File(tmp_path / "s.h5", "r+") as file:
+        file.move("history/1", "history/3")
+        file.move("history/3", gap)
+    with pytest.raises(CheckpointError, match=f"s.h5: is not a whole HDF5 file: {message}"):
+        state.read(tmp_path / "s.h5")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes")
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "s.h5")
+    with pytest.raises(CheckpointError, match="is not a whole HDF5 file: found no regular file"):
+        state.read(tmp_path / "s.h5")
+
+
+def test_what_is_saved_goes_on_the_same(case_of):
+    """Our parameters and history in Caffe's files, read again: the same to the bit."""
+    _, _, one = case_of("Solver_Adam_basic")
+    _, _, other = case_of("Solver_Adam_basic")
+    one.restore("s.solverstate")
+    one.step(3)
+    one.net.save("here.caffemodel")
+    history = [np.array(array) for array in one.rule.history]
+    state.write("here.solverstate", state.SolverState(one.iteration, "here.caffemodel", 0, history))
+    assert weights.is_caffes("here.caffemodel")
+    other.restore("here.solverstate")
+    for solver in (one, other):
+        solver.step(3)
+    for name, array in one.net.weights().items():
+        assert other.net.weights()[name].tobytes() == array.tobytes()
+
+
+SMALL = {
+    "layers": [
+        {"name": "x", "type": "DummyData", "shape": {"dim": [2, 3]}, "data_filler": "uniform"},
+        {"name": "a/ip", "type": "InnerProduct", "bottom": "x", "top": "y", "num_output": 2},
+        {"name": "loss", "type": "EuclideanLoss", "bottom": ["y", "y"]},
+    ],
+    "solver": {"type": "SGD", "base_lr": 0.1, "max_iter": 2, "snapshot_prefix": "s"},
+}
+
+
+def test_a_history_beyond_the_nets_type_is_refused_before_any_change(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    settings = {"snapshot_format": "BINARYPROTO"}
+    solver = Solver(SMALL, device="cpu", **settings)
+    file = solver.snapshot()
+    found = state.read(file)
+    found.history[0] = np.full(found.history[0].shape, 1e300)
+    state.write(file, found)
+    weight = solver.net.params["a/ip"][0].data
+    weight += 1
+    before = weight.copy()
+    with pytest.raises(CheckpointError, match=r"s_iter_0\.solverstate: .* too large for float32"):
+        solver.restore(file)
+    np.testing.assert_array_equal(weight, before)
+
+
+def test_the_weights_lie_beside_a_state_in_a_folder_of_any_name(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my.solverstates").mkdir()
+    settings = {"snapshot_format": "BINARYPROTO", "snapshot_prefix": "my.solverstates/s"}
+    solver = Solver(SMALL, device="cpu", **settings)
+    file = solver.snapshot()
+    assert file.with_name("s_iter_0.caffemodel").is_file()
+    solver.restore(file)
+
+
+def test_layers_that_hdf5_has_no_place_for_are_told_before_training(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    solver = Solver(SMALL, device="cpu", snapshot_format="HDF5")
+    with pytest.raises(CheckpointError, match="HDF5 has no place for a layer named 'a/ip'"):
+        solver.solve()
+    assert solver.iteration == 0

@@ -1,0 +1,181 @@
+"""Weight files: whole or refused, never half-written, never executed."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import random
+import stat
+import zipfile
+
+import numpy as np
+import pytest
+
+from minicaffe import CheckpointError
+from minicaffe.storage import checkpoint
+from minicaffe.storage.checkpoint import Reader
+
+ARRAYS = {
+    "conv1__0": np.arange(24.0).reshape(2, 3, 4),
+    "@iteration": np.array(7),
+    "empty": np.zeros((0, 3)),
+}
+
+
+def test_what_is_written_is_read(tmp_path):
+    checkpoint.write(tmp_path / "a.npz", ARRAYS)
+    with Reader(tmp_path / "a.npz") as reader:
+        assert reader.shapes == {"conv1__0": (2, 3, 4), "@iteration": (), "empty": (0, 3)}
+        for name, array in ARRAYS.items():
+            np.testing.assert_array_equal(reader[name], array)
+        with pytest.raises(CheckpointError, match="has no entry 'conv2__0'"):
+            reader["conv2__0"]
+    assert os.listdir(tmp_path) == ["a.npz"]
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    checkpoint.write(tmp_path / "a.npz", ARRAYS)
+    before = (tmp_path / "a.npz").read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(CheckpointError, match="a.npz: cannot be written: No space left on device"):
+        checkpoint.write(tmp_path / "a.npz", {"other": np.ones(3)})
+    assert (tmp_path / "a.npz").read_bytes() == before
+    assert os.listdir(tmp_path) == ["a.npz"]
+
+
+def test_missing_and_foreign_files(tmp_path):
+    with pytest.raises(CheckpointError, match="no such file"):
+        Reader(tmp_path / "a.npz")
+    with pytest.raises(CheckpointError, match="cannot be read: Is a directory"):
+        Reader(tmp_path)
+    (tmp_path / "b.npz").write_bytes(b"not a zip")
+    with pytest.raises(CheckpointError, match="is not a whole .npz file"):
+        Reader(tmp_path / "b.npz")
+
+
+@pytest.fixture
+def pipe(tmp_path):
+    """A named pipe with something in it, so that who reads it all the same does not hang here."""
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("no named pipes here")
+    path = tmp_path / "a pipe"
+    os.mkfifo(path)
+    handle = os.open(path, os.O_RDWR)
+    os.write(handle, bytes(100))
+    yield path
+    os.close(handle)
+
+
+def test_what_is_no_regular_file_is_not_read(pipe, tmp_path):
+    """Reading a pipe waits for ever, reading a device may find no end."""
+    for path, kind in (
+        (pipe, "a pipe or a device"),
+        ("/dev/zero", "a pipe or a device"),
+        (tmp_path, "a directory"),
+    ):
+        with pytest.raises(CheckpointError, match=f"{path}: cannot be read: Is {kind}"):
+            Reader(path)
+        with pytest.raises(CheckpointError, match=f"{path}: cannot be read: Is {kind}"):
+            checkpoint.read_npy(path)
+
+
+def test_missing_arrays(tmp_path):
+    with pytest.raises(CheckpointError, match="a.npy: no such file$"):
+        checkpoint.read_npy(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_what_is_finite_in_a_narrower_type(dtype):
+    narrow = np.dtype(getattr(pytest.importorskip("ml_dtypes"), dtype, dtype))
+    largest = {"float16": 65504.0, "bfloat16": 3.38e38}[dtype]
+    checkpoint.check_finite(np.array([largest, -largest]), narrow, "a")
+    checkpoint.check_finite(np.array([3]), narrow, "a")
+    with pytest.raises(CheckpointError, match=f"^a holds numbers too large for {dtype}$"):
+        checkpoint.check_finite(np.array([0, 1.1 * largest]), narrow, "a")
+
+
+def test_random_damage_is_an_error_or_harmless(tmp_path):
+    """A flipped, cut or doubled byte: either everything reads as it was, or one CheckpointError."""
+    checkpoint.write(tmp_path / "a.npz", ARRAYS)
+    whole = (tmp_path / "a.npz").read_bytes()
+    chance, refused = random.Random(1), 0
+    for _ in range(300):
+        at = chance.randrange(len(whole))
+        damaged = chance.choice(
+            [
+                whole[:at],
+                whole[:at] + bytes([whole[at] ^ 1 << chance.randrange(8)]) + whole[at + 1 :],
+                whole + whole[:at],
+            ]
+        )
+        (tmp_path / "b.npz").write_bytes(damaged)
+        try:
+            with Reader(tmp_path / "b.npz") as reader:
+                for name in reader.shapes:
+                    if name in ARRAYS and reader.shapes[name] == ARRAYS[name].shape:
+                        np.testing.assert_array_equal(reader[name], ARRAYS[name])
+                    else:
+                        reader[name]
+        except CheckpointError as error:
+            refused += 1
+            assert "\n" not in str(error)
+    assert refused > 100
+
+
+class Bomb:
+    def __reduce__(self):
+        return (os.system, ("touch exploded",))
+
+
+def test_nothing_is_unpickled(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez(tmp_path / "a.npz", x=np.array([Bomb()], dtype=object))
+    with pytest.raises(CheckpointError, match="promises"), Reader(tmp_path / "a.npz") as reader:
+        reader["x"]
+    with zipfile.ZipFile(tmp_path / "b.npz", "w") as archive:
+        archive.writestr("x.npy", pickle.dumps(Bomb()))
+    with pytest.raises(CheckpointError, match="damaged"):
+        Reader(tmp_path / "b.npz")
+    assert not (tmp_path / "exploded").exists()
+
+
+def test_a_header_that_promises_too_much_is_refused_before_memory_is_taken(tmp_path):
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        head, {"descr": "<f8", "fortran_order": False, "shape": (1 << 40,)}
+    )
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("x.npy", head.getvalue() + bytes(100))
+    with pytest.raises(CheckpointError, match="promises 8796093022208 bytes, holds 100"):
+        Reader(tmp_path / "a.npz")
+
+
+def test_what_is_no_file_is_not_written_over(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder"):
+        with pytest.raises(CheckpointError, match=f"{name}: cannot be written: Is a "):
+            checkpoint.write(tmp_path / name, {"a": np.zeros(1)})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "pipe"]
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+def test_a_folder_that_cannot_be_flushed_has_the_file_all_the_same(tmp_path, monkeypatch):
+    """It may be written but not read, or be of a file system that flushes no folders."""
+
+    def fails(*_):
+        raise PermissionError(13, "Permission denied")
+
+    def fsync(handle):
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            fails()
+
+    monkeypatch.setattr(checkpoint.os, "fsync", fsync)
+    checkpoint.write(tmp_path / "a.npz", {"a": np.ones(2)})
+    with Reader(tmp_path / "a.npz") as reader:
+        assert reader["a"].tolist() == [1, 1]

@@ -1,0 +1,145 @@
+"""CIFAR-10's archive: fetched from servers on this machine, and archives that are not what they should be."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mirrors import served
+
+from minicaffe.errors import DataError
+from minicaffe.tools.data import fetch, known, readers
+
+FOLDER = "cifar-10-batches-bin"
+FILE = "cifar-10-binary.tar.gz"
+
+
+def contents():
+    """Small files of CIFAR-10's names."""
+    rng = np.random.default_rng(0)
+    found = {"batches.meta.txt": b"a\nb\nc\nd\ne\nf\ng\nh\ni\nj\n"}
+    for file in (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"):
+        records = rng.integers(0, 256, (4, 3073), np.uint8)
+        records[:, 0] %= 10
+        found[file] = records.tobytes()
+    return found
+
+
+def packed(files, change=None):
+    """A .tar.gz of these files in their folder; `change(name, info)` gives the members to write in its place."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as tar:
+        for name, content in {"": None, **files, "readme.html": b"<html>"}.items():
+            info = tarfile.TarInfo(f"{FOLDER}/{name}")
+            info.type = tarfile.DIRTYPE if content is None else tarfile.REGTYPE
+            info.size = len(content or b"")
+            for member in (change and change(name, info)) or [info]:
+                tar.addfile(member, io.BytesIO((content or b"").ljust(member.size)))
+    return out.getvalue()
+
+
+@pytest.fixture
+def published(monkeypatch):
+    """An archive that takes the place of CIFAR-10's: its bytes."""
+    return publish(monkeypatch, packed(contents()))
+
+
+def publish(monkeypatch, data):
+    monkeypatch.setenv("no_proxy", "*")
+    sizes = {name: len(content) for name, content in contents().items()}
+    digests = hashlib.sha256(data).hexdigest(), hashlib.md5(data).hexdigest()
+    row = known.Archive(("http://127.0.0.1:1/",), FILE, len(data), *digests, FOLDER, sizes)
+    monkeypatch.setitem(known.ARCHIVES, "cifar10", row)
+    return data
+
+
+def test_cifar10_is_fetched(tmp_path, published, monkeypatch):
+    with served({FILE: published}) as mirror:
+        home = fetch.fetch("cifar10", tmp_path, [mirror.url], progress=False)
+        assert home == tmp_path / "cifar10"
+        assert {path.name: path.read_bytes() for path in home.iterdir()} == contents()
+        mirror.asked.clear()
+        (home / ".1ab.tmp").mkdir()  # of one that was killed
+        assert fetch.fetch("cifar10", tmp_path, [mirror.url], progress=False) == home
+        assert not mirror.asked and not list(home.glob(".*"))
+        (home / "test_batch.bin").write_bytes(b"short")
+        fetch.fetch("cifar10", tmp_path, [mirror.url], progress=False)
+    monkeypatch.setenv("MINICAFFE_DATA", str(tmp_path))
+    found = readers.open("cifar10", "test")
+    assert len(found) == 4 and found.classes == tuple("abcdefghij")
+
+
+def test_a_download_that_broke_off_leaves_nothing(tmp_path, published):
+    with served({FILE: published}) as mirror:
+        mirror.break_after[FILE] = 1000
+        with pytest.raises(DataError, match="broke off after 1000 of"):
+            fetch.fetch("cifar10", tmp_path, [mirror.url], progress=False)
+        assert not os.listdir(tmp_path)
+        mirror.break_after.clear()
+        fetch.fetch("cifar10", tmp_path, [mirror.url], progress=False)
+    assert sorted(os.listdir(tmp_path / "cifar10")) == sorted(contents())
+
+
+def test_what_is_another_archive_is_not_unpacked(tmp_path, published):
+    message = pytest.raises(DataError, match="the SHA-256 does not match")
+    with served({FILE: published[:-9] + bytes(9)}) as mirror, message:
+        fetch.fetch("cifar10", tmp_path, [mirror.url], progress=False)
+    assert not os.path.exists(tmp_path / "cifar10")
+
+
+def _link(name, info):
+    if name == "test_batch.bin":
+        info.type, info.linkname, info.size = tarfile.SYMTYPE, "/etc/passwd", 0
+        return [info]
+
+
+def _long(name, info):
+    info.size += name == "test_batch.bin"
+
+
+def _outside(name, info):
+    info.name = (
+        info.name.replace(FOLDER, "../cifar-10-batches-bin")
+        if name == "test_batch.bin"
+        else info.name
+    )
+
+
+def _huge(name, info):
+    """It promises more than the archive could hold: nothing of it is looked at."""
+    info.size += (name == "test_batch.bin") << 33
+
+
+def _twice(name, info):
+    return [info, info] if name == "test_batch.bin" else None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_link, "test_batch.bin: expected a file of 12292 bytes, once"),
+        (_long, "test_batch.bin: expected a file of 12292 bytes, once"),
+        (_twice, "test_batch.bin: expected a file of 12292 bytes, once"),
+        (_outside, "it lacks test_batch.bin"),
+        (_huge, "it holds other files than it should"),
+    ],
+)
+def test_members_that_should_not_be_there(tmp_path, monkeypatch, change, message):
+    data = publish(monkeypatch, packed(contents(), change))
+    with served({FILE: data}) as mirror, pytest.raises(DataError) as caught:
+        fetch.fetch("cifar10", tmp_path, [mirror.url], progress=False)
+    assert str(caught.value) == f"{FILE}: is not a whole archive of {FOLDER}: {message}"
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("cut", [0, 5, 500, -9000])
+def test_an_archive_cut_short(tmp_path, published, cut):
+    path = Path(tmp_path, "x.tar.gz")
+    path.write_bytes(published[:cut])
+    with pytest.raises(DataError, match=r"x.tar.gz: is not a whole archive"):
+        fetch.unpack(path, known.ARCHIVES["cifar10"], tmp_path)

@@ -1,0 +1,408 @@
+"""Where data sets are looked for, what stands in for them, and what is said when there is none."""
+
+import gzip
+import os
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from minicaffe.errors import DataError
+from minicaffe.tools.data import datasets, digits, fetch, idx, known
+
+SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
+NAMES = ("mnist", "fashion-mnist", "digits")
+TRUE_DATA = os.environ.get("MINICAFFE_DATA")  # before the fixture below takes it away
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path, monkeypatch):
+    """An empty current folder and cache, no network, and small numbers of drawn digits."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.delenv("MINICAFFE_DATA", raising=False)
+    monkeypatch.setenv("MINICAFFE_OFFLINE", "1")
+    monkeypatch.setenv("MINICAFFE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(datasets, "_COUNTS", {"train": 12, "test": 8})
+    monkeypatch.setattr(fetch, "_failed", {})
+    monkeypatch.setattr(datasets, "_told", set())
+    return tmp_path
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Small drawings in the place of the real ones; the list of what was drawn."""
+    calls = []
+
+    def draw(count, seed):
+        calls.append((count, seed))
+        rng = np.random.default_rng(seed)
+        return rng.integers(0, 256, (count, 28, 28), np.uint8), rng.integers(0, 10, count, np.uint8)
+
+    monkeypatch.setattr(digits, "draw", draw)
+    return calls
+
+
+@pytest.fixture
+def online(monkeypatch):
+    """A network: fetch.fetch is replaced by the functions that a test puts in the list."""
+    monkeypatch.delenv("MINICAFFE_OFFLINE")
+    answers, calls = [], []
+
+    def fake(name, folder, mirrors=None, progress=True):
+        calls.append((name, folder))
+        return answers.pop(0)(folder / name)
+
+    monkeypatch.setattr(fetch, "fetch", fake)
+    return answers, calls
+
+
+def down(_):
+    raise DataError("cannot fetch mnist: train-images-idx3-ubyte.gz: a: no such host; b: HTTP 404")
+
+
+def fill(folder, value=0, counts=(6, 4), sizes=(5, 7), spelled="{}", skip=()):
+    """Write a small data set into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for place, name in enumerate(known.FILES):
+        if name not in skip:
+            shape = (counts[place // 2], *sizes) if place % 2 == 0 else (counts[place // 2],)
+            idx.write(folder / spelled.format(name), np.full(shape, value, np.uint8))
+    return folder
+
+
+def refusal(source, *, both=True, **how):
+    """The one line with which load refuses a source, and shape too."""
+    with pytest.raises(DataError) as caught:
+        datasets.load(source, "train", **how)
+    assert "\n" not in str(caught.value)
+    if both:
+        with pytest.raises(DataError) as again:
+            datasets.shape(source, "train", **how)
+        assert str(again.value) == str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("spelled", ["{}", "{}.gz"])
+@pytest.mark.parametrize("dotted", [False, True])
+def test_a_folder(alone, spelled, dotted):
+    fill(Path("mine"), value=3, spelled=spelled)
+    if dotted:
+        for path in Path("mine").iterdir():
+            path.rename(path.with_name(path.name.replace("-idx", ".idx")))
+    data = datasets.load("mine", "train")
+    assert (data.name, data.origin, data.warning) == ("mine", "mine", None)
+    assert data.images.shape == datasets.shape("mine", "train") == (6, 1, 5, 7)
+    assert data.labels.shape == (6,)
+    assert data.images.dtype == data.labels.dtype == np.uint8
+    assert data.images.min() == data.labels.max() == 3
+    assert datasets.load("mine", "test").images.shape == datasets.shape("mine", "test")
+    assert datasets.shape(str(alone / "here" / "mine"), "test") == (4, 1, 5, 7)
+
+
+def test_pictures_with_channels():
+    fill(Path("mine"), sizes=(3, 5, 7))
+    assert datasets.shape("mine", "train") == (6, 3, 5, 7)
+    assert datasets.load("mine", "test").images.shape == (4, 3, 5, 7)
+
+
+@pytest.mark.parametrize("spelled", ["{}", "{}.gz"])
+@pytest.mark.parametrize("dot", "-.")
+def test_pictures_with_channels_under_their_right_name(spelled, dot):
+    fill(Path("mine"), sizes=(3, 5, 7), spelled=spelled)
+    for path in Path("mine").iterdir():
+        path.rename(path.with_name(path.name.replace("idx3", "idx4").replace("-idx", f"{dot}idx")))
+    assert datasets.shape("mine", "train") == (6, 3, 5, 7)
+    assert datasets.load("mine", "test").images.shape == (4, 3, 5, 7)
+
+
+def test_idx4_is_for_four_axes():
+    fill(Path("mine"))
+    os.replace(Path("mine") / known.FILES[0], Path("mine/train-images-idx4-ubyte"))
+    assert refusal("mine") == "mine/train-images-idx4-ubyte: expected 4 axes, found 3 (6x5x7)"
+
+
+def test_idx3_and_idx4_side_by_side():
+    fill(Path("mine"))
+    idx.write(Path("mine/train-images.idx4-ubyte.gz"), np.zeros((6, 3, 5, 7), np.uint8))
+    assert refusal("mine") == (
+        "mine holds train-images-idx3-ubyte and train-images.idx4-ubyte.gz: expected one of them"
+    )
+    assert datasets.shape("mine", "test") == (4, 1, 5, 7)
+    (Path("mine") / known.FILES[0]).unlink()
+    assert datasets.shape("mine", "train") == (6, 3, 5, 7)
+
+
+def test_the_order_of_the_search(alone, monkeypatch):
+    monkeypatch.setenv("MINICAFFE_DATA", str(alone / "sets"))
+    beside = alone / "models"
+    places = [Path("mnist"), beside / "mnist", alone / "sets" / "mnist", Path("data/mnist")]
+    for value, place in reversed(list(enumerate(places))):
+        fill(place, value)
+        data = datasets.load("mnist", "train", beside)
+        assert (data.origin, data.labels[0]) == (str(place), value)
+    (places[0] / known.FILES[3]).unlink()  # incomplete for one split: passed over for both
+    assert datasets.load("mnist", "train", beside).origin == str(places[1])
+    assert datasets.shape("mnist", "train", beside) == (6, 1, 5, 7)
+
+
+def test_home_is_expanded(alone, monkeypatch):
+    monkeypatch.setenv("HOME", str(alone))
+    fill(alone / "sets")
+    assert datasets.shape("~/sets", "train") == (6, 1, 5, 7)
+
+
+def test_a_folder_that_lacks_a_file(alone):
+    fill(Path("mine"), skip=known.FILES[2:3])
+    assert (
+        refusal("mine")
+        == "mine lacks t10k-images-idx3-ubyte (or the same with .gz, or as idx4 in colour)"
+    )
+    fill(Path("data/mine"), value=2)
+    assert datasets.load("mine", "train").origin == "data/mine"
+    Path("empty").mkdir()
+    assert "empty lacks train-images-idx3-ubyte, train-labels-idx1-ubyte" in refusal("empty")
+
+
+def test_unknown_sources(alone, monkeypatch):
+    monkeypatch.setenv("MINICAFFE_DATA", "sets")
+    assert refusal("mnits", beside=alone) == (
+        f"data set 'mnits' not found, looked in mnits, {alone}/mnits, sets/mnits, data/mnits;"
+        " known by name: mnist, fashion-mnist, cifar10, digits; did you mean 'mnist'?"
+    )
+    assert "did you mean" not in refusal("zebra")
+    Path("my_pictures").mkdir()
+    assert refusal("my_picture").endswith("; did you mean 'my_pictures'?")
+    assert refusal("./my_pictures/../my_pictres").endswith(
+        "did you mean 'my_pictures/../my_pictures'?"
+    )
+    Path("my_pictures").rmdir()
+    assert f"looked in {alone}/no; known" in refusal(f"{alone}/no", beside=alone)  # each place once
+    assert "no data set named: expected a folder" in refusal("")
+    Path("a.idx").touch()
+    assert "a.idx: expected a folder of four IDX files, found a file" in refusal("a.idx")
+
+
+@given(st.text(max_size=300).filter(lambda text: text not in NAMES))
+@example("~nobody_of_that_name/x")
+@example("two\nlines")
+@example("a\0b")
+@example("~\0")
+@example("\ud800")
+@example("x" * 5000)
+def test_any_source_is_refused_in_one_line(source):
+    with pytest.raises(DataError) as caught:
+        datasets.shape(source, "train")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_counts_that_differ():
+    fill(Path("mine"))
+    idx.write(Path("mine") / known.FILES[1], np.zeros(5, np.uint8))
+    assert refusal("mine") == (
+        "mine/train-labels-idx1-ubyte: expected 6 labels,"
+        " one for each picture in train-images-idx3-ubyte, found 5"
+    )
+
+
+def test_pictures_and_labels_exchanged():
+    fill(Path("mine"))
+    os.replace(Path("mine") / known.FILES[1], Path("mine") / known.FILES[0])
+    idx.write(Path("mine") / known.FILES[1], np.zeros((6, 2), np.uint8))
+    assert "train-images-idx3-ubyte: expected 3 or 4 axes, found 1 (6)" in refusal("mine")
+    idx.write(Path("mine") / known.FILES[0], np.zeros((6, 2, 2), np.uint8))
+    assert "train-labels-idx1-ubyte: expected 1 axes, found 2 (6x2)" in refusal("mine")
+
+
+@pytest.mark.parametrize("how", [{"counts": (0, 4)}, {"sizes": (0, 7)}])
+def test_no_pictures(how):
+    fill(Path("mine"), **how)
+    assert "holds no pictures" in refusal("mine")
+
+
+def test_damage_in_the_body():
+    fill(Path("mine"), spelled="{}.gz")
+    path = Path("mine") / f"{known.FILES[0]}.gz"
+    path.write_bytes(path.read_bytes()[:-6])
+    assert "mine/train-images-idx3-ubyte.gz: damaged gzip file" in refusal("mine", both=False)
+
+
+def test_the_published_shapes(monkeypatch, online):
+    monkeypatch.undo()
+    monkeypatch.setattr(datasets, "_search", lambda *_: (None, ""))
+    for name in ("mnist", "fashion-mnist", "digits"):
+        assert datasets.shape(name, "train") == (60000, 1, 28, 28)
+        assert datasets.shape(name, "test") == (10000, 1, 28, 28)
+
+
+def test_a_known_name_is_fetched(online, capsys):
+    answers, calls = online
+    answers.append(fill)
+    assert datasets.shape("mnist", "train") == (60000, 1, 28, 28)
+    assert calls == []  # shape never downloads
+    data = datasets.load("mnist", "train")
+    assert (data.origin, data.warning) == ("data/mnist", None)
+    assert calls == [("mnist", Path("data"))]
+    assert capsys.readouterr().err == "minicaffe: fetching mnist into data/mnist\n"
+    assert datasets.shape("mnist", "test") == (4, 1, 5, 7)
+
+
+def test_drawn_digits_stand_in_for_mnist(online, drawn):
+    answers, calls = online
+    answers.append(down)
+    data = datasets.load("mnist", "train")
+    assert data.warning == (
+        "BUILT-IN DRAWN DIGITS, NOT MNIST."
+        " Accuracies are not MNIST accuracies. To get MNIST: minicaffe fetch mnist"
+    )
+    assert (data.name, data.origin) == ("mnist", "drawn by minicaffe")
+    assert data.images.shape == (12, 1, 28, 28)
+    answers.append(fill)  # the network is back: too late, for the other split was drawn
+    assert datasets.load("mnist", "test").warning == data.warning
+    assert len(calls) == 1
+    assert drawn == [(12, 1), (8, 2)]
+
+
+@pytest.mark.parametrize("value", ["1", "yes"])
+def test_offline_asks_nobody(online, drawn, monkeypatch, value, capsys):
+    monkeypatch.setenv("MINICAFFE_OFFLINE", value)
+    assert datasets.load("mnist", "test").warning
+    assert "mnist was not found and could not be fetched (MINICAFFE_OFFLINE is set); with a" in (
+        capsys.readouterr().err
+    )
+    assert drawn == [(8, 2)]
+    assert refusal("fashion-mnist", both=False) == (
+        "fashion-mnist was not found and could not be fetched (MINICAFFE_OFFLINE is set); with a"
+        " network: minicaffe fetch fashion-mnist; or set MINICAFFE_DATA to the folder that holds it"
+    )
+    assert online[1] == []
+
+
+def test_a_process_asks_once(online, drawn, capsys):
+    answers, calls = online
+    answers.append(down)
+    datasets.load("mnist", "train")
+    told = capsys.readouterr().err
+    assert told.startswith("minicaffe: fetching mnist into data/mnist\n")
+    line = (
+        "minicaffe: mnist was not found and could not be fetched (train-images-idx3-ubyte.gz: a: no such"
+        " host; b: HTTP 404); with a network: minicaffe fetch mnist; or set MINICAFFE_DATA to the folder"
+        " that holds it\n"
+    )
+    assert line in told
+    datasets.load("mnist", "test")
+    assert line not in capsys.readouterr().err and len(calls) == 1
+
+
+def test_another_data_set_or_folder_is_tried(online, drawn, monkeypatch):
+    answers, calls = online
+    answers += [down] * 3
+    datasets.load("mnist", "test")
+    assert "could not be fetched (" in refusal("fashion-mnist", both=False)
+    monkeypatch.setenv("MINICAFFE_DATA", "sets")
+    datasets.load("mnist", "test")
+    assert [name for name, _ in calls] == ["mnist", "fashion-mnist", "mnist"]
+
+
+def test_half_of_mnist_is_neither_used_nor_replaced_by_drawn_digits(online, drawn):
+    fill(Path("data/mnist"), skip=known.FILES[3:])
+    online[0].append(down)
+    text = refusal("mnist", both=False)
+    assert text.startswith(
+        "data/mnist lacks t10k-labels-idx1-ubyte (or the same with .gz, or as idx4 in colour), and "
+    )
+    assert text.endswith("; complete it with: minicaffe fetch mnist")
+    assert drawn == []
+
+
+def test_a_folder_of_that_name_with_other_things_in_it(drawn):
+    Path("mnist").mkdir()
+    Path("mnist/train.py").touch()
+    assert datasets.load("mnist", "test").warning
+
+
+def test_digits_on_purpose_are_drawn_once_and_kept(alone, drawn, capsys):
+    first = datasets.load("digits", "test")
+    assert (first.name, first.origin, first.warning) == ("digits", "drawn by minicaffe", None)
+    home = alone / "cache" / f"digits-{datasets._DRAWING}"
+    said = f"minicaffe: drawing 8 digits (some 1 s, then kept in {home})\n"
+    assert said in capsys.readouterr().err
+    assert drawn == [(8, 2)]  # the split asked for, and no other
+    assert sorted(os.listdir(home)) == [f"{name}.gz" for name in known.FILES[2:]]
+    again = datasets.load("digits", "test")
+    assert len(drawn) == 1
+    assert capsys.readouterr().err == ""
+    np.testing.assert_array_equal(first.images, again.images)
+    np.testing.assert_array_equal(first.labels, again.labels)
+    assert again.images.shape == datasets.shape("digits", "test") == (8, 1, 28, 28)
+    datasets.load("digits", "train")
+    assert sorted(os.listdir(home)) == sorted(f"{name}.gz" for name in known.FILES)
+    assert datasets.load(str(home), "train").images.shape == (12, 1, 28, 28)
+
+
+@pytest.mark.parametrize("damage", ["cut", "noise", "missing", "fewer", "labels"])
+def test_a_damaged_cache_is_drawn_anew(alone, drawn, damage, capsys):
+    whole = datasets.load("digits", "test")
+    home = alone / "cache" / f"digits-{datasets._DRAWING}"
+    path = home / f"{known.FILES[3 if damage == 'labels' else 2]}.gz"
+    content = path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    elif damage == "fewer":
+        fill(home, counts=(6, 4), sizes=(28, 28), spelled="{}.gz")
+    else:
+        damaged = {"cut": content[:-5], "noise": b"noise", "labels": gzip.compress(b"")}[damage]
+        path.write_bytes(damaged)
+    again = datasets.load("digits", "test")
+    assert drawn == [(8, 2)] * 2
+    anew = f"{path}: not an IDX file: .*: drawing it anew"
+    assert damage != "noise" or re.search(anew, capsys.readouterr().err)
+    np.testing.assert_array_equal(whole.images, again.images)
+    assert path.read_bytes() == content
+    datasets.load("digits", "test")
+    assert len(drawn) == 2
+
+
+def test_a_cache_that_cannot_be_written(alone, drawn, capsys):
+    (alone / "cache").touch()
+    data = datasets.load("digits", "test")
+    assert data.images.shape == (8, 1, 28, 28)
+    assert "the digits were not kept: Not a directory" in capsys.readouterr().err
+
+
+def test_the_real_digits_fit():
+    data = datasets.load("digits", "test")
+    assert data.images.shape == (8, 1, 28, 28)
+    assert data.labels.shape == (8,)
+
+
+def test_true_mnist(monkeypatch):
+    for folder in (TRUE_DATA, SHARED):
+        if folder and datasets._search("mnist", Path(folder))[0]:
+            break
+    else:
+        pytest.skip("no MNIST in $MINICAFFE_DATA or ../shared/data")
+    monkeypatch.setenv("MINICAFFE_DATA", str(folder))
+    data = datasets.load("mnist", "test")
+    assert data.images.shape == datasets.shape("mnist", "test") == (10000, 1, 28, 28)
+    assert data.labels[:5].tolist() == [7, 2, 1, 0, 4]
+    assert datasets.shape("mnist", "train") == (60000, 1, 28, 28)
+    assert data.origin == str(Path(folder, "mnist"))
+
+
+def test_who_hears_nothing_gets_the_data_all_the_same(monkeypatch):
+    """What is told on the way goes to a stderr whose reader has gone."""
+
+    class Gone:
+        def write(self, text):
+            raise BrokenPipeError
+
+        flush = write
+
+    monkeypatch.setattr(sys, "stderr", Gone())
+    data = datasets.load("mnist", "test")
+    assert data.warning is not None and len(data.images) == datasets._COUNTS["test"]

@@ -1,0 +1,258 @@
+"""The IDX format: round trips, every kind of damage, and memory that only the file can claim."""
+
+import gzip
+import os
+import stat
+import struct
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from minicaffe.errors import DataError, printable
+from minicaffe.tools.data import idx
+
+arrays = hnp.arrays(np.uint8, hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=7))
+quick = settings(max_examples=60)
+IMAGES = np.arange(3 * 4 * 5, dtype=np.uint8).reshape(3, 4, 5)
+
+
+def raw(array):
+    """An IDX file as the format's description spells it, apart from the code under test."""
+    return (
+        b"\0\0\x08"
+        + bytes([array.ndim])
+        + struct.pack(f">{array.ndim}I", *array.shape)
+        + (array.tobytes())
+    )
+
+
+def refusal(path, reader=idx.read, **how):
+    """The one line with which a reader refuses a file; it names the file."""
+    with pytest.raises(DataError) as caught:
+        reader(path, **how)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert printable(path) in text
+    return text
+
+
+@quick
+@given(arrays, st.sampled_from(["a", "a.gz"]))
+def test_round_trip(tmp_path, array, name):
+    path = tmp_path / name
+    idx.write(path, array)
+    assert idx.read_shape(path) == array.shape
+    back = idx.read(path)
+    assert back.dtype == np.uint8
+    assert back.flags.writeable
+    np.testing.assert_array_equal(back, array)
+    assert os.listdir(tmp_path).count(name) == 1
+    assert not [left for left in os.listdir(tmp_path) if left.endswith(".tmp")]
+
+
+@quick
+@given(arrays)
+def test_written_bytes_are_the_format(tmp_path, array):
+    idx.write(tmp_path / "a", array)
+    assert (tmp_path / "a").read_bytes() == raw(array)
+    idx.write(tmp_path / "a.gz", array)
+    first = (tmp_path / "a.gz").read_bytes()
+    assert gzip.decompress(first) == raw(array)
+    assert first[4:8] == bytes(4)  # no time in it
+    idx.write(tmp_path / "a.gz", array)
+    assert (tmp_path / "a.gz").read_bytes() == first
+
+
+def test_gzip_is_known_by_its_magic_not_by_the_name(tmp_path):
+    (tmp_path / "zipped").write_bytes(gzip.compress(raw(IMAGES)))
+    (tmp_path / "plain.gz").write_bytes(raw(IMAGES))
+    for name in ("zipped", "plain.gz"):
+        np.testing.assert_array_equal(idx.read(str(tmp_path / name)), IMAGES)
+
+
+def test_arrays_that_are_not_contiguous(tmp_path):
+    idx.write(tmp_path / "a", IMAGES[:, ::2].T)
+    np.testing.assert_array_equal(idx.read(tmp_path / "a"), IMAGES[:, ::2].T)
+
+
+@quick
+@given(arrays, st.data(), st.booleans())
+def test_every_truncation_is_refused(tmp_path, array, data, zipped):
+    whole = gzip.compress(raw(array)) if zipped else raw(array)
+    path = tmp_path / "a"
+    path.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))])
+    refusal(path)
+
+
+@quick
+@given(arrays, st.binary(min_size=1, max_size=9), st.booleans())
+def test_bytes_too_many_are_refused(tmp_path, array, more, zipped):
+    path = tmp_path / "a"
+    whole = raw(array) + more
+    path.write_bytes(gzip.compress(whole) if zipped else whole)
+    assert "expected" in refusal(path)
+
+
+@quick
+@given(st.data())
+def test_a_flipped_bit_is_refused_or_leaves_the_array_right(tmp_path, data):
+    """gzip's CRC finds it, or it sits in a field of the gzip header that does not matter."""
+    whole = bytearray(gzip.compress(raw(IMAGES), mtime=0))
+    bit = data.draw(st.integers(0, 8 * len(whole) - 1))
+    whole[bit // 8] ^= 1 << bit % 8
+    path = tmp_path / "a"
+    path.write_bytes(whole)
+    try:
+        found = idx.read(path)
+    except DataError as error:
+        assert str(path) in str(error)
+    else:
+        np.testing.assert_array_equal(found, IMAGES)
+
+
+@quick
+@given(st.binary(max_size=80))
+def test_random_bytes_never_raise_anything_else(tmp_path, noise):
+    path = tmp_path / "a"
+    for content in (noise, b"\0\0\x08" + noise, b"\x1f\x8b\x08" + noise, gzip.compress(noise)):
+        path.write_bytes(content)
+        try:
+            idx.read(path)
+        except DataError as error:
+            assert str(path) in str(error)
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize("sizes", [(2**20, 2**20), (2**32 - 1,) * 4, (0,) + (2**32 - 1,) * 3])
+def test_an_oversized_header_is_refused_without_memory(tmp_path, sizes, zipped):
+    header = b"\0\0\x08" + bytes([len(sizes)]) + struct.pack(f">{len(sizes)}I", *sizes)
+    content = header + bytes(1000)
+    path = tmp_path / "a"
+    path.write_bytes(gzip.compress(content) if zipped else content)
+    tracemalloc.start()
+    try:
+        told = refusal(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 19
+    if 0 not in sizes:
+        cannot = f"but a gzip file of {path.stat().st_size} bytes cannot hold more than " * zipped
+        assert "the header promises " in told and cannot in told
+
+
+@pytest.mark.parametrize("name", ["a", "a.gz"])
+def test_reading_takes_little_more_memory_than_the_array(tmp_path, name):
+    array = np.random.default_rng(1).integers(0, 4, (8, 1024, 1024), np.uint8)
+    idx.write(tmp_path / name, array)
+    tracemalloc.start()
+    try:
+        idx.read(tmp_path / name)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < array.nbytes + (3 << 20)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "cut short in its header: expected 4 bytes more, found 0"),
+        (b"\0\0\x08", "cut short in its header: expected 4 bytes more, found 3"),
+        (b"\0\0\x08\x03\0\0\0\x01", "cut short in its header: expected 12 bytes more, found 4"),
+        (b"\x89PN.....", "not an IDX file: expected it to begin with 00 00 08 (or gzip's 1f 8b)"),
+        (b"<html>", "found a web page"),
+        (b"\0\0\x0d\x01\0\0\0\0", "expected uint8 (type 08), found float32"),
+        (b"\0\0\x08\x00", "expected 1 to 4 axes, found 0"),
+        (b"\0\0\x08\x05" + bytes(20), "expected 1 to 4 axes, found 5"),
+        (raw(IMAGES)[:-1], "the header promises 3x4x5: expected 76 bytes, found 75"),
+        (raw(IMAGES) + b"!", "promises 3x4x5: expected 76 bytes, found 77"),
+        (
+            gzip.compress(raw(IMAGES)[:-1], mtime=0),
+            "cut short: expected 60 bytes for 3x4x5, found 59",
+        ),
+        (
+            gzip.compress(raw(IMAGES) + b"!", mtime=0),
+            "expected 60 bytes for 3x4x5, found more bytes after them",
+        ),
+        (gzip.compress(raw(IMAGES), mtime=0)[:-9], "damaged gzip file"),
+        (
+            gzip.compress(raw(IMAGES), mtime=0)[:-8] + bytes(8),
+            "damaged gzip file: CRC check failed",
+        ),
+        (gzip.compress(raw(IMAGES), mtime=0) + b"junk", "damaged gzip file"),
+        (b"\x1f\x8b\x08\0" + bytes(30), "damaged gzip file"),
+    ],
+)
+def test_damage_is_named(tmp_path, content, words):
+    path = tmp_path / "train-images-idx3-ubyte"
+    path.write_bytes(content)
+    assert words in refusal(path)
+
+
+def test_an_array_that_memory_does_not_hold(tmp_path, monkeypatch):
+    idx.write(tmp_path / "a", np.zeros((2, 3), np.uint8))
+    monkeypatch.setattr(np, "empty", lambda *given: (_ for _ in ()).throw(MemoryError))
+    assert refusal(tmp_path / "a").endswith("a: an array of 2x3 (0 MiB) does not fit in memory")
+
+
+def test_what_is_no_file(tmp_path):
+    assert "expected an IDX file, found a folder" in refusal(tmp_path)
+    assert "no such file" in refusal(tmp_path / "missing")
+    assert "embedded null byte" in refusal(f"{tmp_path}/\0")
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe")
+        assert "not a regular file" in refusal(tmp_path / "pipe")
+
+
+def test_unreadable(tmp_path):
+    path = tmp_path / "a"
+    idx.write(path, IMAGES)
+    path.chmod(0)
+    if os.access(path, os.R_OK):
+        pytest.skip("this user may read everything")
+    assert "cannot be read: Permission denied" in refusal(path)
+
+
+def test_labels_given_for_images(tmp_path):
+    path = tmp_path / "labels"
+    idx.write(path, IMAGES[0, 0])
+    for reader in (idx.read, idx.read_shape):
+        assert "expected 3 or 4 axes, found 1 (5)" in refusal(path, reader, axes=(3, 4))
+    assert idx.read_shape(path, axes=(1,)) == (5,)
+
+
+@pytest.mark.parametrize(
+    "array", [np.zeros(3), np.zeros((), np.uint8), np.zeros((1,) * 5, np.uint8)]
+)
+def test_arrays_that_idx_cannot_hold(tmp_path, array):
+    assert "IDX files hold uint8" in refusal(tmp_path / "a", lambda path: idx.write(path, array))
+    assert not os.listdir(tmp_path)
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_beside(tmp_path, monkeypatch):
+    path = tmp_path / "a.gz"
+    idx.write(path, IMAGES)
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    words = refusal(path, lambda path: idx.write(path, IMAGES[:1]))
+    assert "cannot be written: No space left on device" in words
+    assert os.listdir(tmp_path) == ["a.gz"]
+    np.testing.assert_array_equal(idx.read(path), IMAGES)
+    assert "cannot be written" in refusal(
+        tmp_path / "no" / "a", lambda path: idx.write(path, IMAGES)
+    )
+
+
+def test_written_files_have_the_users_mode(tmp_path):
+    (tmp_path / "other").touch()
+    idx.write(tmp_path / "a", IMAGES)
+    modes = {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("a", "other")}
+    assert len(modes) == 1

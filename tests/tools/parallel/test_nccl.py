@@ -1,0 +1,120 @@
+"""Ranks with a GPU each, by NCCL: on the stand-in for CuPy, whose sums are done as late as an event allows."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gpu import HAS_GPU
+from tools.parallel.mpi import environment, launched, needs_mpi
+from tools.parallel.on_stand_in import trained
+
+SCRIPT = Path(__file__).parent / "on_stand_in.py"
+FAULTS = {  # what is left out of tools/parallel/nccl.py, and what comes of it
+    "the sum does not wait for the gradients": "        self.beside.wait_event(self._current().record(self._event()))\n",
+    "nobody waits for the sum": "        self._current().wait_event(self.beside.record(self._event()))\n",
+}
+needs_two = pytest.mark.skipif(HAS_GPU, reason="a GPU is no stand-in with two")
+
+
+def run(tmp_path, *words, **more):
+    command = launched(2, sys.executable, str(SCRIPT), str(tmp_path / "found.npz"), *words)
+    given = {"MINICAFFE_CACHE": os.environ.get("MINICAFFE_CACHE", str(tmp_path)), **more}
+    return subprocess.run(
+        command, cwd=tmp_path, env=environment(**given), capture_output=True, text=True, timeout=600
+    )
+
+
+@needs_mpi
+@needs_two
+def test_two_gpus_have_the_run_of_one_process(cuda, tmp_path):
+    """In graphs, with iter_size, clipping, dropout, labels counted and statistics summed over both."""
+    done = run(tmp_path, "true")
+    assert done.returncode == 0, done.stderr
+    wanted, _, _ = trained("cpu", None)
+    with np.load(tmp_path / "found.npz") as found:
+        for name, array in wanted.items():
+            np.testing.assert_allclose(found[name], array, rtol=1e-12, atol=1e-14, err_msg=name)
+
+
+@needs_mpi
+@needs_two
+def test_two_gpus_learn_in_16_bits(cuda, tmp_path):
+    """Masters in float32 are summed behind the backward pass."""
+    done = run(tmp_path, "true", "float16")
+    assert done.returncode == 0, done.stderr
+    wanted, _, _ = trained(cuda, None, dtype="float16")
+    with np.load(tmp_path / "found.npz") as found:
+        for name, array in wanted.items():
+            np.testing.assert_allclose(found[name], array, rtol=0.02, atol=2e-3, err_msg=name)
+
+
+@needs_mpi
+@needs_two
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_wait_left_out_is_found(cuda, tmp_path, fault):
+    """A capture refuses a stream that was not brought into it, or not led back."""
+    import minicaffe
+
+    package, other = Path(minicaffe.__file__).parent, tmp_path / "minicaffe"
+    shutil.copytree(package, other, ignore=shutil.ignore_patterns("__pycache__"))
+    nccl = other / "tools" / "parallel" / "nccl.py"
+    text = nccl.read_text()
+    assert FAULTS[fault] in text
+    nccl.write_text(text.replace(FAULTS[fault], "        pass\n"))
+    done = run(tmp_path, "true", PYTHONPATH=os.pathsep.join([str(tmp_path), *sys.path]))
+    assert done.returncode != 0
+    assert "cudaErrorStreamCapture" in (tmp_path / "found.why").read_text()
+
+
+@needs_mpi
+@needs_two
+def test_two_ranks_on_one_gpu_are_refused(cuda, tmp_path):
+    script = (
+        f"import sys; sys.path.insert(0, {str(SCRIPT.parents[2])!r}); import gpu\n"
+        "from minicaffe import backend; from minicaffe.tools.parallel import world\n"
+        "from minicaffe.errors import DeviceError\n"
+        "try:\n    world().on(backend.device('cuda:0'))\n"
+        "except DeviceError as error:\n    print(error)\n"
+    )
+    done = subprocess.run(
+        launched(2, sys.executable, "-c", script),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.stdout.count("several ranks have cuda:0 of ") == 2, done.stderr
+
+
+def test_the_real_cupy_takes_our_calls():
+    """Its NCCL has what the stand-in has, with the same parameters."""
+    script = (
+        "from cupy.cuda import nccl\n"
+        "if nccl.available:\n"
+        "    for name in ('allReduce', 'bcast'):\n"
+        "        print(getattr(nccl.NcclCommunicator, name).__doc__.splitlines()[0])\n"
+        "    print(all(hasattr(nccl, n) for n in ('NCCL_SUM', 'NCCL_UINT8', 'NCCL_FLOAT16', 'NCCL_FLOAT32',"
+        " 'NCCL_FLOAT64', 'NCCL_BFLOAT16')), len(nccl.get_unique_id()))\n"
+    )
+    kept = [path for path in sys.path if "standin" not in path]
+    more = {"PYTHONPATH": os.pathsep.join(kept), "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment(**more),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    if done.returncode or not done.stdout:
+        pytest.skip("CuPy or NCCL is not installed: pip install cupy-cuda12x nvidia-nccl-cu12")
+    assert done.stdout.splitlines() == [
+        "NcclCommunicator.allReduce(self, intptr_t sendbuf, intptr_t recvbuf, size_t count, int datatype, int op, intptr_t stream)",
+        "NcclCommunicator.bcast(self, intptr_t buff, size_t count, int datatype, int root, intptr_t stream)",
+        "True 128",
+    ]

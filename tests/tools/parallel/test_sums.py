@@ -1,0 +1,35 @@
+"""Sums over ranks of one machine: in memory that they share, and in messages."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tools.parallel.mpi import environment, launched, needs_mpi
+
+pytestmark = needs_mpi
+SCRIPT = Path(__file__).parent / "sums.py"
+
+
+def summed(size: int, lent: int, worth: int) -> str:
+    """What rank 0 says of the sums of so many ranks; each checks them."""
+    words = sys.executable, "-W", "error", str(SCRIPT), str(lent), str(worth)
+    done = subprocess.run(
+        launched(size, *words), env=environment(), capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_sums_in_shared_memory(size):
+    """Of any size, in pieces that parts do not divide, ranks late by turns; of three, twice the same bits."""
+    said = summed(size, 2**12 * size, 0)
+    assert said.startswith("shared")
+    assert size != 3 or summed(size, 2**12 * size, 0) == said
+
+
+def test_sums_in_messages():
+    assert summed(3, 2**12, 2**40).startswith("messages")

@@ -1,0 +1,409 @@
+"""The net in the page against ours, in headless Chromium: layers, a drawing's preparation, strokes on the canvas."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from reading_files import read_picture
+
+from minicaffe import MinicaffeError, Net
+from minicaffe.core.net import parse
+from minicaffe.errors import ShapeError
+from minicaffe.tools.data import idx
+from minicaffe.tools.data.known import FILES
+from minicaffe.tools.deploy import Classifier
+from minicaffe.tools.report import page, try_
+from minicaffe.tools.report.ends import LeftOutError
+from minicaffe.tools.report.program import encoded, program
+
+CONV = "type: Convolution, weight_filler: {type: gaussian, std: 0.3}, bias_filler: {type: gaussian, std: 1}"
+IP = "type: InnerProduct, weight_filler: {type: gaussian, std: 0.3}, bias_filler: {type: gaussian, std: 1}"
+FUNCTIONS = [
+    *("AbsVal", "BNLL", "Clip, min: -0.5, max: 0.4", "ELU, alpha: 0.7", "Exp, base: 2, shift: 0.3"),
+    *("HardSwish", "Power, power: 0", "Power, power: 2, shift: 1", "Power, scale: -2", "ReLU"),
+    *("ReLU, negative_slope: 0.2", "ReLU6", "Sigmoid", "Swish, beta: 1.5", "TanH", "Threshold"),
+    "GELU, approximate: tanh",
+]
+CASES = {  # shape of the input, layers
+    "lenet": (
+        (1, 1, 28, 28),
+        f"{{{CONV}, name: a, num_output: 20, kernel_size: 5}}; {{type: Pooling, name: b, kernel_size: 2, stride: 2}}; "
+        f"{{{CONV}, name: c, num_output: 50, kernel_size: 5}}; {{type: Pooling, name: d, kernel_size: 2, stride: 2}}; "
+        f"{{{IP}, name: e, num_output: 500}}; {{type: ReLU, name: f, top: e}}; {{{IP}, name: g, num_output: 10}}; "
+        "{type: Softmax, name: h}",
+    ),
+    "strides": (
+        (1, 4, 11, 9),
+        f"{{{CONV}, name: a, num_output: 6, kernel_size: [3, 2], stride: [2, 3], pad: [2, 1], group: 2}}",
+    ),
+    "dilation": (
+        (1, 3, 12, 12),
+        f"{{{CONV}, name: a, num_output: 4, kernel_size: 3, dilation: [2, 3], pad: 4, bias_term: false}}",
+    ),
+    "max": ((1, 3, 10, 11), "{type: Pooling, name: a, kernel_size: 3, stride: 2, pad: 1}"),
+    "mean": (
+        (1, 3, 10, 11),
+        "{type: Pooling, name: a, pool: AVE, kernel_size: [3, 4], stride: [2, 3], pad: 1}",
+    ),
+    "past": (
+        (1, 2, 7, 7),
+        "{type: Pooling, name: a, kernel_size: 1, stride: 3}; {type: Pooling, name: b, pool: AVE, kernel_size: 1, stride: 2}",
+    ),
+    "floor": (
+        (1, 2, 8, 8),
+        "{type: Pooling, name: a, kernel_size: 3, stride: 2, round_mode: FLOOR}; {type: Pooling, name: b, pool: AVE, global_pooling: true}",
+    ),
+    "across": ((1, 7, 4, 5), "{type: LRN, name: a, local_size: 5, alpha: 0.3, beta: 0.6, k: 2}"),
+    "within": (
+        (1, 3, 6, 5),
+        "{type: LRN, name: a, local_size: 3, alpha: 0.3, norm_region: WITHIN_CHANNEL}",
+    ),
+    "channels": (
+        (1, 4, 5, 5),
+        "{type: BatchNorm, name: a}; {type: Scale, name: b, bias_term: true, filler: {type: gaussian}, bias_filler: {type: gaussian}}; "
+        "{type: Bias, name: c, filler: {type: gaussian}}; {type: PReLU, name: d}; {type: BatchNorm, name: e, scale_bias: true}",
+    ),
+    "functions": (
+        (1, 2, 3, 3),
+        "; ".join(f"{{name: f{i}, bottom: data, type: {keys}}}" for i, keys in enumerate(FUNCTIONS))
+        + "; {name: all, type: Concat, bottom: ["
+        + ", ".join(f"f{i}" for i in range(len(FUNCTIONS)))
+        + "]}; "
+        "{name: positive, type: Power, bottom: all, power: 3, scale: 0.5, shift: 4}; {name: log, type: Log, shift: 99, base: 10}",
+    ),
+    "branches": (
+        (1, 4, 6, 6),
+        f"{{{CONV}, name: a, num_output: 4, kernel_size: 3, pad: 1}}; {{{CONV}, name: b, bottom: data, num_output: 4, kernel_size: 1}}; "
+        "{name: s, type: Eltwise, bottom: [a, b], coeff: [1, -2]}; {name: p, type: Eltwise, bottom: [a, b], operation: PROD}; "
+        "{name: m, type: Eltwise, bottom: [a, b], operation: MAX}; {name: c, type: Concat, bottom: [s, p, m]}; "
+        "{name: w, type: Concat, axis: 3, bottom: [c, c]}; {name: drop, type: Dropout, top: w}; {name: flat, type: Flatten}; "
+        f"{{{IP}, name: ip, num_output: 5, transpose: true}}; {{name: prob, type: Softmax}}",
+    ),
+    "places": ((1, 5, 3, 2), "{name: a, type: Softmax}; {name: b, type: Softmax, axis: 3}"),
+}
+STUB = """<!doctype html><meta charset="utf-8"><style>:root { --line: #888 }</style><main id="page"></main>
+<script>
+const report = { sections: {}, busy: [], make: (tag, attributes = {}, ...children) => {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") made.addEventListener(name, value);
+    else if (value !== null) made.setAttribute(name, value);
+  }
+  made.append(...children.flat().filter((child) => child !== null));
+  return made;
+} };
+SCRIPTS
+const data = DATA;
+const host = document.getElementById("page");
+const shares = () => [...document.querySelectorAll("[data-share]")].map((bar) => Number(bar.dataset.share));
+const busy = () => report.busy[report.busy.length - 1]();
+const nets = () => Object.fromEntries(Object.entries(data.nets).map(([name, one]) =>
+  [name, Array.from(hand.net(one.net)(hand.decode(one.input)))]));
+const begin = (name) => {
+  host.replaceChildren();
+  report.sections.try(host, data.pages[name]);
+  const box = host.querySelector("canvas").getBoundingClientRect();
+  return [shares().length, box.left, box.top, box.width, box.height];
+};
+const end = async (name) => {
+  await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+  const canvas = host.querySelector("canvas");
+  const rgba = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const one = { shares: shares(), png: canvas.toDataURL("image/png").split(",")[1],
+    picture: Array.from(hand.prepared(rgba, data.pages[name])), busy: busy(), samples: [] };
+  host.querySelector(".controls button").click();
+  Object.assign(one, { cleared: shares().length, idle: !busy() });
+  for (const button of host.querySelectorAll(".samples button")) {
+    button.click();
+    one.samples.push(shares());
+  }
+  return { ...one, text: host.textContent };
+};
+</script>"""
+THREE = [
+    [0.3, 0.2],
+    [0.5, 0.13],
+    [0.68, 0.25],
+    [0.6, 0.42],
+    [0.46, 0.48],
+    [0.66, 0.58],
+    [0.7, 0.75],
+    [0.5, 0.87],
+    [0.28, 0.78],
+]
+SAMPLE = {
+    name: np.random.default_rng(8).integers(0, 256, (1, size, size), dtype=np.uint8)
+    for name, size in (("digits", 28), ("cropped", 24))
+}
+SEVEN = [[0.1, 0.3], [0.45, 0.28], [0.3, 0.6], [0.22, 0.9]]
+MNIST = """
+layers:
+  - {name: data, type: Data, top: [data, label], source: SOURCE, batch_size: 4, transform: {TRANSFORM}}
+  - {name: conv, type: Convolution, bottom: data, num_output: 8, kernel_size: 5, stride: 2}
+  - {name: relu, type: ReLU, top: conv}
+  - {name: ip, type: InnerProduct, num_output: 10, weight_filler: {type: gaussian, std: 0.1}}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+"""
+
+
+def drawn_at_random(seed):
+    """A shape and layers: convolutions and poolings of any geometry that fits."""
+    rng = np.random.default_rng(seed)
+    shape = (1, 2 * int(rng.integers(1, 4)), *map(int, rng.integers(9, 16, 2)))
+    layers = []
+    for number in range(int(rng.integers(2, 5))):
+        kernel, stride, pad = (
+            [int(n) for n in rng.integers(a, b, 2)] for a, b in ((1, 5), (1, 4), (0, 2))
+        )
+        keys = f"name: l{number}, kernel_size: {kernel}, stride: {stride}, pad: {[min(p, k - 1) for p, k in zip(pad, kernel, strict=True)]}"
+        if rng.random() < 0.5:
+            group, dilation = rng.choice([1, 2]), [int(n) for n in rng.integers(1, 3, 2)]
+            layer = f"{{{CONV}, {keys}, num_output: {2 * rng.integers(1, 4)}, group: {group}, dilation: {dilation}}}"
+        else:
+            layer = f"{{type: Pooling, {keys}, pool: {rng.choice(['MAX', 'AVE'])}, round_mode: {rng.choice(['CEIL', 'FLOOR'])}}}"
+        try:
+            of("", shape, "; ".join([*layers, layer]), shapes_only=True)
+        except ShapeError:
+            break
+        layers.append(layer)
+    return shape, "; ".join([*layers, f"{{{IP}, name: ip, num_output: 7}}"])
+
+
+def of(name, shape, layers, **given):
+    lines = "".join(f"  - {layer}\n" for layer in layers.split("; "))
+    text = f"layers:\n  - {{name: data, type: Input, shape: {{dim: {list(shape)}}}}}\n{lines}"
+    return Net(parse(text, name), "TEST", device="cpu", seed=3, **given)
+
+
+CASES |= {f"random {seed}": drawn_at_random(seed) for seed in range(16)}
+
+
+def built(name):
+    shape, layers = CASES[name]
+    net = of(name, shape, layers)
+    rng = np.random.default_rng(4)
+    for step in net.steps:  # statistics as if it had been trained
+        if step.spec.type == "BatchNorm":
+            for param in step.layer.params:
+                param.data[...] = rng.uniform(0.5, 3, param.shape)
+    return net, rng.normal(size=shape).astype(np.float32)
+
+
+def classifier(tmp_path, name, transform="scale: 0.00390625", digits=True):
+    source = tmp_path / ("mnist_few" if digits else "things")
+    source.mkdir(exist_ok=True)
+    rng = np.random.default_rng(2)
+    for split in ("train", "t10k"):
+        images, labels = (file for file in FILES if file.startswith(split))
+        idx.write(source / images, rng.integers(0, 256, (4, 28, 28), dtype=np.uint8))
+        idx.write(source / labels, np.arange(4, dtype=np.uint8))
+    text = MNIST.replace("SOURCE", str(source)).replace("TRANSFORM", transform)
+    return Classifier(parse(text), device="cpu")
+
+
+def colourful(made):
+    """A classifier of three channels: what the page is told of one, beside a net that takes them."""
+    text = f"layers:\n  - {{name: data, type: Input, shape: {{dim: [1, 3, 20, 24]}}}}\n  - {{{IP}, name: ip, num_output: 4}}\n  - {{name: prob, type: Softmax}}\n"
+    net = Net(parse(text), "TEST", device="cpu", seed=6)
+    told = {
+        **try_.page(made),
+        "net": program(net.steps, "prob"),
+        "image": [3, 20, 24],
+        "crop": [0, 0, 20, 24],
+    }
+    told |= {
+        "mean": encoded(np.array([10, 20, 30], "<f4")),
+        "scale": 0.001,
+        "digit": False,
+        "blue_first": True,
+    }
+    return net, {**told, "samples": [], "text": "<b>colours</b>"}
+
+
+@dataclass
+class Seen:
+    """What the page was given, and what it answers: of nets, and of drawings, by name."""
+
+    folder: Path
+    nets: dict
+    made: dict
+    colours: Net
+    numbers: dict
+    answers: dict
+
+
+def draw(chromium, name, strokes, touch):
+    """Strokes by mouse or finger, as the browser itself sends them; gives what `end` finds."""
+    before, left, top, width, height = chromium.evaluate(f"begin({name!r})")
+    assert before == 0
+    for points in strokes:
+        places = [{"x": left + x * width, "y": top + y * height} for x, y in points]
+        if touch:
+            for i, place in enumerate(places):
+                kind = "touchMove" if i else "touchStart"
+                chromium.call("Input.dispatchTouchEvent", type=kind, touchPoints=[place])
+            chromium.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+        else:
+            mouse = {"button": "left", "buttons": 1, "clickCount": 1}
+            chromium.call("Input.dispatchMouseEvent", type="mousePressed", **places[0], **mouse)
+            for place in places[1:]:
+                chromium.call("Input.dispatchMouseEvent", type="mouseMoved", **place, **mouse)
+            chromium.call("Input.dispatchMouseEvent", type="mouseReleased", **places[-1], **mouse)
+    return chromium.evaluate(f"end({name!r})")
+
+
+@pytest.fixture(scope="module")
+def seen(chromium, tmp_path_factory):
+    """One page for all."""
+    folder = tmp_path_factory.mktemp("try")
+    nets = {name: built(name) for name in CASES}
+    crop = "scale: 0.01, mean_value: 30, crop_size: 24"
+    made = {
+        "digits": classifier(folder, "digits"),
+        "cropped": classifier(folder, "cropped", crop, digits=False),
+    }
+    pages = {name: {**try_.page(one), "text": name} for name, one in made.items()}
+    for name, told in pages.items():
+        told["classes"] = ["</script><b>" + "x" * 300]
+        told["samples"] = [{"picture": encoded(SAMPLE[name]), "label": 3}]
+    colours, pages["colours"] = colourful(made["digits"])
+    given = {"pages": pages, "nets": {}}
+    for name, (net, x) in nets.items():
+        told = program(net.steps, net.steps[-1].tops[0].name)
+        given["nets"][name] = {"net": told, "input": encoded(x)}
+    scripts = "\n".join(page._file(name) for name in page.SCRIPTS if name.startswith("try"))
+    text = STUB.replace("SCRIPTS", scripts).replace("DATA", page.as_json(given))
+    (folder / "try.html").write_text(text, "utf-8")
+    chromium.open(folder / "try.html")
+    numbers = chromium.evaluate("nets()")
+    answers = {
+        "digits": draw(chromium, "digits", [THREE], touch=False),
+        "cropped": draw(chromium, "cropped", [SEVEN, [[0.8, 0.8]]], touch=False),
+        "colours": draw(chromium, "colours", [SEVEN], touch=True),
+    }
+    assert not chromium.complaints
+    return Seen(folder, nets, made, colours, numbers, answers)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_layers_in_the_page_give_our_numbers(seen, name):
+    net, x = seen.nets[name]
+    expected = net.forward(data=x)[net.steps[-1].tops[0].name].ravel()
+    np.testing.assert_allclose(seen.numbers[name], expected, rtol=1e-4, atol=1e-4)
+    assert np.ptp(expected) > 1e-3 or name == "lenet"
+
+
+@pytest.mark.parametrize("name", ["digits", "cropped"])
+def test_a_drawing_is_answered_as_predict_answers_it(seen, name):
+    made, answer = seen.made[name], seen.answers[name]
+    drawing = seen.folder / f"{name}.png"
+    drawing.write_bytes(base64.b64decode(answer["png"]))
+    digit = name == "digits"
+    pixels, notes = read_picture(str(drawing), made.image_shape, digit, invert=made.data.inverts)
+    assert any("cropped to the digit" in note for note in notes) == digit
+    theirs = np.reshape(answer["picture"], made.image_shape)
+    apart = np.abs(theirs - pixels.astype(int))
+    assert apart.max() <= 1 and theirs.max() > 200
+    given = made.predict(theirs.astype(np.uint8)).ravel()
+    np.testing.assert_allclose(answer["shares"], given, atol=1e-4)
+    np.testing.assert_allclose(answer["shares"], made.predict(pixels).ravel(), atol=1e-4)
+    assert answer["cleared"] == 0 and answer["busy"] and answer["idle"]
+
+
+@pytest.mark.parametrize("name", ["digits", "cropped"])
+def test_a_sample_is_answered_as_the_test_net_sees_it(seen, name):
+    made, (shares,) = seen.made[name], seen.answers[name]["samples"]
+    edge = (28 - SAMPLE[name].shape[1]) // 2
+    whole = np.pad(SAMPLE[name], [(0, 0), (edge, edge), (edge, edge)])
+    np.testing.assert_allclose(shares, made.predict(whole).ravel(), atol=1e-4)
+
+
+def test_colours_drawn_by_finger_go_in_as_the_data_has_them(seen):
+    answer = seen.answers["colours"]
+    drawing = seen.folder / "colours.png"
+    drawing.write_bytes(base64.b64decode(answer["png"]))
+    pixels, _ = read_picture(str(drawing), (3, 20, 24))
+    theirs = np.reshape(answer["picture"], (3, 20, 24))
+    assert np.abs(theirs - pixels[::-1].astype(int)).max() <= 1 and theirs.min() < 60
+    given = (theirs - np.array([10, 20, 30]).reshape(3, 1, 1)) * 0.001
+    expected = seen.colours.forward(data=given[None].astype(np.float32))["prob"].ravel()
+    np.testing.assert_allclose(answer["shares"], expected, atol=1e-4)
+
+
+def test_hostile_names_are_text(seen):
+    assert "<b>colours</b>" in seen.answers["colours"]["text"]
+    assert "</script><b>" in seen.answers["digits"]["text"]
+
+
+@pytest.mark.parametrize(
+    ("layer", "why"),
+    [
+        ("{name: x, type: MVN}", "layer 'x' \\(MVN\\): this page's script does not have it"),
+        ("{name: x, type: Pooling, kernel_size: 2, pool: STOCHASTIC}", "does not have it"),
+    ],
+)
+def test_other_layers_leave_the_section_out(layer, why):
+    net = Net(
+        parse(f"layers: [{{name: data, type: Input, shape: {{dim: [1, 2, 4, 4]}}}}, {layer}]"),
+        "TEST",
+        device="cpu",
+    )
+    with pytest.raises(LeftOutError, match=why):
+        program(net.steps, "x")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (("MOST_BYTES", 100), "its weights are .* MiB, more than 0.0 MiB"),
+        (("MOST_SIDE", 20), "pictures of 28 x 28 are larger than 20 x 20"),
+        (("MOST_WORK", 10), "an answer takes .* multiply-adds, more than 10"),
+    ],
+)
+def test_nets_too_large_leave_the_section_out(tmp_path, monkeypatch, change, why):
+    made = classifier(tmp_path, "digits")
+    monkeypatch.setattr(try_, *change)
+    with pytest.raises(MinicaffeError, match=why):
+        try_.check(made.net, made.data)
+
+
+@pytest.mark.parametrize(
+    ("layers", "why"),
+    [
+        (
+            "{name: x, type: Input, shape: {dim: [1, 4, 9, 9]}}",
+            "a picture has 4 channels; one draws with 1 or 3",
+        ),
+        (
+            "{name: x, type: Input, shape: {dim: [1, 1, 9, 9]}}, "
+            "{name: y, type: DummyData, shape: {dim: [1, 1, 9, 9]}}, "
+            "{name: z, type: Eltwise, bottom: [x, y]}",
+            "the net takes more than pictures",
+        ),
+    ],
+)
+def test_what_one_cannot_draw_leaves_the_section_out(layers, why):
+    text = "layers: [%s, {name: ip, type: InnerProduct, num_output: 2}, {name: p, type: Softmax}]"
+    made = Classifier(parse(text % layers), device="cpu")
+    with pytest.raises(LeftOutError, match=why):
+        try_.check(made.net, made.data)
+
+
+def test_another_transform_leaves_the_section_out(tmp_path, monkeypatch):
+    made = classifier(tmp_path, "digits")
+    monkeypatch.setattr(made.data, "as_tested", lambda image: image / 2)
+    with pytest.raises(
+        LeftOutError, match="data: its transform is more than a crop, a mean and a scale"
+    ):
+        try_.page(made)
+
+
+def test_weights_that_diverged_leave_the_section_out(tmp_path):
+    made = classifier(tmp_path, "digits")
+    made.net.params["ip"][0].data[0, 0] = np.nan
+    with pytest.raises(LeftOutError, match="'ip'.*its parameters are not all finite numbers"):
+        try_.page(made)
