@@ -50,7 +50,7 @@ def test_a_file_that_left_its_room_is_found_by_either_form():
     assert wire is minicaffe.storage.wire and idx is minicaffe.tools.data.idx
 
 
-@pytest.mark.filterwarnings("ignore:minicaffe.net is")
+@pytest.mark.filterwarnings("ignore:minicaffe.net")
 def test_what_was_pickled_under_an_old_name_is_read():
     from minicaffe.core.net.weights import LoadReport
 
