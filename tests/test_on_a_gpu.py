@@ -366,7 +366,7 @@ def test_every_kernel_that_is_compiled_at_once_has_its_file(scripts):
     steps = scripts("on_a_gpu_steps")
     asked = steps.instances()
     assert len(asked) > 200
-    sources = BENCHMARKS.parent.parent / "minicaffe" / "cuda" / "kernels"
+    sources = BENCHMARKS.parent.parent / "minicaffe" / "backends" / "cuda" / "kernels"
     assert all((sources / file).is_file() and template for file, template in asked)
 
 

@@ -1,9 +1,9 @@
 """Fusion of neighbouring compiled loops over the same entries: memory is read and written once.
 
-In inference a BatchNorm is fused with a Scale, and both with a ReLU; so is the sum of two blobs with a ReLU.
-After a convolution each of them, and PReLU, if it works in place, becomes a step of its epilogue, which runs
-while the outputs are still in the cache; other functions, and pooling, are called from there. The results are
-equal to the bit.
+In inference a BatchNorm is fused with a Scale, and both with a ReLU; so is the sum of two blobs with a ReLU. A
+ReLU in place and a pooling that follow a convolution become its epilogue, which runs while the outputs are
+still in the cache. The results are equal to the bit. With other steps (BatchNorm, sums, other functions) an
+epilogue is no faster: examples/benchmarks/results/epilogues_cpu.json.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cpu import Piece, Tail, loops, no_bias
-from minicaffe.backends.formulas import FORMULAS
 from minicaffe.backends.replay.command import Calls, Row, arrays, place
 
 Told = tuple[str, Row | Calls]  # the name of a command's layer, and the command
@@ -86,13 +85,12 @@ def _rectified_sum(row: Row, then: Row) -> Row | None:
     return Row(compiled.rectified_sum, (a, b, y), row.n, row.slices)
 
 
-def _follows(row: Row, step: int, **parts: Any) -> Row | None:
+def _follows(row: Row, step: int, tail: Tail | None = None) -> Row | None:
     """A convolution with one more step in its epilogue, if that comes behind those that are in it."""
-    steps, of_each, past, scale, more, slopes, tail = row.args[0]
+    steps, of_each, *_ = row.args[0]
     if step <= steps or not _whole_channels(row):
         return None
-    numbers = {"past": past, "scale": scale, "more": more, "slopes": slopes, "tail": tail} | parts
-    epilogue = steps | step, of_each, *numbers.values()
+    epilogue = steps | step, of_each, tail or Tail()
     return Row(row.loop, (epilogue, *row.args[1:]), row.n, row.slices)
 
 
@@ -107,35 +105,6 @@ def _whole_channels(row: Row) -> bool:
     return True
 
 
-def _convolution_normalised(row: Row, then: Row) -> Row | None:
-    """A convolution, and the normalisation of its channels by remembered statistics."""
-    *past, seen, scales, _, _, rectified, y = then.args
-    channels, plane = row.args[0][1]
-    alike = tuple(seen) == (y.size // (channels * plane), channels, plane)
-    if scales or rectified or not (alike and _same(row.args[1], y)):
-        return None
-    return _follows(row, _steps(y).NORMALISES, past=tuple(past))
-
-
-def _convolution_scaled(row: Row, then: Row) -> Row | None:
-    """A convolution, and a factor and term of each of its channels."""
-    x, factors, terms, whole, y, f, p = then.args
-    alike = (f, p) == row.args[0][1] and then.n * p == y.size
-    if whole or not (alike and _same(row.args[1], y) and _same(x, y)):
-        return None
-    return _follows(row, _steps(y).SCALES, scale=(factors, terms))
-
-
-def _convolution_added(row: Row, then: Row) -> Row | None:
-    """A convolution, and the sum of its outputs and another array, in their place."""
-    a, *of_a, b, of_b, sizes, y, of_y = then.args
-    whole = (*of_a, of_b, of_y, sizes) == ((1,), (1,), (1,), (y.size,)) and then.n == y.size
-    others = [array for array in (a, b) if not _same(array, y)]
-    if not (whole and len(others) == 1 and _same(row.args[1], y)):
-        return None
-    return _follows(row, _steps(y).ADDS, more=others[0])
-
-
 def _convolution_rectified(row: Row, then: Row) -> Row | None:
     """A convolution and its ReLU."""
     x, _, y = then.args
@@ -144,48 +113,24 @@ def _convolution_rectified(row: Row, then: Row) -> Row | None:
     return _follows(row, _steps(y).RECTIFIES)
 
 
-def _convolution_leaking(row: Row, then: Row) -> Row | None:
-    """A convolution and its ReLU with one slope for all numbers below 0."""
-    x, (slope,), y = then.args
-    if not (_same(row.args[1], y) and _same(x, y) and then.n == y.size):
-        return None
-    return _follows(row, _steps(y).LEAKS, slopes=np.full(1, slope, y.dtype))
-
-
-def _convolution_sloped(row: Row, then: Row) -> Row | None:
-    """A convolution and its PReLU, with a slope for each channel or one for all."""
-    dy, x, slopes, y, f, p = then.args
-    alike = (f, p) == row.args[0][1] or f == 1
-    if not (alike and then.n * p == y.size and all(_same(one, y) for one in (row.args[1], dy, x))):
-        return None
-    return _follows(row, _steps(y).LEAKS, slopes=slopes)
-
-
-def _convolution_called(row: Row, then: Row) -> Row | None:
-    """A convolution, and a function of each of its outputs, wherever it is written."""
-    x = then.args[0]
-    whole = _same(row.args[1], x) and then.n == x.size
-    return _tailed(row, then, 1) if whole and _runs(row) else None
-
-
 def _convolution_pooled(row: Row, then: Row) -> Row | None:
     """A convolution, and the pooling of its channels, each computed as one and in the cache."""
     x, plane = then.args[0], row.args[0][1][1]
     whole = _same(row.args[1], x) and then.n * plane == x.size and plane <= IN_CACHE
-    return _tailed(row, then, plane) if whole and _runs(row, planes=True) else None
+    return _tailed(row, then, plane) if whole and _has_planes(row) else None
 
 
-def _runs(row: Row, planes: bool = False) -> bool:
-    """Whether a convolution finishes neighbours of a channel together, with `planes` whole channels."""
+def _has_planes(row: Row) -> bool:
+    """True if a convolution finishes whole channels of an image together."""
     if row.name == "packed_gemm.correlate":
-        sizes, (_, samples, _, bands), _ = row.args[5][4:]
-        return samples == 1 and (bands == 1 or (sizes[0] == 1 and not planes))
+        _, (_, samples, _, bands), _ = row.args[5][4:]
+        return samples == 1 and bands == 1
     if row.name == "winograd.forward":
         (_, lines), tiles = row.args[4], row.args[6]
-        return bool(lines >= tiles[0]) or not planes
+        return bool(lines >= tiles[0])
     if row.name == "implicit.forward":
         (groups, *_), parts, (channels, plane) = row.args[3], row.args[7], row.args[0][1]
-        return row.n * channels * plane == row.args[1].size * groups * parts or not planes
+        return row.n * channels * plane == row.args[1].size * groups * parts
     return True
 
 
@@ -199,7 +144,7 @@ def _tailed(row: Row, then: Row, size: int) -> Row | None:
     of_row, of_tail = ([a for a in arrays(some) if not _same(a, y)] for some in (row.args, args))
     if any(np.may_share_memory(a, b) for a in of_row for b in of_tail):
         return None
-    return _follows(row, _steps(y).CALLS, tail=Tail(then.loop, args, size))
+    return _follows(row, _steps(y).POOLS, Tail(then.loop, args, size))
 
 
 def _steps(y: Any) -> Any:
@@ -237,13 +182,7 @@ JOINS: dict[tuple[str, str], Callable[[Row, Row], Row | None]] = {
         (convolution, follower): join
         for convolution in CONVOLUTIONS
         for follower, join in {
-            **{f"elementwise.{name}_y": _convolution_called for name in FORMULAS},
-            "running.chain": _convolution_normalised,
-            "channels.scale": _convolution_scaled,
-            "arrays.add": _convolution_added,
             "elementwise.ReLU_y": _convolution_rectified,
-            "elementwise.LeakyReLU_y": _convolution_leaking,
-            "channels.prelu": _convolution_sloped,
             **dict.fromkeys(POOLINGS, _convolution_pooled),
         }.items()
     },

@@ -266,7 +266,7 @@ def test_programs_after_a_fork(threads):
         """
 import os, time
 import numpy as np
-from ops.test_crew import chain
+from core.ops.test_crew import chain
 x, y = np.zeros(100), np.zeros(100)
 program = chain(x, y, 4)
 for times in range(2, 22):
@@ -291,7 +291,7 @@ def test_more_threads_than_cores(threads):
     python(
         """
 import numpy as np
-from ops.test_crew import chain
+from core.ops.test_crew import chain
 x, y = np.zeros(1000), np.zeros(1000)
 program = chain(x, y, 20)
 for times in range(2, 102):
@@ -309,7 +309,7 @@ def test_ctrl_c_between_programs(tmp_path):
 import os, signal, threading, time
 import numpy as np
 from minicaffe.backends.replay.dispatch import in_slices
-from ops.test_crew import chain
+from core.ops.test_crew import chain
 x, y = np.zeros(100), np.zeros(100)
 program, armed, caught = chain(x, y, 4), False, 0
 
@@ -354,7 +354,7 @@ LOADED = """
 import time
 import numpy as np
 from disturbed import others_take_the_cores
-from ops.test_crew import chain
+from core.ops.test_crew import chain
 x, y = np.zeros(3000), np.zeros(3000)
 program = chain(x, y, 10)
 with others_take_the_cores():

@@ -101,7 +101,7 @@ def test_what_is_on_disk_is_of_no_use_once_a_loop_it_calls_has_changed(package, 
         return float(run(["-c", script], tmp_path, **where)[-1])
 
     assert largest() == 18
-    source = package / "minicaffe" / "cpu" / "kernels" / "im2col.py"
+    source = package / "minicaffe" / "backends" / "cpu" / "kernels" / "im2col.py"
     plain = "col[at(there + q)] = x[at(here + q)]"
     source.write_text(source.read_text().replace(plain, f"{plain} * 2"))
     assert largest() == 36
@@ -110,7 +110,7 @@ def test_what_is_on_disk_is_of_no_use_once_a_loop_it_calls_has_changed(package, 
 @pytest.fixture
 def nowhere(package):
     """An environment in which not even root can keep anything."""
-    (package / "minicaffe" / "cpu" / "__pycache__").touch()
+    (package / "minicaffe" / "backends" / "cpu" / "__pycache__").touch()
     names = ("HOME", "XDG_CACHE_HOME", "MINICAFFE_CACHE")
     return {"PYTHONPATH": str(package), **dict.fromkeys(names, f"{os.devnull}/home")}
 
@@ -275,7 +275,7 @@ def test_loops_of_old_sources_are_removed(kept):
 
 
 def test_a_digest_of_all_sources_names_the_folder(kept):
-    package = ROOT / "minicaffe"
+    package = ROOT / "minicaffe" / "backends"
     sources = sorted([*(package / "cpu").rglob("*.py"), package / "formulas.py"])
     content = b"".join(path.read_bytes() for path in sources)
     digest = hashlib.blake2b(content, digest_size=32).hexdigest()

@@ -14,7 +14,7 @@ BEGIN = """
 import os, sys, threading, time
 from disturbed import others_take_the_cores
 from minicaffe.tools.data import datasets
-from solver.test_iteration import lenet
+from core.solver.test_iteration import lenet
 datasets._COUNTS, datasets._DRAWING = {'train': 50, 'test': 20}, 'few-50'
 count, batch_size = map(int, sys.argv[1:])
 

@@ -88,7 +88,7 @@ def forward(epilogue, y, x, weight, bias, numbers, turned, work, first, last):
             _of_4(*plane_args)
         else:
             _of_1(*plane_args)
-        finish(y, to, oh * ow, k, epilogue)
+        finish(y, to, oh * ow, epilogue)
 
 
 @compiled_sums

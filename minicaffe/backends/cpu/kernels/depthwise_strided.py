@@ -127,7 +127,7 @@ def forward(epilogue, y, x, weight, bias, numbers, size, taps, work, first, last
         else:
             tile_args = work, pitch, weight, k * elements, taps, 0, len(taps), start, y, ow
             _tiles(0, pitch, to, (oh, ow), tile_args)
-        finish(y, to, oh * ow, k, epilogue)
+        finish(y, to, oh * ow, epilogue)
 
 
 @compiled_sums

@@ -54,7 +54,7 @@ def forward(epilogue, y, x, weight, bias, numbers, first, last):
                                 else:
                                     for q in range(x0, x1):
                                         y[at(there + q)] += value * x[at(here + q * sw)]
-        finish(y, top * od * oh * ow, od * oh * ow, k, epilogue)
+        finish(y, top * od * oh * ow, od * oh * ow, epilogue)
 
 
 @compiled_sums

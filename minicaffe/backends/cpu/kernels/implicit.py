@@ -70,7 +70,7 @@ def forward(epilogue, y, blas, sizes, axis, shapes, is_point, parts, x, w, bias,
         for i in range(top, end):
             for q in range(to, to + n if bias.size else to):
                 y[at(q)] += bias[at(i)]
-            finish(y, to, n, i, epilogue)
+            finish(y, to, n, epilogue)
             to += p
 
 

@@ -11,7 +11,7 @@ convolution are whole vectors of an image, it is read as it is, without panels.
 from __future__ import annotations
 
 from minicaffe.backends.cpu import at, compiled, helper
-from minicaffe.backends.cpu.kernels.epilogue import compute, follow
+from minicaffe.backends.cpu.kernels.epilogue import pool, rectify
 from minicaffe.backends.cpu.kernels.space_to_depth import block_at, gather, lay, scatter
 from minicaffe.backends.cpu.kernels.transpose import to_lanes
 from minicaffe.backends.cpu.microkernel import (
@@ -102,10 +102,10 @@ def correlate(
             for i in range(stop - r if epilogue[0] else 0):
                 start_of_row = to + i * places
                 for q in range(a, e):
-                    compute(y, start_of_row + runs[q, 2], runs[q, 1], g * f + r + i, epilogue)
+                    rectify(y, start_of_row + runs[q, 2], runs[q, 1], epilogue)
                 begin_of_row = runs[a, 2]
                 end_of_row = runs[e - 1, 2] + runs[e - 1, 1]
-                follow(start_of_row + begin_of_row, end_of_row - begin_of_row, epilogue)
+                pool(start_of_row + begin_of_row, end_of_row - begin_of_row, epilogue)
 
 
 @helper

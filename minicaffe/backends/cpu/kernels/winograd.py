@@ -122,7 +122,7 @@ def forward(
         top = row * step[0] - pads[1][0]
         begin, end = max(0, top), min(oh, top + ends[1] * step[0])
         for i in range(ends[0] * f if epilogue[0] else 0):
-            finish(y, ((s * f + i) * oh + begin) * ow, (end - begin) * ow, i % f, epilogue)
+            finish(y, ((s * f + i) * oh + begin) * ow, (end - begin) * ow, epilogue)
 
 
 @compiled

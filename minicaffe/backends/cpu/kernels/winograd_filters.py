@@ -146,7 +146,7 @@ def forward(
         write(out, of_m, matrices[1], bias, *there, *how)
         for s in range(n if epilogue[0] else 0):
             for i in range(one, one + rows):
-                finish(y, (s * f + i) * oh * ow, oh * ow, i, epilogue)
+                finish(y, (s * f + i) * oh * ow, oh * ow, epilogue)
 
 
 @compiled

@@ -48,7 +48,7 @@ def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -
         return
     kernels = loops("depthwise", dy.dtype)
     arrays = dy, weight, no_bias(dy.dtype)
-    to = no_epilogue(dy.dtype, g.c, math.prod(g.image)), out
+    to = no_epilogue(g.c, math.prod(g.image)), out
     run(kernels.forward, g.n * g.c, *to, *arrays, _planes(g, back=True), True, Piece(work))
 
 

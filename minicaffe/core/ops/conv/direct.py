@@ -59,7 +59,7 @@ class Direct(Engine):
         kernels = loops("direct", x.dtype)
         if kernels is not None:
             arrays = x.reshape(-1), weight.reshape(-1), no_bias(x.dtype) if bias is None else bias
-            to = no_epilogue(x.dtype, g.f, math.prod(g.out)), out.reshape(-1)
+            to = no_epilogue(g.f, math.prod(g.out)), out.reshape(-1)
             if depthwise.fits(g, work):
                 depthwise.forward(arrays, g, to, work)
                 return out

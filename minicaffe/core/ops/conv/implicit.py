@@ -79,7 +79,7 @@ class Implicit(Engine):
             arrays = x.reshape(-1), weight.reshape(-1), no_bias(x.dtype) if bias is None else bias
             units = g.n * g.group * -(-g.out[0] // rows) * parts
             sizes = *_kernel_sizes(g, rows), g.window.is_point, parts
-            to = no_epilogue(x.dtype, g.f, math.prod(g.out)), out.reshape(-1)
+            to = no_epilogue(g.f, math.prod(g.out)), out.reshape(-1)
             run(kernels.forward, units, *to, blas, *sizes, *arrays, Piece(work))
             return out
         w, y = weight.reshape(g.group, g.f // g.group, -1), _rows(out, g)

@@ -123,7 +123,7 @@ def _correlate(kernels: Any, g: ConvGeometry, back: bool, arrays: Any, work: Any
 
 def _nothing_follows(g: ConvGeometry, back: bool, dtype: Any) -> Any:
     """The epilogue of y, or of dx."""
-    return no_epilogue(dtype, *(g.c, math.prod(g.image)) if back else (g.f, math.prod(g.out)))
+    return no_epilogue(*(g.c, math.prod(g.image)) if back else (g.f, math.prod(g.out)))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -84,7 +84,7 @@ def _correlate(
     count, kernel_args = _units(kernels, m, x, g, of, work.size)
     data = x.reshape(-1), no_bias(x.dtype) if bias is None else bias, u
     results = (of.c, of.image) if of else (g.f, g.out)
-    to = no_epilogue(x.dtype, results[0], math.prod(results[1])), out.reshape(-1)
+    to = no_epilogue(results[0], math.prod(results[1])), out.reshape(-1)
     run(kernels.forward, count, *to, blas, *kernel_args, *data, Piece(work))
     return True
 
