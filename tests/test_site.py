@@ -74,7 +74,9 @@ def test_the_site_is_built_without_a_warning_and_needs_no_network(tmp_path):
         text = page.read_text("utf-8")
         assert not re.findall(loads, text), page
         assert "fonts.g" not in text
-    (source,) = (tmp_path / "site" / "source" / "minicaffe" / "core" / "layers").glob("base.py.html")
+    (source,) = (tmp_path / "site" / "source" / "minicaffe" / "core" / "layers").glob(
+        "base.py.html"
+    )
     assert "class" in source.read_text("utf-8")
     assert not broken(tmp_path / "site")
     index = json.loads((tmp_path / "site" / "search" / "search_index.json").read_text("utf-8"))

@@ -31,11 +31,6 @@ from minicaffe.interop.caffe.unknown import FORK_OF, with_unknown
 from minicaffe.tools.data.layers.transform import Transform
 from minicaffe.tools.visualize.outline import outline
 
-LABEL_MAPS = ("DenseImageData", "ImageLabelmapData")  # layers whose labels are of each pixel
-BOXES = "AnnotatedData"  # the layer whose labels are rows of true boxes
-# Layers of data that may say their pictures' size
-PICTURES = ("Data", "ImageData", "WindowData", BOXES, *LABEL_MAPS)
-
 
 def shape_option(parser: argparse.ArgumentParser) -> None:
     """--shape."""
@@ -144,25 +139,31 @@ def _usual(layer: LayerSpec, given: tuple[int, ...], is_picture: bool) -> list[t
     said = _shapes(layer)
     if is_picture:
         return [given, *[_label(layer, given)] * (len(layer.tops) - 1)]
-    if layer.type == BOXES and said:  # rows of boxes do not tell how many pictures there are
+    if _labels(layer) == "boxes" and said:  # rows of boxes do not tell how many pictures there are
         return said
     return [(*given[:1], *one[1:]) for one in said or [given[:1]] * len(layer.tops)]
 
 
 def _shapes(layer: LayerSpec) -> list[tuple[int, ...]]:
     """The shapes of pictures and labels that a layer of data writes, as far as it says them; else none."""
-    picture = _picture(layer) if layer.type in PICTURES and len(layer.tops) < 3 else None
+    picture = _picture(layer) if _labels(layer) and len(layer.tops) < 3 else None
     if picture is None:
         return []
     pictures = (layer.options.get("batch_size", 1), *picture)
     return [pictures, _label(layer, pictures)][: len(layer.tops)]
 
 
+def _labels(layer: LayerSpec) -> str:
+    """Returns what the labels of a layer of pictures are, by its traits; "" for another layer."""
+    kind = REGISTRY.get(layer.type)
+    return kind.traits.label_kind if kind is not None else ""
+
+
 def _label(layer: LayerSpec, pictures: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of the labels of pictures (n, c, h, w): a number, a map or, of each, one row of a true box."""
-    if layer.type == BOXES:
+    if _labels(layer) == "boxes":
         return (1, 1, pictures[0], 8)
-    return (pictures[0], 1, *pictures[2:]) if layer.type in LABEL_MAPS else pictures[:1]
+    return (pictures[0], 1, *pictures[2:]) if _labels(layer) == "map" else pictures[:1]
 
 
 def _picture(layer: LayerSpec) -> tuple[int, int, int] | None:
@@ -171,7 +172,7 @@ def _picture(layer: LayerSpec) -> tuple[int, int, int] | None:
     crop = transform.crop_size or layer.options.get("crop_size", 0)
     sizes = [layer.options.get(key, 0) for key in ("new_height", "new_width")]
     cut = [layer.options.get(key, 0) or crop for key in ("crop_height", "crop_width")]
-    if layer.type == BOXES:
+    if _labels(layer) == "boxes":
         cut = [getattr(transform, key, 0) or crop for key in ("crop_h", "crop_w")]
         sizes = next(
             ([one.height, one.width] for one in getattr(transform, "resize_param", ())), sizes

@@ -61,7 +61,6 @@ SMALL = 64  # pixels a side: pictures that are smaller are not cut
 LOOKED_AT = 100  # entries of an array that its mean and deviation are computed from
 MOST = 100_000  # classes that are believed of few pictures
 IGNORED = 255  # the label of pixels that belong to no class
-BOXES = "AnnotatedData"  # the layer of pictures with boxes
 # What `convert-images --boxes` writes, in one folder, beside the names of the classes
 DATABASES = {"TRAIN": "train_lmdb", "TEST": "test_lmdb"}
 LABEL_MAP = "labelmap.prototxt"
@@ -741,7 +740,7 @@ def _box_layers(data_set: DataSet, body: Body, image: tuple[int, int, int]) -> t
     }
     plain: dict[str, Any] = {
         "name": "data",
-        "type": BOXES,
+        "type": "AnnotatedData",
         "top": [body.picture, body.label],
         "source": data_set.source,
     }

@@ -253,6 +253,8 @@ class AnnotatedData(Fed):
         BoxTransform, "colours, canvas, size, noise, crop, mean, scale, mirror"
     ] = BoxTransform()
 
+    traits = replace(Fed.traits, label_kind="boxes")
+
     def setup(self) -> list[Shape]:
         given = self.transform
         for key in ("resize", "random_resized_crop", "rotation", "color_jitter"):

@@ -114,7 +114,7 @@ class VideoData(Fed):
     is_color: Annotated[bool, "3 channels; without it 1, grey"] = True
     root_folder: Annotated[str, "put before each folder"] = ""
 
-    traits = replace(Fed.traits, capturable=False)
+    traits = replace(Fed.traits, capturable=False, label_kind="")  # clips
 
     def setup(self) -> list[Shape]:
         given = self.transform

@@ -182,7 +182,7 @@ class LabelMaps(Fed):
     is_color: Annotated[bool, "3 channels; without it 1, grey"] = True
     root_folder: Annotated[str, "put before each path"] = ""
 
-    traits = replace(Fed.traits, capturable=False)
+    traits = replace(Fed.traits, capturable=False, label_kind="map")
     nearest = False  # how labels are scaled
 
     @property

@@ -28,7 +28,7 @@ class Pictures(Layer):
     transform: Annotated[Transform, "resize, turn, crop, colours, mean, scale, mirror"] = NONE
 
     dataset = cast(Any, None)  # the source of the batches, once it is known
-    traits = Traits(takes_share=True, float32_tops=(1,), inferred_as="Input")
+    traits = Traits(takes_share=True, float32_tops=(1,), label_kind="number", inferred_as="Input")
     blue_first = False  # three channels are blue, green, red, as in OpenCV and Caffe
     image = cast("tuple[int, int, int]", ())  # (c, h, w) that the crop is cut out of
 
