@@ -298,6 +298,7 @@ layers:
   - {name: scale, type: Scale, top: conv, bias_term: true}
   - {name: drop, type: Dropout, top: conv}
   - {name: other, type: Convolution, bottom: x, num_output: 4, kernel_size: 3}
+  - {name: orelu, type: ReLU, top: other}
   - {name: sum, type: Eltwise, bottom: [conv, other]}
   - {name: relu, type: ReLU, top: sum}
   - {name: ip, type: InnerProduct, num_output: 2}
@@ -313,9 +314,9 @@ def test_explain_what_is_computed_as_one(cli):
     if not cpu.available():
         return
     rows = {line.split()[0]: re.split("  +", line)[-1] for line in lines[1:-1]}
-    assert list(rows) == ["x", "conv", "bn", "scale", "drop", "other", "sum", "relu", "ip"]
-    assert rows["bn"] == rows["scale"] == "with conv"
-    assert rows["sum"] == rows["relu"] == "with other"
+    names = ["x", "conv", "bn", "scale", "drop", "other", "orelu", "sum", "relu", "ip"]
+    assert list(rows) == names
+    assert rows["scale"] == "with bn" and rows["orelu"] == "with other"
     assert rows["x"] == rows["drop"] == "-" and "." in rows["ip"]
     assert lines[-1].startswith("2 layers compute nothing; blobs: 0.0 MiB")
 
