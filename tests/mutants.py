@@ -206,7 +206,7 @@ class Reached:
 def node(context: str) -> str:
     """A test's name for pytest; '' for one that is no function of a module any more.
 
-    >>> node("tests.spec.test_tree.test_positions")
+    >>> node("tests.core.config.test_tree.test_positions")
     'tests/core/config/test_tree.py::test_positions'
     """
     module, _, function = context.rpartition(".")

@@ -90,7 +90,7 @@ class Python(Layer):
     bottom[i] and top[i] have `data` and `diff`, as NumPy arrays, `shape`, `num`, `channels`, `height`, `width`
     and `count`. top[i].reshape(*sizes) sets the shape; if it changes from one pass to the next, the
     layers above allocate again. The data of bottoms can only be read. Its base class may be
-    minicaffe.interop.pycaffe.host_blob.PythonLayer.
+    minicaffe.pycaffe.host_blob.PythonLayer.
 
     The class decides the bottoms and tops; `loss_weight` makes it a loss. On CUDA it works on host copies, so
     each pass waits; in float16 and bfloat16 these are float32. Raises LayerError for an error of the class.

@@ -267,6 +267,7 @@ def test_every_layer_has_traits():
         keeps_top=True,
         label_bottoms=(1,),
         float32_bottoms=(1,),
+        inferred_as="Softmax",
     )
 
 
@@ -278,7 +279,10 @@ def test_the_page_of_ones_own_layers_has_every_trait_and_its_default():
 
 def test_the_defaults_of_traits_suit_a_layer_of_ones_own(double):
     assert double.traits is Layer.traits == Traits()
-    assert {field.name for field in fields(Traits) if getattr(Traits(), field.name)} == {"has_tops"}
+    assert {field.name for field in fields(Traits) if getattr(Traits(), field.name)} == {
+        "has_tops",
+        "inferred_as",
+    }
     assert double.traits.capturable is None
     with pytest.raises(FrozenInstanceError):
         double.traits.in_place = True

@@ -307,7 +307,7 @@ def test_any_number_of_threads(form, threads_asked, tmp_path, request):
     count = 200 if request.config.getoption("--long") else 20
     script = tmp_path / "script.py"
     script.write_text(
-        "from solver import test_iteration as tests\n"
+        "from core.solver import test_iteration as tests\n"
         "from minicaffe.tools.data import datasets\n"
         "datasets._COUNTS, datasets._DRAWING = {'train': 50, 'test': 20}, 'few-50'\n"
         "both = tests.lenet(8, deterministic=True)\n"

@@ -14,8 +14,8 @@ FOLDER = Path(__file__).parent / "notebooks"
 MODULES = ("drawn", "shapes_datalayers", "voc_tools")
 SCRIPTS = sorted(p.stem for p in FOLDER.glob("*.py") if p.stem not in (*MODULES, "conftest"))
 CHANGED = (
-    (re.compile(r"^import caffe$", re.M), "import minicaffe.interop.pycaffe as caffe"),
-    (re.compile(r"^from caffe(?=[. ])", re.M), "from minicaffe.interop.pycaffe"),
+    (re.compile(r"^import caffe$", re.M), "import minicaffe.pycaffe as caffe"),
+    (re.compile(r"^from caffe(?=[. ])", re.M), "from minicaffe.pycaffe"),
 )
 
 

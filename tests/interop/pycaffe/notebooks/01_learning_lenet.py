@@ -12,8 +12,8 @@ from drawn import digits
 from numpy import arange, ceil, exp, zeros
 
 import caffe
-from interop.caffe import layers as L, params as P
-from interop.caffe.proto import caffe_pb2
+from caffe import layers as L, params as P
+from caffe.proto import caffe_pb2
 
 os.makedirs("mnist")
 

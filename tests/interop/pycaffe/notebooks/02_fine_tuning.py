@@ -11,9 +11,9 @@ import numpy as np
 from drawn import SHAPES, picture
 
 import caffe
-from interop.caffe import layers as L
-from interop.caffe import params as P
-from interop.caffe.proto import caffe_pb2
+from caffe import layers as L
+from caffe import params as P
+from caffe.proto import caffe_pb2
 
 caffe.set_mode_cpu()
 caffe.set_random_seed(1701)

@@ -6,7 +6,7 @@ from drawn import SHAPES, picture
 from PIL import Image
 
 import caffe
-from interop.caffe import layers as L, params as P
+from caffe import layers as L, params as P
 
 # -- a list of pictures with labels
 rng = np.random.RandomState(0)

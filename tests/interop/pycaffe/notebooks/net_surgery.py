@@ -10,7 +10,7 @@ from google.protobuf import text_format
 from PIL import Image
 
 import caffe
-from interop.caffe.proto import caffe_pb2
+from caffe.proto import caffe_pb2
 
 # -- designer filters
 with open("conv.prototxt", "w") as f:

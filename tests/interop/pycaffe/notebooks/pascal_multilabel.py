@@ -13,7 +13,7 @@ import numpy as np
 from drawn import COLOURS, SHAPES, paint
 
 import caffe
-from interop.caffe import layers as L, params as P
+from caffe import layers as L, params as P
 
 sys.path.append(".")  # where the data layer and the tools are
 import shapes_datalayers  # noqa: F401  Caffe would import it for the net
