@@ -7,7 +7,9 @@ smaller and faster, and what compilers of chips make of it is seen in its own we
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.net import Net
 from minicaffe.core.net.step import Step
 
+Numbers = tuple[np.ndarray, np.ndarray]  # a factor and a term
 WEIGHTED = ("Convolution", "Deconvolution", "InnerProduct")
 
 
@@ -67,7 +70,8 @@ def folded(net: Net) -> Folded:
             continue
         (bottom, *_), (top, *_) = step.bottoms, step.tops
         value = held[bottom]
-        source, nothing = made[value], _is_nothing(step, *numbers)
+        source = made[value]
+        nothing = step.spec.type == "Dropout" and [one.item() for one in numbers] == [1, 0]
         alone = readers[value] == 1 and len(source.tops) == 1
         if top.name != names[value] and not (alone and source.bottoms):
             continue
@@ -95,11 +99,6 @@ def folded(net: Net) -> Folded:
     return Folded(spec, remaining, [f"{step.spec}: {why}" for step, why in gone.items()])
 
 
-def _is_nothing(step: Step, factor: np.ndarray, term: np.ndarray) -> bool:
-    """Whether a layer passes on what it reads."""
-    return step.spec.type == "Dropout" and (factor.item(), term.item()) == (1, 0)
-
-
 def _into(
     source: Step, arrays: dict[str, np.ndarray], factor: np.ndarray, term: np.ndarray
 ) -> bool:
@@ -116,39 +115,50 @@ def _into(
     return second in arrays
 
 
-def _numbers(step: Step, arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None:
-    """(factor, term), float64, of a channel each or one for all, of a layer that multiplies and adds."""
+def _numbers(step: Step, arrays: dict[str, np.ndarray]) -> Numbers | None:
+    """The numbers of a layer that multiplies and adds, or does nothing; None of another."""
     layer: Any = step.layer
-    keys_of = [f"{step.spec.name}__{i}" for i in range(len(layer.params))]
-    if any(key not in arrays for key in keys_of):  # parameters of another layer
+    names = [f"{step.spec.name}__{i}" for i in range(len(layer.params))]
+    if any(name not in arrays for name in names):  # parameters of another layer
         return None
-    own = [arrays[key].astype(np.float64) for key in keys_of]
-    zero, one = np.zeros(()), np.ones(())
     if step.spec.type == "Dropout":
         left = 1.0 if layer.scale_train else 1.0 - layer.dropout_ratio
-        return None if layer.drops else (np.asarray(left), zero)
-    if step.spec.type == "Power":
-        keys = {"power": 1.0, "scale": 1.0, "shift": 0.0, **step.spec.options}
-        linear = keys["power"] == 1
-        return (np.asarray(keys["scale"]), np.asarray(keys["shift"])) if linear else None
-    if step.spec.type == "BatchNorm" and layer.by_past:
+        return None if layer.drops else (np.asarray(left), np.zeros(()))
+    if len(step.bottoms) != 1 or not getattr(layer, "by_past", True):
+        return None
+    own = [arrays[name] for name in names]
+    return factor_and_term(step.spec.type, partial(getattr, layer), own, len(step.bottoms[0].shape))
+
+
+def factor_and_term(
+    kind: str, key: Callable[[str, Any], Any], arrays: Sequence[np.ndarray], rank: int
+) -> Numbers | None:
+    """What a layer multiplies by and adds, float64, of a channel each or one for all; None if it does else.
+
+    `key` returns one of its keys, or what is usual; a BatchNorm's averages are those seen in training.
+    """
+    own = [array.astype(np.float64) for array in arrays]
+    zero, one = np.zeros(()), np.ones(())
+    if kind == "Power" and key("power", 1.0) == 1:
+        return np.asarray(key("scale", 1.0)), np.asarray(key("shift", 0.0))
+    if kind == "BatchNorm":
         mean, variance, count, *learnt = own
         share = 1 / count[0] if count[0] else 0.0
         factor, term = learnt or (one, zero)
-        factor = factor / np.sqrt(variance * share + layer.eps)
+        factor = factor / np.sqrt(variance * share + key("eps", 1e-5))
         return factor, term - mean * share * factor
-    if len(step.bottoms) != 1 or any(array.ndim > 1 for array in own) or not _by_channel(step):
+    if kind not in ("Scale", "Bias") or any(array.ndim > 1 for array in own):
         return None
-    if step.spec.type == "Scale":
-        return own[0], own[1] if len(own) > 1 else zero
-    return (one, own[0]) if step.spec.type == "Bias" else None
+    if not by_channel(key, rank):
+        return None
+    if kind == "Bias":
+        return one, own[0]
+    return own[0], own[1] if len(own) > 1 else zero
 
 
-def _by_channel(step: Step) -> bool:
-    """Whether a Scale's or a Bias's numbers are the channels', or one for all."""
-    layer, rank = step.layer, len(step.bottoms[0].shape)
-    axis, num_axes = getattr(layer, "axis", None), getattr(layer, "num_axes", None)
-    return num_axes == 0 or axis in (1, 1 - rank)
+def by_channel(key: Callable[[str, Any], Any], rank: int) -> bool:
+    """True if a Scale's or a Bias's numbers are the channels', or one for all."""
+    return key("num_axes", 1) == 0 or key("axis", 1) in (1, 1 - rank)
 
 
 def _fits(source: Step, step: Step, factor: np.ndarray, term: np.ndarray, owners: Counter) -> bool:
@@ -160,8 +170,12 @@ def _fits(source: Step, step: Step, factor: np.ndarray, term: np.ndarray, owners
     if not (np.isfinite(factor).all() and np.isfinite(term).all()):
         return False  # no weights could be loaded that hold them
     axis, rank = getattr(source.layer, "axis", 1), len(source.tops[0].shape)
-    channels = axis == 1 and (source.spec.type != "InnerProduct" or rank == 2)
-    return channels or max(factor.size, term.size) == 1
+    return by_outputs(source.spec.type, axis, rank) or max(factor.size, term.size) == 1
+
+
+def by_outputs(kind: str, axis: int, rank: int) -> bool:
+    """True if the outputs of a product are the channels of its top."""
+    return axis == 1 and (kind != "InnerProduct" or rank == 2)
 
 
 def multiplied(

@@ -110,11 +110,8 @@ def _with_sigmoid(model: NetSpec) -> tuple[NetSpec, list[str]]:
     if ended or len(bottoms) != 2 or bottoms[1] not in labels:
         return model, []
     end = LayerSpec(name="prob", type="Sigmoid", bottom=bottoms[:1], mark=losses[-1].mark)
-    layers, lost, above = (
-        [],
-        labels,
-        False,
-    )  # the blobs that depend on labels; whether the layer above does
+    layers, lost = [], labels  # the blobs that depend on labels
+    above = False  # whether the layer above does
     for layer in model.layers:
         gone = above if layer.bottom is None else not lost.isdisjoint(layer.bottom)
         if reads_data(layer) or not gone:

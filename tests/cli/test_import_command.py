@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from minicaffe import Net
-from minicaffe.interop.onnx.reader.nodes import READERS, REFUSED
-from minicaffe.interop.onnx.reader.patterns import RECOGNISERS
+from minicaffe.interop.onnx.patterns import RECOGNISERS
+from minicaffe.interop.onnx.table import READERS, UNREAD
 
 onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
@@ -109,7 +109,7 @@ def test_operators_are_listed(cli):
     assert ran.code == 0
     lines = ran.out.splitlines()
     several = len({one for some in RECOGNISERS.values() for one in some})
-    assert len(lines) == len(READERS) + several + len(REFUSED)
+    assert len(lines) == len(READERS) + several + len(UNREAD)
     assert "refused: a Caffe net has no GRU; an LSTM is read" in ran.out
     assert any(line.split() == ["Relu", "ReLU."] for line in lines)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from minicaffe.interop.chips.naming import SIGNS
-from minicaffe.interop.onnx.reader.draft import Layer
+from minicaffe.interop.onnx.draft import Layer
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ multiplies and adds is a Scale for a compiler without Power.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,10 @@ from minicaffe.core.ops.geometry import pool_output_size
 from minicaffe.errors import SpecError
 from minicaffe.interop.chips.chips import Chip
 from minicaffe.interop.chips.naming import living
-from minicaffe.interop.onnx.reader.draft import Blob, Draft, Layer, limited
-from minicaffe.interop.onnx.reader.nodes.activation import largest
-from minicaffe.interop.onnx.reader.nodes.normalization import affine, standardised
-from minicaffe.interop.onnx.reader.nodes.resize import matrix, separable
-from minicaffe.interop.onnx.reader.nodes.window import convolution, deconvolution, window_keys
-from minicaffe.interop.onnx.reader.table import RefusedError
+from minicaffe.interop.onnx.draft import Blob, Draft, Layer
+from minicaffe.interop.onnx.operators.convolution import window_keys
+from minicaffe.interop.onnx.table import LOWERS, RefusedError, lowers
 
-Lower = Callable[[Draft, Layer, Chip], Blob]
-LOWERS: dict[str, Lower] = {}
 INSTEAD = {
     "Permute": "axes of 1 move by a Reshape; put the others where they are wanted before the export",
     "GELU": "export it with approximate: tanh, which is Sigmoid, Power and a product",
@@ -37,21 +31,12 @@ INSTEAD = {
 }
 
 
-def lowers(*types: str) -> Callable[[Lower], Lower]:
-    """Make a function the plainer form of layers of these types: of the draft, the layer and the target."""
-
-    def register(function: Lower) -> Lower:
-        LOWERS.update(dict.fromkeys(types, function))
-        return function
-
-    return register
-
-
 def lower(draft: Draft, outputs: Mapping[str, Blob], chip: Chip, path: Path) -> list[str]:
     """Replace layers by what the target takes; returns lines on what was replaced.
 
     Raises SpecError for the first layer that has no exact form there.
     """
+    draft.groups = chip.groups
     replaced, waiting = dict[str, int](), living(draft, outputs)
     while waiting:
         layer = waiting.pop(0)
@@ -63,7 +48,7 @@ def lower(draft: Draft, outputs: Mapping[str, Blob], chip: Chip, path: Path) -> 
         try:
             if function is None:
                 raise RefusedError(INSTEAD.get(layer.type, ""))
-            blob = function(draft, layer, chip)
+            blob = function(draft, layer)
         except RefusedError as error:
             why = f"; {error}" if str(error) else ""
             raise SpecError(
@@ -100,132 +85,25 @@ def _with_biases(layers: list[Layer]) -> None:
             layer.arrays.append(np.zeros(layer.keys["num_output"], np.float32))
 
 
-@lowers("ReLU6")
-def relu6(draft: Draft, layer: Layer, chip: Chip) -> Blob:
-    """min(max(x, 0), 6)."""
-    return _between(draft, layer.bottoms[0], 0.0, 6.0)
-
-
-@lowers("Clip")
-def clip(draft: Draft, layer: Layer, chip: Chip) -> Blob:
-    """min(max(x, low), high)."""
-    return _between(draft, layer.bottoms[0], layer.keys["min"], layer.keys["max"])
-
-
-def _between(draft: Draft, x: Blob, low: float, high: float) -> Blob:
-    """min(max(x, low), high), by ReLU and Eltwise MAX."""
-    below = draft.linear(largest(draft, x, low), -1.0)
-    return draft.linear(largest(draft, below, -high), -1.0)
-
-
-@lowers("HardSwish")
-def hard_swish(draft: Draft, layer: Layer, chip: Chip) -> Blob:
-    """x times min(max(x + 3, 0), 6) / 6."""
-    x = layer.bottoms[0]
-    gate = draft.linear(_between(draft, draft.linear(x, shift=3.0), 0.0, 6.0), 1 / 6)
-    return draft.layer("Eltwise", x, gate, operation="PROD")
-
-
-@lowers("Swish")
-def swish(draft: Draft, layer: Layer, chip: Chip) -> Blob:
-    """x sigmoid(beta x)."""
-    x = layer.bottoms[0]
-    gate = draft.layer("Sigmoid", draft.linear(x, layer.keys.get("beta", 1.0)))
-    return draft.layer("Eltwise", x, gate, operation="PROD")
-
-
-@lowers("GELU")
-def gelu(draft: Draft, layer: Layer, chip: Chip) -> Blob:
-    """x sigmoid(2 sqrt(2 / pi) (x + 0.044715 x^3)), where it is meant by tanh."""
-    if layer.keys.get("approximate", "none") != "tanh":
-        raise RefusedError(INSTEAD["GELU"])
-    x = layer.bottoms[0]
-    sum_ = draft.layer("Eltwise", x, draft.power(x, 3.0), coeff=[1.0, 0.044715])
-    gate = draft.layer("Sigmoid", draft.linear(sum_, 2 * math.sqrt(2 / math.pi)))
-    return draft.layer("Eltwise", x, gate, operation="PROD")
-
-
 @lowers("Upsample")
-def upsample(draft: Draft, layer: Layer, chip: Chip) -> Blob:
+def upsample(draft: Draft, layer: Layer) -> Blob:
     """Deconvolution by ones, channel by channel; where it has one group, by a matrix of channels."""
     if len(layer.bottoms) > 1:
         raise RefusedError("where a pixel goes depends on the mask")
     x, keys = layer.bottoms[0], layer.keys
     scales = [keys.get("scale_h", keys.get("scale", 2)), keys.get("scale_w", keys.get("scale", 2))]
     channels = x.shape[1]
-    if chip.groups:
+    if draft.groups:
         weight, group = np.ones((channels, 1, *scales)), channels
     else:
         weight, group = np.zeros((channels, channels, *scales)), 1
         weight[np.arange(channels), np.arange(channels)] = 1
     sizes = window_keys(kernel_size=scales, stride=scales)
-    return deconvolution(draft, x, weight, None, layer.tops[0].shape, group, **sizes)
-
-
-@lowers("Interp")
-def interp(draft: Draft, layer: Layer, chip: Chip) -> Blob:
-    """Two products with the matrices of its weights: a Convolution and an InnerProduct."""
-    x, shape = layer.bottoms[0], layer.tops[0].shape
-    how = {"mode": "linear", "coordinates": "align_corners", "cubic": 0.0, "outside": False}
-    how["antialias"] = False
-    matrices = [matrix(a, b, how, b / a) for a, b in zip(x.shape[2:], shape[2:], strict=True)]
-    return separable(draft, x, *matrices)
-
-
-@lowers("GroupNorm")
-def group_norm(draft: Draft, layer: Layer, chip: Chip) -> Blob:
-    """Groups as rows, by their mean and variance; then a Scale."""
-    x, groups = layer.bottoms[0], layer.keys["num_groups"]
-    rows = (x.shape[0], groups, math.prod(x.shape[1:]) // groups)
-    y = standardised(draft, draft.reshape(x, rows), 2, layer.keys["eps"])
-    y = draft.reshape(y, x.shape)
-    scale, bias = layer.arrays or (np.ones(1), np.zeros(1))
-    return affine(draft, y, scale, bias, 1)
-
-
-@lowers("LayerNorm")
-def layer_norm(draft: Draft, layer: Layer, chip: Chip) -> Blob:
-    """By the mean and variance of the axes behind; then a Scale."""
-    axis = layer.keys["axis"]
-    y = standardised(draft, layer.bottoms[0], axis, layer.keys["eps"])
-    scale, bias = layer.arrays or (np.ones(1), np.zeros(1))
-    return affine(draft, y, scale, bias, axis)
-
-
-@lowers("Normalize")
-def normalize(draft: Draft, layer: Layer, chip: Chip) -> Blob:
-    """Sums of the squares, by Reduction or a Convolution by ones, Power, a product, and a Scale."""
-    x, (scale,) = layer.bottoms[0], layer.arrays
-    eps, channels = layer.keys["eps"], x.shape[1]
-    if layer.keys.get("across_spatial", True):
-        total = draft.layer("Reduction", x, shape=x.shape[:1], operation="SUMSQ", axis=1)
-        y = draft.layer("Scale", x, draft.power(total, -0.5, 1.0, eps), axis=0)
-    else:  # the sum of a place's channels, in each of them
-        flat = draft.reshape(draft.power(x, 2.0), (x.shape[0], channels, math.prod(x.shape[2:]), 1))
-        ones = np.ones(limited(channels, channels, 1, 1))
-        total = convolution(draft, flat, ones, None, flat.shape, kernel_size=1)
-        share = draft.reshape(draft.power(total, -0.5, 1.0, eps), x.shape)
-        y = draft.layer("Eltwise", x, share, operation="PROD")
-    return draft.times(y, scale.reshape(-1, *(1,) * (len(x.shape) - 2)))
-
-
-@lowers("Reverse")
-def reverse(draft: Draft, layer: Layer, chip: Chip) -> Blob:
-    """Each entry cut off, and joined again; channels by a Convolution by 1 x 1."""
-    x, axis = layer.bottoms[0], layer.keys["axis"]
-    return draft.take(x, axis, range(x.shape[axis])[::-1])
-
-
-@lowers("ShuffleChannel")
-def shuffle_channel(draft: Draft, layer: Layer, chip: Chip) -> Blob:
-    """A Convolution by 1 x 1, of ones and zeros."""
-    x, group = layer.bottoms[0], layer.keys["group"]
-    order = np.arange(x.shape[1]).reshape(group, -1).T.ravel()
-    return draft.picked(x, [int(one) for one in order])
+    return draft.weighted("Deconvolution", x, weight, layer.tops[0].shape, group=group, **sizes)
 
 
 @lowers("Pooling")
-def pooling(draft: Draft, layer: Layer, chip: Chip) -> Blob:
+def pooling(draft: Draft, layer: Layer) -> Blob:
     """The Pooling whose size is rounded up, less the row and column that it has more."""
     x, shape = layer.bottoms[0], layer.tops[0].shape
     keys = {key: value for key, value in layer.keys.items() if key != "round_mode"}
@@ -242,18 +120,20 @@ def pooling(draft: Draft, layer: Layer, chip: Chip) -> Blob:
         for size, k, s, p in zip(x.shape[2:], kernel, stride, pad, strict=True)
     ]
     y = draft.layer("Pooling", x, shape=(*shape[:2], *sizes), **keys)
-    if "Silence" in chip.layers:
+    if not draft.lacks("Silence"):
         for axis in (2, 3):
             y = draft.part(y, axis, 0, shape[axis])
         return y
     kernel = [size - wanted + 1 for size, wanted in zip(sizes, shape[2:], strict=True)]
     pick = np.zeros((shape[1], 1, *kernel))
     pick[:, :, 0, 0] = 1
-    return convolution(draft, y, pick, None, shape, shape[1], **window_keys(kernel_size=kernel))
+    return draft.weighted(
+        "Convolution", y, pick, shape, group=shape[1], **window_keys(kernel_size=kernel)
+    )
 
 
 @lowers("Power")
-def power(draft: Draft, layer: Layer, chip: Chip) -> Blob:
+def power(draft: Draft, layer: Layer) -> Blob:
     """A Scale of equal numbers, where it multiplies and adds."""
     x, keys = layer.bottoms[0], layer.keys
     if keys.get("power", 1.0) != 1 or len(x.shape) < 2:
@@ -265,14 +145,14 @@ def power(draft: Draft, layer: Layer, chip: Chip) -> Blob:
 
 
 @lowers("AbsVal")
-def absolute(draft: Draft, layer: Layer, chip: Chip) -> Blob:
+def absolute(draft: Draft, layer: Layer) -> Blob:
     """max(x, -x)."""
     x = layer.bottoms[0]
     return draft.layer("Eltwise", x, draft.linear(x, -1.0), operation="MAX")
 
 
 @lowers("Bias")
-def bias(draft: Draft, layer: Layer, chip: Chip) -> Blob:
+def bias(draft: Draft, layer: Layer) -> Blob:
     """A Scale by 1 with a bias."""
     if len(layer.bottoms) > 1:
         raise RefusedError("a sum of a blob and another that is broadcast has no other form")
@@ -283,7 +163,7 @@ def bias(draft: Draft, layer: Layer, chip: Chip) -> Blob:
 
 
 @lowers("ReLU")
-def relu(draft: Draft, layer: Layer, chip: Chip) -> Blob:
+def relu(draft: Draft, layer: Layer) -> Blob:
     """max(x, 0) - slope max(-x, 0), where negative_slope is not read."""
     x, slope = layer.bottoms[0], layer.keys["negative_slope"]
     above = draft.layer("ReLU", x)
@@ -292,7 +172,7 @@ def relu(draft: Draft, layer: Layer, chip: Chip) -> Blob:
 
 
 @lowers("Eltwise")
-def eltwise(draft: Draft, layer: Layer, chip: Chip) -> Blob:
+def eltwise(draft: Draft, layer: Layer) -> Blob:
     """Coefficients as Powers, and two bottoms at a time."""
     keys, bottoms = dict(layer.keys), layer.bottoms
     if keys.get("operation") == "PROD":
@@ -306,10 +186,10 @@ def eltwise(draft: Draft, layer: Layer, chip: Chip) -> Blob:
 
 
 @lowers("ContinuationIndicator")
-def continuation(draft: Draft, layer: Layer, chip: Chip) -> Blob:
+def continuation(draft: Draft, layer: Layer) -> Blob:
     """A row of zeros and rows of ones, each a DummyData."""
     steps, batch = layer.keys["time_step"], layer.keys["batch_size"]
-    if "DummyData" not in chip.layers:
+    if draft.lacks("DummyData"):
         raise RefusedError("a sequence's start has no layer there")
     rows = []
     for count, value in ((1, 0.0), (steps - 1, 1.0)):

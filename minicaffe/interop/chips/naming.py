@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from minicaffe.interop.onnx.reader.draft import Blob, Draft, Layer, readable
+from minicaffe.interop.onnx.draft import Blob, Draft, Layer, readable
 
 SIGNS = r"\w./:+-"  # what a name may hold, as between the brackets of a regular expression
 

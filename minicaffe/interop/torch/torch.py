@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from minicaffe.core.net.step import Step
 from minicaffe.errors import CheckpointError, SpecError
 from minicaffe.interop.torch.torch_modules import MODULES, Part, as_it_is
 from minicaffe.storage import checkpoint, safetensors_file
+from minicaffe.tools.folding import by_channel
 
 
 @dataclass(frozen=True)
@@ -102,21 +104,21 @@ def _module(layer: str, part: Part, arrays: list[np.ndarray], sources: list[str]
 
 def _folded(steps: list[Step]) -> dict[Step, Step]:
     """Each BatchNorm, with the Scale behind it that PyTorch's would hold."""
-    found = {}
+    pairs = {}
     for step in steps:
         readers = [other for other in steps if step.tops and step.tops[0] in other.bottoms]
         if step.spec.type != "BatchNorm" or len(step.layer.params) != 3 or len(readers) != 1:
             continue
-        scale, channels = readers[0], step.layer.params[0].shape
+        (scale,) = readers
+        same = scale.layer.params[:1] and scale.layer.params[0].shape == step.layer.params[0].shape
         alone = scale.spec.type == "Scale" and len(scale.bottoms) == 1
-        if alone and scale.layer.params[0].shape == channels and _by_channel(scale):
-            found[step] = scale
-    return found
-
-
-def _by_channel(scale: Step) -> bool:
-    axis: int = scale.layer.axis  # type: ignore[attr-defined]
-    return axis % max(len(scale.bottoms[0].shape), 1) == 1
+        if (
+            alone
+            and same
+            and by_channel(partial(getattr, scale.layer), len(scale.bottoms[0].shape))
+        ):
+            pairs[step] = scale
+    return pairs
 
 
 def _check_names(net: Net, made: list[Module]) -> None:

@@ -10,8 +10,8 @@ import pytest
 from minicaffe import MinicaffeError, Net
 from minicaffe.cli import main
 from minicaffe.interop.chips.chips import CHIPS
-from minicaffe.interop.chips.lower import LOWERS
 from minicaffe.interop.onnx.reader import from_onnx
+from minicaffe.interop.onnx.table import LOWERS
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

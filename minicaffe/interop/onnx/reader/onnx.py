@@ -22,8 +22,8 @@ from minicaffe.interop.caffe.model import SUFFIXES, named_prototxt
 from minicaffe.interop.caffe.prototxt import prototxt
 from minicaffe.interop.chips import lower, naming
 from minicaffe.interop.chips.chips import CHIPS, Chip
+from minicaffe.interop.onnx.draft import Blob
 from minicaffe.interop.onnx.reader import fold, proof
-from minicaffe.interop.onnx.reader.draft import Blob
 from minicaffe.interop.onnx.reader.source import Source, read
 from minicaffe.interop.onnx.reader.walk import Walk
 from minicaffe.storage import checkpoint

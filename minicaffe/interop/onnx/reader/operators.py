@@ -6,8 +6,8 @@ import ast
 import inspect
 from pathlib import Path
 
-from minicaffe.interop.onnx.reader.nodes import READERS, REFUSED
-from minicaffe.interop.onnx.reader.patterns import RECOGNISERS, Recogniser
+from minicaffe.interop.onnx.patterns import RECOGNISERS, Recogniser
+from minicaffe.interop.onnx.table import READERS, UNREAD
 
 
 def rows() -> list[tuple[str, str]]:
@@ -24,14 +24,14 @@ def rows() -> list[tuple[str, str]]:
     read += sorted(
         (f"several, then {' or '.join(kinds)}", _first_line(one)) for one, kinds in ends.items()
     )
-    return read + [(kind, f"refused: {why}") for kind, why in sorted(REFUSED.items())]
+    return read + [(kind, f"refused: {why}") for kind, why in sorted(UNREAD.items())]
 
 
 def _first_line(reader: object) -> str:
     """What a reader's docstring says; `python -OO` drops it, then it is read where it stands."""
     text = inspect.getdoc(reader)
     if text is None:
-        source = Path(inspect.getsourcefile(reader) or "")  # type: ignore[arg-type]
+        source = Path(inspect.getsourcefile(inspect.unwrap(reader)) or "")  # type: ignore[arg-type]
         name = getattr(reader, "__name__", "")
         tree = ast.parse(source.read_text(encoding="utf-8"))
         nodes = [one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == name]

@@ -5,49 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from minicaffe.core.net import Net
 from minicaffe.core.net.step import Value
 from minicaffe.errors import CheckpointError, SpecError
-from minicaffe.interop.onnx.reader.source import FLOATS, Source
+from minicaffe.interop.onnx.draft import FLOATS
+from minicaffe.interop.onnx.reader.source import Source
+from minicaffe.interop.onnx.table import JUMPS
 from minicaffe.interop.onnx.writer import check
 from minicaffe.interop.onnx.writer.library import packages
-from minicaffe.interop.onnx.writer.table import JUMPS
 from minicaffe.tools.inference import inputs
 
 TRIALS = 3  # random inputs
 FAR = 4096  # numbers far apart that are drawn, in 1 to 8 inputs
 LEAST = float(np.finfo(np.float32).tiny)
 TERMS = 2.0**-20  # of the largest term: how much a sum, or a function that adds 1, may round
-EXACT = {  # operators whose entries are no sums
-    *(
-        "Abs",
-        "Clip",
-        "Concat",
-        "DepthToSpace",
-        "Div",
-        "Expand",
-        "Flatten",
-        "Gather",
-        "GlobalMaxPool",
-    ),
-    *("LeakyRelu", "Max", "MaxPool", "Min", "Mul", "Neg", "PRelu", "Pad", "Pow", "Reciprocal"),
-    *(
-        "ReduceMax",
-        "ReduceMin",
-        "Relu",
-        "Reshape",
-        "Slice",
-        "SpaceToDepth",
-        "Split",
-        "Sqrt",
-        "Squeeze",
-    ),
-    *("ThresholdedRelu", "Tile", "TopK", "Transpose", "Unsqueeze"),
-}
+_EXACT = """
+Abs Clip Concat DepthToSpace Div Expand Flatten Gather GlobalMaxPool LeakyRelu Max MaxPool Min Mul Neg PRelu
+Pad Pow Reciprocal ReduceMax ReduceMin Relu Reshape Slice SpaceToDepth Split Sqrt Squeeze ThresholdedRelu Tile
+TopK Transpose Unsqueeze
+"""
+EXACT = frozenset(_EXACT.split())  # operators whose entries are no sums
 
 
 def proven(
@@ -85,8 +65,7 @@ def _compared(
     apart: dict[Value, float] = {}
     where: dict[Value, str] = {}
     for arrays in _trials(net, images):
-        typed = _typed(source, net, arrays)
-        reference = {name: _plain(array) for name, array in check.run(data, typed).items()}
+        reference = _reference(source, net, arrays, data)
         for step in check.by_step(net, arrays, reference, every, JUMPS):
             for value in step.tops:
                 if value not in names:
@@ -148,8 +127,7 @@ def _entries(source: Source, net: Net, names: Mapping[Value, str], data: bytes) 
     )
     for seed in range(count):
         arrays = check.drawn(net, seed, far_apart)
-        typed = _typed(source, net, arrays)
-        reference = {name: _plain(array) for name, array in check.run(data, typed).items()}
+        reference = _reference(source, net, arrays, data)
         terms: dict[Value, float] = {}  # the largest number that a blob is made of
         tensors: dict[Value, set[str]] = {}  # those of the model that it is made of
         doubtful = {}
@@ -213,8 +191,10 @@ def far_apart(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray
     return np.where(kind < 3, normal, np.where(kind < 7, apart, 0.0 * signs))
 
 
-def _typed(source: Source, net: Net, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The inputs as the model takes them; those of whole numbers are made such in `arrays` too."""
+def _reference(
+    source: Source, net: Net, arrays: dict[str, np.ndarray], data: bytes
+) -> dict[str, np.ndarray]:
+    """What onnxruntime makes of inputs; those of whole numbers are made such in `arrays`."""
     typed = {}
     blobs = [value.name for value in inputs(net)]  # as many, in the same order
     for (name, kind), held in zip(source.types.items(), blobs, strict=True):
@@ -224,11 +204,8 @@ def _typed(source: Source, net: Net, arrays: dict[str, np.ndarray]) -> dict[str,
             array = np.trunc(array * 2) if np.any(array % 1) else array
         typed[name] = array.astype(kind)
         arrays[held] = typed[name].astype(np.float32)
-    return typed
-
-
-def _plain(array: Any) -> np.ndarray:
-    return np.asarray(array, np.float32)
+    outputs = check.run(data, typed)
+    return {name: np.asarray(array, np.float32) for name, array in outputs.items()}
 
 
 def _asked(source: Source, names: list[str]) -> bytes:

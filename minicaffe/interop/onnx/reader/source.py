@@ -28,7 +28,6 @@ ENTRIES = 2**27  # of an input, a constant or a blob: 512 MiB in float32
 NODES = 100_000  # of a graph: no net has as many
 DEPTH = 100  # of graphs and functions within others
 AXES = 32  # of an array, as in Caffe
-FLOATS = ("float32", "float16", "float64", "bfloat16")  # types that a blob can hold
 
 
 @dataclass
@@ -168,9 +167,7 @@ def _count(model: Any) -> int:
         for node in nodes:
             key = node.domain, node.op_type
             if key in functions and key not in counts:
-                counts[key] = (
-                    NODES + 1
-                )  # as long as it is counted: one that calls itself has no end
+                counts[key] = NODES + 1  # while it is counted: one that calls itself has no end
                 counts[key] = of(functions[key].node, depth + 1)
             total += counts.get(key, 1)
             total += sum(of(inner.node, depth + 1) for inner in graphs(node))

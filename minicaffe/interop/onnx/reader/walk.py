@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from minicaffe.errors import SpecError, did_you_mean
-from minicaffe.interop.onnx.reader.draft import Blob, Draft, Node, Tensor
-from minicaffe.interop.onnx.reader.nodes import READERS, REFUSED, RefusedError
-from minicaffe.interop.onnx.reader.nodes.branch import outer_reads, taken
-from minicaffe.interop.onnx.reader.patterns import RECOGNISERS
+from minicaffe.interop.onnx.draft import Blob, Draft, Node, Tensor
+from minicaffe.interop.onnx.patterns import RECOGNISERS
+from minicaffe.interop.onnx.reader.branch import outer_reads, taken
 from minicaffe.interop.onnx.reader.source import ENTRIES, Source, array_of
-from minicaffe.interop.onnx.reader.table import LOOKS_BACK
+from minicaffe.interop.onnx.table import LOOKS_BACK, READERS, UNREAD, RefusedError
 from minicaffe.interop.onnx.writer.library import packages
 
 WHOLE = ("int64", "int32", "uint8", "int8", "int16", "uint16", "uint32", "uint64")
@@ -137,17 +136,14 @@ class Walk:
         try:
             schema = onnx.defs.get_schema(proto.op_type, self.source.opset, "")
             types, data = {}, {}
-            for tensor in node.inputs:
-                if tensor is None:
-                    continue
+            for tensor in node.known:
                 kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
                 types[tensor.name] = onnx.helper.make_tensor_type_proto(kind, tensor.shape)
                 if tensor.data is not None and tensor.data.size <= 1024:
                     data[tensor.name] = onnx.numpy_helper.from_array(tensor.data, tensor.name)
-            imports = [onnx.helper.make_opsetid("", self.source.opset)]
-            inferred = onnx.shape_inference.infer_node_outputs(
-                schema, proto, types, data, opset_imports=imports
-            )
+            opset = [onnx.helper.make_opsetid("", self.source.opset)]
+            infer = onnx.shape_inference.infer_node_outputs
+            inferred = infer(schema, proto, types, data, opset_imports=opset)
         except Exception as error:  # of onnx's own classes; TypeError for types that NumPy lacks
             reason = " ".join(str(error).split())
             self._refuse(node, f"onnx finds no shapes for it: {reason[:200]}")
@@ -171,19 +167,15 @@ class Walk:
             if shape is None:
                 return False
             start, end = node.get("start", 0), node.get("end", len(shape))
-            value = np.array(
-                shape[start:end] if node.kind == "Shape" else math.prod(shape), np.int64
-            )
-            _set(node.outputs[0], value)
+            value = shape[start:end] if node.kind == "Shape" else math.prod(shape)
+            _set(node.outputs[0], np.array(value, np.int64))
             return True
         if node.kind in NEVER:
             return False
-        if any(one is not None and one.data is None for one in node.inputs):
+        if any(one.data is None for one in node.known):
             return False
         sizes = [math.prod(one.shape) for one in node.outputs if one.shape is not None]
-        before = sum(
-            one.data.size for one in node.inputs if one is not None and one.data is not None
-        )
+        before = sum(one.data.size for one in node.known if one.data is not None)
         if not all(one.shape is not None for one in node.outputs if one.name):
             sizes.append(0 if node.kind in ("NonZero", "Unique", "Compress") else ENTRIES + 1)
         if max([*sizes, before], default=0) > ENTRIES:
@@ -197,17 +189,17 @@ class Walk:
         onnx, _ = packages()
         from onnx.reference import ReferenceEvaluator
 
-        helper, names = onnx.helper, [one.name for one in node.inputs if one is not None]
-        infos = [helper.make_value_info(name, onnx.TypeProto()) for name in dict.fromkeys(names)]
+        helper, arrays = onnx.helper, {one.name: one.data for one in node.known}
         outputs = [one.name for one in node.outputs if one.name]
-        results = [helper.make_value_info(name, onnx.TypeProto()) for name in outputs]
-        imports = [helper.make_opsetid("", self.source.opset)]
+        infos, results = (
+            [helper.make_value_info(name, onnx.TypeProto()) for name in names]
+            for names in (arrays, outputs)
+        )
         graph = helper.make_graph([proto], "constants", infos, results)
-        model = helper.make_model(graph, opset_imports=imports)
-        arrays = {one.name: one.data for one in node.inputs if one is not None}
         try:
             with np.errstate(all="ignore"):
-                values = ReferenceEvaluator(model).run(outputs, arrays)
+                evaluator = ReferenceEvaluator(graph, opsets={"": self.source.opset})
+                values = evaluator.run(outputs, arrays)
         except Exception as error:  # whatever the formula of an operator makes of damaged numbers
             self._refuse(
                 node, f"its constants cannot be computed: {' '.join(str(error).split())[:200]}"
@@ -220,7 +212,8 @@ class Walk:
         """Have a node said in layers, with those before it where it ends a pattern, or by its reader."""
         try:
             with np.errstate(all="ignore"):
-                blobs = self._recognised(node) or self._read(node)
+                recognised = (one(self.draft, node) for one in RECOGNISERS.get(node.kind, ()))
+                blobs = next(filter(None, recognised), None) or self._read(node)
         except RefusedError as error:
             self._refuse(node, str(error))
         except MISFITS as error:
@@ -229,14 +222,6 @@ class Walk:
         else:
             self._holds(node, blobs if isinstance(blobs, list) else [blobs])
 
-    def _recognised(self, node: Node) -> Blob | None:
-        """What says the pattern that a node ends, if it ends one."""
-        for recognise in RECOGNISERS.get(node.kind, ()):
-            blob = recognise(self.draft, node)
-            if blob is not None:
-                return blob
-        return None
-
     def _read(self, node: Node) -> Any:
         """What a node's reader makes of it. Raises RefusedError where there is none, or no blob holds it."""
         if _reasons(node.inputs) and node.kind not in LOOKS_BACK:
@@ -244,7 +229,7 @@ class Walk:
         reader = READERS.get(node.kind)
         if reader is None:
             hint = did_you_mean(node.kind, READERS)
-            raise RefusedError(REFUSED.get(node.kind) or f"there is no layer for it{hint}")
+            raise RefusedError(UNREAD.get(node.kind) or f"there is no layer for it{hint}")
         if any(one.shape is not None and 0 in one.shape for one in node.outputs):
             raise RefusedError("its output holds no number, and no blob of a net is empty")
         whole = [one.dtype for one in node.outputs if one.dtype in WHOLE and one.readers]

@@ -12,9 +12,7 @@ from minicaffe.interop.onnx.writer.graph import Trial
 from minicaffe.tools.inference import inputs
 
 WORDS = {"batch": 0, "height": 2, "width": 3}
-Axes = Mapping[
-    Value, Mapping[int, str]
-]  # of inputs, the axes that are dynamic, and a word for each
+Axes = Mapping[Value, Mapping[int, str]]  # of inputs, their dynamic axes, and a word for each
 
 
 def dynamic_axes(net: Net, words: Sequence[str]) -> Axes:
@@ -36,13 +34,18 @@ def dynamic_axes(net: Net, words: Sequence[str]) -> Axes:
     return found
 
 
+def words_of(axes: Axes) -> list[str]:
+    """The words of dynamic axes, each once."""
+    return list(dict.fromkeys(word for those in axes.values() for word in those.values()))
+
+
 def trials(net: Net, axes: Axes) -> list[Trial]:
     """The shapes of all values at the net's own size, at others of one word each, and at others of all.
 
     Larger by 32, which nets of strides of 2 can do with, and by 37 where the net can: what is one size
     with the former need not be with the latter. Raises the error of the layer that cannot take another size.
     """
-    words = list(dict.fromkeys(word for those in axes.values() for word in those.values()))
+    words = words_of(axes)
     mine = [value for step in net.steps for value in step.tops]
     found: list[Trial] = [{value: value.shape for value in mine}]
     if not words:

@@ -7,8 +7,9 @@ same in all is a number; another is asked for when the graph runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -106,9 +107,10 @@ class Graph:
         self.arrays[name] = array
         return name
 
-    def identity(self, x: str) -> str:
-        """A tensor of its own that holds what another does."""
-        return self.op("Identity", x)
+    def turned(self, x: str, axes: Sequence[int]) -> str:
+        """The entries of axes from the last to the first."""
+        last, backwards = [np.iinfo(np.int64).min] * len(axes), [-1] * len(axes)
+        return self.op("Slice", x, backwards, last, list(axes), backwards)
 
     def rename(self, new: Mapping[str, str]) -> None:
         """Give outputs of nodes other names."""
@@ -172,6 +174,26 @@ class Graph:
             else:
                 raise SpecError(f"axis {axis} of its top cannot be dynamic as others are")
         return self.op("Concat", *parts, axis=0) if parts else self.const(np.empty(0, np.int64))
+
+
+@dataclass
+class Body:
+    """The graph within an operation, such as the step of a Scan; its constants lie in the whole graph."""
+
+    inputs: Sequence[str]
+    outputs: Sequence[str] = ()
+    nodes: list[Node] = field(default_factory=list)
+
+
+@contextmanager
+def body(graph: Graph, *inputs: str) -> Iterator[Body]:
+    """Within it, operations go into a body that takes these inputs, whose names are made unique."""
+    outer, own = graph.nodes, Body([graph.unique(name) for name in inputs])
+    graph.nodes = own.nodes
+    try:
+        yield own
+    finally:
+        graph.nodes = outer
 
 
 def _column(shapes: Shapes, axis: int) -> list[int]:

@@ -9,10 +9,9 @@ from minicaffe import __version__
 from minicaffe.core.net import Net
 from minicaffe.core.net.step import Value
 from minicaffe.errors import CheckpointError
-from minicaffe.interop.onnx.writer.body import Body
+from minicaffe.interop.onnx.table import writer_of
 from minicaffe.interop.onnx.writer.dynamic import Axes
-from minicaffe.interop.onnx.writer.graph import Graph, Node, Trial
-from minicaffe.interop.onnx.writer.layers import writer_of
+from minicaffe.interop.onnx.writer.graph import Body, Graph, Node, Trial
 from minicaffe.interop.onnx.writer.library import packages
 from minicaffe.tools.inference import inputs
 
@@ -50,7 +49,7 @@ def name_blobs(graph: Graph, net: Net) -> None:
     outputs: set[str] = set()
     for value in net.graph.outputs.values():
         if graph.tensors[value] in given | outputs:
-            graph.tensors[value] = graph.identity(graph.tensors[value])
+            graph.tensors[value] = graph.op("Identity", graph.tensors[value])
         outputs.add(graph.tensors[value])
     new: dict[str, str] = {}
     tops = [(step, value) for step in reversed(net.steps) for value in step.tops]

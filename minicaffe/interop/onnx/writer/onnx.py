@@ -13,7 +13,7 @@ from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.net import Net, read
 from minicaffe.errors import CheckpointError, SpecError
 from minicaffe.interop.onnx.writer import check, tensorrt
-from minicaffe.interop.onnx.writer.dynamic import Axes, dynamic_axes, sizes, trials
+from minicaffe.interop.onnx.writer.dynamic import Axes, dynamic_axes, sizes, trials, words_of
 from minicaffe.interop.onnx.writer.graph import Graph
 from minicaffe.interop.onnx.writer.library import packages
 from minicaffe.interop.onnx.writer.model import OPSET, described, proto
@@ -134,7 +134,7 @@ def files_beside(path: str | Path) -> dict[str, Path]:
 
 def compared(graph: Graph, net: Net, axes: Axes, data: bytes) -> list[str]:
     """A line for each output, at each size. Raises CheckpointError, of the first layer that differs."""
-    words = list(dict.fromkeys(word for those in axes.values() for word in those.values()))
+    words = words_of(axes)
     lines, names = [], graph.tensors
     if before := check.before_jumps(net.steps):
         data = proto(graph, net, axes, before).SerializeToString()

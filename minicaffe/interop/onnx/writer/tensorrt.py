@@ -12,8 +12,7 @@ from typing import NoReturn
 
 from minicaffe.core.net import Net
 from minicaffe.errors import SpecError
-from minicaffe.interop.onnx.writer.body import Body
-from minicaffe.interop.onnx.writer.graph import Graph, Node
+from minicaffe.interop.onnx.writer.graph import Body, Graph, Node
 
 _READ = """
 Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization Cast
@@ -85,17 +84,15 @@ def _resize(graph: Graph, node: Node) -> Told:
     return None if kind in ("nearest", "linear") else f"the mode {kind}"
 
 
-def _scatter(graph: Graph, node: Node) -> Told:
-    return "a reduction" if node.attributes.get("reduction", "none") != "none" else None
-
-
 REDUCED = [name for name in READ if name.startswith("Reduce")]
 RESTRICTED: dict[str, Callable[[Graph, Node], Told]] = {
     "MaxPool": _pool,
     "AveragePool": _pool,
     "TopK": _top_k,
     "Resize": _resize,
-    "ScatterND": _scatter,
+    "ScatterND": lambda graph, node: (
+        "a reduction" if node.attributes.get("reduction", "none") != "none" else None
+    ),
     "CumSum": _initializer(1, "an axis"),
     "Pad": _initializer(3, "axes"),
     "Slice": _initializer(3, "axes"),

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 onnx = pytest.importorskip("onnx")
-from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+from onnx import TensorProto, helper, numpy_helper, parser  # noqa: E402
 
 MEMORY = 3 * 2**29  # bytes that a process may take on top of what it has after its imports
 NUMBERS = [0, 1, -1, 2, 3, 7, -5, 255, 65536, 2**31 - 1, 2**31, -(2**31), 10**12, 2**62, -(2**63)]
@@ -41,6 +41,23 @@ def model_of(nodes, inputs, outputs, arrays, opset=17, ir=8, **more):
     model = onnx.shape_inference.infer_shapes(model, strict_mode=True)  # outputs get their types
     onnx.checker.check_model(model)
     return model
+
+
+WORDS = {
+    word: np.float32(n)
+    for n, word in enumerate(["zero", "one", "two", "three", "four", "five", "six"])
+}
+WORDS |= {"half": np.float32(0.5), "root": np.sqrt(np.float32(2))}
+
+
+def said(text, shape=(1, 4, 5, 5), opset=17, **arrays):
+    """A model of nodes from x to y, as onnx.parser reads them; numbers by their words."""
+    nodes = parser.parse_graph(f"g (float x) => (float y) {{ {text} }}").node
+    read = {name for node in nodes for name in node.input} - {
+        name for node in nodes for name in node.output
+    }
+    numbers = {name: np.asarray(array) for name, array in (WORDS | arrays).items() if name in read}
+    return model_of(nodes, {"x": shape}, ["y"], numbers, opset)
 
 
 def normal(*shape, seed=0):
@@ -68,27 +85,13 @@ def image_net():
         node("Softmax", ["logits"], ["prob"], axis=1),
         node("Slice", ["up", "starts", "ends", "axes", "steps"], ["cut"], name="slice"),
     ]
-    arrays = {
-        "pads": np.array([0, 0, 1, 1, 0, 0, 1, 1]),
-        "c1.weight": normal(4, 3, 3, 3),
-        "c1.bias": normal(4),
-        "bn.weight": normal(4, seed=1),
-        "bn.bias": normal(4, seed=2),
-        "bn.mean": normal(4, seed=3),
-        "bn.var": abs(normal(4, seed=4)) + 0.5,
-        "low": np.float32(-1),
-        "high": np.float32(4),
-        "sizes": np.array([1, 4, 9, 9]),
-        "first": np.int64(0),
-        "zero": np.array([0]),
-        "minus": np.array([-1]),
-        "fc.weight": normal(5, 36, seed=5),
-        "fc.bias": normal(5, seed=6),
-        "starts": np.array([1, 0]),
-        "ends": np.array([9, 9]),
-        "axes": np.array([2, 3]),
-        "steps": np.array([2, 1]),
-    }
+    arrays = {"c1.weight": normal(4, 3, 3, 3), "c1.bias": normal(4), "bn.mean": normal(4, seed=3)}
+    arrays |= {"bn.weight": normal(4, seed=1), "bn.bias": normal(4, seed=2)}
+    arrays |= {"bn.var": abs(normal(4, seed=4)) + 0.5, "fc.weight": normal(5, 36, seed=5)}
+    arrays |= {"fc.bias": normal(5, seed=6), "low": np.float32(-1), "high": np.float32(4)}
+    whole = {"pads": [0, 0, 1, 1, 0, 0, 1, 1], "sizes": [1, 4, 9, 9], "zero": [0], "minus": [-1]}
+    whole |= {"first": 0, "starts": [1, 0], "ends": [9, 9], "axes": [2, 3], "steps": [2, 1]}
+    arrays |= {name: np.array(numbers) for name, numbers in whole.items()}
     return model_of(nodes, {"x": (1, 3, 12, 12)}, ["prob", "cut"], arrays)
 
 
@@ -133,27 +136,24 @@ def other_net():
         node("MaxPool", ["x"], ["pooled", "at"], kernel_shape=[2, 2], strides=[2, 2]),
         node("MaxUnpool", ["pooled", "at"], ["unpooled"], kernel_shape=[2, 2], strides=[2, 2]),
     ]
-    arrays = {
-        "size": np.array([1, 1, 4]),
-        "times": np.array([1, 4, 1]),
-        "grown": np.array([1, 4, 4, 4]),
-        "from": np.int64(0),
-        "to": np.int64(6),
-        "by": np.int64(2),
-        "up.weight": normal(4, 4, 3, 3),
-        "parts": np.array([2, 2]),
-        "ln.weight": normal(2, seed=1),
-        "ln.bias": normal(2, seed=2),
-        "m": normal(8, 5, seed=3),
-        "middle": np.array([1]),
-        "W": normal(1, 12, 5, seed=4),
-        "R": normal(1, 12, 3, seed=5),
+    arrays = {"up.weight": normal(4, 4, 3, 3), "ln.weight": normal(2, seed=1)}
+    arrays |= {"ln.bias": normal(2, seed=2), "m": normal(8, 5, seed=3)}
+    arrays |= {"W": normal(1, 12, 5, seed=4), "R": normal(1, 12, 3, seed=5)}
+    arrays |= {
         "B": normal(1, 24, seed=6),
-        "k": np.array([1]),
-        "yes": np.array(True),
         "rW": normal(1, 3, 5, seed=7),
         "rR": normal(1, 3, 3, seed=8),
     }
+    whole = {
+        "size": [1, 1, 4],
+        "times": [1, 4, 1],
+        "grown": [1, 4, 4, 4],
+        "from": 0,
+        "to": 6,
+        "by": 2,
+    }
+    whole |= {"parts": [2, 2], "middle": [1], "k": [1], "yes": True}
+    arrays |= {name: np.array(numbers) for name, numbers in whole.items()}
     outputs = ["y", "place", "h", "top", "branch", "rh", "unpooled"]
     return model_of(nodes, {"x": (1, 4, 4, 4)}, outputs, arrays)
 

@@ -10,8 +10,8 @@ import pytest
 
 from minicaffe import MinicaffeError
 from minicaffe.interop.onnx.reader import from_onnx
-from minicaffe.interop.onnx.reader.nodes import READERS
 from minicaffe.interop.onnx.reader.source import OPSETS
+from minicaffe.interop.onnx.table import READERS
 from minicaffe.interop.onnx.writer import check
 
 onnx = pytest.importorskip("onnx")

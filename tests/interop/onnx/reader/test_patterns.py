@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from interop.onnx.reader.mutants import model_of, normal
-from interop.onnx.reader.test_import import imported, kinds, node, saved
+from interop.onnx.reader.mutants import normal, said
+from interop.onnx.reader.test_import import imported, kinds, saved
 from interop.onnx.writer import test_detection as detection
 
 from minicaffe import Net, SpecError, parse
@@ -24,106 +24,84 @@ F = np.float32
 SHAPE = (2, 6, 4, 5)
 
 
-def model(nodes, shape=SHAPE, **numbers):
-    """Nodes from x to y, given as (kind, inputs, output, attributes...)."""
-    made = [node(kind, inputs.split(), [top], **how) for kind, inputs, top, how in nodes]
-    arrays = {name: np.asarray(array) for name, array in numbers.items()}
-    return model_of(made, {"x": shape}, ["y"], arrays, 17)
-
-
-def standard(x, last, axes, eps=1e-5, square="Pow"):
+def standard(x, last, axes, square="Pow(d, two)"):
     """(x - mean) / sqrt(variance + eps), as PyTorch writes it at opsets that have no operator for it."""
-    times = ("Pow", "d two", "q", {}) if square == "Pow" else ("Mul", "d d", "q", {})
-    nodes = [
-        ("ReduceMean", x, "m", {"axes": axes}),
-        ("Sub", f"{x} m", "d", {}),
-        times,
-        ("ReduceMean", "q", "v", {"axes": axes}),
-        ("Add", "v eps", "e", {}),
-        ("Sqrt", "e", "s", {}),
-        ("Div", "d s", last, {}),
-    ]
-    return nodes, {"two": F(2), "eps": F(eps)}
+    mean = f"ReduceMean <axes = {axes}>"
+    apart = f"m = {mean} ({x}) d = Sub({x}, m) q = {square} v = {mean} (q)"
+    return f"{apart} e = Add(v, eps) s = Sqrt(e) {last} = Div(d, s)"
+
+
+def whole(text, rows=(0, 3, -1), shape=SHAPE, **numbers):
+    """What is computed of rows r, and is then n, in the shape of x."""
+    text = f"r = Reshape(x, rows) {text} "
+    numbers = {"eps": F(1e-5), "rows": np.array(rows), "whole": np.array(shape), **numbers}
+    return said(text, shape, **numbers)
+
+
+BACK = "b = Reshape(n, whole) t = Mul(b, scale) y = Add(t, bias)"
+CHANNELS = {"scale": normal(6, 1, 1), "bias": normal(6, 1, 1)}
 
 
 def test_layer_norm_by_its_parts(tmp_path):
-    nodes, numbers = standard("x", "n", [-1])
-    nodes += [("Mul", "n scale", "t", {}), ("Add", "t bias", "y", {})]
-    own = {"scale": normal(5), "bias": normal(5)}
-    assert kinds(imported(saved(model(nodes, **numbers, **own), tmp_path))) == ["LayerNorm"]
+    text = f"{standard('x', 'n', [-1])} t = Mul(n, scale) y = Add(t, bias)"
+    model = said(text, SHAPE, eps=F(1e-5), scale=normal(5), bias=normal(5))
+    assert kinds(imported(saved(model, tmp_path))) == ["LayerNorm"]
 
 
-@pytest.mark.parametrize("square", ["Pow", "Mul"])
+@pytest.mark.parametrize("square", ["Pow(d, two)", "Mul(d, d)"])
 def test_group_norm_by_its_parts(square, tmp_path):
-    nodes, numbers = standard("r", "n", [2], square=square)
-    nodes = [("Reshape", "x rows", "r", {}), *nodes, ("Reshape", "n whole", "b", {})]
-    nodes += [("Mul", "scale b", "t", {}), ("Add", "bias t", "y", {})]
-    own = {"scale": normal(6, 1, 1), "bias": normal(6, 1, 1)}
-    numbers |= own | {"rows": np.array([0, 3, -1]), "whole": np.array(SHAPE)}
-    assert kinds(imported(saved(model(nodes, **numbers), tmp_path))) == ["GroupNorm"]
+    back = "b = Reshape(n, whole) t = Mul(scale, b) y = Add(bias, t)"
+    model = whole(f"{standard('r', 'n', [2], square)} {back}", **CHANNELS)
+    assert kinds(imported(saved(model, tmp_path))) == ["GroupNorm"]
 
 
 def test_group_norm_by_an_instance_norm(tmp_path):
-    """As torch.nn.GroupNorm is exported."""
-    nodes = [
-        ("Reshape", "x rows", "r", {}),
-        ("InstanceNormalization", "r ones zeros", "n", {"epsilon": 0.01}),
-        ("Reshape", "n whole", "b", {}),
-        ("Mul", "b scale", "t", {}),
-        ("Add", "t bias", "y", {}),
-    ]
-    numbers = {"ones": np.ones(2, F), "zeros": np.zeros(2, F), "whole": np.array(SHAPE)}
-    numbers |= {"rows": np.array([0, 2, -1]), "scale": normal(6, 1, 1), "bias": normal(6, 1, 1)}
-    assert kinds(imported(saved(model(nodes, **numbers), tmp_path))) == ["GroupNorm"]
-    numbers["ones"] = np.full(2, 2, F)  # a scale of groups is another formula
-    assert "GroupNorm" not in kinds(imported(saved(model(nodes, **numbers), tmp_path)))
+    """As torch.nn.GroupNorm is exported; a scale of groups is another formula."""
+    text = f"n = InstanceNormalization <epsilon = 0.01> (r, scales, zeros) {BACK}"
+    for scale in (1, 2):
+        numbers = {"scales": np.full(2, scale, F), "zeros": np.zeros(2, F), **CHANNELS}
+        made = kinds(imported(saved(whole(text, (0, 2, -1), **numbers), tmp_path)))
+        assert (made == ["GroupNorm"]) == (scale == 1) == ("GroupNorm" in made)
 
 
 def normed(rows, scale, shape=SHAPE):
     """Rows that are standardised, times a scale and plus a bias that the whole has."""
-    nodes, numbers = standard("r", "n", [2])
-    nodes = [("Reshape", "x rows", "r", {}), *nodes, ("Reshape", "n whole", "b", {})]
-    numbers |= {"rows": np.array(rows), "whole": np.array(shape), "scale": normal(*scale)}
-    nodes += [("Mul", "b scale", "t", {}), ("Add", "t scale", "y", {})]
-    return model(nodes, shape, **numbers)
+    numbers = {"scale": normal(*scale), "bias": normal(*scale)}
+    return whole(f"{standard('r', 'n', [2])} {BACK}", rows, shape, **numbers)
 
 
 def less_mean(rows, axis):
     """Rows less their mean."""
-    nodes = [
-        ("Reshape", "x rows", "r", {}),
-        ("ReduceMean", "r", "m", {"axes": [axis]}),
-        ("Sub", "r m", "d", {}),
-        ("Reshape", "d whole", "y", {}),
-    ]
-    return model(nodes, rows=np.array(rows), whole=np.array(SHAPE))
+    text = f"m = ReduceMean <axes = [{axis}]> (r) d = Sub(r, m) y = Reshape(d, whole)"
+    return whole(text, rows)
 
 
-def by_length(axes, scale, **how):
+def by_length(axes, scale, how=""):
     """x over the root of a sum of squares, times a scale."""
-    nodes = [("Mul", "x x", "q", {}), ("ReduceSum", "q axes", "s", how), ("Add", "s eps", "e", {})]
-    nodes += [("Sqrt", "e", "l", {}), ("Div", "x l", "u", {}), ("Mul", "u scale", "y", {})]
-    return model(nodes, axes=np.array(axes), eps=F(0.01), scale=normal(*scale))
+    text = f"q = Mul(x, x) s = ReduceSum {how} (q, axes) e = Add(s, eps) l = Sqrt(e) u = Div(x, l)"
+    numbers = {"axes": np.array(axes), "eps": F(0.01), "scale": normal(*scale)}
+    return said(f"{text} y = Mul(u, scale)", SHAPE, **numbers)
 
 
-def within(**how):
+def within(size, pads, counts):
     """x (1 + alpha mean of squares in a window)^-beta."""
-    nodes = [("Mul", "x x", "q", {}), ("AveragePool", "q", "a", how), ("Mul", "a alpha", "k", {})]
-    nodes += [("Add", "k one", "b", {}), ("Pow", "b beta", "p", {}), ("Mul", "x p", "y", {})]
-    return model(nodes, alpha=F(0.1), one=F(1), beta=F(-0.75))
+    how = f"<kernel_shape = {[size] * 2}, pads = {pads}, count_include_pad = {counts}>"
+    text = f"q = Mul(x, x) a = AveragePool {how} (q) k = Mul(a, alpha) b = Add(k, one)"
+    return said(f"{text} p = Pow(b, beta) y = Mul(x, p)", SHAPE, alpha=F(0.1), beta=F(-0.75))
 
 
 def product(shape, rows, columns):
     """Rows times a matrix, in the shape of what they were."""
-    nodes = [("Reshape", "x rows", "r", {}), ("Gemm", "r w", "g", {}), ("Reshape", "g to", "y", {})]
-    whole = np.array([2, 3, columns])
-    return model(nodes, shape, rows=np.array(rows), w=normal(rows[1], columns), to=whole)
+    text, weight = (
+        "r = Reshape(x, rows) g = Gemm(r, w) y = Reshape(g, to)",
+        normal(rows[1], columns),
+    )
+    return said(text, shape, rows=np.array(rows), w=weight, to=np.array([2, 3, columns]))
 
 
 def layer_normed(scale):
-    nodes, numbers = standard("x", "n", [-1])
-    nodes += [("Mul", "n scale", "t", {}), ("Add", "t scale", "y", {})]
-    return model(nodes, **numbers, scale=normal(*scale))
+    text = f"{standard('x', 'n', [-1])} t = Mul(n, scale) y = Add(t, scale)"
+    return said(text, SHAPE, eps=F(1e-5), scale=normal(*scale))
 
 
 NEAR = {
@@ -137,11 +115,11 @@ NEAR = {
     "means of columns": (less_mean([2, 6, 20], 1), "MVN", False),
     "lengths of channels": (by_length([1], (6, 1, 1)), "Normalize", True),
     "lengths of rows": (by_length([2], (6, 1, 1)), "Normalize", False),
-    "lengths without their axis": (by_length([0], (6, 1, 1), keepdims=0), "Normalize", False),
+    "lengths without their axis": (by_length([0], (6, 1, 1), "<keepdims = 0>"), "Normalize", False),
     "a scale along columns": (by_length([1], (5,)), "Normalize", False),
-    "a window": (within(kernel_shape=[3, 3], pads=[1] * 4, count_include_pad=1), "LRN", True),
-    "pads that do not count": (within(kernel_shape=[3, 3], pads=[1] * 4), "LRN", False),
-    "an even window": (within(kernel_shape=[2, 2], pads=[0, 0, 1, 1]), "LRN", False),
+    "a window": (within(3, [1] * 4, 1), "LRN", True),
+    "pads that do not count": (within(3, [1] * 4, 0), "LRN", False),
+    "an even window": (within(2, [0, 0, 1, 1], 0), "LRN", False),
     "rows of a matrix": (product((2, 3, 4), [6, 4], 8), "InnerProduct", True),
     "single numbers": (product((2, 3), [6, 1], 8), "Reshape InnerProduct Reshape", True),
 }
@@ -158,55 +136,40 @@ def test_what_is_nearly_a_pattern(case, tmp_path):
 @settings(max_examples=12)
 @given(axes=st.sets(st.integers(1, 3), min_size=1), eps=st.sampled_from([1e-5, 0.5]))
 def test_any_axes_are_right_and_the_last_are_a_layer_norm(axes, eps, tmp_path_factory):
-    nodes, numbers = standard("x", "y", sorted(axes), eps)
-    result = imported(saved(model(nodes, **numbers), tmp_path_factory.mktemp("onnx")))
+    model = said(standard("x", "y", sorted(axes)), SHAPE, eps=F(eps))
+    result = imported(saved(model, tmp_path_factory.mktemp("onnx")))
     last = sorted(axes) == list(range(min(axes), 4))
     assert (kinds(result) == ["LayerNorm"]) == last
 
 
-def gelus():
+@pytest.mark.parametrize(
+    "product",
+    ["Mul(x, g) y = Mul(p, half)", "Mul(half, x) y = Mul(p, g)", "Mul(half, g) y = Mul(p, x)"],
+)
+def test_gelu_by_tanh(product, tmp_path):
     """x / 2 (1 + tanh(...)), whichever way the product is put."""
-    inner = [
-        ("Pow", "x three", "c", {}),
-        ("Mul", "c small", "k", {}),
-        ("Add", "x k", "i", {}),
-        ("Mul", "i root", "r", {}),
-        ("Tanh", "r", "h", {}),
-        ("Add", "h one", "g", {}),
-    ]
-    yield [*inner, ("Mul", "x g", "p", {}), ("Mul", "p half", "y", {})]
-    yield [*inner, ("Mul", "half x", "p", {}), ("Mul", "p g", "y", {})]
-    yield [*inner, ("Mul", "half g", "p", {}), ("Mul", "p x", "y", {})]
-
-
-@pytest.mark.parametrize("nodes", list(gelus()))
-def test_gelu_by_tanh(nodes, tmp_path):
-    numbers = {"three": F(3), "small": F(0.044715), "root": F(math.sqrt(2 / math.pi))}
-    numbers |= {"one": F(1), "half": F(0.5)}
-    result = imported(saved(model(nodes, **numbers), tmp_path))
+    text = "c = Pow(x, three) k = Mul(c, small) i = Add(x, k) r = Mul(i, share) h = Tanh(r)"
+    text += f" g = Add(h, one) p = {product}"
+    numbers = {"small": F(0.044715), "share": F(math.sqrt(2 / math.pi))}
+    result = imported(saved(said(text, SHAPE, **numbers), tmp_path))
     assert kinds(result) == ["GELU"]
     assert result.spec.layers[-1].options["approximate"] == "tanh"
     numbers["small"] = F(0.05)
-    assert "GELU" not in kinds(imported(saved(model(nodes, **numbers), tmp_path)))
+    assert "GELU" not in kinds(imported(saved(said(text, SHAPE, **numbers), tmp_path)))
 
 
 def test_what_is_read_elsewhere_stays(tmp_path):
     """The parts of a pattern whose numbers something else reads are layers beside it."""
-    nodes = [
-        ("ReduceSum", "x", "s", {"keepdims": 0}),
-        ("Mul", "s two", "t", {}),
-        ("Add", "s t", "y", {}),
-    ]
-    assert kinds(imported(saved(model(nodes, two=F(2)), tmp_path))).count("Reduction") == 1
+    model = said("s = ReduceSum <keepdims = 0> (x) t = Mul(s, two) y = Add(s, t)", SHAPE)
+    assert kinds(imported(saved(model, tmp_path))).count("Reduction") == 1
 
 
 @pytest.mark.parametrize("factor", [1e-4, 0.4343, 3.0, 1000.0, -2.0])
 @pytest.mark.parametrize("kind", ["Log", "Exp"])
 def test_a_factor_behind(kind, factor, tmp_path):
     """It is a key of the layer where that holds it to the last digit; else a layer of its own."""
-    nodes = [("Abs", "x", "a", {}), ("Add", "a one", "b", {})]
-    nodes += [(kind, "b", "l", {}), ("Mul", "l f", "y", {})]
-    result = imported(saved(model(nodes, one=F(1), f=F(factor)), tmp_path))
+    text = f"a = Abs(x) b = Add(a, one) l = {kind}(b) y = Mul(l, f)"
+    result = imported(saved(said(text, SHAPE, f=F(factor)), tmp_path))
     alone = factor > 0 and (kind == "Exp" or 0.1 < factor < 4)
     assert (kinds(result)[-1] == kind) == alone
 
@@ -214,22 +177,19 @@ def test_a_factor_behind(kind, factor, tmp_path):
 def test_numbers_of_more_axes_make_no_pattern(tmp_path):
     """A number of five axes makes five of a blob's four, which a pattern's layer does not."""
     wide = np.full((1,) * 5, 0.5, F)
-    nodes = [("Mul", "x beta", "b", {}), ("Sigmoid", "b", "s", {}), ("Mul", "x s", "y", {})]
-    result = imported(saved(model(nodes, beta=wide), tmp_path))
-    assert result.spec.layers[-1].type != "Swish"
-    nodes, numbers = standard("x", "y", [-1])
-    for word in ("two", "eps"):
-        more = numbers | {word: np.full((1,) * 5, numbers[word])}
-        assert "LayerNorm" not in kinds(imported(saved(model(nodes, **more), tmp_path)))
+    model = said("b = Mul(x, beta) s = Sigmoid(b) y = Mul(x, s)", SHAPE, beta=wide)
+    assert imported(saved(model, tmp_path)).spec.layers[-1].type != "Swish"
+    for more in ({"two": 4 * wide, "eps": F(1e-5)}, {"eps": F(2e-5) * wide}):
+        model = said(standard("x", "y", [-1]), SHAPE, **more)
+        assert "LayerNorm" not in kinds(imported(saved(model, tmp_path)))
 
 
 @pytest.mark.parametrize("kind", ["Greater", "Less"])
-@pytest.mark.parametrize("operands", ["x level", "level x"])
+@pytest.mark.parametrize("operands", ["x, level", "level, x"])
 @pytest.mark.parametrize("axes", [0, 5])
 def test_a_comparison_with_a_number_is_a_threshold(kind, operands, axes, tmp_path):
-    nodes = [(kind, operands, "b", {}), ("Cast", "b", "y", {"to": 1})]
-    level = np.full((1,) * axes, 0.3, F)
-    made = kinds(imported(saved(model(nodes, level=level), tmp_path)))
+    text, level = f"b = {kind}({operands}) y = Cast <to = 1> (b)", np.full((1,) * axes, 0.3, F)
+    made = kinds(imported(saved(said(text, SHAPE, level=level), tmp_path)))
     turned = (kind == "Less") == operands.startswith("x")
     assert made == ["Reshape"] * (axes > 4) + ["Power"] * turned + ["Threshold"]
 
@@ -237,30 +197,16 @@ def test_a_comparison_with_a_number_is_a_threshold(kind, operands, axes, tmp_pat
 @pytest.mark.parametrize("rows", [[6, 1, 1], [6, 1]])
 def test_vectors_as_rows_are_no_groups(rows, tmp_path):
     """GroupNorm and MVN need samples and channels."""
-    nodes, numbers = standard("r", "n", [-1], eps=0.5)
-    nodes = [("Reshape", "x rows", "r", {}), *nodes, ("Reshape", "n whole", "y", {})]
-    numbers |= {"rows": np.array(rows), "whole": np.array([6])}
-    made = kinds(imported(saved(model(nodes, (6,), **numbers), tmp_path)))
-    assert made == ["Reshape", "LayerNorm", "Reshape"]
-    nodes = [
-        ("Reshape", "x rows", "r", {}),
-        ("ReduceMean", "r", "m", {"axes": [-1]}),
-        ("Sub", "r m", "d", {}),
-        ("Reshape", "d whole", "y", {}),
-    ]
-    del numbers["eps"], numbers["two"]
-    assert "MVN" not in kinds(imported(saved(model(nodes, (6,), **numbers), tmp_path)))
+    model = whole(f"{standard('r', 'n', [-1])} y = Reshape(n, whole)", rows, (6,), eps=F(0.5))
+    assert kinds(imported(saved(model, tmp_path))) == ["Reshape", "LayerNorm", "Reshape"]
+    text = "m = ReduceMean <axes = [-1]> (r) d = Sub(r, m) y = Reshape(d, whole)"
+    assert "MVN" not in kinds(imported(saved(whole(text, rows, (6,)), tmp_path)))
 
 
 @pytest.mark.parametrize("factor", [1e-3, 0.01, 0.3, 2, 1e6])
 def test_a_factor_behind_a_log_is_its_base_where_float32_holds_it(factor, tmp_path):
-    nodes = [
-        ("Abs", "x", "a", {}),
-        ("Add", "a one", "b", {}),
-        ("Log", "b", "l", {}),
-        ("Mul", "l factor", "y", {}),
-    ]
-    made = kinds(imported(saved(model(nodes, one=F(1), factor=F(factor)), tmp_path)))
+    text = "a = Abs(x) b = Add(a, one) l = Log(b) y = Mul(l, factor)"
+    made = kinds(imported(saved(said(text, SHAPE, factor=F(factor)), tmp_path)))
     assert made == ["AbsVal", "Log"] + ["Power"] * (factor not in (0.3, 2))
 
 

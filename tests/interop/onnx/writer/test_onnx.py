@@ -15,24 +15,17 @@ from test_random_nets import random_model
 from minicaffe import CheckpointError, Layer, MinicaffeError, Net, SpecError, parse, register
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.layers.sequence import Recurrent
+from minicaffe.interop.onnx.table import LEFT_OUT, REFUSED, WRITERS
 from minicaffe.interop.onnx.writer import to_onnx
-from minicaffe.interop.onnx.writer.table import LEFT_OUT, REFUSED, WRITERS
 
 onnx = pytest.importorskip("onnx")
 ReferenceEvaluator = pytest.importorskip("onnx.reference").ReferenceEvaluator
 runtime = pytest.importorskip("onnxruntime")
 
 UNSAYABLE = {"Silence"} | {name for name, layer in REGISTRY.items() if layer.traits.is_loss}
-NOT_REFERRED = {
-    "LRN",
-    "ROIPooling",
-}  # the reference has the one for two channels, the other not at all
-ONE_BATCH = {
-    "BatchReindex",
-    "ImResize",
-    "InnerDistance",
-    "LSTMUnit",
-}  # whose first bottom's samples are not the second's, or are one
+NOT_REFERRED = {"LRN", "ROIPooling"}  # the reference has the one for two channels, the other not
+# whose first bottom's samples are not the second's, or are one
+ONE_BATCH = {"BatchReindex", "ImResize", "InnerDistance", "LSTMUnit"}
 
 
 def runs(path, **arrays):
@@ -62,6 +55,14 @@ def refers(path, **arrays):
     return dict(zip(reference.output_names, reference.run(None, given), strict=True))
 
 
+def started(net):
+    """The net, whose streams begin anew."""
+    for layer in net.layers.values():
+        if isinstance(layer, Recurrent):
+            layer.reset()
+    return net
+
+
 def net_with(text, seed=3, **more):
     """A net whose parameters are random, and above 0 where it matters, since a variance is."""
     net = Net(parse(text), "TEST", device="cpu", deterministic=True, **more)
@@ -80,39 +81,6 @@ def test_each_type_is_written_or_there_is_a_reason():
     for name, layer in REGISTRY.items():
         if layer.__module__.startswith("minicaffe."):
             assert sum(name in kind for kind in [*kinds, losses]) == 1, name
-
-
-@pytest.mark.parametrize(
-    ("name", "keys", "bottoms"),
-    [
-        (name, keys, bottoms)
-        for name, rows in ROWS.items()
-        if name not in UNSAYABLE | set(REFUSED) | LEFT_OUT.keys()
-        for keys, bottoms in rows
-    ],
-)
-def test_onnxruntime_computes_each_layer(name, keys, bottoms, tmp_path):
-    """With a batch of any size, unless a parameter or another bottom depends on it."""
-    lines = net_of(name, keys, bottoms).splitlines()
-    net = net_with("\n".join(line for line in lines if "twice" not in line), dtype="float32")
-    path, random = tmp_path / "it.onnx", np.random.default_rng(0)
-    arrays = {
-        f"b{i}": random.normal(size=bottom) if isinstance(bottom, tuple) else bottom
-        for i, bottom in enumerate(bottoms)
-    }
-    if "STOCHASTIC" in keys.values():
-        arrays["b0"] = abs(arrays["b0"])  # its pixels are not below 0
-    try:
-        to_onnx(net, path, dynamic=["batch"])
-    except MinicaffeError as error:
-        assert name in ONE_BATCH or keys.get("axis") == 0, error  # the batch axis is none
-        to_onnx(net, path)
-    agree(path, net, **arrays)
-    if name not in NOT_REFERRED and keys.get("group", 1) == 1:
-        for layer in net.layers.values():
-            if isinstance(layer, Recurrent):
-                layer.reset()
-        agree(path, net, runs=refers, **arrays)
 
 
 ANY_IMAGE = """
@@ -293,6 +261,7 @@ def test_a_layer_of_ones_own_needs_a_writer(tmp_path, monkeypatch):
             return x / (1 + abs(x))
 
     monkeypatch.setitem(REGISTRY, "Softsign", None)  # so that it is forgotten afterwards
+    monkeypatch.delitem(WRITERS, "Softsign", raising=False)  # that of a page of docs
     register(Softsign)
     text = "layers: [{name: x, type: Input, shape: {dim: [2, 3]}}, {name: it, type: Softsign}]"
     net = net_with(text)

@@ -9,12 +9,12 @@ import pytest
 from core.layers.rows import ROWS, net_of
 
 from minicaffe import MinicaffeError, Net, SpecError, parse
+from minicaffe.interop.onnx.table import WRITERS
 from minicaffe.interop.onnx.writer import tensorrt, to_onnx
 from minicaffe.interop.onnx.writer.dynamic import dynamic_axes, trials
 from minicaffe.interop.onnx.writer.graph import Graph
 from minicaffe.interop.onnx.writer.model import write
 from minicaffe.interop.onnx.writer.onnx import inferring
-from minicaffe.interop.onnx.writer.table import WRITERS
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

@@ -11,8 +11,8 @@ import pytest
 from minicaffe import Net
 from minicaffe.core.net import read
 from minicaffe.interop import caffe
+from minicaffe.interop.onnx.table import WRITERS
 from minicaffe.interop.onnx.writer import to_onnx
-from minicaffe.interop.onnx.writer.table import WRITERS
 from minicaffe.tools.inference import inference
 
 MODELS = sorted((Path(__file__).parents[4] / "models").glob("*.yaml"))

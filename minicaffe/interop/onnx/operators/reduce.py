@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from minicaffe.interop.onnx.reader.draft import Blob, Draft, Node, Shape, limited
-from minicaffe.interop.onnx.reader.nodes.arithmetic import raised
-from minicaffe.interop.onnx.reader.nodes.pooling import over_image
-from minicaffe.interop.onnx.reader.nodes.window import convolution, window_keys
-from minicaffe.interop.onnx.reader.table import RefusedError, reads
+from minicaffe.core.layers.base import canonical_axis
+from minicaffe.core.net.step import Step
+from minicaffe.interop.onnx.draft import Blob, Draft, Node, Shape, differing, limited, sized
+from minicaffe.interop.onnx.operators.convolution import window_keys
+from minicaffe.interop.onnx.operators.pooling import over_image
+from minicaffe.interop.onnx.table import RefusedError, reads, writes
+from minicaffe.interop.onnx.writer.graph import Graph
 
 OPERATIONS = {
     "ReduceMean": "MEAN",
@@ -34,9 +37,8 @@ def axes_of(node: Node, rank: int) -> list[int] | None:
 
 
 @reads(*OPERATIONS)
-def reduce(draft: Draft, node: Node) -> Blob:
+def read_reduce(draft: Draft, node: Node, x: Blob) -> Blob:
     """Pooling AVE of images; else Reduction of axes brought to the end, or Poolings and 1 x 1 Convolutions."""
-    x = draft.blob(node.inputs[0])
     axes = axes_of(node, len(x.shape))
     operation = OPERATIONS[node.kind]
     if axes is None:
@@ -58,7 +60,7 @@ def _alone(draft: Draft, x: Blob, operation: str) -> Blob:
     """What a reduction makes of each number when it reduces no axis."""
     if operation == "ASUM":
         return draft.layer("AbsVal", x)
-    return raised(draft, x, 2.0) if operation == "SUMSQ" else x
+    return draft.raised(x, 2.0) if operation == "SUMSQ" else x
 
 
 def _behind(draft: Draft, node: Node, y: Blob) -> Blob:
@@ -100,11 +102,9 @@ def in_windows(draft: Draft, x: Blob, axes: list[int], operation: str) -> Blob:
 
 def _summed(draft: Draft, x: Blob, first: int, last: int, operation: str) -> Blob:
     """Sums or means of the channels, of all samples too if `first` is 0: a Convolution by 1 x 1."""
-    image = x.shape[last + 1 :]
     n, c = x.shape[0] if first else 1, math.prod(x.shape[first : last + 1])
-    flat = draft.reshape(x, (n, c, math.prod(image[:-1]), image[-1] if image else 1))
-    weight = np.full(limited(1, c, 1, 1), 1.0 if operation == "SUM" else 1 / c)
-    return convolution(draft, flat, weight, None, (n, 1, *flat.shape[2:]), kernel_size=1)
+    weight = np.full(limited(1, c), 1.0 if operation == "SUM" else 1 / c)
+    return draft.mixed(draft.reshape(x, (n, c, *x.shape[last + 1 :])), weight)
 
 
 def _pooled(draft: Draft, x: Blob, first: int, last: int, operation: str) -> Blob:
@@ -121,7 +121,7 @@ def _pooled(draft: Draft, x: Blob, first: int, last: int, operation: str) -> Blo
         x, window = draft.reshape(x, (x.shape[0] if first else 1, before, size, behind)), [size, 1]
     whole = tuple(window) == x.shape[2:]
     keys = {"global_pooling": True} if whole else window_keys(kernel_size=window)
-    keys |= {} if operation == "MAX" else {"pool": "AVE"}
+    keys |= differing(pool=("MAX" if operation == "MAX" else "AVE", "MAX"))
     sizes = [size - part + 1 for size, part in zip(x.shape[2:], window, strict=True)]
     y = draft.layer("Pooling", x, shape=(*x.shape[:2], *sizes), **keys)
     return draft.linear(y, size) if operation == "SUM" else y
@@ -147,9 +147,8 @@ def permuted(draft: Draft, x: Blob, order: list[int]) -> Blob:
 
 
 @reads("ReduceMax", "ReduceMin")
-def reduce_max(draft: Draft, node: Node) -> Blob:
+def read_reduce_max(draft: Draft, node: Node, x: Blob) -> Blob:
     """Pooling MAX over the axes as one image; a minimum as the maximum with the signs turned."""
-    x = draft.blob(node.inputs[0])
     axes = axes_of(node, len(x.shape))
     if axes is None:
         return x
@@ -159,31 +158,60 @@ def reduce_max(draft: Draft, node: Node) -> Blob:
 
 
 @reads("TopK")
-def top_k(draft: Draft, node: Node) -> list[Blob]:
+def read_top_k(draft: Draft, node: Node, x: Blob) -> list[Blob]:
     """ArgMax of the axis turned round: of equal numbers TopK has the first, Caffe the last."""
-    x = draft.blob(node.inputs[0])
     axis, (k,) = node.get("axis", -1) % len(x.shape), node.ints("k", 1) or []
     if not node.get("largest", 1):
         raise RefusedError("it takes the smallest; an ArgMax takes the largest")
-    shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
-    turned = draft.turned(x, axis)
-    keys = {"axis": axis} | ({} if k == 1 else {"top_k": k})
+    shape, turned = sized(x.shape, axis, k), draft.turned(x, axis)
+    keys = {"axis": axis} | differing(top_k=(k, 1))
     number = draft.layer("ArgMax", turned, shape=shape, out_max_val=True, **keys)
     place = draft.layer("ArgMax", turned, shape=shape, **keys)
     return [number, draft.linear(place, -1.0, x.shape[axis] - 1)]
 
 
 @reads("ArgMax", "ArgMin")
-def arg_max(draft: Draft, node: Node) -> Blob:
+def read_arg_max(draft: Draft, node: Node, x: Blob) -> Blob:
     """ArgMax along an axis, turned round where of equal numbers the first counts: Caffe's takes the last."""
-    x = draft.blob(node.inputs[0])
     if not x.shape:
         raise RefusedError("a number alone has no largest entry")
     axis = node.get("axis", 0) % len(x.shape)
     x = draft.linear(x, -1.0) if node.kind == "ArgMin" else x
-    shape, size = (*x.shape[:axis], 1, *x.shape[axis + 1 :]), x.shape[axis]
-    if node.get("select_last_index", 0) or size == 1:
-        return draft.reshape(draft.layer("ArgMax", x, shape=shape, axis=axis), node.shape)
-    turned = draft.turned(x, axis)
-    place = draft.layer("ArgMax", turned, shape=shape, axis=axis)
-    return draft.reshape(draft.linear(place, -1.0, size - 1), node.shape)
+    shape, last = sized(x.shape, axis, 1), x.shape[axis] - 1
+    turns = last and not node.get("select_last_index", 0)
+    x = draft.turned(x, axis) if turns else x
+    place = draft.layer("ArgMax", x, shape=shape, axis=axis)
+    return draft.reshape(draft.linear(place, -1.0, last) if turns else place, node.shape)
+
+
+@writes("Reduction")
+def write_reduction(graph: Graph, step: Step, x: str) -> str:
+    """The sum or mean of the axes behind, times a factor."""
+    layer: Any = step.layer
+    shape, op = step.bottoms[0].shape, graph.op
+    axes = list(range(canonical_axis(layer.axis, shape), len(shape))) if shape else []
+    x = op("Abs", x) if layer.operation == "ASUM" else x
+    x = op("Mul", x, x) if layer.operation == "SUMSQ" else x
+    if layer.operation == "MEAN" and axes:
+        x = op("ReduceMean", x, axes=axes, keepdims=0)
+    elif axes:
+        x = op("ReduceSum", x, axes, keepdims=0)
+    return x if layer.coeff == 1 and axes else op("Mul", x, layer.coeff)
+
+
+@writes("ArgMax", jumps=True)
+def write_arg_max(graph: Graph, step: Step, x: str) -> str:
+    """TopK of the axis turned round, for of equal numbers the last one comes first."""
+    layer: Any = step.layer
+    k, op, shapes = layer.top_k, graph.op, graph.shapes(step.bottoms[0])
+    axis = 1 if layer.axis is None else canonical_axis(layer.axis, shapes[0])
+    if layer.axis is None:
+        x = op("Flatten", x, axis=1)
+    number, place = graph.ops("TopK", 2, graph.turned(x, [axis]), [k], axis=axis)
+    last = op("Sub", graph.size(x, axis), 1)
+    place = op("Cast", op("Sub", last, place), to=1)
+    if layer.axis is not None:
+        return number if layer.out_max_val else place
+    parts = [place, number] if layer.out_max_val else [place]
+    parts = [op("Unsqueeze", part, [1, *range(3, len(step.tops[0].shape))]) for part in parts]
+    return op("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]

@@ -16,9 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.interop.onnx.reader.table import RefusedError
+from minicaffe.interop.onnx.table import READERS, RefusedError
 
 Shape = tuple[int, ...]
+FLOATS = ("float32", "float16", "float64", "bfloat16")  # types that a blob can hold
+OPSET = 17  # that readers of one of our own operators are asked for
 MAX_NUMBERS = 2**24  # that a reader makes, such as a kernel of ones: 64 MiB in float32
 MAX_PIECES = 64  # of a Slice, where entries of an axis are put in another order
 MAX_PARTS = 8  # of channels put in another order; more are a product by ones and zeros
@@ -94,6 +96,10 @@ class Node:
             raise RefusedError(f"its {what} is computed of the input; a layer needs it as a number")
         return data
 
+    def optional_const(self, index: int, what: str) -> np.ndarray | None:
+        """An input that must be a constant where it is not left out."""
+        return None if self.input(index) is None else self.needs_const(index, what)
+
     def get(self, key: str, default: Any = None) -> Any:
         """An attribute."""
         return self.attributes.get(key, default)
@@ -106,6 +112,13 @@ class Node:
         if self.input(index) is None:
             return None
         return [int(one) for one in self.needs_const(index, key).ravel()]
+
+    def number(self, key: str, index: int, default: float) -> float:
+        """A number, an attribute in old opsets and an input in later ones."""
+        if self.input(index) is None:
+            return float(self.get(key, default))
+        array = self.needs_const(index, key)
+        return float(array.ravel()[0]) if array.size else default
 
     @property
     def shape(self) -> Shape:
@@ -121,6 +134,7 @@ class Draft:
 
     def __init__(self, types: Collection[str] | None = None) -> None:
         self.types = types
+        self.groups = True  # whether the target has groups of a Deconvolution's channels
         self.inputs: list[Blob] = []
         self.layers: list[Layer] = []
         self.origin = ""
@@ -157,6 +171,18 @@ class Draft:
         return self.add(
             kind, bottoms, [bottoms[0].shape if shape is None else shape], arrays, **keys
         )[0]
+
+    def op(self, kind: str, *operands: Any, **attributes: Any) -> Blob:
+        """Returns what an operator that broadcasts becomes, of blobs, or of a blob and a number."""
+        if kind in ("Add", "Mul", "Pow") and isinstance(operands[1], float):
+            x, number = operands
+            if kind == "Pow":
+                return self.power(x, number)
+            return self.linear(x, number) if kind == "Mul" else self.linear(x, shift=number)
+        inputs: list[Any] = [Tensor("", one.shape, "float32", blob=one) for one in operands]
+        output = Tensor("", np.broadcast_shapes(*(one.shape for one in operands)), "float32")
+        blob: Blob = READERS[kind](self, Node(kind, "", inputs, [output], attributes, OPSET, {}))
+        return blob
 
     def blob(self, tensor: Tensor | None) -> Blob:
         """What holds a tensor: a constant is the parameter of a Parameter layer. Raises RefusedError."""
@@ -199,20 +225,27 @@ class Draft:
 
     def linear(self, x: Blob, scale: float = 1.0, shift: float = 0.0) -> Blob:
         """shift + scale x, entry by entry; one layer with a Power before it that does no more."""
+        before, factor, offset = self.before_power(x)
+        if before is not x:
+            return self.linear(before, scale * factor, shift + scale * offset)
+        return x if (scale, shift) == (1.0, 0.0) else self.power(x, 1.0, scale, shift)
+
+    def before_power(self, x: Blob, power: float = 1.0) -> tuple[Blob, float, float]:
+        """The blob, scale and shift that x is (shift + scale blob)^power of; x, 1 and 0 if none."""
         made = x.layer
-        if made is not None and made.type == "Power" and made.keys.get("power", 1.0) == 1.0:
-            before, offset = made.keys.get("scale", 1.0), made.keys.get("shift", 0.0)
-            return self.linear(made.bottoms[0], scale * before, shift + scale * offset)
-        if (scale, shift) == (1.0, 0.0):
-            return x
-        return self.power(x, 1.0, scale, shift)
+        if made is None or made.type != "Power" or made.keys.get("power", 1.0) != power:
+            return x, 1.0, 0.0
+        return made.bottoms[0], made.keys.get("scale", 1.0), made.keys.get("shift", 0.0)
 
     def power(self, x: Blob, power: float, scale: float = 1.0, shift: float = 0.0) -> Blob:
         """(shift + scale x)^power, entry by entry."""
-        keys = {"power": power, "scale": scale, "shift": shift}
-        defaults = {"power": 1.0, "scale": 1.0, "shift": 0.0}
-        own: dict[str, Any] = {key: one for key, one in keys.items() if one != defaults[key]}
-        return self.layer("Power", x, **own)
+        keys = differing(power=(power, 1.0), scale=(scale, 1.0), shift=(shift, 0.0))
+        return self.layer("Power", x, **keys)
+
+    def raised(self, x: Blob, power: float) -> Blob:
+        """x^power; with a Power before it that only scales and shifts, one layer."""
+        before, scale, shift = self.before_power(x)
+        return self.power(before, power, scale, shift)
 
     def part(self, x: Blob, axis: int, start: int, stop: int) -> Blob:
         """Entries start to stop of an axis; the others go into a Silence."""
@@ -229,18 +262,14 @@ class Draft:
         if not points:
             return [x]
         edges = [0, *points, x.shape[axis]]
-        shapes = [
-            (*x.shape[:axis], stop - start, *x.shape[axis + 1 :])
-            for start, stop in itertools.pairwise(edges)
-        ]
+        shapes = [sized(x.shape, axis, stop - start) for start, stop in itertools.pairwise(edges)]
         return self.add("Slice", [x], shapes, axis=axis, slice_point=list(points))
 
     def concat(self, parts: Sequence[Blob], axis: int) -> Blob:
         """Blobs joined along an axis."""
         if len(parts) == 1:
             return parts[0]
-        shape = list(parts[0].shape)
-        shape[axis] = sum(part.shape[axis] for part in parts)
+        shape = sized(parts[0].shape, axis, sum(part.shape[axis] for part in parts))
         return self.layer("Concat", *parts, shape=shape, axis=axis)
 
     def take(self, x: Blob, axis: int, indices: Sequence[int]) -> Blob:
@@ -265,20 +294,28 @@ class Draft:
 
     def picked(self, x: Blob, indices: Sequence[int]) -> Blob:
         """Channels in another order: a product with ones and zeros, a Convolution by a 1 x 1 kernel."""
-        n, c, *image = x.shape
-        pick = np.zeros(limited(len(indices), c, 1, 1), np.float32)
+        pick = np.zeros(limited(len(indices), x.shape[1]), np.float32)
         pick[np.arange(len(indices)), indices] = 1
+        return self.mixed(x, pick)
+
+    def mixed(self, x: Blob, matrix: np.ndarray) -> Blob:
+        """A matrix times the channels of each place: a Convolution by a 1 x 1 kernel."""
+        n, c, *image = x.shape
         flat = self.reshape(x, (n, c, math.prod(image[:-1]), image[-1] if image else 1))
-        y = self.layer(
-            "Convolution",
-            flat,
-            shape=(n, len(indices), *flat.shape[2:]),
-            arrays=[pick],
-            num_output=len(indices),
-            kernel_size=1,
-            bias_term=False,
-        )
-        return self.reshape(y, (n, len(indices), *image))
+        shape = (n, len(matrix), *flat.shape[2:])
+        y = self.weighted("Convolution", flat, matrix[:, :, None, None], shape, kernel_size=1)
+        return self.reshape(y, (n, len(matrix), *image))
+
+    def weighted(
+        self, kind: str, x: Blob, weight: Any, shape: Sequence[int], bias: Any = None, **keys: Any
+    ) -> Blob:
+        """A Convolution, an InnerProduct or, of a weight (c, outputs a group, ...), a Deconvolution."""
+        group = int(keys.pop("group", 1))
+        count = weight.shape[1] * group if kind == "Deconvolution" else len(weight)
+        keys |= {"num_output": count}
+        keys |= differing(group=(group, 1), bias_term=(bias is not None, True))
+        arrays = [weight] if bias is None else [weight, bias]
+        return self.layer(kind, x, shape=shape, arrays=arrays, **keys)
 
     def turned(self, x: Blob, axis: int) -> Blob:
         """The entries of an axis from the last to the first."""
@@ -288,11 +325,11 @@ class Draft:
         return self.layer("Reverse", x, axis=axis)
 
     def tile(self, x: Blob, shape: Sequence[int]) -> Blob:
-        """A blob repeated along its axes of 1 until it has this shape."""
+        """A blob repeated along its axes until it has this shape."""
         for axis, size in enumerate(shape):
             if x.shape[axis] != size:
-                tiled = (*x.shape[:axis], size, *x.shape[axis + 1 :])
-                x = self.layer("Tile", x, shape=tiled, axis=axis, tiles=size // x.shape[axis])
+                keys = {"axis": axis, "tiles": size // x.shape[axis]}
+                x = self.layer("Tile", x, shape=sized(x.shape, axis, size), **keys)
         return x
 
     def spread(self, x: Blob, shape: Sequence[int]) -> Blob:
@@ -328,11 +365,14 @@ class Draft:
             made.type, *made.bottoms, shape=made.tops[0].shape, arrays=[*made.arrays, bias], **keys
         )
 
+    def product(self, a: Blob, b: Blob) -> Blob:
+        """a b, entry by entry."""
+        return self.layer("Eltwise", a, b, operation="PROD")
+
     def combined(self, kind: str, a: Blob, b: Blob, shape: Shape) -> Blob:
         """a + b or a b ("Bias", "Scale"), broadcast by the rule of NumPy to `shape`."""
         if a.shape == b.shape == shape:
-            how: dict[str, Any] = {} if kind == "Bias" else {"operation": "PROD"}
-            return self.layer("Eltwise", a, b, **how)
+            return self.layer("Eltwise", a, b) if kind == "Bias" else self.product(a, b)
         if a.shape != shape:
             a, b = b, a
         if a.shape != shape:
@@ -345,6 +385,20 @@ class Draft:
         inner = shape[first : last + 1]
         b = self.tile(self.reshape(b, padded[first : last + 1]), inner)
         return self.layer(kind, a, b, axis=first)
+
+
+def sized(shape: Sequence[int], axis: int, size: int) -> Shape:
+    """Returns a shape with another size along an axis."""
+    return (*shape[:axis], size, *shape[axis + 1 :])
+
+
+def differing(**keys: tuple[Any, Any]) -> dict[str, Any]:
+    """Returns the keys whose values are not the usual ones, given as (value, usual).
+
+    >>> differing(group=(1, 1), axis=(2, 1))
+    {'axis': 2}
+    """
+    return {key: value for key, (value, usual) in keys.items() if value != usual}
 
 
 def limited(*shape: int) -> Shape:

@@ -1,23 +1,54 @@
-"""Conv and ConvTranspose: convolutions of 1 to 3 axes, with pads that may differ at the two ends."""
+"""Convolutions of 1 to 3 axes; those of ONNX with pads that may differ at the two ends."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from minicaffe.interop.onnx.reader.draft import Blob, Draft, Node, limited
-from minicaffe.interop.onnx.reader.table import RefusedError, reads
+from minicaffe.core.net.step import Step
+from minicaffe.core.ops.geometry import Window
+from minicaffe.errors import SpecError
+from minicaffe.interop.onnx.draft import Blob, Draft, Node, Shape, limited
+from minicaffe.interop.onnx.table import RefusedError, reads, writes
+from minicaffe.interop.onnx.writer.graph import Graph
 
 PLAIN = ("NOTSET", "VALID")  # of auto_pad: the pads are known without the image's size
+
+
 LOWEST = float(np.finfo(np.float32).min)
+
+
+def window_over(
+    node: Node, x: Blob, kernel: Sequence[int], neutral: Callable[[float], bool]
+) -> tuple[Blob, list[int], list[int], list[int]]:
+    """What a window goes over, its strides, dilations and pads (begin of each axis, then end of each).
+
+    A Pad around the image before it is taken in where its number is `neutral`.
+    """
+    ones = [1] * len(kernel)
+    strides, dilations = list(node.get("strides", ones)), list(node.get("dilations", ones))
+    pads = pads_of(node, kernel, strides, dilations)
+    source = node.inputs[0]
+    pad = source.node if source is not None else None
+    if pad is None or pad.kind != "Pad" or node.get("auto_pad", "NOTSET") not in PLAIN:
+        return x, strides, dilations, pads
+    before, more = pad.inputs[0], pad.ints("pads", 1)
+    if before is None or before.blob is None or more is None or pad.input(3) is not None:
+        return x, strides, dilations, pads
+    outer, inner = np.split(np.reshape(more, (2, -1)), [2], axis=1)
+    around = pad.get("mode", "constant") == "constant" and not outer.any() and min(more) >= 0
+    if not around or not neutral(pad.number("value", 2, 0.0)):
+        return x, strides, dilations, pads
+    return before.blob, strides, dilations, [int(p) for p in pads + inner.ravel()]
 
 
 def pads_of(
     node: Node, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> list[int]:
-    """The pads (begin of each axis, then end of each), as `pads` or `auto_pad` says. Raises RefusedError."""
+    """The pads as `pads` or `auto_pad` says. Raises RefusedError."""
     auto, axes = node.get("auto_pad", "NOTSET"), len(kernel)
     if auto in PLAIN:
         return [0] * 2 * axes if auto == "VALID" else list(node.get("pads", [0] * 2 * axes))
@@ -55,31 +86,6 @@ def window_keys(**sizes: Sequence[int]) -> dict[str, Any]:
     return keys
 
 
-def padded_before(node: Node, lowest: bool = False) -> tuple[Blob | None, list[int]]:
-    """The blob before a Pad of zeros around the image that the node reads, and its pads; else None.
-
-    With `lowest` one of the least numbers of float32, which are no maximum.
-    """
-    source = node.inputs[0]
-    pad = source.node if source is not None else None
-    if pad is None or pad.kind != "Pad" or pad.get("mode", "constant") != "constant":
-        return None, []
-    before = pad.inputs[0]
-    pads, value = pad.ints("pads", 1), pad.const(2)
-    if pads is None or before is None or before.blob is None or pad.input(3) is not None:
-        return None, []
-    axes = len(pads) // 2
-    number = (
-        float(value.ravel()[0])
-        if value is not None and value.size
-        else float(pad.get("value", 0.0))
-    )
-    neutral = number <= LOWEST if lowest else number == 0
-    if not neutral or min(pads) < 0 or any(pads[:2] + pads[axes : axes + 2]):
-        return None, []
-    return before.blob, pads[2:axes] + pads[axes + 2 :]
-
-
 def evened(
     weight: np.ndarray, pads: Sequence[int], dilations: Sequence[int]
 ) -> tuple[np.ndarray, list[int]]:
@@ -109,43 +115,25 @@ def grown(weight: np.ndarray, widths: Sequence[tuple[int, int]]) -> np.ndarray:
 
 
 @reads("Conv")
-def conv(draft: Draft, node: Node) -> Blob:
+def read_conv(draft: Draft, node: Node, x: Blob) -> Blob:
     """Convolution; unequal pads become zeros in the kernel, a Pad before it becomes its pad."""
     weight = node.needs_const(1, "weight")
-    x = draft.blob(node.inputs[0])
-    axes = weight.ndim - 2
-    strides = node.get("strides", [1] * axes)
-    dilations = node.get("dilations", [1] * axes)
-    pads = pads_of(node, weight.shape[2:], strides, dilations)
-    before, more = padded_before(node)
-    if before is not None and node.get("auto_pad", "NOTSET") in PLAIN:
-        x, pads = before, [a + b for a, b in zip(pads, more, strict=True)]
+    x, strides, dilations, pads = window_over(node, x, weight.shape[2:], lambda number: number == 0)
     if min(pads, default=0) < 0:
         raise RefusedError(f"its pads {pads} cut the image; a layer's do not")
     weight, both = evened(weight, pads, dilations)
-    bias = node.needs_const(2, "bias") if node.input(2) is not None else None
+    bias = node.optional_const(2, "bias")
     keys = window_keys(kernel_size=weight.shape[2:], stride=strides, pad=both, dilation=dilations)
-    return convolution(draft, x, weight, bias, node.shape, node.get("group", 1), **keys)
-
-
-def convolution(
-    draft: Draft, x: Blob, weight: Any, bias: Any, shape: Sequence[int], group: int = 1, **keys: Any
-) -> Blob:
-    """A Convolution of these numbers."""
-    arrays = [weight] if bias is None else [weight, bias]
-    keys = {"num_output": len(weight), **keys}
-    keys |= {} if group == 1 else {"group": int(group)}
-    keys |= {"bias_term": False} if bias is None else {}
-    return draft.layer("Convolution", x, shape=shape, arrays=arrays, **keys)
+    return draft.weighted(
+        "Convolution", x, weight, node.shape, bias, **keys, group=node.get("group", 1)
+    )
 
 
 @reads("ConvTranspose")
-def conv_transpose(draft: Draft, node: Node) -> Blob:
+def read_conv_transpose(draft: Draft, node: Node, x: Blob) -> Blob:
     """Deconvolution; what unequal pads or an output_padding leave over is computed, then cut off or added."""
     weight = node.needs_const(1, "weight")
-    x = draft.blob(node.inputs[0])
     axes = weight.ndim - 2
-    group = node.get("group", 1)
     strides, dilations = node.get("strides", [1] * axes), node.get("dilations", [1] * axes)
     extent = [(k - 1) * d + 1 for k, d in zip(weight.shape[2:], dilations, strict=True)]
     whole = [(size - 1) * s + e for size, s, e in zip(x.shape[2:], strides, extent, strict=True)]
@@ -169,22 +157,68 @@ def conv_transpose(draft: Draft, node: Node) -> Blob:
     both = [max(min(a, b), 0) for a, b in zip(starts, ends, strict=True)]
     if min(starts, default=0) < 0:
         raise RefusedError("its pads are below 0; a layer's are not")
-    bias = node.needs_const(2, "bias") if node.input(2) is not None else None
+    bias = node.optional_const(2, "bias")
     keys = window_keys(kernel_size=weight.shape[2:], stride=strides, pad=both, dilation=dilations)
     sizes = [w - 2 * p for w, p in zip(whole, both, strict=True)]
-    y = deconvolution(draft, x, weight, bias, (*node.shape[:2], *sizes), group, **keys)
+    y = draft.weighted(
+        "Deconvolution",
+        x,
+        weight,
+        (*node.shape[:2], *sizes),
+        bias,
+        **keys,
+        group=node.get("group", 1),
+    )
     for axis in range(axes):
         start = starts[axis] - both[axis]
         y = draft.part(y, 2 + axis, start, start + wanted[axis])
     return y
 
 
-def deconvolution(
-    draft: Draft, x: Blob, weight: Any, bias: Any, shape: Sequence[int], group: int = 1, **keys: Any
-) -> Blob:
-    """A Deconvolution of these numbers (c, outputs a group, ...)."""
-    arrays = [weight] if bias is None else [weight, bias]
-    keys = {"num_output": weight.shape[1] * group, **keys}
-    keys |= {} if group == 1 else {"group": int(group)}
-    keys |= {"bias_term": False} if bias is None else {}
-    return draft.layer("Deconvolution", x, shape=shape, arrays=arrays, **keys)
+@writes("Convolution", "Deconvolution")
+def write_filter(graph: Graph, step: Step, *bottoms: str) -> list[str]:
+    """Conv or ConvTranspose, whose weight is laid out as ours is."""
+    kind = "Conv" if step.spec.type == "Convolution" else "ConvTranspose"
+    return [filtered(graph, step, kind, i, x) for i, x in enumerate(bottoms)]
+
+
+def filtered(
+    graph: Graph, step: Step, kind: str, i: int, x: str, group: int = 0, *weights: np.ndarray
+) -> str:
+    """Bottom i filtered by the parameters, or by other weights, its batch axes made one."""
+    layer: Any = step.layer
+    window = layer.split(step.bottoms[i].shape)[3]
+    image = len(window.kernel)
+    before, after = graph.shapes(step.bottoms[i]), graph.shapes(step.tops[i])
+    x = graph.reshape(x, before, [one_batch(shape, image) for shape in before])
+    own = weights or [graph.param(step, index) for index in range(len(layer.params))]
+    y = graph.op(kind, x, *own, group=group or layer.group, **attributes(window))
+    return graph.reshape(y, [one_batch(shape, image) for shape in after], after)
+
+
+@writes("Im2col")
+def write_im2col(graph: Graph, step: Step, x: str) -> str:
+    """Conv with a filter for each element of a channel's window, which is 1 there and 0 elsewhere."""
+    layer: Any = step.layer
+    lead, c, _, window = layer.split(step.bottoms[0].shape)
+    if graph.varies(step.bottoms[0], len(lead)):
+        raise SpecError("cannot be exported with channels of a dynamic number")
+    each = math.prod(window.kernel)
+    pick = np.tile(np.eye(each, dtype=np.float32), (c, 1)).reshape(c * each, 1, *window.kernel)
+    return filtered(graph, step, "Conv", 0, x, c, pick)
+
+
+def attributes(window: Window) -> dict[str, Any]:
+    """A window as ONNX's convolutions have it, with as much pad behind the image as before it."""
+    return {
+        "kernel_shape": window.kernel,
+        "strides": window.stride,
+        "pads": window.pad * 2,
+        "dilations": window.dilation,
+    }
+
+
+def one_batch(shape: Shape, image: int) -> Shape:
+    """A shape whose axes before the channels', which stand before `image` others, are one."""
+    lead = len(shape) - image - 1
+    return (math.prod(shape[:lead]), *shape[lead:])

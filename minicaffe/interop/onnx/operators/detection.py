@@ -10,6 +10,7 @@ area and better than all, and behind the candidates' rows stand those that say t
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,88 @@ import numpy as np
 from minicaffe.core.net.step import Step
 from minicaffe.errors import SpecError
 from minicaffe.interop.caffe.forks.ssd import LEAST
+from minicaffe.interop.onnx.draft import Blob, Draft, Node, Shape
+from minicaffe.interop.onnx.exported import as_exported
+from minicaffe.interop.onnx.patterns import Pattern, match, one_number, recognises, short
+from minicaffe.interop.onnx.table import draws, writes
 from minicaffe.interop.onnx.writer.graph import Graph
-from minicaffe.interop.onnx.writer.table import draws, writes
+
+CODES = ("CENTER_SIZE", "CORNER", "CORNER_SIZE")
+
+
+@recognises(("Unsqueeze", ("Gather", ("Concat",), ("Squeeze", ("NonZero",)))))
+def find_detection_output(draft: Draft, node: Node) -> Blob | None:
+    """DetectionOutput, as export writes it: decoded boxes, less those that overlap a better one."""
+    nodes = _before(node)
+    keys = _keys(nodes)
+    if keys is None:
+        return None
+    layer, sizes = keys
+    for code, *switches in itertools.product(CODES, (False, True), (False, True)):
+        names = ("variance_encoded_in_target", "clip")
+        on = {name: True for name, switch in zip(names, switches, strict=True) if switch}
+        blob = as_exported(
+            draft, node, "DetectionOutput", sizes, {**layer, "code_type": code, **on}
+        )
+        if blob is not None:
+            return blob
+    return None
+
+
+def _before(node: Node) -> list[Node]:
+    """All nodes that a node's output is computed of, the last first."""
+    nodes, waiting = dict[Node, None](), [node]
+    while waiting:
+        one = waiting.pop(0)
+        if one not in nodes:
+            nodes[one] = None
+            waiting += [tensor.node for tensor in one.inputs if tensor is not None and tensor.node]
+    return list(nodes)
+
+
+def _keys(nodes: list[Node]) -> tuple[dict[str, Any], dict[str, Shape]] | None:
+    """The keys and the sizes of bottoms that single nodes tell; None where one that would is not there."""
+    scored = _first(nodes, ("Transpose", ("Reshape", "scores", "*shape")))
+    ranked = _first(nodes, ("TopK:top", [("Gather", ("Transpose",), "*labels"), ("Transpose",)]))
+    best = _first(nodes, ("TopK:top", ("Flatten",)))
+    boxed = _first(nodes, ("NonMaxSuppression:suppression",))
+    if scored is None or ranked is None or boxed is None or len(scored["scores"].shape) != 2:
+        return None
+    (n, numbers), classes = scored["scores"].shape, int(scored["*shape"][-1])
+    overlap, least = (one_number(boxed["suppression"].const(i)) for i in (3, 4))
+    if classes < 1 or numbers % classes or overlap is None or least is None:
+        return None
+    labels = set(ranked["*labels"].ravel().tolist()) if "*labels" in ranked else range(classes)
+    others = sorted(set(range(classes)) - set(labels))
+    layer: dict[str, Any] = {"num_classes": classes, "background_label_id": (*others, -1)[0]}
+    layer["nms_param"] = {"nms_threshold": short(overlap), "top_k": _limit(ranked["top"])}
+    layer["keep_top_k"] = -1 if best is None else _limit(best["top"])
+    layer |= {} if least == LEAST else {"confidence_threshold": short(least)}
+    shapes = [node.const(1) for node in nodes if node.kind == "Reshape"]
+    own = any(one is not None and one.tolist() == [0, -1, classes, 4] for one in shapes)
+    layer |= {"share_location": False} if own else {}
+    boxes = 4 * numbers // classes
+    sizes = {"loc": (n, boxes * (classes if own else 1)), "conf": (n, numbers)}
+    return layer, {**sizes, "prior": (1, 2, boxes)}
+
+
+def _first(nodes: list[Node], pattern: Pattern) -> dict[str, Any] | None:
+    """What the words of a pattern stand for in the first node that it fits."""
+    return next((words for node in nodes if (words := match(pattern, node)) is not None), None)
+
+
+def _limit(top: Node) -> int:
+    """How many a TopK keeps at the most; -1 where all there are."""
+    count = top.inputs[1].node if top.inputs[1] is not None else None
+    most = count.const(1) if count is not None and count.kind == "Min" else None
+    return -1 if most is None else int(most.ravel()[0])
+
 
 FLOAT = 1  # ONNX's number of that type
 
 
 @writes("DetectionOutput", jumps=True)
-def detection_output(graph: Graph, step: Step, loc: str, scores: str, prior: str) -> str:
+def write_detection_output(graph: Graph, step: Step, loc: str, scores: str, prior: str) -> str:
     """Rows (1, 1, count, 7) as our layer returns them: decoded, ranked, thinned out, the best kept."""
     layer: Any = step.layer
     nms, classes = layer.nms_param, len(layer.classes)
@@ -60,8 +135,7 @@ def detection_output(graph: Graph, step: Step, loc: str, scores: str, prior: str
 
 def _rows(graph: Graph, layer: Any, images: str, scores: str, boxes: str) -> str:
     """The rows of all candidates, by image, by class, the best first."""
-    number = graph.op("Range", 0, graph.op("Squeeze", images, [0]), 1)
-    number = graph.op("Unsqueeze", graph.op("Cast", number, to=FLOAT), [1, 2])
+    number = graph.op("Unsqueeze", _counted(graph, images), [1, 2])
     labels = np.array(layer.classes, np.float32)[:, None]
     shape = graph.op("Shape", scores)
     columns = [graph.op("Expand", number, shape), graph.op("Expand", labels, shape), scores]
@@ -75,8 +149,7 @@ def _top(graph: Graph, rows: str) -> str:
 
 def _nothing(graph: Graph, images: str) -> str:
     """The rows (n, 7) that say that nothing was found: the number of an image, and -1."""
-    number = graph.op("Range", 0, graph.op("Squeeze", images, [0]), 1)
-    number = graph.op("Unsqueeze", graph.op("Cast", number, to=FLOAT), [1])
+    number = graph.op("Unsqueeze", _counted(graph, images), [1])
     rest = graph.op("Expand", -1.0, graph.op("Concat", images, [6], axis=0))
     return graph.op("Concat", number, rest, axis=1)
 
@@ -115,8 +188,7 @@ def _decoded(graph: Graph, layer: Any, loc: str, prior: str) -> str:
 
 def _halves(graph: Graph, x: str) -> list[str]:
     """The first and the last two of each four numbers."""
-    found = graph.ops("Split", 2, x, axis=-1)
-    return found
+    return graph.ops("Split", 2, x, axis=-1)
 
 
 def _suppressed(graph: Graph, layer: Any, boxes: str, scores: str) -> str:
@@ -159,7 +231,7 @@ def drawn_priors(random: Any, step: Step, shape: tuple[int, ...]) -> Any:
 
 
 @writes("PriorBox", "PriorBoxClustered")
-def prior_box(graph: Graph, step: Step, x: str, image: str) -> str:
+def write_prior_box(graph: Graph, step: Step, x: str, image: str) -> str:
     """The boxes and their variances: a constant, unless the map's or the image's size is dynamic."""
     layer: Any = getattr(step.layer, "made", step.layer)
     of_image = layer.pair("img", "img_size") is None and graph.varies(step.bottoms[1], 2, 3)
@@ -197,5 +269,9 @@ def _floats(graph: Graph, size: str) -> str:
 
 def _middles(graph: Graph, size: str, step: Any, offset: float) -> str:
     """The middles, in pixels, of the places along an axis."""
-    places = _floats(graph, graph.op("Range", 0, graph.op("Squeeze", size, [0]), 1))
-    return graph.op("Mul", graph.op("Add", places, float(offset)), step)
+    return graph.op("Mul", graph.op("Add", _counted(graph, size), float(offset)), step)
+
+
+def _counted(graph: Graph, size: str) -> str:
+    """The numbers from 0 to below a size."""
+    return _floats(graph, graph.op("Range", 0, graph.op("Squeeze", size, [0]), 1))

@@ -1,25 +1,28 @@
-"""Trees of operators, matched backwards from the last: what several nodes compute that one layer says.
+"""Trees of operators: what several nodes compute that one layer says.
 
-A pattern is
+A tree is matched backwards from its last node, and `emit` makes its nodes. It is
 
 - a word: a blob, the same tensor wherever the word stands; `"#e"` one number, `"*w"` a constant's array,
   `"!h"` the states of an RNN, which no layer's top is;
 - a number: a constant that holds it;
 - a tuple: a node by its kind, and what its first inputs match; `"ReduceMean:mean"` also names the node;
-- a list: one of several patterns.
+- a list: one of several trees.
 
 >>> softsign = ("Div", "x", ("Add", ("Abs", "x"), 1.0))
+>>> emit(softsign, {"x": "blob"}, lambda kind, *operands: f"{kind}({', '.join(map(str, operands))})")
+'Div(blob, Add(Abs(blob), 1.0))'
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from minicaffe.interop.onnx.reader.draft import Blob, Draft, Node, Tensor
+from minicaffe.interop.onnx.draft import Blob, Draft, Node, Tensor
 
 Pattern = str | float | tuple[Any, ...] | list[Any]
 Recogniser = Callable[[Draft, Node], "Blob | None"]
@@ -29,18 +32,58 @@ BROADCAST = (*COMMUTE, "Sub", "Div", "Pow")
 CLOSE = 1e-6  # of a pattern's number: what float32 makes of it
 
 
-def recognises(*kinds: str) -> Callable[[Recogniser], Recogniser]:
-    """Have a function see whether a node of these kinds is the last of a pattern, before it is read alone.
+def recognises(pattern: Pattern) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Have a function called where a node is the last of a pattern, before it is read alone.
 
-    It returns the blob of the layer that says the pattern, or None. What the layer leaves unread is dropped.
+    It is called with the draft, the node and what the pattern's words stand for, blobs, numbers, arrays and
+    nodes. It returns the blob of the layer that says the pattern, or None. What the layer leaves unread is
+    dropped.
     """
 
-    def register(function: Recogniser) -> Recogniser:
-        for kind in kinds:
-            RECOGNISERS.setdefault(kind, []).append(function)
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def recogniser(draft: Draft, node: Node) -> Blob | None:
+            words = match(pattern, node)
+            if words is None:
+                return None
+            values = {
+                word.lstrip("#*!"): value.blob if isinstance(value, Tensor) else value
+                for word, value in words.items()
+            }
+            blob: Blob | None = function(draft, node, **values)
+            return blob
+
+        forms: list[Any] = pattern if isinstance(pattern, list) else [pattern]
+        for kind in dict.fromkeys(form[0].partition(":")[0] for form in forms):
+            RECOGNISERS.setdefault(kind, []).append(recogniser)
         return function
 
     return register
+
+
+def emit(
+    pattern: Pattern, words: Mapping[str, Any], op: Callable[..., Any], choice: int = 0
+) -> Any:
+    """Returns what `op` makes of a pattern's last node, once it has made those before; of several forms one.
+
+    A named node's word is its attributes, or a list of its last inputs.
+    """
+    made: dict[int, Any] = {}
+
+    def of(one: Any) -> Any:
+        while isinstance(one, list):
+            one = one[choice]
+        if not isinstance(one, tuple):
+            return words[one] if isinstance(one, str) else one
+        if id(one) not in made:
+            kind, _, word = one[0].partition(":")
+            operands = [of(operand) for operand in reversed(one[1:])][::-1]
+            more = words.get(word, {})
+            inputs, attributes = (more, {}) if isinstance(more, list) else ([], more)
+            made[id(one)] = op(kind, *operands, *inputs, **attributes)
+        return made[id(one)]
+
+    return of(pattern)
 
 
 def match(pattern: Pattern, node: Node) -> dict[str, Any] | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from minicaffe.interop.onnx.reader.draft import Blob, Draft, Node
+from minicaffe.interop.onnx.draft import Blob, Draft, Node
 from minicaffe.interop.onnx.reader.source import graphs
-from minicaffe.interop.onnx.reader.table import RefusedError, reads
+from minicaffe.interop.onnx.table import RefusedError, reads
 from minicaffe.interop.onnx.writer.library import packages
 
 

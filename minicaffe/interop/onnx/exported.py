@@ -14,7 +14,7 @@ import numpy as np
 from minicaffe.core.net import Net
 from minicaffe.core.net.model import read
 from minicaffe.errors import MinicaffeError
-from minicaffe.interop.onnx.reader.draft import Blob, Draft, Node, Shape, Tensor
+from minicaffe.interop.onnx.draft import Blob, Draft, Node, Shape, Tensor
 from minicaffe.interop.onnx.writer.graph import Graph
 from minicaffe.interop.onnx.writer.model import write
 
@@ -65,13 +65,8 @@ def _same(graph: Graph, name: str, tensor: Tensor | None, bound: dict[str, Tenso
     node = tensor.node
     if node is None or node.kind != made.kind or len(node.inputs) != len(made.inputs):
         return False
-    if tensor is not node.outputs[made.outputs.index(name)] or not _alike(node, made.attributes):
+    lists = {k: list(one) if isinstance(one, tuple) else one for k, one in made.attributes.items()}
+    if tensor is not node.outputs[made.outputs.index(name)] or node.attributes != lists:
         return False
     pairs = zip(made.inputs, node.inputs, strict=True)
     return all(_same(graph, wanted, one, bound) for wanted, one in pairs)
-
-
-def _alike(node: Node, wanted: dict[str, Any]) -> bool:
-    """Whether a node's attributes are these."""
-    lists = {key: list(one) if isinstance(one, tuple) else one for key, one in wanted.items()}
-    return node.attributes == lists
