@@ -12,7 +12,6 @@ from minicaffe.errors import SpecError
 Function = Callable[..., Any]
 WRITERS: dict[str, Function] = {}  # by the type of layers
 REFUSED: dict[str, str] = {}  # why a net with such a layer cannot be written
-LEFT_OUT: dict[str, str] = {}  # why a net is written without such layers
 DRAWN: dict[tuple[str, int], Function] = {}  # what a bottom must hold for the layer to run
 JUMPS: set[str] = set()  # whose tops may leap where a bottom changes by a rounding error
 READERS: dict[str, Function] = {}  # by the kind of operators
@@ -119,11 +118,6 @@ def _put(table: dict[Any, Function], keys: Iterable[Any], function: Function) ->
 def refuses(why: str, *types: str) -> None:
     """Have layers of these types refused for a reason."""
     REFUSED.update(dict.fromkeys(types, why))
-
-
-def leaves_out(why: str, *types: str) -> None:
-    """Have layers of these types, and what reads their tops, left out for a reason."""
-    LEFT_OUT.update(dict.fromkeys(types, why))
 
 
 def unread(why: str, kinds: str) -> None:

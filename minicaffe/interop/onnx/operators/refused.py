@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minicaffe.interop.onnx.table import leaves_out, refuses, unread
+from minicaffe.interop.onnx.table import refuses, unread
 
 unread(
     "Caffe has no product of two blobs: attention cannot be said in its layers", "Attention Einsum"
@@ -41,10 +41,3 @@ refuses(
     "ONNX reads points near an image's border in another way", "DeformableConvolution", "FlowWarp"
 )
 refuses("ONNX has no word for it", "CompactBilinear", "Correlation")
-
-leaves_out(
-    "tells how good an answer is, and asks for labels",
-    *("Accuracy", "DetectionEvaluate", "SegAccuracy"),
-)
-leaves_out("asks for labels, whose margin only training has", "MarginInnerProduct")
-leaves_out("writes a file", "HDF5Output")
