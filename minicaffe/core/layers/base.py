@@ -102,8 +102,7 @@ class Traits:
     gathered: bool = False  # a test joins the rows of its top, of which `score` makes its scores
     keeps_dtype: bool = False  # its tops have the type of its bottoms
     label_kind: Literal["", "number", "map", "boxes"] = ""  # of a layer whose first top is pictures
-    # what stands for it in a net that infers: tools/inference.py
-    inferred_as: Literal["itself", "Input", "Softmax", "nothing"] = "itself"
+    inferred_as: Literal["itself", "Input", "Softmax", "nothing"] = "itself"  # what infers for it
 
 
 def check_traits(layer: Layer | type[Layer]) -> None:
