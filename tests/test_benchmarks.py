@@ -22,21 +22,15 @@ from minicaffe.storage import caches
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 SCRIPTS = (
-    "breakdown",
     "bridges",
     "bridges_tables",
     "checkouts",
-    "cifar10_quick",
     "claims",
-    "feeding",
     "fma",
     "forms",
-    "inference",
     "inference_memory",
-    "inner_products",
     "ladder",
     "lenet_step",
-    "logging_cost",
     "machine",
     "measure",
     "mnist_parts",
@@ -49,7 +43,6 @@ SCRIPTS = (
     "readme",
     "sentences",
     "served",
-    "start_up",
     "zoo",
     "zoo_cuda",
     "zoo_layers",
@@ -95,19 +88,14 @@ def test_pages_show_what_the_result_files_say(scripts):
     assert set(shown) == set(readme.SECTIONS)
     files = {
         "paper_tables": "paper_tables/results/{}.json",
-        "feeding": "benchmarks/results/feeding_{}.json",
-        "inference": "benchmarks/results/inference_{}.json",
         "inference_memory": "benchmarks/results/inference_memory_{}.json",
-        "inner_products": "benchmarks/results/inner_products_{}.json",
         "lenet_mnist": "benchmarks/results/lenet_mnist_{}.json",
-        "logging_cost": "benchmarks/results/logging_cost_{}.json",
         "mnist_parts": "benchmarks/results/mnist_parts_{}.json",
         "peers": "benchmarks/results/peers_{}.json",
         "photos": "benchmarks/results/photos_{}.json",
         "kernels": "benchmarks/results/kernels_{}.json",
         "ladder": "benchmarks/results/ladder_{}.json",
         "ladder_means": "benchmarks/results/ladder_{}.json",
-        "start_up": "benchmarks/results/start_up_{}.json",
         "zoo": "benchmarks/results/zoo_{}.json",
         "onnx": "benchmarks/results/bridges.json",
         "zoo_before": "benchmarks/results/zoo_{}.json",
@@ -167,21 +155,6 @@ def test_sentences_say_what_the_tables_say(scripts):
     assert sentences.training_slower({"nets": nets}) == "No net trains slower."
     assert sentences.joined(["a"]) == "a"
     assert doctest.testmod(sentences).failed == 0
-
-
-def test_the_cost_of_logging_can_be_measured(scripts, monkeypatch):
-    """A tiny run; that it logs what is measured is checked by the script."""
-    monkeypatch.setattr(scripts("measure"), "REST", 0.0)
-    cost = scripts("logging_cost")
-    found = cost.measure(2, display=1)
-    assert set(found["cost_percent"]) == {"watched", "logged"}
-    assert all(one["median"] > 0 for one in found["ms"].values())
-    at = {"processor": "P", "cores": 2, "numpy": "2"}
-    for one in found["cost_percent"].values():
-        one |= spread(1.0)
-    lines = cost.table({"machine": at, "forms": {"numpy": found}}).splitlines()
-    assert lines[2].endswith("ms | **+1.0 %** (+0.5 to +1.5) | **+1.0 %** (+0.5 to +1.5) |")
-    assert cost.table(None) == "Not yet measured."
 
 
 def test_result_files_are_no_quick_looks():
@@ -277,24 +250,6 @@ def test_two_checkouts_side_by_side(scripts, monkeypatch, tmp_path):
         assert found["ms"]["this"]["median"] > 0 and found["ratio"]["median"] > 0
 
 
-@pytest.mark.skipif(not cpu.available(), reason="needs Numba")
-def test_inference_on_one_thread_and_on_two(scripts):
-    """Ours stands for PyTorch, which may not be there."""
-    inference = scripts("inference")
-    found = inference.measure("lenet", 2, 1, {"minicaffe": "minicaffe", "torch none": "minicaffe"})
-    assert set(found["threads"]) == {"1", "2"} and found["scaling"]["median"] > 0
-    assert all(one["reading"]["median"] > 0 for one in found["threads"].values())
-    ms = {"minicaffe": spread(10.0), "torch eager": spread(30.0), "torch compile": spread(20.0)}
-    one = {"ms": ms, "ratio": spread(2.0), "reading": spread(5.0)}
-    net = {"threads": {"1": one, "2": one}, "scaling": spread(1.5)}
-    machine = {"processor": "P", "torch": "2", "numpy": "3", "numba": "4"}
-    found = {"device": "cpu", "threads": 2, "machine": machine, "nets": {"vgg16": net}}
-    text = inference.table(found).split("\n")
-    assert "| VGG-16 | 1 | **2.00x** ± 0.50 | 10 | 20 compile | 5 |  |" in text
-    assert "| VGG-16 | 2 | **2.00x** ± 0.50 | 10 | 20 compile | 5 | **1.50x** ± 0.50 |" in text
-    assert inference.table(None) == "Not yet measured."
-
-
 def test_a_detectors_body_becomes_a_net(scripts, monkeypatch):
     """A small picture of it; what is refused has its reason, without the file and the node."""
     bridges = scripts("bridges")
@@ -309,44 +264,6 @@ def test_a_detectors_body_becomes_a_net(scripts, monkeypatch):
     monkeypatch.setattr(bridges, "version", lambda package: None)
     told = bridges.measured("yolo")
     assert told["worst"] < 1e-4 and told["blobs"] > 100
-
-
-def test_inner_products(scripts):
-    """What is measured lies in a table; PyTorch finds the same."""
-    inner = scripts("inner_products")
-    one = {
-        "ms": {"minicaffe": spread(0.5)},
-        "ratio": {"torch eager": spread(2.0), "BLAS": spread(3.0)},
-    }
-    machine = {"processor": "P", "torch": "2", "numpy": "3", "numba": "4"}
-    found = {"device": "cpu", "threads": 2, "machine": machine}
-    found["layers"] = {"LeNet ip1": {"8": {"forward": one, "backward": one}}}
-    row = "**2.00x** ± 0.50 | **3.00x** ± 0.50 | 0.5"
-    assert f"| LeNet ip1 | 8 | {row} | {row} |" in inner.table(found).split("\n")
-    assert inner.table(None) == "Not yet measured."
-    pytest.importorskip("torch")
-    taken = inner.measure("LeNet ip1", 8, 1)
-    assert all(
-        taken[way]["ms"][who]["median"] > 0 for way in inner.WAYS for who in ("minicaffe", "BLAS")
-    )
-
-
-@pytest.mark.skipif(not cpu.available(), reason="needs Numba")
-def test_what_starting_takes(scripts):
-    """Of a process that finds loops compiled; that of an empty cache is made up."""
-    start = scripts("start_up")
-    found = start.process(ROOT, str(caches.folder()), 1, 2)
-    assert set(found) == {*start.PARTS, "peak"} and found["peak"] > 50
-    both = {"first": found | {"over": 7.0}, "later": found}
-    machine = {"processor": "P", "numba": "1"}
-    report = {"machine": machine, "threads": 2, "batches": {"1": {"now": both, "before": both}}}
-    report["help_ms"] = start.help_ms(ROOT, str(caches.folder()), 1)
-    assert set(report["help_ms"]) == {"help", "python"}
-    assert start.table(report).endswith(" are Python's own start.")
-    text = start.table(report).split("\n")
-    assert text[0].endswith("batch 1, an empty cache, before | batch 1, a filled one, before |")
-    assert text[5].startswith("| of that beyond their own time | 7.00 |")
-    assert start.table(None) == "Not yet measured."
 
 
 def test_help_imports_nothing_heavy():
@@ -380,13 +297,6 @@ def test_a_newcomer_trains_on_pictures_of_their_own(scripts, monkeypatch, capsys
     found = json.loads(capsys.readouterr().out)
     assert (found["held_out"], found["never_seen"]) == (4, 6)
     assert not newcomer.agree((0.97, 0.80), (99, 100)) and newcomer.agree((1.0, 1.0), (4, 6))
-
-
-def test_where_the_milliseconds_go(scripts):
-    text = scripts("breakdown").breakdown(2, 1, 0.1).split("\n")
-    shown = [line.split("|")[1].strip() for line in text[2:-2]]
-    assert shown[:4] == ["conv1", "pool1", "conv2", "pool2"]
-    assert shown[-4:] == ["update", "clear", "all of these", "a step, whole"]
 
 
 def test_lenet_beside_pytorch(scripts, monkeypatch):
@@ -700,63 +610,3 @@ def test_the_zoo_is_told_from_a_result(scripts):
         one["ms"] |= {"before": spread(15.0)}
     row = "| AlexNet | **1.50x** ± 0.50 | 10 | 15 | **1.50x** ± 0.50 | 10 | 15 |"
     assert row in tables.before(found).split("\n")
-
-
-def test_training_from_files_is_measured(scripts, tmp_path, monkeypatch):
-    image = pytest.importorskip("PIL.Image")
-    feeding = scripts("feeding")
-    monkeypatch.setattr(feeding, "BATCH", 2)
-    monkeypatch.setattr(feeding, "TEXTURES", 2)
-    monkeypatch.setattr(feeding, "CROP", 48)
-    folder = tmp_path / "pictures"
-    size = feeding.make(folder, 20)
-    files = sorted(folder.rglob("*.jpg"))
-    assert len(files) == 20 and size == np.mean([file.stat().st_size for file in files])
-    with image.open(files[3]) as one:
-        assert one.size == (256, 256) and np.asarray(one).std() > 10
-    found = feeding.measure(folder, 1, 1, 2)
-    rate = {name: each["median"] for name, each in found["images_per_s"].items()}
-    net = {"files", "memory", "files, no net", "memory, no net"}
-    assert set(rate) == net | {"decoder"}
-    share = rate["files"] / min(rate["memory"], rate["decoder"])
-    assert found["share_of_the_slower"]["median"] == pytest.approx(share, rel=1e-3)
-    for kind in ("", ", no net"):
-        both = 1 / rate[f"memory{kind}"] + 1 / rate["decoder"]
-        shown = found[f"share_of_one_after_the_other{kind}"]["median"]
-        assert shown == pytest.approx(rate[f"files{kind}"] * both, rel=1e-3)
-    found |= {"pictures": 20, "machine": {"processor": "P", "cores": 2, "numpy": "2"}}
-    found["peak_memory_mib"] = {"after 5 steps": 100.0, "after 40 steps": 101.0}
-    shown = 100 * found["share_of_the_slower"]["median"]
-    text = scripts("readme").feeding(found)
-    assert f"From JPEGs it reaches {shown:.1f} % of the slower" in text
-
-
-def test_cifar10_quick_where_the_data_is_and_where_it_is_not(
-    scripts, tmp_path, monkeypatch, capsys
-):
-    script = scripts("cifar10_quick")
-    random = np.random.default_rng(1)
-    for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):
-        label = random.integers(0, 10, (20, 1), np.uint8)
-        pixels = random.integers(0, 100, (20, 3072), np.uint8) + 15 * label
-        (tmp_path / f"{name}.bin").write_bytes(np.hstack([label, pixels]).tobytes())
-    whole = script.model
-
-    def smaller(*given):
-        tree = whole(*given)
-        for layer in tree["layers"]:
-            layer |= {"batch_size": 10} if layer["type"] == "Data" else {}
-        return tree
-
-    monkeypatch.setattr(script, "model", smaller)
-    given = {"test_iter": 10, "test_interval": 100, "display": 0, "test_initialization": False}
-    found = script.train(str(tmp_path), "cpu", 2, 1, **given)
-    assert found["iterations"] == [2, 3] and found["peak_memory_mib"] > 10
-    assert all(accuracy * 100 == round(accuracy * 100) for accuracy in found["accuracies"])
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MINICAFFE_DATA", str(tmp_path / "none"))
-    monkeypatch.setattr(sys, "argv", ["cifar10_quick.py"])
-    capsys.readouterr()
-    assert script.main() == script.NOT_HERE
-    told = "cifar10 is not at hand: minicaffe fetch cifar10 brings it (162 MiB)\n"
-    assert capsys.readouterr().err == told

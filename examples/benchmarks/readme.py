@@ -18,16 +18,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
 
 import bridges_tables
 import claims
-import inference
 import inference_memory
-import inner_products
 import kernels
-import logging_cost
 import mnist_parts
 import onnx_tables
 import opencv_tables
 import peer_tables
-import start_up
 import tables
 import zoo_sizes
 import zoo_tables
@@ -46,8 +42,6 @@ PAGES = (
     "docs/zoo.md",
     "docs/testing.md",
     "docs/performance.md",
-    "docs/feeding.md",
-    "docs/runs.md",
 )
 
 
@@ -94,44 +88,11 @@ def photos(found: dict) -> str:
     return tables.lay_out(head, rows) + f"\n\nCommits: {revisions}."
 
 
-def feeding(found: dict | None) -> str:
-    """Images a second from JPEGs, from memory, of a decoder alone; the share; the memory."""
-    if found is None:
-        return "Not yet measured."
-    names = {
-        "files": f"training from {found['pictures']:,} JPEGs",
-        "files, processes": "the same, by processes instead of threads (version 0.1)",
-        "memory": "training from memory",
-        "decoder": "decoding alone",
-        "files, no net": "reading the JPEGs for a net that does next to nothing",
-        "memory, no net": "the same net, from memory",
-    }
-    rows = [
-        [names[name], f"{rate['median']:.0f}", f"{rate['low']:.0f} to {rate['high']:.0f}"]
-        for name, rate in found["images_per_s"].items()
-    ]
-    share, peak, machine = found["share_of_the_slower"], found["peak_memory_mib"], found["machine"]
-    both = "share_of_one_after_the_other"
-    cores, no_net = (100 * found[key]["median"] for key in (both, f"{both}, no net"))
-    where = f"{machine['processor']}, {machine['cores']} cores, NumPy {machine['numpy']}"
-    return tables.lay_out(["", "images/s", "quartiles"], rows) + (
-        f"\n\nFrom JPEGs it reaches {100 * share['median']:.1f} % of the slower of memory and decoder"
-        f" (quartiles {100 * share['low']:.1f} to {100 * share['high']:.1f}). Training and decoding share the"
-        f" cores. Compared with decoding first and training afterwards, it reaches {cores:.1f} % of the speed,"
-        f" and {no_net:.1f} % with the net that does next to nothing. Peak memory of the process:"
-        f" {peak['after 5 steps']:.0f} MiB after 5 steps, {peak['after 40 steps']:.0f} MiB after 40. {where}."
-    )
-
-
 SECTIONS = {
-    "feeding_cpu": lambda: feeding(peer_tables.read("feeding", "cpu")),
-    "inference_cpu": lambda: inference.table(peer_tables.read("inference", "cpu")),
     "inference_memory_cpu": lambda: inference_memory.table(
         peer_tables.read("inference_memory", "cpu")
     ),
-    "inner_products_cpu": lambda: inner_products.table(peer_tables.read("inner_products", "cpu")),
     "kernels_cuda": lambda: kernels.table(peer_tables.read("kernels", "cuda")),
-    "logging_cost_cpu": lambda: logging_cost.table(peer_tables.read("logging_cost", "cpu")),
     "lenet_mnist_cpu": lambda: lenet_mnist(peer_tables.read("lenet_mnist", "cpu")),
     "paper_tables_cpu": lambda: paper_tables("cpu"),
     "paper_tables_cuda": lambda: paper_tables("cuda"),
@@ -142,7 +103,6 @@ SECTIONS = {
     "photos_cpu": lambda: photos(peer_tables.read("photos", "cpu")),
     "mnist_parts_cpu": lambda: mnist_parts.table(peer_tables.read("mnist_parts", "cpu")),
     "mnist_parts_cuda": lambda: mnist_parts.table(peer_tables.read("mnist_parts", "cuda")),
-    "start_up_cpu": lambda: start_up.table(peer_tables.read("start_up", "cpu")),
     "zoo_nets": zoo_sizes.sizes,
     "zoo_cpu": lambda: zoo_tables.zoo(peer_tables.read("zoo", "cpu")),
     "zoo_cuda": lambda: zoo_tables.cuda(peer_tables.read("zoo", "cuda")),

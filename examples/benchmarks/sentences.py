@@ -6,10 +6,8 @@ puts them between their marks.
 """
 
 from forms import FORMS
-from inference import NETS as PICTURE_NETS
-from inner_products import WAYS
 from measure import fastest, geometric_mean
-from peer_tables import means, milliseconds, read
+from peer_tables import means, read
 from zoo_names import ALONE
 from zoo_tables import NETS, reading
 
@@ -62,50 +60,6 @@ def ladder_slower(report: dict) -> str:
     if not parts:
         return f"None is below {SLOWER} of PyTorch."
     return f"Below {SLOWER} of PyTorch: {joined(parts)}."
-
-
-def weight_reading(report: dict) -> str:
-    """What reading AlexNet's weights leaves a second thread to gain."""
-    net = report["nets"]["alexnet"]["threads"]
-    one, two = (net[count]["ms"]["minicaffe"] for count in ("1", "2"))
-    reading = net["1"]["reading"]["median"]
-    left = reading + (one["median"] - reading) / 2
-    return (
-        f"Of {milliseconds(one)} ms that is {reading:.1f}: were all else halved, {left:.1f} ms would be left, "
-        f"and two threads take {milliseconds(two)}."
-    )
-
-
-def inference_elsewhere(report: dict) -> str:
-    """The pictures' speeds on another machine."""
-    machine, nets = report["machine"], report["nets"]
-    threads = str(report["threads"])
-    names = joined([PICTURE_NETS[name] for name in nets])
-    ratios = joined([f"{one['threads'][threads]['ratio']['median']:.2f}x" for one in nets.values()])
-    gains = joined([f"{one['scaling']['median']:.2f}x" for one in nets.values()])
-    return (
-        f"On another machine ({machine['processor']}, {threads} threads, an older commit) {names} reached "
-        f"{ratios} of PyTorch's speed, and {threads} threads {gains} that of one."
-    )
-
-
-def inner_products_elsewhere(report: dict) -> str:
-    """Products of several vectors on another machine."""
-    ratios = {
-        way: [
-            one[way]["ratio"]["torch eager"]["median"]
-            for layer in report["layers"].values()
-            for vectors, one in layer.items()
-            if int(vectors) > 1
-        ]
-        for way in WAYS
-    }
-    machine = report["machine"]
-    return (
-        f"On another machine ({machine['processor']} without AVX-512, {report['threads']} threads) "
-        "products of 2 vectors and more, the same and others, are "
-        f"{span(ratios['forward'])} of PyTorch's speed forward and {span(ratios['backward'])} backward."
-    )
 
 
 def checkouts(report: dict) -> str:
@@ -183,11 +137,6 @@ SENTENCES = {
     "numba_beside_torch_cpu": lambda: beside_torch(read("peers", "cpu"), "numba"),
     "numpy_beside_torch_cpu": lambda: beside_torch(read("peers", "cpu"), "numpy"),
     "ladder_slower_cpu": lambda: ladder_slower(read("ladder", "cpu")),
-    "weight_reading_cpu": lambda: weight_reading(read("inference", "cpu")),
-    "inference_elsewhere_cpu": lambda: inference_elsewhere(read("xeon/inference", "cpu")),
-    "inner_products_elsewhere_cpu": lambda: inner_products_elsewhere(
-        read("zen3/inner_products", "cpu")
-    ),
     "checkouts_cpu": lambda: checkouts(read("checkouts", "cpu")),
     "training_slower_cpu": lambda: training_slower(read("zoo", "cpu")),
     "zoo_elsewhere_cpu": lambda: zoo_elsewhere(read("xeon/zoo", "cpu")),

@@ -178,15 +178,17 @@ def test_layers_of_v1_make_those_of_v2_be_forgotten(tmp_path):
 
 def test_protobuf_reads_what_we_write(net, tmp_path):
     pytest.importorskip("google.protobuf")
-    import sys
+    from minicaffe.interop.pycaffe.proto import caffe_pb2
 
-    sys.path.insert(0, str(cases.FIXTURES.parent.parent / "examples" / "benchmarks"))
-    try:
-        from weight_files import by_protobuf
-    finally:
-        sys.path.pop(0)
     net.save(tmp_path / "w.caffemodel")
-    equal(by_protobuf(str(tmp_path / "w.caffemodel")), weights.read(tmp_path / "w.caffemodel"))
+    message = caffe_pb2.NetParameter()
+    message.ParseFromString((tmp_path / "w.caffemodel").read_bytes())
+    arrays = {
+        layer.name: [np.float32(blob.data).reshape(blob.shape.dim) for blob in layer.blobs]
+        for layer in message.layer
+        if layer.blobs
+    }
+    equal(arrays, weights.read(tmp_path / "w.caffemodel"))
 
 
 # writing and reading again
