@@ -1,4 +1,4 @@
-"""The scripts of examples/ that measure: they run, and README shows what they wrote."""
+"""The scripts of examples/ that measure: they run, and the pages show what they wrote."""
 
 from __future__ import annotations
 
@@ -16,103 +16,89 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minicaffe.backends import cpu
 from minicaffe.storage import caches
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
-SCRIPTS = (
-    "bridges",
-    "bridges_tables",
-    "checkouts",
-    "claims",
-    "fma",
-    "forms",
-    "inference_memory",
-    "ladder",
-    "lenet_step",
-    "machine",
-    "measure",
-    "mnist_parts",
-    "newcomer",
-    "opencv_tables",
-    "peer_tables",
-    "peers",
-    "photographs",
-    "photos",
-    "readme",
-    "sentences",
-    "served",
-    "zoo",
-    "zoo_cuda",
-    "zoo_layers",
-    "zoo_names",
-    "zoo_nets",
-    "zoo_ours",
-    "zoo_peers",
-    "zoo_recipes",
-    "zoo_runtimes",
-    "zoo_sizes",
-    "zoo_step",
-    "zoo_tables",
-    "zoo_torch",
-    "zoo_turns",
+FOLDERS = EXAMPLES / "benchmarks", EXAMPLES / "paper_tables"
+NEEDED = {  # packages without which a script cannot even be imported
+    "photographs": "PIL",
+    "photos": "PIL",
+    "torch_nets": "torch",
+}
+COMMANDS = (
+    *("digits_net", "inference_memory", "kernels", "ladder", "lenet_mnist", "mnist_parts"),
+    *("onnx_nets", "photos", "zoo", "on_a_gpu"),
 )
-SCRIPTS += ("onnx_tables", "zoo_onnx", "chart", "run", "tables")
 
 
 @pytest.fixture
 def scripts(monkeypatch, tmp_path):
     """Imports a script of examples/ by name, and forgets it afterwards."""
-    for folder in (EXAMPLES / "benchmarks", EXAMPLES / "paper_tables"):
+    for folder in FOLDERS:
         monkeypatch.syspath_prepend(str(folder))
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / "loops").symlink_to(caches.folder() / "loops")
     monkeypatch.setenv("MINICAFFE_CACHE", str(tmp_path / "cache"))
     yield importlib.import_module
-    for name in SCRIPTS:
-        sys.modules.pop(name, None)
+    for folder in FOLDERS:
+        for path in folder.glob("*.py"):
+            sys.modules.pop(path.stem, None)
+
+
+def run(script: str, *words: str) -> str:
+    """What a script prints, as a process, without Numba's compiling."""
+    command = [sys.executable, str(EXAMPLES / "benchmarks" / f"{script}.py"), *words]
+    environment = os.environ | {"MINICAFFE_NUMBA": "0", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def spread(median: float) -> dict:
     return {"median": median, "low": median - 0.5, "high": median + 0.5, "repeats": 3}
 
 
+STAMP = {"date": "2026-11-27", "commit": "0123456789"}
+PLACE = STAMP | {"threads": 2, "machine": {"processor": "P", "torch": "2", "numpy": "3"}}
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDERS[0].glob("*.py")))
+def test_every_script_can_be_imported(name, scripts):
+    if name in NEEDED:
+        pytest.importorskip(NEEDED[name])
+    assert doctest.testmod(scripts(name)).failed == 0
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_script_has_a_help(name, scripts, monkeypatch, capsys):
+    if name in NEEDED:
+        pytest.importorskip(NEEDED[name])
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", "--help"])
+    with pytest.raises(SystemExit) as ended:
+        scripts(name).main()
+    assert not ended.value.code and "usage: " in capsys.readouterr().out
+
+
+def test_a_quick_look_is_no_result(scripts, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["a.py", "--quick"])
+    measure = scripts("measure")
+    with pytest.raises(SystemExit) as ended:
+        measure.parsed(measure.parser("a script"))
+    assert ended.value.code == 2
+    assert "--quick makes no result to keep: say with --into where" in capsys.readouterr().err
+
+
+# the pages
+
+
 def test_pages_show_what_the_result_files_say(scripts):
-    readme = scripts("readme")
-    shown = {}
+    readme, shown = scripts("readme"), {}
     for page in readme.PAGES:
         text = (ROOT / page).read_text("utf-8")
         shown |= readme.sections(text)
         assert readme.filled(text) == text, f"python examples/benchmarks/readme.py fills {page}"
     assert set(shown) == set(readme.SECTIONS)
-    files = {
-        "paper_tables": "paper_tables/results/{}.json",
-        "inference_memory": "benchmarks/results/inference_memory_{}.json",
-        "lenet_mnist": "benchmarks/results/lenet_mnist_{}.json",
-        "mnist_parts": "benchmarks/results/mnist_parts_{}.json",
-        "peers": "benchmarks/results/peers_{}.json",
-        "photos": "benchmarks/results/photos_{}.json",
-        "kernels": "benchmarks/results/kernels_{}.json",
-        "ladder": "benchmarks/results/ladder_{}.json",
-        "ladder_means": "benchmarks/results/ladder_{}.json",
-        "zoo": "benchmarks/results/zoo_{}.json",
-        "onnx": "benchmarks/results/bridges.json",
-        "zoo_before": "benchmarks/results/zoo_{}.json",
-        "after_opencv": "after_opencv_5/results/opencv_{}.json",
-        "zoo_rates": "benchmarks/results/xeon/zoo_{}.json",
-        "zoo_means": "benchmarks/results/zoo_{}.json",
-        "zoo_layers": "benchmarks/results/zoo_{}.json",
-        "zoo_slower": "benchmarks/results/zoo_{}.json",
-    }
-    shown.pop("zoo_nets")  # counted from the models, not measured
-    assert shown.pop("claims").count("\n") > 10  # of several files, each of which must be there
-    for name in scripts("sentences").SENTENCES:
-        assert "Not yet measured" not in shown.pop(name)
-    for name, text in shown.items():
-        what, device = name.rsplit("_", 1)
-        measured = (EXAMPLES / files[what].format(device)).exists()
-        assert (text == "Not yet measured.") == (not measured), name
 
 
 def test_no_ratio_is_written_by_hand():
@@ -125,8 +111,33 @@ def test_no_ratio_is_written_by_hand():
         assert not re.findall(r"^<!-- \w+ -->.", text, re.M), page
 
 
+def test_result_files_are_no_quick_looks_and_say_what_was_measured():
+    for path in EXAMPLES.glob("*/results/**/*.json"):
+        report = json.loads(path.read_text("utf-8"))
+        if isinstance(report, list):  # of a GPU's minutes, whose README says so
+            continue
+        assert not report.get("quick"), path
+        assert report["machine"]["processor"]
+        assert "OPENBLAS_CORETYPE" in report["machine"]["note"]
+        assert re.fullmatch(r"20\d\d-\d\d-\d\d", report["date"])
+        assert re.fullmatch(r"[0-9a-f]{40}(-dirty)?", report["commit"])
+
+
+def test_a_claim_needs_engines_of_today_a_date_and_a_commit(scripts):
+    claims = scripts("claims")
+    rows = claims.claims().splitlines()[2:]
+    assert len(rows) == 5
+    assert all(re.search(r", 2026-\d\d-\d\d, [0-9a-f]{8} \|$", row) for row in rows)
+    report = STAMP | {"plan": {"conv1": {"forward": "winograd", "input_gradient": "lanes"}}}
+    with pytest.raises(ValueError, match="of 2026-11-27 names engines that are gone: lanes"):
+        claims.of_today(report)
+    report = STAMP | {"nets": {"lenet": {"engines": ["winograd", "mec"]}}}
+    with pytest.raises(ValueError, match="gone: mec"):
+        claims.of_today(report)
+
+
 def test_sentences_say_what_the_tables_say(scripts):
-    sentences = scripts("sentences")
+    made = scripts("result_tables")
     rates = lambda *values: {  # noqa: E731
         str(n): {
             "rates": {"minicaffe": spread(value)},
@@ -134,35 +145,78 @@ def test_sentences_say_what_the_tables_say(scripts):
         }
         for n, value in enumerate(values)
     }
-    peers = {"lenet": {"numba": rates(200.0, 150.0), "numpy": rates(100.0, 50.0)}}
-    assert sentences.numba_gain(peers) == "2.0 to 3.0"
-    assert sentences.beside_torch(peers, "numpy") == "1.00x to 2.00x"
+    report = {"lenet": {"numba": rates(200.0, 150.0), "numpy": rates(100.0, 50.0)}}
+    assert made.numba_gain(report) == "2.0 to 3.0"
+    assert made.beside_torch(report, "numpy") == "1.00x to 2.00x"
     way = {"ms": {"minicaffe": spread(10.0), "torch eager": spread(8.0)}, "ratio": spread(0.8)}
     rungs = {"conv": {"gflop": 1.0, "forward": way, "backward": way | {"ratio": spread(1.2)}}}
-    assert sentences.ladder_slower({"rungs": rungs}) == (
+    assert made.ladder_slower({"rungs": rungs}) == (
         "Below 0.9 of PyTorch: conv forward (0.80x: 100 GFLOP/s, PyTorch's at 125)."
     )
     rungs["conv"]["forward"] = way | {"ratio": spread(0.9)}
-    assert sentences.ladder_slower({"rungs": rungs}) == "None is below 0.9 of PyTorch."
-    nets = {name: {"train": {"ms": {}, "ratios": {}}} for name in ("lenet", "alexnet")}
-    for net, ratio in zip(nets.values(), (0.9, 1.5), strict=True):
-        net["train"] = {
-            "ms": {"minicaffe": spread(9.0), "torch eager": spread(8.0)},
-            "ratios": {"torch eager": spread(ratio)},
-        }
-    assert sentences.training_slower({"nets": nets}) == "Slower than by PyTorch: LeNet (0.90x)."
-    nets["lenet"]["train"]["ratios"] = {"torch eager": spread(1.1)}
-    assert sentences.training_slower({"nets": nets}) == "No net trains slower."
-    assert sentences.joined(["a"]) == "a"
-    assert doctest.testmod(sentences).failed == 0
+    assert made.ladder_slower({"rungs": rungs}) == "None is below 0.9 of PyTorch."
+    assert made.joined(["a"]) == "a"
 
 
-def test_result_files_are_no_quick_looks():
-    for path in EXAMPLES.glob("*/results/*.json"):
-        found = json.loads(path.read_text("utf-8"))
-        assert not found.get("quick"), path
-        assert found["machine"]["processor"]
-        assert "OPENBLAS_CORETYPE" in found["machine"]["note"]
+def test_lenets_step_and_convolutions_are_told_from_a_result(scripts):
+    made = scripts("result_tables")
+    one = {
+        "rates": {"minicaffe": spread(300.0), "torch eager": spread(50.0)}
+        | {"torch channels_last": spread(100.0)},
+        "ratios": {"torch eager": spread(6.0), "torch channels_last": spread(3.0)},
+    }
+    peak = {"32": {"peak": 150.2}}
+    memory = {"torch": peak, "numba": peak}
+    text = made.lenet_step(PLACE | {"lenet": {"numba": {"32": one}}, "memory": memory})
+    assert "| **minicaffe[cpu] (Numba) : PyTorch** | **3.00x** ± 0.50 |" in text
+    assert "| PyTorch, beside minicaffe[cpu] (Numba), iter/s | 100 ± 0 channels_last |" in text
+    assert "| PyTorch, peak memory, MiB | 150 |" in text
+    assert "\n\nP, 2 cores, 2026-11-27, 01234567; PyTorch 2, NumPy 3; medians, ±" in text
+    ms = {"minicaffe": spread(2.0), "torch eager": spread(4.0), "torch channels_last": spread(3.0)}
+    way = {"ratio": spread(1.5), "ms": ms}
+    rung = {
+        "shape": "S",
+        "error": {"y": 2e-7, "dx": 4e-7},
+        "workspace_mib": 1.0,
+        "columns_mib": 8.0,
+    }
+    rung |= {"forward": way, "backward": way, "memory_mib": {"minicaffe": 30.4, "torch": 40.0}}
+    rung["plan"] = {"forward": "batched", "input_gradient": "caffe", "weight_gradient": "places"}
+    means = {"forward": 1.5, "backward": 1.5}
+    text = made.ladder(PLACE | {"rungs": {"R": rung}, "geometric_means": means})
+    assert "forward **1.50x**" in text and "no higher than PyTorch's in 1 of 1." in text
+    row = "| R (S) | **1.50x** | **1.50x** | 2 + 2, 3 channels_last + 3 channels_last | 4e-07 | 30, 40 | 1.0 MiB | 8.0 MiB | batched, caffe, places |"
+    assert row in text.split("\n")
+
+
+def test_the_zoo_is_told_from_a_result(scripts):
+    made = scripts("result_tables")
+    ms = {"minicaffe": spread(10.0), "torch eager": spread(30.0), "torch compile": spread(20.0)}
+    ratios = {"torch eager": spread(3.0), "torch compile": spread(2.0)}
+    memory = {"minicaffe": {"peak": 100.0}, "torch compile": {"peak": 200.0}}
+    infer = {
+        "ms": ms | {"onnxruntime": spread(5.0)},
+        "ratios": ratios | {"onnxruntime": spread(0.5), "minicaffe, one thread": spread(1.5)},
+        "refused": {"opencv": "why"},
+        "apart": {"onnxruntime": 2e-7},
+        "memory": memory,
+    }
+    train = {"ms": ms, "ratios": ratios, "apart": {"gradients": 1e-13}, "memory": memory}
+    net = {"parameters": 1000, "multiply_adds": 2_500_000, "batch": {"infer": 1, "train": 8}}
+    report = PLACE | {"nets": {"alexnet": net | {"infer": infer, "train": train}}}
+    text = made.zoo(report).split("\n")
+    row = "| AlexNet | 1,000 | 2.50 M | 10 ± 0.5 | **2.00x** ± 0.50, 20 compile | **0.50x** ± 0.50, 5 |"
+    assert row in text
+    assert "| AlexNet | 8 | 10 ± 0.5 | **2.00x** ± 0.50, 20 compile |" in text
+    assert "| AlexNet | 100 | 200 | - | 100 | 200 |" in text
+    assert "OpenCV 4 does not take AlexNet." in text
+    assert made.zoo_behind(report) == (
+        "Inference is slower than by the fastest of the others in AlexNet (0.50x). "
+        "Training is slower than by the fastest of the others in none."
+    )
+
+
+# the paper's tables
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
@@ -218,169 +272,159 @@ def test_the_papers_numbers_and_ours_stand_where_they_belong(scripts):
     assert text[-1] == "| paper, K80: loop-free lowering | 4.63 | 10.26 | 9.54 | 10.94 |"
 
 
-def test_lenet_in_memory_is_lenet(scripts):
-    from minicaffe import parse, read
-
-    measure = scripts("measure")
-    path = ROOT / "models" / "lenet.yaml"
-    made = parse(measure.in_memory(path, 16, engine="caffe", base_lr=0.5))
-    wanted = [layer for layer in read(path).layers if layer.type not in ("Data", "Accuracy")]
-    assert [layer.name for layer in made.layers[1:]] == [layer.name for layer in wanted]
-    assert made.solver.base_lr == 0.5
-    assert not made.solver.test_iter and made.solver.display == made.solver.snapshot == 0
-    mine, solver = scripts("lenet_step").ours(16, "cpu")
-    losses = []
-    for _ in range(30):
-        mine.step()
-        losses.append(mine.loss())
-    assert losses[-1] < losses[0] / 2
-    assert solver.net.blobs["conv1"].shape == (16, 20, 24, 24)
+# the zoo
 
 
-def test_two_checkouts_side_by_side(scripts, monkeypatch, tmp_path):
-    """Both of them this one."""
-    checkouts = scripts("checkouts")
-    monkeypatch.setenv("MINICAFFE_CACHE", f"{tmp_path}/")
-    monkeypatch.setenv("MINICAFFE_NUMBA", "0")
-    roots = dict.fromkeys(("this", "other"), EXAMPLES.parent)
-    for found in (
-        checkouts.steps(roots, "numpy", 1, 1, 1),
-        checkouts.starts(roots, checkouts.STARTS["minicaffe --help"], 1),
-    ):
-        assert found["ms"]["this"]["median"] > 0 and found["ratio"]["median"] > 0
-
-
-def test_a_detectors_body_becomes_a_net(scripts, monkeypatch):
-    """A small picture of it; what is refused has its reason, without the file and the node."""
-    bridges = scripts("bridges")
-    assert doctest.testmod(bridges).failed == 0
-    one = {"right": 2, "wrong": ["test_add"], "later_opset": 1, "refused": {"a": 3, "b": 1}}
-    sums = {"right": 4, "refused": 8, "wrong": 2, "later_opset": 2}
-    assert bridges.totals({"Add": one, "Sub": one}) == sums
-    torch = pytest.importorskip("torch")
+def test_a_net_is_measured_beside_onnxruntime_and_another_checkout(tmp_path):
+    """The other checkout is this one."""
     pytest.importorskip("onnxruntime")
-    monkeypatch.setattr(bridges, "SIZES", {"yolo": 64})
-    monkeypatch.setattr(bridges, "torchvision", lambda: torch)
-    monkeypatch.setattr(bridges, "version", lambda package: None)
-    told = bridges.measured("yolo")
-    assert told["worst"] < 1e-4 and told["blobs"] > 100
+    words = ["--quick", "--into", str(tmp_path), "--only", "logistic_regression", "--form", "numpy"]
+    said = run("zoo", *words, "--with", "minicaffe", "onnxruntime", "--before", str(ROOT))
+    assert "logistic_regression, infer: " in said and "of the speed before" in said
+    report = json.loads((tmp_path / "zoo_cpu.json").read_text("utf-8"))
+    net = report["nets"]["logistic_regression"]
+    assert set(net["infer"]["ms"]) == {"minicaffe", "onnxruntime", "before"}
+    assert set(net["train"]["ratios"]) == {"before"} and net["parameters"] == 7850
+    assert net["infer"]["apart"]["onnxruntime"] < 1e-5 and net["train"]["apart"] == {"losses": 0.0}
+    assert net["infer"]["memory"]["minicaffe"]["peak"] > 10
 
 
-def test_help_imports_nothing_heavy():
-    code = "import sys; from minicaffe.cli import main; main(['--help']); print(*sys.modules)"
-    given = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True
-    )
-    heavy = {
-        "numpy",
-        "yaml",
-        "tqdm",
-        "numba",
-        "cupy",
-        "PIL",
-        "minicaffe.core.net",
-        "minicaffe.core.solver",
+def test_lenets_step_is_measured_batch_by_batch(tmp_path):
+    words = ["--quick", "--into", str(tmp_path), "--step", "--form", "numpy", "--batches", "1", "2"]
+    run("zoo", *words, "--with", "minicaffe")
+    report = json.loads((tmp_path / "lenet_step_cpu.json").read_text("utf-8"))
+    assert set(report["lenet"]["numpy"]) == set(report["memory"]["numpy"]) == {"1", "2"}
+    assert report["lenet"]["numpy"]["2"]["rates"]["minicaffe"]["median"] > 0
+    assert report["lenet"]["numpy"]["2"]["engines"]
+
+
+@pytest.mark.skipif(find_spec("torch") is not None, reason="PyTorch is installed")
+def test_without_pytorch_there_is_no_peer(tmp_path, scripts, monkeypatch):
+    for name, says in (
+        ("zoo", "name the other contenders by --with"),
+        ("ladder", "there is no peer"),
+    ):
+        monkeypatch.setattr(sys, "argv", [f"{name}.py", "--into", str(tmp_path)])
+        with pytest.raises(SystemExit, match=f"torch is not installed here: {says}"):
+            scripts(name).main()
+
+
+def test_an_unknown_contender_is_named(scripts, monkeypatch, capsys):
+    for who, says in (
+        ("torhc", "unknown contender 'torhc'; there are minicaffe; "),
+        ("opencv", "all are compared with 'minicaffe': name it, too"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["zoo.py", "--with", who])
+        with pytest.raises(SystemExit) as ended:
+            scripts("zoo").main()
+        assert ended.value.code == 2 and says in capsys.readouterr().err
+
+
+def test_numbers_that_are_far_apart_end_a_measurement(scripts, tmp_path):
+    zoo = scripts("zoo")
+    (tmp_path / "net.yaml").write_text("layers: []")
+    losses = {"minicaffe": {"losses": [1.0, 0.5]}, "torch eager": {"losses": [1.0, 0.6]}}
+    with pytest.raises(SystemExit, match="lenet: other losses than minicaffe's"):
+        zoo.compared("lenet", "train", tmp_path, losses)
+    for who, value in (("minicaffe", 1.0), ("opencv", 1.0005), ("openvino", 1.0005)):
+        np.savez(tmp_path / f"{who}.npz", np.full(3, value))
+    apart = zoo.compared("lenet", "infer", tmp_path, {key: {} for key in ("minicaffe", "opencv")})
+    assert apart["opencv"] == pytest.approx(5e-4)
+    with pytest.raises(SystemExit, match="lenet: openvino is 5.0e-04 away from minicaffe"):
+        zoo.compared("lenet", "infer", tmp_path, {key: {} for key in ("minicaffe", "openvino")})
+
+
+def test_the_zoo_is_measured_as_it_is(scripts):
+    """Every net of models/ but the paper's variant and four of our own; to infer, without labels and losses."""
+    nets, titles = scripts("nets"), scripts("result_tables").NETS
+    assert {path.stem for path in (ROOT / "models").glob("*.yaml")} == {
+        *titles,
+        *("lenet_paper", "digits", "segment", "small", "ssd_small"),
     }
-    assert not heavy & set(done.stdout.splitlines()[-1].split())
+    from minicaffe import Net
+
+    shapes = {"lenet": (1, 10), "mnist_autoencoder": (1, 784), "lstm": (1, 1, 128)}
+    for name, shape in shapes.items():
+        net = Net(nets.spec_of(name, "infer"), "TEST", device="cpu", shapes_only=True)
+        assert [value.shape for value in net.graph.outputs.values()] == [shape]
+        assert not net.graph.losses and "label" not in net.steps[0].layer.top
+        net = Net(nets.spec_of(name, "train"), "TRAIN", device="cpu", shapes_only=True)
+        assert net.graph.losses
+        axis = name in nets.STREAMS
+        assert {value.shape[axis] for value in net.steps[0].tops} == {8}
+        arrays = nets.inputs_of(net)
+        assert {key: array.shape for key, array in arrays.items()} == {
+            value.name: value.shape for step in net.steps if not step.bottoms for value in step.tops
+        }
+    assert not arrays["cont"][0].any() and arrays["cont"][1:].all()
+    assert arrays["data"].max() > 1 and (arrays["data"] % 1 == 0).all()  # codes of characters
 
 
-def test_a_newcomer_trains_on_pictures_of_their_own(scripts, monkeypatch, capsys):
-    """In short; the row of the table says what was measured of the whole."""
-    pytest.importorskip("PIL")
-    newcomer = scripts("newcomer")
-    assert [one[:2] for one in newcomer.commands()] == [
-        ["minicaffe", "train"], ["minicaffe", "predict"], ["minicaffe", "report"],
-    ]  # fmt: skip
-    monkeypatch.setattr(sys, "argv", ["newcomer.py", "--quick"])
-    newcomer.main()
-    found = json.loads(capsys.readouterr().out)
-    assert (found["held_out"], found["never_seen"]) == (4, 6)
-    assert not newcomer.agree((0.97, 0.80), (99, 100)) and newcomer.agree((1.0, 1.0), (4, 6))
+SMALL = """
+name: many layers
+layers:
+  - {name: d, type: Input, top: [data, label], shape: [{dim: [4, 6, 17, 17]}, {dim: [4]}]}
+  - {name: c1, type: Convolution, bottom: data, num_output: 8, kernel_size: 3, group: 2, pad: 1, param: [{}, {lr_mult: 2}]}
+  - {name: b1, type: BatchNorm, top: c1}
+  - {name: s1, type: Scale, bottom: c1, top: c1, bias_term: true}
+  - {name: r1, type: ReLU, bottom: c1, top: c1}
+  - {name: n1, type: LRN, alpha: 0.1}
+  - {name: n2, type: LRN, local_size: 3, alpha: 0.1, norm_region: WITHIN_CHANNEL}
+  - {name: p1, type: Pooling, kernel_size: 3, stride: 2}
+  - {name: p2, type: Pooling, bottom: n2, pool: AVE, kernel_size: 3, stride: 2}
+  - {name: cat, type: Concat, bottom: [p1, p2]}
+  - {name: dc, type: Deconvolution, num_output: 4, kernel_size: 4, stride: 2, group: 4, bias_term: false, param: {lr_mult: 0}}
+  - {name: cr, type: Crop, bottom: [dc, data], offset: 0}
+  - {name: e, type: Eltwise, bottom: [cr, cr]}
+  - {name: t, type: Sigmoid}
+  - {name: ip, type: InnerProduct, num_output: 10}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+"""
 
 
-def test_lenet_beside_pytorch(scripts, monkeypatch):
+@pytest.mark.parametrize("name", ["small", "lstm", "mnist_siamese"])
+def test_a_net_of_the_zoo_is_the_same_in_pytorch(name, scripts, monkeypatch, tmp_path):
     pytest.importorskip("torch")
-    step = scripts("lenet_step")
-    monkeypatch.setattr(step, "MODES", step.MODES[:2])  # torch.compile takes its time
-    found = step.compare(8, "cpu", 1, 1.0)
-    assert found["losses_apart"] < 1e-4
-    assert set(found["ratios"]) == {"torch eager", "torch channels_last"}
+    from minicaffe import parse
+
+    nets, zoo, contenders = scripts("nets"), scripts("zoo"), scripts("contenders")
+    if name == "small":
+        spec = {way: nets.prepared(parse(SMALL), way, 3) for way in ("infer", "train")}
+        monkeypatch.setattr(nets, "spec_of", lambda name, way, batch=None: spec[way])
+    differences = zoo.gradients(name, 3)
+    assert max(differences.values()) < (1e-3 if name == "mnist_siamese" else 1e-9)
+    nets.write(tmp_path, name, "infer", 1, for_others=False)
+    ours = contenders.minicaffe(tmp_path, "infer", "cpu", 2)
+    for mode in contenders.MODES[:2]:
+        one = contenders.torchs(tmp_path, "infer", "cpu", 2, mode)
+        one.call()
+        for mine, theirs in zip(ours.results(), one.results(), strict=True):
+            np.testing.assert_allclose(mine, theirs, atol=1e-5)
+
+
+# other scripts
+
+
+def test_the_memory_of_inference_is_measured(scripts):
+    both = [scripts("inference_memory").measure("cifar10_full", 4, way) for way in (False, True)]
+    assert both[1]["blobs_mib"] < 0.8 * both[0]["blobs_mib"]
+    assert all(one["loaded_mib"] <= one["peak_mib"] for one in both)
+
+
+def test_the_zoo_is_compared_with_onnxruntime_blob_by_blob(scripts):
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    onnx_nets = scripts("onnx_nets")
+    row = onnx_nets.measured("export", "lstm")
+    assert row["input"] == {"data": [1, 1], "cont": [1, 1]}
+    assert row["blobs"] == 5 and row["outputs"] <= row["worst"] < 1e-5
 
 
 def test_a_rung_beside_pytorch(scripts):
     pytest.importorskip("torch")
-    found = scripts("ladder").rung("ResNet-50 1x1, 2048-512", 1, "cpu", 1, 1.0)
-    assert max(found["error"].values()) < 1e-5
-    assert found["forward"]["ms"]["torch channels_last"]["median"] > 0
-
-
-def test_peers_are_told_from_a_result(scripts):
-    tables = scripts("peer_tables")
-    machine = {"processor": "P", "torch": "2", "numpy": "3", "numba": "4"}
-    one = {
-        "rates": {"minicaffe": spread(300.0), "torch eager": spread(50.0)}
-        | {"torch channels_last": spread(100.0)},
-        "ratios": {"torch eager": spread(6.0), "torch channels_last": spread(3.0)},
-    }
-    found = {"device": "cpu", "threads": 2, "machine": machine}
-    peak = {"32": {"peak": 150.2, "imports": 50.1}}
-    text = tables.peers(
-        found | {"lenet": {"numba": {"32": one}}, "memory": {"torch": peak, "numba": peak}}
-    )
-    assert "| **minicaffe[cpu] (Numba) : PyTorch** | **3.00x** ± 0.50 |" in text
-    assert "| PyTorch, beside minicaffe[cpu] (Numba), iter/s | 100 ± 0 channels_last |" in text
-    assert (
-        "| PyTorch, peak memory, MiB | 150 |\n| PyTorch, of that beyond its imports | 100 |" in text
-    )
-    ms = {"minicaffe": spread(2.0), "torch eager": spread(4.0), "torch channels_last": spread(3.0)}
-    way = {"ratio": spread(1.5), "ms": ms}
-    rung = {
-        "shape": "S",
-        "error": {"y": 2e-7, "dx": 4e-7},
-        "workspace_mib": 1.0,
-        "columns_mib": 8.0,
-    }
-    rung |= {"forward": way, "backward": way}
-    rung["memory_mib"] = {"minicaffe": 30.4, "torch": 40.0}
-    rung["plan"] = {"forward": "batched", "input_gradient": "caffe", "weight_gradient": "places"}
-    means = {"forward": 1.5, "backward": 1.5}
-    text = tables.ladder(found | {"rungs": {"R": rung}, "geometric_means": means})
-    assert "forward **1.50x**" in text and "no higher than PyTorch's in 1 of 1." in text
-    row = "| R (S) | **1.50x** | **1.50x** | 2 + 2, 3 channels_last + 3 channels_last | 4e-07 | 30, 40 | 1.0 MiB | 8.0 MiB | batched, caffe, places |"
-    assert row in text.split("\n")
-    rung["fma"] = {"gflops": 310.0, "forward": 0.834, "dx": 0.7, "dweight": 0.66}
-    text = tables.ladder(found | {"rungs": {"R 1x1": rung}, "geometric_means": means})
-    assert "| 30, 40 | 83 %, 70 %, 66 % | 1.0 MiB |" in text
-    assert "310 to 310 GFLOP/s, the 1 x 1 convolutions reach forward 83 to 83 %, dx 70" in text
-
-
-@pytest.mark.skipif(not cpu.available(), reason="needs Numba: loops are compiled")
-def test_a_rungs_share_of_the_multiply_adds_of_the_cores(scripts, monkeypatch):
-    from minicaffe.backends import device as backend
-
-    ladder = scripts("ladder")
-    g = ladder.geometry("ResNet-50 1x1, 2048-512", 1)
-    mine = ladder.Ours(g, ladder.given(g), backend.device("cpu"), "places")
-    assert ladder.fma.rate(2) > 0
-    monkeypatch.setattr(ladder.fma, "rate", lambda threads: 100.0)
-
-    def interleaved(ways, *_, **__):
-        for run in ways.values():
-            run()
-        return dict(zip(ways, ([1.0], [2.0], [4.0]), strict=True))
-
-    monkeypatch.setattr(ladder, "interleaved", interleaved)
-    parts = ladder.of_the_cores(mine, 1, 1.0)
-    assert parts == {"gflops": 100.0, "forward": 1.0276, "dx": 0.5138, "dweight": 0.2569}
-    mine.dweight.fill(0)
-    mine.weight_gradient()
-    mine.input_gradient()
-    of_dy = np.einsum("nfhw,nchw->fc", mine.dy, mine.x)
-    assert ladder.error(mine.dweight[:, :, 0, 0], of_dy) < 1e-5
-    assert (
-        ladder.error(mine.dx, np.einsum("nfhw,fc->nchw", mine.dy, mine.weight[:, :, 0, 0])) < 1e-5
-    )
+    row = scripts("ladder").rung("ResNet-50 1x1, 2048-512", 1, "cpu", 1, 1.0)
+    assert max(row["error"].values()) < 1e-5
+    assert row["forward"]["ms"]["torch channels_last"]["median"] > 0
 
 
 def test_the_ladders_convolutions_are_those_of_the_nets(scripts):
@@ -422,9 +466,8 @@ def test_the_memory_of_a_rung(scripts):
     g = ladder.geometry("AlexNet conv2", 4)
     ladder.planned(g, backend.device("cpu"))  # by whom the speed was measured
     least = 4 * 2 * (np.prod(g.x_shape) + np.prod(g.y_shape)) / 2**20
-    code = "import json, ladder; print(ladder.memory('AlexNet conv2', 4, 'cpu', 'minicaffe'))"
-    folders = [EXAMPLES / "benchmarks", EXAMPLES / "paper_tables", EXAMPLES.parent]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))}
+    code = "import ladder; print(ladder.memory('AlexNet conv2', 4, 'cpu', 'minicaffe'))"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*FOLDERS, ROOT)))}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True
     )
@@ -432,26 +475,25 @@ def test_the_memory_of_a_rung(scripts):
     assert least < float(done.stdout) < 40 * least
 
 
-def test_photographs_are_drawn_predicted_and_counted(scripts, tmp_path, few_digits):
+def test_photographs_are_drawn_predicted_and_counted(scripts, tmp_path, few_digits, monkeypatch):
     """Each condition, by a net that knows nothing."""
     pytest.importorskip("PIL")
     from minicaffe import Net
     from minicaffe.tools.data.digits import draw
 
-    photos, readme = scripts("photos"), scripts("readme")
+    photos = scripts("photos")
     images, labels = draw(10, seed=2)
     drawn = photos.draw(tmp_path, images[:, None], labels, 1)
     assert sum(condition in scripts("photographs").UNSEEN for condition, _ in drawn) == 4
     (tmp_path / "net.yaml").write_text(photos.MODEL.read_text("utf-8").replace("mnist", "digits"))
     Net(str(tmp_path / "net.yaml"), "TEST", device="cpu").save(str(tmp_path / "net.npz"))
-    counts = photos.count(drawn, photos.predict(ROOT, tmp_path / "net.npz", drawn))
+    counts = photos.count(drawn, photos.predict(tmp_path / "net.npz", drawn))
     assert list(counts) == list(dict.fromkeys(condition for condition, _ in drawn))
     assert counts["blank paper"] == {
         "pictures": 1, "right": 0, "unsure": 1, "wrong_unsaid": 0, "sure_and_wrong": 0,
     }  # fmt: skip
-    runs = {name: {"revision": name, "conditions": counts} for name in ("before", "now")}
-    text = readme.photos({"runs": runs})
-    assert "| blank paper (1) | 0 | 1 | 0 | 0 | 0 | 1 | 0 | 0 |" in text.split("\n")
+    text = scripts("result_tables").photos(PLACE | {"runs": {"now": {"conditions": counts}}})
+    assert "| blank paper (1) | 0 | 1 | 0 | 0 |" in text.split("\n")
 
 
 def test_wrong_answers_without_a_word_are_counted(scripts):
@@ -464,149 +506,3 @@ def test_wrong_answers_without_a_word_are_counted(scripts):
     assert photos.count(drawn, lines)["a sheet"] == {
         "pictures": 5, "right": 1, "unsure": 2, "wrong_unsaid": 2, "sure_and_wrong": 1,
     }  # fmt: skip
-
-
-@pytest.mark.skipif(find_spec("torch") is not None, reason="PyTorch is installed")
-def test_without_pytorch_there_is_no_peer(tmp_path):
-    command = [sys.executable, str(EXAMPLES / "benchmarks" / "peers.py"), "--into", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr == "PyTorch is not installed here: there is no peer to measure against\n"
-
-
-def test_the_zoo_is_compared_with_onnxruntime_blob_by_blob(scripts):
-    pytest.importorskip("onnx")
-    pytest.importorskip("onnxruntime")
-    found = scripts("zoo_onnx").measured("lstm")
-    assert found["input"] == {"data": [1, 1], "cont": [1, 1]}
-    assert found["blobs"] == 5 and found["outputs"] <= found["worst"] < 1e-5
-
-
-def test_the_zoo_is_measured_as_it_is(scripts):
-    """Every net of models/ but the paper's variant and three of our own; to infer, without labels and losses."""
-    names, nets = scripts("zoo_names"), scripts("zoo_nets")
-    assert {path.stem for path in (ROOT / "models").glob("*.yaml")} == {
-        *names.NETS,
-        *("lenet_paper", "digits", "segment", "small", "ssd_small"),
-    }
-    from minicaffe import Net
-
-    shapes = {"lenet": (1, 10), "mnist_autoencoder": (1, 784), "lstm": (1, 1, 128)}
-    for name, shape in shapes.items():
-        net = Net(nets.spec_of(name, "infer"), "TEST", device="cpu", shapes_only=True)
-        assert [value.shape for value in net.graph.outputs.values()] == [shape]
-        assert not net.graph.losses and "label" not in net.steps[0].layer.top
-        net = Net(nets.spec_of(name, "train"), "TRAIN", device="cpu", shapes_only=True)
-        assert net.graph.losses
-        axis = name in names.STREAMS
-        assert {value.shape[axis] for value in net.steps[0].tops} == {8}
-        given = nets.inputs_of(net)
-        assert {key: array.shape for key, array in given.items()} == {
-            value.name: value.shape for step in net.steps if not step.bottoms for value in step.tops
-        }
-    assert not given["cont"][0].any() and given["cont"][1:].all()
-    assert given["data"].max() > 1 and (given["data"] % 1 == 0).all()  # codes of characters
-
-
-def test_the_memory_of_inference_is_measured(scripts):
-    found = [scripts("inference_memory").measure("cifar10_full", 4, way) for way in (False, True)]
-    assert found[1]["blobs_mib"] < 0.8 * found[0]["blobs_mib"]
-    assert all(one["loaded_mib"] <= one["peak_mib"] for one in found)
-
-
-SMALL = """
-name: many layers
-layers:
-  - {name: d, type: Input, top: [data, label], shape: [{dim: [4, 6, 17, 17]}, {dim: [4]}]}
-  - {name: c1, type: Convolution, bottom: data, num_output: 8, kernel_size: 3, group: 2, pad: 1, param: [{}, {lr_mult: 2}]}
-  - {name: b1, type: BatchNorm, top: c1}
-  - {name: s1, type: Scale, bottom: c1, top: c1, bias_term: true}
-  - {name: r1, type: ReLU, bottom: c1, top: c1}
-  - {name: n1, type: LRN, alpha: 0.1}
-  - {name: n2, type: LRN, local_size: 3, alpha: 0.1, norm_region: WITHIN_CHANNEL}
-  - {name: p1, type: Pooling, kernel_size: 3, stride: 2}
-  - {name: p2, type: Pooling, bottom: n2, pool: AVE, kernel_size: 3, stride: 2}
-  - {name: cat, type: Concat, bottom: [p1, p2]}
-  - {name: dc, type: Deconvolution, num_output: 4, kernel_size: 4, stride: 2, group: 4, bias_term: false, param: {lr_mult: 0}}
-  - {name: cr, type: Crop, bottom: [dc, data], offset: 0}
-  - {name: e, type: Eltwise, bottom: [cr, cr], operation: PROD}
-  - {name: t, type: TanH}
-  - {name: ip, type: InnerProduct, num_output: 10}
-  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
-"""
-
-
-@pytest.mark.parametrize("name", ["small", "lstm", "mnist_siamese"])
-def test_a_net_of_the_zoo_is_the_same_in_pytorch(name, scripts, monkeypatch):
-    pytest.importorskip("torch")
-    from minicaffe import Net, parse
-
-    nets, step = scripts("zoo_nets"), scripts("zoo_step")
-    if name == "small":
-        spec = {way: nets.prepared(parse(SMALL), way, 3) for way in ("infer", "train")}
-        monkeypatch.setattr(step, "spec_of", lambda name, way, batch=None: spec[way])
-    found = step.gradients(name, 3)
-    assert max(found.values()) < (1e-3 if name == "mnist_siamese" else 1e-9)
-    net = Net(step.spec_of(name, "infer"), "TEST", device="cpu")
-    nets.begin(net)
-    given = nets.inputs_of(net)
-    wanted = [array.copy() for array in net.forward(**given).values()]
-    for call in step.torch_inference(net, given, modes=step.MODES[:2]).values():
-        for ours, theirs in zip(wanted, call(), strict=True):
-            np.testing.assert_allclose(ours, theirs, atol=1e-5)
-
-
-def test_the_zoo_is_told_from_a_result(scripts):
-    tables = scripts("zoo_tables")
-    ms = {"minicaffe": spread(10.0), "torch eager": spread(30.0), "torch compile": spread(20.0)}
-    infer = {
-        "ms": ms | {"onnxruntime": spread(5.0)},
-        "ratios": {"torch eager": spread(3.0), "torch compile": spread(2.0), "onnxruntime": spread(0.5)}
-        | {"minicaffe, one thread": spread(1.5)},
-        "refused": {"opencv": "why"},
-        "apart": {"onnxruntime": 2e-7},
-        "memory": {"minicaffe": {"peak": 100.0}, "torch compile": {"peak": 200.0}},
-    }  # fmt: skip
-    train = {
-        "ms": ms,
-        "ratios": {"torch eager": spread(3.0), "torch compile": spread(2.0)},
-        "apart": {"gradients": 1e-13},
-        "memory": {"minicaffe": {"peak": 5000.0}, "torch compile": {"peak": 200.0}},
-    }
-    kinds = {
-        "convolution": {"forward": 6.0, "backward": 12.0, "torch": 4.0, "multiply_adds": 3e9},
-        "LRN": {"forward": 2.0, "backward": 0.0, "torch": 0.5, "multiply_adds": 0},
-    }
-    net = {
-        "parameters": 1000,
-        "multiply_adds": 2_500_000,
-        "batch": {"infer": 1, "train": 8},
-        "infer": infer,
-        "train": train,
-        "layers": {
-            "infer": {kind: row | {"backward": 0.0} for kind, row in kinds.items()},
-            "train": kinds,
-        },
-    }
-    machine = dict.fromkeys(("processor", "torch", "opencv", "onnxruntime", "numpy", "numba"), "1")
-    found = {"threads": 2, "machine": machine, "nets": {"alexnet": net}}
-    text = tables.zoo(found).split("\n")
-    row = "| AlexNet | 1,000 | 2.50 M | 10 ± 0.5 | **2.00x** ± 0.50, 20 compile | - | **0.50x** ± 0.50, 5 |"
-    assert row in text
-    assert "| AlexNet | 8 | 10 ± 0.5 | **2.00x** ± 0.50, 20 compile |" in text
-    assert "| AlexNet | 100 | 200 | - | - | 5,000 | 200 |" in text
-    assert "OpenCV 4 does not take AlexNet." in text
-    assert "AlexNet 4.88 GiB: all under 6 GiB." in tables.means(found)
-    assert "| AlexNet | convolution 75%, LRN 25% | convolution 90%, LRN 10% |" in tables.layers(
-        found
-    )
-    slower = tables.slower(found).split("\n")
-    assert "one sample takes 1.50x the time" in slower[-1]
-    assert "| AlexNet | onnxruntime 0.50x | convolution 6 (4), LRN 2 (0.5) |" in slower
-    assert tables.zoo(None) == tables.layers(None) == tables.before(None) == "Not yet measured."
-    assert tables.before(found) == "Not measured beside another checkout."
-    for one in (infer, train):
-        one["ratios"] |= {"before": spread(1.5)}
-        one["ms"] |= {"before": spread(15.0)}
-    row = "| AlexNet | **1.50x** ± 0.50 | 10 | 15 | **1.50x** ± 0.50 | 10 | 15 |"
-    assert row in tables.before(found).split("\n")

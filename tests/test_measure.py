@@ -47,3 +47,21 @@ def test_measurements_run_without_the_pins(tmp_path):
     command = [sys.executable, str(script), "an argument"]
     done = subprocess.run(command, env=pinned, capture_output=True, text=True, check=True)
     assert done.stdout == "['an argument'] [False, False]\n"
+
+
+def test_a_result_says_what_was_measured(monkeypatch, tmp_path):
+    """The commit, and whether the code differs from it; a result that was written does not count."""
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    machine = importlib.import_module("machine")
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    assert machine.commit(tmp_path) is None
+    for name in ("code.py", "result.json"):
+        (tmp_path / name).write_text("1")
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
+        subprocess.run([*git, *words], check=True)
+    commit = machine.commit(tmp_path)
+    assert len(commit) == 40
+    (tmp_path / "result.json").write_text("2")
+    assert machine.commit(tmp_path) == commit
+    (tmp_path / "code.py").write_text("2")
+    assert machine.commit(tmp_path) == f"{commit}-dirty"

@@ -73,21 +73,6 @@ def test_what_does_not_compile_is_told(kernels):
         kernels.nvrtc.built(code, ["wrong<float>"], ("-std=c++17",), 90)
 
 
-@pytest.mark.parametrize(
-    ("registers", "shared", "sm", "wanted"),
-    [
-        (32, 0, 90, 1.0),
-        (33, 0, 90, 0.75),
-        (128, 16960, 80, 0.25),
-        (255, 0, 75, 0.25),
-        (16, 49152, 75, 0.25),
-    ],
-)
-def test_occupancy(kernels, registers, shared, sm, wanted):
-    """As NVIDIA's calculator has it, of blocks of 256 threads."""
-    assert kernels.occupancy(registers, shared, sm) == wanted
-
-
 def test_all_tiles_of_the_implicit_product_are_asked_for(kernels):
     given = [("implicit.cu", "double, double, 1, 2"), ("pool.cu", "float")]
     tiles = kernels.with_tiles(given, 90)

@@ -192,61 +192,62 @@ def test_replays_are_compared_with_ordinary_steps(cuda, scripts, tmp_path, monke
 
 
 @pytest.mark.parametrize("way", ["train", "infer"])
-def test_a_net_of_the_zoo_on_cuda(way, cuda, scripts):
-    nets = scripts("zoo_cuda")
-    told = "logistic_regression", way, 2
-    found = nets.measured(nets.ours(*told, "cuda", deterministic=True), 2, 0.1)
-    assert found["ms"]["median"] > 0 and found["ms"]["repeats"] == 2
-    assert found["found"] == 2 if way == "infer" else found["found"] > 1
+def test_a_net_of_the_zoo_on_cuda(way, cuda, scripts, tmp_path):
+    nets, contenders = scripts("nets"), scripts("contenders")
+    nets.write(tmp_path, "logistic_regression", way, 2, for_others=False)
+    one = contenders.minicaffe(tmp_path, way, "cuda", 1, deterministic=True)
+    answer = contenders.timed(one, 2, 0.0001)
+    assert len(answer["ms"]) == 2 and min(answer["ms"]) > 0
+    assert answer["found"] == 2 if way == "infer" else answer["found"] > 1
     pytest.importorskip("torch")
-    theirs = nets.torchs(*told, "cpu", tf32=False, mode="channels_last", graph=False)
-    assert nets.measured(theirs, 1, 0.1)["found"] == pytest.approx(found["found"], rel=1e-2)
+    theirs = contenders.torchs(tmp_path, way, "cpu", 1, mode="channels_last")
+    found = contenders.timed(theirs, 1, 0.0001)["found"]
+    assert found == pytest.approx(answer["found"], rel=1e-2)
 
 
 def test_who_computes_a_net_on_cuda(scripts):
-    nets = scripts("zoo_cuda")
-    first, last = (list(nets.contenders(compiled)) for compiled in (False, True))
-    assert first[:3] == [
+    whos = list(scripts("contenders").CONTENDERS["cuda"])
+    assert whos[:3] == [
         "minicaffe, by rule", "minicaffe, by rule, TF32", "minicaffe, by rule, float16",
     ]  # fmt: skip
-    assert first[6:] == [
+    assert whos[6:] == [
         "torch, graph", "torch", "torch, channels_last, graph", "torch, channels_last",
         "torch, TF32, graph", "torch, TF32",
         "torch, TF32, channels_last, graph", "torch, TF32, channels_last",
-    ]  # fmt: skip
-    assert last == [
         "torch, compile, graph", "torch, compile", "torch, TF32, compile, graph", "torch, TF32, compile",
     ]  # fmt: skip
+    assert set(scripts("zoo").STEP_ON_CUDA) <= set(whos)
 
 
 def test_a_contender_that_fails_ends_no_other_and_a_lost_context_ends_all(
     cuda, scripts, monkeypatch, capsys
 ):
-    nets = scripts("zoo_cuda")
+    zoo, contenders, numpy = scripts("zoo"), scripts("contenders"), scripts("numpy")
 
     def lost(*_):
         raise RuntimeError("cudaErrorIllegalAddress")
 
-    def fails(*told):
-        assert told == ("lenet", "train", 2, "cuda")
+    def fails(files, *settings):
+        assert settings == ("train", "cuda", 1)
         raise ValueError("not\nso")
 
-    def loses(*told):
+    def loses(*_):
         monkeypatch.setattr(type(cuda), "synchronize", lost)
         lost()
 
-    finds = lambda *_: (int, int, lambda: [scripts("numpy").ones(3)])  # noqa: E731
-    diverges = lambda *_: (int, int, lambda: [scripts("numpy").array([float("nan")])])  # noqa: E731
+    finds = lambda *_: contenders.Contender(int, lambda: [numpy.ones(3)])  # noqa: E731
+    diverges = lambda *_: contenders.Contender(int, lambda: [numpy.array([numpy.nan])])  # noqa: E731
     course = {"a": fails, "b": finds, "c": diverges, "d": loses, "e": finds}
-    monkeypatch.setattr(
-        nets, "contenders", lambda _: {who: (make, {}) for who, make in course.items()}
-    )
-    told = {"name": "lenet", "way": "train", "batch": 2, "device": "cuda", "compiled": False}
+    plugs = {who: contenders.Plug(make, "minicaffe") for who, make in course.items()}
+    monkeypatch.setitem(contenders.CONTENDERS, "cuda", plugs)
+    settings = {"name": "logistic_regression", "way": "train", "batch": 2, "device": "cuda"}
+    settings |= {"threads": 1, "whos": list(course), "rounds": 1, "seconds": 0.00001}
     with pytest.raises(SystemExit, match="the CUDA context is lost"):
-        nets.main(told | {"rounds": 1, "block_ms": 0.01})
+        zoo.one_after_the_other(settings)
     answers = {}
     for line in capsys.readouterr().out.splitlines():
-        answers |= json.loads(line)
+        if line.startswith("{"):
+            answers |= json.loads(line)
     assert answers["a"] == {"failed": "ValueError: not so"} and answers["b"]["found"] == 3
     assert answers["c"] == {"failed": "ArithmeticError: it found nan"}
     assert (
@@ -254,76 +255,82 @@ def test_a_contender_that_fails_ends_no_other_and_a_lost_context_ends_all(
     )
 
 
-def spread(median):
-    return {"median": median, "low": median, "high": median, "repeats": 1}
-
-
-def test_the_zoo_on_cuda_keeps_every_row(scripts, tmp_path, monkeypatch, capsys):
-    """One net's process ends early; the others are measured, training first, what is compiled last."""
+@pytest.fixture
+def on_cuda(scripts, tmp_path, monkeypatch):
+    """The driver as on CUDA: its arguments, and who was asked for what; a process of LeNet ends early."""
     zoo, course = scripts("zoo"), []
-    machine = {"gpu": "G", "torch": "2", "numpy": "3", "cupy": "4"}
-    monkeypatch.setattr(zoo, "report", lambda args: {"quick": True, "machine": machine})
+    machine = {"gpu": "NVIDIA G", "torch": "2", "numpy": "3", "cupy": "4"}
 
     def answers(script, settings):
-        name, way, compiled = (settings[key] for key in ("name", "way", "compiled"))
-        course.append((name, way, compiled))
-        assert script == "zoo_cuda.py" and settings["batch"] == (1 if way == "infer" else 32)
-        yield {f"minicaffe, auto{', TF32' * compiled}": {"ms": spread(2.0), "found": 1.0}}
-        if name == "lenet":
-            raise subprocess.CalledProcessError(1, ["zoo_cuda.py"])
-        yield {f"torch{', TF32, compile' * compiled}": {"ms": spread(3.0), "found": 1.0}}
-        yield {f"torch, graph{compiled}": {"failed": "Error: no"}}
+        name, way, whos = (settings[key] for key in ("name", "way", "whos"))
+        course.append((name, way, settings["batch"], whos))
+        yield {whos[0]: {"ms": [2.0], "found": 1.0, "engines": ["implicit"]}}
+        if name == "lenet" and settings["batch"] in (1, 32):
+            raise subprocess.CalledProcessError(1, ["zoo.py"])
+        yield {whos[1]: {"ms": [3.0], "found": 1.0, "engines": []}}
+        yield {whos[2]: {"failed": "Error: no"}}
 
     monkeypatch.setattr(zoo, "answers", answers)
-    args = SimpleNamespace(only=["lenet", "resnet50"], into=tmp_path, quick=True, device="cuda")
-    args.until = time.monotonic() + 10_000
-    assert zoo.cuda(args) == [
+    words = [
+        "zoo.py",
+        "--device",
+        "cuda",
+        "--quick",
+        "--into",
+        str(tmp_path),
+        "--only",
+        "lenet",
+        "resnet50",
+    ]
+    words += ["--with", "minicaffe, auto", "torch", "torch, graph"]
+    monkeypatch.setattr(sys, "argv", [*words, "--batches", "64", "1", "256"])
+    args = zoo.arguments()
+    args.head = {"quick": True, "machine": machine}
+    return zoo, args, course
+
+
+def test_the_zoo_on_cuda_keeps_every_row(on_cuda, scripts, tmp_path, capsys):
+    """One net's process ends early; the others are measured, training first, what is compiled last."""
+    zoo, args, course = on_cuda
+    args.whos += [f"{who}, compile" for who in args.whos]
+    assert zoo.all_nets(args) == [
         "lenet, train", "lenet, infer", "lenet, train", "lenet, infer",
     ]  # fmt: skip
-    stages = [("train", False), ("infer", False), ("train", True), ("infer", True)]
-    assert course == [(name, *stage) for stage in stages for name in args.only]
-    assert "resnet50, train, 32: torch, graphTrue: Error: no\n" in capsys.readouterr().out
-    text = scripts("zoo_tables").cuda(json.loads((tmp_path / "zoo_cuda.json").read_text()))
-    lines = text.splitlines()
+    stages = [("train", 32, 0), ("infer", 1, 0), ("train", 32, 3), ("infer", 1, 3)]
+    assert course == [
+        (name, way, batch, args.whos[first : first + 3])
+        for way, batch, first in stages
+        for name in args.only
+    ]
+    assert "resnet50, train: 32: torch, graph: Error: no\n" in capsys.readouterr().out
+    report = json.loads((tmp_path / "zoo_cuda.json").read_text())
+    lines = scripts("result_tables").zoo_cuda(report | {"commit": "0123456789"}).splitlines()
     assert lines[0] == "| a training step | LeNet, 32 | ResNet-50, 32 |"
     assert "| **minicaffe : PyTorch, float32** | - | **1.50x** |" in lines
-    assert "| minicaffe, auto, TF32 | 2 (16,000) | 2 (16,000) |" in lines
-    assert "| PyTorch, TF32, compile | - | 3 (10,667) |" in lines
+    assert "| minicaffe, auto | 2 (16,000) | 2 (16,000) |" in lines
+    assert "| PyTorch, compile | - | 3 (10,667) |" in lines
     assert "| inference | LeNet, 1 | ResNet-50, 1 |" in lines
     assert "| GPU | G | G |" in lines
-    assert lines[-1].startswith("torch 2, numpy 3, cupy 4; ms, ")
+    assert ", 01234567; PyTorch 2, NumPy 3, CuPy 4; ms, in brackets" in lines[-1]
     course.clear()
     args.until, args.only = time.monotonic(), ["alexnet", "vgg16"]
-    monkeypatch.setattr(zoo, "cuda_batch_of", lambda name, way: 32)
-    assert zoo.cuda(args) == [] and course == [("alexnet", "train", False)]
+    assert zoo.all_nets(args) == [] and [one[:3] for one in course] == [("alexnet", "train", 128)]
     kept = json.loads((tmp_path / "zoo_cuda.json").read_text())["nets"]
     assert list(kept) == ["lenet", "alexnet", "resnet50"]  # in the order of the tables
     assert list(kept["alexnet"]["train"]["ms"]) == ["minicaffe, auto"]
 
 
-def test_rows_of_lenet_remain_when_the_next_one_fails(scripts, tmp_path, monkeypatch, capsys):
-    peers = scripts("peers")
-    rates = {"minicaffe": spread(2.0), "torch graph": spread(1.0)}
-
-    def child(script, settings):
-        if settings["batch"] == 256:
-            raise subprocess.CalledProcessError(1, ["lenet_step.py"])
-        return {"rates": rates, "ratios": {"torch graph": spread(2.0)}}
-
-    monkeypatch.setattr(peers, "child", child)
-    args = SimpleNamespace(into=tmp_path, kind="cuda", forms=["cuda"], only=["lenet"], quick=False)
-    args.head, args.batches, args.until = {"device": "cuda"}, (64, 1, 256), time.monotonic() + 9999
-    args.device, args.threads = "cuda", 1
-    with pytest.raises(subprocess.CalledProcessError):
-        peers.lenet(args)
-    assert list(json.loads((tmp_path / "peers_cuda.json").read_text())["lenet"]["cuda"]) == [
-        "64",
-        "1",
-    ]
+def test_rows_of_lenet_remain_when_one_fails(on_cuda, scripts, tmp_path, capsys):
+    zoo, args, _ = on_cuda
+    assert zoo.lenet_step(args) == ["cuda, batch 1"]
+    report = json.loads((tmp_path / "lenet_step_cuda.json").read_text())
+    assert list(report["lenet"]["cuda"]) == ["64", "256"]
+    assert report["lenet"]["cuda"]["64"]["ratios"]["torch eager"]["median"] == 1.5
+    table = scripts("result_tables").lenet_step(report | {"commit": "0123456789"})
+    assert "| **minicaffe, CUDA : PyTorch** | **1.50x** ± 0.00 | **1.50x** ± 0.00 |" in table
     args.until = time.monotonic()
-    peers.lenet(args)
-    assert list(json.loads((tmp_path / "peers_cuda.json").read_text())["lenet"]["cuda"]) == ["64"]
-    assert "no time remains for 2 of 3, from 1 on\n" in capsys.readouterr().out
+    zoo.lenet_step(args)
+    assert "no time remains for 2 of 3, from ('cuda', 1) on\n" in capsys.readouterr().out
 
 
 def test_the_papers_tables_in_their_time(scripts, tmp_path, monkeypatch, capsys):
@@ -333,33 +340,27 @@ def test_the_papers_tables_in_their_time(scripts, tmp_path, monkeypatch, capsys)
         words = ["run.py", "--minutes", minutes, "--quick", "--out", str(out)]
         monkeypatch.setattr(sys, "argv", words)
         run.main()
-        assert json.loads(out.read_text()) == {"table3": last, "quick": True}
+        report = json.loads(out.read_text())
+        assert report["table3"] == last and report["quick"]
     assert capsys.readouterr().out.count("no time remains") == 1
 
 
 def test_results_go_to_where_the_pages_take_them_from(scripts, tmp_path, monkeypatch, capsys):
     """All that a page can show of CUDA; a quick look is no result."""
     readme, found = scripts("readme"), tmp_path / "found"
-    monkeypatch.setattr(readme, "ROOT", tmp_path)
-    paper, others = tmp_path / "paper", tmp_path / "examples" / "benchmarks" / "results"
+    paper, others = tmp_path / "paper", tmp_path / "others"
     monkeypatch.setattr(readme.tables, "RESULTS", paper)
-    names = ["peers_cuda.json", "lenet_mnist_cuda.json", "zoo_cuda.json", "cuda.json"]
+    monkeypatch.setattr(readme, "RESULTS", others)
+    monkeypatch.setattr(readme, "commit", lambda: "here")
+    names = ["lenet_step_cuda.json", "lenet_mnist_cuda.json", "zoo_cuda.json", "cuda.json"]
     for folder in (paper, others, found):
         folder.mkdir(parents=True)
     for name in names:
-        (found / name).write_text('{"quick": false}')
+        (found / name).write_text('{"quick": false, "commit": null}')
     (found / "ladder_cuda.json").write_text('{"quick": true}')
     readme.keep(found)
     assert os.listdir(paper) == ["cuda.json"] and set(os.listdir(others)) == set(names[:3])
-
-
-def test_a_mean_of_several_trainings_on_cuda_is_told(scripts, monkeypatch):
-    claims = scripts("claims")
-    run = {"accuracy": 0.99, "seconds": 60.0, "device": "cuda:0 (asked for: NVIDIA H9 80GB)"}
-    found = {"mean_accuracy": 0.991, "machine": {"processor": "P", "cores": 2}}
-    found["runs"] = [run, run | {"seconds": 61.0}]
-    monkeypatch.setattr(claims, "read", lambda what, device: found)
-    assert claims.lenet()[1][1:] == ["**0.9910**, in 61.0 s", "", "H9"]
+    assert json.loads((paper / "cuda.json").read_text())["commit"] == "here"
 
 
 def test_every_kernel_that_is_compiled_at_once_has_its_file(scripts):

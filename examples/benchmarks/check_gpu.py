@@ -19,7 +19,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from check_gpu_layers import Finding, engines, is_lost, layers, one_line
+from check_gpu_layers import Finding, engines, is_lost, layers
+from turns import one_line
 
 from minicaffe.backends import device as backend
 from minicaffe.backends.device import Device

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
+from turns import one_line
 
 from minicaffe.backends.device import Device
 from minicaffe.cli.catalogue import example
@@ -108,15 +109,6 @@ def is_lost(device: Device) -> bool:
     except Exception:  # of whatever class of CuPy's
         return True
     return False
-
-
-def one_line(error: Exception) -> str:
-    """What an error says, for a table.
-
-    >>> one_line(ValueError("a\\n  b"))
-    'ValueError: a b'
-    """
-    return " ".join(f"{type(error).__name__}: {error}".split())[:200]
 
 
 def distance(found: np.ndarray, wanted: np.ndarray) -> float:

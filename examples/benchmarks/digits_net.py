@@ -8,40 +8,36 @@ on the test digits of both, which it never saw.
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
 from machine import describe
+from measure import ROOT, parsed, parser, write
 
 import minicaffe
 from minicaffe.tools.data import readers
 
-ROOT = Path(__file__).resolve().parents[2]
-RESULTS = Path(__file__).resolve().parent / "results"
-
 
 def sets(split: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """The digits of both sources: images (count, 1, 28, 28) and labels."""
-    found = {}
+    arrays_of = {}
     for name in ("mnist", "digits"):
         reader = readers.open(name, split)
         if reader.warning:
             raise SystemExit(f"MNIST is needed: {reader.warning}")
         arrays = reader.arrays()
         assert arrays is not None
-        found[name] = arrays
-    return found
+        arrays_of[name] = arrays
+    return arrays_of
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--iterations", type=int, default=20_000)
-    parser.add_argument("--out", type=Path, default=ROOT / "models")
-    args = parser.parse_args()
+    words = parser(__doc__)
+    words.add_argument("--iterations", type=int, default=20_000)
+    words.add_argument("--out", type=Path, default=ROOT / "models", help="folder of the net")
+    args = parsed(words)
     before, train, test = describe(), sets("train"), sets("test")
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as home:
@@ -76,9 +72,8 @@ def main() -> None:
         "accuracy": scores,
         "bytes": target.stat().st_size,
     }
-    print(json.dumps(report, indent=2))
-    if args.out == ROOT / "models":
-        (RESULTS / "digits_net.json").write_text(json.dumps(report, indent=2) + "\n")
+    print(report)
+    write(args.into / "digits_net.json", report | {"quick": args.quick})
 
 
 if __name__ == "__main__":

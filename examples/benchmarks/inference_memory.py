@@ -1,6 +1,6 @@
 """Peak memory of inference, blobs apart and sharing memory: VGG-16 and ResNet-50, on the CPU.
 
-    python examples/benchmarks/inference_memory.py        measure, and write results/inference_memory_cpu.json
+    python examples/benchmarks/inference_memory.py
 
 Each net is built in a process of its own, by the fixed rule for convolutions, as a Classifier does it; its
 weights are drawn at random, and one batch of random pictures is classified. `peak_mib` is the most that the
@@ -9,16 +9,11 @@ loaded and had run; `weights_mib` the parameters. What is beyond both is the inf
 layers' buffers. `blobs_mib` is the blobs alone, as the plan has them, in integers.
 """
 
-import argparse
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import machine
 import numpy as np
+from measure import parsed, parser, write
+from turns import asked, child, say
 
-RESULT = Path(__file__).resolve().parent / "results" / "inference_memory_cpu.json"
 MODELS, BATCHES = ("vgg16", "resnet50"), (1, 16)
 EVERY_LOOP = """
 layers:
@@ -39,15 +34,15 @@ layers:
 
 def measure(name: str, batch: int, sharing: bool) -> dict[str, float]:
     """The figures of one net, in this process."""
-    import zoo_nets
+    import nets
 
     from minicaffe import Net, parse
 
-    given = {"device": "cpu", "deterministic": True, "keep": () if sharing else None}
-    Net(parse(EVERY_LOOP), "TEST", **given).forward()
+    settings = {"device": "cpu", "deterministic": True, "keep": () if sharing else None}
+    Net(parse(EVERY_LOOP), "TEST", **settings).forward()
     loaded = machine.resident_memory()
-    net = Net(zoo_nets.spec_of(name, "infer", batch), "TEST", **given)
-    zoo_nets.begin(net)
+    net = Net(nets.spec_of(name, "infer", batch), "TEST", **settings)
+    nets.begin(net)
     picture, random = net.steps[0].tops[0], np.random.default_rng(0)
     net.forward(**{picture.name: random.random(picture.shape, np.float32)})
     peak = machine.peak_memory()
@@ -61,68 +56,24 @@ def measure(name: str, batch: int, sharing: bool) -> dict[str, float]:
     }
 
 
-def table(found: dict | None) -> str:
-    """The result file as a table of the pages: MiB, blobs apart → sharing."""
-    if found is None:
-        return "Not yet measured."
-    lines = [
-        "| net, batch | weights | blobs | all but weights | all |",
-        "|---|---:|---:|---:|---:|",
-    ]
-    for row in found["rows"]:
-        pair = row["apart"], row["sharing"]
-        cells = [f"{row['model']}, {row['batch']}", f"{pair[0]['weights_mib']:,.0f}"]
-        for of in (blobs, beyond_weights):
-            a, b = map(of, pair)
-            cells.append(f"{a:,.0f} → {b:,.0f}: **{a / b:.1f}x**")
-        cells.append(" → ".join(f"{peak(one):,.0f}" for one in pair))
-        lines.append(f"| {' | '.join(cells)} |")
-    at = found["machine"]
-    place = f"{at['processor']}, {at['cores']} cores, Python {at['python']}, NumPy {at['numpy']}, {at['blas']}"
-    return "\n".join([*lines, "", f"{place}."])
-
-
-def blobs(one: dict) -> float:
-    """What blobs alone take."""
-    return one["blobs_mib"]
-
-
-def peak(one: dict) -> float:
-    """What inference took, with the weights."""
-    return one["peak_mib"] - one["loaded_mib"]
-
-
-def beyond_weights(one: dict) -> float:
-    """What inference took, beyond the weights."""
-    return peak(one) - one["weights_mib"]
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--models", nargs="+", default=MODELS, metavar="NAME")
-    parser.add_argument("--batches", nargs="+", type=int, default=BATCHES, metavar="N")
-    parser.add_argument("--out", type=Path, default=RESULT, metavar="FILE")
-    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.one:
-        name, batch, sharing = args.one
-        print(json.dumps(measure(name, int(batch), sharing == "sharing")))
+    if settings := asked():
+        say(measure(**settings))
         return
-    rows = []
+    words = parser(__doc__)
+    words.add_argument("--models", nargs="+", default=MODELS, metavar="NAME")
+    words.add_argument("--batches", nargs="+", type=int, default=BATCHES, metavar="N")
+    args, rows = parsed(words), []
     for name in args.models:
         for batch in args.batches:
             row: dict = {"model": name, "batch": batch}
-            for way in ("apart", "sharing"):
-                words = [sys.executable, __file__, "--one", name, str(batch), way]
-                row[way] = json.loads(
-                    subprocess.run(words, check=True, stdout=subprocess.PIPE).stdout
-                )
+            for way, sharing in (("apart", False), ("sharing", True)):
+                settings = {"name": name, "batch": batch, "sharing": sharing}
+                row[way] = child("inference_memory.py", settings)
+            print(row)
             rows.append(row)
-    written = {"machine": machine.describe(), "rows": rows}
-    print(table(written))
-    args.out.write_text(json.dumps(written, indent=1) + "\n")
+    report = {"machine": machine.describe(), "quick": args.quick, "rows": rows}
+    write(args.into / "inference_memory_cpu.json", report)
 
 
 if __name__ == "__main__":

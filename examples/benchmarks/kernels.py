@@ -7,49 +7,35 @@ Needs `pip install cupy-cuda12x nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12`
 nvidia-cuda-nvrtc nvidia-cuda-runtime`. Which kernels there are, and for which types, the dry run of the tests
 says, which walks every layer, engine and type; the tiles of the implicit product and the other update rules
 are added. NVRTC compiles each with the source and options that CuPy is given, and its assembler tells
-registers, spilled bytes and shared memory, from which the occupancy follows. Nothing runs: this is no time.
-The result goes to results/kernels_cuda.json; `table` makes the Markdown.
+registers, spilled bytes and shared memory. Nothing runs: this is no time.
+The result goes to results/kernels_cuda.json.
 """
 
-import argparse
 import json
 import os
 import subprocess
 import sys
-from collections import defaultdict
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 
 import nvrtc
 from machine import describe
-from measure import ROOT, write
-from peer_tables import lay_out
+from measure import ROOT, parsed, parser, write
 
-from minicaffe.backends.cuda.launch import CTYPES, OPTIONS, THREADS, source
+from minicaffe.backends.cuda.launch import CTYPES, OPTIONS, source
 from minicaffe.backends.device import TF32_SINCE
 from minicaffe.backends.formulas import RULES
 from minicaffe.core.ops.conv.implicit_gemm import CORES, LARGE, SMALL
 
-RESULTS = Path(__file__).resolve().parent / "results"
-ARCHITECTURES = {75: "T4", 80: "A100", 90: "H100"}
-REGISTERS = 65536  # of a multiprocessor of each of these
-WARPS = {75: 32, 80: 64, 90: 64}  # of it, at the most
-SHARED = {75: 64 << 10, 80: 164 << 10, 90: 228 << 10}  # bytes of it, at the most
-RESERVED = {75: 0, 80: 1 << 10, 90: 1 << 10}  # bytes of them that CUDA takes for each block
-NUMBERS = "registers", "stack", "spilled", "shared", "occupancy"  # of a kernel, in bytes
+ARCHITECTURES = (75, 80, 90)  # of a T4, an A100, an H100
+NUMBERS = "registers", "stack", "spilled", "shared"  # of a kernel, all but the first in bytes
 Instance = tuple[str, str]  # a file of kernels, and template arguments
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--sm", nargs="+", type=int, choices=ARCHITECTURES, default=[*ARCHITECTURES]
-    )
-    parser.add_argument("--into", type=Path, help="folder of the result; default: results/")
-    args = parser.parse_args()
+    words = parser(__doc__)
+    words.add_argument("--sm", nargs="+", type=int, choices=ARCHITECTURES, default=ARCHITECTURES)
+    args = parsed(words)
     if lacking := nvrtc.lacking():
         sys.exit(f"not installed: {', '.join(lacking)}")
     result = {
@@ -60,7 +46,7 @@ def main() -> None:
     }
     for sm in args.sm:
         result["kernels"][str(sm)] = as_lines(compiled(instances(sm), sm))
-    write((args.into or RESULTS) / "kernels_cuda.json", result)
+    write(args.into / "kernels_cuda.json", result)
     spilling = [row for row in rows_of(result) if row["spilled"]]
     for row in spilling:
         print(f"spills {row['spilled']} bytes: {row['kernel']}, sm_{row['sm']}", file=sys.stderr)
@@ -134,8 +120,7 @@ def one(instance: Instance, sm: int) -> list[dict]:
     expressions, rows = named(instance), []
     code = source(file, template)[0]
     for name, built in zip(expressions, nvrtc.built(code, expressions, OPTIONS, sm), strict=True):
-        full = occupancy(built.registers, built.shared, sm)
-        rows.append({"file": file, "kernel": name, "sm": sm, **built.dict(), "occupancy": full})
+        rows.append({"file": file, "kernel": name, "sm": sm, **built.dict()})
     return rows
 
 
@@ -159,56 +144,10 @@ def rows_of(result: dict) -> list[dict]:
     for sm, lines in result["kernels"].items():
         for name, numbers in lines.items():
             file, _, kernel = name.partition(" ")
-            *counts, full = numbers.split()
-            found = dict(zip(NUMBERS, [*map(int, counts), float(full)], strict=True))
-            rows.append({"file": file, "kernel": kernel, "sm": int(sm), **found})
+            counts = [int(number) for number in numbers.split()[: len(NUMBERS)]]
+            counted = dict(zip(NUMBERS, counts, strict=True))
+            rows.append({"file": file, "kernel": kernel, "sm": int(sm), **counted})
     return rows
-
-
-def occupancy(registers: int, shared: int, sm: int) -> float:
-    """The share of a multiprocessor's warps that blocks of THREADS threads fill at once.
-
-    A warp takes registers in units of 256, warps are placed four at a time, and a block takes shared memory in
-    units of 128 bytes. Source: NVIDIA, CUDA C++ Programming Guide, Compute Capabilities.
-    """
-    per_block = THREADS // 32
-    by_registers = REGISTERS // (-(-registers * 32 // 256) * 256) // 4 * 4 // per_block
-    blocks = min(WARPS[sm] // per_block, by_registers)
-    taken = -(-shared // 128) * 128 + RESERVED[sm]
-    if taken:
-        blocks = min(blocks, SHARED[sm] // taken)
-    return blocks * per_block / WARPS[sm]
-
-
-def table(found: dict | None) -> str:
-    """A row for each file, and for each tile of the implicit product."""
-    if found is None:
-        return "Not yet measured."
-    parts = defaultdict(list)
-    for row in rows_of(found):
-        tile = row["kernel"].rstrip(">").split(", ")[2:] if row["file"] == "implicit.cu" else []
-        way = "" if not tile or tile[-1] == "Fma" else ", tensor cores"
-        parts[f"{row['file']} {' x '.join(tile[:2])}{way}".strip()].append(row)
-    sms = sorted({row["sm"] for row in rows_of(found)})
-    head = ["", "kernels", "registers", "shared, bytes", "spilled, bytes"]
-    head += [f"occupancy, sm_{sm}" for sm in sms]
-    body = []
-    for name, rows in sorted(parts.items()):
-        cells = [str(len({row["kernel"] for row in rows}))]
-        cells += [span(row[key] for row in rows) for key in ("registers", "shared", "spilled")]
-        for sm in sms:
-            full = [round(100 * row["occupancy"]) for row in rows if row["sm"] == sm]
-            cells.append(f"{span(full)} %" if full else "-")
-        body.append([name, *cells])
-    cards = ", ".join(f"sm_{sm} {ARCHITECTURES[sm]}" for sm in sms)
-    return lay_out(head, body) + f"\n\nNVRTC {found['nvrtc']}; {cards}."
-
-
-def span(values: Iterable[int]) -> str:
-    """From the least to the most."""
-    ordered = sorted(values)
-    ends = dict.fromkeys((ordered[0], ordered[-1]))
-    return " to ".join(map(str, ends))
 
 
 if __name__ == "__main__":

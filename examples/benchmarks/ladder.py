@@ -1,24 +1,38 @@
 """A ladder of single convolutions in minicaffe and in PyTorch, forward and backward.
 
-peers.py starts this as a process of its own, with settings as JSON; the answer is the last line printed.
+    python examples/benchmarks/ladder.py                   some 12 minutes on 2 CPU cores
+    python examples/benchmarks/ladder.py --device cuda
+    python examples/benchmarks/ladder.py --quick --into /tmp --only "LeNet conv1"
+
 Speeds and errors are compared in one process; peak memory is that of a process with one contender alone.
 Backward is the gradients of input, weight and bias. PyTorch's are called without its autograd, as
 aten::convolution and aten::convolution_backward, in its own format and in channels_last: the fastest counts.
-Ours are replayed, as a net's are, without the Python that recorded them; on CUDA all are CUDA graphs.
+Ours are replayed, as a net's are, without the Python that recorded them; on CUDA all are CUDA graphs. Results
+go to results/ladder_DEVICE.json after every rung; readme.py shows them.
 """
 
+import argparse
 import dataclasses
-import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import fma
-import forms
 import numpy as np
-from machine import peak_memory
-from measure import digits, fastest, interleaved, ratios, spread
-from zoo_peers import MODES, recorded
+from contenders import MODES, recorded
+from machine import describe, free_process, gpu, new_plans, peak_memory, version, warn_if_busy
+from measure import (
+    digits,
+    fastest,
+    geometric_mean,
+    in_time,
+    interleaved,
+    parsed,
+    parser,
+    ratios,
+    save,
+    spread,
+)
+from turns import answers, asked, child, say
 
 # name: channels, image, filters, kernel, stride, pad, dilation, group
 LADDER = {
@@ -57,7 +71,7 @@ LADDER = {
 }
 FORMATS = MODES[:2]  # of PyTorch
 SMALL = 64  # batch of LeNet's, whatever the others'
-RESULTS = ("y", "dx", "dweight", "dbias")
+ARRAYS = ("y", "dx", "dweight", "dbias")
 
 
 class Ours:
@@ -90,8 +104,6 @@ class Ours:
             self.backward = captured(device, self.backward, [cublas.work])
         else:
             self.forward, self._gradients = map(replayed, (self.forward, self._gradients))
-            self.input_gradient = replayed(lambda: self._some(self.dx, None))
-            self.weight_gradient = replayed(lambda: self._some(None, self.dweight))
 
     def backward(self) -> None:
         self.dweight.fill(0)
@@ -100,9 +112,6 @@ class Ours:
 
     def _forward_once(self) -> None:
         self.plan.forward(self.x, self.weight, self.bias, self.y, self.work)
-
-    def _some(self, dx: Any, dweight: Any) -> None:
-        self.plan.gradients(self.x, self.dy, self.weight, dx, dweight, None, self.work)
 
     def _gradients_once(self) -> None:
         grads = self.dx, self.dweight, self.dbias
@@ -174,7 +183,6 @@ def rung(
 ) -> dict[str, object]:
     """One convolution: ratios, ms, errors against float64, workspace, and the plan."""
     from minicaffe.backends import device as backend
-    from minicaffe.backends.cpu import available
 
     g = geometry(name, batch)
     arrays = given(g)
@@ -186,17 +194,17 @@ def rung(
     for one in (mine, *theirs.values(), wanted):
         one.forward()
         one.backward()
-    truth = {key: wanted.__dict__[key].cpu().numpy() for key in RESULTS}
-    found = {key: device.to_host(getattr(mine, key)) for key in RESULTS}
-    others = {key: getattr(theirs["torch eager"], key).cpu().numpy() for key in RESULTS}
+    truth = {key: wanted.__dict__[key].cpu().numpy() for key in ARRAYS}
+    found = {key: device.to_host(getattr(mine, key)) for key in ARRAYS}
+    others = {key: getattr(theirs["torch eager"], key).cpu().numpy() for key in ARRAYS}
     del wanted
     peers = {name: one.calls() for name, one in theirs.items()}
     report: dict[str, object] = {
         "shape": f"{n} x {c} x {size} x {size} -> {f}",
         "gflop": digits(2e-9 * g.multiply_adds),
         "plan": mine.plan.names,
-        "error": {key: error(found[key], truth[key]) for key in RESULTS},
-        "torch_error": {key: error(others[key], truth[key]) for key in RESULTS},
+        "error": {key: error(found[key], truth[key]) for key in ARRAYS},
+        "torch_error": {key: error(others[key], truth[key]) for key in ARRAYS},
         "workspace_mib": digits(mine.plan.workspace * 4 / 2**20),
         "columns_mib": digits(n * g.column_elements * 4 / 2**20),
     }
@@ -207,24 +215,7 @@ def rung(
         taken = {one: spread(ms) for one, ms in times.items()}
         ratio = ratios(times[fastest(taken)], times["minicaffe"])
         report[direction] = {"ratio": ratio, "ms": taken}
-    if not device.is_cuda and available():
-        report["fma"] = of_the_cores(mine, rounds, block_ms)
     return report
-
-
-def of_the_cores(mine: Ours, rounds: int, block_ms: float) -> dict[str, float]:
-    """GFLOP/s of a loop of multiply-adds, just now, and the share of it that each direction reaches.
-
-    Winograd needs fewer multiplications than are counted: its share may exceed 1.
-    """
-    from minicaffe.backends.cpu import threads
-
-    gflops = fma.rate(threads.count())
-    ways = {"forward": mine.forward, "dx": mine.input_gradient, "dweight": mine.weight_gradient}
-    times = interleaved(ways, mine.plan.case.device.timer, rounds, block_ms, warm_up=1)
-    gflop = 2e-9 * mine.plan.case.g.multiply_adds
-    shares = {way: gflop / (1e-3 * spread(ms)["median"]) / gflops for way, ms in times.items()}
-    return {"gflops": digits(gflops)} | {way: digits(share) for way, share in shares.items()}
 
 
 def memory(name: str, batch: int, device_name: str, contender: str) -> float:
@@ -257,26 +248,80 @@ def error(got: np.ndarray, wanted: np.ndarray) -> float:
     return float(f"{np.abs(got - wanted).max() / np.abs(wanted).max():.2g}")
 
 
-def main(settings: dict) -> None:
-    forms.prepare(settings)
-    if "contender" in settings:
-        (name,) = settings["rungs"]
-        told = (settings["batch"], settings["device"], settings["contender"])
-        print(json.dumps(memory(name, *told)))
-        return
+def process(settings: dict) -> None:
+    """A process that measures rungs, or the memory of a contender alone."""
+    import torch
+
     from minicaffe.backends import device as backend
 
-    args = (settings["batch"], settings["device"], settings["rounds"], settings["block_ms"])
+    torch.set_num_threads(settings["threads"])
+    batch, device = settings["batch"], settings["device"]
     for name in settings["rungs"]:
-        with backend.device(settings["device"]).current():
-            found = rung(name, *args)
-        ratio = {way: found[way]["ratio"]["median"] for way in ("forward", "backward")}
-        print(
-            f"{name:<24} forward {ratio['forward']:.2f}x, backward {ratio['backward']:.2f}x of PyTorch",
-            file=sys.stderr,
+        if "contender" in settings:
+            say({"mib": memory(name, batch, device, settings["contender"])})
+            continue
+        with backend.device(device).current():
+            say({name: rung(name, batch, device, settings["rounds"], settings["block_ms"])})
+
+
+def main() -> None:
+    if settings := asked():
+        process(settings)
+        return
+    words = parser(__doc__)
+    words.add_argument("--only", nargs="+", choices=[*LADDER], default=[*LADDER], metavar="RUNG")
+    words.add_argument("--batch", type=int, default=8, help="LeNet's apart; default: 8")
+    args = parsed(words)
+    free_process()
+    if version("torch") is None:
+        sys.exit("torch is not installed here: there is no peer to measure against")
+    warn_if_busy()
+    machine = describe() | {name: version(name) for name in ("torch", "numba", "threadpoolctl")}
+    machine["blas_threads"] = "1 a thread"  # in every process
+    if args.kind == "cuda":
+        machine |= gpu(args.device)
+    head = {"device": args.kind, "threads": args.threads, "quick": args.quick, "machine": machine}
+    head |= {"form": "cuda" if args.kind == "cuda" else "numba", "batch": args.batch}
+    path, rungs = args.into / f"ladder_{args.kind}.json", {}
+    with new_plans():
+        for name, found in measured(args):
+            rungs[name] = found
+            ratio = {way: found[way]["ratio"]["median"] for way in ("forward", "backward")}
+            print(f"{name}: {ratio}", flush=True)
+            means = {
+                way: geometric_mean([one[way]["ratio"]["median"] for one in rungs.values()])
+                for way in ratio
+            }
+            save(path, head | {"geometric_means": means, "rungs": rungs})
+    print(f"geometric means: {means}\n-> {path}")
+
+
+def measured(args: argparse.Namespace) -> Iterator[tuple[str, dict]]:
+    """Each rung with its numbers: on the CPU by a process of its own, on CUDA all by one."""
+    speed = (
+        {"rounds": 9, "block_ms": 100.0} if args.kind == "cpu" else {"rounds": 5, "block_ms": 40.0}
+    )
+    speed = {"rounds": 3, "block_ms": 60.0} if args.quick else speed
+    settings = {"device": args.device, "threads": args.threads, "batch": args.batch} | speed
+    if args.kind == "cuda":
+        every = (
+            item
+            for answer in answers("ladder.py", settings | {"rungs": args.only})
+            for item in answer.items()
         )
-        print(json.dumps({name: found}), flush=True)
+        for _, item in zip(in_time(args.only, args.until), every, strict=False):
+            yield item
+        return
+    for name in in_time(args.only, args.until):
+        found = child("ladder.py", settings | {"rungs": [name]})[name]
+        found["memory_mib"] = {
+            one.partition(" ")[0]: child(
+                "ladder.py", settings | {"rungs": [name], "contender": one}
+            )["mib"]
+            for one in ("minicaffe", fastest(found["backward"]["ms"]))
+        }
+        yield name, found
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    main()

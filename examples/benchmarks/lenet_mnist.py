@@ -3,25 +3,17 @@
     python examples/benchmarks/lenet_mnist.py --seeds 1 2 3
     python examples/benchmarks/lenet_mnist.py --device cuda
 
-Each seed is a process of its own. The result file is written after each, with the machine's description.
+Each seed is a process of its own. Results go to results/lenet_mnist_DEVICE.json after each.
 """
 
-import argparse
-import json
-import os
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does
-
-from machine import describe, free_environment, peak_memory
-from measure import save
-
-ROOT = Path(__file__).resolve().parent.parent.parent
-RESULTS = Path(__file__).parent / "results"
+from machine import describe, peak_memory
+from measure import ROOT, parsed, parser, save
+from turns import asked, child, say
 
 
 def one_run(model: str, device: str, seed: int, max_iter: int | None) -> dict[str, object]:
@@ -62,50 +54,24 @@ def one_run(model: str, device: str, seed: int, max_iter: int | None) -> dict[st
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--model", default=str(ROOT / "models" / "lenet.yaml"))
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--max-iter", type=int)
-    parser.add_argument("--out", type=Path, help="default: results/lenet_mnist_DEVICE.json")
-    parser.add_argument(
-        "--one", action="store_true", help="train the one seed here and print the result"
-    )
-    args = parser.parse_args()
-    if args.one:
-        print(json.dumps(one_run(args.model, args.device, args.seeds[0], args.max_iter)))
+    if settings := asked():
+        say(one_run(**settings))
         return
-    out = args.out or RESULTS / f"lenet_mnist_{args.device.partition(':')[0]}.json"
-    runs = []
+    words = parser(__doc__)
+    words.add_argument("--model", default=str(ROOT / "models" / "lenet.yaml"))
+    words.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    words.add_argument("--max-iter", type=int)
+    args = parsed(words)
+    path, runs = args.into / f"lenet_mnist_{args.kind}.json", []
+    settings = {"model": args.model, "device": args.device}
+    settings["max_iter"] = 100 if args.quick else args.max_iter
     for seed in args.seeds:
-        command = [
-            sys.executable,
-            __file__,
-            "--one",
-            "--model",
-            args.model,
-            "--device",
-            args.device,
-        ]
-        command += ["--seeds", str(seed)]
-        if args.max_iter is not None:
-            command += ["--max-iter", str(args.max_iter)]
-        result = subprocess.run(
-            command, env=free_environment(), stdout=subprocess.PIPE, text=True, check=True
-        )
-        runs.append(json.loads(result.stdout))
-        report = {
-            "model": Path(args.model).name,
-            "mean_accuracy": round(statistics.mean(run["accuracy"] for run in runs), 6),
-            "machine": describe(),
-            "runs": runs,
-        }
-        save(out, report)
-        print(
-            f"seed {seed}: accuracy {runs[-1]['accuracy']:.4f} in {runs[-1]['seconds']} s -> {out}"
-        )
+        runs.append(child("lenet_mnist.py", settings | {"seed": seed}))
+        mean = round(statistics.mean(run["accuracy"] for run in runs), 6)
+        report = {"model": Path(args.model).name, "mean_accuracy": mean, "quick": args.quick}
+        save(path, report | {"machine": describe(), "runs": runs})
+        accuracy, seconds = runs[-1]["accuracy"], runs[-1]["seconds"]
+        print(f"seed {seed}: accuracy {accuracy:.4f} in {seconds} s -> {path}")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ import importlib.util
 import os
 import platform
 import resource
+import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+ROOT = Path(__file__).resolve().parent.parent.parent
 STATUS = Path("/proc/self/status")  # of Linux
 PINS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")  # taken away from everything that is measured
 
@@ -30,6 +33,17 @@ def describe() -> dict[str, object]:
         "load": round(os.getloadavg()[0], 2),
         "note": f"every contender runs without {' and '.join(PINS)} in its environment",
     }
+
+
+def commit(checkout: Path = ROOT) -> str | None:
+    """The commit that a checkout is at, `-dirty` where its code differs; None where git does not know."""
+    if shutil.which("git") is None:
+        return None
+    git = ["git", "-C", str(checkout)]
+    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
+    code = [".", ":!*.json", ":!*.md"]  # results may have been written meanwhile
+    same = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", *code], capture_output=True)
+    return (head.stdout.strip() + "-dirty" * (same.returncode == 1)) or None
 
 
 def warn_if_busy() -> None:

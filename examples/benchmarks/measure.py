@@ -1,16 +1,18 @@
 """Measuring side by side: warm-up, interleaved repeats, medians with their spread; and result files."""
 
 import argparse
+import datetime
 import json
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import yaml
+from machine import ROOT, commit
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+RESULTS = ROOT / "examples" / "benchmarks" / "results"
 REST = 0.02  # seconds, until idle threads have gone to sleep
 
 
@@ -136,16 +138,44 @@ def drawn(count: int) -> tuple[object, object]:
     return images.reshape(count, 1, 28, 28).astype("float32") / 256, labels
 
 
-def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """What the command line says; also with how many threads, whether in short, and where the result goes."""
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--quick", action="store_true", help="few repeats: a look, no result")
-    parser.add_argument("--into", type=Path, help="folder of the results; default: results/")
-    args = parser.parse_args()
+def parser(description: str) -> argparse.ArgumentParser:
+    """A command line that says on what device, by how many threads, how long, and where the result goes."""
+    words = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    words.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N; default: cpu")
+    words.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    words.add_argument("--quick", action="store_true", help="few repeats: a look, no result")
+    words.add_argument("--into", type=Path, help="folder of the results; default: results/")
+    words.add_argument(
+        "--minutes", type=float, default=60, help="after which nothing is begun; default: 60"
+    )
+    return words
+
+
+def parsed(words: argparse.ArgumentParser) -> argparse.Namespace:
+    """What the command line says, with the kind of device and the time when all must have begun."""
+    args = words.parse_args()
     if args.quick and args.into is None:
-        parser.error("--quick makes no result to keep: say with --into where it goes")
-    args.into = args.into or Path(__file__).resolve().parent / "results"
+        words.error("--quick makes no result to keep: say with --into where it goes")
+    args.into = args.into or RESULTS
+    args.kind = args.device.partition(":")[0]
+    args.until = time.monotonic() + 60 * args.minutes
     return args
+
+
+def in_time(rows: Sequence, until: float) -> Iterator:
+    """Rows one after the other; none is begun after a time, except the first."""
+    for i, row in enumerate(rows):
+        if i and time.monotonic() > until:
+            print(f"no time remains for {len(rows) - i} of {len(rows)}, from {row} on")
+            return
+        yield row
+
+
+def kept(path: Path) -> dict:
+    """What a result file holds, of a measurement that adds to it."""
+    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def write(path: Path, report: Mapping[str, object]) -> None:
@@ -155,8 +185,10 @@ def write(path: Path, report: Mapping[str, object]) -> None:
 
 
 def save(path: Path, report: Mapping[str, object]) -> None:
-    """A result file, written beside its place and renamed over it."""
+    """A result file with its date and the commit that was measured, written whole or not at all."""
+    today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(".tmp")
-    beside.write_text(json.dumps(report, indent=1) + "\n")
+    stamped = {**report, "date": today, "commit": commit()}
+    beside.write_text(json.dumps(stamped, indent=1) + "\n")
     os.replace(beside, path)

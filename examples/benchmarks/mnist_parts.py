@@ -8,22 +8,15 @@ kernels are compiled, convolutions are measured), then two more find them filled
 (`minicaffe data mnist`). Goes to results/mnist_parts_DEVICE.json; the table shows the second of the two.
 """
 
-import argparse
-import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does
+from machine import describe
+from measure import ROOT, parsed, parser, write
+from turns import asked, child, say
 
-from machine import describe, free_environment
-from measure import ROOT, write
-from peer_tables import NOT_YET, lay_out
-
-RESULTS = Path(__file__).resolve().parent / "results"
 WANTED = 0.99
 FIRST = 5  # iterations: ordinary, traced twice, compared twice
 PARTS = {
@@ -86,51 +79,24 @@ def one(device: str, begin: float) -> dict:
         ends("iterations")
         accuracy = solver.test()["accuracy"]
         ends("tests")
-    found = {part: round(value, 4) for part, value in seconds.items()}
-    return found | {"iteration_count": solver.iteration, "accuracy": accuracy, "on": repr(made)}
-
-
-def process(device: str, caches: str) -> dict:
-    """That of a process of its own, with the caches in a folder."""
-    own = {"MINICAFFE_CACHE": caches, "CUPY_CACHE_DIR": str(Path(caches, "cupy"))}
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    environment = free_environment() | own | {"PYTHONPATH": path}
-    command = [sys.executable, str(Path(__file__).resolve()), "--device", device]
-    command += ["--one", str(time.time())]
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def table(result: dict | None) -> str:
-    """A row a part; a column each for empty and filled caches."""
-    if result is None:
-        return NOT_YET
-    runs = result["empty"], result["filled"]
-    rows = [[title, *(f"{run[part]:.2f}" for run in runs)] for part, title in PARTS.items()]
-    rows.append(["in all", *(f"**{sum(run[part] for part in PARTS):.2f}**" for run in runs)])
-    head = ["seconds until 99 %", "caches empty", "caches filled"]
-    last = runs[1]
-    said = f"{last['iteration_count']} iterations, accuracy {last['accuracy']:.4f}; {last['on']}"
-    return f"{lay_out(head, rows)}\n\n{said}, {result['machine']['processor']}."
+    rounded = {part: round(value, 4) for part, value in seconds.items()}
+    return rounded | {"iteration_count": solver.iteration, "accuracy": accuracy, "on": repr(made)}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N; default: cpu")
-    parser.add_argument("--into", type=Path, default=RESULTS, help="default: results/")
-    parser.add_argument("--one", type=float, metavar="BEGIN", help="one run, in this process")
-    args = parser.parse_args()
-    if args.one is not None:
-        print(json.dumps(one(args.device, args.one)))
+    if settings := asked():
+        say(one(**settings))
         return
+    words = parser(__doc__)
+    args = parsed(words)
+    runs = []
     with tempfile.TemporaryDirectory() as caches:
-        empty, _, filled = (process(args.device, caches) for _ in range(3))
-    result = {"machine": describe(), "empty": empty, "filled": filled}
-    path = args.into / f"mnist_parts_{args.device.partition(':')[0]}.json"
-    write(path, result)
-    print(table(result), f"-> {path}", sep="\n")
+        os.environ |= {"MINICAFFE_CACHE": caches, "CUPY_CACHE_DIR": str(Path(caches, "cupy"))}
+        for _ in range(2 if args.quick else 3):
+            runs.append(child("mnist_parts.py", {"device": args.device, "begin": time.time()}))
+    report = {"machine": describe(), "quick": args.quick, "empty": runs[0], "filled": runs[-1]}
+    print(report)
+    write(args.into / f"mnist_parts_{args.kind}.json", report)
 
 
 if __name__ == "__main__":

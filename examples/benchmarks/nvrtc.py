@@ -76,18 +76,6 @@ def built(code: str, expressions: list[str], options: tuple[str, ...], sm: int) 
         return [by_symbol[_symbol(program, name)] for name in expressions]
 
 
-def machine_code(
-    code: str, expressions: list[str], options: tuple[str, ...], sm: int
-) -> tuple[bytes, list[str]]:
-    """A file of machine code, as nvdisasm reads it, and the kernels' names in it; raises as `built`."""
-    with _compiled(code, expressions, options, sm) as (program, _):
-        size = ctypes.c_size_t()
-        _ask("nvrtcGetCUBINSize", program, ctypes.byref(size))
-        words = ctypes.create_string_buffer(size.value)
-        _ask("nvrtcGetCUBIN", program, words)
-        return words.raw, [_symbol(program, name) for name in expressions]
-
-
 @contextlib.contextmanager
 def _compiled(
     code: str, expressions: list[str], options: tuple[str, ...], sm: int

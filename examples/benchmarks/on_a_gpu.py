@@ -25,7 +25,7 @@ from pathlib import Path
 
 from machine import describe, free_environment
 from measure import ROOT, write
-from zoo_names import NETS
+from result_tables import NETS
 
 HERE = Path(__file__).resolve().parent
 REST = 5  # seconds that are kept to write what was found
@@ -96,19 +96,17 @@ def phases(device: str, into: Path) -> Iterator[Phase]:
     yield Phase("check", 125, 40, script("benchmarks/check_gpu.py", *parts))
     yield step("replay", 60, 12)
     yield Phase("tests", 150, 16, tests("-k", " or ".join(TELLING)))
-    lenet = ("--only", "lenet", "--batches", "64", "256", "1", "--into", str(into))
-    yield boxed("lenet", 150, 6, "benchmarks/peers.py", *lenet)
-    nets = ("--into", str(into), "--only")
+    results = ("--into", str(into))
+    lenet = ("--step", "--batches", "64", "256", "1")
+    yield boxed("lenet", 150, 6, "benchmarks/zoo.py", *results, *lenet)
+    nets = (*results, "--only")
     yield boxed("nets", 150, 30, "benchmarks/zoo.py", *nets, *TOLD)
     yield step("train", 60, 12)
     yield step("kernels", 60, 60)
     yield boxed("paper", 240, 14, "paper_tables/run.py", "--out", str(into / "cuda.json"))
-    parts = ("--into", str(into))
-    yield Phase("parts", 150, 16, script("benchmarks/mnist_parts.py", *parts))
-    mnist = ("--seeds", "1", "2", "3", "--out", str(into / "lenet_mnist_cuda.json"))
-    yield Phase("mnist", 90, 6, script("benchmarks/lenet_mnist.py", *mnist))
-    ladder = ("--only", "ladder", "--into", str(into))
-    yield boxed("ladder", 600, 40, "benchmarks/peers.py", *ladder)
+    yield Phase("parts", 150, 16, script("benchmarks/mnist_parts.py", *results))
+    yield Phase("mnist", 90, 6, script("benchmarks/lenet_mnist.py", *results))
+    yield boxed("ladder", 600, 40, "benchmarks/ladder.py", *results)
     yield boxed("zoo", 600, 40, "benchmarks/zoo.py", *nets, *(n for n in NETS if n not in TOLD))
     for tool in ("memcheck", "racecheck"):
         sanitizer = ["compute-sanitizer", "--target-processes", "all", "--tool", tool]

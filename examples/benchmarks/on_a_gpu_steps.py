@@ -13,9 +13,8 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from measure import ROOT
+from measure import RESULTS, ROOT, drawn, in_memory
 
-RESULTS = Path(__file__).resolve().parent / "results"
 STEPS = 20  # of a net, that are timed together
 
 
@@ -104,9 +103,14 @@ def replay(device: str, into: Path) -> None:
 
 def lenet(device: str, batch: int = 64, **settings):
     """LeNet with a batch of digits in memory."""
-    from lenet_step import ours
+    from minicaffe import Solver, parse
 
-    return ours(batch, device, **settings)[1]
+    rule = {"base_lr": 0.01, "lr_policy": "fixed", "momentum": 0.9, "weight_decay": 0.0005}
+    model = parse(in_memory(ROOT / "models" / "lenet.yaml", batch, **rule))
+    solver = Solver(model, device=device, **settings)
+    images, labels = drawn(batch)
+    solver.net.forward(data=images, label=labels)
+    return solver
 
 
 def ms_of(solver, steps: int) -> float:
@@ -120,15 +124,8 @@ def ms_of(solver, steps: int) -> float:
 
 def train(device: str, into: Path) -> None:
     """`minicaffe train models/lenet.yaml` from start to end, without compiled kernels and with."""
-    command = [
-        sys.executable,
-        "-m",
-        "minicaffe",
-        "train",
-        str(ROOT / "models" / "lenet.yaml"),
-        "--device",
-        device,
-    ]
+    command = [sys.executable, "-m", "minicaffe", "train"]
+    command += [str(ROOT / "models" / "lenet.yaml"), "--device", device]
     with tempfile.TemporaryDirectory() as folder:
         own = {"CUPY_CACHE_DIR": str(Path(folder, "cupy")), "MINICAFFE_DATA": str(ROOT / "data")}
         environment = os.environ | own  # digits that are drawn where MNIST is missing take longer

@@ -1,15 +1,12 @@
 """`minicaffe predict` on drawn photographs of digits: how often right, unsure, or wrong without a word.
 
     python examples/benchmarks/photos.py                       trains LeNet first, some 2 minutes
-    python examples/benchmarks/photos.py --weights lenet_iter_10000.npz --before ../before
-    python examples/benchmarks/photos.py --weights W --each 50 --out /tmp/many.json
+    python examples/benchmarks/photos.py --weights lenet_iter_10000.npz --each 50 --into /tmp
 
-`--before` is another checkout, whose code gets the same pictures and weights. The digits are MNIST's test
-images, which the net has not been trained on. Sure and wrong: a wrong class with a probability of at least
-90 %, and no note that says unsure. Needs the extra `image`.
+The digits are MNIST's test images, which the net has not been trained on. Sure and wrong: a wrong class with
+a probability of at least 90 %, and no note that says unsure. Needs the extra `image`.
 """
 
-import argparse
 import re
 import subprocess
 import sys
@@ -20,11 +17,9 @@ from pathlib import Path
 import numpy as np
 import photographs
 from machine import describe, free_environment
-from measure import write
+from measure import ROOT, parsed, parser, write
 from PIL import Image
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-RESULT = Path(__file__).resolve().parent / "results" / "photos_cpu.json"
 MODEL = ROOT / "models" / "lenet.yaml"
 COUNTS = ("pictures", "right", "unsure", "wrong_unsaid", "sure_and_wrong")
 SEED, UNSEEN_SEED = 1, 2
@@ -46,12 +41,12 @@ def draw(folder: Path, images: np.ndarray, labels: np.ndarray, each: int) -> Dra
     return drawn
 
 
-def predict(code: Path, weights: Path, drawn: Drawn) -> list[str]:
-    """What the `minicaffe predict` of a checkout prints, a line a picture."""
+def predict(weights: Path, drawn: Drawn) -> list[str]:
+    """What `minicaffe predict` prints, a line a picture."""
     command = [sys.executable, "-m", "minicaffe", "predict", str(MODEL)]
     command += [str(path) for _, path in drawn]
     command += ["--weights", str(weights), "--device", "cpu"]
-    environment = free_environment() | {"PYTHONPATH": str(code)}
+    environment = free_environment() | {"PYTHONPATH": str(ROOT)}
     here = drawn[0][1].parent
     return subprocess.check_output(command, env=environment, cwd=here, text=True).splitlines()
 
@@ -97,43 +92,27 @@ def train(folder: Path) -> Path:
     return folder / "run" / "lenet_iter_10000.npz"
 
 
-def revision(code: Path) -> str:
-    """The commit that a checkout is at."""
-    command = ["git", "-C", str(code), "describe", "--always", "--dirty"]
-    return subprocess.check_output(command, text=True).strip()
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--weights", type=Path, help="of models/lenet.yaml; default: train it")
-    parser.add_argument("--before", type=Path, help="another checkout to compare with")
-    parser.add_argument("--each", type=int, default=5, help="pictures a condition; default: 5")
-    parser.add_argument("--out", type=Path, default=RESULT, help="default: results/photos_cpu.json")
-    parser.add_argument("--look", type=Path, metavar="JPG", help="save the pictures on one sheet")
-    args = parser.parse_args()
+    words = parser(__doc__)
+    words.add_argument("--weights", type=Path, help="of models/lenet.yaml; default: train it")
+    words.add_argument("--each", type=int, default=5, help="pictures a condition; default: 5")
+    words.add_argument("--look", type=Path, metavar="JPG", help="save the pictures on one sheet")
+    args = parsed(words)
     from minicaffe.tools.data import datasets
 
     digits = datasets.load("mnist", "test", beside=MODEL.parent)
-    report = {
-        "machine": describe(),
-        "model": MODEL.name,
-        "digits": "drawn" if digits.warning else "mnist",
-        "runs": {},
-    }
+    report = {"machine": describe(), "model": MODEL.name, "quick": args.quick}
+    report["digits"] = "drawn" if digits.warning else "mnist"
     with tempfile.TemporaryDirectory() as scratch:
         weights = args.weights.resolve() if args.weights else train(Path(scratch))
         drawn = draw(Path(scratch), digits.images, digits.labels, args.each)
         if args.look:
             look(drawn, args.look)
-        codes = {"before": args.before.resolve()} if args.before else {}
-        for name, code in (codes | {"now": ROOT}).items():
-            counts = count(drawn, predict(code, weights, drawn))
-            report["runs"][name] = {"revision": revision(code), "conditions": counts}
-            for condition, sums in counts.items():
-                print(f"{name}: {condition}: " + ", ".join(f"{sums[key]} {key}" for key in COUNTS))
-    write(args.out, report)
+        counts = count(drawn, predict(weights, drawn))
+    for condition, sums in counts.items():
+        print(f"{condition}: " + ", ".join(f"{sums[key]} {key}" for key in COUNTS))
+    report["runs"] = {"now": {"conditions": counts}}
+    write(args.into / "photos_cpu.json", report)
 
 
 if __name__ == "__main__":

@@ -9,28 +9,19 @@ A mark is `<!-- NAME -->`, up to the next `<!-- end -->`, on lines of their own 
 
 import json
 import re
-import shutil
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
 
-import bridges_tables
-import claims
-import inference_memory
-import kernels
-import mnist_parts
-import onnx_tables
-import opencv_tables
-import peer_tables
+import result_tables as made
 import tables
-import zoo_sizes
-import zoo_tables
-from sentences import SENTENCES
+from claims import ENGINES, claims
+from machine import commit
+from measure import RESULTS, ROOT
+from result_tables import read
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-FROM_COURSE = "peers", "ladder", "lenet_mnist", "mnist_parts", "zoo"  # what on_a_gpu.py leaves
+FROM_COURSE = "lenet_step", "ladder", "lenet_mnist", "mnist_parts", "zoo"  # what on_a_gpu.py leaves
 PAGES = (
     "README.md",
     "docs/convolution.md",
@@ -40,84 +31,33 @@ PAGES = (
     "docs/export.md",
     "docs/onnx-to-caffe.md",
     "docs/zoo.md",
-    "docs/testing.md",
     "docs/performance.md",
 )
-
-
-def paper_tables(device: str) -> str:
-    """The tables of a device, and its chart if it has been drawn."""
-    chart = tables.RESULTS / f"{device}.svg"
-    text = tables.markdown(tables.read(device))
-    if chart.exists():
-        text += f"\n\n![The tables as a chart](../{chart.relative_to(ROOT).as_posix()})"
-    return text
-
-
-def lenet_mnist(found: dict) -> str:
-    """Accuracy, time and memory of LeNet's training, a row a seed."""
-    rows = [
-        [
-            str(run["seed"]),
-            f"{run['accuracies']['500']:.4f}",
-            f"{run['accuracy']:.4f}",
-            f"{run['seconds'] / 60:.1f}",
-            f"{run['peak_memory_mib']:.0f} MiB",
-        ]
-        for run in found["runs"]
-    ]
-    machine = found["machine"]
-    where = f"{machine['processor']}, {machine['cores']} cores, NumPy {machine['numpy']}"
-    head = ["seed", "after 500", "final accuracy", "minutes", "peak memory"]
-    return tables.lay_out(head, rows) + f"\n\nMean {found['mean_accuracy']:.4f}; {where}."
-
-
-def photos(found: dict) -> str:
-    """How photographs of digits are read, a row a condition, with the code of each run."""
-    runs = {name: run["conditions"] for name, run in found["runs"].items()}
-    head = ["photographs of"]
-    for name in runs:
-        head += [f"{name}: right", "unsure", "wrong without warning", "of those, ≥ 90 % confident"]
-    rows = []
-    for condition, sums in runs["now"].items():
-        rows.append([f"{condition} ({sums['pictures']})"])
-        for counts in runs.values():
-            keys = ("right", "unsure", "wrong_unsaid", "sure_and_wrong")
-            rows[-1] += [str(counts[condition][key]) for key in keys]
-    revisions = ", ".join(f"{name}: {run['revision']}" for name, run in found["runs"].items())
-    return tables.lay_out(head, rows) + f"\n\nCommits: {revisions}."
-
-
 SECTIONS = {
-    "inference_memory_cpu": lambda: inference_memory.table(
-        peer_tables.read("inference_memory", "cpu")
-    ),
-    "kernels_cuda": lambda: kernels.table(peer_tables.read("kernels", "cuda")),
-    "lenet_mnist_cpu": lambda: lenet_mnist(peer_tables.read("lenet_mnist", "cpu")),
-    "paper_tables_cpu": lambda: paper_tables("cpu"),
-    "paper_tables_cuda": lambda: paper_tables("cuda"),
-    "peers_cpu": lambda: peer_tables.peers(peer_tables.read("peers", "cpu")),
-    "peers_cuda": lambda: peer_tables.peers(peer_tables.read("peers", "cuda")),
-    "ladder_means_cpu": lambda: peer_tables.means(peer_tables.read("ladder", "cpu")),
-    "ladder_cpu": lambda: peer_tables.ladder(peer_tables.read("ladder", "cpu")),
-    "photos_cpu": lambda: photos(peer_tables.read("photos", "cpu")),
-    "mnist_parts_cpu": lambda: mnist_parts.table(peer_tables.read("mnist_parts", "cpu")),
-    "mnist_parts_cuda": lambda: mnist_parts.table(peer_tables.read("mnist_parts", "cuda")),
-    "zoo_nets": zoo_sizes.sizes,
-    "zoo_cpu": lambda: zoo_tables.zoo(peer_tables.read("zoo", "cpu")),
-    "zoo_cuda": lambda: zoo_tables.cuda(peer_tables.read("zoo", "cuda")),
-    "zoo_means_cpu": lambda: zoo_tables.means(peer_tables.read("zoo", "cpu")),
-    "zoo_slower_cpu": lambda: zoo_tables.slower(peer_tables.read("zoo", "cpu")),
-    "zoo_layers_cpu": lambda: zoo_tables.layers(peer_tables.read("zoo", "cpu")),
-    "zoo_before_cpu": lambda: zoo_tables.before(peer_tables.read("zoo", "cpu")),
-    "zoo_rates_cpu": lambda: zoo_tables.rates(peer_tables.read("xeon/zoo", "cpu")),
-    "zoo_onnx": onnx_tables.differences,
-    "onnx_nets": bridges_tables.nets,
-    "onnx_cases": bridges_tables.cases,
-    "after_opencv_5": opencv_tables.differences,
-    "claims": claims.claims,
-    "ladder_cuda": lambda: peer_tables.ladder(peer_tables.read("ladder", "cuda")),
-    **SENTENCES,
+    "claims": claims,
+    "engines": lambda: str(len(ENGINES)),
+    "numba_gain_cpu": lambda: made.numba_gain(read("lenet_step_cpu")),
+    "lenet_mnist_cpu": lambda: made.lenet_mnist(read("lenet_mnist_cpu")),
+    "mnist_parts": lambda: made.mnist_parts(read("mnist_parts_cpu"), read("mnist_parts_cuda")),
+    "lenet_step_cpu": lambda: made.lenet_step(read("lenet_step_cpu")),
+    "lenet_step_cuda": lambda: made.lenet_step(read("lenet_step_cuda")),
+    "numpy_beside_torch_cpu": lambda: made.beside_torch(read("lenet_step_cpu"), "numpy"),
+    "zoo_nets": made.zoo_nets,
+    "zoo_cpu": lambda: made.zoo(read("zoo_cpu")),
+    "zoo_means_cpu": lambda: made.zoo_means(read("zoo_cpu")),
+    "zoo_behind_cpu": lambda: made.zoo_behind(read("zoo_cpu")),
+    "zoo_cuda": lambda: made.zoo_cuda(read("zoo_cuda")),
+    "ladder_cpu": lambda: made.ladder(read("ladder_cpu")),
+    "ladder_slower_cpu": lambda: made.ladder_slower(read("ladder_cpu")),
+    "ladder_cuda": lambda: made.ladder(read("ladder_cuda")),
+    "paper_tables_cpu": lambda: made.paper_tables("cpu"),
+    "paper_tables_cuda": lambda: made.paper_tables("cuda"),
+    "inference_memory_cpu": lambda: made.inference_memory(read("inference_memory_cpu")),
+    "photos_cpu": lambda: made.photos(read("photos_cpu")),
+    "onnx_export": lambda: made.onnx_export(read("onnx_export")),
+    "onnx_nets": lambda: made.onnx_nets(read("onnx_import")),
+    "onnx_cases": lambda: made.onnx_cases(read("onnx_import")),
+    "after_opencv_5": made.after_opencv_5,
 }
 
 
@@ -137,14 +77,18 @@ def filled(text: str) -> str:
 
 
 def keep(folder: Path) -> None:
-    """Copy the results of whole measurements on CUDA to where the pages take them from."""
-    results = ROOT / "examples" / "benchmarks" / "results"
-    places = {f"{name}_cuda.json": results for name in FROM_COURSE}
+    """Copy the results of whole measurements on CUDA to where the pages take them from.
+
+    Where they were made there was no git to ask: they are of this checkout's commit.
+    """
+    places = {f"{name}_cuda.json": RESULTS for name in FROM_COURSE}
     for name, place in (places | {"cuda.json": tables.RESULTS}).items():
         path = folder / name
-        if path.exists() and not json.loads(path.read_text()).get("quick"):
-            shutil.copyfile(path, place / name)
-            print(f"{path} -> {place / name}")
+        if not path.exists() or (report := json.loads(path.read_text())).get("quick"):
+            continue
+        report["commit"] = report.get("commit") or commit()
+        (place / name).write_text(json.dumps(report, indent=1) + "\n")
+        print(f"{path} -> {place / name}")
 
 
 def main(check: bool) -> int:

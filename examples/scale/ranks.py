@@ -43,7 +43,7 @@ import numpy as np  # noqa: E402
 import yaml  # noqa: E402
 from measure import in_memory, ratios, spread, write  # noqa: E402
 from mpi4py import MPI  # noqa: E402
-from zoo_nets import spec_of  # noqa: E402
+from nets import spec_of  # noqa: E402
 
 from minicaffe import Solver, parse  # noqa: E402
 from minicaffe.core.config.declare import NetSpec  # noqa: E402
@@ -122,9 +122,9 @@ def overlapped() -> Communicator:
 def torchs(net: str, batch: int, together: bool) -> dict[str, Callable[[], object]]:
     """PyTorch's steps by the mode it runs in, of the part of a batch that is here."""
     import torch
+    from contenders import in_mode
     from torch.nn.parallel import DistributedDataParallel
-    from zoo_peers import in_mode
-    from zoo_torch import Module
+    from torch_nets import Module
 
     torch.set_num_threads(1)
     solver = ours(net, batch, world() if together else None)

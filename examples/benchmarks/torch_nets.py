@@ -1,12 +1,19 @@
-"""What each layer is in PyTorch: a function of the parameters and the bottoms."""
+"""A net of minicaffe as PyTorch would compute it: the same steps, weights and losses, by torch's functions.
+
+What each layer is stands in RECIPES: a function of the parameters and the bottoms. What PyTorch has one
+function for is one: a BatchNorm and the Scale behind it, a whole LSTM. What works in place here does so there,
+where autograd lets it, and a value is dropped behind its last reader.
+"""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
+from torch import nn
 from torch.nn import functional as F  # noqa: N812  as PyTorch's users write it
 
+from minicaffe.core.net import Net
 from minicaffe.core.net.step import Step
 
 Call = Callable[..., object]
@@ -16,8 +23,13 @@ RECIPES: dict[str, Callable[[Step, "Use"], Call]] = {}
 class Use:
     """The parameters that steps use: each once, by number, with the order in which PyTorch has its rows."""
 
-    def __init__(self):
+    def __init__(self, net: Net, weights: Mapping[str, np.ndarray] | None):
         self.owners, self.orders = [], []
+        named = reversed(
+            net.named_params.items()
+        )  # a shared parameter is saved under its first name
+        self.names = {id(param.owner): name for name, param in named}
+        self.weights = weights
 
     def __call__(self, param, order: Sequence[int] | None = None) -> int | None:
         """The number of a parameter; `order` are our rows in PyTorch's order."""
@@ -29,6 +41,12 @@ class Use:
         self.owners.append(param.owner)
         self.orders.append(None if order is None else np.asarray(order))
         return len(self.owners) - 1
+
+    def array(self, param) -> np.ndarray:
+        """The numbers of a parameter: those of the weights that were given, else the net's own."""
+        if self.weights is None:
+            return param.to_host()
+        return self.weights[self.names[id(param.owner)]]
 
 
 def recipe(*types: str):
@@ -56,12 +74,7 @@ def convolution(step: Step, use: Use) -> Call:
     layer, window = step.layer, step.layer.geometry.window
     w, b = use(layer.weight), use(layer.bias)
     keys = window.stride, window.pad, window.dilation, layer.group
-    conv = (F.conv1d, F.conv2d, F.conv3d)[len(window.kernel) - 1]
-
-    def call(p, *xs):
-        return [conv(x, p[w], pick(p, b), *keys) for x in xs]
-
-    return call
+    return lambda p, x: F.conv2d(x, p[w], pick(p, b), *keys)
 
 
 @recipe("Deconvolution")
@@ -76,8 +89,6 @@ def deconvolution(step: Step, use: Use) -> Call:
 def inner_product(step: Step, use: Use) -> Call:
     layer, axis = step.layer, step.layer.axis
     w, b = use(layer.weight), use(layer.bias)
-    if layer.transpose:
-        return lambda p, x: F.linear(x.flatten(axis), p[w].T, pick(p, b))
     return lambda p, x: F.linear(x.flatten(axis), p[w], pick(p, b))
 
 
@@ -115,7 +126,7 @@ def normalisation(step: Step, scale: Step | None, use: Use) -> Call:
     layer, learnt = step.layer, step.layer if scale is None else scale.layer
     first = learnt.params[3:] if scale is None else [learnt.weight, learnt.bias]
     w, b = (use(param) for param in (*first, None, None)[:2])
-    mean, variance, count = (param.to_host() for param in layer.past)
+    mean, variance, count = (use.array(param) for param in layer.past)
     past = [torch.from_numpy(sums / max(count[0], 1e-30)) for sums in (mean, variance)]
     keys = not layer.by_past, 1 - layer.moving_average_fraction, layer.eps
 
@@ -130,8 +141,6 @@ def normalisation(step: Step, scale: Step | None, use: Use) -> Call:
 def scale(step: Step, use: Use) -> Call:
     layer = step.layer
     behind = [1] * (len(step.bottoms[0].shape) - layer.axis - layer.num_axes)
-    if len(step.bottoms) > 1:
-        return lambda p, x, s: x * s.reshape(*s.shape, *[1] * (x.ndim - layer.axis - s.ndim))
     w, b = use(layer.weight), use(layer.bias)
 
     def call(p, x):
@@ -152,11 +161,6 @@ def relu(step: Step, use: Use) -> Call:
 @recipe("Sigmoid")
 def sigmoid(step: Step, use: Use) -> Call:
     return lambda p, x: torch.sigmoid(x)
-
-
-@recipe("TanH")
-def tanh(step: Step, use: Use) -> Call:
-    return lambda p, x: torch.tanh(x)
 
 
 @recipe("AbsVal")
@@ -188,68 +192,32 @@ def dropout(step: Step, use: Use) -> Call:
 
 @recipe("Concat")
 def concat(step: Step, use: Use) -> Call:
-    axis = step.layer.axis if step.layer.concat_dim is None else step.layer.concat_dim
-    axis = 1 if axis is None else axis
+    if step.layer.concat_dim is not None:
+        raise NotImplementedError("such a Concat has no recipe in PyTorch")
+    axis = 1 if step.layer.axis is None else step.layer.axis
     return lambda p, *xs: torch.cat(xs, axis)
-
-
-@recipe("Slice")
-def slice_(step: Step, use: Use) -> Call:
-    axis = step.layer.axis if step.layer.slice_dim is None else step.layer.slice_dim
-    axis = 1 if axis is None else axis
-    sizes = [value.shape[axis] for value in step.tops]
-    return lambda p, x: torch.split(x, sizes, axis)
-
-
-@recipe("Split")
-def split(step: Step, use: Use) -> Call:
-    count = len(step.tops)
-    return lambda p, x: [x] * count
 
 
 @recipe("Eltwise")
 def eltwise(step: Step, use: Use) -> Call:
-    layer = step.layer
-
-    def call(p, x, *more):
-        if layer.operation == "SUM" and not layer.coeff:
-            for other in more:
-                x = x + other
-        elif layer.operation == "SUM":
-            x = x * layer.coeff[0]
-            for factor, other in zip(layer.coeff[1:], more, strict=True):
-                x = x + factor * other
-        for other in more:
-            if layer.operation == "PROD":
-                x = x * other
-            elif layer.operation == "MAX":
-                x = torch.maximum(x, other)
-        return x
-
-    return call
+    coeff = step.layer.coeff
+    if step.layer.operation != "SUM":
+        raise NotImplementedError("such an Eltwise has no recipe in PyTorch")
+    if coeff:
+        return lambda p, *xs: sum(c * x for c, x in zip(coeff, xs, strict=True))
+    return lambda p, *xs: sum(xs[1:], xs[0])
 
 
-@recipe("Flatten", "Reshape")
+@recipe("Flatten")
 def viewed(step: Step, use: Use) -> Call:
     shape = step.tops[0].shape
     return lambda p, x: x.reshape(shape)
-
-
-@recipe("Permute")
-def permute(step: Step, use: Use) -> Call:
-    axes = step.layer.axes
-    return lambda p, x: x.permute(axes)
 
 
 @recipe("Crop")
 def crop(step: Step, use: Use) -> Call:
     part = step.layer.part
     return lambda p, x, like: x[part]
-
-
-@recipe("Silence")
-def silence(step: Step, use: Use) -> Call:
-    return lambda p, *xs: []
 
 
 @recipe("Embed")
@@ -276,14 +244,8 @@ def lstm(step: Step, use: Use) -> Call:
     def call(p, x, cont):
         zeros = x.new_zeros(1, layer.n, d)
         given = [p[w], p[h], p[b], x.new_zeros(4 * d)]
-        keys = (
-            True,
-            1,
-            0.0,
-            torch.is_grad_enabled(),
-            False,
-            False,
-        )  # cuDNN's way back is of training
+        trains = torch.is_grad_enabled()  # else cuDNN has no way back
+        keys = True, 1, 0.0, trains, False, False
         return torch.lstm(x.flatten(2), [zeros, zeros], given, *keys)[0]
 
     return call
@@ -339,3 +301,101 @@ def contrastive_loss(step: Step, use: Use) -> Call:
         return torch.where(similar.reshape(-1) != 0, distance.square(), apart).sum() / (2 * n)
 
     return call
+
+
+class Module(nn.Module):
+    """The net. Gives its outputs in the order of `net.outputs`, in TRAIN the weighted sum of its losses."""
+
+    def __init__(self, net: Net, weights: Mapping[str, np.ndarray] | None = None):
+        super().__init__()
+        self.train(net.phase == "TRAIN")
+        use, numbers = Use(net, weights), {}
+        self.inputs: list[str] = []
+        self.plan: list[tuple[Call, list[int], list[int], list[int]]] = []
+        last, steps = {}, fused(net)
+        for i, (step, _) in enumerate(steps):
+            last |= dict.fromkeys(step.bottoms, i)
+        outputs = list(net.graph.losses if self.training else net.graph.outputs.values())
+        for i, (step, scale) in enumerate(steps):
+            tops = list((scale or step).tops)
+            for value in tops:
+                numbers[value] = len(numbers)
+            if not step.bottoms:
+                self.inputs += [value.name for value in tops]
+                continue
+            if step.spec.type not in RECIPES:
+                raise NotImplementedError(f"{step.spec.type} has no recipe in PyTorch")
+            call = normalisation(step, scale, use) if scale else RECIPES[step.spec.type](step, use)
+            done = {v for v in step.bottoms if last[v] == i and v not in outputs}
+            done |= {v for v in tops if v not in last and v not in outputs}
+            places = [[numbers[v] for v in group] for group in (step.bottoms, tops, done)]
+            self.plan.append((call, *places))
+        self.kept = [numbers[v] for v in outputs]
+        self.loss_weights = [v.loss_weight for v in net.graph.losses]
+        self.count, self.use = len(numbers), use
+        arrays = [self.theirs(i, use.array(owner)) for i, owner in enumerate(use.owners)]
+        self.weights = nn.ParameterList(
+            nn.Parameter(torch.from_numpy(array), requires_grad=owner.learns)
+            for array, owner in zip(arrays, use.owners, strict=True)
+        )
+
+    def forward(self, *inputs):
+        values = [*inputs, *[None] * (self.count - len(inputs))]
+        for call, bottoms, tops, done in self.plan:
+            results = call(self.weights, *[values[i] for i in bottoms])
+            results = results if isinstance(results, (tuple, list)) else (results,)
+            for i, one in zip(tops, results, strict=True):
+                values[i] = one
+            for i in done:
+                values[i] = None
+        outputs = [values[i] for i in self.kept]
+        if self.training:
+            return sum(weight * one for weight, one in zip(self.loss_weights, outputs, strict=True))
+        return outputs
+
+    def theirs(self, i: int, array: np.ndarray) -> np.ndarray:
+        """A parameter of ours as PyTorch has it."""
+        order = self.use.orders[i]
+        return np.ascontiguousarray(array if order is None else array[order])
+
+    def gradients(self) -> list[tuple[object, np.ndarray]]:
+        """Our parameters that learn, each with the gradient that PyTorch found."""
+        gradients = []
+        for owner, order, weight in zip(
+            self.use.owners, self.use.orders, self.weights, strict=True
+        ):
+            if owner.learns:
+                array = weight.grad.numpy()
+                gradients.append((owner, array if order is None else array[np.argsort(order)]))
+        return gradients
+
+    def groups(self, rate: float, decay: float) -> list[dict]:
+        """What an optimiser of PyTorch takes: parameters by their multipliers of rate and decay."""
+        params: dict[tuple[float, float], list] = {}
+        for owner, weight in zip(self.use.owners, self.weights, strict=True):
+            if owner.learns:
+                params.setdefault((owner.lr_mult, owner.decay_mult), []).append(weight)
+        return [
+            {"params": some, "lr": rate * lr, "weight_decay": decay * wd}
+            for (lr, wd), some in params.items()
+        ]
+
+
+def fused(net: Net) -> list[tuple[Step, Step | None]]:
+    """The steps, each BatchNorm together with a Scale that alone reads it and stands right behind it."""
+    steps, behind = [], None
+    for i, step in enumerate(net.steps):
+        if step is behind:
+            continue
+        behind = net.steps[i + 1] if i + 1 < len(net.steps) else None
+        joined = (
+            step.spec.type == "BatchNorm"
+            and not step.layer.learnt
+            and behind.spec.type == "Scale"
+            and behind.bottoms == step.tops
+            and step.tops[0].readers == 1
+            and behind.layer.axis == behind.layer.num_axes == 1
+        )
+        behind = behind if joined else None
+        steps.append((step, behind))
+    return steps

@@ -1,0 +1,560 @@
+"""Markdown of the result files: each table of README.md and docs/ that shows a measurement, and sentences.
+
+`python examples/benchmarks/readme.py` puts them between their marks.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
+
+import tables
+from measure import RESULTS, ROOT, fastest, geometric_mean
+from tables import lay_out, plain
+from turns import FORMS
+
+NETS = {  # of models/, as the pages call them
+    "logistic_regression": "logistic regression",
+    "lenet": "LeNet",
+    "cifar10_quick": "CIFAR-10 quick",
+    "cifar10_full": "CIFAR-10 full",
+    "mnist_autoencoder": "autoencoder of MNIST",
+    "mnist_siamese": "siamese LeNet, of a pair",
+    "lstm": "character LSTM",
+    "squeezenet": "SqueezeNet 1.1",
+    "mobilenet": "MobileNet v1",
+    "googlenet": "GoogLeNet",
+    "alexnet": "AlexNet",
+    "caffenet": "CaffeNet",
+    "resnet50": "ResNet-50",
+    "vgg16": "VGG-16",
+    "fcn8s": "FCN-8s",
+}
+PEERS = {
+    "torch": "PyTorch",
+    "opencv": "OpenCV 4",
+    "onnxruntime": "onnxruntime",
+    "openvino": "OpenVINO",
+}
+PACKAGES = PEERS | {"numpy": "NumPy", "numba": "Numba", "cupy": "CuPy"}
+SLOWER = 0.9  # a rung of the ladder below it is named
+WAYS = ("forward", "input_gradient", "weight_gradient")
+EXAMPLES = ROOT / "examples"
+
+
+def read(name: str) -> dict:
+    """A result file of this folder."""
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+# words and figures
+
+
+def span(values: list[float], digits: int = 2, unit: str = "x") -> str:
+    """The least and the most of some ratios.
+
+    >>> span([1.5, 3.2, 1.42], 1)
+    '1.4x to 3.2x'
+    """
+    return " to ".join(f"{value:.{digits}f}{unit}" for value in (min(values), max(values)))
+
+
+def joined(parts: list[str]) -> str:
+    """A list in a sentence.
+
+    >>> joined(["a", "b", "c"])
+    'a, b and c'
+    """
+    return " and ".join(part for part in (", ".join(parts[:-1]), parts[-1]) if part)
+
+
+def three(ms: float) -> str:
+    """Three digits."""
+    return f"{ms:,.0f}" if ms >= 100 else f"{ms:.3g}"
+
+
+def milliseconds(value: dict, spread: bool = False) -> str:
+    """A median in three digits, with half the interquartile range if asked for."""
+    half = f" ± {three((value['high'] - value['low']) / 2)}" if spread else ""
+    return three(value["median"]) + half
+
+
+def faster(ratio: dict) -> str:
+    """A ratio, with half the interquartile range."""
+    return f"**{ratio['median']:.2f}x** ± {(ratio['high'] - ratio['low']) / 2:.2f}"
+
+
+def mode(who: str) -> str:
+    """What a way of PyTorch is called in a table."""
+    return who.removeprefix("torch").strip()
+
+
+def theirs(ms: dict) -> str:
+    """The ms of the fastest PyTorch, and which it is."""
+    way = fastest(ms)
+    return f"{milliseconds(ms[way])} {mode(way)}".rstrip()
+
+
+def place(report: dict) -> str:
+    """The machine of a result, its date and commit."""
+    machine = report["machine"]
+    name = machine.get("gpu") or machine["processor"]
+    if report.get("runs") and "NVIDIA" in str(report["runs"]):
+        name = report["runs"][0]["device"]
+    if "NVIDIA" in name:
+        name = name.partition("NVIDIA ")[2].partition(" ")[0]
+    else:
+        name = f"{name}, {report.get('threads') or machine['cores']} cores"
+    return f"{name}, {report['date']}, {report['commit'][:8]}"
+
+
+def versions(report: dict) -> str:
+    """The packages that took part."""
+    machine = report["machine"]
+    packages = ("torch", "numpy", "cupy") if machine.get("cupy") else PACKAGES
+    return ", ".join(f"{PACKAGES[name]} {machine[name]}" for name in packages if machine.get(name))
+
+
+def where(report: dict, spreads: bool = True) -> str:
+    """What a table was measured on."""
+    text = f"{place(report)}; {versions(report)}"
+    return text + ("; medians, ± half the interquartile range." if spreads else ".")
+
+
+# the zoo
+
+
+def zoo_nets() -> str:
+    """The nets of models/ from their files: layers, lines, parameters, multiply-adds of a sample, in TEST."""
+    from minicaffe import Net
+
+    rows = []
+    for name, title in (NETS | {"lenet_paper": "LeNet, the paper's"}).items():
+        path = ROOT / "models" / f"{name}.yaml"
+        net = Net(path, "TEST", device="cpu", shapes_only=True)
+        batch, *image = net.steps[0].tops[0].shape
+        statistics = [
+            param.size
+            for step in net.steps
+            if step.spec.type == "BatchNorm"
+            for param in step.layer.params
+        ]
+        params = sum(param.size for param in net.learnable) - sum(statistics)
+        rows.append(
+            [
+                f"[{title}{', of a step' * (name == 'lstm')}](../models/{name}.yaml)",
+                " x ".join(map(str, image)),
+                str(len(net.steps)),
+                str(len(path.read_text().splitlines())),
+                f"{params:,}" + (f" + {sum(statistics):,}" if statistics else ""),
+                f"{sum(step.layer.multiply_adds for step in net.steps) // batch / 1e6:,.2f} M",
+            ]
+        )
+    head = ["net", "sample", "layers", "lines of YAML", "parameters", "multiply-adds"]
+    return lay_out(head, rows)
+
+
+def zoo(report: dict) -> str:
+    """Inference and training of every net, ours first, then by how much ours is faster than the others."""
+    nets = report["nets"]
+    peers = [who for who in PEERS if any(ratio_of(net["infer"], who) for net in nets.values())]
+    parts = [
+        "Inference of one sample: ms, and by how much minicaffe is faster (below 1x: slower).",
+        zoo_table(nets, "infer", peers),
+        "A training step: forward, backward and SGD's update, and its number of samples.",
+        zoo_table(nets, "train", ["torch"]),
+        "Peak memory of the process, MiB.",
+        zoo_memory(nets, peers),
+        *refusals(nets),
+        zoo_means(report),
+        where(report),
+    ]
+    return "\n\n".join(parts)
+
+
+def ratio_of(row: dict, who: str) -> dict | None:
+    """By how much ours is faster than a contender, than PyTorch's fastest mode."""
+    return row["ratios"].get(fastest(row["ms"]) if who == "torch" else who)
+
+
+def zoo_table(nets: dict, way: str, peers: list[str]) -> str:
+    """A row a net."""
+    rows = []
+    for name, net in nets.items():
+        one = net[way]
+        if way == "infer":
+            row = [f"{net['parameters']:,}", f"{net['multiply_adds'] / 1e6:,.2f} M"]
+        else:
+            row = [str(net["batch"]["train"])]
+        row = [NETS[name], *row, milliseconds(one["ms"]["minicaffe"], spread=True)]
+        for who in peers:
+            ratio = ratio_of(one, who)
+            ms = theirs(one["ms"]) if who == "torch" else ratio and milliseconds(one["ms"][who])
+            row.append(f"{faster(ratio)}, {ms}" if ratio else "-")
+        rows.append(row)
+    head = {"infer": ["parameters", "multiply-adds"], "train": ["samples"]}[way]
+    return lay_out(["net", *head, "minicaffe, ms", *(PEERS[who] for who in peers)], rows)
+
+
+def zoo_memory(nets: dict, peers: list[str]) -> str:
+    """A row a net: inference, then training."""
+    rows = []
+    for name, net in nets.items():
+        row = [NETS[name]]
+        for way, shown in (("infer", ("minicaffe", *peers)), ("train", ("minicaffe", "torch"))):
+            memory = net[way]["memory"]
+            for who in shown:
+                key = fastest(net[way]["ms"]) if who == "torch" else who
+                row.append(f"{memory[key]['peak']:,.0f}" if key in memory else "-")
+        rows.append(row)
+    head = ["minicaffe", *map(PEERS.get, peers), "training: minicaffe", PEERS["torch"]]
+    return lay_out(["inference of", *head], rows)
+
+
+def refusals(nets: dict) -> list[str]:
+    """Who does not take which net."""
+    lines = []
+    for who, title in PEERS.items():
+        names = [NETS[name] for name, net in nets.items() if who in net["infer"].get("refused", {})]
+        if names:
+            lines.append(f"{title} does not take {', '.join(names)}.")
+    return lines
+
+
+def zoo_ratios(report: dict, way: str, who: str) -> list[float]:
+    """By how much ours is faster than a contender, net by net."""
+    ratios = [ratio_of(net[way], who) for net in report["nets"].values()]
+    return [ratio["median"] for ratio in ratios if ratio]
+
+
+def zoo_means(report: dict) -> str:
+    """Geometric means, and how far the contenders' numbers are apart."""
+    nets, means = report["nets"], []
+    for way, title, peers in (("infer", "inference", PEERS), ("train", "training", ["torch"])):
+        for who in peers:
+            if ratios := zoo_ratios(report, way, who):
+                mean = f"**{geometric_mean(ratios):.2f}x**"
+                means.append(f"{title} {mean} {PEERS[who]}'s speed ({len(ratios)})")
+    apart = max(net["infer"]["apart"].get("onnxruntime", 0.0) for net in nets.values())
+    gradients = {name: net["train"]["apart"]["gradients"] for name, net in nets.items()}
+    rounded = gradients.pop("mnist_siamese", 0.0)
+    text = f"Geometric means, with the number of nets in brackets: {', '.join(means)}. "
+    text += f"onnxruntime's outputs are within {apart:.0e} of minicaffe's, PyTorch's gradients, in "
+    text += f"float64, within {max(gradients.values(), default=0):.0e}"
+    if rounded:
+        text += (
+            f" (of the siamese net, whose loss rounds a distance as Caffe's does, {rounded:.0e})"
+        )
+    return text + "."
+
+
+def zoo_behind(report: dict) -> str:
+    """The nets in which another is faster than minicaffe."""
+    infer, train = {}, {}
+    for name, net in report["nets"].items():
+        ratios = [ratio_of(net["infer"], who) for who in PEERS]
+        infer[NETS[name]] = min(ratio["median"] for ratio in ratios if ratio)
+        train[NETS[name]] = ratio_of(net["train"], "torch")["median"]
+    lines = []
+    for title, ratios in (("Inference", infer), ("Training", train)):
+        slower = [f"{name} ({ratio:.2f}x)" for name, ratio in ratios.items() if ratio < 0.995]
+        lines.append(
+            f"{title} is slower than by the fastest of the others in {joined(slower or ['none'])}."
+        )
+    return " ".join(lines)
+
+
+def zoo_cuda(report: dict) -> str:
+    """Training, then inference of every net on CUDA, a column a net; ratios of the fastest first."""
+    shown = [
+        cuda_table(report["nets"], way, title)
+        for way, title in (("train", "a training step"), ("infer", "inference"))
+    ]
+    stamp = f"{report['date']}, {report['commit'][:8]}; {versions(report)}"
+    note = f"{stamp}; ms, in brackets samples a second. TF32 is off unless named."
+    return "\n\n".join([*filter(None, shown), note])
+
+
+def cuda_table(nets: dict, way: str, title: str) -> str:
+    """Of one way; empty where no net has been measured."""
+    ones = {name: nets[name][way] for name in nets if nets[name].get(way, {}).get("ms")}
+    if not ones:
+        return ""
+    rows = []
+    for precision in ("float32", "TF32"):
+        row = [f"**minicaffe : PyTorch, {precision}**"]
+        for one in ones.values():
+            ms = {
+                who: ms["median"] for who, ms in one["ms"].items() if precision_of(who) == precision
+            }
+            ours = [value for who, value in ms.items() if who.startswith("minicaffe")]
+            others = [value for who, value in ms.items() if who.startswith("torch")]
+            row.append(f"**{min(others) / min(ours):.2f}x**" if ours and others else "-")
+        rows.append(row)
+    gpus = (nets[name]["machine"]["gpu"].removeprefix("NVIDIA ").split() for name in ones)
+    rows.append(["GPU", *(gpu[0] for gpu in gpus)])
+    for who in dict.fromkeys(who for one in ones.values() for who in one["ms"]):
+        row = [f"PyTorch{who.removeprefix('torch')}" if who.startswith("torch") else who]
+        for one in ones.values():
+            ms = one["ms"].get(who, {}).get("median")
+            row.append("-" if ms is None else f"{three(ms)} ({1e3 * one['batch'] / ms:,.0f})")
+        rows.append(row)
+    return lay_out([title, *(f"{NETS[name]}, {one['batch']}" for name, one in ones.items())], rows)
+
+
+def precision_of(who: str) -> str:
+    """In what a contender multiplies."""
+    return next((one for one in ("TF32", "float16") if one in who), "float32")
+
+
+# LeNet
+
+
+def lenet_step(report: dict) -> str:
+    """LeNet's training step and its memory, ratios to the fastest PyTorch first."""
+    forms = {form: by_batch for form, by_batch in report["lenet"].items() if by_batch}
+    batches = sorted(set.intersection(*map(set, forms.values())), key=int)
+    rows, details = [], []
+    for form, by_batch in forms.items():
+        ones = [by_batch[n] for n in batches]
+        ways = [fastest(one["ratios"]) for one in ones]
+        ratios = [one["ratios"][way] for one, way in zip(ones, ways, strict=True)]
+        rows.append([f"**{FORMS[form]} : PyTorch**", *map(faster, ratios)])
+        ours = [plain(one["rates"]["minicaffe"], ".0f") for one in ones]
+        details.append([f"{FORMS[form]}, iter/s", *ours])
+        others = [
+            f"{plain(one['rates'][way], '.0f')} {mode(way)}"
+            for one, way in zip(ones, ways, strict=True)
+        ]
+        details.append([f"PyTorch, beside {FORMS[form]}, iter/s", *others])
+    for name, by_batch in report.get("memory", {}).items():
+        peaks = [f"{by_batch[n]['peak']:.0f}" if n in by_batch else "-" for n in batches]
+        details.append([f"{FORMS.get(name, 'PyTorch')}, peak memory, MiB", *peaks])
+    head = ["LeNet's training step, batch", *batches]
+    return f"{lay_out(head, rows + details)}\n\n{where(report)}"
+
+
+def numba_gain(report: dict) -> str:
+    """By how much the extra [cpu] makes LeNet's step faster, over the batches of the table."""
+    compiled, numpy = (
+        [one["rates"]["minicaffe"]["median"] for one in report["lenet"][form].values()]
+        for form in ("numba", "numpy")
+    )
+    return span([a / b for a, b in zip(compiled, numpy, strict=True)], 1, "")
+
+
+def beside_torch(report: dict, form: str) -> str:
+    """LeNet's step of one form beside the fastest PyTorch, over the batches of the table."""
+    ratios = [one["ratios"] for one in report["lenet"][form].values()]
+    return span([ratio[fastest(ratio)]["median"] for ratio in ratios])
+
+
+def lenet_mnist(report: dict) -> str:
+    """Accuracy, time and memory of LeNet's training, a row a seed."""
+    rows = [
+        [
+            str(run["seed"]),
+            f"{run['accuracies']['500']:.4f}",
+            f"{run['accuracy']:.4f}",
+            f"{run['seconds'] / 60:.1f}",
+            f"{run['peak_memory_mib']:.0f} MiB",
+        ]
+        for run in report["runs"]
+    ]
+    head = ["seed", "after 500", "final accuracy", "minutes", "peak memory"]
+    mean = f"Mean {report['mean_accuracy']:.4f}"
+    return f"{lay_out(head, rows)}\n\n{mean}; {where(report, spreads=False)}"
+
+
+def mnist_parts(*reports: dict) -> str:
+    """Where the seconds until 99 % go: a row a part; columns for empty and filled caches of each device."""
+    from mnist_parts import PARTS
+
+    runs = [run for report in reports for run in (report["empty"], report["filled"])]
+    rows = [[title, *(f"{run[part]:.2f}" for run in runs)] for part, title in PARTS.items()]
+    rows.append(["in all", *(f"**{sum(run[part] for part in PARTS):.2f}**" for run in runs)])
+    head, notes = ["seconds until 99 %"], []
+    for report, name in zip(reports, ("CPU", "GPU"), strict=True):
+        head += [f"{name}, caches empty", "filled"]
+        run = report["filled"]
+        gpu = report | {"runs": [{"device": run["on"]}]}
+        notes.append(
+            f"{name}: {run['iteration_count']} iterations, {run['accuracy']:.4f}; {place(gpu)}."
+        )
+    return f"{lay_out(head, rows)}\n\n{' '.join(notes)}"
+
+
+# single convolutions
+
+
+def ladder(report: dict) -> str:
+    """The geometric means, and every convolution, ratios first."""
+    head = ["convolution", "forward", "backward", "ms, PyTorch's", "error", "peak MiB, PyTorch's"]
+    head += ["workspace", "columns", "chosen: forward, dx, dweight"]
+    rows = [rung(name, one) for name, one in report["rungs"].items()]
+    return "\n\n".join([ladder_means(report), lay_out(head, rows), where(report)])
+
+
+def rung(name: str, one: dict) -> list[str]:
+    """A row of the ladder."""
+    ways = [one[way] for way in ("forward", "backward")]
+    ours = " + ".join(milliseconds(way["ms"]["minicaffe"]) for way in ways)
+    return [
+        f"{name} ({one['shape']})",
+        *(f"**{way['ratio']['median']:.2f}x**" for way in ways),
+        f"{ours}, {' + '.join(theirs(way['ms']) for way in ways)}",
+        f"{max(one['error'].values()):.0e}",
+        ", ".join(f"{mib:.0f}" for mib in one.get("memory_mib", {}).values()) or "-",
+        f"{one['workspace_mib']:.1f} MiB",
+        f"{one['columns_mib']:.1f} MiB",
+        ", ".join(one["plan"][way] for way in WAYS),
+    ]
+
+
+def ladder_means(report: dict) -> str:
+    """The ladder in a line."""
+    mean, rungs = report["geometric_means"], report["rungs"].values()
+    worst = max(max(one["error"].values()) for one in rungs)
+    most = max(one["workspace_mib"] for one in rungs)
+    memory = [one["memory_mib"] for one in rungs if "memory_mib" in one]
+    less = sum(one["minicaffe"] <= one["torch"] for one in memory)
+    said = f"; peak memory no higher than PyTorch's in {less} of {len(rungs)}" if memory else ""
+    return (
+        f"Geometric means over {len(rungs)} convolutions: forward **{mean['forward']:.2f}x**, backward "
+        f"**{mean['backward']:.2f}x** PyTorch's speed; largest error against float64 {worst:.0e}, "
+        f"largest workspace {most:.0f} MiB{said}."
+    )
+
+
+def ladder_slower(report: dict) -> str:
+    """The rungs on which PyTorch is clearly faster, with both speeds."""
+    parts = []
+    for name, one in report["rungs"].items():
+        for way, products in (("forward", 1), ("backward", 2)):
+            ratio, ms = one[way]["ratio"]["median"], one[way]["ms"]
+            if ratio < SLOWER:
+                pair = (ms["minicaffe"]["median"], ms[fastest(ms)]["median"])
+                ours, other = (f"{products * one['gflop'] / value * 1e3:.0f}" for value in pair)
+                parts.append(f"{name} {way} ({ratio:.2f}x: {ours} GFLOP/s, PyTorch's at {other})")
+    if not parts:
+        return f"None is below {SLOWER} of PyTorch."
+    return f"Below {SLOWER} of PyTorch: {joined(parts)}."
+
+
+# other pages
+
+
+def paper_tables(device: str) -> str:
+    """The paper's tables of a device, and its chart if it has been drawn."""
+    chart, report = tables.RESULTS / f"{device}.svg", tables.read(device)
+    text = f"{tables.markdown(report)} Measured {report['date']}, {report['commit'][:8]}."
+    if chart.exists():
+        text += f"\n\n![The tables as a chart](../{chart.relative_to(ROOT).as_posix()})"
+    return text
+
+
+def inference_memory(report: dict) -> str:
+    """Peak memory of inference, MiB: blobs apart → sharing."""
+    rows = []
+    for row in report["rows"]:
+        pair = row["apart"], row["sharing"]
+        peaks = [one["peak_mib"] - one["loaded_mib"] for one in pair]
+        beyond = [peak - one["weights_mib"] for peak, one in zip(peaks, pair, strict=True)]
+        cells = [f"{row['model']}, {row['batch']}", f"{pair[0]['weights_mib']:,.0f}"]
+        for a, b in ([one["blobs_mib"] for one in pair], beyond):
+            cells.append(f"{a:,.0f} → {b:,.0f}: **{a / b:.1f}x**")
+        rows.append([*cells, " → ".join(f"{peak:,.0f}" for peak in peaks)])
+    head = ["net, batch", "weights", "blobs", "all but weights", "all"]
+    return f"{lay_out(head, rows)}\n\n{where(report, spreads=False)}"
+
+
+def photos(report: dict) -> str:
+    """How photographs of digits are read, a row a condition."""
+    keys = ("right", "unsure", "wrong_unsaid", "sure_and_wrong")
+    rows = [
+        [f"{condition} ({sums['pictures']})", *(str(sums[key]) for key in keys)]
+        for condition, sums in report["runs"]["now"]["conditions"].items()
+    ]
+    head = [
+        "photographs of",
+        "right",
+        "unsure",
+        "wrong without warning",
+        "of those, ≥ 90 % confident",
+    ]
+    return f"{lay_out(head, rows)}\n\n{where(report, spreads=False)}"
+
+
+def onnx_export(report: dict) -> str:
+    """A row a net: its outputs, its worst blob, and, where that is measured, both there beside float64."""
+    rows = [
+        [
+            f"`{name}`",
+            f"{row['parameters']:,}",
+            str(row["nodes"]),
+            f"{row['mib']:.1f} MiB",
+            f"{row['outputs']:.1e}",
+            f"{row['worst']:.1e} in `{row['blob']}`",
+            ", ".join(f"{apart:.1e}" for apart in row.get("from_float64", {}).values()),
+        ]
+        for name, row in report["nets"].items()
+    ]
+    head = ["net", "parameters", "nodes", "file", "outputs", "of all blobs the farthest"]
+    head.append("there from float64: minicaffe, onnxruntime")
+    return f"{lay_out(head, rows)}\n\nonnxruntime {report['machine']['onnxruntime']}."
+
+
+def onnx_nets(report: dict) -> str:
+    """The nets that are read, and the largest differences of their blobs and of OpenCV's outputs."""
+    rows, machine = report["nets"], report["machine"]
+    worst = max(rows, key=lambda name: rows[name]["worst"])
+    outputs = {
+        name: row["opencv"]["outputs"] for name, row in rows.items() if "outputs" in row["opencv"]
+    }
+    others = "; ".join(f"`{name}` has none" for name in rows if name not in outputs)
+    packages = ("torch", "torchvision", "onnx", "onnxruntime")
+    versions = ", ".join(f"{name} {machine[name]}" for name in packages)
+    return (
+        f"{', '.join(f'`{name}`' for name in rows)}: of all blobs the largest difference is "
+        f"{rows[worst]['worst']:.0e}, in `{worst}`; of OpenCV's outputs {max(outputs.values()):.0e}"
+        f" ({others}). {versions}, OpenCV {machine['opencv']}."
+    )
+
+
+def onnx_cases(report: dict) -> str:
+    """The sums of the operators' cases."""
+    every = report["cases"].values()
+    right, later = (sum(one[key] for one in every) for key in ("right", "later_opset"))
+    wrong = sum(len(one["wrong"]) for one in every)
+    refused = sum(sum(one["refused"].values()) for one in every)
+    return (
+        f"Of {right + wrong + refused + later:,} cases of {len(every)} operators (onnx "
+        f"{report['machine']['onnx']}), {right} are right, {wrong} wrong, and {refused} refused. "
+        f"{later} are of an opset behind 21, which onnx's converter does not bring down."
+    )
+
+
+def after_opencv_5() -> str:
+    """The largest difference of each reader from minicaffe, a row a net; which versions they were."""
+    small, others = EXAMPLES / "after_opencv_5" / "results", EXAMPLES / "caffe_models" / "results"
+    paths = (
+        small / "opencv_4.json",
+        small / "opencv_5.json",
+        others / "onnx.json",
+        others / "cpu.json",
+    )
+    four, five, onnx, caffe = (json.loads(path.read_text()) for path in paths)
+    names = {"detect": "WeChat's `detect`", "sr": "WeChat's `sr`", "resnet": "the ResNet"}
+    rows = []
+    for name, net in five["nets"].items():
+        runs = [(net["runs"], "onnxruntime"), (net["runs"], "opencv")]
+        runs.append((four["nets"][name]["runs"], "opencv"))
+        worst = [max(run[who] for run in some) for some, who in runs]
+        rows.append([f"`{name}.prototxt`", *(f"{value:.1e}" for value in worst)])
+    for name, net in onnx["models"].items():
+        worst = [*net["worst"].values(), caffe["models"][name]["difference"]]
+        rows.append([names[name], *(f"{value:.1e}" for value in worst)])
+    versions = [machine["opencv"] for machine in (five["machine"], caffe["machine"])]
+    head = ["net", f"onnxruntime {onnx['machine']['onnxruntime']}"]
+    return lay_out(head + [f"OpenCV {version}" for version in versions], rows)
