@@ -100,7 +100,7 @@ def _whole_channels(row: Row) -> bool:
         target, jobs = row.args[6], row.args[9][0]
         return bool(target[0][1] == 1 and len(jobs) == 1)
     if row.name == "winograd.forward":
-        phases, planes = row.args[8][1], row.args[9][1]
+        phases, planes = row.args[3][5][1], row.args[3][6][1]
         return (phases[0][0], phases[1][0], *planes[:2]) == (1, 1, 1, 1)
     return True
 
@@ -126,7 +126,7 @@ def _has_planes(row: Row) -> bool:
         _, (_, samples, _, bands), _ = row.args[5][4:]
         return samples == 1 and bands == 1
     if row.name == "winograd.forward":
-        (_, lines), tiles = row.args[4], row.args[6]
+        _, (_, lines), _, tiles, *_ = row.args[3]
         return bool(lines >= tiles[0])
     if row.name == "implicit.forward":
         (groups, *_), parts, (channels, plane) = row.args[3], row.args[7], row.args[0][1]

@@ -2,8 +2,9 @@
 
 How tiles are transformed, and lie in memory, says `tiles`. The letters are `conv.winograd`'s.
 
-What the loops share: `sizes` are n, c, h, w, f, oh, ow and groups; `chunk` how many samples, and rows of
-their tiles, are a unit; `tiles` the rows and columns of tiles of an image, `step` of outputs of a tile;
+What the loops share, `shared`, in the order of the unpacking: `sizes` are n, c, h, w, f, oh, ow and groups;
+`chunk` how many samples, and rows of their tiles, are a unit; `tiles` the rows and columns of tiles of an
+image, `step` of outputs of a tile;
 `pads`, `phases` and `planes` what `tiles` says, of what is read and of what is written; `matrices` B' of both
 axes and A of both, as `parity` wants them; `cut` and `places` are of the room.
 """
@@ -76,29 +77,9 @@ def _by_tiles(u, v, out, points, groups, line, count):
 
 
 @compiled
-def forward(
-    epilogue,
-    y,
-    blas,
-    sizes,
-    chunk,
-    pads,
-    tiles,
-    step,
-    phases,
-    planes,
-    line,
-    cut,
-    places,
-    matrices,
-    x,
-    bias,
-    u,
-    rest,
-    first,
-    last,
-):
+def forward(epilogue, y, blas, shared, x, bias, u, rest, first, last):
     """y = A' [U V] A + bias; an epilogue of images whose rows are not those of several tiles."""
+    sizes, chunk, pads, tiles, step, phases, planes, line, cut, places, matrices = shared
     n, c, h, w, f, oh, ow, groups = sizes
     images, results = matrices
     points, room = points_of(images), rest[: cut[4]]
@@ -126,27 +107,9 @@ def forward(
 
 
 @compiled
-def input_gradient(
-    blas,
-    sizes,
-    chunk,
-    pads,
-    tiles,
-    step,
-    phases,
-    planes,
-    line,
-    cut,
-    places,
-    matrices,
-    dy,
-    u,
-    dx,
-    rest,
-    first,
-    last,
-):
+def input_gradient(blas, shared, dy, u, dx, rest, first, last):
     """dx = the sums of tiles B [U' (A dy A')] B', of units that are whole samples; u is U'."""
+    sizes, chunk, pads, tiles, step, phases, planes, line, cut, places, matrices = shared
     n, c, h, w, f, oh, ow, groups = sizes
     images, results = matrices
     points, room = points_of(images), rest[: cut[4]]
@@ -165,26 +128,9 @@ def input_gradient(
 
 
 @compiled
-def weight_gradient(
-    blas,
-    sizes,
-    chunk,
-    pads,
-    tiles,
-    step,
-    phases,
-    planes,
-    line,
-    cut,
-    places,
-    matrices,
-    x,
-    dy,
-    work,
-    first,
-    last,
-):
+def weight_gradient(blas, shared, x, dy, work, first, last):
     """The sums of (A dy A') V' over units, at the beginning of `work`."""
+    sizes, chunk, pads, tiles, step, phases, planes, line, cut, places, matrices = shared
     n, c, h, w, f, oh, ow, groups = sizes
     images, results = matrices
     points = points_of(images)

@@ -39,7 +39,7 @@ def input_gradient(m: int, dy: Any, weight: Any, g: ConvGeometry, out: Any, work
         return _correlate(m, dy, weight, None, adjoint(g), g, out, work)
     u, work = _transformed(m, weight, g, True, False, work)
     data = dy.reshape(-1), u, out.reshape(-1), Piece(work)
-    run(kernels.input_gradient, count, blas, *kernel_args, *data)
+    run(kernels.input_gradient, count, blas, kernel_args, *data)
     return True
 
 
@@ -54,7 +54,7 @@ def weight_gradient(m: int, x: Any, dy: Any, g: ConvGeometry, out: Any, work: An
     sums = strips(g, m, kernels.lanes(x.dtype)).weights
     count, kernel_args = _units(kernels, m, x, g, None, work.size - sums * share(work))
     data = x.reshape(-1), dy.reshape(-1), Piece(work)
-    slices = run(kernels.weight_gradient, count, blas, *kernel_args, *data)
+    slices = run(kernels.weight_gradient, count, blas, kernel_args, *data)
     if slices:
         weights, _ = with_blas("winograd_weights", dy)
         matrix = of_weights(m, g.window.kernel, g.window.stride, dy.dtype, False)
@@ -85,7 +85,7 @@ def _correlate(
     data = x.reshape(-1), no_bias(x.dtype) if bias is None else bias, u
     results = (of.c, of.image) if of else (g.f, g.out)
     to = no_epilogue(results[0], math.prod(results[1])), out.reshape(-1)
-    run(kernels.forward, count, *to, blas, *kernel_args, *data, Piece(work))
+    run(kernels.forward, count, *to, blas, kernel_args, *data, Piece(work))
     return True
 
 
