@@ -5,6 +5,7 @@ While a solver steps, the handlers of all other signals wait for the end of the 
 
 from __future__ import annotations
 
+import _signal  # without the enums of `signal`, which take 30 us: a step may take 12
 import contextlib
 import os
 import signal
@@ -45,10 +46,10 @@ class Held:
                 _waiting.clear()
                 _holding[:] = [frame]
             for number in HELD if self.outermost else ():
-                handler = signal.getsignal(number)
+                handler = _signal.getsignal(number)
                 if callable(handler) and not isinstance(getattr(handler, "__self__", 0), Signals):
                     _before[number] = handler
-                    signal.signal(number, _hold)
+                    _signal.signal(number, _hold)
         except BaseException:
             _let_go()
             raise
@@ -84,17 +85,17 @@ def _hold(number: int, frame: FrameType | None) -> None:
 
 def _is_held(frame: FrameType | None) -> bool:
     """True if the `with` that holds signals is around what a frame runs."""
-    while frame is not None and frame not in _holding:
+    while frame is not None and _holding and frame not in _holding:
         frame = frame.f_back
-    return frame is not None
+    return frame is not None and bool(_holding)
 
 
 def _let_go() -> None:
     """Put the handlers back: all, whatever a signal raises that comes meanwhile."""
     try:
         for number, handler in [*_before.items()]:
-            if signal.getsignal(number) is _hold:
-                signal.signal(number, handler)
+            if _signal.getsignal(number) is _hold:
+                _signal.signal(number, handler)
             del _before[number]
         _holding.clear()
     except BaseException:

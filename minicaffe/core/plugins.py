@@ -103,13 +103,6 @@ class StateFormat(Protocol):
         """Returns the iteration, the file of the weights and the rule's arrays. Raises CheckpointError."""
 
 
-class NameFormat(Protocol):
-    """A format of lists of class names."""
-
-    def label_map(self, path: str | Path) -> dict[int, str]:
-        """Returns the names of classes by label. Raises SpecError."""
-
-
 Formats = dict[str, "str | object"]  # by the end of a file's name: a module's name, or an object
 MODELS: Formats = {}
 WEIGHTS: Formats = {}
@@ -143,5 +136,5 @@ def loaded(plugin: str | object) -> Any:
 
 
 def label_map(path: str | Path) -> dict[int, str]:
-    """Returns the names of classes by label that a file has. Raises SpecError."""
-    return cast(NameFormat, format_of(NAMES, path)).label_map(path)
+    """Returns the names of classes by label, as the format of NAMES reads them. Raises SpecError."""
+    return cast("dict[int, str]", format_of(NAMES, path).label_map(path))

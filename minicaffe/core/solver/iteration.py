@@ -19,7 +19,7 @@ from minicaffe.core.solver.mixed import Mixed
 from minicaffe.core.solver.nan_guard import Watch
 from minicaffe.core.solver.rules import Update
 from minicaffe.core.solver.together import Together
-from minicaffe.core.solver.undo import undone_if_it_fails
+from minicaffe.core.solver.undo import Undone
 
 # The arguments of an iteration: spec, rule, the iteration's number, and its learning rate
 Now = tuple[SolverSpec, Update | Mixed, int, float]
@@ -118,7 +118,7 @@ class Iteration:
         self._end_passes()
 
     def _attempt(self, work: Callable[[], None]) -> None:
-        with undone_if_it_fails(self):
+        with Undone(self):
             work()
 
     def _begin_passes(self) -> None:

@@ -43,7 +43,7 @@ from minicaffe.core.solver.saving import Saving
 from minicaffe.core.solver.scores import score_suffixes, test_nets, test_scores
 from minicaffe.core.solver.together import Together, asked
 from minicaffe.core.solver.trend import trends
-from minicaffe.core.solver.undo import undone_if_it_fails
+from minicaffe.core.solver.undo import Undone
 from minicaffe.errors import CheckpointError, DataError, SpecError
 
 
@@ -304,7 +304,7 @@ class Solver:
         begins = self._average is not None and self.iteration == 0  # between the two
         graphs = self.device.is_cuda and self._iteration.graph
         if why or begins or (self.device.is_cuda and not graphs):
-            with undone_if_it_fails(self._iteration):
+            with Undone(self._iteration):
                 self.gradient()
                 self.update()
         else:
