@@ -9,8 +9,6 @@ would be asked of the device is checked and written down instead:
     products.py      each product by cuBLAS lies within its arrays
     kernels.py       each launch has the arguments, of the types, that the kernel's source declares
     record.py        the operations, what is wrong with them, and how two steps differ
-    listing.py       the operations of a step as data, with the names of their arguments
-    uses.py          which arrays a kernel reads, and which it writes, by its source
 
 Whatever is not modelled here reaches CuPy itself, which fails for want of a GPU: nothing passes unseen.
 `python -m dry_run` (with this folder's parent on PYTHONPATH) walks the nets of cases.py.

@@ -3,8 +3,6 @@
 python -m dry_run                                   a line of JSON a case
 python -m dry_run kernels                           the kernels that the cases launch: files, template arguments
 python -m dry_run MODEL [ENGINE [TYPE]]             the operations of a step, counted
-python -m dry_run operations MODEL ENGINE BATCH [PRECISION [LAYER ...]]
-                                                    as JSON (listing.py), and those of the passes of layers
 """
 
 from __future__ import annotations
@@ -13,15 +11,14 @@ import json
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
-from dry_run import faults, listing
+from dry_run import faults
 from dry_run.cases import MODELS, cases
 from dry_run.kernels import asked
 from dry_run.record import Operation, counts
 from dry_run.script import script
 from dry_run.walk import GIVEN, UNTESTED, Quiet, install, repeated, seen, walk
-from minicaffe import Solver, read
+from minicaffe import Solver
 from minicaffe.backends.device import Device
 
 
@@ -32,10 +29,6 @@ def main(words: list[str]) -> None:
         for case in cases().values():
             walk(case, device)
         print(json.dumps(sorted(asked)))
-        return
-    if words[:1] == ["operations"]:
-        listing.install()
-        print(json.dumps(operations(device, *words[1:])))
         return
     if words:
         shown, _ = steps_of(device, *words)
@@ -65,27 +58,6 @@ def main(words: list[str]) -> None:
 def held(step: list[Operation]) -> dict[str, int]:
     """What the graphs of a step hold, counted."""
     return dict(Counter(part.kind for op in step if op.kind == "graph" for part in op.given))
-
-
-def operations(
-    device: Device, model: str, engine: str, batch: str, precision: str = "highest", *layers: str
-) -> dict[str, list[dict[str, Any]]]:
-    """The operations of a step of one batch as it is, of one that is replayed, and of some layers' passes."""
-    spec = listing.with_batch(read(model), int(batch))
-    given = {"device": device, "engine": engine, "iter_size": 1, **GIVEN, **UNTESTED}
-    given["precision"] = precision
-    solver = Solver(spec, report=Quiet(), **given)
-    found = {"step": listing.listed(repeated(lambda: solver.step(1))[-1])}
-    solver.step(3)
-    found["replayed"] = listing.listed(repeated(lambda: solver.step(1))[-1])
-    if layers:
-        net = Solver(spec, report=Quiet(), keep=None, **given).net
-        repeated(lambda: (net.forward(), net.backward()))
-    for name in layers:
-        for way in (net.forward, net.backward):
-            taken = repeated(lambda way=way, name=name: way(name, name))[-1]
-            found[f"{name} {way.__name__}"] = listing.listed(taken)
-    return found
 
 
 def steps_of(
