@@ -91,15 +91,14 @@ def forward(epilogue, y, blas, shared, x, bias, u, rest, first, last):
         v = rest[cut[4] : cut[4] + points * of_v]
         out = rest[cut[4] + points * of_v :]
         where = x, s * c * h * w, (c, h, w), (0, c), ends, row, line, pads[0], step
-        read_images(*where, phases[0], planes[0], images, cut, places[0], room, v, of_v)
+        read_images(where, phases[0], planes[0], images, cut, places[0], room, v, of_v)
         given = u, (v, of_v, k), (out, of_m, m), points, groups, line, ends[0] * ends[1] * ends[2]
         if k < DEEP:
             _by_blas(blas, *given)
         else:
             _by_tiles(*given)
         there = y, s * f * oh * ow, (f, oh, ow), (0, f_of), ends, row, line, pads[1], step
-        how = phases[1], planes[1], cut, places[1], room
-        write(out, of_m, results, bias, *there, *how)
+        write(out, of_m, results, bias, there, phases[1], planes[1], cut, places[1], room)
         top = row * step[0] - pads[1][0]
         begin, end = max(0, top), min(oh, top + ends[1] * step[0])
         for i in range(ends[0] * f if epilogue[0] else 0):
@@ -120,7 +119,7 @@ def input_gradient(blas, shared, dy, u, dx, rest, first, last):
         v = rest[cut[4] : cut[4] + points * of_v]
         out = rest[cut[4] + points * of_v :]
         where = dy, s * f * oh * ow, (f, oh, ow), (0, f), ends, 0, line, (0, 0), step
-        read_results(*where, phases[1], planes[1], results, cut, places[0], room, out, of_m)
+        read_results(where, phases[1], planes[1], results, cut, places[0], room, out, of_m)
         given = u, (out, of_m, m), (v, of_v, k), points, groups, line, ends[0] * ends[1] * ends[2]
         _by_blas(blas, *given)
         there = dx, s * c * h * w, (c, h, w), ends, line, pads[0], step
@@ -144,9 +143,9 @@ def weight_gradient(blas, shared, x, dy, work, first, last):
         of_v, of_m = apart(c_of, line), apart(f, line)
         v, out = rest[: points * of_v], rest[points * of_v :]
         where = x, s * c * h * w, (c, h, w), (0, c), ends, row, line, pads[0], step
-        read_images(*where, phases[0], planes[0], images, cut, places[0], room, v, of_v)
+        read_images(where, phases[0], planes[0], images, cut, places[0], room, v, of_v)
         where = dy, s * f * oh * ow, (f, oh, ow), (0, f), ends, row, line, (0, 0), step
-        read_results(*where, phases[1], planes[1], results, cut, places[0], room, out, of_m)
+        read_results(where, phases[1], planes[1], results, cut, places[0], room, out, of_m)
         for i in range(points):
             for j in range(groups):
                 left = out, i * of_m + j * m * line, line, False

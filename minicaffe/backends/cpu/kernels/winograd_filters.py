@@ -26,7 +26,7 @@ def images(sizes, matrices, x, v, room, first, last):
     (n, c, h, w, _, _, _, _), pads, tiles, step, phases, planes, line, cut, places = sizes
     where = x, 0, (c, h, w), (first, last), (n, tiles[0], tiles[1]), 0, line, pads[0], step
     how = phases[0], planes[0], matrices[0], cut, places[0], room
-    read_images(*where, *how, v[first * line :], apart(c, line))
+    read_images(where, *how, v[first * line :], apart(c, line))
 
 
 @compiled
@@ -35,7 +35,7 @@ def results(sizes, matrices, dy, out, room, first, last):
     (n, _, _, _, f, oh, ow, _), _, tiles, step, phases, planes, line, cut, places = sizes
     where = dy, 0, (f, oh, ow), (first, last), (n, tiles[0], tiles[1]), 0, line, (0, 0), step
     how = phases[1], planes[1], matrices[1], cut, places[0], room
-    read_results(*where, *how, out[first * line :], apart(f, line))
+    read_results(where, *how, out[first * line :], apart(f, line))
 
 
 @compiled
@@ -56,7 +56,7 @@ def images_turned(sizes, matrices, x, table, wide, v, rest, first, last):
         group, begin = unit // vectors, unit % vectors * across
         many, one = min(across, k - begin), group * k + begin
         where = x, 0, (c, h, w), (one, one + many), (n, tiles[0], tiles[1]), 0, line, pads[0], step
-        read_images(*where, phases[0], planes[0], matrices[0], cut, places[0], room, own, of_own)
+        read_images(where, phases[0], planes[0], matrices[0], cut, places[0], room, own, of_own)
         for i in range(points):
             to = i * of_v + group * count * wide + begin
             to_lanes(own, i * of_own, line, many, count, table, 0, v, to)
@@ -141,9 +141,9 @@ def forward(
             right = v, i * of_v + group * k * line, line, 0
             result = (out, i * of_m, line), k, vectors, rows, ZERO, (u, 0), BLOCK
             multiply((u, i * of_u, wide), right, *result)
-        there = y, 0, (f, oh, ow), (one, one + rows), (n, tiles[0], tiles[1]), 0, line
-        how = pads[1], step, phases[1], planes[1], cut, places[1], room
-        write(out, of_m, matrices[1], bias, *there, *how)
+        ends = n, tiles[0], tiles[1]
+        there = y, 0, (f, oh, ow), (one, one + rows), ends, 0, line, pads[1], step
+        write(out, of_m, matrices[1], bias, there, phases[1], planes[1], cut, places[1], room)
         for s in range(n if epilogue[0] else 0):
             for i in range(one, one + rows):
                 finish(y, (s * f + i) * oh * ow, oh * ow, epilogue)

@@ -40,30 +40,14 @@ def _reader(columns: Any, rows: Any) -> Any:
     """`read` by one kind of matrix."""
 
     @helper
-    def read(
-        x,
-        start,
-        sizes,
-        channels,
-        ends,
-        high,
-        line,
-        pad,
-        step,
-        phases,
-        planes,
-        matrices,
-        cut,
-        places,
-        room,
-        points,
-        apart,
-    ):
-        """points[i t1 + j] = (P0 tile P1')[i, j] for tiles of the images from `start` on.
+    def read(where, phases, planes, matrices, cut, places, room, points, apart):
+        """points[i t1 + j] = (P0 tile P1')[i, j] for tiles of the images of x from `start` on.
 
+        `where` is x, start, sizes, channels, ends, high, line, pad and step:
         sizes are the images' c, h, w, of which channels first..last are read (all, if they have planes); ends
         the number of samples, of rows from `high` on and of columns of tiles, which are `step` apart.
         """
+        x, start, sizes, channels, ends, high, line, pad, step = where
         (c, h, w), (most, pitch, own), (p0, p1) = sizes, cut[:3], matrices
         (further, many), (between, _) = phases
         down, along, alike = planes
@@ -140,27 +124,9 @@ def _line(a, a0, count, more, b, b0):
 
 
 @helper
-def write(
-    points,
-    apart,
-    matrices,
-    bias,
-    y,
-    start,
-    sizes,
-    channels,
-    ends,
-    high,
-    line,
-    pad,
-    step,
-    phases,
-    planes,
-    cut,
-    places,
-    room,
-):
-    """Tiles (P0' points P1) to images, with the bias: of channels first..last, and rows from `high` on."""
+def write(points, apart, matrices, bias, where, phases, planes, cut, places, room):
+    """Tiles (P0' points P1) to images `where` says, as of `read`, with the bias."""
+    y, start, sizes, channels, ends, high, line, pad, step = where
     (f, h, w), (p0, p1), m0 = sizes, matrices, step[0]
     (further, many), (between, across) = phases
     down, along, alike = planes
