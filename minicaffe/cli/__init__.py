@@ -8,9 +8,7 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Sequence
 from types import ModuleType
-from typing import NoReturn
 
 from minicaffe.cli import caffe_words, streams
 from minicaffe.errors import MinicaffeError, did_you_mean, note
@@ -49,30 +47,17 @@ WIDEST = 110  # columns of a help's text
 UNWRITABLE = (errno.ENOSPC, errno.EIO, errno.EBADF)  # stdout: a full disk, a lost terminal, no file
 
 
-class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line, with the nearest right option."""
-
-    given: Sequence[str] = ()
-
-    def error(self, message: str) -> NoReturn:
-        """Print the mistake in one line and exit with 2."""
-        options = [option for action in self._actions for option in action.option_strings]
-        given = [word.partition("=")[0] for word in self.given if word.startswith("-")]
-        unknown = [word for word in given if word not in options and not word[1:].isdigit()]
-        hint = ""
-        if unknown:
-            hint = "".join(map(caffe_words.hint, unknown)) or did_you_mean(unknown[0], options)
-        if unknown and unknown[0] not in message.replace(",", " ").split():
-            message = f"unrecognized arguments: {unknown[0]}"
-        self.exit(2, f"{self.prog}: {message}{hint} (see {self.prog} --help)\n")
-
-
 def usage() -> str:
     """What `minicaffe --help` prints."""
     lines = ["usage: minicaffe COMMAND ...", "", "The Caffe you can pip install.", "", "commands:"]
     lines += [f"  {name:<14} {text}" for name, text in COMMANDS.items()]
     lines += ["", "minicaffe COMMAND --help lists the options of a command.", "", "example:"]
     return "\n".join([*lines, "  minicaffe train lenet"])
+
+
+def command_of(name: str) -> ModuleType:
+    """Returns the module of a command."""
+    return importlib.import_module(f"minicaffe.cli.{name.replace('-', '_')}_command")
 
 
 def help_of(command: ModuleType) -> tuple[str, str]:
@@ -151,7 +136,9 @@ def _run(argv: list[str]) -> int:
     if name not in COMMANDS:
         hint = caffe_words.hint(name) or did_you_mean(name, COMMANDS)
         raise MinicaffeError(f"unknown command {name!r}{hint} (see minicaffe --help)")
-    command = importlib.import_module(f"minicaffe.cli.{name.replace('-', '_')}_command")
+    from minicaffe.cli.parser import Parser, add_options
+
+    command = command_of(name)
     description, examples = help_of(command)
     parser = Parser(
         prog=f"minicaffe {name}",
@@ -160,9 +147,9 @@ def _run(argv: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    command.arguments(parser)
+    add_options(parser, command.Options)
     parser.given = rest
-    args = parser.parse_args(rest)
+    args = parser.parse_args(rest, command.Options())
     args.words = argv
     code = command.run(args) or 0
     sys.stdout.flush()

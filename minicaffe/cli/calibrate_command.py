@@ -11,23 +11,24 @@ example:
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Callable
 from functools import partial
 from operator import methodcaller
+from typing import Annotated
 
 from minicaffe.cli.options import (
-    device_option,
-    model_options,
-    number,
+    Force,
+    Model,
+    OnDevice,
     pick_device,
     read_model,
     tell,
 )
-from minicaffe.cli.picture_options import preparation_options, prepare
+from minicaffe.cli.parser import number
+from minicaffe.cli.picture_options import Prepared, prepare
 from minicaffe.cli.streams import say
-from minicaffe.cli.weights import load_weights, weights_of, weights_option
+from minicaffe.cli.weights import Weighted, load_weights, weights_of
 from minicaffe.core.net.summary import table
 from minicaffe.errors import MinicaffeError
 from minicaffe.interop.chips import calibration
@@ -35,43 +36,29 @@ from minicaffe.storage import checkpoint
 from minicaffe.tools.inference import for_test
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    model_options(parser)
-    weights_option(parser)
-    device_option(parser)
-    parser.add_argument(
-        "--data",
-        metavar="SOURCE",
-        help="a folder of pictures, or a data set (docs/data.md); default: the model's test data",
+class Options(Model, Weighted, OnDevice, Prepared, Force):
+    """The options."""
+
+    data: Annotated[
+        str | None,
+        "SOURCE",
+        "a folder of pictures, or a data set (docs/data.md); default: the model's test data",
+    ] = None
+    images: Annotated[int, number(1), f"how many pictures; default: {calibration.COUNT}"] = (
+        calibration.COUNT
     )
-    parser.add_argument(
-        "--images",
-        metavar="N",
-        type=number(1),
-        default=calibration.COUNT,
-        help=f"how many pictures; default: {calibration.COUNT}",
-    )
-    parser.add_argument(
-        "--method",
-        choices=calibration.METHODS,
-        default="kl",
-        help="how thresholds are chosen; default: kl",
-    )
-    preparation_options(parser)
-    parser.add_argument("--tensorrt", metavar="FILE", help="write TensorRT's calibration cache")
-    parser.add_argument(
-        "--tensorrt-header",
-        metavar="TEXT",
-        default=calibration.TENSORRT,
-        help=f"its first line, with the version that reads it; default: {calibration.TENSORRT}",
-    )
-    parser.add_argument("--ncnn", metavar="FILE", help="write ncnn's table")
-    parser.add_argument("--nvdla", metavar="FILE", help="write NVDLA's JSON")
-    parser.add_argument("--force", action="store_true", help="write over files that are there")
+    method: Annotated[calibration.Method, "how thresholds are chosen; default: kl"] = "kl"
+    tensorrt: Annotated[str | None, "write TensorRT's calibration cache"] = None
+    tensorrt_header: Annotated[
+        str,
+        "TEXT",
+        f"its first line, with the version that reads it; default: {calibration.TENSORRT}",
+    ] = calibration.TENSORRT
+    ncnn: Annotated[str | None, "write ncnn's table"] = None
+    nvdla: Annotated[str | None, "write NVDLA's JSON"] = None
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Options) -> int:
     """Calibrate."""
     if not args.tensorrt_header.isprintable() or not args.tensorrt_header.strip():
         raise MinicaffeError("--tensorrt-header: expected one line of text")
@@ -81,7 +68,8 @@ def run(args: argparse.Namespace) -> int:
         "nvdla": calibration.as_nvdla,
     }
     files = {name: getattr(args, name) for name in writers if getattr(args, name) is not None}
-    _check(files, args.force)
+    _check(files)
+    args.check_free(*files.values())
     weights, spec = weights_of(args), for_test(read_model(args))
     net = calibration.CalibrationNet(spec, device=pick_device(args, spec))
     prepare(args, net.data, weights)
@@ -104,12 +92,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check(files: dict[str, str], force: bool) -> None:
+def _check(files: dict[str, str]) -> None:
     """Raise MinicaffeError for files that cannot be, before anything is computed."""
     for name, file in files.items():
         if not file:
             raise MinicaffeError(f"--{name}: expected a file, got ''")
-        if os.path.exists(file) and not force:
-            raise MinicaffeError(f"{file}: is there already; --force writes over it")
     if len({os.path.realpath(file) for file in files.values()}) < len(files):
         raise MinicaffeError(f"two tables in one file: {', '.join(files.values())}")

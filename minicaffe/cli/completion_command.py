@@ -10,20 +10,21 @@ example:
 from __future__ import annotations
 
 import argparse
-import importlib
-from typing import Any
+from typing import Annotated, Any
 
+from minicaffe.cli import COMMANDS, command_of
+from minicaffe.cli.parser import Arg, add_options
+from minicaffe.cli.parser import Options as Base
 from minicaffe.errors import MinicaffeError
 
 SHELLS = ("bash", "zsh", "fish", "tcsh")
 FILES = {"model", "images", "source", "runs", "input", "output", "data", "weights", "run", "resume"}
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument(
-        "shell", metavar="SHELL", choices=SHELLS, help=f"one of {', '.join(SHELLS)}"
-    )
+class Options(Base):
+    """The options."""
+
+    shell: Annotated[str, Arg("shell", choices=SHELLS), "SHELL", f"one of {', '.join(SHELLS)}"]
 
 
 def run(args: argparse.Namespace) -> int:
@@ -40,14 +41,11 @@ def run(args: argparse.Namespace) -> int:
 
 def whole_parser(files: Any) -> argparse.ArgumentParser:
     """One parser with every command and its options; what takes a file completes as `files` says."""
-    from minicaffe.cli import COMMANDS
-
     whole = argparse.ArgumentParser(prog="minicaffe", allow_abbrev=False)
     commands = whole.add_subparsers(dest="command")
     for name, text in COMMANDS.items():
-        module = importlib.import_module(f"minicaffe.cli.{name.replace('-', '_')}_command")
         parser = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
-        module.arguments(parser)
+        add_options(parser, command_of(name).Options)
         for action in parser._actions:
             if action.dest in FILES and action.choices is None:
                 action.complete = files  # type: ignore[attr-defined]

@@ -26,15 +26,16 @@ example:
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
+from typing import Annotated
 
 from minicaffe.cli import folded
 from minicaffe.cli.known import built, tree_of
-from minicaffe.cli.options import import_files, import_option, lenient_option
-from minicaffe.cli.weights import weights_option
+from minicaffe.cli.options import Force, Imports, Lenient, import_files
+from minicaffe.cli.parser import Arg
+from minicaffe.cli.weights import Weighted
 from minicaffe.core.config import tree
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.config.mark import Comment
@@ -56,31 +57,26 @@ from minicaffe.tools.training import folder as run_folder
 YAML = (".yaml", ".yml")
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument("source", metavar="SOURCE", help="the file to read, or a run's folder")
-    parser.add_argument("target", metavar="TARGET", help="the file to write, by its ending")
-    parser.add_argument("--force", action="store_true", help="write over a file that is there")
-    parser.add_argument(
-        "--model",
-        metavar="NET",
-        help="of weights for Caffe: the net that they are for, as other commands take it as MODEL",
-    )
-    parser.add_argument(
-        "--fold",
-        action="store_true",
-        help="write a model and its weights, BatchNorm, Scale, Bias and Power in the layer before them",
-    )
-    weights_option(parser)
-    import_option(parser)
-    lenient_option(parser)
+class Options(Force, Weighted, Imports, Lenient):
+    """The options."""
+
+    source: Annotated[str, Arg("source"), "SOURCE", "the file to read, or a run's folder"]
+    target: Annotated[str, Arg("target"), "TARGET", "the file to write, by its ending"]
+    model: Annotated[
+        str | None,
+        "NET",
+        "of weights for Caffe: the net that they are for, as other commands take it as MODEL",
+    ] = None
+    fold: Annotated[
+        bool,
+        "write a model and its weights, BatchNorm, Scale, Bias and Power in the layer before them",
+    ] = False
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Options) -> int:
     """Convert."""
     import_files(args.imports)
-    if os.path.exists(args.target) and not args.force:
-        raise MinicaffeError(f"{args.target}: is there already; --force writes over it")
+    args.check_free(args.target)
     to_model = prototxt.named_prototxt(args.target) or args.target.lower().endswith(YAML)
     source = args.source
     if run_folder.is_run(source) and not to_model:

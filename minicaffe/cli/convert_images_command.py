@@ -12,14 +12,14 @@ example:
 
 from __future__ import annotations
 
-import argparse
 import os
 from pathlib import Path
+from typing import Annotated, Literal
 
 import numpy as np
 
 from minicaffe.cli import sources
-from minicaffe.cli.options import number
+from minicaffe.cli.parser import Arg, number
 from minicaffe.cli.streams import say
 from minicaffe.core.config.tree import load
 from minicaffe.errors import DataError, note
@@ -29,38 +29,27 @@ from minicaffe.tools.data.reader.box_list_set import BoxListSet
 from minicaffe.tools.data.survey import Damage
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    sources.source_options(parser)
-    parser.add_argument("output", metavar="OUT", help="a new folder, for an LMDB, or NAME.npz")
-    parser.add_argument("--shuffle", action="store_true", help="write them in random order")
-    parser.add_argument(
-        "--seed", metavar="N", type=number(0), default=1, help="of that order; default: 1"
-    )
-    parser.add_argument(
-        "--encoded",
-        action="store_true",
-        help="store PNG and JPEG files without decoding them, in an LMDB",
-    )
-    parser.add_argument(
-        "--boxes",
-        action="store_true",
-        help="SOURCE is a list, in each line a picture and its boxes: .xml (VOC), .json (COCO) or .txt",
-    )
-    parser.add_argument(
-        "--label-map",
-        metavar="FILE",
-        help="with --boxes: the numbers of classes, as SSD's label maps have them",
-    )
-    parser.add_argument(
-        "--on-error",
-        choices=("fail", "skip"),
-        default="fail",
-        help="a damaged picture: fail, nothing is written; or skip, it is named and left out",
-    )
+class Options(sources.Sourced):
+    """The options."""
+
+    output: Annotated[str, Arg("output"), "OUT", "a new folder, for an LMDB, or NAME.npz"]
+    shuffle: Annotated[bool, "write them in random order"] = False
+    seed: Annotated[int, number(0), "of that order; default: 1"] = 1
+    encoded: Annotated[bool, "store PNG and JPEG files without decoding them, in an LMDB"] = False
+    boxes: Annotated[
+        bool,
+        "SOURCE is a list, in each line a picture and its boxes: .xml (VOC), .json (COCO) or .txt",
+    ] = False
+    label_map: Annotated[
+        str | None, "with --boxes: the numbers of classes, as SSD's label maps have them"
+    ] = None
+    on_error: Annotated[
+        Literal["fail", "skip"],
+        "a damaged picture: fail, nothing is written; or skip, it is named and left out",
+    ] = "fail"
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Options) -> int:
     """Convert."""
     output, packed = Path(args.output), args.output.lower().endswith(".npz")
     if args.encoded and (packed or args.resize or args.gray):
@@ -100,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _boxes(args: argparse.Namespace) -> BoxListSet:
+def _boxes(args: Options) -> BoxListSet:
     """The pictures and boxes of a list."""
     if not os.path.isfile(args.source):
         raise DataError(f"{args.source}: no such list of pictures and their boxes")

@@ -10,13 +10,14 @@ example:
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from contextlib import suppress
+from typing import Annotated
 
 import numpy as np
 
 from minicaffe.cli import sheet, sources
+from minicaffe.cli.parser import Arg
 from minicaffe.cli.streams import say
 from minicaffe.errors import DataError, note
 from minicaffe.storage import checkpoint
@@ -28,18 +29,16 @@ SAMPLE = 1000  # entries that are read without --check
 LISTED = 30  # classes that are listed one by one
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    sources.source_options(parser)
-    parser.add_argument(
-        "--check", action="store_true", help="read every entry, and name what is damaged"
-    )
-    parser.add_argument(
-        "-o", "--output", metavar="FILE.png", help="write a sheet with pictures of each class"
-    )
+class Options(sources.Sourced):
+    """The options."""
+
+    check: Annotated[bool, "read every entry, and name what is damaged"] = False
+    output: Annotated[
+        str | None, Arg("-o", "--output"), "FILE.png", "write a sheet with pictures of each class"
+    ] = None
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Options) -> int:
     """Look through it."""
     if args.output is not None and not args.output.lower().endswith(".png"):
         raise DataError(f"-o {args.output}: the sheet is a PNG: expected a name that ends in .png")

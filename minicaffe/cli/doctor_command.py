@@ -8,7 +8,6 @@ example:
 
 from __future__ import annotations
 
-import argparse
 import os
 import platform
 
@@ -18,7 +17,7 @@ from minicaffe import __version__
 from minicaffe.backends import cpu
 from minicaffe.backends import device as backend
 from minicaffe.backends.cpu import threads
-from minicaffe.cli.options import device_option
+from minicaffe.cli.options import OnDevice
 from minicaffe.cli.streams import say
 from minicaffe.errors import DataError, DeviceError, MinicaffeError
 from minicaffe.storage import caches
@@ -26,13 +25,10 @@ from minicaffe.tools.data import datasets
 from minicaffe.tools.parallel.launched import told, world
 from minicaffe.tools.training.environment import NONE, cupy_version, version
 
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    device_option(parser)
+Options = OnDevice
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Options) -> int:
     """Tell; of several ranks the first does."""
     if world().rank > 0:
         return 0

@@ -13,15 +13,15 @@ example:
 
 from __future__ import annotations
 
-import argparse
 import functools
 import os
 import sys
 from pathlib import Path
-from typing import IO
+from typing import IO, Annotated
 
-from minicaffe.cli.known import read_kept, shape_option, steps_of
-from minicaffe.cli.options import model_options, phase_option
+from minicaffe.cli.known import Shaped, read_kept, steps_of
+from minicaffe.cli.options import Model, Phased
+from minicaffe.cli.parser import Arg
 from minicaffe.errors import MinicaffeError, did_you_mean, note
 from minicaffe.storage import checkpoint
 from minicaffe.tools.visualize import drawing
@@ -31,28 +31,23 @@ from minicaffe.tools.visualize.drawing.layout import DIRECTIONS
 ENDINGS = {".svg": "svg", ".png": "png", ".dot": "dot", ".gv": "dot"}
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    model_options(parser)
-    phase_option(parser)
-    shape_option(parser)
-    for kind in ("svg", "png", "dot"):
-        parser.add_argument(f"--{kind}", metavar="FILE", help=f"write {kind.upper()} to FILE")
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help=f"write FILE in the format of its ending: {', '.join(ENDINGS)}",
-    )
-    parser.add_argument(
-        "--direction",
-        choices=DIRECTIONS,
-        default="TB",
-        help="from top to bottom or from left to right; default: TB",
-    )
+class Options(Model, Phased, Shaped):
+    """The options."""
+
+    svg: Annotated[str | None, "write SVG to FILE"] = None
+    png: Annotated[str | None, "write PNG to FILE"] = None
+    dot: Annotated[str | None, "write DOT to FILE"] = None
+    output: Annotated[
+        str | None,
+        Arg("-o", "--output"),
+        f"write FILE in the format of its ending: {', '.join(ENDINGS)}",
+    ] = None
+    direction: Annotated[
+        str, Arg(choices=DIRECTIONS), "from top to bottom or from left to right; default: TB"
+    ] = "TB"
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Options) -> int:
     """Draw; nothing is allocated."""
     files = _files(args)
     spec = read_kept(args)
@@ -78,7 +73,7 @@ def _write(data: bytes, stream: IO[bytes]) -> None:
     stream.write(data)
 
 
-def _files(args: argparse.Namespace) -> list[tuple[str, str]]:
+def _files(args: Options) -> list[tuple[str, str]]:
     """What is to be written: names and formats. Raises MinicaffeError."""
     kinds = [("svg", args.svg), ("png", args.png), ("dot", args.dot)]
     files = [(path, kind) for kind, path in kinds if path is not None]

@@ -22,25 +22,23 @@ example:
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from minicaffe.cli.explain_step import explain_net, explain_pass, explain_step
 from minicaffe.cli.options import (
-    device_option,
-    engine_options,
+    Computed,
+    Model,
+    Phased,
     engine_settings,
-    model_options,
-    number,
-    phase_option,
     pick_device,
     read_model,
 )
+from minicaffe.cli.parser import number
 from minicaffe.cli.streams import say
 from minicaffe.core.layers.blob import check_type
 from minicaffe.core.layers.convolution import Filtered
@@ -57,30 +55,17 @@ from minicaffe.errors import MinicaffeError, mib
 HEAD = ("engine", "forward", "input gradient", "weight gradient", "errors", "workspace")
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    model_options(parser)
-    device_option(parser)
-    engine_options(parser)
-    phase_option(parser)
-    parser.add_argument(
-        "--batch", metavar="N", type=number(1), help="samples, instead of the model's"
-    )
-    parser.add_argument(
-        "--measure", action="store_true", help="measure again, instead of using stored times"
-    )
-    parser.add_argument(
-        "--all", action="store_true", help="time every engine that can compute the convolution"
-    )
-    parser.add_argument(
-        "--net", action="store_true", help="explain which layers of inference are computed as one"
-    )
-    parser.add_argument(
-        "--step", action="store_true", help="explain an iteration or a pass, not the convolutions"
-    )
+class Options(Model, Computed, Phased):
+    """The options."""
+
+    batch: Annotated[int | None, number(1), "samples, instead of the model's"] = None
+    measure: Annotated[bool, "measure again, instead of using stored times"] = False
+    all: Annotated[bool, "time every engine that can compute the convolution"] = False
+    net: Annotated[bool, "explain which layers of inference are computed as one"] = False
+    step: Annotated[bool, "explain an iteration or a pass, not the convolutions"] = False
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Options) -> int:
     """Explain; no blob is allocated, but for --step and --net."""
     if (args.step or args.net) and (args.batch or args.measure or args.all):
         which = "--step" if args.step else "--net"

@@ -16,19 +16,18 @@ example:
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import math
-import os
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from minicaffe.cli import detections
 from minicaffe.cli.answers import lines_of
-from minicaffe.cli.options import model_options, read_model
-from minicaffe.cli.picture_options import mean_of, no_options_of_deploy_nets, picture_options
+from minicaffe.cli.options import MODEL, Force, OfNet, read_model
+from minicaffe.cli.parser import Arg
+from minicaffe.cli.picture_options import Labelled, mean_of, no_options_of_deploy_nets
 from minicaffe.cli.streams import say
-from minicaffe.cli.weights import load_weights, weights_of, weights_option
+from minicaffe.cli.weights import Weighted, load_weights, weights_of
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.layers.files import read_array
 from minicaffe.core.net import Net
@@ -44,48 +43,35 @@ from minicaffe.tools.training import folder as run_folder
 ONNX_ONLY = ("dynamic", "tensorrt_safe", "labels", "mean", "scale", "channels")
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    model_options(parser, needed=False, without="that of --run")
-    parser.add_argument(
-        "--run",
-        metavar="DIR",
-        help="a run's folder, whose best weights are written, else its newest",
-    )
-    weights_option(parser)
-    target = parser.add_mutually_exclusive_group(required=True)
-    target.add_argument("--onnx", metavar="FILE", help="the .onnx file to write")
-    target.add_argument("--torch", metavar="FILE", help="the .safetensors file to write")
-    parser.add_argument(
-        "--dynamic",
-        metavar="AXES",
-        default="",
-        help="ONNX: axes of inputs that may be of any size: batch, height, width, by commas",
-    )
-    parser.add_argument(
-        "--tensorrt-safe",
-        action="store_true",
-        help="ONNX: write only what TensorRT 10 reads, or say which layer is in the way",
-    )
-    parser.add_argument(
-        "--fold",
-        action="store_true",
-        help="write BatchNorm, Scale, Bias and Power as part of the convolution or product before them",
-    )
-    picture_options(parser, default_order=False)
-    parser.add_argument("--force", action="store_true", help="write over a file that is there")
+class Options(OfNet, Weighted, Labelled, Force):
+    """The options."""
+
+    model: Annotated[str, Arg("model", nargs="?"), "MODEL", f"{MODEL}; default: that of --run"]
+    run: Annotated[
+        str | None, "DIR", "a run's folder, whose best weights are written, else its newest"
+    ] = None
+    onnx: Annotated[str, Arg(one_of="target", required=True), "the .onnx file to write"]
+    torch: Annotated[str, Arg(one_of="target", required=True), "the .safetensors file to write"]
+    dynamic: Annotated[
+        str, "AXES", "ONNX: axes of inputs that may be of any size: batch, height, width, by commas"
+    ] = ""
+    tensorrt_safe: Annotated[
+        bool, "ONNX: write only what TensorRT 10 reads, or say which layer is in the way"
+    ] = False
+    fold: Annotated[
+        bool,
+        "write BatchNorm, Scale, Bias and Power as part of the convolution or product before them",
+    ] = False
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Options) -> int:
     """Export."""
     to_onnx = args.onnx is not None
     target = args.onnx if to_onnx else args.torch
     if not target:
         raise MinicaffeError(f"--{'onnx' if to_onnx else 'torch'}: expected a file, got ''")
     targets = [target, *onnx.files_beside(target).values()] if to_onnx else [target]
-    there = next((one for one in targets if os.path.exists(one)), None)
-    if there is not None and not args.force:
-        raise MinicaffeError(f"{there}: is there already; --force writes over it")
+    args.check_free(*targets)
     _of_run(args)
     for option in () if to_onnx else ONNX_ONLY:
         if getattr(args, option) not in (None, "", False):
@@ -114,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _of_run(args: argparse.Namespace) -> None:
+def _of_run(args: Options) -> None:
     """Have --run say the model and the weights that are not given. Raises MinicaffeError without either."""
     if args.run is None:
         if args.model is None:
@@ -126,7 +112,7 @@ def _of_run(args: argparse.Namespace) -> None:
     args.model = args.run if args.model is None else args.model
 
 
-def _about(args: argparse.Namespace, spec: NetSpec, net: Net) -> Preparation:
+def _about(args: Options, spec: NetSpec, net: Net) -> Preparation:
     """What the model and the options say of pictures and classes. Raises MinicaffeError if they contradict."""
     about = preparation(spec)
     changed: dict[str, Any] = {}
@@ -155,7 +141,7 @@ def _about(args: argparse.Namespace, spec: NetSpec, net: Net) -> Preparation:
     return dataclasses.replace(about, **changed)
 
 
-def _classes(args: argparse.Namespace, spec: NetSpec, net: Net) -> tuple[str, ...]:
+def _classes(args: Options, spec: NetSpec, net: Net) -> tuple[str, ...]:
     """The names of classes that --labels or, of a detector, the model's label map says; () if none does."""
     if any(step.spec.type == "DetectionOutput" for step in net.steps):
         names = detections.class_names(args.labels, spec, Path(args.model).parent)

@@ -11,9 +11,10 @@ example:
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
+from typing import Annotated
 
+from minicaffe.cli import parser
 from minicaffe.cli.streams import say
 from minicaffe.core.net.summary import table
 from minicaffe.errors import DataError, MinicaffeError, did_you_mean
@@ -24,26 +25,25 @@ from minicaffe.tools.data.weight_table import WEIGHTS, lookup
 from minicaffe.tools.data.weights import fetch_weights
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument(
-        "name",
-        metavar="NAME",
-        nargs="?",
-        help=f"{', '.join(NAMES)}; or weights, or a model that some fit",
-    )
-    parser.add_argument(
-        "--folder",
-        metavar="PATH",
-        type=Path,
-        help="where data sets go, and weights/ in it; default: $MINICAFFE_DATA or data",
-    )
-    parser.add_argument(
-        "--list", action="store_true", help="list what can be fetched, with licences and accuracies"
-    )
+class Options(parser.Options):
+    """The options."""
+
+    name: Annotated[
+        str | None,
+        parser.Arg("name", nargs="?"),
+        "NAME",
+        f"{', '.join(NAMES)}; or weights, or a model that some fit",
+    ] = None
+    folder: Annotated[
+        Path | None,
+        Path,
+        "PATH",
+        "where data sets go, and weights/ in it; default: $MINICAFFE_DATA or data",
+    ] = None
+    list: Annotated[bool, "list what can be fetched, with licences and accuracies"] = False
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Options) -> int:
     """Download, or list."""
     if args.list and args.name is not None:
         raise MinicaffeError(f"--list goes without NAME, got {args.name!r}")

@@ -31,18 +31,6 @@ SMOOTH = 0.9  # the share of the running mean that an iteration keeps
 WORSE = 4.0  # times the least loss: where the test ends
 
 
-def option(parser: Any) -> None:
-    """--find-lr."""
-    parser.add_argument(
-        "--find-lr",
-        metavar="FILE",
-        nargs="?",
-        const="find_lr.svg",
-        help=f"instead of training: {STEPS} iterations at rising rates, a picture of their losses (SVG;"
-        " default: find_lr.svg), and a suggestion of base_lr",
-    )
-
-
 def run(args: argparse.Namespace, spec: NetSpec, device: Device, communicator: Communicator) -> int:
     """Test the rates."""
     if communicator.size > 1:

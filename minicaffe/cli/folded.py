@@ -14,7 +14,7 @@ from minicaffe.core.layers import REGISTRY
 from minicaffe.core.net import Net
 from minicaffe.core.net.model import holds_weights, read, seen_from
 from minicaffe.core.net.yaml_text import yaml_text
-from minicaffe.errors import CheckpointError, MinicaffeError, note
+from minicaffe.errors import CheckpointError, note
 from minicaffe.interop.caffe.model import named_prototxt
 from minicaffe.interop.caffe.prototxt import prototxt
 from minicaffe.interop.onnx.reader.onnx import files
@@ -27,9 +27,7 @@ from minicaffe.tools.folding import Folded, folded
 def write(args: argparse.Namespace) -> int:
     """Write TARGET and the weights beside it: .caffemodel beside .prototxt, .npz beside .yaml."""
     model, weights = files(args.target)
-    for path in (model, weights):
-        if path.exists() and not args.force:
-            raise MinicaffeError(f"{path}: is there already; --force writes over it")
+    args.check_free(model, weights)
     net, lines = inferring(read(args.source, lenient=args.lenient))
     asked = argparse.Namespace(**{**vars(args), "model": args.source})
     for file, loaded in load_weights(net, weights_of(asked)):

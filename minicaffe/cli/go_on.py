@@ -2,56 +2,37 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 import shutil
 import sys
 from pathlib import Path
 
+from minicaffe.cli.parser import Options, words_of
 from minicaffe.core.layers.loss import Softmax
 from minicaffe.core.layers.softmax_loss import SoftmaxLoss
-from minicaffe.core.ops import conv
 from minicaffe.core.solver import Solver
 from minicaffe.tools.data.layers.pictures import Pictures
 from minicaffe.tools.parallel.launched import count
 
+BEGINS = {
+    "weights",
+    "resume",
+    "run",
+    "data",
+    "size",
+    "batch_size",
+    "epochs",
+    "seed",
+}  # not said again
 
-def resume_command(args: argparse.Namespace, folder: Path) -> str:
+
+def resume_command(args: Options, folder: Path) -> str:
     """The command that goes on in a run's folder from the snapshot just taken."""
     launched = ["mpiexec", "-n", str(count())] if count() > 1 else []
-    words = [
-        *launched,
-        *program(),
-        "train",
-        *([args.model] if args.model != str(folder) else []),
-        "--resume",
-        str(folder),
-    ]
-    given = {
-        "--device": args.device,
-        "--threads": args.threads,
-        "--level": args.level,
-        "--stage": args.stage or None,
-        "--max-iter": args.max_iter,
-        "--dtype": args.dtype,
-        "--precision": args.precision,
-        "--conv-engine": None if args.conv_engine == "auto" else args.conv_engine,
-        "--workspace": None if args.workspace << 20 == conv.CAP else args.workspace,
-        "--snapshot-prefix": args.snapshot_prefix,
-        "--snapshot-keep": args.snapshot_keep,
-        "--reduce-dtype": args.reduce_dtype,
-    }
-    for option, value in given.items():
-        words += [option, str(value)] if value is not None else []
-    words += ["--deterministic"] if args.deterministic else []
-    for option in ("--no-graph", "--batch-per-rank", "--scale-lr"):
-        words += [option] if getattr(args, option[2:].replace("-", "_")) else []
-    for option in ("--quiet", "--json", "--tensorboard", "--report"):
-        words += [option] if getattr(args, option[2:]) else []
-    for option, values in (("--set", args.settings), ("--import", args.imports)):
-        words += [word for value in values for word in (option, value)]
-    return shlex.join(words)
+    model = [args.model] if args.model != str(folder) else []
+    words = [*launched, *program(), "train", *model, "--resume", str(folder)]
+    return shlex.join([*words, *words_of(args, BEGINS)])
 
 
 def next_commands(folder: Path, solver: Solver) -> list[str]:

@@ -16,53 +16,45 @@ example:
 
 from __future__ import annotations
 
-import argparse
-import os
 import re
+from collections.abc import Sequence
+from typing import Annotated
 
+from minicaffe.cli.options import Force
+from minicaffe.cli.parser import Arg
 from minicaffe.cli.streams import say
 from minicaffe.errors import MinicaffeError, SpecError, note
 from minicaffe.interop.onnx.reader import onnx, proof
 from minicaffe.interop.onnx.reader.operators import listed
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument("model", metavar="MODEL", nargs="?", help="the .onnx file")
-    parser.add_argument(
-        "--out",
-        metavar="NET",
-        help="the files to write: NET.prototxt and NET.caffemodel; or NET.yaml",
-    )
-    parser.add_argument(
-        "--shape",
-        metavar="INPUT=SIZES",
-        action="append",
-        default=[],
-        help="the sizes of an input that the file leaves open, such as input=1x3x224x224",
-    )
-    parser.add_argument(
-        "--target",
-        choices=onnx.TARGETS,
-        default="minicaffe",
-        help="whose layers may be used; caffe is BVLC's 1.0, the others are chips' compilers",
-    )
-    parser.add_argument(
-        "--fold",
-        action=argparse.BooleanOptionalAction,
-        help="multiply BatchNorm and Scale into the convolution before them; the default for --target",
-    )
-    parser.add_argument(
-        "--layers", action="store_true", help="print the largest difference of each layer"
-    )
-    parser.add_argument("--images", metavar="FOLDER", help="pictures to compare, at most 16")
-    parser.add_argument(
-        "--operators", action="store_true", help="print which operators are read, and leave"
-    )
-    parser.add_argument("--force", action="store_true", help="write over files that are there")
+class Options(Force):
+    """The options."""
+
+    model: Annotated[str | None, Arg("model", nargs="?"), "MODEL", "the .onnx file"] = None
+    out: Annotated[
+        str | None, "NET", "the files to write: NET.prototxt and NET.caffemodel; or NET.yaml"
+    ] = None
+    shape: Annotated[
+        Sequence[str],
+        "INPUT=SIZES",
+        "the sizes of an input that the file leaves open, such as input=1x3x224x224",
+    ] = ()
+    target: Annotated[
+        str,
+        Arg(choices=onnx.TARGETS),
+        "whose layers may be used; caffe is BVLC's 1.0, the others are chips' compilers",
+    ] = "minicaffe"
+    fold: Annotated[
+        bool | None,
+        "multiply BatchNorm and Scale into the convolution before them; the default for --target",
+    ] = None
+    layers: Annotated[bool, "print the largest difference of each layer"] = False
+    images: Annotated[str | None, "FOLDER", "pictures to compare, at most 16"] = None
+    operators: Annotated[bool, "print which operators are read, and leave"] = False
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Options) -> int:
     """Import."""
     if args.operators:
         print("\n".join(listed()))
@@ -70,9 +62,7 @@ def run(args: argparse.Namespace) -> int:
     if args.model is None or args.out is None:
         raise MinicaffeError("expected MODEL.onnx and --out NET (see minicaffe import --help)")
     targets = onnx.files(args.out)
-    existing = next((path for path in targets if os.path.exists(path)), None)
-    if existing is not None and not args.force:
-        raise MinicaffeError(f"{existing}: is there already; --force writes over it")
+    args.check_free(*targets)
     imported = onnx.from_onnx(
         args.model, shapes=_shapes(args.shape), folded=args.fold, target=args.target
     )
@@ -94,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _shapes(given: list[str]) -> dict[str, list[int]]:
+def _shapes(given: Sequence[str]) -> dict[str, list[int]]:
     """--shape NAME=AxBxC, as sizes by name. Raises MinicaffeError for what is none."""
     shapes = {}
     for text in given:

@@ -8,8 +8,10 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
 from minicaffe.cli.options import begin, is_source, phase_of, state_of
+from minicaffe.cli.parser import Arg, Options
 from minicaffe.core.config import tree
 from minicaffe.core.config.blocks import expanded
 from minicaffe.core.config.declare import LayerSpec, NetSpec
@@ -32,19 +34,6 @@ from minicaffe.tools.data.layers.transform import Transform
 from minicaffe.tools.visualize.outline import outline
 
 
-def shape_option(parser: argparse.ArgumentParser) -> None:
-    """--shape."""
-    parser.add_argument(
-        "--shape",
-        dest="shapes",
-        metavar="BLOB=N,C,H,W",
-        action="append",
-        default=[],
-        type=_shape,
-        help="the shape of a blob that a layer of data writes, if the data are not here",
-    )
-
-
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:
     name, _, sizes = text.partition("=")
     if not name or not re.fullmatch(r"[1-9]\d{,8}(,[1-9]\d{,8})*", sizes):
@@ -52,6 +41,18 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
             f"expected BLOB=N,C,H,W, such as data=8,3,224,224, got {text!r}"
         )
     return name, tuple(map(int, sizes.split(",")))
+
+
+class Shaped(Options):
+    """--shape."""
+
+    shapes: Annotated[
+        Sequence[tuple[str, tuple[int, ...]]],
+        Arg("--shape"),
+        _shape,
+        "BLOB=N,C,H,W",
+        "the shape of a blob that a layer of data writes, if the data are not here",
+    ] = ()
 
 
 def shapes_of(args: argparse.Namespace, spec: NetSpec, keep: Sequence[str] | None = None) -> Net:

@@ -7,24 +7,23 @@ example:
 
 from __future__ import annotations
 
-import argparse
+from typing import Annotated
 
 from minicaffe.cli import catalogue
-from minicaffe.cli.options import import_files, import_option
+from minicaffe.cli.options import Imports, import_files
+from minicaffe.cli.parser import Arg
 from minicaffe.core.layers import REGISTRY
 from minicaffe.errors import SpecError, did_you_mean
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument("name", metavar="NAME", nargs="?", help="a layer type")
-    parser.add_argument(
-        "--markdown", action="store_true", help="all layers as one page, which docs/layers.md is"
-    )
-    import_option(parser)
+class Options(Imports):
+    """The options."""
+
+    name: Annotated[str | None, Arg("name", nargs="?"), "NAME", "a layer type"] = None
+    markdown: Annotated[bool, "all layers as one page, which docs/layers.md is"] = False
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Options) -> int:
     """Show."""
     import_files(args.imports)
     if args.name is not None and args.name not in REGISTRY:

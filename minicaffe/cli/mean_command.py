@@ -9,12 +9,13 @@ example:
 
 from __future__ import annotations
 
-import argparse
 import os
+from typing import Annotated
 
 import numpy as np
 
 from minicaffe.cli import sources
+from minicaffe.cli.parser import Arg
 from minicaffe.cli.streams import say
 from minicaffe.errors import DataError
 from minicaffe.interop.caffe.convert_weights import write_blob
@@ -23,18 +24,17 @@ from minicaffe.tools.data.survey import by, mean_image
 FORMATS = (".npy", ".binaryproto")
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    sources.source_options(parser)
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="where to write the mean image, float32: .npy (c, h, w) or Caffe's .binaryproto (1, c, h, w)",
-    )
+class Options(sources.Sourced):
+    """The options."""
+
+    output: Annotated[
+        str | None,
+        Arg("-o", "--output"),
+        "where to write the mean image, float32: .npy (c, h, w) or Caffe's .binaryproto (1, c, h, w)",
+    ] = None
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Options) -> int:
     """Compute."""
     if args.output is not None and os.path.splitext(args.output)[1].lower() not in FORMATS:
         raise DataError(f"-o {args.output}: expected a name that ends in {' or '.join(FORMATS)}")

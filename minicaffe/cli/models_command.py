@@ -10,22 +10,26 @@ example:
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import re
 import textwrap
 from pathlib import Path
+from typing import Annotated
 
+from minicaffe.cli import parser
 from minicaffe.core.net.zoo import models
 from minicaffe.errors import SpecError, did_you_mean
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument("name", metavar="NAME", nargs="?", help="a model, whose file is printed")
+class Options(parser.Options):
+    """The options."""
+
+    name: Annotated[
+        str | None, parser.Arg("name", nargs="?"), "NAME", "a model, whose file is printed"
+    ] = None
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Options) -> int:
     """List, or print one."""
     known = models()
     if args.name is None:

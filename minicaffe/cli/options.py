@@ -6,15 +6,15 @@ import argparse
 import dataclasses
 import importlib.util
 import os
-import re
 import sys
-from collections.abc import Callable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from minicaffe.backends import device as backend
 from minicaffe.backends.cpu import threads
 from minicaffe.backends.device import PRECISIONS
+from minicaffe.cli.parser import Arg, Options, number
 from minicaffe.core.communicator import ALONE, Communicator, device_of
 from minicaffe.core.config.declare import LayerSpec, NetSpec
 from minicaffe.core.config.state import Phase, State
@@ -25,66 +25,118 @@ from minicaffe.core.net import read
 from minicaffe.core.ops import conv
 from minicaffe.errors import MinicaffeError, SpecError, note, raised_at
 
-
-def model_options(
-    parser: argparse.ArgumentParser,
-    needed: bool = True,
-    without: str = "that of the run which goes on",
-) -> None:
-    """MODEL, --set, --import, --threads, --level and --stage; `without` MODEL it is, by default, that."""
-    parser.add_argument(
-        "model",
-        metavar="MODEL",
-        nargs=None if needed else "?",
-        help="the model file, YAML or Caffe's .prototxt; a snapshot, or a run's folder; or a name that"
-        " `minicaffe models` lists, such as lenet" + ("" if needed else f"; default: {without}"),
-    )
-    parser.add_argument(
-        "--set",
-        dest="settings",
-        metavar="PATH=VALUE",
-        action="append",
-        default=[],
-        help="replace a key of the model, such as solver.base_lr=0.02 or layers.conv1.num_output=50",
-    )
-    import_option(parser)
-    lenient_option(parser)
-    parser.add_argument(
-        "--threads",
-        metavar="N",
-        type=number(1, threads.MOST),
-        help=f"threads of the CPU; default: ${threads.VARIABLE}, else all processors",
-    )
-    parser.add_argument(
-        "--level",
-        metavar="N",
-        type=number(0),
-        help="the net's level, with which min_level and max_level of layers are compared",
-    )
-    parser.add_argument(
-        "--stage", metavar="NAMES", default="", help="stages of the net, with commas between them"
-    )
+MODEL = (
+    "the model file, YAML or Caffe's .prototxt; a snapshot, or a run's folder; or a name that"
+    " `minicaffe models` lists, such as lenet"
+)
 
 
-def import_option(parser: argparse.ArgumentParser) -> None:
+class Imports(Options):
     """--import."""
-    parser.add_argument(
-        "--import",
-        dest="imports",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="a Python file with your own layers, engines or update rules",
-    )
+
+    imports: Annotated[
+        Sequence[str],
+        Arg("--import"),
+        "a Python file with your own layers, engines or update rules",
+    ] = ()
 
 
-def phase_option(parser: argparse.ArgumentParser) -> None:
+class Lenient(Options):
+    """--lenient."""
+
+    lenient: Annotated[
+        bool, "leave out keys of a prototxt that are not known, with a warning for each"
+    ] = False
+
+
+class OfNet(Imports, Lenient):
+    """Options that say which net a model file means."""
+
+    settings: Annotated[
+        Sequence[str],
+        Arg("--set"),
+        "PATH=VALUE",
+        "replace a key of the model, such as solver.base_lr=0.02 or layers.conv1.num_output=50",
+    ] = ()
+    threads: Annotated[
+        int | None,
+        number(1, threads.MOST),
+        f"threads of the CPU; default: ${threads.VARIABLE}, else all processors",
+    ] = None
+    level: Annotated[
+        int | None,
+        number(0),
+        "the net's level, with which min_level and max_level of layers are compared",
+    ] = None
+    stage: Annotated[str, "NAMES", "stages of the net, with commas between them"] = ""
+
+
+class Model(OfNet):
+    """MODEL, and what changes it."""
+
+    model: Annotated[str, Arg("model"), "MODEL", MODEL]
+
+
+class Phased(Options):
     """--phase."""
-    parser.add_argument(
-        "--phase",
-        choices=("TRAIN", "TEST"),
-        help="default: the model's state, else TRAIN; TEST if no layer of TRAIN has data",
-    )
+
+    phase: Annotated[
+        Literal["TRAIN", "TEST"] | None,
+        "default: the model's state, else TRAIN; TEST if no layer of TRAIN has data",
+    ] = None
+
+
+class OnDevice(Options):
+    """--device and --quiet."""
+
+    device: Annotated[
+        str | None, "NAME", "cpu, cuda or cuda:N; default: CUDA if it works, else the CPU"
+    ] = None
+    quiet: Annotated[bool, "print only results, warnings and errors"] = False
+
+
+class Typed(Options):
+    """--dtype."""
+
+    dtype: Annotated[
+        str | None,
+        Arg(choices=FLOATS),
+        "the type of numbers, instead of the model's; those of 16 bits need CUDA",
+    ] = None
+
+
+class Computed(OnDevice, Typed):
+    """How a net is computed."""
+
+    precision: Annotated[
+        str | None,
+        Arg(choices=PRECISIONS),
+        "of float32 on CUDA, instead of the model's; tf32 is faster and rounds factors to 10 bits",
+    ] = None
+    conv_engine: Annotated[
+        str,
+        "NAME",
+        "how convolutions are computed; default: auto, the fastest measured (see explain)",
+    ] = "auto"
+    workspace: Annotated[
+        int,
+        number(1),
+        "MIB",
+        f"the largest workspace that a convolution may use; default: {conv.CAP >> 20}",
+    ] = conv.CAP >> 20
+    deterministic: Annotated[bool, "select engines by a fixed rule, not by measured times"] = False
+
+
+class Force(Options):
+    """--force."""
+
+    force: Annotated[bool, "write over files that are there"] = False
+
+    def check_free(self, *paths: str | Path) -> None:
+        """Raise MinicaffeError for a file that is there, but with --force."""
+        for path in paths:
+            if os.path.exists(path) and not self.force:
+                raise MinicaffeError(f"{path}: is there already; --force writes over it")
 
 
 def is_source(layer: LayerSpec) -> bool:
@@ -110,55 +162,6 @@ def phase_of(args: argparse.Namespace, spec: NetSpec) -> Phase | None:
     return "TEST"
 
 
-def device_option(parser: argparse.ArgumentParser) -> None:
-    """--device and --quiet."""
-    parser.add_argument(
-        "--device",
-        metavar="NAME",
-        help="cpu, cuda or cuda:N; default: CUDA if it works, else the CPU",
-    )
-    parser.add_argument(
-        "--quiet", action="store_true", help="print only results, warnings and errors"
-    )
-
-
-def dtype_option(parser: argparse.ArgumentParser) -> None:
-    """--dtype."""
-    parser.add_argument(
-        "--dtype",
-        choices=FLOATS,
-        help="the type of numbers, instead of the model's; those of 16 bits need CUDA",
-    )
-
-
-def engine_options(parser: argparse.ArgumentParser) -> None:
-    """--dtype, --precision, --conv-engine, --workspace and --deterministic."""
-    dtype_option(parser)
-    parser.add_argument(
-        "--precision",
-        choices=PRECISIONS,
-        help="of float32 on CUDA, instead of the model's; tf32 is faster and rounds factors to 10 bits",
-    )
-    parser.add_argument(
-        "--conv-engine",
-        metavar="NAME",
-        default="auto",
-        help="how convolutions are computed; default: auto, the fastest measured (see explain)",
-    )
-    parser.add_argument(
-        "--workspace",
-        metavar="MIB",
-        type=number(1),
-        default=conv.CAP >> 20,
-        help=f"the largest workspace that a convolution may use; default: {conv.CAP >> 20}",
-    )
-    parser.add_argument(
-        "--deterministic",
-        action="store_true",
-        help="select engines by a fixed rule, not by measured times",
-    )
-
-
 def engine_settings(args: argparse.Namespace) -> dict[str, Any]:
     """What these options say to Net and Solver."""
     return {
@@ -168,19 +171,6 @@ def engine_settings(args: argparse.Namespace) -> dict[str, Any]:
         "workspace_cap": args.workspace << 20,
         "deterministic": args.deterministic,
     }
-
-
-def number(least: int, most: int | None = None) -> Callable[[str], int]:
-    """A parser of integers of at least `least`, at most `most`."""
-    wanted = f"of at least {least}" if most is None else f"from {least} to {most}"
-
-    def parse(text: str) -> int:
-        value = int(text) if re.fullmatch("[0-9]{1,18}", text) else -1
-        if value < least or (most is not None and value > most):
-            raise argparse.ArgumentTypeError(f"expected an integer {wanted}, got {text!r:.60}")
-        return value
-
-    return parse
 
 
 def read_model(args: argparse.Namespace) -> NetSpec:
@@ -204,16 +194,7 @@ def state_of(args: argparse.Namespace, spec: NetSpec) -> NetSpec:
     return dataclasses.replace(spec, state=asked.over(spec.state))
 
 
-def lenient_option(parser: argparse.ArgumentParser) -> None:
-    """--lenient."""
-    parser.add_argument(
-        "--lenient",
-        action="store_true",
-        help="leave out keys of a prototxt that are not known, with a warning for each",
-    )
-
-
-def import_files(files: list[str]) -> None:
+def import_files(files: Iterable[str]) -> None:
     """Import Python files by path; what they register is known afterwards."""
     for file in files:
         path = Path(file)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
+from typing import Annotated, Literal
 
 import numpy as np
 
 from minicaffe.cli.options import tell
+from minicaffe.cli.parser import Options
 from minicaffe.core.layers.files import read_array
 from minicaffe.errors import MinicaffeError
 from minicaffe.interop.caffe.model import is_prototxt
@@ -17,38 +19,34 @@ from minicaffe.tools.data.layers.pictures import Pictures
 from minicaffe.tools.data.layers.transform import Transform
 
 
-def picture_options(parser: argparse.ArgumentParser, default_order: bool = True) -> None:
-    """--labels, --mean, --scale and --channels, whose `default_order` is told if there is one."""
-    parser.add_argument(
-        "--labels",
-        metavar="FILE",
-        help="a text file with the name of a class in each line, or SSD's label map; default: the names in"
-        " the snapshot, the data set or the label map that the model names",
-    )
-    preparation_options(parser, default_order)
-
-
-def preparation_options(parser: argparse.ArgumentParser, default_order: bool = True) -> None:
+class Prepared(Options):
     """--mean, --scale and --channels."""
-    parser.add_argument(
-        "--mean",
-        metavar="MEAN",
-        help="deploy nets: what is subtracted: a number, one a channel (104,117,123), or a mean image,"
+
+    mean: Annotated[
+        str | None,
+        "MEAN",
+        "deploy nets: what is subtracted: a number, one a channel (104,117,123), or a mean image,"
         " .npy or .binaryproto, of which the channels' means are taken if it is of another size",
-    )
-    parser.add_argument(
-        "--scale",
-        metavar="X",
-        type=float,
-        help="deploy nets: what pixels, from 0 to 255, are multiplied by after that"
-        + ("; default: 1" if default_order else ""),
-    )
-    order = ", of deploy nets Caffe's bgr if the net or its weights are Caffe's, else rgb"
-    parser.add_argument(
-        "--channels",
-        choices=("rgb", "bgr"),
-        help=f"the order of three channels; default: the data layer's{order if default_order else ''}",
-    )
+    ] = None
+    scale: Annotated[
+        float | None,
+        "deploy nets: what pixels, from 0 to 255, are multiplied by after that",
+    ] = None
+    channels: Annotated[
+        Literal["rgb", "bgr"] | None,
+        "the order of three channels; default: the data layer's, of deploy nets, but for export, Caffe's"
+        " bgr if the net or its weights are Caffe's, else rgb",
+    ] = None
+
+
+class Labelled(Prepared):
+    """--labels too."""
+
+    labels: Annotated[
+        str | None,
+        "a text file with the name of a class in each line, or SSD's label map; default: the names in"
+        " the snapshot, the data set or the label map that the model names",
+    ] = None
 
 
 def no_options_of_deploy_nets(args: argparse.Namespace, layer: str) -> None:

@@ -18,14 +18,13 @@ example:
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -34,17 +33,17 @@ from minicaffe.backends.device import Device
 from minicaffe.cli import detections
 from minicaffe.cli.answers import Answer, class_names, csv_rows, json_line, text, write_csv
 from minicaffe.cli.options import (
-    device_option,
-    dtype_option,
-    model_options,
-    number,
+    Model,
+    OnDevice,
+    Typed,
     pick_device,
     read_model,
     tell,
 )
-from minicaffe.cli.picture_options import picture_options, prepare
+from minicaffe.cli.parser import Arg, number
+from minicaffe.cli.picture_options import Labelled, prepare
 from minicaffe.cli.streams import say
-from minicaffe.cli.weights import load_weights, weights_of, weights_option
+from minicaffe.cli.weights import Weighted, load_weights, weights_of
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.errors import DataError, note
 from minicaffe.storage import caches
@@ -59,38 +58,6 @@ Picture = tuple[np.ndarray, list[str]]
 FEW = 20  # pictures, which NumPy classifies sooner than loops are compiled
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    model_options(parser)
-    parser.add_argument(
-        "images",
-        metavar="IMAGE",
-        nargs="+",
-        help="a picture: PNG, JPEG, PGM, PPM, .npy; a folder of them; or a pattern, such as 'new/*.jpg'",
-    )
-    weights_option(parser)
-    device_option(parser)
-    dtype_option(parser)
-    parser.add_argument(
-        "--top", metavar="N", type=number(1), default=3, help="classes shown; default: 3"
-    )
-    picture_options(parser)
-    parser.add_argument(
-        "--threshold",
-        metavar="X",
-        type=_threshold,
-        default=0.5,
-        help="detectors: boxes with a lower score are left out; default: 0.5",
-    )
-    parser.add_argument("--csv", metavar="FILE", help="write the answers as a table, too")
-    parser.add_argument(
-        "--save", metavar="DIR", help="draw the answers on the pictures, into this folder (PNG)"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print the answers as JSON, a line a picture"
-    )
-
-
 def _threshold(given: str) -> float:
     """A score, which is a number."""
     value = float(given)
@@ -102,7 +69,27 @@ def _threshold(given: str) -> float:
 _threshold.__name__ = "float"  # what argparse says of other words
 
 
-def run(args: argparse.Namespace) -> int:
+class Options(Model, Weighted, OnDevice, Typed, Labelled):
+    """The options."""
+
+    images: Annotated[
+        Sequence[str],
+        Arg("images", nargs="+"),
+        "IMAGE",
+        "a picture: PNG, JPEG, PGM, PPM, .npy; a folder of them; or a pattern, such as 'new/*.jpg'",
+    ]
+    top: Annotated[int, number(1), "classes shown; default: 3"] = 3
+    threshold: Annotated[
+        float, _threshold, "detectors: boxes with a lower score are left out; default: 0.5"
+    ] = 0.5
+    csv: Annotated[str | None, "write the answers as a table, too"] = None
+    save: Annotated[
+        str | None, "DIR", "draw the answers on the pictures, into this folder (PNG)"
+    ] = None
+    json: Annotated[bool, "print the answers as JSON, a line a picture"] = False
+
+
+def run(args: Options) -> int:
     """Classify, or detect."""
     weights, spec = weights_of(args), for_test(read_model(args))
     paths = list(itertools.chain.from_iterable(map(named, args.images)))
@@ -124,9 +111,7 @@ def _would_compile() -> bool:
     return not compile_cache.folder().exists()
 
 
-def _answer(
-    args: argparse.Namespace, spec: NetSpec, weights: str, paths: list[str], device: Device
-) -> int:
+def _answer(args: Options, spec: NetSpec, weights: str, paths: list[str], device: Device) -> int:
     """Classify, or detect, with the loops that there are."""
     net = (Detector if detections.detects(spec) else Classifier)(
         spec, device=device, dtype=args.dtype
@@ -150,7 +135,7 @@ def _answer(
 
 
 def _classify(
-    args: argparse.Namespace,
+    args: Options,
     classifier: Classifier,
     spec: NetSpec,
     pictures: _Pictures,
@@ -177,7 +162,7 @@ def _classify(
 
 
 def _mask(
-    args: argparse.Namespace,
+    args: Options,
     net: Classifier,
     spec: NetSpec,
     pictures: _Pictures,
@@ -211,7 +196,7 @@ def _mask(
 
 
 def _detect(
-    args: argparse.Namespace,
+    args: Options,
     detector: Detector,
     spec: NetSpec,
     pictures: _Pictures,

@@ -11,9 +11,10 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from minicaffe.backends.cpu import threads
+from minicaffe.cli.parser import Options
 from minicaffe.core.communicator import Communicator, together
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.solver import Solver
@@ -21,24 +22,22 @@ from minicaffe.errors import MinicaffeError, SpecError, note
 from minicaffe.tools.training.folder import is_run
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    """--batch-per-rank and --scale-lr."""
-    parser.add_argument(
-        "--batch-per-rank",
-        action="store_true",
-        help="of several ranks (mpiexec -n N) each computes a batch of the model's batch_size, as Caffe has "
+class OfRanks(Options):
+    """What several ranks are told."""
+
+    batch_per_rank: Annotated[
+        bool,
+        "of several ranks (mpiexec -n N) each computes a batch of the model's batch_size, as Caffe has "
         "it, instead of its part of one",
-    )
-    parser.add_argument(
-        "--reduce-dtype",
-        choices=("float16",),
-        help="of several ranks: sum gradients in so many bits; what that loses is added to the next ones",
-    )
-    parser.add_argument(
-        "--scale-lr",
-        action="store_true",
-        help="with --batch-per-rank: multiply base_lr by the number of ranks (warmup_iter warms up to it)",
-    )
+    ] = False
+    reduce_dtype: Annotated[
+        Literal["float16"] | None,
+        "of several ranks: sum gradients in so many bits; what that loses is added to the next ones",
+    ] = None
+    scale_lr: Annotated[
+        bool,
+        "with --batch-per-rank: multiply base_lr by the number of ranks (warmup_iter warms up to it)",
+    ] = False
 
 
 @contextlib.contextmanager

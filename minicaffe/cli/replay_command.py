@@ -11,32 +11,30 @@ example:
 
 from __future__ import annotations
 
-import argparse
+from typing import Annotated
 
 from minicaffe.backends import device as backend
 from minicaffe.cli.options import (
-    device_option,
-    engine_options,
+    Computed,
+    Imports,
     engine_settings,
     import_files,
-    import_option,
     tell,
 )
+from minicaffe.cli.parser import Arg
 from minicaffe.cli.streams import say
 from minicaffe.tools.training.replay_step import Replay
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument(
-        "file", metavar="RUN", help="a run's folder, its diverged.npz, or a snapshot in .npz"
-    )
-    device_option(parser)
-    engine_options(parser)
-    import_option(parser)
+class Options(Computed, Imports):
+    """The options."""
+
+    file: Annotated[
+        str, Arg("file"), "RUN", "a run's folder, its diverged.npz, or a snapshot in .npz"
+    ]
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Options) -> int:
     """Replay."""
     import_files(args.imports)
     device = backend.device(args.device)

@@ -9,39 +9,33 @@ example:
 
 from __future__ import annotations
 
-import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 from minicaffe.backends import device as backend
-from minicaffe.cli.options import device_option, import_files, import_option, number, tell
+from minicaffe.cli.options import Imports, OnDevice, import_files, tell
+from minicaffe.cli.parser import Arg, number
 from minicaffe.cli.streams import say
 from minicaffe.tools.report import write
 from minicaffe.tools.report.sections import left_out
 from minicaffe.tools.report.study import Limits
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument("runs", metavar="RUN", nargs="+", help="a run's folder")
-    parser.add_argument(
-        "-o",
-        dest="output",
-        metavar="FILE",
-        help="default: report.html in the run's folder; of several runs, here",
-    )
-    parser.add_argument(
-        "--seconds",
-        metavar="N",
-        type=number(0),
-        default=20,
-        help="spent on the test data at the most, one batch at least; default: 20",
-    )
-    import_option(parser)
-    device_option(parser)
+class Options(Imports, OnDevice):
+    """The options."""
+
+    runs: Annotated[Sequence[str], Arg("runs", nargs="+"), "RUN", "a run's folder"]
+    output: Annotated[
+        str | None, Arg("-o"), "default: report.html in the run's folder; of several runs, here"
+    ] = None
+    seconds: Annotated[
+        int, number(0), "spent on the test data at the most, one batch at least; default: 20"
+    ] = 20
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Options) -> int:
     """Report."""
     import_files(args.imports)
     folder = Path(args.runs[0]) if len(args.runs) == 1 else Path()

@@ -6,7 +6,6 @@ import argparse
 import os
 import shlex
 from pathlib import Path
-from typing import Any
 
 from minicaffe.cli.go_on import program
 from minicaffe.core.config.declare import NetSpec
@@ -18,30 +17,6 @@ from minicaffe.tools.training.record import Record
 from minicaffe.tools.training.run import Run
 
 NEWEST = "the newest snapshot"
-
-
-def options(parser: argparse.ArgumentParser, start: Any) -> None:
-    """--run, --snapshot-prefix, and --resume, which goes into the group `start`."""
-    start.add_argument(
-        "--resume",
-        metavar="RUN",
-        nargs="?",
-        const=NEWEST,
-        help="go on from the newest snapshot in a run's folder, or from a snapshot; without RUN from the"
-        " newest of this model, or in the folder of --run",
-    )
-    parser.add_argument(
-        "--run",
-        metavar="DIR",
-        help=f"the run's folder; default: {run_folder.RUNS}/NAME-DATE, with --data "
-        f"{run_folder.RUNS}/DATA, or that of the run that is resumed",
-    )
-    parser.add_argument(
-        "--snapshot-prefix",
-        metavar="PATH",
-        help="snapshots are PATH_iter_N.npz or, of a prototxt, .solverstate; default: the model's"
-        " snapshot_prefix, else NAME in the run's folder",
-    )
 
 
 def model_of_run(args: argparse.Namespace) -> None:

@@ -9,11 +9,11 @@ example:
 
 from __future__ import annotations
 
-import argparse
 import os
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from minicaffe.cli import parser
 from minicaffe.core.net import read
 from minicaffe.core.net.summary import table
 from minicaffe.core.solver.report import show
@@ -25,14 +25,15 @@ HEAD = ("run", "state", "iteration", "best test", "at", "last test", "started")
 EMPTY = "-"
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument(
-        "folder", metavar="DIR", nargs="?", default=RUNS, help=f"where runs lie; default: {RUNS}"
-    )
+class Options(parser.Options):
+    """The options."""
+
+    folder: Annotated[
+        str, parser.Arg("folder", nargs="?"), "DIR", f"where runs lie; default: {RUNS}"
+    ] = RUNS
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Options) -> int:
     """List."""
     if not os.path.isdir(args.folder):
         raise MinicaffeError(f"{args.folder}: no such folder; a training makes {RUNS}/NAME-DATE")

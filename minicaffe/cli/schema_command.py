@@ -6,20 +6,16 @@ example:
 
 from __future__ import annotations
 
-import argparse
 import json
 
-from minicaffe.cli.options import import_files, import_option
+from minicaffe.cli.options import Imports, import_files
 from minicaffe.core.config.schema import schema
 from minicaffe.core.layers import REGISTRY
 
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    import_option(parser)
+Options = Imports
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Options) -> int:
     """Print."""
     import_files(args.imports)
     print(json.dumps(schema(REGISTRY), indent=2))

@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
-from typing import Any
 
+from minicaffe.cli.parser import Options, words_of
 from minicaffe.errors import SpecError, note
 from minicaffe.tools.parallel import world
 
 FEW = 2  # iterations, and batches of a test
-OWN = (
-    "--epochs",
-    "--max-iter",
-    "--run",
-    "--snapshot-prefix",
-)  # options that it sets, each with a value
+OWN = ("smoke", "epochs", "max_iter", "run", "snapshot_prefix")  # options that it sets
 
 
-def option(parser: Any) -> None:
-    """--smoke."""
-    parser.add_argument(
-        "--smoke",
-        action="store_true",
-        help=f"try everything, {FEW} iterations each: train, test, snapshot, resume, report; keep nothing",
-    )
-
-
-def run(args: argparse.Namespace) -> int:
+def run(args: Options) -> int:
     """Train, test, save, resume and report, each as its own command; the exit code of the first that fails."""
     from minicaffe.cli import main
 
@@ -36,7 +21,7 @@ def run(args: argparse.Namespace) -> int:
         raise SpecError("--smoke: is for one process, not for several ranks")
     if args.resume is not None:
         raise SpecError("--smoke: begins a run and resumes it by itself, without --resume")
-    words = _less(args.words)
+    words = ["train", *([args.model] if args.model is not None else []), *words_of(args, OWN)]
     with tempfile.TemporaryDirectory(prefix="minicaffe-") as home:
         folder = os.path.join(home, "run")
         few = [f"solver.snapshot={FEW // 2}", "solver.display=1", f"solver.test_interval={FEW}"]
@@ -61,20 +46,3 @@ def run(args: argparse.Namespace) -> int:
                 return code
     note("smoke: all of it works; nothing was kept")
     return 0
-
-
-def _less(words: list[str]) -> list[str]:
-    """A command without --smoke, and without the options that it sets itself.
-
-    >>> _less(["train", "lenet", "--epochs", "3", "--run=runs/a", "--smoke", "--quiet"])
-    ['train', 'lenet', '--quiet']
-    """
-    kept: list[str] = []
-    left = iter(words)
-    for word in left:
-        name, equals, _ = word.partition("=")
-        if name in OWN and not equals:
-            next(left, None)
-        elif name not in (*OWN, "--smoke"):
-            kept.append(word)
-    return kept

@@ -5,35 +5,43 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterable
+from typing import Annotated, Literal
 
 from tqdm import tqdm
 
+from minicaffe.cli.parser import Arg, Options
 from minicaffe.errors import DataError
 from minicaffe.tools.data import readers
 from minicaffe.tools.data.picture_files import LARGEST
 from minicaffe.tools.data.reader.base import Reader
 
 
-def source_options(parser: argparse.ArgumentParser) -> None:
-    """SOURCE, --split, --resize, --gray and --root-folder."""
-    parser.add_argument(
-        "source",
-        metavar="SOURCE",
-        help="mnist, cifar10 ..., or the path of a folder or file: docs/data.md",
-    )
-    parser.add_argument(
-        "--split", choices=("train", "test"), default="train", help="default: train"
-    )
-    parser.add_argument(
-        "--resize",
-        metavar="WxH",
-        type=_size,
-        help="scale pictures in files of their own to so many columns and rows",
-    )
-    parser.add_argument("--gray", action="store_true", help="encoded pictures in one channel")
-    parser.add_argument(
-        "--root-folder", metavar="PATH", default="", help="what stands before each path of a list"
-    )
+def _size(text: str) -> tuple[int, int]:
+    """WxH as (rows, columns)."""
+    match = re.fullmatch(r"([1-9][0-9]{0,6})x([1-9][0-9]{0,6})", text)
+    if match is None or int(match[1]) * int(match[2]) > LARGEST:
+        raise argparse.ArgumentTypeError(f"expected WxH such as 256x256, got {text!r:.60}")
+    return int(match[2]), int(match[1])
+
+
+class Sourced(Options):
+    """Which data set, and how its pictures are read."""
+
+    source: Annotated[
+        str,
+        Arg("source"),
+        "SOURCE",
+        "mnist, cifar10 ..., or the path of a folder or file: docs/data.md",
+    ]
+    split: Annotated[Literal["train", "test"], "default: train"] = "train"
+    resize: Annotated[
+        tuple[int, int] | None,
+        _size,
+        "WxH",
+        "scale pictures in files of their own to so many columns and rows",
+    ] = None
+    gray: Annotated[bool, "encoded pictures in one channel"] = False
+    root_folder: Annotated[str, "PATH", "what stands before each path of a list"] = ""
 
 
 def opened(args: argparse.Namespace) -> Reader:
@@ -53,11 +61,3 @@ def opened(args: argparse.Namespace) -> Reader:
 def shown(entries: Iterable[int]) -> Iterable[int]:
     """The same entries, with a bar on a terminal."""
     return tqdm(entries, unit=" images", disable=None, leave=False)
-
-
-def _size(text: str) -> tuple[int, int]:
-    """WxH as (rows, columns)."""
-    match = re.fullmatch(r"([1-9][0-9]{0,6})x([1-9][0-9]{0,6})", text)
-    if match is None or int(match[1]) * int(match[2]) > LARGEST:
-        raise argparse.ArgumentTypeError(f"expected WxH such as 256x256, got {text!r:.60}")
-    return int(match[2]), int(match[1])

@@ -6,21 +6,16 @@ example:
 
 from __future__ import annotations
 
-import argparse
-
-from minicaffe.cli.known import read_kept, shape_option, shapes_of
-from minicaffe.cli.options import model_options, phase_option
+from minicaffe.cli.known import Shaped, read_kept, shapes_of
+from minicaffe.cli.options import Model, Phased
 from minicaffe.core.net.summary import summary
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    model_options(parser)
-    phase_option(parser)
-    shape_option(parser)
+class Options(Model, Phased, Shaped):
+    """The options."""
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Options) -> int:
     """Summarise; nothing is allocated."""
     print(summary(shapes_of(args, read_kept(args), keep=()).graph))
     return 0

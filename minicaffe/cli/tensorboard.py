@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import math
 import os
@@ -15,15 +14,6 @@ from typing import Any
 from minicaffe.errors import MinicaffeError
 
 SHOWN = ("loss", "lr", "images_per_s", "memory_mib", "gradient_norm", "weight_norm", "epoch")
-
-
-def option(parser: argparse.ArgumentParser) -> None:
-    """--tensorboard."""
-    parser.add_argument(
-        "--tensorboard",
-        action="store_true",
-        help="write the log's numbers as TensorBoard's event files, too, into the run's folder",
-    )
 
 
 def library() -> SimpleNamespace:

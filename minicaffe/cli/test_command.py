@@ -7,22 +7,21 @@ example:
 
 from __future__ import annotations
 
-import argparse
+from typing import Annotated
 
 from minicaffe.cli.data_lines import data_lines
 from minicaffe.cli.filled import check_filled
 from minicaffe.cli.options import (
-    device_option,
-    engine_options,
+    Computed,
+    Model,
     engine_settings,
-    model_options,
-    number,
     pick_device,
     read_model,
     tell,
 )
+from minicaffe.cli.parser import number
 from minicaffe.cli.streams import say
-from minicaffe.cli.weights import load_weights, weights_of, weights_option
+from minicaffe.cli.weights import Weighted, load_weights, weights_of
 from minicaffe.core.config.state import ANY
 from minicaffe.core.net import Net
 from minicaffe.core.solver import mean_outputs
@@ -32,18 +31,13 @@ from minicaffe.tools.inference import for_test
 from minicaffe.tools.training.progress import score_table
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    model_options(parser)
-    weights_option(parser)
-    device_option(parser)
-    engine_options(parser)
-    parser.add_argument(
-        "--batches", metavar="N", type=number(1), help="default: the whole test set once"
-    )
+class Options(Model, Weighted, Computed):
+    """The options."""
+
+    batches: Annotated[int | None, number(1), "default: the whole test set once"] = None
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Options) -> int:
     """Test."""
     weights, spec = weights_of(args), for_test(read_model(args))
     check_filled(spec, "TEST", ANY)

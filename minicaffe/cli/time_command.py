@@ -6,36 +6,30 @@ example:
 
 from __future__ import annotations
 
-import argparse
+from typing import Annotated
 
 from minicaffe.cli.options import (
-    device_option,
-    engine_options,
+    Computed,
+    Model,
+    Phased,
     engine_settings,
-    model_options,
-    number,
     phase_of,
-    phase_option,
     pick_device,
     read_model,
 )
+from minicaffe.cli.parser import number
 from minicaffe.core.net import Net
 from minicaffe.core.net.summary import table
 from minicaffe.tools.visualize.timing import measure, medians
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    model_options(parser)
-    device_option(parser)
-    engine_options(parser)
-    phase_option(parser)
-    parser.add_argument(
-        "--iterations", metavar="N", type=number(1), default=20, help="passes timed; default: 20"
-    )
+class Options(Model, Computed, Phased):
+    """The options."""
+
+    iterations: Annotated[int, number(1), "passes timed; default: 20"] = 20
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Options) -> int:
     """Time."""
     spec = read_model(args)
     net = Net(spec, phase_of(args, spec), device=pick_device(args, spec), **engine_settings(args))

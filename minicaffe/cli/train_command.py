@@ -12,12 +12,11 @@ example:
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from minicaffe.backends.cuda import ahead
 from minicaffe.backends.device import Device
@@ -25,19 +24,19 @@ from minicaffe.cli import find_lr, ranks, smoke, tensorboard
 from minicaffe.cli.data_lines import data_lines
 from minicaffe.cli.filled import check_filled
 from minicaffe.cli.go_on import next_commands, resume_command
-from minicaffe.cli.new_command import data_option, of_own_data, with_batch
 from minicaffe.cli.options import (
-    device_option,
-    engine_options,
+    MODEL,
+    Computed,
+    OfNet,
     engine_settings,
-    model_options,
-    number,
     pick_device,
     read_model,
     tell,
 )
-from minicaffe.cli.ranks import Beside
-from minicaffe.cli.runs import model_of_run, options, run_of
+from minicaffe.cli.own_data import DATA, OwnData, of_own_data, with_batch
+from minicaffe.cli.parser import Arg, number
+from minicaffe.cli.ranks import Beside, OfRanks
+from minicaffe.cli.runs import NEWEST, model_of_run, run_of
 from minicaffe.cli.weights import WEIGHTS, load_weights, named, renaming
 from minicaffe.core.communicator import Communicator, device_of, together
 from minicaffe.core.config.declare import NetSpec
@@ -49,6 +48,7 @@ from minicaffe.errors import CheckpointError, MinicaffeError, SpecError, note, p
 from minicaffe.interop.caffe.model import is_prototxt
 from minicaffe.tools.parallel import world
 from minicaffe.tools.training.composite_report import Together
+from minicaffe.tools.training.folder import RUNS
 from minicaffe.tools.training.progress import Bar, Json, Lines, Progress, Quiet, score_table
 from minicaffe.tools.training.record import Record
 from minicaffe.tools.training.run import Run
@@ -58,59 +58,77 @@ if TYPE_CHECKING:
     from minicaffe.tools.report.follow import Follower
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    model_options(parser, needed=False)
-    data_option(parser)
-    device_option(parser)
-    parser.add_argument(
-        "--json", action="store_true", help="put the lines of the run's log on stdout, nothing else"
-    )
-    engine_options(parser)
-    parser.add_argument(
-        "--no-graph",
-        action="store_true",
-        help="on CUDA: launch each operation of an iteration, instead of one graph of them all",
-    )
-    start = parser.add_mutually_exclusive_group()
-    start.add_argument(
-        "--weights",
-        metavar="FILE",
-        help=f"start from these parameters, as far as names fit; {WEIGHTS}",
-    )
-    options(parser, start)
-    parser.add_argument(
-        "--snapshot-keep",
-        metavar="K",
-        type=number(0),
-        help="snapshots that stay, the last K, instead of the model's; 0 for all",
-    )
-    length = parser.add_mutually_exclusive_group()
-    length.add_argument(
-        "--max-iter", metavar="N", type=number(0), help="iterations in all, instead of the model's"
-    )
-    length.add_argument(
-        "--epochs",
-        metavar="N",
-        type=number(1),
-        help="the same in epochs: as many iterations as see the training data N times",
-    )
-    parser.add_argument(
-        "--seed", metavar="N", type=number(0), help="random seed, instead of the model's"
-    )
-    parser.add_argument(
-        "--report",
-        action="store_true",
-        help="write report.html into the run's folder at each test; an open page follows the run",
-    )
-    tensorboard.option(parser)
-    instead = parser.add_mutually_exclusive_group()
-    find_lr.option(instead)
-    smoke.option(instead)
-    ranks.options(parser)
+class Options(OfNet, OwnData, Computed, OfRanks):
+    """The options."""
+
+    model: Annotated[
+        str, Arg("model", nargs="?"), "MODEL", f"{MODEL}; default: that of the run which goes on"
+    ]
+    data: Annotated[str | None, "SOURCE", DATA] = None
+    json: Annotated[bool, "put the lines of the run's log on stdout, nothing else"] = False
+    no_graph: Annotated[
+        bool, "on CUDA: launch each operation of an iteration, instead of one graph of them all"
+    ] = False
+    weights: Annotated[
+        str | None,
+        Arg(one_of="start"),
+        f"start from these parameters, as far as names fit; {WEIGHTS}",
+    ] = None
+    resume: Annotated[
+        str | None,
+        Arg(one_of="start", nargs="?", const=NEWEST),
+        "RUN",
+        "go on from the newest snapshot in a run's folder, or from a snapshot; without RUN from the"
+        " newest of this model, or in the folder of --run",
+    ] = None
+    run: Annotated[
+        str | None,
+        "DIR",
+        f"the run's folder; default: {RUNS}/NAME-DATE, with --data {RUNS}/DATA, or that of the run that is"
+        " resumed",
+    ] = None
+    snapshot_prefix: Annotated[
+        str | None,
+        "PATH",
+        "snapshots are PATH_iter_N.npz or, of a prototxt, .solverstate; default: the model's"
+        " snapshot_prefix, else NAME in the run's folder",
+    ] = None
+    snapshot_keep: Annotated[
+        int | None,
+        number(0),
+        "K",
+        "snapshots that stay, the last K, instead of the model's; 0 for all",
+    ] = None
+    max_iter: Annotated[
+        int | None, number(0), Arg(one_of="length"), "iterations in all, instead of the model's"
+    ] = None
+    epochs: Annotated[
+        int | None,
+        number(1),
+        Arg(one_of="length"),
+        "the same in epochs: as many iterations as see the training data N times",
+    ] = None
+    seed: Annotated[int | None, number(0), "random seed, instead of the model's"] = None
+    report: Annotated[
+        bool, "write report.html into the run's folder at each test; an open page follows the run"
+    ] = False
+    tensorboard: Annotated[
+        bool, "write the log's numbers as TensorBoard's event files, too, into the run's folder"
+    ] = False
+    find_lr: Annotated[
+        str | None,
+        Arg(one_of="instead", nargs="?", const="find_lr.svg"),
+        f"instead of training: {find_lr.STEPS} iterations at rising rates, a picture of their losses (SVG;"
+        " default: find_lr.svg), and a suggestion of base_lr",
+    ] = None
+    smoke: Annotated[
+        bool,
+        Arg(one_of="instead"),
+        f"try everything, {smoke.FEW} iterations each: train, test, snapshot, resume, report; keep nothing",
+    ] = False
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Options) -> int:
     """Train."""
     if args.smoke:
         return smoke.run(args)
@@ -119,7 +137,7 @@ def run(args: argparse.Namespace) -> int:
         return train(args, communicator)
 
 
-def model(args: argparse.Namespace, communicator: Communicator) -> NetSpec:
+def model(args: Options, communicator: Communicator) -> NetSpec:
     """The model, once it is known which, and what may be asked of it."""
     if args.resume is not None and args.seed is not None:
         raise MinicaffeError(
@@ -159,7 +177,7 @@ def model(args: argparse.Namespace, communicator: Communicator) -> NetSpec:
     return spec
 
 
-def train(args: argparse.Namespace, communicator: Communicator) -> int:
+def train(args: Options, communicator: Communicator) -> int:
     """Train, as one rank of so many."""
     ranks.prepare(args, communicator)
     spec = together(communicator, lambda: model(args, communicator))
@@ -230,14 +248,14 @@ def best_lines(solver: Solver) -> list[str]:
     return [f"best test: {best.output} {best.value:.4f} at iteration {best.at}, kept as {file}"]
 
 
-def progress(args: argparse.Namespace) -> Progress:
+def progress(args: Options) -> Progress:
     """How training is shown."""
     if args.json:
         return Json()
     return Quiet() if args.quiet else Bar() if sys.stderr.isatty() else Lines()
 
 
-def followers(args: argparse.Namespace, failed: Callable[[str], None]) -> list[Follower]:
+def followers(args: Options, failed: Callable[[str], None]) -> list[Follower]:
     """What writes the run's page, if that is wanted."""
     if not args.report:
         return []
@@ -263,14 +281,14 @@ class OfRun(Solver):
 
 
 def built(
-    args: argparse.Namespace,
+    args: Options,
     spec: NetSpec,
     device: Device,
     report: Together,
     communicator: Communicator,
 ) -> Solver:
     """The solver, as the options have it."""
-    given = {
+    given: dict[str, Any] = {
         "max_iter": args.max_iter,
         "random_seed": args.seed,
         "snapshot_prefix": args.snapshot_prefix,
@@ -283,7 +301,7 @@ def built(
     return OfRun(spec, device=device, report=report, **settings)
 
 
-def start_of(args: argparse.Namespace, begun: Run | Beside, solver: Solver) -> None:
+def start_of(args: Options, begun: Run | Beside, solver: Solver) -> None:
     """Have the solver begin with a snapshot or weights, if it is to."""
     report = solver.report
     for line in data_lines([solver.net, *solver.test_nets]):

@@ -12,14 +12,16 @@ example:
 
 from __future__ import annotations
 
-import argparse
 import functools
 import multiprocessing
 import time
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from typing import Annotated
 
 from minicaffe.backends import cpu
 from minicaffe.backends.cpu import compile_cache, threads
+from minicaffe.cli import parser
 from minicaffe.cli.explain_command import plan
 from minicaffe.cli.explain_step import QUIET, SETTLED
 from minicaffe.cli.streams import say
@@ -32,15 +34,16 @@ from minicaffe.errors import MinicaffeError
 COMMON = ("lenet", "squeezenet", "mobilenet", "resnet50")
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument(
-        "models", metavar="MODEL", nargs="*", default=COMMON, help=f"default: {' '.join(COMMON)}"
-    )
-    parser.add_argument("--train", action="store_true", help="compile the training step, too")
+class Options(parser.Options):
+    """The options."""
+
+    models: Annotated[
+        Sequence[str], parser.Arg("models", nargs="*"), "MODEL", f"default: {' '.join(COMMON)}"
+    ] = COMMON
+    train: Annotated[bool, "compile the training step, too"] = False
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Options) -> int:
     """Compile, then measure."""
     if not cpu.available():
         raise MinicaffeError(

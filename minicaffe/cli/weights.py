@@ -6,7 +6,9 @@ import argparse
 import os
 import shlex
 from functools import partial
+from typing import Annotated
 
+from minicaffe.cli.parser import Options
 from minicaffe.core.net import Net
 from minicaffe.core.net import model as net_model
 from minicaffe.core.net.differences import listed
@@ -30,9 +32,10 @@ WEIGHTS = (
 ENDINGS = (".npz", ".safetensors", ".caffemodel", ".h5")
 
 
-def weights_option(parser: argparse.ArgumentParser) -> None:
+class Weighted(Options):
     """--weights, which `weights_of` reads."""
-    parser.add_argument("--weights", metavar="FILE", help=f"{WEIGHTS}; default: MODEL's own")
+
+    weights: Annotated[str | None, f"{WEIGHTS}; default: MODEL's own"] = None
 
 
 def weights_of(args: argparse.Namespace) -> str:

@@ -1,0 +1,142 @@
+"""A model for one's own data, as `new` prints it and `train --data` trains it."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import os
+import re
+import shutil
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+from minicaffe.backends import device as backend
+from minicaffe.cli.options import begin, state_of, tell
+from minicaffe.cli.parser import Options
+from minicaffe.core.communicator import Communicator, device_of
+from minicaffe.core.config.declare import NetSpec
+from minicaffe.core.config.state import State
+from minicaffe.tools.inference import reads_data
+from minicaffe.tools.training.folder import RUNS
+
+if TYPE_CHECKING:
+    from minicaffe.tools.own_data import Adapted
+
+AUTO = "auto"
+DATA = (
+    "your own data: a folder with a folder of pictures for each class, a list, a table (.csv),"
+    " arrays (.npz), an LMDB: docs/own-data.md"
+)
+
+
+def _batch(word: str) -> int | str:
+    if word == AUTO:
+        return AUTO
+    if not re.fullmatch("[1-9][0-9]{0,6}", word):
+        raise argparse.ArgumentTypeError(f"expected a number or {AUTO}, got {word!r:.60}")
+    return int(word)
+
+
+class Size(NamedTuple):
+    """Of pictures, written WxH."""
+
+    height: int
+    width: int
+
+    def __str__(self) -> str:
+        return f"{self.width}x{self.height}"
+
+
+def _size(word: str) -> Size:
+    """WxH, or one number for both."""
+    match = re.fullmatch(r"([1-9][0-9]{0,4})(?:x([1-9][0-9]{0,4}))?", word)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"expected WxH such as 224x224, got {word!r:.60}")
+    return Size(int(match[2] or match[1]), int(match[1]))
+
+
+class OwnData(Options):
+    """--size and --batch-size; --data is each command's own."""
+
+    size: Annotated[
+        Size | None,
+        _size,
+        "WxH",
+        "with --data: the size of the pictures that the net sees; default: the model's",
+    ] = None
+    batch_size: Annotated[
+        int | str | None,
+        _batch,
+        "N",
+        "pictures in a batch; auto: as many as the memory takes, a power of two up to 256; default: the"
+        " model's, with --data 32 or fewer",
+    ] = None
+
+
+def adapted(args: argparse.Namespace, device: backend.Device | None) -> Adapted:
+    """The model for the data of --data, as the options have it."""
+    from minicaffe.tools.own_data import LARGEST_BATCH, adapt
+
+    options: dict[str, Any] = {"weights": args.weights, "epochs": args.epochs}
+    options |= {"max_iter": args.max_iter, "size": args.size, "device": device}
+    if args.batch_size == AUTO:
+        options["most"] = LARGEST_BATCH
+    else:
+        options["batch_size"] = args.batch_size
+    return adapt(args.model, args.data, **options)
+
+
+def of_own_data(args: argparse.Namespace, communicator: Communicator) -> NetSpec:
+    """The model that `train --data` trains; prints what was decided; the run's folder has the data's name."""
+    begin(args)
+    made = adapted(args, device_of(args.device, communicator))
+    changed = textwrap.indent(made.changed, "  ").split("\n")
+    told = [row for line in made.lines for row in folded(line)]
+    for row in (*told, "what is new in the model, the rest is as it was:", "", *changed):
+        tell(args, row)
+    spec = state_of(args, made.spec(*args.settings))
+    args.run = args.run or free(made.source)
+    args.model, args.weights, args.epochs = args.run, None, None  # the run's own model says them
+    return spec
+
+
+def folded(line: str) -> list[str]:
+    """A line in several, if stderr is a terminal with fewer columns."""
+    if not sys.stderr.isatty():
+        return [line]
+    width = max(shutil.get_terminal_size().columns, 40)
+    return textwrap.wrap(line, width, subsequent_indent="  ", break_on_hyphens=False)
+
+
+def free(source: str) -> str:
+    """The folder of a new run on some data: runs/NAME, or runs/NAME-2, ... if that is there.
+
+    >>> free("photos/dogs.csv")
+    'runs/dogs'
+    """
+    name = Path(os.path.abspath(source)).stem
+    names = (f"{name}-{count}" if count > 1 else name for count in itertools.count(1))
+    return next(path for one in names if not os.path.exists(path := f"{RUNS}/{one}"))
+
+
+def with_batch(spec: NetSpec, batch: int | str, device: backend.Device) -> tuple[NetSpec, int]:
+    """A model whose data layers of TRAIN read batches of such a size, AUTO the largest that fits."""
+    if isinstance(batch, str):
+        from minicaffe.tools.own_data import LARGEST_BATCH, fitting
+
+        batch, _ = fitting(lambda size: _with(spec, size), LARGEST_BATCH, device)
+    return _with(spec, batch), batch
+
+
+def _with(spec: NetSpec, batch: int) -> NetSpec:
+    state = State(phase="TRAIN").over(spec.solver.train_state if spec.solver else State())
+    layers = [
+        dataclasses.replace(layer, options={**layer.options, "batch_size": batch})
+        if reads_data(layer) and layer.included(state.over(spec.state))
+        else layer
+        for layer in spec.layers
+    ]
+    return dataclasses.replace(spec, layers=tuple(layers))

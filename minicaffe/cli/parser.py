@@ -1,0 +1,140 @@
+"""The options of a command are annotated fields of a class: its parser is made of them, and its words."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import types
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, NoReturn, Union, get_args, get_origin, get_type_hints
+
+from minicaffe.cli import caffe_words
+from minicaffe.errors import did_you_mean
+
+METAVARS = {int: "N", float: "X", str: "FILE"}
+
+
+class Arg:
+    """Names and keywords that `add_argument` takes, in the place of what follows from a field.
+
+    Options of which only one may be said have the same `one_of`.
+    """
+
+    def __init__(self, *names: str, **keywords: Any):
+        self.names, self.keywords = names, keywords
+
+
+class Field(NamedTuple):
+    """One option: its field's name and default, and what `add_argument` is called with."""
+
+    name: str
+    default: Any
+    names: tuple[str, ...]
+    keywords: dict[str, Any]
+
+
+class Options(argparse.Namespace):
+    """The base of the options of a command, and of those that several share.
+
+    A field is `name: Annotated[type, "METAVAR", "help", ...] = default`. The metavar may be left out; a
+    function makes the value of the word, and an Arg says what is unusual. bool is a flag, `bool | None` one
+    with a --no- twin, Sequence an option that may be repeated, Literal a choice. A field whose Arg is its own
+    name is a positional argument.
+    """
+
+    words: Sequence[str] = ()  # as they were typed
+
+    def __init__(self) -> None:
+        super().__init__(**{field.name: field.default for field in fields_of(type(self))})
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line, with the nearest right option."""
+
+    given: Sequence[str] = ()
+
+    def error(self, message: str) -> NoReturn:
+        """Print the mistake in one line and exit with 2."""
+        options = [option for action in self._actions for option in action.option_strings]
+        given = [word.partition("=")[0] for word in self.given if word.startswith("-")]
+        unknown = [word for word in given if word not in options and not word[1:].isdigit()]
+        hint = ""
+        if unknown:
+            hint = "".join(map(caffe_words.hint, unknown)) or did_you_mean(unknown[0], options)
+        if unknown and unknown[0] not in message.replace(",", " ").split():
+            message = f"unrecognized arguments: {unknown[0]}"
+        self.exit(2, f"{self.prog}: {message}{hint} (see {self.prog} --help)\n")
+
+
+def fields_of(options: type) -> Iterator[Field]:
+    """Yields the fields of a class of options: those of its bases in the order written, then its own."""
+    hints = get_type_hints(options, include_extras=True)
+    for name in dict.fromkeys(_names(options)):
+        kind, *extras = get_args(hints[name])
+        texts = [one for one in extras if isinstance(one, str)]
+        arg = next((one for one in extras if isinstance(one, Arg)), Arg())
+        default: Any = getattr(options, name, None)
+        names = arg.names or (f"--{name.replace('_', '-')}",)
+        keywords: dict[str, Any] = {"help": texts[-1], "default": default}
+        if names != (name,):
+            keywords["dest"] = name
+        is_optional = get_origin(kind) in (Union, types.UnionType)
+        kind = get_args(kind)[0] if is_optional else kind
+        if get_origin(kind) is Sequence and names != (name,):
+            kind, default = get_args(kind)[0], list(default)
+            keywords |= {"action": "append", "default": default}
+        if kind is bool:
+            keywords["action"] = argparse.BooleanOptionalAction if is_optional else "store_true"
+        elif get_origin(kind) is Literal:
+            keywords["choices"] = get_args(kind)
+        elif "choices" not in arg.keywords or len(texts) > 1:
+            keywords["metavar"] = texts[0] if len(texts) > 1 else METAVARS.get(kind, "FILE")
+        if converts := [one for one in extras if callable(one)] or [kind] * (kind is float):
+            keywords["type"] = converts[0]
+        yield Field(name, default, names, keywords | arg.keywords)
+
+
+def _names(options: type) -> Iterator[str]:
+    """Yields the names of fields, some perhaps twice."""
+    for base in options.__bases__:
+        if issubclass(base, Options) and base is not Options:
+            yield from _names(base)
+    yield from options.__annotations__
+
+
+def add_options(parser: argparse.ArgumentParser, options: type) -> None:
+    """Declare the fields of a class of options to a parser."""
+    groups: dict[str, Any] = {}
+    for field in fields_of(options):
+        keywords, group = dict(field.keywords), parser
+        if one_of := keywords.pop("one_of", None):
+            required = keywords.pop("required", False)
+            if one_of not in groups:
+                groups[one_of] = parser.add_mutually_exclusive_group(required=required)
+            group = groups[one_of]
+        group.add_argument(*field.names, **keywords)
+
+
+def words_of(options: Options, but: Collection[str]) -> list[str]:
+    """Returns the words that say what is not as by default, but the fields named and the positional ones."""
+    words: list[str] = []
+    for field in fields_of(type(options)):
+        value = getattr(options, field.name)
+        if field.name in but or field.names == (field.name,) or value in (field.default, None):
+            continue
+        for one in value if isinstance(value, list) else [value]:
+            words += field.names[-1:] if one is True else [field.names[-1], str(one)]
+    return words
+
+
+def number(least: int, most: int | None = None) -> Callable[[str], int]:
+    """A parser of integers of at least `least`, at most `most`."""
+    wanted = f"of at least {least}" if most is None else f"from {least} to {most}"
+
+    def parse(text: str) -> int:
+        value = int(text) if re.fullmatch("[0-9]{1,18}", text) else -1
+        if value < least or (most is not None and value > most):
+            raise argparse.ArgumentTypeError(f"expected an integer {wanted}, got {text!r:.60}")
+        return value
+
+    return parse
