@@ -1,86 +1,70 @@
-"""What `predict` says of a picture: as a line, as JSON, as rows of a table; and what classes are called."""
+"""An answer of `predict` as a line and as rows of a table; and what classes are called."""
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-import numpy as np
+from typing import Any
 
 from minicaffe.core.config.declare import NetSpec
+from minicaffe.core.config.tree import load
 from minicaffe.core.net.sources import with_classes
 from minicaffe.errors import DataError, MinicaffeError
 from minicaffe.interop.caffe.label_map import is_label_map, names_in
 from minicaffe.storage import checkpoint, lists
 from minicaffe.tools.data.layers.pictures import Pictures
-from minicaffe.tools.data.pictures import Doubt
+from minicaffe.tools.deploy import label_names
 
-COLUMNS = ("image", "rank", "class", "name", "probability", "done", "unsure")
-
-
-@dataclass
-class Answer:
-    """The probabilities of a picture's classes, and notes: what was done, and each Doubt."""
-
-    path: str
-    prob: np.ndarray
-    notes: list[str]
-    names: Sequence[str]
-    top: int
-    several: bool = False  # whether a picture may have several of the classes, or none
-
-    def __post_init__(self) -> None:
-        self.best = [int(k) for k in np.argsort(-self.prob)[: self.top]]
-        if self.prob[self.best[0]] < 0.5 and not self.several:
-            self.notes.append(Doubt("no class has half of the probability"))
-        self.unsure = [str(note) for note in self.notes if isinstance(note, Doubt)]
-        self.done = [str(note) for note in self.notes if not isinstance(note, Doubt)]
-
-    def name(self, k: int) -> str:
-        """A class as it is called; "" if nobody says."""
-        return self.names[k] if k < len(self.names) else ""
+COLUMNS = {
+    "classes": ("image", "rank", "class", "name", "probability", "done", "unsure"),
+    "boxes": ("image", "rank", "class", "name", "score", "x0", "y0", "x1", "y1"),
+    "pixels": ("image", "rank", "class", "name", "share"),
+}
 
 
-def text(answer: Answer) -> str:
-    """An answer as a line.
+def text(answer: Mapping[str, Any], kind: str) -> str:
+    """An answer of a kind as a line.
 
-    >>> text(Answer("a.png", np.array([0.25, 0.75]), ["inverted", Doubt("faint ink")], ["cat", "dog"], 1))
+    >>> dog = {"class": 1, "name": "dog", "probability": 0.75}
+    >>> notes = {"done": ["inverted"], "unsure": ["faint ink"]}
+    >>> text({"image": "a.png", "classes": [dog], **notes}, "classes")
     'a.png: dog (75.00 %) [inverted] [unsure: faint ink]'
+    >>> cat = {"class": 1, "name": "cat", "score": 0.9, "box": [4, 0, 20, 20]}
+    >>> text({"image": "a.png", "boxes": [cat]}, "boxes")
+    'a.png: cat (90.00 %) at 4,0-20,20'
     """
-    guesses = ", ".join(
-        f"{answer.name(k) or k} ({100 * answer.prob[k]:.2f} %)" for k in answer.best
-    )
-    done = f" [{', '.join(answer.done)}]" if answer.done else ""
-    unsure = f" [unsure: {', '.join(answer.unsure)}]" if answer.unsure else ""
-    return f"{answer.path}: {guesses}{done}{unsure}"
+    score, parts = COLUMNS[kind][4], []
+    for one in answer[kind]:
+        x0, y0, x1, y1 = one.get("box", [0] * 4)
+        at = f" at {x0},{y0}-{x1},{y1}" if kind == "boxes" else ""
+        parts.append(f"{one['name'] or one['class']} ({100 * one[score]:.2f} %){at}")
+    if kind == "boxes":
+        return f"{answer['image']}: {'; '.join(parts) or 'nothing found'}"
+    if kind == "pixels":
+        return f"{answer['image']}: {', '.join(parts)} of the pixels"
+    done = f" [{', '.join(answer['done'])}]" if answer["done"] else ""
+    unsure = f" [unsure: {', '.join(answer['unsure'])}]" if answer["unsure"] else ""
+    return f"{answer['image']}: {', '.join(parts)}{done}{unsure}"
 
 
-def json_line(answer: Answer) -> str:
-    """An answer as JSON, in a line."""
-    classes = [
-        {"class": k, "name": answer.name(k) or None, "probability": float(answer.prob[k])}
-        for k in answer.best
-    ]
-    about = {"image": answer.path, "classes": classes}
-    return json.dumps({**about, "done": answer.done, "unsure": answer.unsure})
-
-
-def csv_rows(answer: Answer) -> list[list[object]]:
-    """An answer as rows of the table, one a class."""
-    notes = ["; ".join(answer.done), "; ".join(answer.unsure)]
+def csv_rows(answer: Mapping[str, Any], kind: str) -> list[list[object]]:
+    """An answer of a kind as rows of the table, one a class or box."""
+    score = COLUMNS[kind][4]
+    notes = ["; ".join(answer[key]) for key in ("done", "unsure") if key in answer]
     return [
-        [answer.path, rank, k, answer.name(k), f"{answer.prob[k]:.6f}", *notes]
-        for rank, k in enumerate(answer.best, 1)
+        [
+            *(answer["image"], rank, one["class"], one["name"] or "", f"{one[score]:.6f}"),
+            *(*one.get("box", ()), *notes),
+        ]
+        for rank, one in enumerate(answer[kind], 1)
     ]
 
 
 def write_csv(
-    path: str, rows: Sequence[Sequence[object]], columns: Sequence[str] = COLUMNS
+    path: str, rows: Sequence[Sequence[object]], columns: Sequence[str] = COLUMNS["classes"]
 ) -> None:
     """Write the table, atomically, what a spreadsheet would compute led by '. Raises CheckpointError."""
     table, texts = io.StringIO(newline=""), re.compile(r"[=+@\s]|-(?![\d.]+$)")
@@ -91,6 +75,11 @@ def write_csv(
         )
     data = table.getvalue().encode("utf-8", "surrogateescape")
     checkpoint.replace(path, lambda file: file.write(data))
+
+
+def detects(model: NetSpec) -> bool:
+    """Whether a model's answer is boxes."""
+    return any(layer.type == "DetectionOutput" for layer in model.layers)
 
 
 def class_names(labels: str | None, count: int, model: NetSpec, data: Pictures) -> Sequence[str]:
@@ -120,3 +109,16 @@ def lines_of(path: str, count: int) -> list[str]:
         if not line.isprintable():
             raise DataError(f"{path}: is not a text with a name in each line: found {line[:40]!r}")
     return lines
+
+
+def box_names(labels: str | None, model: NetSpec, beside: Path | None) -> dict[int, str]:
+    """A detector's classes: those of --labels, a label map or a name a line, else of the model's label map."""
+    if labels is not None:
+        file, text_ = load(labels, "text", own=True)
+        if is_label_map(text_):
+            return names_in(text_, file)
+        lines = [line.strip() for line in text_.splitlines() if line.strip()]
+        if not lines or not all(line.isprintable() for line in lines):
+            raise MinicaffeError(f"--labels {labels}: expected a label map, or a name in each line")
+        return dict(enumerate(lines))
+    return label_names(model, beside)

@@ -21,8 +21,7 @@ import math
 from pathlib import Path
 from typing import Annotated, Any
 
-from minicaffe.cli import detections
-from minicaffe.cli.answers import lines_of
+from minicaffe.cli.answers import box_names, lines_of
 from minicaffe.cli.options import MODEL, Force, OfNet, read_model
 from minicaffe.cli.parser import Arg
 from minicaffe.cli.picture_options import Labelled, mean_of, no_options_of_deploy_nets
@@ -144,7 +143,7 @@ def _about(args: Options, spec: NetSpec, net: Net) -> Preparation:
 def _classes(args: Options, spec: NetSpec, net: Net) -> tuple[str, ...]:
     """The names of classes that --labels or, of a detector, the model's label map says; () if none does."""
     if any(step.spec.type == "DetectionOutput" for step in net.steps):
-        names = detections.class_names(args.labels, spec, Path(args.model).parent)
+        names = box_names(args.labels, spec, Path(args.model).parent)
         return tuple(names.get(label, "") for label in range(max(names, default=-1) + 1))
     if args.labels is None:
         return ()

@@ -18,6 +18,7 @@ example:
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import math
@@ -30,8 +31,7 @@ import numpy as np
 
 from minicaffe.backends import cpu
 from minicaffe.backends.device import Device
-from minicaffe.cli import detections
-from minicaffe.cli.answers import Answer, class_names, csv_rows, json_line, text, write_csv
+from minicaffe.cli import answers
 from minicaffe.cli.options import (
     Model,
     OnDevice,
@@ -47,11 +47,10 @@ from minicaffe.cli.weights import Weighted, load_weights, weights_of
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.errors import DataError, note
 from minicaffe.storage import caches
-from minicaffe.tools.data.layers.pictures import Pictures, takes_digits
-from minicaffe.tools.data.pictures import Fit, prepared
+from minicaffe.tools.data.pictures import Doubt
 from minicaffe.tools.data.pictures.drawn import mask_image, save, with_boxes, with_mask, with_text
 from minicaffe.tools.data.pictures.files import named, read
-from minicaffe.tools.deploy import TOGETHER, Classifier, Detector, resized, shares_of
+from minicaffe.tools.deploy import TOGETHER, Classifier, Deployed, Detector, answer_of
 from minicaffe.tools.inference import for_test
 
 Picture = tuple[np.ndarray, list[str]]
@@ -113,20 +112,44 @@ def _would_compile() -> bool:
 
 def _answer(args: Options, spec: NetSpec, weights: str, paths: list[str], device: Device) -> int:
     """Classify, or detect, with the loops that there are."""
-    net = (Detector if detections.detects(spec) else Classifier)(
-        spec, device=device, dtype=args.dtype
-    )
+    net = (Detector if answers.detects(spec) else Classifier)(spec, device=device, dtype=args.dtype)
     prepare(args, net.data, weights)
     for file, _ in load_weights(net.net, weights):
         if file != weights:  # of a run
             tell(args, f"weights: {file}")
-    alone = [word for word in args.images if word in paths]
-    pictures = _Pictures(net.data, net.image_shape, alone, net.fit)
+    pictures = _Pictures(net, [word for word in args.images if word in paths])
     drawn = _Drawn(args.save) if args.save is not None else None
-    if isinstance(net, Detector):
-        _detect(args, net, spec, pictures, paths, drawn)
-    else:
-        _classify(args, net, spec, pictures, paths, drawn)
+    kind, names = _classes(args, net, spec)
+    rows: list[list[object]] = []
+    for paths_now, pixels, notes in pictures.batches(paths):
+        for path, result, said in zip(paths_now, net.predict(pixels), notes, strict=True):
+            size = functools.partial(pictures.sizes.__getitem__, path)
+            answer = answer_of(net, result, size, names, args.top, args.threshold)
+            mask, answer = answer.pop("mask", None), {"image": path, **answer}
+            if isinstance(net, Classifier) and kind == "classes":
+                if answer[kind][0]["probability"] < 0.5 and not net.several:
+                    said.append(Doubt("no class has half of the probability"))
+                answer["done"] = [str(one) for one in said if not isinstance(one, Doubt)]
+                answer["unsure"] = [str(one) for one in said if isinstance(one, Doubt)]
+            line = answers.text(answer, kind)
+            say(json.dumps(answer) if args.json else line)
+            rows += answers.csv_rows(answer, kind)
+            if drawn is None:
+                continue
+            if kind == "classes":
+                drawn.add(path, with_text(read(path), line.removeprefix(f"{path}: ")))
+            elif kind == "boxes":
+                boxes = result[result[:, 1] >= args.threshold][:, [0, 2, 3, 4, 5]]
+                texts = [
+                    f"{one['name'] or one['class']} {one['score']:.2f}" for one in answer[kind]
+                ]
+                drawn.add(path, with_boxes(read(path), boxes, texts))
+            else:
+                drawn.add(path, mask_image(mask))
+                drawn.add(path, with_mask(read(path), mask), "-drawn")
+    if args.csv is not None:
+        answers.write_csv(args.csv, rows, answers.COLUMNS[kind])
+        tell(args, f"answers: {args.csv}")
     if drawn is not None:
         tell(args, f"pictures: {args.save}")
     if pictures.damaged:
@@ -134,90 +157,14 @@ def _answer(args: Options, spec: NetSpec, weights: str, paths: list[str], device
     return 0
 
 
-def _classify(
-    args: Options,
-    classifier: Classifier,
-    spec: NetSpec,
-    pictures: _Pictures,
-    paths: list[str],
-    drawn: _Drawn | None,
-) -> None:
-    """Tell the classes of pictures."""
-    classes = classifier.net.blobs[classifier.output].shape[1:]
-    if classes[0] != np.prod(classes):
-        _mask(args, classifier, spec, pictures, paths, drawn)
-        return
-    names = class_names(args.labels, classes[0], spec, classifier.data)
-    rows: list[list[object]] = []
-    for paths_now, pixels, notes in pictures.batches(paths):
-        for path, prob, said in zip(paths_now, classifier.predict(pixels), notes, strict=True):
-            answer = Answer(path, prob.ravel(), said, names, args.top, classifier.several)
-            say(json_line(answer) if args.json else text(answer))
-            rows += csv_rows(answer)
-            if drawn is not None:
-                drawn.add(path, with_text(read(path), text(answer).removeprefix(f"{path}: ")))
-    if args.csv is not None:
-        write_csv(args.csv, rows)
-        tell(args, f"answers: {args.csv}")
-
-
-def _mask(
-    args: Options,
-    net: Classifier,
-    spec: NetSpec,
-    pictures: _Pictures,
-    paths: list[str],
-    drawn: _Drawn | None,
-) -> None:
-    """Tell the share of pixels of each class; with --save write each picture's mask, and draw it."""
-    count = net.net.blobs[net.output].shape[1]
-    names = dict(enumerate(class_names(args.labels, count, spec, net.data)))
-    rows: list[list[object]] = []
-    for paths_now, pixels, _ in pictures.batches(paths):
-        for path, prob in zip(paths_now, net.predict(pixels), strict=True):
-            mask = prob.argmax(axis=0)
-            shares = shares_of(mask, count, names)[: args.top]
-            texts = [
-                f"{one['name'] or one['class']} ({100 * one['share']:.2f} %)" for one in shares
-            ]
-            line = json.dumps({"image": path, "pixels": shares})
-            say(line if args.json else f"{path}: {', '.join(texts)} of the pixels")
-            rows += [
-                [path, rank, one["class"], one["name"] or "", f"{one['share']:.6f}"]
-                for rank, one in enumerate(shares, 1)
-            ]
-            if drawn is not None:
-                whole = resized(mask, *pictures.sizes[path])
-                drawn.add(path, mask_image(whole))
-                drawn.add(path, with_mask(read(path), whole), "-drawn")
-    if args.csv is not None:
-        write_csv(args.csv, rows, ("image", "rank", "class", "name", "share"))
-        tell(args, f"answers: {args.csv}")
-
-
-def _detect(
-    args: Options,
-    detector: Detector,
-    spec: NetSpec,
-    pictures: _Pictures,
-    paths: list[str],
-    drawn: _Drawn | None,
-) -> None:
-    """Tell the boxes in pictures."""
-    names = detections.class_names(args.labels, spec, Path(args.model).parent)
-    rows: list[list[object]] = []
-    for paths_now, pixels, _ in pictures.batches(paths):
-        for path, boxes in zip(paths_now, detector.predict(pixels), strict=True):
-            boxes = boxes[boxes[:, 1] >= args.threshold]
-            found = detections.Found(path, boxes, pictures.sizes[path], names)
-            say(detections.json_line(found) if args.json else detections.text(found))
-            rows += detections.csv_rows(found)
-            if drawn is not None:
-                texts = [f"{found.name(row)} {row[1]:.2f}" for row in boxes]
-                drawn.add(path, with_boxes(read(path), boxes[:, [0, 2, 3, 4, 5]], texts))
-    if args.csv is not None:
-        write_csv(args.csv, rows, detections.COLUMNS)
-        tell(args, f"answers: {args.csv}")
+def _classes(args: Options, net: Deployed, spec: NetSpec) -> tuple[str, dict[int, str]]:
+    """Returns what a net tells of a picture, its classes, boxes or pixels, and what classes are called."""
+    if isinstance(net, Detector):
+        return "boxes", answers.box_names(args.labels, spec, Path(args.model).parent)
+    classes = net.net.blobs[net.output].shape[1:]
+    names = answers.class_names(args.labels, classes[0], spec, net.data)
+    kind = "classes" if classes[0] == np.prod(classes) else "pixels"
+    return kind, {label: name for label, name in enumerate(names) if name}
 
 
 class _Drawn:
@@ -244,11 +191,9 @@ class _Drawn:
 class _Pictures:
     """Pictures read and made ready for a net; `damaged` counts those of folders that could not be read."""
 
-    def __init__(self, data: Pictures, shape: tuple[int, int, int], named: list[str], fit: Fit):
+    def __init__(self, net: Deployed, named: list[str]):
+        self.net, self.damaged = net, 0
         self.sizes: dict[str, tuple[int, int]] = {}  # of pictures as their files have them
-        self.blue_first, self.shape, self.damaged = data.blue_first, shape, 0
-        self.digit, self.fit, self.inverts = takes_digits(data), fit, data.inverts
-        self.crop = data.transform.crop_size or 0
         self.named = {path: self._read(path) for path in named}
 
     def batches(self, paths: list[str]) -> Iterator[tuple[list[str], np.ndarray, list[list[str]]]]:
@@ -269,6 +214,4 @@ class _Pictures:
     def _read(self, path: str) -> Picture:
         pixels = read(path)
         self.sizes[path] = (pixels.shape[0], pixels.shape[1])
-        how = self.shape, self.digit, path, self.fit, self.crop, self.inverts
-        pixels, notes = prepared(pixels, *how)
-        return pixels[::-1] if self.blue_first else pixels, notes
+        return self.net.ready(pixels, path)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -128,11 +129,14 @@ class Deployed:
             return picture.reshape(shape)
         if not pictures.is_picture(picture):
             raise self._no_picture(numbers(picture, "a picture", shape))
-        pixels, name = pictures.pixels_in(picture)
-        digit = takes_digits(self.data)
-        crop = self.data.transform.crop_size or 0
-        pixels, _ = pictures.prepared(pixels, shape, digit, name, self.fit, crop, self.data.inverts)
-        return pixels[::-1] if self.data.blue_first else pixels
+        return self.ready(*pictures.pixels_in(picture))[0]
+
+    def ready(self, pixels: np.ndarray, name: str) -> tuple[np.ndarray, list[str]]:
+        """A picture of any size as the data set would have it, and notes: what was done, and each Doubt."""
+        digit, crop = takes_digits(self.data), self.data.transform.crop_size or 0
+        how = self.image_shape, digit, name, self.fit, crop, self.data.inverts
+        pixels, notes = pictures.prepared(pixels, *how)
+        return pixels[::-1] if self.data.blue_first else pixels, notes
 
     def _no_picture(self, images: np.ndarray) -> ShapeError:
         return ShapeError(
@@ -258,33 +262,47 @@ def _answers(net: Deployed, some: list[Any], top: int, threshold: float) -> list
     if not isinstance(net, Detector):
         names |= dict(enumerate(with_classes(net.model, [net.data]).classes))
     answers = []
-    for one, answer in zip(some, results, strict=True):
-        about: dict[str, Any] = {"image": str(one) if isinstance(one, (str, Path)) else None}
-        if isinstance(net, Detector):
-            h, w = net.size_of(one)
-            about["boxes"] = [
-                {
-                    "class": int(kind),
-                    "name": names.get(int(kind)),
-                    "score": float(score),
-                    "box": in_pixels(sides, (h, w)),
-                }
-                for kind, score, *sides in answer
-                if score >= threshold
-            ]
-        else:
-            if answer.size != len(answer):  # an answer for each pixel
-                about["pixels"] = shares_of(answer.argmax(axis=0), len(answer), names)[:top]
-                about["mask"] = resized(answer.argmax(axis=0), *net.size_of(one))
-                answers.append(about)
-                continue
-            prob = answer.ravel()
-            about["classes"] = [
-                {"class": int(k), "name": names.get(int(k)), "probability": float(prob[k])}
-                for k in np.argsort(-prob)[:top]
-            ]
-        answers.append(about)
+    for one, result in zip(some, results, strict=True):
+        about = {"image": str(one) if isinstance(one, (str, Path)) else None}
+        size = functools.partial(net.size_of, one)
+        answers.append(about | answer_of(net, result, size, names, top, threshold))
     return answers
+
+
+def answer_of(
+    net: Deployed,
+    result: np.ndarray,
+    size: Callable[[], tuple[int, int]],
+    names: Mapping[int, str],
+    top: int,
+    threshold: float,
+) -> dict[str, Any]:
+    """What a net predicts of a picture of `size` (h, w) as `predict` says it: its classes, boxes or mask."""
+    if isinstance(net, Detector):
+        shape = size()
+        boxes = [
+            {
+                "class": int(kind),
+                "name": names.get(int(kind)),
+                "score": float(score),
+                "box": in_pixels(sides, shape),
+            }
+            for kind, score, *sides in result
+            if score >= threshold
+        ]
+        return {"boxes": boxes}
+    if result.size != len(result):  # an answer for each pixel
+        mask = result.argmax(axis=0)
+        return {
+            "pixels": shares_of(mask, len(result), names)[:top],
+            "mask": resized(mask, *size()),
+        }
+    prob = result.ravel()
+    classes = [
+        {"class": int(k), "name": names.get(int(k)), "probability": float(prob[k])}
+        for k in np.argsort(-prob)[:top]
+    ]
+    return {"classes": classes}
 
 
 def shares_of(mask: np.ndarray, count: int, names: Mapping[int, str]) -> list[dict[str, Any]]:
