@@ -26,32 +26,47 @@ example:
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
-from minicaffe.cli import folded
+import numpy as np
+
 from minicaffe.cli.known import built, tree_of
 from minicaffe.cli.options import Force, Imports, Lenient, import_files
 from minicaffe.cli.parser import Arg
-from minicaffe.cli.weights import Weighted
+from minicaffe.cli.weights import Weighted, load_weights, weights_of
 from minicaffe.core.config import tree
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.config.mark import Comment
 from minicaffe.core.config.model import model
 from minicaffe.core.layers import REGISTRY
+from minicaffe.core.net import Net
 from minicaffe.core.net.model import holds_weights, read, seen_from
 from minicaffe.core.net.weight_files import is_ours
 from minicaffe.core.net.yaml_text import yaml_text
 from minicaffe.core.net.zoo import located
-from minicaffe.errors import DataError, MinicaffeError, SpecError, did_you_mean, note
+from minicaffe.errors import (
+    CheckpointError,
+    DataError,
+    MinicaffeError,
+    SpecError,
+    did_you_mean,
+    note,
+)
 from minicaffe.interop.caffe import model as prototxt
 from minicaffe.interop.caffe.convert_weights import convert_weights, kind_of
 from minicaffe.interop.caffe.prototxt import prototxt as prototxt_of
 from minicaffe.interop.caffe.unknown import with_unknown
 from minicaffe.interop.caffe.weights import ENDINGS, is_caffes
+from minicaffe.interop.onnx.reader.onnx import files
+from minicaffe.interop.onnx.writer import check
+from minicaffe.interop.onnx.writer.onnx import inferring
 from minicaffe.storage import checkpoint
+from minicaffe.tools.folding import Folded, folded
 from minicaffe.tools.training import folder as run_folder
 
 YAML = (".yaml", ".yml")
@@ -90,7 +105,7 @@ def run(args: Options) -> int:
             raise MinicaffeError(
                 f"{args.target}: --fold writes a model, .prototxt or .yaml, and its weights"
             )
-        return folded.write(args)
+        return _write_folded(args)
     if kind_of(source) is not None and not (is_ours(source) and to_model):
         if args.model is None:
             note(convert_weights(source, args.target))
@@ -106,10 +121,7 @@ def run(args: Options) -> int:
             f"{args.target}: expected a name that ends in .yaml or .prototxt{hint}"
         )
     spec, types, comments = _model(args.source, os.path.dirname(args.target), args.lenient)
-    if prototxt.named_prototxt(args.target):  # where paths are from the current folder, as in Caffe
-        text = prototxt_of(dataclasses.replace(spec, folder="."), types, comments)
-    else:
-        text = yaml_text(spec, types, comments)
+    text = _text(args.target, spec, types, comments)
     if len(text) > tree.MAX_BYTES:
         raise SpecError(f"{args.source}: becomes larger than {tree.MAX_BYTES >> 20} MiB")
     checkpoint.replace(args.target, lambda stream: stream.write(text.encode("utf-8")))
@@ -144,3 +156,54 @@ def _model(
     root, comments = tree_of(located(source), lenient)
     types = with_unknown(root, REGISTRY)
     return model(root, types), types, comments
+
+
+def _text(
+    path: str | Path,
+    spec: NetSpec,
+    types: Mapping[str, type],
+    comments: Mapping[str, Sequence[Comment]],
+) -> str:
+    """A model as a file of this name has it."""
+    if prototxt.named_prototxt(path):  # where paths are from the current folder, as in Caffe
+        return prototxt_of(dataclasses.replace(spec, folder="."), types, comments)
+    return yaml_text(spec, types, comments)
+
+
+def _write_folded(args: Options) -> int:
+    """Write TARGET and the weights beside it: .caffemodel beside .prototxt, .npz beside .yaml."""
+    model, weights = files(args.target)
+    args.check_free(model, weights)
+    net, lines = inferring(read(args.source, lenient=args.lenient))
+    asked = argparse.Namespace(**{**vars(args), "model": args.source})
+    for file, loaded in load_weights(net, weights_of(asked)):
+        lines.append(f"weights: {file}: {loaded}")
+    result = folded(net)
+    difference = compared(net, result)
+    spec = seen_from(result.spec, model.parent) if holds_weights(args.source) else result.spec
+    text = _text(model, spec, REGISTRY, {})
+    result.net(device="cpu").save(weights)
+    checkpoint.replace(model, lambda stream: stream.write(text.encode("utf-8")))
+    for line in (*lines, *result.notes):
+        note(line)
+    note(f"outputs compared on random numbers: max. relative difference {difference:.0e}")
+    note(f"{model} and {os.path.basename(weights)}: {len(result.spec.layers)} layers")
+    return 0
+
+
+def compared(net: Net, result: Folded) -> float:
+    """The largest difference of an output. Raises CheckpointError if it is more than rounding."""
+    arrays: dict[str, Any] = dict(check.drawn(net))
+    kind: dict[str, Any] = {"device": "cpu", "dtype": "float32", "deterministic": True}
+    with np.errstate(all="ignore"):
+        wanted = net.forward(**arrays)
+        ours = result.net(**kind).forward(**arrays)
+    worst = 0.0
+    for name, array in wanted.items():
+        apart = check.difference(np.asarray(ours[name]), np.asarray(array))
+        if apart > check.MOST:
+            raise CheckpointError(
+                f"folded, output {name!r} differs by {apart:.0e}: nothing was written"
+            )
+        worst = max(worst, apart)
+    return worst

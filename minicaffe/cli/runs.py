@@ -1,22 +1,30 @@
-"""Where `train` keeps a run: a new folder, or that of a run which goes on; and the record it leaves there."""
+"""Where `train` keeps a run: a new folder, or that of a run which goes on; and the commands that do that."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import shlex
+import shutil
+import sys
 from pathlib import Path
 
-from minicaffe.cli.go_on import program
+from minicaffe.cli.parser import Options, words_of
 from minicaffe.core.config.declare import NetSpec
-from minicaffe.core.solver import snapshots
+from minicaffe.core.layers.loss import Softmax
+from minicaffe.core.layers.softmax_loss import SoftmaxLoss
+from minicaffe.core.solver import Solver, snapshots
 from minicaffe.errors import SpecError
+from minicaffe.tools.data.layers.pictures import Pictures
+from minicaffe.tools.parallel.launched import count
 from minicaffe.tools.training import folder as run_folder
 from minicaffe.tools.training import resume
 from minicaffe.tools.training.record import Record
 from minicaffe.tools.training.run import Run
 
 NEWEST = "the newest snapshot"
+# said when a run begins, and not again
+BEGINS = {"weights", "resume", "run", "data", "size", "batch_size", "epochs", "seed"}
 
 
 def model_of_run(args: argparse.Namespace) -> None:
@@ -64,3 +72,41 @@ def _go_on_from(path: str) -> tuple[Path | None, Path]:
         file = resume.with_state(path)
         return resume.run_of(file), file
     return Path(path), run_folder.to_go_on_from(path)
+
+
+def resume_command(args: Options, folder: Path) -> str:
+    """The command that goes on in a run's folder from the snapshot just taken."""
+    launched = ["mpiexec", "-n", str(count())] if count() > 1 else []
+    model = [args.model] if args.model != str(folder) else []
+    words = [*launched, *program(), "train", *model, "--resume", str(folder)]
+    return shlex.join([*words, *words_of(args, BEGINS)])
+
+
+def next_commands(folder: Path, solver: Solver) -> list[str]:
+    """What one does with a run that has ended, a line each, for one to copy."""
+    command, run = shlex.join(program()), shlex.quote(str(folder))
+    layers = solver.net.layers.values()
+    types = {step.spec.type for step in solver.net.steps}
+    answers = any(isinstance(one, (Softmax, SoftmaxLoss)) for one in layers)
+    answers |= not types.isdisjoint(("SigmoidCrossEntropyLoss", "MultiBoxLoss"))
+    told = [f"to look at it: {command} report {run}"]
+    if (
+        answers
+        and any(isinstance(one, Pictures) for one in layers)
+        and solver._saving.saved is not None
+    ):
+        told.append(f"to use it: {command} predict {run} PICTURE...")
+    return told
+
+
+def program() -> list[str]:
+    """How this program was started, as one would type it again."""
+    typed = sys.argv[0]
+    if os.path.basename(os.path.dirname(typed)) == "minicaffe" and typed.endswith("__main__.py"):
+        return [sys.executable, "-m", "minicaffe"]
+    found = shutil.which("minicaffe")
+    if os.path.basename(typed) != "minicaffe" or not os.path.exists(typed):
+        return ["minicaffe"]
+    if found and os.path.samefile(found, typed):
+        return ["minicaffe"]
+    return [typed]

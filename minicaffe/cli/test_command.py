@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from minicaffe.cli.data_lines import data_lines
-from minicaffe.cli.filled import check_filled
+from minicaffe.cli.data_lines import check_filled, data_lines
 from minicaffe.cli.options import (
     Computed,
     Model,

@@ -21,9 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from minicaffe.backends.cuda import ahead
 from minicaffe.backends.device import Device
 from minicaffe.cli import find_lr, ranks, smoke, tensorboard
-from minicaffe.cli.data_lines import data_lines
-from minicaffe.cli.filled import check_filled
-from minicaffe.cli.go_on import next_commands, resume_command
+from minicaffe.cli.data_lines import check_filled, data_lines
 from minicaffe.cli.options import (
     MODEL,
     Computed,
@@ -36,7 +34,7 @@ from minicaffe.cli.options import (
 from minicaffe.cli.own_data import DATA, OwnData, of_own_data, with_batch
 from minicaffe.cli.parser import Arg, number
 from minicaffe.cli.ranks import Beside, OfRanks
-from minicaffe.cli.runs import NEWEST, model_of_run, run_of
+from minicaffe.cli.runs import NEWEST, model_of_run, next_commands, resume_command, run_of
 from minicaffe.cli.weights import WEIGHTS, load_weights, named, renaming
 from minicaffe.core.communicator import Communicator, device_of, together
 from minicaffe.core.config.declare import NetSpec
