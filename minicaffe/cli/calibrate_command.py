@@ -17,14 +17,7 @@ from functools import partial
 from operator import methodcaller
 from typing import Annotated
 
-from minicaffe.cli.options import (
-    Force,
-    Model,
-    OnDevice,
-    pick_device,
-    read_model,
-    tell,
-)
+from minicaffe.cli.options import Force, Model, OnDevice
 from minicaffe.cli.parser import number
 from minicaffe.cli.picture_options import Prepared, prepare
 from minicaffe.cli.streams import say
@@ -70,14 +63,14 @@ def run(args: Options) -> int:
     files = {name: getattr(args, name) for name in writers if getattr(args, name) is not None}
     _check(files)
     args.check_free(*files.values())
-    weights, spec = weights_of(args), for_test(read_model(args))
-    net = calibration.CalibrationNet(spec, device=pick_device(args, spec))
+    weights, spec = weights_of(args), for_test(args.read_model())
+    net = calibration.CalibrationNet(spec, device=args.pick_device(spec))
     prepare(args, net.data, weights)
     for file, loaded in load_weights(net.net, weights):
-        tell(args, f"weights: {file}: {loaded}")
+        args.tell(f"weights: {file}: {loaded}")
     measured = calibration.calibrate(net, images=args.data, count=args.images, method=args.method)
     for line in measured.notes:
-        tell(args, line)
+        args.tell(line)
     texts = {file: writers[name](measured) for name, file in files.items()}
     rows = [
         (name, f"{one.low:.4g}", f"{one.high:.4g}", f"{one.threshold:.4g}")
@@ -88,7 +81,7 @@ def run(args: Options) -> int:
     for file, text in texts.items():
         data = text.encode("utf-8", "surrogateescape")
         checkpoint.replace(file, methodcaller("write", data))
-        tell(args, f"written: {file}")
+        args.tell(f"written: {file}")
     return 0
 
 

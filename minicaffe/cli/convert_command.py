@@ -36,7 +36,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from minicaffe.cli.known import built, tree_of
-from minicaffe.cli.options import Force, Imports, Lenient, import_files
+from minicaffe.cli.options import Force, Imports, Lenient
 from minicaffe.cli.parser import Arg
 from minicaffe.cli.weights import Weighted, load_weights, weights_of
 from minicaffe.core.config import tree
@@ -90,7 +90,7 @@ class Options(Force, Weighted, Imports, Lenient):
 
 def run(args: Options) -> int:
     """Convert."""
-    import_files(args.imports)
+    args.import_files()
     args.check_free(args.target)
     to_model = prototxt.named_prototxt(args.target) or args.target.lower().endswith(YAML)
     source = args.source

@@ -30,14 +30,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from minicaffe.cli.explain_step import explain_net, explain_pass, explain_step
-from minicaffe.cli.options import (
-    Computed,
-    Model,
-    Phased,
-    engine_settings,
-    pick_device,
-    read_model,
-)
+from minicaffe.cli.options import Computed, Model, Phased
 from minicaffe.cli.parser import number
 from minicaffe.cli.streams import say
 from minicaffe.core.layers.blob import check_type
@@ -72,16 +65,16 @@ def run(args: Options) -> int:
         raise MinicaffeError(f"{which} is of the net as it is: no --batch, --measure or --all")
     if args.net and (args.step or args.phase == "TRAIN"):
         raise MinicaffeError("--net is of inference: no --step, and no --phase but TEST")
-    spec = read_model(args)
-    device = pick_device(args, spec)
+    spec = args.read_model()
+    device = args.pick_device(spec)
     if args.net:
-        explain_net(spec, device, engine_settings(args))
+        explain_net(spec, device, args.engine_settings())
         return 0
     if args.step:
         tell = explain_pass if args.phase == "TEST" else explain_step
-        tell(spec, device, engine_settings(args))
+        tell(spec, device, args.engine_settings())
         return 0
-    net = Net(spec, args.phase, device=device, shapes_only=True, **engine_settings(args))
+    net = Net(spec, args.phase, device=device, shapes_only=True, **args.engine_settings())
     check_type(net.context.dtype, device)
     say(f"{net.name or args.model}, phase {net.phase}, {net.context.dtype}, on {device.name}")
     count = 0

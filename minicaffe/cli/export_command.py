@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from minicaffe.cli.answers import box_names, lines_of
-from minicaffe.cli.options import MODEL, Force, OfNet, read_model
+from minicaffe.cli.options import MODEL, Force, OfNet
 from minicaffe.cli.parser import Arg
 from minicaffe.cli.picture_options import Labelled, mean_of, no_options_of_deploy_nets
 from minicaffe.cli.streams import say
@@ -77,7 +77,7 @@ def run(args: Options) -> int:
             word = option.replace("_", "-")
             raise MinicaffeError(f"--{word} goes with --onnx: a state_dict holds no inputs")
     _ = packages() if to_onnx else safetensors_file.library()
-    spec = read_model(args)
+    spec = args.read_model()
     net, notes = onnx.inferring(spec)
     for line in notes:
         note(line)

@@ -15,7 +15,6 @@ import numpy as np
 from tqdm import tqdm
 
 from minicaffe.backends.device import Device
-from minicaffe.cli.options import engine_settings
 from minicaffe.cli.streams import say
 from minicaffe.cli.weights import load_weights
 from minicaffe.core.communicator import Communicator
@@ -66,7 +65,7 @@ def losses_of(
     chosen = dataclasses.replace(spec, solver=dataclasses.replace(spec.solver, **rule))
     seed = {} if args.seed is None else {"random_seed": args.seed}
     solver = Solver(
-        chosen, device=device, snapshot_after_train=False, **seed, **engine_settings(args)
+        chosen, device=device, snapshot_after_train=False, **seed, **args.engine_settings()
     )
     files = args.weights or ",".join(spec.solver.weights)
     for _ in load_weights(solver.net, files, strict=False) if files else ():

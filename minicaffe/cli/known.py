@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
-from minicaffe.cli.options import begin, is_source, phase_of, state_of
+from minicaffe.cli.options import is_source
 from minicaffe.cli.parser import Arg, Options
 from minicaffe.core.config import tree
 from minicaffe.core.config.blocks import expanded
@@ -88,7 +88,7 @@ def steps_of(args: argparse.Namespace, spec: NetSpec) -> list[Step]:
 def _asked(args: argparse.Namespace, spec: NetSpec) -> tuple[NetSpec, Phase | None, State]:
     """The model with the shapes of --shape, and the phase and state that it is shown in."""
     spec = with_shapes(spec, dict(args.shapes))
-    phase = phase_of(args, spec)
+    phase = args.phase_of(spec)
     return spec, phase, State(phase=phase).over(spec.state).over(TRAIN)
 
 
@@ -191,15 +191,15 @@ def _input(layer: LayerSpec, shapes: Sequence[tuple[int, ...]]) -> LayerSpec:
 
 def read_kept(args: argparse.Namespace) -> NetSpec:
     """The model asked for, with its layers of unknown types."""
-    begin(args)
+    args.begin()
     if holds_weights(args.model) or not os.path.isfile(located(args.model)):
-        return state_of(args, read(args.model, *args.settings, lenient=args.lenient))
+        return args.state_of(read(args.model, *args.settings, lenient=args.lenient))
     path = Path(located(args.model))
     root, _ = tree_of(path, args.lenient)
     types = with_unknown(root, REGISTRY, warn=False)  # `known_part` tells of them
     for setting in args.settings:
         root = replaced(root, setting, types)
-    return state_of(args, model(root, types, path))
+    return args.state_of(model(root, types, path))
 
 
 def tree_of(path: str | Path, lenient: bool) -> tuple[Node, Mapping[str, Sequence[Comment]]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from minicaffe.cli import catalogue
-from minicaffe.cli.options import Imports, import_files
+from minicaffe.cli.options import Imports
 from minicaffe.cli.parser import Arg
 from minicaffe.core.layers import REGISTRY
 from minicaffe.errors import SpecError, did_you_mean
@@ -25,7 +25,7 @@ class Options(Imports):
 
 def run(args: Options) -> int:
     """Show."""
-    import_files(args.imports)
+    args.import_files()
     if args.name is not None and args.name not in REGISTRY:
         raise SpecError(f"there is no layer type {args.name!r}{did_you_mean(args.name, REGISTRY)}")
     if args.name is not None:

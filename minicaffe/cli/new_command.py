@@ -13,7 +13,8 @@ from __future__ import annotations
 import shlex
 from typing import Annotated
 
-from minicaffe.cli.options import Imports, begin
+from minicaffe.backends.cpu import threads
+from minicaffe.cli.options import Imports
 from minicaffe.cli.own_data import DATA, OwnData, adapted
 from minicaffe.cli.parser import Arg, number
 from minicaffe.cli.streams import say
@@ -36,12 +37,12 @@ class Options(OwnData, Imports):
         int | None, number(1), Arg(one_of="length"), f"passes over the pictures; default: {EPOCHS}"
     ] = None
     max_iter: Annotated[int | None, number(0), Arg(one_of="length"), "iterations instead"] = None
-    threads = None
 
 
 def run(args: Options) -> int:
     """Print the file."""
-    begin(args)
+    threads.count()
+    args.import_files()
     args.weights = named(args) or None
     made = adapted(args, None)
     command = shlex.join(["minicaffe", *args.words])

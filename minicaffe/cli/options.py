@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import importlib.util
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -31,6 +30,13 @@ MODEL = (
 )
 
 
+def is_source(layer: LayerSpec) -> bool:
+    """Whether a layer reads no blob."""
+    if layer.bottom is None and layer.type in REGISTRY:
+        return bottom_counts(REGISTRY[layer.type])[1] == 0
+    return not layer.bottom
+
+
 class Imports(Options):
     """--import."""
 
@@ -39,6 +45,32 @@ class Imports(Options):
         Arg("--import"),
         "a Python file with your own layers, engines or update rules",
     ] = ()
+
+    def import_files(self) -> None:
+        """Import Python files by path; what they register is known afterwards."""
+        for file in self.imports:
+            path = Path(file)
+            if not path.is_file():
+                raise SpecError(f"--import {file}: no such file")
+            is_pythons = (
+                path.stem in sys.stdlib_module_names
+            )  # which a random.py must not stand for
+            name = f"_{path.stem}" if is_pythons else path.stem
+            spec = importlib.util.spec_from_file_location(name, path)
+            if spec is None or spec.loader is None:
+                raise SpecError(f"--import {file}: is not a Python file")
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[name] = module
+            try:
+                spec.loader.exec_module(module)
+            except MinicaffeError:
+                raise
+            except (Exception, SystemExit) as error:
+                caffes = (
+                    isinstance(error, ImportError) and (error.name or "").split(".")[0] == "caffe"
+                )
+                hint = "; leave caffe out: a Python layer needs no base (see docs/from-caffe.md)"
+                raise SpecError(raised_at(error) + hint * caffes) from None
 
 
 class Lenient(Options):
@@ -70,6 +102,24 @@ class OfNet(Imports, Lenient):
     ] = None
     stage: Annotated[str, "NAMES", "stages of the net, with commas between them"] = ""
 
+    def read_model(self) -> NetSpec:
+        """The model asked for, with its settings, after the user's own layers are imported."""
+        self.begin()
+        return self.state_of(read(self.model, *self.settings, lenient=self.lenient))
+
+    def begin(self) -> None:
+        """Use as many threads as were asked for, and import the user's own layers."""
+        if self.threads is not None:
+            os.environ[threads.VARIABLE] = str(self.threads)
+            threads.count.cache_clear()
+        threads.count()
+        self.import_files()
+
+    def state_of(self, spec: NetSpec) -> NetSpec:
+        """A model in the level and for the stages asked for."""
+        asked = State(level=self.level, stage=tuple(filter(None, self.stage.split(","))))
+        return dataclasses.replace(spec, state=asked.over(spec.state))
+
 
 class Model(OfNet):
     """MODEL, and what changes it."""
@@ -85,6 +135,21 @@ class Phased(Options):
         "default: the model's state, else TRAIN; TEST if no layer of TRAIN has data",
     ] = None
 
+    def phase_of(self, spec: NetSpec) -> Phase | None:
+        """The phase that a command builds a net for: --phase; TEST, and a line, where TRAIN has no data."""
+        if self.phase is not None or spec.state.phase is not None:
+            phase: Phase | None = self.phase
+            return phase
+
+        def has_data(phase: Phase) -> bool:
+            state = dataclasses.replace(spec.state, phase=phase)
+            return any(layer.included(state) and is_source(layer) for layer in spec.layers)
+
+        if has_data("TRAIN") or not has_data("TEST"):
+            return None
+        note("phase: TEST (no layer that has data is part of TRAIN)")
+        return "TEST"
+
 
 class OnDevice(Options):
     """--device and --quiet."""
@@ -93,6 +158,19 @@ class OnDevice(Options):
         str | None, "NAME", "cpu, cuda or cuda:N; default: CUDA if it works, else the CPU"
     ] = None
     quiet: Annotated[bool, "print only results, warnings and errors"] = False
+
+    def pick_device(self, spec: NetSpec, communicator: Communicator = ALONE) -> backend.Device:
+        """The device asked for, by the command or the solver, or found; told with the reason."""
+        asked = spec.solver.device if spec.solver is not None else None
+        precision = getattr(self, "precision", None) or spec.precision
+        device = device_of(self.device or asked, communicator).of_precision(precision)
+        self.tell(f"device: {device}")
+        return device
+
+    def tell(self, text: str) -> None:
+        """Put one line on stderr, unless --quiet."""
+        if not self.quiet:
+            note(text)
 
 
 class Typed(Options):
@@ -126,6 +204,16 @@ class Computed(OnDevice, Typed):
     ] = conv.CAP >> 20
     deterministic: Annotated[bool, "select engines by a fixed rule, not by measured times"] = False
 
+    def engine_settings(self) -> dict[str, Any]:
+        """Returns what these options say to Net and Solver."""
+        return {
+            "dtype": self.dtype,
+            "precision": self.precision,
+            "engine": self.conv_engine,
+            "workspace_cap": self.workspace << 20,
+            "deterministic": self.deterministic,
+        }
+
 
 class Force(Options):
     """--force."""
@@ -137,100 +225,3 @@ class Force(Options):
         for path in paths:
             if os.path.exists(path) and not self.force:
                 raise MinicaffeError(f"{path}: is there already; --force writes over it")
-
-
-def is_source(layer: LayerSpec) -> bool:
-    """Whether a layer reads no blob."""
-    if layer.bottom is None and layer.type in REGISTRY:
-        return bottom_counts(REGISTRY[layer.type])[1] == 0
-    return not layer.bottom
-
-
-def phase_of(args: argparse.Namespace, spec: NetSpec) -> Phase | None:
-    """The phase that a command builds a net for: --phase; TEST, and a line, where TRAIN has no data."""
-    if args.phase is not None or spec.state.phase is not None:
-        phase: Phase | None = args.phase
-        return phase
-
-    def has_data(phase: Phase) -> bool:
-        state = dataclasses.replace(spec.state, phase=phase)
-        return any(layer.included(state) and is_source(layer) for layer in spec.layers)
-
-    if has_data("TRAIN") or not has_data("TEST"):
-        return None
-    note("phase: TEST (no layer that has data is part of TRAIN)")
-    return "TEST"
-
-
-def engine_settings(args: argparse.Namespace) -> dict[str, Any]:
-    """What these options say to Net and Solver."""
-    return {
-        "dtype": args.dtype,
-        "precision": args.precision,
-        "engine": args.conv_engine,
-        "workspace_cap": args.workspace << 20,
-        "deterministic": args.deterministic,
-    }
-
-
-def read_model(args: argparse.Namespace) -> NetSpec:
-    """The model asked for, with its settings, after the user's own layers are imported."""
-    begin(args)
-    return state_of(args, read(args.model, *args.settings, lenient=args.lenient))
-
-
-def begin(args: argparse.Namespace) -> None:
-    """Use as many threads as were asked for, and import the user's own layers."""
-    if args.threads is not None:
-        os.environ[threads.VARIABLE] = str(args.threads)
-        threads.count.cache_clear()
-    threads.count()
-    import_files(args.imports)
-
-
-def state_of(args: argparse.Namespace, spec: NetSpec) -> NetSpec:
-    """A model in the level and for the stages asked for."""
-    asked = State(level=args.level, stage=tuple(filter(None, args.stage.split(","))))
-    return dataclasses.replace(spec, state=asked.over(spec.state))
-
-
-def import_files(files: Iterable[str]) -> None:
-    """Import Python files by path; what they register is known afterwards."""
-    for file in files:
-        path = Path(file)
-        if not path.is_file():
-            raise SpecError(f"--import {file}: no such file")
-        own = (
-            path.stem not in sys.stdlib_module_names
-        )  # a random.py must not stand for Python's own
-        name = path.stem if own else f"_{path.stem}"
-        spec = importlib.util.spec_from_file_location(name, path)
-        if spec is None or spec.loader is None:
-            raise SpecError(f"--import {file}: is not a Python file")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        try:
-            spec.loader.exec_module(module)
-        except MinicaffeError:
-            raise
-        except (Exception, SystemExit) as error:
-            caffes = isinstance(error, ImportError) and (error.name or "").split(".")[0] == "caffe"
-            hint = "; leave caffe out: a Python layer needs no base (see docs/from-caffe.md)"
-            raise SpecError(raised_at(error) + hint * caffes) from None
-
-
-def pick_device(
-    args: argparse.Namespace, spec: NetSpec, communicator: Communicator = ALONE
-) -> backend.Device:
-    """The device asked for, by the command or the solver, or found; told with the reason."""
-    asked = spec.solver.device if spec.solver is not None else None
-    precision = getattr(args, "precision", None) or spec.precision
-    device = device_of(args.device or asked, communicator).of_precision(precision)
-    tell(args, f"device: {device}")
-    return device
-
-
-def tell(args: argparse.Namespace, text: str) -> None:
-    """Put one line on stderr, unless --quiet."""
-    if not args.quiet:
-        note(text)

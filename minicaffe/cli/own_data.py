@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from minicaffe.backends import device as backend
-from minicaffe.cli.options import begin, state_of, tell
 from minicaffe.cli.parser import Options
 from minicaffe.core.communicator import Communicator, device_of
 from minicaffe.core.config.declare import NetSpec
@@ -91,13 +90,13 @@ def adapted(args: argparse.Namespace, device: backend.Device | None) -> Adapted:
 
 def of_own_data(args: argparse.Namespace, communicator: Communicator) -> NetSpec:
     """The model that `train --data` trains; prints what was decided; the run's folder has the data's name."""
-    begin(args)
+    args.begin()
     made = adapted(args, device_of(args.device, communicator))
     changed = textwrap.indent(made.changed, "  ").split("\n")
     told = [row for line in made.lines for row in folded(line)]
     for row in (*told, "what is new in the model, the rest is as it was:", "", *changed):
-        tell(args, row)
-    spec = state_of(args, made.spec(*args.settings))
+        args.tell(row)
+    spec = args.state_of(made.spec(*args.settings))
     args.run = args.run or free(made.source)
     args.model, args.weights, args.epochs = args.run, None, None  # the run's own model says them
     return spec

@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from minicaffe.cli.options import tell
 from minicaffe.cli.parser import Options
 from minicaffe.core.layers.files import read_array
 from minicaffe.errors import MinicaffeError
@@ -98,4 +97,4 @@ def prepare(args: argparse.Namespace, data: Pictures, weights: str) -> None:
         data.transform = Transform(scale=scale, mean_value=mean)
     order = "blue, green, red" if data.blue_first else "red, green, blue"
     told = [order] * (data.image[0] == 3) + [f"mean {args.mean or 0}", f"scale {scale:g}"]
-    tell(args, f"pictures: {', '.join(told)}")
+    args.tell(f"pictures: {', '.join(told)}")

@@ -32,14 +32,7 @@ import numpy as np
 from minicaffe.backends import cpu
 from minicaffe.backends.device import Device
 from minicaffe.cli import answers
-from minicaffe.cli.options import (
-    Model,
-    OnDevice,
-    Typed,
-    pick_device,
-    read_model,
-    tell,
-)
+from minicaffe.cli.options import Model, OnDevice, Typed
 from minicaffe.cli.parser import Arg, number
 from minicaffe.cli.picture_options import Labelled, prepare
 from minicaffe.cli.streams import say
@@ -90,13 +83,13 @@ class Options(Model, Weighted, OnDevice, Typed, Labelled):
 
 def run(args: Options) -> int:
     """Classify, or detect."""
-    weights, spec = weights_of(args), for_test(read_model(args))
+    weights, spec = weights_of(args), for_test(args.read_model())
     paths = list(itertools.chain.from_iterable(map(named, args.images)))
-    device = pick_device(args, spec)
+    device = args.pick_device(spec)
     if device.is_cuda or len(paths) > FEW or not _would_compile():
         return _answer(args, spec, weights, paths, device)
     why = caches.obstacle(caches.folder()) or "`minicaffe warm` compiles them for later commands"
-    tell(args, f"computed by NumPy, which takes less than compiling loops first; {why}")
+    args.tell(f"computed by NumPy, which takes less than compiling loops first; {why}")
     with cpu.by_numpy():
         return _answer(args, spec, weights, paths, device)
 
@@ -116,7 +109,7 @@ def _answer(args: Options, spec: NetSpec, weights: str, paths: list[str], device
     prepare(args, net.data, weights)
     for file, _ in load_weights(net.net, weights):
         if file != weights:  # of a run
-            tell(args, f"weights: {file}")
+            args.tell(f"weights: {file}")
     pictures = _Pictures(net, [word for word in args.images if word in paths])
     drawn = _Drawn(args.save) if args.save is not None else None
     kind, names = _classes(args, net, spec)
@@ -149,9 +142,9 @@ def _answer(args: Options, spec: NetSpec, weights: str, paths: list[str], device
                 drawn.add(path, with_mask(read(path), mask), "-drawn")
     if args.csv is not None:
         answers.write_csv(args.csv, rows, answers.COLUMNS[kind])
-        tell(args, f"answers: {args.csv}")
+        args.tell(f"answers: {args.csv}")
     if drawn is not None:
-        tell(args, f"pictures: {args.save}")
+        args.tell(f"pictures: {args.save}")
     if pictures.damaged:
         raise DataError(f"{pictures.damaged} of {len(paths)} pictures could not be read")
     return 0

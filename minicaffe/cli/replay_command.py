@@ -14,13 +14,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from minicaffe.backends import device as backend
-from minicaffe.cli.options import (
-    Computed,
-    Imports,
-    engine_settings,
-    import_files,
-    tell,
-)
+from minicaffe.cli.options import Computed, Imports
 from minicaffe.cli.parser import Arg
 from minicaffe.cli.streams import say
 from minicaffe.tools.training.replay_step import Replay
@@ -36,10 +30,10 @@ class Options(Computed, Imports):
 
 def run(args: Options) -> int:
     """Replay."""
-    import_files(args.imports)
+    args.import_files()
     device = backend.device(args.device)
-    replay = Replay(args.file, device=device, **engine_settings(args))
-    tell(args, f"device: {replay.solver.device}")
+    replay = Replay(args.file, device=device, **args.engine_settings())
+    args.tell(f"device: {replay.solver.device}")
     replay.run()
     say(*replay.lines())
     return 0

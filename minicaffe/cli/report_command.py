@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated
 
 from minicaffe.backends import device as backend
-from minicaffe.cli.options import Imports, OnDevice, import_files, tell
+from minicaffe.cli.options import Imports, OnDevice
 from minicaffe.cli.parser import Arg, number
 from minicaffe.cli.streams import say
 from minicaffe.tools.report import write
@@ -37,12 +37,12 @@ class Options(Imports, OnDevice):
 
 def run(args: Options) -> int:
     """Report."""
-    import_files(args.imports)
+    args.import_files()
     folder = Path(args.runs[0]) if len(args.runs) == 1 else Path()
     output = args.output or folder / "report.html"
     limits = Limits(seconds=args.seconds)
     found = write(args.runs, output, device=backend.device(args.device), limits=limits)
     for why, titles in left_out(found["sections"]).items():
-        tell(args, f"left out: {', '.join(titles)}: {why}")
+        args.tell(f"left out: {', '.join(titles)}: {why}")
     say(f"{output}: {os.path.getsize(output) / 2**20:.1f} MiB")
     return 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 
-from minicaffe.cli.options import Imports, import_files
+from minicaffe.cli.options import Imports
 from minicaffe.core.config.schema import schema
 from minicaffe.core.layers import REGISTRY
 
@@ -17,6 +17,6 @@ Options = Imports
 
 def run(args: Options) -> int:
     """Print."""
-    import_files(args.imports)
+    args.import_files()
     print(json.dumps(schema(REGISTRY), indent=2))
     return 0

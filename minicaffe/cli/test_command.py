@@ -10,14 +10,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from minicaffe.cli.data_lines import check_filled, data_lines
-from minicaffe.cli.options import (
-    Computed,
-    Model,
-    engine_settings,
-    pick_device,
-    read_model,
-    tell,
-)
+from minicaffe.cli.options import Computed, Model
 from minicaffe.cli.parser import number
 from minicaffe.cli.streams import say
 from minicaffe.cli.weights import Weighted, load_weights, weights_of
@@ -38,13 +31,13 @@ class Options(Model, Weighted, Computed):
 
 def run(args: Options) -> int:
     """Test."""
-    weights, spec = weights_of(args), for_test(read_model(args))
+    weights, spec = weights_of(args), for_test(args.read_model())
     check_filled(spec, "TEST", ANY)
-    net = Net(spec, "TEST", device=pick_device(args, spec), keep=(), **engine_settings(args))
+    net = Net(spec, "TEST", device=args.pick_device(spec), keep=(), **args.engine_settings())
     for line in data_lines([net]):
-        tell(args, line)
+        args.tell(line)
     for file, loaded in load_weights(net, weights):
-        tell(args, f"weights: {file}: {loaded}")
+        args.tell(f"weights: {file}: {loaded}")
     print(score_table(mean_outputs(net, args.batches), score_suffixes([net])))
     for warning in net.warnings:
         say(*banner(warning).split("\n"))

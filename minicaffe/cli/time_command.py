@@ -8,15 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from minicaffe.cli.options import (
-    Computed,
-    Model,
-    Phased,
-    engine_settings,
-    phase_of,
-    pick_device,
-    read_model,
-)
+from minicaffe.cli.options import Computed, Model, Phased
 from minicaffe.cli.parser import number
 from minicaffe.core.net import Net
 from minicaffe.core.net.summary import table
@@ -31,8 +23,8 @@ class Options(Model, Computed, Phased):
 
 def run(args: Options) -> int:
     """Time."""
-    spec = read_model(args)
-    net = Net(spec, phase_of(args, spec), device=pick_device(args, spec), **engine_settings(args))
+    spec = args.read_model()
+    net = Net(spec, args.phase_of(spec), device=args.pick_device(spec), **args.engine_settings())
     for _ in range(2):
         net.forward()
         net.backward()

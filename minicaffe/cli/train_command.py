@@ -22,15 +22,7 @@ from minicaffe.backends.cuda import ahead
 from minicaffe.backends.device import Device
 from minicaffe.cli import find_lr, ranks, smoke, tensorboard
 from minicaffe.cli.data_lines import check_filled, data_lines
-from minicaffe.cli.options import (
-    MODEL,
-    Computed,
-    OfNet,
-    engine_settings,
-    pick_device,
-    read_model,
-    tell,
-)
+from minicaffe.cli.options import MODEL, Computed, OfNet
 from minicaffe.cli.own_data import DATA, OwnData, of_own_data, with_batch
 from minicaffe.cli.parser import Arg, number
 from minicaffe.cli.ranks import Beside, OfRanks
@@ -155,11 +147,11 @@ def model(args: Options, communicator: Communicator) -> NetSpec:
     if args.data is not None:
         spec = of_own_data(args, communicator)
     else:
-        spec = read_model(args)
+        spec = args.read_model()
         if args.batch_size is not None:
             device = device_of(args.device, communicator)
             spec, batch = with_batch(spec, args.batch_size, device)
-            tell(args, f"batch_size: {batch}")
+            args.tell(f"batch_size: {batch}")
     spec = ranks.scaled(args, spec, communicator)
     if is_prototxt(args.model) and spec.solver is None:
         raise SpecError(
@@ -180,7 +172,7 @@ def train(args: Options, communicator: Communicator) -> int:
     ranks.prepare(args, communicator)
     spec = together(communicator, lambda: model(args, communicator))
     if args.find_lr is not None:
-        return find_lr.run(args, spec, pick_device(args, spec, communicator), communicator)
+        return find_lr.run(args, spec, args.pick_device(spec, communicator), communicator)
     shown = progress(args)
     hearers: list[Callable[[dict[str, Any]], None]] = (
         [shown.hear] if isinstance(shown, Json) else []
@@ -194,7 +186,7 @@ def train(args: Options, communicator: Communicator) -> int:
         begun = together(
             communicator, lambda: enter(run_of(args, spec, record)) if first else enter(Beside())
         )
-        device = together(communicator, lambda: pick_device(args, spec, communicator))
+        device = together(communicator, lambda: args.pick_device(spec, communicator))
         args.seed = communicator.bcast_obj(begun.seed())
         solver = built(args, spec, device, report, communicator)
         folder = ranks.place(begun, solver, communicator)
@@ -293,7 +285,7 @@ def built(
         "snapshot_keep": args.snapshot_keep,
     }
     settings = {key: value for key, value in given.items() if value is not None}
-    settings |= {**engine_settings(args), "graph": not args.no_graph}
+    settings |= {**args.engine_settings(), "graph": not args.no_graph}
     settings |= {"communicator": communicator, "batch_per_rank": args.batch_per_rank}
     settings |= {"reduce_dtype": args.reduce_dtype}
     return OfRun(spec, device=device, report=report, **settings)

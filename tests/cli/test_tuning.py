@@ -12,7 +12,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from minicaffe.cli import COMMANDS, find_lr, ranks
+from minicaffe.cli import COMMANDS, find_lr, ranks, train_command
 from minicaffe.errors import SpecError
 from minicaffe.tools.visualize.chart import line_chart
 
@@ -37,8 +37,8 @@ def test_the_range_test_is_the_training_at_those_rates(folder):
     from minicaffe.backends import device as backend
 
     spec = read("tiny.yaml")
-    args = argparse.Namespace(seed=None, weights=None, dtype=None, precision=None)
-    args.conv_engine, args.workspace, args.deterministic = "auto", 64, True
+    args = train_command.Options()
+    args.deterministic = True
     rates, losses = find_lr.losses_of(args, spec, backend.device("cpu"))
     assert np.allclose(rates[1:] / rates[:-1], rates[1] / rates[0])
     solver = Solver(
