@@ -51,7 +51,7 @@ class Options(Model, Weighted, OnDevice, Prepared, Force):
     nvdla: Annotated[str | None, "write NVDLA's JSON"] = None
 
 
-def run(args: Options) -> int:
+def run(args: Options) -> None:
     """Calibrate."""
     if not args.tensorrt_header.isprintable() or not args.tensorrt_header.strip():
         raise MinicaffeError("--tensorrt-header: expected one line of text")
@@ -82,7 +82,6 @@ def run(args: Options) -> int:
         data = text.encode("utf-8", "surrogateescape")
         checkpoint.replace(file, methodcaller("write", data))
         args.tell(f"written: {file}")
-    return 0
 
 
 def _check(files: dict[str, str]) -> None:

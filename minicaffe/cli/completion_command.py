@@ -27,7 +27,7 @@ class Options(Base):
     shell: Annotated[str, Arg("shell", choices=SHELLS), "SHELL", f"one of {', '.join(SHELLS)}"]
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Print the script."""
     try:
         import shtab
@@ -36,7 +36,6 @@ def run(args: argparse.Namespace) -> int:
             "completion needs shtab, which the extra brings: pip install 'minicaffe[completion]'"
         ) from None
     print(shtab.complete(whole_parser(shtab.FILE), args.shell))
-    return 0
 
 
 def whole_parser(files: Any) -> argparse.ArgumentParser:

@@ -26,7 +26,6 @@ example:
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
@@ -88,7 +87,7 @@ class Options(Force, Weighted, Imports, Lenient):
     ] = False
 
 
-def run(args: Options) -> int:
+def run(args: Options) -> None:
     """Convert."""
     args.import_files()
     args.check_free(args.target)
@@ -105,13 +104,14 @@ def run(args: Options) -> int:
             raise MinicaffeError(
                 f"{args.target}: --fold writes a model, .prototxt or .yaml, and its weights"
             )
-        return _write_folded(args)
+        _write_folded(args)
+        return
     if kind_of(source) is not None and not (is_ours(source) and to_model):
         if args.model is None:
             note(convert_weights(source, args.target))
         else:
             note(_as_weights_of(args.model, source, args.target, args.lenient))
-        return 0
+        return
     if args.model is not None:
         raise MinicaffeError(f"{args.target}: --model goes with weights, not with a model")
     if not to_model:
@@ -126,7 +126,6 @@ def run(args: Options) -> int:
         raise SpecError(f"{args.source}: becomes larger than {tree.MAX_BYTES >> 20} MiB")
     checkpoint.replace(args.target, lambda stream: stream.write(text.encode("utf-8")))
     note(f"{args.target}: {len(spec.layers)} layers{' and a solver' if spec.solver else ''}")
-    return 0
 
 
 def _as_weights_of(model: str, source: str, target: str, lenient: bool) -> str:
@@ -170,13 +169,13 @@ def _text(
     return yaml_text(spec, types, comments)
 
 
-def _write_folded(args: Options) -> int:
+def _write_folded(args: Options) -> None:
     """Write TARGET and the weights beside it: .caffemodel beside .prototxt, .npz beside .yaml."""
     model, weights = files(args.target)
     args.check_free(model, weights)
     net, lines = inferring(read(args.source, lenient=args.lenient))
-    asked = argparse.Namespace(**{**vars(args), "model": args.source})
-    for file, loaded in load_weights(net, weights_of(asked)):
+    args.model = args.source
+    for file, loaded in load_weights(net, weights_of(args)):
         lines.append(f"weights: {file}: {loaded}")
     result = folded(net)
     difference = compared(net, result)
@@ -188,7 +187,6 @@ def _write_folded(args: Options) -> int:
         note(line)
     note(f"outputs compared on random numbers: max. relative difference {difference:.0e}")
     note(f"{model} and {os.path.basename(weights)}: {len(result.spec.layers)} layers")
-    return 0
 
 
 def compared(net: Net, result: Folded) -> float:

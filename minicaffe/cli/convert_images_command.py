@@ -49,7 +49,7 @@ class Options(sources.Sourced):
     ] = "fail"
 
 
-def run(args: Options) -> int:
+def run(args: Options) -> None:
     """Convert."""
     output, packed = Path(args.output), args.output.lower().endswith(".npz")
     if args.encoded and (packed or args.resize or args.gray):
@@ -86,7 +86,6 @@ def run(args: Options) -> int:
         note(f"minicaffe: {args.source}: {remark}: {times}")
     left_out = f", {damage.count} damaged left out" * bool(damage.count)
     say(f"{args.output}: {count} {reader.unit}{left_out}")
-    return 0
 
 
 def _boxes(args: Options) -> BoxListSet:

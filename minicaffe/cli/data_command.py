@@ -41,7 +41,7 @@ class Options(sources.Sourced):
     ] = None
 
 
-def run(args: Options) -> int:
+def run(args: Options) -> None:
     """Look through it."""
     if args.output is not None and not args.output.lower().endswith(".png"):
         raise DataError(f"-o {args.output}: the sheet is a PNG: expected a name that ends in .png")
@@ -67,7 +67,6 @@ def run(args: Options) -> int:
         say(f"sheet: {args.output}, {drawn.width} x {drawn.height} pixels")
     if found.damage.count:
         raise DataError(damaged)
-    return 0
 
 
 def _divided(reader: Reader) -> str:

@@ -28,10 +28,10 @@ from minicaffe.tools.training.environment import NONE, cupy_version, version
 Options = OnDevice
 
 
-def run(args: Options) -> int:
+def run(args: Options) -> None:
     """Tell; of several ranks the first does."""
     if world().rank > 0:
-        return 0
+        return
     lines = [
         ("minicaffe", __version__),
         ("python", f"{platform.python_version()} on {platform.platform()}"),
@@ -48,7 +48,6 @@ def run(args: Options) -> int:
     lines += [("mnist", where("mnist")), ("would use", repr(backend.device()))]
     width = max(len(name) for name, _ in lines)
     say(*(f"{name:<{width}}  {text}" for name, text in lines))
-    return 0
 
 
 def blas() -> str:

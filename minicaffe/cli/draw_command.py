@@ -13,11 +13,11 @@ example:
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
+from operator import methodcaller
 from pathlib import Path
-from typing import IO, Annotated
+from typing import Annotated
 
 from minicaffe.cli.known import Shaped, read_kept, steps_of
 from minicaffe.cli.options import Model, Phased
@@ -47,7 +47,7 @@ class Options(Model, Phased, Shaped):
     ] = "TB"
 
 
-def run(args: Options) -> int:
+def run(args: Options) -> None:
     """Draw; nothing is allocated."""
     files = _files(args)
     spec = read_kept(args)
@@ -64,13 +64,8 @@ def run(args: Options) -> int:
         if path == "-":
             sys.stdout.buffer.write(data)
             continue
-        checkpoint.replace(path, functools.partial(_write, data))
+        checkpoint.replace(path, methodcaller("write", data))
         note(f"{path}: {len(steps)} layers in {len(graph.nodes)} boxes")
-    return 0
-
-
-def _write(data: bytes, stream: IO[bytes]) -> None:
-    stream.write(data)
 
 
 def _files(args: Options) -> list[tuple[str, str]]:

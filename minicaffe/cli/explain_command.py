@@ -58,7 +58,7 @@ class Options(Model, Computed, Phased):
     step: Annotated[bool, "explain an iteration or a pass, not the convolutions"] = False
 
 
-def run(args: Options) -> int:
+def run(args: Options) -> None:
     """Explain; no blob is allocated, but for --step and --net."""
     if (args.step or args.net) and (args.batch or args.measure or args.all):
         which = "--step" if args.step else "--net"
@@ -69,11 +69,11 @@ def run(args: Options) -> int:
     device = args.pick_device(spec)
     if args.net:
         explain_net(spec, device, args.engine_settings())
-        return 0
+        return
     if args.step:
         tell = explain_pass if args.phase == "TEST" else explain_step
         tell(spec, device, args.engine_settings())
-        return 0
+        return
     net = Net(spec, args.phase, device=device, shapes_only=True, **args.engine_settings())
     check_type(net.context.dtype, device)
     say(f"{net.name or args.model}, phase {net.phase}, {net.context.dtype}, on {device.name}")
@@ -99,7 +99,6 @@ def run(args: Options) -> int:
         if count
         else "there is no convolution in it"
     )
-    return 0
 
 
 def plan(layer: Any, anew: list[Case] | None) -> None:

@@ -63,7 +63,7 @@ class Options(OfNet, Weighted, Labelled, Force):
     ] = False
 
 
-def run(args: Options) -> int:
+def run(args: Options) -> None:
     """Export."""
     to_onnx = args.onnx is not None
     target = args.onnx if to_onnx else args.torch
@@ -96,7 +96,6 @@ def run(args: Options) -> int:
         note(f"classes and pictures: {onnx.files_beside(args.onnx)['json']}")
     else:
         say(*"\n".join(map(str, torch.write(net, args.torch))).split("\n"))
-    return 0
 
 
 def _of_run(args: Options) -> None:

@@ -43,13 +43,13 @@ class Options(parser.Options):
     list: Annotated[bool, "list what can be fetched, with licences and accuracies"] = False
 
 
-def run(args: Options) -> int:
+def run(args: Options) -> None:
     """Download, or list."""
     if args.list and args.name is not None:
         raise MinicaffeError(f"--list goes without NAME, got {args.name!r}")
     if args.name is None:
         print(listing())
-        return 0
+        return
     folder = args.folder or data_folder()
     weights = None if args.name in NAMES else lookup(args.name)
     if args.name in NAMES:
@@ -62,7 +62,6 @@ def run(args: Options) -> int:
             f"cannot fetch {args.name!r}: expected {', '.join(NAMES)}, or weights by name"
             f"{did_you_mean(args.name, (*NAMES, *WEIGHT_NAMES))} (minicaffe fetch --list lists them)"
         )
-    return 0
 
 
 def listing() -> str:

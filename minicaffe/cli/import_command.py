@@ -54,11 +54,11 @@ class Options(Force):
     operators: Annotated[bool, "print which operators are read, and leave"] = False
 
 
-def run(args: Options) -> int:
+def run(args: Options) -> None:
     """Import."""
     if args.operators:
         print("\n".join(listed()))
-        return 0
+        return
     if args.model is None or args.out is None:
         raise MinicaffeError("expected MODEL.onnx and --out NET (see minicaffe import --help)")
     targets = onnx.files(args.out)
@@ -81,7 +81,6 @@ def run(args: Options) -> int:
         say(*imported.notes)
     written = " and ".join(str(path) for path in targets if imported.arrays or path == targets[0])
     note(f"{written}: {len(imported.spec.layers)} layers of {len(imported.source.nodes)} nodes")
-    return 0
 
 
 def _shapes(given: Sequence[str]) -> dict[str, list[int]]:

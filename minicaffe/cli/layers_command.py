@@ -23,7 +23,7 @@ class Options(Imports):
     markdown: Annotated[bool, "all layers as one page, which docs/layers.md is"] = False
 
 
-def run(args: Options) -> int:
+def run(args: Options) -> None:
     """Show."""
     args.import_files()
     if args.name is not None and args.name not in REGISTRY:
@@ -40,4 +40,3 @@ def run(args: Options) -> int:
             for name in names:
                 first, _, _ = (REGISTRY[name].__doc__ or "").partition("\n")
                 print(f"{name:<{width}}  {first.partition(' Source: ')[0]}".rstrip())
-    return 0

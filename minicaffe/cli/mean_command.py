@@ -34,7 +34,7 @@ class Options(sources.Sourced):
     ] = None
 
 
-def run(args: Options) -> int:
+def run(args: Options) -> None:
     """Compute."""
     if args.output is not None and os.path.splitext(args.output)[1].lower() not in FORMATS:
         raise DataError(f"-o {args.output}: expected a name that ends in {' or '.join(FORMATS)}")
@@ -50,4 +50,3 @@ def run(args: Options) -> int:
         axes = () if args.output.lower().endswith(".npy") else (1,)
         write_blob(args.output, mean.reshape(*axes, *mean.shape).astype(np.float32))
         say(f"mean image: {args.output}")
-    return 0

@@ -29,18 +29,17 @@ class Options(parser.Options):
     ] = None
 
 
-def run(args: Options) -> int:
+def run(args: Options) -> None:
     """List, or print one."""
     known = models()
     if args.name is None:
         width = max(map(len, known))
         for name, path in known.items():
             print(f"{name:<{width}}  {_described(path)}")
-        return 0
+        return
     if args.name not in known:
         raise SpecError(f"there is no model {args.name!r}{did_you_mean(args.name, known)}")
     print(known[args.name].read_text(encoding="utf-8"), end="")
-    return 0
 
 
 def _described(path: Path) -> str:

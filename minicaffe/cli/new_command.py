@@ -39,7 +39,7 @@ class Options(OwnData, Imports):
     max_iter: Annotated[int | None, number(0), Arg(one_of="length"), "iterations instead"] = None
 
 
-def run(args: Options) -> int:
+def run(args: Options) -> None:
     """Print the file."""
     threads.count()
     args.import_files()
@@ -48,4 +48,3 @@ def run(args: Options) -> int:
     command = shlex.join(["minicaffe", *args.words])
     say(*(f"# {line}" for line in (f"Made by: {command}", *made.lines)))
     print(made.text, end="")
-    return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from pathlib import Path
 from typing import Annotated, Literal
@@ -48,7 +47,7 @@ class Labelled(Prepared):
     ] = None
 
 
-def no_options_of_deploy_nets(args: argparse.Namespace, layer: str) -> None:
+def no_options_of_deploy_nets(args: Options, layer: str) -> None:
     """Raise MinicaffeError for --mean and --scale, which the model's layer of data says itself."""
     for option in ("mean", "scale"):
         if getattr(args, option) is not None:
@@ -80,7 +79,7 @@ def mean_of(given: str, image: tuple[int, int, int]) -> str | tuple[float, ...]:
     return tuple(map(float, values))
 
 
-def prepare(args: argparse.Namespace, data: Pictures, weights: str) -> None:
+def prepare(args: Options, data: Pictures, weights: str) -> None:
     """Have pictures made ready as the options say. Raises MinicaffeError for those a data layer answers."""
     if args.channels is not None:
         data.blue_first = args.channels == "bgr"

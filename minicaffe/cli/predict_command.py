@@ -81,17 +81,18 @@ class Options(Model, Weighted, OnDevice, Typed, Labelled):
     json: Annotated[bool, "print the answers as JSON, a line a picture"] = False
 
 
-def run(args: Options) -> int:
+def run(args: Options) -> None:
     """Classify, or detect."""
     weights, spec = weights_of(args), for_test(args.read_model())
     paths = list(itertools.chain.from_iterable(map(named, args.images)))
     device = args.pick_device(spec)
     if device.is_cuda or len(paths) > FEW or not _would_compile():
-        return _answer(args, spec, weights, paths, device)
+        _answer(args, spec, weights, paths, device)
+        return
     why = caches.obstacle(caches.folder()) or "`minicaffe warm` compiles them for later commands"
     args.tell(f"computed by NumPy, which takes less than compiling loops first; {why}")
     with cpu.by_numpy():
-        return _answer(args, spec, weights, paths, device)
+        _answer(args, spec, weights, paths, device)
 
 
 def _would_compile() -> bool:
@@ -103,7 +104,7 @@ def _would_compile() -> bool:
     return not compile_cache.folder().exists()
 
 
-def _answer(args: Options, spec: NetSpec, weights: str, paths: list[str], device: Device) -> int:
+def _answer(args: Options, spec: NetSpec, weights: str, paths: list[str], device: Device) -> None:
     """Classify, or detect, with the loops that there are."""
     net = (Detector if answers.detects(spec) else Classifier)(spec, device=device, dtype=args.dtype)
     prepare(args, net.data, weights)
@@ -147,7 +148,6 @@ def _answer(args: Options, spec: NetSpec, weights: str, paths: list[str], device
         args.tell(f"pictures: {args.save}")
     if pictures.damaged:
         raise DataError(f"{pictures.damaged} of {len(paths)} pictures could not be read")
-    return 0
 
 
 def _classes(args: Options, net: Deployed, spec: NetSpec) -> tuple[str, dict[int, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import os
@@ -67,7 +66,7 @@ def speaking(communicator: Communicator) -> Iterator[None]:
         communicator.abort(1)
 
 
-def prepare(args: argparse.Namespace, communicator: Communicator) -> None:
+def prepare(args: Options, communicator: Communicator) -> None:
     """Set the options that hold for this rank: its share of the processors, its GPU, whether it speaks."""
     if communicator.size == 1:
         return
@@ -82,7 +81,7 @@ def prepare(args: argparse.Namespace, communicator: Communicator) -> None:
         args.quiet, args.json, args.report, args.tensorboard = True, False, False, False
 
 
-def check(args: argparse.Namespace, communicator: Communicator) -> None:
+def check(args: Options, communicator: Communicator) -> None:
     """Raise SpecError for options that do not go together."""
     if communicator.size == 1:
         for option in ("batch_per_rank", "reduce_dtype", "scale_lr"):
@@ -100,7 +99,7 @@ def check(args: argparse.Namespace, communicator: Communicator) -> None:
         raise SpecError(f"--scale-lr: the rate that {args.model} was begun with is scaled already")
 
 
-def scaled(args: argparse.Namespace, spec: NetSpec, communicator: Communicator) -> NetSpec:
+def scaled(args: Options, spec: NetSpec, communicator: Communicator) -> NetSpec:
     """The model with its rate times the number of ranks, if that was asked for.
 
     Source: P. Goyal et al., Accurate, Large Minibatch SGD, 2017.

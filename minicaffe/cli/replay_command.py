@@ -28,7 +28,7 @@ class Options(Computed, Imports):
     ]
 
 
-def run(args: Options) -> int:
+def run(args: Options) -> None:
     """Replay."""
     args.import_files()
     device = backend.device(args.device)
@@ -36,4 +36,3 @@ def run(args: Options) -> int:
     args.tell(f"device: {replay.solver.device}")
     replay.run()
     say(*replay.lines())
-    return 0

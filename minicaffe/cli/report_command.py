@@ -35,7 +35,7 @@ class Options(Imports, OnDevice):
     ] = 20
 
 
-def run(args: Options) -> int:
+def run(args: Options) -> None:
     """Report."""
     args.import_files()
     folder = Path(args.runs[0]) if len(args.runs) == 1 else Path()
@@ -45,4 +45,3 @@ def run(args: Options) -> int:
     for why, titles in left_out(found["sections"]).items():
         args.tell(f"left out: {', '.join(titles)}: {why}")
     say(f"{output}: {os.path.getsize(output) / 2**20:.1f} MiB")
-    return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 import shutil
@@ -27,7 +26,7 @@ NEWEST = "the newest snapshot"
 BEGINS = {"weights", "resume", "run", "data", "size", "batch_size", "epochs", "seed"}
 
 
-def model_of_run(args: argparse.Namespace) -> None:
+def model_of_run(args: Options) -> None:
     """Without MODEL take that of the run, or of the snapshot, which goes on. Raises MinicaffeError.
 
     With the folder of a run as MODEL that run goes on, if any is to. What Python files it was begun with must
@@ -47,7 +46,7 @@ def model_of_run(args: argparse.Namespace) -> None:
             args.resume = args.model
 
 
-def run_of(args: argparse.Namespace, spec: NetSpec, record: Record) -> Run:
+def run_of(args: Options, spec: NetSpec, record: Record) -> Run:
     """The run that the command begins, or goes on with. Raises CheckpointError."""
     name, snapshot = snapshots.name(spec), None
     if run_folder.is_run(args.model):

@@ -33,7 +33,7 @@ class Options(parser.Options):
     ] = RUNS
 
 
-def run(args: Options) -> int:
+def run(args: Options) -> None:
     """List."""
     if not os.path.isdir(args.folder):
         raise MinicaffeError(f"{args.folder}: no such folder; a training makes {RUNS}/NAME-DATE")
@@ -50,7 +50,6 @@ def run(args: Options) -> int:
             continue
         rows.append((str(record.about["started"]), row(record)))
     print(table([line for _, line in sorted(rows)], HEAD, left=(0, 1, 3, 5, 6)))
-    return 0
 
 
 def row(record: RunRecord) -> tuple[str, ...]:

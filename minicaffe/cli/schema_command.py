@@ -15,8 +15,7 @@ from minicaffe.core.layers import REGISTRY
 Options = Imports
 
 
-def run(args: Options) -> int:
+def run(args: Options) -> None:
     """Print."""
     args.import_files()
     print(json.dumps(schema(REGISTRY), indent=2))
-    return 0

@@ -15,7 +15,6 @@ class Options(Model, Phased, Shaped):
     """The options."""
 
 
-def run(args: Options) -> int:
+def run(args: Options) -> None:
     """Summarise; nothing is allocated."""
     print(summary(shapes_of(args, read_kept(args), keep=()).graph))
-    return 0

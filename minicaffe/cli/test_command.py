@@ -29,7 +29,7 @@ class Options(Model, Weighted, Computed):
     batches: Annotated[int | None, number(1), "default: the whole test set once"] = None
 
 
-def run(args: Options) -> int:
+def run(args: Options) -> None:
     """Test."""
     weights, spec = weights_of(args), for_test(args.read_model())
     check_filled(spec, "TEST", ANY)
@@ -41,4 +41,3 @@ def run(args: Options) -> int:
     print(score_table(mean_outputs(net, args.batches), score_suffixes([net])))
     for warning in net.warnings:
         say(*banner(warning).split("\n"))
-    return 0

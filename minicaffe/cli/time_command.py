@@ -21,7 +21,7 @@ class Options(Model, Computed, Phased):
     iterations: Annotated[int, number(1), "passes timed; default: 20"] = 20
 
 
-def run(args: Options) -> int:
+def run(args: Options) -> None:
     """Time."""
     spec = args.read_model()
     net = Net(spec, args.phase_of(spec), device=args.pick_device(spec), **args.engine_settings())
@@ -40,4 +40,3 @@ def run(args: Options) -> int:
     print(
         f"medians of {args.iterations} passes; forward + backward {whole:.3f} ms, {1e3 / whole:.1f} iter/s"
     )
-    return 0

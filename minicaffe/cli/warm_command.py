@@ -43,7 +43,7 @@ class Options(parser.Options):
     train: Annotated[bool, "compile the training step, too"] = False
 
 
-def run(args: Options) -> int:
+def run(args: Options) -> None:
     """Compile, then measure."""
     if not cpu.available():
         raise MinicaffeError(
@@ -63,7 +63,6 @@ def run(args: Options) -> int:
         measured(name, args.train)
     taken = time.perf_counter() - start
     say(f"{taken:.0f} s in all; kept for the next command in {compile_cache.folder()}")
-    return 0
 
 
 def compiled(name: str, train: bool) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 from functools import partial
@@ -38,7 +37,7 @@ class Weighted(Options):
     weights: Annotated[str | None, f"{WEIGHTS}; default: MODEL's own"] = None
 
 
-def weights_of(args: argparse.Namespace) -> str:
+def weights_of(args: Options) -> str:
     """The files of weights to load: those of --weights or, if MODEL is a snapshot or a run, its own."""
     given: str = named(args) or (args.model if net_model.holds_weights(args.model) else "")
     given = given or _shipped(args.model)
@@ -52,7 +51,7 @@ def weights_of(args: argparse.Namespace) -> str:
     return given
 
 
-def named(args: argparse.Namespace) -> str:
+def named(args: Options) -> str:
     """What --weights says, with the file in the place of a name of published weights; "" without --weights.
 
     They are fetched if they are not there. A line tells the file and its licence. Raises DataError for a word
@@ -61,7 +60,7 @@ def named(args: argparse.Namespace) -> str:
     return ",".join(map(partial(_file_of, args), (args.weights or "").split(",")))
 
 
-def _file_of(args: argparse.Namespace, given: str) -> str:
+def _file_of(args: Options, given: str) -> str:
     """The file that a word of --weights means."""
     if not given or os.path.exists(given) or os.path.exists(args.weights):
         return given
