@@ -7,13 +7,30 @@ example:
 
 from __future__ import annotations
 
-from typing import Annotated
+import dataclasses
+import inspect
+import re
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, NamedTuple, get_args
 
-from minicaffe.cli import catalogue
 from minicaffe.cli.options import Imports
 from minicaffe.cli.parser import Arg
+from minicaffe.core.config.declare import Filler, LayerSpec
+from minicaffe.core.config.types import Key, describe, keys_of
 from minicaffe.core.layers import REGISTRY
 from minicaffe.errors import SpecError, did_you_mean
+from minicaffe.interop.caffe.forks import FORKS
+
+HEAD = """\
+# The layers
+
+Made by `minicaffe layers --markdown` from the declarations; `minicaffe layers NAME` shows one of them.
+Shapes are written `(n, c, h, w)`, those of several bottoms or tops with commas between them; an example is
+`bottoms -> layer -> tops`. Beside its own keys a layer has [those of every layer](#keys-of-every-layer).
+In a prototxt the keys stand where caffe.proto has them: [from Caffe](from-caffe.md). What a layer of one's own
+declares beside its keys are its [traits](custom_layers.md#traits).
+"""
+MARKS = r"\*|(?<!\w)_|_(?!\w)|<(?=[A-Za-z/!?])"  # what Markdown may take for its own; not a_b, not a < b
 
 
 class Options(Imports):
@@ -29,14 +46,199 @@ def run(args: Options) -> None:
     if args.name is not None and args.name not in REGISTRY:
         raise SpecError(f"there is no layer type {args.name!r}{did_you_mean(args.name, REGISTRY)}")
     if args.name is not None:
-        print(catalogue.text(args.name, REGISTRY[args.name]))
+        print(text(args.name, REGISTRY[args.name]))
     elif args.markdown:
-        print(catalogue.page(REGISTRY), end="")
+        print(page(REGISTRY), end="")
     else:
         width = max(map(len, REGISTRY))
-        for fork, names in catalogue.by_fork(REGISTRY).items():
+        for fork, names in by_fork(REGISTRY).items():
             if fork:
                 print(f"\nof Caffe's forks, {fork}:")
             for name in names:
                 first, _, _ = (REGISTRY[name].__doc__ or "").partition("\n")
                 print(f"{name:<{width}}  {first.partition(' Source: ')[0]}".rstrip())
+
+
+class Example(NamedTuple):
+    """A layer at work: shapes of its bottoms, itself as YAML, shapes of its tops."""
+
+    bottoms: list[tuple[int, ...]]
+    layer: str
+    tops: list[tuple[int, ...]]
+
+
+def documentation(cls: type) -> str:
+    """What a layer's docstring says, without its example."""
+    return re.sub(
+        r"\n+Example: .*", "", inspect.cleandoc(cls.__doc__ or "no documentation"), flags=re.S
+    )
+
+
+def fork_of(cls: type) -> str:
+    """The name of the fork of Caffe that a layer is of; empty for others.
+
+    >>> from minicaffe.core.layers import REGISTRY
+    >>> fork_of(REGISTRY["PriorBox"]), fork_of(REGISTRY["ReLU"])
+    ('SSD', '')
+    """
+    room, _, file = cls.__module__.rpartition(".")
+    return FORKS[file].name if room == "minicaffe.interop.caffe.forks" else ""
+
+
+def by_fork(layers: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The names of layers by their fork, those of no fork, under the empty name, first."""
+    found: dict[str, list[str]] = {}
+    for name in sorted(layers, key=lambda name: (fork_of(layers[name]), name.lower())):
+        found.setdefault(fork_of(layers[name]), []).append(name)
+    return found
+
+
+def example(cls: type) -> Example | None:
+    """The example in a layer's docstring, `Example: (2, 3) -> {type: ReLU} -> (2, 3)`."""
+    found = re.search(r"Example: (.*?)->\s*(\{.*\})\s*->(.*)", cls.__doc__ or "", re.S)
+    if found is None:
+        return None
+    bottoms, layer, tops = (" ".join(part.split()) for part in found.groups())
+    return Example(_shapes(bottoms), layer, _shapes(tops))
+
+
+def text(name: str, cls: Any) -> str:
+    """All of a layer, as `minicaffe layers NAME` prints it."""
+    shown_example = example(cls)
+    fork = fork_of(cls)
+    parts = [f"{name} (of Caffe's forks, {fork})" if fork else name, documentation(cls)]
+    if shown_example:
+        parts.append(f"example:\n  {_arrows(shown_example)}")
+    own, common = keys_of(cls), keys_of(LayerSpec)
+    parts += ["keys:\n" + (_lines(own) or "  none of its own")]
+    parts += ["keys of every layer:\n" + _lines(common)]
+    for kind in mappings([*own.values(), *common.values()]):
+        parts.append(f"{_called(kind)}, a mapping:\n{_lines(keys_of(kind))}")
+    return "\n\n".join(parts)
+
+
+def page(layers: Mapping[str, Any]) -> str:
+    """The page of all layers, in Markdown."""
+    names, sections = [], [HEAD]
+    for fork, own_names in by_fork(layers).items():
+        index = [
+            f"- [{name}](#{name.lower()}): {_escaped(documentation(layers[name]).splitlines()[0])}"
+            for name in own_names
+        ]
+        sections += [f"Of Caffe's forks, {fork}:"] * (fork != "")
+        sections.append(re.sub(" Source: .*", "", "\n".join(index)))
+        names += own_names
+    for name in names:
+        cls = layers[name]
+        paragraphs = [_paragraph(part) for part in documentation(cls).split("\n\n")]
+        sections += [f"## {name}", *paragraphs]
+        if shown_example := example(cls):
+            sections.append(f"Example:\n\n    {_arrows(shown_example)}")
+        if own := keys_of(cls):
+            sections.append(_table(own))
+    sections += ["## Keys of every layer", _table(keys_of(LayerSpec))]
+    every = [key for cls in (*map(layers.get, names), LayerSpec) for key in keys_of(cls).values()]
+    for kind in mappings(every):
+        sections += [f"## {_called(kind)}", _escaped(documentation(kind)), _table(keys_of(kind))]
+    return "\n\n".join(section.strip("\n") for section in sections) + "\n"
+
+
+def mappings(keys: Iterable[Key]) -> list[type]:
+    """The mappings that keys take as values, those within them too, each once."""
+    found: dict[type, None] = {}
+    for key in keys:
+        if kind := mapping(key.type):
+            found |= dict.fromkeys([kind, *mappings(keys_of(kind).values())])
+    return list(found)
+
+
+def mapping(kind: Any) -> type | None:
+    """The mapping that a key of this type takes, or a list of; None if it takes something else.
+
+    >>> mapping(tuple[Filler, ...] | None).__name__, mapping(int)
+    ('Filler', None)
+    """
+    if dataclasses.is_dataclass(kind):
+        return kind if isinstance(kind, type) else None
+    return next((inner for arg in get_args(kind) if (inner := mapping(arg))), None)
+
+
+def key_line(key: Key) -> str:
+    """A key in one line: name, type, default, documentation."""
+    default = f"default {shown(key.default)}" if key.default not in (None, ()) else "optional"
+    return f"  {key.name}: {_value(key)} ({'required' if key.required else default}). {key.doc}"
+
+
+def shown(value: Any) -> str:
+    """A default as YAML shows it."""
+    if value is None or value == ():
+        return "not given"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Filler):
+        constant = value.type == "constant" and value.value
+        return f"{value.type} {value.value:g}" if constant else value.type
+    if isinstance(value, tuple):
+        return ", ".join(map(shown, value))
+    if value == "":
+        return "empty"
+    return str(value) if isinstance(value, (int, float, str)) else "{}"
+
+
+def _lines(keys: Mapping[str, Key]) -> str:
+    return "\n".join(map(key_line, keys.values()))
+
+
+def _called(kind: type) -> str:
+    """A mapping's name in words: ParamSpec is Param.
+
+    >>> _called(LayerSpec)
+    'Layer'
+    """
+    return kind.__name__.removesuffix("Spec")
+
+
+def _value(key: Key) -> str:
+    """What a key takes, in words; a mapping by its name."""
+    kind = mapping(key.type)
+    return describe(key.type, key.checks).replace("a mapping", f"a {_called(kind)}" if kind else "")
+
+
+def _table(keys: Mapping[str, Key]) -> str:
+    rows = ["| key | value | default | |", "|---|---|---|---|"]
+    for key in keys.values():
+        default = "required" if key.required else shown(key.default)
+        cells = [_escaped(cell).replace("|", "\\|") for cell in (_value(key), default, key.doc)]
+        if kind := mapping(key.type):
+            name = _called(kind)
+            cells[0] = cells[0].replace(f"a {name}", f"a [{name}](#{name.lower()})")
+        rows.append(f"| `{key.name}` | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def _paragraph(part: str) -> str:
+    """A paragraph of a docstring; what is drawn in columns, or indented, stays as it stands."""
+    if any(line.startswith("  ") or re.search(r"\S {3,}\S", line) for line in part.splitlines()):
+        return "\n".join(f"    {line}".rstrip() for line in part.splitlines())
+    return re.sub(r"^([-+>#]) ", r"\\\1 ", _escaped(part), flags=re.M)
+
+
+def _escaped(line: str) -> str:
+    """Letters that Markdown would take for its own, outside of `code`."""
+    parts = re.split(r"(`[^`]*`)", line)
+    return "".join(
+        part if part.startswith("`") else re.sub(MARKS, r"\\\g<0>", part) for part in parts
+    )
+
+
+def _arrows(shown_example: Example) -> str:
+    bottoms, tops = (
+        ", ".join(map(str, part)) for part in (shown_example.bottoms, shown_example.tops)
+    )
+    return " -> ".join(part for part in (bottoms, shown_example.layer, tops or "nothing") if part)
+
+
+def _shapes(words: str) -> list[tuple[int, ...]]:
+    """`(2, 3), (2,), ()` as tuples."""
+    found = re.findall(r"\(([0-9, ]*)\)", words)
+    return [tuple(int(n) for n in part.replace(",", " ").split()) for part in found]

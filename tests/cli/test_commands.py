@@ -220,8 +220,10 @@ def test_the_printed_command_keeps_every_option_that_matters(cli, folder, model,
     net = model(("type: ReLU", "type: SiLU"), name="swish net.yaml")
     interrupt(3)
     ran = cli("train", net, *CPU, "--max-iter", "9", "--import", "own layers/swish.py",
-              "--seed", "5", "--snapshot-prefix", "p")  # fmt: skip
-    again = cli(*shlex.split(ran.last.split("to go on: ")[1])[1:])
+              "--seed", "5", "--snapshot-prefix", "p", "--lenient")  # fmt: skip
+    words = shlex.split(ran.last.split("to go on: ")[1])[1:]
+    assert "--lenient" in words and "--seed" not in words  # a prototxt is read again, a seed kept
+    again = cli(*words)
     assert again.code == 0
     assert "6 iterations" in again.err
     assert (folder / "p_iter_9.npz").exists()

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from minicaffe.backends.cpu import threads
+from minicaffe.cli import train_command
+from minicaffe.cli.parser import Parser, add_options, words_of
 from minicaffe.storage.file_kinds import FOREIGN
 
 CPU = ("--device", "cpu")
@@ -283,3 +285,31 @@ def test_the_solver_names_its_device_and_its_weights(cli, folder, mistake):
     (folder / "own.yaml").write_text(weights)
     ran = cli("train", "own.yaml", "--max-iter", "1")
     assert ran.code == 0 and "weights: tiny_iter_1.npz: 4 loaded" in ran.err
+
+
+# words of options
+
+
+@pytest.mark.parametrize("words", [
+    "",
+    "--import a.py --import 'b c.py' --lenient --set x=1 --set y=2 --threads 2 --level 0 --stage a,b",
+    "--size 30x20 --batch-size auto --device cpu --quiet --dtype float64 --workspace 8 --deterministic",
+    "--data photos --weights w.npz --find-lr rates.svg",
+    "--resume runs/a --max-iter 0 --seed 0 --snapshot-keep 0",
+    "--conv-engine caffe --precision tf32 --batch-per-rank --reduce-dtype float16 --no-graph --epochs 3",
+])  # fmt: skip
+def test_words_of_options_are_those_that_were_typed(words):
+    parser = Parser()
+    add_options(parser, train_command.Options)
+    asked = shlex.split(words)
+    options = parser.parse_args(["tiny.yaml", *asked], train_command.Options())
+    again = parser.parse_args(["tiny.yaml", *words_of(options, ())], train_command.Options())
+    assert sorted(words_of(options, ())) == sorted(asked)
+    assert again == options
+    assert words_of(train_command.Options(), ()) == []
+
+
+def test_words_are_less_those_named():
+    options = train_command.Options()
+    options.model, options.stage, options.seed = "tiny.yaml", "a", 3
+    assert words_of(options, {"seed"}) == ["--stage", "a"]
