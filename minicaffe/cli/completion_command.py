@@ -13,21 +13,20 @@ import argparse
 from typing import Annotated, Any
 
 from minicaffe.cli import COMMANDS, command_of
-from minicaffe.cli.parser import Arg, add_options
-from minicaffe.cli.parser import Options as Base
+from minicaffe.cli.parser import Arg, CommandOptions, add_options
 from minicaffe.errors import MinicaffeError
 
 SHELLS = ("bash", "zsh", "fish", "tcsh")
 FILES = {"model", "images", "source", "runs", "input", "output", "data", "weights", "run", "resume"}
 
 
-class Options(Base):
+class Options(CommandOptions):
     """The options."""
 
     shell: Annotated[str, Arg("shell", choices=SHELLS), "SHELL", f"one of {', '.join(SHELLS)}"]
 
 
-def run(args: argparse.Namespace) -> None:
+def run(args: Options) -> None:
     """Print the script."""
     try:
         import shtab

@@ -14,7 +14,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from minicaffe.cli import parser
+from minicaffe.cli.parser import Arg, CommandOptions
 from minicaffe.cli.streams import say
 from minicaffe.core.net.summary import table
 from minicaffe.errors import DataError, MinicaffeError, did_you_mean
@@ -25,12 +25,12 @@ from minicaffe.tools.data.weight_table import WEIGHTS, lookup
 from minicaffe.tools.data.weights import fetch_weights
 
 
-class Options(parser.Options):
+class Options(CommandOptions):
     """The options."""
 
     name: Annotated[
         str | None,
-        parser.Arg("name", nargs="?"),
+        Arg("name", nargs="?"),
         "NAME",
         f"{', '.join(NAMES)}; or weights, or a model that some fit",
     ] = None

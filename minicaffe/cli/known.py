@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 from minicaffe.cli.options import is_source
-from minicaffe.cli.parser import Arg, Options
+from minicaffe.cli.parser import Arg, CommandOptions
 from minicaffe.core.config import tree
 from minicaffe.core.config.blocks import expanded
 from minicaffe.core.config.declare import LayerSpec, NetSpec
@@ -43,7 +43,7 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
     return name, tuple(map(int, sizes.split(",")))
 
 
-class Shaped(Options):
+class Shaped(CommandOptions):
     """--shape."""
 
     shapes: Annotated[
@@ -55,7 +55,7 @@ class Shaped(Options):
     ] = ()
 
 
-def shapes_of(args: argparse.Namespace, spec: NetSpec, keep: Sequence[str] | None = None) -> Net:
+def shapes_of(args: CommandOptions, spec: NetSpec, keep: Sequence[str] | None = None) -> Net:
     """The model's net, without memory: less its layers of unknown types, and what needs them; a line says so.
 
     A layer whose data are not here writes what --shape or the model says of them.
@@ -68,7 +68,7 @@ def shapes_of(args: argparse.Namespace, spec: NetSpec, keep: Sequence[str] | Non
         raise DataError(f"{error}{hint}") from None
 
 
-def steps_of(args: argparse.Namespace, spec: NetSpec) -> list[Step]:
+def steps_of(args: CommandOptions, spec: NetSpec) -> list[Step]:
     """All layers of the model's net, with their shapes as far as these are known; a line says what is not."""
     spec, phase, state = _asked(args, spec)
     layers, unknown = _known(spec, state)
@@ -85,7 +85,7 @@ def steps_of(args: argparse.Namespace, spec: NetSpec) -> list[Step]:
     return outline(spec, state, steps)
 
 
-def _asked(args: argparse.Namespace, spec: NetSpec) -> tuple[NetSpec, Phase | None, State]:
+def _asked(args: CommandOptions, spec: NetSpec) -> tuple[NetSpec, Phase | None, State]:
     """The model with the shapes of --shape, and the phase and state that it is shown in."""
     spec = with_shapes(spec, dict(args.shapes))
     phase = args.phase_of(spec)
@@ -189,7 +189,7 @@ def _input(layer: LayerSpec, shapes: Sequence[tuple[int, ...]]) -> LayerSpec:
     return dataclasses.replace(layer, type="Input", options=options, param=(), nodes={})
 
 
-def read_kept(args: argparse.Namespace) -> NetSpec:
+def read_kept(args: CommandOptions) -> NetSpec:
     """The model asked for, with its layers of unknown types."""
     args.begin()
     if holds_weights(args.model) or not os.path.isfile(located(args.model)):

@@ -16,16 +16,16 @@ import textwrap
 from pathlib import Path
 from typing import Annotated
 
-from minicaffe.cli import parser
+from minicaffe.cli.parser import Arg, CommandOptions
 from minicaffe.core.net.zoo import models
 from minicaffe.errors import SpecError, did_you_mean
 
 
-class Options(parser.Options):
+class Options(CommandOptions):
     """The options."""
 
     name: Annotated[
-        str | None, parser.Arg("name", nargs="?"), "NAME", "a model, whose file is printed"
+        str | None, Arg("name", nargs="?"), "NAME", "a model, whose file is printed"
     ] = None
 
 

@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""CommandOptions that several commands share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from minicaffe.backends import device as backend
 from minicaffe.backends.cpu import threads
 from minicaffe.backends.device import PRECISIONS
-from minicaffe.cli.parser import Arg, Options, number
+from minicaffe.cli.parser import Arg, CommandOptions, number
 from minicaffe.core.communicator import ALONE, Communicator, device_of
 from minicaffe.core.config.declare import LayerSpec, NetSpec
 from minicaffe.core.config.state import Phase, State
@@ -37,7 +37,7 @@ def is_source(layer: LayerSpec) -> bool:
     return not layer.bottom
 
 
-class Imports(Options):
+class Imports(CommandOptions):
     """--import."""
 
     imports: Annotated[
@@ -73,7 +73,7 @@ class Imports(Options):
                 raise SpecError(raised_at(error) + hint * caffes) from None
 
 
-class Lenient(Options):
+class Lenient(CommandOptions):
     """--lenient."""
 
     lenient: Annotated[
@@ -82,7 +82,7 @@ class Lenient(Options):
 
 
 class OfNet(Imports, Lenient):
-    """Options that say which net a model file means."""
+    """CommandOptions that say which net a model file means."""
 
     settings: Annotated[
         Sequence[str],
@@ -127,7 +127,7 @@ class Model(OfNet):
     model: Annotated[str, Arg("model"), "MODEL", MODEL]
 
 
-class Phased(Options):
+class Phased(CommandOptions):
     """--phase."""
 
     phase: Annotated[
@@ -151,7 +151,7 @@ class Phased(Options):
         return "TEST"
 
 
-class OnDevice(Options):
+class OnDevice(CommandOptions):
     """--device and --quiet."""
 
     device: Annotated[
@@ -173,7 +173,7 @@ class OnDevice(Options):
             note(text)
 
 
-class Typed(Options):
+class Typed(CommandOptions):
     """--dtype."""
 
     dtype: Annotated[
@@ -215,7 +215,7 @@ class Computed(OnDevice, Typed):
         }
 
 
-class Force(Options):
+class Force(CommandOptions):
     """--force."""
 
     force: Annotated[bool, "write over files that are there"] = False

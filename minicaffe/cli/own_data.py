@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from minicaffe.backends import device as backend
-from minicaffe.cli.parser import Options
+from minicaffe.cli.parser import CommandOptions
 from minicaffe.core.communicator import Communicator, device_of
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.config.state import State
@@ -57,7 +57,7 @@ def _size(word: str) -> Size:
     return Size(int(match[2] or match[1]), int(match[1]))
 
 
-class OwnData(Options):
+class OwnData(CommandOptions):
     """--size and --batch-size; --data is each command's own."""
 
     size: Annotated[
@@ -75,7 +75,7 @@ class OwnData(Options):
     ] = None
 
 
-def adapted(args: argparse.Namespace, device: backend.Device | None) -> Adapted:
+def adapted(args: CommandOptions, device: backend.Device | None) -> Adapted:
     """The model for the data of --data, as the options have it."""
     from minicaffe.tools.own_data import LARGEST_BATCH, adapt
 
@@ -88,7 +88,7 @@ def adapted(args: argparse.Namespace, device: backend.Device | None) -> Adapted:
     return adapt(args.model, args.data, **options)
 
 
-def of_own_data(args: argparse.Namespace, communicator: Communicator) -> NetSpec:
+def of_own_data(args: CommandOptions, communicator: Communicator) -> NetSpec:
     """The model that `train --data` trains; prints what was decided; the run's folder has the data's name."""
     args.begin()
     made = adapted(args, device_of(args.device, communicator))

@@ -17,7 +17,7 @@ METAVARS = {int: "N", float: "X", str: "FILE"}
 class Arg:
     """Names and keywords that `add_argument` takes, in the place of what follows from a field.
 
-    Options of which only one may be said have the same `one_of`.
+    CommandOptions of which only one may be said have the same `one_of`.
     """
 
     def __init__(self, *names: str, **keywords: Any):
@@ -33,7 +33,7 @@ class Field(NamedTuple):
     keywords: dict[str, Any]
 
 
-class Options(argparse.Namespace):
+class CommandOptions(argparse.Namespace):
     """The base of the options of a command, and of those that several share.
 
     A field is `name: Annotated[type, "METAVAR", "help", ...] = default`. The metavar may be left out; a
@@ -97,7 +97,7 @@ def fields_of(options: type) -> Iterator[Field]:
 def _names(options: type) -> Iterator[str]:
     """Yields the names of fields, some perhaps twice."""
     for base in options.__bases__:
-        if issubclass(base, Options) and base is not Options:
+        if issubclass(base, CommandOptions) and base is not CommandOptions:
             yield from _names(base)
     yield from options.__annotations__
 
@@ -115,7 +115,7 @@ def add_options(parser: argparse.ArgumentParser, options: type) -> None:
         group.add_argument(*field.names, **keywords)
 
 
-def words_of(options: Options, but: Collection[str]) -> list[str]:
+def words_of(options: CommandOptions, but: Collection[str]) -> list[str]:
     """Returns the words that say what is not as by default, but the fields named and the positional ones."""
     words: list[str] = []
     for field in fields_of(type(options)):

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from minicaffe.cli.parser import Options
+from minicaffe.cli.parser import CommandOptions
 from minicaffe.core.layers.files import read_array
 from minicaffe.errors import MinicaffeError
 from minicaffe.interop.caffe.model import is_prototxt
@@ -17,7 +17,7 @@ from minicaffe.tools.data.layers.pictures import Pictures
 from minicaffe.tools.data.layers.transform import Transform
 
 
-class Prepared(Options):
+class Prepared(CommandOptions):
     """--mean, --scale and --channels."""
 
     mean: Annotated[
@@ -47,7 +47,7 @@ class Labelled(Prepared):
     ] = None
 
 
-def no_options_of_deploy_nets(args: Options, layer: str) -> None:
+def no_options_of_deploy_nets(args: CommandOptions, layer: str) -> None:
     """Raise MinicaffeError for --mean and --scale, which the model's layer of data says itself."""
     for option in ("mean", "scale"):
         if getattr(args, option) is not None:
@@ -79,7 +79,7 @@ def mean_of(given: str, image: tuple[int, int, int]) -> str | tuple[float, ...]:
     return tuple(map(float, values))
 
 
-def prepare(args: Options, data: Pictures, weights: str) -> None:
+def prepare(args: CommandOptions, data: Pictures, weights: str) -> None:
     """Have pictures made ready as the options say. Raises MinicaffeError for those a data layer answers."""
     if args.channels is not None:
         data.blue_first = args.channels == "bgr"

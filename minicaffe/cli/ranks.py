@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from minicaffe.backends.cpu import threads
-from minicaffe.cli.parser import Options
+from minicaffe.cli.parser import CommandOptions
 from minicaffe.core.communicator import Communicator, together
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.solver import Solver
@@ -21,7 +21,7 @@ from minicaffe.errors import MinicaffeError, SpecError, note
 from minicaffe.tools.training.folder import is_run
 
 
-class OfRanks(Options):
+class OfRanks(CommandOptions):
     """What several ranks are told."""
 
     batch_per_rank: Annotated[
@@ -66,7 +66,7 @@ def speaking(communicator: Communicator) -> Iterator[None]:
         communicator.abort(1)
 
 
-def prepare(args: Options, communicator: Communicator) -> None:
+def prepare(args: CommandOptions, communicator: Communicator) -> None:
     """Set the options that hold for this rank: its share of the processors, its GPU, whether it speaks."""
     if communicator.size == 1:
         return
@@ -81,7 +81,7 @@ def prepare(args: Options, communicator: Communicator) -> None:
         args.quiet, args.json, args.report, args.tensorboard = True, False, False, False
 
 
-def check(args: Options, communicator: Communicator) -> None:
+def check(args: CommandOptions, communicator: Communicator) -> None:
     """Raise SpecError for options that do not go together."""
     if communicator.size == 1:
         for option in ("batch_per_rank", "reduce_dtype", "scale_lr"):
@@ -99,7 +99,7 @@ def check(args: Options, communicator: Communicator) -> None:
         raise SpecError(f"--scale-lr: the rate that {args.model} was begun with is scaled already")
 
 
-def scaled(args: Options, spec: NetSpec, communicator: Communicator) -> NetSpec:
+def scaled(args: CommandOptions, spec: NetSpec, communicator: Communicator) -> NetSpec:
     """The model with its rate times the number of ranks, if that was asked for.
 
     Source: P. Goyal et al., Accurate, Large Minibatch SGD, 2017.

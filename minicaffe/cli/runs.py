@@ -8,7 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from minicaffe.cli.parser import Options, words_of
+from minicaffe.cli.parser import CommandOptions, words_of
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.layers.loss import Softmax
 from minicaffe.core.layers.softmax_loss import SoftmaxLoss
@@ -26,7 +26,7 @@ NEWEST = "the newest snapshot"
 BEGINS = {"weights", "resume", "run", "data", "size", "batch_size", "epochs", "seed"}
 
 
-def model_of_run(args: Options) -> None:
+def model_of_run(args: CommandOptions) -> None:
     """Without MODEL take that of the run, or of the snapshot, which goes on. Raises MinicaffeError.
 
     With the folder of a run as MODEL that run goes on, if any is to. What Python files it was begun with must
@@ -46,7 +46,7 @@ def model_of_run(args: Options) -> None:
             args.resume = args.model
 
 
-def run_of(args: Options, spec: NetSpec, record: Record) -> Run:
+def run_of(args: CommandOptions, spec: NetSpec, record: Record) -> Run:
     """The run that the command begins, or goes on with. Raises CheckpointError."""
     name, snapshot = snapshots.name(spec), None
     if run_folder.is_run(args.model):
@@ -73,7 +73,7 @@ def _go_on_from(path: str) -> tuple[Path | None, Path]:
     return Path(path), run_folder.to_go_on_from(path)
 
 
-def resume_command(args: Options, folder: Path) -> str:
+def resume_command(args: CommandOptions, folder: Path) -> str:
     """The command that goes on in a run's folder from the snapshot just taken."""
     launched = ["mpiexec", "-n", str(count())] if count() > 1 else []
     model = [args.model] if args.model != str(folder) else []

@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Any
 
-from minicaffe.cli import parser
+from minicaffe.cli.parser import Arg, CommandOptions
 from minicaffe.core.net import read
 from minicaffe.core.net.summary import table
 from minicaffe.core.solver.report import show
@@ -25,12 +25,12 @@ HEAD = ("run", "state", "iteration", "best test", "at", "last test", "started")
 EMPTY = "-"
 
 
-class Options(parser.Options):
+class Options(CommandOptions):
     """The options."""
 
-    folder: Annotated[
-        str, parser.Arg("folder", nargs="?"), "DIR", f"where runs lie; default: {RUNS}"
-    ] = RUNS
+    folder: Annotated[str, Arg("folder", nargs="?"), "DIR", f"where runs lie; default: {RUNS}"] = (
+        RUNS
+    )
 
 
 def run(args: Options) -> None:

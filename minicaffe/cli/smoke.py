@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 
-from minicaffe.cli.parser import Options, words_of
+from minicaffe.cli.parser import CommandOptions, words_of
 from minicaffe.errors import SpecError, note
 from minicaffe.tools.parallel import world
 
@@ -13,7 +13,7 @@ FEW = 2  # iterations, and batches of a test
 OWN = ("smoke", "epochs", "max_iter", "run", "snapshot_prefix")  # options that it sets
 
 
-def run(args: Options) -> int:
+def run(args: CommandOptions) -> int:
     """Train, test, save, resume and report, each as its own command; the exit code of the first that fails."""
     from minicaffe.cli import main
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from tqdm import tqdm
 
-from minicaffe.cli.parser import Arg, Options
+from minicaffe.cli.parser import Arg, CommandOptions
 from minicaffe.errors import DataError
 from minicaffe.tools.data import readers
 from minicaffe.tools.data.picture_files import LARGEST
@@ -24,7 +24,7 @@ def _size(text: str) -> tuple[int, int]:
     return int(match[2]), int(match[1])
 
 
-class Sourced(Options):
+class Sourced(CommandOptions):
     """Which data set, and how its pictures are read."""
 
     source: Annotated[
@@ -44,7 +44,7 @@ class Sourced(Options):
     root_folder: Annotated[str, "PATH", "what stands before each path of a list"] = ""
 
 
-def opened(args: argparse.Namespace) -> Reader:
+def opened(args: CommandOptions) -> Reader:
     """The data set asked for. Raises DataError if it has no entries."""
     found = readers.open(
         args.source,

@@ -21,9 +21,9 @@ from typing import Annotated
 
 from minicaffe.backends import cpu
 from minicaffe.backends.cpu import compile_cache, threads
-from minicaffe.cli import parser
 from minicaffe.cli.explain_command import plan
 from minicaffe.cli.explain_step import QUIET, SETTLED
+from minicaffe.cli.parser import Arg, CommandOptions
 from minicaffe.cli.streams import say
 from minicaffe.core.net import Net
 from minicaffe.core.ops import conv
@@ -34,11 +34,11 @@ from minicaffe.errors import MinicaffeError
 COMMON = ("lenet", "squeezenet", "mobilenet", "resnet50")
 
 
-class Options(parser.Options):
+class Options(CommandOptions):
     """The options."""
 
     models: Annotated[
-        Sequence[str], parser.Arg("models", nargs="*"), "MODEL", f"default: {' '.join(COMMON)}"
+        Sequence[str], Arg("models", nargs="*"), "MODEL", f"default: {' '.join(COMMON)}"
     ] = COMMON
     train: Annotated[bool, "compile the training step, too"] = False
 

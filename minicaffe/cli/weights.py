@@ -7,7 +7,7 @@ import shlex
 from functools import partial
 from typing import Annotated
 
-from minicaffe.cli.parser import Options
+from minicaffe.cli.parser import CommandOptions
 from minicaffe.core.net import Net
 from minicaffe.core.net import model as net_model
 from minicaffe.core.net.differences import listed
@@ -31,13 +31,13 @@ WEIGHTS = (
 ENDINGS = (".npz", ".safetensors", ".caffemodel", ".h5")
 
 
-class Weighted(Options):
+class Weighted(CommandOptions):
     """--weights, which `weights_of` reads."""
 
     weights: Annotated[str | None, f"{WEIGHTS}; default: MODEL's own"] = None
 
 
-def weights_of(args: Options) -> str:
+def weights_of(args: CommandOptions) -> str:
     """The files of weights to load: those of --weights or, if MODEL is a snapshot or a run, its own."""
     given: str = named(args) or (args.model if net_model.holds_weights(args.model) else "")
     given = given or _shipped(args.model)
@@ -51,7 +51,7 @@ def weights_of(args: Options) -> str:
     return given
 
 
-def named(args: Options) -> str:
+def named(args: CommandOptions) -> str:
     """What --weights says, with the file in the place of a name of published weights; "" without --weights.
 
     They are fetched if they are not there. A line tells the file and its licence. Raises DataError for a word
@@ -60,7 +60,7 @@ def named(args: Options) -> str:
     return ",".join(map(partial(_file_of, args), (args.weights or "").split(",")))
 
 
-def _file_of(args: Options, given: str) -> str:
+def _file_of(args: CommandOptions, given: str) -> str:
     """The file that a word of --weights means."""
     if not given or os.path.exists(given) or os.path.exists(args.weights):
         return given
