@@ -11,7 +11,7 @@ example:
 from __future__ import annotations
 
 import shlex
-from typing import Annotated
+from typing import Annotated, Any
 
 from minicaffe.backends.cpu import threads
 from minicaffe.cli.options import Imports
@@ -31,7 +31,7 @@ class Options(OwnData, Imports):
         "MODEL",
         "a name that `minicaffe models` lists, a model file, YAML or .prototxt, or a snapshot",
     ]
-    data: Annotated[str, Arg(required=True), "SOURCE", DATA]
+    data: Annotated[Any, Arg(required=True), "SOURCE", DATA]
     weights: Annotated[str | None, f"what training is to begin with: {WEIGHTS}"] = None
     epochs: Annotated[
         int | None, number(1), Arg(one_of="length"), f"passes over the pictures; default: {EPOCHS}"

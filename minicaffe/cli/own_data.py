@@ -58,8 +58,9 @@ def _size(word: str) -> Size:
 
 
 class OwnData(CommandOptions):
-    """--size and --batch-size; --data is each command's own."""
+    """--data, and what goes with it."""
 
+    data: Annotated[Any, "SOURCE", DATA] = None
     size: Annotated[
         Size | None,
         _size,

@@ -23,7 +23,7 @@ from minicaffe.backends.device import Device
 from minicaffe.cli import find_lr, ranks, smoke, tensorboard
 from minicaffe.cli.data_lines import check_filled, data_lines
 from minicaffe.cli.options import MODEL, Computed, OfNet
-from minicaffe.cli.own_data import DATA, OwnData, of_own_data, with_batch
+from minicaffe.cli.own_data import OwnData, of_own_data, with_batch
 from minicaffe.cli.parser import Arg, number
 from minicaffe.cli.ranks import Beside, OfRanks
 from minicaffe.cli.runs import NEWEST, model_of_run, next_commands, resume_command, run_of
@@ -54,7 +54,6 @@ class Options(OfNet, OwnData, Computed, OfRanks):
     model: Annotated[
         str, Arg("model", nargs="?"), "MODEL", f"{MODEL}; default: that of the run which goes on"
     ]
-    data: Annotated[str | None, "SOURCE", DATA] = None
     json: Annotated[bool, "put the lines of the run's log on stdout, nothing else"] = False
     no_graph: Annotated[
         bool, "on CUDA: launch each operation of an iteration, instead of one graph of them all"
