@@ -2,7 +2,7 @@
 
 python examples/char_lstm.py [--small] [--iterations N] [--text FILE] [--heat T]
 
-Explained in docs/examples/char_lstm.md.
+Explained in docs/examples/training.md.
 """
 
 from pathlib import Path

@@ -2,7 +2,7 @@
 
 python examples/deep_dream.py [--small] [--iterations N] [--steps N] [--out FOLDER]
 
-Explained in docs/examples/deep_dream.md.
+Explained in docs/examples/inside.md.
 """
 
 import numpy as np

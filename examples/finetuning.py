@@ -2,7 +2,7 @@
 
 python examples/finetuning.py [--small] [--iterations N] [--out FOLDER]
 
-Explained in docs/examples/finetuning.md.
+Explained in docs/examples/training.md.
 """
 
 import itertools

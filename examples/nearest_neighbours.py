@@ -2,7 +2,7 @@
 
 python examples/nearest_neighbours.py [--small] [--iterations N] [--out FOLDER]
 
-Explained in docs/examples/nearest_neighbours.md.
+Explained in docs/examples/inside.md.
 """
 
 import numpy as np

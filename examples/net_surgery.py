@@ -2,7 +2,7 @@
 
 python examples/net_surgery.py [--small] [--iterations N] [--out FOLDER]
 
-Explained in docs/examples/net_surgery.md.
+Explained in docs/examples/inside.md.
 """
 
 import numpy as np

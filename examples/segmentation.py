@@ -2,7 +2,7 @@
 
 python examples/segmentation.py [--small] [--iterations N] [--out FOLDER]
 
-Explained in docs/examples/segmentation.md.
+Explained in docs/examples/training.md.
 """
 
 from string import Template

@@ -2,7 +2,7 @@
 
 python examples/siamese.py [--small] [--iterations N] [--out FOLDER]
 
-Explained in docs/examples/siamese.md.
+Explained in docs/examples/training.md.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""docs/after-opencv-5.md: its blob is OpenCV's, its nets give OpenCV's numbers, the result files say what it shows."""
+"""docs/export.md: its blob is OpenCV's, its nets give OpenCV's numbers, the result files say what it shows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "examples" / "after_opencv_5"
-PAGE = (ROOT / "docs" / "after-opencv-5.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "export.md").read_text("utf-8")
 
 
 @pytest.fixture

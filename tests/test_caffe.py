@@ -27,7 +27,7 @@ ELSEWHERE = (  # tested below or with their layers, in ways of their own
     "MemoryData_",
 )
 LAYERS = [name for name in cases.names(*REGISTRY) if not name.startswith(ELSEWHERE)]
-# Where Caffe's answer is an accident that minicaffe does not copy (docs/caffe.md), tested below.
+# Where Caffe's answer is an accident that minicaffe does not copy (docs/from-caffe.md), tested below.
 ACCIDENTS = {
     "Accuracy_nan",
     "Pooling_MAX_empty_last_window_forward_only",

@@ -136,23 +136,23 @@ def test_an_example_without_matplotlib_says_so_and_goes_on(run, monkeypatch):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_shows_what_its_example_printed(name):
     """What a run wrote into NAME.txt stands on the page, and so do the pictures it drew."""
-    page, printed = (
-        (PAGES / f"{name}.md").read_text("utf-8"),
-        (PAGES / f"{name}.txt").read_text("utf-8"),
-    )
+    printed = (PAGES / f"{name}.txt").read_text("utf-8")
+    texts = [path.read_text("utf-8") for path in PAGES.glob("*.md")]
+    (page,) = [text for text in texts if f"\npython examples/{name}.py\n" in text]
     assert f"```\n{printed}```\n" in page
-    assert f"python examples/{name}.py" in page
-    assert f"({name}.md)" in (PAGES / "README.md").read_text("utf-8")
+    assert f"](../../examples/{name}.py)" in page
     for picture in re.findall(r"^drew (.*)$", printed, re.M):
         assert f"]({picture})" in page
         assert (PAGES / picture).stat().st_size < 60_000
 
 
-def test_every_page_has_its_example_and_its_run():
-    others = ("README", "notebook")  # the notebook is run itself, below
-    pages = sorted(path.stem for path in PAGES.glob("*.md") if path.stem not in others)
-    assert pages == NAMES
-    assert all((EXAMPLES / f"{name}.py").is_file() for name in pages)
+def test_every_example_of_the_pages_has_its_run():
+    texts = [path.read_text("utf-8") for path in PAGES.glob("*.md")]
+    named = re.findall(r"^python examples/(\w+)\.py$", "\n".join(texts), re.M)
+    assert sorted(named) == NAMES
+    assert all((EXAMPLES / f"{name}.py").is_file() for name in NAMES)
+    table = re.findall(r"^\| \[.*\]\(\S*#", (PAGES / "README.md").read_text("utf-8"), re.M)
+    assert len(table) == len(NAMES) + 1  # and the notebook, which is run itself, below
 
 
 NOTEBOOK = EXAMPLES / "notebook.ipynb"
@@ -227,6 +227,4 @@ def test_the_notebook_is_kept_without_outputs_and_small():
     code = [cell for cell in cells if cell["cell_type"] == "code"]
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
     assert NOTEBOOK.stat().st_size < 15_000
-    page = (PAGES / "notebook.md").read_text("utf-8")
-    assert "../../examples/notebook.ipynb" in page
-    assert "(notebook.md)" in (PAGES / "README.md").read_text("utf-8")
+    assert "](../../examples/notebook.ipynb)" in (PAGES / "README.md").read_text("utf-8")

@@ -25,9 +25,8 @@ FROM_COURSE = "lenet_step", "ladder", "lenet_mnist", "mnist_parts", "zoo"  # wha
 PAGES = (
     "README.md",
     "docs/convolution.md",
-    "docs/memory.md",
-    "docs/pictures.md",
-    "docs/after-opencv-5.md",
+    "docs/concepts.md",
+    "docs/data.md",
     "docs/export.md",
     "docs/onnx-to-caffe.md",
     "docs/zoo.md",

@@ -10,8 +10,8 @@ weights as they are handed out, and mpi4py's Allreduce of one array as long. The
 all ranks beside its eager and channels_last nets, alone and in DistributedDataParallel with gloo. A turn's
 time is the median of its steps: what others do to the machine meanwhile meets two ranks twice as often as
 one, and is not theirs. All are made several times: where arrays happen to lie makes a step of the same net
-2 % longer or shorter. Results go to results/ranks_N.json, beside this; model.py and the table of
-docs/scale.md are made of them.
+2 % longer or shorter. Results go to results/ranks_N.json, beside this; scale_tables.py
+makes docs/scale.md's tables of them.
 """
 
 import argparse

@@ -24,11 +24,11 @@ from minicaffe.interop.caffe.forks import FORKS
 HEAD = """\
 # The layers
 
-Made by `minicaffe layers --markdown` from the declarations; `minicaffe layers NAME` shows one of them.
+For those who write a model: each layer, by `minicaffe layers --markdown`; `minicaffe layers NAME` shows one.
 Shapes are written `(n, c, h, w)`, those of several bottoms or tops with commas between them; an example is
 `bottoms -> layer -> tops`. Beside its own keys a layer has [those of every layer](#keys-of-every-layer).
 In a prototxt the keys stand where caffe.proto has them: [from Caffe](from-caffe.md). What a layer of one's own
-declares beside its keys are its [traits](custom_layers.md#traits).
+declares beside its keys are its [traits](extending.md#traits).
 """
 MARKS = r"\*|(?<!\w)_|_(?!\w)|<(?=[A-Za-z/!?])"  # what Markdown may take for its own; not a_b, not a < b
 

@@ -272,7 +272,7 @@ def test_every_layer_has_traits():
 
 
 def test_the_page_of_ones_own_layers_has_every_trait_and_its_default():
-    page = (Path(__file__).parents[3] / "docs" / "custom_layers.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "extending.md").read_text("utf-8")
     rows = dict(re.findall(r"^\| `(\w+)` \| `(\S+)` \| ", page, re.M))
     assert rows == {field.name: repr(field.default) for field in fields(Traits)}
 
