@@ -20,7 +20,7 @@ _HOMES = {
     "core.ops.conv": "Engine register_engine",
     "core.ops.unroll": "col2im im2col",
     "core.solver": "Solver",
-    "core.solver.rules": "Rule register_rule",
+    "core.solver.update_rules": "Rule register_rule",
     "tools.deploy": "Classifier Detector predict",
     "tools.own_data": "Adapted adapt",
 }

@@ -15,8 +15,8 @@ from minicaffe.core.ops.conv import register_engine as register_engine
 from minicaffe.core.ops.unroll import col2im as col2im
 from minicaffe.core.ops.unroll import im2col as im2col
 from minicaffe.core.solver import Solver as Solver
-from minicaffe.core.solver.rules import Rule as Rule
-from minicaffe.core.solver.rules import register_rule as register_rule
+from minicaffe.core.solver.update_rules import Rule as Rule
+from minicaffe.core.solver.update_rules import register_rule as register_rule
 from minicaffe.errors import CheckpointError as CheckpointError
 from minicaffe.errors import DataError as DataError
 from minicaffe.errors import DeviceError as DeviceError

@@ -25,13 +25,12 @@ PUBLIC = {
 MOVED = {  # of names that begin alike, the longest counts
     "backend": "backends.device",
     "bridges": "interop.onnx.reader",
-    "bridges.calibration": "interop.chips.calibration",
     "bridges.chips": "interop.chips.chips",
     "bridges.lower": "interop.chips.lower",
     "bridges.naming": "interop.chips.naming",
     "bridges.readers": "interop.onnx.operators",
     "caches": "storage.caches",
-    "caffe.pen": "core.net.pen",
+    "caffe.pen": "core.net.comments",
     "caffe.sparse": "core.net.sparse",
     "caffe.weight_files": "core.net.weight_files",
     "caffe.yaml_text": "core.net.yaml_text",
@@ -70,7 +69,10 @@ MOVED = {  # of names that begin alike, the longest counts
     "report": "tools.report",
     "runs": "tools.training",
     "solver": "core.solver",
+    "solver.policies": "core.solver.learning_rate",
+    "solver.rules": "core.solver.update_rules",
     "spec": "core.config",
+    "spec.solver_rules": "core.config.solver_keys",
     "thread_state": "backends.thread_state",
 }
 
@@ -91,9 +93,9 @@ def today(name: str) -> str:
 _HOMES = {**MOVED, **PUBLIC}
 # `from minicaffe.data import wire` looks for it where `data` is now
 _HOMES |= {
-    f"{_HOMES[room]}.{file}": home
-    for room, _, file in (name.rpartition(".") for name in MOVED)
-    if room in _HOMES and (home := MOVED[f"{room}.{file}"])
+    f"{_HOMES[name.rpartition('.')[0]]}.{name.rpartition('.')[2]}": home
+    for name, home in MOVED.items()
+    if "." in name
 }
 
 

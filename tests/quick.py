@@ -50,6 +50,10 @@ QUICK = {  # files, and whole folders
         "tools/parallel/test_shares.py",
     ),
     *("core/solver/test_changes.py", "core/solver/test_engine.py", "core/solver/test_own_rule.py"),
-    *("core/solver/test_policies.py", "core/solver/test_replay.py", "core/solver/test_rules.py"),
+    *(
+        "core/solver/test_learning_rate.py",
+        "core/solver/test_replay.py",
+        "core/solver/test_rules.py",
+    ),
     *("core/solver/test_run_folder.py",),
 }

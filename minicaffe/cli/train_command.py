@@ -30,7 +30,7 @@ from minicaffe.cli.runs import NEWEST, model_of_run, next_commands, resume_comma
 from minicaffe.cli.weights import WEIGHTS, load_weights, named, renaming
 from minicaffe.core.communicator import Communicator, device_of, together
 from minicaffe.core.config.declare import NetSpec
-from minicaffe.core.config.solver_rules import check_max_iter
+from minicaffe.core.config.solver_keys import check_max_iter
 from minicaffe.core.net import Net
 from minicaffe.core.solver import Solver, snapshots
 from minicaffe.core.solver.report import banner

@@ -15,7 +15,7 @@ from minicaffe.core.ops import conv
 from minicaffe.core.ops.conv.autotune import measure
 from minicaffe.core.ops.conv.problem import Case
 from minicaffe.core.ops.geometry import ConvGeometry, Window
-from minicaffe.core.solver.rules import Update
+from minicaffe.core.solver.update_rules import Update
 
 
 @TYPES

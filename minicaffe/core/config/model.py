@@ -12,7 +12,7 @@ from minicaffe.core.config.blocks import expanded
 from minicaffe.core.config.declare import LayerSpec, NetSpec
 from minicaffe.core.config.habits import meant
 from minicaffe.core.config.settings import replaced
-from minicaffe.core.config.solver_rules import solver_of
+from minicaffe.core.config.solver_keys import solver_of
 from minicaffe.core.config.tree import Node, shown
 from minicaffe.core.config.types import Key, convert, keys_of, values
 from minicaffe.errors import SpecError, did_you_mean

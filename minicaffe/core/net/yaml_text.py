@@ -13,7 +13,7 @@ import yaml
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.config.mark import Comment
 from minicaffe.core.config.tree import PLAIN, Mark, Node
-from minicaffe.core.net.pen import WIDTH, Pen
+from minicaffe.core.net.comments import WIDTH, Pen
 from minicaffe.core.net.sparse import first_mark, given_nodes, implied_bottoms, in_order, layer_node
 
 BARE = re.compile(r"[A-Za-z_/][\w./+-]*( [A-Za-z_/][\w./+-]*)*", re.ASCII)

@@ -13,7 +13,7 @@ from minicaffe.core.interrupt import Held
 from minicaffe.core.ops.average import average
 from minicaffe.core.solver.mixed import Mixed
 from minicaffe.core.solver.nan_guard import Watch
-from minicaffe.core.solver.rules import Update
+from minicaffe.core.solver.update_rules import Update
 
 
 class Average:

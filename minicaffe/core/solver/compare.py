@@ -10,7 +10,7 @@ from minicaffe.core.net import Net
 from minicaffe.core.solver.average import Average
 from minicaffe.core.solver.mixed import Mixed
 from minicaffe.core.solver.nan_guard import Watch
-from minicaffe.core.solver.rules import Update
+from minicaffe.core.solver.update_rules import Update
 
 
 def compared(iteration: Any, replay: Callable[[], None], as_it_is: Callable[[], None]) -> str:

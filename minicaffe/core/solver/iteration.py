@@ -17,9 +17,9 @@ from minicaffe.core.solver.average import Average
 from minicaffe.core.solver.compare import compared
 from minicaffe.core.solver.mixed import Mixed
 from minicaffe.core.solver.nan_guard import Watch
-from minicaffe.core.solver.rules import Update
 from minicaffe.core.solver.together import Together
 from minicaffe.core.solver.undo import Undone
+from minicaffe.core.solver.update_rules import Update
 
 # The arguments of an iteration: spec, rule, the iteration's number, and its learning rate
 Now = tuple[SolverSpec, Update | Mixed, int, float]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from minicaffe.core.config.solver import SolverSpec
-from minicaffe.core.solver.policies import learning_rate
+from minicaffe.core.solver.learning_rate import learning_rate
 from minicaffe.core.solver.trend import Trend
 
 

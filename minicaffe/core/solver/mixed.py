@@ -15,7 +15,7 @@ from minicaffe.core.layers import Param
 from minicaffe.core.net import Net
 from minicaffe.core.ops.update import unscale
 from minicaffe.core.solver.nan_guard import Watch
-from minicaffe.core.solver.rules import Update
+from minicaffe.core.solver.update_rules import Update
 
 SCALE = {"float16": 1024.0}  # the default loss scale; else 1
 

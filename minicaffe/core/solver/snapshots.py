@@ -22,7 +22,7 @@ from minicaffe.core.net.weight_files import is_ours
 from minicaffe.core.net.weights import check as check_weights
 from minicaffe.core.plugins import STATES, format_of
 from minicaffe.core.solver import state
-from minicaffe.core.solver.policies import falls
+from minicaffe.core.solver.learning_rate import falls
 from minicaffe.core.solver.state import State
 from minicaffe.errors import CheckpointError
 from minicaffe.storage import checkpoint, hdf5

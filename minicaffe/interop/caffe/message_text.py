@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from minicaffe.core.config.tree import Mark, Node
-from minicaffe.core.net.pen import WIDTH, Pen
+from minicaffe.core.net.comments import WIDTH, Pen
 from minicaffe.core.net.yaml_text import number
 
 LETTERS = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\\"}

@@ -12,7 +12,7 @@ from minicaffe.core.config.mark import Comment
 from minicaffe.core.config.tree import Mark, Node
 from minicaffe.core.config.types import convert, keys_of
 from minicaffe.core.layers.unknown import Unknown
-from minicaffe.core.net.pen import Pen
+from minicaffe.core.net.comments import Pen
 from minicaffe.core.net.sparse import (
     first_mark,
     given_nodes,

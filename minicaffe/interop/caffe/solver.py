@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from minicaffe.core.config.solver import SolverSpec
-from minicaffe.core.config.solver_rules import MEANS, unused
+from minicaffe.core.config.solver_keys import MEANS, unused
 from minicaffe.core.config.tree import Mark, Node
 from minicaffe.core.config.types import keys_of
 from minicaffe.errors import SpecError

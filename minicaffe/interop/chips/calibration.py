@@ -27,8 +27,8 @@ from minicaffe.errors import DataError, SpecError, did_you_mean
 from minicaffe.tools.data import readers
 from minicaffe.tools.data.pictures.files import in_folder
 from minicaffe.tools.data.reader.base import Reader
-from minicaffe.tools.data.reader.held_out import Part
 from minicaffe.tools.data.reader.picture_set import PictureSet, holds_pictures
+from minicaffe.tools.data.reader.train_test_split import Part
 from minicaffe.tools.deploy import TOGETHER, Deployed
 from minicaffe.tools.inference import for_test, inference
 

@@ -9,7 +9,7 @@ from typing import Any
 import minicaffe
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.config.solver import SolverSpec
-from minicaffe.core.config.solver_rules import MEANS
+from minicaffe.core.config.solver_keys import MEANS
 from minicaffe.interop import caffe
 from minicaffe.interop.pycaffe import mode, passes
 from minicaffe.interop.pycaffe.mirror import push

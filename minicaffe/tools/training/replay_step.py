@@ -14,8 +14,8 @@ from minicaffe.core.layers import Param
 from minicaffe.core.net import read
 from minicaffe.core.net.step import Step, Value
 from minicaffe.core.net.summary import table
+from minicaffe.core.solver.learning_rate import learning_rate
 from minicaffe.core.solver.mixed import Mixed
-from minicaffe.core.solver.policies import learning_rate
 from minicaffe.core.solver.report import Report
 from minicaffe.core.solver.solver import Solver
 from minicaffe.errors import CheckpointError

@@ -19,7 +19,7 @@ from minicaffe.backends.replay.replay import Graph
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops.conv import problem
-from minicaffe.core.solver.rules import Update
+from minicaffe.core.solver.update_rules import Update
 from minicaffe.errors import DivergedError
 from minicaffe.tools.data import datasets
 

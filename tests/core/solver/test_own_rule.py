@@ -10,7 +10,7 @@ from minicaffe.backends import cpu
 from minicaffe.backends.formulas import RULES, exp, sign, where
 from minicaffe.core.config.solver import TYPES
 from minicaffe.core.solver import Report
-from minicaffe.core.solver.rules import KINDS
+from minicaffe.core.solver.update_rules import KINDS
 
 MODEL = """
 layers:

@@ -15,7 +15,7 @@ from minicaffe.core.config.declare import Filler
 from minicaffe.core.config.solver import SolverSpec
 from minicaffe.core.layers.blob import Param
 from minicaffe.core.solver.report import Report
-from minicaffe.core.solver.rules import KINDS, Update
+from minicaffe.core.solver.update_rules import KINDS, Update
 from minicaffe.errors import CheckpointError
 
 SHAPES = ((2, 3), (4,), (1,))

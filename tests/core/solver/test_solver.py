@@ -23,7 +23,7 @@ from minicaffe import (
 )
 from minicaffe.core.config.solver import SolverSpec
 from minicaffe.core.solver import Report
-from minicaffe.core.solver.policies import learning_rate
+from minicaffe.core.solver.learning_rate import learning_rate
 from minicaffe.tools.data import datasets
 
 MODEL = """

@@ -16,7 +16,7 @@ from minicaffe.cli import main
 from minicaffe.core.config import mapping, tree
 from minicaffe.core.config.model import model, parse_model
 from minicaffe.core.config.solver import SolverSpec
-from minicaffe.core.config.solver_rules import with_settings
+from minicaffe.core.config.solver_keys import with_settings
 from minicaffe.core.config.types import Among, keys_of
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.net.yaml_text import comments_of, yaml_text

@@ -23,7 +23,7 @@ from minicaffe.core.config.solver import SolverSpec
 from minicaffe.core.config.types import AtLeast, keys_of
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.net.yaml_text import yaml_text
-from minicaffe.core.solver.policies import learning_rate
+from minicaffe.core.solver.learning_rate import learning_rate
 from minicaffe.interop import caffe
 from minicaffe.interop.caffe import model as model_text
 from minicaffe.interop.caffe import weights

@@ -16,7 +16,7 @@ from minicaffe.tools.data import datasets, lmdb_file, readers
 from minicaffe.tools.data.draws import draws
 from minicaffe.tools.data.layers.fed import Fed, size_of
 from minicaffe.tools.data.reader.base import Reader
-from minicaffe.tools.data.reader.held_out import SHARE, sides
+from minicaffe.tools.data.reader.train_test_split import SHARE, sides
 
 PARTS = 4  # of a GPU's memory: a data set larger than one such part stays in host memory
 

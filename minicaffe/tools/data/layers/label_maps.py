@@ -20,8 +20,8 @@ from minicaffe.tools.data.layers.pictures import Pictures
 from minicaffe.tools.data.picture_files import Colour
 from minicaffe.tools.data.pictures import Fit
 from minicaffe.tools.data.reader.base import Entry, Reader
-from minicaffe.tools.data.reader.held_out import SHARE, sides
 from minicaffe.tools.data.reader.picture_set import SUFFIXES, Size, below, of_file, of_split
+from minicaffe.tools.data.reader.train_test_split import SHARE, sides
 from minicaffe.tools.data.resize import bilinear
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minicaffe.core.config.solver import SolverSpec
-from minicaffe.core.solver.policies import learning_rate
+from minicaffe.core.solver.learning_rate import learning_rate
 
 KEYS = {
     "fixed": (),

@@ -10,7 +10,7 @@ import pytest
 from minicaffe import DataError, Net, Solver, SpecError, parse
 from minicaffe.tools.data import readers
 from minicaffe.tools.data.reader.base import Reader
-from minicaffe.tools.data.reader.held_out import sides
+from minicaffe.tools.data.reader.train_test_split import sides
 
 MODEL = """
 layers:
