@@ -63,7 +63,8 @@ def numbers(array: Any, what: str, shape: object) -> Any:
     """
     try:
         array = array if on_cuda(array) else np.asarray(array)
-        got = None if np.can_cast(array.dtype, np.float64, "same_kind") else array.dtype
+        real = array.dtype.kind in "fiub" or np.can_cast(array.dtype, np.float64, "same_kind")
+        got = None if real else array.dtype
     except (TypeError, ValueError) as error:
         got = reason(error)
     if got is not None:

@@ -90,8 +90,7 @@ class Sharing:
 
     Blobs in `keep` have their own memory; so have inputs, outputs and losses, which users fill or read,
     the tops of a layer whose sizes vary, and all blobs after it. Without `keep`, all blobs have. On the CPU a
-    sum of two is written over the one that was computed last, so that it needs no memory of its own, and what
-    is joined lies side by side from the beginning.
+    sum of two is written over the one computed last, and what is joined lies side by side from the beginning.
     `before` and `after` are the bytes of all data, and, if diffs are shared, of all diffs:
     without sharing, and with it.
     """
