@@ -123,5 +123,5 @@ def test_a_replayed_step_of_resnet_takes_five_kernels_a_convolution(found):
 
 def test_without_a_gpu_the_real_cupy_is_passed_over(real_cupy):
     """Where CuPy finds no driver, no GPU or neither, the CPU is used and the reason said."""
-    said = python("-c", "from minicaffe import backend; print(repr(backend.device()))")
+    said = python("-c", "from minicaffe.backends import device; print(repr(device.device()))")
     assert said.startswith(("cpu (CUDA does not work: cuda", "cpu (CuPy cannot", "cuda:0"))

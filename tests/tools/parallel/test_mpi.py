@@ -217,7 +217,7 @@ import sys
 sys.path.insert(0, TESTS)
 import gpu
 import numpy as np
-from minicaffe import backend
+from minicaffe.backends import device as backend
 from minicaffe.tools.parallel import mpi, nccl
 def told(call):
     try:

@@ -77,7 +77,7 @@ def test_a_wait_left_out_is_found(cuda, tmp_path, fault):
 def test_two_ranks_on_one_gpu_are_refused(cuda, tmp_path):
     script = (
         f"import sys; sys.path.insert(0, {str(SCRIPT.parents[2])!r}); import gpu\n"
-        "from minicaffe import backend; from minicaffe.tools.parallel import world\n"
+        "from minicaffe.backends import device as backend; from minicaffe.tools.parallel import world\n"
         "from minicaffe.errors import DeviceError\n"
         "try:\n    world().on(backend.device('cuda:0'))\n"
         "except DeviceError as error:\n    print(error)\n"
