@@ -25,6 +25,7 @@ FLOORS = [
     {"backends/formulas", "backends/thread_state"},
     {"backends/launch_listener"},
     {"backends/device"},
+    {"backends/dispatch"},
     {"backends/cpu"},
     {"backends/cuda"},
     {"backends/replay"},

@@ -191,8 +191,8 @@ def im2col_calls(device, n: int, forms: tuple[str, ...]) -> tuple[dict[str, Call
     """im2col of n samples in each form, both ways, as calls; and the bytes each of them moves."""
     import numpy as np
 
+    from minicaffe.backends.cpu import run as dispatch
     from minicaffe.backends.cpu import threads
-    from minicaffe.backends.replay import dispatch
     from minicaffe.core.ops.geometry import Window
     from minicaffe.core.ops.im2col import column_shape, im2col
 
@@ -220,7 +220,7 @@ def im2col_calls(device, n: int, forms: tuple[str, ...]) -> tuple[dict[str, Call
 
 def copy_rate(device, rounds: int, block_ms: float, size: int) -> dict[str, float]:
     """GB/s of copying, bytes read and bytes written together; on the CPU by all threads."""
-    from minicaffe.backends.replay.dispatch import in_slices
+    from minicaffe.backends.cpu.run import in_slices
 
     xp = device.xp
     source, target = xp.ones(size // 4, xp.float32), xp.zeros(size // 4, xp.float32)

@@ -59,7 +59,7 @@ def at_most(most: int, each: int | None = None) -> Iterator[None]:
 
     That begins where a line of the cache does.
 
-    >>> from minicaffe.backends.replay.dispatch import in_slices
+    >>> from minicaffe.backends.cpu.run import in_slices
     >>> with at_most(1):
     ...     len(in_slices(lambda first, last, work: None, 5))
     1

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 
-from minicaffe.backends.replay import dispatch
-from minicaffe.backends.replay.command import Calls, Row
-from minicaffe.backends.replay.dispatch import Table
+from minicaffe.backends.cpu import threads
+from minicaffe.backends.cpu.command import Calls, Row
+from minicaffe.backends.cpu.run import Table, walk
+from minicaffe.backends.cpu.thread_pool import inside
 from minicaffe.backends.replay.numpy_schedule import Script
 from minicaffe.backends.replay.trace import recording
+
+_performing = threading.Lock()  # held while a thread replays NumPy calls: two would deadlock
 
 
 class Program:
@@ -26,9 +31,9 @@ class Program:
     def run(self) -> None:
         """Run all commands, one after the other."""
         if isinstance(self._made, Script):
-            dispatch.perform(self._made)
+            perform(self._made)
         else:
-            dispatch.walk(self._made)
+            walk(self._made)
 
     def times(self, repeats: int = 10) -> list[float]:
         """Run all commands `repeats` times; returns the least seconds of each."""
@@ -50,3 +55,28 @@ def replayed(call: Callable[[], object]) -> Callable[[], object]:
     with recording() as made:
         call()
     return call if made.hosts else Program(made.rows).run
+
+
+def perform(script: Script) -> None:
+    """Run a script's calls, with several threads unless this is within a slice or another thread runs one."""
+    most = 1 if inside.get() else min(script.walkers, threads.count())
+    if most < script.walkers or most == 1 or not _performing.acquire(blocking=False):
+        token = inside.set(True)
+        try:
+            script.alone()
+        finally:
+            inside.reset(token)
+        return
+    try:
+        script.run(threads.crew(threads.count()).run)
+    finally:
+        _performing.release()
+
+
+def _forget() -> None:
+    global _performing
+    _performing = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # a lock held by the parent's threads would stay held
+    os.register_at_fork(after_in_child=_forget)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cpu import Piece, Tail, loops, no_bias
-from minicaffe.backends.replay.command import Calls, Row, arrays, place
+from minicaffe.backends.cpu.command import Calls, Row, arrays, place
 
 Told = tuple[str, Row | Calls]  # the name of a command's layer, and the command
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.replay.command import Calls, touched, written
+from minicaffe.backends.cpu.command import Calls, touched, written
 
 RUNS = 8  # measurements with one and with several threads, before the faster is chosen
 WORTH = 0.9  # several threads must take less than this part of one thread's time, which varies

@@ -15,11 +15,11 @@ from functools import partial
 from itertools import groupby, zip_longest
 from typing import Any, NamedTuple
 
+from minicaffe.backends.cpu.command import Calls, Row
 from minicaffe.backends.cuda import ahead, cublas, fusion
 from minicaffe.backends.cuda.capture import captured
 from minicaffe.backends.device import Device
 from minicaffe.backends.replay import trace
-from minicaffe.backends.replay.command import Calls, Row
 from minicaffe.backends.replay.command_buffer import Program
 from minicaffe.backends.replay.fusion_cpu import joined
 from minicaffe.errors import reason

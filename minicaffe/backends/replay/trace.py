@@ -1,6 +1,6 @@
 """Traces: the commands that ops run on the CPU, and the kernels that they launch on CUDA.
 
-On the CPU a command is a compiled loop, which `dispatch.run` runs, or NumPy calls, through `do`.
+On the CPU a command is a compiled loop, which `cpu.run.run` runs, or NumPy calls, through `do`.
 
 with trace.recording() as made:
     layer.forward()
@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends import cpu
+from minicaffe.backends.cpu.command import Calls, Row, name_of, place
 from minicaffe.backends.device import on_cuda
 from minicaffe.backends.launch_listener import Asked, ask, heard
-from minicaffe.backends.replay.command import Calls, Row, name_of, place
 from minicaffe.backends.thread_state import state
 
 
@@ -55,6 +55,13 @@ class Recording:
         """Record a kernel launch; two are equal if they do the same."""
         self.launches.append((asked.name, asked.types, asked.grid, place(asked.args)))
         return True
+
+    def apart(self, slices: Sequence[Callable[[], None]]) -> None:
+        """Run slices one after the other, and record their calls as one command."""
+        parts: list[list[partial[Any]]] = [[] for _ in slices]
+        for run, self.part in zip(slices, parts, strict=True):
+            run()
+        self.ran(Calls(parts))
 
     def host(self, why: str) -> None:
         """Record why the work cannot be replayed."""
@@ -90,19 +97,6 @@ def active() -> bool:
     return state.trace is not None
 
 
-def calls_are_rows() -> bool:
-    """Whether this thread records, and records NumPy calls as commands: if no loops are compiled."""
-    return active() and not cpu.available()
-
-
-def row(loop: Callable[..., None], args: tuple[Any, ...], n: int, slices: int) -> Row:
-    """Returns a command, recorded if this thread records: for `dispatch.run`."""
-    made = Row(loop, args, n, slices)
-    if (recording := state.trace) is not None:
-        recording.ran(made)
-    return made
-
-
 def do(function: Callable[..., Any], *args: Any, **how: Any) -> Any:
     """Call a function of NumPy or a similar one; recorded if this thread records, except on CUDA.
 
@@ -122,15 +116,3 @@ def do(function: Callable[..., Any], *args: Any, **how: Any) -> Any:
     if (made := state.trace) is not None:
         made.called(partial(function, *args, **how))
     return function(*args, **how)
-
-
-def apart(slices: Sequence[Callable[[], None]]) -> None:
-    """Run slices one after the other, and record their calls, if this thread records: for `in_slices`."""
-    made = state.trace
-    parts: list[list[partial[Any]]] = [[] for _ in slices]
-    for run, part in zip(slices, parts, strict=True):
-        if made is not None:
-            made.part = part
-        run()
-    if made is not None:
-        made.ran(Calls(parts))

@@ -47,7 +47,7 @@ class Pool:
         )
         self.context, self.kind, self.window, self.names = context, kind, window, names
         drawn = kind == "STOCHASTIC"
-        self.seen = window if drawn else pool.seen(window, x[2:], (oh, ow))  # `which` counts in it
+        self.seen = window if drawn else window.seen(x[2:], (oh, ow))  # `which` counts in it
         self.draws = drawn and context.phase == "TRAIN"
         self.x_shape, self.y_shape = x, (*x[:2], oh, ow)
         wide = max(1, 4 // context.dtype.itemsize)  # 16 bits: `which` and `flags` too

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cpu import loops
+from minicaffe.backends.cpu.run import run
 from minicaffe.backends.cuda.launch import launch
 from minicaffe.backends.device import on_cuda
 from minicaffe.backends.replay import trace
-from minicaffe.backends.replay.dispatch import run
 
 
 def largest(x: Any, place: Any, number: Any, flags: Any) -> Any:

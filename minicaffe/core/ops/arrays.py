@@ -12,10 +12,10 @@ from typing import Any, cast
 import numpy as np
 
 from minicaffe.backends.cpu import loops
+from minicaffe.backends.cpu.run import in_slices, run
 from minicaffe.backends.cuda import launch
 from minicaffe.backends.device import on_cuda
 from minicaffe.backends.launch_listener import ask
-from minicaffe.backends.replay.dispatch import in_slices, run
 from minicaffe.backends.replay.trace import do
 
 GRAIN = 2**13  # entries that a thread is worth waking for

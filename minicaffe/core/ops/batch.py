@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cpu import loops
+from minicaffe.backends.cpu.run import in_slices, run
 from minicaffe.backends.cuda.launch import launch
 from minicaffe.backends.device import on_cuda
-from minicaffe.backends.replay.dispatch import in_slices, run
 from minicaffe.backends.replay.trace import do
 from minicaffe.core.ops.arrays import LONG
 

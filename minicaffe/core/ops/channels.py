@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cpu import loops
+from minicaffe.backends.cpu.run import run
 from minicaffe.backends.cuda.launch import launch
 from minicaffe.backends.device import on_cuda
 from minicaffe.backends.replay import trace
-from minicaffe.backends.replay.dispatch import run
 from minicaffe.core.ops import arrays, moments, rows
 from minicaffe.core.ops.arrays import GRAIN
 from minicaffe.core.ops.sums import WORK, add_places, in_sum_type

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cpu import loops
+from minicaffe.backends.cpu.run import in_slices
 from minicaffe.backends.cpu.threads import FEW, share
 from minicaffe.backends.cuda.emit import NUMBERS
 from minicaffe.backends.cuda.launch import launch
 from minicaffe.backends.device import on_cuda
 from minicaffe.backends.formulas import FORMULAS, Function, on_blocks
-from minicaffe.backends.replay.dispatch import in_slices
 from minicaffe.backends.replay.trace import do
 from minicaffe.core.ops.activation import LONG, run_loop
 from minicaffe.core.ops.arrays import GRAIN

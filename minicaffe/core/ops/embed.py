@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cpu import loops
+from minicaffe.backends.cpu.run import run
 from minicaffe.backends.cuda.launch import launch
 from minicaffe.backends.device import on_cuda
-from minicaffe.backends.replay.dispatch import run
 from minicaffe.core.ops.arrays import GRAIN, fill
 from minicaffe.core.ops.take import put_back, take
 from minicaffe.errors import DataError

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cpu import with_blas
+from minicaffe.backends.cpu.run import in_slices, run
 from minicaffe.backends.cpu.threads import blas_copies
 from minicaffe.backends.cuda.cublas import multiply
 from minicaffe.backends.device import on_cuda
-from minicaffe.backends.replay.dispatch import in_slices, run
 from minicaffe.backends.replay.trace import do
 from minicaffe.core.ops import skinny
 from minicaffe.core.ops.skinny import SMALL

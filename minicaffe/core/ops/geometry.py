@@ -6,6 +6,9 @@ import functools
 import itertools
 import math
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from minicaffe.errors import ShapeError
 
@@ -156,6 +159,30 @@ class Window:
         """For each kernel element: its index, the outputs that see the image through it, what they see."""
         return _elements(self, image, out)
 
+    def seen(self, image: Sizes, pooled: Sizes) -> Window:
+        """The window without those elements of its kernel that meet no pixel, whatever the output.
+
+        >>> Window((101,), pad=(50,)).seen((3,), (3,))
+        Window(kernel=(5,), stride=(1,), pad=(2,), dilation=(1,))
+        """
+        kernel, pad = [], []
+        axes = zip(image, pooled, self.kernel, self.stride, self.pad, strict=True)
+        for size, count, k, s, p in axes:
+            pad.append(min(p, (count - 1) * s))
+            kernel.append(min(k - p + pad[-1], size + pad[-1]))
+        return Window(tuple(kernel), self.stride, tuple(pad), self.dilation)
+
+    def workspace(self, image: Sizes, pooled: Sizes) -> int:
+        """Elements of work that pooling needs in each thread of the CPU; (h, w) and (oh, ow)."""
+        lines, across = (
+            (o - 1) * s + k for o, s, k in zip(pooled, self.stride, self.kernel, strict=True)
+        )
+        return 5 * lines * max(across, image[1]) + pooled[1]
+
+    def divisors(self, image: Any, pooled: Any) -> tuple[Any, Any]:
+        """What average pooling divides by: the heights of windows (oh, 1), and their widths (1, ow)."""
+        return _divisors(self, image.shape[2:], pooled.shape[2:], pooled.dtype)
+
     def lifted(self) -> tuple[Sizes, ...]:
         """Kernel, stride, pad and dilation along three axes: those that lack are of size 1."""
         parts = (self.kernel, self.stride, self.pad, self.dilation)
@@ -174,6 +201,13 @@ def lift(sizes: Sizes, fill: int = 1) -> Sizes:
     (1, 5, 7)
     """
     return (fill,) * (AXES - len(sizes)) + tuple(sizes)
+
+
+@functools.cache
+def _divisors(window: Window, image: Sizes, pooled: Sizes, dtype: Any) -> tuple[Any, Any]:
+    sizes = map(window_sizes, image, pooled, window.kernel, window.stride, window.pad)
+    rows, columns = (np.maximum(of_axis, 1).astype(dtype) for of_axis in sizes)
+    return rows[:, None], columns[None]
 
 
 @functools.cache

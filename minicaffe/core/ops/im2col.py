@@ -11,9 +11,9 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from minicaffe.backends.cpu import loops
+from minicaffe.backends.cpu.run import in_slices, run
 from minicaffe.backends.cuda.launch import launch
 from minicaffe.backends.device import on_cuda
-from minicaffe.backends.replay.dispatch import in_slices, run
 from minicaffe.backends.replay.trace import do
 from minicaffe.core.ops.geometry import Sizes, Window, lift
 from minicaffe.errors import ShapeError, did_you_mean

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cpu import loops, no_bias, threads, with_blas
+from minicaffe.backends.cpu.run import in_slices, run
 from minicaffe.backends.cpu.threads import FEW
 from minicaffe.backends.device import Device, on_cuda
-from minicaffe.backends.replay.dispatch import in_slices, run
 from minicaffe.backends.replay.trace import do
 from minicaffe.core.ops import conv, skinny
 from minicaffe.core.ops.arrays import add, fill

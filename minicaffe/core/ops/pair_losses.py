@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cpu import loops
+from minicaffe.backends.cpu.run import run
 from minicaffe.backends.device import on_cuda
 from minicaffe.backends.replay import trace
-from minicaffe.backends.replay.dispatch import run
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops.typed import flag, launch_typed, number
 

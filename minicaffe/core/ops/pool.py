@@ -4,44 +4,24 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.cpu import Piece, loops, threads
-from minicaffe.backends.cuda.launch import launch
-from minicaffe.backends.device import on_cuda
-from minicaffe.backends.replay.dispatch import in_slices, run
-from minicaffe.backends.replay.trace import do
-from minicaffe.core.ops import maxima
-from minicaffe.core.ops.geometry import Sizes, Window, window_sizes
+from minicaffe.backends.dispatch import op, threads
+from minicaffe.core.ops.geometry import Sizes, Window
 
-NO_NAMES = np.empty(0, np.int32)
-PAIRS = ((2, 2), (2, 2), (0, 0))  # kernel, stride and pad of windows of 2 x 2 side by side
+BLOCK = 2**16  # outputs that NumPy computes at a time
+SLICES: Any = {"grain": 2**13, "worth": BLOCK // 2}  # outputs that a thread has, and is woken for
 
 
 def workspace(window: Window, image: Sizes, pooled: Sizes) -> int:
     """Elements of work that the functions below share among the threads of the CPU; (h, w) and (oh, ow)."""
-    lines, across = (
-        (o - 1) * s + k for o, s, k in zip(pooled, window.stride, window.kernel, strict=True)
-    )
-    return (5 * lines * max(across, image[1]) + pooled[1]) * threads.count()
+    return window.workspace(image, pooled) * threads()
 
 
-def seen(window: Window, image: Sizes, pooled: Sizes) -> Window:
-    """The window without those elements of its kernel that meet no pixel, whatever the output.
-
-    >>> seen(Window((101,), pad=(50,)), (3,), (3,))
-    Window(kernel=(5,), stride=(1,), pad=(2,), dilation=(1,))
-    """
-    kernel, pad = [], []
-    given = zip(image, pooled, window.kernel, window.stride, window.pad, strict=True)
-    for size, count, k, s, p in given:
-        pad.append(min(p, (count - 1) * s))
-        kernel.append(min(k - p + pad[-1], size + pad[-1]))
-    return Window(tuple(kernel), window.stride, tuple(pad), window.dilation)
-
-
+@op("out which better", samples="x out which better", scratch="work", **SLICES)
 def max_pool(
     x: Any, window: Window, out: Any, which: Any, better: Any, work: Any = None, keep: bool = True
 ) -> Any:
@@ -58,30 +38,32 @@ def max_pool(
     >>> max_pool(x, Window((2, 2)), y, which, scratch).item(), which.item()
     (4.0, 1)
     """
-    if on_cuda(x):
-        launch(
-            "pool.cu", "max_pool", math.prod(out.shape), out, x, *_sizes(x, window, out), out, which
-        )
-        return out
-    fast = loops("pool", x.dtype)
-    if fast is not None:
-        image, sizes, pooled = _tuples(x, window, out)
-        planes = len(x) * x.shape[1]
-        to = out.reshape(-1), which.reshape(-1) if keep else NO_NAMES
-        if halves := _halves(window, image, pooled, x.dtype):
-            run(halves.max_halve, planes, x.reshape(-1), image, pooled, keep, *to)
-        else:
-            room = Piece(_work(work, window, x, out))
-            source = x.reshape(-1), image, sizes, pooled, room
-            if keep:
-                run(fast.max_pool, planes, *source, *to)
-            else:
-                run(fast.largest, planes, *source, to[0])
-        return out
+    if not keep:
+        for here in _blocks(out, len(out)):
+            _maxima(x[here], window, out[here])
+            _empty(x.shape[2:], window, out[here])
+        return
+    count, each = math.prod(window.kernel), max(1, math.prod(out.shape[1:]))
+    if work is None:
+        work = np.empty(2 * out.size, x.dtype)
+    takes = 2 * each  # of the work, for a sample
+    if side_by_side := _cover(window, x, out):
+        # what all elements see, the maximum, and bytes for them
+        takes = each * (1 + count) + -(-each * count // x.itemsize)
+    for here in _blocks(out, max(1, work.size // takes)):
+        y, size = out[here], out[here].size
+        if side_by_side and work.size >= takes:
+            _first_of_equal(x[here], window, y, which[here], work)
+            continue
+        values, number = work[:size].reshape(y.shape), which[here]
+        if count < 256:
+            number = work[size : 2 * size].view(np.uint8)[:size].reshape(y.shape)
+        _with_winners(x[here], window, y, better[here], values, number)
+        np.subtract(number, 1, out=which[here], dtype=which.dtype)
+        _empty(x.shape[2:], window, y)
 
-    return maxima.forward(x, window, out, which, better, work, keep)
 
-
+@op(samples="dy which out won", scratch="share", **SLICES)
 def max_pool_gradient(dy: Any, which: Any, window: Window, out: Any, won: Any, share: Any) -> Any:
     """dx[i] = sum of dy over the windows that i won; `won` and `share` are scratch of dy's shape.
 
@@ -90,24 +72,26 @@ def max_pool_gradient(dy: Any, which: Any, window: Window, out: Any, won: Any, s
     >>> max_pool_gradient(dy, which, Window((2, 2)), np.empty((1, 1, 2, 2)), *scratch).tolist()
     [[[[0.0, 5.0], [0.0, 0.0]]]]
     """
-    if on_cuda(dy):
-        given = out, dy, which, *_sizes(out, window, dy), None, out
-        launch("pool.cu", "max_pool_gradient", math.prod(out.shape), *given)
-        return out
-    fast = loops("pool", dy.dtype)
-    if fast is not None:
-        image, sizes, pooled = _tuples(out, window, dy)
-        planes, given = math.prod(out.shape[:2]), (dy.reshape(-1), which.reshape(-1), image)
-        if halves := _halves(window, image, pooled, dy.dtype):
-            run(halves.max_halve_gradient, planes, *given, pooled, out.reshape(-1))
-        else:
-            offsets = _offsets(window.kernel, image[1])
-            run(fast.max_pool_gradient, planes, *given, sizes, pooled, offsets, out.reshape(-1))
-        return out
+    apart = all(k <= s for k, s in zip(window.kernel, window.stride, strict=True))
+    few = _cover(window, out, dy) and math.prod(window.kernel) <= dy.itemsize
+    for here in _blocks(dy, max(1, share.size // max(1, math.prod(dy.shape[1:])))):
+        y, dx = dy[here], out[here]
+        if few:
+            _back_to_first(y, which[here], window, dx, share)
+            continue
+        wins, part = won[here], share.reshape(-1)[: y.size].reshape(y.shape)
+        dx.fill(0)
+        for (i, j), (oy, ox), (iy, ix) in window.elements(out.shape[2:], dy.shape[2:]):
+            np.equal(which[here], i * window.kernel[1] + j, out=wins)
+            pixels = dx[:, :, iy, ix]
+            if apart:  # no pixel is in two windows: nothing to add to
+                np.multiply(y[:, :, oy, ox], wins[:, :, oy, ox], out=pixels)
+                continue
+            np.multiply(y, wins, out=part)
+            pixels += part[:, :, oy, ox]
 
-    return maxima.gradient(dy, which, window, out, won, share)
 
-
+@op(samples="x out", **SLICES)
 def ave_pool(x: Any, window: Window, out: Any, work: Any = None) -> Any:
     """y[o] = sum of x over window o / the window's size clipped to the padded image; `work` as above.
 
@@ -117,31 +101,15 @@ def ave_pool(x: Any, window: Window, out: Any, work: Any = None) -> Any:
     >>> ave_pool(np.array([[[[1.0, 4.0], [3.0, 2.0]]]]), Window((2, 2)), np.empty((1, 1, 1, 1))).item()
     2.5
     """
-    if on_cuda(x):
-        launch("pool.cu", "ave_pool", math.prod(out.shape), out, x, *_sizes(x, window, out), out)
-        return out
-    rows, columns = (_divisors(axis, x, window, out) for axis in (0, 1))
-    fast = loops("ave_pool", x.dtype)
-    if fast is not None:
-        window = seen(window, x.shape[2:], out.shape[2:])
-        given = x.reshape(-1), *_tuples(x, window, out), rows.reshape(-1), columns.reshape(-1)
-        planes = math.prod(x.shape[:2])
-        run(fast.ave_pool, planes, *given, Piece(_work(work, window, x, out)), out.reshape(-1))
-        return out
-
-    def part(first: int, last: int, _: Any) -> None:
-        y = out[first:last]
-        do(np.copyto, y, 0)
-        for _, (oy, ox), (iy, ix) in window.elements(x.shape[2:], out.shape[2:]):
-            here = y[:, :, oy, ox]
-            do(np.add, here, x[first:last, :, iy, ix], out=here)
-        do(np.divide, y, rows, out=y)
-        do(np.divide, y, columns, out=y)
-
-    in_slices(part, len(x), noted=True, **maxima.sizes(out))
-    return out
+    rows, columns = window.divisors(x, out)
+    out.fill(0)
+    for _, (oy, ox), (iy, ix) in window.elements(x.shape[2:], out.shape[2:]):
+        out[:, :, oy, ox] += x[:, :, iy, ix]
+    out /= rows
+    out /= columns
 
 
+@op(samples="dy out share", **SLICES)
 def ave_pool_gradient(dy: Any, window: Window, out: Any, share: Any, work: Any = None) -> Any:
     """dx[i] = sum over the windows that hold i of dy / window size; `share` is scratch of dy's shape.
 
@@ -151,70 +119,101 @@ def ave_pool_gradient(dy: Any, window: Window, out: Any, share: Any, work: Any =
     >>> ave_pool_gradient(dy, Window((2, 2)), np.empty((1, 1, 2, 2)), np.empty_like(dy)).tolist()
     [[[[1.0, 1.0], [1.0, 1.0]]]]
     """
-    if on_cuda(dy):
-        given = out, dy, *_sizes(out, window, dy), None, out
-        launch("pool.cu", "ave_pool_gradient", math.prod(out.shape), *given)
-        return out
-    rows, columns = (_divisors(axis, out, window, dy) for axis in (0, 1))
-    fast = loops("ave_pool", dy.dtype)
-    if fast is not None:
-        window = seen(window, out.shape[2:], dy.shape[2:])
-        given = dy.reshape(-1), *_tuples(out, window, dy), rows.reshape(-1), columns.reshape(-1)
-        planes = math.prod(out.shape[:2])
-        run(
-            fast.ave_pool_gradient,
-            planes,
-            *given,
-            Piece(_work(work, window, out, dy)),
-            out.reshape(-1),
-        )
-        return out
-
-    def part(first: int, last: int, _: Any) -> None:
-        dx, part_of_dy = out[first:last], share[first:last]
-        do(np.divide, dy[first:last], rows, out=part_of_dy)
-        do(np.divide, part_of_dy, columns, out=part_of_dy)
-        do(np.copyto, dx, 0)
-        for _, (oy, ox), (iy, ix) in window.elements(out.shape[2:], dy.shape[2:]):
-            here = dx[:, :, iy, ix]
-            do(np.add, here, part_of_dy[:, :, oy, ox], out=here)
-
-    in_slices(part, len(dy), noted=True, **maxima.sizes(dy))
-    return out
+    rows, columns = window.divisors(out, dy)
+    np.divide(dy, rows, out=share)
+    share /= columns
+    out.fill(0)
+    for _, (oy, ox), (iy, ix) in window.elements(out.shape[2:], dy.shape[2:]):
+        out[:, :, iy, ix] += share[:, :, oy, ox]
 
 
-def _divisors(axis: int, image: Any, window: Window, pooled: Any) -> Any:
-    return _column_of_sizes(
-        axis, image.shape[2 + axis], pooled.shape[2 + axis], window, pooled.dtype
-    )
+def _cover(window: Window, image: Any, pooled: Any) -> bool:
+    """Whether the windows lie side by side and are all of the image, and an int8 tells their elements."""
+    whole = window.covers(image.shape[2:], pooled.shape[2:]) and image.flags.c_contiguous
+    return bool(whole and math.prod(window.kernel) < 128)
+
+
+def _elements(image: Any, window: Window, pooled: Any) -> Any:
+    """An image as (kh, kw, n, c, oh, ow): of each kernel element what it sees in windows side by side."""
+    n, c, oh, ow = pooled.shape
+    kh, kw = window.kernel
+    return image.reshape(n, c, oh, kh, ow, kw).transpose(3, 5, 0, 1, 2, 4)
 
 
 @functools.cache
-def _column_of_sizes(axis: int, size: int, count: int, window: Window, dtype: Any) -> Any:
-    sizes = window_sizes(size, count, window.kernel[axis], window.stride[axis], window.pad[axis])
-    return np.maximum(sizes, 1).astype(dtype).reshape((-1, 1) if axis == 0 else (1, -1))
+def _numbers(count: int, dtype: Any) -> Any:
+    """Those from 0 on: always the same array, so that what is recorded is."""
+    return np.arange(count, dtype=dtype)
 
 
-@functools.cache
-def _offsets(kernel: Sizes, width: int) -> Any:
-    """Of each kernel element how far it is from the window's corner."""
-    return np.ravel(np.arange(kernel[0])[:, None] * width + np.arange(kernel[1]))
+def _first_of_equal(x: Any, window: Window, out: Any, which: Any, work: Any) -> None:
+    """The maxima of windows side by side, and which element of each is the first to be it; -1 if none is.
+
+    All elements are taken at once: of those that are not the maximum the number becomes 255.
+    """
+    count, size, kind = math.prod(window.kernel), out.size, x.dtype.type
+    seen, most = work[: count * size].reshape(count, size), work[count * size :][:size]
+    np.copyto(seen.reshape(*window.kernel, *out.shape), _elements(x, window, out))
+    np.fmax.reduce(seen, axis=0, out=out.reshape(-1), initial=kind(-np.inf))
+    np.maximum(out.reshape(-1), np.finfo(x.dtype).min, out=most)  # -inf is no maximum
+    rest = work[(count + 1) * size :].view(np.uint8)
+    number = rest[: count * size].reshape(count, size)
+    np.not_equal(seen, most, out=number.view(np.bool_))
+    np.negative(number, out=number)  # 0, or 255
+    np.bitwise_or(number, _numbers(count, np.uint8)[:, None], out=number)
+    np.minimum.reduce(number, axis=0, out=number[0])
+    np.copyto(which.reshape(-1), number[0].view(np.int8))
 
 
-def _halves(window: Window, image: Sizes, pooled: Sizes, dtype: Any) -> Any:
-    """The loops for windows of 2 x 2 side by side, if these are such."""
-    pairs = (window.kernel, window.stride, window.pad) == PAIRS
-    return loops("max_pool_2x2", dtype) if pairs and image == tuple(2 * o for o in pooled) else None
+def _back_to_first(dy: Any, which: Any, window: Window, out: Any, work: Any) -> None:
+    """The gradient, back to the elements that won; `work` is flat, as long as dy."""
+    count = math.prod(window.kernel)
+    won = work.view(np.bool_)[: count * dy.size].reshape(*window.kernel, *dy.shape)
+    numbers = _numbers(count, np.int32).reshape(*window.kernel, 1, 1, 1, 1)
+    np.equal(which, numbers, out=won)
+    np.multiply(dy, won, out=_elements(out, window, dy))
 
 
-def _work(work: Any, window: Window, image: Any, pooled: Any) -> Any:
-    size = workspace(window, image.shape[2:], pooled.shape[2:])
-    return np.empty(size, image.dtype) if work is None else work[:size]
+def _blocks(pooled: Any, most: int) -> Iterator[slice]:
+    """Slices of the samples, as many at a time as stay near the cache, `most` at the most."""
+    many = min(most, max(1, BLOCK // max(1, math.prod(pooled.shape[1:]))))
+    return (slice(start, start + many) for start in range(0, len(pooled), many))
 
 
-def _tuples(image: Any, window: Window, pooled: Any) -> tuple[Any, ...]:
-    return image.shape[2:], (window.kernel, window.stride, window.pad), pooled.shape[2:]
+def _maxima(x: Any, window: Window, out: Any) -> None:
+    np.copyto(out, -np.inf)
+    for _, (oy, ox), (iy, ix) in window.elements(x.shape[2:], out.shape[2:]):
+        here = out[:, :, oy, ox]
+        np.fmax(here, x[:, :, iy, ix], out=here)
 
 
-def _sizes(image: Any, window: Window, pooled: Any) -> tuple[int, ...]:
-    return (*image.shape[2:], *window.kernel, *window.pad, *window.stride, *pooled.shape[2:])
+def _with_winners(x: Any, window: Window, out: Any, better: Any, seen: Any, number: Any) -> None:
+    """The maxima, and of each one more than the number of the element that won it.
+
+    What an element sees is copied together first, for it is read twice. A later winner has a larger number,
+    so that a maximum, not a branch, keeps it.
+    """
+    np.copyto(out, -np.inf)
+    np.copyto(number, 0)
+    for (i, j), (oy, ox), (iy, ix) in window.elements(x.shape[2:], out.shape[2:]):
+        here, value, won = out[:, :, oy, ox], seen[:, :, oy, ox], better[:, :, oy, ox]
+        winner, last = i * window.kernel[1] + j + 1, number[:, :, oy, ox]
+        np.copyto(value, x[:, :, iy, ix])
+        np.greater(value, here, out=won)
+        np.fmax(here, value, out=here)
+        if last.itemsize == 1:
+            numbers = won.view(np.uint8)
+            np.multiply(numbers, winner, out=numbers)
+            np.maximum(last, numbers, out=last)
+        else:
+            np.copyto(last, winner, where=won)
+
+
+def _empty(image: tuple[int, ...], window: Window, out: Any) -> None:
+    """0 where a window lies past the image."""
+    for axis, size in enumerate(image):
+        seen = [
+            o * window.stride[axis] - window.pad[axis] < size for o in range(out.shape[2 + axis])
+        ]
+        if not all(seen):
+            np.copyto(out[(slice(None),) * (2 + axis) + (slice(sum(seen), None),)], 0)

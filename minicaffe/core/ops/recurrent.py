@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cpu import loops
+from minicaffe.backends.cpu.run import run
 from minicaffe.backends.cuda.launch import GRID, THREADS, launch_blocks
 from minicaffe.backends.device import on_cuda
 from minicaffe.backends.replay import trace
-from minicaffe.backends.replay.dispatch import run
 from minicaffe.core.ops import arrays, elementwise
 
 GRAIN = 2**10  # numbers that a thread is worth waking for

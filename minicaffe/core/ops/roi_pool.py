@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cpu import loops
+from minicaffe.backends.cpu.run import run
 from minicaffe.backends.cuda.launch import launch
 from minicaffe.backends.device import on_cuda
 from minicaffe.backends.replay import trace
-from minicaffe.backends.replay.dispatch import run
 from minicaffe.core.ops.typed import number
 from minicaffe.errors import DataError
 

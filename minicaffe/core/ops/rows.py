@@ -9,10 +9,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from minicaffe.backends.cpu import loops
+from minicaffe.backends.cpu.run import run
 from minicaffe.backends.cuda.launch import GRID, THREADS
 from minicaffe.backends.device import TOO_MANY
 from minicaffe.backends.replay import trace
-from minicaffe.backends.replay.dispatch import run
 from minicaffe.core.ops.arrays import GRAIN
 from minicaffe.core.ops.sums import BLOCKS, EACH, SECTOR, in_sum_type
 from minicaffe.errors import ShapeError

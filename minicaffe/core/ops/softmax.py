@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cpu import loops
+from minicaffe.backends.cpu.run import in_slices, run
 from minicaffe.backends.cpu.threads import FEW
 from minicaffe.backends.cuda.capture import arrived
 from minicaffe.backends.cuda.launch import GRID, THREADS, launch, launch_blocks
 from minicaffe.backends.device import on_cuda
-from minicaffe.backends.replay.dispatch import in_slices, run
 from minicaffe.backends.replay.trace import do
 from minicaffe.core.ops.arrays import LONG
 from minicaffe.core.ops.labels import Labels, Mean, find, flag

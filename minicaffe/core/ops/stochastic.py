@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.backends.cpu.run import in_slices
 from minicaffe.backends.cuda.launch import launch
 from minicaffe.backends.device import on_cuda
-from minicaffe.backends.replay.dispatch import in_slices
 from minicaffe.core.ops.geometry import Window
 
 TINY = float(np.finfo(np.float32).tiny)  # keeps a window of zeros from 0 / 0, as in Caffe

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cpu import Piece, loops
+from minicaffe.backends.cpu.run import run
 from minicaffe.backends.cuda.launch import THREADS, launch_blocks
 from minicaffe.backends.device import on_cuda
-from minicaffe.backends.replay.dispatch import run
 from minicaffe.backends.replay.trace import do
 from minicaffe.core.ops.arrays import GRAIN
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from minicaffe.backends.cpu import loops
+from minicaffe.backends.cpu.run import in_slices, run
 from minicaffe.backends.cpu.thread_pool import inside
 from minicaffe.backends.cpu.threads import share
 from minicaffe.backends.cuda import emit
@@ -15,7 +16,6 @@ from minicaffe.backends.cuda.launch import launch
 from minicaffe.backends.device import Device, on_cuda
 from minicaffe.backends.formulas import RULES, Function, Rule, rule_on_blocks
 from minicaffe.backends.replay import trace
-from minicaffe.backends.replay.dispatch import in_slices, run
 from minicaffe.backends.replay.trace import do
 from minicaffe.core.ops.arrays import GRAIN
 from minicaffe.core.ops.typed import number

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minicaffe.backends.replay.command import place
+from minicaffe.backends.cpu.command import place
 from minicaffe.core.layers import Layer
 from minicaffe.core.net import Net
 from minicaffe.core.ops import nan_guard as ops

@@ -18,9 +18,9 @@ if not cpu.available():
     pytest.skip("needs Numba", allow_module_level=True)
 
 from minicaffe.backends.cpu import Piece, compiled
+from minicaffe.backends.cpu.run import in_slices, run
 from minicaffe.backends.cpu.threads import at_most
 from minicaffe.backends.replay.command_buffer import Program
-from minicaffe.backends.replay.dispatch import in_slices, run
 from minicaffe.backends.replay.trace import recording
 
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -308,7 +308,7 @@ def test_ctrl_c_between_programs(tmp_path):
         """
 import os, signal, threading, time
 import numpy as np
-from minicaffe.backends.replay.dispatch import in_slices
+from minicaffe.backends.cpu.run import in_slices
 from core.ops.test_crew import chain
 x, y = np.zeros(100), np.zeros(100)
 program, armed, caught = chain(x, y, 4), False, 0

@@ -43,7 +43,9 @@ edges = pytest.mark.parametrize(("image", "window"), EDGES)
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Small blobs are worth several threads, and several blocks."""
-    monkeypatch.setattr("minicaffe.core.ops.maxima.BLOCK", 40)
+    monkeypatch.setattr("minicaffe.core.ops.pool.BLOCK", 40)
+    for function in (pool.max_pool, pool.max_pool_gradient, pool.ave_pool, pool.ave_pool_gradient):
+        monkeypatch.setattr(function.op, "worth", 20)
 
 
 def max_pool(device, x, window, out):

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from minicaffe.backends import cpu
 from minicaffe.backends import device as backend
 from minicaffe.backends.cpu import threads
+from minicaffe.backends.cpu.run import in_slices
 from minicaffe.backends.cpu.thread_pool import Crew
 from minicaffe.backends.replay.command_buffer import Program
-from minicaffe.backends.replay.dispatch import in_slices
 from minicaffe.backends.replay.numpy_schedule import Script
 from minicaffe.backends.replay.trace import do, recording
 from minicaffe.core.ops import conv

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from core.solver.twins import twins
 
-from minicaffe.backends.replay.command import Calls
+from minicaffe.backends.cpu.command import Calls
 from minicaffe.backends.replay.replay import Call, Segment
 from minicaffe.core.net.passes import Passes
 from minicaffe.tools.data import datasets

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cpu import loops, no_bias, with_blas
+from minicaffe.backends.cpu.run import in_slices, run
 from minicaffe.backends.cpu.threads import LINE
 from minicaffe.backends.device import on_cuda
-from minicaffe.backends.replay.dispatch import in_slices, run
 from minicaffe.backends.replay.trace import do
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops.geometry import ConvGeometry

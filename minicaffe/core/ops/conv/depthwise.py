@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cpu import Piece, loops, no_bias, no_epilogue
+from minicaffe.backends.cpu.run import run
 from minicaffe.backends.cpu.threads import share
-from minicaffe.backends.replay.dispatch import run
 from minicaffe.core.ops.conv.common import is_depthwise
 from minicaffe.core.ops.geometry import ConvGeometry, lift
 

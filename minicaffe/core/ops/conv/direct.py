@@ -14,9 +14,9 @@ import math
 from typing import Any
 
 from minicaffe.backends.cpu import loops, no_bias, no_epilogue
+from minicaffe.backends.cpu.run import run
 from minicaffe.backends.cuda.launch import launch
 from minicaffe.backends.device import on_cuda
-from minicaffe.backends.replay.dispatch import run
 from minicaffe.backends.replay.trace import do
 from minicaffe.core.ops.conv import depthwise, reference
 from minicaffe.core.ops.conv.common import add_partial_sums, by_samples, partial_sums

@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cpu import Piece, no_bias, no_epilogue, with_blas
+from minicaffe.backends.cpu.run import run
 from minicaffe.backends.cpu.threads import share
 from minicaffe.backends.device import on_cuda
-from minicaffe.backends.replay.dispatch import run
 from minicaffe.backends.replay.trace import do
 from minicaffe.core.ops.conv import implicit_gemm, split
 from minicaffe.core.ops.conv.common import add_pieces, by_samples, is_product, recordable

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cpu import Piece, loops, no_bias, no_epilogue
+from minicaffe.backends.cpu.run import run
 from minicaffe.backends.cpu.threads import share
 from minicaffe.backends.device import on_cuda
-from minicaffe.backends.replay.dispatch import run
 from minicaffe.core.ops.conv import panels, split
 from minicaffe.core.ops.conv.engine import Engine
 from minicaffe.core.ops.conv.implicit import IMPLICIT

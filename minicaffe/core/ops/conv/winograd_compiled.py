@@ -10,8 +10,8 @@ import math
 from typing import Any
 
 from minicaffe.backends.cpu import Piece, no_bias, no_epilogue, with_blas
+from minicaffe.backends.cpu.run import run
 from minicaffe.backends.cpu.threads import share
-from minicaffe.backends.replay.dispatch import run
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops.conv import winograd_filters as filters
 from minicaffe.core.ops.conv.strips import adjoint, strips, taps, units

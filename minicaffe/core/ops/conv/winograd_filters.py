@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cpu import Piece, loops, no_bias, no_epilogue
-from minicaffe.backends.replay.dispatch import run
+from minicaffe.backends.cpu.run import run
 from minicaffe.core.ops.conv.strips import GAP, Strips, strips, taps
 from minicaffe.core.ops.conv.transforms import by_axes, of_weights
 from minicaffe.core.ops.geometry import ConvGeometry

@@ -100,8 +100,9 @@ def written(call: partial[Any]) -> Iterator[np.ndarray]:
     >>> [array.size for call in calls for array in written(call)]
     [2, 1]
     """
-    out = call.keywords.get("out")
-    yield from arrays((call.args[0],) if out is None else (out,))
+    names = getattr(call.func, "writes", ("out",))  # an op's, or a function's of NumPy
+    outs = tuple(out for name in names if (out := call.keywords.get(name)) is not None)
+    yield from arrays(outs or (call.args[0],))
 
 
 def name_of(function: Any) -> str:

@@ -1,4 +1,4 @@
-"""Work on the CPU's threads: functions over slices of a batch, compiled loops, and replays.
+"""Work on the CPU's threads: compiled loops, and functions over slices of a batch.
 
 All of it is recorded, if this thread records a trace.
 """
@@ -6,22 +6,22 @@ All of it is recorded, if this thread records a trace.
 from __future__ import annotations
 
 import functools
-import os
-import threading
 from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from minicaffe.backends.cpu import loops, threads
+import numpy as np
+
+from minicaffe.backends.cpu import available, loops, threads
+from minicaffe.backends.cpu.command import Row
 from minicaffe.backends.cpu.thread_pool import inside
 from minicaffe.backends.device import on_cuda
-from minicaffe.backends.replay import trace
-from minicaffe.backends.replay.command import Row
-from minicaffe.backends.replay.numpy_schedule import Script
+from minicaffe.backends.dispatch import Op
 from minicaffe.backends.thread_state import state
+from minicaffe.errors import ShapeError
 
 ROW = 5  # words of a command
-_performing = threading.Lock()  # held while a thread replays NumPy calls: two would deadlock
+GRAIN = 2**13  # entries that a thread is worth waking for
 
 
 def in_slices(
@@ -53,8 +53,9 @@ def in_slices(
         if n:
             part(0, n, work)
         return [work] * min(n, 1)
-    recorded = noted and trace.calls_are_rows()
-    if not (on_cuda(work) or recorded):
+    trace = state.trace
+    recorded = noted and trace is not None and not available()
+    if trace is not None and not (on_cuda(work) or recorded):
         trace.host(getattr(part, "__qualname__", repr(part)))
     slices = min(n, max(1, min(n // grain, threads.share(work))))
     apart = 0 if work is None or not slices else work.size // slices
@@ -81,11 +82,47 @@ def in_slices(
     return pieces
 
 
+def by_numpy(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Call an op's NumPy function, in slices if it has any, and record these calls if this thread records."""
+    trace = state.trace
+    if trace is None and not op.slices:
+        op.function(*args, **kwargs)
+        return
+    arguments = op.named(args, kwargs)
+    sliced = {name: array for name in op.slices if (array := arguments[name]) is not None}
+    flat = op.flat and any(x.ndim < 2 or len(x) < threads.share(None) for x in sliced.values())
+    if flat:
+        sliced = {name: array.reshape(-1) for name, array in sliced.items()}
+
+    def part(first: int, last: int, piece: Any) -> None:
+        here = {name: array[first:last] for name, array in sliced.items()}
+        if op.scratch:
+            here[op.scratch] = piece
+        call = functools.partial(op.function, **{**arguments, **here})
+        if trace is not None:
+            trace.called(call)
+        call()
+
+    if not sliced:
+        part(0, 0, None)
+        return
+    if (work := arguments.get(op.scratch)) is not None:
+        work = work.reshape(-1)
+    n = len(next(iter(sliced.values())))
+    each = max(1, max(array.size for array in sliced.values()) // max(1, n))
+    grain = op.grain if flat else min(threads.FEW, 1 + op.grain // each)
+    in_slices(part, n, work, grain, 1 + op.worth // each, noted=True)
+
+
 def _alone(calls: Sequence[Callable[[], None]]) -> None:
     """Run slices one after the other in this thread."""
     token = inside.set(True)
     try:
-        trace.apart(calls)
+        if state.trace is None:
+            for call in calls:
+                call()
+        else:
+            state.trace.apart(calls)
     finally:
         inside.reset(token)
 
@@ -99,8 +136,20 @@ def run(loop: Callable[..., None], n: int, *args: Any, grain: int = 1) -> int:
     most = 1 if inside.get() else threads.share(None)
     slices = min(n, max(1, min(n // grain, most)))
     if slices:
-        walk(Table([trace.row(loop, args, n, slices)]))
+        row = Row(loop, args, n, slices)
+        if state.trace is not None:
+            state.trace.ran(row)
+        walk(Table([row]))
     return slices
+
+
+def run_flat(loop: Callable[..., None], out: Any, *args: Any) -> None:
+    """Run a compiled element-wise loop over all of `out`: arrays go flat, numbers as they are."""
+    sizes = {arg.size for arg in args if isinstance(arg, np.ndarray)}
+    if sizes != {out.size}:  # a loop does not look where an array ends
+        raise ShapeError(f"arrays of {sorted(sizes | {out.size})} elements do not go together")
+    flat = [arg.reshape(-1) if isinstance(arg, np.ndarray) else arg for arg in (*args, out)]
+    run(loop, out.size, *flat, grain=GRAIN)
 
 
 class Table:
@@ -132,28 +181,3 @@ def walk(table: Table) -> None:
     walkers = 1 if inside.get() else min(table.walkers, threads.count())
     crew: Any = threads.crew(threads.count())  # the pool of compiled loops
     crew.walk(table.where, table.length, walkers)
-
-
-def perform(script: Script) -> None:
-    """Run a script's calls, with several threads unless this is within a slice or another thread runs one."""
-    most = 1 if inside.get() else min(script.walkers, threads.count())
-    if most < script.walkers or most == 1 or not _performing.acquire(blocking=False):
-        token = inside.set(True)
-        try:
-            script.alone()
-        finally:
-            inside.reset(token)
-        return
-    try:
-        script.run(threads.crew(threads.count()).run)
-    finally:
-        _performing.release()
-
-
-def _forget() -> None:
-    global _performing
-    _performing = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):  # a lock held by the parent's threads would stay held
-    os.register_at_fork(after_in_child=_forget)
