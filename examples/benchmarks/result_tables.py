@@ -38,7 +38,6 @@ PEERS = {
     "openvino": "OpenVINO",
 }
 PACKAGES = PEERS | {"numpy": "NumPy", "numba": "Numba", "cupy": "CuPy"}
-SLOWER = 0.9  # a rung of the ladder below it is named
 WAYS = ("forward", "input_gradient", "weight_gradient")
 EXAMPLES = ROOT / "examples"
 
@@ -83,17 +82,6 @@ def milliseconds(value: dict, spread: bool = False) -> str:
 def faster(ratio: dict) -> str:
     """A ratio, with half the interquartile range."""
     return f"**{ratio['median']:.2f}x** ± {(ratio['high'] - ratio['low']) / 2:.2f}"
-
-
-def mode(who: str) -> str:
-    """What a way of PyTorch is called in a table."""
-    return who.removeprefix("torch").strip()
-
-
-def theirs(ms: dict) -> str:
-    """The ms of the fastest PyTorch, and which it is."""
-    way = fastest(ms)
-    return f"{milliseconds(ms[way])} {mode(way)}".rstrip()
 
 
 def place(report: dict) -> str:
@@ -156,18 +144,15 @@ def zoo_nets() -> str:
 
 
 def zoo(report: dict) -> str:
-    """Inference and training of every net, ours first, then by how much ours is faster than the others."""
+    """Speed and memory of every net, ours first, then by how much ours is faster than the others."""
     nets = report["nets"]
     peers = [who for who in PEERS if any(ratio_of(net["infer"], who) for net in nets.values())]
     parts = [
-        "Inference of one sample: ms, and by how much minicaffe is faster (below 1x: slower).",
-        zoo_table(nets, "infer", peers),
-        "A training step: forward, backward and SGD's update, and its number of samples.",
-        zoo_table(nets, "train", ["torch"]),
+        "The ms of minicaffe, and by how much it is faster than the others (below 1x: slower).",
+        zoo_table(nets, peers),
         "Peak memory of the process, MiB.",
         zoo_memory(nets, peers),
         *refusals(nets),
-        zoo_means(report),
         where(report),
     ]
     return "\n\n".join(parts)
@@ -178,23 +163,20 @@ def ratio_of(row: dict, who: str) -> dict | None:
     return row["ratios"].get(fastest(row["ms"]) if who == "torch" else who)
 
 
-def zoo_table(nets: dict, way: str, peers: list[str]) -> str:
-    """A row a net."""
+def zoo_table(nets: dict, peers: list[str]) -> str:
+    """A row a net: inference of one sample, then a training step."""
     rows = []
     for name, net in nets.items():
-        one = net[way]
-        if way == "infer":
-            row = [f"{net['parameters']:,}", f"{net['multiply_adds'] / 1e6:,.2f} M"]
-        else:
-            row = [str(net["batch"]["train"])]
-        row = [NETS[name], *row, milliseconds(one["ms"]["minicaffe"], spread=True)]
-        for who in peers:
-            ratio = ratio_of(one, who)
-            ms = theirs(one["ms"]) if who == "torch" else ratio and milliseconds(one["ms"][who])
-            row.append(f"{faster(ratio)}, {ms}" if ratio else "-")
+        row = [NETS[name]]
+        for way, others in (("infer", peers), ("train", ["torch"])):
+            row.append(milliseconds(net[way]["ms"]["minicaffe"], spread=True))
+            for who in others:
+                ratio = ratio_of(net[way], who)
+                row.append(faster(ratio) if ratio else "-")
         rows.append(row)
-    head = {"infer": ["parameters", "multiply-adds"], "train": ["samples"]}[way]
-    return lay_out(["net", *head, "minicaffe, ms", *(PEERS[who] for who in peers)], rows)
+    (batch,) = {net["batch"]["train"] for net in nets.values()}
+    head = ["inference of one sample", "ms", *(PEERS[who] for who in peers)]
+    return lay_out([*head, f"training step of {batch}, ms", PEERS["torch"]], rows)
 
 
 def zoo_memory(nets: dict, peers: list[str]) -> str:
@@ -281,31 +263,36 @@ def cuda_table(nets: dict, way: str, title: str) -> str:
     ones = {name: nets[name][way] for name in nets if nets[name].get(way, {}).get("ms")}
     if not ones:
         return ""
-    rows = []
-    for precision in ("float32", "TF32"):
-        row = [f"**minicaffe : PyTorch, {precision}**"]
-        for one in ones.values():
-            ms = {
-                who: ms["median"] for who, ms in one["ms"].items() if precision_of(who) == precision
-            }
-            ours = [value for who, value in ms.items() if who.startswith("minicaffe")]
-            others = [value for who, value in ms.items() if who.startswith("torch")]
-            row.append(f"**{min(others) / min(ours):.2f}x**" if ours and others else "-")
-        rows.append(row)
+    names, times, ratios = {"minicaffe": "minicaffe", "PyTorch": "torch"}, {}, []
+    for precision in ("float32", "TF32", "float16"):
+        for name, word in names.items():
+            times[f"{name}, {precision}"] = [
+                least(one["ms"], word, precision) for one in ones.values()
+            ]
+        pairs = zip(*(times[f"{name}, {precision}"] for name in names), strict=True)
+        cells = [f"**{other / ours:.2f}x**" if ours and other else "-" for ours, other in pairs]
+        ratios.append([f"**minicaffe : PyTorch, {precision}**", *cells])
     gpus = (nets[name]["machine"]["gpu"].removeprefix("NVIDIA ").split() for name in ones)
-    rows.append(["GPU", *(gpu[0] for gpu in gpus)])
-    for who in dict.fromkeys(who for one in ones.values() for who in one["ms"]):
-        row = [f"PyTorch{who.removeprefix('torch')}" if who.startswith("torch") else who]
-        for one in ones.values():
-            ms = one["ms"].get(who, {}).get("median")
-            row.append("-" if ms is None else f"{three(ms)} ({1e3 * one['batch'] / ms:,.0f})")
-        rows.append(row)
+    rows = [*ratios, ["GPU", *(gpu[0] for gpu in gpus)]]
+    for name, values in times.items():
+        cells = [
+            f"{three(ms)} ({1e3 * one['batch'] / ms:,.0f})" if ms else "-"
+            for ms, one in zip(values, ones.values(), strict=True)
+        ]
+        rows.append([name, *cells])
+    rows = [row for row in rows if set(row[1:]) != {"-"}]
     return lay_out([title, *(f"{NETS[name]}, {one['batch']}" for name, one in ones.items())], rows)
 
 
-def precision_of(who: str) -> str:
-    """In what a contender multiplies."""
-    return next((one for one in ("TF32", "float16") if one in who), "float32")
+def least(ms: dict, word: str, precision: str) -> float | None:
+    """The ms of the fastest way of minicaffe or PyTorch that multiplies in a precision."""
+    ways = [
+        spread["median"]
+        for who, spread in ms.items()
+        if who.startswith(word)
+        and precision == next((one for one in ("TF32", "float16") if one in who), "float32")
+    ]
+    return min(ways, default=None)
 
 
 # LeNet
@@ -318,16 +305,10 @@ def lenet_step(report: dict) -> str:
     rows, details = [], []
     for form, by_batch in forms.items():
         ones = [by_batch[n] for n in batches]
-        ways = [fastest(one["ratios"]) for one in ones]
-        ratios = [one["ratios"][way] for one, way in zip(ones, ways, strict=True)]
+        ratios = (one["ratios"][fastest(one["ratios"])] for one in ones)
         rows.append([f"**{FORMS[form]} : PyTorch**", *map(faster, ratios)])
         ours = [plain(one["rates"]["minicaffe"], ".0f") for one in ones]
         details.append([f"{FORMS[form]}, iter/s", *ours])
-        others = [
-            f"{plain(one['rates'][way], '.0f')} {mode(way)}"
-            for one, way in zip(ones, ways, strict=True)
-        ]
-        details.append([f"PyTorch, beside {FORMS[form]}, iter/s", *others])
     for name, by_batch in report.get("memory", {}).items():
         peaks = [f"{by_batch[n]['peak']:.0f}" if n in by_batch else "-" for n in batches]
         details.append([f"{FORMS.get(name, 'PyTorch')}, peak memory, MiB", *peaks])
@@ -388,26 +369,29 @@ def mnist_parts(*reports: dict) -> str:
 # single convolutions
 
 
-def ladder(report: dict) -> str:
-    """The geometric means, and every convolution, ratios first."""
-    head = ["convolution", "forward", "backward", "ms, PyTorch's", "error", "peak MiB, PyTorch's"]
-    head += ["workspace", "columns", "chosen: forward, dx, dweight"]
-    rows = [rung(name, one) for name, one in report["rungs"].items()]
-    return "\n\n".join([ladder_means(report), lay_out(head, rows), where(report)])
+def ladder(*reports: dict) -> str:
+    """The geometric means of each device, and every convolution on each, ratios first."""
+    head, parts = ["convolution"], []
+    for report, name in zip(reports, ("CPU", "CUDA"), strict=True):
+        head += [f"{name}: forward", "backward", "ms", "chosen: forward, dx, dweight"]
+        parts.append(f"{name}: {ladder_means(report)} {where(report, spreads=False)}")
+    rows = []
+    for name, one in reports[0]["rungs"].items():
+        row = [f"{name} ({one['shape']})"]
+        for report in reports:
+            row += rung(report["rungs"].get(name))
+        rows.append(row)
+    return "\n\n".join([*parts, lay_out(head, rows)])
 
 
-def rung(name: str, one: dict) -> list[str]:
-    """A row of the ladder."""
+def rung(one: dict | None) -> list[str]:
+    """A convolution's cells of one device."""
+    if one is None:
+        return ["-"] * 4
     ways = [one[way] for way in ("forward", "backward")]
-    ours = " + ".join(milliseconds(way["ms"]["minicaffe"]) for way in ways)
     return [
-        f"{name} ({one['shape']})",
         *(f"**{way['ratio']['median']:.2f}x**" for way in ways),
-        f"{ours}, {' + '.join(theirs(way['ms']) for way in ways)}",
-        f"{max(one['error'].values()):.0e}",
-        ", ".join(f"{mib:.0f}" for mib in one.get("memory_mib", {}).values()) or "-",
-        f"{one['workspace_mib']:.1f} MiB",
-        f"{one['columns_mib']:.1f} MiB",
+        " + ".join(milliseconds(way["ms"]["minicaffe"]) for way in ways),
         ", ".join(one["plan"][way] for way in WAYS),
     ]
 
@@ -421,37 +405,26 @@ def ladder_means(report: dict) -> str:
     less = sum(one["minicaffe"] <= one["torch"] for one in memory)
     said = f"; peak memory no higher than PyTorch's in {less} of {len(rungs)}" if memory else ""
     return (
-        f"Geometric means over {len(rungs)} convolutions: forward **{mean['forward']:.2f}x**, backward "
+        f"geometric means over {len(rungs)} convolutions: forward **{mean['forward']:.2f}x**, backward "
         f"**{mean['backward']:.2f}x** PyTorch's speed; largest error against float64 {worst:.0e}, "
         f"largest workspace {most:.0f} MiB{said}."
     )
 
 
-def ladder_slower(report: dict) -> str:
-    """The rungs on which PyTorch is clearly faster, with both speeds."""
-    parts = []
-    for name, one in report["rungs"].items():
-        for way, products in (("forward", 1), ("backward", 2)):
-            ratio, ms = one[way]["ratio"]["median"], one[way]["ms"]
-            if ratio < SLOWER:
-                pair = (ms["minicaffe"]["median"], ms[fastest(ms)]["median"])
-                ours, other = (f"{products * one['gflop'] / value * 1e3:.0f}" for value in pair)
-                parts.append(f"{name} {way} ({ratio:.2f}x: {ours} GFLOP/s, PyTorch's at {other})")
-    if not parts:
-        return f"None is below {SLOWER} of PyTorch."
-    return f"Below {SLOWER} of PyTorch: {joined(parts)}."
-
-
 # other pages
 
 
-def paper_tables(device: str) -> str:
-    """The paper's tables of a device, and its chart if it has been drawn."""
-    chart, report = tables.RESULTS / f"{device}.svg", tables.read(device)
-    text = f"{tables.markdown(report)} Measured {report['date']}, {report['commit'][:8]}."
-    if chart.exists():
-        text += f"\n\n![The tables as a chart](../{chart.relative_to(ROOT).as_posix()})"
-    return text
+def paper_tables() -> str:
+    """The paper's tables on a GPU."""
+    report = tables.read("cuda")
+    return f"{tables.markdown(report)} Measured {report['date']}, {report['commit'][:8]}."
+
+
+def paper_cpu() -> str:
+    """By how much the fastest engine makes an iteration of the paper's LeNet faster than Caffe's lowering."""
+    report = tables.read("cpu")
+    gains = [row["ratios"]["auto"]["median"] for row in report["table3"].values()]
+    return f"{span(gains)} the speed of Caffe's lowering ({place(report)})"
 
 
 def inference_memory(report: dict) -> str:
@@ -470,39 +443,29 @@ def inference_memory(report: dict) -> str:
 
 
 def photos(report: dict) -> str:
-    """How photographs of digits are read, a row a condition."""
-    keys = ("right", "unsure", "wrong_unsaid", "sure_and_wrong")
-    rows = [
-        [f"{condition} ({sums['pictures']})", *(str(sums[key]) for key in keys)]
-        for condition, sums in report["runs"]["now"]["conditions"].items()
-    ]
-    head = [
-        "photographs of",
-        "right",
-        "unsure",
-        "wrong without warning",
-        "of those, ≥ 90 % confident",
-    ]
-    return f"{lay_out(head, rows)}\n\n{where(report, spreads=False)}"
+    """How photographs of digits are read, over all conditions."""
+    conditions = report["runs"]["now"]["conditions"].values()
+    keys = ("pictures", "right", "unsure", "wrong_unsaid")
+    pictures, right, unsure, wrong = (sum(row[key] for row in conditions) for key in keys)
+    return (
+        f"of {pictures} photographs {right} are read right, {unsure} reported as unsure, and {wrong} "
+        f"wrong without a warning ({place(report)})"
+    )
 
 
 def onnx_export(report: dict) -> str:
-    """A row a net: its outputs, its worst blob, and, where that is measured, both there beside float64."""
-    rows = [
-        [
-            f"`{name}`",
-            f"{row['parameters']:,}",
-            str(row["nodes"]),
-            f"{row['mib']:.1f} MiB",
-            f"{row['outputs']:.1e}",
-            f"{row['worst']:.1e} in `{row['blob']}`",
-            ", ".join(f"{apart:.1e}" for apart in row.get("from_float64", {}).values()),
-        ]
-        for name, row in report["nets"].items()
-    ]
-    head = ["net", "parameters", "nodes", "file", "outputs", "of all blobs the farthest"]
-    head.append("there from float64: minicaffe, onnxruntime")
-    return f"{lay_out(head, rows)}\n\nonnxruntime {report['machine']['onnxruntime']}."
+    """The largest difference of outputs and of all blobs, and the nets that are measured beside float64."""
+    rows, apart = report["nets"], []
+    outputs = max(row["outputs"] for row in rows.values())
+    near = max(row["worst"] for row in rows.values() if "from_float64" not in row)
+    for name, row in rows.items():
+        if far := row.get("from_float64"):
+            figures = joined([f"{who} {value:.0e}" for who, value in far.items()])
+            apart.append(f"`{name}` {row['worst']:.0e} (from float64: {figures})")
+    return (
+        f"Of {len(rows)} nets, outputs differ by at most {outputs:.0e}, blobs by {near:.0e}, "
+        f"but for {joined(apart or ['none'])}; onnxruntime {report['machine']['onnxruntime']}."
+    )
 
 
 def onnx_nets(report: dict) -> str:
