@@ -114,7 +114,7 @@ def where(report: dict, spreads: bool = True) -> str:
 
 
 def zoo_nets() -> str:
-    """The nets of models/ from their files: layers, lines, parameters, multiply-adds of a sample, in TEST."""
+    """The nets of models/ from their files: layers, parameters, multiply-adds of a sample, in TEST."""
     from minicaffe import Net
 
     rows = []
@@ -134,12 +134,11 @@ def zoo_nets() -> str:
                 f"[{title}{', of a step' * (name == 'lstm')}](../models/{name}.yaml)",
                 " x ".join(map(str, image)),
                 str(len(net.steps)),
-                str(len(path.read_text().splitlines())),
                 f"{params:,}" + (f" + {sum(statistics):,}" if statistics else ""),
                 f"{sum(step.layer.multiply_adds for step in net.steps) // batch / 1e6:,.2f} M",
             ]
         )
-    head = ["net", "sample", "layers", "lines of YAML", "parameters", "multiply-adds"]
+    head = ["net", "sample", "layers", "parameters", "multiply-adds"]
     return lay_out(head, rows)
 
 
