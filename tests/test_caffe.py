@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from minicaffe import Net, Solver
-from minicaffe.backends.replay.step_constants import Slots
+from minicaffe.backends.step_constants import Slots
 from minicaffe.core.config.declare import Filler
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.layers.fillers import fill

@@ -78,7 +78,7 @@ class Ours:
     """A planned convolution of minicaffe with its arrays; on the CPU as an iteration of a net replays it."""
 
     def __init__(self, geometry, arrays: dict, device, engine: str = "auto"):
-        from minicaffe.backends.cpu import aligned
+        from minicaffe.backends import aligned
         from minicaffe.backends.cuda import cublas
         from minicaffe.backends.cuda.capture import captured
         from minicaffe.backends.replay.command_buffer import replayed

@@ -19,6 +19,7 @@ from minicaffe.backends.thread_state import state
 from minicaffe.errors import DeviceError, ShapeError, SpecError, mib, reason
 
 TOO_MANY = "elements are more than a kernel's 32-bit index reaches"
+FLOATS = "float16", "bfloat16", "float32", "float64"  # types that kernels are made for
 PRECISIONS = "highest", "tf32"
 TF32_SINCE = 80  # the compute capability of GPUs that have it: of the A100
 NO_TF32 = "float32 is exact: precision tf32 needs CUDA and an A100 or later"

@@ -1,8 +1,8 @@
 """The one gate between an op and what computes it: a compiled loop, a CUDA kernel, or NumPy.
 
-An op is a NumPy function. `backends/cpu/ops` and `backends/cuda/ops` hold, in files of the same names,
-functions of the same names that compute it by compiled loops and by CUDA kernels. Where there is none, or
-where it returns NotImplemented, the NumPy function is called: on CUDA with CuPy's arrays.
+An op is a NumPy function. The tables backends/cpu/ops.py and backends/cuda/ops.py say which compiled loop and
+which kernel compute it. Without a row, or where that returns NotImplemented, the NumPy function is called, on
+CUDA with CuPy's arrays.
 """
 
 from __future__ import annotations
@@ -13,34 +13,90 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+import numpy as np
+
 from minicaffe.backends.device import on_cuda
 from minicaffe.backends.launch_listener import ask
+from minicaffe.backends.thread_state import state
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+Row = Callable[[tuple[Any, ...]], Any]  # of the arguments of an op
+
+
+class Rows:
+    """The table of a backend: which function computes an op, and which of its arguments it takes, by name.
+
+    With `loops` the function takes a module of compiled loops first, if one serves the type of an array.
+    """
+
+    def __init__(self, loops: Callable[[str, Any], Any] | None = None):
+        self.loops = loops
+        self.rows: dict[str, tuple[Callable[..., Any], str | None, str]] = {}
+
+    def add(self, op: str, file: str | None = "", of: str = "") -> Callable[[Function], Function]:
+        """Add a function that computes `op`, as "pool.max_pool", by the loops `file`, or by none it takes.
+
+        `of` is the array whose type the loops must serve, else the op's first.
+        """
+
+        def added(function: Function) -> Function:
+            self.rows[op] = function, file, of
+            return function
+
+        return added
+
+    def row(self, op: Op) -> Row | None:
+        """What computes an op, of all its arguments."""
+        function, file, of = self.rows.get(f"{op.family}.{op.name}", (None, None, ""))
+        if function is None:
+            return None
+        takes = list(inspect.signature(function).parameters)
+        loops, file = self.loops, op.family if file == "" else file
+        if loops is None or file is None:
+            places = [op.names.index(name) for name in takes]
+            return lambda args: function(*[args[i] for i in places])
+        places = [op.names.index(name) for name in takes[1:]]
+        typed = op.names.index(of) if of else op.array
+
+        def row(args: tuple[Any, ...]) -> Any:
+            compiled = loops(file, args[typed].dtype)
+            if compiled is None:
+                return NotImplemented
+            return function(compiled, *[args[i] for i in places])
+
+        return row
 
 
 class Op:
     """A NumPy function, and what a backend must know to call it in slices, and to trace it.
 
     `writes`: the arguments that it writes, the first of which it returns. `samples`: those whose first axis is
-    that of independent samples; `entries`: those of independent entries, which may be flat. `scratch`: work of
-    which each slice gets a flat piece. A slice has at least `grain` entries of the largest of them, and threads
-    are woken for `worth` of them. With `of_ops` it calls ops itself, which are traced instead.
+    that of independent samples; `entries`: those of independent entries, stretched to the shape of the first.
+    `scratch`: work of which each slice gets a flat piece. A slice has at least `grain` entries of the largest
+    of them, and threads are woken for `worth` of them. What calls ops, which are traced, is not `traced`
+    itself. With `replays` false no replay calls it: it may raise, or does what its arguments do not say.
     """
 
     def __init__(self, function: Callable[..., Any], **how: Any):
         self.function = function
         self.signature = inspect.signature(function)
         self.family, self.name = function.__module__.rpartition(".")[2], function.__name__
-        names = [*self.signature.parameters]
+        parameters = self.signature.parameters
+        self.names = names = [*parameters]
+        self.defaults = {name: parameter.default for name, parameter in parameters.items()}
         self.writes: list[str] = how["writes"].split()
-        self.flat = bool(how["entries"])
+        self.entries = bool(how["entries"])
         self.slices: list[str] = (how["samples"] or how["entries"]).split()
         self.scratch: str = how["scratch"]
-        self.grain, self.worth, self.of_ops = how["grain"], how["worth"], how["of_ops"]
+        self.writes += [self.scratch] * (self.scratch not in ("", *self.writes))
+        self.grain, self.worth = how["grain"], how["worth"]
+        self.traced, self.replays = how.get("traced", True), how.get("replays", True)
         assert {*self.writes, *self.slices, *self.scratch.split()} <= {*names}, names
-        self.returned = names.index(self.writes[0])
-        self.array = names.index(self.slices[0]) if self.slices else 0
+        self.returned = names.index(self.writes[0]) if self.writes else 0
+        array = how.get("array") or (self.slices or names)[0]
+        self.array = names.index(array)
 
     def named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """All arguments of a call by their names, with the defaults of those that were left out."""
@@ -49,32 +105,45 @@ class Op:
         return bound.arguments
 
     @functools.cached_property
-    def loop(self) -> Callable[..., Any] | None:
-        """The function of backends/cpu/ops, if there is one."""
-        return _of("cpu", self)
+    def loop(self) -> Row | None:
+        """The row of the table backends/cpu/ops, if there is one."""
+        return _row("cpu", self)
 
     @functools.cached_property
-    def kernel(self) -> Callable[..., Any] | None:
-        """The function of backends/cuda/ops, if there is one."""
-        return _of("cuda", self)
+    def kernel(self) -> Row | None:
+        """The row of the table backends/cuda/ops, if there is one."""
+        return _row("cuda", self)
+
+    def by_backend(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Have a backend compute it; returns whether one did."""
+        place = self.array
+        array = args[place] if place < len(args) else kwargs[self.names[place]]
+        if type(array) in (list, tuple):
+            array = array[0]
+        row = self.kernel if on_cuda(array) else self.loop
+        if row is None:
+            return False
+        if len(args) < len(self.names):
+            args += tuple(
+                [kwargs.get(name, self.defaults.get(name)) for name in self.names[len(args) :]]
+            )
+        return row(args) is not NotImplemented
 
     def by_numpy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Call the NumPy function, on the CPU's threads if it has samples and there are any."""
-        threads = None if self.of_ops else _module("minicaffe.backends.cpu.run")
-        if threads is None:
+        """Call the NumPy function: with CuPy's arrays, or on the CPU's threads if it has slices."""
+        threads = module("minicaffe.backends.cpu.run") if self.traced else None
+        if any(map(on_cuda, (*args, *kwargs.values()))) and self.traced:
+            self._by_cupy(args, kwargs)
+        elif threads is None:
             self.function(*args, **kwargs)
         else:
             threads.by_numpy(self, args, kwargs)
 
-    def by_cupy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Call the NumPy function with CuPy's arrays."""
-        if self.of_ops:
-            self.function(*args, **kwargs)
-            return
+    def _by_cupy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         count, names = len(args), tuple(kwargs)
 
-        def do(given: tuple[Any, ...]) -> None:
-            self.function(*given[:count], **dict(zip(names, given[count:], strict=True)))
+        def do(every: tuple[Any, ...]) -> None:
+            self.function(*every[:count], **dict(zip(names, every[count:], strict=True)))
 
         ask(self.name, "", (), (*args, *kwargs.values()), do)
 
@@ -87,11 +156,13 @@ def op(
     scratch: str = "",
     grain: int = 2**13,
     worth: int = 2**20,
-    of_ops: bool = False,
+    traced: bool = True,
+    replays: bool = True,
+    array: str = "",
 ) -> Callable[[Function], Function]:
     """Make a NumPy function an op, which a backend may compute instead: see `Op`.
 
-    The first of its slices, or else its first argument, says on which device it is computed.
+    The first of its slices, or else its first argument or `array`, says on which device it is computed.
 
     >>> @op(entries="x out")
     ... def doubled(x, out):
@@ -102,20 +173,15 @@ def op(
     how = {"writes": writes, "samples": samples, "entries": entries, "scratch": scratch}
 
     def decorated(function: Function) -> Function:
-        made = Op(function, **how, grain=grain, worth=worth, of_ops=of_ops)
-        array, returned, name = made.array, made.returned, made.writes[0]
+        made = Op(
+            function, **how, grain=grain, worth=worth, traced=traced, replays=replays, array=array
+        )
+        returned, name = made.returned, made.writes[0]
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            first = args[array]
-            if on_cuda(first[0] if type(first) in (list, tuple) else first):
-                by = made.kernel
-                if by is None or by(*args, **kwargs) is NotImplemented:
-                    made.by_cupy(args, kwargs)
-            else:
-                by = made.loop
-                if by is None or by(*args, **kwargs) is NotImplemented:
-                    made.by_numpy(args, kwargs)
+            if not made.by_backend(args, kwargs):
+                made.by_numpy(args, kwargs)
             return args[returned] if returned < len(args) else kwargs[name]
 
         vars(function)["writes"] = made.writes
@@ -125,19 +191,70 @@ def op(
     return decorated
 
 
+def by_backend(op: Any, *args: Any) -> bool:
+    """Have a backend compute an op; returns whether one did."""
+    return cast(Op, op.op).by_backend(args, {})
+
+
+def tried(function: Callable[..., bool]) -> Callable[..., bool]:
+    """Make an op that only backends have: it returns whether one computed it."""
+    made = Op(function, writes="", samples="", entries="", scratch="", grain=0, worth=0)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> bool:
+        return made.by_backend(args, kwargs)
+
+    return call
+
+
+def in_slices(
+    part: Callable[..., None], n: int, work: Any = None, grain: int = 1, worth: int = 1
+) -> list[Any]:
+    """Call part(first, last, work) on slices of 0..n; returns the pieces of `work` that they used.
+
+    It calls ops only. The CPU's threads share them: see backends/cpu/run.py. CUDA is called once.
+    """
+    run = module("minicaffe.backends.cpu.run")
+    if run is not None:
+        return cast(list[Any], run.in_slices(part, n, work, grain, worth, noted=True))
+    if n:
+        part(0, n, work)
+    return [work] * min(n, 1)
+
+
+def on_the_host(why: str) -> None:
+    """Tell the trace of this thread, if there is one, of work that no replay can hold."""
+    if state.trace is not None:
+        state.trace.host(why)
+
+
 def threads() -> int:
     """How many threads of the CPU share the work of an op: 1 without compiled loops' backend."""
-    backend = _module("minicaffe.backends.cpu.threads")
+    backend = module("minicaffe.backends.cpu.threads")
     return 1 if backend is None else int(backend.count())
 
 
-def _of(backend: str, op: Op) -> Callable[..., Any] | None:
-    family = _module(f"minicaffe.backends.{backend}.ops.{op.family}")
-    return getattr(family, op.name, None)
+def number(value: float, like: Any) -> Any:
+    """A number in the type that sums of `like` are taken in.
+
+    >>> number(0.5, np.empty(1, np.float16))
+    np.float32(0.5)
+    """
+    return (np.float64 if like.dtype == np.float64 else np.float32)(value)
+
+
+def flag(ignore: int | None) -> tuple[int, int]:
+    """A label to ignore as loops and kernels take it: whether there is one, and which."""
+    return (0, 0) if ignore is None else (1, ignore)
+
+
+def _row(backend: str, op: Op) -> Row | None:
+    table = module(f"minicaffe.backends.{backend}.ops")
+    return None if table is None else cast(Rows, table.ROWS).row(op)
 
 
 @functools.cache
-def _module(name: str) -> Any:
+def module(name: str) -> Any:
     """A module of a backend, None if there is no such file or backend."""
     try:
         return importlib.import_module(name)

@@ -6,6 +6,7 @@ kernel, and are kept here instead; each is set by one context manager, and read 
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from typing import Any
 
@@ -21,3 +22,4 @@ class ThreadState(threading.local):
 
 
 state = ThreadState()
+inside = contextvars.ContextVar("inside", default=False)  # whether this is a slice of something

@@ -9,7 +9,7 @@ import pytest
 
 import minicaffe.interop.pycaffe as caffe
 from minicaffe import Net, Solver, parse
-from minicaffe.backends.cpu import aligned
+from minicaffe.backends import aligned
 from minicaffe.cli import main
 from minicaffe.storage import checkpoint
 

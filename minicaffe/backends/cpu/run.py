@@ -14,10 +14,9 @@ import numpy as np
 
 from minicaffe.backends.cpu import available, loops, threads
 from minicaffe.backends.cpu.command import Row
-from minicaffe.backends.cpu.thread_pool import inside
 from minicaffe.backends.device import on_cuda
 from minicaffe.backends.dispatch import Op
-from minicaffe.backends.thread_state import state
+from minicaffe.backends.thread_state import inside, state
 from minicaffe.errors import ShapeError
 
 ROW = 5  # words of a command
@@ -85,21 +84,20 @@ def in_slices(
 def by_numpy(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Call an op's NumPy function, in slices if it has any, and record these calls if this thread records."""
     trace = state.trace
-    if trace is None and not op.slices:
+    if trace is not None and not op.replays:
+        trace.host(f"{op.name} by NumPy")
+    if not op.slices and (trace is None or not op.replays):
         op.function(*args, **kwargs)
         return
     arguments = op.named(args, kwargs)
-    sliced = {name: array for name in op.slices if (array := arguments[name]) is not None}
-    flat = op.flat and any(x.ndim < 2 or len(x) < threads.share(None) for x in sliced.values())
-    if flat:
-        sliced = {name: array.reshape(-1) for name, array in sliced.items()}
+    sliced = _sliced(op, arguments)
 
     def part(first: int, last: int, piece: Any) -> None:
-        here = {name: array[first:last] for name, array in sliced.items()}
+        here = {name: _cut(array, first, last) for name, array in sliced.items()}
         if op.scratch:
             here[op.scratch] = piece
         call = functools.partial(op.function, **{**arguments, **here})
-        if trace is not None:
+        if trace is not None and op.replays:
             trace.called(call)
         call()
 
@@ -109,9 +107,41 @@ def by_numpy(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     if (work := arguments.get(op.scratch)) is not None:
         work = work.reshape(-1)
     n = len(next(iter(sliced.values())))
-    each = max(1, max(array.size for array in sliced.values()) // max(1, n))
-    grain = op.grain if flat else min(threads.FEW, 1 + op.grain // each)
-    in_slices(part, n, work, grain, 1 + op.worth // each, noted=True)
+    largest = max(getattr(array, "size", 0) for array in sliced.values())
+    each = max(1, largest // max(1, n))
+    grain = op.grain if each == 1 else min(threads.FEW, 1 + op.grain // each)
+    in_slices(part, n, work, grain, 1 + op.worth // each, op.replays)
+
+
+def _cut(array: Any, first: int, last: int) -> Any:
+    """A slice of an array, or of each of several."""
+    if isinstance(array, (list, tuple)):
+        return tuple([one[first:last] for one in array])
+    return array[first:last]
+
+
+def _sliced(op: Op, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments to be sliced, if the first has an axis; entries are flat where that axis is short."""
+    arrays = {
+        name: array
+        for name in op.slices
+        if hasattr(array := arguments[name], "ndim") or isinstance(array, (list, tuple))
+    }
+    first = arrays.get(next(iter(op.slices), ""))
+    if first is None or first.ndim == 0:
+        return {}
+    if not op.entries:
+        return arrays
+    try:
+        for name, array in arrays.items():
+            if hasattr(array, "ndim") and array.shape != first.shape:
+                arrays[name] = np.broadcast_to(array, first.shape)
+    except ValueError:  # which NumPy's function says better
+        return {}
+    short = first.ndim < 2 or len(first) < threads.share(None)
+    if short and first.ndim > 1 and all(a.flags.c_contiguous for a in arrays.values()):
+        return {name: array.reshape(-1) for name, array in arrays.items()}
+    return arrays
 
 
 def _alone(calls: Sequence[Callable[[], None]]) -> None:

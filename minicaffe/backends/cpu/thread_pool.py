@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.backends.thread_state import inside
+
 PATIENCE = 400, 2000  # times to look awake, some us; to give way to others before sleep, some ms
 OF_MANY = 20, 100  # where there are more threads than cores, one that waits is in the others' way
 
 Call = Callable[[], None]
-inside = contextvars.ContextVar("inside", default=False)  # whether this is a slice of something
 
 
 class Job:

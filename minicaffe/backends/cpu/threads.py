@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import os
 import re
@@ -23,11 +22,6 @@ MOST = 1024  # threads one may ask for
 LINE = 16  # entries that pieces of work of a size that is known are apart, or a multiple: a line of the cache
 FEW = 8  # samples that it pays to give to a thread that is there, however little work they are
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-UNCOPIED = (
-    "SkylakeX",
-    "Cooperlake",
-    "SapphireRapids",
-)  # OpenBLAS's names of what it has such loops for
 
 
 _held: list[Any] = []  # holds on BLAS, never let go: its own threads would wake and take the cores
@@ -95,18 +89,6 @@ def _crew(threads: int, compiled: bool) -> Crew:
         return CompiledCrew(threads, replay) if replay else Crew(threads)
     except RuntimeError as error:  # the system has no more
         raise MinicaffeError(f"{threads} threads: {error}; ask for fewer with {VARIABLE}") from None
-
-
-@functools.cache
-def blas_copies() -> bool:
-    """Whether NumPy's BLAS copies even small matrices before it multiplies: OpenBLAS with AVX-512 does not."""
-    with contextlib.suppress(ImportError, OSError, AttributeError):
-        from numpy.linalg import _umath_linalg
-
-        core = ctypes.CDLL(_umath_linalg.__file__).scipy_openblas_get_corename64_
-        core.restype = ctypes.c_char_p
-        return core().decode() not in UNCOPIED
-    return True
 
 
 @functools.cache

@@ -18,6 +18,9 @@ CTYPES = {"float16": "__half", "bfloat16": "__nv_bfloat16", "float32": "float", 
 HEADERS = {"__half": "cuda_fp16.h", "__nv_bfloat16": "cuda_bf16.h"}
 OPTIONS = ("-std=c++17",)  # of NVRTC; CuPy adds -ftz=true and the GPU's architecture
 THREADS = 256  # of a block, where nothing else is said
+SECTOR = 8  # neighbours that are read at once: 32 bytes of float32
+BLOCKS = 256  # that are enough to keep a device busy
+EACH = 16  # entries at the least that a thread is worth starting for
 GRID = 65535  # blocks at the most; a thread then takes more than one element
 
 
@@ -66,11 +69,16 @@ def kernels(file: str, template: str, device: int) -> dict[str, Any]:
 
 
 def launch(file: str, name: str, total: int, out: Any, *args: Any, of: Any = ()) -> None:
-    """Run kernel `name` for the type of `out`, and structs `of`, over `total` elements; an int is an int32."""
+    """`launch_typed` for the type of `out`, and structs `of`."""
+    launch_typed(file, name, total, (out, *of), *args)
+
+
+def launch_typed(file: str, name: str, total: int, types: tuple[Any, ...], *args: Any) -> None:
+    """Run kernel `name`, made for the types of some arrays, over `total` entries; an int is an int32."""
     if total + GRID * THREADS >= 2**31:
         raise ShapeError(f"{name}: {total} {TOO_MANY}")
-    blocks = min((total + THREADS - 1) // THREADS, GRID)
-    launch_blocks(file, name, (blocks,), (out, *of), total, *args)
+    grid = (min(-(-total // THREADS), GRID),)
+    launch_blocks(file, name, grid, types, total, *args)
 
 
 def launch_blocks(
@@ -94,3 +102,12 @@ def launch_blocks(
 def fill(x: Any, value: float) -> None:
     """x = value, everywhere."""
     ask("fill", "", (), (x, value), lambda args: args[0].fill(args[1]))
+
+
+def in_sum_type(work: Any, like: Any) -> Any:
+    """Flat work on CUDA in the type that sums of `like` are taken in; none where there is no work."""
+    if work is None:
+        return like.reshape(-1)[:0]
+    dtype = np.dtype(np.float64 if like.dtype == np.float64 else np.float32)
+    work = work[-work.data.ptr % dtype.itemsize // work.itemsize :]  # it may begin between two
+    return work[: work.size - work.size % max(1, dtype.itemsize // work.itemsize)].view(dtype)

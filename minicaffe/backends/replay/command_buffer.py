@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from minicaffe.backends.cpu import threads
 from minicaffe.backends.cpu.command import Calls, Row
 from minicaffe.backends.cpu.run import Table, walk
-from minicaffe.backends.cpu.thread_pool import inside
 from minicaffe.backends.replay.numpy_schedule import Script
 from minicaffe.backends.replay.trace import recording
+from minicaffe.backends.thread_state import inside
 
 _performing = threading.Lock()  # held while a thread replays NumPy calls: two would deadlock
 

@@ -26,7 +26,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from minicaffe.backends.cpu import aligned
+from minicaffe.backends import aligned
 from minicaffe.backends.device import Device
 from minicaffe.core.config.declare import Filler, LayerSpec
 from minicaffe.core.config.state import Phase

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.cpu import aligned
+from minicaffe.backends import aligned
 from minicaffe.backends.device import Device, on_cuda, on_its_device
 from minicaffe.core.config.declare import Filler
 from minicaffe.core.ops import arrays

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.cpu import aligned
+from minicaffe.backends import aligned
 from minicaffe.backends.device import Device
-from minicaffe.backends.replay.step_constants import Slots
+from minicaffe.backends.step_constants import Slots
 from minicaffe.core.config.state import TRAIN, Phase, State
 from minicaffe.core.layers.share import Share
 from minicaffe.core.ops.conv import CAP

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from minicaffe.backends import cpu
-from minicaffe.backends.cpu import threads
+from minicaffe.backends.dispatch import threads
 from minicaffe.core.config.declare import Filler
 from minicaffe.core.config.types import Among, AtLeast
 from minicaffe.core.layers.base import Traits, register
@@ -159,7 +159,7 @@ class Deconvolution(Filtered):
     def allocate(self) -> None:
         super().allocate()
         bias = conv.common.bias_workspace(self.tops, self.context.device.is_cuda)
-        self.context.reserve(threads.count() * bias)
+        self.context.reserve(threads() * bias)
 
     def forward(self, *xs: Any) -> Any:
         g, work = self.geometry, self.context.workspace

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from minicaffe.backends.replay import trace
+from minicaffe.backends.dispatch import on_the_host
 from minicaffe.core.config.types import AtLeast, Below
 from minicaffe.core.layers.base import Layer, Traits, register
 from minicaffe.core.layers.blob import Shape
@@ -84,7 +84,7 @@ class Pool:
         """Write the top into `y`."""
         loops = self.context.workspace[self.loops]
         if self.draws:
-            trace.host("pixels are drawn")
+            on_the_host("pixels are drawn")
             first = self.context.share.before(self.noise.size)
             names = *self.names, self.context.passes
             uniform(self.noise, self.context.seed, *names, first=first)

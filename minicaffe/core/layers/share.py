@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from minicaffe.backends.device import on_cuda
-from minicaffe.backends.replay import trace
+from minicaffe.backends.dispatch import on_the_host
 from minicaffe.core.communicator import Communicator
 from minicaffe.errors import ShapeError
 
@@ -98,7 +98,7 @@ class Share:
         """Sum the array over all ranks, in place."""
         self.sums = True
         if not on_cuda(array):
-            trace.host("a sum over ranks")
+            on_the_host("a sum over ranks")
         return self.communicator.allreduce(array)
 
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any, cast
 
-from minicaffe.backends.cpu import threads
-from minicaffe.backends.cpu.thread_pool import inside
+from minicaffe.backends.dispatch import threads
 from minicaffe.backends.replay.replay import Assumed
+from minicaffe.backends.thread_state import inside, state
 from minicaffe.core.config.types import keys_of
 from minicaffe.core.layers import Layer
 from minicaffe.core.layers.convolution import Filtered
@@ -64,7 +64,7 @@ class Guard:
             of_layers += map(tuple, map(_needs, self.layers))
             of_layers += map(_weight, self.values)
             of_layers += map(_multipliers, params)
-        of_net = context.taken, context.state, threads.share(None), inside.get()
+        of_net = context.taken, context.state, threads(), state.most_threads, inside.get()
         return Assumed(every, (of_layers, of_net, settings))
 
     def of_params(self, params: Sequence[Any], objects: Iterable[Any] = ()) -> Assumed:
@@ -73,7 +73,8 @@ class Guard:
         settings = [
             *map(_multipliers, params),
             *map(is_stale, params),
-            threads.share(None),
+            threads(),
+            state.most_threads,
             inside.get(),
         ]
         return Assumed(every, settings)

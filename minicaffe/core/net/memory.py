@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.cpu import aligned
+from minicaffe.backends import aligned
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.layers import Blob, Context
 from minicaffe.core.layers.blob import Shape

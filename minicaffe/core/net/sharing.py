@@ -19,8 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from minicaffe.backends import cpu
-from minicaffe.backends.cpu import aligned
+from minicaffe.backends import aligned, cpu
 from minicaffe.core.layers import Blob, Layer
 from minicaffe.core.net.graph import Graph
 from minicaffe.core.net.step import Step, Value

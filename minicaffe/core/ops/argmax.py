@@ -6,13 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.cpu import loops
-from minicaffe.backends.cpu.run import run
-from minicaffe.backends.cuda.launch import launch
-from minicaffe.backends.device import on_cuda
-from minicaffe.backends.replay import trace
+from minicaffe.backends.dispatch import op
 
 
+@op("place number flags", replays=False)
 def largest(x: Any, place: Any, number: Any, flags: Any) -> Any:
     """The k largest of each column x[n, :, s], largest first; of equal numbers the last comes first.
 
@@ -24,17 +21,7 @@ def largest(x: Any, place: Any, number: Any, flags: Any) -> Any:
     >>> largest(x, place, number, np.empty((4, 1, 1), bool)).ravel(), number.ravel()
     (array([2, 1], dtype=int32), array([7., 7.]))
     """
-    n, c, s = x.shape
-    k = place.shape[1]
-    if on_cuda(x):
-        launch("argmax.cu", "largest", n * s, x, x, c, s, k, place, number)
-        return place
-    fast = loops("argmax", x.dtype)
-    if fast is not None:
-        flat = x.reshape(-1), c, s, k, place.reshape(-1), number.reshape(-1)
-        run(fast.largest, n * s, *flat)
-        return place
-    trace.host("the largest by NumPy")
+    c, k = x.shape[1], place.shape[1]
     left, same, sooner, better = flags
     for i in range(k):
         where, best = place[:, i], number[:, i]
@@ -54,4 +41,3 @@ def largest(x: Any, place: Any, number: Any, flags: Any) -> Any:
             np.copyto(where, j, where=better)
         np.less(where, 0, out=better)
         np.copyto(best, np.nan, where=better)
-    return place

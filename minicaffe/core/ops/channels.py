@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.cpu import loops
-from minicaffe.backends.cpu.run import run
-from minicaffe.backends.cuda.launch import launch
-from minicaffe.backends.device import on_cuda
-from minicaffe.backends.replay import trace
-from minicaffe.core.ops import arrays, moments, rows
-from minicaffe.core.ops.arrays import GRAIN
-from minicaffe.core.ops.sums import WORK, add_places, in_sum_type
-
-FILE = "channels.cu"
+from minicaffe.backends.dispatch import op
+from minicaffe.core.ops import arrays, rows
+from minicaffe.core.ops.sums import WORK
 
 
 def workspace(xp: Any, nfp: tuple[int, int, int], below: bool = False) -> int:
@@ -29,6 +21,7 @@ def workspace(xp: Any, nfp: tuple[int, int, int], below: bool = False) -> int:
     return max(products, rows.workspace(xp, size, rows.Rows(1, *nfp)))
 
 
+@op(traced=False)
 def scale(x: Any, a: Any | None, b: Any | None, out: Any) -> Any:
     """out = a[k] x + b[k]; without a, x + b[k]. b may be as large as x; `out` may be x itself.
 
@@ -37,21 +30,10 @@ def scale(x: Any, a: Any | None, b: Any | None, out: Any) -> Any:
     array([[[ 0.5,  1.5],
             [20. , 30. ]]])
     """
-    n, f, p = x.shape
-    whole = b is not None and b.shape == x.shape
-    if on_cuda(x):
-        launch(FILE, "scale", x.size, x, x, a, b, int(whole), f, p, 0, out)
-        return out
-    fast = loops("channels", x.dtype)
-    if fast is not None and p > 1:
-        none = _none(x.dtype)
-        given = none if a is None else a, none if b is None else b.reshape(-1), whole
-        flat = x.reshape(-1), *given, out.reshape(-1)
-        run(fast.scale, n * f, *flat, f, p, grain=max(1, GRAIN // p))
-        return out
     if a is not None:
-        x = arrays.multiply(x, a.reshape(f, 1), out)
-    return x if b is None else arrays.plus(x, b if whole else b.reshape(f, 1), out)
+        x = arrays.multiply(x, a.reshape(-1, 1), out)
+    if b is not None:
+        arrays.plus(x, b if b.shape == x.shape else b.reshape(-1, 1), out)
 
 
 def prelu(x: Any, a: Any, out: Any, work: Any) -> Any:
@@ -64,6 +46,7 @@ def prelu(x: Any, a: Any, out: Any, work: Any) -> Any:
     return prelu_gradient(x, x, a, out, work)  # x times the same slope
 
 
+@op(replays=False)
 def prelu_gradient(dy: Any, x: Any, a: Any, out: Any, work: Any) -> Any:
     """dx = dy where x > 0, a[k] dy elsewhere.
 
@@ -71,21 +54,11 @@ def prelu_gradient(dy: Any, x: Any, a: Any, out: Any, work: Any) -> Any:
     >>> prelu_gradient(dy, x, np.array([0.5]), np.empty_like(x), np.empty(2))
     array([[[0.5, 1. ]]])
     """
-    n, f, p = x.shape
-    if on_cuda(x):
-        launch(FILE, "prelu", x.size, x, dy, x, a, f, p, out)
-        return out
-    fast = loops("channels", x.dtype)
-    if fast is not None:
-        flat = dy.reshape(-1), x.reshape(-1), a.reshape(-1), out.reshape(-1)
-        run(fast.prelu, n * f, *flat, f, p, grain=max(1, GRAIN // max(1, p)))
-        return out
-    trace.host("PReLU by NumPy")
     passes = np.greater(x, 0, out=work.view(np.bool_)[: x.size].reshape(x.shape))
     below = np.logical_not(passes, out=passes)  # and NaNs
     if out.ctypes.data != dy.ctypes.data:
         np.copyto(out, dy)
-    return np.multiply(out, a.reshape(f, 1), out=out, where=below)
+    np.multiply(out, a.reshape(-1, 1), out=out, where=below)
 
 
 def gradients(dy: Any, x: Any, a: Any, da: Any, db: Any, out: Any, work: Any) -> Any:
@@ -96,19 +69,24 @@ def gradients(dy: Any, x: Any, a: Any, da: Any, db: Any, out: Any, work: Any) ->
     >>> gradients(dy, x, np.array([2.0]), da, db, np.empty_like(x), np.empty(4)), da, db
     (array([[[2., 2., 2.]]]), array([0.]), array([4.]))
     """
-    n, f, p = x.shape
     if x.size == 0:
         return out
-    if on_cuda(x) and not (da is None and db is None):
-        over = rows.Rows(1, n, f, p)
-        affine = None if out is None else rows.Affine(over, a, None)
-        moments.gradients(x, dy, over, work, None, affine, (da, db), g=out)
-        return out
+    over = rows.Rows(1, *x.shape)
+    affine = None if out is None else rows.Affine(over, a, None)
+    if da is None and db is None:
+        return None if affine is None else scale(dy, a, None, out)
+    return products(dy, x, over, affine, da, db, out, work)
+
+
+@op(traced=False)
+def products(dy: Any, x: Any, over: Any, affine: Any, da: Any, db: Any, out: Any, work: Any) -> Any:
+    """The same; `over` are the channels, `affine` has a where `out` is to be found."""
     if db is not None:
         add_sums(dy, db, work)
     if da is not None:
         add_products(dy, x, da, work)
-    return None if out is None else scale(dy, a, None, out)
+    if affine is not None:
+        scale(dy, affine.scale, None, out)
 
 
 def add_products(dy: Any, x: Any, out: Any, work: Any, *, below: bool = False) -> Any:
@@ -118,19 +96,7 @@ def add_products(dy: Any, x: Any, out: Any, work: Any, *, below: bool = False) -
     >>> add_products(dy, x, np.zeros(1), np.empty(4), below=True)
     array([-3.])
     """
-    if on_cuda(x) and not below:  # by a kernel that finds both sums
-        gradients(dy, x, None, out, None, None, work)
-        return out
-    if on_cuda(x):
-        work = in_sum_type(work, x)
-        products, rest = work[: x.size].reshape(x.shape), work[x.size :]
-        launch(FILE, "products", x.size, x, dy, x, products)
-        return add_places(products, out, rest)
-    if _summed(dy, x, 2 if below else 1, out):
-        return out
-    products = work[: x.size].reshape(x.shape)
-    np.multiply(dy, np.minimum(x, 0, out=products) if below else x, out=products)
-    return _add_sums(products, out, work[x.size :])
+    return _add_products(dy, x, out, work, 2 if below else 1, rows.Rows(1, *x.shape))
 
 
 def add_sums(dy: Any, out: Any, work: Any) -> Any:
@@ -139,29 +105,13 @@ def add_sums(dy: Any, out: Any, work: Any) -> Any:
     >>> add_sums(np.ones((2, 1, 3)), np.ones(1), np.empty(1))
     array([7.])
     """
-    if on_cuda(dy):
-        return add_places(dy, out, work)
-    return out if _summed(dy, dy, 0, out) else _add_sums(dy, out, work)
+    return _add_products(dy, dy, out, work, 0, None)
 
 
-def _summed(dy: Any, x: Any, way: int, out: Any) -> bool:
-    """Whether a compiled loop has added the sums."""
-    fast = loops("channels", x.dtype)
-    if fast is None:
-        trace.host("sums by NumPy")
-        return False
-    n, f, p = dy.shape
-    flat = dy.reshape(-1), x.reshape(-1), way, f, p, n, out.reshape(-1)
-    run(fast.add_sums, f, *flat, grain=max(1, GRAIN // max(1, n * p)))
-    return True
-
-
-def _add_sums(x: Any, out: Any, work: Any) -> Any:
-    """On the CPU, with as many elements of work as there are channels."""
-    sums = np.sum(x, axis=(0, 2), out=work[: out.size])
-    return np.add(out, sums, out=out)
-
-
-@functools.cache
-def _none(dtype: Any) -> Any:
-    return np.empty(0, dtype)
+@op(replays=False)
+def _add_products(dy: Any, x: Any, out: Any, work: Any, way: int, over: Any) -> Any:
+    """out[k] += the sum of dy (`way` 0), dy x (1), or dy x where x < 0 (2); `over` are the channels."""
+    if way:
+        part, work = work[: x.size].reshape(x.shape), work[x.size :]
+        dy = np.multiply(dy, np.minimum(x, 0, out=part) if way == 2 else x, out=part)
+    out += np.sum(dy, axis=(0, 2), out=work[: out.size])

@@ -7,12 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.cpu import loops
-from minicaffe.backends.device import on_cuda
-from minicaffe.backends.launch_listener import ask
-from minicaffe.backends.replay import trace
+from minicaffe.backends.dispatch import op
 from minicaffe.core.ops import arrays
-from minicaffe.core.ops.activation import run_loop
 
 
 def total(xs: Sequence[Any], factors: Sequence[float], out: Any, scratch: Any) -> Any:
@@ -56,20 +52,13 @@ def largest(xs: Sequence[Any], out: Any, which: Any, won: Any) -> Any:
     arrays.copy(xs[0], out)
     if which is not None:
         arrays.fill(which, 0)
-    fast = None if on_cuda(out) else loops("elementwise", out.dtype)
-    if fast is None and not on_cuda(out):
-        trace.host("a maximum by NumPy")
     for i, x in enumerate(xs[1:], 1):
-        if fast is not None and which is None:
-            run_loop(fast.larger, out, x)
-        elif fast is not None:
-            run_loop(fast.larger_of, out, x, i, which)
-        else:
-            ask("largest", "", (), (x, out, which, i, won), lambda given: _larger(*given))
+        larger(x, out, which, i, won)
     return out
 
 
-def _larger(x: Any, out: Any, which: Any, i: int, won: Any) -> None:
+@op("out which won", replays=False)
+def larger(x: Any, out: Any, which: Any, i: int, won: Any) -> Any:
     """Take an entry of x where it is at least that of out, and note so."""
     np.greater_equal(x, out, out=won)
     np.copyto(out, x, where=won)
@@ -77,6 +66,7 @@ def _larger(x: Any, out: Any, which: Any, i: int, won: Any) -> None:
         np.copyto(which, np.int32(i), where=won)
 
 
+@op("out won", replays=False)
 def largest_gradient(dy: Any, which: Any, i: int, out: Any, won: Any) -> Any:
     """dx = dy where `which` is i, else 0.
 
@@ -84,11 +74,5 @@ def largest_gradient(dy: Any, which: Any, i: int, out: Any, won: Any) -> Any:
     >>> largest_gradient(np.ones(2), which, 0, np.empty(2), np.empty(2, bool))
     array([0., 1.])
     """
-    fast = None if on_cuda(out) else loops("elementwise", out.dtype)
-    if fast is not None:
-        run_loop(fast.where_it_is, out, dy, which, i)
-        return out
-    if not on_cuda(out):
-        trace.host("a maximum by NumPy")
-    ask("equal", "", (), (which, i, won), lambda given: np.equal(given[0], given[1], out=given[2]))
-    return arrays.multiply(dy, won, out)
+    np.equal(which, i, out=won)
+    np.multiply(dy, won, out=out)

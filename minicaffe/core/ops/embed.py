@@ -6,17 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.cpu import loops
-from minicaffe.backends.cpu.run import run
-from minicaffe.backends.cuda.launch import launch
-from minicaffe.backends.device import on_cuda
-from minicaffe.core.ops.arrays import GRAIN, fill
+from minicaffe.backends.dispatch import op
 from minicaffe.core.ops.take import put_back, take
 from minicaffe.errors import DataError
 
 
-def read(indices: Any, count: int, out: Any) -> Any:
+@op(replays=False)
+def read(indices: Any, count: int, out: Any, refused: Any = None) -> Any:
     """Indices as integers, on the CPU. Raises DataError for one that is no row of `count`.
+
+    A replay sets `refused` instead: see `embed`.
 
     >>> read(np.array([2.0, 0.0]), 3, np.empty(2, np.int32))
     array([2, 0], dtype=int32)
@@ -26,9 +25,9 @@ def read(indices: Any, count: int, out: Any) -> Any:
     if out.size and (out.min() < 0 or out.max() >= count):
         bad = indices[(out < 0) | (out >= count)][0]
         raise DataError(f"index {bad:g} is not one of the {count} rows 0..{count - 1}")
-    return out
 
 
+@op(traced=False)
 def embed(indices: Any, weight: Any, out: Any, rows: Any, refused: Any) -> Any:
     """out[i] = weight[indices[i]]; indices (m,), weight (count, f), out (m, f).
 
@@ -39,18 +38,11 @@ def embed(indices: Any, weight: Any, out: Any, rows: Any, refused: Any) -> Any:
     >>> embed(np.array([1.0]), weight, np.empty((1, 2)), np.empty(1, np.int32), np.zeros(1, np.int32))
     array([[3., 4.]])
     """
-    count, f = weight.shape
-    if on_cuda(weight):
-        launch("embed.cu", "embed", out.size, out, indices, weight, count, f, out)
-        return out
-    if (fast := loops("gather", weight.dtype)) is not None:
-        run(fast.places, rows.size, indices, count, rows, refused, grain=GRAIN)
-    if fast is None or refused[0]:
-        refused[0] = 0
-        read(indices, count, rows)
-    return take(weight, rows, out)
+    read(indices, len(weight), rows, refused)
+    take(weight, rows, out)
 
 
+@op(traced=False)
 def add_gradient(dy: Any, indices: Any, rows: Any, out: Any, empty: bool = False) -> Any:
     """out[indices[i]] += dy[i], always in one order; `rows` as `embed` left it. `empty`: out holds nothing.
 
@@ -59,9 +51,4 @@ def add_gradient(dy: Any, indices: Any, rows: Any, out: Any, empty: bool = False
     array([[0.],
            [2.]])
     """
-    if on_cuda(dy):
-        if empty:
-            fill(out, 0)
-        launch("embed.cu", "embed_gradient", dy.size, out, dy, indices, len(dy), *out.shape, out)
-        return out
-    return put_back(dy, rows, out, add=not empty)
+    put_back(dy, rows, out, add=not empty)

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import functools
 from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.cpu import with_blas
-from minicaffe.backends.cpu.run import in_slices, run
-from minicaffe.backends.cpu.threads import blas_copies
-from minicaffe.backends.cuda.cublas import multiply
-from minicaffe.backends.device import on_cuda
-from minicaffe.backends.replay.trace import do
-from minicaffe.core.ops import skinny
-from minicaffe.core.ops.skinny import SMALL
+from minicaffe.backends.dispatch import in_slices, op
 
 LARGE = 2**24  # multiply-adds from which it pays to wake threads for NumPy's product,
 PART = 2**22  # and that a slice of it has at least
-GRAIN = 2**15  # multiply-adds that a compiled slice is worth
+SMALL = 10**6  # multiply-adds of a thread up to which OpenBLAS copies nothing
 # Rows of the smallest side of a product that is sooner in parts that BLAS does not copy, and of one whose
 # parts lie in short pieces.
 WHOLE, STREWN = 32, 8
+# OpenBLAS's names of processors with such loops
+UNCOPIED = "SkylakeX", "Cooperlake", "SapphireRapids"
 
 
+@op(traced=False)
 def gemm(a: Any, b: Any, out: Any, accumulate: bool = False, scratch: Any = None) -> Any:
     """out = a b, or out += a b with `accumulate`; a (m, k), b (k, n), out (m, n).
 
@@ -37,32 +35,34 @@ def gemm(a: Any, b: Any, out: Any, accumulate: bool = False, scratch: Any = None
     array([[2., 3.],
            [4., 5.]])
     """
-    if on_cuda(a):
-        multiply(a, b, out, accumulate)
-        return out
-    if _compiled(a, b, out, accumulate):
-        return out
     product = out
     if accumulate:
         product = np.empty_like(out) if scratch is None else scratch[: out.size].reshape(out.shape)
-    by = np.multiply if a.shape[-1] == 1 else np.matmul  # BLAS is slow at outer products
     if out.ndim > 2:
-        do(by, a, b, out=product)
-        return do(np.add, out, product, out=out) if accumulate else out
+        multiply(a, b, out, product, accumulate)
+        return
     tall = len(out) >= out.shape[1]  # threads share the longer side
     across = max(1, min(out.shape) * a.shape[1])
 
     def part(first: int, last: int, _: Any) -> None:
         rows, columns = (slice(first, last), slice(None))[:: 1 if tall else -1]
-        *given, here = _in_parts(a[rows], b[:, columns], product[rows, columns])
-        do(by, *given, out=here)
-        if accumulate:
-            here = out[rows, columns]
-            do(np.add, here, product[rows, columns], out=here)
+        here = out[rows, columns]
+        multiply(a[rows], b[:, columns], here, product[rows, columns], accumulate)
 
-    sizes = {"grain": 1 + PART // across, "worth": 1 + LARGE // across}
-    in_slices(part, max(out.shape), noted=True, **sizes)
-    return out
+    in_slices(part, max(out.shape), None, 1 + PART // across, 1 + LARGE // across)
+
+
+@op("out product")
+def multiply(a: Any, b: Any, out: Any, product: Any, accumulate: bool) -> Any:
+    """product = a b, which `out` is too, unless it is added to that."""
+    by: Any = np.multiply if a.shape[-1] == 1 else np.matmul  # BLAS is slow at outer products
+    if out.ndim > 2:
+        by(a, b, out=product)
+    else:
+        *matrices, parts = _in_parts(a, b, product)
+        by(*matrices, out=parts)
+    if accumulate:
+        np.add(out, product, out=out)
 
 
 def few(m: int, n: int, k: int) -> bool:
@@ -92,42 +92,13 @@ def _in_parts(a: Any, b: Any, out: Any) -> tuple[Any, Any, Any]:
     return a, parts[0], parts[1]
 
 
-def _compiled(a: Any, b: Any, out: Any, accumulate: bool) -> bool:
-    """The product in slices of its rows, or of its columns where these are more than twice as many.
+@functools.cache
+def blas_copies() -> bool:
+    """Whether NumPy's BLAS copies even small matrices before it multiplies: OpenBLAS with AVX-512 does not."""
+    with contextlib.suppress(ImportError, OSError, AttributeError):
+        from numpy.linalg import _umath_linalg
 
-    It must be one of two matrices that lie whole. Rows of the result lie whole too: threads write in no line
-    of another, which is worth the larger matrix that each of them reads.
-    """
-    fast, blas = with_blas("product", out)
-    if fast is None:
-        return False
-    (x, x_turned), (y, y_turned), (c, c_turned) = map(whole, (a, b, out))
-    if x is None or y is None or c is None or not a.dtype == b.dtype == out.dtype:
-        return False
-    if c_turned:
-        return _compiled(b.T, a.T, out.T, accumulate)
-    (m, n), k = out.shape, a.shape[1]
-    if skinny.multiply(x, x_turned, y, y_turned, c, accumulate, (m, n, k)):
-        return True
-    rows = m >= n or 1 < m >= n / 2
-    given = (m, n, k), x, x_turned, y, y_turned, rows, accumulate, c
-    many, others = (m, n) if rows else (n, m)
-    grain = 1 + GRAIN // (others * k)
-    if k == 1 or others == 1:
-        run(fast.narrow, many, *given, grain=grain)
-    else:
-        run(fast.product, many, blas, *given, grain=grain)
+        core = ctypes.CDLL(_umath_linalg.__file__).scipy_openblas_get_corename64_
+        core.restype = ctypes.c_char_p
+        return core().decode() not in UNCOPIED
     return True
-
-
-def whole(matrix: Any) -> tuple[Any, bool]:
-    """A matrix as it lies in memory, flat, and whether by columns; none if its rows stand apart.
-
-    >>> whole(np.array([[1, 2], [3, 4]]).T)
-    (array([1, 2, 3, 4]), True)
-    """
-    if matrix.ndim == 2 and matrix.size:
-        for array, turned in ((matrix, False), (matrix.T, True)):
-            if array.flags.c_contiguous:
-                return array.reshape(-1), turned
-    return None, False

@@ -254,6 +254,16 @@ class ConvGeometry:
         return math.prod(self.out)
 
     @property
+    def is_product(self) -> bool:
+        """True if an image is one place, so that the convolution is one product, (n, c) times (c, f)."""
+        return self.group == 1 and self.window.is_point and self.places == 1
+
+    @property
+    def is_depthwise(self) -> bool:
+        """True if each channel has one filter of its own, for images of at most two axes."""
+        return len(self.image) <= 2 and self.c == self.f == self.group
+
+    @property
     def x_shape(self) -> Sizes:
         """Shape of the input: (n, c, *image)."""
         return (self.n, self.c, *self.image)

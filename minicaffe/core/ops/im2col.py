@@ -5,16 +5,12 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from minicaffe.backends.cpu import loops
-from minicaffe.backends.cpu.run import in_slices, run
-from minicaffe.backends.cuda.launch import launch
-from minicaffe.backends.device import on_cuda
-from minicaffe.backends.replay.trace import do
+from minicaffe.backends.dispatch import op
 from minicaffe.core.ops.geometry import Sizes, Window, lift
 from minicaffe.errors import ShapeError, did_you_mean
 
@@ -27,10 +23,20 @@ LAYOUTS = {
     "patches": "cnP K",
     "points": "K cPn",
 }
-SAMPLES = 8  # that a thread of the loop-free kernel takes its entry of
 BOTH = (slice(None), slice(None))  # all samples and channels
 Layout = Literal["caffe", "columns", "rows", "patches", "points"]
 Form = Literal["caffe", "loopfree"]
+
+
+class Numbers(NamedTuple):
+    """What loops and kernels take: the places; a kernel's integers; a loop's shapes, along three axes; and
+    distances in the columns: from a sample, a channel, a kernel element and a place to the next.
+    """
+
+    places: Sizes
+    sizes: Sizes
+    shapes: tuple[Any, ...]
+    steps: Sizes
 
 
 def column_shape(x_shape: Sizes, window: Window, layout: str = "caffe") -> Sizes:
@@ -76,32 +82,26 @@ def im2col(
            [3., 4., 6., 7.],
            [4., 5., 7., 8.]])
     """
-    n, c, *image = x.shape
-    places, sizes, shapes, steps = _numbers(x.shape, window, places, layout)
-    if on_cuda(x):
-        if form == "caffe":
-            launch("im2col.cu", "im2col", n * c * math.prod(places), out, x, *sizes, out)
-        else:
-            threads = -(-n // SAMPLES) * (out.size // max(n, 1))
-            launch("im2col.cu", "im2col_loopfree", threads, out, x, *sizes, out)
-        return out
-    fast = loops("im2col", x.dtype)
-    if fast is not None and steps[-1] == 1:
-        run(fast.im2col, n * c, x.reshape(-1), *shapes, out.reshape(-1), steps)
-        return out
-    col = _windows_of(out, n, c, window, places, layout)
+    return unroll(x, window, out, layout, form, _numbers(x.shape, window, places, layout))
 
-    def part(first: int, last: int, _: Any) -> None:
-        if _within(window, places, tuple(image)):
-            do(np.copyto, col[first:last], _windows(x[first:last], window, col[first:last].shape))
-            return
-        here, some = col[first:last], x[first:last]
-        do(np.copyto, here, 0)
-        for element, outputs, pixels in window.elements(tuple(image), places):
-            do(np.copyto, here[BOTH + element + outputs], some[BOTH + pixels])
 
-    in_slices(part, n, noted=True)
-    return out
+@op(traced=False)
+def unroll(x: Any, window: Window, out: Any, layout: str, form: str, numbers: Numbers) -> Any:
+    """`im2col`, its numbers being known."""
+    n, c = x.shape[:2]
+    _unroll(x, window, _windows_of(out, n, c, window, numbers.places, layout))
+
+
+@op("col", samples="x col", grain=1, worth=0)
+def _unroll(x: Any, window: Window, col: Any) -> Any:
+    """The windows into columns seen as (n, c, *kernel, *places)."""
+    image, places = x.shape[2:], col.shape[-x.ndim + 2 :]
+    if _within(window, places, image):
+        np.copyto(col, _windows(x, window, col.shape))
+        return
+    col.fill(0)
+    for element, outputs, pixels in window.elements(image, places):
+        col[BOTH + element + outputs] = x[BOTH + pixels]
 
 
 def col2im(
@@ -126,43 +126,36 @@ def col2im(
            [2., 4., 2.],
            [1., 2., 1.]])
     """
-    n, c, *image = out.shape
-    places, sizes, shapes, steps = _numbers(out.shape, window, places, layout)
-    if on_cuda(col):
-        if form == "scatter":
-            if not add:
-                out.fill(0)
-            launch("im2col.cu", "col2im_scatter", col.size, out, col, *sizes, out)
-        else:
-            launch("im2col.cu", "col2im", out.size, out, col, *sizes, int(add), out)
-        return out
-    fast = loops("im2col", out.dtype)
-    if fast is not None and steps[-1] == 1:
-        run(fast.col2im, n * c, col.reshape(-1), *shapes, out.reshape(-1), steps, not add)
-        return out
-    columns = _windows_of(col, n, c, window, places, layout)
-    whole = window.covers(tuple(image), places)
+    numbers = _numbers(out.shape, window, places, layout)
+    return roll(col, window, out, layout, form, numbers, add)
 
-    def part(first: int, last: int, _: Any) -> None:
-        if whole and not add:
-            target = _windows(out[first:last], window, columns[first:last].shape, writeable=True)
-            do(np.copyto, target, columns[first:last])
-            return
-        if not add:
-            do(np.copyto, out[first:last], 0)
-        here, some = out[first:last], columns[first:last]
-        if _within(window, places, tuple(image)) and _strides_only(window):
-            for corner, element in _blocks(window):
-                values = some[BOTH + element]
-                target = _windows(here[BOTH + corner], window, values.shape, writeable=True)
-                do(np.add, target, values, out=target)
-            return
-        for tap, outputs, pixels in window.elements(tuple(image), places):
-            seen = here[BOTH + pixels]
-            do(np.add, seen, some[BOTH + tap + outputs], out=seen)
 
-    in_slices(part, n, noted=True)
-    return out
+@op(traced=False)
+def roll(
+    col: Any, window: Window, out: Any, layout: str, form: str, numbers: Numbers, add: bool
+) -> Any:
+    """`col2im`, its numbers being known."""
+    n, c = out.shape[:2]
+    _roll(_windows_of(col, n, c, window, numbers.places, layout), window, out, add)
+
+
+@op(samples="col out", grain=1, worth=0)
+def _roll(col: Any, window: Window, out: Any, add: bool) -> Any:
+    """The sums of columns seen as (n, c, *kernel, *places)."""
+    image, places = out.shape[2:], col.shape[-out.ndim + 2 :]
+    if window.covers(image, places) and not add:
+        np.copyto(_windows(out, window, col.shape, writeable=True), col)
+        return
+    if not add:
+        out.fill(0)
+    if _within(window, places, image) and _strides_only(window):
+        for corner, element in _blocks(window):
+            values = col[BOTH + element]
+            target = _windows(out[BOTH + corner], window, values.shape, writeable=True)
+            np.add(target, values, out=target)
+        return
+    for tap, outputs, pixels in window.elements(image, places):
+        out[BOTH + pixels] += col[BOTH + tap + outputs]
 
 
 def side_by_side(shape: Sizes, work: Any) -> Any:
@@ -229,11 +222,7 @@ def _axes(n: int, c: int, kernel: Sizes, places: Sizes, layout: str) -> tuple[Si
 
 
 @functools.lru_cache(maxsize=4096)
-def _numbers(
-    shape: Sizes, window: Window, places: Sizes | None, layout: str
-) -> tuple[Sizes, Sizes, tuple[Any, ...], Sizes]:
-    """The places; the kernels' integers; the loops' shapes, along three axes; and distances in the columns:
-    from a sample, a channel, a kernel element and a place to the next."""
+def _numbers(shape: Sizes, window: Window, places: Sizes | None, layout: str) -> Numbers:
     n, c, *image = shape
     places = places or window.outputs(tuple(image))
     kernel, stride, pad, dilation = window.lifted()
@@ -245,4 +234,4 @@ def _numbers(
         math.prod(counts[axis] for axis in behind[behind.index(one) + 1 :]) for one in counts
     )
     shapes = (c, lift(tuple(image)), window.lifted(), lift(places))
-    return places, (*sizes, list(LAYOUTS).index(layout)), shapes, steps
+    return Numbers(places, (*sizes, list(LAYOUTS).index(layout)), shapes, steps)

@@ -7,14 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.cpu import loops
-from minicaffe.backends.cpu.run import run
-from minicaffe.backends.device import on_cuda
-from minicaffe.backends.replay import trace
+from minicaffe.backends.dispatch import op
 from minicaffe.core.ops.label_losses import LEAST
 from minicaffe.core.ops.labels import Labels
-from minicaffe.core.ops.softmax import grain
-from minicaffe.core.ops.typed import flag, launch_typed, number
 
 FILE = "infogain.cu"
 
@@ -34,23 +29,17 @@ class Scratch:
         return cls(*(xp.empty(shape, kind) for shape, kind in shapes))
 
 
+@op(replays=False)
 def row_sums(matrix: Any, out: Any) -> Any:
     """out[l] = the sum of row l of the matrix (c, c).
 
     >>> row_sums(np.array([[1.0, 2.0], [3.0, 4.0]]), np.empty(2))
     array([3., 7.])
     """
-    if on_cuda(matrix):
-        launch_typed(FILE, "row_sums", out.size, (matrix, out), matrix, out)
-        return out
-    fast = loops("label_losses", matrix.dtype)
-    if fast is not None:
-        run(fast.row_sums, out.size, matrix.reshape(-1), out, grain=grain(out.size))
-        return out
-    trace.host(row_sums.__name__)
-    return np.sum(matrix, axis=1, out=out)
+    np.sum(matrix, axis=1, out=out)
 
 
+@op(replays=False)
 def infogain(
     prob: Any, labels: Any, matrix: Any, ignore: int | None, out: Any, read: Labels, work: Any,
     scratch: Scratch,
@@ -66,19 +55,7 @@ def infogain(
     >>> infogain(prob, np.ones((1, 1)), matrix, *more)
     array([[11.]])
     """
-    n, c, s = prob.shape
-    if on_cuda(prob):
-        given = matrix, prob, labels, c, s, *flag(ignore), number(LEAST, out), out, read.valid
-        launch_typed(FILE, "infogain", n * s, (matrix, out), *given)
-        return out
-    fast = loops("label_losses", prob.dtype)
-    if fast is not None:
-        flat = prob.reshape(-1), labels.reshape(-1), matrix.reshape(-1), c, s, flag(ignore)
-        to = out.reshape(-1), read.valid.reshape(-1), read.refused
-        run(fast.infogain, n * s, *flat, number(LEAST, out), *to, grain=grain(c))
-        read.check(labels, ignore, c)
-        return out
-    trace.host(infogain.__name__)
+    c, s = prob.shape[1:]
     read.read(labels, ignore, c, s)
     np.floor_divide(
         np.subtract(read.place, read.start, out=scratch.classes), s, out=scratch.classes
@@ -88,9 +65,9 @@ def infogain(
     np.multiply(scratch.rows, work.transpose(0, 2, 1), out=scratch.rows)
     np.negative(np.sum(scratch.rows, axis=2, out=out), out=out)
     np.copyto(out, 0, where=read.ignored)
-    return out
 
 
+@op(replays=False)
 def infogain_gradient(
     prob: Any, labels: Any, matrix: Any, sums: Any, ignore: int | None, scale: Any, out: Any,
     read: Labels, scratch: Scratch,
@@ -106,22 +83,10 @@ def infogain_gradient(
     >>> infogain_gradient(prob, labels, eye, *more).ravel()
     array([ 1., -1.])
     """
-    n, c, s = prob.shape
-    if on_cuda(prob):
-        given = matrix, prob, labels, sums, c, s, *flag(ignore), scale, out
-        launch_typed(FILE, "infogain_gradient", n * c * s, (matrix, out), *given)
-        return out
-    fast = loops("label_losses", prob.dtype)
-    if fast is not None:
-        flat = prob.reshape(-1), labels.reshape(-1), matrix.reshape(-1), sums, c, s
-        more = read.valid.reshape(-1), scale.reshape(-1), out.reshape(-1)
-        run(fast.infogain_gradient, n * s, *flat, *more, grain=grain(c))
-        return out
-    trace.host(infogain_gradient.__name__)
+    n, _, s = prob.shape
     np.take(sums, scratch.classes, out=scratch.sums, mode="clip")
     np.take(matrix, scratch.classes, axis=0, out=scratch.rows, mode="clip")
     np.multiply(prob, scratch.sums.reshape(n, 1, s), out=out)
     np.subtract(out, scratch.rows.transpose(0, 2, 1), out=out)
     np.multiply(out, scale, out=out)
     np.copyto(out, 0, where=read.ignored.reshape(n, 1, s))
-    return out

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.cpu import loops
-from minicaffe.backends.cpu.run import run
-from minicaffe.backends.cuda.launch import launch
-from minicaffe.backends.device import on_cuda
-from minicaffe.backends.replay import trace
+from minicaffe.backends.dispatch import op
 
 
 @dataclass(frozen=True)
@@ -44,6 +39,7 @@ class Axis:
         return cls(whole[0], whole[1], xp.asarray(share.astype(dtype)), whole[2])
 
 
+@op("out work", replays=False)
 def interp(x: Any, rows: Axis, columns: Axis, out: Any, work: Any) -> Any:
     """y = (1 - share) x[low] + share x[high] along rows, then along columns; (n, c, h, w) to (n, c, oh, ow).
 
@@ -53,13 +49,7 @@ def interp(x: Any, rows: Axis, columns: Axis, out: Any, work: Any) -> Any:
     >>> interp(x, *axes, np.empty((1, 1, 1, 3)), np.empty(5)).ravel()
     array([1., 2., 3.])
     """
-    (h, w), (oh, ow) = x.shape[2:], out.shape[2:]
-    if on_cuda(x):
-        axes = rows.low, rows.share, columns.low, columns.share
-        launch("interp.cu", "interp", out.size, x, x, *axes, h, w, oh, ow, out)
-        return out
-    if _looped("interp", x, rows, columns, (h, w, oh, ow), work, out):
-        return out
+    w, (oh, ow) = x.shape[3], out.shape[2:]
     half = work[: out.size // ow * w].reshape(*x.shape[:2], oh, w)
     for given, axis, number, to in ((x, rows, 2, half), (half, columns, 3, out)):
         beyond = work[half.size : half.size + to.size].reshape(to.shape)
@@ -69,9 +59,9 @@ def interp(x: Any, rows: Axis, columns: Axis, out: Any, work: Any) -> Any:
         np.subtract(beyond, to, out=beyond)
         np.multiply(beyond, share, out=beyond)
         np.add(to, beyond, out=to)
-    return out
 
 
+@op("out work", replays=False)
 def interp_gradient(dy: Any, rows: Axis, columns: Axis, out: Any, work: Any) -> Any:
     """dx of `interp`: each output gives (1 - share) of its gradient to low, share to high.
 
@@ -82,13 +72,7 @@ def interp_gradient(dy: Any, rows: Axis, columns: Axis, out: Any, work: Any) -> 
     >>> interp_gradient(dy, *axes, np.empty((1, 1, 1, 2)), np.empty(5)).ravel()
     array([2., 5.])
     """
-    (oh, ow), (h, w) = dy.shape[2:], out.shape[2:]
-    if on_cuda(dy):
-        axes = [part for axis in (rows, columns) for part in (axis.low, axis.share, axis.first)]
-        launch("interp.cu", "interp_gradient", out.size, dy, dy, *axes, h, w, oh, ow, out)
-        return out
-    if _looped("interp_gradient", dy, rows, columns, (h, w, oh, ow), work, out):
-        return out
+    (oh, ow), w = dy.shape[2:], out.shape[3]
     half = work[: dy.size // ow * w].reshape(*dy.shape[:2], oh, w)
     for given, axis, order, to in (
         (dy, columns, (3, 0, 1, 2), half),
@@ -102,19 +86,3 @@ def interp_gradient(dy: Any, rows: Axis, columns: Axis, out: Any, work: Any) -> 
             to[low] += np.multiply(line, 1 - share, out=part)
             if high > low:
                 to[high] += np.multiply(line, share, out=part)
-    return out
-
-
-def _looped(
-    name: str, given: Any, rows: Axis, columns: Axis, sizes: tuple[int, ...], work: Any, out: Any
-) -> bool:
-    """Whether a compiled loop has done it."""
-    fast = loops("interp", given.dtype)
-    if fast is None:
-        trace.host("interpolation by NumPy")
-        return False
-    tables = [(axis.low, axis.high, axis.share) for axis in (rows, columns)]
-    planes = math.prod(given.shape[:2])
-    half = work[: planes * sizes[2] * sizes[1]]
-    run(getattr(fast, name), planes, given.reshape(-1), *tables, sizes, half, out.reshape(-1))
-    return True

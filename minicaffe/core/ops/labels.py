@@ -120,8 +120,3 @@ class Mean:
     def gradient(self, dloss: Any) -> Any:
         """`scale`: that of each loss, dloss over the normalizer; dloss is one number on the device."""
         return arrays.divide(dloss, self.normalizer, self.scale)
-
-
-def flag(ignore: int | None) -> tuple[int, int]:
-    """Whether labels of a value are ignored, and which: as kernels and loops take it."""
-    return (0, 0) if ignore is None else (1, ignore)

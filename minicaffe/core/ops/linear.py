@@ -7,21 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.cpu import loops, no_bias, threads, with_blas
-from minicaffe.backends.cpu.run import in_slices, run
-from minicaffe.backends.cpu.threads import FEW
-from minicaffe.backends.device import Device, on_cuda
-from minicaffe.backends.replay.trace import do
-from minicaffe.core.ops import conv, skinny
-from minicaffe.core.ops.arrays import add, fill
+from minicaffe.backends.device import Device
+from minicaffe.backends.dispatch import by_backend, in_slices, op, threads
+from minicaffe.core.ops import conv
+from minicaffe.core.ops.arrays import add, plus
 from minicaffe.core.ops.conv import Plan
-from minicaffe.core.ops.conv.implicit_gemm import product
-from minicaffe.core.ops.conv.problem import OWN
-from minicaffe.core.ops.gemm import GRAIN, LARGE, PART, few, gemm, whole
+from minicaffe.core.ops.gemm import LARGE, PART, few, gemm
 from minicaffe.core.ops.geometry import ConvGeometry, Window
-from minicaffe.core.ops.sums import add_places
 
-TALL = 256  # vectors, from which on BLAS is not faster from the left
+FEW = 8  # samples that it pays to give to a thread that is there, however little work they are
 
 
 def plan(
@@ -46,10 +40,11 @@ def plan(
 
 def workspace(m: int, k: int, f: int, gradients: bool = True) -> int:
     """Elements of work for `linear`, and its gradients, of m vectors of k numbers to f numbers."""
-    slices = f * (m + threads.count())  # a thread may have a vector more than another
+    slices = f * (m + threads())  # a thread may have a vector more than another
     return max(m + f * max(m, k), slices) if gradients else slices
 
 
+@op(traced=False)
 def linear(
     x: Any, weight: Any, bias: Any | None, out: Any, work: Any, plan: Plan | None = None
 ) -> Any:
@@ -63,73 +58,36 @@ def linear(
     >>> linear(x, weight, np.array([5.0]), np.empty((1, 1)), np.empty(3))
     array([[16.]])
     """
-    if _own(x, weight, plan, "forward"):
-        product(weight.T, x.T, out.T, work, bias)
-        return out
-    if _compiled(x, weight, bias, out, work):
-        return out
-    if not on_cuda(x) and not weight.flags.c_contiguous:
-        return _by_samples(x, weight, bias, out, work)
-    gemm(x, weight, out)
-    return out if bias is None else add(bias, out)
-
-
-def _by_samples(x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> Any:
-    """The same by NumPy, of a weight that lies as (f, k)."""
+    if weight.flags.c_contiguous:
+        gemm(x, weight, out)
+        if bias is not None:
+            add(bias, out)
+        return
     (m, k), f = x.shape, weight.shape[1]
 
     def part(first: int, last: int, work: Any) -> None:
         some, here, count = x[first:last], out[first:last], last - first
-        y = here if few(count, f, k) else work[: f * count].reshape(f, count).T
-        if y is here:
-            gemm(some, weight, y)
-        else:
-            gemm(weight.T, some.T, y.T)
-        if bias is not None or y is not here:
-            do(np.add, y, 0 if bias is None else bias, out=here)
+        if few(count, f, k):
+            gemm(some, weight, here)
+            if bias is not None:
+                add(bias, here)
+            return
+        y = work[: f * count].reshape(f, count).T
+        gemm(weight.T, some.T, y.T)
+        plus(y, 0 if bias is None else bias, here)
 
     each = max(1, k * f)
-    grain = min(FEW, 1 + PART // each)
-    in_slices(part, m, work, grain=grain, worth=1 + LARGE // each, noted=True)
-    return out
+    in_slices(part, m, work, min(FEW, 1 + PART // each), 1 + LARGE // each)
 
 
-def _compiled(x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> bool:
-    """The same in slices of the numbers, or of the vectors, whichever are more; if it can be."""
-    fast, blas = with_blas("product", out)
-    if fast is None or not x.flags.c_contiguous:
-        return False
-    (w, turned), (flat, _) = whole(weight), whole(x)
-    if w is None or flat is None:
-        return False
-    bias = no_bias(out.dtype) if bias is None else bias
-    (m, k), f, y = x.shape, weight.shape[1], out.reshape(-1)
-    if turned and skinny.dots(flat, w, bias, y, False, (m, f, k)):
-        return True
-    if m == 1 and (turned or f == 1 or k == 1):
-        run(fast.linear_of_one, f, k, flat, w, bias, y, grain=1 + GRAIN // k)
-    elif (turned and m < TALL) or f == 1 or k == 1:
-        sizes, n, features = (m, f, k), max(m, f), f >= m
-        given = blas, sizes, flat, w, bias, features, work[: out.size], y
-        run(fast.linear, n, *given, grain=1 + GRAIN // (m * f * k // n))
-    else:
-        gemm(x, weight, out)
-        if bias.size:
-            run(fast.add_bias, m, bias, y, grain=1 + GRAIN // f)
-    return True
-
-
+@op("work", traced=False)
 def gradients(
     x: Any, dy: Any, dweight: Any, dbias: Any, work: Any, plan: Plan | None = None
-) -> None:
+) -> Any:
     """dweight = dy' x, dbias = 1' dy; x (m, k), dy (m, f), to (f, k), perhaps transposed, and (f,).
 
     Each is given with whether it is still empty: else the gradient is added; or is None: not wanted.
     """
-    if dweight is not None and _own(dy.T, x, plan, "weight_gradient"):
-        (dw, empty), (db, fresh) = dweight, dbias or (None, True)
-        product(dy.T, x, dw, work, add=not empty, sums=db, add_sums=not fresh)
-        return
     if dweight is not None:
         dw, empty = dweight
         if dw.flags.c_contiguous:
@@ -141,53 +99,32 @@ def gradients(
         bias_gradient(dy, db, fresh, work)
 
 
+@op(traced=False)
 def weight_gradient(
     a: Any, b: Any, out: Any, empty: bool, work: Any, plan: Plan | None = None
 ) -> Any:
     """dweight = a b (dy' x, or x' dy), added to `out`, or into it where it is still empty."""
-    if _own(a, b, plan, "weight_gradient"):
-        return product(a, b, out, work, add=not empty)
-    return gemm(a, b, out, accumulate=not empty, scratch=work)
+    gemm(a, b, out, accumulate=not empty, scratch=work)
 
 
+@op(traced=False)
 def input_gradient(dy: Any, weight: Any, out: Any, work: Any, plan: Plan | None = None) -> Any:
     """dx = dy weight': dy (m, f), weight' (f, k), into `out` (m, k)."""
-    if _own(dy, weight, plan, "input_gradient"):
-        return product(dy, weight, out, work)
-    if on_cuda(dy) or with_blas("product", out)[0] is not None:
-        return gemm(dy, weight, out)
+    if by_backend(gemm, dy, weight, out):  # by all threads
+        return
     each = max(1, weight.size)
-    in_slices(
-        lambda first, last, _: gemm(dy[first:last], weight, out[first:last]),
-        *(len(out), None, min(FEW, 1 + PART // each), 1 + LARGE // each, True),
-    )
-    return out
+
+    def part(first: int, last: int, _: Any) -> None:
+        gemm(dy[first:last], weight, out[first:last])
+
+    in_slices(part, len(out), None, min(FEW, 1 + PART // each), 1 + LARGE // each)
 
 
-def _own(a: Any, b: Any, plan: Plan | None, way: str) -> bool:
-    """Whether our own kernel multiplies two matrices on CUDA; if no plan says so, where that is small."""
-    size = a.shape[0] * a.shape[1] * b.shape[1]
-    if not on_cuda(a) or not size:
-        return False
-    if not all(m.flags.c_contiguous or m.flags.f_contiguous for m in (a, b)):
-        return False
-    return size <= OWN if plan is None else plan.names[way] == "implicit"
-
-
+@op(traced=False)
 def bias_gradient(dy: Any, out: Any, empty: bool, work: Any) -> Any:
     """dbias = 1' dy, added to `out` (f,), or into it where it is still empty."""
-    fast = loops("product", dy.dtype) if isinstance(dy, np.ndarray) else None
-    if fast is not None and dy.flags.c_contiguous:
-        m, f = dy.shape
-        given = dy.reshape(-1), m, f, not empty, out
-        run(fast.add_columns, f, *given, grain=1 + GRAIN // max(m, 1))
-        return out
-    if on_cuda(dy):
-        if empty:
-            fill(out, 0)
-        return add_places(dy.reshape(*dy.shape, 1), out, work)
-    gemm(_ones(len(dy), dy.dtype), dy, out.reshape(1, -1), accumulate=not empty, scratch=work)
-    return out
+    ones = _ones(len(dy), dy.dtype)
+    gemm(ones, dy, out.reshape(1, -1), accumulate=not empty, scratch=work)
 
 
 @functools.lru_cache(64)

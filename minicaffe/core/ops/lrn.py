@@ -11,14 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.cpu import loops
-from minicaffe.backends.cpu.run import run
-from minicaffe.backends.cuda.launch import launch
-from minicaffe.backends.device import on_cuda
-from minicaffe.backends.replay import trace
-from minicaffe.core.ops.sums import in_sum_type
-
-STRIP = 256  # columns of a unit of the compiled loops
+from minicaffe.backends.dispatch import op
 
 
 @dataclass(frozen=True)
@@ -36,6 +29,7 @@ class Response:
     beta: float
 
 
+@op("out s work", replays=False)
 def lrn(x: Any, response: Response, s: Any, out: Any, work: Any) -> Any:
     """y = x s^-beta; leaves s, of float32 where x is of 16 bits, for the gradient.
 
@@ -48,29 +42,18 @@ def lrn(x: Any, response: Response, s: Any, out: Any, work: Any) -> Any:
     array([ 6., 15., 14.])
     """
     r = response
-    if x.size == 0:
-        return out
-    if on_cuda(x):
-        kind = s.dtype.type
-        sizes, numbers = (*r.image[1:], r.up, r.side), (kind(r.base), kind(r.alpha), kind(r.beta))
-        launch("lrn.cu", "lrn", x.size, out, x, *sizes, *numbers, s, out)
-        return out
-    if (found := _loops(x, r)) is not None:
-        (loop, _), units, given = found
-        run(loop, units, x.reshape(-1), *given, work, s.reshape(-1), out.reshape(-1))
-        return out
     squares, spare = work[: 2 * x.size].reshape(2, *r.image)
-    there, y = x.reshape(r.image), out.reshape(r.image)
-    np.multiply(there, there, out=squares)
+    image, y = x.reshape(r.image), out.reshape(r.image)
+    np.multiply(image, image, out=squares)
     sums = _around(squares, r, spare)
     s = s.reshape(r.image)
     np.multiply(sums, r.alpha, out=s)
     np.add(s, r.base, out=s)
     np.power(s, -r.beta, out=y)
-    np.multiply(y, there, out=y)
-    return out
+    np.multiply(y, image, out=y)
 
 
+@op("out work", replays=False)
 def lrn_gradient(x: Any, dy: Any, response: Response, s: Any, out: Any, work: Any) -> Any:
     """dx = dy s^-beta - 2 alpha beta x (sum of dy y / s over the windows that hold x).
 
@@ -79,43 +62,16 @@ def lrn_gradient(x: Any, dy: Any, response: Response, s: Any, out: Any, work: An
     -1.0
     """
     r = response
-    if x.size == 0:
-        return out
-    if on_cuda(x):
-        kind, ratio = s.dtype.type, in_sum_type(work, x)[: x.size]
-        sizes, numbers = (*r.image[1:], r.up, r.side), (kind(r.alpha), kind(r.beta))
-        launch("lrn.cu", "lrn_ratio", x.size, out, x, dy, s, numbers[1], ratio)
-        launch("lrn.cu", "lrn_gradient", x.size, out, x, dy, s, ratio, *sizes, *numbers, out)
-        return out
-    if (found := _loops(x, r)) is not None:
-        (_, loop), units, given = found
-        scratch = s.reshape(-1), work[: x.size], work[x.size : 2 * x.size]
-        run(loop, units, x.reshape(-1), dy.reshape(-1), *given, *scratch, out.reshape(-1))
-        return out
     ratio, spare = work[: 2 * x.size].reshape(2, *r.image)
-    there, dy, s, dx = (array.reshape(r.image) for array in (x, dy, s, out))
+    image, dy, s, dx = (array.reshape(r.image) for array in (x, dy, s, out))
     np.power(s, -r.beta, out=dx)
     np.multiply(dx, dy, out=dx)
-    np.multiply(dx, there, out=ratio)
+    np.multiply(dx, image, out=ratio)
     np.divide(ratio, s, out=ratio)
     sums = _around(ratio, r, spare)
-    np.multiply(sums, there, out=sums)
+    np.multiply(sums, image, out=sums)
     np.multiply(sums, 2 * r.alpha * r.beta, out=sums)
     np.subtract(dx, sums, out=dx)
-    return out
-
-
-def _loops(x: Any, r: Response) -> Any:
-    """The compiled loops, how many units they take, and their sizes and numbers; None without Numba."""
-    fast = loops("lrn", x.dtype)
-    if fast is None:
-        trace.host("LRN by NumPy")
-        return None
-    m, h, w = r.image
-    wide = w if r.side else min(w, STRIP)
-    numbers = tuple(map(x.dtype.type, (r.base, r.alpha, r.beta)))
-    units = m * -(-w // wide)
-    return fast.of(x.dtype, r.beta == 0.75), units, ((h, w, wide), (r.up, r.side), numbers)
 
 
 def _around(values: Any, r: Response, spare: Any) -> Any:

@@ -8,74 +8,50 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.cpu import Piece, loops
-from minicaffe.backends.cpu.run import in_slices, run
-from minicaffe.backends.cuda.launch import THREADS, launch_blocks
-from minicaffe.backends.device import on_cuda
-from minicaffe.backends.replay.trace import do
-from minicaffe.core.ops.arrays import GRAIN
-from minicaffe.core.ops.sums import BLOCKS, EACH, total
+from minicaffe.backends.dispatch import op, threads
 
 BAD, SKIP, STOP, DONE, PASSED = range(5)  # the flags, see watch.cu
 FLAGS = 6  # int32, so that they end where a float64 may begin
-FILE = "watch.cu"
+PARTS = 256  # of sums of squares that serve, at the most
 ALONE = 2**21  # entries up to which one thread is as quick as many, with NumPy,
 PART = 2**20  # and that one of several has at least
 
 
+@op(traced=False)
 def squares(x: Any, out: Any, parts: Any, bad: Any, add: bool = False) -> Any:
     """out = sum of x^2, plus what it was with `add`; bad = 1 if any of x is no finite number.
 
     x is flat; out (), in float64, is finite if x is, but for a float64 above 1e154; `bad` is one int32,
-    `parts` scratch of float64, up to BLOCKS of which serve.
+    `parts` scratch of float64, up to 256 of which serve.
 
     >>> bad = np.zeros(1, np.int32)
     >>> squares(np.array([3.0, 4.0]), np.array(0.0), np.empty(8), bad), bad
     (array(25.), array([0], dtype=int32))
     """
-    if on_cuda(x):
-        return total(parts[: _squares(x, parts, bad)], out, add=add)
-    fast: Any = loops("nan_guard", x.dtype)
-    if fast is not None:
-        grain = max(GRAIN, x.size // parts.size + 1)
-        slices = run(fast.squares, x.size, x, Piece(parts), grain=grain)
-        each = parts.size // max(slices, 1)
-        run(fast.together, 1, parts, each, slices, add, bad, out.reshape(1))
-        return out
-
-    def part(first: int, last: int, piece: Any) -> None:
-        do(_sum, x[first:last], out=(piece, bad))
-
-    grain = max(PART, -(-x.size // parts.size))
-    pieces = in_slices(part, x.size, parts, grain=grain, worth=ALONE, noted=True)
-    return do(_together, tuple(pieces), add, out=out)
+    count = max(1, min(x.size // PART, threads(), parts.size) if x.size >= ALONE else 1)
+    for i in range(count):
+        of_part(x[x.size * i // count : x.size * (i + 1) // count], parts[i : i + 1], bad)
+    together(parts[:count], add, out)
 
 
-def _squares(x: Any, parts: Any, bad: Any) -> int:
-    """Sums of x^2, on CUDA a block's each, into `parts`; how many there are."""
-    blocks = max(1, min(BLOCKS, parts.size, x.size // (EACH * THREADS)))
-    launch_blocks(FILE, "squares", (blocks,), (x,), x.size, x, parts, bad)
-    return blocks
-
-
-def _sum(x: Any, out: Any) -> None:
-    """The sum of squares of a slice into the first of its part; whether all are finite, into `bad`."""
-    part, bad = out
+@op("out bad")
+def of_part(x: Any, out: Any, bad: Any) -> Any:
+    """The sum of squares of a part; whether all are finite, into `bad`."""
     with np.errstate(all="ignore"):
-        part[0] = np.dot(x, x)
-        if not math.isfinite(
-            part[0]
-        ):  # or but too large a sum for the type: rare, so looked at again
+        out[0] = np.dot(x, x)
+        if not math.isfinite(out[0]):  # or too large a sum for the type: rare, so looked at again
             if not np.isfinite(x).all():
                 bad[0] = 1
-            part[0] = np.square(x.astype(np.float64)).sum()
+            out[0] = np.square(x.astype(np.float64)).sum()
 
 
-def _together(pieces: Any, add: bool, out: Any) -> Any:
-    out[...] = sum(piece[0] for piece in pieces) + (out if add else 0)
-    return out
+@op()
+def together(parts: Any, add: bool, out: Any) -> Any:
+    """out = the sum of parts, one by one, plus what it was with `add`."""
+    out[...] = sum(parts) + (out if add else 0)
 
 
+@op("flags", traced=False)
 def judge(
     loss: Any,
     gradients: Sequence[Any],
@@ -105,25 +81,23 @@ def judge(
     (25.0, array([0, 1], dtype=int32), 0.2)
     """
     bad_here = flags[BAD : BAD + 1]
-    if on_cuda(loss):
-        count, share = 0, parts.size // max(1, len(gradients))
-        for gradient in gradients:
-            count += _squares(gradient, parts[count : count + share], bad_here)
-        given = np.float64(limit), int(pass_over), flags, going, factor
-        launch_blocks(FILE, "judge", (1,), (loss,), loss, parts, count, square, *given)
-        return
     for i, gradient in enumerate(gradients):
         squares(gradient, square, parts, bad_here, add=i > 0)
-    fast: Any = loops("nan_guard", square.dtype)
-    if fast is not None:
-        ones = going.reshape(1), factor.reshape(1)
-        run(fast.judge, 1, loss, square.reshape(1), float(limit), pass_over, flags, *ones, refused)
-        return
-    do(_judge, loss, square, limit, pass_over, refused, out=(flags, going, factor))
+    decide(loss, square, limit, pass_over, flags, going, factor, refused)
 
 
-def _judge(loss: Any, square: Any, limit: float, pass_over: bool, refused: Any, out: Any) -> None:
-    flags, going, factor = out
+@op("flags going factor")
+def decide(
+    loss: Any,
+    square: Any,
+    limit: float,
+    pass_over: bool,
+    flags: Any,
+    going: Any,
+    factor: Any,
+    refused: Any,
+) -> Any:
+    """The decision of `judge`, all gradients having been looked at."""
     bad, norm = int(flags[BAD]), math.sqrt(square)
     none = bool(refused.any())
     if not none and (not math.isfinite(loss[0]) or (bad and not pass_over)):

@@ -6,28 +6,23 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.cpu import loops
-from minicaffe.backends.cpu.run import run
-from minicaffe.backends.device import on_cuda
-from minicaffe.backends.replay import trace
+from minicaffe.backends.dispatch import op
 from minicaffe.core.ops import arrays
-from minicaffe.core.ops.typed import flag, launch_typed, number
 
 FILE = "pair_losses.cu"
 
 
+@op(traced=False)
 def difference(a: Any, b: Any, out: Any) -> Any:
     """out = a - b, computed in the type of `out`.
 
     >>> difference(np.array([3.0]), np.array([1.0]), np.empty(1))
     array([2.])
     """
-    if on_cuda(a):
-        launch_typed(FILE, "difference", out.size, (a, b, out), a, b, out)
-        return out
-    return arrays.minus(a, b, out)
+    arrays.minus(a, b, out)
 
 
+@op(replays=False)
 def contrastive(
     diff: Any, similar: Any, margin: float, legacy: bool, out: Any, pull: Any, scratch: Any
 ) -> Any:
@@ -42,15 +37,6 @@ def contrastive(
     >>> contrastive(diff, similar, 5.0, False, np.empty(2), np.empty(2), scratch)
     array([9., 4.])
     """
-    n, c = diff.shape
-    if on_cuda(diff):
-        given = diff, similar, c, number(margin, out), int(legacy)
-        launch_typed(FILE, "contrastive", n, (diff, similar, out), *given, out, pull)
-        return out
-    if (fast := _loops("contrastive", diff)) is not None:
-        flat = diff.reshape(-1), similar, c, number(margin, out), legacy, out, pull
-        run(fast.contrastive, n, *flat, grain=1 + arrays.GRAIN // max(c, 1))
-        return out
     work, gap, chosen = scratch
     np.sum(np.multiply(diff, diff, out=work), axis=1, out=out)
     if legacy:
@@ -68,9 +54,9 @@ def contrastive(
     np.less(np.absolute(similar, out=work[:, 0]), 1, out=chosen)  # int(similar) is 0
     np.copyto(out, gap, where=chosen)
     np.copyto(pull, 1, where=np.logical_not(chosen, out=chosen))
-    return out
 
 
+@op(replays=False)
 def smooth_l1(a: Any, b: Any, inside: Any, outside: Any, sigma: float, out: Any, work: Any) -> Any:
     """out = outside f(inside (a - b)), f(d) = (sigma d)^2 / 2 near 0, else |d| - 1 / 2 sigma^2.
 
@@ -80,14 +66,6 @@ def smooth_l1(a: Any, b: Any, inside: Any, outside: Any, sigma: float, out: Any,
     >>> smooth_l1(np.array([0.5, 3.0]), np.zeros(2), None, None, 1, np.empty(2), np.empty(2))
     array([0.125, 2.5  ])
     """
-    if on_cuda(a):
-        given = a, b, inside, outside, number(sigma**2, out)
-        launch_typed(FILE, "smooth_l1", out.size, (a, b, out), *given, out)
-        return out
-    if (fast := _loops("smooth_l1", a)) is not None:
-        given = a, b, *_weights(inside, outside, a), number(sigma**2, out), out
-        run(fast.smooth_l1, out.size, *map(_flat, given), grain=arrays.GRAIN)
-        return out
     np.subtract(a, b, out=work)
     if inside is not None:
         np.multiply(work, inside, out=work)
@@ -96,9 +74,10 @@ def smooth_l1(a: Any, b: Any, inside: Any, outside: Any, sigma: float, out: Any,
     np.subtract(np.multiply(work, 2, out=work), out, out=work)
     np.multiply(out, work, out=out)
     np.multiply(out, sigma**2 / 2, out=out)
-    return out if outside is None else np.multiply(out, outside, out=out)
+    out if outside is None else np.multiply(out, outside, out=out)
 
 
+@op(replays=False)
 def smooth_l1_gradient(
     a: Any, b: Any, inside: Any, outside: Any, sigma: float, scale: Any, sign: int, out: Any
 ) -> Any:
@@ -108,15 +87,6 @@ def smooth_l1_gradient(
     >>> smooth_l1_gradient(a, np.zeros(2), None, None, 1, scale, -1, np.empty(2))
     array([-1., -2.])
     """
-    if on_cuda(a):
-        given = a, b, inside, outside, number(sigma**2, out), scale, sign
-        launch_typed(FILE, "smooth_l1_gradient", out.size, (a, b, out), *given, out)
-        return out
-    if (fast := _loops("smooth_l1_gradient", a)) is not None:
-        given = a, b, *_weights(inside, outside, a), number(sigma**2, out), scale
-        signed = number(sign, out), out
-        run(fast.smooth_l1_gradient, out.size, *map(_flat, (*given, *signed)), grain=arrays.GRAIN)
-        return out
     np.subtract(a, b, out=out)
     np.multiply(out, sign * sigma**2, out=out)
     if inside is not None:
@@ -125,9 +95,10 @@ def smooth_l1_gradient(
     for weight in (inside, outside):
         if weight is not None:
             np.multiply(out, weight, out=out)
-    return np.multiply(out, scale, out=out)
+    np.multiply(out, scale, out=out)
 
 
+@op(replays=False)
 def sigmoid_cross_entropy(
     x: Any, target: Any, ignore: int | None, out: Any, valid: Any, work: Any, flags: Any
 ) -> Any:
@@ -141,14 +112,6 @@ def sigmoid_cross_entropy(
     >>> sigmoid_cross_entropy(x, target, None, np.empty(2), *scratch).round(3)
     array([  0.693, 100.   ])
     """
-    if on_cuda(x):
-        given = x, target, *flag(ignore), out, valid
-        launch_typed(FILE, "sigmoid_cross_entropy", out.size, (x, target, out), *given)
-        return out
-    if (fast := _loops("sigmoid_cross_entropy", x)) is not None:
-        loop, there = fast.sigmoid_cross_entropy(x.dtype), (x, target, flag(ignore), out, valid)
-        run(loop, out.size, *map(_flat, there), grain=arrays.GRAIN)
-        return out
     np.negative(np.absolute(x, out=out), out=out)
     np.log1p(np.exp(out, out=out), out=out)
     np.add(out, np.maximum(x, 0, out=work), out=out)
@@ -158,9 +121,9 @@ def sigmoid_cross_entropy(
         np.equal(np.trunc(target, out=work), ignore, out=flags)
         np.copyto(out, 0, where=flags)
         np.copyto(valid, 0, where=flags)
-    return out
 
 
+@op(replays=False)
 def sigmoid_cross_entropy_gradient(
     x: Any, target: Any, ignore: int | None, scale: Any, out: Any, valid: Any, flags: Any
 ) -> Any:
@@ -170,35 +133,8 @@ def sigmoid_cross_entropy_gradient(
     >>> sigmoid_cross_entropy_gradient(np.zeros(1), np.ones(1), *more)
     array([-1.])
     """
-    if on_cuda(x):
-        given = x, target, *flag(ignore), scale, out
-        launch_typed(FILE, "sigmoid_cross_entropy_gradient", out.size, (x, target, out), *given)
-        return out
-    if (fast := _loops("sigmoid_cross_entropy_gradient", x)) is not None:
-        loop, there = fast.sigmoid_cross_entropy_gradient(x.dtype), (x, target, valid, scale, out)
-        run(loop, out.size, *map(_flat, there), grain=arrays.GRAIN)
-        return out
     np.tanh(np.multiply(x, 0.5, out=out), out=out)
     np.add(np.multiply(out, 0.5, out=out), 0.5, out=out)
     np.multiply(np.subtract(out, target, out=out), scale, out=out)
     if ignore is not None:
         np.copyto(out, 0, where=np.equal(valid, 0, out=flags))
-    return out
-
-
-def _loops(name: str, like: Any) -> Any:
-    """The compiled loops for a type; none where NumPy has to compute `name`, which no program can."""
-    fast = loops("pair_losses", like.dtype)
-    if fast is None:
-        trace.host(f"{name} by NumPy")
-    return fast
-
-
-def _weights(inside: Any, outside: Any, like: Any) -> list[Any]:
-    """Weights as the loops take them: empty where there are none."""
-    return [like.reshape(-1)[:0] if weight is None else weight for weight in (inside, outside)]
-
-
-def _flat(given: Any) -> Any:
-    """An array flat, anything else as it is."""
-    return given.reshape(-1) if isinstance(given, np.ndarray) else given

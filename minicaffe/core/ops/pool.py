@@ -63,7 +63,7 @@ def max_pool(
         _empty(x.shape[2:], window, y)
 
 
-@op(samples="dy which out won", scratch="share", **SLICES)
+@op("out won", samples="dy which out won", scratch="share", **SLICES)
 def max_pool_gradient(dy: Any, which: Any, window: Window, out: Any, won: Any, share: Any) -> Any:
     """dx[i] = sum of dy over the windows that i won; `won` and `share` are scratch of dy's shape.
 
@@ -109,7 +109,7 @@ def ave_pool(x: Any, window: Window, out: Any, work: Any = None) -> Any:
     out /= columns
 
 
-@op(samples="dy out share", **SLICES)
+@op("out share", samples="dy out share", **SLICES)
 def ave_pool_gradient(dy: Any, window: Window, out: Any, share: Any, work: Any = None) -> Any:
     """dx[i] = sum over the windows that hold i of dy / window size; `share` is scratch of dy's shape.
 

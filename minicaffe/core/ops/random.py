@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.cuda.launch import launch
-from minicaffe.backends.device import on_cuda
+from minicaffe.backends.dispatch import op
 
 BLOCK = 8  # numbers of float32 from one step of the counter
 
@@ -26,8 +25,7 @@ def random_stream(seed: int, *names: str | int) -> np.random.Generator:
     >>> random_stream(1, "conv1", 0).random() == random_stream(1, "conv1", 0).random()
     True
     """
-    low, high = random_key(seed, *names)
-    return np.random.Generator(np.random.Philox(key=np.array([low, high], dtype=np.uint64)))
+    return _generator(random_key(seed, *names))
 
 
 def uniform(out: Any, seed: int, *names: str | int, first: int = 0) -> Any:
@@ -42,23 +40,19 @@ def uniform(out: Any, seed: int, *names: str | int, first: int = 0) -> Any:
     >>> bool((uniform(b[:2], 1, "drop", 7, first=3) == a[3:]).all())
     True
     """
-    if on_cuda(out):
-        low, high = random_key(seed, *names)
-        given = np.uint64(low), np.uint64(high), np.uint64(first), out.size, out
-        launch("random.cu", "uniform", blocks_of(out.size, first), out, *given)
-        return out
-    stream = random_stream(seed, *names)
+    return philox(out, random_key(seed, *names), first)
+
+
+@op(traced=False)
+def philox(out: Any, key: tuple[int, int], first: int) -> Any:
+    """Fill `out` with a key's numbers from the `first` on."""
+    stream = _generator(key)
     if first:
         bits: Any = stream.bit_generator
         bits.advance(first // BLOCK)
         stream.random(first % BLOCK, dtype=out.dtype)
-    return stream.random(out=out, dtype=out.dtype)
+    stream.random(out=out, dtype=out.dtype)
 
 
-def blocks_of(count: int, first: int = 0) -> int:
-    """How many of the stream's blocks hold so many numbers from the `first` on.
-
-    >>> blocks_of(8), blocks_of(8, first=7)
-    (1, 2)
-    """
-    return (first % BLOCK + count + BLOCK - 1) // BLOCK
+def _generator(key: tuple[int, int]) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=np.array(key, dtype=np.uint64)))

@@ -7,18 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.cpu import loops
-from minicaffe.backends.cpu.run import run
-from minicaffe.backends.cuda.launch import launch
-from minicaffe.backends.device import on_cuda
-from minicaffe.backends.replay import trace
-from minicaffe.core.ops.typed import number
+from minicaffe.backends.dispatch import op
 from minicaffe.errors import DataError
 
 FILE = "roi_pool.cu"
 FAR = 1 << 28  # pixels: further off is as far
 
 
+@op(replays=False)
 def roi_pool(
     x: Any, rois: Any, scale: float, out: Any, which: Any, better: Any, refused: Any
 ) -> Any:
@@ -36,20 +32,10 @@ def roi_pool(
     >>> roi_pool(x, rois, 0.5, y, which, np.empty(1, bool), np.zeros(1, np.int32)).tolist()
     [[[[9.0, 11.0], [13.0, 15.0]]]]
     """
-    (n, c, h, w), (oh, ow) = x.shape, out.shape[2:]
-    if on_cuda(x):
-        sizes = n, c, h, w, oh, ow, number(scale, x)
-        launch(FILE, "roi_pool", math.prod(out.shape), out, x, rois, *sizes, out, which)
-        return out
+    (n, _, h, w), bins = x.shape, out.shape[2:]
     check(rois, n)
-    fast = loops("roi_pool", x.dtype)
-    if fast is not None:
-        flat = x.reshape(-1), rois.reshape(-1), (n, c, h, w), (oh, ow), x.dtype.type(scale)
-        run(fast.roi_pool, len(rois) * c, *flat, out.reshape(-1), which.reshape(-1), refused)
-        return out
-    trace.host("regions by NumPy")
     for r, roi in enumerate(rois):
-        image, spans = _spans(roi, x.dtype.type(scale), (h, w), (oh, ow))
+        image, spans = _spans(roi, x.dtype.type(scale), (h, w), bins)
         for p, rows in enumerate(spans[0]):
             for q, columns in enumerate(spans[1]):
                 best, winner = out[r, :, p, q], which[r, :, p, q]
@@ -61,9 +47,9 @@ def roi_pool(
                         np.greater(value, best, out=better)
                         np.copyto(best, value, where=better)
                         np.copyto(winner, a * w + b, where=better)
-    return out
 
 
+@op(replays=False)
 def roi_pool_gradient(dy: Any, which: Any, rois: Any, scale: float, out: Any, scratch: Any) -> Any:
     """dx = the sum of dy over the bins that each entry won.
 
@@ -75,29 +61,16 @@ def roi_pool_gradient(dy: Any, which: Any, rois: Any, scale: float, out: Any, sc
     >>> roi_pool_gradient(dy, which, rois, 1, np.empty((1, 1, 2, 2)), scratch).tolist()
     [[[[0.0, 0.0], [10.0, 0.0]]]]
     """
-    (_, c, h, w), (count, _, oh, ow) = out.shape, dy.shape
-    if on_cuda(dy):
-        sizes = count, c, h, w, oh, ow, number(scale, dy)
-        given = dy, which, rois, *sizes, out
-        launch(FILE, "roi_pool_gradient", math.prod(out.shape), out, *given)
-        return out
-    fast = loops("roi_pool", dy.dtype)
-    if fast is not None:
-        flat = dy.reshape(-1), which.reshape(-1), rois.reshape(-1), out.shape, oh * ow
-        dx = out.reshape(-1)
-        run(fast.roi_pool_gradient, c, *flat, dx)
-        return out
-    trace.host("regions by NumPy")
+    _, c, h, w = out.shape
     places, won, share = scratch
     np.maximum(which, 0, out=places)
-    for r in range(count):
+    for r in range(len(dy)):
         places[r] += int(rois[r, 0]) * c * h * w
     for k in range(c):
         places[:, k] += k * h * w
     np.multiply(dy, np.greater_equal(which, 0, out=won), out=share)
     out.fill(0)
     np.add.at(out.reshape(-1), places.reshape(-1), share.reshape(-1))
-    return out
 
 
 def check(rois: np.ndarray, n: int) -> None:

@@ -8,19 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from minicaffe.backends.cpu import loops
-from minicaffe.backends.cpu.run import run
-from minicaffe.backends.cuda.launch import GRID, THREADS
-from minicaffe.backends.device import TOO_MANY
-from minicaffe.backends.replay import trace
-from minicaffe.core.ops.arrays import GRAIN
-from minicaffe.core.ops.sums import BLOCKS, EACH, SECTOR, in_sum_type
-from minicaffe.errors import ShapeError
-
-KINDS = ("variance", "deviation", "mean", "length")  # as the kernels count them
-PARTIAL = BLOCKS * SECTOR  # rows, in parts, of which sums are kept
-ALONE = 64  # blocks from which on each has whole rows, so that one kernel does all
-MOST = 1024  # threads of a block that has long rows, or long parts of them
+PARTIAL = 2**11  # rows, in parts, of which CUDA's kernels keep sums
 
 
 @dataclass(frozen=True)
@@ -46,18 +34,6 @@ class Rows:
     def seen(self) -> tuple[int, int, int]:
         """(outer, kept, inner), for loops and kernels."""
         return self.outer, self.kept, self.inner
-
-    def run(self, name: str, x: Any, *args: Any) -> bool:
-        """Run a compiled loop of x over the rows, in the form for their entries; False if there is none."""
-        fast = loops("normalize", x.dtype)
-        if fast is None:
-            trace.host(f"{name} by NumPy")
-            return False
-        apart = self.inner == 1 and self.kept > 1
-        loop = getattr(fast, name + "_across" if apart else name)
-        flat = [arg.reshape(-1) if isinstance(arg, np.ndarray) else arg for arg in (x, *args)]
-        run(loop, self.count, *flat, grain=max(1, GRAIN // max(1, self.length)))
-        return True
 
     def of(self, x: Any) -> Any:
         """The array as the rows see it."""
@@ -162,43 +138,3 @@ def by_channel(x: tuple[int, ...]) -> Rows:
     """
     channels = x[1] if len(x) > 1 else 1
     return Rows(1, x[0], channels, math.prod(x[2:]))
-
-
-class Cut(NamedTuple):
-    """How rows are shared by blocks: room for two numbers a row, and for four of each part of one.
-
-    `grid` is of blocks, and of parts of rows; a block takes `wide` rows.
-    """
-
-    means: Any
-    parts: Any
-    grid: tuple[int, int]
-    wide: int
-    threads: int
-
-    @property
-    def whole(self) -> bool:
-        """Whether a block has whole rows."""
-        return self.grid[1] == 1
-
-
-def cut(rows: Rows, work: Any, like: Any) -> Cut:
-    """How the rows of an array are cut, its sums to be taken in `work`; ShapeError for rows too long."""
-    (blocks, _), wide = spread(rows)
-    room = in_sum_type(work, like)
-    means, room = room[: 2 * rows.count], room[2 * rows.count :]
-    most = min(BLOCKS // max(1, blocks), rows.length * wide // (EACH * THREADS))
-    parts = 1 if blocks >= ALONE else max(1, min(most, room.size // (4 * max(1, rows.count))))
-    threads = MOST if rows.length * wide >= EACH * MOST * parts else THREADS
-    return Cut(means, room, (blocks, parts), wide, threads)
-
-
-def spread(rows: Rows) -> tuple[tuple[int, int], int]:
-    """Returns blocks, parts of rows, and rows of a block, for entries alone; ShapeError for rows too long."""
-    if rows.length + 2**16 >= 2**31 or rows.count * rows.length + 2**16 >= 2**32:
-        raise ShapeError(f"{rows.count} rows of {rows.length} {TOO_MANY}")
-    wide = SECTOR if rows.inner == 1 and rows.kept > 1 else 1
-    while THREADS // wide > max(1, rows.length):  # more lanes than entries
-        wide *= 2
-    parts = min(GRID, max(1, rows.length * wide // (EACH * THREADS)))
-    return (-(-rows.count // wide), parts), wide

@@ -16,16 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.cpu import loops
-from minicaffe.backends.cpu.run import run
-from minicaffe.backends.cuda.launch import launch
-from minicaffe.backends.device import on_cuda
-from minicaffe.backends.replay import trace
-from minicaffe.core.ops.arrays import GRAIN, fill
-from minicaffe.core.ops.moments import moments
-from minicaffe.core.ops.rows import KINDS, Norm, Past, Rows, Statistics
-
-FILE = "normalize.cu"
+from minicaffe.backends.dispatch import op
+from minicaffe.core.ops.arrays import fill
+from minicaffe.core.ops.rows import Norm, Past, Rows, Statistics
 
 
 def statistics(
@@ -38,22 +31,25 @@ def statistics(
     >>> found.mean, found.spread, found.rate.round(3)
     (array([2., 5.]), array([1., 0.]), array([0.894, 2.   ]))
     """
-    if x.size == 0:
-        for values in (out.mean, out.spread, out.rate):
-            fill(values, 0)
-    elif on_cuda(x):
-        moments(x, rows, norm, out, work, past)
-    else:
-        _statistics(x, rows, norm, out, work)
-        if past is not None:
-            _remember(out, past)
+    if x.size:
+        return of_entries(x, rows, norm, out, work, past)
+    for values in (out.mean, out.spread, out.rate):
+        fill(values, 0)
     return out
 
 
-def _statistics(x: Any, rows: Rows, norm: Norm, out: Statistics, work: Any) -> None:
-    numbers = KINDS.index(norm.kind), out.rate.dtype.type(norm.eps)
-    if rows.run("statistics", x, rows.seen, *numbers, out.mean, out.spread, out.rate):
-        return
+@op(traced=False)
+def of_entries(
+    x: Any, rows: Rows, norm: Norm, out: Statistics, work: Any, past: Past | None
+) -> Any:
+    """`statistics` where there are entries."""
+    _statistics(x, rows, norm, out, work)
+    if past is not None:
+        remember(past.mean, past, out)
+
+
+@op(replays=False)
+def _statistics(x: Any, rows: Rows, norm: Norm, out: Statistics, work: Any) -> Any:
     x, apart = rows.of(x), rows.of(work[: x.size])
     mean, spread = rows.each(out.mean), rows.each(out.spread)
     if norm.kind == "length":
@@ -83,17 +79,12 @@ def _rate(out: Statistics, norm: Norm) -> None:
         np.divide(1, out.rate, out=out.rate)
 
 
-def _remember(found: Statistics, past: Past) -> None:
-    mean, variance, batches = past.mean, past.variance, past.batches
-    fast = loops("running", mean.dtype)
-    if fast is not None:
-        numbers = mean.dtype.type(past.fraction), mean.dtype.type(past.correction)
-        flat = found.mean, found.spread, *numbers, mean, variance, batches
-        run(fast.remember, mean.size, *flat, grain=GRAIN)
-        return
-    trace.host("running sums by NumPy")
+@op("mean", replays=False)
+def remember(mean: Any, past: Past, found: Statistics) -> Any:
+    """Adds statistics to running sums, of which `mean` is one."""
     mean *= past.fraction
     mean += found.mean
+    variance, batches = past.variance, past.batches
     variance *= past.fraction / past.correction
     variance += found.spread
     variance *= past.correction
@@ -103,18 +94,13 @@ def _remember(found: Statistics, past: Past) -> None:
 
 def recall(past: Past, norm: Norm, out: Statistics) -> None:
     """Writes the averages of running sums, 0 where nothing is remembered, as the statistics of each row."""
-    mean, variance, batches = past.mean, past.variance, past.batches
-    if on_cuda(mean):
-        eps, results = mean.dtype.type(norm.eps), (out.mean, out.spread, out.rate)
-        launch(FILE, "recall", mean.size, mean, mean, variance, batches, eps, *results)
-        return
-    fast = loops("running", mean.dtype)
-    if fast is not None:
-        flat = mean, variance, batches, mean.dtype.type(norm.eps), out.mean, out.spread, out.rate
-        run(fast.recall, mean.size, *flat, grain=GRAIN)
-        return
-    trace.host("running sums by NumPy")
-    share = 1 / batches[0] if batches[0] != 0 else 0
+    recalled(past.mean, past, norm, out)
+
+
+@op(replays=False)
+def recalled(mean: Any, past: Past, norm: Norm, out: Statistics) -> Any:
+    """The same; `mean` is one of the sums."""
+    share = 1 / past.batches[0] if past.batches[0] != 0 else 0
     np.multiply(mean, share, out=out.mean)
-    np.multiply(variance, share, out=out.spread)
+    np.multiply(past.variance, share, out=out.spread)
     _rate(out, norm)

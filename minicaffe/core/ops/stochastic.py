@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.cpu.run import in_slices
-from minicaffe.backends.cuda.launch import launch
-from minicaffe.backends.device import on_cuda
+from minicaffe.backends.dispatch import op
 from minicaffe.core.ops.geometry import Window
 
 TINY = float(np.finfo(np.float32).tiny)  # keeps a window of zeros from 0 / 0, as in Caffe
 
 
+@op("out which work", samples="x noise out which work", grain=1, worth=0, replays=False)
 def draw_pool(x: Any, window: Window, noise: Any, out: Any, which: Any, work: Any) -> Any:
     """y[o] = the first pixel of window o at which the sum so far reaches noise[o] times the whole sum.
 
@@ -27,34 +26,24 @@ def draw_pool(x: Any, window: Window, noise: Any, out: Any, which: Any, work: An
     >>> draw_pool(x, Window((1, 2)), np.full(y.shape, 0.5, np.float32), y, which, work).item()
     3.0
     """
-    if on_cuda(x):
-        given = x, noise, *_sizes(x, window, out), out, which
-        launch("stochastic.cu", "draw_pool", out.size, x, *given)
-        return out
-
-    def part(first: int, last: int, _: Any) -> None:
-        image, y, found, wanted, so_far, open_, reached = (
-            array[first:last] for array in (x, out, which, *work)
-        )
-        for array, start in ((y, 0), (found, -1), (wanted, 0), (so_far, 0), (open_, True)):
-            array.fill(start)
-        parts = list(window.elements(x.shape[2:], out.shape[2:]))
-        for _, (oy, ox), (iy, ix) in parts:
-            wanted[:, :, oy, ox] += image[:, :, iy, ix]
-        np.multiply(wanted, noise[first:last], out=wanted)
-        for (i, j), (oy, ox), (iy, ix) in parts:
-            here = (slice(None), slice(None), oy, ox)
-            pixel, is_open, so = image[:, :, iy, ix], open_[here], so_far[here]
-            np.copyto(found[here], i * window.kernel[1] + j, where=is_open)
-            np.copyto(y[here], pixel, where=is_open)
-            np.add(so, pixel, out=so)
-            np.greater_equal(so, wanted[here], out=reached[here])
-            np.greater(is_open, reached[here], out=is_open)  # open, and not reached
-
-    in_slices(part, len(x))
-    return out
+    wanted, so_far, open_, reached = work
+    for array, start in ((out, 0), (which, -1), (wanted, 0), (so_far, 0), (open_, True)):
+        array.fill(start)
+    parts = window.elements(x.shape[2:], out.shape[2:])
+    for _, (oy, ox), (iy, ix) in parts:
+        wanted[:, :, oy, ox] += x[:, :, iy, ix]
+    np.multiply(wanted, noise, out=wanted)
+    for (i, j), (oy, ox), (iy, ix) in parts:
+        here = (slice(None), slice(None), oy, ox)
+        pixel, is_open, so = x[:, :, iy, ix], open_[here], so_far[here]
+        np.copyto(which[here], i * window.kernel[1] + j, where=is_open)
+        np.copyto(out[here], pixel, where=is_open)
+        np.add(so, pixel, out=so)
+        np.greater_equal(so, wanted[here], out=reached[here])
+        np.greater(is_open, reached[here], out=is_open)  # open, and not reached
 
 
+@op("out total", samples="x out total", grain=1, worth=0, replays=False)
 def expected_pool(x: Any, window: Window, out: Any, total: Any) -> Any:
     """y[o] = sum of x^2 / sum of x over window o: the mean of what is drawn. `total` is left the sum.
 
@@ -64,27 +53,18 @@ def expected_pool(x: Any, window: Window, out: Any, total: Any) -> Any:
     >>> expected_pool(x, Window((1, 2)), y, y.copy()).item()
     2.5
     """
-    if on_cuda(x):
-        given = x, *_sizes(x, window, out), out, total
-        launch("stochastic.cu", "expected_pool", out.size, x, *given)
-        return out
-
-    def part(first: int, last: int, _: Any) -> None:
-        image, y, sums = x[first:last], out[first:last], total[first:last]
-        parts = list(window.elements(x.shape[2:], out.shape[2:]))
-        y.fill(0)
-        for _, (oy, ox), (iy, ix) in parts:
-            square = sums[:, :, oy, ox]  # for the time being
-            y[:, :, oy, ox] += np.square(image[:, :, iy, ix], out=square)
-        sums.fill(TINY)
-        for _, (oy, ox), (iy, ix) in parts:
-            sums[:, :, oy, ox] += image[:, :, iy, ix]
-        np.divide(y, sums, out=y)
-
-    in_slices(part, len(x))
-    return out
+    parts = window.elements(x.shape[2:], out.shape[2:])
+    out.fill(0)
+    for _, (oy, ox), (iy, ix) in parts:
+        square = total[:, :, oy, ox]  # for the time being
+        out[:, :, oy, ox] += np.square(x[:, :, iy, ix], out=square)
+    total.fill(TINY)
+    for _, (oy, ox), (iy, ix) in parts:
+        total[:, :, oy, ox] += x[:, :, iy, ix]
+    np.divide(out, total, out=out)
 
 
+@op("out share", samples="dy x y total out share", grain=1, worth=0, replays=False)
 def expected_pool_gradient(
     dy: Any, x: Any, y: Any, total: Any, window: Window, out: Any, share: Any
 ) -> Any:
@@ -97,30 +77,15 @@ def expected_pool_gradient(
     >>> expected_pool_gradient(*given).ravel()
     array([-0.125,  0.875])
     """
-    if on_cuda(dy):
-        given = dy, x, y, total, *_sizes(x, window, dy), out
-        launch("stochastic.cu", "expected_pool_gradient", x.size, x, *given)
-        return out
-
-    def part(first: int, last: int, _: Any) -> None:
-        here = slice(first, last)
-        dx, ratio = out[here], share[here]
-        parts = list(window.elements(x.shape[2:], dy.shape[2:]))
-        np.greater(total[here], TINY, out=ratio)
-        np.multiply(ratio, dy[here], out=ratio)
-        np.divide(ratio, total[here], out=ratio)
-        dx.fill(0)
-        for _, (oy, ox), (iy, ix) in parts:
-            dx[:, :, iy, ix] += ratio[:, :, oy, ox]
-        np.multiply(dx, x[here], out=dx)
-        np.multiply(dx, 2, out=dx)
-        np.multiply(ratio, y[here], out=ratio)
-        for _, (oy, ox), (iy, ix) in parts:
-            dx[:, :, iy, ix] -= ratio[:, :, oy, ox]
-
-    in_slices(part, len(x))
-    return out
-
-
-def _sizes(image: Any, window: Window, pooled: Any) -> tuple[int, ...]:
-    return (*image.shape[2:], *window.kernel, *window.stride, *pooled.shape[2:])
+    parts = window.elements(x.shape[2:], dy.shape[2:])
+    np.greater(total, TINY, out=share)
+    np.multiply(share, dy, out=share)
+    np.divide(share, total, out=share)
+    out.fill(0)
+    for _, (oy, ox), (iy, ix) in parts:
+        out[:, :, iy, ix] += share[:, :, oy, ox]
+    np.multiply(out, x, out=out)
+    np.multiply(out, 2, out=out)
+    np.multiply(share, y, out=share)
+    for _, (oy, ox), (iy, ix) in parts:
+        out[:, :, iy, ix] -= share[:, :, oy, ox]

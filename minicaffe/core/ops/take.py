@@ -6,15 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.cpu import loops
-from minicaffe.backends.cpu.run import run
-from minicaffe.backends.cuda.launch import launch
-from minicaffe.backends.device import on_cuda
-from minicaffe.backends.replay import trace
-from minicaffe.core.ops.arrays import GRAIN
+from minicaffe.backends.dispatch import op
 from minicaffe.errors import DataError
 
 
+@op(replays=False)
 def places(index: Any, n: int, out: Any, refused: Any) -> Any:
     """Numbers of any type as int32 `out`, -1 for one that is none of 0..n-1.
 
@@ -24,20 +20,12 @@ def places(index: Any, n: int, out: Any, refused: Any) -> Any:
     >>> places(np.array([1.0, 0.0]), 2, np.empty(2, np.int32), np.zeros(1, np.int32))
     array([1, 0], dtype=int32)
     """
-    if on_cuda(index):
-        launch("rows.cu", "places", index.size, index, index, n, out)
-        return out
-    if (fast := _loops(index)) is not None:
-        run(fast.places, index.size, index, n, out, refused, grain=GRAIN)
-        refused[0] = 0
-    else:
-        with np.errstate(invalid="ignore"):
-            np.copyto(out, index, casting="unsafe")
-        for i, value in enumerate(index):
-            if not -1 < value < n:
-                out[i] = -1
+    with np.errstate(invalid="ignore"):
+        np.copyto(out, index, casting="unsafe")
+    for i, value in enumerate(index):
+        if not -1 < value < n:
+            out[i] = -1
     check(out, n, index)
-    return out
 
 
 def check(place: np.ndarray, n: int, index: np.ndarray) -> None:
@@ -49,6 +37,7 @@ def check(place: np.ndarray, n: int, index: np.ndarray) -> None:
         )
 
 
+@op(replays=False)
 def take(x: Any, place: Any, out: Any) -> Any:
     """out[i] = x[place[i]], NaN where that is -1; x (n, d), place (m,) int32, out (m, d).
 
@@ -57,17 +46,10 @@ def take(x: Any, place: Any, out: Any) -> Any:
            [3., 4.],
            [1., 2.]])
     """
-    if on_cuda(x):
-        launch("rows.cu", "take", out.size, x, x, place, x.shape[1], out)
-        return out
-    d = x.shape[1]
-    if (fast := _loops(x)) is not None:
-        grain = max(1, GRAIN // max(1, d))
-        run(fast.take, len(place), x.reshape(-1), place, d, out.reshape(-1), grain=grain)
-        return out
-    return np.take(x, place, axis=0, out=out, mode="clip")
+    np.take(x, place, axis=0, out=out, mode="clip")
 
 
+@op(replays=False)
 def put_back(dy: Any, place: Any, out: Any, add: bool = False) -> Any:
     """out[k] = sum of dy[i] over the i with place[i] = k, in their order: the gradient of `take`.
 
@@ -76,41 +58,18 @@ def put_back(dy: Any, place: Any, out: Any, add: bool = False) -> Any:
     >>> put_back(np.array([[1.0], [2.0], [4.0]]), np.array([1, 1, 0]), np.empty((3, 1))).ravel()
     array([4., 3., 0.])
     """
-    if on_cuda(dy):
-        launch("rows.cu", "put_back", out.size, dy, dy, place, dy.shape[1], dy.shape[0], out)
-        return out
-    d = dy.shape[1]
-    if (fast := _loops(dy)) is not None:
-        grain = max(1, GRAIN // max(1, d))
-        run(fast.put_back, len(out), dy.reshape(-1), place, d, add, out.reshape(-1), grain=grain)
-        return out
     if not add:
         out.fill(0)
     for row, k in zip(dy, place, strict=True):
         if k >= 0:
             out[k] += row
-    return out
 
 
+@op(replays=False)
 def fold(x: Any, out: Any) -> Any:
     """out[a, b] = sum over t of x[a, t, b]: the gradient of copies.
 
     >>> fold(np.arange(6.0).reshape(1, 3, 2), np.empty((1, 2)))
     array([[6., 9.]])
     """
-    if on_cuda(x):
-        launch("rows.cu", "fold", out.size, x, x, x.shape[1], x.shape[2], out)
-        return out
-    if (fast := _loops(x)) is not None:
-        a, count, d = x.shape
-        grain = max(1, GRAIN // max(1, count * d))
-        run(fast.fold, a, x.reshape(-1), count, d, out.reshape(-1), grain=grain)
-        return out
-    return np.sum(x, axis=1, out=out)
-
-
-def _loops(x: Any) -> Any:
-    fast = loops("gather", x.dtype)
-    if fast is None:
-        trace.host("rows by NumPy")
-    return fast
+    np.sum(x, axis=1, out=out)

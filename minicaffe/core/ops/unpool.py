@@ -7,19 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.cpu import loops
-from minicaffe.backends.cpu.run import run
-from minicaffe.backends.cuda.launch import launch
-from minicaffe.backends.device import on_cuda
-from minicaffe.backends.replay import trace
-from minicaffe.core.ops import arrays
-from minicaffe.core.ops.arrays import GRAIN
+from minicaffe.backends.dispatch import op
 from minicaffe.core.ops.geometry import Window
 from minicaffe.errors import DataError
 
 NOWHERE = -1
 
 
+@op(replays=False)
 def mask(
     which: Any, window: Window, width: int, corners: Any, out: Any, place: Any, none: Any
 ) -> Any:
@@ -32,11 +27,6 @@ def mask(
     >>> mask(which, Window((2, 2), (2, 2)), 4, corners, np.empty((1, 1, 1, 2)), which.copy(), which < 0)
     array([[[[ 5., -1.]]]])
     """
-    if on_cuda(which):
-        sizes = corners.size, window.kernel[1], width
-        launch("unpool.cu", "winners", which.size, out, which, corners, *sizes, out)
-        return out
-    trace.host("a mask")
     kernel = window.kernel[1]
     np.floor_divide(which, kernel, out=place)
     np.multiply(place, width - kernel, out=place)
@@ -45,9 +35,9 @@ def mask(
     np.less(which, 0, out=none)
     np.copyto(out, place)
     np.copyto(out, -1, where=none)
-    return out
 
 
+@op(replays=False)
 def places(mask: Any, image: tuple[int, int], out: Any, refused: Any) -> Any:
     """A mask's numbers as int64 `out`: places y w + x of an image (h, w), -1 for none, -2 for others.
 
@@ -57,20 +47,8 @@ def places(mask: Any, image: tuple[int, int], out: Any, refused: Any) -> Any:
     >>> places(np.array([3.0, -1.0]), (2, 2), np.empty(2, np.int64), np.zeros(1, np.int32))
     array([ 3, -1])
     """
-    h, w = image
-    if on_cuda(mask):
-        launch("unpool.cu", "mask_places", mask.size, mask, mask, h * w, out)
-        return out
-    fast = loops("gather", mask.dtype)
-    if fast is not None:
-        flat = mask.reshape(-1), h * w, out.reshape(-1), refused
-        run(fast.mask_places, mask.size, *flat, grain=GRAIN)
-        if not refused[0]:
-            return out
-        refused[0] = 0
     check(mask, image)
     np.copyto(out, mask, casting="unsafe")
-    return out
 
 
 def check(mask: np.ndarray, image: tuple[int, int]) -> None:
@@ -81,6 +59,7 @@ def check(mask: np.ndarray, image: tuple[int, int]) -> None:
         raise DataError(f"place {odd:g} of the mask is not in the image of {h} x {w}")
 
 
+@op(replays=False)
 def unpool(x: Any, place: Any, out: Any, winner: Any) -> Any:
     """y = 0 but y[place[i]] = x[i], plane by plane; of pixels with one place the last is there.
 
@@ -92,41 +71,20 @@ def unpool(x: Any, place: Any, out: Any, winner: Any) -> Any:
     array([7., 0., 5.])
     """
     pixels, size = math.prod(x.shape[2:]), math.prod(out.shape[2:])
-    if on_cuda(x):
-        arrays.fill(winner, -1)
-        launch("unpool.cu", "claim", x.size, x, place, pixels, size, winner)
-        launch("unpool.cu", "unpool", out.size, x, x, pixels, size, winner, out)
-        return out
-    fast = loops("gather", x.dtype)
-    if fast is not None:
-        planes, flat = math.prod(x.shape[:2]), (x.reshape(-1), place.reshape(-1))
-        run(fast.unpool, planes, *flat, pixels, size, out.reshape(-1))
-        return out
-    trace.host("places by NumPy")
     out.fill(0)
     planes = x.reshape(-1, pixels), place.reshape(-1, pixels), out.reshape(-1, size)
     for values, where, to in zip(*planes, strict=True):
         if where.min(initial=0) == NOWHERE:
             values, where = values[where >= 0], where[where >= 0]
         to[where] = values
-    return out
 
 
+@op(replays=False)
 def unpool_gradient(dy: Any, place: Any, out: Any) -> Any:
     """dx[i] = dy[place[i]], 0 where that is none."""
     pixels, size = math.prod(out.shape[2:]), math.prod(dy.shape[2:])
-    if on_cuda(dy):
-        launch("unpool.cu", "unpool_gradient", out.size, dy, dy, place, pixels, size, out)
-        return out
-    fast = loops("gather", dy.dtype)
-    if fast is not None:
-        planes, flat = math.prod(out.shape[:2]), (dy.reshape(-1), place.reshape(-1))
-        run(fast.unpool_gradient, planes, *flat, pixels, size, out.reshape(-1))
-        return out
-    trace.host("places by NumPy")
     planes = dy.reshape(-1, size), place.reshape(-1, pixels), out.reshape(-1, pixels)
     for values, where, to in zip(*planes, strict=True):
         np.take(values, where, out=to, mode="clip")
         if where.min(initial=0) == NOWHERE:
             to[where < 0] = 0
-    return out

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.cuda.launch import CTYPES
-from minicaffe.backends.device import Device, on_cuda
+from minicaffe.backends.device import FLOATS, Device, on_cuda
 from minicaffe.core.ops import im2col as op
 from minicaffe.core.ops.geometry import AXES, Sizes, Window
 from minicaffe.errors import MinicaffeError, ShapeError, did_you_mean
@@ -112,9 +111,9 @@ def _numbers(array: Any, name: str) -> Any:
     """Real numbers as a C-contiguous array in the machine's byte order, copied only if it is not."""
     xp = _device(array).xp
     array = xp.asarray(array)
-    if on_cuda(array) and array.dtype.name not in CTYPES:
+    if on_cuda(array) and array.dtype.name not in FLOATS:
         raise MinicaffeError(
-            f"{name}: expected one of {', '.join(CTYPES)} on CUDA, got {array.dtype}"
+            f"{name}: expected one of {', '.join(FLOATS)} on CUDA, got {array.dtype}"
         )
     if not on_cuda(array) and array.dtype.kind not in "fiu":
         raise MinicaffeError(f"{name}: expected an array of real numbers, got {array.dtype}")

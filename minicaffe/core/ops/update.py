@@ -7,18 +7,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from minicaffe.backends.cpu import loops
-from minicaffe.backends.cpu.run import in_slices, run
-from minicaffe.backends.cpu.thread_pool import inside
-from minicaffe.backends.cpu.threads import share
-from minicaffe.backends.cuda import emit
-from minicaffe.backends.cuda.launch import launch
-from minicaffe.backends.device import Device, on_cuda
+from minicaffe.backends.device import Device
+from minicaffe.backends.dispatch import module, op
 from minicaffe.backends.formulas import RULES, Function, Rule, rule_on_blocks
-from minicaffe.backends.replay import trace
-from minicaffe.backends.replay.trace import do
-from minicaffe.core.ops.arrays import GRAIN
-from minicaffe.core.ops.typed import number
+from minicaffe.backends.thread_state import inside
 
 NEAR = 2**17  # entries that NumPy takes at a time, near the cache,
 BLOCK = 2**18  # and beside other threads, for whose hold on Python it waits at each call
@@ -96,8 +88,9 @@ def add_rule(name: str, step: Function, memory: int) -> str:
 
     What runs by the other goes on by it. Raises TypeError where the formula has no CUDA or returns too little.
     """
-    results = emit.emitted(step, emit.parameters(step))
-    if len(results) != 1 + memory:
+    emit = module("minicaffe.backends.cuda.emit")
+    results = emit.emitted(step, emit.parameters(step)) if emit else ()
+    if emit and len(results) != 1 + memory:
         raise TypeError(f"it returns {len(results)} values, not the step and {memory} of history")
     own = (f"rule_{name}_{count}" for count in range(1, 2 + len(RULES)))  # a word of no kernel's
     free = next(one for one in own if one not in RULES)
@@ -136,6 +129,7 @@ class Parts:
         self.there = device.asarray(np.array(ends, np.int32))
 
 
+@op("weight", traced=False, array="weight")
 def update(
     rule: str,
     weight: Any,
@@ -147,7 +141,7 @@ def update(
     scale: float,
     scratch: Any,
     skip: Any,
-) -> None:
+) -> Any:
     """weight -= step, which is left in `diff`; step = rule(g), g = scale diff + decay weight.
 
     With the penalty L1, g = scale diff + decay sign(weight). The rules, their history and their numbers are
@@ -160,66 +154,49 @@ def update(
     >>> weight, diff, history = np.array([1.0, 1.0]), np.array([2.0, 2.0]), np.array([10.0, 10.0])
     >>> numbers, skip = np.array([[0.1, 0.5, 0.0], [0.2, 0.5, 0.0]]), np.zeros(1, np.int32)
     >>> parts = Parts([(1, 0), (2, 1)], device("cpu"))
-    >>> update("sgd", weight, diff, [history], numbers, parts, "L2", 1.0, np.empty(2), skip)
+    >>> _ = update("sgd", weight, diff, [history], numbers, parts, "L2", 1.0, np.empty(2), skip)
     >>> weight, history
     (array([-4.2, -4.4]), array([5.2, 5.4]))
     """
-    if on_cuda(weight):
-        there, factor = parts.there, number(scale, weight)
-        settings = numbers, numbers.shape[1], there, len(there), int(penalty == "L1"), factor, skip
-        arrays = weight, diff, history[0], history[1] if len(history) > 1 else None
-        launch("update.cu", "update", weight.size, weight, *arrays, *settings, of=(rule,))
-        return
     flat = [array.reshape(-1) for array in (weight, diff, *history)]
     for here, row in parts.slices:
-        part = [array[here] for array in flat]
-        _update(rule, part, numbers[row], penalty == "L1", scale, scratch, skip)
+        w, d, *h = [array[here] for array in flat]
+        step(rule, w, d, tuple(h), numbers[row], penalty == "L1", scale, scratch, skip)
 
 
-def _update(
-    rule: str, arrays: Sequence[Any], numbers: Any, l1: bool, scale: float, scratch: Any, skip: Any
-) -> None:
-    """The same on the CPU, of entries that go by one row of numbers."""
-    (weight, diff, *history), numbers, decay = arrays, numbers[:-1], numbers[-1:]
-    kind = weight.dtype.type
-    fast: Any = loops("update", weight.dtype)
-    if fast is not None:
-        loop = fast.loop(rule, weight.dtype)
-        settings = numbers, kind(decay[0]), l1, kind(scale), skip
-        run(loop, weight.size, diff, tuple(history), *settings, weight, grain=GRAIN)
-        return
-
-    each = max(1, scratch.size // share(scratch))  # by one slice alone, too: where no other works
-
-    def part(first: int, last: int, piece: Any) -> None:
-        w, d, *h = (array[first:last] for array in arrays)
-        do(_step, rule, numbers, decay, l1, scale, skip, out=(w, d, *h, piece[:each]))
-
-    in_slices(part, weight.size, scratch, grain=GRAIN, worth=SHARED, noted=True)
-
-
-def _step(rule: str, numbers: Any, decay: Any, l1: bool, scale: float, skip: Any, out: Any) -> None:
-    """The same by NumPy, of a thread's entries of what it changes: weight, gradient, history, and scratch."""
-    weight, diff, *history, scratch = out
+@op("weight diff history scratch", entries="weight diff history", scratch="scratch", worth=SHARED)
+def step(
+    rule: str,
+    weight: Any,
+    diff: Any,
+    history: tuple[Any, ...],
+    numbers: Any,
+    l1: bool,
+    scale: float,
+    scratch: Any,
+    skip: Any,
+) -> Any:
+    """`update` of entries that go by one row of numbers."""
     if skip[0]:
         return
     form = FORMS.get(rule) or _by_formula(rule)
-    floats = numbers.tolist()  # which leave the type of an array as it is
-    rate_of_decay, block = float(decay[0]), min(scratch.size, BLOCK if inside.get() else NEAR)
+    *floats, decay = numbers.tolist()  # which leave the type of an array as it is
+    block = min(scratch.size, BLOCK if inside.get() else NEAR)
     for start in range(0, weight.size, block):
         here = slice(start, start + block)
         w, d, *h = (array[here] for array in (weight, diff, *history))
         s = scratch[: w.size]
         if scale != 1:
             np.multiply(d, scale, out=d)
-        if rate_of_decay:
-            np.multiply(w if not l1 else np.sign(w, out=s), rate_of_decay, out=s)
+        if decay:
+            np.multiply(w if not l1 else np.sign(w, out=s), decay, out=s)
             np.add(d, s, out=d)
         form(w, d, s, h, floats)
         np.subtract(w, d, out=w)
 
 
-def unscale(diff: Any, scale: float, gradient: Any, add: bool, bad: Any) -> None:
+@op("diff", replays=False)
+def unscale(diff: Any, scale: float, gradient: Any, add: bool, bad: Any) -> Any:
     """gradient = diff / scale, plus what it was with `add`; diff = 0; bad = 1 if a diff is not finite.
 
     gradient is of diff's type, or float32 for one of 16 bits; bad is one int32.
@@ -229,11 +206,6 @@ def unscale(diff: Any, scale: float, gradient: Any, add: bool, bad: Any) -> None
     >>> gradient, diff, bad
     (array([ 3., inf]), array([0., 0.]), array([1], dtype=int32))
     """
-    if on_cuda(diff):
-        sizes = gradient.dtype.type(scale), int(add), gradient, bad
-        launch("unscale.cu", "unscale", diff.size, diff, diff, *sizes)
-        return
-    trace.host("unscale")
     np.logical_or(bad, not np.isfinite(diff).all(), out=bad)
     np.add(diff / gradient.dtype.type(scale), gradient if add else 0, out=gradient)
     diff.fill(0)

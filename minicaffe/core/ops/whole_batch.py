@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from minicaffe.backends.cpu import aligned
+from minicaffe.backends import aligned
 from minicaffe.core.ops import arrays, channels
 from minicaffe.core.ops.normalize import normalise
 from minicaffe.core.ops.rows import Affine, Norm, Past, Rows, Statistics

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.cpu import aligned
+from minicaffe.backends import aligned
 from minicaffe.core.interrupt import Held
 from minicaffe.core.ops.average import average
 from minicaffe.core.solver.mixed import Mixed

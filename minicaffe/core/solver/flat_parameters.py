@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minicaffe.backends.cpu import aligned
+from minicaffe.backends import aligned
 from minicaffe.core.ops.arrays import fill
 
 ALIGNED = 64  # entries: each parameter begins at a multiple

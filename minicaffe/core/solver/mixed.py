@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.cpu import aligned
+from minicaffe.backends import aligned
 from minicaffe.backends.device import Device
-from minicaffe.backends.replay.step_constants import Slots
+from minicaffe.backends.step_constants import Slots
 from minicaffe.core.config.solver import SolverSpec
 from minicaffe.core.layers import Param
 from minicaffe.core.net import Net

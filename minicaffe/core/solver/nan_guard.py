@@ -68,7 +68,7 @@ class Watch:
         self.passed = self.flags[PASSED : PASSED + 1].reshape(())
         self.going = going.view(np.bool_).reshape(())
         self.going.fill(True)
-        self.parts = xp.empty(ops.BLOCKS, np.float64)
+        self.parts = xp.empty(ops.PARTS, np.float64)
         self.loss = xp.zeros(
             1, dtype
         )  # of this iteration: always at one address, so that it can be replayed

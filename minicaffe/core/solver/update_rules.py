@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from minicaffe.backends.cpu import aligned
+from minicaffe.backends import aligned
 from minicaffe.backends.device import Device
 from minicaffe.backends.formulas import RULES
-from minicaffe.backends.replay.step_constants import Slots
+from minicaffe.backends.step_constants import Slots
 from minicaffe.core.config.solver import BUILT_IN, TYPES, SolverSpec
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops.update import BLOCK, Parts, add_rule, update

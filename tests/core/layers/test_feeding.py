@@ -113,7 +113,7 @@ def test_a_sample_in_memory_is_the_sample_that_is_fed(folder, monkeypatch):
     for phase in ("TRAIN", "TEST"):
         found = []
         for source in ("kept.npz", "files"):
-            monkeypatch.setattr("minicaffe.core.ops.batch.MANY", 1 if source == "files" else 1e9)
+            monkeypatch.setattr("minicaffe.backends.cpu.ops.MANY", 1 if source == "files" else 1e9)
             text = f"layers: [{{name: d, type: Data, top: [x, y], source: {source}, batch_size: 4, {keys}}}]"
             found.append(passes(Net(parse(text), phase, device="cpu"), 5))
         assert same(*found)

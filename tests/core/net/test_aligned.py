@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from minicaffe import Solver, parse
-from minicaffe.backends.cpu import aligned
-from minicaffe.backends.cpu.aligned import LINE, LONG, PAGE, empty, zeros
+from minicaffe.backends import aligned
+from minicaffe.backends.aligned import LINE, LONG, PAGE, empty, zeros
 from minicaffe.backends.device import device
 from minicaffe.core.ops.conv import ENGINES
 from minicaffe.core.ops.conv.problem import Case

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from minicaffe.backends.replay.step_constants import Slots
+from minicaffe.backends.cpu.run import run_flat
+from minicaffe.backends.step_constants import Slots
 from minicaffe.core.ops import activation
 from minicaffe.errors import ShapeError
 
@@ -52,4 +53,4 @@ def test_a_loop_is_run_on_arrays_of_one_size_alone():
         with pytest.raises(
             ShapeError, match=f"^arrays of {re.escape(str(sizes))} elements do not go together$"
         ):
-            activation.run_loop(loop, np.zeros(4), *arrays)
+            run_flat(loop, np.zeros(4), *arrays)

@@ -26,8 +26,8 @@ def test_a_mean_is_its_formula(compiled, n, share, dtype, seed):
     wanted = [m + share * (float(v) - m) for m, v in zip(map(float, mean), x, strict=True)]
     still = mean[n // 2]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("minicaffe.core.ops.average.LONG", 10)  # several threads
-        patch.setattr("minicaffe.core.ops.average.GRAIN", 5)
+        patch.setattr(average.op, "worth", 10)  # several threads
+        patch.setattr(average.op, "grain", 5)
         if not compiled:
             patch.setattr(cpu, "available", lambda: False)
         average(mean, x, np.array([share]), np.empty(n, dtype), np.zeros(1, np.int32))

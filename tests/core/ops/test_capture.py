@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from core.ops.cases import blank, numbers, put, same
 
-from minicaffe.backends.cuda import capture
-from minicaffe.core.ops.conv import implicit_gemm
+from minicaffe.backends.cuda import capture, implicit_gemm
 
 
 def test_a_product_in_parts_is_captured_with_counters_of_its_own(cuda):

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe.core.ops import conv
-from minicaffe.core.ops.conv.common import is_depthwise
 from minicaffe.core.ops.conv.problem import Case
 from minicaffe.core.ops.geometry import ConvGeometry, Window
 
@@ -41,7 +40,7 @@ def depthwise(draw):
 @cases(60)
 @given(depthwise(), st.booleans(), dtypes, seeds)
 def test_depthwise_against_loops(device, direction, g, bias_term, dtype, seed):
-    assert is_depthwise(g)
+    assert g.is_depthwise
     check(device, "direct", direction, g, bias_term=bias_term, dtype=dtype, seed=seed)
 
 
@@ -121,4 +120,4 @@ def test_what_has_groups_or_three_axes_is_not_depthwise():
         ConvGeometry(1, 4, (5, 5), 4, Window((3, 3)), 2),
         ConvGeometry(1, 2, (5, 5, 5), 2, Window((3, 3, 3)), 2),
     ):
-        assert not is_depthwise(g)
+        assert not g.is_depthwise

@@ -176,7 +176,7 @@ def test_a_power_has_its_slope_at_zero(device):
 
 
 def test_blocks_and_threads_cover_every_entry(device):
-    for size in (elementwise.BLOCK - 1, elementwise.LONG + 3 * elementwise.BLOCK + 5):
+    for size in (elementwise.BLOCK - 1, elementwise.forward.op.worth + 3 * elementwise.BLOCK + 5):
         x = np.linspace(-3, 3, size)
         y = elementwise.forward("TanH", put(device, x), (), blank(device, size, float))
         close(device, y, np.tanh(x))

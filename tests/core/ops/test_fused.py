@@ -8,9 +8,9 @@ import pytest
 from core.ops.cases import blank, numbers, put
 
 from minicaffe.backends import device as backend
-from minicaffe.backends.cuda import fusion
+from minicaffe.backends.cuda import fusion, implicit_gemm
 from minicaffe.backends.launch_listener import heard
-from minicaffe.backends.replay.step_constants import Slots
+from minicaffe.backends.step_constants import Slots
 from minicaffe.core.ops import (
     activation,
     arrays,
@@ -18,10 +18,8 @@ from minicaffe.core.ops import (
     elementwise,
     normalize,
     pool,
-    rows,
     softmax,
 )
-from minicaffe.core.ops.conv import implicit_gemm
 from minicaffe.core.ops.geometry import ConvGeometry, Window
 from minicaffe.core.ops.labels import Labels, Mean
 from minicaffe.core.ops.rows import Norm, Past, Statistics, by_channel, workspace
@@ -213,7 +211,7 @@ class Normalised:
 def test_a_batch_norm_goes_on_to_what_follows(cuda, monkeypatch, name, dtype):
     """There and back: the same bits in every array that is written, and as few kernels as it says."""
     shape, parts = SHAPES[name], name == "parts"
-    monkeypatch.setattr(rows, "ALONE", 5)  # so few channels
+    monkeypatch.setattr("minicaffe.backends.cuda.moments.ALONE", 5)  # so few channels
     alone, whole = Normalised(cuda, shape, dtype), Normalised(cuda, shape, dtype)
     found = []
     for one, way in ((alone, contextlib.nullcontext()), (whole, fusion.joined())):

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe.backends import cpu as loops_room
-from minicaffe.backends.cpu import threads
 from minicaffe.backends.cuda import cublas
 from minicaffe.backends.device import device
 from minicaffe.core.ops import gemm as gemm_room
@@ -101,11 +100,11 @@ def test_which_products_are_taken_in_parts(monkeypatch, shape, turned, count):
 
 def test_what_blas_does_with_small_matrices_is_known(monkeypatch):
     """By the name of its loops; where it has none, it may copy."""
-    known = threads.blas_copies()
+    known = gemm_room.blas_copies()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(threads.ctypes, "CDLL", lambda name: object())
-        assert threads.blas_copies.__wrapped__() is True
-    assert threads.blas_copies.__wrapped__() is known
+        patch.setattr(gemm_room.ctypes, "CDLL", lambda name: object())
+        assert gemm_room.blas_copies.__wrapped__() is True
+    assert gemm_room.blas_copies.__wrapped__() is known
 
 
 @st.composite

@@ -27,11 +27,10 @@ from hypothesis import strategies as st
 
 from minicaffe.backends import device as backend
 from minicaffe.backends import launch_listener as listener
-from minicaffe.backends.cuda import fusion
+from minicaffe.backends.cuda import fusion, implicit_gemm
 from minicaffe.backends.cuda.capture import COUNTERS, arrived
 from minicaffe.backends.cuda.launch import source
 from minicaffe.core.ops import elementwise
-from minicaffe.core.ops.conv import implicit_gemm
 from minicaffe.core.ops.geometry import ConvGeometry, Window
 from minicaffe.errors import ShapeError
 

@@ -20,9 +20,9 @@ from minicaffe.backends import device as backend
 from minicaffe.backends.cpu import threads
 from minicaffe.backends.cuda import launch
 from minicaffe.backends.cuda.capture import arrived
-from minicaffe.backends.replay.step_constants import Slots
+from minicaffe.backends.step_constants import Slots
 from minicaffe.core.ops import accuracy as accuracies
-from minicaffe.core.ops import activation, batch, channels, nan_guard, pool, random, typed, update
+from minicaffe.core.ops import activation, batch, channels, nan_guard, pool, random, update
 from minicaffe.core.ops import average as means
 from minicaffe.core.ops import elementwise as functions
 from minicaffe.core.ops import embed as tables
@@ -682,13 +682,13 @@ def test_a_thread_an_element(launched, monkeypatch, total, blocks):
 
 def test_more_than_a_thread_can_count_is_refused_before_a_launch(monkeypatch):
     calls = []
-    monkeypatch.setattr(typed, "launch_blocks", lambda *call: calls.append(call))
+    monkeypatch.setattr(launch, "launch_blocks", lambda *call: calls.append(call))
     most = 2**31 - 1 - launch.GRID * launch.THREADS
-    typed.launch_typed("f.cu", "f", most, ())
+    launch.launch_typed("f.cu", "f", most, ())
     with pytest.raises(
         ShapeError, match=rf"^f: {most + 1} elements are more than a kernel's 32-bit index"
     ):
-        typed.launch_typed("f.cu", "f", most + 1, ())
+        launch.launch_typed("f.cu", "f", most + 1, ())
     assert len(calls) == 1
 
 

@@ -15,10 +15,9 @@ from core.ops import (
 from core.ops.cases import blank, close, numbers, put, same
 
 from minicaffe.backends import device as backend
-from minicaffe.backends.cuda import capture, launch
-from minicaffe.backends.replay.step_constants import Slots
+from minicaffe.backends.cuda import capture, implicit_gemm, launch
+from minicaffe.backends.step_constants import Slots
 from minicaffe.core.ops import activation, update
-from minicaffe.core.ops.conv import implicit_gemm
 from minicaffe.core.ops.geometry import ConvGeometry, Window
 from minicaffe.core.ops.rows import Norm, Past, Statistics, by_channel, workspace
 from minicaffe.core.ops.statistics import statistics

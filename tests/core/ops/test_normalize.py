@@ -9,9 +9,10 @@ from core.ops.cases import blank, cases, close, dtypes, numbers, put, same, seed
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from minicaffe.backends.cpu.ops import KINDS
+from minicaffe.backends.cuda import moments as module
 from minicaffe.core.ops import normalize as ops
-from minicaffe.core.ops import rows as module
-from minicaffe.core.ops.rows import KINDS, Affine, Norm, Past, Rows, Statistics, workspace
+from minicaffe.core.ops.rows import Affine, Norm, Past, Rows, Statistics, workspace
 from minicaffe.core.ops.statistics import recall, statistics
 from minicaffe.errors import ShapeError
 

@@ -13,10 +13,11 @@ import pytest
 
 from minicaffe.backends import cpu as loops
 from minicaffe.backends.cpu import load
+from minicaffe.backends.cuda import implicit_gemm
 from minicaffe.backends.device import Device
 from minicaffe.backends.replay import trace
 from minicaffe.core.ops import conv, linear
-from minicaffe.core.ops.conv import autotune, autotune_cache, implicit_gemm
+from minicaffe.core.ops.conv import autotune, autotune_cache
 from minicaffe.core.ops.conv import problem as case_module
 from minicaffe.core.ops.conv.autotune import DIRECTIONS, Finding
 from minicaffe.core.ops.conv.common import bias_workspace

@@ -6,11 +6,11 @@ from core.ops.cases import cases, close, dtypes, numbers, seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicaffe.backends.cpu import loops
+from minicaffe.backends.cpu import loops, skinny
 from minicaffe.backends.cpu.threads import at_most
 from minicaffe.backends.device import device as device_called
 from minicaffe.backends.replay import trace
-from minicaffe.core.ops import gemm, linear, skinny
+from minicaffe.core.ops import gemm, linear
 
 if loops("gemm_small_m", np.float32) is None:
     pytest.skip("needs Numba", allow_module_level=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from core.ops.cases import same
 
-from minicaffe.backends.replay.step_constants import SIZE, Slots
+from minicaffe.backends.step_constants import SIZE, Slots
 
 
 def test_what_is_put_is_there_once_it_is_sent(device):

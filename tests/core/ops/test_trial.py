@@ -11,9 +11,9 @@ from minicaffe.backends import cpu
 from minicaffe.backends import device as backend
 from minicaffe.backends.cpu import threads
 from minicaffe.backends.cpu.thread_pool import Crew
-from minicaffe.backends.cuda import launch
+from minicaffe.backends.cuda import implicit_gemm, launch
 from minicaffe.core.ops import conv
-from minicaffe.core.ops.conv import autotune, implicit_gemm
+from minicaffe.core.ops.conv import autotune
 from minicaffe.core.ops.conv.problem import Case
 from minicaffe.core.ops.geometry import ConvGeometry, Window
 

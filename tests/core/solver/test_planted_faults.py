@@ -58,7 +58,9 @@ def a_stale_address(solver, patch):
         what, row = rows[i]
         if isinstance(row, Calls):
             first = row.parts[0][0]
-            moved = partial(first.func, *copies(first.args), **first.keywords)
+            writes = getattr(first.func, "writes", ("out",))
+            keywords = {k: v if k in writes else copies((v,))[0] for k, v in first.keywords.items()}
+            moved = partial(first.func, *copies(first.args), **keywords)
             rows[i] = what, Calls([[moved, *row.parts[0][1:]], *row.parts[1:]])
         else:
             rows[i] = what, dataclasses.replace(row, args=copies(row.args))

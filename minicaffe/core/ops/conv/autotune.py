@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.cpu import aligned
+from minicaffe.backends import aligned
 from minicaffe.backends.cuda import cublas
 from minicaffe.backends.cuda.capture import captured
 from minicaffe.backends.device import Device

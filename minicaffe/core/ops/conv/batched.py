@@ -17,7 +17,7 @@ from typing import Any
 
 from minicaffe.backends.device import on_cuda
 from minicaffe.backends.replay.trace import do
-from minicaffe.core.ops.conv.common import add_bias, by_samples, is_product, plus
+from minicaffe.core.ops.conv.common import add_bias, by_samples, plus
 from minicaffe.core.ops.conv.engine import Engine
 from minicaffe.core.ops.gemm import gemm
 from minicaffe.core.ops.geometry import ConvGeometry
@@ -48,17 +48,17 @@ class Batched(Engine):
 
     def cuda_workspace(self, g: ConvGeometry, limit: int, itemsize: int) -> int:
         """Returns as many elements as on the CPU, or 0 if the convolution is one product."""
-        return 0 if is_product(g) else self.workspace(g, limit)
+        return 0 if g.is_product else self.workspace(g, limit)
 
     def rounds_sums(self, g: ConvGeometry) -> bool:
         """Yes, unless the convolution is one product: products of samples are summed in the arrays' type."""
-        return not is_product(g)
+        return not g.is_product
 
     def forward(
         self, x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any
     ) -> Any:
         """Writes y = weight * x + bias to `out`, and returns it."""
-        if is_product(g):
+        if g.is_product:
             gemm(x.reshape(g.n, g.c), weight.reshape(g.f, g.c).T, out.reshape(g.n, g.f))
             add_bias(bias, out)
             return out
@@ -75,7 +75,7 @@ class Batched(Engine):
 
     def input_gradient(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
         """Writes dx = col2im(weight' dy) to `out`, and returns it."""
-        if is_product(g):
+        if g.is_product:
             gemm(dy.reshape(g.n, g.f), weight.reshape(g.f, g.c), out.reshape(g.n, g.c))
             return out
         w = weight.reshape(g.group, g.f // g.group, -1).swapaxes(1, 2)
@@ -94,7 +94,7 @@ class Batched(Engine):
 
     def weight_gradient(self, x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
         """Adds dweight' = sum over samples of im2col(x) dy', transposed, to `out`, and returns it."""
-        if is_product(g):
+        if g.is_product:
             dys, xs, dw = dy.reshape(g.n, g.f), x.reshape(g.n, g.c), out.reshape(g.f, g.c)
             gemm(dys.T, xs, dw, accumulate=True, scratch=work)
             return out

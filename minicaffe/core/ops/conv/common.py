@@ -26,16 +26,6 @@ def recordable(dtype: Any) -> bool:
     return with_blas("filters", no_bias(np.dtype(dtype)))[0] is not None
 
 
-def is_product(g: ConvGeometry) -> bool:
-    """Whether an image is one place, so that the convolution is one product, (n, c) times (c, f)."""
-    return g.group == 1 and g.window.is_point and g.places == 1
-
-
-def is_depthwise(g: ConvGeometry) -> bool:
-    """Whether each channel has one filter of its own, for images of at most two axes."""
-    return len(g.image) <= 2 and g.c == g.f == g.group
-
-
 def add_pieces(work: Any, slices: int, start: int, g: ConvGeometry, out: Any) -> None:
     """Adds the partial sums of the slices of a compiled loop to `out` (f, c / group, *kernel), in their order.
 

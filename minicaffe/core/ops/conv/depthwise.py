@@ -17,7 +17,6 @@ import numpy as np
 from minicaffe.backends.cpu import Piece, loops, no_bias, no_epilogue
 from minicaffe.backends.cpu.run import run
 from minicaffe.backends.cpu.threads import share
-from minicaffe.core.ops.conv.common import is_depthwise
 from minicaffe.core.ops.geometry import ConvGeometry, lift
 
 LANES = 16  # numbers of a vector, at most
@@ -25,7 +24,7 @@ LANES = 16  # numbers of a vector, at most
 
 def fits(g: ConvGeometry, work: Any, back: bool = False) -> bool:
     """Whether it is depthwise, and each thread has the workspace for its planes."""
-    return is_depthwise(g) and work is not None and work.size // share(work) >= elements(g, back)
+    return g.is_depthwise and work is not None and work.size // share(work) >= elements(g, back)
 
 
 def forward(arrays: Any, g: ConvGeometry, to: Any, work: Any) -> None:
@@ -66,7 +65,7 @@ def weight_gradient(arrays: Any, g: ConvGeometry, work: Any) -> None:
 @functools.lru_cache(maxsize=1024)
 def elements(g: ConvGeometry, back: bool = False) -> int:
     """Returns the elements of work of one thread; 0 if it is not depthwise."""
-    if not is_depthwise(g):
+    if not g.is_depthwise:
         return 0
     if not _strided(g):
         _, _, kernel, _, dilation, (rows, columns) = _planes(g, back)

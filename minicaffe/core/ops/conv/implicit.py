@@ -27,10 +27,11 @@ import numpy as np
 from minicaffe.backends.cpu import Piece, no_bias, no_epilogue, with_blas
 from minicaffe.backends.cpu.run import run
 from minicaffe.backends.cpu.threads import share
+from minicaffe.backends.cuda import implicit_gemm
 from minicaffe.backends.device import on_cuda
 from minicaffe.backends.replay.trace import do
-from minicaffe.core.ops.conv import implicit_gemm, split
-from minicaffe.core.ops.conv.common import add_pieces, by_samples, is_product, recordable
+from minicaffe.core.ops.conv import split
+from minicaffe.core.ops.conv.common import add_pieces, by_samples, recordable
 from minicaffe.core.ops.conv.engine import Engine
 from minicaffe.core.ops.gemm import gemm
 from minicaffe.core.ops.geometry import ConvGeometry, Window, lift
@@ -99,7 +100,7 @@ class Implicit(Engine):
 
     def input_gradient(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
         """Writes dx = sum over bands of col2im(weight' dy) to `out`, and returns it."""
-        if on_cuda(dy) and is_product(g):
+        if on_cuda(dy) and g.is_product:
             dy, dx = dy.reshape(g.n, g.f), out.reshape(g.n, g.c)
             implicit_gemm.product(dy, weight.reshape(g.f, g.c), dx, work)
             return out

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.backends.aligned import LINE
 from minicaffe.backends.cpu import threads
-from minicaffe.backends.cpu.aligned import LINE
 from minicaffe.backends.device import Device
 from minicaffe.core.ops.conv import common
 from minicaffe.core.ops.conv.engines import ENGINES
@@ -165,7 +165,7 @@ class Case:
 
         None if there is no such engine. For a depthwise convolution it is `direct`, which has a loop for it.
         """
-        if common.is_depthwise(self.g) and self.recordable(REFERENCE):
+        if self.g.is_depthwise and self.recordable(REFERENCE):
             return REFERENCE
         able = self._able(_rule())
         if self._product:
@@ -195,7 +195,7 @@ class Case:
     @property
     def _product(self) -> bool:
         """Whether it is one matrix product, on CUDA."""
-        return self.device.is_cuda and common.is_product(self.g)
+        return self.device.is_cuda and self.g.is_product
 
     def recordable(self, name: str) -> bool:
         """Whether an engine consists of compiled loops, so that a trace can record it."""

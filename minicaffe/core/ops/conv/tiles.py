@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from minicaffe.backends.cpu.skinny import SMALL
 from minicaffe.backends.device import on_cuda
 from minicaffe.backends.replay.trace import do
 from minicaffe.core.ops.conv.common import copy, plus
@@ -16,7 +17,6 @@ from minicaffe.core.ops.conv.transforms import even
 from minicaffe.core.ops.gemm import gemm
 from minicaffe.core.ops.geometry import ConvGeometry, Sizes, Window
 from minicaffe.core.ops.im2col import col2im, im2col, side_by_side
-from minicaffe.core.ops.skinny import SMALL
 
 Matrices = Sequence[Any]  # of one transform: one for each axis, on CUDA one for all axes
 POINTS = 36  # of a tile, at most: F(4x4, 5x5) has 64, and rounds 10 times as much as sums in order

@@ -23,11 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minicaffe.backends.cuda.capture import COUNTERS, arrived
-from minicaffe.backends.cuda.launch import launch_blocks
+from minicaffe.backends.cuda.launch import in_sum_type, launch_blocks
 from minicaffe.backends.device import TF32_SINCE, TOO_MANY, capability, tf32
-from minicaffe.core.ops.conv.common import is_product
-from minicaffe.core.ops.geometry import ConvGeometry, lift
-from minicaffe.core.ops.sums import in_sum_type
 from minicaffe.errors import ShapeError
 
 UNIT = 16  # of the kernel's depth: a block reads one or two units of a sum at a time
@@ -66,6 +63,11 @@ PRODUCT = np.dtype(  # the kernel's struct of this name
 ELEMENTS = 31  # bits of the kernel's Bits: as many positions as a kernel has along all its axes
 
 
+def _lift(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Sizes along three axes, the missing ones in front."""
+    return (1,) * (3 - len(sizes)) + tuple(sizes)
+
+
 class Product(NamedTuple):
     """The kernel's integers, and how what it reads lies. There are `rests` products of the `sizes`."""
 
@@ -77,12 +79,12 @@ class Product(NamedTuple):
     rests: int
 
 
-def workspace(g: ConvGeometry, limit: int, size: int = 4) -> int:
+def workspace(g: Any, limit: int, size: int = 4) -> int:
     """Returns the elements, of `size` bytes, with which more blocks share a product: optional, but faster.
 
     They hold partial sums, of at least 4 bytes each, for each part of its depth.
     """
-    if is_product(g):
+    if g.is_product:
         return min(limit, g.n + g.f * max(g.n, g.c))
     most = 0
     for (_, product), sums in (
@@ -101,7 +103,7 @@ def forward(
     x: Any,
     weight: Any,
     bias: Any | None,
-    g: ConvGeometry,
+    g: Any,
     out: Any,
     relu: bool = False,
     work: Any | None = None,
@@ -112,39 +114,39 @@ def forward(
 
 
 @functools.lru_cache(4096)
-def _forward(g: ConvGeometry) -> tuple[int, Product]:
+def _forward(g: Any) -> tuple[int, Product]:
     kernel, stride, pad, dilation = g.window.lifted()
     c, f, k, pixels = g.c // g.group, g.f // g.group, math.prod(kernel), math.prod(g.image)
     sizes = f, g.n * g.places, c * k
     groups = f * c * k, c * pixels, f * g.places
     steps = c * k, g.places, g.f * g.places
-    columns = *lift(g.out), *stride, *(-p for p in pad), g.c * pixels, 0
+    columns = *_lift(g.out), *stride, *(-p for p in pad), g.c * pixels, 0
     depth = *kernel, *dilation, 0, 0, 0, pixels, k
-    source = *lift(g.image), 1, 1, 1
+    source = *_lift(g.image), 1, 1, 1
     return g.group, _product(sizes, groups, steps, columns, depth, source)
 
 
-def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any | None = None) -> Any:
+def input_gradient(dy: Any, weight: Any, g: Any, out: Any, work: Any | None = None) -> Any:
     """Writes dx = weight' * dy to `out`, and returns it; `work` is optional."""
     _run((weight, dy, None, out), *_input_gradient(g), work=work)
     return out
 
 
 @functools.lru_cache(4096)
-def _input_gradient(g: ConvGeometry) -> tuple[int, Product]:
+def _input_gradient(g: Any) -> tuple[int, Product]:
     kernel, stride, pad, dilation = g.window.lifted()
     c, f, k, pixels = g.c // g.group, g.f // g.group, math.prod(kernel), math.prod(g.image)
     sizes = c, g.n * pixels, f * k
     groups = f * c * k, f * g.places, c * pixels
     steps = k, pixels, g.c * pixels
-    columns = *lift(g.image), 1, 1, 1, *pad, g.f * g.places, 0
+    columns = *_lift(g.image), 1, 1, 1, *pad, g.f * g.places, 0
     depth = *kernel, *(-d for d in dilation), 0, 0, 0, g.places, c * k
-    source = *lift(g.out), *stride
+    source = *_lift(g.out), *stride
     return g.group, _product(sizes, groups, steps, columns, depth, source)
 
 
 def weight_gradient(
-    x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any | None = None, dbias: Any | None = None
+    x: Any, dy: Any, g: Any, out: Any, work: Any | None = None, dbias: Any | None = None
 ) -> Any:
     """Adds dweight = dy * x to `out`, and sums of dy to `dbias`; returns `out`. `work` is optional."""
     arrays, numbers = (dy, x, None, out), _weight_gradient(g)
@@ -153,14 +155,14 @@ def weight_gradient(
 
 
 @functools.lru_cache(4096)
-def _weight_gradient(g: ConvGeometry) -> tuple[int, Product]:
+def _weight_gradient(g: Any) -> tuple[int, Product]:
     kernel, stride, pad, dilation = g.window.lifted()
     c, f, k, pixels = g.c // g.group, g.f // g.group, math.prod(kernel), math.prod(g.image)
     groups = f * g.places, c * pixels, f * c * k
     steps = g.places, c * k, k
     columns = *kernel, *dilation, 0, 0, 0, pixels, 0
-    depth = *lift(g.out), *stride, *(-p for p in pad), g.c * pixels, g.f * g.places
-    source = *lift(g.image), 1, 1, 1
+    depth = *_lift(g.out), *stride, *(-p for p in pad), g.c * pixels, g.f * g.places
+    source = *_lift(g.image), 1, 1, 1
     return g.group, _product(_weight_sizes(g), groups, steps, columns, depth, source)
 
 
@@ -346,6 +348,6 @@ def _share(
     return best[1:]
 
 
-def _weight_sizes(g: ConvGeometry) -> tuple[int, int, int]:
+def _weight_sizes(g: Any) -> tuple[int, int, int]:
     """Returns rows, columns and depth of the product that computes the weight gradient."""
     return g.f // g.group, math.prod(g.weight_shape[1:]), g.n * g.places

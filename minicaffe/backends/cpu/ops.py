@@ -1,0 +1,755 @@
+"""Ops by compiled loops: a table of which loop computes each, over how many units, and with which arguments.
+
+A row has the names of the arguments that it takes of its op, and first the module of compiled loops, which is
+that of its family or is named, if it serves the type of an array: the op's first, or `of` another. It returns
+NotImplemented for what it cannot compute. The NumPy function in core/ops says what an op is.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backends.cpu import Piece, loops, no_bias, skinny, threads, with_blas
+from minicaffe.backends.cpu.run import GRAIN, run, run_flat
+from minicaffe.backends.dispatch import Rows, flag, number
+
+RANKS = (1, 4, 8)  # axes that the loop of two arrays is compiled for
+ENTRIES = "fdbBhHiIlLqQ?"  # types that it knows
+KINDS = ("variance", "deviation", "mean", "length")  # of statistics, as the loops count them
+OF = ("values", "squares", "magnitudes")  # what can be summed, by its number
+SCORES = 2**11  # that a thread is worth waking for
+LEAST = 1e-20  # a smaller probability counts as this (Caffe's kLOG_THRESHOLD)
+MANY = 1 << 15  # elements of a batch that a thread is worth waking for
+PRODUCTS = 2**15  # multiply-adds that a slice is worth
+TALL = 256  # vectors, from which on BLAS is not faster from the left
+STRIP = 256  # columns of a unit of LRN
+NO_NAMES = np.empty(0, np.int32)
+PAIRS = ((2, 2), (2, 2), (0, 0))  # kernel, stride and pad of windows of 2 x 2 side by side
+STREAM = 2**10  # numbers of streams that a thread is worth waking for
+FEW = 64  # rows of all steps: for fewer it does not pay to put the weights in panels
+NEAR = 2**20  # bytes of weights, which then stay in the second cache
+STREAMS = 2  # that are worth a thread
+
+ROWS = Rows(loops)
+row = ROWS.add
+
+
+@row("arrays.apply", None)
+def apply(name, a, b, out):
+    if not isinstance(b, np.ndarray):
+        b = _number(b, a.dtype)
+    compiled: Any = loops("arrays", np.float64)
+    if compiled is None or any(array.dtype.char not in ENTRIES for array in (a, b, out)):
+        return NotImplemented
+    if (walk := _walk(out.shape, *map(_steps, (a, b, out)))) is None:
+        return NotImplemented
+    sizes, (first, second, third) = walk
+    flat = _span(a), first, _span(b), second, sizes, _span(out), third
+    return run(compiled.function(name), out.size, *flat, grain=GRAIN)
+
+
+def _steps(array: Any) -> tuple[tuple[int, int], ...]:
+    """Of each axis its size and how many entries lie between neighbours."""
+    return tuple(
+        (n, step // array.itemsize) for n, step in zip(array.shape, array.strides, strict=True)
+    )
+
+
+@functools.lru_cache(4096)
+def _walk(shape: tuple[int, ...], *arrays: tuple[tuple[int, int], ...]) -> Any:
+    """The sizes of a walk over all entries, and each array's steps in it; None for too many axes."""
+    stretched = [
+        [(0, 0)] * (len(shape) - len(axes)) + [(n, 0 if n == 1 else step) for n, step in axes]
+        for axes in arrays
+    ]
+    walk: list[tuple[int, ...]] = []  # of each axis its size and the steps
+    for size, *of_each in zip(shape, *stretched, strict=True):
+        steps = [step for _, step in of_each]
+        if any(n not in (0, 1, size) for n, _ in of_each):
+            shapes = [tuple(n for n, _ in axes) for axes in arrays]
+            raise ValueError(f"arrays of shapes {shapes} do not go into one of {shape}")
+        if size == 1:
+            continue
+        if walk and all(far == size * step for far, step in zip(walk[-1][1:], steps, strict=True)):
+            walk[-1] = (walk[-1][0] * size, *steps)
+        else:
+            walk.append((size, *steps))
+    rank = next((rank for rank in RANKS if rank >= len(walk)), None)
+    if rank is None or any(step < 0 for _, *steps in walk for step in steps):
+        return None
+    sizes, *steps_of = zip(*[(1,) * (1 + len(arrays))] * (rank - len(walk)), *walk, strict=True)
+    return sizes, steps_of
+
+
+def _span(array: Any) -> Any:
+    """The entries of an array, and for a view all that lies between its first and its last."""
+    if array.flags.c_contiguous:
+        return array.reshape(-1)
+    span = 1 + sum((n - 1) * step for n, step in _steps(array))
+    return np.lib.stride_tricks.as_strided(array, (span,), (array.itemsize,))
+
+
+@functools.lru_cache(1024)
+def _number(value: float, dtype: np.dtype) -> Any:
+    return np.array(value, dtype)
+
+
+@row("elementwise.forward", of="x")
+def forward(compiled, name, x, numbers, out):
+    loop = compiled.formula(name, "y", x.dtype)
+    return run_flat(loop, out, x, _typed(numbers, x.dtype)) if loop else NotImplemented
+
+
+@row("elementwise.gradient", of="dy")
+def gradient(compiled, name, dy, x, y, numbers, out):
+    loop = compiled.formula(name, "slope", x.dtype)
+    return run_flat(loop, out, dy, x, y, _typed(numbers, x.dtype)) if loop else NotImplemented
+
+
+@functools.lru_cache(256)
+def _typed(numbers: tuple[float, ...], dtype: np.dtype) -> tuple[Any, ...]:
+    return tuple(map(dtype.type, numbers))
+
+
+@row("activation.dropout", "elementwise")
+def dropout(compiled, x, mask, ratio, out):
+    run_flat(compiled.dropout, out, x, mask.kept, x.dtype.type(1 / (1 - ratio)))
+
+
+@row("activation.dropout_gradient", "elementwise")
+def dropout_gradient(compiled, dy, mask, ratio, out):
+    run_flat(compiled.dropout, out, dy, mask.kept, dy.dtype.type(1 / (1 - ratio)))
+
+
+@row("average.average")
+def average(compiled, mean, x, share, skip):
+    run(compiled.average, mean.size, x.reshape(-1), share, skip, mean.reshape(-1), grain=GRAIN)
+
+
+@row("eltwise.larger", "elementwise")
+def larger(compiled, x, out, which, i):
+    if which is None:
+        run_flat(compiled.larger, out, x)
+    else:
+        run_flat(compiled.larger_of, out, x, i, which)
+
+
+@row("eltwise.largest_gradient", "elementwise")
+def largest_gradient(compiled, dy, which, i, out):
+    run_flat(compiled.where_it_is, out, dy, which, i)
+
+
+@row("sums.total")
+def total(compiled, x, out, work, scale, squares, add):
+    if not x.flags.c_contiguous:
+        return NotImplemented
+    flat, scaled = (x.reshape(-1), int(squares)), (float(scale), add, out.reshape(1))
+    if work is None or work.dtype != x.dtype or not work.size or x.size < 2 * GRAIN:
+        run(compiled.total, 1, *flat, *scaled)
+        return None
+    grain = max(GRAIN, -(-x.size // work.size))
+    slices = run(compiled.part, x.size, *flat, Piece(work), grain=grain)
+    run(compiled.together, 1, work, work.size // slices, slices, *scaled)
+    return None
+
+
+@row("sums.rows")
+def rows(compiled, x, out, of, scale):
+    if not x.flags.c_contiguous:
+        return NotImplemented
+    m, k = x.shape
+    args = x.reshape(-1), k, OF.index(of), float(scale), out
+    return run(compiled.rows, m, *args, grain=1 + GRAIN // max(k, 1))
+
+
+@row("softmax.softmax")
+def softmax(compiled, x, out, reduced):
+    n, c, s = x.shape
+    flat = x.reshape(-1), c, s, reduced.reshape(-1), out.reshape(-1)
+    run(compiled.softmax(x.dtype), n * s, *flat, grain=grain(c))
+
+
+@row("softmax.softmax_gradient")
+def softmax_gradient(compiled, dy, y, out, reduced):
+    n, c, s = dy.shape
+    flat = dy.reshape(-1), y.reshape(-1), c, s, reduced.reshape(-1), out.reshape(-1)
+    run(compiled.softmax_gradient, n * s, *flat, grain=grain(c))
+
+
+@row("softmax.nll")
+def nll(compiled, prob, labels, ignore, out, valid, refused):
+    n, c, s = prob.shape
+    flat = prob.reshape(-1), labels.reshape(-1), c, s, flag(ignore), np.finfo(prob.dtype).tiny
+    run(compiled.nll, n * s, *flat, out.reshape(-1), valid.reshape(-1), refused, grain=grain(c))
+
+
+@row("softmax.nll_gradient")
+def nll_gradient(compiled, prob, labels, scale, out, valid):
+    n, c, s = prob.shape
+    flat = prob.reshape(-1), labels.reshape(-1), c, s, valid.reshape(-1), scale.reshape(-1)
+    run(compiled.nll_gradient, n * s, *flat, out.reshape(-1), grain=grain(c))
+
+
+def grain(c: int) -> int:
+    """Columns of c scores that a thread is worth waking for."""
+    return 1 + SCORES // c
+
+
+@row("label_losses.hinge")
+def hinge(compiled, x, labels, out, read):
+    n, d = x.shape
+    run(compiled.hinge, n, x.reshape(-1), labels, d, read.refused, out.reshape(-1), grain=grain(d))
+    read.check(labels, None, d)
+
+
+@row("label_losses.hinge_gradient")
+def hinge_gradient(compiled, margins, labels, squared, scale, out):
+    n, d = margins.shape
+    flat = margins.reshape(-1), labels, d, squared, scale.reshape(-1), out.reshape(-1)
+    run(compiled.hinge_gradient, n, *flat, grain=grain(d))
+
+
+@row("label_losses.multinomial")
+def multinomial(compiled, prob, labels, out, read):
+    n, d = prob.shape
+    run(compiled.multinomial, n, prob.reshape(-1), labels, d, number(LEAST, out), read.refused, out)
+    read.check(labels, None, d)
+
+
+@row("label_losses.multinomial_gradient")
+def multinomial_gradient(compiled, prob, labels, scale, out):
+    n, d = prob.shape
+    flat = prob.reshape(-1), labels, d, number(LEAST, out), scale.reshape(-1)
+    run(compiled.multinomial_gradient, n, *flat, out.reshape(-1), grain=grain(d))
+
+
+@row("infogain.row_sums", "label_losses")
+def row_sums(compiled, matrix, out):
+    run(compiled.row_sums, out.size, matrix.reshape(-1), out, grain=grain(out.size))
+
+
+@row("infogain.infogain", "label_losses")
+def infogain(compiled, prob, labels, matrix, ignore, out, read):
+    n, c, s = prob.shape
+    flat = prob.reshape(-1), labels.reshape(-1), matrix.reshape(-1), c, s, flag(ignore)
+    to = out.reshape(-1), read.valid.reshape(-1), read.refused
+    run(compiled.infogain, n * s, *flat, number(LEAST, out), *to, grain=grain(c))
+    read.check(labels, ignore, c)
+
+
+@row("infogain.infogain_gradient", "label_losses")
+def infogain_gradient(compiled, prob, labels, matrix, sums, scale, out, read):
+    n, c, s = prob.shape
+    flat = prob.reshape(-1), labels.reshape(-1), matrix.reshape(-1), sums, c, s
+    more = read.valid.reshape(-1), scale.reshape(-1), out.reshape(-1)
+    run(compiled.infogain_gradient, n * s, *flat, *more, grain=grain(c))
+
+
+@row("pair_losses.contrastive")
+def contrastive(compiled, diff, similar, margin, legacy, out, pull):
+    n, c = diff.shape
+    flat = diff.reshape(-1), similar, c, number(margin, out), legacy, out, pull
+    run(compiled.contrastive, n, *flat, grain=1 + GRAIN // max(c, 1))
+
+
+@row("pair_losses.smooth_l1")
+def smooth_l1(compiled, a, b, inside, outside, sigma, out):
+    args = a, b, *_weights(inside, outside, a), number(sigma**2, out), out
+    run(compiled.smooth_l1, out.size, *map(_flat, args), grain=GRAIN)
+
+
+@row("pair_losses.smooth_l1_gradient")
+def smooth_l1_gradient(compiled, a, b, inside, outside, sigma, scale, sign, out):
+    args = a, b, *_weights(inside, outside, a), number(sigma**2, out), scale
+    signed = number(sign, out), out
+    run(compiled.smooth_l1_gradient, out.size, *map(_flat, (*args, *signed)), grain=GRAIN)
+
+
+@row("pair_losses.sigmoid_cross_entropy")
+def sigmoid_cross_entropy(compiled, x, target, ignore, out, valid):
+    loop, there = compiled.sigmoid_cross_entropy(x.dtype), (x, target, flag(ignore), out, valid)
+    run(loop, out.size, *map(_flat, there), grain=GRAIN)
+
+
+@row("pair_losses.sigmoid_cross_entropy_gradient")
+def sigmoid_cross_entropy_gradient(compiled, x, target, scale, out, valid):
+    loop, there = compiled.sigmoid_cross_entropy_gradient(x.dtype), (x, target, valid, scale, out)
+    run(loop, out.size, *map(_flat, there), grain=GRAIN)
+
+
+def _weights(inside: Any, outside: Any, like: Any) -> list[Any]:
+    """Weights as the loops take them: empty where there are none."""
+    return [like.reshape(-1)[:0] if weight is None else weight for weight in (inside, outside)]
+
+
+def _flat(arg: Any) -> Any:
+    """An array flat, anything else as it is."""
+    return arg.reshape(-1) if isinstance(arg, np.ndarray) else arg
+
+
+@row("accuracy.accuracy", "softmax")
+def accuracy(compiled, scores, labels, top_k, ignore, out, read):
+    n, c, s = scores.shape
+    flat = scores.reshape(-1), labels.reshape(-1), c, s, top_k, flag(ignore), out.reshape(-1)
+    run(compiled.accuracy, n * s, *flat, read.valid.reshape(-1), read.refused, grain=grain(c))
+    read.check(labels, ignore, c)
+
+
+@row("accuracy.class_accuracy", "softmax")
+def class_accuracy(compiled, hits, valid, labels, out):
+    flat = hits.reshape(-1), valid.reshape(-1), labels.reshape(-1), out
+    run(compiled.class_accuracy, out.size, *flat, grain=1 + SCORES // max(labels.size, 1))
+
+
+@row("argmax.largest")
+def largest(compiled, x, place, number):
+    n, c, s = x.shape
+    k = place.shape[1]
+    flat = x.reshape(-1), c, s, k, place.reshape(-1), number.reshape(-1)
+    run(compiled.largest, n * s, *flat)
+
+
+@row("batch.gather", "elementwise", of="out")
+def gather(compiled, images, labels, places, mean, scale, out, out_labels):
+    if not images.flags.c_contiguous:
+        return NotImplemented
+    n, sizes = len(out), (*images.shape[1:], *out.shape[2:])
+    none = no_bias(out.dtype)
+    args = (labels, out_labels) if labels is not None else (none, none)
+    flat = images.reshape(-1), args[0], tuple(places), mean.reshape(-1), out.dtype.type(scale)
+    grain = 1 + MANY * n // max(1, out.size)
+    return run(compiled.gather, n, *flat, sizes, out.reshape(-1), args[1], grain=grain)
+
+
+@row("take.places", "gather")
+def take_places(compiled, index, n, out, refused):
+    run(compiled.places, index.size, index, n, out, refused, grain=GRAIN)
+    return _refusal(refused)
+
+
+@row("take.take", "gather")
+def take(compiled, x, place, out):
+    d = x.shape[1]
+    flat = x.reshape(-1), place, d, out.reshape(-1)
+    run(compiled.take, len(place), *flat, grain=max(1, GRAIN // max(1, d)))
+
+
+@row("take.put_back", "gather")
+def put_back(compiled, dy, place, out, add):
+    d = dy.shape[1]
+    flat = dy.reshape(-1), place, d, add, out.reshape(-1)
+    run(compiled.put_back, len(out), *flat, grain=max(1, GRAIN // max(1, d)))
+
+
+@row("take.fold", "gather")
+def fold(compiled, x, out):
+    a, count, d = x.shape
+    grain = max(1, GRAIN // max(1, count * d))
+    run(compiled.fold, a, x.reshape(-1), count, d, out.reshape(-1), grain=grain)
+
+
+@row("embed.read", "gather")
+def read(compiled, indices, count, out, refused):
+    if refused is None:
+        return NotImplemented
+    run(compiled.places, out.size, indices, count, out, refused, grain=GRAIN)
+    return _refusal(refused)
+
+
+def _refusal(refused: Any) -> Any:
+    """NotImplemented if a loop refused something: NumPy, which is asked then, says what."""
+    if not refused[0]:
+        return None
+    refused[0] = 0
+    return NotImplemented
+
+
+@row("unpool.places", "gather")
+def unpool_places(compiled, mask, image, out, refused):
+    flat = mask.reshape(-1), image[0] * image[1], out.reshape(-1), refused
+    run(compiled.mask_places, mask.size, *flat, grain=GRAIN)
+    return _refusal(refused)
+
+
+@row("unpool.unpool", "gather")
+def unpool(compiled, x, place, out):
+    pixels, size = math.prod(x.shape[2:]), math.prod(out.shape[2:])
+    planes, flat = math.prod(x.shape[:2]), (x.reshape(-1), place.reshape(-1))
+    run(compiled.unpool, planes, *flat, pixels, size, out.reshape(-1))
+
+
+@row("unpool.unpool_gradient", "gather")
+def unpool_gradient(compiled, dy, place, out):
+    pixels, size = math.prod(out.shape[2:]), math.prod(dy.shape[2:])
+    planes, flat = math.prod(out.shape[:2]), (dy.reshape(-1), place.reshape(-1))
+    run(compiled.unpool_gradient, planes, *flat, pixels, size, out.reshape(-1))
+
+
+@row("channels.scale")
+def scale(compiled, x, a, b, out):
+    n, f, p = x.shape
+    if p <= 1:
+        return NotImplemented
+    none = no_bias(x.dtype)
+    numbers = none if a is None else a, none if b is None else b.reshape(-1)
+    flat = x.reshape(-1), *numbers, b is not None and b.shape == x.shape, out.reshape(-1)
+    return run(compiled.scale, n * f, *flat, f, p, grain=max(1, GRAIN // p))
+
+
+@row("channels.prelu_gradient", of="x")
+def prelu_gradient(compiled, dy, x, a, out):
+    n, f, p = x.shape
+    flat = dy.reshape(-1), x.reshape(-1), a.reshape(-1), out.reshape(-1)
+    run(compiled.prelu, n * f, *flat, f, p, grain=max(1, GRAIN // max(1, p)))
+
+
+@row("channels._add_products", of="x")
+def add_products(compiled, dy, x, out, way):
+    n, f, p = dy.shape
+    flat = dy.reshape(-1), x.reshape(-1), way, f, p, n, out.reshape(-1)
+    run(compiled.add_sums, f, *flat, grain=max(1, GRAIN // max(1, n * p)))
+
+
+@row("statistics._statistics", None)
+def _statistics(x, rows, norm, out):
+    numbers = KINDS.index(norm.kind), out.rate.dtype.type(norm.eps)
+    return run_rows("statistics", x, rows, rows.seen, *numbers, out.mean, out.spread, out.rate)
+
+
+@row("statistics.remember", "running")
+def remember(compiled, mean, past, found):
+    numbers = mean.dtype.type(past.fraction), mean.dtype.type(past.correction)
+    args = found.mean, found.spread, *numbers, mean, past.variance, past.batches
+    run(compiled.remember, mean.size, *args, grain=GRAIN)
+
+
+@row("statistics.recalled", "running")
+def recalled(compiled, mean, past, norm, out):
+    args = mean, past.variance, past.batches, mean.dtype.type(norm.eps)
+    run(compiled.recall, mean.size, *args, out.mean, out.spread, out.rate, grain=GRAIN)
+
+
+@row("normalize.normalised", None)
+def normalised(x, rows, found, out):
+    return run_rows("normalise", x, rows, rows.seen, found.mean, found.rate, out)
+
+
+@row("normalize.through", None)
+def through(x, g, rows, norm, found, out):
+    numbers = KINDS.index(norm.kind), found.rate.dtype.type(norm.eps)
+    return run_rows("gradient", x, rows, g, rows.seen, *numbers, found.mean, found.rate, out)
+
+
+def run_rows(name: str, x: Any, rows: Any, *args: Any) -> Any:
+    """Run a compiled loop of x over the rows, in the form for their entries."""
+    compiled = loops("normalize", x.dtype)
+    if compiled is None:
+        return NotImplemented
+    across = rows.inner == 1 and rows.kept > 1
+    loop = getattr(compiled, name + "_across" if across else name)
+    return run(
+        loop, rows.count, *map(_flat, (x, *args)), grain=max(1, GRAIN // max(1, rows.length))
+    )
+
+
+@row("lrn.lrn")
+def lrn(compiled, x, response, s, out, work):
+    if x.size == 0:
+        return
+    (loop, _), units, args = _bound(compiled, x, response)
+    run(loop, units, x.reshape(-1), *args, work, s.reshape(-1), out.reshape(-1))
+
+
+@row("lrn.lrn_gradient")
+def lrn_gradient(compiled, x, dy, response, s, out, work):
+    if x.size == 0:
+        return
+    (_, loop), units, args = _bound(compiled, x, response)
+    scratch = s.reshape(-1), work[: x.size], work[x.size : 2 * x.size]
+    run(loop, units, x.reshape(-1), dy.reshape(-1), *args, *scratch, out.reshape(-1))
+
+
+def _bound(compiled: Any, x: Any, r: Any) -> Any:
+    """The loops, how many units they take, and their sizes and numbers."""
+    m, h, w = r.image
+    wide = w if r.side else min(w, STRIP)
+    numbers = tuple(map(x.dtype.type, (r.base, r.alpha, r.beta)))
+    units = m * -(-w // wide)
+    return compiled.of(x.dtype, r.beta == 0.75), units, ((h, w, wide), (r.up, r.side), numbers)
+
+
+@row("pool.max_pool")
+def max_pool(compiled, x, window, out, which, work, keep):
+    image, sizes, pooled = _tuples(x, window, out)
+    planes, flat = math.prod(x.shape[:2]), x.reshape(-1)
+    to = out.reshape(-1), which.reshape(-1) if keep else NO_NAMES
+    if halves := _halves(sizes, image, pooled, x.dtype):
+        run(halves.max_halve, planes, flat, image, pooled, keep, *to)
+        return
+    args = flat, image, sizes, pooled, _work(work, window, x, out)
+    if keep:
+        run(compiled.max_pool, planes, *args, *to)
+    else:
+        run(compiled.largest, planes, *args, to[0])
+
+
+@row("pool.max_pool_gradient")
+def max_pool_gradient(compiled, dy, which, window, out):
+    image, sizes, pooled = _tuples(out, window, dy)
+    planes, args = math.prod(out.shape[:2]), (dy.reshape(-1), which.reshape(-1), image)
+    if halves := _halves(sizes, image, pooled, dy.dtype):
+        run(halves.max_halve_gradient, planes, *args, pooled, out.reshape(-1))
+    else:
+        offsets = _offsets(window.kernel, image[1])
+        run(compiled.max_pool_gradient, planes, *args, sizes, pooled, offsets, out.reshape(-1))
+
+
+@row("pool.ave_pool", "ave_pool")
+def ave_pool(compiled, x, window, out, work):
+    _average(compiled.ave_pool, x, x, window, out, work, out)
+
+
+@row("pool.ave_pool_gradient", "ave_pool")
+def ave_pool_gradient(compiled, dy, window, out, work):
+    _average(compiled.ave_pool_gradient, dy, out, window, dy, work, out)
+
+
+def _average(
+    loop: Any, source: Any, image: Any, window: Any, pooled: Any, work: Any, out: Any
+) -> None:
+    divisors = (divisor.reshape(-1) for divisor in window.divisors(image, pooled))
+    window = window.seen(image.shape[2:], pooled.shape[2:])
+    args = source.reshape(-1), *_tuples(image, window, pooled), *divisors
+    room = _work(work, window, image, pooled)
+    run(loop, math.prod(image.shape[:2]), *args, room, out.reshape(-1))
+
+
+def _halves(sizes: Any, image: Any, pooled: Any, dtype: Any) -> Any:
+    """The loops for windows of 2 x 2 side by side, if these are such."""
+    if sizes == PAIRS and image == tuple(2 * o for o in pooled):
+        return loops("max_pool_2x2", dtype)
+    return None
+
+
+@functools.cache
+def _offsets(kernel: tuple[int, ...], width: int) -> Any:
+    """Of each kernel element how far it is from the window's corner."""
+    return np.ravel(np.arange(kernel[0])[:, None] * width + np.arange(kernel[1]))
+
+
+def _work(work: Any, window: Any, image: Any, pooled: Any) -> Piece:
+    size = window.workspace(image.shape[2:], pooled.shape[2:]) * threads.count()
+    return Piece(np.empty(size, image.dtype) if work is None else work[:size])
+
+
+def _tuples(image: Any, window: Any, pooled: Any) -> tuple[Any, ...]:
+    return image.shape[2:], (window.kernel, window.stride, window.pad), pooled.shape[2:]
+
+
+@row("interp.interp")
+def interp(compiled, x, rows, columns, out, work):
+    _interp_run(compiled.interp, x, rows, columns, (*x.shape[2:], *out.shape[2:]), work, out)
+
+
+@row("interp.interp_gradient")
+def interp_gradient(compiled, dy, rows, columns, out, work):
+    _interp_run(
+        compiled.interp_gradient, dy, rows, columns, (*out.shape[2:], *dy.shape[2:]), work, out
+    )
+
+
+def _interp_run(
+    loop: Any, source: Any, rows: Any, columns: Any, sizes: tuple[int, ...], work: Any, out: Any
+) -> None:
+    tables = [(axis.low, axis.high, axis.share) for axis in (rows, columns)]
+    planes = math.prod(source.shape[:2])
+    half = work[: planes * sizes[2] * sizes[1]]
+    run(loop, planes, source.reshape(-1), *tables, sizes, half, out.reshape(-1))
+
+
+@row("roi_pool.roi_pool")
+def roi_pool(compiled, x, rois, scale, out, which, refused):
+    flat = x.reshape(-1), rois.reshape(-1), x.shape, out.shape[2:], x.dtype.type(scale)
+    to = out.reshape(-1), which.reshape(-1), refused
+    run(compiled.roi_pool, len(rois) * x.shape[1], *flat, *to)
+    return _refusal(refused)
+
+
+@row("roi_pool.roi_pool_gradient")
+def roi_pool_gradient(compiled, dy, which, rois, out):
+    bins = dy.shape[2] * dy.shape[3]
+    flat = dy.reshape(-1), which.reshape(-1), rois.reshape(-1), out.shape, bins
+    run(compiled.roi_pool_gradient, out.shape[1], *flat, out.reshape(-1))
+
+
+@row("recurrent.lstm_unit")
+def lstm_unit(compiled, x, r, cont, c_prev, acts, c, h):
+    if acts is not x:
+        apply("copy", acts, x, acts)
+    args = acts, acts[:0] if r is None else r, x.shape[1], cont, c_prev, h.shape[1], c, h
+    _run_streams(compiled.lstm_unit(x.dtype), h, *args)
+
+
+@row("recurrent.lstm_unit_gradient")
+def lstm_unit_gradient(compiled, acts, c_prev, c, cont, dh, r, after, dc, dx):
+    d = dh.shape[1]
+    args = acts, c_prev, c, cont, dh, r, d, after, d, dc, dx
+    _run_streams(compiled.lstm_unit_gradient(acts.dtype), dh, *args)
+
+
+@row("recurrent.lstm", of="h")
+def lstm(compiled, z, cont, first, weight, c, h, work):
+    return _swept(compiled, "lstm", weight, True, h, work, z, cont, first, c, h)
+
+
+@row("recurrent.lstm_gradient", of="dh")
+def lstm_gradient(compiled, acts, c, cont, dh, weight, dc, dz, work):
+    return _swept(compiled, "lstm_gradient", weight, False, dh, work, acts, c, cont, dh, dc, dz)
+
+
+def _swept(
+    compiled: Any, name: str, weight: Any, turned: bool, h: Any, work: Any, *kernel_args: Any
+) -> Any:
+    """Run a loop over streams, if it pays to put the weights of h in panels, which stay in a cache."""
+    (t, n, _), (rows, columns) = h.shape, weight.shape[::-1] if turned else weight.shape
+    if t * n < FEW or weight.nbytes > NEAR:
+        return NotImplemented
+    vectors, wide, places = compiled.panels_of(rows, columns, weight.dtype)
+    if (rows + n) * wide > work.size:
+        return NotImplemented
+    panels, r = work[: rows * wide], work[rows * wide : (rows + n) * wide]
+    run(compiled.panels, vectors, weight.reshape(-1), rows, columns, turned, places, panels)
+    flat = [array.reshape(-1) for array in kernel_args]
+    loop = getattr(compiled, name)(h.dtype)
+    return run(loop, n, *flat, panels, (*h.shape, wide), r, grain=STREAMS)
+
+
+def _run_streams(loop: Any, h: Any, *args: Any) -> None:
+    """Run a compiled loop over streams; arrays go flat."""
+    run(loop, len(h), *map(_flat, args), grain=1 + STREAM // max(h.shape[1], 1))
+
+
+@row("nan_guard.squares")
+def squares(compiled, x, out, parts, bad, add):
+    grain = max(GRAIN, x.size // parts.size + 1)
+    slices = run(compiled.squares, x.size, x, Piece(parts), grain=grain)
+    each = parts.size // max(slices, 1)
+    run(compiled.together, 1, parts, each, slices, add, bad, out.reshape(1))
+
+
+@row("nan_guard.decide", of="square")
+def decide(compiled, loss, square, limit, pass_over, flags, going, factor, refused):
+    ones = going.reshape(1), factor.reshape(1)
+    run(compiled.judge, 1, loss, square.reshape(1), float(limit), pass_over, flags, *ones, refused)
+
+
+@row("gemm.gemm", None)
+def gemm(a, b, out, accumulate):
+    """In slices of its rows, or of its columns where these are more than twice as many.
+
+    It must be one of two matrices that lie whole. Rows of the result lie whole too: threads write in no line
+    of another, which is worth the larger matrix that each of them reads.
+    """
+    compiled, blas = with_blas("product", out)
+    (x, x_turned), (y, y_turned), (c, c_turned) = map(_whole, (a, b, out))
+    if compiled is None or x is None or y is None or c is None:
+        return NotImplemented
+    if not a.dtype == b.dtype == out.dtype:
+        return NotImplemented
+    if c_turned:
+        return gemm(b.T, a.T, out.T, accumulate)
+    (m, n), k = out.shape, a.shape[1]
+    if skinny.multiply(x, x_turned, y, y_turned, c, accumulate, (m, n, k)):
+        return None
+    rows = m >= n or 1 < m >= n / 2
+    args = (m, n, k), x, x_turned, y, y_turned, rows, accumulate, c
+    many, others = (m, n) if rows else (n, m)
+    grain = 1 + PRODUCTS // (others * k)
+    if k == 1 or others == 1:
+        return run(compiled.narrow, many, *args, grain=grain)
+    return run(compiled.product, many, blas, *args, grain=grain)
+
+
+@row("linear.linear", None)
+def linear(x, weight, bias, out, work):
+    """In slices of the numbers, or of the vectors, whichever are more."""
+    compiled, blas = with_blas("product", out)
+    (w, turned), (flat, _) = _whole(weight), _whole(x)
+    if compiled is None or not x.flags.c_contiguous or w is None or flat is None:
+        return NotImplemented
+    bias = no_bias(out.dtype) if bias is None else bias
+    (m, k), f, y = x.shape, weight.shape[1], out.reshape(-1)
+    if turned and skinny.dots(flat, w, bias, y, False, (m, f, k)):
+        return None
+    if m == 1 and (turned or f == 1 or k == 1):
+        run(compiled.linear_of_one, f, k, flat, w, bias, y, grain=1 + PRODUCTS // k)
+    elif (turned and m < TALL) or f == 1 or k == 1:
+        sizes, n, features = (m, f, k), max(m, f), f >= m
+        args = blas, sizes, flat, w, bias, features, work[: out.size], y
+        run(compiled.linear, n, *args, grain=1 + PRODUCTS // (m * f * k // n))
+    else:
+        if gemm(x, weight, out, False) is NotImplemented:
+            return NotImplemented
+        if bias.size:
+            run(compiled.add_bias, m, bias, y, grain=1 + PRODUCTS // f)
+    return None
+
+
+@row("linear.bias_gradient", "product")
+def bias_gradient(compiled, dy, out, empty):
+    if not dy.flags.c_contiguous:
+        return NotImplemented
+    m, f = dy.shape
+    return run(
+        compiled.add_columns,
+        f,
+        dy.reshape(-1),
+        m,
+        f,
+        not empty,
+        out,
+        grain=1 + PRODUCTS // max(m, 1),
+    )
+
+
+def _whole(matrix: Any) -> tuple[Any, bool]:
+    """A matrix as it lies in memory, flat, and whether by columns; none if its rows stand apart.
+
+    >>> _whole(np.array([[1, 2], [3, 4]]).T)
+    (array([1, 2, 3, 4]), True)
+    """
+    if matrix.ndim == 2 and matrix.size:
+        for array, turned in ((matrix, False), (matrix.T, True)):
+            if array.flags.c_contiguous:
+                return array.reshape(-1), turned
+    return None, False
+
+
+@row("im2col.unroll", "im2col")
+def unroll(compiled, x, out, numbers):
+    if numbers.steps[-1] != 1:
+        return NotImplemented
+    flat = x.reshape(-1), *numbers.shapes, out.reshape(-1)
+    return run(compiled.im2col, math.prod(x.shape[:2]), *flat, numbers.steps)
+
+
+@row("im2col.roll", "im2col", of="out")
+def roll(compiled, col, out, numbers, add):
+    if numbers.steps[-1] != 1:
+        return NotImplemented
+    flat = col.reshape(-1), *numbers.shapes, out.reshape(-1)
+    return run(compiled.col2im, math.prod(out.shape[:2]), *flat, numbers.steps, not add)
+
+
+@row("update.update")
+def update(compiled, rule, weight, diff, history, numbers, parts, penalty, scale, skip):
+    kind, loop = weight.dtype.type, compiled.loop(rule, weight.dtype)
+    flat = [array.reshape(-1) for array in (weight, diff, *history)]
+    for here, i in parts.slices:
+        w, d, *h = (array[here] for array in flat)
+        decays = kind(numbers[i][-1]), penalty == "L1", kind(scale), skip
+        run(loop, w.size, d, tuple(h), numbers[i][:-1], *decays, w, grain=GRAIN)

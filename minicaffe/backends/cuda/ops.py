@@ -1,0 +1,675 @@
+"""Ops by CUDA kernels: a table of which kernel computes each, and with which arguments.
+
+A row has the names of the arguments that it takes of its op; the NumPy function in core/ops says what that is.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backends.cuda import moments
+from minicaffe.backends.cuda.capture import arrived
+from minicaffe.backends.cuda.cublas import multiply
+from minicaffe.backends.cuda.emit import NUMBERS
+from minicaffe.backends.cuda.implicit_gemm import product
+from minicaffe.backends.cuda.launch import (
+    BLOCKS,
+    EACH,
+    GRID,
+    SECTOR,
+    THREADS,
+    fill,
+    in_sum_type,
+    launch,
+    launch_blocks,
+    launch_typed,
+)
+from minicaffe.backends.dispatch import Rows, flag, number
+from minicaffe.backends.launch_listener import ask
+
+MANY = 2**16  # threads that are enough to keep a device busy
+COUNTS, APART = 1, 2  # the labels that count are the normalizer; or to be added to others'
+OF = ("values", "squares", "magnitudes")  # what can be summed, by its number in sums.cu
+LEAST = 1e-20  # a smaller probability counts as this (Caffe's kLOG_THRESHOLD)
+SAMPLES = 8  # that a thread of the loop-free im2col takes its entry of
+OWN = 2**26  # multiply-adds up to which one product is our kernel: the launch takes longest
+BLOCK = 8  # random numbers of float32 from one step of the counter
+
+ROWS = Rows()
+row = ROWS.add
+
+
+@row("arrays.apply")
+def apply(name, a, b, out):
+    if name != "copy":
+        ask(name, "", (), (a, b, out), lambda all_: getattr(np, name)(*all_[:2], out=all_[2]))
+    elif hasattr(b, "dtype"):
+        ask(name, "", (), (b, out), lambda all_: np.copyto(all_[1], all_[0]))
+    else:
+        fill(out, b)
+
+
+@row("elementwise.forward")
+def forward(name, x, numbers, out):
+    launch("elementwise.cu", "elementwise", x.size, x, x, *_all(x, numbers), out, of=(name,))
+
+
+@row("elementwise.gradient")
+def gradient(name, dy, x, y, numbers, out):
+    args = dy, x, y, *_all(x, numbers), out
+    launch("elementwise.cu", "elementwise_gradient", x.size, x, *args, of=(name,))
+
+
+def _all(x: Any, numbers: tuple[float, ...]) -> list[Any]:
+    """The numbers in the type that a kernel computes in, and zeros up to what it takes."""
+    return [number(value, x) for value in (*numbers, *[0] * (NUMBERS - len(numbers)))]
+
+
+@row("activation.dropout")
+def dropout(x, mask, ratio, out):
+    stream = mask.key.there, np.uint64(mask.first), x.size, np.float32(ratio)
+    args = *stream, number(1 / (1 - ratio), x), x, mask.kept, out
+    launch("random.cu", "dropout", blocks_of(x.size, mask.first), x, *args)
+
+
+@row("activation.dropout_gradient")
+def dropout_gradient(dy, mask, ratio, out):
+    args = dy, mask.kept, number(1 / (1 - ratio), dy), None, out
+    launch("random.cu", "dropout_gradient", dy.size, dy, *args)
+
+
+@row("average.average")
+def average(mean, x, share, skip):
+    launch("average.cu", "average", mean.size, mean, mean, x, share, skip)
+
+
+@row("sums.total")
+def total(x, out, work, scale, squares, add):
+    _sums_launch(x, (1, 1, x.size), out, work, scale, int(squares), add)
+
+
+@row("sums.rows")
+def rows(x, out, work, of, scale):
+    _sums_launch(x, (1, *x.shape), out, work, scale, OF.index(of))
+
+
+@row("sums.add_rows")
+def add_rows(rows, out, add):
+    _sums_launch(rows, (len(rows), out.size, 1), out, None, add=add)
+
+
+@row("sums.add_places")
+def add_places(x, out, work, add):
+    _sums_launch(x, x.shape, out, work, add=add)
+
+
+def _sums_launch(
+    x: Any,
+    shape: tuple[int, int, int],
+    out: Any,
+    work: Any,
+    scale: float = 1.0,
+    of: int = 0,
+    add: bool = False,
+) -> None:
+    """Sum x (outer, kept, inner) over its outer and inner axis into `out`, in one launch or in two."""
+    outer, kept, inner = shape
+    entries, wide = outer * inner, SECTOR if inner == 1 and kept > 1 else 1
+    while wide < min(kept, THREADS // 8) and THREADS // wide > entries:  # more threads than entries
+        wide *= 2
+    # Neighbours enough for all blocks: more of them side by side
+    while inner == 1 and wide < THREADS and kept >= 2 * wide * 4 * BLOCKS:
+        wide *= 2
+    blocks, sums = -(-kept // wide), in_sum_type(work, x)
+    most = min(BLOCKS // max(1, blocks), entries * wide // (EACH * THREADS))
+    parts = max(1, min(most, sums.size // max(1, kept)))
+    factor = number(scale, x)
+    to = out if parts == 1 else sums
+    args = entries, kept, max(1, inner), wide, of  # a kernel divides by it
+    if parts == 1:
+        launch_blocks("sums.cu", "sums", (blocks,), (x, to), x, *args, factor, int(add), to)
+        return
+    launch_blocks("sums.cu", "sums", (blocks, parts), (x, to), x, *args, number(1, x), 0, to)
+    _sums_launch(sums[: parts * kept], (parts, kept, 1), out, None, scale, add=add)
+
+
+@row("softmax.softmax")
+def softmax(x, out):
+    _softmax_launch("softmax", x.shape, (x, out), x)
+
+
+@row("softmax.softmax_gradient")
+def softmax_gradient(dy, y, out):
+    _softmax_launch("softmax_gradient", dy.shape, (dy, out), dy, y)
+
+
+@row("softmax.softmax_loss")
+def softmax_loss(x, labels, ignore, prob, losses, read, mean, out, work):
+    if not x.size:
+        mean.of(losses, read.valid, out, work)
+        return
+    counts = 0 if not mean.counts else COUNTS if mean.add is None else APART
+    of_labels = labels, *flag(ignore), losses, read.valid, arrived(), counts
+    dloss = dx = None  # what cuda.fusion_rules puts there
+    more = *of_labels, mean.normalizer, out, dloss, dx
+    _softmax_launch("softmax_loss", x.shape, (x, prob), x, more=more)
+    if counts == APART:
+        mean.over(out)
+
+
+@row("softmax.softmax_loss_gradient")
+def softmax_loss_gradient(prob, labels, ignore, dloss, out, mean):
+    sizes = *prob.shape[1:], *flag(ignore)
+    args = prob, labels, *sizes, dloss, mean.normalizer, out
+    launch("softmax_loss.cu", "softmax_loss_gradient", out.size, out, *args)
+
+
+def _softmax_launch(
+    name: str,
+    shape: tuple[int, int, int],
+    types: tuple[Any, Any],
+    *arrays: Any,
+    more: tuple[Any, ...] = (),
+) -> None:
+    """A kernel of softmax.cu: as many threads a column as it has classes, unless columns are plenty."""
+    n, c, s = shape
+    most, lanes = THREADS if s == 1 else min(THREADS, MANY // max(1, n * s)), 1
+    while lanes < c and 2 * lanes <= most:
+        lanes *= 2
+    grid = (min(-(-n * s * lanes // THREADS), GRID),)
+    sizes = n * s, *arrays, c, s, lanes
+    launch_blocks("softmax.cu", name, grid, types, *sizes, *more, types[1])
+
+
+@row("label_losses.hinge")
+def hinge(x, labels, out):
+    n, d = x.shape
+    launch_typed("label_losses.cu", "hinge", n * d, (x, labels, out), x, labels, d, out)
+
+
+@row("label_losses.hinge_gradient")
+def hinge_gradient(margins, labels, squared, scale, out):
+    n, d = margins.shape
+    args = margins, labels, d, int(squared), scale, out
+    launch_typed("label_losses.cu", "hinge_gradient", n * d, (margins, labels, out), *args)
+
+
+@row("label_losses.multinomial")
+def multinomial(prob, labels, out):
+    n, d = prob.shape
+    args = prob, labels, d, number(LEAST, out), out
+    launch_typed("label_losses.cu", "multinomial", n, (prob, labels, out), *args)
+
+
+@row("label_losses.multinomial_gradient")
+def multinomial_gradient(prob, labels, scale, out):
+    n, d = prob.shape
+    args = prob, labels, d, number(LEAST, out), scale, out
+    launch_typed("label_losses.cu", "multinomial_gradient", n * d, (prob, labels, out), *args)
+
+
+@row("infogain.row_sums")
+def row_sums(matrix, out):
+    launch_typed("infogain.cu", "row_sums", out.size, (matrix, out), matrix, out)
+
+
+@row("infogain.infogain")
+def infogain(prob, labels, matrix, ignore, out, read):
+    n, c, s = prob.shape
+    args = matrix, prob, labels, c, s, *flag(ignore), number(LEAST, out), out, read.valid
+    launch_typed("infogain.cu", "infogain", n * s, (matrix, out), *args)
+
+
+@row("infogain.infogain_gradient")
+def infogain_gradient(prob, labels, matrix, sums, ignore, scale, out):
+    n, c, s = prob.shape
+    args = matrix, prob, labels, sums, c, s, *flag(ignore), scale, out
+    launch_typed("infogain.cu", "infogain_gradient", n * c * s, (matrix, out), *args)
+
+
+@row("pair_losses.difference")
+def difference(a, b, out):
+    launch_typed("pair_losses.cu", "difference", out.size, (a, b, out), a, b, out)
+
+
+@row("pair_losses.contrastive")
+def contrastive(diff, similar, margin, legacy, out, pull):
+    n, c = diff.shape
+    args = diff, similar, c, number(margin, out), int(legacy)
+    launch_typed("pair_losses.cu", "contrastive", n, (diff, similar, out), *args, out, pull)
+
+
+@row("pair_losses.smooth_l1")
+def smooth_l1(a, b, inside, outside, sigma, out):
+    args = a, b, inside, outside, number(sigma**2, out)
+    launch_typed("pair_losses.cu", "smooth_l1", out.size, (a, b, out), *args, out)
+
+
+@row("pair_losses.smooth_l1_gradient")
+def smooth_l1_gradient(a, b, inside, outside, sigma, scale, sign, out):
+    args = a, b, inside, outside, number(sigma**2, out), scale, sign
+    launch_typed("pair_losses.cu", "smooth_l1_gradient", out.size, (a, b, out), *args, out)
+
+
+@row("pair_losses.sigmoid_cross_entropy")
+def sigmoid_cross_entropy(x, target, ignore, out, valid):
+    args = x, target, *flag(ignore), out, valid
+    launch_typed("pair_losses.cu", "sigmoid_cross_entropy", out.size, (x, target, out), *args)
+
+
+@row("pair_losses.sigmoid_cross_entropy_gradient")
+def sigmoid_cross_entropy_gradient(x, target, ignore, scale, out):
+    args = x, target, *flag(ignore), scale, out
+    launch_typed(
+        "pair_losses.cu", "sigmoid_cross_entropy_gradient", out.size, (x, target, out), *args
+    )
+
+
+@row("accuracy.accuracy")
+def accuracy(scores, labels, top_k, ignore, out, read):
+    n, c, s = scores.shape
+    sizes = (c, s, top_k, *flag(ignore))
+    launch("accuracy.cu", "accuracy", n * s, out, scores, labels, *sizes, out, read.valid)
+
+
+@row("accuracy.class_accuracy")
+def class_accuracy(hits, valid, labels, out):
+    launch("accuracy.cu", "class_accuracy", out.size, out, hits, valid, labels, labels.size, out)
+
+
+@row("argmax.largest")
+def largest(x, place, number):
+    n, c, s = x.shape
+    k = place.shape[1]
+    launch("argmax.cu", "largest", n * s, x, x, c, s, k, place, number)
+
+
+@row("batch.gather")
+def gather(images, labels, places, mean, scale, out, out_labels):
+    n, _, *area = out.shape
+    sizes = (*images.shape[1:], *area)
+    scaling = mean.dtype.type(scale)
+    args = images, labels, places, mean, scaling, n, *sizes, out, out_labels
+    launch("batch.cu", "gather", out.size, out, *args)
+
+
+@row("take.places")
+def take_places(index, n, out):
+    launch("rows.cu", "places", index.size, index, index, n, out)
+
+
+@row("take.take")
+def take(x, place, out):
+    launch("rows.cu", "take", out.size, x, x, place, x.shape[1], out)
+
+
+@row("take.put_back")
+def put_back(dy, place, out):
+    launch("rows.cu", "put_back", out.size, dy, dy, place, dy.shape[1], dy.shape[0], out)
+
+
+@row("take.fold")
+def fold(x, out):
+    launch("rows.cu", "fold", out.size, x, x, x.shape[1], x.shape[2], out)
+
+
+@row("embed.embed")
+def embed(indices, weight, out):
+    launch("embed.cu", "embed", out.size, out, indices, weight, *weight.shape, out)
+
+
+@row("embed.add_gradient")
+def add_gradient(dy, indices, out, empty):
+    if empty:
+        fill(out, 0)
+    launch("embed.cu", "embed_gradient", dy.size, out, dy, indices, len(dy), *out.shape, out)
+
+
+@row("unpool.mask")
+def mask(which, window, width, corners, out):
+    sizes = corners.size, window.kernel[1], width
+    launch("unpool.cu", "winners", which.size, out, which, corners, *sizes, out)
+
+
+@row("unpool.places")
+def unpool_places(mask, image, out):
+    launch("unpool.cu", "mask_places", mask.size, mask, mask, image[0] * image[1], out)
+
+
+@row("unpool.unpool")
+def unpool(x, place, out, winner):
+    pixels, size = math.prod(x.shape[2:]), math.prod(out.shape[2:])
+    fill(winner, -1)
+    launch("unpool.cu", "claim", x.size, x, place, pixels, size, winner)
+    launch("unpool.cu", "unpool", out.size, x, x, pixels, size, winner, out)
+
+
+@row("unpool.unpool_gradient")
+def unpool_gradient(dy, place, out):
+    pixels, size = math.prod(out.shape[2:]), math.prod(dy.shape[2:])
+    launch("unpool.cu", "unpool_gradient", out.size, dy, dy, place, pixels, size, out)
+
+
+@row("channels.scale")
+def scale(x, a, b, out):
+    whole = b is not None and b.shape == x.shape
+    launch("channels.cu", "scale", x.size, x, x, a, b, int(whole), *x.shape[1:], 0, out)
+
+
+@row("channels.prelu_gradient")
+def prelu_gradient(dy, x, a, out):
+    launch("channels.cu", "prelu", x.size, x, dy, x, a, *x.shape[1:], out)
+
+
+@row("channels.products")
+def products(dy, x, over, affine, da, db, out, work):
+    moments.gradients(x, dy, over, work, None, affine, (da, db), g=out)
+
+
+@row("channels._add_products")
+def add_products(dy, x, out, work, way, over):
+    if way == 0:
+        _sums_launch(dy, dy.shape, out, work, add=True)
+    elif way == 1:  # by a kernel that finds both sums
+        moments.gradients(x, dy, over, work, learnt=(out, None))
+    else:
+        work = in_sum_type(work, x)
+        products, rest = work[: x.size].reshape(x.shape), work[x.size :]
+        launch("channels.cu", "products", x.size, x, dy, x, products)
+        _sums_launch(products, products.shape, out, rest, add=True)
+
+
+@row("statistics.of_entries")
+def statistics_of_entries(x, rows, norm, out, work, past):
+    moments.moments(x, rows, norm, out, work, past)
+
+
+@row("statistics.recalled")
+def recalled(mean, past, norm, out):
+    args = mean, past.variance, past.batches, mean.dtype.type(norm.eps)
+    launch("normalize.cu", "recall", mean.size, mean, *args, out.mean, out.spread, out.rate)
+
+
+@row("normalize.of_entries")
+def normalize_of_entries(x, rows, found, affine, out, norm, work, past):
+    then = moments.ends(affine, out)
+    if norm is None or not moments.moments(x, rows, norm, found, work, past, then):
+        grid, wide = moments.spread(rows)
+        args = rows.count, x, found.mean, found.rate, *rows.seen, wide, *then
+        launch_blocks("normalize.cu", "normalise", grid, (out,), *args)
+
+
+@row("normalize.gradients_of_entries")
+def gradients_of_entries(x, dy, rows, norm, found, affine, learnt, out, work):
+    of, means = (rows, norm, found), None
+    learns = affine is not None and any(sums is not None for sums in learnt)
+    apart = norm is None or out is None or affine is None or affine.rows != rows
+    if affine is not None and learns and apart:
+        moments.gradients(x, dy, affine.rows, work, of, learnt=learnt)
+        learnt = None, None
+    if norm is not None and out is not None:
+        part = moments.gradients(x, dy, rows, work, of, affine, learnt, dx=out)
+        if part.whole:
+            return
+        means = part.means
+    if out is not None:
+        scale, _, features, places = moments.learned(affine)
+        grid, wide = moments.spread(rows)
+        args = x, dy, scale, features, places, found.mean, found.rate, *rows.seen, wide, means, out
+        launch_blocks("normalize.cu", "normalise_gradient", grid, (out,), rows.count, *args)
+
+
+@row("lrn.lrn")
+def lrn(x, response, s, out):
+    r = response
+    kind = s.dtype.type
+    sizes, numbers = (*r.image[1:], r.up, r.side), (kind(r.base), kind(r.alpha), kind(r.beta))
+    launch("lrn.cu", "lrn", x.size, out, x, *sizes, *numbers, s, out)
+
+
+@row("lrn.lrn_gradient")
+def lrn_gradient(x, dy, response, s, out, work):
+    r = response
+    kind, ratio = s.dtype.type, in_sum_type(work, x)[: x.size]
+    sizes, numbers = (*r.image[1:], r.up, r.side), (kind(r.alpha), kind(r.beta))
+    launch("lrn.cu", "lrn_ratio", x.size, out, x, dy, s, numbers[1], ratio)
+    launch("lrn.cu", "lrn_gradient", x.size, out, x, dy, s, ratio, *sizes, *numbers, out)
+
+
+@row("pool.max_pool")
+def max_pool(x, window, out, which):
+    launch("pool.cu", "max_pool", out.size, out, x, *_pool_sizes(x, window, out), out, which)
+
+
+@row("pool.max_pool_gradient")
+def max_pool_gradient(dy, which, window, out):
+    sizes = _pool_sizes(out, window, dy)
+    launch("pool.cu", "max_pool_gradient", out.size, out, dy, which, *sizes, None, out)
+
+
+@row("pool.ave_pool")
+def ave_pool(x, window, out):
+    launch("pool.cu", "ave_pool", out.size, out, x, *_pool_sizes(x, window, out), out)
+
+
+@row("pool.ave_pool_gradient")
+def ave_pool_gradient(dy, window, out):
+    launch(
+        "pool.cu", "ave_pool_gradient", out.size, out, dy, *_pool_sizes(out, window, dy), None, out
+    )
+
+
+def _pool_sizes(image: Any, window: Any, pooled: Any) -> tuple[int, ...]:
+    return (*image.shape[2:], *window.kernel, *window.pad, *window.stride, *pooled.shape[2:])
+
+
+@row("interp.interp")
+def interp(x, rows, columns, out):
+    (h, w), (oh, ow) = x.shape[2:], out.shape[2:]
+    axes = rows.low, rows.share, columns.low, columns.share
+    launch("interp.cu", "interp", out.size, x, x, *axes, h, w, oh, ow, out)
+
+
+@row("interp.interp_gradient")
+def interp_gradient(dy, rows, columns, out):
+    (oh, ow), (h, w) = dy.shape[2:], out.shape[2:]
+    axes = [part for axis in (rows, columns) for part in (axis.low, axis.share, axis.first)]
+    launch("interp.cu", "interp_gradient", out.size, dy, dy, *axes, h, w, oh, ow, out)
+
+
+@row("roi_pool.roi_pool")
+def roi_pool(x, rois, scale, out, which):
+    sizes = *x.shape, *out.shape[2:], number(scale, x)
+    launch("roi_pool.cu", "roi_pool", out.size, out, x, rois, *sizes, out, which)
+
+
+@row("roi_pool.roi_pool_gradient")
+def roi_pool_gradient(dy, which, rois, scale, out):
+    sizes = len(dy), *out.shape[1:], *dy.shape[2:], number(scale, dy)
+    launch("roi_pool.cu", "roi_pool_gradient", out.size, out, dy, which, rois, *sizes, out)
+
+
+@row("stochastic.draw_pool")
+def draw_pool(x, window, noise, out, which):
+    args = x, noise, *_stochastic_sizes(x, window, out), out, which
+    launch("stochastic.cu", "draw_pool", out.size, x, *args)
+
+
+@row("stochastic.expected_pool")
+def expected_pool(x, window, out, total):
+    args = x, *_stochastic_sizes(x, window, out), out, total
+    launch("stochastic.cu", "expected_pool", out.size, x, *args)
+
+
+@row("stochastic.expected_pool_gradient")
+def expected_pool_gradient(dy, x, y, total, window, out):
+    args = dy, x, y, total, *_stochastic_sizes(x, window, dy), out
+    launch("stochastic.cu", "expected_pool_gradient", x.size, x, *args)
+
+
+def _stochastic_sizes(image: Any, window: Any, pooled: Any) -> tuple[int, ...]:
+    return (*image.shape[2:], *window.kernel, *window.stride, *pooled.shape[2:])
+
+
+@row("recurrent.lstm_unit")
+def lstm_unit(x, r, cont, c_prev, acts, c, h):
+    _recurrent_launch("lstm.cu", "lstm_unit", h, (x, c), x, r, cont, c_prev, h.shape[1], acts, c, h)
+
+
+@row("recurrent.lstm_unit_gradient")
+def lstm_unit_gradient(acts, c_prev, c, cont, dh, r, after, dc, dx):
+    args = acts, c_prev, c, cont, dh, r, after, dh.shape[1], dc, dx
+    _recurrent_launch("lstm.cu", "lstm_unit_gradient", dh, (acts, c), *args)
+
+
+@row("recurrent.tanh_unit")
+def tanh_unit(x, r, cont, h):
+    _recurrent_launch("rnn.cu", "tanh_unit", h, (x,), x, r, cont, h.shape[1], h)
+
+
+@row("recurrent.tanh_unit_gradient")
+def tanh_unit_gradient(h, dh, r, after, dx):
+    _recurrent_launch("rnn.cu", "tanh_unit_gradient", h, (h,), h, dh, r, after, h.shape[1], dx)
+
+
+def _recurrent_launch(file: str, name: str, h: Any, types: tuple[Any, ...], *args: Any) -> None:
+    """A thread an entry of h."""
+    grid = (min(-(-h.size // THREADS), GRID),)
+    launch_blocks(file, name, grid, types, h.size, *args)
+
+
+@row("random.philox")
+def philox(out, key, first):
+    low, high = map(np.uint64, key)
+    launch(
+        "random.cu",
+        "uniform",
+        blocks_of(out.size, first),
+        out,
+        low,
+        high,
+        np.uint64(first),
+        out.size,
+        out,
+    )
+
+
+def blocks_of(count: int, first: int = 0) -> int:
+    """How many of the stream's blocks hold so many numbers from the `first` on.
+
+    >>> blocks_of(8), blocks_of(8, first=7)
+    (1, 2)
+    """
+    return (first % BLOCK + count + BLOCK - 1) // BLOCK
+
+
+@row("nan_guard.squares")
+def squares(x, out, parts, bad, add):
+    count = _squares(x, parts, bad)
+    _sums_launch(parts[:count], (1, 1, count), out, None, add=add)
+
+
+@row("nan_guard.judge")
+def judge(loss, gradients, square, parts, limit, pass_over, flags, going, factor):
+    bad = flags[:1]
+    count, share = 0, parts.size // max(1, len(gradients))
+    for gradient in gradients:
+        count += _squares(gradient, parts[count : count + share], bad)
+    args = np.float64(limit), int(pass_over), flags, going, factor
+    launch_blocks("watch.cu", "judge", (1,), (loss,), loss, parts, count, square, *args)
+
+
+def _squares(x: Any, parts: Any, bad: Any) -> int:
+    """Sums of x^2, on CUDA a block's each, into `parts`; how many there are."""
+    blocks = max(1, min(BLOCKS, parts.size, x.size // (EACH * THREADS)))
+    launch_blocks("watch.cu", "squares", (blocks,), (x,), x.size, x, parts, bad)
+    return blocks
+
+
+@row("gemm.gemm")
+def gemm(a, b, out, accumulate):
+    multiply(a, b, out, accumulate)
+
+
+@row("linear.linear")
+def linear(x, weight, bias, out, work, plan):
+    if _own(x, weight, plan, "forward"):
+        product(weight.T, x.T, out.T, work, bias)
+        return
+    multiply(x, weight, out, False)
+    if bias is not None:
+        apply("add", out, bias, out)
+
+
+@row("linear.gradients")
+def gradients(x, dy, dweight, dbias, work, plan):
+    if dweight is None or not _own(dy.T, x, plan, "weight_gradient"):
+        return NotImplemented
+    (dw, empty), (db, fresh) = dweight, dbias or (None, True)
+    return product(dy.T, x, dw, work, add=not empty, sums=db, add_sums=not fresh)
+
+
+@row("linear.weight_gradient")
+def weight_gradient(a, b, out, empty, work, plan):
+    if not _own(a, b, plan, "weight_gradient"):
+        return NotImplemented
+    return product(a, b, out, work, add=not empty)
+
+
+@row("linear.input_gradient")
+def input_gradient(dy, weight, out, work, plan):
+    if not _own(dy, weight, plan, "input_gradient"):
+        return multiply(dy, weight, out, False)
+    return product(dy, weight, out, work)
+
+
+@row("linear.bias_gradient")
+def bias_gradient(dy, out, empty, work):
+    if empty:
+        fill(out, 0)
+    _sums_launch(dy, (*dy.shape, 1), out, work, add=True)
+
+
+def _own(a: Any, b: Any, plan: Any, way: str) -> bool:
+    """True if our own kernel multiplies two matrices; if no plan says so, where that is small."""
+    size = a.shape[0] * a.shape[1] * b.shape[1]
+    if not size or not all(m.flags.c_contiguous or m.flags.f_contiguous for m in (a, b)):
+        return False
+    return size <= OWN if plan is None else plan.names[way] == "implicit"
+
+
+@row("im2col.unroll")
+def unroll(x, out, form, numbers):
+    if form == "caffe":
+        total = math.prod(x.shape[:2]) * math.prod(numbers.places)
+        launch("im2col.cu", "im2col", total, out, x, *numbers.sizes, out)
+    else:
+        threads = -(-len(x) // SAMPLES) * (out.size // max(len(x), 1))
+        launch("im2col.cu", "im2col_loopfree", threads, out, x, *numbers.sizes, out)
+
+
+@row("im2col.roll")
+def roll(col, out, form, numbers, add):
+    if form == "gather":
+        launch("im2col.cu", "col2im", out.size, out, col, *numbers.sizes, int(add), out)
+        return
+    if not add:
+        out.fill(0)
+    launch("im2col.cu", "col2im_scatter", col.size, out, col, *numbers.sizes, out)
+
+
+@row("update.update")
+def update(rule, weight, diff, history, numbers, parts, penalty, scale, skip):
+    rows = numbers, numbers.shape[1], parts.there, len(parts.there)
+    settings = *rows, int(penalty == "L1"), number(scale, weight), skip
+    arrays = weight, diff, history[0], history[1] if len(history) > 1 else None
+    launch("update.cu", "update", weight.size, weight, *arrays, *settings, of=(rule,))
+
+
+@row("update.unscale")
+def unscale(diff, scale, gradient, add, bad):
+    factor = gradient.dtype.type(scale)
+    launch("unscale.cu", "unscale", diff.size, diff, diff, factor, int(add), gradient, bad)

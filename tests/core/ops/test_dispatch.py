@@ -1,0 +1,80 @@
+"""The gate between ops and their backends: what its tables say, and what ops say of themselves."""
+
+import importlib
+
+import numpy as np
+import pytest
+from core.layers.test_every_layer import Stretched
+from core.solver.every_layer import Every
+
+import minicaffe
+from minicaffe.backends import cpu
+from minicaffe.backends.cpu import run
+from minicaffe.backends.cpu.command import arrays
+from minicaffe.backends.cpu.ops import ROWS as LOOPS
+from minicaffe.backends.cuda.ops import ROWS as KERNELS
+from minicaffe.backends.dispatch import by_backend, op
+
+
+def of(name):
+    """An op by its name in a table."""
+    family, _, function = name.rpartition(".")
+    return getattr(importlib.import_module(f"minicaffe.core.ops.{family}"), function)
+
+
+@pytest.mark.parametrize(("table", "name"), [(t, n) for t in (LOOPS, KERNELS) for n in t.rows])
+def test_a_row_names_an_op_and_arguments_of_it(table, name):
+    made = getattr(of(name), "op", None)
+    assert table.row(made) is not None if made else callable(of(name))
+
+
+@pytest.fixture
+def checked(monkeypatch):
+    """The ops that NumPy computed, and those that a replay may call that write more than they say."""
+    called, wrong, by_numpy = set(), set(), run.by_numpy
+
+    def check(op, args, kwargs):
+        named = op.named(args, kwargs)
+        read = [
+            (array, array.copy())
+            for name, value in named.items()
+            if name not in op.writes
+            for array in arrays((value,))
+        ]
+        written = list(arrays(tuple(named[name] for name in op.writes)))
+        by_numpy(op, args, kwargs)
+        called.add(f"{op.family}.{op.name}")
+        for array, before in read:
+            if not any(np.may_share_memory(array, out) for out in written):
+                same = not op.replays or array.tobytes() == before.tobytes()
+                wrong.update([] if same else [f"{op.family}.{op.name}"])
+
+    monkeypatch.setattr(run, "by_numpy", check)
+    return called, wrong
+
+
+def test_an_op_writes_what_it_says(checked, tmp_path, monkeypatch):
+    """Else a replay might call two of NumPy's calls at a time where one reads what the other writes."""
+    monkeypatch.chdir(tmp_path)
+    minicaffe.register(Stretched)
+    with cpu.by_numpy():
+        Every(True, base_lr=1e-7, momentum=0.9)().step(1)
+    called, wrong = checked
+    assert len(called) > 50
+    assert wrong == set()
+
+
+def test_without_a_backend_an_op_is_its_numpy_function(monkeypatch):
+    calls = []
+
+    @op(entries="x out")
+    def doubled(x, out):
+        calls.append(len(x))
+        np.add(x, x, out=out)
+
+    x = np.arange(6.0)
+    assert not by_backend(doubled, x, np.empty(6))
+    assert doubled(x, out=np.empty(6)).tolist() == [0, 2, 4, 6, 8, 10]
+    monkeypatch.setattr("minicaffe.backends.dispatch.module", lambda name: None)
+    assert doubled(x, np.empty(6)).tolist() == [0, 2, 4, 6, 8, 10]
+    assert calls == [6, 6]
