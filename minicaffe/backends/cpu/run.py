@@ -39,7 +39,7 @@ def in_slices(
     on n, grain and the number of threads, so that sums over them are always computed in the same
     order. A call within a slice runs as one slice, so work is split only once; so does a call
     whose work is on CUDA. The first call that needs more than one thread limits BLAS to one, for good. With
-    `noted`, a part changes arrays only through `trace.do`, so it can be replayed if no loops are
+    `noted`, a part calls ops only, so it can be replayed if no loops are
     compiled.
 
     >>> parts = []

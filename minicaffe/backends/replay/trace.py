@@ -1,6 +1,6 @@
 """Traces: the commands that ops run on the CPU, and the kernels that they launch on CUDA.
 
-On the CPU a command is a compiled loop, which `cpu.run.run` runs, or NumPy calls, through `do`.
+On the CPU a command is a compiled loop, which `cpu.run.run` runs, or NumPy calls: see cpu.run.by_numpy.
 
 with trace.recording() as made:
     layer.forward()
@@ -21,8 +21,7 @@ import numpy as np
 
 from minicaffe.backends import cpu
 from minicaffe.backends.cpu.command import Calls, Row, name_of, place
-from minicaffe.backends.device import on_cuda
-from minicaffe.backends.launch_listener import Asked, ask, heard
+from minicaffe.backends.launch_listener import Asked, heard
 from minicaffe.backends.thread_state import state
 
 
@@ -95,24 +94,3 @@ def host(why: str) -> None:
 def active() -> bool:
     """Whether this thread records."""
     return state.trace is not None
-
-
-def do(function: Callable[..., Any], *args: Any, **how: Any) -> Any:
-    """Call a function of NumPy or a similar one; recorded if this thread records, except on CUDA.
-
-    It writes `out`, one or several existing arrays, or else its first argument. Its result depends only on
-    its arguments, and on their content when it is called.
-
-    >>> import numpy as np
-    >>> x = np.ones(2)
-    >>> with recording() as made:
-    ...     _ = do(np.add, x, 1, out=x)
-    >>> x
-    array([2., 2.])
-    """
-    if any(map(on_cuda, every := (*args, *how.values()))):
-        ask(function.__name__, "", (), every, lambda _: function(*args, **how))
-        return how.get("out", args[0])
-    if (made := state.trace) is not None:
-        made.called(partial(function, *args, **how))
-    return function(*args, **how)

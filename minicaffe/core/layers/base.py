@@ -89,7 +89,7 @@ class Traits:
     keeps_bottom: bool = False  # backward reads the bottom: in place only if no layer runs backward
     keeps_top: bool = False  # backward reads the top as forward left it
     sizes_vary: bool = False  # forward may return leading parts of `out`, smaller than declared
-    recordable: bool = False  # on the CPU, its passes run only replay's dispatch.run and trace.do
+    recordable: bool = False  # on the CPU, its passes call ops only
     capturable: bool | None = None  # into a CUDA graph; None: built-in layers are
     tops_apart: bool = False  # without bottoms: a pass may receive one top without the others
     takes_share: bool = False  # without bottoms: on several ranks it reads its share of a batch

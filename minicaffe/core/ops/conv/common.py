@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cpu import loops, no_bias, with_blas
-from minicaffe.backends.cpu.run import in_slices, run
+from minicaffe.backends.cpu.run import run
 from minicaffe.backends.cpu.threads import LINE
 from minicaffe.backends.device import on_cuda
-from minicaffe.backends.replay.trace import do
+from minicaffe.backends.dispatch import in_slices
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops.geometry import ConvGeometry
 from minicaffe.core.ops.sums import add_places
@@ -38,35 +38,20 @@ def add_pieces(work: Any, slices: int, start: int, g: ConvGeometry, out: Any) ->
 def by_samples(part: Callable[..., None], g: ConvGeometry, work: Any) -> list[Any]:
     """Runs part(first, last, work) over slices of the samples, and returns their pieces of `work`."""
     each = 1 + g.column_elements + g.f * g.places
-    return in_slices(part, g.n, work, 1 + EACH // each, 1 + COPIED // each, noted=True)
-
-
-def fill(value: float, out: Any) -> None:
-    """out = value, on either device; for `trace.do`."""
-    out.fill(value)
-
-
-def plus(x: Any, out: Any) -> None:
-    """out += x, on either device; for `trace.do`."""
-    out += x
-
-
-def copy(x: Any, out: Any) -> None:
-    """out = x, on either device; for `trace.do`."""
-    out[...] = x
+    return in_slices(part, g.n, work, 1 + EACH // each, 1 + COPIED // each)
 
 
 def partial_sums(work: Any, g: ConvGeometry) -> Any:
     """Returns a thread's partial sums of dweight, zeroed: (group, f / group, k), at the end of its work."""
     sums = work[work.size - math.prod(g.weight_shape) :]
-    do(fill, 0, out=sums)
+    arrays.fill(sums, 0)
     return sums.reshape(g.group, g.f // g.group, -1)
 
 
 def add_partial_sums(pieces: list[Any], out: Any) -> None:
     """Adds the partial sums of all threads to `out`, in the order of the threads."""
     for piece in pieces:
-        do(plus, piece[piece.size - out.size :].reshape(out.shape), out=out)
+        arrays.add(piece[piece.size - out.size :].reshape(out.shape), out)
 
 
 def add_bias(bias: Any | None, out: Any) -> None:
@@ -98,7 +83,7 @@ def bias_gradient(dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
         add_places(dy[first:last], work[-g.f :], add=False)
 
     for piece in by_samples(part, g, work):
-        do(plus, piece[-g.f :], out=out)
+        arrays.add(piece[-g.f :], out)
     return out
 
 

@@ -17,7 +17,6 @@ from minicaffe.backends.cpu import loops, no_bias, no_epilogue
 from minicaffe.backends.cpu.run import run
 from minicaffe.backends.cuda.launch import launch
 from minicaffe.backends.device import on_cuda
-from minicaffe.backends.replay.trace import do
 from minicaffe.core.ops.conv import depthwise, reference
 from minicaffe.core.ops.conv.common import add_partial_sums, by_samples, partial_sums
 from minicaffe.core.ops.conv.engine import Engine
@@ -67,7 +66,7 @@ class Direct(Engine):
             return out
 
         def part(first: int, last: int, _: Any) -> None:
-            do(reference.forward, x[first:last], weight, bias, g, out=out[first:last])
+            reference.forward(x[first:last], weight, bias, g, out[first:last])
 
         by_samples(part, g, work)
         return out
@@ -87,7 +86,7 @@ class Direct(Engine):
             return out
 
         def part(first: int, last: int, _: Any) -> None:
-            do(reference.input_gradient, dy[first:last], weight, g, out=out[first:last])
+            reference.input_gradient(dy[first:last], weight, g, out[first:last])
 
         by_samples(part, g, work)
         return out
@@ -108,7 +107,7 @@ class Direct(Engine):
 
         def part(first: int, last: int, work: Any) -> None:
             sums = partial_sums(work, g).reshape(g.weight_shape)
-            do(reference.weight_gradient, x[first:last], dy[first:last], g, out=sums)
+            reference.weight_gradient(x[first:last], dy[first:last], g, sums)
 
         add_partial_sums(by_samples(part, g, work), out)
         return out

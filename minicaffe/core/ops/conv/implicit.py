@@ -22,14 +22,12 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from minicaffe.backends.cpu import Piece, no_bias, no_epilogue, with_blas
 from minicaffe.backends.cpu.run import run
 from minicaffe.backends.cpu.threads import share
 from minicaffe.backends.cuda import implicit_gemm
 from minicaffe.backends.device import on_cuda
-from minicaffe.backends.replay.trace import do
+from minicaffe.core.ops import arrays
 from minicaffe.core.ops.conv import split
 from minicaffe.core.ops.conv.common import add_pieces, by_samples, recordable
 from minicaffe.core.ops.conv.engine import Engine
@@ -77,11 +75,11 @@ class Implicit(Engine):
         kernels, blas = with_blas("implicit", x)
         if kernels is not None:
             rows, parts = _cut(g, share(work))
-            arrays = x.reshape(-1), weight.reshape(-1), no_bias(x.dtype) if bias is None else bias
+            flat = x.reshape(-1), weight.reshape(-1), no_bias(x.dtype) if bias is None else bias
             units = g.n * g.group * -(-g.out[0] // rows) * parts
             sizes = *_kernel_sizes(g, rows), g.window.is_point, parts
             to = no_epilogue(g.f, math.prod(g.out)), out.reshape(-1)
-            run(kernels.forward, units, *to, blas, *sizes, *arrays, Piece(work))
+            run(kernels.forward, units, *to, blas, *sizes, *flat, Piece(work))
             return out
         w, y = weight.reshape(g.group, g.f // g.group, -1), _rows(out, g)
         b = None if bias is None else bias.reshape(g.group, -1, 1)
@@ -93,7 +91,7 @@ class Implicit(Engine):
                     band = y[s][..., rows]
                     gemm(w, tile, band)
                     if b is not None:
-                        do(np.add, band, b, out=band)
+                        arrays.add(b, band)
 
         by_samples(part, g, work)
         return out
@@ -109,16 +107,16 @@ class Implicit(Engine):
         kernels, blas = with_blas("implicit", dy)
         if kernels is not None:
             parts = split.parts(g.n * g.group, share(work), g.c // g.group)
-            arrays = dy.reshape(-1), weight.reshape(-1), out.reshape(-1)
+            flat = dy.reshape(-1), weight.reshape(-1), out.reshape(-1)
             rows = g.out[0] if g.window.is_point else _band(g, g.group)
             sizes = *_kernel_sizes(g, rows), g.window.is_point, parts
-            run(kernels.input_gradient, g.n * g.group * parts, blas, *sizes, *arrays, Piece(work))
+            run(kernels.input_gradient, g.n * g.group * parts, blas, *sizes, *flat, Piece(work))
             return out
         w, dy = weight.reshape(g.group, g.f // g.group, -1).swapaxes(1, 2), _rows(dy, g)
 
         def part(first: int, last: int, work: Any) -> None:
             for s in range(first, last):
-                do(np.copyto, out[s], 0)
+                arrays.fill(out[s], 0)
                 for rows, window, places, tile in _tiles(g, work):
                     gemm(w, dy[s][..., rows], tile)
                     col2im(tile, window, out[s : s + 1], places=places, add=True)
@@ -145,7 +143,7 @@ class Implicit(Engine):
 
         def part(first: int, last: int, work: Any) -> None:
             product, sums = work[-2 * size : -size], work[-size:]
-            do(np.copyto, sums, 0)
+            arrays.fill(sums, 0)
             for s in range(first, last):
                 for rows, window, places, tile in _tiles(g, work):
                     im2col(x[s : s + 1], window, tile, places=places)
@@ -154,15 +152,10 @@ class Implicit(Engine):
                         dy[s][..., rows].swapaxes(1, 2),
                         product.reshape(g.group, -1, g.f // g.group),
                     )
-                    do(np.add, sums, product, out=sums)
+                    arrays.add(product, sums)
 
         for piece in by_samples(part, g, work):
-            do(
-                np.add,
-                dw,
-                piece[-size:].reshape(g.group, -1, g.f // g.group).swapaxes(1, 2),
-                out=dw,
-            )
+            arrays.add(piece[-size:].reshape(g.group, -1, g.f // g.group).swapaxes(1, 2), dw)
         return out
 
 
@@ -173,17 +166,17 @@ def _weight_gradient(
     kernels: Any, blas: int, x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any
 ) -> None:
     """Adds dweight to `out` by compiled loops: a thread computes some channels, or some samples and bands."""
-    threads, tile, arrays = share(work), _tile(g), (x.reshape(-1), dy.reshape(-1))
+    threads, tile, flat = share(work), _tile(g), (x.reshape(-1), dy.reshape(-1))
     rows, _ = _cut(g, threads)
     units = g.n * -(-g.out[0] // rows)
     is_point = g.window.is_point
     if is_point or units < threads or (g.rows >= ROWS * threads and split.even(g.c, threads)):
         sizes = *_kernel_sizes(g, _band(g, g.group)), is_point, g.n, tile
-        kernel_args = *arrays, out.reshape(-1), Piece(work)
+        kernel_args = *flat, out.reshape(-1), Piece(work)
         run(kernels.weight_rows_gradient, g.c, blas, *sizes, *kernel_args)
         return
     sizes = *_kernel_sizes(g, rows), tile
-    slices = run(kernels.weight_gradient, units, blas, *sizes, *arrays, Piece(work))
+    slices = run(kernels.weight_gradient, units, blas, *sizes, *flat, Piece(work))
     add_pieces(work, slices, tile, g, out)
 
 

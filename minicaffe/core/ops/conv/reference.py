@@ -12,33 +12,34 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.backends.dispatch import op
 from minicaffe.core.ops.geometry import ConvGeometry
 
 
+@op()
 def forward(x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any) -> Any:
     """Writes y of the samples in x to `out` (s, f, *out), and returns it."""
     out[:] = 0 if bias is None else bias.reshape(-1, *[1] * len(g.image))
     y, x = _grouped(out, g), _grouped(x, g)
     for w, places, pixels in _elements(weight, g):
         y[places] += (w @ _flat(x[pixels])).reshape(y[places].shape)
-    return out
 
 
+@op()
 def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any) -> Any:
     """Writes dx to `out` (s, c, *image): each dy goes back to the pixels its output read; returns it."""
     out[:] = 0
     dx, dy = _grouped(out, g), _grouped(dy, g)
     for w, places, pixels in _elements(weight, g):
         dx[pixels] += (w.swapaxes(1, 2) @ _flat(dy[places])).reshape(dx[pixels].shape)
-    return out
 
 
+@op()
 def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any) -> Any:
     """Adds dweight, for each weight the sum of dy times the pixels it met, to `out`, and returns it."""
     dy, x = _grouped(dy, g), _grouped(x, g)
     for w, places, pixels in _elements(out, g):
         w += (_flat(dy[places]) @ _flat(x[pixels]).swapaxes(2, 3)).sum(0)
-    return out
 
 
 def _grouped(blob: Any, g: ConvGeometry) -> Any:

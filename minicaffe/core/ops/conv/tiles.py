@@ -8,13 +8,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from minicaffe.backends.cpu.skinny import SMALL
 from minicaffe.backends.device import on_cuda
-from minicaffe.backends.replay.trace import do
-from minicaffe.core.ops.conv.common import copy, plus
+from minicaffe.core.ops import arrays
 from minicaffe.core.ops.conv.strips import taps
 from minicaffe.core.ops.conv.transforms import even
-from minicaffe.core.ops.gemm import gemm
+from minicaffe.core.ops.gemm import SMALL, gemm
 from minicaffe.core.ops.geometry import ConvGeometry, Sizes, Window
 from minicaffe.core.ops.im2col import col2im, im2col, side_by_side
 
@@ -72,7 +70,7 @@ class Cut:
         """Reads the tiles of images (s, c, *image), and transforms them to points."""
         if self._turns(images):
             images, source = side_by_side(images.shape, self._free), images
-            do(copy, source, out=images)
+            arrays.copy(source, images)
         im2col(images, self._window, self._pixel_columns, **self._im2col_args)
         self._transform(transforms, self._pixels, self._free)
 
@@ -85,11 +83,11 @@ class Cut:
         if bias is not None:
             lead = 1 if self._cuda else math.prod(self._window.kernel)
             by_channel = self._pixel_columns.reshape(lead, len(bias), -1)
-            do(plus, bias.reshape(-1, 1), out=by_channel)
+            arrays.add(bias.reshape(-1, 1), by_channel)
         to = side_by_side(images.shape, self._free) if self._turns(images) else images
         col2im(self._pixel_columns, self._window, to, add=self._of.later, **self._im2col_args)
         if to is not images:
-            do(copy, to, out=images)
+            arrays.copy(to, images)
 
     @property
     def _axes(self) -> int:

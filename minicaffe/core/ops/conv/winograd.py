@@ -30,9 +30,9 @@ from typing import Any
 
 from minicaffe.backends.cpu import with_blas
 from minicaffe.backends.device import on_cuda
-from minicaffe.backends.replay.trace import do
+from minicaffe.core.ops import arrays
 from minicaffe.core.ops.conv import winograd_compiled as compiled
-from minicaffe.core.ops.conv.common import by_samples, plus, recordable
+from minicaffe.core.ops.conv.common import by_samples, recordable
 from minicaffe.core.ops.conv.engine import Engine
 from minicaffe.core.ops.conv.implicit import IMPLICIT
 from minicaffe.core.ops.conv.strips import TILES, adjoint, taps
@@ -179,7 +179,7 @@ class Winograd(Sizing, Engine):
 
         for piece in by_samples(part, g, work):
             if dw is not None:
-                do(plus, piece[: dw.size].reshape(dw.shape), out=dw)
+                arrays.add(piece[: dw.size].reshape(dw.shape), dw)
 
     def _matrices(self, g: ConvGeometry, x: Any) -> tuple[Any, ...]:
         """A', G and B' in the type and on the device of an array."""
