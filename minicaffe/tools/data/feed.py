@@ -4,18 +4,196 @@ from __future__ import annotations
 
 import itertools
 import os
+import queue
+import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
-from minicaffe.tools.data.crew import Here, Threads
-from minicaffe.tools.data.making import Damage, Piece
+from minicaffe.errors import DataError
+from minicaffe.tools.data.reader.base import Reader
 
+_STEP = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio
+IN_A_ROW = 100  # damaged entries, after which there is no use in looking further
+PATIENCE = 300  # seconds without a single piece, after which there is an error
+SLOW = 5  # seconds that a thread may take for a sample before it is left to itself
+Damage = tuple[int, str]  # an entry, and what is wrong with it
+Place = tuple[int, int]  # of a piece: the number of its batch, and its first row there
+Result = tuple[Place, list[Damage] | BaseException]
 Key = tuple[int, int]  # the seed and the pass that a batch is of
 Choose = Callable[[Key], tuple[np.ndarray, np.ndarray, int]]
+
+
+def draws(key: int, epochs: np.ndarray, entries: np.ndarray, count: int) -> np.ndarray:
+    """(n, count) numbers of [0, 1): row i is a function of (key, epochs[i], entries[i]), column by column.
+
+    Whatever else is in the batch, and however many columns are asked for, a number stays what it is. Key,
+    epoch, entry and column are counted into a state one after the other, mixed by SplitMix64's function.
+    Source: G. Steele, D. Lea and C. Flood, Fast Splittable Pseudorandom Number Generators, OOPSLA 2014.
+
+    >>> epochs, entries = np.array([0, 0, 1]), np.array([7, 8, 7])
+    >>> bool((draws(1, epochs, entries, 3)[1] == draws(1, epochs[1:2], entries[1:2], 5)[0, :3]).all())
+    True
+    """
+    state = _mixed(np.full(len(entries), key & (2**64 - 1), np.uint64))
+    for number in (epochs, entries):
+        state = _mixed(state + (number.astype(np.uint64) + np.uint64(1)) * _STEP)
+    columns = np.arange(1, count + 1, dtype=np.uint64) * _STEP
+    return (_mixed(state[:, None] + columns) >> np.uint64(11)) * 2.0**-53
+
+
+def _mixed(bits: np.ndarray) -> np.ndarray:
+    """Each of 64 bits of what comes out depends on each that goes in."""
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
+
+
+@dataclass
+class Piece:
+    """The rows `first` and on of a batch: of each its entry and epoch; `key` is of the random numbers."""
+
+    batch: int
+    slot: int
+    first: int
+    entries: np.ndarray
+    epochs: np.ndarray
+    key: int
+
+    @property
+    def place(self) -> Place:
+        """Which batch it is a piece of, and from which row on."""
+        return self.batch, self.first
+
+
+class AnyRecipe(Protocol):
+    """What a picture and its label become."""
+
+    @property
+    def numbers(self) -> int:
+        """How many random numbers of a sample it looks at, at most."""
+
+    def sample(self, picture: np.ndarray, label: Any, chance: np.ndarray, out: np.ndarray) -> Any:
+        """Write what the net sees of a picture into `out`; returns the label that belongs to it."""
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Makes samples of what a reader returns. With `skip`, those that are damaged are replaced.
+
+    What a sample becomes is a function of (key, epoch, entry). A damaged one is replaced by the next entry
+    of the data set that is not, cut and coloured by its own random numbers.
+    """
+
+    reader: Reader
+    recipe: AnyRecipe
+    skip: bool
+
+    def make(
+        self, piece: Piece, pictures: np.ndarray, labels: np.ndarray, wanted: np.ndarray
+    ) -> list[Damage]:
+        """Fill the rows of a piece, unless only later batches are `wanted`; returns what was damaged.
+
+        Raises DataError for a damaged entry that is not to be skipped.
+        """
+        chance = draws(piece.key, piece.epochs, piece.entries, self.recipe.numbers)
+        damaged: list[Damage] = []
+        for i, entry in enumerate(piece.entries):
+            if wanted[0] > piece.batch:
+                break
+            row = piece.first + i
+            labels[row] = self._sample(int(entry), chance[i], pictures[row], damaged)
+        return damaged
+
+    def _sample(
+        self, entry: int, chance: np.ndarray, out: np.ndarray, damaged: list[Damage]
+    ) -> Any:
+        """Make a sample; returns its label."""
+        for further in range(min(IN_A_ROW, len(self.reader))):
+            there = (entry + further) % len(self.reader)
+            try:
+                picture, label = self.reader[there]
+                try:
+                    return self.recipe.sample(picture, label, chance, out)
+                except DataError as error:
+                    raise error.at(self.reader.place(there)) from None
+            except DataError as error:
+                if not self.skip:
+                    raise
+                damaged.append((there, str(error)))
+        raise DataError(f"{damaged[-1][1]}; and so are the {len(damaged) - 1} before it")
+
+
+class Crew:
+    """Who makes the pieces of batches: `count` threads, or with 0 this one when a piece is taken.
+
+    Pillow lets other threads run while it decodes and scales. `give(member, piece)` hands one of `members` a
+    piece, `take()` returns one that is made, by its place, with what was damaged in it or the error that it
+    raised. What is made lies in `pictures` (slots, n, c, h, w) and `labels` (slots, n). Of batches before
+    `wanted[0]` no more is made. `close()` ends a crew, and so does its own end.
+    """
+
+    def __init__(
+        self, count: int, maker: Maker, shape: tuple[int, ...], dtype: np.dtype, labels: np.dtype
+    ):
+        self.pictures, self.labels = np.empty(shape, dtype), np.empty(shape[:2], labels)
+        self.wanted = np.zeros(1, np.int64)
+        self.members = max(1, count)
+        self.asked = [queue.SimpleQueue[Piece | None]() for _ in range(self.members)]
+        self.done = queue.SimpleQueue[Result]()
+        self.given = maker, self.done, self.pictures, self.labels, self.wanted
+        self.threads: list[threading.Thread] = []
+        self.close = weakref.finalize(self, _end, self.wanted, self.asked, self.threads)
+        for number, asked in enumerate(self.asked[:count]):
+            name, args = f"minicaffe_data_{number}", (asked, *self.given)
+            thread = threading.Thread(target=_serve, args=args, name=name, daemon=True)
+            self.threads.append(thread)
+            thread.start()
+
+    def give(self, member: int, piece: Piece) -> None:
+        """Hand over a piece."""
+        self.asked[member].put(piece)
+
+    def take(self) -> Result:
+        """A piece that is made; waits for it. Raises DataError where none comes."""
+        if not self.threads:
+            _make(self.asked[0].get(), *self.given)
+        try:
+            return self.done.get(timeout=PATIENCE)
+        except queue.Empty:
+            raise DataError(
+                f"no pictures came for {PATIENCE} s: the data set does not answer"
+            ) from None
+
+
+def _serve(asked: queue.SimpleQueue[Piece | None], *given: Any) -> None:
+    while (piece := asked.get()) is not None:
+        _make(piece, *given)
+
+
+def _make(piece: Any, maker: Maker, done: queue.SimpleQueue[Result], *arrays: np.ndarray) -> None:
+    """Make a piece; puts where it is, and what came of it, into `done`."""
+    pictures, labels, wanted = arrays
+    try:
+        damaged = maker.make(piece, pictures[piece.slot], labels[piece.slot], wanted)
+        done.put((piece.place, damaged))
+    except Exception as error:  # raised again by who waits for the batch
+        done.put((piece.place, error))
+
+
+def _end(wanted: np.ndarray, asked: list[Any], threads: list[threading.Thread]) -> None:
+    """Have the threads end after the sample they are at: then nobody reads the files any more."""
+    wanted[0] = np.iinfo(np.int64).max
+    for one in asked:
+        one.put(None)
+    for thread in threads:  # one of which may find that nobody wants the net
+        if thread is not threading.current_thread() and thread.ident is not None:
+            thread.join(SLOW)
 
 
 @dataclass
@@ -36,7 +214,7 @@ class Feed:
     Memory: what `ahead` batches take, once.
     """
 
-    def __init__(self, crew: Here | Threads, choose: Choose):
+    def __init__(self, crew: Crew, choose: Choose):
         self.crew, self.choose = crew, choose
         self.ahead = len(crew.pictures)
         self.waiting: deque[Batch] = deque()
@@ -83,7 +261,7 @@ class Feed:
     def _begin(self, seed: int, passes: int) -> None:
         """Hand out the pieces of a batch, one to each member of the crew."""
         entries, epochs, key = self.choose((seed, passes))
-        n, members = len(entries), self.crew.count
+        n, members = len(entries), self.crew.members
         cuts = [n * i // members for i in range(members + 1)]
         with self._closed_where_it_fails():
             batch = Batch((seed, passes), self.number, 0)

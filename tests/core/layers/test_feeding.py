@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from minicaffe import DataError, MinicaffeError, Net, ShapeError, Solver, parse
-from minicaffe.tools.data import crew
+from minicaffe.tools.data import feed
 
 Image = pytest.importorskip("PIL.Image")
 COUNT = 7
@@ -248,8 +248,8 @@ def test_mistakes_are_named(folder, keys, message):
 
 
 def test_a_data_set_that_does_not_answer(monkeypatch):
-    monkeypatch.setattr(crew, "PATIENCE", 0)
-    asked = crew.Threads(1, None, (1, 1, 1, 2, 2), np.dtype("f4"), np.dtype("f4"))
+    monkeypatch.setattr(feed, "PATIENCE", 0)
+    asked = feed.Crew(1, None, (1, 1, 1, 2, 2), np.dtype("f4"), np.dtype("f4"))
     with pytest.raises(DataError, match="no pictures came for 0 s: the data set does not answer"):
         asked.take()
     asked.close()

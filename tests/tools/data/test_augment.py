@@ -12,7 +12,7 @@ import pytest
 
 from minicaffe.errors import DataError
 from minicaffe.tools.data import augment, box_recipe
-from minicaffe.tools.data.draws import draws
+from minicaffe.tools.data.feed import draws
 from minicaffe.tools.data.recipe import COUNT, Recipe
 
 pytest.importorskip("PIL")

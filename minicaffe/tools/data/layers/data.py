@@ -13,7 +13,7 @@ from minicaffe.core.layers.blob import Shape
 from minicaffe.core.ops.batch import gather
 from minicaffe.errors import DataError, ShapeError, SpecError
 from minicaffe.tools.data import datasets, lmdb_file, readers
-from minicaffe.tools.data.draws import draws
+from minicaffe.tools.data.feed import draws
 from minicaffe.tools.data.layers.fed import Fed, size_of
 from minicaffe.tools.data.reader.base import Reader
 from minicaffe.tools.data.reader.train_test_split import SHARE, sides
@@ -110,7 +110,6 @@ class Data(Fed):
         return reader if parts is None else parts[self.phase == "TEST"]
 
     def allocate(self) -> None:
-        assert self.reader is not None
         default = self.phase == "TRAIN" and not self.reader.in_order
         self.begin(default if self.shuffle is None else self.shuffle)
         if self.images is None:
@@ -126,7 +125,6 @@ class Data(Fed):
 
     def load(self) -> None:
         """Load the data set onto the device once, if it can be kept there: images, labels and the mean."""
-        assert self.reader is not None
         found = None if self.reader.label_shape else self.reader.arrays()
         if found is None:
             return

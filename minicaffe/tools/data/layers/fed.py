@@ -15,10 +15,8 @@ from minicaffe.core.layers.order import Order, shuffled
 from minicaffe.core.ops.batch import gather
 from minicaffe.core.ops.random import random_key
 from minicaffe.errors import DataError, ShapeError
-from minicaffe.tools.data.crew import Here, Threads
-from minicaffe.tools.data.feed import Feed, Key
+from minicaffe.tools.data.feed import IN_A_ROW, AnyRecipe, Crew, Damage, Feed, Key, Maker
 from minicaffe.tools.data.layers.pictures import Pictures
-from minicaffe.tools.data.making import IN_A_ROW, AnyRecipe, Damage, Maker
 from minicaffe.tools.data.picture_files import LARGEST
 from minicaffe.tools.data.reader.base import Reader
 from minicaffe.tools.data.reader.picture_set import Size
@@ -44,8 +42,8 @@ class Fed(Pictures):
         Literal["raise", "skip"], "a damaged picture: stop, or take the next one and count it"
     ] = "raise"
 
-    reader = cast("Reader | None", None)
-    feeding = cast("Feed | None", None)
+    reader = cast("Reader", None)
+    feeding = cast("Feed", None)
 
     def measure(self, reader: Reader) -> list[Shape]:
         """The tops' shapes for the pictures of a reader; the first picture sets the size."""
@@ -60,7 +58,6 @@ class Fed(Pictures):
 
     def _first(self) -> np.ndarray:
         """The first picture that can be read."""
-        assert self.reader is not None
         for entry in range(min(IN_A_ROW, len(self.reader))):
             try:
                 return self.reader[entry][0]
@@ -91,10 +88,9 @@ class Fed(Pictures):
 
     def begin(self, shuffle: bool) -> None:
         """Allocate the memory of a batch; the first pass allocates that of batches read ahead."""
-        assert self.reader is not None
         if self.feeding is not None:
             self.feeding.close()
-        self.feeding, self.dataset = None, self.dataset or self.reader
+        self.feeding, self.dataset = cast(Any, None), self.dataset or self.reader
         self.order = Order(
             self.name, len(self.reader), shuffled if shuffle else None, self.rand_skip
         )
@@ -131,7 +127,6 @@ class Fed(Pictures):
 
     def entry(self, b: int, passes: int) -> str:
         """Names sample b of a pass; if damaged pictures are skipped, it or one after it."""
-        assert self.reader is not None
         index, epochs = np.zeros((2, self.samples), np.int64)
         self.order.take(self.context.seed, passes, index, epochs, self.context.share)
         return self.reader.place(int(index[b]))
@@ -151,7 +146,6 @@ class Fed(Pictures):
 
     def done(self) -> None:
         """The batch that `take` returned may be written over."""
-        assert self.feeding is not None
         self.feeding.done()
 
     def fed(self) -> Any:
@@ -179,7 +173,6 @@ class Fed(Pictures):
 
     def _feed(self) -> Feed:
         """The workers, with the batches that they have made."""
-        assert self.reader is not None
         workers = self.workers
         if self.feed == "processes":  # of models written before version 0.2
             self.context.tell(f"{self.name}: feed: processes: threads read, which are as fast")
@@ -190,9 +183,7 @@ class Fed(Pictures):
         size = int(np.prod(shape)) * self.made_dtype.itemsize
         backend.device("cpu").check_fits(size, f"prefetch of {ahead} batches")
         maker = Maker(self.reader, self.maker_recipe, self.on_error == "skip")
-        given = maker, shape, self.made_dtype, labels
-        crew = Threads(workers, *given) if workers else Here(*given)
-        return Feed(crew, self._choose)
+        return Feed(Crew(workers, maker, shape, self.made_dtype, labels), self._choose)
 
     @property
     def label_shape(self) -> Shape:
@@ -215,7 +206,6 @@ class Fed(Pictures):
 
     def _tell(self, damaged: list[Damage]) -> None:
         """Report damaged pictures, the first few by name, and at the end of an epoch their number."""
-        assert self.reader is not None
         passes = self.context.passes
         begin = self.order.first(
             self.context.seed, passes, self.context.share.of_whole(self.samples)
@@ -233,7 +223,6 @@ class Fed(Pictures):
     def tell_damage(self) -> None:
         """Report how many damaged pictures were replaced since the epoch, or the test, began."""
         if self.skipped:
-            assert self.reader is not None
             self.context.tell(
                 f"{self.name}: damaged pictures of {self.reader.name} in epoch {self.counting[0] + 1}"
                 f" of {self.phase}: {len(self.skipped)}, samples replaced by the next:"

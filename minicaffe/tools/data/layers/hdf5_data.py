@@ -46,7 +46,7 @@ class HDF5Data(Layer):
     shuffle: Annotated[bool, "visit files, and the rows in each, in random order"] = False
 
     dataset = cast(Any, None)
-    paths = cast("list[Path] | None", None)
+    paths = cast(Any, None)  # of files, once the list is read
 
     traits = Traits(takes_share=True, inferred_as="Input")
 
@@ -70,7 +70,6 @@ class HDF5Data(Layer):
     def _measured(self) -> tuple[list[int], list[Shape]]:
         """The rows of each file, and the shape of a row of each top."""
         rows, tails = [], []
-        assert self.paths is not None
         for path in self.paths:
             with hdf5.opened(path) as file:
                 shapes = [tuple(hdf5.dataset(file, name).shape) for name in self.top]
@@ -126,7 +125,6 @@ class HDF5Data(Layer):
 
     def _read(self, number: int, first: int, start: int, count: int) -> None:
         """Read rows of a file into the batch; the file stays open until another is read."""
-        assert self.paths is not None
         path = self.paths[number]
         if self.open is None or self.open[0] != number:
             if self.open is not None:

@@ -14,7 +14,7 @@ from minicaffe.core.ops.random import random_key
 from minicaffe.errors import DataError, ShapeError, note
 from minicaffe.storage import lists
 from minicaffe.tools.data import datasets, picture_files
-from minicaffe.tools.data.draws import draws
+from minicaffe.tools.data.feed import draws
 from minicaffe.tools.data.layers.pictures import Pictures
 from minicaffe.tools.data.resize import bilinear
 
@@ -49,7 +49,7 @@ class WindowData(Pictures):
     root_folder: Annotated[str, "put before each path"] = ""
 
     blue_first = True
-    windows = cast("lists.Windows | None", None)
+    windows = cast(Any, None)  # lists.Windows, once the file is read
     told_of_sizes = False  # that a picture is of another size than the window file says
 
     def setup(self) -> list[Shape]:
@@ -83,7 +83,6 @@ class WindowData(Pictures):
         return len(shape) == 3 and shape[0] == 3 and min(shape[1:]) >= self.image[1]
 
     def allocate(self) -> None:
-        assert self.windows is not None
         count = len(self.windows.foreground) + len(self.windows.background)
         self.dataset = datasets.Source(self.source, "R-CNN", count, "windows")
         here = not self.context.device.is_cuda
@@ -101,7 +100,6 @@ class WindowData(Pictures):
                 raise DataError("transform: mean_file: a mean image must be as high as it is wide")
 
     def forward(self) -> Any:
-        assert self.windows is not None
         start, n = self.context.share.of(self.batch_size)
         batch = self.context.share.of_whole(n)
         key, _ = random_key(self.context.seed, "windows", self.name)
@@ -134,7 +132,6 @@ class WindowData(Pictures):
 
     def _picture(self, number: int) -> np.ndarray:
         """A picture (h, w, 3) of the list."""
-        assert self.windows is not None
         if number in self.files:
             return picture_files.decode(self.files[number], self.windows.pictures[number], "colour")
         name = self.root_folder + self.windows.pictures[number]
