@@ -23,7 +23,7 @@ def blob_from_image():
         text for text in re.findall(r"```python\n(.*?)```", PAGE, re.S) if "def blob" in text
     ]
     found = {}
-    exec("import numpy as np\nfrom minicaffe.tools.data.resize import bilinear\n" + code, found)
+    exec("import numpy as np\nfrom minicaffe.tools.data.augment import bilinear\n" + code, found)
     return found["blob_from_image"]
 
 

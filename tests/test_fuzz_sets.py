@@ -20,14 +20,14 @@ TRAIN = [f"data_batch_{i}.bin" for i in range(1, 6)]
 
 def files(kind: str) -> dict[str, bytes]:
     """The files of a small data set of a kind, by their paths; each is spoilt in its turn."""
-    from minicaffe.tools.data import idx, known
+    from minicaffe.tools.data import fetch, idx
 
     rng = np.random.default_rng(0)
     pixels, labels = rng.integers(0, 256, (4, 3, 5, 7), np.uint8), np.arange(4, dtype=np.uint8)
     if kind == "idx":
         both = idx.header(pixels.shape) + pixels.tobytes(), idx.header((4,)) + labels.tobytes()
         packed = [gzip.compress(content) for content in both]
-        names = [known.FILES[0], known.FILES[1], *(f"{name}.gz" for name in known.FILES[2:])]
+        names = [fetch.FILES[0], fetch.FILES[1], *(f"{name}.gz" for name in fetch.FILES[2:])]
         return dict(zip(names, (*both, *packed), strict=True))
     if kind == "npz":
         stored, packed = (
@@ -71,7 +71,7 @@ def saved(save, *given, **named) -> bytes:
 
 def use(kind: str, folder: Path, name: str, data: bytes) -> None:
     """Read a data set of a kind, all of it, with these bytes in one of its files."""
-    from minicaffe.tools.data import fetch, known, readers
+    from minicaffe.tools.data import fetch, readers
 
     path = folder / name
     whole = path.read_bytes()
@@ -79,7 +79,7 @@ def use(kind: str, folder: Path, name: str, data: bytes) -> None:
     try:
         if kind == "tar.gz":
             sizes = dict.fromkeys((*TRAIN, "test_batch.bin"), 4 * 3073)
-            row = known.Archive((), name, 10**6, "", "", "cifar-10-batches-bin", sizes)
+            row = fetch.Archive((), name, 10**6, "", "", "cifar-10-batches-bin", sizes)
             fetch.unpack(path, row, folder)
             return
         alone = kind in ("npz", "list", "hdf5")

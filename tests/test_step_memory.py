@@ -18,7 +18,7 @@ from minicaffe.backends import cpu
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.layers.activation import Dropout
 from minicaffe.interop.caffe.forks.whole import Whole
-from minicaffe.tools.data import datasets, idx, known
+from minicaffe.tools.data import datasets, fetch, idx
 from minicaffe.tools.data.layers.data import Data
 
 ROOT = Path(__file__).parent.parent
@@ -159,7 +159,7 @@ print(next(line.split()[1] for line in open("/proc/self/status") if line.startsw
         pytest.skip("peak memory is read from /proc")
     home = tmp_path / "data" / "mnist"
     home.mkdir(parents=True)
-    for place, file in enumerate(known.FILES):
+    for place, file in enumerate(fetch.FILES):
         shape = ((60000, 10000)[place // 2], *((28, 28) if place % 2 == 0 else ()))
         idx.write(home / file, np.zeros(shape, np.uint8))
     for _ in range(2):  # the first may compile, which takes memory of its own

@@ -18,11 +18,9 @@ from minicaffe.cli.parser import Arg, CommandOptions
 from minicaffe.cli.streams import say
 from minicaffe.core.net.summary import table
 from minicaffe.errors import DataError, MinicaffeError, did_you_mean
-from minicaffe.tools.data.fetch import data_folder, fetch
-from minicaffe.tools.data.known import ABOUT, NAMES
-from minicaffe.tools.data.weight_table import NAMES as WEIGHT_NAMES
-from minicaffe.tools.data.weight_table import WEIGHTS, lookup
-from minicaffe.tools.data.weights import fetch_weights
+from minicaffe.tools.data.fetch import ABOUT, NAMES, data_folder, fetch
+from minicaffe.tools.data.weights import NAMES as WEIGHT_NAMES
+from minicaffe.tools.data.weights import WEIGHTS, fetch_weights, lookup
 
 
 class Options(CommandOptions):

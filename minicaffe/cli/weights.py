@@ -17,9 +17,8 @@ from minicaffe.errors import CheckpointError, DataError, MinicaffeError, note
 from minicaffe.interop.caffe.model import is_prototxt
 from minicaffe.interop.caffe.weights import is_caffes
 from minicaffe.storage.file_kinds import foreign
-from minicaffe.tools.data.weight_table import WEIGHTS as WEIGHTS_BY_NAME
-from minicaffe.tools.data.weight_table import nearest
-from minicaffe.tools.data.weights import weights_named
+from minicaffe.tools.data.weights import WEIGHTS as WEIGHTS_BY_NAME
+from minicaffe.tools.data.weights import nearest, weights_named
 from minicaffe.tools.training import folder as run_folder
 
 WEIGHTS = (

@@ -38,7 +38,7 @@ from minicaffe.tools.data.layers.transform import Transform
 from minicaffe.tools.data.reader.base import Reader
 from minicaffe.tools.data.reader.picture_set import PictureSet
 from minicaffe.tools.data.reader.train_test_split import SHARE, same_bytes, sides
-from minicaffe.tools.data.weight_table import lookup
+from minicaffe.tools.data.weights import lookup
 from minicaffe.tools.inference import is_scored, reads_data
 from minicaffe.tools.training import folder as run_folder
 

@@ -10,7 +10,7 @@ import pytest
 from mirrors import served
 
 from minicaffe import Net
-from minicaffe.tools.data.weight_table import WEIGHTS
+from minicaffe.tools.data.weights import WEIGHTS
 
 CPU = ("--device", "cpu")
 

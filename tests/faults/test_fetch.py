@@ -19,9 +19,8 @@ from mirrors import served
 from tools.data.test_archive import FILE, contents, packed, publish
 
 from minicaffe.errors import DataError
-from minicaffe.tools.data import fetch, idx, known
-from minicaffe.tools.data.weight_table import WEIGHTS
-from minicaffe.tools.data.weights import fetch_weights
+from minicaffe.tools.data import fetch, idx
+from minicaffe.tools.data.weights import WEIGHTS, fetch_weights
 
 CONTENT = bytes(range(256)) * 400
 WEIGHTS_FILE = "bvlc_alexnet.caffemodel"
@@ -33,12 +32,12 @@ def published(request, monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
     if request.param == "mnist":
         chance, files, rows = np.random.default_rng(0), {}, {}
-        for name, shape in zip(known.FILES, ((9, 8, 8), (9,), (5, 8, 8), (5,)), strict=True):
+        for name, shape in zip(fetch.FILES, ((9, 8, 8), (9,), (5, 8, 8), (5,)), strict=True):
             raw = idx.header(shape) + chance.integers(0, 256, shape, np.uint8).tobytes()
             data = files[f"{name}.gz"] = gzip.compress(raw, mtime=0)
             digests = hashlib.sha256(data).hexdigest(), hashlib.md5(raw).hexdigest()
-            rows[name] = known.Published(len(data), digests[0], shape, digests[1])
-        monkeypatch.setitem(fetch.KNOWN, "mnist", known.Known(("http://127.0.0.1:1/",), rows))
+            rows[name] = fetch.Published(len(data), digests[0], shape, digests[1])
+        monkeypatch.setitem(fetch.KNOWN, "mnist", fetch.Known(("http://127.0.0.1:1/",), rows))
         sent, wanted, place = files, files, "mnist"
     elif request.param == "cifar10":
         sent, wanted, place = {FILE: packed(contents())}, contents(), "cifar10"

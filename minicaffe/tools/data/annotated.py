@@ -14,8 +14,7 @@ from minicaffe.errors import DataError
 from minicaffe.storage import wire
 from minicaffe.storage.file_kinds import reading
 from minicaffe.tools.data import datum
-from minicaffe.tools.data.datum import Datum
-from minicaffe.tools.data.reader.lmdb_set import LmdbSet
+from minicaffe.tools.data.datum import Datum, LmdbSet
 
 LABEL, INSTANCE, BOX, DIFFICULT = 0, 1, slice(2, 6), 6
 MOST = 100_000  # boxes of a picture

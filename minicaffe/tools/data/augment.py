@@ -1,23 +1,75 @@
 """What pictures (c, h, w) become before a net sees them: scaled, turned, cut, coloured. Pure functions.
 
-Scaling and turning are Pillow's: bytes (uint8) stay bytes, rounded to the nearest; other pictures are computed
-in float32. Colours are mixed in float32.
+`bilinear` scales as OpenCV's resize does, which Caffe calls; else scaling and turning are Pillow's: bytes
+(uint8) stay bytes, rounded to the nearest; other pictures are computed in float32. Colours are mixed in
+float32. A Recipe has the order of it all.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from minicaffe.errors import DataError
 from minicaffe.tools.data.picture_files import pillow
 
+_ONE = 1 << 11  # OpenCV's weights are of 11 bits
 GREY = np.array([0.299, 0.587, 0.114])  # of red, green, blue
 _MODES = {1: "L", 3: "RGB", 4: "CMYK"}  # four plain channels: with RGBA Pillow weighs by the last
 _YIQ = np.array([GREY, [0.595716, -0.274453, -0.321263], [0.211456, -0.522591, 0.311135]])
 _TRIES = 10
 TRIES = 2 * _TRIES  # random numbers that `area` takes
+# which of a sample's random numbers decides what: they stay what they are when others are not used
+_PLACE, _MIRROR, _ANGLE = slice(0, 2), 2, 3
+_COLOUR, _AREA = slice(4, 8), slice(8, 8 + TRIES)
+COUNT = _AREA.stop
+Range = tuple[float, float]
+
+
+def bilinear(picture: np.ndarray, height: int, width: int, step: float | None = None) -> np.ndarray:
+    """A picture (h, w, channels), uint8, of another size.
+
+    Output y reads the rows about (y + 1/2) step - 1/2, weighted by how near they are, the edge's at the edge;
+    columns likewise. The step is h / height for rows and w / width for columns unless one is given for both.
+    Halved, a pixel is the mean of four. Source: OpenCV's INTER_LINEAR, bit for bit.
+
+    >>> bilinear(np.array([[[0], [100]]], np.uint8), 1, 4).ravel()
+    array([  0,  25,  75, 100], dtype=uint8)
+    """
+    h, w = picture.shape[:2]
+    if (h, w) == (height, width):
+        return picture
+    if (h, w) == (2 * height, 2 * width):
+        four = picture.reshape(height, 2, width, 2, -1).sum(axis=(1, 3), dtype=np.int32)
+        return ((four + 2) >> 2).astype(np.uint8)
+    top, below, rows = _taps(h, height, step or h / height, True)
+    left, right, columns = _taps(w, width, step or w / width, False)
+    first, second = columns[:, :, None]
+    pixels = picture.astype(np.int32)
+    across = pixels[:, left] * first + pixels[:, right] * second
+    (upper, lower), across = rows[:, :, None, None], across >> 4
+    summed = (across[top] * upper >> 16) + (across[below] * lower >> 16)
+    return ((summed + 2) >> 2).clip(0, 255).astype(np.uint8)
+
+
+def _taps(
+    size: int, wanted: int, step: float, rows: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For each output the two inputs that it reads, and their weights (2, wanted).
+
+    Past the edge the two are one: of columns it has all the weight then, of rows both parts, rounded each.
+    """
+    at = ((np.arange(wanted) + 0.5) * step - 0.5).astype(np.float32)
+    first = np.floor(at).astype(np.int64)
+    share = at - first
+    if not rows:
+        share[(first < 0) | (first >= size - 1)] = 0
+    second = np.rint(share * _ONE).astype(np.int32)
+    weights = np.stack([np.rint((1 - share) * np.float32(_ONE)).astype(np.int32), second])
+    return first.clip(0, size - 1), (first + 1).clip(0, size - 1), weights
 
 
 def shorter(h: int, w: int, size: int) -> tuple[int, int]:
@@ -39,12 +91,11 @@ def scale(picture: np.ndarray, height: int, width: int) -> np.ndarray:
     """
     if picture.shape[1:] == (height, width):
         return picture
-    how = pillow("scaling, turning or cutting by area").Resampling.BILINEAR
-    return _each(picture, lambda plane: plane.resize((width, height), how))
+    return resampled(picture, height, width, "BILINEAR")
 
 
 def resampled(picture: np.ndarray, height: int, width: int, how: str) -> np.ndarray:
-    """A picture of another size by a filter of Pillow's: BOX, BICUBIC or LANCZOS."""
+    """A picture of another size by a filter of Pillow's: BILINEAR, BOX, BICUBIC or LANCZOS."""
     named = pillow("scaling, turning or cutting by area").Resampling[how]
     return _each(picture, lambda plane: plane.resize((width, height), named))
 
@@ -132,3 +183,109 @@ def _each(picture: np.ndarray, change: Any) -> np.ndarray:
     kind = np.uint8 if picture.dtype == np.uint8 else np.float32
     planes = [np.ascontiguousarray(channel, kind) for channel in picture]
     return np.stack([np.asarray(change(image.fromarray(plane))) for plane in planes])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What is done to each picture: resize, turn, cut and scale, colours, mean, scale, mirror, in this order.
+
+    `chance` tells whether it is done at random, as in TRAIN: without it there are no turns and no colours,
+    and the cut is central. `crop` is the side of the square that is cut out, or None; of a part whose
+    share of the area is in `share` and whose width / height is in `ratio`, scaled to it, where they are given.
+    `jitter` are the most that brightness, contrast, saturation and hue change. Where `finished`, mean and
+    scale come in as well; else they are left to who takes the bytes.
+    """
+
+    chance: bool
+    resize: int | None = None
+    degrees: float = 0
+    fill: float = 0
+    crop: int | None = None
+    share: Range | None = None
+    ratio: Range = (1, 1)
+    jitter: tuple[float, float, float, float] | None = None
+    mirror: bool = False
+    mean: np.ndarray | None = None
+    scale: float = 1
+    finished: bool = False
+    blue_first: bool = False
+    sized_by: str = "resize"  # the key that makes pictures of several sizes one, for errors
+
+    @property
+    def numbers(self) -> int:
+        """How many random numbers of a sample it looks at, at most."""
+        more = self.chance and (self.degrees or self.share is not None or self.jitter is not None)
+        return COUNT if more else _ANGLE
+
+    def whole(self, h: int, w: int) -> tuple[int, int]:
+        """The size of a picture of h x w that the crop is cut out of."""
+        by_area = self.chance and self.share is not None
+        return (h, w) if self.resize is None or by_area else shorter(h, w, self.resize)
+
+    def sample(self, picture: np.ndarray, label: Any, chance: np.ndarray, out: np.ndarray) -> Any:
+        """Write what the net sees of a picture into `out`; returns the label that belongs to it."""
+        self.make(picture, chance, out)
+        return label
+
+    def make(self, picture: np.ndarray, chance: np.ndarray, out: np.ndarray) -> None:
+        """Write what the net sees of a picture (c, h, w) into `out`; `chance` are `numbers` of [0, 1).
+
+        Raises DataError if it does not fit.
+        """
+        if out.dtype == np.uint8 != picture.dtype:
+            raise DataError(f"expected bytes, as in the first picture, got {picture.dtype}")
+        picture = scale(picture, *self.whole(*picture.shape[1:]))
+        if self.chance and self.degrees:
+            picture = turn(picture, (2 * chance[_ANGLE] - 1) * self.degrees, self.fill)
+        whole = picture.shape
+        top, left, rows, columns = self.part(whole, out.shape, chance)
+        seen = np.s_[:, top : top + rows, left : left + columns]
+        picture = scale(picture[seen], *out.shape[1:])
+        if self.chance and self.jitter is not None:
+            picture = colours(picture, self._factors(chance[_COLOUR]), self.blue_first)
+        mirrored = self.mirror and chance[_MIRROR] < 0.5
+        target = out[..., ::-1] if mirrored else out
+        if not self.finished:
+            target[...] = picture
+            return
+        mean = np.zeros((1, 1, 1), out.dtype) if self.mean is None else self.mean
+        if mean.shape[1:] != (1, 1):
+            if mean.shape != whole:
+                raise DataError(f"is of {whole}, the mean image of {mean.shape}")
+            mean = mean[seen]
+        np.subtract(picture, mean, out=target)
+        np.multiply(out, self.scale, out=out)
+
+    def part(
+        self, whole: tuple[int, ...], out: tuple[int, ...], chance: np.ndarray
+    ) -> tuple[int, int, int, int]:
+        """Top, left, height and width of what is cut out of a picture."""
+        (c, h, w), (channels, oh, ow) = whole, out
+        share = self.share if self.chance else None
+        fits = share is not None or (h, w) == (oh, ow) or (self.crop and h >= oh and w >= ow)
+        if c != channels or not fits:
+            least, first = ("at least ", "") if self.crop else ("", "crop_size, and ")
+            remedy = f"transform: {first}{self.sized_by}"
+            raise DataError(
+                f"expected a picture of {channels} channels and {least}{oh} x {ow}, "
+                f"got {c} channels of {h} x {w}"
+                + (f"; {remedy}, makes pictures of several sizes one" if c == channels else "")
+            )
+        if share is not None:
+            return area(h, w, share, self.ratio, chance[_PLACE], chance[_AREA])
+        spare = h - oh, w - ow
+        if not self.chance:
+            return spare[0] // 2, spare[1] // 2, oh, ow
+        down, right = chance[_PLACE]
+        return int(down * (spare[0] + 1)), int(right * (spare[1] + 1)), oh, ow
+
+    def _factors(self, chance: np.ndarray) -> tuple[float, float, float, float]:
+        """How brightness, contrast and saturation are multiplied, and how far hue is turned."""
+        assert self.jitter is not None
+        *most, hue = self.jitter
+        *times, turns = 2 * chance - 1
+        bright, contrast, saturation = (
+            max(0.0, 1 - m) + (t + 1) / 2 * (1 + m - max(0.0, 1 - m))
+            for m, t in zip(most, times, strict=True)
+        )
+        return bright, contrast, saturation, float(turns * hue)

@@ -8,28 +8,24 @@ done at random. SSD packs a picture as JPEG between two steps; here it is not pa
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from minicaffe.errors import DataError
-from minicaffe.tools.data import augment, resize
+from minicaffe.tools.data import augment
 from minicaffe.tools.data.annotated import BOX
+from minicaffe.tools.data.augment import Recipe
 from minicaffe.tools.data.picture_files import pillow
-from minicaffe.tools.data.recipe import Recipe
 
 MOST = 1 << 28  # pixels of a picture that is made
 GREY = augment.GREY[::-1]  # of blue, green, red
 # Which numbers of a sample decide what; those of the recipe come first, those of samplers last.
 _REST = 3
-_DISTORT, _EXPAND, _PART, _FILTER, _NOISE = (
-    slice(_REST, _REST + 11),
-    slice(_REST + 11, _REST + 15),
-    _REST + 15,
-    _REST + 16,
-    _REST + 17,
-)
+_DISTORT, _EXPAND = slice(_REST, _REST + 11), slice(_REST + 11, _REST + 15)
+_PART, _FILTER, _NOISE = _REST + 15, _REST + 16, _REST + 17
 _SAMPLERS = _REST + 18
 
 
@@ -59,9 +55,8 @@ class Sampled:
             fits = np.ones((len(parts), len(objects)), bool)
             for what, least, most in self.limits:
                 value = _measured(what, parts, objects)
-                fits &= (value >= (-1 if least is None else least)) & (
-                    value <= (2 if most is None else most)
-                )
+                fits &= value >= (-1 if least is None else least)
+                fits &= value <= (2 if most is None else most)
             parts = parts[fits.any(axis=1)]
         return parts[: self.enough]
 
@@ -126,15 +121,11 @@ def _turned(x: np.ndarray, turn: float) -> np.ndarray:
     value = x.max(axis=0)
     chroma = value - x.min(axis=0)
     over = np.where(chroma > 0, chroma, 1)
-    hue = np.where(
-        value == red,
-        (green - blue) / over,
-        np.where(value == green, 2 + (blue - red) / over, 4 + (red - green) / over),
-    )
+    hue = np.where(value == green, 2 + (blue - red) / over, 4 + (red - green) / over)
+    hue = np.where(value == red, (green - blue) / over, hue)
     places = [(n + hue + turn) % 6 for n in (1, 3, 5)]  # of blue, green, red
-    return np.stack([value - chroma * np.minimum(k, 4 - k).clip(0, 1) for k in places]).astype(
-        np.float32
-    )
+    turned = [value - chroma * np.minimum(k, 4 - k).clip(0, 1) for k in places]
+    return np.stack(turned).astype(np.float32)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,14 +165,25 @@ class Resized:
         whole = np.array([self.width, self.height] * 2)
         boxes[:, BOX] = (boxes[:, BOX] * np.array([w, h] * 2) + corner) / whole
         if self.pad_mode == "CONSTANT":
-            values = self.pad_value or (0.0,)
-            fill = np.broadcast_to(np.rint(values).clip(0, 255).astype(np.uint8), len(picture))
-            canvas = np.empty((len(picture), self.height, self.width), np.uint8)
-            canvas[...] = fill[:, None, None]
-            canvas[:, before[0] : before[0] + h, before[1] : before[1] + w] = picture
-            return canvas, boxes
+            return _on_canvas(picture, (self.height, self.width), before, self.pad_value), boxes
         mode: Any = {"MIRRORED": "reflect", "REPEAT_NEAREST": "edge"}[self.pad_mode]
         return np.pad(picture, pads, mode), boxes
+
+
+def _fill(values: Sequence[float], channels: int) -> np.ndarray:
+    """Returns a number of 8 bits for each channel, of as many or of one for all, 0 of none."""
+    return np.broadcast_to(np.rint(values or (0.0,)).clip(0, 255).astype(np.uint8), channels)
+
+
+def _on_canvas(
+    picture: np.ndarray, size: tuple[int, int], corner: Sequence[int], values: Sequence[float]
+) -> np.ndarray:
+    """Returns a picture on a canvas of a colour, its upper left at `corner`."""
+    c, h, w = picture.shape
+    canvas = np.empty((c, *size), np.uint8)
+    canvas[...] = _fill(values, c)[:, None, None]
+    canvas[:, corner[0] : corner[0] + h, corner[1] : corner[1] + w] = picture
+    return canvas
 
 
 def scaled(picture: np.ndarray, h: int, w: int, how: str) -> np.ndarray:
@@ -189,7 +191,7 @@ def scaled(picture: np.ndarray, h: int, w: int, how: str) -> np.ndarray:
     if picture.shape[1:] == (h, w):
         return picture
     if how == "LINEAR":
-        return resize.bilinear(picture.transpose(1, 2, 0), h, w).transpose(2, 0, 1)
+        return augment.bilinear(picture.transpose(1, 2, 0), h, w).transpose(2, 0, 1)
     if how == "NEAREST":
         rows, columns = (
             np.minimum((np.arange(wanted) * (size / wanted)).astype(int), size - 1)
@@ -205,9 +207,8 @@ def scaled(picture: np.ndarray, h: int, w: int, how: str) -> np.ndarray:
 class Noise:
     """What a picture is spoilt by, always: SSD's NoiseParameter."""
 
-    steps: tuple[
-        str, ...
-    ] = ()  # of decolorize, gauss_blur, hist_eq, jpeg, erode, posterize, inverse
+    # Of decolorize, gauss_blur, hist_eq, jpeg, erode, posterize, inverse
+    steps: tuple[str, ...] = ()
     quality: int = -1  # of jpeg
     fraction: float = 0  # of the pixels that are set, to:
     values: tuple[float, ...] = ()
@@ -217,13 +218,12 @@ class Noise:
         for step in self.steps:
             picture = _SPOILT[step](picture, self)
         if self.values:
-            c, h, w = picture.shape
+            h, w = picture.shape[1:]
             random = np.random.default_rng(int(chance * 2**53))
             y = random.integers(h, size=int(self.fraction * h * w))
             x = random.integers(w, size=len(y))
             picture = picture.copy()
-            fill = np.broadcast_to(np.rint(self.values).clip(0, 255).astype(np.uint8), c)
-            picture[:, y, x] = fill[:, None]
+            picture[:, y, x] = _fill(self.values, len(picture))[:, None]
         return picture
 
 
@@ -376,15 +376,12 @@ class BoxRecipe:
         if chance[0] > likely or abs(most - 1) < 1e-2:
             return picture, boxes
         ratio = 1 + chance[1] * (most - 1)
-        (c, h, w) = picture.shape
+        h, w = picture.shape[1:]
         rows, columns = int(h * ratio), int(w * ratio)
         if rows * columns > MOST:
             raise DataError(f"expand_param: a canvas of {rows} x {columns} is too large")
         top, left = int(chance[2] * (rows - h)), int(chance[3] * (columns - w))
-        canvas = np.empty((c, rows, columns), np.uint8)
-        fill = np.rint(self.fill or (0.0,)).clip(0, 255).astype(np.uint8)
-        canvas[...] = np.broadcast_to(fill, c)[:, None, None]
-        canvas[:, top : top + h, left : left + w] = picture
+        canvas = _on_canvas(picture, (rows, columns), (top, left), self.fill)
         whole = np.array([-left / w, -top / h, (columns - left) / w, (rows - top) / h])
         return canvas, self.seen(boxes, whole)
 

@@ -19,7 +19,8 @@ import numpy as np
 from minicaffe.errors import DataError, did_you_mean, note, reason
 from minicaffe.storage import caches
 from minicaffe.tools.data import fetch, idx
-from minicaffe.tools.data.known import FILES, KNOWN, NAMES
+from minicaffe.tools.data.fetch import FILES, KNOWN, NAMES
+from minicaffe.tools.data.reader.base import InMemory
 
 Split = Literal["train", "test"]
 DIGITS = "digits"
@@ -244,3 +245,31 @@ def _digits(name: str, split: Split, warning: str | None = None) -> Dataset:
     except (OSError, DataError) as error:
         note(f"minicaffe: the digits were not kept: {reason(error)}")
     return Dataset(name, images.reshape(expected), labels, origin, warning)
+
+
+class IdxSet(InMemory):
+    """The IDX files of a source; nothing is fetched or drawn before the first picture is asked for.
+
+    >>> digits = IdxSet("digits", "test")
+    >>> len(digits), digits.shape
+    (10000, (1, 28, 28))
+    """
+
+    own_split = True
+
+    def __init__(self, source: str, split: Split, beside: Path | None = None):
+        super().__init__(source, split, beside)
+        self.name = source
+        self.count, *image = shape(source, split, beside)
+        self.shape = (image[0], image[1], image[2])
+        self.origin = found(source, beside) or "not fetched yet"
+        self.data: Dataset | None = None
+
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns images (count, c, h, w) and labels (count,), fetched or drawn if they must be."""
+        if self.data is None:
+            data = load(*self.given)
+            if data.images.shape != (self.count, *(self.shape or ())):
+                raise DataError(f"data set {self.name!r} changed while it was read")
+            self.data, self.origin, self.warning = data, data.origin, data.warning
+        return self.data.images, self.data.labels

@@ -10,16 +10,15 @@ from minicaffe.errors import DataError
 from minicaffe.storage import hdf5, lists
 from minicaffe.storage.file_kinds import reading
 from minicaffe.tools.data import datasets, fetch, lmdb_file
-from minicaffe.tools.data.datasets import Split
-from minicaffe.tools.data.known import CIFAR10, FILES, NAMES
+from minicaffe.tools.data.datasets import IdxSet, Split
+from minicaffe.tools.data.datum import LmdbSet
+from minicaffe.tools.data.fetch import CIFAR10, FILES, NAMES
 from minicaffe.tools.data.picture_files import Colour
 from minicaffe.tools.data.reader import cifar10_set, table_set
 from minicaffe.tools.data.reader.array_set import NPY, ZIP, NpySet, NpzSet, is_npy
 from minicaffe.tools.data.reader.base import Reader
 from minicaffe.tools.data.reader.cifar10_set import Cifar10Set
 from minicaffe.tools.data.reader.hdf5_set import Hdf5Set
-from minicaffe.tools.data.reader.idx_set import IdxSet
-from minicaffe.tools.data.reader.lmdb_set import LmdbSet
 from minicaffe.tools.data.reader.picture_set import (
     SUFFIXES,
     FolderSet,

@@ -21,7 +21,7 @@ from minicaffe.errors import DataError, MinicaffeError
 from minicaffe.interop.caffe import parse as parse_prototxt
 from minicaffe.storage import wire
 from minicaffe.tools.data import annotated, box_recipe, datum
-from minicaffe.tools.data.recipe import Recipe
+from minicaffe.tools.data.augment import Recipe
 
 H, W = 48, 64
 

@@ -17,7 +17,7 @@ from reading_files import COUNT, EXAMPLES, pictures, write_lmdb
 from minicaffe import DataError, MinicaffeError, Net, ShapeError, parse
 from minicaffe.storage import blob_file
 from minicaffe.tools.data import datasets, datum, lmdb_file
-from minicaffe.tools.data.resize import bilinear
+from minicaffe.tools.data.augment import bilinear
 
 RAW = pictures()[:, :, :, ::-1].transpose(0, 3, 1, 2)  # (n, c, h, w), blue before green before red
 

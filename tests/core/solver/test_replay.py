@@ -14,7 +14,7 @@ from minicaffe.cli import main
 from minicaffe.core.net import Net, read
 from minicaffe.core.solver import Report
 from minicaffe.errors import DivergedError, MinicaffeError
-from minicaffe.tools.data import idx, known
+from minicaffe.tools.data import fetch, idx
 from minicaffe.tools.training.replay_step import Replay
 
 NET = """
@@ -53,7 +53,7 @@ def things(tmp_path, monkeypatch):
     folder = tmp_path / "things"
     folder.mkdir()
     random = np.random.default_rng(0)
-    for place, file in enumerate(known.FILES):
+    for place, file in enumerate(fetch.FILES):
         shape = (20, 4, 4) if place % 2 == 0 else (20,)
         idx.write(
             folder / file, random.integers(0, 3 if place % 2 else 256, shape).astype(np.uint8)

@@ -13,7 +13,7 @@ import pytest
 from mirrors import served
 
 from minicaffe.errors import DataError
-from minicaffe.tools.data import fetch, known, readers
+from minicaffe.tools.data import fetch, readers
 
 FOLDER = "cifar-10-batches-bin"
 FILE = "cifar-10-binary.tar.gz"
@@ -53,8 +53,8 @@ def publish(monkeypatch, data):
     monkeypatch.setenv("no_proxy", "*")
     sizes = {name: len(content) for name, content in contents().items()}
     digests = hashlib.sha256(data).hexdigest(), hashlib.md5(data).hexdigest()
-    row = known.Archive(("http://127.0.0.1:1/",), FILE, len(data), *digests, FOLDER, sizes)
-    monkeypatch.setitem(known.ARCHIVES, "cifar10", row)
+    row = fetch.Archive(("http://127.0.0.1:1/",), FILE, len(data), *digests, FOLDER, sizes)
+    monkeypatch.setitem(fetch.ARCHIVES, "cifar10", row)
     return data
 
 
@@ -142,4 +142,4 @@ def test_an_archive_cut_short(tmp_path, published, cut):
     path = Path(tmp_path, "x.tar.gz")
     path.write_bytes(published[:cut])
     with pytest.raises(DataError, match=r"x.tar.gz: is not a whole archive"):
-        fetch.unpack(path, known.ARCHIVES["cifar10"], tmp_path)
+        fetch.unpack(path, fetch.ARCHIVES["cifar10"], tmp_path)

@@ -12,8 +12,8 @@ import pytest
 
 from minicaffe.errors import DataError
 from minicaffe.tools.data import augment, box_recipe
+from minicaffe.tools.data.augment import COUNT, Recipe
 from minicaffe.tools.data.feed import draws
-from minicaffe.tools.data.recipe import COUNT, Recipe
 
 pytest.importorskip("PIL")
 RANDOM = np.random.default_rng(7)

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from minicaffe.errors import DataError
-from minicaffe.tools.data import datasets, digits, fetch, idx, known
+from minicaffe.tools.data import datasets, digits, fetch, idx
 
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
 NAMES = ("mnist", "fashion-mnist", "digits")
@@ -68,7 +68,7 @@ def down(_):
 def fill(folder, value=0, counts=(6, 4), sizes=(5, 7), spelled="{}", skip=()):
     """Write a small data set into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    for place, name in enumerate(known.FILES):
+    for place, name in enumerate(fetch.FILES):
         if name not in skip:
             shape = (counts[place // 2], *sizes) if place % 2 == 0 else (counts[place // 2],)
             idx.write(folder / spelled.format(name), np.full(shape, value, np.uint8))
@@ -122,7 +122,7 @@ def test_pictures_with_channels_under_their_right_name(spelled, dot):
 
 def test_idx4_is_for_four_axes():
     fill(Path("mine"))
-    os.replace(Path("mine") / known.FILES[0], Path("mine/train-images-idx4-ubyte"))
+    os.replace(Path("mine") / fetch.FILES[0], Path("mine/train-images-idx4-ubyte"))
     assert refusal("mine") == "mine/train-images-idx4-ubyte: expected 4 axes, found 3 (6x5x7)"
 
 
@@ -133,7 +133,7 @@ def test_idx3_and_idx4_side_by_side():
         "mine holds train-images-idx3-ubyte and train-images.idx4-ubyte.gz: expected one of them"
     )
     assert datasets.shape("mine", "test") == (4, 1, 5, 7)
-    (Path("mine") / known.FILES[0]).unlink()
+    (Path("mine") / fetch.FILES[0]).unlink()
     assert datasets.shape("mine", "train") == (6, 3, 5, 7)
 
 
@@ -145,7 +145,7 @@ def test_the_order_of_the_search(alone, monkeypatch):
         fill(place, value)
         data = datasets.load("mnist", "train", beside)
         assert (data.origin, data.labels[0]) == (str(place), value)
-    (places[0] / known.FILES[3]).unlink()  # incomplete for one split: passed over for both
+    (places[0] / fetch.FILES[3]).unlink()  # incomplete for one split: passed over for both
     assert datasets.load("mnist", "train", beside).origin == str(places[1])
     assert datasets.shape("mnist", "train", beside) == (6, 1, 5, 7)
 
@@ -157,7 +157,7 @@ def test_home_is_expanded(alone, monkeypatch):
 
 
 def test_a_folder_that_lacks_a_file(alone):
-    fill(Path("mine"), skip=known.FILES[2:3])
+    fill(Path("mine"), skip=fetch.FILES[2:3])
     assert (
         refusal("mine")
         == "mine lacks t10k-images-idx3-ubyte (or the same with .gz, or as idx4 in colour)"
@@ -202,7 +202,7 @@ def test_any_source_is_refused_in_one_line(source):
 
 def test_counts_that_differ():
     fill(Path("mine"))
-    idx.write(Path("mine") / known.FILES[1], np.zeros(5, np.uint8))
+    idx.write(Path("mine") / fetch.FILES[1], np.zeros(5, np.uint8))
     assert refusal("mine") == (
         "mine/train-labels-idx1-ubyte: expected 6 labels,"
         " one for each picture in train-images-idx3-ubyte, found 5"
@@ -211,10 +211,10 @@ def test_counts_that_differ():
 
 def test_pictures_and_labels_exchanged():
     fill(Path("mine"))
-    os.replace(Path("mine") / known.FILES[1], Path("mine") / known.FILES[0])
-    idx.write(Path("mine") / known.FILES[1], np.zeros((6, 2), np.uint8))
+    os.replace(Path("mine") / fetch.FILES[1], Path("mine") / fetch.FILES[0])
+    idx.write(Path("mine") / fetch.FILES[1], np.zeros((6, 2), np.uint8))
     assert "train-images-idx3-ubyte: expected 3 or 4 axes, found 1 (6)" in refusal("mine")
-    idx.write(Path("mine") / known.FILES[0], np.zeros((6, 2, 2), np.uint8))
+    idx.write(Path("mine") / fetch.FILES[0], np.zeros((6, 2, 2), np.uint8))
     assert "train-labels-idx1-ubyte: expected 1 axes, found 2 (6x2)" in refusal("mine")
 
 
@@ -226,7 +226,7 @@ def test_no_pictures(how):
 
 def test_damage_in_the_body():
     fill(Path("mine"), spelled="{}.gz")
-    path = Path("mine") / f"{known.FILES[0]}.gz"
+    path = Path("mine") / f"{fetch.FILES[0]}.gz"
     path.write_bytes(path.read_bytes()[:-6])
     assert "mine/train-images-idx3-ubyte.gz: damaged gzip file" in refusal("mine", both=False)
 
@@ -309,7 +309,7 @@ def test_another_data_set_or_folder_is_tried(online, drawn, monkeypatch):
 
 
 def test_half_of_mnist_is_neither_used_nor_replaced_by_drawn_digits(online, drawn):
-    fill(Path("data/mnist"), skip=known.FILES[3:])
+    fill(Path("data/mnist"), skip=fetch.FILES[3:])
     online[0].append(down)
     text = refusal("mnist", both=False)
     assert text.startswith(
@@ -332,7 +332,7 @@ def test_digits_on_purpose_are_drawn_once_and_kept(alone, drawn, capsys):
     said = f"minicaffe: drawing 8 digits (some 1 s, then kept in {home})\n"
     assert said in capsys.readouterr().err
     assert drawn == [(8, 2)]  # the split asked for, and no other
-    assert sorted(os.listdir(home)) == [f"{name}.gz" for name in known.FILES[2:]]
+    assert sorted(os.listdir(home)) == [f"{name}.gz" for name in fetch.FILES[2:]]
     again = datasets.load("digits", "test")
     assert len(drawn) == 1
     assert capsys.readouterr().err == ""
@@ -340,7 +340,7 @@ def test_digits_on_purpose_are_drawn_once_and_kept(alone, drawn, capsys):
     np.testing.assert_array_equal(first.labels, again.labels)
     assert again.images.shape == datasets.shape("digits", "test") == (8, 1, 28, 28)
     datasets.load("digits", "train")
-    assert sorted(os.listdir(home)) == sorted(f"{name}.gz" for name in known.FILES)
+    assert sorted(os.listdir(home)) == sorted(f"{name}.gz" for name in fetch.FILES)
     assert datasets.load(str(home), "train").images.shape == (12, 1, 28, 28)
 
 
@@ -348,7 +348,7 @@ def test_digits_on_purpose_are_drawn_once_and_kept(alone, drawn, capsys):
 def test_a_damaged_cache_is_drawn_anew(alone, drawn, damage, capsys):
     whole = datasets.load("digits", "test")
     home = alone / "cache" / f"digits-{datasets._DRAWING}"
-    path = home / f"{known.FILES[3 if damage == 'labels' else 2]}.gz"
+    path = home / f"{fetch.FILES[3 if damage == 'labels' else 2]}.gz"
     content = path.read_bytes()
     if damage == "missing":
         path.unlink()

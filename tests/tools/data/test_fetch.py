@@ -14,11 +14,11 @@ import pytest
 from mirrors import served
 
 from minicaffe.errors import DataError
-from minicaffe.tools.data import download, fetch, idx, known
+from minicaffe.tools.data import fetch, idx
 
 ROOT = Path(__file__).resolve().parents[3]
 SHAPES = ((100, 28, 28), (100,), (50, 28, 28), (50,))
-IMAGES = f"{known.FILES[0]}.gz"
+IMAGES = f"{fetch.FILES[0]}.gz"
 
 
 @pytest.fixture
@@ -26,17 +26,17 @@ def published(monkeypatch):
     """A small data set that takes MNIST's place among the known ones: name -> .gz bytes."""
     rng = np.random.default_rng(7)
     raws, files = {}, {}
-    for name, shape in zip(known.FILES, SHAPES, strict=True):
+    for name, shape in zip(fetch.FILES, SHAPES, strict=True):
         array = rng.integers(0, 256, shape, np.uint8)
         raws[name] = idx.header(shape) + array.tobytes()
         zipped = gzip.compress(raws[name], mtime=0)
-        files[name] = known.Published(
+        files[name] = fetch.Published(
             len(zipped),
             hashlib.sha256(zipped).hexdigest(),
             shape,
             hashlib.md5(raws[name]).hexdigest(),
         )
-    monkeypatch.setitem(fetch.KNOWN, "mnist", known.Known(("http://127.0.0.1:1/",), files))
+    monkeypatch.setitem(fetch.KNOWN, "mnist", fetch.Known(("http://127.0.0.1:1/",), files))
     monkeypatch.setenv("no_proxy", "*")
     return {f"{name}.gz": gzip.compress(raw, mtime=0) for name, raw in raws.items()}
 
@@ -118,7 +118,7 @@ def test_the_mirror_that_works_is_asked_first_for_the_rest(tmp_path, published, 
 
 
 def test_nothing_is_installed_before_all_four_are_right(tmp_path, published, mirror):
-    last = f"{known.FILES[3]}.gz"
+    last = f"{fetch.FILES[3]}.gz"
     mirror.missing.add(last)
     assert f"cannot fetch mnist: {last}: {mirror.url}: HTTP 404 Not Found" in refusal(
         tmp_path, mirror
@@ -156,7 +156,7 @@ def test_every_mirror_tells_its_reason(tmp_path, mirror, second, monkeypatch):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}/"
-    monkeypatch.setattr(download, "TIMEOUT", 0.3)
+    monkeypatch.setattr(fetch, "TIMEOUT", 0.3)
     mirror.missing.add(IMAGES)
     second.break_after[IMAGES] = 1000
     second.stall = True
@@ -173,10 +173,10 @@ def test_a_right_file_in_another_packing_is_kept(tmp_path, published, mirror):
     home.mkdir()
     raws = [gzip.decompress(content) for content in published.values()]
     kept = {
-        known.FILES[0]: raws[0],
-        known.FILES[1].replace("-idx", ".idx"): raws[1],
-        f"{known.FILES[2]}.gz": gzip.compress(raws[2], 1, mtime=1),
-        f"{known.FILES[3].replace('-idx', '.idx')}.gz": gzip.compress(raws[3], mtime=1),
+        fetch.FILES[0]: raws[0],
+        fetch.FILES[1].replace("-idx", ".idx"): raws[1],
+        f"{fetch.FILES[2]}.gz": gzip.compress(raws[2], 1, mtime=1),
+        f"{fetch.FILES[3].replace('-idx', '.idx')}.gz": gzip.compress(raws[3], mtime=1),
     }
     for name, content in kept.items():
         (home / name).write_bytes(content)
@@ -206,7 +206,7 @@ def test_a_wrong_file_is_replaced(tmp_path, published, mirror, damage):
 
 def test_a_wrong_file_that_would_hide_the_right_one(tmp_path, mirror):
     """Of another name than what is fetched: it is not ours to remove."""
-    path = tmp_path / "mnist" / known.FILES[0]
+    path = tmp_path / "mnist" / fetch.FILES[0]
     path.parent.mkdir()
     path.write_bytes(b"mine")
     assert (
@@ -252,7 +252,7 @@ def child(tmp_path, mirror):
         "import sys\n"
         "from pathlib import Path\n"
         "from minicaffe.tools.data import fetch\n"
-        "from minicaffe.tools.data.known import Known, Published\n"
+        "from minicaffe.tools.data.fetch import Known, Published\n"
         f"fetch.KNOWN['mnist'] = {fetch.KNOWN['mnist']!r}\n"
         f"fetch.fetch('mnist', Path({str(tmp_path)!r}), [{mirror.url!r}], progress=False)\n"
     )
@@ -269,7 +269,7 @@ def until(condition):
 
 
 def test_killed_in_the_middle_nothing_is_installed(tmp_path, published, mirror):
-    name = f"{known.FILES[2]}.gz"
+    name = f"{fetch.FILES[2]}.gz"
     mirror.break_after[name] = 1000
     mirror.stall = True
     with child(tmp_path, mirror) as process:
@@ -294,7 +294,7 @@ def test_two_at_once_share_one_download(tmp_path, published, mirror):
 def test_mnist_as_other_people_packed_it(monkeypatch):
     """True MNIST with other gzip bytes, where this machine has it."""
     for folder in (os.environ.get("MINICAFFE_DATA"), ROOT.parent / "shared" / "data"):
-        if folder and all(any(fetch.find(Path(folder, "mnist"), name)) for name in known.FILES):
+        if folder and all(any(fetch.find(Path(folder, "mnist"), name)) for name in fetch.FILES):
             break
     else:
         pytest.skip("no MNIST in $MINICAFFE_DATA or ../shared/data")

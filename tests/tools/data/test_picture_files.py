@@ -68,7 +68,7 @@ def test_a_box_turns_with_its_picture(turn):
 def test_every_reader_turns(tmp_path):
     """A folder, a list, a table, pairs, both kinds of databases, videos' frames by the same function."""
     from minicaffe.tools.data import datum
-    from minicaffe.tools.data.reader.lmdb_set import LmdbSet
+    from minicaffe.tools.data.datum import LmdbSet
 
     pytest.importorskip("lmdb")
     from reading_files import write_lmdb

@@ -16,7 +16,7 @@ import pytest
 from reading_files import COUNT, EXAMPLES, pictures
 
 from minicaffe.errors import DataError
-from minicaffe.tools.data import datum, idx, known, readers
+from minicaffe.tools.data import datum, fetch, idx, readers
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +73,7 @@ def classes(home, names, written):
 
 def test_idx_files(alone):
     images = np.random.default_rng(0).integers(0, 256, (4, 5, 7), np.uint8)
-    for name, array in zip(known.FILES, (images, np.arange(4, dtype=np.uint8)) * 2, strict=True):
+    for name, array in zip(fetch.FILES, (images, np.arange(4, dtype=np.uint8)) * 2, strict=True):
         (alone / "set").mkdir(exist_ok=True)
         idx.write(alone / "set" / name, array)
     agree(readers.open("set", "test"), images[:, None], range(4))

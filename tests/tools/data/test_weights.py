@@ -14,9 +14,8 @@ from mirrors import served
 
 from minicaffe.core.net.zoo import models
 from minicaffe.errors import DataError
-from minicaffe.tools.data import download, weight_table
-from minicaffe.tools.data.weight_table import WEIGHTS, Row, lookup
-from minicaffe.tools.data.weights import fetch_weights, weights_named
+from minicaffe.tools.data import fetch, weights
+from minicaffe.tools.data.weights import WEIGHTS, Row, fetch_weights, lookup, weights_named
 
 ROOT = Path(__file__).resolve().parents[3]
 CONTENT = bytes(range(256)) * 40
@@ -87,7 +86,7 @@ def test_a_server_must_say_a_length_that_is_no_larger_than_such_files_are(
     mirror.lengths = False
     assert "does not say how long the file is" in refusal(tmp_path)
     mirror.lengths = True
-    monkeypatch.setattr(download, "MOST", 10000)
+    monkeypatch.setattr(fetch, "MOST", 10000)
     assert "offers 10240 bytes, expected at most 10000" in refusal(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -126,7 +125,7 @@ def test_unknown_names(tmp_path):
 def test_two_at_once_share_one_download(tmp_path, mirror):
     pytest.importorskip("fcntl")
     code = (
-        "from minicaffe.tools.data.weight_table import WEIGHTS, Row\n"
+        "from minicaffe.tools.data.weights import WEIGHTS, Row\n"
         "from minicaffe.tools.data.weights import weights_named\n"
         f"WEIGHTS['bvlc_alexnet'] = {WEIGHTS['bvlc_alexnet']!r}\n"
         f"weights_named('alexnet', {str(tmp_path)!r})\n"
@@ -169,5 +168,5 @@ def row_of_docs(name: str, row: Row) -> str:
 
 
 def test_names_are_those_of_the_table():
-    assert {"alexnet", "bvlc_alexnet", "squeezenet", "mobilenet"} < set(weight_table.NAMES)
-    assert len(set(weight_table.NAMES)) == len(weight_table.NAMES)
+    assert {"alexnet", "bvlc_alexnet", "squeezenet", "mobilenet"} < set(weights.NAMES)
+    assert len(set(weights.NAMES)) == len(weights.NAMES)

@@ -11,7 +11,7 @@ import pytest
 
 from minicaffe import Net, read
 from minicaffe.tools.data import idx
-from minicaffe.tools.data.known import FILES
+from minicaffe.tools.data.fetch import FILES
 
 MODEL = """\
 name: Small

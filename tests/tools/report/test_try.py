@@ -14,7 +14,7 @@ from minicaffe import MinicaffeError, Net
 from minicaffe.core.net import parse
 from minicaffe.errors import ShapeError
 from minicaffe.tools.data import idx
-from minicaffe.tools.data.known import FILES
+from minicaffe.tools.data.fetch import FILES
 from minicaffe.tools.deploy import Classifier
 from minicaffe.tools.report import page, try_
 from minicaffe.tools.report.ends import LeftOutError

@@ -15,10 +15,10 @@ from minicaffe.core.ops.batch import gather
 from minicaffe.errors import DataError, ShapeError, SpecError
 from minicaffe.tools.data import box_recipe, datasets, lmdb_file
 from minicaffe.tools.data.annotated import AnnotatedSet
+from minicaffe.tools.data.augment import Recipe
 from minicaffe.tools.data.layers.fed import Fed
 from minicaffe.tools.data.layers.transform import Transform
 from minicaffe.tools.data.reader.base import Reader
-from minicaffe.tools.data.recipe import Recipe
 
 Share = Annotated[float, "a probability", AtLeast(0)]
 FAR = Below(1_000_000)  # changes of colours that float32 holds

@@ -14,8 +14,8 @@ from minicaffe.core.layers.softmax_loss import SoftmaxLoss
 from minicaffe.core.ops import infogain
 from minicaffe.core.ops import softmax as ops
 from minicaffe.errors import ShapeError
+from minicaffe.tools.data.augment import Recipe
 from minicaffe.tools.data.layers.label_maps import LabelMaps
-from minicaffe.tools.data.recipe import Recipe
 
 
 @register

@@ -14,11 +14,11 @@ from minicaffe.core.layers.blob import Shape
 from minicaffe.errors import DataError, ShapeError
 from minicaffe.storage import lists
 from minicaffe.tools.data import picture_files
+from minicaffe.tools.data.augment import bilinear
 from minicaffe.tools.data.layers.fed import Fed, size_of
 from minicaffe.tools.data.picture_files import Colour
 from minicaffe.tools.data.reader.base import Entry, Reader
 from minicaffe.tools.data.reader.picture_set import Size
-from minicaffe.tools.data.resize import bilinear
 
 FRAMES = (
     "image_{:04d}.jpg",

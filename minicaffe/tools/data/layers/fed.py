@@ -15,12 +15,12 @@ from minicaffe.core.layers.order import Order, shuffled
 from minicaffe.core.ops.batch import gather
 from minicaffe.core.ops.random import random_key
 from minicaffe.errors import DataError, ShapeError
+from minicaffe.tools.data.augment import Recipe
 from minicaffe.tools.data.feed import IN_A_ROW, AnyRecipe, Crew, Damage, Feed, Key, Maker
 from minicaffe.tools.data.layers.pictures import Pictures
 from minicaffe.tools.data.picture_files import LARGEST
 from minicaffe.tools.data.reader.base import Reader
 from minicaffe.tools.data.reader.picture_set import Size
-from minicaffe.tools.data.recipe import Recipe
 
 MOST = 8  # workers by default
 NAMED = 5  # damaged entries that are reported by name

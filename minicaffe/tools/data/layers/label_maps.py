@@ -15,6 +15,7 @@ from minicaffe.core.layers.blob import Shape
 from minicaffe.errors import DataError, ShapeError
 from minicaffe.storage import lists
 from minicaffe.tools.data import picture_files
+from minicaffe.tools.data.augment import bilinear
 from minicaffe.tools.data.layers.fed import Fed, size_of
 from minicaffe.tools.data.layers.pictures import Pictures
 from minicaffe.tools.data.picture_files import Colour
@@ -22,7 +23,6 @@ from minicaffe.tools.data.pictures import Fit
 from minicaffe.tools.data.reader.base import Entry, Reader
 from minicaffe.tools.data.reader.picture_set import SUFFIXES, Size, below, of_file, of_split
 from minicaffe.tools.data.reader.train_test_split import SHARE, sides
-from minicaffe.tools.data.resize import bilinear
 
 
 class PairSet(Reader):

@@ -14,9 +14,9 @@ from minicaffe.core.ops.random import random_key
 from minicaffe.errors import DataError, ShapeError, note
 from minicaffe.storage import lists
 from minicaffe.tools.data import datasets, picture_files
+from minicaffe.tools.data.augment import bilinear
 from minicaffe.tools.data.feed import draws
 from minicaffe.tools.data.layers.pictures import Pictures
-from minicaffe.tools.data.resize import bilinear
 
 
 @register

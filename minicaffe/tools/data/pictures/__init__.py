@@ -10,10 +10,10 @@ import numpy as np
 
 from minicaffe.errors import DataError
 from minicaffe.tools.data import augment
+from minicaffe.tools.data.augment import bilinear
 from minicaffe.tools.data.picture_files import pillow
 from minicaffe.tools.data.pictures.digit import Doubt, find_digit
 from minicaffe.tools.data.pictures.files import opened, read
-from minicaffe.tools.data.resize import bilinear
 
 Fit = Literal["contain", "cover", "stretch"]  # the whole on black, the centre, or out of shape
 

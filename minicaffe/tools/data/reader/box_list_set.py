@@ -15,9 +15,9 @@ import numpy as np
 from minicaffe.errors import DataError, did_you_mean
 from minicaffe.storage import lists
 from minicaffe.tools.data import picture_files
+from minicaffe.tools.data.augment import bilinear
 from minicaffe.tools.data.picture_files import Colour
 from minicaffe.tools.data.reader.picture_set import ListSet, Size
-from minicaffe.tools.data.resize import bilinear
 
 LARGEST = 1 << 26  # bytes of an annotation
 # What is told of boxes that contradict their picture, before how often

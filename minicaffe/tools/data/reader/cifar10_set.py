@@ -14,7 +14,7 @@ from minicaffe.errors import DataError
 from minicaffe.storage import lists
 from minicaffe.storage.file_kinds import reading, recognised
 from minicaffe.tools.data import datasets, fetch
-from minicaffe.tools.data.known import ARCHIVES, CIFAR10
+from minicaffe.tools.data.fetch import ARCHIVES, CIFAR10
 from minicaffe.tools.data.reader.base import InMemory
 
 FILES = {"train": tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "test": ("test_batch.bin",)}

@@ -16,9 +16,9 @@ import numpy as np
 from minicaffe.errors import DataError, did_you_mean, note
 from minicaffe.storage import lists
 from minicaffe.tools.data import picture_files
+from minicaffe.tools.data.augment import bilinear
 from minicaffe.tools.data.picture_files import Colour
 from minicaffe.tools.data.reader.base import Entry, Reader
-from minicaffe.tools.data.resize import bilinear
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm")
 # Of a split, the first that is there
