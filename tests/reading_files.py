@@ -35,8 +35,7 @@ def write_lmdb(folder: Path, values: list[bytes]) -> None:
 
 def read_picture(path, shape, digit=False, invert=True):
     """The picture in a file, as `predict` makes it ready."""
-    from minicaffe.tools.data.pictures import prepared
-    from minicaffe.tools.data.pictures.files import read
+    from minicaffe.tools.data.pictures import prepared, read
 
     return prepared(read(path), shape, digit, path, invert=invert)
 

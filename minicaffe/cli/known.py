@@ -30,7 +30,7 @@ from minicaffe.core.net.zoo import located
 from minicaffe.errors import DataError, SpecError, note
 from minicaffe.interop.caffe import model as prototxt
 from minicaffe.interop.caffe.unknown import FORK_OF, with_unknown
-from minicaffe.tools.data.layers.transform import Transform
+from minicaffe.tools.data.layers.pictures import Transform
 from minicaffe.tools.visualize.outline import outline
 
 

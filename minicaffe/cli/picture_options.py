@@ -13,8 +13,7 @@ from minicaffe.core.layers.files import read_array
 from minicaffe.errors import MinicaffeError
 from minicaffe.interop.caffe.model import is_prototxt
 from minicaffe.interop.caffe.weights import is_caffes
-from minicaffe.tools.data.layers.pictures import Pictures
-from minicaffe.tools.data.layers.transform import Transform
+from minicaffe.tools.data.layers.pictures import Pictures, Transform
 
 
 class Prepared(CommandOptions):

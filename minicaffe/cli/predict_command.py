@@ -40,9 +40,8 @@ from minicaffe.cli.weights import Weighted, load_weights, weights_of
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.errors import DataError, note
 from minicaffe.storage import caches
-from minicaffe.tools.data.pictures import Doubt
+from minicaffe.tools.data.pictures import Doubt, named, read
 from minicaffe.tools.data.pictures.drawn import mask_image, save, with_boxes, with_mask, with_text
-from minicaffe.tools.data.pictures.files import named, read
 from minicaffe.tools.deploy import TOGETHER, Classifier, Deployed, Detector, answer_of
 from minicaffe.tools.inference import for_test
 

@@ -10,6 +10,7 @@ import os
 import stat
 import tempfile
 import tokenize
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -88,7 +89,7 @@ def read_npy(path: str | Path) -> np.ndarray:
     with reading(path, ".npy file", CheckpointError, DAMAGE):
         check_regular(path)
         with open(path, "rb") as file:
-            shape, dtype = _read_header(file)
+            shape, dtype = read_header(file)
             promised, rest = math.prod(shape) * dtype.itemsize, os.path.getsize(path) - file.tell()
             if dtype.hasobject or promised != rest:
                 raise ValueError(f"it promises {promised} bytes, holds {rest}")
@@ -167,7 +168,7 @@ class Reader(ArrayFile):
         info = self.zip.getinfo(entry)
         try:
             with self.zip.open(entry) as file:
-                shape, dtype = _read_header(file)
+                shape, dtype = read_header(file)
                 rest = info.file_size - file.tell()
         except (OSError, ValueError, EOFError, *DAMAGE) as error:
             raise CheckpointError(
@@ -185,10 +186,13 @@ class Reader(ArrayFile):
         return shape
 
 
-def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
+def read_header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
+    """Returns the shape and type of the array in an .npy file or an entry of an .npz."""
     version = np.lib.format.read_magic(file)
+    read: Any = np.lib.format.read_array_header_2_0
     if version == (1, 0):
-        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    else:
-        shape, _, dtype = np.lib.format.read_array_header_2_0(file)
+        read = np.lib.format.read_array_header_1_0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of headers that Python 2 wrote
+        shape, _, dtype = read(file)
     return shape, dtype

@@ -24,7 +24,7 @@ from minicaffe.errors import DataError, ShapeError, SpecError
 from minicaffe.storage.lists import find
 from minicaffe.tools.data import pictures
 from minicaffe.tools.data.layers.pictures import Pictures, takes_digits
-from minicaffe.tools.data.pictures.files import named
+from minicaffe.tools.data.pictures import named
 from minicaffe.tools.inference import for_test, inference, inputs
 from minicaffe.tools.preparation import pictures_of
 from minicaffe.tools.training import folder as run_folder

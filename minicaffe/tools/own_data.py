@@ -34,7 +34,7 @@ from minicaffe.errors import DataError, MinicaffeError, SpecError, mib, printabl
 from minicaffe.tools.data import lmdb_file, picture_files, readers
 from minicaffe.tools.data.annotated import AnnotatedSet
 from minicaffe.tools.data.layers.label_maps import PairSet, holds_pairs
-from minicaffe.tools.data.layers.transform import Transform
+from minicaffe.tools.data.layers.pictures import Transform
 from minicaffe.tools.data.reader.base import Reader
 from minicaffe.tools.data.reader.picture_set import PictureSet
 from minicaffe.tools.data.reader.train_test_split import SHARE, same_bytes, sides

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 
-from minicaffe.tools.data.pictures.segment import closing, components, dilate, erode, otsu
+from minicaffe.tools.data.pictures.digit import closing, components, dilate, erode, otsu
 
 
 @pytest.mark.parametrize("size", [1, 3, 5, 11, 31])

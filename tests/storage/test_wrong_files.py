@@ -16,9 +16,8 @@ from minicaffe.errors import MinicaffeError
 from minicaffe.interop.caffe import state
 from minicaffe.interop.caffe.label_map import label_map
 from minicaffe.storage.file_kinds import recognised
-from minicaffe.tools.data import idx, picture_files, readers
+from minicaffe.tools.data import idx, picture_files, pictures, readers
 from minicaffe.tools.data.lmdb_file import Lmdb
-from minicaffe.tools.data.pictures import files
 from minicaffe.tools.training.lines import read_lines
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21\nsize 12345\n"
@@ -66,7 +65,7 @@ READERS = {
     "list.txt": (lambda path: readers.open(str(path), "train"), "a whole text"),
     "set.csv": (lambda path: readers.open(str(path), "train"), "a whole text"),
     "x.png": (lambda path: picture_files.read(path, "colour"), "a picture that can be read"),
-    "x.jpg": (lambda path: files.read(str(path)), "a picture that can be read"),
+    "x.jpg": (lambda path: pictures.read(str(path)), "a picture that can be read"),
     "data.mdb": (lambda path: Lmdb(path.parent), "a whole LMDB database"),
 }
 

@@ -25,7 +25,7 @@ from minicaffe.core.net import Net, read
 from minicaffe.core.net.step import Step, Value
 from minicaffe.errors import DataError, SpecError, did_you_mean
 from minicaffe.tools.data import readers
-from minicaffe.tools.data.pictures.files import in_folder
+from minicaffe.tools.data.pictures import in_folder
 from minicaffe.tools.data.reader.base import Reader
 from minicaffe.tools.data.reader.picture_set import PictureSet, holds_pictures
 from minicaffe.tools.data.reader.train_test_split import Part

@@ -15,10 +15,9 @@ from minicaffe.tools.data.datum import LmdbSet
 from minicaffe.tools.data.fetch import CIFAR10, FILES, NAMES
 from minicaffe.tools.data.picture_files import Colour
 from minicaffe.tools.data.reader import cifar10_set, table_set
-from minicaffe.tools.data.reader.array_set import NPY, ZIP, NpySet, NpzSet, is_npy
+from minicaffe.tools.data.reader.array_set import NPY, ZIP, Hdf5Set, NpySet, NpzSet, is_npy
 from minicaffe.tools.data.reader.base import Reader
 from minicaffe.tools.data.reader.cifar10_set import Cifar10Set
-from minicaffe.tools.data.reader.hdf5_set import Hdf5Set
 from minicaffe.tools.data.reader.picture_set import (
     SUFFIXES,
     FolderSet,

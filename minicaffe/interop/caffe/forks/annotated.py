@@ -17,7 +17,7 @@ from minicaffe.tools.data import box_recipe, datasets, lmdb_file
 from minicaffe.tools.data.annotated import AnnotatedSet
 from minicaffe.tools.data.augment import Recipe
 from minicaffe.tools.data.layers.fed import Fed
-from minicaffe.tools.data.layers.transform import Transform
+from minicaffe.tools.data.layers.pictures import Transform
 from minicaffe.tools.data.reader.base import Reader
 
 Share = Annotated[float, "a probability", AtLeast(0)]

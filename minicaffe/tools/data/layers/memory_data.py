@@ -11,7 +11,7 @@ from minicaffe.core.layers.base import Layer, Traits, register
 from minicaffe.core.layers.blob import Shape
 from minicaffe.core.ops.take import take
 from minicaffe.errors import DataError, ShapeError, SpecError
-from minicaffe.tools.data.layers.transform import Transform
+from minicaffe.tools.data.layers.pictures import Transform
 
 
 @register

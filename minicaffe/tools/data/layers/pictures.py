@@ -1,4 +1,4 @@
-"""The base of layers that read pictures: batch size, transform, mean, shapes."""
+"""The base of layers that read pictures: batch size, the key `transform`, mean, shapes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,94 @@ from minicaffe.core.config.types import AtLeast
 from minicaffe.core.layers.base import Layer, Traits
 from minicaffe.core.layers.blob import Shape
 from minicaffe.core.layers.files import read_array
-from minicaffe.errors import DataError, ShapeError
+from minicaffe.errors import DataError, ShapeError, SpecError
 from minicaffe.storage.lists import find
-from minicaffe.tools.data.layers.transform import Transform
 from minicaffe.tools.data.pictures import Fit
 
-NONE = Transform()
+
+@dataclass(frozen=True, kw_only=True)
+class ResizedCrop:
+    """A part of a picture, of random area and shape in bounds, scaled to the crop (Szegedy et al. 2015)."""
+
+    scale: Annotated[tuple[float, ...], "least and largest share of the area", AtLeast(0)] = (
+        0.08,
+        1.0,
+    )
+    ratio: Annotated[tuple[float, ...], "least and largest width / height", AtLeast(0)] = (
+        3 / 4,
+        4 / 3,
+    )
+
+    def __post_init__(self) -> None:
+        for name, (least, *most), top in (("scale", self.scale, 1), ("ratio", self.ratio, 1e6)):
+            if len(most) != 1 or not 0 < least <= most[0] <= top:
+                limit = " at most 1" if top == 1 else ""
+                got = ", ".join(map(str, (least, *most)))
+                raise SpecError(f"{name}: expected [least, largest] above 0{limit}, got [{got}]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColorJitter:
+    """How far colours are changed at random: factors from 1 - x to 1 + x, and hue by up to x turns."""
+
+    brightness: Annotated[float, "largest change of the factor of all values", AtLeast(0)] = 0.0
+    contrast: Annotated[float, "the same for the distance to the mean grey", AtLeast(0)] = 0.0
+    saturation: Annotated[float, "the same for the distance to a pixel's grey", AtLeast(0)] = 0.0
+    hue: Annotated[float, "turns of the hue, either way", AtLeast(0)] = 0.0
+
+    def __post_init__(self) -> None:
+        if self.hue > 0.5:
+            raise SpecError(f"hue: expected at most 0.5, half a turn, got {self.hue}")
+
+    @property
+    def most(self) -> tuple[float, float, float, float]:
+        """The largest changes of brightness, contrast, saturation and hue."""
+        return self.brightness, self.contrast, self.saturation, self.hue
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transform:
+    """How an image is changed before the net reads it: Caffe's TransformationParameter, and more.
+
+    In this order: resize, rotation, crop (plain or random_resized_crop), color_jitter, mean, scale, mirror.
+    rotation, random_resized_crop and color_jitter are for TRAIN: in TEST the picture is resized and its centre
+    cut out.
+    """
+
+    scale: Annotated[float, "factor, after the mean is subtracted"] = 1.0
+    mean_value: Annotated[tuple[float, ...], "mean to subtract: one number, or one a channel"] = ()
+    mean_file: Annotated[
+        str | None, "mean image (c, h, w) to subtract: an .npy or .binaryproto file"
+    ] = None
+    mirror: Annotated[bool, "flip left and right at random"] = False
+    crop_size: Annotated[
+        int | None,
+        "side of a square to cut out: at random in TRAIN, central in TEST; 0 for none",
+        AtLeast(0),
+    ] = None
+    force_color: Annotated[bool, "encoded images: 3 channels, even if grey"] = False
+    force_gray: Annotated[bool, "encoded images: 1 channel, even if coloured"] = False
+    resize: Annotated[
+        int | None,
+        "scale the shorter side to so many pixels; with random_resized_crop in TEST only",
+        AtLeast(1),
+    ] = None
+    random_resized_crop: Annotated[
+        ResizedCrop | None, "in TRAIN: cut out a part of any area and shape, scaled to crop_size"
+    ] = None
+    rotation: Annotated[
+        float, "in TRAIN: rotate by up to so many degrees, either way", AtLeast(0)
+    ] = 0.0
+    rotation_fill: Annotated[float, "value of pixels that a rotation leaves empty"] = 0.0
+    color_jitter: Annotated[
+        ColorJitter | None, "in TRAIN: change brightness, contrast, saturation, hue"
+    ] = None
+
+    @property
+    def by_pixels(self) -> bool:
+        """Whether TRAIN needs more than a plain crop, mirror, mean and scale."""
+        changed = self.random_resized_crop, self.color_jitter
+        return bool(self.rotation) or any(one is not None for one in changed)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -25,7 +107,9 @@ class Pictures(Layer):
     """A layer whose tops are pictures (batch_size, c, h, w) and, if there are two, labels (batch_size,)."""
 
     batch_size: Annotated[int, "images in a batch", AtLeast(1)]
-    transform: Annotated[Transform, "resize, turn, crop, colours, mean, scale, mirror"] = NONE
+    transform: Annotated[Transform, "resize, turn, crop, colours, mean, scale, mirror"] = (
+        Transform()
+    )
 
     dataset = cast(Any, None)  # the source of the batches, once it is known
     traits = Traits(takes_share=True, float32_tops=(1,), label_kind="number", inferred_as="Input")

@@ -1,55 +1,129 @@
-"""Pictures and labels in NumPy's files: an .npz, or two .npy, which stay on disk."""
+"""Pictures and labels in arrays, as other programs keep them: an .npz, two .npy, or HDF5 files."""
 
 from __future__ import annotations
 
 import functools
 import math
 import os
-import tokenize
 import warnings
 import zipfile
-import zlib
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from minicaffe.errors import DataError
+from minicaffe.storage import checkpoint, hdf5
 from minicaffe.storage.file_kinds import reading
 from minicaffe.storage.read_at import ReadAt
-from minicaffe.tools.data.reader import naming
-from minicaffe.tools.data.reader.base import Entry, InMemory, Reader
+from minicaffe.tools.data.reader.base import Entry, InMemory, Reader, Shape
 
+PAIRS = (("images", "labels"), ("x", "y"), ("data", "label"), ("data", "labels"))
+SPLITS = {"train": ("train",), "test": ("test", "val")}
+CHANNELS = (1, 3, 4)
 NPY, ZIP = b"\x93NUMPY", b"PK"
 _EXPANSION = 1100  # of deflate, at its best
-_DAMAGE = (
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    OverflowError,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
+_DAMAGE = (*checkpoint.DAMAGE, TypeError, OverflowError)
+_OPEN = 64  # HDF5 files at once
+
+
+def pair(names: Iterable[str], split: str, where: str) -> tuple[str, str]:
+    """The names of the pictures and of the labels of a split, among those that there are.
+
+    x_train or train_x for a split, else x for both; likewise images and labels, data and label. Capital
+    letters do not matter. Raises DataError if there is no such pair.
+
+    >>> pair(["X_test", "X_train", "y_test", "y_train"], "test", "a.npz")
+    ('X_test', 'y_test')
+    """
+    there = {name.lower(): name for name in names}
+    for word in SPLITS[split]:
+        for pictures, labels in PAIRS:
+            for spelled in ("{1}_{0}", "{0}_{1}"):
+                found = [there.get(spelled.format(name, word)) for name in (pictures, labels)]
+                if found[0] and found[1]:
+                    return found[0], found[1]
+    for pictures, labels in PAIRS:
+        if pictures in there and labels in there:
+            return there[pictures], there[labels]
+    held = ", ".join(sorted(there.values())[:8]) or "nothing"
+    raise DataError(
+        f"{where}: holds {held};"
+        f" expected x_{split} and y_{split}, or images and labels, or data and label"
+    )
+
+
+def of_split(name: str) -> bool:
+    """Whether the name of an array of pictures says of which split they are.
+
+    >>> of_split("X_test"), of_split("images")
+    (True, False)
+    """
+    return name.lower() not in {pictures for pictures, _ in PAIRS}
+
+
+class Layout:
+    """How an array (count, ...) of pictures is turned into (count, c, h, w).
+
+    Four axes are (count, c, h, w), or (count, h, w, c) where only the last is 1, 3 or 4 and the second is not;
+    three are (count, h, w), and two are vectors, (count, c). Raises DataError for another shape or type.
+
+    >>> Layout((5, 32, 30, 3), np.dtype("u1"), "a.npy").shape
+    (3, 32, 30)
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype, where: str):
+        if dtype != np.uint8 and dtype.kind not in "fb":
+            raise DataError(f"{where}: expected pictures in uint8 or floating point, found {dtype}")
+        if not 2 <= len(shape) <= 4 or 0 in shape:
+            raise DataError(
+                f"{where}: expected pictures (count, c, h, w), (count, h, w, c), (count, h, w) or"
+                f" (count, c), found {shape}"
+            )
+        self.count, self.axes = shape[0], len(shape) - 1  # pictures, and axes of one
+        self.last = self.axes == 3 and shape[3] in CHANNELS and shape[1] not in CHANNELS
+        c, h, w = ((*shape[1:], 1, 1), (1, *shape[1:]), shape[1:])[self.axes - 1]
+        self.shape: Shape = (w, c, h) if self.last else (c, h, w)
+        self.dtype = np.dtype(np.uint8 if dtype.kind in "ub" else np.float32)
+
+    def of(self, array: np.ndarray) -> np.ndarray:
+        """One picture, or some, with these axes and this type; a view where that is possible."""
+        some = array.shape[: array.ndim - self.axes]
+        array = np.moveaxis(array, -1, -3) if self.last else array.reshape(*some, *self.shape)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return array.astype(self.dtype, copy=False)
+
+
+def labels_of(array: np.ndarray, count: int, where: str) -> np.ndarray:
+    """Labels (count,) as int64, of integers (count,) or (count, 1). Raises DataError for anything else."""
+    if array.shape not in ((count,), (count, 1)):
+        raise DataError(f"{where}: expected {count} labels, one a picture, found {array.shape}")
+    whole = array.dtype.kind in "iub"
+    if array.dtype.kind == "f":
+        whole = bool((np.isfinite(array) & (array == np.trunc(array))).all())
+    if not whole or not -(2**31) <= int(array.min()) <= int(array.max()) < 2**31:
+        raise DataError(f"{where}: expected labels that are integers, found others ({array.dtype})")
+    return array.reshape(-1).astype(np.int64)
 
 
 class NpzSet(InMemory):
-    """The arrays of an .npz file, named by split or not at all (see naming.py): in memory once looked at."""
+    """The arrays of an .npz file, named by split or not at all: in memory once looked at."""
 
     def __init__(self, path: Path, name: str, split: str):
         super().__init__(path, name, split)
         self.name, self.path, self.origin = name, path, str(path)
         with _told(path), zipfile.ZipFile(path) as file:
             held = [entry.removesuffix(".npy") for entry in file.namelist() if is_npy(entry)]
-            self.keys = naming.pair(held, split, str(path))
-            self.own_split = naming.of_split(self.keys[0])
+            self.keys = pair(held, split, str(path))
+            self.own_split = of_split(self.keys[0])
             shape, dtype = _header(file, self.keys[0])
             counts, _ = _header(file, self.keys[1])
-        self.layout, self.promised = naming.Layout(shape, dtype, self._where(0)), (shape, dtype)
+        self.layout, self.promised = Layout(shape, dtype, self._where(0)), (shape, dtype)
         self.shape, self.count = self.layout.shape, self.layout.count
         if counts not in ((shape[0],), (shape[0], 1)):
-            naming.labels(np.broadcast_to(np.uint8(0), counts), shape[0], self._where(1))
+            labels_of(np.broadcast_to(np.uint8(0), counts), shape[0], self._where(1))
         self.held: tuple[np.ndarray, np.ndarray] | None = None
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
@@ -59,11 +133,8 @@ class NpzSet(InMemory):
             if (images.shape, images.dtype) != self.promised:
                 raise DataError(f"{self.path}: changed while it was read")
             images = np.ascontiguousarray(self.layout.of(images))
-            self.held = images, naming.labels(labels, len(self), self._where(1))
+            self.held = images, labels_of(labels, len(self), self._where(1))
         return self.held
-
-    def label(self, i: int) -> int:
-        return int(self.labels[i])
 
     @functools.cached_property
     def labels(self) -> np.ndarray:
@@ -71,7 +142,7 @@ class NpzSet(InMemory):
         if self.held is not None:
             return self.held[1]
         with _told(self.path), zipfile.ZipFile(self.path) as file:
-            return naming.labels(_read(file, self.keys[1]), len(self), self._where(1))
+            return labels_of(_read(file, self.keys[1]), len(self), self._where(1))
 
     def place(self, i: int) -> str:
         return f"{self._where(0)}: entry {i}"
@@ -87,13 +158,13 @@ class NpySet(Reader):
         super().__init__(folder, name, split)
         self.name, self.origin = name, str(folder)
         held = [file.removesuffix(".npy") for file in os.listdir(folder) if is_npy(file)]
-        keys = naming.pair(held, split, str(folder))
-        self.own_split = naming.of_split(keys[0])
+        keys = pair(held, split, str(folder))
+        self.own_split = of_split(keys[0])
         pictures, labels = (folder / f"{word}.npy" for word in keys)
         images, self.path = _mapped(pictures), pictures
-        self.layout = naming.Layout(images.shape, images.dtype, str(pictures))
+        self.layout = Layout(images.shape, images.dtype, str(pictures))
         self.shape = self.layout.shape
-        self.labels = naming.labels(_mapped(labels), len(images), str(labels))
+        self.labels = labels_of(_mapped(labels), len(images), str(labels))
         self.images: Any = Rows(images) if images.flags.c_contiguous else np.array(images)
 
     def __len__(self) -> int:
@@ -101,9 +172,6 @@ class NpySet(Reader):
 
     def __getitem__(self, i: int) -> Entry:
         return self.layout.of(self.images[i]), int(self.labels[i])
-
-    def label(self, i: int) -> int:
-        return int(self.labels[i])
 
     def place(self, i: int) -> str:
         return f"{self.path}: entry {i}"
@@ -147,22 +215,11 @@ def _header(file: zipfile.ZipFile, key: str) -> tuple[tuple[int, ...], np.dtype]
     """The shape and type of an array, held against what its entry takes in the file."""
     info = file.getinfo(f"{key}.npy")
     with file.open(info) as entry:
-        shape, dtype = _shape(entry)
+        shape, dtype = checkpoint.read_header(entry)
         promised, held = math.prod(shape) * dtype.itemsize, info.file_size - entry.tell()
     packed = min(info.compress_size, os.fstat(file.fp.fileno()).st_size)  # type: ignore[union-attr]
     if dtype.hasobject or promised != held or info.file_size > _EXPANSION * max(packed, 100):
         raise ValueError(f"{key!a} promises {promised} bytes, holds {held} ({packed} in the file)")
-    return shape, dtype
-
-
-def _shape(entry: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
-    version = np.lib.format.read_magic(entry)
-    read: Any = np.lib.format.read_array_header_2_0
-    if version == (1, 0):
-        read = np.lib.format.read_array_header_1_0
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        shape, _, dtype = read(entry)
     return shape, dtype
 
 
@@ -176,3 +233,65 @@ def _read(file: zipfile.ZipFile, key: str) -> np.ndarray:
 def _told(path: Path) -> AbstractContextManager[None]:
     """Within it, what NumPy or zipfile raises is told as DataError, in one line with the file's name."""
     return reading(path, f"{path.suffix or '.npz'} file", DataError, _DAMAGE)
+
+
+class Hdf5Set(Reader):
+    """The rows of one file or of several, one behind the other, which stay on disk.
+
+    The datasets are found by their names as in an .npz; what they hold but bytes is float32.
+    """
+
+    def __init__(self, paths: Sequence[Path], name: str, split: str):
+        super().__init__(paths, name, split)
+        self.paths, self.name = paths, name
+        self.origin = str(paths[0]) if len(paths) == 1 else f"{len(paths)} HDF5 files"
+        self.keys: list[tuple[str, str]] = []
+        layouts: list[Layout] = []
+        labels: list[np.ndarray] = []
+        for path in paths:
+            with hdf5.opened(path) as file:
+                keys = pair(hdf5.names(file), split, str(path))
+                images, marks = (hdf5.dataset(file, key) for key in keys)
+                dtype = images.dtype if images.dtype in (np.uint8, np.float32) else np.float32
+                layouts.append(Layout(images.shape, np.dtype(dtype), f"{path}: {keys[0]}"))
+                if marks.size != images.shape[0]:  # before they are read
+                    raise ValueError(f"it holds {images.shape[0]} pictures, {marks.size} labels")
+                labels.append(labels_of(marks[()], images.shape[0], f"{path}: {keys[1]}"))
+            self.keys.append(keys)
+            self.own_split = of_split(keys[0])
+            if layouts[-1].shape != layouts[0].shape:
+                raise DataError(
+                    f"{path}: expected pictures of {layouts[0].shape} as in {paths[0]},"
+                    f" found {layouts[-1].shape}"
+                )
+        self.layouts, self.shape = layouts, layouts[0].shape
+        self.ends = np.cumsum([layout.count for layout in layouts])
+        self.labels = np.concatenate(labels)
+        self.open: tuple[int, dict[int, Any]] = (0, {})  # process, and its files by number
+
+    def __len__(self) -> int:
+        return int(self.ends[-1])
+
+    def __getitem__(self, i: int) -> Entry:
+        number, row = self._row(i)
+        path, layout = self.paths[number], self.layouts[number]
+        if self.open[0] != os.getpid() or (
+            number not in self.open[1] and len(self.open[1]) >= _OPEN
+        ):
+            self.open = os.getpid(), {}
+        files = self.open[1]
+        with hdf5.damage_told(path):
+            if number not in files:
+                files[number] = hdf5.start(path)
+            images = hdf5.dataset(files[number], self.keys[number][0])
+            if images.shape[0] != layout.count:
+                raise ValueError("it changed while it was read")
+            return layout.of(images[row]), int(self.labels[i])
+
+    def place(self, i: int) -> str:
+        number, row = self._row(i)
+        return f"{self.paths[number]}: entry {row}"
+
+    def _row(self, i: int) -> tuple[int, int]:
+        number = int(np.searchsorted(self.ends, i, side="right"))
+        return number, i - int(self.ends[number]) + self.layouts[number].count

@@ -27,14 +27,11 @@ class Reader:
     origin: str
     shape: Shape | None = None
     classes: tuple[str, ...] = ()
+    labels: Any = None  # an array of all, where they are known without the pictures
     blue_first = False
-    label_shape: tuple[
-        int, ...
-    ] = ()  # of a label, if it is not a number but an array, such as 0 and 1s
+    label_shape: tuple[int, ...] = ()  # of a label that is an array, such as 0 and 1s, not a number
     own_split = False  # whether TRAIN and TEST read entries of their own
-    in_order = (
-        False  # whether training visits the entries in their order, unless it is asked to shuffle
-    )
+    in_order = False  # whether training does not shuffle them, unless it is asked to
     unit = "images"
     warning: str | None = None  # set where something stands in for what was asked for
 
@@ -52,7 +49,7 @@ class Reader:
 
     def label(self, i: int) -> int:
         """The label of an entry, of an array a number for it; its picture is left alone if that is quicker."""
-        return self[i][1]
+        return self[i][1] if self.labels is None else int(self.labels[i])
 
     def vector(self, i: int) -> np.ndarray:
         """The label of an entry where that is an array of `label_shape`."""

@@ -54,9 +54,6 @@ class PictureSet(Reader):
             picture = bilinear(picture, *self.size)
         return picture.transpose(2, 0, 1), int(self.labels[i])
 
-    def label(self, i: int) -> int:
-        return int(self.labels[i])
-
     def place(self, i: int) -> str:
         return self.paths[i]
 
