@@ -31,7 +31,7 @@ from minicaffe.errors import DataError, SpecError, note
 from minicaffe.interop.caffe import model as prototxt
 from minicaffe.interop.caffe.unknown import FORK_OF, with_unknown
 from minicaffe.tools.data.layers.pictures import Transform
-from minicaffe.tools.visualize.outline import outline
+from minicaffe.tools.visualize.notebook import outline
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:

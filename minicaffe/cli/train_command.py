@@ -37,9 +37,16 @@ from minicaffe.core.solver.report import banner
 from minicaffe.errors import CheckpointError, MinicaffeError, SpecError, note, printable
 from minicaffe.interop.caffe.model import is_prototxt
 from minicaffe.tools.parallel import world
-from minicaffe.tools.training.composite_report import Together
 from minicaffe.tools.training.folder import RUNS
-from minicaffe.tools.training.progress import Bar, Json, Lines, Progress, Quiet, score_table
+from minicaffe.tools.training.progress import (
+    Bar,
+    Json,
+    Lines,
+    Progress,
+    Quiet,
+    Together,
+    score_table,
+)
 from minicaffe.tools.training.record import Record
 from minicaffe.tools.training.run import Run
 from minicaffe.tools.training.speed import iterations

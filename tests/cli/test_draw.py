@@ -11,8 +11,7 @@ from minicaffe import SpecError, parse
 from minicaffe.cli import main
 from minicaffe.core.config.state import TRAIN
 from minicaffe.core.layers import REGISTRY
-from minicaffe.tools.visualize.notebook import boxes_of
-from minicaffe.tools.visualize.outline import outline
+from minicaffe.tools.visualize.notebook import boxes_of, outline
 
 NET = """
 name: small

@@ -18,7 +18,7 @@ import pytest
 import minicaffe
 from minicaffe.errors import DataError
 from minicaffe.tools.training import folder as run_folder
-from minicaffe.tools.training.lock import Lock
+from minicaffe.tools.training.folder import Lock
 
 CPU = ("--device", "cpu")
 NET = "net.yaml"

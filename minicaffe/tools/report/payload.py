@@ -8,7 +8,7 @@ from typing import Any
 
 from minicaffe.tools.training.environment import NONE
 from minicaffe.tools.training.folder import RunRecord
-from minicaffe.tools.training.lines import NUMBERS
+from minicaffe.tools.training.log_file import NUMBERS
 
 LONG = 200  # letters of a name that a heading shows
 

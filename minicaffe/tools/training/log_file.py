@@ -6,11 +6,15 @@ import errno
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
+
+from minicaffe.errors import CheckpointError
+from minicaffe.storage.checkpoint import check_regular
+from minicaffe.storage.file_kinds import reading
 
 
 class LogFile:
@@ -66,3 +70,146 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+LARGEST = 2**30  # bytes of a log that is read
+Check = Callable[[Any], bool]
+
+
+def is_number(value: Any) -> bool:
+    """A finite number, or null where there was none."""
+    real = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return value is None or (real and abs(value) < math.inf)
+
+
+def is_count(value: Any) -> bool:
+    """An integer that can be an iteration."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62
+
+
+def is_text(value: Any) -> bool:
+    """A text."""
+    return isinstance(value, str)
+
+
+def is_outputs(value: Any) -> bool:
+    """Numbers, or lists of them in any depth, by name."""
+    return isinstance(value, dict) and all(map(_is_output, value.values()))
+
+
+def _is_output(value: Any) -> bool:
+    todo = [value]  # no recursion: lists in lists may be deeper than Python's stack
+    while todo:
+        item = todo.pop()
+        if isinstance(item, list):
+            todo += item
+        elif not is_number(item):
+            return False
+    return True
+
+
+def is_texts(value: Any) -> bool:
+    """A list of texts."""
+    return isinstance(value, list) and all(map(is_text, value))
+
+
+NEEDED: dict[str, dict[str, tuple[Check, str]]] = {
+    "train": {"outputs": (is_outputs, "numbers by name")},
+    "test": {"outputs": (is_outputs, "numbers by name")},
+    "snapshot": {
+        "path": (is_text, "a text"),
+        "best": (lambda value: isinstance(value, bool), "true or false"),
+    },
+    "event": {"text": (is_text, "a text")},
+}
+NUMBERS = {
+    "train": (
+        *("epoch", "loss", "lr", "images_per_s", "seconds"),
+        *("memory_mib", "gradient_norm", "weight_norm"),
+    ),
+    "test": ("epoch", "seconds"),
+    "snapshot": ("seconds",),
+    "event": ("seconds",),
+}
+RUN: dict[str, tuple[Check, str]] = {
+    "name": (is_text, "a text"),
+    "command": (is_texts, "a list of texts"),
+    "model": (is_text, "a text"),
+    "imports": (is_texts, "a list of texts"),
+    "started": (is_text, "a text"),
+    "state": (is_text, "a text"),
+    "cwd": (is_text, "a text"),
+    "iteration": (is_count, "a count"),
+    "snapshot_prefix": (is_text, "a text"),
+    "tests_on": (is_texts, "a list of texts"),
+}
+
+
+def read_lines(file: Path) -> list[dict[str, Any]]:
+    """The lines of a log, each checked; numbers that one lacks are None.
+
+    A truncated or zero-filled last line is ignored: whoever wrote it was stopped. Keys that are not known
+    stay. Raises CheckpointError, with the line's number, for a line that is not as `docs/runs.md` has it.
+    """
+    whole, _, _ = _bytes(file).rstrip(b"\0").rpartition(b"\n")
+    return [_line(line, f"{file}:{n}") for n, line in enumerate(whole.split(b"\n"), 1) if line]
+
+
+def read_run(file: Path) -> dict[str, Any]:
+    """What run.json says, checked. Raises CheckpointError."""
+    run = {"tests_on": [], **_object(_bytes(file), str(file))}  # which older runs do not say
+    _check(run, RUN, str(file))
+    return run
+
+
+def _bytes(file: Path) -> bytes:
+    with reading(file, "log", CheckpointError):
+        check_regular(file)
+        if file.stat().st_size > LARGEST:
+            raise CheckpointError(
+                f"{file}: is larger than a log that can be read ({LARGEST} bytes)"
+            )
+        return file.read_bytes().removeprefix(b"\xef\xbb\xbf")  # that Notepad writes
+
+
+def _line(text: bytes, where: str) -> dict[str, Any]:
+    line = _object(text, where)
+    kind = line.get("kind")
+    if not isinstance(kind, str) or kind not in NEEDED:
+        known = ", ".join(NEEDED)
+        raise CheckpointError(f"{where}: kind: expected one of {known}, got {shown(kind)}")
+    line |= {key: line.get(key) for key in NUMBERS[kind]}
+    numbers = dict.fromkeys(NUMBERS[kind], (is_number, "a number"))
+    _check(line, {"iteration": (is_count, "a count"), **numbers, **NEEDED[kind]}, where)
+    return line
+
+
+def _object(text: bytes, where: str) -> dict[str, Any]:
+    def no_number(word: str) -> NoReturn:
+        raise ValueError(f"{word} is no number of JSON's")
+
+    try:
+        found = json.loads(text.decode("utf-8"), parse_constant=no_number)
+    except (ValueError, RecursionError) as error:
+        told = getattr(error, "msg", None) or str(error)
+        raise CheckpointError(f"{where}: is no JSON: {told}") from None
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{where}: expected an object of JSON's, got {type(found).__name__}")
+    return found
+
+
+def shown(value: Any) -> str:
+    """A value in an error: what it is, if it is long.
+
+    >>> shown("a"), shown([[1]])
+    ("'a'", 'list')
+    """
+    return type(value).__name__ if isinstance(value, (list, dict)) else f"{value!r:.60}"
+
+
+def _check(found: Mapping[str, Any], wanted: Mapping[str, tuple[Check, str]], where: str) -> None:
+    for key, (right, what) in wanted.items():
+        if key not in found:
+            raise CheckpointError(f"{where}: has no {key!r}; expected {what}")
+        if not right(found[key]):
+            raise CheckpointError(f"{where}: {key}: expected {what}, got {shown(found[key])}")

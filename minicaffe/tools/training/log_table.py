@@ -93,6 +93,12 @@ class Log(ByName[np.ndarray]):
 
     def _repr_html_(self) -> str:
         head, *rows = self._rows()
-        names = "".join(f"<th>{escape(name)}</th>" for name in head)
-        body = "".join(f"<tr>{''.join(f'<td>{c}</td>' for c in row)}</tr>\n" for row in rows)
-        return f"<table><thead><tr>{names}</tr></thead><tbody>\n{body}</tbody></table>"
+        return html_table(head, rows)
+
+
+def html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Returns rows of cells below a head as a table in HTML."""
+    names = "".join(f"<th>{escape(name)}</th>" for name in head)
+    lines = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
+    body = "".join(f"<tr>{line}</tr>\n" for line in lines)
+    return f"<table><thead><tr>{names}</tr></thead><tbody>\n{body}</tbody></table>"

@@ -1,11 +1,11 @@
-"""How training is shown: a bar on a terminal, lines elsewhere."""
+"""How training is shown: a bar on a terminal, lines elsewhere; or by several reports at the same time."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,26 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
     from minicaffe.core.solver import Solver
+
+
+class Together(Report):
+    """What it hears, each of `reports` hears, in their order."""
+
+    def __init__(self, *reports: Report):
+        self.reports = reports
+
+
+def _each(name: str) -> Callable[..., None]:
+    def each(self: Together, *args: Any, **keys: Any) -> None:
+        for report in self.reports:
+            getattr(report, name)(*args, **keys)
+
+    return each
+
+
+for _name, _method in vars(Report).items():  # all that a solver says; `write` is a report's own
+    if callable(_method) and not _name.startswith("_") and _name != "write":
+        setattr(Together, _name, _each(_name))
 
 
 class Progress(Report):

@@ -16,14 +16,13 @@ from minicaffe.core.net.step import Step, Value
 from minicaffe.core.net.summary import table
 from minicaffe.core.solver.learning_rate import learning_rate
 from minicaffe.core.solver.mixed import Mixed
-from minicaffe.core.solver.report import Report
+from minicaffe.core.solver.report import Mute
 from minicaffe.core.solver.solver import Solver
 from minicaffe.errors import CheckpointError
 from minicaffe.storage.checkpoint import Reader
 from minicaffe.tools.training import folder as run_folder
 from minicaffe.tools.training import nan_diagnosis as culprit
-from minicaffe.tools.training.batches import Batches, as_inputs, of_file
-from minicaffe.tools.training.divergence import FILE, RUNNING
+from minicaffe.tools.training.divergence import FILE, RUNNING, Batches, as_inputs, of_file
 from minicaffe.tools.training.folder import RunRecord
 from minicaffe.tools.visualize.ranges import Look, Seen
 
@@ -62,7 +61,7 @@ class Replay:
             rate = learning_rate(solver, iteration, int(fallen[0]) if fallen else 0)
             plain = dataclasses.replace(plain, **STILL, base_lr=rate)
         spec = dataclasses.replace(spec, solver=plain, test_nets=())
-        self.solver = Solver(spec, report=Silent(), **settings)
+        self.solver = Solver(spec, report=Mute(), **settings)
         self.solver.restore(self.file, replay=True)
         for step in self.solver.net.steps:
             for i, array in enumerate(step.layer.running):
@@ -123,13 +122,6 @@ class Replay:
         """What was seen last of a blob or parameter in a pass."""
         found = [one for one in self.look.passes[number] if one.of is of and one.which == which]
         return found[-1] if found else None
-
-
-class Silent(Report):
-    """Says nothing."""
-
-    def line(self, text: str) -> None:
-        """Nothing."""
 
 
 def cells(seen: Seen | None) -> tuple[str, ...]:

@@ -15,8 +15,7 @@ from minicaffe.core.config.solver_keys import check_max_iter
 from minicaffe.core.solver import Solver
 from minicaffe.core.solver.report import Report, score_name, show
 from minicaffe.core.solver.scores import score_suffixes
-from minicaffe.tools.training.composite_report import Together
-from minicaffe.tools.training.progress import Bar, Lines, Progress, clock
+from minicaffe.tools.training.progress import Bar, Lines, Progress, Together, clock
 from minicaffe.tools.visualize.chart import COLOURS, line_chart, thinned
 
 APART = 0.5  # seconds from one drawing to the next, at least

@@ -7,8 +7,11 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from minicaffe.core.config.declare import LayerSpec, NetSpec
+from minicaffe.core.config.state import State
 from minicaffe.core.config.tree import Node
-from minicaffe.core.layers import Layer
+from minicaffe.core.layers import REGISTRY, Layer
+from minicaffe.core.layers.base import bottom_counts
 from minicaffe.core.layers.blob import Shape
 from minicaffe.core.layers.unknown import Unknown
 from minicaffe.core.layers.window import Windowed
@@ -16,53 +19,29 @@ from minicaffe.core.net.graph import Graph
 from minicaffe.core.net.step import Step, Value
 from minicaffe.core.net.summary import HEAD, rows, sums
 from minicaffe.core.ops.geometry import Window
-from minicaffe.errors import ShapeError
+from minicaffe.errors import ShapeError, SpecError, did_you_mean
+from minicaffe.tools.training.log_table import html_table
 from minicaffe.tools.visualize import drawing
-from minicaffe.tools.visualize.outline import NO_SHAPE, Sketch
 
+NO_SHAPE: Shape = (-1,)  # of a value of which nothing tells it
+# Of the types of layers, but for losses and what reads data
 FAMILIES: Mapping[str, Sequence[str]] = {
     "convolution": ("Convolution", "Deconvolution", "DeformableConvolution", "Im2col"),
     "pooling": (
-        "Pooling",
-        "SPP",
-        "ROIPooling",
-        "PSROIPooling",
-        "ROIAlign",
-        "ROIWarping",
-        "Interp",
-        "BilinearInterpolation",
-        "Upsample",
+        *("Pooling", "SPP", "ROIPooling", "PSROIPooling", "ROIAlign", "ROIWarping"),
+        *("Interp", "BilinearInterpolation", "Upsample"),
     ),
     "product": ("InnerProduct", "LSTM", "Lstm", "RNN", "LSTMUnit", "Embed"),
     "normalization": (
-        "BatchNorm",
-        "Scale",
-        "Bias",
-        "LRN",
-        "MVN",
-        "LayerNorm",
-        "GroupNorm",
-        "Normalize",
+        *("BatchNorm", "Scale", "Bias", "LRN", "MVN", "LayerNorm", "GroupNorm", "Normalize"),
     ),
     "activation": (
-        "Softmax",
-        "ReLU",
-        "PReLU",
-        "ELU",
-        "Sigmoid",
-        "TanH",
-        "Swish",
-        "Dropout",
-        "SiLU",
+        *("Softmax", "ReLU", "PReLU", "ELU", "Sigmoid", "TanH", "Swish", "Dropout", "SiLU"),
     ),
 }
 FAMILY = {kind: family for family, kinds in FAMILIES.items() for kind in kinds}
-FILLERS = (
-    "weight_filler",
-    "bias_filler",
-    "filler",
-    "engine",
-)  # keys that say nothing of what it computes
+# Keys that say nothing of what a layer computes
+FILLERS = ("weight_filler", "bias_filler", "filler", "engine")
 
 
 def svg(graph: Graph, alone: bool = False, direction: str = "TB") -> str:
@@ -72,13 +51,8 @@ def svg(graph: Graph, alone: bool = False, direction: str = "TB") -> str:
 
 def page(graph: Graph) -> str:
     """A built net as HTML, for a notebook: the picture, and the table that `summary` prints."""
-    head = "".join(f"<th>{name}</th>" for name in HEAD)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>\n"
-        for row in rows(graph)
-    )
     told = html.escape("; ".join(sums(graph)))
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>"
+    table = html_table(HEAD, rows(graph))
     drawn = f'<div style="max-height:48em;overflow:auto">{svg(graph)}</div>'
     return f"<div>{drawn}<details><summary>{told}</summary>{table}</details></div>"
 
@@ -94,9 +68,8 @@ def boxes_of(name: str, steps: Sequence[Step]) -> drawing.Graph:
     Unless something else reads what it writes over.
     """
     groups: list[list[Step]] = []
-    homes: dict[
-        Value, tuple[int, int]
-    ] = {}  # the box that holds a value, and which of its tops it is
+    # The box that holds a value, and which of its tops it is
+    homes: dict[Value, tuple[int, int]] = {}
     edges: dict[tuple[int, int, int], drawing.Edge] = {}
     for step in steps:
         if _folds(step):
@@ -252,3 +225,41 @@ def short(count: int) -> str:
         if count >= size:
             return f"{count / size:.3g} {sign}"
     return str(count)
+
+
+class Sketch(Step):
+    """A layer of a net of which no shapes are known: its `layer` is not set up."""
+
+
+def outline(spec: NetSpec, state: State, known: Sequence[Step]) -> list[Step]:
+    """The steps of a net of a state: those that are `known`, and the others without shapes and parameters.
+
+    Raises SpecError for a bottom that no layer above writes.
+    """
+    built = {step.spec.name: step for step in known}
+    steps: list[Step] = []
+    blobs: dict[str, Value] = {}
+    for layer in spec.layers:
+        if not layer.included(state):
+            continue
+        step = built.pop(layer.name, None) if layer.type in REGISTRY else None
+        step = step or _sketch(layer, steps, blobs)
+        steps.append(step)
+        blobs |= {value.name: value for value in step.tops}
+    return steps
+
+
+def _sketch(spec: LayerSpec, above: Sequence[Step], blobs: dict[str, Value]) -> Sketch:
+    """A layer that reads what stands above it."""
+    layer: Layer = REGISTRY[spec.type](**spec.options) if spec.type in REGISTRY else Unknown()
+    names = spec.bottom
+    if names is None:
+        reads = spec.type not in REGISTRY or bottom_counts(REGISTRY[spec.type])[1] > 0
+        names = tuple(value.name for value in above[-1].tops[:1]) if reads and above else ()
+    for i, name in enumerate(names):
+        if name not in blobs:
+            hint = did_you_mean(name, blobs)
+            raise SpecError(f"{spec.place('bottom', i)}: unknown bottom {name!r}{hint}")
+        blobs[name].readers += 1
+    tops = [Value(name, NO_SHAPE, layer) for name in spec.tops]
+    return Sketch(spec, layer, [blobs[name] for name in names], tops)

@@ -57,7 +57,26 @@ class Seen:
         return " ".join(filter(None, (what, span, f"({some})" if span and some else some)))
 
 
-class Look:
+class Watching:
+    """Within it, calls are made at events of a net's steps; at its end no more."""
+
+    def __init__(self) -> None:
+        self.watched: list[tuple[Step, When, Callable[[], None]]] = []
+
+    def watch(self, step: Step, when: When, watcher: Callable[[], None]) -> None:
+        """Have a call made."""
+        step.watchers.setdefault(when, []).append(watcher)
+        self.watched.append((step, when, watcher))
+
+    def __exit__(self, *error: Any) -> None:
+        for step, when, watcher in self.watched:
+            step.watchers[when].remove(watcher)
+            if not any(step.watchers.values()):
+                step.watchers.clear()
+        self.watched.clear()
+
+
+class Look(Watching):
     """Within it, every layer that a net runs is looked at; `passes` holds what was seen in each, in order.
 
     Each array is copied to the host, so that it takes its time. With `check`, where a pass forward has given
@@ -79,7 +98,7 @@ class Look:
     def __init__(self, net: Net, check: bool = False):
         self.net, self.check, self.passes = net, check, list[list[Seen]]()
         self.begun = 0  # the layer that ran forward last; one before it begins another pass
-        self.watchers: list[tuple[Step, When, Callable[[], None]]] = []
+        super().__init__()
 
     def __enter__(self) -> Look:
         told: dict[When, Callable[[Step], Iterator[Arrays]]] = {
@@ -90,17 +109,8 @@ class Look:
         }
         for i, step in enumerate(self.net.steps):
             for when, arrays in told.items():
-                watcher = self._watcher(i, step, when, arrays)
-                step.watchers.setdefault(when, []).append(watcher)
-                self.watchers.append((step, when, watcher))
+                self.watch(step, when, self._watcher(i, step, when, arrays))
         return self
-
-    def __exit__(self, *error: Any) -> None:
-        for step, when, watcher in self.watchers:
-            step.watchers[when].remove(watcher)
-            if not any(step.watchers.values()):
-                step.watchers.clear()
-        self.watchers.clear()
 
     def first_bad(self) -> tuple[int, Seen] | None:
         """The pass, and the first array in it, that held what is no finite number."""

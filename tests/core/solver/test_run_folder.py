@@ -12,7 +12,7 @@ import pytest
 from minicaffe.errors import CheckpointError
 from minicaffe.tools.training import folder as run_folder
 from minicaffe.tools.training import resume
-from minicaffe.tools.training.lock import Lock, in_use
+from minicaffe.tools.training.folder import Lock, in_use
 from minicaffe.tools.training.log_file import json_line
 
 RUN = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 
 from minicaffe.core.solver.report import Report
-from minicaffe.tools.training.composite_report import Together
+from minicaffe.tools.training.progress import Together
 
 
 def test_each_hears_all_that_a_solver_tells():

@@ -8,7 +8,7 @@ import pytest
 
 from minicaffe.backends import device as backend
 from minicaffe.tools.report import write
-from minicaffe.tools.training.lock import Lock
+from minicaffe.tools.training.folder import Lock
 
 CPU = backend.device("cpu")
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'&\U0001f600" + "x" * 10_000

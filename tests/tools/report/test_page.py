@@ -15,7 +15,7 @@ from minicaffe.tools.report import make, page, write
 from minicaffe.tools.report.payload import payload
 from minicaffe.tools.report.sections import left_out
 from minicaffe.tools.training import folder as run_folder
-from minicaffe.tools.training.lock import Lock
+from minicaffe.tools.training.folder import Lock
 
 CPU = backend.device("cpu")
 HOSTILE = "</script><!--<script>alert(1)//'\"&\u2028\U0001f600" + "x" * 10_000
