@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.errors import SpecError
-from minicaffe.tools.visualize.drawing.dot import digraph, quoted, with_keys
+from minicaffe.tools.visualize.drawing.svg import digraph, quoted, with_keys
 
 DIRECTIONS = ("LR", "RL", "TB", "BT")
 WINDOWED = ("Convolution", "Deconvolution")

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from minicaffe.errors import SpecError
 from minicaffe.tools.visualize.drawing import Edge, Graph, Node, layout
-from minicaffe.tools.visualize.drawing.crossings import crossings, order
-from minicaffe.tools.visualize.drawing.ranks import ranks
-from minicaffe.tools.visualize.drawing.ways import spread
+from minicaffe.tools.visualize.drawing.layout import spread
+from minicaffe.tools.visualize.drawing.ranks import crossings, order, ranks
 
 LINES = st.lists(st.text(max_size=60), min_size=1, max_size=5).map(tuple)
 
