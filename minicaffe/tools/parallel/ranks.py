@@ -11,7 +11,6 @@ import numpy as np
 
 from minicaffe.backends.replay.replay import Tape, take
 from minicaffe.core.communicator import Communicator, Work, agree, together
-from minicaffe.core.config.state import State
 from minicaffe.core.net import Net
 from minicaffe.core.net.passes import take_sum
 from minicaffe.core.net.step import Step
@@ -20,8 +19,7 @@ from minicaffe.core.solver.flat_parameters import Laid
 from minicaffe.core.solver.nan_guard import Watch
 from minicaffe.errors import MinicaffeError, note
 from minicaffe.tools.parallel import agreement
-from minicaffe.tools.parallel.buckets import buckets, clear
-from minicaffe.tools.parallel.compressed import Rounded
+from minicaffe.tools.parallel.buckets import Rounded, buckets, clear
 from minicaffe.tools.parallel.sharded_update import MEASURED, Shared
 
 # Bytes of gradients from which sharing the update pays for handing out the weights
@@ -38,6 +36,9 @@ class Ranks:
     weighted by the samples of each rank.
     Gradients are summed in another `dtype`, if one is given.
     """
+
+    check_alike = staticmethod(agreement.check_alike)
+    begin_alike = staticmethod(agreement.begin_alike)
 
     def __init__(
         self,
@@ -90,14 +91,6 @@ class Ranks:
         if self.late:
             return self.communicator.allreduce_init(array)
         return lambda: self.under_way.append(self.communicator.iallreduce(array))
-
-    def check_alike(self, solver: Any) -> None:
-        """Raise SpecError, on all ranks, unless all have the same model, data and settings."""
-        agreement.check_alike(solver)
-
-    def begin_alike(self, solver: Any) -> None:
-        """Have all ranks begin with rank 0's state, once. Raises CheckpointError."""
-        agreement.begin_alike(solver)
 
     def begin(self) -> None:
         """An iteration begins: nothing is under way."""
@@ -211,9 +204,7 @@ class Ranks:
 class Several(Communicator):
     """The ranks of a run of which there are several: what their solvers do together."""
 
-    def check_net(self, net: Net, built: State) -> None:
-        """Raise SpecError, on all ranks, for a net of which each cannot compute a part of the batch."""
-        agreement.check_parts(self, net, built)
+    check_net = agreement.check_parts
 
     def solver_ranks(self, net: Net, laid: Laid, watch: Watch, late: bool, dtype: Any) -> Ranks:
         """Returns the sums and agreements of an iteration."""

@@ -1,9 +1,11 @@
-"""From run folders to a page."""
+"""From run folders to a page: one HTML file of data, scripts and a style sheet, asking for nothing else."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +15,45 @@ from minicaffe.core.net import Net
 from minicaffe.core.net import read as read_model
 from minicaffe.errors import CheckpointError, MinicaffeError
 from minicaffe.storage import checkpoint
-from minicaffe.tools.report import page, sections
-from minicaffe.tools.report.differs import differs
-from minicaffe.tools.report.panels import panels
-from minicaffe.tools.report.payload import payload
+from minicaffe.tools.report import sections
+from minicaffe.tools.report.payload import differs, panels, payload
 from minicaffe.tools.report.study import Limits, Study
 from minicaffe.tools.training import folder as run_folder
 from minicaffe.tools.training.folder import RunRecord
+from minicaffe.tools.training.log_file import plain
 
 REFRESH = (5, 60)  # seconds between two looks of an open page at the file: at least, at most
+SCRIPTS = (
+    *("page.js", "header.js", "charts.js", "controls.js", "tables.js", "pictures.js", "boxes.js"),
+    *("try_layers.js", "try_net.js", "try_prepare.js", "try.js"),
+)
+STYLES = ("page.css", "try.css")
+
+
+def html(data: dict[str, Any]) -> str:
+    """The page that shows `data`."""
+    text = _file("page.html")
+    scripts = "\n".join(_file(name) for name in SCRIPTS)
+    styles = "\n".join(_file(name) for name in STYLES)
+    for mark, part in (("STYLE", styles), ("SCRIPT", scripts), ("DATA", as_json(data))):
+        text = text.replace(f"<!--{mark}-->", part, 1)
+    return text
+
+
+def as_json(data: Any) -> str:
+    """Strict JSON in which nothing ends a <script> or begins a comment; what is no finite number is null.
+
+    >>> as_json({"</script>": float("nan")})
+    '{"\\\\u003c/script\\\\u003e":null}'
+    """
+    text = json.dumps(plain(data), allow_nan=False, separators=(",", ":"))
+    for letter in "<>&":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    return text
+
+
+def _file(name: str) -> str:
+    return (resources.files("minicaffe.tools.report") / name).read_text(encoding="utf-8")
 
 
 def write(
@@ -77,7 +109,7 @@ def data_of(
 
 def save(path: str | Path, data: dict[str, Any]) -> None:
     """Write a page, atomically. Raises CheckpointError."""
-    text = page.html(data).encode("utf-8")
+    text = html(data).encode("utf-8")
     checkpoint.replace(path, lambda file: file.write(text))
 
 

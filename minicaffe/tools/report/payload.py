@@ -1,4 +1,6 @@
-"""A run as a page has it: columns of numbers, events, environment, and how it stands."""
+"""What a page has of runs: of each columns of numbers, events, environment, how it stands; of all charts, and
+what differs between their models and settings.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,23 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from minicaffe.core.config.declare import NetSpec
+from minicaffe.core.net.sparse import given_nodes
+from minicaffe.core.net.yaml_text import flow
 from minicaffe.tools.training.environment import NONE
 from minicaffe.tools.training.folder import RunRecord
 from minicaffe.tools.training.log_file import NUMBERS
 
+# What each run has of its own, and so is no difference
+OWN = ("name", "started", "resumed", "pid", "cwd", "snapshot_prefix")
+ABSENT = "-"
+OTHERS = (  # title, column, unit, whether a log scale helps, whether smoothing does
+    ("Learning rate", "lr", "", True, False),
+    ("Throughput", "images_per_s", "images/s", False, True),
+    ("Gradient norm", "gradient_norm", "L2", True, True),
+    ("Weight norm", "weight_norm", "L2", True, False),
+    ("Memory", "memory_mib", "MiB", False, False),
+)
 LONG = 200  # letters of a name that a heading shows
 
 
@@ -75,11 +90,8 @@ def state_of(record: RunRecord, state: str) -> tuple[str, str]:
     goes_on = f"minicaffe train --resume {folder} goes on from there"
     there = (record.folder / "diverged.npz").is_file()
     replay = f"; minicaffe replay {folder} computes that step again" if there else ""
-    kept = (
-        f"its newest snapshot is {record.newest.name}; {goes_on}"
-        if record.newest
-        else "it has no snapshot"
-    )
+    newest = record.newest
+    kept = f"its newest snapshot is {newest.name}; {goes_on}" if newest else "it has no snapshot"
     told = {
         "running": f"Training goes on, {at} when this page was written.",
         "finished": f"Finished {at}.",
@@ -99,14 +111,88 @@ def environment(about: dict[str, Any]) -> list[tuple[str, str]]:
     """
     rows: list[tuple[str, str]] = []
     for key, value in about.items():
-        if key in ("state", "iteration", "command", "tests_on") or value in (None, [], "", NONE):
+        if key in ("state", "iteration", "command", "tests_on"):
             continue
-        if isinstance(value, dict):
-            rows += [
-                (str(name), str(one)) for name, one in value.items() if one not in (None, NONE)
-            ]
-        else:
-            rows.append(
-                (key, ", ".join(map(str, value)) if isinstance(value, list) else str(value))
-            )
+        for name, one in value.items() if isinstance(value, dict) else [(key, value)]:
+            if one not in (None, [], "", NONE):
+                rows.append((name, ", ".join(map(str, one)) if isinstance(one, list) else str(one)))
     return rows
+
+
+def differs(records: Sequence[RunRecord], specs: Sequence[NetSpec | None]) -> list[list[Any]]:
+    """Rows [key, a value a run] of what is not the same in all runs; '-' where a run does not say it.
+
+    Models are compared if all of them are known."""
+    keys = []
+    for record, spec in zip(records, specs, strict=True):
+        known = dict(environment(record.about))
+        own = {key: value for key, value in known.items() if key not in OWN}
+        models = {} if spec is None or None in specs else flat(spec)
+        keys.append({**models, **own})
+    rows = []
+    for key in dict.fromkeys(key for one in keys for key in one):
+        values = [one.get(key, ABSENT) for one in keys]
+        if len(set(values)) > 1:
+            rows.append([key, *values])
+    return rows
+
+
+def flat(spec: NetSpec) -> dict[str, str]:
+    """What a model says, key by key: `solver.base_lr`, `conv1.num_output`.
+
+    >>> from minicaffe.core.net import parse
+    >>> flat(parse("layers: [{name: x, type: Input, shape: {dim: [2, 3]}}]"))
+    {'x.type': 'Input', 'x.shape': '{dim: [2, 3]}'}
+    """
+    found = {}
+    if spec.solver is not None:
+        found = {f"solver.{key}": flow(node) for key, node in given_nodes(spec.solver).items()}
+    for layer in spec.layers:
+        phases = [rule.phase for rule in layer.include if rule.phase is not None]
+        name = " ".join([layer.name, *phases])
+        found[f"{name}.type"] = layer.type
+        nodes = {key: node for key, node in layer.nodes.items() if key not in ("name", "type")}
+        found |= {f"{name}.{key}": flow(node) for key, node in nodes.items()}
+    return found
+
+
+def panels(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The charts of runs: {title, unit, log, noisy, series}; a series names a run, its kind, and a column.
+
+    `log` tells whether a log scale helps or, of what only tests give, one "to one", for accuracies; values
+    beyond 1 are then drawn on the usual one. The loss comes first, with that of the test where the nets have
+    one output that both give; then every other output; then what else the log has numbers of.
+    """
+    trained = list(dict.fromkeys(name for run in runs for name in run["train"]["outputs"]))
+    tested = list(dict.fromkeys(name for run in runs for name in run["test"]["outputs"]))
+    only = trained[0] if len(trained) == 1 else None  # then it is the loss itself
+    names = [name for name in dict.fromkeys([*tested, *trained]) if name != only]
+    loss = _series(runs, "train", "loss", None)
+    if only is not None:
+        loss += _series(runs, "test", only, "outputs")
+    found = [_panel("Loss", "", True, True, loss)]
+    for name in names:
+        both = [_series(runs, kind, name, "outputs") for kind in ("train", "test")]
+        title = name.capitalize() if name.isalpha() and name.islower() else name
+        found.append(_panel(title, "", name in trained or "to one", True, both[0] + both[1]))
+    for title, column, unit, log, noisy in OTHERS:
+        found.append(_panel(title, unit, log, noisy, _series(runs, "train", column, None)))
+    return [panel for panel in found if panel["series"]]
+
+
+def _panel(
+    title: str, unit: str, log: bool | str, noisy: bool, series: list[dict[str, Any]]
+) -> dict[str, Any]:
+    return {"title": title, "unit": unit, "log": log, "noisy": noisy, "series": series}
+
+
+def _series(
+    runs: Sequence[dict[str, Any]], kind: str, column: str, within: str | None
+) -> list[dict[str, Any]]:
+    """Those runs' series of a column that have a number in it."""
+    found = []
+    for number, run in enumerate(runs):
+        columns = run[kind] if within is None else run[kind][within]
+        if any(value is not None for value in columns.get(column, ())):
+            found.append({"run": number, "kind": kind, "column": column, "outputs": bool(within)})
+    return found

@@ -2,18 +2,106 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from minicaffe.core.net.sharing import Sharing
 from minicaffe.errors import MinicaffeError
-from minicaffe.tools.report.boxes import boxes
-from minicaffe.tools.report.layers import graph, layers
-from minicaffe.tools.report.pictures import confusion, features, filters, mistakes
-from minicaffe.tools.report.study import Study
+from minicaffe.tools.report.pictures import boxes, confusion, features, filters, mistakes
+from minicaffe.tools.report.study import LeftOutError, Study
 from minicaffe.tools.report.try_ import hand
+from minicaffe.tools.visualize import notebook as picture
+from minicaffe.tools.visualize.timing import Times, measure, medians
+
+WORK = {False: 2e10, True: 2e12}  # multiply-adds of a pass, above which a CPU, a GPU is not timed
+
+
+def graph(study: Study) -> dict[str, Any]:
+    """The net that is trained as a drawing, layers as boxes and blobs as arrows with their shapes."""
+    return {"svg": picture.svg(study.shapes("TRAIN").graph, direction="LR")}
+
+
+def layers(study: Study) -> dict[str, Any]:
+    """A row a layer of the net that is trained; memory as `minicaffe summary` plans it."""
+    net = study.shapes("TRAIN")
+    graph, itemsize = net.graph, net.context.dtype.itemsize
+    times, told = _times(study)
+    rows = []
+    for step in graph.steps:
+        own = [value for value in step.tops if value.reuses is None]
+        params = sum(param.size for param in step.layer.params if param.owner is param)
+        data = sum(math.prod(value.shape) * value.dtype.itemsize for value in own)
+        diffs = data if step.layer.runs_backward and any(v.gets_gradient for v in step.tops) else 0
+        rows.append(
+            {
+                "name": step.spec.name,
+                "type": step.spec.type,
+                "tops": [[value.name, list(value.shape)] for value in step.tops],
+                "in_place": bool(step.tops) and not own,
+                "params": params,
+                "work": step.layer.multiply_adds,
+                "blobs": data + diffs,
+                "columns": step.layer.column_elements * itemsize,
+                "ms": times.get(step.spec.name),
+            }
+        )
+    shared, given = Sharing(graph, (), "diff"), sum(param.size for param in graph.learnable)
+    notes = [
+        told,
+        "Memory is as minicaffe summary plans it: data and gradient of what a layer writes (in place: of "
+        "the layer whose memory it is), and the columns of a convolution in a buffer that all share.",
+    ]
+    sums = {
+        "parameters": given * itemsize,
+        "blobs": shared.before,
+        "shared": shared.after,
+        "columns": net.context.workspace_size * itemsize,
+    }
+    return {"rows": rows, "bytes": sums, "notes": [note for note in notes if note]}
+
+
+def _times(study: Study) -> tuple[dict[str, tuple[float, float]], str]:
+    """Median ms of every layer, forward and backward; and what they are of, or why there are none."""
+    where = study.device.name
+    if not study.limits.timing:
+        return {}, "Not timed while the net trains; minicaffe report does that afterwards."
+    work = sum(step.layer.multiply_adds for step in study.shapes("TRAIN").steps)
+    if work > WORK[study.device.is_cuda]:
+        return (
+            {},
+            f"Not timed: {work:.2g} multiply-adds a pass take long on {where}; see minicaffe time.",
+        )
+    try:
+        net = study.train_net()
+        if net.graph.forced or net.losses:
+            found, count = _measured(net, study.limits.seconds / 4)
+        else:
+            raise LeftOutError("no layer is a loss")
+    except MinicaffeError as error:
+        return {}, f"Not timed: {error}"
+    size = net.steps[0].tops[0].shape[:1]
+    batch = f", batch {size[0]}" if size else ""
+    return medians(
+        found
+    ), f"Medians of {count} passes on {where}{batch}, as minicaffe time takes them."
+
+
+def _measured(net: Any, seconds: float) -> tuple[Times, int]:
+    """Passes for so many seconds, 20 at the most, after one to get warm."""
+    measure(net, 1)
+    until, count = time.perf_counter() + seconds, 0
+    whole: Times = {step.spec.name: ([], []) for step in net.steps}
+    while count < 20 and (not count or time.perf_counter() < until):
+        for name, both in measure(net, 1).items():
+            for kept, new in zip(whole[name], both, strict=True):
+                kept += new
+        count += 1
+    return whole, count
 
 
 @dataclass(frozen=True)

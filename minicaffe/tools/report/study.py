@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,11 +17,173 @@ from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.net import Net
 from minicaffe.core.net.step import Step
 from minicaffe.core.solver.scores import score_suffixes, test_nets
-from minicaffe.tools.report import tested
-from minicaffe.tools.report.ends import Ends, LeftOutError, find, pictures
-from minicaffe.tools.report.tested import Tested
+from minicaffe.errors import MinicaffeError
+from minicaffe.tools.data.layers.pictures import Pictures
+from minicaffe.tools.inference import is_scored
 
 KEPT = 256 << 20  # bytes of feature maps that the test net may keep
+
+
+class LeftOutError(MinicaffeError):
+    """Why a section is not there, in one line."""
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Where a test net's answer is: scores seen as (n, classes, places), labels as (n, places)."""
+
+    scores: str
+    labels: str
+    axis: int
+    ignored: int | None
+    probabilities: bool  # whether the scores are such already
+    softmax: bool  # whether a softmax makes such of them
+
+
+def find(steps: Sequence[Step]) -> Ends | None:
+    """The ends of a test net, by its last Accuracy or SoftmaxWithLoss; None without either."""
+    loss = next((s for s in reversed(steps) if is_scored(s.spec)), None)
+    last = next((s for s in reversed(steps) if s.spec.type == "Accuracy"), loss)
+    if last is None:
+        return None
+    scores, labels = last.bottoms[:2]
+    made = next(step for step in steps if scores in step.tops)
+    options: Any = last.layer
+    return Ends(
+        scores.name,
+        labels.name,
+        options.axis % len(scores.shape),
+        getattr(options, "ignore_label", None),
+        made.spec.type == "Softmax",
+        loss is not None,
+    )
+
+
+def pictures(steps: Sequence[Step]) -> str | None:
+    """The blob of pictures: of a layer that reads them, or of 1 or 3 channels out of nothing."""
+    for step in steps:
+        value = step.tops[0] if step.tops else None
+        if value is None or step.bottoms or len(value.shape) != 4:
+            continue
+        if isinstance(step.layer, Pictures) or value.shape[1] in (1, 3):
+            return value.name
+    return None
+
+
+@dataclass
+class Mistake:
+    """A sample whose label is not the class of the highest score; the greater `badness`, the worse."""
+
+    badness: float
+    entry: int
+    label: int
+    answer: int
+    shares: tuple[float, float] | None  # the probabilities of answer and label
+    picture: np.ndarray | None
+
+
+@dataclass
+class Tested:
+    """What a pass found. `confusion` (label, answer) counts labels; `seen` of `count` samples were seen."""
+
+    confusion: np.ndarray
+    mistakes: list[Mistake]
+    seen: int
+    count: int | None
+
+
+def run_test(
+    net: Net, ends: Ends, pictures: str | None, batches: int, seconds: float, mistakes: int
+) -> Tested:
+    """Test a net, each sample once, for so many seconds at the most but one batch at least.
+
+    `pictures` is the blob to keep of mistakes; `batches` are tested where nothing says how many samples there
+    are. Raises LeftOutError for scores that are no numbers, and what the net raises.
+    """
+    datasets = [getattr(step.layer, "dataset", None) for step in net.steps]
+    data: Any = next((data for data in datasets if data is not None), None)
+    size = net.blobs[ends.labels].shape[0]
+    count = len(data) if data is not None else None
+    whole = batches * size if count is None else count
+    classes = net.blobs[ends.scores].shape[ends.axis]
+    found = Tested(np.zeros((classes, classes), np.int64), [], 0, count)
+    net.context.passes, until = 0, time.perf_counter() + seconds
+    while found.seen < whole:
+        net.forward()
+        images = host(net, pictures) if pictures else None
+        new = min(size, whole - found.seen)
+        _count(found, ends, host(net, ends.scores), host(net, ends.labels), images, new, mistakes)
+        if time.perf_counter() > until:
+            break
+    return found
+
+
+def host(net: Net, name: str) -> np.ndarray:
+    """A blob's data as a NumPy array, float32 where it is of 16 bits."""
+    array = net.device.to_host(net.blobs[name].data)
+    return array.astype(np.float32) if array.dtype.itemsize == 2 else array
+
+
+def _count(
+    found: Tested,
+    ends: Ends,
+    scores: np.ndarray,
+    labels: np.ndarray,
+    pictures: np.ndarray | None,
+    new: int,
+    most: int,
+) -> None:
+    """Add the first `new` samples of a batch to what was found."""
+    size, classes = len(labels), scores.shape[ends.axis]
+    scores = scores.reshape(math.prod(scores.shape[: ends.axis]), classes, -1)
+    n, _, places = scores.shape
+    if not np.isfinite(scores).all():
+        raise LeftOutError("the net's scores are no finite numbers: its weights have diverged")
+    labels = labels.reshape(n, places).astype(np.int64)
+    answers = scores.argmax(axis=1)
+    valid = (labels >= 0) & (labels < classes)
+    if ends.ignored is not None:
+        valid &= labels != ends.ignored
+    valid[new * n // size :] = False
+    np.add.at(found.confusion, (labels[valid], answers[valid]), 1)
+    if places == 1:
+        wrong = np.flatnonzero(valid[:, 0] & (labels[:, 0] != answers[:, 0]))
+        if pictures is not None and len(pictures) != n:
+            pictures = None
+        new_ones = _mistakes(ends, scores[..., 0], labels[:, 0], answers[:, 0], wrong)
+        new_ones.sort(key=_rank)
+        for one in new_ones[:most]:
+            one.picture = None if pictures is None else pictures[one.entry].copy()
+            one.entry += found.seen
+        found.mistakes = sorted([*found.mistakes, *new_ones[:most]], key=_rank)[:most]
+    found.seen += new
+
+
+def _rank(one: Mistake) -> tuple[float, int]:
+    return -one.badness, one.entry
+
+
+def _mistakes(
+    ends: Ends, scores: np.ndarray, labels: np.ndarray, answers: np.ndarray, wrong: np.ndarray
+) -> list[Mistake]:
+    """Those of a batch: as bad as the label is unlikely or, without probabilities, as its score is lower."""
+    found = []
+    for i in wrong:
+        one, label, answer = scores[i].astype(np.float64), int(labels[i]), int(answers[i])
+        if ends.probabilities or ends.softmax:
+            share = one if ends.probabilities else _softmax(one)
+            shares: Any = float(share[answer]), float(share[label])
+            found.append(Mistake(-shares[1], int(i), label, answer, shares, None))
+        else:
+            found.append(
+                Mistake(float(one[answer] - one[label]), int(i), label, answer, None, None)
+            )
+    return found
+
+
+def _softmax(scores: np.ndarray) -> np.ndarray:
+    powers = np.exp(scores - scores.max())
+    return powers / powers.sum()
 
 
 @dataclass(frozen=True)
@@ -94,7 +257,7 @@ class Study:
         net = self.test_net
         net.context.passes = 0
         net.forward()
-        arrays = {name: tested.host(net, name) for name in self.kept}
+        arrays = {name: host(net, name) for name in self.kept}
         chosen = varied(arrays[self.ends.labels], count) if self.ends else list(range(count))
         return {name: array[chosen[: len(array)]] for name, array in arrays.items() if array.ndim}
 
@@ -126,7 +289,7 @@ class Study:
         solver, limits = self.spec.solver, self.limits
         batches = ((solver is not None and solver.test_iter) or (1,))[0]
         given = self.ends, self.pictures, batches
-        return tested.run(self.test_net, *given, limits.seconds, limits.mistakes)
+        return run_test(self.test_net, *given, limits.seconds, limits.mistakes)
 
     @property
     def seen(self) -> dict[str, Any]:

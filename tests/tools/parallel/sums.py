@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("mpi4py")
-from minicaffe.tools.parallel import mpi, window, world
+from minicaffe.tools.parallel import mpi, world
 
 SIZES = (0, 1, 7, 8191, 8192, 8193, 40_000, 70_001)
 KINDS, TYPES = ("allreduce", "reduce_scatter", "allgather"), ("float32", "float64")
@@ -37,7 +37,7 @@ class Late:
 
 def main() -> None:
     """Sum, in memory that is shared if it is worth it, and print what came of it."""
-    window.LENT, mpi.WORTH = int(sys.argv[1]), int(sys.argv[2])
+    mpi.LENT, mpi.WORTH = int(sys.argv[1]), int(sys.argv[2])
     ranks, same = world(), random.Random(0)
     late, found = random.Random(ranks.rank), []
     known = {}  # what was asked for before, with its array

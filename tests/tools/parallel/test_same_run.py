@@ -16,7 +16,7 @@ from tools.parallel.in_threads import on_ranks
 from minicaffe import MinicaffeError, Solver, parse
 from minicaffe.backends import cpu
 from minicaffe.tools.data import datasets
-from minicaffe.tools.parallel.compressed import Rounded
+from minicaffe.tools.parallel.buckets import Rounded
 from minicaffe.tools.training import folder as run_folder
 
 NET = """

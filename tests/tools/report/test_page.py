@@ -11,7 +11,7 @@ import pytest
 from minicaffe.backends import device as backend
 from minicaffe.cli import main
 from minicaffe.errors import CheckpointError, MinicaffeError
-from minicaffe.tools.report import make, page, write
+from minicaffe.tools.report import make, write
 from minicaffe.tools.report.payload import payload
 from minicaffe.tools.report.sections import left_out
 from minicaffe.tools.training import folder as run_folder
@@ -70,7 +70,7 @@ def test_names_of_users_break_nothing(make_run):
 
 
 def test_what_is_no_finite_number_is_null():
-    assert page.as_json([float("nan"), (float("inf"), 1)]) == "[null,[null,1]]"
+    assert make.as_json([float("nan"), (float("inf"), 1)]) == "[null,[null,1]]"
 
 
 @pytest.mark.parametrize("state", ["finished", "stopped", "diverged", "failed"])
@@ -164,7 +164,7 @@ def test_a_damaged_record_is_one_line_or_a_page(make_run):
             except MinicaffeError as error:
                 assert "\n" not in str(error)
                 continue
-            json.loads(re.search(r'id="data">(.*?)</script>', page.html(found), re.S)[1])
+            json.loads(re.search(r'id="data">(.*?)</script>', make.html(found), re.S)[1])
             pages += 1
         (folder / file).write_bytes(whole)
     assert 20 < pages < 180

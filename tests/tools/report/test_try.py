@@ -16,9 +16,9 @@ from minicaffe.errors import ShapeError
 from minicaffe.tools.data import idx
 from minicaffe.tools.data.fetch import FILES
 from minicaffe.tools.deploy import Classifier
-from minicaffe.tools.report import page, try_
-from minicaffe.tools.report.ends import LeftOutError
-from minicaffe.tools.report.program import encoded, program
+from minicaffe.tools.report import make, try_
+from minicaffe.tools.report.study import LeftOutError
+from minicaffe.tools.report.try_ import encoded, program
 
 CONV = "type: Convolution, weight_filler: {type: gaussian, std: 0.3}, bias_filler: {type: gaussian, std: 1}"
 IP = "type: InnerProduct, weight_filler: {type: gaussian, std: 0.3}, bias_filler: {type: gaussian, std: 1}"
@@ -275,8 +275,8 @@ def seen(chromium, tmp_path_factory):
     for name, (net, x) in nets.items():
         told = program(net.steps, net.steps[-1].tops[0].name)
         given["nets"][name] = {"net": told, "input": encoded(x)}
-    scripts = "\n".join(page._file(name) for name in page.SCRIPTS if name.startswith("try"))
-    text = STUB.replace("SCRIPTS", scripts).replace("DATA", page.as_json(given))
+    scripts = "\n".join(make._file(name) for name in make.SCRIPTS if name.startswith("try"))
+    text = STUB.replace("SCRIPTS", scripts).replace("DATA", make.as_json(given))
     (folder / "try.html").write_text(text, "utf-8")
     chromium.open(folder / "try.html")
     numbers = chromium.evaluate("nets()")

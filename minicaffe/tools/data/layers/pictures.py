@@ -202,13 +202,18 @@ class Pictures(Layer):
         """Whether a mean image may have this shape."""
         return shape == self.image
 
-    def as_tested(self, image: np.ndarray) -> np.ndarray:
-        """Images (..., c, h, w) as in the phase TEST: mean, central crop, scale."""
+    @property
+    def centre(self) -> tuple[int, int, int, int]:
+        """What the phase TEST sees of a picture: the top, left, height and width of its middle."""
         h, w = self.image[1:]
         size = self.transform.crop_size
-        top, left, oh, ow = ((h - size) // 2, (w - size) // 2, size, size) if size else (0, 0, h, w)
-        rows, columns = slice(top, top + oh), slice(left, left + ow)
-        return ((image - self.mean()) * self.transform.scale)[..., rows, columns]
+        return ((h - size) // 2, (w - size) // 2, size, size) if size else (0, 0, h, w)
+
+    def as_tested(self, image: np.ndarray) -> np.ndarray:
+        """Images (..., c, h, w) as in the phase TEST: mean, central crop, scale."""
+        top, left, h, w = self.centre
+        part = np.s_[..., top : top + h, left : left + w]
+        return ((image - self.mean()) * self.transform.scale)[part]
 
     def backward(self, *tops: Any) -> Any:
         return []
