@@ -19,7 +19,7 @@ from typing import IO, Any, TypeVar
 
 import numpy as np
 
-from minicaffe.errors import CheckpointError, reason
+from minicaffe.errors import CheckpointError, MinicaffeError, reason
 from minicaffe.storage.caches import TEMPORARY, forget_left
 from minicaffe.storage.file_kinds import foreign, reading
 
@@ -32,10 +32,14 @@ def write(path: str | Path, arrays: Mapping[str, Any]) -> None:
     replace(path, lambda file: np.savez(file, **arrays))
 
 
-def replace(path: str | Path, save: Callable[[IO[bytes]], Any]) -> None:
+def replace(
+    path: str | Path,
+    save: Callable[[IO[bytes]], Any],
+    failure: type[MinicaffeError] = CheckpointError,
+) -> None:
     """Write a file by `save(file)`: beside `path` first, flushed, then renamed over it.
 
-    Raises CheckpointError if the file cannot be written, or if there is something else of that name, such as
+    Raises `failure` if the file cannot be written, or if there is something else of that name, such as
     a folder or /dev/full; what stood there before is then intact.
     """
     path = Path(path)
@@ -51,9 +55,7 @@ def replace(path: str | Path, save: Callable[[IO[bytes]], Any]) -> None:
             save(file)
             file.flush()
             os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
+        os.chmod(temporary, 0o666 & ~umask())
         os.replace(temporary, path)
         flush_folder(path.parent)
     except BaseException as error:  # Ctrl-C leaves nothing behind either
@@ -62,7 +64,14 @@ def replace(path: str | Path, save: Callable[[IO[bytes]], Any]) -> None:
                 os.unlink(temporary)
         if not isinstance(error, OSError):
             raise
-        raise CheckpointError(f"{path}: cannot be written: {error.strerror or error}") from None
+        raise failure(f"{path}: cannot be written: {reason(error)}") from None
+
+
+def umask() -> int:
+    """Returns the permissions that this process takes from what it makes."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def flush_folder(folder: Path) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from minicaffe.errors import DataError, reason
+from minicaffe.storage import checkpoint
 from minicaffe.storage.caches import TEMPORARY, forget_left
 from minicaffe.tools.data import annotated, datum
 from minicaffe.tools.data.reader.base import Reader
@@ -52,7 +52,7 @@ def to_lmdb(
                 out.sync(True)
             if not count:
                 raise DataError(f"{folder}: not written: there is no picture to put in it")
-            os.chmod(beside, 0o777 & ~_umask())
+            os.chmod(beside, 0o777 & ~checkpoint.umask())
             os.rename(beside, folder)
     except (OSError, lmdb.Error) as error:
         raise DataError(f"{folder}: cannot be written: {reason(error)}") from None
@@ -64,7 +64,10 @@ def _messages(
 ) -> Iterator[tuple[bytes, bytes]]:
     """The key and the Datum of each entry."""
     for count, (i, picture, label) in enumerate(sound(reader, entries, damaged)):
-        key = f"{count:08d}_{_name(reader, i)}".encode("utf-8", "surrogateescape")
+        name = (
+            reader.paths[i] if isinstance(reader, PictureSet) else reader.name
+        )  # as a list has it
+        key = f"{count:08d}_{name}".encode("utf-8", "surrogateescape")
         number = label if isinstance(label, int) else 0
         if encoded:
             value = datum.encoded(Path(reader.place(i)).read_bytes(), number)
@@ -80,14 +83,14 @@ def _put(out: Any, messages: Iterator[tuple[bytes, bytes]]) -> int:
     """Write entries, some megabytes in a transaction; how many there were."""
     count, going = 0, True
     while going:
-        size, going = 0, False
+        size = 0
         with out.begin(write=True) as transaction:
             for key, value in messages:
                 transaction.put(key, value, append=True)
                 count, size = count + 1, size + len(value)
                 if size >= _AT_ONCE:
-                    going = True
                     break
+        going = size >= _AT_ONCE
     return count
 
 
@@ -97,7 +100,6 @@ def to_npz(reader: Reader, entries: Iterable[int], path: Path, damaged: Damaged)
     The pixels wait in a file without a name, not in memory. Raises DataError for pictures of several shapes.
     """
     labels: list[int] = []
-    beside = None
     try:
         with tempfile.TemporaryFile(dir=path.parent) as pixels:
             shape, dtype = (0,), np.dtype(np.uint8)
@@ -116,30 +118,8 @@ def to_npz(reader: Reader, entries: Iterable[int], path: Path, damaged: Damaged)
                 raise DataError(f"{path}: not written: there is no picture to put in it")
             pixels.flush()
             images = np.memmap(pixels, dtype, "r", shape=(len(labels), *shape))
-            forget_left(path)
-            handle, beside = tempfile.mkstemp(TEMPORARY, f".{path.name}.", path.parent)
-            with os.fdopen(handle, "wb") as file:
-                np.savez(file, images=images, labels=np.array(labels, np.int32))
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(beside, 0o666 & ~_umask())
-            os.replace(beside, path)
-            beside = None
+            arrays: Any = {"images": images, "labels": np.array(labels, np.int32)}
+            checkpoint.replace(path, lambda file: np.savez(file, **arrays), DataError)
     except OSError as error:
         raise DataError(f"{path}: cannot be written: {reason(error)}") from None
-    finally:
-        if beside is not None:
-            with suppress(OSError):  # it stays, as where the process is killed
-                os.unlink(beside)
     return len(labels)
-
-
-def _name(reader: Reader, i: int) -> str:
-    """What stands for a picture in its key: its path as a list has it, else the file's name."""
-    return reader.paths[i] if isinstance(reader, PictureSet) else reader.name
-
-
-def _umask() -> int:
-    umask = os.umask(0)
-    os.umask(umask)
-    return umask

@@ -17,12 +17,12 @@ import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 import numpy as np
 
 from minicaffe.errors import DataError, reason
-from minicaffe.storage.caches import TEMPORARY, forget_left
+from minicaffe.storage import checkpoint
 from minicaffe.storage.file_kinds import reading, recognised
 
 PIECE = 1 << 20  # bytes moved at once through gzip
@@ -95,27 +95,18 @@ def write(path: Path | str, array: np.ndarray) -> None:
             f" not {array.dtype} with {array.ndim}"
         )
     body = np.ascontiguousarray(array).reshape(-1).data
-    beside = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}{TEMPORARY}")
-    try:
-        forget_left(path)
-        try:
-            with open(beside, "xb") as file:
-                if path.name.endswith(".gz"):
-                    with gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0) as packed:
-                        packed.write(header(array.shape))
-                        for start in range(0, len(body), PIECE):
-                            packed.write(body[start : start + PIECE])
-                else:
-                    file.write(header(array.shape))
-                    file.write(body)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(beside, path)
-        except BaseException:
-            beside.unlink(missing_ok=True)
-            raise
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: cannot be written: {reason(error)}") from error
+
+    def save(file: IO[bytes]) -> None:
+        if path.name.endswith(".gz"):
+            with gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0) as packed:
+                packed.write(header(array.shape))
+                for start in range(0, len(body), PIECE):
+                    packed.write(body[start : start + PIECE])
+        else:
+            file.write(header(array.shape))
+            file.write(body)
+
+    checkpoint.replace(path, save, DataError)
 
 
 def header(shape: tuple[int, ...]) -> bytes:

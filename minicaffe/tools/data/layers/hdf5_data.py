@@ -19,7 +19,7 @@ from minicaffe.core.layers.order import Order
 from minicaffe.errors import DataError, ShapeError, note, reason
 from minicaffe.storage import hdf5, lists
 from minicaffe.storage.caches import TEMPORARY, forget_left
-from minicaffe.storage.checkpoint import flush_folder
+from minicaffe.storage.checkpoint import flush_folder, umask
 from minicaffe.tools.data import datasets
 
 CHUNK = 1 << 18  # bytes of a chunk of HDF5Output, roughly
@@ -237,14 +237,13 @@ class Output:
         """Flush it and rename it, unless it is lost. Raises DataError."""
         if self.lost:
             return
-        umask, attempt = os.umask(0), self.target.attempt
-        os.umask(umask)
+        attempt = self.target.attempt
         with self._failures_raised():
             self.file.close()
             self.target.flush()
             attempt(os.fsync, self.target.file.fileno())
             attempt(self.target.file.close)
-            attempt(os.chmod, self.beside, 0o666 & ~umask)
+            attempt(os.chmod, self.beside, 0o666 & ~umask())
             attempt(os.replace, self.beside, self.path)
         flush_folder(self.path.parent)
 
