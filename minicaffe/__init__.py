@@ -36,14 +36,9 @@ plugins.register_format(
     plugins.STATES, (".solverstate", ".solverstate.h5"), "minicaffe.interop.caffe.state"
 )
 plugins.register_format(plugins.NAMES, ("",), "minicaffe.interop.caffe.label_map")
-plugins.LAYERS += [
-    *(
-        f"minicaffe.tools.data.layers.{name}"
-        for name in ("data", "hdf5_data", "image_data", "memory_data")
-    ),
-    "minicaffe.tools.data.layers.window_data",
-    "minicaffe.interop.pycaffe.python",
-]
+_DATA_LAYERS = ("data", "hdf5_data", "memory_data", "window_data")
+plugins.LAYERS += [f"minicaffe.tools.data.layers.{name}" for name in _DATA_LAYERS]
+plugins.LAYERS += ["minicaffe.interop.pycaffe.python"]
 plugins.FORKS |= {
     kind: f"minicaffe.interop.caffe.forks.{file}"
     for file, fork in forks.FORKS.items()

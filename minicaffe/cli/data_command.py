@@ -21,8 +21,7 @@ from minicaffe.cli.parser import Arg
 from minicaffe.cli.streams import say
 from minicaffe.errors import DataError, note
 from minicaffe.storage import checkpoint
-from minicaffe.tools.data.reader.base import Reader
-from minicaffe.tools.data.reader.train_test_split import SHARE, sides
+from minicaffe.tools.data.reader.base import SHARE, Reader, sides
 from minicaffe.tools.data.survey import Survey, by, survey
 
 SAMPLE = 1000  # entries that are read without --check

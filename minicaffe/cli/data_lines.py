@@ -12,7 +12,7 @@ from minicaffe.core.config.state import Phase, State
 from minicaffe.core.layers import Layer
 from minicaffe.core.net import Net, sources
 from minicaffe.errors import SpecError
-from minicaffe.tools.data.reader.train_test_split import Part
+from minicaffe.tools.data.reader.base import Part
 from minicaffe.tools.inference import is_scored
 
 

@@ -52,7 +52,7 @@ from minicaffe.tools.training.run import Run
 from minicaffe.tools.training.speed import iterations
 
 if TYPE_CHECKING:
-    from minicaffe.tools.report.follow import Follower
+    from minicaffe.tools.report.make import Follower
 
 
 class Options(OfNet, OwnData, Computed, OfRanks):
@@ -255,7 +255,7 @@ def followers(args: Options, failed: Callable[[str], None]) -> list[Follower]:
     """What writes the run's page, if that is wanted."""
     if not args.report:
         return []
-    from minicaffe.tools.report.follow import Follower
+    from minicaffe.tools.report.make import Follower
 
     return [Follower(failed)]
 

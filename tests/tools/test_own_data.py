@@ -14,7 +14,7 @@ from minicaffe.core.net import Net, read
 from minicaffe.errors import DataError, SpecError
 from minicaffe.tools import own_data
 from minicaffe.tools.data import readers
-from minicaffe.tools.data.reader.train_test_split import sides
+from minicaffe.tools.data.reader.base import sides
 from minicaffe.tools.own_data import adapt
 
 pytest.importorskip("PIL")

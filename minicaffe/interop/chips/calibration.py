@@ -26,9 +26,8 @@ from minicaffe.core.net.step import Step, Value
 from minicaffe.errors import DataError, SpecError, did_you_mean
 from minicaffe.tools.data import readers
 from minicaffe.tools.data.pictures import in_folder
-from minicaffe.tools.data.reader.base import Reader
+from minicaffe.tools.data.reader.base import Part, Reader
 from minicaffe.tools.data.reader.picture_set import PictureSet, holds_pictures
-from minicaffe.tools.data.reader.train_test_split import Part
 from minicaffe.tools.deploy import TOGETHER, Deployed
 from minicaffe.tools.inference import for_test, inference
 

@@ -9,8 +9,7 @@ import pytest
 
 from minicaffe import DataError, Net, Solver, SpecError, parse
 from minicaffe.tools.data import readers
-from minicaffe.tools.data.reader.base import Reader
-from minicaffe.tools.data.reader.train_test_split import sides
+from minicaffe.tools.data.reader.base import Reader, sides
 
 MODEL = """
 layers:

@@ -9,8 +9,8 @@ import pytest
 
 from minicaffe import Solver
 from minicaffe.cli import main
-from minicaffe.tools.report import follow
-from minicaffe.tools.report.follow import Follower
+from minicaffe.tools.report import make
+from minicaffe.tools.report.make import Follower
 
 
 def run_of(make_run, **about):
@@ -35,7 +35,7 @@ def parts(folder) -> dict:
 
 
 def test_the_page_sees_the_weights_of_now(make_run, monkeypatch):
-    monkeypatch.setattr(follow, "SHARE", 0)
+    monkeypatch.setattr(make, "SHARE", 0)
     folder, solver = run_of(make_run)
     solver.step(3)
     follower, told = Follower(pytest.fail), []

@@ -20,25 +20,21 @@ from minicaffe.tools.data.layers.fed import Fed, size_of
 from minicaffe.tools.data.layers.pictures import Pictures
 from minicaffe.tools.data.picture_files import Colour
 from minicaffe.tools.data.pictures import Fit
-from minicaffe.tools.data.reader.base import Entry, Reader
-from minicaffe.tools.data.reader.picture_set import SUFFIXES, Size, below, of_file, of_split
-from minicaffe.tools.data.reader.train_test_split import SHARE, sides
+from minicaffe.tools.data.reader.base import SHARE, Entry, sides
+from minicaffe.tools.data.reader.picture_set import SUFFIXES, PictureSet, Size, below, of_split
 
 
-class PairSet(Reader):
+class PairSet(PictureSet):
     """The pairs of pictures that a text file lists, two paths in a line: one array, labels its last channel.
 
     Or of a folder: each picture in its folder images, with the one of that name in its folder masks, whose
     labels are grey values, or numbers of colours in a palette. Folders train and test (or val) are splits.
 
     Pictures are scaled to `size`, of one size with their labels; labels bilinearly, with `nearest` each is
-    the nearest one's, as OpenCV chooses it. A path is `root_folder` and what the line says, one behind the
-    other, from the current folder or from the list's.
+    the nearest one's, as OpenCV chooses it.
     """
 
-    blue_first = True
     unit = "pairs"
-    __reduce__ = object.__reduce__  # type: ignore[assignment]  # the list is not read again
 
     def __init__(
         self,
@@ -51,15 +47,16 @@ class PairSet(Reader):
         split: str = "train",
     ):
         super().__init__()
-        self.name, self.list, self.origin, self.root_folder = name, path, str(path), root_folder
+        self.name, self.origin, self.root_folder = name, str(path), root_folder
         self.colour, self.size, self.nearest = colour, size, nearest
         self.labels_as: Colour = "grey"
         if path.is_dir():
             self.labels_as = "labels"
-            self.list = within = split_of(path, split)
+            within = split_of(path, split)
             self.own_split, self.origin = within != path, str(within)
             self.pairs = pairs_in(within)
         else:
+            self.list = path
             words = lists.words(path)
             if not words or len(words) % 2:
                 raise DataError(
@@ -68,14 +65,12 @@ class PairSet(Reader):
             self.pairs = list(zip(words[::2], words[1::2], strict=True))
         if size is not None:
             self.shape = (4 if colour == "colour" else 2, *size)
-
-    def __len__(self) -> int:
-        return len(self.pairs)
+        self.paths = [picture for picture, _ in self.pairs]
 
     def __getitem__(self, i: int) -> Entry:
         hows: tuple[Colour, Colour] = (self.colour, self.labels_as)
         picture, labels = (
-            picture_files.read(self.find(word), how)
+            picture_files.read(self.found(word), how)
             for word, how in zip(self.pairs[i], hows, strict=True)
         )
         if picture.shape[:2] != labels.shape[:2]:
@@ -92,19 +87,7 @@ class PairSet(Reader):
         return 0
 
     def key(self, i: int) -> str:
-        return Path(self.pairs[i][0]).name if self.list.is_dir() else self.pairs[i][0]
-
-    def find(self, word: str) -> str:
-        """The file of a path."""
-        if self.list.is_dir():
-            return word
-        return str(lists.find(self.root_folder + word, [self.list.parent], f"{self.list}"))
-
-    def place(self, i: int) -> str:
-        return self.find(self.pairs[i][0])
-
-    def fingerprint(self, i: int, depth: int) -> Any:
-        return of_file(self.place(i), depth)
+        return Path(self.paths[i]).name if self.list is None else self.paths[i]
 
 
 IMAGES = ("images", "pictures", "photos", "JPEGImages")  # folders of pictures
@@ -205,7 +188,7 @@ class LabelMaps(Fed):
             split = "train" if self.phase == "TRAIN" else "test"
             reader = PairSet(self._place(), self.source, *given_keys, split)
             self.reader = reader
-            if reader.list.is_dir() and not reader.own_split and self.in_both is not None:
+            if reader.list is None and not reader.own_split and self.in_both is not None:
                 parts = sides(reader, SHARE)
                 self.reader = reader if parts is None else parts[self.phase == "TEST"]
         return self.measure(self.reader)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -89,3 +90,106 @@ class InMemory(Reader):
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
         raise NotImplementedError
+
+
+SHARE = 0.2  # of each class, unless a layer says otherwise
+
+
+class Part(Reader):
+    """Some entries of a reader, in its order; `which` says which they are, for people."""
+
+    own_split = True
+
+    def __init__(self, reader: Reader, entries: np.ndarray, which: str):
+        super().__init__(reader, entries, which)
+        self.reader, self.entries, self.which = reader, entries, which
+        self.name, self.origin, self.shape = reader.name, reader.origin, reader.shape
+        self.classes, self.unit = reader.classes, reader.unit
+        self.label_shape = reader.label_shape
+        self.blue_first, self.in_order = reader.blue_first, reader.in_order
+        self.held: tuple[np.ndarray, np.ndarray] | None = None
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __getitem__(self, i: int) -> Entry:
+        return self.reader[int(self.entries[i])]
+
+    def label(self, i: int) -> int:
+        return self.reader.label(int(self.entries[i]))
+
+    def key(self, i: int) -> str:
+        return self.reader.key(int(self.entries[i]))
+
+    def place(self, i: int) -> str:
+        return self.reader.place(int(self.entries[i]))
+
+    def fingerprint(self, i: int, depth: int) -> Any:
+        return self.reader.fingerprint(int(self.entries[i]), depth)
+
+    def arrays(self) -> tuple[np.ndarray, np.ndarray] | None:
+        if self.held is None and (whole := self.reader.arrays()) is not None:
+            self.held = whole[0][self.entries], whole[1][self.entries]
+        return self.held
+
+
+def sides(reader: Reader, share: float) -> tuple[Part, Part] | None:
+    """What training reads of a set, and what tests read: about `share` of each class.
+
+    An entry is held out if the hash of its key (`Reader.key`), as a number from 0 to 1, is below `share`: it
+    stays on its side when others are added. Entries of the same bytes are on one side, by the shortest of
+    their keys, and in training where their labels differ. Of a class with two different entries or more at
+    least one is on each side; a class of one is in training. None if no class has two.
+    """
+    labels = np.array([reader.label(i) for i in range(len(reader))], np.int64)
+    numbers = np.array([_number(reader.key(i)) for i in range(len(reader))])
+    forced = np.ones(len(labels), bool)  # entries that may be put on a side for their class's sake
+    for places in same_bytes([reader]):
+        alike = [i for _, i in places]
+        first = min(
+            alike, key=lambda i: (len(reader.key(i)), reader.key(i))
+        )  # copies have longer names
+        forced[alike] = len(set(labels[alike])) == 1
+        numbers[alike] = numbers[first] if forced[first] else 1.0
+    held = numbers < share
+    classes, index = np.unique(labels, return_inverse=True)
+    least, most = np.ones(len(classes)), np.zeros(len(classes))
+    np.minimum.at(least, index[forced], numbers[forced])
+    np.maximum.at(most, index[forced], numbers[forced])
+    held |= forced & (numbers == least[index])
+    held &= ~(forced & (numbers == most[index]))
+    if not held.any():
+        return None
+    percent = f"{100 * share:.4g} % of each class"
+    return (
+        Part(reader, np.flatnonzero(~held), f"without the {percent} that is held out for tests"),
+        Part(reader, np.flatnonzero(held), f"the {percent} that is held out of training"),
+    )
+
+
+def same_bytes(readers: Sequence[Reader]) -> list[list[tuple[int, int]]]:
+    """Returns groups of entries of the same bytes, each as the numbers of a reader and of an entry of it.
+
+    Of files only those are read whole that have the size, and the bytes at both ends, of another.
+    """
+    every = [(which, i) for which, reader in enumerate(readers) for i in range(len(reader))]
+    groups: dict[Any, list[tuple[int, int]]] = {None: every}
+    for depth in range(3):
+        finer: dict[Any, list[tuple[int, int]]] = {}
+        for before, places in groups.items():
+            for which, i in places:
+                known = readers[which].fingerprint(i, depth)
+                if known is not None:
+                    finer.setdefault((before, known) if depth < 2 else known, []).append((which, i))
+        groups = {key: places for key, places in finer.items() if len(places) > 1}
+    return list(groups.values())
+
+
+def _number(key: str) -> float:
+    """The hash of a key as a number from 0 to 1.
+
+    >>> round(_number("cat.png"), 4)
+    0.7239
+    """
+    digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:6], "big") / 2**48

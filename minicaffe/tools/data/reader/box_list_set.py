@@ -68,8 +68,7 @@ class BoxListSet(ListSet):
 
     def rows(self, i: int, h: int, w: int) -> np.ndarray:
         """The boxes in the i-th picture, of h x w."""
-        given = self.root_folder + self.annotations[i]
-        path = lists.find(given, [self.list.parent], f"{self.list}")
+        path = Path(self.found(self.annotations[i]))
         kinds = {".xml": _voc, ".json": _coco, ".txt": _text}
         kind = kinds.get(path.suffix.lower())
         if kind is None:

@@ -31,13 +31,19 @@ Size = tuple[int, int]
 
 
 class PictureSet(Reader):
-    """Pictures (c, h, w), blue before green before red; scaled to `size` (h, w), or of their own sizes."""
+    """Pictures (c, h, w), blue before green before red; scaled to `size` (h, w), or of their own sizes.
+
+    `paths` are those of files, or, of a `list`, what it says: a path is `root_folder` and that, one behind the
+    other, from the current folder or from the list's.
+    """
 
     blue_first = True
     paths: list[str]
     labels: np.ndarray
     colour: Colour = "colour"
     size: Size | None = None
+    list: Path | None = None
+    root_folder = ""
     __reduce__ = object.__reduce__  # type: ignore[assignment]  # no list or folder is read again
 
     def _asked(self, colour: Colour | None, size: Size | None) -> None:
@@ -54,8 +60,17 @@ class PictureSet(Reader):
             picture = bilinear(picture, *self.size)
         return picture.transpose(2, 0, 1), int(self.labels[i])
 
-    def place(self, i: int) -> str:
+    def key(self, i: int) -> str:
         return self.paths[i]
+
+    def place(self, i: int) -> str:
+        return self.found(self.paths[i])
+
+    def found(self, word: str) -> str:
+        """Returns the file that one of the `paths` means. Raises DataError for one that a list has in vain."""
+        if self.list is None:
+            return word
+        return str(lists.find(self.root_folder + word, [self.list.parent], f"{self.list}"))
 
     def fingerprint(self, i: int, depth: int) -> Any:
         return of_file(self.place(i), depth)
@@ -64,8 +79,7 @@ class PictureSet(Reader):
 class ListSet(PictureSet):
     """The pictures that a text file lists: a path and a label in each line.
 
-    A path is `root_folder` and what the line says, one behind the other, from the current folder or from the
-    list's. A picture that is not there is told when it is asked for.
+    A picture that is not there is told when it is asked for.
     """
 
     def __init__(
@@ -81,13 +95,6 @@ class ListSet(PictureSet):
         self.origin = str(path)
         self._asked(colour, size)
         self.paths, self.labels = lists.labelled(path)
-
-    def key(self, i: int) -> str:
-        return self.paths[i]
-
-    def place(self, i: int) -> str:
-        given = self.root_folder + self.paths[i]
-        return str(lists.find(given, [self.list.parent], f"{self.list}"))
 
 
 class FolderSet(PictureSet):

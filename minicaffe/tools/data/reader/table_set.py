@@ -44,7 +44,7 @@ class TableSet(PictureSet):
         root_folder: str = "",
     ):
         super().__init__(path, name, split, colour, size, root_folder)
-        self.name, self.table, self.root_folder, self.origin = name, path, root_folder, str(path)
+        self.name, self.list, self.root_folder, self.origin = name, path, root_folder, str(path)
         self._asked(colour, size)
         head, whole = _rows(path)
         image, labels, within = _columns(path, head)
@@ -83,7 +83,7 @@ class TableSet(PictureSet):
         word = row[column].strip().lower()
         if word not in WITHIN:
             raise DataError(
-                f"{self.table}:{line}: expected the split train, test or val, got {word!r:.40}"
+                f"{self.list}:{line}: expected the split train, test or val, got {word!r:.40}"
             )
         return WITHIN[word]
 
@@ -117,13 +117,6 @@ class TableSet(PictureSet):
 
     def vector(self, i: int) -> np.ndarray:
         return self.vectors[i]
-
-    def key(self, i: int) -> str:
-        return self.paths[i]
-
-    def place(self, i: int) -> str:
-        path = self.root_folder + self.paths[i]
-        return str(lists.find(path, [self.table.parent], f"{self.table}"))
 
 
 def _rows(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
