@@ -174,7 +174,7 @@ def use(kind: str, folder: Path, data: bytes) -> None:
     """Read a file of a kind, all of it."""
     from minicaffe import Net, parse, read
     from minicaffe.interop.caffe import state, weights
-    from minicaffe.storage import blob_file
+    from minicaffe.storage import wire
 
     if kind == "lmdb":
         (folder / "db").mkdir(exist_ok=True)
@@ -187,7 +187,7 @@ def use(kind: str, folder: Path, data: bytes) -> None:
     file = folder / f"x.{kind}"
     file.write_bytes(data)
     if kind == "binaryproto":
-        blob_file.read(file)
+        wire.read_blob(file)
     elif kind == "h5":
         (folder / "list.txt").write_text(str(file))
         keys = f"top: [data, label], source: {folder}/list.txt, batch_size: 9"

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from minicaffe.errors import DataError
-from minicaffe.storage.file_kinds import reading, recognised
-from minicaffe.storage.read_at import ReadAt
+from minicaffe.storage.file_kinds import ReadAt, reading, recognised
 
 LARGEST = 1 << 30  # bytes of a list
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from reading_files import EXAMPLES, pictures
 
-from minicaffe.storage import blob_file
+from minicaffe.storage import wire
 from minicaffe.tools.data import convert, datum, lmdb_file, readers
 
 LIST = str(EXAMPLES / "images.txt")
@@ -127,7 +127,7 @@ def test_mean(cli, name):
     wanted = PLANES.astype(np.float64).mean(axis=0)
     assert ran.out.splitlines()[0] == f"5 images of 3 x 6 x 7, train: {LIST}"
     assert ", ".join(f"{m:.3f}" for m in wanted.mean(axis=(1, 2))) in ran.out
-    found = np.load(name) if name.endswith("npy") else blob_file.read(name)
+    found = np.load(name) if name.endswith("npy") else wire.read_blob(name)
     assert found.shape == ((3, 6, 7) if name.endswith("npy") else (1, 3, 6, 7))
     np.testing.assert_array_equal(found.reshape(wanted.shape), wanted.astype(np.float32))
 

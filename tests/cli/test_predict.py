@@ -14,7 +14,7 @@ import pytest
 from minicaffe import Net
 from minicaffe.cli.answers import write_csv
 from minicaffe.interop import caffe
-from minicaffe.storage import blob_file
+from minicaffe.storage import wire
 from minicaffe.tools.data import picture_files
 
 Image = pytest.importorskip("PIL.Image")
@@ -186,7 +186,7 @@ def test_a_deploy_net_classifies(cli, run, words, mean, scale, order):
     np.save("same.npy", np.arange(108, dtype=np.float32).reshape(3, 6, 6))
     np.save("channels.npy", MEANS.ravel())
     larger = np.broadcast_to(MEANS, (3, 9, 8)).copy()
-    Path("larger.binaryproto").write_bytes(b"".join(map(bytes, blob_file.parts(larger[None]))))
+    Path("larger.binaryproto").write_bytes(b"".join(map(bytes, wire.blob_parts(larger[None]))))
     picture = "photos/light/light2.png"
     ran = cli("predict", "deploy.prototxt", picture, "--weights", run, "--json", *CPU, *words)
     assert ran.code == 0, ran.err

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from minicaffe.errors import DataError
-from minicaffe.storage import blob_file
+from minicaffe.storage import wire
 from minicaffe.storage.checkpoint import read_npy
 from minicaffe.storage.file_kinds import foreign
 
@@ -23,7 +23,7 @@ def read_array(path: Path) -> np.ndarray:
         return read_npy(path)
     if path.suffix != ".binaryproto" and (told := foreign(path, "arrays in .npy and .binaryproto")):
         raise DataError(told)
-    return blob_file.read(path)
+    return wire.read_blob(path)
 
 
 def _starts(path: Path, magic: bytes) -> bool:

@@ -14,7 +14,7 @@ from minicaffe.core.net import weight_files
 from minicaffe.core.net.weight_files import MODEL, text_among
 from minicaffe.errors import CheckpointError
 from minicaffe.interop.caffe import state, weights
-from minicaffe.storage import blob_file, checkpoint, safetensors_file
+from minicaffe.storage import checkpoint, safetensors_file, wire
 
 Layers = dict[str, dict[int, Any]]
 WEIGHTS = (*weight_files.OURS, *weights.ENDINGS)
@@ -53,7 +53,7 @@ def read_blob(path: str | Path) -> np.ndarray:
     """The array of a .binaryproto or .npy file. Raises CheckpointError."""
     if str(path).lower().endswith(".npy"):
         return checkpoint.read_npy(path)
-    return blob_file.read(path)
+    return wire.read_blob(path)
 
 
 def write_blob(path: str | Path, array: np.ndarray) -> None:
@@ -63,7 +63,7 @@ def write_blob(path: str | Path, array: np.ndarray) -> None:
     if str(path).lower().endswith(".npy"):
         checkpoint.replace(path, lambda file: np.save(file, array))
     else:
-        weights.write_message(path, blob_file.parts(array))
+        weights.write_message(path, wire.blob_parts(array))
 
 
 def _convert_weights(source: str | Path, target: str | Path) -> str:

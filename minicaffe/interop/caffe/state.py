@@ -16,7 +16,7 @@ import numpy as np
 
 from minicaffe.errors import CheckpointError
 from minicaffe.interop.caffe.weights import STATES, put_h5, same_shape, write_h5, write_message
-from minicaffe.storage import blob_file, hdf5, wire
+from minicaffe.storage import hdf5, wire
 
 
 @dataclass
@@ -126,7 +126,7 @@ def write(path: str | Path, state: SolverState) -> None:
         return
     parts = [wire.put_integer(1, state.iteration), *wire.put(2, state.learned_net)]
     for array in state.history:
-        parts += wire.put(3, blob_file.parts(array))
+        parts += wire.put(3, wire.blob_parts(array))
     write_message(path, [*parts, wire.put_integer(4, state.current_step)])
 
 
@@ -138,7 +138,7 @@ def _from_message(data: memoryview) -> SolverState:
         elif number == 2:
             state.learned_net = wire.text(kind, value)
         elif number == 3:
-            state.history.append(blob_file.parse(wire.message(kind, value)).array())
+            state.history.append(wire.parse_blob(wire.message(kind, value)).array())
         elif number == 4:
             state.current_step = wire.integer(kind, value)
     return state

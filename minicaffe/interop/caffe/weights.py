@@ -18,9 +18,9 @@ from minicaffe.core.net.graph import Graph
 from minicaffe.core.net.weights import named
 from minicaffe.errors import CheckpointError
 from minicaffe.interop.caffe.schema import is_declared
-from minicaffe.storage import blob_file, checkpoint, hdf5, wire
-from minicaffe.storage.blob_file import BlobProto
+from minicaffe.storage import checkpoint, hdf5, wire
 from minicaffe.storage.checkpoint import ArrayFile
+from minicaffe.storage.wire import BlobProto
 
 ENDINGS = (".caffemodel", ".h5")
 STATES = (".solverstate", ".solverstate.h5")
@@ -143,7 +143,7 @@ def write(path: str | Path, layers: Sequence[Layer], net: str = "", h5: bool | N
         for number, blobs in ((3, layer.bottom), (4, layer.top)):
             one += [part for name in blobs for part in wire.put(number, name)]
         for blob in layer.blobs.values():
-            one += wire.put(7, blob_file.parts(blob))
+            one += wire.put(7, wire.blob_parts(blob))
         parts += wire.put(V2, one)
     write_message(path, parts)
 
@@ -241,7 +241,7 @@ def blobs_of(data: memoryview, generation: int) -> tuple[str, list[BlobProto]]:
         if number == fields[_NAME]:
             name = wire.text(kind, value)
         elif number == fields[_BLOBS]:
-            blobs.append(blob_file.parse(wire.message(kind, value)))
+            blobs.append(wire.parse_blob(wire.message(kind, value)))
         elif number == fields[_TYPE] and generation == V2:
             type_ = wire.text(kind, value)
         elif number == 1 and generation == V1:

@@ -20,8 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from minicaffe.errors import DataError
-from minicaffe.storage.file_kinds import reading
-from minicaffe.storage.read_at import ReadAt
+from minicaffe.storage.file_kinds import ReadAt, reading
 
 FILE = "data.mdb"
 _HEAD, _MAGIC, _VERSION = 16, 0xBEEFC0DE, 1

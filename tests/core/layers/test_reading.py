@@ -15,7 +15,7 @@ import pytest
 from reading_files import COUNT, EXAMPLES, pictures, write_lmdb
 
 from minicaffe import DataError, MinicaffeError, Net, ShapeError, parse
-from minicaffe.storage import blob_file
+from minicaffe.storage import wire
 from minicaffe.tools.data import datasets, datum, lmdb_file
 from minicaffe.tools.data.augment import bilinear
 
@@ -49,7 +49,7 @@ def test_caffes_batches_of_an_lmdb(tmp_path, mnist_folder, device):
     pairs = zip(found.images, found.labels, strict=True)
     write_lmdb(tmp_path / "db", [datum.write(image, int(label)) for image, label in pairs])
     mean = found.images.mean(axis=0, dtype=np.float64).astype(np.float32)[None]
-    (tmp_path / "mean.binaryproto").write_bytes(b"".join(map(bytes, blob_file.parts(mean))))
+    (tmp_path / "mean.binaryproto").write_bytes(b"".join(map(bytes, wire.blob_parts(mean))))
     for name in ("scale", "mean_value_scale", "crop20_test_center", "crop21_mean_file_test_center"):
         case = cases.load(f"Data_mnist_{name}")
         model = cases.as_model(cases.from_json(case["net_json"]))
@@ -188,7 +188,7 @@ def test_crops_and_mirrors_in_train_are_all_about(here, kind, device):
 def test_the_mean_is_subtracted_before_the_crop(here, device):
     mean = np.random.default_rng(5).random((3, 6, 7), np.float32) * 100
     np.save("mean.npy", mean)
-    Path("mean.binaryproto").write_bytes(b"".join(map(bytes, blob_file.parts(mean[None]))))
+    Path("mean.binaryproto").write_bytes(b"".join(map(bytes, wire.blob_parts(mean[None]))))
     for file in ("mean.npy", "mean.binaryproto"):
         keys = f"batch_size: 5, transform: {{crop_size: 4, mean_file: {file}, scale: 0.5}}"
         wanted = ((RAW - mean) * 0.5)[:, :, 1:5, 1:5]

@@ -12,7 +12,7 @@ from minicaffe import CheckpointError, Net, parse
 from minicaffe.cli import main
 from minicaffe.interop.caffe import state, weights
 from minicaffe.interop.caffe.convert_weights import convert_weights, read_blob, write_blob
-from minicaffe.storage import blob_file, wire
+from minicaffe.storage import wire
 
 LENET = cases.SHARED / "lenet"
 NET = """
@@ -104,9 +104,9 @@ def test_caffes_binaryproto_is_read(tmp_path):
 
 def test_an_array_without_axes_is_written_without_a_shape():
     """As Caffe's Blob::ToProto does; OpenCV 4 does not read an empty one (a PReLU's shared slope)."""
-    data = b"".join(map(bytes, blob_file.parts(np.array(0.25, np.float32))))
+    data = b"".join(map(bytes, wire.blob_parts(np.array(0.25, np.float32))))
     assert data == b"\x2a\x04" + np.float32(0.25).tobytes()
-    found = blob_file.parse(memoryview(data)).array()
+    found = wire.parse_blob(memoryview(data)).array()
     assert found.shape == () and found == np.float32(0.25)
 
 
@@ -164,7 +164,7 @@ def test_pieces_of_one_field_follow_each_other(tmp_path):
     flat = np.arange(5000, dtype="<f4")
     shape = field(7, field(1, wire.number_bytes(5000)))
     pieces = field(5, flat[:10].tobytes()) + unpacked(5, flat[10:]) + shape
-    found = blob_file.parse(memoryview(pieces)).array()
+    found = wire.parse_blob(memoryview(pieces)).array()
     np.testing.assert_array_equal(found, flat)
 
 
@@ -427,7 +427,7 @@ def test_a_promise_takes_no_memory():
     """A shape of 2^31 numbers, of which none is there, is refused before anything is made of it."""
     dims = b"".join(map(wire.number_bytes, (2**20, 2**11)))
     with pytest.raises(ValueError, match="holds 0 numbers"):
-        blob_file.parse(memoryview(field(7, field(1, dims))))
+        wire.parse_blob(memoryview(field(7, field(1, dims))))
 
 
 def test_reading_takes_at_most_twice_the_file(tmp_path):

@@ -24,7 +24,7 @@ from minicaffe.interop.caffe.text import parse
 from minicaffe.interop.caffe.typed import typed
 from minicaffe.interop.pycaffe.net_spec import layers, params, to_proto
 from minicaffe.interop.pycaffe.proto import caffe_pb2
-from minicaffe.storage import blob_file
+from minicaffe.storage import wire
 from minicaffe.tools.data import datum
 
 NETS = Path(__file__).parent.parent / "caffe" / "nets"
@@ -150,7 +150,7 @@ def test_what_we_write_protobuf_reads(tmp_path):
 
 def test_what_protobuf_writes_we_read():
     blob = caffe_pb2.BlobProto(num=1, channels=2, height=1, width=2, data=[1, 2, 3, 4.5])
-    assert blob_file.parse(memoryview(blob.SerializeToString())).array().tolist() == [
+    assert wire.parse_blob(memoryview(blob.SerializeToString())).array().tolist() == [
         [[[1, 2]], [[3, 4.5]]]
     ]
     one = caffe_pb2.Datum(channels=1, height=1, width=2, data=b"\x07\xff", label=3)

@@ -16,8 +16,7 @@ import numpy as np
 
 from minicaffe.errors import DataError
 from minicaffe.storage import checkpoint, hdf5
-from minicaffe.storage.file_kinds import reading
-from minicaffe.storage.read_at import ReadAt
+from minicaffe.storage.file_kinds import ReadAt, reading
 from minicaffe.tools.data.reader.base import Entry, InMemory, Reader, Shape
 
 PAIRS = (("images", "labels"), ("x", "y"), ("data", "label"), ("data", "labels"))

@@ -12,7 +12,7 @@ from calls import calls
 
 from minicaffe.core.layers.files import read_array
 from minicaffe.errors import DataError, MinicaffeError
-from minicaffe.storage import blob_file
+from minicaffe.storage import wire
 
 VALUES = np.arange(6, dtype=np.float32).reshape(1, 1, 2, 3) - 2.5
 
@@ -62,7 +62,7 @@ def written(tmp_path, content, name="blob.binaryproto"):
 
 @pytest.mark.parametrize("spelling", GOOD)
 def test_every_spelling(tmp_path, spelling):
-    got = blob_file.read(written(tmp_path, GOOD[spelling]))
+    got = wire.read_blob(written(tmp_path, GOOD[spelling]))
     assert got.dtype == ("float64" if spelling.startswith("double") else "float32")
     np.testing.assert_array_equal(got, VALUES)
 
@@ -100,7 +100,7 @@ def test_one_that_caffe_wrote():
 def test_what_is_wrong_is_said_in_one_line(tmp_path, content, said):
     path = written(tmp_path, content)
     with pytest.raises(DataError) as caught:
-        blob_file.read(path)
+        wire.read_blob(path)
     assert str(caught.value).startswith(f"{path}: is not a whole BlobProto (.binaryproto): ")
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
@@ -114,7 +114,7 @@ def test_any_bytes_are_read_or_refused_in_one_line(tmp_path):
             at = rng.randrange(len(data))
             data[at : at + rng.choice((0, 1, 1, 3))] = rng.randbytes(rng.choice((0, 1, 1, 2)))
         try:
-            counts[blob_file.read(written(tmp_path, bytes(data))).size == 6] += 1
+            counts[wire.read_blob(written(tmp_path, bytes(data))).size == 6] += 1
         except DataError as error:
             assert str(error).isprintable()
             counts[False] += 1
@@ -125,7 +125,7 @@ def test_numbers_by_turns_are_no_more_work_than_their_file_is_long(tmp_path):
     def refuse(count):
         path = written(tmp_path, (field(5, 5, bytes(4)) + field(9, 5, bytes(4))) * count)
         with pytest.raises(DataError):
-            blob_file.read(path)
+            wire.read_blob(path)
 
     refuse(50_000)
     assert calls(refuse, 2000) < 2.2 * calls(refuse, 1000)
@@ -141,4 +141,4 @@ def test_an_npy_file_is_known_by_its_beginning(tmp_path):
         with pytest.raises(MinicaffeError, match=said):
             read_array(written(tmp_path, b"x" * 9, name))
     with pytest.raises(DataError, match="Is a directory"):
-        blob_file.read(tmp_path)
+        wire.read_blob(tmp_path)
