@@ -120,9 +120,8 @@ class ReadAt:
     """
 
     def __init__(self, path: str | Path):
-        self.number = os.open(
-            path, os.O_RDONLY | os.O_NONBLOCK
-        )  # of a pipe, that may wait for ever
+        # Of a pipe, to open it may wait for ever
+        self.number = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         self.close = weakref.finalize(self, os.close, self.number)
         about = os.fstat(self.number)
         if not stat.S_ISREG(about.st_mode):

@@ -64,9 +64,8 @@ def _messages(
 ) -> Iterator[tuple[bytes, bytes]]:
     """The key and the Datum of each entry."""
     for count, (i, picture, label) in enumerate(sound(reader, entries, damaged)):
-        name = (
-            reader.paths[i] if isinstance(reader, PictureSet) else reader.name
-        )  # as a list has it
+        # A picture's path as a list has it, else the file's name
+        name = reader.paths[i] if isinstance(reader, PictureSet) else reader.name
         key = f"{count:08d}_{name}".encode("utf-8", "surrogateescape")
         number = label if isinstance(label, int) else 0
         if encoded:

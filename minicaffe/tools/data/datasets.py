@@ -8,7 +8,6 @@ stand in for it, with a warning.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +27,10 @@ _DRAWING = 1  # raise it when digits.draw returns other pictures: cached ones ar
 _SEEDS = {"train": 1, "test": 2}
 _FILES = {"train": FILES[:2], "test": FILES[2:]}
 _COUNTS = {"train": 60000, "test": 10000}
-
+_WARNING = (
+    "BUILT-IN DRAWN DIGITS, NOT MNIST."
+    " Accuracies are not MNIST accuracies. To get MNIST: minicaffe fetch mnist"
+)
 _told: set[str] = set()  # why MNIST is missing, said once
 
 
@@ -113,26 +115,17 @@ def load(source: str, split: Split, beside: Path | None = None) -> Dataset:
                 f"{lacks}, and {source} could not be fetched ({why});"
                 f" complete it with: minicaffe fetch {source}"
             )
-        missing = (
-            f"{source} was not found and could not be fetched ({why}); with a network:"
-            f" minicaffe fetch {source}; or set MINICAFFE_DATA to the folder that holds it"
-        )
-        if home is None and source == "mnist":
+        missing = fetch.missing(source, why)
+        if home is None and source != "mnist":
+            raise DataError(missing)
+        if home is None:
             if missing not in _told:
                 _told.add(missing)
                 note(f"minicaffe: {missing}")
             return _digits(source, split, _WARNING)
-        if home is None:
-            raise DataError(missing)
     count, *sizes = _checked(home, split)
     images, labels = (idx.read(_file(home, name)) for name in _FILES[split])
     return Dataset(source, images.reshape(count, *sizes), labels, str(home))
-
-
-_WARNING = (
-    "BUILT-IN DRAWN DIGITS, NOT MNIST."
-    " Accuracies are not MNIST accuracies. To get MNIST: minicaffe fetch mnist"
-)
 
 
 def places(source: str, beside: Path | None) -> list[Path]:
@@ -161,15 +154,11 @@ def _search(source: str, beside: Path | None) -> tuple[Path | None, str]:
             return place, ""
         given = source not in KNOWN and os.path.isdir(place)
         if not complaint and (given or len(lacking) < len(FILES)):
-            complaint = _lack(place, lacking)
+            files = ", ".join(lacking)
+            complaint = f"{place} lacks {files} (or the same with .gz, or as idx4 in colour)"
+            if os.path.isdir(place) and not os.access(place, os.R_OK | os.X_OK):
+                complaint = f"{place} cannot be read: Permission denied"
     return None, complaint
-
-
-def _lack(place: Path, lacking: list[str]) -> str:
-    """What keeps a folder from being a data set."""
-    if os.path.isdir(place) and not os.access(place, os.R_OK | os.X_OK):
-        return f"{place} cannot be read: Permission denied"
-    return f"{place} lacks {', '.join(lacking)} (or the same with .gz, or as idx4 in colour)"
 
 
 def _unknown(source: str, beside: Path | None, lacks: str) -> DataError:
@@ -182,18 +171,15 @@ def _unknown(source: str, beside: Path | None, lacks: str) -> DataError:
     if os.path.isfile(source):
         return DataError(f"{source}: expected a folder of four IDX files, found a file")
     looked = ", ".join(map(str, places(source, beside)))
-    return DataError(
-        f"data set {source!r} not found, looked in {looked}; known by name: {', '.join(known)}"
-        f"{did_you_mean(source, (*known, *_beside(source, beside)))}"
-    )
-
-
-def _beside(source: str, beside: Path | None) -> Iterator[str]:
-    """What lies where a source was looked for, as a source would say it."""
+    near = [*known]  # and what lies where it was looked for, as a source would say it
     for place in places(source, beside):
         with suppress(OSError, ValueError):
-            names = os.listdir(place.parent)
-            yield from (str(Path(source).with_name(name)) for name in names if name.isprintable())
+            names = filter(str.isprintable, os.listdir(place.parent))
+            near += [str(Path(source).with_name(name)) for name in names]
+    return DataError(
+        f"data set {source!r} not found, looked in {looked}; known by name: {', '.join(known)}"
+        f"{did_you_mean(source, near)}"
+    )
 
 
 def _file(home: Path, name: str) -> Path:

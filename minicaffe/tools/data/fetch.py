@@ -159,10 +159,14 @@ def download(
     Raises DataError with each mirror's reason if none of them has the right bytes, OSError if they cannot be
     written.
     """
+    from tqdm import tqdm
+
     reasons = []
+    shown: Any = {"desc": path.name, "total": 0, "disable": None if progress else True}
+    shown |= {"unit": "iB", "unit_scale": True, "unit_divisor": 1024}
     for mirror in tuple(mirrors):
         try:
-            with open(path, "wb") as out, _bar(path.name, progress) as bar:
+            with open(path, "wb") as out, tqdm(**shown) as bar:
                 for piece in _sent(f"{mirror.rstrip('/')}/{path.name}", size, bar):
                     out.write(piece)
                 out.flush()
@@ -175,14 +179,6 @@ def download(
         reasons.append(f"{mirror}: {why}")
         mirrors.append(mirrors.pop(mirrors.index(mirror)))
     raise DataError(f"cannot fetch {what}: {path.name}: {'; '.join(reasons) or 'no mirror given'}")
-
-
-def _bar(name: str, progress: bool) -> Any:
-    """Returns a bar of bytes, shown on a terminal alone."""
-    from tqdm import tqdm
-
-    units: Any = {"unit": "iB", "unit_scale": True, "unit_divisor": 1024}
-    return tqdm(desc=name, total=0, disable=None if progress else True, **units)
 
 
 def matches(path: Path, digests: Mapping[str, str]) -> bool:
@@ -301,6 +297,14 @@ def fetched(name: str) -> str:
             return ""
         _failed[key] = why
     return _failed[key]
+
+
+def missing(name: str, why: str) -> str:
+    """Returns what is to be said of a known data set that could not be fetched."""
+    return (
+        f"{name} was not found and could not be fetched ({why}); with a network:"
+        f" minicaffe fetch {name}; or set MINICAFFE_DATA to the folder that holds it"
+    )
 
 
 def fetch(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import os
 from pathlib import Path
+from typing import Any
 
 from minicaffe.errors import DataError
 from minicaffe.storage import hdf5, lists
@@ -54,7 +55,7 @@ def open(
     >>> open("digits", "train").shape
     (1, 28, 28)
     """
-    found = _open(source, split, beside, colour, size, root_folder)
+    found = _open(source, split, beside, {"colour": colour, "size": size}, root_folder)
     pictures = isinstance(found, PictureSet)
     if colour is not None and not pictures and not isinstance(found, LmdbSet):
         raise DataError(f"{source}: force_color and force_gray are for encoded images")
@@ -65,29 +66,23 @@ def open(
     return found
 
 
-def _open(
-    source: str,
-    split: Split,
-    beside: Path | None,
-    colour: Colour | None,
-    size: Size | None,
-    root_folder: str,
-) -> Reader:
-    """The reader of the first place where something stands that is read."""
+def _open(source: str, split: Split, beside: Path | None, how: Any, root_folder: str) -> Reader:
+    """The reader of the first place where something stands that is read; pictures are read as `how` says."""
     strange = None
     for place in datasets.places(source, beside) if source not in ("", datasets.DIGITS) else ():
         if os.path.isfile(place):
             if place.name.lower().endswith(table_set.ENDINGS):
-                return TableSet(place, source, split, colour, size, root_folder)
+                return TableSet(place, source, split, **how, root_folder=root_folder)
             found = _file(place, source, split)
-            listed = place, source, colour, size, root_folder
-            return ListSet(*listed) if found is None else found
+            if found is None:
+                return ListSet(place, source, **how, root_folder=root_folder)
+            return found
         if not os.path.isdir(place):
             if os.path.exists(place):
                 raise DataError(f"{place}: expected a file or a folder, found a device or pipe")
             continue
         if lmdb_file.is_one(place):
-            return LmdbSet(place, source, colour)
+            return LmdbSet(place, source, how["colour"])
         if os.path.isfile(place / "CURRENT"):
             raise lmdb_file.needs_leveldb(place)
         if home := cifar10_set.found(place):
@@ -97,17 +92,18 @@ def _open(
         if source in NAMES:  # of which a folder may hold other things, such as pictures of them
             continue
         if holds_pictures(place):
-            return FolderSet(place, source, split, colour, size)
-        if _holds_arrays(place):
+            return FolderSet(place, source, split, **how)
+        if os.access(place, os.R_OK) and any(map(is_npy, os.listdir(place))):
             return NpySet(place, source, split)
         if not any(any(fetch.find(place, file)) for file in FILES):
             strange = strange or place
-    if strange is not None and (count := _pictures_in(strange)):
-        raise DataError(
-            f"{strange}: holds {count} pictures, not in folders: put those of each class into a folder"
-            " of its own, or name them in a table with their classes (.csv)"
-        )
     if strange is not None:
+        names = os.listdir(strange) if os.access(strange, os.R_OK) else []
+        if count := sum(name.lower().endswith(SUFFIXES) for name in names):
+            raise DataError(
+                f"{strange}: holds {count} pictures, not in folders: put those of each class into a"
+                " folder of its own, or name them in a table with their classes (.csv)"
+            )
         raise DataError(
             f"{strange}: holds no data set: expected a folder of pictures for each class, two .npy"
             f" files, an LMDB, CIFAR-10's batches, or the IDX files {', '.join(FILES)}"
@@ -119,7 +115,9 @@ def _open(
 
 def _file(path: Path, source: str, split: str) -> Reader | None:
     """The reader of a file, by its name or else by how it begins; None for what can but be a list."""
-    name, head = path.name.lower(), _head(path)
+    name = path.name.lower()
+    with reading(path, "data set"), builtins.open(path, "rb") as file:
+        head = file.read(4096)
     if name == lmdb_file.FILE or any(name in files for files in cifar10_set.FILES.values()):
         raise DataError(f"{path}: is one file of a data set: give the folder")
     if name.endswith(ARCHIVED):
@@ -139,21 +137,3 @@ def _file(path: Path, source: str, split: str) -> Reader | None:
             [lists.find(p, [path.parent], str(path)) for p in lists.files(path)], source, split
         )
     return None
-
-
-def _head(path: Path) -> bytes:
-    """How a file begins."""
-    with reading(path, "data set"), builtins.open(path, "rb") as file:
-        return file.read(4096)
-
-
-def _pictures_in(folder: Path) -> int:
-    """How many pictures lie directly in a folder."""
-    if not os.access(folder, os.R_OK):
-        return 0
-    return sum(name.lower().endswith(SUFFIXES) for name in os.listdir(folder))
-
-
-def _holds_arrays(folder: Path) -> bool:
-    """Whether a folder holds .npy files."""
-    return os.access(folder, os.R_OK) and any(map(is_npy, os.listdir(folder)))

@@ -95,19 +95,14 @@ class Fed(Pictures):
             self.name, len(self.reader), shuffled if shuffle else None, self.rand_skip
         )
         self.index, self.epochs = np.zeros((2, self.samples), np.int64)
-        self.skipped: dict[
-            int, int
-        ] = {}  # damaged entries of an epoch, and how often each was skipped
+        self.skipped: dict[int, int] = {}  # damaged entries of an epoch, how often each was skipped
         self.named: set[int] = set()
         self.counting = 0, -1  # the epoch, and the last pass
 
     def in_bytes(self) -> None:
         """Choose whether batches are read as bytes; if so, allocate what finishes them: mean and scale."""
-        kind, mean, recipe = (
-            self._first().dtype,
-            np.asarray(self.mean(), self.sum_dtype),
-            self.recipe,
-        )
+        kind, recipe = self._first().dtype, self.recipe
+        mean = np.asarray(self.mean(), self.sum_dtype)
         colours = recipe.chance and recipe.jitter is not None
         plain = kind == np.uint8 and mean.shape[1:] == (1, 1) and not colours
         if kind == np.uint8 and recipe.degrees and not 0 <= recipe.fill <= 255:

@@ -96,20 +96,17 @@ MASKS = ("masks", "labels", "annotations", "SegmentationClass")  # and of their 
 
 def holds_pairs(folder: Path) -> bool:
     """Whether a folder holds a folder of pictures and one of masks, or such folders by split."""
-    places = (folder, *(folder / name for name in _of_split(folder, "train")))
+    names = of_split(os.listdir(folder) if folder.is_dir() else (), "train")
+    places = (folder, *(folder / name for name in names))
     return any(_one(place, IMAGES) and _one(place, MASKS) for place in places)
-
-
-def _of_split(folder: Path, split: str) -> list[str]:
-    """The folders in another whose names say a split, the likeliest first."""
-    return of_split(os.listdir(folder) if folder.is_dir() else (), split)
 
 
 def split_of(folder: Path, split: str) -> Path:
     """The folder of a split: itself, if it is not divided. Raises DataError if the split is missing."""
-    if not any(_one(folder / name, IMAGES) for name in _of_split(folder, "train")):
+    names = os.listdir(folder)
+    if not any(_one(folder / name, IMAGES) for name in of_split(names, "train")):
         return folder
-    for name in _of_split(folder, split):
+    for name in of_split(names, split):
         if _one(folder / name, IMAGES):
             return folder / name
     raise DataError(f"{folder}: has a folder train; expected beside it, for TEST, test or val")
@@ -175,9 +172,9 @@ class LabelMaps(Fed):
         return (side, side) if side else None
 
     def setup(self) -> list[Shape]:
-        given = self.transform
-        forced = given.force_color or given.force_gray
-        if given.by_pixels or given.resize or given.mean_file or forced:
+        change = self.transform
+        forced = change.force_color or change.force_gray
+        if change.by_pixels or change.resize or change.mean_file or forced:
             raise ShapeError(
                 "transform: pictures with labels take mirror, crop_size, mean_value and scale"
             )
@@ -186,19 +183,15 @@ class LabelMaps(Fed):
             colour: Colour = "colour" if self.is_color else "grey"
             given_keys = colour, size, self.root_folder, self.nearest
             split = "train" if self.phase == "TRAIN" else "test"
-            reader = PairSet(self._place(), self.source, *given_keys, split)
+            given = Path(self.source), (self.context.folder or Path()) / self.source
+            place = next((place for place in given if place.is_dir()), None)
+            place = place or lists.find(self.source, [self.context.folder], "source")
+            reader = PairSet(place, self.source, *given_keys, split)
             self.reader = reader
             if reader.list is None and not reader.own_split and self.in_both is not None:
                 parts = sides(reader, SHARE)
                 self.reader = reader if parts is None else parts[self.phase == "TEST"]
         return self.measure(self.reader)
-
-    def _place(self) -> Path:
-        """The list, or the folder of pictures and masks."""
-        for place in (Path(self.source), (self.context.folder or Path()) / self.source):
-            if place.is_dir():
-                return place
-        return lists.find(self.source, [self.context.folder], "source")
 
     def alone(self) -> Pictures:
         plain = replace(self.transform, mirror=False, crop_size=None)

@@ -90,10 +90,8 @@ class WindowData(Pictures):
         self.mean_image = np.asarray(self.mean(), self.sum_dtype)
         self.files: dict[int, bytes] = {}
         side = self.image[1]
-        if self.mean_image.shape[1:] != (
-            1,
-            1,
-        ):  # its middle; the row offset equals the column offset, as in Caffe
+        self.plain_mean = self.mean_image.shape[1:] == (1, 1)
+        if not self.plain_mean:  # its middle; the row offset equals the column offset, as in Caffe
             at = (self.mean_image.shape[2] - side) // 2
             self.mean_image = self.mean_image[:, at : at + side, at : at + side]
             if self.mean_image.shape != self.image:
@@ -113,14 +111,8 @@ class WindowData(Pictures):
             picture = self._picture(picture_number)
             mirrored = self.transform.mirror and turn < 0.5
             part, top, left = self._window(picture, box, mirrored, picture_number)
-            place = (
-                slice(None),
-                slice(top, top + part.shape[1]),
-                slice(left, left + part.shape[2]),
-            )
-            mean = (
-                self.mean_image[place] if self.mean_image.shape[1:] != (1, 1) else self.mean_image
-            )
+            place = np.s_[:, top : top + part.shape[1], left : left + part.shape[2]]
+            mean = self.mean_image if self.plain_mean else self.mean_image[place]
             np.subtract(part, mean, out=images[b][place])
             images[b][place] *= self.transform.scale
             if len(self.staged) > 1:

@@ -22,12 +22,12 @@ def with_boxes(pixels: np.ndarray, boxes: np.ndarray, texts: Sequence[str]) -> A
     image = _enlarged(pixels)
     drawing, width = ImageDraw.Draw(image), max(2, max(image.size) // 250)
     size = max(10, max(image.size) // 40)
-    for row, text in sorted(zip(boxes, texts, strict=True), key=lambda one: -_area(one[0])):
+    areas = (boxes[:, 3] - boxes[:, 1]) * (boxes[:, 4] - boxes[:, 2])
+    for i in np.argsort(-areas, kind="stable"):  # the largest first
+        row, text = boxes[i], texts[i]
         colour = _colour(int(row[0]))
-        x0, y0, x1, y1 = (
-            int(side * length)
-            for side, length in zip(row[1:5].clip(0, 1), [*image.size] * 2, strict=True)
-        )
+        sides = row[1:5].clip(0, 1) * np.array([*image.size] * 2)
+        x0, y0, x1, y1 = sides.astype(int).tolist()
         corners = (x0, y0, max(x0, x1 - 1), max(y0, y1 - 1))
         drawing.rectangle(corners, outline=colour, width=width)
         _say(drawing, (x0, y0), text, colour, size)
@@ -94,10 +94,6 @@ def _say(drawing: Any, at: tuple[int, int], text: str, colour: Any, size: int) -
     x, y = max(0, min(at[0], image_width - wide)), at[1] - high if at[1] >= high else at[1]
     drawing.rectangle((x, y, x + wide, y + high), fill=colour)
     drawing.text((x + 2 - left, y + 2 - top), text, fill=(0, 0, 0), font=font)
-
-
-def _area(row: np.ndarray) -> float:
-    return float((row[3] - row[1]) * (row[4] - row[2]))
 
 
 def _colour(label: int) -> tuple[int, int, int]:

@@ -146,9 +146,8 @@ def sides(reader: Reader, share: float) -> tuple[Part, Part] | None:
     forced = np.ones(len(labels), bool)  # entries that may be put on a side for their class's sake
     for places in same_bytes([reader]):
         alike = [i for _, i in places]
-        first = min(
-            alike, key=lambda i: (len(reader.key(i)), reader.key(i))
-        )  # copies have longer names
+        # Copies have longer names
+        first = min(alike, key=lambda i: (len(reader.key(i)), reader.key(i)))
         forced[alike] = len(set(labels[alike])) == 1
         numbers[alike] = numbers[first] if forced[first] else 1.0
     held = numbers < share

@@ -50,10 +50,8 @@ class Cifar10Set(InMemory):
             if self.folder is None:
                 self.folder = self._fetched()
                 self.origin = str(self.folder)
-            images, labels = (
-                np.empty((self.count, *_PICTURE), np.uint8),
-                np.empty(self.count, np.uint8),
-            )
+            images = np.empty((self.count, *_PICTURE), np.uint8)
+            labels = np.empty(self.count, np.uint8)
             done = 0
             for file in FILES[self.split]:
                 records = _records(self.folder / file)
@@ -71,10 +69,7 @@ class Cifar10Set(InMemory):
         for place in datasets.places(self.name, self.beside):
             if home := found(place):
                 return home
-        raise DataError(
-            f"{self.name} was not found and could not be fetched ({why}); with a network:"
-            f" minicaffe fetch {self.name}; or set MINICAFFE_DATA to the folder that holds it"
-        )
+        raise DataError(fetch.missing(self.name, why))
 
 
 def found(place: Path) -> Path | None:
