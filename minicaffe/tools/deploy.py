@@ -209,10 +209,9 @@ class Detector(Deployed):
         prepared, axes = self._prepared(images)
         found = []
         with self.net.lock:
-            tops = [
-                (top.reshape(-1, 7).astype(np.float64), n) for top, n in self._batches(prepared)
-            ]
-        for rows, n in tops:
+            tops = [(top.astype(np.float64), n) for top, n in self._batches(prepared)]
+        for top, n in tops:
+            rows = top.reshape(-1, 7)
             rows = rows[(rows[:, 1] >= 0) & (rows[:, 0] < n) & ~np.isnan(rows).any(axis=1)]
             rows = rows[np.argsort(-rows[:, 2], kind="stable")]
             found += [rows[rows[:, 0] == image, 1:] for image in range(n)]
@@ -280,23 +279,15 @@ def answer_of(
     """What a net predicts of a picture of `size` (h, w) as `predict` says it: its classes, boxes or mask."""
     if isinstance(net, Detector):
         shape = size()
-        boxes = [
-            {
-                "class": int(kind),
-                "name": names.get(int(kind)),
-                "score": float(score),
-                "box": in_pixels(sides, shape),
-            }
-            for kind, score, *sides in result
-            if score >= threshold
-        ]
+        boxes: list[dict[str, Any]] = []
+        for kind, score, *sides in result[result[:, 1] >= threshold]:
+            boxes.append({"class": int(kind), "name": names.get(int(kind)), "score": float(score)})
+            boxes[-1]["box"] = in_pixels(sides, shape)
         return {"boxes": boxes}
     if result.size != len(result):  # an answer for each pixel
         mask = result.argmax(axis=0)
-        return {
-            "pixels": shares_of(mask, len(result), names)[:top],
-            "mask": resized(mask, *size()),
-        }
+        shares = shares_of(mask, len(result), names)[:top]
+        return {"pixels": shares, "mask": resized(mask, *size())}
     prob = result.ravel()
     classes = [
         {"class": int(k), "name": names.get(int(k)), "probability": float(prob[k])}

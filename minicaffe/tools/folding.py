@@ -106,10 +106,8 @@ def _into(
     first, second = (f"{source.spec.name}__{i}" for i in (0, 1))
     layer: Any = source.layer
     how = getattr(layer, "group", 1), getattr(layer, "transpose", False)
-    weight, bias = multiplied(
-        source.spec.type, arrays[first], arrays.get(second), factor, term, *how
-    )
-    arrays[first] = weight
+    numbers = arrays[first], arrays.get(second), factor, term
+    arrays[first], bias = multiplied(source.spec.type, *numbers, *how)
     if bias.any() or second in arrays:
         arrays[second] = bias
     return second in arrays

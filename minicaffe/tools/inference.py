@@ -191,9 +191,8 @@ def _read(kept: dict[Step, LayerSpec]) -> set[Step | Value]:
     live: set[Step | Value] = set()
     for step in reversed(kept):
         unread = [value for value in step.tops if value not in readers]
-        wanted = is_scored(step.spec) or any(
-            value.readers == 0 or value in learnt for value in unread
-        )
+        ends = any(value.readers == 0 or value in learnt for value in unread)
+        wanted = is_scored(step.spec) or ends
         if (step.bottoms and wanted) or any(value in live for value in step.tops):
             live |= {step, *step.bottoms[: len(kept[step].bottom or ())]}
     return live

@@ -257,7 +257,7 @@ def survey(source: str) -> DataSet:
     line = f"data: {source}: {len(trained)} to train with"
     if parts is not None:
         line += f", {len(labels) - len(trained)} held out for tests"
-    named = list(zip(reader.classes, counts, strict=True)) if reader.classes else []
+    named = list(zip(reader.classes, counts, strict=False))
     listed = ", ".join(f"{name} {count}" for name, count in named[:12])
     line += f", {outputs} {'labels' if several else 'classes'}"
     line += f" ({listed}{', ...' * (outputs > 12)})" if listed else ""
@@ -284,16 +284,15 @@ def _duplicates(both: Sequence[Reader], several: bool, divided: bool) -> str:
     copies = sum(len(places) - 1 for places in groups)
     said = f"; {copies} duplicates" if copies else ""
     if leaked := [p for p in groups if {which for which, _ in p} == {0, 1}]:
-        count = sum(which for places in leaked for which, _ in places)
-        said += (
-            f", {count} OF THE TEST PICTURES ARE IN TRAINING, such as {_places(both, leaked[0])}"
-        )
+        count, such = sum(which for p in leaked for which, _ in p), _places(both, leaked[0])
+        said += f", {count} OF THE TEST PICTURES ARE IN TRAINING, such as {such}"
     elif copies:
         said += ", kept on one side" if divided else ""
-    if not several:
-        unlike = [p for p in groups if len({both[which].label(i) for which, i in p}) > 1]
-        if unlike:
-            said += f"; {len(unlike)} PICTURES ARE IN SEVERAL CLASSES, such as {_places(both, unlike[0])}"
+    unlike = [p for p in groups if len({both[which].label(i) for which, i in p}) > 1]
+    if unlike and not several:
+        said += (
+            f"; {len(unlike)} PICTURES ARE IN SEVERAL CLASSES, such as {_places(both, unlike[0])}"
+        )
     return said
 
 
@@ -312,10 +311,9 @@ def _look_at(reader: Reader) -> None:
             if isinstance(error.__context__, ImportError):  # of Pillow: no picture can be read
                 raise
             damaged.append(str(error))
-    if len(damaged) == 1:
-        raise DataError(damaged[0])
     if damaged:
-        raise DataError(f"{damaged[0]}; and {len(damaged) - 1} more that cannot be read")
+        more = f"; and {len(damaged) - 1} more that cannot be read" if len(damaged) > 1 else ""
+        raise DataError(f"{damaged[0]}{more}")
 
 
 def _spread(reader: Reader) -> tuple[float, float] | None:
@@ -383,9 +381,7 @@ def fitting(built: Any, most: int, device: backend.Device | None) -> tuple[int, 
 
 def _body(spec: NetSpec) -> Body:
     """A model's layers in both phases, with a rule only for those of one phase, and without data layers."""
-    state = spec.state
-    if spec.solver is not None:
-        state = spec.solver.train_state.over(state)
+    state = spec.state if spec.solver is None else spec.solver.train_state.over(spec.state)
     stages = [name for layer in spec.layers for rule in layer.include for name in rule.stage]
     for stage in ((), *((name,) for name in dict.fromkeys(stages))):
         chosen = State(stage=stage).over(state)
@@ -467,32 +463,26 @@ def _with_outputs(
         layers[i], line = _outputs(layers[i], data_set.outputs, begin_anew)
         lines.append(line)
         new.add(layers[i].name)
+    several = data_set.kind == "labels"
+    most = 0 if several else data_set.outputs
     layers = [
         layer
         for layer in layers
-        if layer.type != "Accuracy"
-        or (layer.options.get("top_k", 1) < data_set.outputs and data_set.kind != "labels")
+        if layer.type != "Accuracy" or layer.options.get("top_k", 1) < most
     ]
-    if data_set.kind != "labels":
+    if not several:
         layers = _with_accuracy(layers, body.label)
     if data_set.kind == "masks":
-        ignoring = {"ignore_label": IGNORED}
-        layers = [
-            replace(layer, options={**ignoring, **layer.options})
-            if is_scored(layer) or layer.type == "Accuracy"
-            else layer
-            for layer in layers
-        ]
-    if data_set.kind == "labels":
+        for i, layer in enumerate(layers):
+            if is_scored(layer) or layer.type == "Accuracy":
+                options = {"ignore_label": IGNORED, **layer.options}
+                layers[i] = replace(layer, options=options)
+    if several:
         layers = _of_labels(layers, body.label)
         lines.append(
             f"several labels a picture: a score each, by a sigmoid; {ERROR} is the share that is wrong"
         )
-    scoring = (
-        "Accuracy",
-        "SigmoidCrossEntropyLoss",
-        *(ERROR_OF if data_set.kind == "labels" else ()),
-    )
+    scoring = "Accuracy", "SigmoidCrossEntropyLoss", *(ERROR_OF if several else ())
     new |= {layer.name for layer in layers if is_scored(layer) or layer.type in scoring}
     return layers, new, lines
 
@@ -582,15 +572,13 @@ def _ends(layers: list[LayerSpec], label: str) -> list[LayerSpec]:
         layers = [ended if layer is last[-1] else layer for layer in layers]
     losses = [layer for layer in layers if is_scored(layer)]
     read = {bottom for layer in layers for bottom in layer.bottom or ()}
-    layers = [
-        layer
+    for_tests = (Rule(phase="TEST"),)
+    return [
+        replace(layer, include=()) if layer in losses else layer
         for layer in layers
-        if layer.type != "Softmax"
-        or layer.include != (Rule(phase="TEST"),)
+        if (layer.type, layer.include) != ("Softmax", for_tests)
         or read.intersection(set(layer.tops) - set(layer.bottom or ()))
     ]
-    layers = [replace(layer, include=()) if layer in losses else layer for layer in layers]
-    return layers
 
 
 def _of_one_label(layers: list[LayerSpec]) -> list[LayerSpec]:
@@ -659,10 +647,8 @@ def _data_layers(
         raise SpecError("the model does not say how large its pictures are: give --size WxH")
     mean, scale = _mean_and_scale(body, c, tuned)
     if data_set.spread is not None and not tuned:
-        mean, scale = (
-            (float(f"{data_set.spread[0]:.4g}"),),
-            float(f"{1 / (data_set.spread[1] or 1):.4g}"),
-        )
+        middle, spread = data_set.spread
+        mean, scale = (float(f"{middle:.4g}"),), float(f"{1 / (spread or 1):.4g}")
     if data_set.shape is not None and data_set.shape[0] != c:
         if tuned:
             raise DataError(
@@ -678,8 +664,7 @@ def _data_layers(
     layer: dict[str, Any] = {"name": "data", "type": "Data", "source": data_set.source}
     layer["top"] = [body.picture, body.label]
     transform: dict[str, Any] = {"scale": scale} if scale != 1 else {}
-    if any(mean):
-        transform["mean_value"] = list(mean) if len(mean) > 1 else mean[0]
+    transform |= {"mean_value": list(mean) if len(mean) > 1 else mean[0]} if any(mean) else {}
     cut = h == w and h >= SMALL
     whole = (round(h * MARGIN), round(w * MARGIN)) if cut else (h, w)
     seen = f"{c} x {h} x {w}"
@@ -713,19 +698,16 @@ def _mask_layers(
 ) -> tuple[Any, str]:
     """The layers that read pictures and masks, as a function of the batch, and what they do, as a line."""
     h, w = size
-    layer: dict[str, Any] = {"name": "data", "type": "DenseImageData"}
-    layer["top"] = [body.picture, body.label]
-    layer |= {"source": data_set.source, "new_height": h, "new_width": w}
+    layer: dict[str, Any] = {"name": "data", "type": "DenseImageData", "source": data_set.source}
+    layer |= {"top": [body.picture, body.label], "new_height": h, "new_width": w}
     layer["transform"] = {"mean_value": list(mean), "scale": scale}
-    train = {"shuffle": True, "mirror": True}
+    train = {"shuffle": True, "mirror": True, "include": "TRAIN"}
     seen = f"3 x {h} x {w}, half of them mirrored with their masks"
     seen += f"; less a mean of {', '.join(f'{one:g}' for one in mean)}, times {scale:g}"
 
     def layers(batch: int) -> Sequence[LayerSpec]:
         whole = layer | {"batch_size": batch}
-        return parse(
-            {"layers": [whole | train | {"include": "TRAIN"}, whole | {"include": "TEST"}]}
-        ).layers
+        return parse({"layers": [whole | train, whole | {"include": "TEST"}]}).layers
 
     return layers, seen
 
@@ -734,28 +716,22 @@ def _box_layers(data_set: DataSet, body: Body, image: tuple[int, int, int]) -> t
     """The model's own layers of pictures and boxes, which know how it augments, with other sources."""
     c, h, w = image
     home = Path(data_set.source)
-    own = {
-        phase: [one for one in body.data if one.included(State(phase=phase))] for phase in PHASES
-    }
-    plain: dict[str, Any] = {
-        "name": "data",
-        "type": "AnnotatedData",
-        "top": [body.picture, body.label],
-        "source": data_set.source,
-    }
+    plain: dict[str, Any] = {"name": "data", "type": "AnnotatedData", "source": data_set.source}
+    plain |= {"top": [body.picture, body.label], "batch_size": 1, "shuffle": True}
     plain["transform"] = {"resize_param": {"height": h, "width": w}, "mean_value": [*IMAGENET]}
-    plain |= {"batch_size": 1, "shuffle": True}
 
     def layers(batch: int) -> Sequence[LayerSpec]:
         chosen = []
         for phase in PHASES:
-            layer = (own[phase] or parse({"layers": [plain]}).layers)[0]
+            own = [one for one in body.data if one.included(State(phase=phase))]
+            layer = (own or parse({"layers": [plain]}).layers)[0]
             options = {**layer.options, "batch_size": batch, "source": str(home / DATABASES[phase])}
             options |= {"label_map_file": str(home / LABEL_MAP)}
             chosen.append(replace(layer, options=options, include=(Rule(phase=phase),), exclude=()))
         return chosen
 
-    how = "as the model has it" if own["TRAIN"] else "scaled, without augmentation"
+    augments = any(one.included(State(phase="TRAIN")) for one in body.data)
+    how = "as the model has it" if augments else "scaled, without augmentation"
     return layers, f"{c} x {h} x {w}, {how}"
 
 

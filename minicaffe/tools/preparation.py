@@ -139,9 +139,6 @@ def described(
     about: Preparation, shapes: Mapping[str, Mapping[str, Sequence[Any]]], mean_file: str
 ) -> bytes:
     """The JSON file beside an .onnx file: the shapes of its inputs and outputs, classes, preprocessing."""
-    found = {
-        **shapes,
-        "classes": list(about.classes) or None,
-        "preprocessing": about.preprocessing(mean_file),
-    }
+    preprocessing = about.preprocessing(mean_file)
+    found = {**shapes, "classes": list(about.classes) or None, "preprocessing": preprocessing}
     return json.dumps(found, indent=2, ensure_ascii=False).encode("utf-8", "replace") + b"\n"

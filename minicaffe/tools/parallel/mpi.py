@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -70,8 +70,15 @@ class Window:
             for start in range(0, max(part.size for part in parts), count)
         ]
         made = [work(piece) for piece in pieces[:KNOWN] for work in works]
-        late = [partial(_make, work, piece) for piece in pieces[KNOWN:] for work in works]
-        return partial(_do, [*made, *late])
+
+        def do() -> None:
+            for work in made:
+                work()
+            for piece in pieces[KNOWN:]:
+                for make in works:
+                    make(piece)()
+
+        return do
 
     def _adds(self, parts: list[Any]) -> Work:
         mine, others = parts[self.rank], self._others()
@@ -117,15 +124,6 @@ class Window:
             ]
             for half in (0, 1)
         ]
-
-
-def _make(work: Make, parts: list[Any]) -> None:
-    work(parts)()
-
-
-def _do(works: Sequence[Work]) -> None:
-    for work in works:
-        work()
 
 
 class Mpi(Several):
@@ -175,10 +173,8 @@ class Mpi(Several):
         """The same ranks for arrays of a device: on GPUs NCCL sums."""
         if self.size == 1 or not device.is_cuda:
             return self
-        ranks: Communicator = importlib.import_module("minicaffe.tools.parallel.nccl").Nccl(
-            device, self.comm
-        )
-        return ranks
+        nccl = importlib.import_module("minicaffe.tools.parallel.nccl")
+        return cast(Communicator, nccl.Nccl(device, self.comm))
 
     def allreduce(self, array: Any) -> Any:
         """MPI_Allreduce, in place; or through the window."""

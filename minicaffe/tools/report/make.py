@@ -15,7 +15,8 @@ from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.interrupt import Held
 from minicaffe.core.net import Net
 from minicaffe.core.net import read as read_model
-from minicaffe.core.solver import Report, Solver
+from minicaffe.core.solver import Solver
+from minicaffe.core.solver.report import Mute
 from minicaffe.errors import CheckpointError, MinicaffeError, reason
 from minicaffe.storage import checkpoint
 from minicaffe.tools.report import sections
@@ -162,7 +163,7 @@ WHILE = Limits(seconds=2, timing=False)
 AFTER = Limits(seconds=10)
 
 
-class Follower(Report):
+class Follower(Mute):
     """Writes report.html into a run's folder; never stops the training: what fails is told by `say`.
 
     It hears of a test after the run's record has. The time it takes does not count on `clocks`.
@@ -179,9 +180,6 @@ class Follower(Report):
         """Training starts."""
         self.solver, self.folder, self.clocks = solver, folder, list(clocks)
         self.page()
-
-    def line(self, text: str) -> None:
-        """What is only shown."""
 
     def tested(self, iteration: int, scores: Mapping[str, Any]) -> None:
         """A test is done, and stands in the log."""

@@ -170,20 +170,14 @@ def _mistakes(
     found = []
     for i in wrong:
         one, label, answer = scores[i].astype(np.float64), int(labels[i]), int(answers[i])
+        badness, shares = float(one[answer] - one[label]), None
         if ends.probabilities or ends.softmax:
-            share = one if ends.probabilities else _softmax(one)
-            shares: Any = float(share[answer]), float(share[label])
-            found.append(Mistake(-shares[1], int(i), label, answer, shares, None))
-        else:
-            found.append(
-                Mistake(float(one[answer] - one[label]), int(i), label, answer, None, None)
-            )
+            powers = one if ends.probabilities else np.exp(one - one.max())
+            share = one if ends.probabilities else powers / powers.sum()
+            shares = float(share[answer]), float(share[label])
+            badness = -shares[1]
+        found.append(Mistake(badness, int(i), label, answer, shares, None))
     return found
-
-
-def _softmax(scores: np.ndarray) -> np.ndarray:
-    powers = np.exp(scores - scores.max())
-    return powers / powers.sum()
 
 
 @dataclass(frozen=True)

@@ -192,18 +192,10 @@ def _product(step: Step, layer: Any, arrays: Arrays) -> Said:
     return "InnerProduct", {**sizes, "transpose": layer.transpose}, arrays
 
 
-def _softmax(step: Step, layer: Any, arrays: Arrays) -> Said:
-    return "Softmax", {"ncs": list(layer.ncs)}, []
-
-
 def _lrn(step: Step, layer: Any, arrays: Arrays) -> Said:
     r = layer.response
     keys = {key: getattr(r, key) for key in ("up", "side", "base", "alpha", "beta")}
     return "LRN", {"image": list(r.image), **keys}, []
-
-
-def _prelu(step: Step, layer: Any, arrays: Arrays) -> Said:
-    return "PReLU", {"nfp": list(layer.nfp)}, [arrays[0].ravel()]
 
 
 def _scale(step: Step, layer: Any, arrays: Arrays) -> Said | None:
@@ -229,10 +221,6 @@ def _batch_norm(step: Step, layer: Any, arrays: Arrays) -> Said | None:
     return "Channels", {"nfp": nfp}, [rate * scale, bias - mean * share * rate * scale]
 
 
-def _eltwise(step: Step, layer: Any, arrays: Arrays) -> Said:
-    return "Eltwise", {"operation": layer.operation, "factors": list(layer.factors)}, []
-
-
 def _concat(step: Step, layer: Any, arrays: Arrays) -> Said:
     axis = len(layer.parts[0]) - 1
     return "Concat", {"rows": math.prod(step.tops[0].shape[:axis])}, []
@@ -242,12 +230,20 @@ WRITERS: dict[str, Callable[[Step, Any, Arrays], Said | None]] = {
     "Convolution": _convolution,
     "Pooling": _pooling,
     "InnerProduct": _product,
-    "Softmax": _softmax,
+    "Softmax": lambda step, layer, arrays: ("Softmax", {"ncs": list(layer.ncs)}, []),
     "LRN": _lrn,
-    "PReLU": _prelu,
+    "PReLU": lambda step, layer, arrays: (
+        "PReLU",
+        {"nfp": list(layer.nfp)},
+        [arrays[0].ravel()],
+    ),
     "Scale": _scale,
     "Bias": _scale,
     "BatchNorm": _batch_norm,
-    "Eltwise": _eltwise,
+    "Eltwise": lambda step, layer, arrays: (
+        "Eltwise",
+        {"operation": layer.operation, "factors": list(layer.factors)},
+        [],
+    ),
     "Concat": _concat,
 }

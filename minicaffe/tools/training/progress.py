@@ -111,9 +111,7 @@ class Json(Quiet):
             print(json_line(line), flush=True)
         except OSError as error:
             self.lost = error
-            with contextlib.suppress(
-                OSError, ValueError
-            ):  # for what Python would still write at its end
+            with contextlib.suppress(OSError, ValueError):  # of what Python still writes at its end
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             self.failed(f"stdout: {error.strerror}: training goes on without")
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.core.ops.usage import memory_used
-from minicaffe.core.solver.report import Report
+from minicaffe.core.solver.report import Mute
 from minicaffe.errors import CheckpointError
 from minicaffe.storage import checkpoint
 from minicaffe.tools.training import folder as run_folder
@@ -23,7 +23,7 @@ LARGEST = 1000  # numbers of an output of the training net that stand in a line
 Line = dict[str, Any]
 
 
-class Record(Report):
+class Record(Mute):
     """Writes what it is told into a run's folder; shows nothing.
 
     What cannot be written is told to `failed`, once, and tried again with what comes next; training goes on.
@@ -174,9 +174,6 @@ class Record(Report):
 
     def finished(self, warnings: Sequence[str]) -> None:
         """Training has ended."""
-
-    def line(self, text: str) -> None:
-        """What is only shown."""
 
     def _refresh(self) -> None:
         """Have run.json tell how far the run is; if it cannot be, later."""

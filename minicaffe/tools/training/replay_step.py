@@ -83,9 +83,8 @@ class Replay:
             solver._watch.judge(rule.gradients, -1.0)
             solver._watch.weigh(rule.weights)
             self.told = solver._watch.told(solver.device)
-        self.loss = float(
-            self.told.losses[(solver._iteration.recorded - 1) % len(self.told.losses)]
-        )
+        losses = self.told.losses
+        self.loss = float(losses[(solver._iteration.recorded - 1) % len(losses)])
 
     def lines(self) -> list[str]:
         """What was found: the step, a row for each blob and parameter, the first bad one marked and told."""
@@ -94,28 +93,24 @@ class Replay:
         head = f"{self.file}: iteration {solver.iteration}, lr {solver.rate:g}, seed {solver.net.context.seed}"
         if solver.spec.iter_size > 1:
             head += f", batch {number + 1} of {solver.spec.iter_size}"
-        norms = (
-            f"loss {self.loss:g}, gradient's norm {self.told.gradient / solver.spec.iter_size:.6g}"
-        )
+        gradient = self.told.gradient / solver.spec.iter_size
+        norms = f"loss {self.loss:g}, gradient's norm {gradient:.6g}"
         rows = [row for step in solver.net.steps for row in self.rows(step, number, first)]
         text = f"all is finite; {norms}, weights' norm {self.told.weights:.6g}"
         if first is not None or not math.isfinite(self.loss):
-            given = solver.iteration > 0, solver.spec.base_lr, self.loss
-            text = culprit.text(
-                self.look, self.given or self.batches.passes, self.loss, solver.rate, *given
-            )
+            given = self.loss, solver.rate, solver.iteration > 0, solver.spec.base_lr, self.loss
+            text = culprit.text(self.look, self.given or self.batches.passes, *given)
         return [head, *table(rows, HEAD, left=(0, 1, 2, 11)).split("\n"), text]
 
     def rows(self, step: Step, number: int, first: Seen | None) -> list[tuple[str, ...]]:
         """Of a layer in a pass: its parameters, then what it writes."""
         rows = []
-        named: list[tuple[str, Value | Param]] = [(value.name, value) for value in step.tops]
-        params = enumerate(step.layer.params)
-        for name, of in [*((f"{step.spec.name}__{i}", one) for i, one in params), *named]:
+        written: dict[str, Value | Param] = {value.name: value for value in step.tops}
+        params = {f"{step.spec.name}__{i}": one for i, one in enumerate(step.layer.params)}
+        for name, of in (*params.items(), *written.items()):
             data, diff = (self.last(number, of, which) for which in ("data", "diff"))
             mark = FIRST if first is not None and first.of is of else ""
-            row = step.spec.name, step.spec.type, name, *cells(data), *cells(diff), mark
-            rows.append(row)
+            rows.append((step.spec.name, step.spec.type, name, *cells(data), *cells(diff), mark))
         return rows
 
     def last(self, number: int, of: Value | Param, which: str) -> Seen | None:

@@ -37,7 +37,9 @@ def fit(solver: Solver) -> dict[str, Any]:
     contexts = [net.context for net in (solver.net, *solver.test_nets)]
     report, tells = solver.report, [context.tell for context in contexts]
     shown.begin(solver)
-    solver.report = _in_place_of_lines(shown, report)
+    # Instead of a solver's plain lines; a run's record and a user's own report hear as before
+    reports = report.reports if isinstance(report, Together) else [report]
+    solver.report = Together(shown, *(one for one in reports if type(one) is not Report))
     for context in contexts:
         context.tell = solver.report.event
     try:
@@ -54,12 +56,6 @@ def in_notebook() -> bool:
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return any(cls.__name__ == "ZMQInteractiveShell" for cls in type(shell).__mro__)
-
-
-def _in_place_of_lines(shown: Report, report: Report) -> Report:
-    """`shown` instead of a solver's plain lines; a run's record and a user's own report hear as before."""
-    reports = report.reports if isinstance(report, Together) else [report]
-    return Together(shown, *(one for one in reports if type(one) is not Report))
 
 
 class Figure(Progress):

@@ -72,7 +72,9 @@ def boxes_of(name: str, steps: Sequence[Step]) -> drawing.Graph:
     homes: dict[Value, tuple[int, int]] = {}
     edges: dict[tuple[int, int, int], drawing.Edge] = {}
     for step in steps:
-        if _folds(step):
+        names = [value.name for value in (*step.bottoms, *step.tops)]
+        alone = len(step.bottoms) == len(step.tops) == 1 and step.bottoms[0].readers == 1
+        if alone and names[0] == names[1]:
             home, port = homes[step.bottoms[0]]
             groups[home].append(step)
             homes[step.tops[0]] = home, port
@@ -86,13 +88,6 @@ def boxes_of(name: str, steps: Sequence[Step]) -> drawing.Graph:
     owners = {id(param): step for step in reversed(steps) for param in step.layer.params}
     nodes = [_node(group, owners) for group in groups]
     return drawing.Graph(name, nodes, list(edges.values()))
-
-
-def _folds(step: Step) -> bool:
-    if len(step.bottoms) != 1 or len(step.tops) != 1:
-        return False
-    top, bottom = step.tops[0], step.bottoms[0]
-    return top.name == bottom.name and bottom.readers == 1
 
 
 def _node(group: list[Step], owners: Mapping[int, Step]) -> drawing.Node:
@@ -160,12 +155,11 @@ def _window(layer: Windowed) -> Window | None:
     axes = max(2, len(layer.kernel_size))
     defaults = {"kernel_size": None, "stride": 1, "pad": 0, "dilation": 1}
     try:
-        return Window(
-            *(
-                layer.sizes(key, default, axes) if hasattr(layer, key) else (1,) * axes
-                for key, default in defaults.items()
-            )
+        sizes = (
+            layer.sizes(key, default, axes) if hasattr(layer, key) else (1,) * axes
+            for key, default in defaults.items()
         )
+        return Window(*sizes)
     except ShapeError:
         return None
 

@@ -144,9 +144,7 @@ def describe(
     fine = np.isfinite(values)
     finite, bad = values[fine], int(values.size - np.count_nonzero(fine))
     low, high, mean = (
-        (float(finite.min()), float(finite.max()), float(finite.mean()))
-        if finite.size
-        else [np.nan] * 3
+        float(one(finite)) if finite.size else np.nan for one in (np.min, np.max, np.mean)
     )
     first, samples = tuple[int, ...](), 0
     if bad:
