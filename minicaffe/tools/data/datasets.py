@@ -244,18 +244,15 @@ class IdxSet(InMemory):
     own_split = True
 
     def __init__(self, source: str, split: Split, beside: Path | None = None):
-        super().__init__(source, split, beside)
-        self.name = source
+        self.name, self.given = source, (source, split, beside)
         self.count, *image = shape(source, split, beside)
         self.shape = (image[0], image[1], image[2])
         self.origin = found(source, beside) or "not fetched yet"
-        self.data: Dataset | None = None
 
-    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+    def load(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns images (count, c, h, w) and labels (count,), fetched or drawn if they must be."""
-        if self.data is None:
-            data = load(*self.given)
-            if data.images.shape != (self.count, *(self.shape or ())):
-                raise DataError(f"data set {self.name!r} changed while it was read")
-            self.data, self.origin, self.warning = data, data.origin, data.warning
-        return self.data.images, self.data.labels
+        data = load(*self.given)
+        if data.images.shape != (self.count, *(self.shape or ())):
+            raise DataError(f"data set {self.name!r} changed while it was read")
+        self.origin, self.warning = data.origin, data.warning
+        return data.images, data.labels

@@ -86,7 +86,6 @@ class LmdbSet(Reader):
     blue_first = in_order = True
 
     def __init__(self, folder: Path, name: str, colour: Colour | None = None):
-        super().__init__(folder, name, colour)
         self.name, self.colour = name, colour
         self.records = lmdb_file.Lmdb(folder)
         self.origin = str(self.records.path)

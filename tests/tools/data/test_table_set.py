@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import pickle
 
 import numpy as np
 import pytest
@@ -67,8 +66,6 @@ def test_several_labels_in_columns(table):
     assert found.classes == ("sea", "sun") and found.label_shape == (2,)
     assert [found[i][1].tolist() for i in range(3)] == [[1, 0], [1, 1], [0, 0]]
     assert [found.label(i) for i in range(3)] == [0, 0, -1]
-    again = pickle.loads(pickle.dumps(found))
-    assert again[1][1].tolist() == [1, 1] and again.label_shape == (2,)
 
 
 def test_several_labels_in_a_cell(table):

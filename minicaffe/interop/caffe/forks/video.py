@@ -20,12 +20,8 @@ from minicaffe.tools.data.picture_files import Colour
 from minicaffe.tools.data.reader.base import Entry, Reader
 from minicaffe.tools.data.reader.picture_set import Size
 
-FRAMES = (
-    "image_{:04d}.jpg",
-    "{:06d}.jpg",
-    "image_{:04d}.png",
-    "{:06d}.png",
-)  # video-caffe's, C3D's
+# Video-caffe's, C3D's
+FRAMES = ("image_{:04d}.jpg", "{:06d}.jpg", "image_{:04d}.png", "{:06d}.png")
 
 
 class ClipSet(Reader):
@@ -36,12 +32,10 @@ class ClipSet(Reader):
 
     blue_first = True
     unit = "clips"
-    __reduce__ = object.__reduce__  # type: ignore[assignment]  # the list is not read again
 
     def __init__(
         self, path: Path, name: str, length: int, colour: Colour, size: Size | None, root: str
     ):
-        super().__init__()
         self.name, self.list, self.origin, self.root = name, path, str(path), root
         self.length, self.colour, self.size = length, colour, size
         words = lists.words(path)

@@ -46,9 +46,8 @@ class PairSet(PictureSet):
         nearest: bool,
         split: str = "train",
     ):
-        super().__init__()
-        self.name, self.origin, self.root_folder = name, str(path), root_folder
-        self.colour, self.size, self.nearest = colour, size, nearest
+        super().__init__(path, name, colour, size)
+        self.root_folder, self.nearest = root_folder, nearest
         self.labels_as: Colour = "grey"
         if path.is_dir():
             self.labels_as = "labels"

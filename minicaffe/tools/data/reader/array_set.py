@@ -111,7 +111,6 @@ class NpzSet(InMemory):
     """The arrays of an .npz file, named by split or not at all: in memory once looked at."""
 
     def __init__(self, path: Path, name: str, split: str):
-        super().__init__(path, name, split)
         self.name, self.path, self.origin = name, path, str(path)
         with _told(path), zipfile.ZipFile(path) as file:
             held = [entry.removesuffix(".npy") for entry in file.namelist() if is_npy(entry)]
@@ -123,17 +122,14 @@ class NpzSet(InMemory):
         self.shape, self.count = self.layout.shape, self.layout.count
         if counts not in ((shape[0],), (shape[0], 1)):
             labels_of(np.broadcast_to(np.uint8(0), counts), shape[0], self._where(1))
-        self.held: tuple[np.ndarray, np.ndarray] | None = None
 
-    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
-        if self.held is None:
-            with _told(self.path), zipfile.ZipFile(self.path) as file:
-                images, labels = (_read(file, key) for key in self.keys)
-            if (images.shape, images.dtype) != self.promised:
-                raise DataError(f"{self.path}: changed while it was read")
-            images = np.ascontiguousarray(self.layout.of(images))
-            self.held = images, labels_of(labels, len(self), self._where(1))
-        return self.held
+    def load(self) -> tuple[np.ndarray, np.ndarray]:
+        with _told(self.path), zipfile.ZipFile(self.path) as file:
+            images, labels = (_read(file, key) for key in self.keys)
+        if (images.shape, images.dtype) != self.promised:
+            raise DataError(f"{self.path}: changed while it was read")
+        images = np.ascontiguousarray(self.layout.of(images))
+        return images, labels_of(labels, len(self), self._where(1))
 
     @functools.cached_property
     def labels(self) -> np.ndarray:
@@ -154,7 +150,6 @@ class NpySet(Reader):
     """Two .npy files of a folder, one of pictures and one of labels, found by their names as in an .npz."""
 
     def __init__(self, folder: Path, name: str, split: str):
-        super().__init__(folder, name, split)
         self.name, self.origin = name, str(folder)
         held = [file.removesuffix(".npy") for file in os.listdir(folder) if is_npy(file)]
         keys = pair(held, split, str(folder))
@@ -241,7 +236,6 @@ class Hdf5Set(Reader):
     """
 
     def __init__(self, paths: Sequence[Path], name: str, split: str):
-        super().__init__(paths, name, split)
         self.paths, self.name = paths, name
         self.origin = str(paths[0]) if len(paths) == 1 else f"{len(paths)} HDF5 files"
         self.keys: list[tuple[str, str]] = []

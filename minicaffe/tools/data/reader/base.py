@@ -18,8 +18,7 @@ class Reader:
     Pictures are uint8 or float32. `name` is what was asked for, `origin` where it was found; `shape` is
     (c, h, w), or None where sizes may vary; `classes` are the labels' names, or () if nothing names them;
     `blue_first`: three channels are blue, green, red, as OpenCV returns them to Caffe, not red, green, blue.
-    Opening one reads headers and lists, no picture. A reader may be pickled, and used by a process forked off
-    and by several threads: files are then opened anew where they must be.
+    Opening one reads headers and lists, no picture. A reader may be used by several threads.
 
     r[i] raises DataError, in one line that begins with `r.place(i)`, for an entry that is damaged.
     """
@@ -35,12 +34,6 @@ class Reader:
     in_order = False  # whether training does not shuffle them, unless it is asked to
     unit = "images"
     warning: str | None = None  # set where something stands in for what was asked for
-
-    def __init__(self, *given: Any):
-        self.given = given
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self.given
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -76,6 +69,7 @@ class InMemory(Reader):
     """A reader whose entries are all in memory once one is asked for: `count` of them, of its `arrays()`."""
 
     count: int
+    held: tuple[np.ndarray, np.ndarray] | None = None
 
     def __len__(self) -> int:
         return self.count
@@ -89,6 +83,12 @@ class InMemory(Reader):
         return hashlib.sha256(self[i][0].tobytes()).digest() if depth == 2 else b""
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        if self.held is None:
+            self.held = self.load()
+        return self.held
+
+    def load(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the arrays, read, fetched or drawn now."""
         raise NotImplementedError
 
 
@@ -101,7 +101,6 @@ class Part(Reader):
     own_split = True
 
     def __init__(self, reader: Reader, entries: np.ndarray, which: str):
-        super().__init__(reader, entries, which)
         self.reader, self.entries, self.which = reader, entries, which
         self.name, self.origin, self.shape = reader.name, reader.origin, reader.shape
         self.classes, self.unit = reader.classes, reader.unit

@@ -17,7 +17,7 @@ from minicaffe.storage import lists
 from minicaffe.tools.data import picture_files
 from minicaffe.tools.data.augment import bilinear
 from minicaffe.tools.data.picture_files import Colour
-from minicaffe.tools.data.reader.picture_set import ListSet, Size
+from minicaffe.tools.data.reader.picture_set import PictureSet, Size
 
 LARGEST = 1 << 26  # bytes of an annotation
 # What is told of boxes that contradict their picture, before how often
@@ -26,12 +26,14 @@ SCALED = "pictures of another size than their annotation says, whose boxes are s
 TURNED = (
     "pictures annotated before EXIF's orientation turned them, whose boxes are turned with them"
 )
+# What comes of damaged annotations, beside ElementTree's own error
+_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 Box = tuple[float, float, float, float]
 # (w, h) of the picture, if the file says it, and the boxes
 Annotation = tuple[tuple[float, float] | None, list[tuple[str, Box, bool]]]
 
 
-class BoxListSet(ListSet):
+class BoxListSet(PictureSet):
     """The pictures of a list, a picture and its annotation in each line, with the boxes (k, 7) in them.
 
     An annotation is .xml as PASCAL VOC has it, .json as SSD's scripts make it of COCO's (`annotation`: a list
@@ -53,9 +55,8 @@ class BoxListSet(ListSet):
         size: Size | None = None,
         root_folder: str = "",
     ):
-        self.name, self.list, self.root_folder = name, path, root_folder
-        self.origin, self.numbers = str(path), dict(labels)
-        self._asked(colour, size)
+        super().__init__(path, name, colour, size)
+        self.list, self.root_folder, self.numbers = path, root_folder, dict(labels)
         self.paths, self.annotations = lists.pairs(path)
         self.remarks: Counter[str] = Counter()
 
@@ -81,15 +82,7 @@ class BoxListSet(ListSet):
             size, boxes = kind(path.read_bytes())
         except OSError as error:
             raise DataError(f"{path}: cannot be read: {error.strerror}") from None
-        except (
-            ValueError,
-            KeyError,
-            TypeError,
-            AttributeError,
-            OverflowError,
-            RecursionError,
-            ElementTree.ParseError,
-        ) as error:
+        except (*_DAMAGE, ElementTree.ParseError) as error:
             said = f"it has no {error}" if isinstance(error, KeyError) else str(error)
             raise DataError(f"{path}: is not an annotation that can be read: {said}") from None
         turn = 1

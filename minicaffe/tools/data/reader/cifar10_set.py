@@ -34,7 +34,6 @@ class Cifar10Set(InMemory):
     own_split = True
 
     def __init__(self, folder: Path | None, name: str, split: str, beside: Path | None = None):
-        super().__init__(folder, name, split, beside)
         self.folder, self.name, self.split, self.beside = folder, name, split, beside
         self.origin = "not fetched yet" if folder is None else str(folder)
         self.classes = tuple(CLASSES if folder is None else _names(folder))
@@ -43,33 +42,27 @@ class Cifar10Set(InMemory):
         else:
             sizes = [_size(folder / file) for file in FILES[split]]
         self.count = sum(sizes) // _RECORD
-        self.held: tuple[np.ndarray, np.ndarray] | None = None
 
-    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
-        if self.held is None:
+    def load(self) -> tuple[np.ndarray, np.ndarray]:
+        if self.folder is None:
+            why = fetch.fetched(self.name)
+            homes = map(found, datasets.places(self.name, self.beside))
+            self.folder = next(filter(None, homes), None)
             if self.folder is None:
-                self.folder = self._fetched()
-                self.origin = str(self.folder)
-            images = np.empty((self.count, *_PICTURE), np.uint8)
-            labels = np.empty(self.count, np.uint8)
-            done = 0
-            for file in FILES[self.split]:
-                records = _records(self.folder / file)
-                end = done + len(records)
-                if end > self.count:
-                    raise DataError(f"data set {self.name!r} changed while it was read")
-                labels[done:end] = records[:, 0]
-                images[done:end] = records[:, 1:].reshape(-1, *_PICTURE)
-                done = end
-            self.held = images, labels
-        return self.held
-
-    def _fetched(self) -> Path:
-        why = fetch.fetched(self.name)
-        for place in datasets.places(self.name, self.beside):
-            if home := found(place):
-                return home
-        raise DataError(fetch.missing(self.name, why))
+                raise DataError(fetch.missing(self.name, why))
+            self.origin = str(self.folder)
+        images = np.empty((self.count, *_PICTURE), np.uint8)
+        labels = np.empty(self.count, np.uint8)
+        done = 0
+        for file in FILES[self.split]:
+            records = _records(self.folder / file)
+            end = done + len(records)
+            if end > self.count:
+                raise DataError(f"data set {self.name!r} changed while it was read")
+            labels[done:end] = records[:, 0]
+            images[done:end] = records[:, 1:].reshape(-1, *_PICTURE)
+            done = end
+        return images, labels
 
 
 def found(place: Path) -> Path | None:

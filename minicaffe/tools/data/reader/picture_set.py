@@ -39,15 +39,12 @@ class PictureSet(Reader):
 
     blue_first = True
     paths: list[str]
-    labels: np.ndarray
-    colour: Colour = "colour"
-    size: Size | None = None
     list: Path | None = None
     root_folder = ""
-    __reduce__ = object.__reduce__  # type: ignore[assignment]  # no list or folder is read again
 
-    def _asked(self, colour: Colour | None, size: Size | None) -> None:
-        self.colour, self.size = colour or "colour", size
+    def __init__(self, path: Path, name: str, colour: Colour | None, size: Size | None):
+        self.name, self.origin, self.size = name, str(path), size
+        self.colour: Colour = colour or "colour"
         if size is not None and self.colour != "as it is":
             self.shape = (3 if self.colour == "colour" else 1, *size)
 
@@ -90,10 +87,8 @@ class ListSet(PictureSet):
         size: Size | None = None,
         root_folder: str = "",
     ):
-        super().__init__(path, name, colour, size, root_folder)
-        self.name, self.list, self.root_folder = name, path, root_folder
-        self.origin = str(path)
-        self._asked(colour, size)
+        super().__init__(path, name, colour, size)
+        self.list, self.root_folder = path, root_folder
         self.paths, self.labels = lists.labelled(path)
 
 
@@ -115,9 +110,7 @@ class FolderSet(PictureSet):
         colour: Colour | None = None,
         size: Size | None = None,
     ):
-        super().__init__(folder, name, split, colour, size)
-        self.name = name
-        self._asked(colour, size)
+        super().__init__(folder, name, colour, size)
         home, trained = _split(folder, split)
         self.home, self.origin, self.own_split = home, str(home), home != folder
         self.classes = tuple(_folders(trained))

@@ -43,9 +43,8 @@ class TableSet(PictureSet):
         size: Size | None = None,
         root_folder: str = "",
     ):
-        super().__init__(path, name, split, colour, size, root_folder)
-        self.name, self.list, self.root_folder, self.origin = name, path, root_folder, str(path)
-        self._asked(colour, size)
+        super().__init__(path, name, colour, size)
+        self.list, self.root_folder = path, root_folder
         head, whole = _rows(path)
         image, labels, within = _columns(path, head)
         rows = whole
@@ -56,15 +55,14 @@ class TableSet(PictureSet):
                 raise DataError(f"{path}: has no row of the split {split}")
         self.paths = [row[image] for _, row in rows]
         places = [f"{path}:{line}" for line, _ in rows]
-        seen: dict[str, list[str]] = {}
-        for (line, row), name in zip(rows, self.paths, strict=True):
-            cells_of = [row[column] for column in labels]
-            if seen.setdefault(name, cells_of) != cells_of:
-                raise DataError(
-                    f"{path}:{line}: {name} has another label than in a row above; several labels of a"
-                    f" picture stand in one cell, with {AND!r} between them"
-                )
         cells = [[row[column] for column in labels] for _, row in rows]
+        seen: dict[str, list[str]] = {}
+        for at, name, own in zip(places, self.paths, cells, strict=True):
+            if seen.setdefault(name, own) != own:
+                raise DataError(
+                    f"{at}: {name} has another label than in a row above; several labels of a picture"
+                    f" stand in one cell, with {AND!r} between them"
+                )
         if len(labels) > 1:
             self.classes = tuple(head[column] for column in labels)
             self.vectors = np.array(
