@@ -56,35 +56,34 @@ def files(path: Path) -> list[str]:
 def labelled(path: Path) -> tuple[list[str], np.ndarray]:
     """The paths that a list names, one a line with the label behind it, as ImageData takes them."""
     names, labels = [], []
-    for number, line in enumerate(text(path).splitlines(), 1):
-        if not line.strip():
-            continue
+    for place, line in _lines(path):
         name, *rest = line.strip().rsplit(maxsplit=1)
         if not rest or not name.isprintable():
-            raise DataError(f"{path}:{number}: expected a path and a label, got {line[:60]!r}")
+            raise DataError(f"{place}: expected a path and a label, got {line[:60]!r}")
         names.append(name)
-        labels.append(integer(f"{path}:{number}", rest[0], "a label"))
-    if not names:
-        raise DataError(f"{path}: names no picture")
+        labels.append(integer(place, rest[0], "a label"))
     return names, np.array(labels, np.int64)
 
 
 def pairs(path: Path) -> tuple[list[str], list[str]]:
     """The files that a list names, two in each line: a picture, and its annotation."""
     names, others = [], []
-    for number, line in enumerate(text(path).splitlines(), 1):
-        if not line.strip():
-            continue
+    for place, line in _lines(path):
         words = line.split()
         if len(words) != 2 or not line.strip().isprintable():
-            raise DataError(
-                f"{path}:{number}: expected a picture and its annotation, got {line[:60]!r}"
-            )
+            raise DataError(f"{place}: expected a picture and its annotation, got {line[:60]!r}")
         names.append(words[0])
         others.append(words[1])
-    if not names:
-        raise DataError(f"{path}: names no picture")
     return names, others
+
+
+def _lines(path: Path) -> list[tuple[str, str]]:
+    """Returns the lines of a list that name a picture, each with its place. Raises DataError if none does."""
+    lines = enumerate(text(path).splitlines(), 1)
+    found = [(f"{path}:{number}", line) for number, line in lines if line.strip()]
+    if not found:
+        raise DataError(f"{path}: names no picture")
+    return found
 
 
 @dataclass

@@ -379,12 +379,11 @@ def deploy(
         )
     spec, _ = inference(model, batch)
     _ending(spec, ends)
-    layers = [
-        replace(layer, options={k: v for k, v in layer.options.items() if k != "save_output_param"})
-        if layer.type == "DetectionOutput"
-        else layer
-        for layer in spec.layers
-    ]
+    layers = list(spec.layers)
+    for i, layer in enumerate(layers):
+        if layer.type == "DetectionOutput":
+            options = {k: v for k, v in layer.options.items() if k != "save_output_param"}
+            layers[i] = replace(layer, options=options)
     return replace(spec, layers=tuple(layers)), data
 
 

@@ -173,11 +173,8 @@ def _each(picture: np.ndarray, change: Any) -> np.ndarray:
     image, c = pillow("scaling, turning or cutting by area"), len(picture)
     if picture.dtype == np.uint8 and c in _MODES:
         pixels = np.ascontiguousarray(picture.transpose(1, 2, 0))
-        plane = (
-            image.fromarray(pixels[:, :, 0])
-            if c == 1
-            else image.frombuffer(_MODES[c], pixels.shape[1::-1], pixels, "raw", _MODES[c], 0, 1)
-        )
+        how = pixels.shape[1::-1], pixels, "raw", _MODES[c], 0, 1
+        plane = image.fromarray(pixels[:, :, 0]) if c == 1 else image.frombuffer(_MODES[c], *how)
         changed = np.asarray(change(plane))
         return changed[None] if c == 1 else changed.transpose(2, 0, 1)
     kind = np.uint8 if picture.dtype == np.uint8 else np.float32

@@ -198,9 +198,8 @@ def scaled(picture: np.ndarray, h: int, w: int, how: str) -> np.ndarray:
             for wanted, size in zip((h, w), picture.shape[1:], strict=True)
         )
         return picture[:, rows[:, None], columns]
-    return augment.resampled(
-        picture, h, w, {"AREA": "BOX", "CUBIC": "BICUBIC", "LANCZOS4": "LANCZOS"}[how]
-    )
+    pillows = {"AREA": "BOX", "CUBIC": "BICUBIC", "LANCZOS4": "LANCZOS"}
+    return augment.resampled(picture, h, w, pillows[how])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,9 +263,8 @@ def _packed(picture: np.ndarray, of: Noise) -> np.ndarray:
     image = pillow("noise of JPEG")
     pixels = np.ascontiguousarray(picture[::-1].transpose(1, 2, 0))
     file = io.BytesIO()
-    image.fromarray(pixels[..., 0] if len(picture) == 1 else pixels).save(
-        file, "JPEG", quality=of.quality
-    )
+    pixels = pixels[..., 0] if len(picture) == 1 else pixels
+    image.fromarray(pixels).save(file, "JPEG", quality=of.quality)
     found = np.asarray(image.open(file))
     found = found[:, :, None] if found.ndim == 2 else found
     return found.transpose(2, 0, 1)[::-1]
@@ -341,9 +339,8 @@ class BoxRecipe:
             picture = self.noise.of(picture, chance[_NOISE])
         top, left, rows, columns = self.rest.part(picture.shape, out.shape, chance)
         h, w = picture.shape[1:]
-        boxes = self.seen(
-            boxes, np.array([left / w, top / h, (left + columns) / w, (top + rows) / h])
-        )
+        part = [left / w, top / h, (left + columns) / w, (top + rows) / h]
+        boxes = self.seen(boxes, np.array(part))
         self.rest.make(picture, chance, out)
         if self.rest.mirror and chance[2] < 0.5:
             boxes[:, [2, 4]] = 1 - boxes[:, [4, 2]]

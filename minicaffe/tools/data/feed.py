@@ -65,11 +65,6 @@ class Piece:
     epochs: np.ndarray
     key: int
 
-    @property
-    def place(self) -> Place:
-        """Which batch it is a piece of, and from which row on."""
-        return self.batch, self.first
-
 
 class AnyRecipe(Protocol):
     """What a picture and its label become."""
@@ -179,11 +174,11 @@ def _serve(asked: queue.SimpleQueue[Piece | None], *given: Any) -> None:
 def _make(piece: Any, maker: Maker, done: queue.SimpleQueue[Result], *arrays: np.ndarray) -> None:
     """Make a piece; puts where it is, and what came of it, into `done`."""
     pictures, labels, wanted = arrays
+    place = piece.batch, piece.first
     try:
-        damaged = maker.make(piece, pictures[piece.slot], labels[piece.slot], wanted)
-        done.put((piece.place, damaged))
+        done.put((place, maker.make(piece, pictures[piece.slot], labels[piece.slot], wanted)))
     except Exception as error:  # raised again by who waits for the batch
-        done.put((piece.place, error))
+        done.put((place, error))
 
 
 def _end(wanted: np.ndarray, asked: list[Any], threads: list[threading.Thread]) -> None:

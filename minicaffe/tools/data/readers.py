@@ -133,7 +133,6 @@ def _file(path: Path, source: str, split: str) -> Reader | None:
     if head[:2] in (b"\0\0", GZIP):
         raise DataError(f"{path}: expected a folder of four IDX files, found a file")
     if head.partition(b"\n")[0].strip().lower().endswith(tuple(map(str.encode, HDF5))):
-        return Hdf5Set(
-            [lists.find(p, [path.parent], str(path)) for p in lists.files(path)], source, split
-        )
+        paths = [lists.find(name, [path.parent], str(path)) for name in lists.files(path)]
+        return Hdf5Set(paths, source, split)
     return None

@@ -115,13 +115,10 @@ def mistakes(study: Study) -> dict[str, Any]:
 
 def classes_of(net: Net) -> tuple[str, ...]:
     """The names of the classes, where the data has any."""
-    sources = [
-        getattr(step.layer, name, None) for step in net.steps for name in ("reader", "dataset")
-    ]
-    found = net.spec.classes
-    return found or next(
-        (tuple(found) for one in sources if (found := getattr(one, "classes", ()))), ()
-    )
+    layers = [step.layer for step in net.steps]
+    sources = [getattr(one, name, None) for one in layers for name in ("reader", "dataset")]
+    known = [net.spec.classes, *(getattr(one, "classes", ()) for one in sources)]
+    return tuple(next(filter(None, known), ()))
 
 
 def class_name(classes: tuple[str, ...], number: int) -> str:

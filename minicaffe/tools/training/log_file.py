@@ -131,18 +131,11 @@ NUMBERS = {
     "snapshot": ("seconds",),
     "event": ("seconds",),
 }
-RUN: dict[str, tuple[Check, str]] = {
-    "name": (is_text, "a text"),
-    "command": (is_texts, "a list of texts"),
-    "model": (is_text, "a text"),
-    "imports": (is_texts, "a list of texts"),
-    "started": (is_text, "a text"),
-    "state": (is_text, "a text"),
-    "cwd": (is_text, "a text"),
-    "iteration": (is_count, "a count"),
-    "snapshot_prefix": (is_text, "a text"),
-    "tests_on": (is_texts, "a list of texts"),
-}
+TEXT: tuple[Check, str] = (is_text, "a text")
+TEXTS: tuple[Check, str] = (is_texts, "a list of texts")
+RUN = dict.fromkeys(("name", "model", "started", "state", "cwd", "snapshot_prefix"), TEXT)
+RUN |= dict.fromkeys(("command", "imports", "tests_on"), TEXTS)
+RUN["iteration"] = (is_count, "a count")
 
 
 def read_lines(file: Path) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from minicaffe.core.net.step import Step
 from minicaffe.tools.visualize.ranges import Look, Seen
 
 LARGE = (
-    1e4  # a weight beyond it is exploding; a sample beyond so many times the others is another kind
+    1e4  # a weight beyond it explodes; a sample beyond so many times the others is of another kind
 )
 Ins = Sequence[Seen]
 
@@ -83,20 +83,15 @@ def advice(
     step = first.step
     rate = f"training has diverged: lower base_lr (now {base_lr:g}) or set clip_gradients"
     if first.when == "before_forward":
-        return (
-            f"the iteration before made it so; {rate}"
-            if learnt
-            else "it was so before any update: start from other weights"
-        )
+        if learnt:
+            return f"the iteration before made it so; {rate}"
+        return "it was so before any update: start from other weights"
     if not step.bottoms:
         return f"the data themselves are not finite: {entry(step, first.first, passes)}"
     if (own := OWN.get(step.spec.type)) and (told := own(step.layer, first, ins)):
         return told
-    if (
-        ins
-        and max(map(size, ins)) < LARGE
-        and not type(step.layer).__module__.startswith("minicaffe.")
-    ):
+    theirs = not type(step.layer).__module__.startswith("minicaffe.")
+    if ins and theirs and max(map(size, ins)) < LARGE:
         way = "backward" if first.which == "diff" else "forward"
         return f"what went in is of ordinary size: look at {way} of {type(step.layer).__name__}"
     weights = max((size(one) for one in ins if one.is_param), default=0.0)
@@ -142,9 +137,14 @@ def odd_sample(batch: Mapping[str, np.ndarray]) -> str:
     return ""
 
 
+def _ends(layer: Any, ins: Ins) -> list[float]:
+    """Returns shift + scale x at both ends of what went in."""
+    return [layer.shift + layer.scale * end for end in (ins[-1].low, ins[-1].high)]
+
+
 def _log(layer: Any, first: Seen, ins: Ins) -> str:
     """log of 0 is -inf, of less no number; its slope at 0 is infinite."""
-    low = min(layer.shift + layer.scale * end for end in (ins[-1].low, ins[-1].high))
+    low = min(_ends(layer, ins))
     if low > 0:
         return ""
     shift = f"set its shift above {layer.shift - low:g} (now {layer.shift:g})"
@@ -153,9 +153,7 @@ def _log(layer: Any, first: Seen, ins: Ins) -> str:
 
 def _exp(layer: Any, first: Seen, ins: Ins) -> str:
     base = np.e if layer.base == -1 else layer.base
-    powers = [
-        (layer.shift + layer.scale * end) * np.log(base) for end in (ins[-1].low, ins[-1].high)
-    ]
+    powers = [value * np.log(base) for value in _ends(layer, ins)]
     most = float(np.log(np.finfo(np.float64 if layer.dtype.itemsize == 8 else np.float32).max))
     if max(powers) <= most:
         return ""
@@ -163,9 +161,8 @@ def _exp(layer: Any, first: Seen, ins: Ins) -> str:
 
 
 def _power(layer: Any, first: Seen, ins: Ins) -> str:
-    inside = [layer.shift + layer.scale * end for end in (ins[-1].low, ins[-1].high)]
     power = layer.power - (first.which == "diff")
-    low, high = min(inside), max(inside)
+    low, high = sorted(_ends(layer, ins))
     if low < 0 and layer.power != int(layer.power):
         taken = f"it takes {low:g} to the power {layer.power:g}, which is no number"
         return f"{taken}; clip what goes in, or raise shift (now {layer.shift:g})"
@@ -189,10 +186,6 @@ def _lrn(layer: Any, first: Seen, ins: Ins) -> str:
     return f"it divides by 0 where all it sums are 0: give it a k above 0 (now {layer.k:g})"
 
 
-OWN: dict[str, Callable[[Any, Seen, Ins], str]] = {
-    "Log": _log,
-    "Exp": _exp,
-    "Power": _power,
-    "LRN": _lrn,
-}
+OWN: dict[str, Callable[[Any, Seen, Ins], str]]
+OWN = {"Log": _log, "Exp": _exp, "Power": _power, "LRN": _lrn}
 OWN |= dict.fromkeys(("BatchNorm", "GroupNorm", "LayerNorm", "MVN", "Normalize"), _eps)

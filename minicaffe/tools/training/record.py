@@ -112,12 +112,15 @@ class Record(Mute):
         """The loss was read back."""
         solver, speed = self.solver, self.speed.at(iteration)
         gradient, weights = solver.norms()
+        blobs = {name: solver.net.blobs[name].data for name in solver.net.outputs}
+        host = solver.device.to_host
+        small = {name: host(data) for name, data in blobs.items() if data.size <= LARGEST}
         self.add(
             "train",
             iteration,
             epoch=epochs(solver),
             loss=loss,
-            outputs=self._outputs(),
+            outputs={name: data.astype(np.float64).tolist() for name, data in small.items()},
             lr=rate,
             images_per_s=round(speed * self.images, 1) or None,
             seconds=self.seconds(),
@@ -125,13 +128,6 @@ class Record(Mute):
             gradient_norm=gradient,
             weight_norm=weights,
         )
-
-    def _outputs(self) -> dict[str, Any]:
-        """The outputs of the training net, without large ones."""
-        net, host = self.solver.net, self.solver.device.to_host
-        blobs = {name: net.blobs[name].data for name in net.outputs}
-        small = {name: host(data) for name, data in blobs.items() if data.size <= LARGEST}
-        return {name: data.astype(np.float64).tolist() for name, data in small.items()}
 
     def testing(self, iteration: int) -> None:
         """A test begins."""
@@ -154,7 +150,10 @@ class Record(Mute):
         name = run_folder.seen_from(self.folder, path)
         at = self.solver.iteration
         self.add("snapshot", at, seconds=self.seconds(), path=name, best=best)
-        self._refresh()
+        try:
+            self._write_run("running")  # how far the run is
+        except CheckpointError as error:
+            self.failed(f"{error}; training goes on, and it is tried again at the next snapshot")
 
     def failed(self, text: str) -> None:
         """Something did not succeed."""
@@ -174,13 +173,6 @@ class Record(Mute):
 
     def finished(self, warnings: Sequence[str]) -> None:
         """Training has ended."""
-
-    def _refresh(self) -> None:
-        """Have run.json tell how far the run is; if it cannot be, later."""
-        try:
-            self._write_run("running")
-        except CheckpointError as error:
-            self.failed(f"{error}; training goes on, and it is tried again at the next snapshot")
 
     def _have_folder(self) -> None:
         """Make the run's folder again if it has gone. Raises CheckpointError if it cannot be made."""

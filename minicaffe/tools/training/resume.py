@@ -41,12 +41,10 @@ def newest(model: str, name: str, prefix: str | None) -> tuple[Path | None, Path
         file = snapshots.latest(bare)
         found.append((file.stat().st_mtime_ns, False, None, file))
     if not found:
-        run = (
-            ""
-            if prefix
-            else f"there is no run of {model} with a snapshot in {run_folder.RUNS}/, and "
+        run = f"there is no run of {model} with a snapshot in {run_folder.RUNS}/, and "
+        raise CheckpointError(
+            f"{'' if prefix else run}there is no snapshot {bare}_iter_*.npz to resume from"
         )
-        raise CheckpointError(f"{run}there is no snapshot {bare}_iter_*.npz to resume from")
     return max(found, key=lambda one: one[:2])[2:]
 
 
@@ -96,11 +94,9 @@ def cut(lines: list[Line], name: str, iteration: int, tested_again: bool) -> lis
     They are those down to the line that tells of it. If that was never written, for the process was killed
     before, it is the lines of what was before it. A test of the iteration stays unless it is made again.
     """
-    at = [
-        i
-        for i, line in enumerate(lines)
-        if line["kind"] == "snapshot" and (line["path"], line["iteration"]) == (name, iteration)
-    ]
+    wanted = "snapshot", name, iteration
+    told = [(line["kind"], line.get("path"), line["iteration"]) for line in lines]
+    at = [i for i, one in enumerate(told) if one == wanted]
     last = {"train": iteration - 1, "test": iteration - tested_again}
     kept = lines[: at[-1] + 1] if at else lines
     return [line for line in kept if line["iteration"] <= last.get(line["kind"], iteration)]

@@ -8,7 +8,6 @@ import sys
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from minicaffe.core.config.declare import NetSpec
@@ -76,10 +75,9 @@ class Run:
         newest = begun.newest
         if self.from_newest and self.snapshot is None:
             self.snapshot = newest
+        homes = begun.folder.resolve(), Path(begun.prefix).parent.resolve()
         own = self.snapshot is not None and (
-            self.snapshot == newest
-            or self.snapshot.parent.resolve()
-            in (begun.folder.resolve(), Path(begun.prefix).parent.resolve())
+            self.snapshot == newest or self.snapshot.parent.resolve() in homes
         )
         if newest is not None and not own:
             raise CheckpointError(
@@ -141,12 +139,7 @@ class Run:
             return str(self.folder / self.name)
         return self.begun.prefix
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         try:
             if self.record.solver is not None:
                 self._end(error)
@@ -182,12 +175,9 @@ class Kept:
 
     def __init__(self, solver: Any, model: NetSpec, settings: Mapping[str, Any]):
         """From here on what the solver reports is recorded, too."""
-        self.record, file = (
-            Record(solver.report.failed, []),
-            model.path or model.layers[0].mark.file,
-        )
-        given: dict[str, Any] = {"model": str(file), "command": [*sys.argv], "imports": []}
-        given["seed_asked"] = settings.get("random_seed")
+        self.record = Record(solver.report.failed, [])
+        file, seed = model.path or model.layers[0].mark.file, settings.get("random_seed")
+        given = {"model": str(file), "command": [*sys.argv], "imports": [], "seed_asked": seed}
         self.run = Run(self.record, snapshots.name(model), solver.run, given)
         self.began = self.inside = False
         solver._record_folder = solver.run
@@ -217,7 +207,7 @@ class Kept:
         """What was entered is over: with an error, or the run's end."""
         self.at[:] = [solver.iteration]
         if error is not None or ends:
-            self.run.__exit__(type(error) if error else None, error, None)
+            self.run.__exit__(None, error, None)
 
 
 def _leave(folder: Path, lock: Lock, at: list[int]) -> None:

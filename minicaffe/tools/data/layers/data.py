@@ -131,10 +131,8 @@ class Data(Fed):
         if found is None:
             return
         images, labels = found
-        data = datasets.Dataset(
-            self.reader.name, images, labels, self.reader.origin, self.reader.warning
-        )
-        self.dataset = data
+        about = self.reader.origin, self.reader.warning
+        self.dataset = datasets.Dataset(self.reader.name, images, labels, *about)
         given = self.transform
         made = given.resize or (self.phase == "TRAIN" and given.by_pixels)
         if made or images.dtype != np.uint8:
@@ -168,12 +166,10 @@ class Data(Fed):
         if not self.transform.crop_size and not self.transform.mirror:
             return
         *down_right, turn = draws(self.random_key(seed), self.epochs, self.index, 3).T
-        for axis, (size, kept) in enumerate(
-            zip(self.image[1:], self.out[0].shape[2:], strict=True)
-        ):
+        sizes = zip(crop, down_right, self.image[1:], self.out[0].shape[2:], strict=True)
+        for first, chance, size, kept in sizes:
             spare = size - kept
-            anywhere = self.phase == "TRAIN"
-            crop[axis][...] = down_right[axis] * (spare + 1) if anywhere else spare // 2
+            first[...] = chance * (spare + 1) if self.phase == "TRAIN" else spare // 2
         if self.transform.mirror:
             mirror[...] = turn < 0.5
 

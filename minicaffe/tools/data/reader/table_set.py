@@ -97,10 +97,8 @@ class TableSet(PictureSet):
                     self.vectors[i, number[one]] = 1
             return
         if all(cell.removeprefix("-").isdecimal() for cell in every):
-            numbers = [
-                lists.integer(at, cell, "a label") for cell, at in zip(cells, places, strict=True)
-            ]
-            self.labels = np.array(numbers, np.int64)
+            numbers = map(lists.integer, places, cells, ["a label"] * len(cells))
+            self.labels = np.array(list(numbers), np.int64)
             return
         empty = next((at for cell, at in zip(cells, places, strict=True) if not cell), None)
         if empty is not None:

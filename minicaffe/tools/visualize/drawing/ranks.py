@@ -160,12 +160,10 @@ def _begin(ranks: Ranks, links: Sequence[Sequence[int]], backwards: bool) -> Non
 def _sort(rank: list[int], fixed: Sequence[int], neighbours: Sequence[Sequence[int]]) -> None:
     """By the mean place of neighbours; an item without any keeps its own."""
     place = {item: i for i, item in enumerate(fixed)}
-    wanted = {
-        item: sum(place[other] for other in neighbours[item]) / len(neighbours[item])
-        if neighbours[item]
-        else i
-        for i, item in enumerate(rank)
-    }
+    wanted: dict[int, float] = {item: i for i, item in enumerate(rank)}
+    for item in rank:
+        if others := neighbours[item]:
+            wanted[item] = sum(place[other] for other in others) / len(others)
     rank.sort(key=wanted.__getitem__)
 
 
