@@ -22,7 +22,7 @@ from minicaffe.cli.streams import say
 from minicaffe.errors import DataError, DeviceError, MinicaffeError
 from minicaffe.storage import caches
 from minicaffe.tools.data import datasets
-from minicaffe.tools.parallel.launched import told, world
+from minicaffe.tools.parallel import told, world
 from minicaffe.tools.training.environment import NONE, cupy_version, version
 
 Options = OnDevice

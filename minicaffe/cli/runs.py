@@ -15,7 +15,7 @@ from minicaffe.core.layers.softmax_loss import SoftmaxLoss
 from minicaffe.core.solver import Solver, snapshots
 from minicaffe.errors import SpecError
 from minicaffe.tools.data.layers.pictures import Pictures
-from minicaffe.tools.parallel.launched import count
+from minicaffe.tools.parallel import count
 from minicaffe.tools.training import folder as run_folder
 from minicaffe.tools.training import resume
 from minicaffe.tools.training.record import Record

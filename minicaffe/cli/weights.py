@@ -13,12 +13,12 @@ from minicaffe.core.net import model as net_model
 from minicaffe.core.net.differences import listed
 from minicaffe.core.net.weights import LoadReport
 from minicaffe.core.net.zoo import located
-from minicaffe.errors import CheckpointError, DataError, MinicaffeError, note
+from minicaffe.errors import CheckpointError, DataError, MinicaffeError, did_you_mean, note
 from minicaffe.interop.caffe.model import is_prototxt
 from minicaffe.interop.caffe.weights import is_caffes
 from minicaffe.storage.file_kinds import foreign
+from minicaffe.tools.data.weights import NAMES, weights_named
 from minicaffe.tools.data.weights import WEIGHTS as WEIGHTS_BY_NAME
-from minicaffe.tools.data.weights import nearest, weights_named
 from minicaffe.tools.training import folder as run_folder
 
 WEIGHTS = (
@@ -68,7 +68,7 @@ def _file_of(args: CommandOptions, given: str) -> str:
     found = weights_named(given)
     if found is None:
         if not set(given) & {os.sep, os.altsep} and not given.endswith(ENDINGS):
-            hint = f"{nearest(given)} (minicaffe fetch --list lists them)"
+            hint = f"{did_you_mean(given, NAMES)} (minicaffe fetch --list lists them)"
             raise DataError(f"{given}: no such file, and no weights of this name{hint}")
         return given
     if not getattr(args, "quiet", False):

@@ -167,11 +167,6 @@ def lookup(name: str) -> tuple[str, Row] | None:
     return None
 
 
-def nearest(name: str) -> str:
-    """A hint that names the nearest known name, or nothing when none is near."""
-    return did_you_mean(name, NAMES)
-
-
 FOLDER = "weights"  # in the folder of data sets
 
 
@@ -214,7 +209,7 @@ def fetch_weights(
     """
     found = lookup(name)
     if found is None:
-        raise DataError(f"there are no weights {name!r}{nearest(name)}")
+        raise DataError(f"there are no weights {name!r}{did_you_mean(name, NAMES)}")
     own, row = found
     path = _place(own, folder)
     digests: dict[str, str] = {row.kind: row.digest}

@@ -35,7 +35,8 @@ def refused(net: Net, whole: Net) -> str:
     """Why they cannot, if so; `whole` has the shapes of a net with all of the batch."""
     of_batch: set[Value] = set()
     for step, other in zip(net.steps, whole.steps, strict=True):
-        layer, own = step.layer, not type(step.layer).__module__.startswith(OURS)
+        layer, ours = step.layer, type(step.layer).__module__.startswith(OURS)
+        own = not ours or step.spec.type == "Python"
         if not step.bottoms and not layer.params and not layer.traits.takes_share:
             return (
                 f"{step.place}: gives every rank the same batch; a layer of one's own gives the samples that "
@@ -48,11 +49,7 @@ def refused(net: Net, whole: Net) -> str:
         for value in step.tops:
             if value.loss_weight and value not in of_batch:
                 return f"{step.place}: is a loss of no batch, which every rank would add"
-            if (
-                value.loss_weight
-                and (own or step.spec.type == "Python")
-                and not layer.traits.of_whole
-            ):
+            if value.loss_weight and own and not layer.traits.of_whole:
                 return (
                     f"{step.place}: a loss of one's own divides by the samples that are here; let it divide "
                     "by self.context.share.of_whole(n), and say traits = Traits(of_whole=True)"

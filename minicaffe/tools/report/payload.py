@@ -170,20 +170,15 @@ def panels(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     loss = _series(runs, "train", "loss", None)
     if only is not None:
         loss += _series(runs, "test", only, "outputs")
-    found = [_panel("Loss", "", True, True, loss)]
+    rows: list[tuple[str, str, bool | str, bool, Any]] = [("Loss", "", True, True, loss)]
     for name in names:
         both = [_series(runs, kind, name, "outputs") for kind in ("train", "test")]
         title = name.capitalize() if name.isalpha() and name.islower() else name
-        found.append(_panel(title, "", name in trained or "to one", True, both[0] + both[1]))
+        rows.append((title, "", name in trained or "to one", True, both[0] + both[1]))
     for title, column, unit, log, noisy in OTHERS:
-        found.append(_panel(title, unit, log, noisy, _series(runs, "train", column, None)))
-    return [panel for panel in found if panel["series"]]
-
-
-def _panel(
-    title: str, unit: str, log: bool | str, noisy: bool, series: list[dict[str, Any]]
-) -> dict[str, Any]:
-    return {"title": title, "unit": unit, "log": log, "noisy": noisy, "series": series}
+        rows.append((title, unit, log, noisy, _series(runs, "train", column, None)))
+    keys = "title", "unit", "log", "noisy", "series"
+    return [dict(zip(keys, row, strict=True)) for row in rows if row[-1]]
 
 
 def _series(

@@ -40,36 +40,6 @@ class Ends:
     softmax: bool  # whether a softmax makes such of them
 
 
-def find(steps: Sequence[Step]) -> Ends | None:
-    """The ends of a test net, by its last Accuracy or SoftmaxWithLoss; None without either."""
-    loss = next((s for s in reversed(steps) if is_scored(s.spec)), None)
-    last = next((s for s in reversed(steps) if s.spec.type == "Accuracy"), loss)
-    if last is None:
-        return None
-    scores, labels = last.bottoms[:2]
-    made = next(step for step in steps if scores in step.tops)
-    options: Any = last.layer
-    return Ends(
-        scores.name,
-        labels.name,
-        options.axis % len(scores.shape),
-        getattr(options, "ignore_label", None),
-        made.spec.type == "Softmax",
-        loss is not None,
-    )
-
-
-def pictures(steps: Sequence[Step]) -> str | None:
-    """The blob of pictures: of a layer that reads them, or of 1 or 3 channels out of nothing."""
-    for step in steps:
-        value = step.tops[0] if step.tops else None
-        if value is None or step.bottoms or len(value.shape) != 4:
-            continue
-        if isinstance(step.layer, Pictures) or value.shape[1] in (1, 3):
-            return value.name
-    return None
-
-
 @dataclass
 class Mistake:
     """A sample whose label is not the class of the highest score; the greater `badness`, the worse."""
@@ -238,8 +208,14 @@ class Study:
 
     @functools.cached_property
     def pictures(self) -> str | None:
-        """The blob of the pictures that the test net reads; None if it reads none."""
-        return pictures(self.shapes("TEST").steps)
+        """The blob of pictures: of a layer that reads them, or of 1 or 3 channels out of nothing; or None."""
+        for step in self.shapes("TEST").steps:
+            value = step.tops[0] if step.tops else None
+            if value is None or step.bottoms or len(value.shape) != 4:
+                continue
+            if isinstance(step.layer, Pictures) or value.shape[1] in (1, 3):
+                return value.name
+        return None
 
     @functools.cached_property
     def first(self) -> dict[str, np.ndarray]:
@@ -263,8 +239,11 @@ class Study:
             for value in step.tops:
                 if len(value.shape) == 4 and min(value.shape[2:]) > 1:
                     found[value.name] = math.prod(value.shape) * value.dtype.itemsize
+        names, most = list(found), 12
+        if len(names) > most:  # so many, from the first to the last
+            names = [names[round(i * (len(names) - 1) / (most - 1))] for i in range(most)]
         chosen, room = [], KEPT
-        for name in _spread(list(found), 12):
+        for name in names:
             if found[name] <= room:
                 chosen.append(name)
                 room -= found[name]
@@ -272,8 +251,18 @@ class Study:
 
     @functools.cached_property
     def ends(self) -> Ends | None:
-        """Where the test net's answer is; None without an Accuracy or a SoftmaxWithLoss."""
-        return find(self.shapes("TEST").steps)
+        """Where the test net's answer is, by its last Accuracy or SoftmaxWithLoss; None without either."""
+        steps = self.shapes("TEST").steps
+        loss = next((s for s in reversed(steps) if is_scored(s.spec)), None)
+        last = next((s for s in reversed(steps) if s.spec.type == "Accuracy"), loss)
+        if last is None:
+            return None
+        scores, labels = last.bottoms[:2]
+        made = next(step for step in steps if scores in step.tops)
+        options: Any = last.layer
+        axis, ignored = options.axis % len(scores.shape), getattr(options, "ignore_label", None)
+        probable = made.spec.type == "Softmax"
+        return Ends(scores.name, labels.name, axis, ignored, probable, loss is not None)
 
     @functools.cached_property
     def tested(self) -> Tested:
@@ -325,10 +314,3 @@ def varied(labels: np.ndarray, count: int) -> list[int]:
     first = sorted(np.unique(flat, return_index=True)[1].tolist())[:count]
     rest = [i for i in range(len(labels)) if i not in first]
     return sorted(first + rest[: count - len(first)])
-
-
-def _spread(names: list[str], count: int) -> list[str]:
-    """So many of the names, from the first to the last."""
-    if len(names) <= count:
-        return names
-    return [names[round(i * (len(names) - 1) / (count - 1))] for i in range(count)]

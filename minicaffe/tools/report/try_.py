@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -110,41 +109,30 @@ def samples(study: Study, data: Pictures) -> list[dict[str, Any]]:
     ]
 
 
-@dataclass
-class Program:
-    """What hand.net of try_net.js takes: values by number, steps, and float32 arrays as base64."""
-
-    steps: list[dict[str, Any]] = field(default_factory=list)
-    arrays: list[str] = field(default_factory=list)
-    numbers: dict[Value, int] = field(default_factory=dict)
-
-    def add(self, step: Step) -> None:
-        """Write a step. Raises LeftOutError for a layer that the script does not have."""
-        op, keys, arrays = said(step)
-        if not all(np.isfinite(array).all() for array in arrays):
-            raise LeftOutError(f"{step.spec}: its parameters are not all finite numbers")
-        values = [[self.number(value) for value in side] for side in (step.bottoms, step.tops)]
-        first = len(self.arrays)
-        self.arrays += [encoded(array.astype("<f4")) for array in arrays]
-        places = list(range(first, len(self.arrays)))
-        self.steps.append({"op": op, "in": values[0], "out": values[1], "arrays": places, **keys})
-
-    def number(self, value: Value) -> int:
-        """The number of a value."""
-        return self.numbers.setdefault(value, len(self.numbers))
-
-
 def program(steps: Sequence[Step], output: str) -> dict[str, Any]:
-    """The steps of a net of one sample, its Input the first, its answer the blob `output`.
+    """What hand.net of try_net.js takes: values by number, steps, and float32 arrays as base64.
 
-    Raises LeftOutError for a layer that the script does not have.
+    The steps are those of a net of one sample, its Input the first, its answer the blob `output`. Raises
+    LeftOutError for a layer that the script does not have.
     """
-    found = Program()
+    numbers: dict[Value, int] = {}
+    arrays: list[str] = []
+    listed = []
+
+    def number(value: Value) -> int:
+        return numbers.setdefault(value, len(numbers))
+
     for step in steps[1:]:
-        found.add(step)
+        op, keys, own = said(step)
+        if not all(np.isfinite(array).all() for array in own):
+            raise LeftOutError(f"{step.spec}: its parameters are not all finite numbers")
+        ins, outs = ([number(value) for value in side] for side in (step.bottoms, step.tops))
+        places = list(range(len(arrays), len(arrays) + len(own)))
+        arrays += [encoded(array.astype("<f4")) for array in own]
+        listed.append({"op": op, "in": ins, "out": outs, "arrays": places, **keys})
     answer = next(v for step in reversed(steps) for v in step.tops if v.name == output)
-    numbers = {"input": found.number(steps[0].tops[0]), "output": found.number(answer)}
-    return {**numbers, "steps": found.steps, "arrays": found.arrays}
+    ends = {"input": number(steps[0].tops[0]), "output": number(answer)}
+    return {**ends, "steps": listed, "arrays": arrays}
 
 
 def said(step: Step) -> Said:

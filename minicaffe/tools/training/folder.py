@@ -259,12 +259,10 @@ def fresh(name: str) -> Path:
         try:
             path.parent.mkdir(exist_ok=True)
             path.mkdir()
-        except FileExistsError as error:
-            if not path.is_dir():
+        except OSError as error:
+            if not (isinstance(error, FileExistsError) and path.is_dir()):
                 raise _cannot_be_made(path, error) from None
             count += 1
-        except OSError as error:
-            raise _cannot_be_made(path, error) from None
         else:
             for one in (path.parent, path.parent.parent):
                 checkpoint.flush_folder(one)  # so that it survives a power cut
