@@ -24,9 +24,8 @@ from minicaffe.cli.streams import say
 from minicaffe.core.config.tree import load
 from minicaffe.errors import DataError, note
 from minicaffe.interop.caffe.label_map import names_in
-from minicaffe.tools.data.convert import to_lmdb, to_npz
+from minicaffe.tools.data.convert import Damage, to_lmdb, to_npz
 from minicaffe.tools.data.reader.box_list_set import BoxListSet
-from minicaffe.tools.data.survey import Damage
 
 
 class Options(sources.Sourced):

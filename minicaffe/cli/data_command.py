@@ -21,8 +21,8 @@ from minicaffe.cli.parser import Arg
 from minicaffe.cli.streams import say
 from minicaffe.errors import DataError, note
 from minicaffe.storage import checkpoint
+from minicaffe.tools.data.convert import Survey, by, survey
 from minicaffe.tools.data.reader.base import SHARE, Reader, sides
-from minicaffe.tools.data.survey import Survey, by, survey
 
 SAMPLE = 1000  # entries that are read without --check
 LISTED = 30  # classes that are listed one by one

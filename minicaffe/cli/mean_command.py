@@ -19,7 +19,7 @@ from minicaffe.cli.parser import Arg
 from minicaffe.cli.streams import say
 from minicaffe.errors import DataError
 from minicaffe.interop.caffe.convert_weights import write_blob
-from minicaffe.tools.data.survey import by, mean_image
+from minicaffe.tools.data.convert import by, mean_image
 
 FORMATS = (".npy", ".binaryproto")
 

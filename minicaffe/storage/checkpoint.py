@@ -13,7 +13,7 @@ import tokenize
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -165,30 +165,27 @@ class Reader(ArrayFile):
         """One array. Raises CheckpointError for a name that is not there or a damaged entry."""
         if name not in self.shapes:
             raise CheckpointError(f"{self.path}: has no entry {name!r}")
+        with self._opened(f"{name}.npy", name) as entry:
+            return np.lib.format.read_array(entry, allow_pickle=False)
+
+    @contextlib.contextmanager
+    def _opened(self, entry: str, name: str) -> Iterator[IO[bytes]]:
+        """An entry of the file. Within it damage is raised as CheckpointError, of the entry called `name`."""
         try:
-            with self.zip.open(f"{name}.npy") as entry:
-                return np.lib.format.read_array(entry, allow_pickle=False)
+            with self.zip.open(entry) as file:
+                yield file
         except (OSError, ValueError, EOFError, *DAMAGE) as error:
-            raise CheckpointError(
-                f"{self.path}: entry {name!r} is damaged: {reason(error)}"
-            ) from None
+            damaged = f"{self.path}: entry {name!r} is damaged: {reason(error)}"
+            raise CheckpointError(damaged) from None
 
     def _header(self, entry: str) -> tuple[int, ...]:
         info = self.zip.getinfo(entry)
-        try:
-            with self.zip.open(entry) as file:
-                shape, dtype = read_header(file)
-                rest = info.file_size - file.tell()
-        except (OSError, ValueError, EOFError, *DAMAGE) as error:
-            raise CheckpointError(
-                f"{self.path}: entry {entry!r} is damaged: {reason(error)}"
-            ) from None
+        with self._opened(entry, entry) as file:
+            shape, dtype = read_header(file)
+            rest = info.file_size - file.tell()
         promised = math.prod(shape) * dtype.itemsize
-        if (
-            dtype.hasobject
-            or promised != rest
-            or info.file_size > 1100 * max(info.compress_size, 100)
-        ):
+        packed = info.file_size > 1100 * max(info.compress_size, 100)
+        if dtype.hasobject or promised != rest or packed:
             raise CheckpointError(
                 f"{self.path}: entry {entry!r} promises {promised} bytes, holds {rest}"
             )

@@ -23,6 +23,7 @@ from minicaffe.core.plugins import label_map
 from minicaffe.errors import DataError, ShapeError, SpecError
 from minicaffe.storage.lists import find
 from minicaffe.tools.data import pictures
+from minicaffe.tools.data.augment import nearest
 from minicaffe.tools.data.layers.pictures import Pictures, takes_digits
 from minicaffe.tools.data.pictures import named
 from minicaffe.tools.inference import for_test, inference, inputs
@@ -287,7 +288,7 @@ def answer_of(
     if result.size != len(result):  # an answer for each pixel
         mask = result.argmax(axis=0)
         shares = shares_of(mask, len(result), names)[:top]
-        return {"pixels": shares, "mask": resized(mask, *size())}
+        return {"pixels": shares, "mask": nearest(mask, *size()).astype(np.uint8)}
     prob = result.ravel()
     classes = [
         {"class": int(k), "name": names.get(int(k)), "probability": float(prob[k])}
@@ -305,16 +306,6 @@ def shares_of(mask: np.ndarray, count: int, names: Mapping[int, str]) -> list[di
     shares = np.bincount(mask.ravel(), minlength=count) / mask.size
     order = [int(k) for k in np.argsort(-shares, kind="stable") if shares[k]]
     return [{"class": k, "name": names.get(k), "share": float(shares[k])} for k in order]
-
-
-def resized(mask: np.ndarray, h: int, w: int) -> np.ndarray:
-    """A mask of h x w, uint8, each pixel that of the nearest one.
-
-    >>> resized(np.array([[0, 1]]), 2, 4).tolist()
-    [[0, 0, 1, 1], [0, 0, 1, 1]]
-    """
-    rows, columns = np.arange(h) * mask.shape[0] // h, np.arange(w) * mask.shape[1] // w
-    return mask[rows[:, None], columns].astype(np.uint8)
 
 
 def in_pixels(sides: Any, size: tuple[int, int]) -> list[int]:

@@ -264,18 +264,10 @@ def survey(source: str) -> DataSet:
     if empty := [name for name, count in named if not count]:
         line += f"; THERE IS NO PICTURE OF {', '.join(empty[:12])} to train with"
     line += _duplicates(both, several, parts is not None)
-    return DataSet(
-        source,
-        len(trained),
-        outputs,
-        reader.classes,
-        reader.shape,
-        isinstance(reader, PictureSet),
-        SHARE if parts is not None and reader.in_order else None,
-        "labels" if several else "classes",
-        _spread(reader),
-        line,
-    )
+    split = SHARE if parts is not None and reader.in_order else None
+    kind: Kind = "labels" if several else "classes"
+    about = reader.classes, reader.shape, isinstance(reader, PictureSet), split
+    return DataSet(source, len(trained), outputs, *about, kind, _spread(reader), line)
 
 
 def _duplicates(both: Sequence[Reader], several: bool, divided: bool) -> str:

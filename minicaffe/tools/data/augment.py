@@ -55,6 +55,16 @@ def bilinear(picture: np.ndarray, height: int, width: int, step: float | None = 
     return ((summed + 2) >> 2).clip(0, 255).astype(np.uint8)
 
 
+def nearest(picture: np.ndarray, height: int, width: int) -> np.ndarray:
+    """A picture (h, w, ...) of another size, each pixel one of it. Source: OpenCV's INTER_NEAREST.
+
+    >>> nearest(np.array([[0, 1]]), 2, 4).tolist()
+    [[0, 0, 1, 1], [0, 0, 1, 1]]
+    """
+    h, w = picture.shape[:2]
+    return picture[np.arange(height)[:, None] * h // height, np.arange(width) * w // width]
+
+
 def _taps(
     size: int, wanted: int, step: float, rows: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

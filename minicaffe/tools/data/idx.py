@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 
@@ -39,8 +39,8 @@ def read_shape(path: Path | str, axes: Collection[int] = (1, 2, 3, 4)) -> tuple[
     Raises DataError, in one line that names the file, for whatever is wrong with it. Of the array
     itself, only a plain file's size is checked.
     """
-    with _opened(Path(path)) as (file, size, zipped):
-        return _header(Path(path), file, size, zipped, axes)
+    with _opened(Path(path), axes) as (_, shape):
+        return shape
 
 
 def read(path: Path | str, axes: Collection[int] = (1, 2, 3, 4)) -> np.ndarray:
@@ -57,8 +57,7 @@ def read(path: Path | str, axes: Collection[int] = (1, 2, 3, 4)) -> np.ndarray:
            [3, 4, 5]], dtype=uint8)
     """
     path = Path(path)
-    with _opened(path) as (file, size, zipped):
-        shape = _header(path, file, size, zipped, axes)
+    with _opened(path, axes) as (file, shape):
         count = math.prod(shape)
         try:
             array = np.empty(count, np.uint8)
@@ -69,7 +68,7 @@ def read(path: Path | str, axes: Collection[int] = (1, 2, 3, 4)) -> np.ndarray:
             ) from error
         room, done = array.data, 0
         while done < count:
-            got = file.readinto(room[done : done + PIECE])  # type: ignore[attr-defined]
+            got = file.readinto(room[done : done + PIECE])
             if not got:
                 raise DataError(
                     f"{path}: cut short: expected {count} bytes for {_by(shape)}, found {done}"
@@ -119,8 +118,8 @@ def header(shape: tuple[int, ...]) -> bytes:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[BinaryIO, int, bool]]:
-    """The stream of IDX bytes, the file's size on disk, and whether it is gzipped."""
+def _opened(path: Path, axes: Collection[int]) -> Iterator[tuple[Any, tuple[int, ...]]]:
+    """The stream of the array's bytes, and the array's shape."""
     with reading(path, "IDX file"):
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
@@ -130,17 +129,17 @@ def _opened(path: Path) -> Iterator[tuple[BinaryIO, int, bool]]:
             zipped = file.read(2) == _GZIP_MAGIC
             file.seek(0)
             if not zipped:
-                yield file, status.st_size, False
+                yield file, _header(path, file, status.st_size, False, axes)
                 return
             try:
                 with gzip.GzipFile(fileobj=file, mode="rb") as unpacked:
-                    yield unpacked, status.st_size, True  # type: ignore[misc]
+                    yield unpacked, _header(path, unpacked, status.st_size, True, axes)
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
                 raise DataError(f"{path}: damaged gzip file: {reason(error)}") from error
 
 
 def _header(
-    path: Path, file: BinaryIO, size: int, zipped: bool, axes: Collection[int]
+    path: Path, file: Any, size: int, zipped: bool, axes: Collection[int]
 ) -> tuple[int, ...]:
     """Read the header and hold it against the file's `size` on disk."""
     magic = _exactly(path, file, 4)
@@ -173,7 +172,7 @@ def _header(
     return shape
 
 
-def _exactly(path: Path, file: BinaryIO, count: int) -> bytes:
+def _exactly(path: Path, file: Any, count: int) -> bytes:
     found = file.read(count)
     if len(found) != count:
         raise DataError(

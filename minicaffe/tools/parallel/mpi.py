@@ -29,6 +29,7 @@ TOGETHER = 2**24  # and all ranks of a machine
 KNOWN = 4  # pieces of an array of which it is known beforehand what lies where
 WORTH = 2**16  # bytes of an array from which messages take longer than memory that is shared
 PASSED_ON = 0.2  # seconds in which mpiexec reads what a rank has said, and passes it on
+Places = Sequence[tuple[int, int, Any]]  # whose memory, which part of it, and an array of its kind
 Make = Callable[[list[Any]], Work]
 
 
@@ -82,40 +83,35 @@ class Window:
 
     def _adds(self, parts: list[Any]) -> Work:
         mine, others = parts[self.rank], self._others()
-        lent = self._lent([(self.rank, rank, parts[rank]) for rank in others])
-        read = self._lent([(rank, self.rank, mine) for rank in others])
+        lent = [(self.rank, rank, parts[rank]) for rank in others]
+        read = [(rank, self.rank, mine) for rank in others]
+        return self._exchange(lent, read, lambda there, part: np.add(part, there, out=part))
 
-        def add() -> None:
+    def _shares(self, parts: list[Any]) -> Work:
+        lent = [(self.rank, self.rank, parts[self.rank])]
+        read = [(rank, rank, parts[rank]) for rank in self._others()]
+        return self._exchange(lent, read, lambda there, part: np.copyto(part, there))
+
+    def _exchange(self, lends: Places, reads: Places, take: Callable[[Any, Any], Any]) -> Work:
+        """What lends parts to the others, and takes theirs."""
+        lent, read = self._lent(lends), self._lent(reads)
+
+        def exchange() -> None:
             self.half = half = 1 - self.half
             for there, part in lent[half]:
                 there[...] = part
             self.window.Fence()
             with np.errstate(all="ignore"):  # MPI's sums say nothing either
-                for there, _ in read[half]:
-                    np.add(mine, there, out=mine)
+                for there, part in read[half]:
+                    take(there, part)
 
-        return add
-
-    def _shares(self, parts: list[Any]) -> Work:
-        mine = parts[self.rank]
-        lent = self._lent([(self.rank, self.rank, mine)])
-        read = self._lent([(rank, rank, parts[rank]) for rank in self._others()])
-
-        def share() -> None:
-            self.half = half = 1 - self.half
-            for there, part in lent[half]:
-                there[...] = part
-            self.window.Fence()
-            for there, part in read[half]:
-                part[...] = there
-
-        return share
+        return exchange
 
     def _others(self) -> list[int]:
         size = len(self.halves)
         return [rank % size for rank in range(self.rank + 1, self.rank + size)]
 
-    def _lent(self, places: Sequence[tuple[int, int, Any]]) -> list[list[tuple[Any, Any]]]:
+    def _lent(self, places: Places) -> list[list[tuple[Any, Any]]]:
         """By half: what a rank lends of a part, each beside the array it is as long as, and of whose type."""
         return [
             [

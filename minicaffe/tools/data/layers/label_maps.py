@@ -15,7 +15,7 @@ from minicaffe.core.layers.blob import Shape
 from minicaffe.errors import DataError, ShapeError
 from minicaffe.storage import lists
 from minicaffe.tools.data import picture_files
-from minicaffe.tools.data.augment import bilinear
+from minicaffe.tools.data.augment import bilinear, nearest
 from minicaffe.tools.data.layers.fed import Fed, size_of
 from minicaffe.tools.data.layers.pictures import Pictures
 from minicaffe.tools.data.picture_files import Colour
@@ -78,7 +78,7 @@ class PairSet(PictureSet):
                 f"{self.place(i)}: is of {h} x {w}, its labels {self.pairs[i][1]} of {oh} x {ow}"
             )
         if self.size is not None:
-            scaled = _nearest if self.nearest else bilinear
+            scaled = nearest if self.nearest else bilinear
             picture, labels = bilinear(picture, *self.size), scaled(labels, *self.size)
         return np.concatenate([picture, labels], axis=2).transpose(2, 0, 1), 0
 
@@ -132,12 +132,6 @@ def pairs_in(folder: Path) -> list[tuple[str, str]]:
 def _one(folder: Path, names: Sequence[str]) -> Path | None:
     """The folder in another that has one of some names."""
     return next((folder / name for name in names if (folder / name).is_dir()), None)
-
-
-def _nearest(picture: np.ndarray, height: int, width: int) -> np.ndarray:
-    """A picture (h, w, channels) of another size, each pixel one of it. Source: OpenCV's INTER_NEAREST."""
-    h, w = picture.shape[:2]
-    return picture[np.arange(height)[:, None] * h // height, np.arange(width) * w // width]
 
 
 class Alone(Pictures):
