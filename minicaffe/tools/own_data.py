@@ -319,8 +319,7 @@ def _spread(reader: Reader) -> tuple[float, float] | None:
 
 def _of_masks(source: str) -> DataSet:
     """What stands in a folder of pictures and masks: the classes are the numbers in its masks."""
-    keys = Path(source), source, "colour", None, "", True
-    both = [PairSet(*keys, split) for split in ("train", "test")]  # type: ignore[arg-type]
+    both = [PairSet(Path(source), source, nearest=True, split=split) for split in ("train", "test")]
     reader, largest = both[0], 0
     for mask in dict.fromkeys(mask for one in both for _, mask in one.pairs):
         pixels = picture_files.read(mask, "labels")

@@ -62,32 +62,6 @@ class Tested:
     count: int | None
 
 
-def run_test(
-    net: Net, ends: Ends, pictures: str | None, batches: int, seconds: float, mistakes: int
-) -> Tested:
-    """Test a net, each sample once, for so many seconds at the most but one batch at least.
-
-    `pictures` is the blob to keep of mistakes; `batches` are tested where nothing says how many samples there
-    are. Raises LeftOutError for scores that are no numbers, and what the net raises.
-    """
-    datasets = [getattr(step.layer, "dataset", None) for step in net.steps]
-    data: Any = next((data for data in datasets if data is not None), None)
-    size = net.blobs[ends.labels].shape[0]
-    count = len(data) if data is not None else None
-    whole = batches * size if count is None else count
-    classes = net.blobs[ends.scores].shape[ends.axis]
-    found = Tested(np.zeros((classes, classes), np.int64), [], 0, count)
-    net.context.passes, until = 0, time.perf_counter() + seconds
-    while found.seen < whole:
-        net.forward()
-        images = host(net, pictures) if pictures else None
-        new = min(size, whole - found.seen)
-        _count(found, ends, host(net, ends.scores), host(net, ends.labels), images, new, mistakes)
-        if time.perf_counter() > until:
-            break
-    return found
-
-
 def host(net: Net, name: str) -> np.ndarray:
     """A blob's data as a NumPy array, float32 where it is of 16 bits."""
     array = net.device.to_host(net.blobs[name].data)
@@ -266,13 +240,31 @@ class Study:
 
     @functools.cached_property
     def tested(self) -> Tested:
-        """What a pass over the test data finds. Raises LeftOutError for a net without an answer."""
-        if self.ends is None:
+        """What a pass over the test data finds: each sample once, as long as time allows, one batch at least.
+
+        `test_iter` batches are tested where nothing says how many samples there are. Raises LeftOutError for a
+        net without an answer and for scores that are no numbers, and what the net raises.
+        """
+        ends, solver = self.ends, self.spec.solver
+        if ends is None:
             raise LeftOutError("the net has neither Accuracy nor SoftmaxWithLoss in the phase TEST")
-        solver, limits = self.spec.solver, self.limits
+        net = self.test_net
+        datasets = [getattr(step.layer, "dataset", None) for step in net.steps]
+        data: Any = next((data for data in datasets if data is not None), None)
+        size, count = net.blobs[ends.labels].shape[0], len(data) if data is not None else None
         batches = ((solver is not None and solver.test_iter) or (1,))[0]
-        given = self.ends, self.pictures, batches
-        return run_test(self.test_net, *given, limits.seconds, limits.mistakes)
+        whole = batches * size if count is None else count
+        classes = net.blobs[ends.scores].shape[ends.axis]
+        found = Tested(np.zeros((classes, classes), np.int64), [], 0, count)
+        net.context.passes, until = 0, time.perf_counter() + self.limits.seconds
+        while found.seen < whole:
+            net.forward()
+            images = host(net, self.pictures) if self.pictures else None
+            arrays = host(net, ends.scores), host(net, ends.labels), images
+            _count(found, ends, *arrays, min(size, whole - found.seen), self.limits.mistakes)
+            if time.perf_counter() > until:
+                break
+        return found
 
     @property
     def seen(self) -> dict[str, Any]:

@@ -119,8 +119,7 @@ def raise_diverged(solver: Any, iteration: int, loss: float, before: bool = Fals
         again = float(solver.device.to_host(watch.loss)[0])
         watch.losses.fill(0)  # the window begins anew
         solver._iteration.recorded = 0
-    begun, base_lr = iteration > 0, solver.spec.base_lr
-    text = culprit.text(look, batches.passes, loss, solver.rate, begun, base_lr, again)
+    text = culprit.text(solver, look, batches.passes, loss, again)
     found = communicator.allgather_obj((look.first_bad() is not None, text))
     rank = next((i for i, (seen, _) in enumerate(found) if seen), 0)
     head = f"rank {rank}: " if communicator.size > 1 else ""

@@ -15,6 +15,7 @@ LARGE = (
     1e4  # a weight beyond it explodes; a sample beyond so many times the others is of another kind
 )
 Ins = Sequence[Seen]
+Batch = Mapping[str, np.ndarray]
 
 
 def where(first: Seen) -> str:
@@ -46,17 +47,9 @@ def went_in(seen: Sequence[Seen], first: Seen) -> list[Seen]:
     return [every[-1] for every in found if every]
 
 
-def text(
-    look: Look,
-    batches: Sequence[Mapping[str, np.ndarray]],
-    loss: float,
-    rate: float,
-    learnt: bool,
-    base_lr: float,
-    again: float,
-) -> str:
-    """All of it, in one line; `learnt` is whether an update came before, `again` the loss computed now."""
-    said = f"the loss is {loss:g}, lr {rate:g}"
+def text(solver: Any, look: Look, batches: Sequence[Batch], loss: float, again: float) -> str:
+    """All of it, in one line, of an iteration of a Solver; `again` is the loss computed now."""
+    said = f"the loss is {loss:g}, lr {solver.rate:g}"
     found = look.first_bad()
     if found is None:
         why = "computed again all is finite: some layer is no function of (seed, iteration)"
@@ -67,19 +60,13 @@ def text(
     parts = [where(first), said, f"what went in: {ranges}" if ranges else ""]
     batch = batches[number] if batches else {}
     passes = first.step.layer.context.passes - len(look.passes) + number
-    parts += [advice(first, ins, batch, passes, learnt, base_lr)]
+    parts += [advice(solver, first, ins, batch, passes)]
     return "; ".join(filter(None, parts))
 
 
-def advice(
-    first: Seen,
-    ins: Ins,
-    batch: Mapping[str, np.ndarray],
-    passes: int,
-    learnt: bool,
-    base_lr: float,
-) -> str:
+def advice(solver: Any, first: Seen, ins: Ins, batch: Batch, passes: int) -> str:
     """What to try. `batch` is what the layers without bottoms gave in the pass of that number."""
+    learnt, base_lr = solver.iteration > 0, solver.spec.base_lr  # whether an update came before
     step = first.step
     rate = f"training has diverged: lower base_lr (now {base_lr:g}) or set clip_gradients"
     if first.when == "before_forward":
@@ -121,7 +108,7 @@ def entry(step: Step, place: Sequence[int], passes: int) -> str:
     return f"sample {place[0]} of the batch{more}"
 
 
-def odd_sample(batch: Mapping[str, np.ndarray]) -> str:
+def odd_sample(batch: Batch) -> str:
     """The sample of a batch that is far larger than all others, in words; nothing if there is none."""
     for name, array in batch.items():
         if array.ndim < 2 or len(array) < 3:

@@ -98,8 +98,8 @@ class Replay:
         rows = [row for step in solver.net.steps for row in self.rows(step, number, first)]
         text = f"all is finite; {norms}, weights' norm {self.told.weights:.6g}"
         if first is not None or not math.isfinite(self.loss):
-            given = self.loss, solver.rate, solver.iteration > 0, solver.spec.base_lr, self.loss
-            text = culprit.text(self.look, self.given or self.batches.passes, *given)
+            passes = self.given or self.batches.passes
+            text = culprit.text(solver, self.look, passes, self.loss, self.loss)
         return [head, *table(rows, HEAD, left=(0, 1, 2, 11)).split("\n"), text]
 
     def rows(self, step: Step, number: int, first: Seen | None) -> list[tuple[str, ...]]:

@@ -85,7 +85,7 @@ def test_every_reader_turns(tmp_path):
     sets = [folder, ListSet(tmp_path / "list.txt", "l"), LmdbSet(tmp_path / "db", "d")]
     for one in sets:
         np.testing.assert_array_equal(one[0][0][::-1].transpose(1, 2, 0), shown)
-    pair = PairSet(tmp_path / "pairs", "p", "colour", None, "", True)[0][0]
+    pair = PairSet(tmp_path / "pairs", "p", nearest=True)[0][0]
     np.testing.assert_array_equal(pair[3], shown[:, :, 0])
     np.testing.assert_array_equal(pair[2::-1].transpose(1, 2, 0), shown)
     np.testing.assert_array_equal(read(str(tmp_path / "set/a/1.png")), shown)

@@ -21,7 +21,7 @@ from minicaffe.tools.data.layers.pictures import Pictures
 from minicaffe.tools.data.picture_files import Colour
 from minicaffe.tools.data.pictures import Fit
 from minicaffe.tools.data.reader.base import SHARE, Entry, sides
-from minicaffe.tools.data.reader.picture_set import SUFFIXES, PictureSet, Size, below, of_split
+from minicaffe.tools.data.reader.picture_set import SUFFIXES, PictureSet, below, of_split
 
 
 class PairSet(PictureSet):
@@ -36,18 +36,10 @@ class PairSet(PictureSet):
 
     unit = "pairs"
 
-    def __init__(
-        self,
-        path: Path,
-        name: str,
-        colour: Colour,
-        size: Size | None,
-        root_folder: str,
-        nearest: bool,
-        split: str = "train",
-    ):
-        super().__init__(path, name, colour, size)
-        self.root_folder, self.nearest = root_folder, nearest
+    def __init__(self, path: Path, name: str, *how: Any, nearest: bool, split: str = "train"):
+        """`how` is what PictureSet takes."""
+        super().__init__(path, name, *how)
+        self.nearest = nearest
         self.labels_as: Colour = "grey"
         if path.is_dir():
             self.labels_as = "labels"
@@ -62,8 +54,8 @@ class PairSet(PictureSet):
                     f"{path}: expected two paths in each line, found {len(words)} words"
                 )
             self.pairs = list(zip(words[::2], words[1::2], strict=True))
-        if size is not None:
-            self.shape = (4 if colour == "colour" else 2, *size)
+        if self.size is not None:
+            self.shape = (4 if self.colour == "colour" else 2, *self.size)
         self.paths = [picture for picture, _ in self.pairs]
 
     def __getitem__(self, i: int) -> Entry:
@@ -174,12 +166,12 @@ class LabelMaps(Fed):
         size = size_of(self.new_height, self.new_width)
         if self.reader is None:
             colour: Colour = "colour" if self.is_color else "grey"
-            given_keys = colour, size, self.root_folder, self.nearest
+            how = colour, size, self.root_folder
             split = "train" if self.phase == "TRAIN" else "test"
             given = Path(self.source), (self.context.folder or Path()) / self.source
             place = next((place for place in given if place.is_dir()), None)
             place = place or lists.find(self.source, [self.context.folder], "source")
-            reader = PairSet(place, self.source, *given_keys, split)
+            reader = PairSet(place, self.source, *how, nearest=self.nearest, split=split)
             self.reader = reader
             if reader.list is None and not reader.own_split and self.in_both is not None:
                 parts = sides(reader, SHARE)

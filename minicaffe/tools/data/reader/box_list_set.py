@@ -16,8 +16,7 @@ from minicaffe.errors import DataError, did_you_mean
 from minicaffe.storage import lists
 from minicaffe.tools.data import picture_files
 from minicaffe.tools.data.augment import bilinear
-from minicaffe.tools.data.picture_files import Colour
-from minicaffe.tools.data.reader.picture_set import PictureSet, Size
+from minicaffe.tools.data.reader.picture_set import PictureSet
 
 LARGEST = 1 << 26  # bytes of an annotation
 # What is told of boxes that contradict their picture, before how often
@@ -46,17 +45,9 @@ class BoxListSet(PictureSet):
 
     unit = "pictures"
 
-    def __init__(
-        self,
-        path: Path,
-        name: str,
-        labels: Mapping[str, int],
-        colour: Colour | None = None,
-        size: Size | None = None,
-        root_folder: str = "",
-    ):
-        super().__init__(path, name, colour, size)
-        self.list, self.root_folder, self.numbers = path, root_folder, dict(labels)
+    def __init__(self, path: Path, name: str, labels: Mapping[str, int], *how: Any, **keys: Any):
+        super().__init__(path, name, *how, **keys)
+        self.list, self.numbers = path, dict(labels)
         self.paths, self.annotations = lists.pairs(path)
         self.remarks: Counter[str] = Counter()
 

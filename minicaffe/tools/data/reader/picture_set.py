@@ -40,10 +40,16 @@ class PictureSet(Reader):
     blue_first = True
     paths: list[str]
     list: Path | None = None
-    root_folder = ""
 
-    def __init__(self, path: Path, name: str, colour: Colour | None, size: Size | None):
-        self.name, self.origin, self.size = name, str(path), size
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        colour: Colour | None = None,
+        size: Size | None = None,
+        root_folder: str = "",
+    ):
+        self.name, self.origin, self.size, self.root_folder = name, str(path), size, root_folder
         self.colour: Colour = colour or "colour"
         if size is not None and self.colour != "as it is":
             self.shape = (3 if self.colour == "colour" else 1, *size)
@@ -79,17 +85,10 @@ class ListSet(PictureSet):
     A picture that is not there is told when it is asked for.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        name: str,
-        colour: Colour | None = None,
-        size: Size | None = None,
-        root_folder: str = "",
-    ):
-        super().__init__(path, name, colour, size)
-        self.list, self.root_folder = path, root_folder
-        self.paths, self.labels = lists.labelled(path)
+    def __init__(self, path: Path, name: str, *how: Any, **keys: Any):
+        """`how` and `keys` are what PictureSet takes."""
+        super().__init__(path, name, *how, **keys)
+        self.list, (self.paths, self.labels) = path, lists.labelled(path)
 
 
 class FolderSet(PictureSet):
@@ -102,15 +101,8 @@ class FolderSet(PictureSet):
     name.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        name: str,
-        split: str,
-        colour: Colour | None = None,
-        size: Size | None = None,
-    ):
-        super().__init__(folder, name, colour, size)
+    def __init__(self, folder: Path, name: str, split: str, *how: Any, **keys: Any):
+        super().__init__(folder, name, *how, **keys)
         home, trained = _split(folder, split)
         self.home, self.origin, self.own_split = home, str(home), home != folder
         self.classes = tuple(_folders(trained))

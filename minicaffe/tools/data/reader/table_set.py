@@ -5,14 +5,14 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from minicaffe.errors import DataError
 from minicaffe.storage import lists
-from minicaffe.tools.data.picture_files import Colour
 from minicaffe.tools.data.reader.base import Entry
-from minicaffe.tools.data.reader.picture_set import SPLITS, SUFFIXES, PictureSet, Size
+from minicaffe.tools.data.reader.picture_set import SPLITS, SUFFIXES, PictureSet
 
 ENDINGS = (".csv", ".tsv")
 PICTURES = ("image", "picture", "file", "filename", "file_name", "path", "photo", "img")
@@ -34,17 +34,9 @@ class TableSet(PictureSet):
     table's folder. Raises DataError, with the line, for a table that is not as this says.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        name: str,
-        split: str,
-        colour: Colour | None = None,
-        size: Size | None = None,
-        root_folder: str = "",
-    ):
-        super().__init__(path, name, colour, size)
-        self.list, self.root_folder = path, root_folder
+    def __init__(self, path: Path, name: str, split: str, *how: Any, **keys: Any):
+        super().__init__(path, name, *how, **keys)
+        self.list = path
         head, whole = _rows(path)
         image, labels, within = _columns(path, head)
         rows = whole
