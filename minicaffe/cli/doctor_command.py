@@ -23,7 +23,7 @@ from minicaffe.errors import DataError, DeviceError, MinicaffeError
 from minicaffe.storage import caches
 from minicaffe.tools.data import datasets
 from minicaffe.tools.parallel import told, world
-from minicaffe.tools.training.environment import NONE, cupy_version, version
+from minicaffe.tools.training.speed import NONE, cupy_version, version
 
 Options = OnDevice
 

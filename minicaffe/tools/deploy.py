@@ -279,11 +279,12 @@ def answer_of(
 ) -> dict[str, Any]:
     """What a net predicts of a picture of `size` (h, w) as `predict` says it: its classes, boxes or mask."""
     if isinstance(net, Detector):
-        shape = size()
+        h, w = size()
         boxes: list[dict[str, Any]] = []
         for kind, score, *sides in result[result[:, 1] >= threshold]:
             boxes.append({"class": int(kind), "name": names.get(int(kind)), "score": float(score)})
-            boxes[-1]["box"] = in_pixels(sides, shape)
+            in_pixels = np.clip(sides, 0, 1) * np.array([w, h, w, h])
+            boxes[-1]["box"] = [round(float(side)) for side in in_pixels]
         return {"boxes": boxes}
     if result.size != len(result):  # an answer for each pixel
         mask = result.argmax(axis=0)
@@ -306,12 +307,6 @@ def shares_of(mask: np.ndarray, count: int, names: Mapping[int, str]) -> list[di
     shares = np.bincount(mask.ravel(), minlength=count) / mask.size
     order = [int(k) for k in np.argsort(-shares, kind="stable") if shares[k]]
     return [{"class": k, "name": names.get(k), "share": float(shares[k])} for k in order]
-
-
-def in_pixels(sides: Any, size: tuple[int, int]) -> list[int]:
-    """The sides x0, y0, x1, y1 of a box, fractions of a picture of `size` (h, w), in pixels."""
-    h, w = size
-    return [round(float(v)) for v in np.clip(sides, 0, 1) * np.array([w, h, w, h])]
 
 
 def label_names(model: NetSpec, beside: Path | None) -> dict[int, str]:

@@ -255,11 +255,7 @@ class Ranks:
         """Have all that a snapshot holds be here; of what was lost in rounding it holds nothing."""
         if self.shared is not None:
             self.shared.gather_history()
-        self.forget_rounding()
-
-    def forget_rounding(self) -> None:
-        """What was lost in rounding is not made up for any more: as it is for who goes on from a snapshot."""
-        for one in self.rounding or ():
+        for one in self.rounding or ():  # as it is for who goes on from the snapshot
             arrays.fill(one.lost, 0)
 
     def run(self, work: Callable[[], None]) -> None:

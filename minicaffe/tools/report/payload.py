@@ -11,9 +11,9 @@ from typing import Any
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.net.sparse import given_nodes
 from minicaffe.core.net.yaml_text import flow
-from minicaffe.tools.training.environment import NONE
 from minicaffe.tools.training.folder import RunRecord
 from minicaffe.tools.training.log_file import NUMBERS
+from minicaffe.tools.training.speed import NONE
 
 # What each run has of its own, and so is no difference
 OWN = ("name", "started", "resumed", "pid", "cwd", "snapshot_prefix")

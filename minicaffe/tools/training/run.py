@@ -18,10 +18,10 @@ from minicaffe.core.solver.scores import score_suffixes
 from minicaffe.errors import CheckpointError, MinicaffeError, TrainingError
 from minicaffe.tools.training import folder as run_folder
 from minicaffe.tools.training import resume
-from minicaffe.tools.training.environment import facts
 from minicaffe.tools.training.folder import LOCK, Lock, RunRecord, now
 from minicaffe.tools.training.progress import Together
 from minicaffe.tools.training.record import Record
+from minicaffe.tools.training.speed import facts
 
 
 def model_text(solver: Any, folder: Path) -> str:

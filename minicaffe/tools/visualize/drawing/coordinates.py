@@ -152,28 +152,15 @@ def settled(ranks: Ranks, places: list[float], widths: Sequence[float], gap: flo
     }
     for turn in range(ROUNDS):
         order = list(lines) if turn % 2 == 0 else list(reversed(lines))
-        for first in order:
-            if links[first]:
-                wanted = sum(places[other] for other in links[first]) / len(links[first])
-                low, high = _room(lines[first], beside, places, widths, gap)
-                for item in lines[first]:
-                    places[item] = max(low, min(high, wanted))
+        for first in filter(links.__getitem__, order):
+            wanted = sum(places[other] for other in links[first]) / len(links[first])
+            low, high = -math.inf, math.inf  # where the line may lie between its neighbours
+            for item in lines[first]:
+                left, right = beside[item]
+                if left is not None:
+                    low = max(low, places[left] + (widths[left] + widths[item]) / 2 + gap)
+                if right is not None:
+                    high = min(high, places[right] - (widths[right] + widths[item]) / 2 - gap)
+            for item in lines[first]:
+                places[item] = max(low, min(high, wanted))
     return places
-
-
-def _room(
-    items: Sequence[int],
-    beside: dict[int, tuple[int | None, int | None]],
-    places: Sequence[float],
-    widths: Sequence[float],
-    gap: float,
-) -> tuple[float, float]:
-    """Where a line may lie between its neighbours."""
-    low, high = -math.inf, math.inf
-    for item in items:
-        left, right = beside[item]
-        if left is not None:
-            low = max(low, places[left] + (widths[left] + widths[item]) / 2 + gap)
-        if right is not None:
-            high = min(high, places[right] - (widths[right] + widths[item]) / 2 - gap)
-    return low, high

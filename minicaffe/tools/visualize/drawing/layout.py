@@ -47,7 +47,10 @@ def ways(
         first = (edge.source, edge.port) not in labels
         label = labels.setdefault((edge.source, edge.port), text.shown(edge.label))
         start, deep = starts[edge.source, edge.port], deeps[edge.source][1]
-        points = [(start, deep), (start, deep + text.stub(label, down))]
+        straight = (
+            16.0 if down else text.width(label, text.LABEL) + 8
+        )  # so far: its label is beside it
+        points = [(start, deep), (start, deep + straight)]
         for item in way[1:-1]:
             points += [(middles[item], deeps[item][0]), (middles[item], deeps[item][1])]
         points.append((ends[number], deeps[edge.target][0]))

@@ -54,8 +54,3 @@ def heights(count: int) -> list[float]:
 def slot(label: str, down: bool) -> float:
     """How far along a box a port with a label is from the next."""
     return 15.0 if not down else width(label, LABEL) + 14 if label else 16.0
-
-
-def stub(label: str, down: bool) -> float:
-    """How far an edge goes straight on, so that its label stands beside it."""
-    return 16.0 if down else width(label, LABEL) + 8
