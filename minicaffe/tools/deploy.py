@@ -252,20 +252,15 @@ def predict(
     words = list(images) if several else [images]
     paths = [named(os.fspath(word)) if isinstance(word, (str, Path)) else [word] for word in words]
     some = list(itertools.chain.from_iterable(paths))
-    together = [some[first : first + TOGETHER] for first in range(0, len(some), TOGETHER)]
-    return [answer for batch in together for answer in _answers(net, batch, top, threshold)]
-
-
-def _answers(net: Deployed, some: list[Any], top: int, threshold: float) -> list[dict[str, Any]]:
-    """The answers to some pictures, each a path, an array or Pillow's image."""
-    results, names = net.predict(some), label_names(net.model, net.model.beside)
+    names, answers = label_names(net.model, net.model.beside), []
     if not isinstance(net, Detector):
         names |= dict(enumerate(with_classes(net.model, [net.data]).classes))
-    answers = []
-    for one, result in zip(some, results, strict=True):
-        about = {"image": str(one) if isinstance(one, (str, Path)) else None}
-        size = functools.partial(net.size_of, one)
-        answers.append(about | answer_of(net, result, size, names, top, threshold))
+    for first in range(0, len(some), TOGETHER):
+        batch = some[first : first + TOGETHER]
+        for one, result in zip(batch, net.predict(batch), strict=True):
+            about = {"image": str(one) if isinstance(one, (str, Path)) else None}
+            size = functools.partial(net.size_of, one)
+            answers.append(about | answer_of(net, result, size, names, top, threshold))
     return answers
 
 

@@ -461,8 +461,10 @@ def _with_outputs(
         for layer in layers
         if layer.type != "Accuracy" or layer.options.get("top_k", 1) < most
     ]
-    if not several:
-        layers = _with_accuracy(layers, body.label)
+    if not several and all(layer.type != "Accuracy" for layer in layers):
+        scores = ([layer for layer in layers if is_scored(layer)][-1].bottom or ())[:1]
+        bottom, test = (*scores, body.label), (Rule(phase="TEST"),)
+        layers.append(LayerSpec(name="accuracy", type="Accuracy", bottom=bottom, include=test))
     if data_set.kind == "masks":
         for i, layer in enumerate(layers):
             if is_scored(layer) or layer.type == "Accuracy":
@@ -489,7 +491,11 @@ def _outputs(layer: LayerSpec, outputs: int, begin_anew: bool) -> tuple[LayerSpe
     line += f", not {before}" if before != outputs else ""
     if begin_anew:
         name = f"{layer.name}_new"
-        changed = replace(changed, name=name, top=layer.tops, param=_faster(layer))
+        usual = (ParamSpec(lr_mult=1, decay_mult=1), ParamSpec(lr_mult=2, decay_mult=0))
+        own = layer.param or usual[: 1 + layer.options.get("bias_term", True)]
+        rates = (1 if one.lr_mult is None else one.lr_mult for one in own)
+        faster = (replace(one, lr_mult=NEW * rate) for one, rate in zip(own, rates, strict=True))
+        changed = replace(changed, name=name, top=layer.tops, param=tuple(faster))
         line += f"; it begins anew, as {name!r}"
         if any(one.lr_mult for one in changed.param):
             line += f", and learns at {NEW:g} times the rate"
@@ -548,7 +554,16 @@ def _of_labels(layers: list[LayerSpec], label: str) -> list[LayerSpec]:
 
 def _ends(layers: list[LayerSpec], label: str) -> list[LayerSpec]:
     """The layers with a loss at the end, in both phases. Raises SpecError if there are no classes."""
-    layers = _of_one_label(layers)
+    scored = any(is_scored(layer) for layer in layers)
+    if not scored and any(
+        layer.name == ERROR for layer in layers
+    ):  # without what `_of_labels` added
+        names = ("scores", "labels_found", "labels_wrong", "labels_apart", ERROR)
+        layers = [
+            replace(one, type="SoftmaxWithLoss") if one.type == "SigmoidCrossEntropyLoss" else one
+            for one in layers
+            if one.name not in names
+        ]
     if not any(is_scored(layer) for layer in layers):
         read = {bottom for layer in layers for bottom in layer.bottom or ()}
         softmaxes = [layer for layer in layers if layer.type == "Softmax"]
@@ -570,28 +585,6 @@ def _ends(layers: list[LayerSpec], label: str) -> list[LayerSpec]:
         if (layer.type, layer.include) != ("Softmax", for_tests)
         or read.intersection(set(layer.tops) - set(layer.bottom or ()))
     ]
-
-
-def _of_one_label(layers: list[LayerSpec]) -> list[LayerSpec]:
-    """The layers of a net for several labels as of one for classes: without what `_of_labels` added."""
-    if any(is_scored(layer) for layer in layers) or all(x.name != ERROR for x in layers):
-        return layers
-    names = ("scores", "labels_found", "labels_wrong", "labels_apart", ERROR)
-    return [
-        replace(layer, type="SoftmaxWithLoss") if layer.type == "SigmoidCrossEntropyLoss" else layer
-        for layer in layers
-        if layer.name not in names
-    ]
-
-
-def _with_accuracy(layers: list[LayerSpec], label: str) -> list[LayerSpec]:
-    """The layers with an Accuracy of the last loss's scores in TEST, if they have none."""
-    if any(layer.type == "Accuracy" for layer in layers):
-        return layers
-    scores = ([layer for layer in layers if is_scored(layer)][-1].bottom or ())[:1]
-    test = (Rule(phase="TEST"),)
-    end = LayerSpec(name="accuracy", type="Accuracy", bottom=(*scores, label), include=test)
-    return [*layers, end]
 
 
 def _scoring(layers: Sequence[LayerSpec], loss: int, which: int) -> set[int]:
@@ -616,16 +609,6 @@ def _scoring(layers: Sequence[LayerSpec], loss: int, which: int) -> set[int]:
             bottoms = bottoms if layer.type == "Deconvolution" else ()
         left += [(i, bottom) for bottom in bottoms[: 1 if layer.type == "Crop" else None]]
     return places
-
-
-def _faster(layer: LayerSpec) -> tuple[ParamSpec, ...]:
-    """The multipliers of a layer that begins anew: ten times what they are, or 10 and, of biases, 20."""
-    usual = (ParamSpec(lr_mult=1, decay_mult=1), ParamSpec(lr_mult=2, decay_mult=0))
-    multipliers = layer.param or usual[: 1 + layer.options.get("bias_term", True)]
-    return tuple(
-        replace(one, lr_mult=NEW * (1 if one.lr_mult is None else one.lr_mult))
-        for one in multipliers
-    )
 
 
 def _data_layers(

@@ -325,13 +325,20 @@ def fetch(
     home = Path(folder) / name
     addresses = list(known[name].mirrors if mirrors is None else mirrors)
     with installing(name, home) as beside:
-        if name in ARCHIVES:
-            _archive(name, home, beside, addresses, progress)
-        else:
+        if name in KNOWN:
             for file, published in _lacking(name, home).items():
                 digests = {"sha256": published.sha256}
                 path = beside / f"{file}.gz"
                 download(name, path, published.size, digests, addresses, progress)
+            return home
+        archive = ARCHIVES[name]
+        sizes = {path.name: path.stat().st_size for path in home.iterdir() if path.is_file()}
+        if not archive.members.items() <= sizes.items():
+            packed = beside / archive.file
+            digests = {"sha256": archive.sha256, "md5": archive.md5}
+            download(name, packed, archive.size, digests, addresses, progress)
+            unpack(packed, archive, beside)
+            packed.unlink()
     return home
 
 
@@ -400,19 +407,6 @@ def _is_right(path: Path, published: Published) -> bool:
     raw = hashlib.md5(idx.header(array.shape), usedforsecurity=False)
     raw.update(array.data)
     return raw.hexdigest() == published.raw_md5
-
-
-def _archive(name: str, home: Path, beside: Path, addresses: list[str], progress: bool) -> None:
-    """Bring the files of an archive into the folder `beside`, unless `home` has all of them."""
-    archive = ARCHIVES[name]
-    sizes = {path.name: path.stat().st_size for path in home.iterdir() if path.is_file()}
-    if archive.members.items() <= sizes.items():
-        return
-    packed = beside / archive.file
-    digests = {"sha256": archive.sha256, "md5": archive.md5}
-    download(name, packed, archive.size, digests, addresses, progress)
-    unpack(packed, archive, beside)
-    packed.unlink()
 
 
 def unpack(packed: Path, archive: Archive, home: Path) -> None:

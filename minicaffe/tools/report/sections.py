@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -104,27 +103,17 @@ def _measured(net: Any, seconds: float) -> tuple[Times, int]:
     return whole, count
 
 
-@dataclass(frozen=True)
-class Section:
-    """A section: `function(study)` returns what its script, report.sections[id], draws; JSON can hold it.
-
-    Whatever MinicaffeError it raises, LeftOutError above all, is shown as the reason why it is not there.
-    """
-
-    id: str
-    title: str
-    function: Callable[[Study], dict[str, Any]]
-
-
-SECTIONS = [
-    Section("try", "Try it by hand", hand),
-    Section("boxes", "Boxes found", boxes),
-    Section("confusion", "Confusion matrix", confusion),
-    Section("mistakes", "Worst mistakes", mistakes),
-    Section("net", "Net", graph),
-    Section("layers", "Layers", layers),
-    Section("filters", "First filters", filters),
-    Section("features", "Feature maps", features),
+# Of each section its id and title, and a function: `function(study)` returns what its script,
+# report.sections[id], draws; JSON can hold it. A MinicaffeError is shown as the reason why it is not there.
+SECTIONS: list[tuple[str, str, Callable[[Study], dict[str, Any]]]] = [
+    ("try", "Try it by hand", hand),
+    ("boxes", "Boxes found", boxes),
+    ("confusion", "Confusion matrix", confusion),
+    ("mistakes", "Worst mistakes", mistakes),
+    ("net", "Net", graph),
+    ("layers", "Layers", layers),
+    ("filters", "First filters", filters),
+    ("features", "Feature maps", features),
 ]
 
 
@@ -133,13 +122,13 @@ def all_of(study: Study) -> list[dict[str, Any]]:
     found = []
     nets = study.spec, *study.spec.test_nets
     detects = any(layer.type == "DetectionOutput" for net in nets for layer in net.layers)
-    for section in SECTIONS:
-        if section.id == "boxes" and not detects:
+    for name, title, function in SECTIONS:
+        if name == "boxes" and not detects:
             continue
-        head = {"id": section.id, "title": section.title}
+        head = {"id": name, "title": title}
         try:
             with np.errstate(all="ignore"):  # weights may have diverged
-                found.append({**head, "data": section.function(study)})
+                found.append({**head, "data": function(study)})
         except MinicaffeError as error:
             found.append({**head, "left_out": str(error)})
     return found
@@ -147,8 +136,8 @@ def all_of(study: Study) -> list[dict[str, Any]]:
 
 def none_of(why: str) -> list[dict[str, Any]]:
     """All sections left out for one reason."""
-    shown = [one for one in SECTIONS if one.id != "boxes"]
-    return [{"id": one.id, "title": one.title, "left_out": why} for one in shown]
+    shown = [(name, title) for name, title, _ in SECTIONS if name != "boxes"]
+    return [{"id": name, "title": title, "left_out": why} for name, title in shown]
 
 
 def left_out(parts: list[dict[str, Any]]) -> dict[str, list[str]]:

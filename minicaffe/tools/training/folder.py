@@ -296,12 +296,9 @@ def clean(folder: Path, prefix: str) -> None:
     """Remove what a process left half written that was killed: files as `checkpoint.replace` calls them."""
     own = "|".join(map(re.escape, OWN))
     beside, name = os.path.split(prefix)
-    _remove(folder, rf"\.({own}|.+{SNAPSHOT})\.[a-z0-9_]{{8}}(\.tmp)?")
-    _remove(Path(beside or "."), rf"\.{re.escape(name)}{SNAPSHOT}\.[a-z0-9_]{{8}}(\.tmp)?")
-
-
-def _remove(folder: Path, pattern: str) -> None:
-    for entry in os.listdir(folder) if folder.is_dir() else []:
-        if re.fullmatch(pattern, entry):
-            with contextlib.suppress(OSError):  # what cannot be removed stays
-                Path(folder, entry).unlink()
+    places = (folder, f"{own}|.+{SNAPSHOT}"), (Path(beside or "."), f"{re.escape(name)}{SNAPSHOT}")
+    for place, names in places:
+        for entry in os.listdir(place) if place.is_dir() else []:
+            if re.fullmatch(rf"\.({names})\.[a-z0-9_]{{8}}(\.tmp)?", entry):
+                with contextlib.suppress(OSError):  # what cannot be removed stays
+                    Path(place, entry).unlink()

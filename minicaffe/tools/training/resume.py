@@ -17,7 +17,6 @@ from minicaffe.storage import checkpoint
 from minicaffe.tools.training import folder as run_folder
 from minicaffe.tools.training.divergence import FILE
 from minicaffe.tools.training.folder import RunRecord
-from minicaffe.tools.training.log_file import json_line
 
 WEIGHTS = (".caffemodel", ".caffemodel.h5", ".safetensors")
 Line = dict[str, Any]
@@ -114,10 +113,3 @@ def forget(folder: Path, snapshot: Path | None) -> None:
     if snapshot is not None and snapshot.parent.resolve() == folder.resolve():
         with contextlib.suppress(OSError):  # another's file, say
             os.utime(snapshot)
-
-
-def rewrite(folder: Path, lines: list[Line]) -> float:
-    """Write a log of these lines, atomically; returns the seconds of the last. Raises CheckpointError."""
-    data = "".join(f"{json_line(line)}\n" for line in lines).encode()
-    checkpoint.replace(folder / run_folder.LOG, lambda file: file.write(data))
-    return float(lines[-1]["seconds"] or 0.0) if lines else 0.0

@@ -16,9 +16,11 @@ from minicaffe.core.net.sources import with_classes
 from minicaffe.core.solver import snapshots
 from minicaffe.core.solver.scores import score_suffixes
 from minicaffe.errors import CheckpointError, MinicaffeError, TrainingError
+from minicaffe.storage import checkpoint
 from minicaffe.tools.training import folder as run_folder
 from minicaffe.tools.training import resume
 from minicaffe.tools.training.folder import LOCK, Lock, RunRecord, now
+from minicaffe.tools.training.log_file import json_line
 from minicaffe.tools.training.progress import Together
 from minicaffe.tools.training.record import Record
 from minicaffe.tools.training.speed import facts
@@ -125,7 +127,9 @@ class Run:
             before, several = old.get("batch"), max(old.get("ranks", 1), about["ranks"]) > 1
             if several and before not in (None, about["batch"]):
                 solver.report.event(f"a batch of {about['batch']} samples; before it was {before}")
-        seconds = resume.rewrite(self.folder, lines)
+        data = "".join(f"{json_line(line)}\n" for line in lines).encode()
+        checkpoint.replace(self.folder / run_folder.LOG, lambda file: file.write(data))
+        seconds = float(lines[-1]["seconds"] or 0.0) if lines else 0.0
         resume.forget(self.folder, self.snapshot)
         given = about, model_text(solver, self.folder), seconds, self.lock
         self.record.begin(solver, self.folder, *given)

@@ -40,7 +40,10 @@ def line_chart(
     start, end = float(across[0]), float(across[-1])
     end = end if end > start else start + 1
     drawn = {name: np.asarray(line, float) for name, line in lines.items()}
-    low, high = _range(np.concatenate(list(drawn.values())))
+    values = np.concatenate(list(drawn.values()))
+    values = values[np.isfinite(values)]
+    low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
+    low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
     ink = "#111111" if alone else "currentColor"
     grid = f'stroke="{ink}" stroke-opacity=".12"'
 
@@ -98,13 +101,6 @@ def line_chart(
         f'<text x="{middle}" y="{height - 12}" text-anchor="middle">{escape(x_name)}</text>'
     )
     return "\n".join([*parts, "</svg>", ""])
-
-
-def _range(values: np.ndarray) -> tuple[float, float]:
-    """The least and the largest finite value, apart from each other."""
-    values = values[np.isfinite(values)]
-    low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
-    return (low - 0.5, high + 0.5) if low == high else (low, high)
 
 
 def ticks(low: float, high: float, least: float = 0.0) -> list[float]:

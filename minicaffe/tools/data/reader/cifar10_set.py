@@ -55,7 +55,13 @@ class Cifar10Set(InMemory):
         labels = np.empty(self.count, np.uint8)
         done = 0
         for file in FILES[self.split]:
-            records = _records(self.folder / file)
+            path = self.folder / file
+            _size(path)
+            with reading(path, "CIFAR-10 batch"):
+                records = np.fromfile(path, np.uint8).reshape(-1, _RECORD)
+            if len(wrong := np.flatnonzero(records[:, 0] >= len(CLASSES))):
+                place, label = f"{path}: entry {wrong[0]}", records[wrong[0], 0]
+                raise DataError(f"{place}: expected a label from 0 to 9, found {label}")
             end = done + len(records)
             if end > self.count:
                 raise DataError(f"data set {self.name!r} changed while it was read")
@@ -83,17 +89,6 @@ def _size(path: Path) -> int:
             f"{path}: expected records of {_RECORD} bytes, found {kind or f'{size} bytes'}"
         )
     return size
-
-
-def _records(path: Path) -> np.ndarray:
-    _size(path)
-    with reading(path, "CIFAR-10 batch"):
-        records = np.fromfile(path, np.uint8).reshape(-1, _RECORD)
-    wrong = np.flatnonzero(records[:, 0] >= len(CLASSES))
-    if len(wrong):
-        label = records[wrong[0], 0]
-        raise DataError(f"{path}: entry {wrong[0]}: expected a label from 0 to 9, found {label}")
-    return records
 
 
 def _names(folder: Path) -> list[str]:
