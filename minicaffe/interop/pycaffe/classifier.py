@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.interop.pycaffe import images
-from minicaffe.interop.pycaffe.arrays import ArrayError
+from minicaffe.interop.pycaffe import io
 from minicaffe.interop.pycaffe.net import Net
-from minicaffe.interop.pycaffe.transformer import Transformer, for_pictures
 
 
 class Classifier(Net):
@@ -35,7 +33,7 @@ class Classifier(Net):
         super().__init__(model_file, 1, weights=pretrained_file)
         shapes = {name: self.blobs[name].shape for name in self.inputs}
         given = mean, input_scale, raw_scale, channel_swap
-        self.transformer: Transformer = for_pictures(shapes, *given)
+        self.transformer: io.Transformer = io.for_pictures(shapes, *given)
         self.crop_dims = np.array(shapes[self.inputs[0]][2:])
         self.image_dims = tuple(self.crop_dims if image_dims is None else image_dims)
 
@@ -46,13 +44,13 @@ class Classifier(Net):
         middle, and these mirrored.
         """
         if len(inputs) == 0:
-            raise ArrayError("expected pictures to classify, got none")
-        pictures = [images.resize_image(one, self.image_dims) for one in inputs]
+            raise io.ArrayError("expected pictures to classify, got none")
+        pictures = [io.resize_image(one, self.image_dims) for one in inputs]
         name, size = self.inputs[0], tuple(self.crop_dims)
         if oversample:
-            pieces = list(images.oversample(pictures, size))
+            pieces = list(io.oversample(pictures, size))
         else:
-            pieces = [images.middle(one, size) for one in pictures]
+            pieces = [io.middle(one, size) for one in pictures]
         data: dict[str, Any] = {
             name: np.array([self.transformer.preprocess(name, one) for one in pieces])
         }

@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 
 from minicaffe.errors import MinicaffeError, SpecError
-from minicaffe.interop.pycaffe.arrays import ArrayError
-from minicaffe.interop.pycaffe.images import load_image, resize_image
+from minicaffe.interop.pycaffe.io import ArrayError, for_pictures, load_image, resize_image
 from minicaffe.interop.pycaffe.net import Net
-from minicaffe.interop.pycaffe.transformer import for_pictures
 
 Window = Sequence[int]  # ymin, xmin, ymax, xmax; the maxima are outside
 
