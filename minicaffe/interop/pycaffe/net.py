@@ -17,9 +17,8 @@ from minicaffe.core.net.access import in_turns
 from minicaffe.errors import ByName, DataError, ShapeError, SpecError
 from minicaffe.interop.caffe.weights import Reader
 from minicaffe.interop.pycaffe import batches, mode, passes
-from minicaffe.interop.pycaffe.blob import FlowBlob, ParamBlob
+from minicaffe.interop.pycaffe.blob import FlowBlob, ParamBlob, push
 from minicaffe.interop.pycaffe.layer import shown
-from minicaffe.interop.pycaffe.mirror import push
 from minicaffe.interop.pycaffe.model import model, own_errors
 from minicaffe.tools.data.layers.memory_data import MemoryData
 

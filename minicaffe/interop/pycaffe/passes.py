@@ -10,9 +10,8 @@ import minicaffe
 from minicaffe.core.net import memory
 from minicaffe.core.net.step import Step, Value
 from minicaffe.errors import MinicaffeError
-from minicaffe.interop.pycaffe.blob import FlowBlob
+from minicaffe.interop.pycaffe.blob import FlowBlob, push
 from minicaffe.interop.pycaffe.host_blob import HostBlob
-from minicaffe.interop.pycaffe.mirror import push
 from minicaffe.interop.pycaffe.model import own_errors
 from minicaffe.interop.pycaffe.python import Python
 

@@ -12,7 +12,7 @@ from minicaffe.core.config.solver import SolverSpec
 from minicaffe.core.config.solver_keys import MEANS
 from minicaffe.interop import caffe
 from minicaffe.interop.pycaffe import mode, passes
-from minicaffe.interop.pycaffe.mirror import push
+from minicaffe.interop.pycaffe.blob import push
 from minicaffe.interop.pycaffe.model import model, own_errors
 from minicaffe.interop.pycaffe.net import Net
 from minicaffe.interop.pycaffe.report import Glog

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import minicaffe.interop.pycaffe as caffe
 from minicaffe.errors import ShapeError
-from minicaffe.interop.pycaffe import mirror
+from minicaffe.interop.pycaffe import blob
 
 NET = """
 force_backward: true
@@ -100,14 +100,14 @@ def test_nothing_is_kept_of_nets_that_are_gone(cuda, text_file):
     import gc
 
     gc.collect()
-    before = len(mirror._MIRRORS)
+    before = len(blob._MIRRORS)
     caffe.set_mode_gpu()
     net = caffe.Net(text_file(NET), caffe.TEST)
     net.forward()
-    assert len(mirror._MIRRORS) > before
+    assert len(blob._MIRRORS) > before
     del net
     gc.collect()
-    assert len(mirror._MIRRORS) == before and not len(mirror._NEWER)
+    assert len(blob._MIRRORS) == before and not len(blob._NEWER)
 
 
 def test_what_was_not_asked_for_is_not_copied(cuda, text_file):
@@ -115,9 +115,9 @@ def test_what_was_not_asked_for_is_not_copied(cuda, text_file):
     net = caffe.Net(text_file(NET), caffe.TEST)
     net.forward()
     net._forward(0, 6)
-    assert not len(mirror._NEWER)
+    assert not len(blob._NEWER)
     assert net.blobs["sum"].data.shape == (2, 2)
-    assert len(mirror._NEWER) == 1
+    assert len(blob._NEWER) == 1
 
 
 @pytest.mark.parametrize("which", ["data", "diff"])
