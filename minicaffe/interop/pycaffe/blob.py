@@ -1,8 +1,8 @@
 """Blobs as scripts see them: NumPy arrays to read and write, and shapes to change.
 
-Arrays of CUDA are mirrored on the host, as Caffe's SyncedMemory has it. What is handed out counts as newer than
-the device's array until the next pass, which copies it there first; after a pass the device's is newer, and who
-asks again is given it. On the CPU an array is its own mirror.
+Arrays of CUDA are mirrored on the host, as Caffe's SyncedMemory has it. What is handed out counts as newer
+than the device's array until the next pass, which copies it there first; after a pass the device's is newer,
+and who asks again is given it. On the CPU an array is its own mirror.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,14 @@ from minicaffe.core.net import weights as files
 from minicaffe.core.net.access import in_turns
 from minicaffe.errors import ByName, DataError, ShapeError, SpecError
 from minicaffe.interop.caffe.weights import Reader
-from minicaffe.interop.pycaffe import batches, mode, passes
+from minicaffe.interop.pycaffe import mode, passes
 from minicaffe.interop.pycaffe.blob import FlowBlob, ParamBlob, push
 from minicaffe.interop.pycaffe.layer import shown
 from minicaffe.interop.pycaffe.model import model, own_errors
 from minicaffe.tools.data.layers.memory_data import MemoryData
 
 Arrays = dict[str, np.ndarray]
+Parts = dict[str, list[Any]]  # of arrays, batch by batch
 Watcher = Callable[[int], Any]
 
 
@@ -174,18 +176,63 @@ class Net:
         ]
 
     def forward_all(self, blobs: Sequence[str] | None = None, **inputs: Any) -> Arrays:
-        """`forward` for any number of samples, in batches of the net's; returns arrays of its own."""
-        return batches.forward_all(self, blobs or (), inputs)
+        """`forward` for any number of samples, in batches of the net's; returns arrays of its own.
+
+        Raises ShapeError without any arrays, or of unequal numbers.
+        """
+        found: Parts = {}
+        with self.net.lock:
+            for batch in self._batch(inputs):
+                _keep(found, self.forward(blobs=blobs, **batch))
+        if not _count(inputs):
+            found = self._none_of([*self.outputs, *(blobs or ())])
+        return _whole(found, _count(inputs))
 
     def forward_backward_all(
         self, blobs: Sequence[str] | None = None, diffs: Sequence[str] | None = None, **given: Any
     ) -> tuple[Arrays, Arrays]:
         """`forward` and `backward` for any number of samples; `given` are inputs, and gradients of outputs."""
-        return batches.forward_backward_all(self, blobs or (), diffs or (), given)
+        data: Parts = {}
+        gradients: Parts = {}
+        parts = [
+            {k: given[k] for k in names if k in given} for names in (self.inputs, self.outputs)
+        ]
+        ways = [self._batch(part) if part else iter(()) for part in parts]
+        with self.net.lock:
+            for forward, backward in zip_longest(*ways, fillvalue={}):
+                _keep(data, self.forward(blobs=blobs, **forward))
+                _keep(gradients, self.backward(diffs=diffs, **backward))
+        count = _count(given)
+        if not count:
+            data = self._none_of([*self.outputs, *(blobs or ())])
+            gradients = self._none_of([*self.inputs, *(diffs or ())])
+        return _whole(data, count), _whole(gradients, count)
 
-    def _batch(self, arrays: Mapping[str, Any]) -> Iterator[Arrays]:
-        """Arrays in batches of the net's; the last is filled up with zeros."""
-        return batches.batches(self, arrays)
+    def _batch(self, arrays: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Arrays cut into batches of the net's size, that of its first blob; the last is filled up with zeros.
+
+        Raises ShapeError for an array of another number of axes, such as one sample.
+        """
+        for name in [name for name in arrays if name in self.blobs]:
+            wanted = self.blobs[name].shape
+            got = numbers(arrays[name], f"blob {name!r}", wanted).shape
+            if len(got) != len(wanted):
+                told = f"expected samples of {wanted[1:]} along a first axis"
+                raise ShapeError(f"{name}: {told}, got an array of {got}")
+        size = self._blobs[0].shape[0]
+        for first in range(0, _count(arrays), size):
+            batch = {
+                name: np.asarray(array[first : first + size]) for name, array in arrays.items()
+            }
+            for name, part in batch.items():
+                if len(part) < size:
+                    padding = np.zeros((size - len(part), *part.shape[1:]), part.dtype)
+                    batch[name] = np.concatenate([part, padding])
+            yield batch
+
+    def _none_of(self, names: Sequence[str]) -> Parts:
+        """Of each blob no sample, as Caffe's forward_all returns it."""
+        return {name: [np.empty((0, *self.blobs[name].shape[1:]), np.float32)] for name in names}
 
     @in_turns
     def reshape(self) -> None:
@@ -258,3 +305,21 @@ class Net:
     def after_backward(self, function: Watcher) -> None:
         """Call a function with the number of each layer after the gradient has run through it."""
         passes.watch(self.net, self.blobs, "after_backward", function)
+
+
+def _count(arrays: Mapping[str, Any]) -> int:
+    counts = {name: len(array) for name, array in arrays.items()}
+    if len(set(counts.values())) != 1:
+        told = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise ShapeError(f"expected arrays of as many samples each, got {told or 'none'}")
+    return next(iter(counts.values()))
+
+
+def _keep(found: Parts, arrays: Mapping[str, Any]) -> None:
+    for name, array in arrays.items():
+        found.setdefault(name, []).append(np.atleast_1d(array).copy())
+
+
+def _whole(found: Parts, count: int) -> dict[str, np.ndarray]:
+    """Batches put together, what was computed of padding left out."""
+    return {name: np.concatenate(parts)[:count] for name, parts in found.items()}
