@@ -114,3 +114,6 @@ class PythonLayer:
 
     def setup(self, bottom: list[HostBlob], top: list[HostBlob]) -> None:
         """A subclass reads `param_str`, checks the bottoms and adds parameters here."""
+
+
+Layer = PythonLayer  # for `class MyLayer(caffe.Layer)`

@@ -11,21 +11,37 @@ from typing import Any
 import numpy as np
 
 import minicaffe
+from minicaffe.core import net as nets
 from minicaffe.core.config.declare import NetSpec
+from minicaffe.core.layers import REGISTRY
 from minicaffe.core.layers.blob import numbers
 from minicaffe.core.net import weights as files
 from minicaffe.core.net.access import in_turns
+from minicaffe.core.net.step import Step
 from minicaffe.errors import ByName, DataError, ShapeError, SpecError
+from minicaffe.interop.caffe.model import YAML, read_prototxt
 from minicaffe.interop.caffe.weights import Reader
 from minicaffe.interop.pycaffe import mode, passes
-from minicaffe.interop.pycaffe.blob import FlowBlob, ParamBlob, push
-from minicaffe.interop.pycaffe.layer import shown
-from minicaffe.interop.pycaffe.model import model, own_errors
+from minicaffe.interop.pycaffe.blob import Blob, FlowBlob, ParamBlob, push
+from minicaffe.interop.pycaffe.passes import own_errors
+from minicaffe.interop.pycaffe.python import Python
 from minicaffe.tools.data.layers.memory_data import MemoryData
 
 Arrays = dict[str, np.ndarray]
 Parts = dict[str, list[Any]]  # of arrays, batch by batch
 Watcher = Callable[[int], Any]
+
+
+def model(source: str | Path | NetSpec, solver_type: str | None = None) -> NetSpec:
+    """The model in a file: ours by the endings of YAML, else Caffe's text. Raises SpecError.
+
+    Of a solver in Caffe's text the keys are read that one of `solver_type` takes, if that is given.
+    """
+    if isinstance(source, NetSpec):
+        return source
+    if str(source).lower().endswith(YAML):
+        return nets.read(source)
+    return read_prototxt(source, REGISTRY, solver_type=solver_type)
 
 
 class Net:
@@ -323,3 +339,36 @@ def _keep(found: Parts, arrays: Mapping[str, Any]) -> None:
 def _whole(found: Parts, count: int) -> dict[str, np.ndarray]:
     """Batches put together, what was computed of padding left out."""
     return {name: np.concatenate(parts)[:count] for name, parts in found.items()}
+
+
+class BuiltIn:
+    """A layer of a net: its `type` and its parameters, `blobs`. One in Python is shown as its own object."""
+
+    def __init__(self, kind: str, blobs: Sequence[Blob]):
+        self.type, self.blobs = kind, list(blobs)
+
+    def __repr__(self) -> str:
+        return f"<{self.type} with {len(self.blobs)} blobs>"
+
+
+def shown(step: Step, params: Mapping[str, Sequence[Blob]]) -> Any:
+    """A layer of a net as scripts see it; one in Python as its own object, its blobs the net's parameters.
+
+    But on CUDA: there they are copies for its own passes.
+    """
+    own = params.get(step.spec.name, [])
+    if not isinstance(step.layer, Python):
+        return BuiltIn(step.spec.type, own)
+    user: Any = step.layer.user
+    if own and not step.layer.context.device.is_cuda:
+        user.blobs[:] = own
+    return user
+
+
+def layer_type_list() -> list[str]:
+    """The types of layers that there are, those that the script has registered included.
+
+    >>> "Convolution" in layer_type_list()
+    True
+    """
+    return sorted(REGISTRY)

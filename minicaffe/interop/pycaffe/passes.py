@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import minicaffe
 from minicaffe.core.net import memory
 from minicaffe.core.net.step import Step, Value
-from minicaffe.errors import MinicaffeError
+from minicaffe.errors import LayerError, MinicaffeError
 from minicaffe.interop.pycaffe.blob import FlowBlob, push
 from minicaffe.interop.pycaffe.host_blob import HostBlob
-from minicaffe.interop.pycaffe.model import own_errors
 from minicaffe.interop.pycaffe.python import Python
 
 FREE = ("Input", "DummyData")  # whose tops stay as a script has reshaped them
 Blobs = Mapping[str, FlowBlob]
+
+
+@contextlib.contextmanager
+def own_errors() -> Iterator[None]:
+    """Within it, what the user's own layers raise comes out as it was raised, as from pycaffe."""
+    try:
+        yield
+    except LayerError as error:
+        found: BaseException | None = error
+        while isinstance(found, LayerError):  # it has been given its place
+            found = found.__cause__ or found.__context__
+        raise found or error from None
 
 
 def forward(net: minicaffe.Net, blobs: Blobs, first: int, last: int) -> None:

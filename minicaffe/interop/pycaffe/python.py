@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import numpy as np
+import yaml
 
 from minicaffe.core.layers.base import REGISTRY, Layer, Traits, register
 from minicaffe.core.layers.blob import Param, Shape
@@ -21,11 +23,13 @@ from minicaffe.errors import (
     SpecError,
     did_you_mean,
     raised_at,
+    reason,
 )
 from minicaffe.interop.pycaffe.host_blob import HostBlob, HostBlobs, PythonLayer
-from minicaffe.interop.pycaffe.stand_ins import stand_in
 
 METHODS = ("setup", "reshape", "forward")  # and backward, if a gradient is needed
+# Of py-faster-rcnn's configuration, by phase: regions before and after suppression.
+TOPS = {"TRAIN": (12000, 2000), "TEST": (6000, 300)}
 
 
 def modules(module: str) -> list[Any]:
@@ -137,20 +141,15 @@ class Python(Layer):
 
     def standing_in(self) -> Layer | None:
         """The layer here that does what a published layer does whose module is not imported."""
-        found = stand_in(self.module, self.layer, self.param_str, self.phase)
-        if found is None or len(self.bottom) != 3:  # scores, differences, the picture's size
+        keys = stand_in(self.module, self.layer, self.param_str, self.phase)
+        if keys is None or len(self.bottom) != 3:  # scores, differences, the picture's size
             return None
-        kind, keys = found
-        inner: Layer = REGISTRY[kind](**keys)
-        inner.context, inner.name, inner.bottom, inner.top = (
-            self.context,
-            self.name,
-            self.bottom,
-            self.top,
-        )
+        inner: Layer = REGISTRY["Proposal"](**keys)
+        for key in ("context", "name", "bottom", "top"):
+            setattr(inner, key, getattr(self, key))
         self.traits = inner.traits
         self.context.tell(
-            f"{self.name}: {self.module} is not imported: {kind} does what {self.layer} does, with the "
+            f"{self.name}: {self.module} is not imported: Proposal does what {self.layer} does, with the "
             "settings of its authors"
         )
         return inner
@@ -260,3 +259,30 @@ class Python(Layer):
             raise
         except Exception as error:
             raise LayerError(raised_at(error)) from error
+
+
+def stand_in(module: str, name: str, param_str: str, phase: str) -> dict[str, Any] | None:
+    """The keys of the Proposal that does what a published layer in Python does; None of another layer.
+
+    That is rpn.proposal_layer, ProposalLayer, with the settings of py-faster-rcnn as published (16 pixels at
+    least, overlap 0.7). Raises SpecError for a param_str that they cannot be made of.
+
+    >>> stand_in("rpn.proposal_layer", "ProposalLayer", "'feat_stride': 16", "TEST")["scale"]
+    (8.0, 16.0, 32.0)
+    """
+    if name != "ProposalLayer" or module not in ("rpn.proposal_layer", "pylayer.proposal_layer"):
+        return None
+    try:
+        given = yaml.safe_load(re.sub(r"!!python/tuple\s*", "", param_str)) or {}
+        before, after = TOPS[phase]
+        return {
+            "feat_stride": int(given["feat_stride"]),
+            "ratio": tuple(map(float, given.get("ratios", (0.5, 1, 2)))),
+            "scale": tuple(map(float, given.get("scales", (8, 16, 32)))),
+            "pre_nms_topn": before,
+            "post_nms_topn": after,
+        }
+    except (yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise SpecError(
+            f"param_str: expected 'feat_stride': 16 and the like: {reason(error)}"
+        ) from None

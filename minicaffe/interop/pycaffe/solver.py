@@ -13,8 +13,8 @@ from minicaffe.core.config.solver_keys import MEANS
 from minicaffe.interop import caffe
 from minicaffe.interop.pycaffe import mode, passes
 from minicaffe.interop.pycaffe.blob import push
-from minicaffe.interop.pycaffe.model import model, own_errors
-from minicaffe.interop.pycaffe.net import Net
+from minicaffe.interop.pycaffe.net import Net, model
+from minicaffe.interop.pycaffe.passes import own_errors
 from minicaffe.interop.pycaffe.report import Glog
 
 Callback = Callable[[], Any]
