@@ -40,8 +40,8 @@ _DATA_LAYERS = ("data", "hdf5_data", "memory_data", "window_data")
 plugins.LAYERS += [f"minicaffe.tools.data.layers.{name}" for name in _DATA_LAYERS]
 plugins.LAYERS += ["minicaffe.interop.pycaffe.python"]
 plugins.FORKS |= {
-    kind: f"minicaffe.interop.caffe.forks.{file}"
-    for file, fork in forks.FORKS.items()
+    kind: f"minicaffe.interop.caffe.forks.{fork.file}"
+    for fork in forks.FORKS
     for kind in fork.types
 }
 

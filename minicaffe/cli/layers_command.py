@@ -81,8 +81,8 @@ def fork_of(cls: type) -> str:
     >>> fork_of(REGISTRY["PriorBox"]), fork_of(REGISTRY["ReLU"])
     ('SSD', '')
     """
-    room, _, file = cls.__module__.rpartition(".")
-    return FORKS[file].name if room == "minicaffe.interop.caffe.forks" else ""
+    names = (fork.name for fork in FORKS if cls.__name__ in fork.types)
+    return next(names, "") if cls.__module__.startswith("minicaffe.interop.caffe.forks.") else ""
 
 
 def by_fork(layers: Mapping[str, Any]) -> dict[str, list[str]]:

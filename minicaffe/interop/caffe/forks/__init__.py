@@ -1,4 +1,4 @@
-"""Layers of Caffe's forks, a fork a file, which is imported when one of its types is named."""
+"""Layers of Caffe's forks, an idea a file, which is imported when one of its types is named."""
 
 from __future__ import annotations
 
@@ -6,62 +6,60 @@ from typing import NamedTuple
 
 
 class Fork(NamedTuple):
-    """A fork of Caffe: what it is called, and the types of layers that its file has."""
+    """Layers of a fork of Caffe: what it is called, the file that has them, and their types."""
 
     name: str
+    file: str
     types: tuple[str, ...]
 
 
-FORKS = {  # by file
-    "adaptation": Fork("Xlearn", ("EntropyLoss", "JMMDLoss")),
-    "annotated": Fork("SSD", ("AnnotatedData",)),
-    "bilinear": Fork(
-        "Z. Yan's and compact bilinear pooling's", ("BilinearInterpolation", "CompactBilinear")
-    ),
-    "deeplab": Fork("DeepLab, PSPNet and SegNet", ("Interp", "SegAccuracy", "Upsample")),
-    "deformable": Fork("Deformable ConvNets", ("DeformableConvolution",)),
-    "dilated": Fork("F. Tschopp", ("DilatedPooling",)),
-    "evaluate": Fork("SSD", ("DetectionEvaluate",)),
-    "faces": Fork(
-        "SphereFace, caffe-face and caffe-windows",
-        ("CenterLoss", "Flip", "InnerDistance", "MarginInnerProduct"),
-    ),
-    "fast_rcnn": Fork("Fast R-CNN", ("ROIPooling",)),
-    "flow": Fork("FlowNet", ("Correlation", "FlowWarp")),
-    "hed": Fork("HED", ("ImageLabelmapData", "SigmoidCrossEntropyBalanceLoss")),
-    "metrics": Fork(
-        "caffe-sl, NVIDIA's Caffe, Xlearn and others",
+FORKS = [
+    Fork(name, file, tuple(types.split()))
+    for name, file, types in (
+        ("Xlearn", "metrics", "EntropyLoss JMMDLoss"),
+        ("SSD", "annotated", "AnnotatedData"),
+        ("Z. Yan's and compact bilinear pooling's", "resize", "BilinearInterpolation"),
+        ("Z. Yan's and compact bilinear pooling's", "products", "CompactBilinear"),
+        ("DeepLab, PSPNet and SegNet", "resize", "Interp Upsample"),
+        ("DeepLab, PSPNet and SegNet", "segmentation", "SegAccuracy"),
+        ("Deformable ConvNets", "between", "DeformableConvolution"),
+        ("F. Tschopp", "pooling", "DilatedPooling"),
+        ("SSD", "evaluate", "DetectionEvaluate"),
         (
-            "BatchTripletLoss",
-            "DiceCoefLoss",
-            "L1Loss",
-            "L2Norm",
-            "MMDLoss",
-            "ManhattanLoss",
-            "WeightedEuclideanLoss",
+            "SphereFace, caffe-face and caffe-windows",
+            "faces",
+            "CenterLoss Flip InnerDistance MarginInnerProduct",
         ),
-    ),
-    "mnc": Fork("MNC", ("MaskPooling", "MaskResize", "ROIWarping")),
-    "mscnn": Fork("MS-CNN and Cascade R-CNN", ("BoxOutput", "DecodeBBox", "ROIAlign")),
-    "multibox": Fork("SSD", ("MultiBoxLoss",)),
-    "ohem": Fork("R-FCN (hard examples)", ("SmoothL1LossOHEM", "SoftmaxWithLossOHEM")),
-    "openpose": Fork("OpenPose", ("ImResize",)),
-    "openvino": Fork("OpenVINO's training toolbox", ("PriorBoxClustered",)),
-    "rfcn": Fork("R-FCN and Faster R-CNN", ("BoxAnnotatorOHEM", "PSROIPooling", "Proposal")),
-    "segnet": Fork("SegNet", ("DenseImageData", "WeightedSoftmaxWithLoss")),
-    "sequences": Fork(
-        "caffe-lstm and CTC",
+        ("Fast R-CNN", "pooling", "ROIPooling"),
+        ("FlowNet", "products", "Correlation"),
+        ("FlowNet", "between", "FlowWarp"),
+        ("HED", "segmentation", "ImageLabelmapData SigmoidCrossEntropyBalanceLoss"),
         (
-            "CTCGreedyDecoder",
-            "CTCLoss",
-            "ContinuationIndicator",
-            "CtcLoss",
-            "Lstm",
-            "Reverse",
-            "Transpose",
+            "caffe-sl, NVIDIA's Caffe, Xlearn and others",
+            "metrics",
+            "BatchTripletLoss DiceCoefLoss L1Loss L2Norm MMDLoss ManhattanLoss WeightedEuclideanLoss",
         ),
-    ),
-    "ssd": Fork("SSD", ("DetectionOutput", "PriorBox")),
-    "video": Fork("video-caffe", ("VideoData",)),
-    "yolo": Fork("YOLO", ("Reorg", "Yolov3DetectionOutput")),
-}
+        ("MNC", "products", "MaskPooling"),
+        ("MNC", "resize", "MaskResize"),
+        ("MNC", "pooling", "ROIWarping"),
+        ("MS-CNN and Cascade R-CNN", "proposals", "BoxOutput DecodeBBox"),
+        ("MS-CNN and Cascade R-CNN", "pooling", "ROIAlign"),
+        ("SSD", "multibox", "MultiBoxLoss"),
+        ("R-FCN (hard examples)", "ohem", "SmoothL1LossOHEM SoftmaxWithLossOHEM"),
+        ("OpenPose", "resize", "ImResize"),
+        ("OpenVINO's training toolbox", "ssd", "PriorBoxClustered"),
+        ("R-FCN and Faster R-CNN", "ohem", "BoxAnnotatorOHEM"),
+        ("R-FCN and Faster R-CNN", "pooling", "PSROIPooling"),
+        ("R-FCN and Faster R-CNN", "proposals", "Proposal"),
+        ("SegNet", "segmentation", "DenseImageData WeightedSoftmaxWithLoss"),
+        (
+            "caffe-lstm and CTC",
+            "sequences",
+            "CTCGreedyDecoder CTCLoss ContinuationIndicator CtcLoss Lstm Reverse Transpose",
+        ),
+        ("SSD", "ssd", "DetectionOutput PriorBox"),
+        ("video-caffe", "video", "VideoData"),
+        ("YOLO", "resize", "Reorg"),
+        ("YOLO", "proposals", "Yolov3DetectionOutput"),
+    )
+]

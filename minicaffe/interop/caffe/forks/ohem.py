@@ -1,4 +1,4 @@
-"""R-FCN's losses that tell that of each region: SmoothL1LossOHEM and SoftmaxWithLossOHEM."""
+"""R-FCN's hard examples: BoxAnnotatorOHEM, and the losses that tell that of each region."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from minicaffe.core.layers.base import register
+from minicaffe.core.config.types import AtLeast
+from minicaffe.core.layers.base import Traits, register
 from minicaffe.core.layers.blob import Shape
 from minicaffe.core.layers.losses import check_alike
 from minicaffe.core.layers.softmax_loss import SoftmaxWithLoss
@@ -150,3 +151,61 @@ class SoftmaxWithLossOHEM(SoftmaxWithLoss):
     def backward(self, dloss: Any, dprob: Any = None, deach: Any = None) -> Any:
         self.of_each = deach
         return super().backward(dloss, dprob)
+
+
+@register
+class BoxAnnotatorOHEM(Whole):
+    """Of each image's regions the roi_per_img of the largest losses keep their labels and weights.
+
+    Bottoms: regions (r, 5), whose first number is the image; losses (r,); labels (r,); weights (r, k).
+    Tops: labels (r, 1, 1, 1), ignore_label for the others; weights (r, k, 1, 1), 0 for the others. Behind
+    their first axes all may have h x w places, (r, 5, h, w). Of equal losses the first counts as larger. It
+    runs on the host, waits for the device, and has no gradient.
+    Source: BoxAnnotatorOHEM of R-FCN's Caffe; A. Shrivastava et al., Training Region-based Object
+    Detectors with Online Hard Example Mining, 2016.
+
+    Example: (4, 5), (4,), (4,), (4, 8) ->
+    {type: BoxAnnotatorOHEM, roi_per_img: 2} -> (4, 1, 1, 1), (4, 8, 1, 1)
+    """
+
+    roi_per_img: Annotated[int, "regions of an image that count", AtLeast(1)]
+    ignore_label: Annotated[int, "the label of the others"] = -1
+
+    traits = Traits(
+        capturable=False,
+        mixes_samples=True,
+        label_bottoms=(0, 1, 2, 3),
+        float32_bottoms=(0, 1, 2),
+        float32_tops=(0,),
+    )
+
+    def setup(self, rois: Shape, loss: Shape, labels: Shape, weights: Shape) -> list[Shape]:
+        if len(rois) not in (2, 4) or rois[1] != 5:
+            raise ShapeError(f"needs regions (r, 5) or (r, 5, h, w), got {rois}")
+        self.r, self.area = rois[0], rois[2:] or (1, 1)
+        places = math.prod(self.area)
+        for what, shape in (("losses", loss), ("labels", labels)):
+            if math.prod(shape) != self.r * places or shape[:1] != rois[:1]:
+                raise ShapeError(
+                    f"needs {what} of {self.r * places} entries, one a region, got {shape}"
+                )
+        if len(weights) < 2 or weights[0] != self.r or math.prod(weights[2:]) != places:
+            raise ShapeError(f"needs weights ({self.r}, k), a row a region, got {weights}")
+        self.k = weights[1]
+        return [(self.r, 1, *self.area), (self.r, self.k, *self.area)]
+
+    def forward(self, rois: Any, loss: Any, labels: Any, weights: Any) -> Any:
+        r, k, s = self.r, self.k, math.prod(self.area)
+        image = self.on_host(rois).reshape(r, 5, s)[:, 0].reshape(-1)
+        kept = np.zeros(r * s, bool)
+        order = np.argsort(-self.on_host(loss).reshape(-1), kind="stable")
+        for one in np.unique(image):
+            kept[order[image[order] == one][: self.roi_per_img]] = True
+        labels = np.where(kept, self.on_host(labels).reshape(-1), self.ignore_label)
+        weights = self.on_host(weights).reshape(r, k, s) * kept.reshape(r, 1, s)
+        shapes = (r, 1, *self.area), (r, k, *self.area)
+        given = zip((labels, weights), shapes, strict=True)
+        return [self.from_host(array.reshape(shape)) for array, shape in given]
+
+    def backward(self, *dys: Any) -> Any:
+        return None, None, None, None

@@ -1,13 +1,18 @@
-"""The layers of the SSD detector: PriorBox and DetectionOutput."""
+"""The layers of the SSD detector: PriorBox and DetectionOutput, and the files of detections it writes."""
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 
+from minicaffe.core.config.tree import load
 from minicaffe.core.config.types import AtLeast
 from minicaffe.core.layers.base import Layer, Traits, register
 from minicaffe.core.layers.blob import Shape
@@ -15,9 +20,133 @@ from minicaffe.core.ops import arrays
 from minicaffe.errors import DataError, ShapeError
 from minicaffe.interop.caffe.forks import boxes as ops
 from minicaffe.interop.caffe.forks.annotated import Resize
-from minicaffe.interop.caffe.forks.detection_files import DetectionFiles
+from minicaffe.interop.caffe.label_map import names_in
+from minicaffe.storage import checkpoint, lists
 
 LEAST = float(np.finfo(np.float32).min)
+
+
+@dataclass
+class DetectionFiles:
+    """Detections of the pictures of a test, in the order of `names`, written when the last one is there."""
+
+    folder: Path
+    prefix: str
+    format: str
+    classes: dict[int, str]
+    names: list[str]
+    sizes: list[tuple[int, int]]  # height, width
+    background: int
+    passes: dict[int, tuple[int, np.ndarray]] = field(default_factory=dict)  # of a test, so far
+    rows: list[tuple[str, int, float, np.ndarray]] = field(default_factory=list)
+
+    @classmethod
+    def opened(
+        cls, folder: str, prefix: str, format: str, label_map: str, sizes: str, count: int, background: int
+    ) -> DetectionFiles:  # fmt: skip
+        """The files of SSD's SaveOutputParameter. Raises MinicaffeError for a list that is missing or none."""
+        file, text = load(label_map, "prototxt", own=True)
+        classes = names_in(text, file, shown=False)
+        names, found = [], []
+        for number, line in enumerate(lists.text(Path(sizes)).splitlines(), 1):
+            words = line.split()
+            if not words:
+                continue
+            if len(words) != 3 or not (words[1].isdecimal() and words[2].isdecimal()):
+                raise DataError(
+                    f"{sizes}:{number}: expected a name, a height and a width, got {line!r}"
+                )
+            names.append(words[0])
+            found.append((int(words[1]), int(words[2])))
+        if not 0 < (count or len(names)) <= len(names):
+            raise DataError(
+                f"save_output_param: num_test_image {count}: {sizes} names {len(names)} pictures"
+            )
+        count = count or len(names)
+        return cls(Path(folder), prefix, format, classes, names[:count], found[:count], background)
+
+    def add(self, number: int, images: int, rows: np.ndarray) -> bool:
+        """Take the rows of a pass, the `number`-th of a test; returns whether files were written.
+
+        The passes may come in any order. One that is there already begins a new test. Pictures that follow the
+        last one named are not taken.
+        """
+        if number in self.passes:
+            self.passes = {}
+        self.passes[number] = images, rows
+        if sum(count for count, _ in self.passes.values()) < len(self.names):
+            return False
+        first, self.rows = 0, []
+        for count, found in (self.passes[n] for n in sorted(self.passes)):
+            self._take(found, first)
+            first += count
+        self._write()
+        self.passes = {}
+        return True
+
+    def _take(self, rows: np.ndarray, first: int) -> None:
+        """Take the rows of pictures, the `first` of a test."""
+        for row in rows:
+            place = first + int(row[0])
+            if row[1] < 0 or place >= len(self.names) or np.isnan(row).any():
+                continue
+            if int(row[1]) not in self.classes:
+                raise DataError(f"save_output_param: label_map_file: has no class {int(row[1])}")
+            h, w = self.sizes[place]
+            box = row[3:7].clip(0, 1) * np.array([w, h, w, h])
+            self.rows.append((self.names[place], int(row[1]), float(row[2]), box))
+
+    def _write(self) -> None:
+        try:
+            os.makedirs(self.folder, exist_ok=True)
+        except OSError as error:
+            raise DataError(
+                f"save_output_param: output_directory {self.folder}: {error.strerror}"
+            ) from None
+        for name, text in self._texts().items():
+            data = text.encode()
+            checkpoint.replace(str(self.folder / name), partial(_put, data))
+
+    def _texts(self) -> dict[str, str]:
+        """What is written, by file."""
+        whole = [(name, label, score, box.astype(int)) for name, label, score, box in self.rows]
+        if self.format == "VOC":
+            return {
+                f"{self.prefix}{called}.txt": "".join(
+                    f"{name} {score:.6g} {' '.join(map(str, box))}\n"
+                    for name, own, score, box in whole
+                    if own == label
+                )
+                for label, called in self.classes.items()
+                if label != self.background
+            }
+        if self.format == "ILSVRC":
+            lines = [
+                f"{name} {label} {score:.6g} {' '.join(map(str, box))}\n"
+                for name, label, score, box in whole
+            ]
+            return {f"{self.prefix}.txt": "".join(lines)}
+        found = [
+            {
+                "image_id": _number(name),
+                "category_id": _number(self.classes[label]),
+                "bbox": [
+                    round(float(v), 2) for v in (box[0], box[1], box[2] - box[0], box[3] - box[1])
+                ],
+                "score": round(score, 6),
+            }
+            for name, label, score, box in self.rows
+        ]
+        return {f"{self.prefix}.json": json.dumps(found, indent=1) + "\n"}
+
+
+def _put(data: bytes, file: Any) -> None:
+    file.write(data)
+
+
+def _number(text: str) -> int | str:
+    """A name that is a number, as COCO's are, as one."""
+    return int(text) if text.isdigit() else text
 
 
 @register
@@ -98,6 +227,58 @@ class PriorBox(Layer):
 
     def forward(self, x: Any, image: Any) -> Any:
         return arrays.copy(self.priors, self.out[0])
+
+    def backward(self, dy: Any) -> Any:
+        return None, None
+
+
+@register
+class PriorBoxClustered(Layer):
+    """A PriorBox whose boxes have the widths and heights that are given. Bottoms: the map, the image.
+
+    (n, c, h, w), (n, c, H, W) -> (1, 2, 4 k h w) for k boxes a place, as PriorBox has them. No gradient.
+    Source: PriorBoxClustered of OpenVINO's training_toolbox_caffe.
+
+    Example: (1, 8, 3, 4), (1, 3, 30, 40) ->
+    {type: PriorBoxClustered, width: [9, 20], height: [12, 7]} -> (1, 2, 96)
+    """
+
+    width: Annotated[tuple[float, ...], "widths of the boxes, in pixels"]
+    height: Annotated[tuple[float, ...], "their heights"]
+    clip: Annotated[bool, "cut the boxes to the image"] = False
+    variance: Annotated[tuple[float, ...], "one number, or one per side; default: 0.1"] = ()
+    img_size: Annotated[int | None, "side of the image; default: the bottom's", AtLeast(1)] = None
+    img_h: Annotated[int | None, "height of the image", AtLeast(1)] = None
+    img_w: Annotated[int | None, "width of the image", AtLeast(1)] = None
+    step: Annotated[float | None, "pixels between places; default: image over map"] = None
+    step_h: Annotated[float | None, "pixels between rows"] = None
+    step_w: Annotated[float | None, "pixels between columns"] = None
+    offset: Annotated[float, "of the boxes' centre from a place's corner, in steps"] = 0.5
+
+    traits = PriorBox.traits
+
+    def setup(self, x: Shape, image: Shape) -> Shape:
+        for key in ("width", "height"):
+            given = getattr(self, key)
+            if len(given) != len(self.width) or not given or min(given) <= 0:
+                raise ShapeError(
+                    f"{key}: expected {len(self.width) or 1} numbers above 0, got {given}"
+                )
+        self.made = PriorBox(
+            min_size=(1.0,), clip=self.clip, variance=self.variance, offset=self.offset
+        )
+        for key in ("img_size", "img_h", "img_w", "step", "step_h", "step_w"):
+            setattr(self.made, key, getattr(self, key))
+        self.made.context = self.context
+        self.made.setup(x, image)
+        self.made.boxes = np.stack([self.width, self.height], axis=1)
+        return (1, 2, math.prod(x[2:]) * len(self.width) * 4)
+
+    def allocate(self) -> None:
+        self.made.allocate()
+
+    def forward(self, x: Any, image: Any) -> Any:
+        return arrays.copy(self.made.priors, self.out[0])
 
     def backward(self, dy: Any) -> Any:
         return None, None

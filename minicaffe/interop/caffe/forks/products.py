@@ -1,7 +1,8 @@
-"""The layers of FlowNet and FlowNet 2: FlowWarp and Correlation."""
+"""Products of two blobs: Correlation of FlowNet, CompactBilinear, MaskPooling of MNC."""
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -10,48 +11,7 @@ from minicaffe.core.config.types import AtLeast
 from minicaffe.core.layers.base import register
 from minicaffe.core.layers.blob import Shape
 from minicaffe.errors import ShapeError
-from minicaffe.interop.caffe.forks.between import Between
 from minicaffe.interop.caffe.forks.whole import Whole
-
-
-@register
-class FlowWarp(Whole):
-    """y[i, j] = x[i + v, j + u], read between pixels: an image drawn back along a flow (u, v).
-
-    (n, c, h, w), flow (n, 2, h, w) -> (n, c, h, w). A place outside 0 <= i + v < h, 0 <= j + u < w is 0, or
-    NaN with fill_value NOT_A_NUMBER, and gives no gradient. Both bottoms have a gradient; on CUDA the image's
-    is summed on the host. Source: FlowWarp of FlowNet 2's Caffe; E. Ilg et al., FlowNet 2.0, 2017.
-
-    Example: (2, 3, 5, 6), (2, 2, 5, 6) -> {type: FlowWarp} -> (2, 3, 5, 6)
-    """
-
-    fill_value: Annotated[Literal["ZERO", "NOT_A_NUMBER"], "what lies outside"] = "ZERO"
-
-    def setup(self, x: Shape, flow: Shape) -> Shape:
-        if len(x) != 4 or flow != (x[0], 2, *x[2:]):
-            raise ShapeError(f"needs x (n, c, h, w) and a flow (n, 2, h, w), got {x} and {flow}")
-        self.x_shape = x
-        return x
-
-    def forward(self, x: Any, flow: Any) -> Any:
-        xp, (n, _, h, w), flow = self.xp, self.x_shape, self.wide(flow)
-        rows = xp.arange(h, dtype=self.sum_dtype).reshape(h, 1) + flow[:, 1]
-        columns = xp.arange(w, dtype=self.sum_dtype) + flow[:, 0]
-        self.at = Between(xp, rows.reshape(n, -1), columns.reshape(n, -1), h, w)
-        y = self.at.read(self.wide(x))
-        if self.fill_value == "NOT_A_NUMBER":
-            y = xp.where(self.at.inside[:, None], y, np.nan)
-        return y.reshape(self.x_shape)
-
-    def backward(self, dy: Any) -> Any:
-        n, c, h, w = self.x_shape
-        dy, grads = self.wide(dy).reshape(n, c, -1), [None, None]
-        if self.needs_gradient[0]:
-            grads[0] = self.at.of_maps(self, dy)
-        if self.needs_gradient[1]:
-            down, across = self.at.of_points(dy)
-            grads[1] = self.xp.stack([across, down], axis=1).reshape(n, 2, h, w)
-        return grads
 
 
 @register
@@ -147,3 +107,104 @@ class Correlation(Whole):
                 of_there -= sign
         (h, w), pad = self.x_shape[2:], self.pad
         return [dx[:, :, pad : pad + h, pad : pad + w] for dx in (da, db)]
+
+
+def c_random(count: int) -> list[int]:
+    """The first numbers of C's rand() after srand(1), as GNU's library draws them.
+
+    >>> c_random(3)
+    [1804289383, 846930886, 1681692777]
+    """
+    state = [1]
+    for _ in range(30):
+        state.append(16807 * state[-1] % 2147483647)
+    state += state[:3]
+    while len(state) < 344 + count:
+        state.append((state[-31] + state[-3]) % 2**32)
+    return [value >> 1 for value in state[344:]]
+
+
+@register
+class CompactBilinear(Whole):
+    """The products of all channels of a with all of b, summed into num_output places by chance.
+
+    y[k] = sum over (i, j) with (h1[i] + h2[j]) mod num_output = k of s1[i] s2[j] a[i] b[j], at each pixel;
+    with sum_pool summed over the pixels. Bottoms (n, c1, h, w), (n, c2, h, w) -> (n, num_output, h, w), or
+    (n, num_output, 1, 1). The places h1, h2 and the signs s1, s2 are those that GNU's rand() draws after
+    srand(1), as in Gao's Caffe, so that its models are read. It is computed by Fourier transforms, on the
+    host, in float64, and waits for the device. Both bottoms have a gradient. Source: CompactBilinear of Y.
+    Gao's caffe; Y. Gao et al., Compact Bilinear Pooling, 2016.
+
+    Example: (2, 4, 3, 3), (2, 5, 3, 3) -> {type: CompactBilinear, num_output: 8} -> (2, 8, 1, 1)
+    """
+
+    num_output: Annotated[int, "places that products are summed into", AtLeast(1)]
+    sum_pool: Annotated[bool, "sum over the pixels"] = True
+
+    def setup(self, a: Shape, b: Shape) -> Shape:
+        if len(a) != 4 or len(b) != 4 or (a[0], *a[2:]) != (b[0], *b[2:]):
+            raise ShapeError(f"needs (n, c1, h, w) and (n, c2, h, w), got {a} and {b}")
+        drawn, self.drawn = c_random(2 * (a[1] + b[1])), []
+        for c in (a[1], b[1]):
+            places, signs, drawn = drawn[:c], drawn[c : 2 * c], drawn[2 * c :]
+            self.drawn.append((np.array(places) % self.num_output, np.array(signs) % 2 * 2.0 - 1))
+        self.shapes = a, b
+        return (a[0], self.num_output, *((1, 1) if self.sum_pool else a[2:]))
+
+    def transformed(self, x: np.ndarray, which: int) -> np.ndarray:
+        """The transform (m, pixels) of an image (c, pixels) whose channels are summed by their places."""
+        places, signs = self.drawn[which]
+        summed = np.zeros((self.num_output, x.shape[1]))
+        np.add.at(summed, places, x * signs[:, None])
+        return np.fft.rfft(summed, axis=0)
+
+    def back(self, transform: np.ndarray) -> np.ndarray:
+        """The numbers (num_output, pixels) of a transform."""
+        return np.fft.irfft(transform, self.num_output, axis=0)
+
+    def forward(self, a: Any, b: Any) -> Any:
+        host = self.context.device.to_host
+        given = [host(x).astype(np.float64).reshape(*x.shape[:2], -1) for x in (a, b)]
+        self.transforms, made = [], []
+        for images in zip(*given, strict=True):
+            of_a, of_b = (self.transformed(x, which) for which, x in enumerate(images))
+            self.transforms.append((of_a, of_b))
+            product = of_a * of_b
+            made.append(self.back(product.sum(axis=1, keepdims=True) if self.sum_pool else product))
+        return self.from_host(np.stack(made).reshape(self.out[0].shape))
+
+    def backward(self, dy: Any) -> Any:
+        host = self.context.device.to_host(dy).astype(np.float64)
+        host = host.reshape(len(host), self.num_output, -1)
+        grads = [np.empty((*shape[:2], math.prod(shape[2:]))) for shape in self.shapes]
+        for i, of_ab in enumerate(self.transforms):
+            of_dy = np.fft.rfft(host[i], axis=0)
+            for which, (places, signs) in enumerate(self.drawn):
+                spread = self.back(of_dy * of_ab[1 - which].conj())
+                grads[which][i] = spread[places] * signs[:, None]
+        made = zip(grads, self.shapes, strict=True)
+        return [self.from_host(grad.reshape(shape)) for grad, shape in made]
+
+
+@register
+class MaskPooling(Whole):
+    """y = x mask, the mask the same for each channel. Bottoms: x (n, c, h, w), mask (n, 1, h, w).
+
+    Both have a gradient. Source: MaskPooling of MNC's Caffe; J. Dai et al., Instance-aware Semantic
+    Segmentation via Multi-task Network Cascades, 2016.
+
+    Example: (2, 3, 4, 5), (2, 1, 4, 5) -> {type: MaskPooling} -> (2, 3, 4, 5)
+    """
+
+    def setup(self, x: Shape, mask: Shape) -> Shape:
+        if len(x) != 4 or mask != (x[0], 1, *x[2:]):
+            raise ShapeError(f"needs x (n, c, h, w) and a mask (n, 1, h, w), got {x} and {mask}")
+        return x
+
+    def forward(self, x: Any, mask: Any) -> Any:
+        self.x, self.mask = self.wide(x), self.wide(mask)
+        return self.x * self.mask
+
+    def backward(self, dy: Any) -> Any:
+        dy = self.wide(dy)
+        return dy * self.mask, (dy * self.x).sum(axis=1, keepdims=True)

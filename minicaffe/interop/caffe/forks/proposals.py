@@ -1,4 +1,4 @@
-"""The layers of MS-CNN and Cascade R-CNN: BoxOutput, DecodeBBox, ROIAlign."""
+"""Boxes decoded from predictions on the host: Proposal, BoxOutput, DecodeBBox, Yolov3DetectionOutput."""
 
 from __future__ import annotations
 
@@ -11,12 +11,105 @@ import numpy as np
 from minicaffe.core.config.types import AtLeast
 from minicaffe.core.layers.base import Traits, register
 from minicaffe.core.layers.blob import Shape
-from minicaffe.core.ops.roi_pool import check
 from minicaffe.errors import DataError, ShapeError
 from minicaffe.interop.caffe.forks import boxes
-from minicaffe.interop.caffe.forks.mnc import hat, used
-from minicaffe.interop.caffe.forks.regions import check_regions
 from minicaffe.interop.caffe.forks.whole import Whole
+
+
+@register
+class Proposal(Whole):
+    """Regions where objects may be: anchors moved by what was predicted, the best of those that overlap.
+
+    Bottoms, for k anchors a place: scores (1, 2 k, h, w), of which the last k are the objects'; predictions
+    (1, 4 k, h, w), of each anchor dx, dy, dw, dh; im_info (1, 3): rows, columns and scale of the picture; a
+    fourth number is the scale of its columns. Tops: regions (count, 5): 0, x0, y0, x1, y1; optionally their
+    scores (count,). The best first; count is post_nms_topn at most.
+
+    Anchors are squares of base_size made of each ratio (rows over columns) and scale, feat_stride apart. One
+    is moved by (dx, dy) of its size, stretched by exp(dw), exp(dh), and cut to the picture; with a side below
+    min_size times the scale its score is 0. Of the pre_nms_topn best those are kept that overlap no better
+    one by over nms_thresh. It runs on the host, waits for the device, and has no gradient. Source: Proposal
+    of PVANET's and OpenVINO's Caffe; S. Ren et al., Faster R-CNN, 2015.
+
+    Example: (1, 4, 2, 2), (1, 8, 2, 2), (1, 3) ->
+    {type: Proposal, ratio: 1, scale: [1, 2], post_nms_topn: 1} -> (1, 5)
+    """
+
+    feat_stride: Annotated[int, "pixels between places", AtLeast(1)] = 16
+    base_size: Annotated[int, "side of the square that anchors are made of", AtLeast(1)] = 16
+    min_size: Annotated[
+        int, "the least side of a region, times the picture's scale", AtLeast(0)
+    ] = 16
+    ratio: Annotated[tuple[float, ...], "rows over columns of the anchors"]
+    scale: Annotated[tuple[float, ...], "sizes of the anchors, in squares' sides"]
+    pre_nms_topn: Annotated[int, "the best regions that are looked at", AtLeast(1)] = 6000
+    post_nms_topn: Annotated[int, "the most regions there are", AtLeast(1)] = 300
+    nms_thresh: Annotated[float, "the largest overlap that is kept", AtLeast(0)] = 0.7
+
+    traits = Traits(
+        capturable=False,
+        sizes_vary=True,
+        label_bottoms=(0, 1, 2),
+        float32_bottoms=(2,),
+        float32_tops=(0, 1),
+    )
+
+    def setup(self, scores: Shape, given: Shape, info: Shape) -> list[Shape]:
+        for key in ("ratio", "scale"):
+            if not getattr(self, key) or min(getattr(self, key)) <= 0:
+                raise ShapeError(f"{key}: expected numbers above 0, got {getattr(self, key)}")
+        k = len(self.ratio) * len(self.scale)
+        if len(scores) != 4 or scores[:2] != (1, 2 * k):
+            raise ShapeError(f"needs scores (1, {2 * k}, h, w) for {k} anchors, got {scores}")
+        if given != (1, 4 * k, *scores[2:]):
+            raise ShapeError(f"needs predictions {(1, 4 * k, *scores[2:])}, got {given}")
+        if math.prod(info) < 3:
+            raise ShapeError(f"needs im_info (1, 3): rows, columns, scale; got {info}")
+        self.area, self.k = scores[2:], k
+        most = min(self.post_nms_topn, self.pre_nms_topn, k * math.prod(self.area))
+        return [(max(most, 1), 5), (max(most, 1),)][: max(len(self.top), 1)]
+
+    def anchors(self) -> np.ndarray:
+        """The anchors (k, 4) of the first place, by ratio, then by scale, in float64."""
+        made, middle = [], 0.5 * (self.base_size - 1)
+        for ratio in self.ratio:
+            wide = math.floor(math.sqrt(self.base_size**2 / ratio) + 0.5)
+            high = math.floor(wide * ratio + 0.5)
+            for scale in self.scale:
+                half = 0.5 * (wide * scale - 1), 0.5 * (high * scale - 1)
+                made.append(
+                    [middle - half[0], middle - half[1], middle + half[0], middle + half[1]]
+                )
+        return np.array(made)
+
+    def forward(self, scores: Any, given: Any, info: Any) -> Any:
+        scores, given, info = self.on_host(scores), self.on_host(given), self.on_host(info).ravel()
+        (h, w), k = self.area, self.k
+        at = np.stack(np.meshgrid(np.arange(w), np.arange(h)), axis=-1) * self.feat_stride
+        at = np.concatenate([at, at], axis=-1)[:, :, None]
+        anchors = (at + self.anchors()).reshape(-1, 4).astype(scores.dtype)
+        moved = given.reshape(k, 4, h, w).transpose(2, 3, 0, 1).reshape(-1, 4)
+        size = anchors[:, 2:] - anchors[:, :2] + 1
+        with np.errstate(over="ignore", invalid="ignore"):
+            middle = moved[:, :2] * size + (anchors[:, :2] + size / 2)
+            half = np.exp(moved[:, 2:]) * size / 2
+            found = np.concatenate([middle - half, middle + half], axis=1)
+            edge = info[[1, 0, 1, 0]] - 1
+            found = np.maximum(np.minimum(found, edge), 0)
+            large = (
+                found[:, 2:] - found[:, :2] + 1 >= self.min_size * info[[min(3, len(info) - 1), 2]]
+            )
+        score = scores[0, k:].transpose(1, 2, 0).ravel() * large.all(axis=1)
+        best = np.argsort(-score, kind="stable")[: self.pre_nms_topn]
+        ends = found[best] + np.array([0, 0, 1, 1], found.dtype)  # a pixel is one wide
+        best = best[boxes.suppress(ends, self.nms_thresh)][: self.post_nms_topn]
+        rows = np.zeros((len(best), 5), found.dtype)
+        rows[:, 1:] = found[best]
+        tops = [out[: len(best)] for out in self.out]
+        for top, array in zip(tops, (rows, score[best]), strict=False):
+            self.context.device.copy_from_host(top, array)
+        return tops
+
 
 OVERLAPS = {  # of one box and others: what they share over their union, the smaller one, the first
     "IOU": boxes.overlap,
@@ -220,61 +313,95 @@ class DecodeBBox(Whole):
 
 
 @register
-class ROIAlign(Whole):
-    """The maps at the corners of a grid over each region, read between pixels. Bottoms: maps, regions.
+class Yolov3DetectionOutput(Whole):
+    """YOLO v3's detections: decodes boxes, and drops those that overlap a better one, of any class.
 
-    (n, c, h, w), (r, 5) -> (r, c, pooled_h + 1, pooled_w + 1). A region is (image, x0, y0, x1, y1) in pixels
-    of the picture, widened on each side by pad_ratio of its size, x1 - x0 + 1, times spatial_scale, less 1/2.
-    Corners over half a pixel outside the maps are 0, and so is a region without an area. The maps have a
-    gradient. It reads the regions on the host. Raises DataError for an image outside the batch. Its mean over
-    2 x 2 corners, a Pooling, is what others call so. Source: ROIAlign of Cascade R-CNN's Caffe; K. He et al.,
-    Mask R-CNN, 2017.
+    Bottoms, one a scale: (n, num_box (5 + num_classes), side, side), of each box x, y, w, h, whether there is
+    something, and its classes. Of box b at (i, j): the middle is ((j + sigmoid x) / side, (i + sigmoid y) /
+    side), the size exp(w), exp(h) times the anchor, biases[2 m], biases[2 m + 1], over side times the bottom's
+    anchors_scale; m = mask[g k + b] of scale k, g = len(mask) / mask_group_num. A class's score, sigmoid times
+    sigmoid, must be above confidence_threshold; an overlap of nms_threshold or more is too much.
 
-    Example: (2, 8, 6, 6), (3, 5) -> {type: ROIAlign, pooled_h: 2, pooled_w: 3} -> (3, 8, 3, 4)
+    Top: (1, 1, kept, 7): image, class + 1, score, x0, y0, x1, y1 as shares of the image; by image, the best
+    first; a row of -1 an image if nothing is found. It runs on the host, waits for the device, and has no
+    gradient. Source: Yolov3DetectionOutput of eric612's MobileNet-YOLO, which takes all images for one.
+
+    Example: (1, 7, 2, 2) -> {type: Yolov3DetectionOutput, num_classes: 2, num_box: 1, biases: [9, 9],
+    mask: 0, mask_group_num: 1, anchors_scale: 32} -> (1, 1, 4, 7)
     """
 
-    pooled_h: Annotated[int, "rows of bins", AtLeast(1)]
-    pooled_w: Annotated[int, "columns of bins", AtLeast(1)]
-    spatial_scale: Annotated[float, "size of the maps divided by that of the picture"] = 1.0
-    pad_ratio: Annotated[float, "share of its size by which a region is widened", AtLeast(0)] = 0.0
+    num_classes: Annotated[int, "classes, without a background", AtLeast(1)]
+    num_box: Annotated[int, "boxes a place", AtLeast(1)] = 3
+    confidence_threshold: Annotated[float, "a score must be above it"] = 0.01
+    nms_threshold: Annotated[float, "an overlap must be below it"] = 0.45
+    biases: Annotated[tuple[float, ...], "widths and heights of the anchors, by turns, in pixels"]
+    anchors_scale: Annotated[tuple[int, ...], "pixels between places, of each bottom", AtLeast(1)]
+    mask_group_num: Annotated[int, "how many bottoms there are", AtLeast(1)] = 2
+    mask: Annotated[tuple[int, ...], "the anchors of each bottom, by their number", AtLeast(0)]
 
-    traits = Traits(capturable=False, label_bottoms=(1,), float32_bottoms=(1,))
+    traits = Traits(capturable=False, sizes_vary=True, float32_tops=(0,))
 
-    def setup(self, x: Shape, rois: Shape) -> Shape:
-        check_regions(x, rois)
-        self.x_shape = x
-        return (rois[0], x[1], self.pooled_h + 1, self.pooled_w + 1)
-
-    def forward(self, x: Any, rois: Any) -> Any:
-        rois = self.on_host(rois).reshape(-1, 5)
-        check(rois, self.x_shape[0])
-        x, kept = self.wide(x), list[Any]()
-        pad = (rois[:, 3:] - rois[:, 1:3] + 1) * rois.dtype.type(self.pad_ratio)
-        scale = rois.dtype.type(self.spatial_scale)
-        starts, ends = (rois[:, 1:3] - pad) * scale - 0.5, (rois[:, 3:] + pad) * scale - 0.5
-        bins = np.array([self.pooled_w, self.pooled_h])
-        for roi, start, size, top in zip(rois, starts, ends - starts, self.out[0], strict=True):
-            if not (size > 0).all():
-                top[...] = 0
-                kept.append(None)
-                continue
-            columns, rows = (
-                hat(first + np.arange(count + 1) * (length / count), pixels)[0]
-                for first, length, count, pixels in zip(
-                    start, size, bins, self.x_shape[:1:-1], strict=True
-                )
+    def setup(self, first: Shape, *more: Shape) -> Shape:
+        bottoms, wide = (first, *more), 5 + self.num_classes
+        self.traits = replace(self.traits, label_bottoms=tuple(range(len(bottoms))))
+        if len(bottoms) != self.mask_group_num or len(self.anchors_scale) != len(bottoms):
+            raise ShapeError(
+                f"needs as many bottoms as mask_group_num {self.mask_group_num}, with an anchors_scale "
+                f"each, got {len(bottoms)} and {len(self.anchors_scale)}"
             )
-            place = int(roi[0]), slice(None), used(rows), used(columns)
-            rows, columns = self.from_host(rows[:, place[2]]), self.from_host(columns[:, place[3]])
-            top[...] = self.xp.matmul(self.xp.matmul(rows, x[place]), columns.T)
-            kept.append((place, rows, columns))
-        self.kept = kept
-        return self.out
+        if self.nms_threshold <= 0:
+            raise ShapeError(f"nms_threshold: expected above 0, got {self.nms_threshold}")
+        for x in bottoms:
+            if len(x) != 4 or x[:2] != (first[0], self.num_box * wide) or x[2] != x[3]:
+                raise ShapeError(f"needs bottoms (n, {self.num_box * wide}, side, side), got {x}")
+        group = len(self.mask) // len(bottoms)
+        self.of_bottom = [
+            self.mask[k * group : k * group + self.num_box] for k in range(len(bottoms))
+        ]
+        if any(len(mask) < self.num_box for mask in self.of_bottom):
+            raise ShapeError(
+                f"mask: expected num_box {self.num_box} a bottom, got {len(self.mask)}"
+            )
+        if 2 * max(self.mask) + 1 >= len(self.biases):
+            raise ShapeError(f"biases: expected two for each of {max(self.mask) + 1} anchors")
+        self.count, places = first[0], sum(x[2] ** 2 for x in bottoms)
+        return (1, 1, self.count * places * self.num_box * self.num_classes, 7)
 
-    def backward(self, dy: Any) -> Any:
-        xp, dx = self.xp, self.xp.zeros(self.x_shape, self.sum_dtype)
-        for kept, part in zip(self.kept, dy, strict=True):
-            if kept is not None:
-                place, rows, columns = kept
-                dx[place] += xp.matmul(xp.matmul(rows.T, self.wide(part)), columns)
-        return dx, None
+    def forward(self, *xs: Any) -> Any:
+        parts = [self.decoded(k, self.on_host(x)) for k, x in enumerate(xs)]
+        around, scores = (np.concatenate(arrays, axis=1) for arrays in zip(*parts, strict=True))
+        rows = np.concatenate([self.of_image(i, around[i], scores[i]) for i in range(self.count)])
+        if not len(rows):
+            rows = np.full((self.count, 7), -1, self.sum_dtype)
+            rows[:, 0] = np.arange(self.count)
+        top = self.out[0][:, :, : len(rows)]
+        self.context.device.copy_from_host(top, rows.reshape(top.shape))
+        return top
+
+    def decoded(self, k: int, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The corners (n, p, 4) of a bottom's boxes, place by place, and their scores (n, p, num_classes)."""
+        n, side = len(x), x.shape[2]
+        x = x.reshape(n, self.num_box, -1, side, side).transpose(0, 3, 4, 1, 2)
+        anchors = np.array(self.biases, x.dtype).reshape(-1, 2)[list(self.of_bottom[k])]
+        at = np.stack(np.meshgrid(np.arange(side), np.arange(side)), axis=-1)[:, :, None]
+        with np.errstate(over="ignore"):
+            chance = 1 / (1 + np.exp(-np.delete(x, (2, 3), axis=-1)))  # x, y, something, classes
+            half = np.exp(x[..., 2:4]) * anchors / (2 * side * self.anchors_scale[k])
+        middle = (chance[..., :2] + at) / side
+        corners = np.concatenate([middle - half, middle + half], axis=-1)
+        scores = chance[..., 3:] * chance[..., 2:3]
+        both = corners.reshape(n, -1, 4), scores.reshape(n, -1, self.num_classes)
+        return both[0].astype(x.dtype), both[1].astype(x.dtype)
+
+    def of_image(self, image: int, around: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        """The detections of one image: rows (kept, 7)."""
+        box, kind = np.nonzero(scores > self.confidence_threshold)
+        best = np.argsort(-scores[box, kind], kind="stable")
+        box, kind = box[best], kind[best]
+        below = np.nextafter(scores.dtype.type(self.nms_threshold), scores.dtype.type(-1))
+        kept = boxes.suppress(around[box], float(below))
+        rows = np.empty((len(kept), 7), scores.dtype)
+        box, kind = box[kept], kind[kept]
+        rows[:, 0], rows[:, 1], rows[:, 2] = image, kind + 1, scores[box, kind]
+        rows[:, 3:] = around[box]
+        return rows
