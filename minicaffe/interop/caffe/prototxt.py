@@ -24,7 +24,15 @@ from minicaffe.core.net.sparse import (
     shuffled,
 )
 from minicaffe.errors import SpecError
-from minicaffe.interop.caffe.layer import DROPPED, FREE, OTHER_NAMES, TRANSFORM, UNORDERED, assumed
+from minicaffe.interop.caffe.layer import (
+    DROPPED,
+    FIRST,
+    FREE,
+    OTHER_NAMES,
+    TRANSFORM,
+    UNORDERED,
+    assumed,
+)
 from minicaffe.interop.caffe.message_text import Word, write
 from minicaffe.interop.caffe.model import YAML
 from minicaffe.interop.caffe.schema import Field, is_declared, own_block, schema
@@ -32,19 +40,6 @@ from minicaffe.interop.caffe.schema import declared as schema_of
 from minicaffe.interop.caffe.solver import EVALUATED
 from minicaffe.interop.caffe.unknown import NAME
 from minicaffe.interop.caffe.upgrade import as_written
-
-COMMON = (
-    "name",
-    "type",
-    "bottom",
-    "top",
-    "param",
-    "loss_weight",
-    "propagate_down",
-    "include",
-    "exclude",
-)
-
 
 # What stands for itself where a word is expected, and for nothing else
 WORD = re.compile(r"(?!(true|false|null|inf|infinity|nan)$)[A-Za-z_]\w*", re.IGNORECASE | re.ASCII)
@@ -162,25 +157,17 @@ def _layer(
     commented: Callable[[Node], bool],
 ) -> Node:
     """A LayerParameter."""
-    common: dict[str, Any] = {
-        "name": layer.name,
-        "type": layer.type,
-        "bottom": bottom,
-        "top": layer.tops,
-    }
-    for key in COMMON[4:]:
-        common[key] = getattr(layer, key)
+    common: dict[str, Any] = {key: getattr(layer, key) for key in keys_of(LayerSpec)}
+    common |= {"bottom": bottom, "top": layer.tops}
     common = {key: value for key, value in common.items() if value != ()}
     fields = _placed(
         {key: plain(value, place(layer, key)) for key, value in common.items()},
         "LayerParameter",
         layer.mark,
     )
-    ahead = {key: fields.pop(key) for key in COMMON[:4] if key in fields}
-    declared, taken = (
-        keys_of(layer_types[layer.type]),
-        assumed(layer.type, keys_of(layer_types[layer.type])),
-    )
+    ahead = {key: fields.pop(key) for key in FIRST if key in fields}
+    declared = keys_of(layer_types[layer.type])
+    taken = assumed(layer.type, declared)
     if layer.type.endswith("Loss") and not layer.tops:  # else it would be given one
         fields[FREE] = Node({"top": Node([], layer.mark)}, layer.mark)
     options, homes = layer_options(layer, layer_types), schema().keys(layer.type)

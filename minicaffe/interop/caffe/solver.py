@@ -14,13 +14,7 @@ from minicaffe.interop.caffe.schema import schema
 
 TRAIN = ("net", "net_param", "train_net", "train_net_param")
 TESTS = ("test_net_param", "test_net")
-TYPES = {
-    "NESTEROV": "Nesterov",
-    "ADAGRAD": "AdaGrad",
-    "RMSPROP": "RMSProp",
-    "ADADELTA": "AdaDelta",
-    "ADAM": "Adam",
-}
+TYPES = {kind.upper(): kind for kind in ("Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam")}
 # Keys of SSD's solver, which are of the layer DetectionEvaluate here.
 EVALUATED = ("eval_type", "ap_version", "show_per_class_result")
 NO_EFFECT = {"snapshot_diff": "snapshots hold no gradients", "layer_wise_reduce": ""}
@@ -109,10 +103,8 @@ def _solver(solver: Node, kind: str | None) -> Node:
     if kind is not None:
         values["type"], keys["type"] = Node(kind, solver.mark), solver.mark
     elif old is not None:
-        values["type"], keys["type"] = (
-            Node(TYPES.get(old.value, old.value), old.mark),
-            keys["solver_type"],
-        )
+        values["type"] = Node(TYPES.get(old.value, old.value), old.mark)
+        keys["type"] = keys["solver_type"]
     _device(values, keys)
     seed = values.get("random_seed")
     if seed is not None and seed.value == -1:  # the clock, in Caffe; here as if it were not given
@@ -148,7 +140,5 @@ def _device(values: dict[str, Node], keys: dict[str, Mark]) -> None:
     if mode is not None and mode.value == "CPU":
         values["device"], keys["device"] = Node("cpu", mode.mark), keys["solver_mode"]
     elif number is not None and number.value > 0:
-        values["device"], keys["device"] = (
-            Node(f"cuda:{number.value}", number.mark),
-            keys["device_id"],
-        )
+        values["device"] = Node(f"cuda:{number.value}", number.mark)
+        keys["device"] = keys["device_id"]

@@ -21,45 +21,33 @@ WORD = re.compile("[A-Za-z][A-Za-z0-9_]*")
 WHOLE = re.compile(r"-?([0-9]+|0[xX][0-9a-fA-F]+)")
 TRUE, FALSE = ("true", "True", "t", "1"), ("false", "False", "f", "0")
 RANGES = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1), "uint32": (0, 2**32 - 1)}
-# Keys of forks that change no result here, each with the reason; and forks whose keys do.
+# Keys of forks that change no result here, behind their message, with the reason; forks whose keys do.
 NVCAFFES = "it is how NVCaffe computes, not what"
+INTELS = "it is how Intel's Caffe computes, not what"
 HARMLESS = {
-    **{
-        (message, f"{lead}{way}_{what}"): NVCAFFES
-        for message, lead in (("NetParameter", "default_"), ("LayerParameter", ""))
-        for way in ("forward", "backward")
-        for what in ("type", "math")
-    },
-    **dict.fromkeys(
-        [("DataParameter", key) for key in ("cache", "threads", "parser_threads")], NVCAFFES
+    "NetParameter reduce_buckets eltwise_mem_sharing default_forward_type default_forward_math "
+    "default_backward_type default_backward_math": NVCAFFES,
+    "LayerParameter forward_type forward_math backward_type backward_math": NVCAFFES,
+    "DataParameter cache threads parser_threads": NVCAFFES,
+    "SolverParameter store_blobs_in_old_format": NVCAFFES,
+    "ConvolutionParameter cudnn_convolution_algo_seeker": NVCAFFES,
+    "ImageDataParameter cache": NVCAFFES,
+    "NetParameter global_grad_scale global_grad_scale_adaptive": (
+        "gradients of 16 bits are scaled by loss_scale here"
     ),
-    ("NetParameter", "reduce_buckets"): NVCAFFES,
-    ("SolverParameter", "store_blobs_in_old_format"): NVCAFFES,
-    ("ConvolutionParameter", "cudnn_convolution_algo_seeker"): NVCAFFES,
-    ("NetParameter", "eltwise_mem_sharing"): NVCAFFES,
-    **dict.fromkeys(
-        [("NetParameter", key) for key in ("global_grad_scale", "global_grad_scale_adaptive")],
-        "gradients of 16 bits are scaled by loss_scale here",
+    "NetParameter multinode": "it is how Intel's Caffe divides the work",
+    "LayerParameter quantization_param": "it is how Intel's Caffe computes with integers",
+    "LayerParameter engine": INTELS,
+    "NetParameter bn_stats_batch_size": INTELS,
+    "ConvolutionParameter conv_algorithm": "it is how a fork computes, not what",
+    "SolverParameter larc larc_policy larc_turbo larc_eta": (
+        "NVCaffe fits each layer's rate to its weights, which is not done here"
     ),
-    ("NetParameter", "multinode"): "it is how Intel's Caffe divides the work",
-    ("LayerParameter", "quantization_param"): "it is how Intel's Caffe computes with integers",
-    ("LayerParameter", "engine"): "it is how Intel's Caffe computes, not what",
-    ("ConvolutionParameter", "conv_algorithm"): "it is how a fork computes, not what",
-    **dict.fromkeys(
-        [("SolverParameter", f"larc{more}") for more in ("", "_policy", "_turbo", "_eta")],
-        "NVCaffe fits each layer's rate to its weights, which is not done here",
+    "SolverParameter local_lr_auto local_gw_ratio": (
+        "Intel's Caffe fits each layer's rate to its weights, which is not done here"
     ),
-    **dict.fromkeys(
-        [("SolverParameter", key) for key in ("local_lr_auto", "local_gw_ratio")],
-        "Intel's Caffe fits each layer's rate to its weights, which is not done here",
-    ),
-    ("ImageDataParameter", "cache"): NVCAFFES,
-    (
-        "BatchNormParameter",
-        "filler",
-    ): "the Scale behind it, which Intel's engine merges, has its own",
-    ("NetParameter", "mem_param"): "it is how a fork saves memory",
-    ("NetParameter", "bn_stats_batch_size"): "it is how Intel's Caffe computes, not what",
+    "BatchNormParameter filler": "the Scale behind it, which Intel's engine merges, has its own",
+    "NetParameter mem_param": "it is how a fork saves memory",
 }
 FORKS = {  # which have a key that changes the result
     **dict.fromkeys(("color_order", "rampup_interval", "rampup_lr"), "NVCaffe"),
@@ -107,8 +95,9 @@ def typed(
         if unknown is None:
             raise SpecError(problem)
         left_out.add(name)
-        if (kind, name) in HARMLESS:
-            _log.warning("%s: %s has no effect: %s", place, name, HARMLESS[kind, name])
+        row = next((row for row in HARMLESS if {kind, name} <= {*row.split()}), None)
+        if row is not None:
+            _log.warning("%s: %s has no effect: %s", place, name, HARMLESS[row])
         else:
             unknown.append((place, problem))
     groups: dict[str, list[Node]] = {name: [] for name in message.empty if name not in left_out}

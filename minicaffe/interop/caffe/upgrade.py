@@ -9,23 +9,14 @@ from minicaffe.errors import SpecError
 from minicaffe.interop.caffe.upgrade_v0 import v1_of_v0, without_padding
 
 V1_TYPES = {
-    "BN": "BN",
-    "BNLL": "BNLL",
-    "LRN": "LRN",
-    "MVN": "MVN",
-    "ABSVAL": "AbsVal",
-    "ARGMAX": "ArgMax",
+    kind.upper(): kind for kind in ["BN", "BNLL", "LRN", "MVN", "AbsVal", "ArgMax", "ReLU", "TanH"]
+}
+V1_TYPES |= {
     "HDF5_DATA": "HDF5Data",
     "HDF5_OUTPUT": "HDF5Output",
-    "RELU": "ReLU",
     "SOFTMAX_LOSS": "SoftmaxWithLoss",
-    "TANH": "TanH",
 }
-TRANSFORMED = {
-    "DATA": "data_param",
-    "IMAGE_DATA": "image_data_param",
-    "WINDOW_DATA": "window_data_param",
-}
+TRANSFORMED = {kind: f"{kind.lower()}_param" for kind in ("DATA", "IMAGE_DATA", "WINDOW_DATA")}
 # Keys of PSPNet's BN that SegNet's does not have; and the keys of both, as BatchNorm and Scale name them
 PSPNETS = {"slope_filler", "bias_filler", "momentum", "eps", "frozen"}
 SCALES = {"scale_filler": "filler", "shift_filler": "bias_filler"}

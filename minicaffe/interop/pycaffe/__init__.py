@@ -12,39 +12,23 @@ from minicaffe import __version__ as __version__
 
 TRAIN, TEST = 0, 1
 
+_NAMES = """
+classifier: Classifier
+detector: Detector
+host_blob: Layer
+mode: Timer has_nccl set_device set_mode_cpu set_mode_gpu set_multiprocess set_random_seed
+  set_solver_count set_solver_rank solver_count solver_rank
+net: Net layer_type_list
+net_spec: NetSpec layers params to_proto
+report: init_log log
+solver: AdaDeltaSolver AdaGradSolver AdamSolver NesterovSolver RMSPropSolver SGDSolver get_solver
+  get_solver_from_string
+"""
 _HOMES = {
-    "AdaDeltaSolver": "solver",
-    "AdaGradSolver": "solver",
-    "AdamSolver": "solver",
-    "Classifier": "classifier",
-    "Detector": "detector",
-    "Layer": "host_blob",
-    "Net": "net",
-    "NetSpec": "net_spec",
-    "NesterovSolver": "solver",
-    "RMSPropSolver": "solver",
-    "SGDSolver": "solver",
-    "Timer": "mode",
-    "get_solver": "solver",
-    "get_solver_from_string": "solver",
-    "has_nccl": "mode",
-    "init_log": "report",
-    "layer_type_list": "net",
-    "layers": "net_spec",
-    "log": "report",
-    "params": "net_spec",
-    "set_device": "mode",
-    "set_mode_cpu": "mode",
-    "set_mode_gpu": "mode",
-    "set_multiprocess": "mode",
-    "set_random_seed": "mode",
-    "set_solver_count": "mode",
-    "set_solver_rank": "mode",
-    "solver_count": "mode",
-    "solver_rank": "mode",
-    "to_proto": "net_spec",
+    name: home
+    for home, _, names in (row.partition(": ") for row in _NAMES.replace("\n  ", " ").split("\n"))
+    for name in names.split()
 }
-
 _MODULES = ("classifier", "coord_map", "detector", "draw", "io", "net_spec", "proto", "pycaffe")
 
 __all__ = sorted([*_HOMES, *_MODULES, "TEST", "TRAIN", "__version__"])

@@ -24,35 +24,11 @@ import numpy as np
 from minicaffe.errors import SpecError
 from minicaffe.interop.pycaffe.net_spec import Function, Top, layers
 
-PASS_THROUGH = {
-    *(
-        "AbsVal",
-        "BatchNorm",
-        "Bias",
-        "BNLL",
-        "Clip",
-        "Dropout",
-        "ELU",
-        "Eltwise",
-        "Exp",
-        "GELU",
-        "HardSwish",
-    ),
-    *(
-        "Log",
-        "LRN",
-        "MVN",
-        "Normalize",
-        "Power",
-        "PReLU",
-        "ReLU",
-        "ReLU6",
-        "Scale",
-        "Sigmoid",
-        "Split",
-    ),
-    *("Swish", "TanH", "Threshold"),
-}
+_PASS_THROUGH = """
+AbsVal BatchNorm Bias BNLL Clip Dropout ELU Eltwise Exp GELU HardSwish Log LRN MVN Normalize Power PReLU ReLU
+ReLU6 Scale Sigmoid Split Swish TanH Threshold
+"""
+PASS_THROUGH = frozenset(_PASS_THROUGH.split())
 Map = tuple[int | None, Any, Any]
 IDENTITY: Map = (None, 1, 0)
 

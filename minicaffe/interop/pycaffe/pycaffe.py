@@ -1,23 +1,7 @@
 """The names that scripts import from `caffe.pycaffe`."""
 
-from minicaffe.interop.pycaffe.mode import Timer
-from minicaffe.interop.pycaffe.net import Net
-from minicaffe.interop.pycaffe.solver import (
-    AdaDeltaSolver,
-    AdaGradSolver,
-    AdamSolver,
-    NesterovSolver,
-    RMSPropSolver,
-    SGDSolver,
-)
+from minicaffe.interop.pycaffe import __getattr__ as __getattr__
 
-__all__ = [
-    "AdaDeltaSolver",
-    "AdaGradSolver",
-    "AdamSolver",
-    "Net",
-    "NesterovSolver",
-    "RMSPropSolver",
-    "SGDSolver",
-    "Timer",
-]
+_RULES = ("AdaDelta", "AdaGrad", "Adam", "Nesterov", "RMSProp", "SGD")
+_NAMES = ("Net", "Timer", *(f"{rule}Solver" for rule in _RULES))
+__all__ = list(_NAMES)
