@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from minicaffe.core.config.types import AtLeast
-from minicaffe.core.layers.base import Layer, Traits, register
+from minicaffe.core.layers.base import Traits, register
 from minicaffe.core.layers.blob import Shape
 from minicaffe.core.layers.losses import same_type
 from minicaffe.core.layers.window import Windowed
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops import roi_pool as ops
 from minicaffe.core.ops.geometry import Window, pool_output_size
-from minicaffe.core.ops.roi_pool import check
 from minicaffe.errors import DataError, ShapeError
 from minicaffe.interop.caffe.forks.between import hat, used
 from minicaffe.interop.caffe.forks.whole import Whole, rounded
+
+FARTHEST = 1e6  # columns and rows from the map's corner, in which each region has points
 
 
 @register
@@ -115,19 +117,41 @@ class DilatedPooling(Windowed, Whole):
         return self.put(dx, self.grad[0])
 
 
-def check_regions(x: Shape, rois: Shape) -> None:
-    """Raise ShapeError if the bottoms are not maps (n, c, h, w) and regions (r, 5).
+class OnHost(Whole):
+    """A pooling of regions (image, x0, y0, x1, y1) of maps, which are read on the host."""
 
-    >>> check_regions((2, 8, 6, 6), (3, 5))
-    """
-    if len(x) != 4:
-        raise ShapeError(f"needs a bottom of 4 axes (n, c, h, w), got {x}")
-    if not rois or math.prod(rois[1:]) != 5:
-        raise ShapeError(f"needs regions (r, 5) as its second bottom, got {rois}")
+    traits = Traits(capturable=False, label_bottoms=(1,), float32_bottoms=(1,))
+
+    def setup(self, x: Shape, rois: Shape) -> Shape:
+        """Returns (r, c). Raises ShapeError if the bottoms are not maps (n, c, h, w) and regions (r, 5)."""
+        if len(x) != 4:
+            raise ShapeError(f"needs a bottom of 4 axes (n, c, h, w), got {x}")
+        if not rois or math.prod(rois[1:]) != 5:
+            raise ShapeError(f"needs regions (r, 5) as its second bottom, got {rois}")
+        self.x_shape = x
+        return rois[0], x[1]
+
+    def regions(self, rois: Any) -> np.ndarray:
+        """The regions (r, 5). Raises DataError for an image outside the batch."""
+        rois = self.on_host(rois).reshape(-1, 5)
+        ops.check(rois, self.x_shape[0])
+        return rois
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Binned(OnHost):
+    """A pooling of regions in a grid of bins."""
+
+    pooled_h: Annotated[int, "rows of bins", AtLeast(1)]
+    pooled_w: Annotated[int, "columns of bins", AtLeast(1)]
+    spatial_scale: Annotated[float, "size of the maps divided by that of the picture"] = 1.0
+
+    def setup(self, x: Shape, rois: Shape) -> Shape:
+        return (*super().setup(x, rois), self.pooled_h, self.pooled_w)
 
 
 @register
-class ROIPooling(Layer):
+class ROIPooling(Binned):
     """The largest entry in each bin of a grid over each region. Bottoms: maps, regions.
 
     (n, c, h, w), (r, 5) -> (r, c, pooled_h, pooled_w). A region is (image, x0, y0, x1, y1), in pixels of the
@@ -139,17 +163,13 @@ class ROIPooling(Layer):
     Example: (2, 8, 6, 6), (3, 5) -> {type: ROIPooling, pooled_h: 2, pooled_w: 3} -> (3, 8, 2, 3)
     """
 
-    pooled_h: Annotated[int, "rows of bins", AtLeast(1)]
-    pooled_w: Annotated[int, "columns of bins", AtLeast(1)]
-    spatial_scale: Annotated[float, "size of the maps divided by that of the picture"] = 1.0
     pad_ratio: Annotated[float, "share of its size by which a region is widened", AtLeast(0)] = 0.0
 
     traits = Traits(recordable=True, label_bottoms=(1,), float32_bottoms=(1,))
 
     def setup(self, x: Shape, rois: Shape) -> Shape:
-        check_regions(x, rois)
         self.images, self.count = x[0], rois[0]
-        self.y_shape = (rois[0], x[1], self.pooled_h, self.pooled_w)
+        self.y_shape = super().setup(x, rois)
         return self.y_shape
 
     def allocate(self) -> None:
@@ -192,7 +212,7 @@ class ROIPooling(Layer):
 
 
 @register
-class PSROIPooling(Whole):
+class PSROIPooling(OnHost):
     """The mean of each bin of a grid over each region, each bin from maps of its own. Bottoms: maps, regions.
 
     (n, output_dim g^2, h, w), (r, 5) -> (r, output_dim, g, g), g = group_size: entry (k, i, j) is the mean of
@@ -209,22 +229,17 @@ class PSROIPooling(Whole):
     output_dim: Annotated[int, "channels of the top", AtLeast(1)]
     group_size: Annotated[int, "rows of bins, and columns", AtLeast(1)]
 
-    traits = Traits(capturable=False, label_bottoms=(1,), float32_bottoms=(1,))
-
     def setup(self, x: Shape, rois: Shape) -> Shape:
         g, wanted = self.group_size, self.output_dim * self.group_size**2
         if len(x) != 4 or x[1] != wanted:
             raise ShapeError(
                 f"needs a bottom (n, c, h, w) of output_dim group_size^2 = {wanted} channels, got {x}"
             )
-        check_regions(x, rois)
-        self.x_shape = x
-        return (rois[0], self.output_dim, g, g)
+        return (super().setup(x, rois)[0], self.output_dim, g, g)
 
     def forward(self, x: Any, rois: Any) -> Any:
         xp, (n, c, h, w) = self.xp, self.x_shape
-        rois = self.on_host(rois).reshape(-1, 5)
-        check(rois, n)
+        rois = self.regions(rois)
         self.corners, share = self.bins(rois)
         self.share = self.from_host(share)
         total = xp.zeros(
@@ -254,15 +269,9 @@ class PSROIPooling(Whole):
         share = np.divide(1, area, out=np.zeros(area.shape), where=area > 0)[:, None]
         channel = np.arange(c).reshape(-1, g, g) + c * image[:, None, None, None]
         base = channel * ((h + 1) * (w + 1))
-        corners = [
-            [
-                self.from_host(
-                    base + (y * (w + 1))[:, None, :, None] + x[:, None, None, :], np.int64
-                )
-                for x in (x0, x1)
-            ]
-            for y in (y0, y1)
-        ]
+        rows = [base + (y * (w + 1))[:, None, :, None] for y in (y0, y1)]
+        columns = [x[:, None, None, :] for x in (x0, x1)]
+        corners = [[self.from_host(y + x, np.int64) for x in columns] for y in rows]
         return corners, share
 
     def backward(self, dy: Any) -> Any:
@@ -275,11 +284,8 @@ class PSROIPooling(Whole):
         return xp.cumsum(xp.cumsum(total, axis=3), axis=2)[:, :, ::-1, ::-1], None
 
 
-FARTHEST = 1e6  # columns and rows from the map's corner, in which each has points
-
-
 @register
-class ROIWarping(Whole):
+class ROIWarping(Binned):
     """The largest of the points in each bin of a grid over each region, read between pixels.
 
     Bottoms: maps (n, c, h, w), regions (r, 5): image, x0, y0, x1, y1, in pixels of the picture. Top: (r, c,
@@ -293,20 +299,8 @@ class ROIWarping(Whole):
     Example: (2, 8, 6, 6), (3, 5) -> {type: ROIWarping, pooled_h: 2, pooled_w: 3} -> (3, 8, 2, 3)
     """
 
-    pooled_h: Annotated[int, "rows of bins", AtLeast(1)]
-    pooled_w: Annotated[int, "columns of bins", AtLeast(1)]
-    spatial_scale: Annotated[float, "size of the maps divided by that of the picture"] = 1.0
-
-    traits = Traits(capturable=False, label_bottoms=(1,), float32_bottoms=(1,))
-
-    def setup(self, x: Shape, rois: Shape) -> Shape:
-        check_regions(x, rois)
-        self.x_shape = x
-        return (rois[0], x[1], self.pooled_h, self.pooled_w)
-
     def forward(self, x: Any, rois: Any) -> Any:
-        rois = self.on_host(rois).reshape(-1, 5)
-        check(rois, self.x_shape[0])
+        rois = self.regions(rois)
         x, self.kept = self.wide(x), []
         for roi, top in zip(rois, self.out[0], strict=True):
             self.kept.append(self.warp(x[int(roi[0])], roi, top))
@@ -357,7 +351,7 @@ class ROIWarping(Whole):
 
 
 @register
-class ROIAlign(Whole):
+class ROIAlign(Binned):
     """The maps at the corners of a grid over each region, read between pixels. Bottoms: maps, regions.
 
     (n, c, h, w), (r, 5) -> (r, c, pooled_h + 1, pooled_w + 1). A region is (image, x0, y0, x1, y1) in pixels
@@ -370,21 +364,14 @@ class ROIAlign(Whole):
     Example: (2, 8, 6, 6), (3, 5) -> {type: ROIAlign, pooled_h: 2, pooled_w: 3} -> (3, 8, 3, 4)
     """
 
-    pooled_h: Annotated[int, "rows of bins", AtLeast(1)]
-    pooled_w: Annotated[int, "columns of bins", AtLeast(1)]
-    spatial_scale: Annotated[float, "size of the maps divided by that of the picture"] = 1.0
     pad_ratio: Annotated[float, "share of its size by which a region is widened", AtLeast(0)] = 0.0
 
-    traits = Traits(capturable=False, label_bottoms=(1,), float32_bottoms=(1,))
-
     def setup(self, x: Shape, rois: Shape) -> Shape:
-        check_regions(x, rois)
-        self.x_shape = x
-        return (rois[0], x[1], self.pooled_h + 1, self.pooled_w + 1)
+        r, c, h, w = super().setup(x, rois)
+        return (r, c, h + 1, w + 1)
 
     def forward(self, x: Any, rois: Any) -> Any:
-        rois = self.on_host(rois).reshape(-1, 5)
-        check(rois, self.x_shape[0])
+        rois = self.regions(rois)
         x, kept = self.wide(x), list[Any]()
         pad = (rois[:, 3:] - rois[:, 1:3] + 1) * rois.dtype.type(self.pad_ratio)
         scale = rois.dtype.type(self.spatial_scale)
