@@ -193,3 +193,19 @@ def suppress(
         if eta < 1 and threshold > 0.5:
             threshold *= eta
     return kept
+
+
+def detected(image: int, kind: Any, scores: np.ndarray, boxes: np.ndarray) -> np.ndarray:
+    """Rows (k, 7) of detections: image, class, score, x0, y0, x1, y1."""
+    rows = np.empty((len(boxes), 7), scores.dtype)
+    rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3:] = image, kind, scores, boxes
+    return rows
+
+
+def detections(images: Sequence[np.ndarray]) -> np.ndarray:
+    """The rows of all images; if nothing is found a row an image: its number, and -1."""
+    rows = np.concatenate(images)
+    if not len(rows):
+        rows = np.full((len(images), 7), -1, rows.dtype)
+        rows[:, 0] = np.arange(len(images))
+    return rows

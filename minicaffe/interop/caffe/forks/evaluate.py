@@ -7,17 +7,18 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from minicaffe.core.config.types import AtLeast, Below
-from minicaffe.core.layers.base import Layer, Traits, register
+from minicaffe.core.layers.base import Traits, register
 from minicaffe.core.layers.blob import Shape
 from minicaffe.errors import ShapeError
 from minicaffe.interop.caffe.forks import boxes as ops
 from minicaffe.interop.caffe.forks.annotated import Resize
+from minicaffe.interop.caffe.forks.whole import Whole
 
 Version = Literal["Integral", "11point", "MaxIntegral"]
 
 
 @register
-class DetectionEvaluate(Layer):
+class DetectionEvaluate(Whole):
     """Which detections are right; a test returns the mean over classes of the average precision (mAP).
 
     Bottoms: detections (1, 1, k, 7) of DetectionOutput; true boxes (1, 1, m, 8) of AnnotatedData. Top:
@@ -71,9 +72,7 @@ class DetectionEvaluate(Layer):
     def forward(self, found: Any, truth: Any) -> Any:
         device = self.context.device
         rows = self.judged(*(device.to_host(x).reshape(-1, x.shape[-1]) for x in (found, truth)))
-        top = self.out[0][:, :, : len(rows)]
-        device.copy_from_host(top, rows.astype(self.sum_dtype).reshape(top.shape))
-        return top
+        return self.put_rows(rows, axis=2)
 
     def judged(self, found: np.ndarray, truth: np.ndarray) -> np.ndarray:
         """The rows of the top."""
@@ -110,10 +109,8 @@ class DetectionEvaluate(Layer):
     def score(self, rows: np.ndarray) -> dict[str, Any]:
         """The mAP of the rows of all batches of a test, and with show_per_class_result that of each class."""
         rows = rows.reshape(-1, 5).astype(np.float64)
-        counts, judged = (
-            rows[rows[:, 0] < 0],
-            rows[(rows[:, 0] >= 0) & (rows[:, 3:].sum(axis=1) > 0)],
-        )
+        counts = rows[rows[:, 0] < 0]
+        judged = rows[(rows[:, 0] >= 0) & (rows[:, 3:].sum(axis=1) > 0)]
         found = []
         for c in self.classes:
             own = judged[judged[:, 1] == c]

@@ -17,11 +17,11 @@ from minicaffe.core.ops import arrays, pair_losses, take
 from minicaffe.core.ops.random import random_stream
 from minicaffe.core.ops.sums import WORK
 from minicaffe.errors import ShapeError
-from minicaffe.interop.caffe.forks.whole import LOSS, Whole
+from minicaffe.interop.caffe.forks.whole import PairLoss, Whole
 
 
 @register
-class L1Loss(Whole):
+class L1Loss(PairLoss):
     """loss = sum of |a - b| / n, n samples. Bottoms: a, b with equal numbers of samples and entries.
 
     Both have a gradient. Top: the loss, of shape (). Source: L1Loss of NVIDIA's Caffe, which DetectNet uses;
@@ -30,24 +30,13 @@ class L1Loss(Whole):
     Example: (2, 3), (2, 3) -> {type: L1Loss} -> ()
     """
 
-    traits = LOSS
-
-    def setup(self, a: Shape, b: Shape) -> Shape:
-        check_alike(a, b)
-        self.n = max(samples(a), 1)
-        return ()
-
     def forward(self, a: Any, b: Any) -> Any:
         self.apart = self.wide(a).reshape(-1) - self.wide(b).reshape(-1)
-        whole = self.context.share.of_whole(self.n)
-        return self.put(self.xp.absolute(self.apart).sum() / whole, self.out[0])
+        return self.put(self.xp.absolute(self.apart).sum() / self.divisor, self.out[0])
 
     def backward(self, dloss: Any) -> Any:
-        signs = self.xp.sign(self.apart) * (dloss / self.context.share.of_whole(self.n))
-        for values, dx in zip((signs, -signs), self.grad, strict=True):
-            if dx is not None:
-                self.put(values, dx)
-        return self.grad
+        signs = self.xp.sign(self.apart) * (dloss / self.divisor)
+        return self.give(signs, -signs)
 
 
 @register
@@ -123,7 +112,11 @@ class BatchTripletLoss(Whole):
     sample: Annotated[bool, "learn from no triplet whose other is nearer"] = False
 
     traits = replace(
-        LOSS, mixes_samples=True, label_bottoms=(1,), float32_bottoms=(1,), float32_tops=(0, 1, 2)
+        PairLoss.traits,
+        mixes_samples=True,
+        label_bottoms=(1,),
+        float32_bottoms=(1,),
+        float32_tops=(0, 1, 2),
     )
 
     def setup(self, x: Shape, labels: Shape) -> list[Shape]:
@@ -186,7 +179,7 @@ class BatchTripletLoss(Whole):
 
 
 @register
-class DiceCoefLoss(Whole):
+class DiceCoefLoss(PairLoss):
     """loss = 1 - mean of (2 sum of a b + 1) / (sum of a^2 + sum of b^2 + 1) over the n samples.
 
     Bottoms: a, b with equal numbers of samples and entries; both have a gradient, which is that of n times the
@@ -196,31 +189,20 @@ class DiceCoefLoss(Whole):
     Example: (2, 1, 4, 4), (2, 1, 4, 4) -> {type: DiceCoefLoss} -> ()
     """
 
-    traits = LOSS
-
-    def setup(self, a: Shape, b: Shape) -> Shape:
-        check_alike(a, b)
-        n = samples(a)
-        self.nk = n, math.prod(a) // max(n, 1)
-        return ()
-
     def forward(self, a: Any, b: Any) -> Any:
         self.a, self.b = (self.wide(x.reshape(self.nk)) for x in (a, b))
         self.squares = (self.a * self.a + self.b * self.b).sum(axis=1, keepdims=True) + 1
         self.dice = (2 * (self.a * self.b).sum(axis=1, keepdims=True) + 1) / self.squares
-        whole = self.context.share.of_whole(max(self.nk[0], 1))
-        return self.put((1 - self.dice).sum() / whole, self.out[0])
+        return self.put((1 - self.dice).sum() / self.divisor, self.out[0])
 
     def backward(self, dloss: Any) -> Any:
         scale = 2 * dloss / self.squares
-        for x, other, dx in ((self.a, self.b, self.grad[0]), (self.b, self.a, self.grad[1])):
-            if dx is not None:
-                self.put(scale * (self.dice * x - other), dx)
-        return self.grad
+        pairs = ((self.a, self.b), (self.b, self.a))
+        return self.give(*(scale * (self.dice * x - other) for x, other in pairs))
 
 
 @register
-class MMDLoss(Whole):
+class MMDLoss(PairLoss):
     """How far apart two sets of features are: their maximum mean discrepancy, from pairs drawn in each pass.
 
     loss = mean over q drawn quadruples (s, s', t, t') of k(s, s') + k(t, t') - k(s, t') - k(s', t), s and s'
@@ -239,10 +221,10 @@ class MMDLoss(Whole):
     kernel_mul: Annotated[float, "the factor from one kernel's width to the next"] = 2.0
     fix_gamma: Annotated[bool, "keep the width of the first pass"] = False
 
-    traits = replace(LOSS, mixes_samples=True)
+    traits = replace(PairLoss.traits, mixes_samples=True)
     gamma = cast(Any, None)
 
-    def setup(self, source: Shape, target: Shape) -> Shape:
+    def setup(self, source: Shape, target: Shape) -> Any:
         self.sizes = n, m = samples(source), samples(target)
         self.k = math.prod(source[1:])
         if min(n, m) < 2 or math.prod(target[1:]) != self.k:
@@ -255,10 +237,8 @@ class MMDLoss(Whole):
 
     def drawn(self) -> list[Any]:
         """The rows s, s', t, t' of this pass, those of the target counted on behind the source's."""
-        stream, q = (
-            random_stream(self.context.seed, self.name, self.context.passes),
-            max(self.sizes),
-        )
+        stream = random_stream(self.context.seed, self.name, self.context.passes)
+        q = max(self.sizes)
         found = []
         for size, start in zip(self.sizes, (0, self.sizes[0]), strict=True):
             first = stream.integers(size, size=q)
@@ -270,14 +250,8 @@ class MMDLoss(Whole):
         xp = self.xp
         both = [self.wide(x.reshape(-1, self.k)) for x in (source, target)]
         x = xp.concatenate(both)
-        count = len(x)
-        mean = x.sum(axis=0) / count
-        apart = 2 * count * ((x - mean) * (x - mean)).sum()
-        if not (self.fix_gamma and self.gamma is not None):
-            self.gamma = count * (count - 1) / xp.maximum(apart, 1e-30)
-        s, s2, t, t2 = self.rows = self.drawn()
-        self.ends = [(s, s2, 1), (t, t2, 1), (s, t2, -1), (t, s2, -1)]
-        loss, self.slopes = 0, []
+        self.begin(x)
+        loss, self.slopes = 0, list[tuple[Any, ...]]()
         for a, b, sign in self.ends:
             gap = x[a] - x[b]
             square, slope = (gap * gap).sum(axis=1, keepdims=True), 0
@@ -285,21 +259,32 @@ class MMDLoss(Whole):
                 width = self.gamma * self.kernel_mul ** (i - self.kernel_num // 2)
                 value = xp.exp(-width * square)
                 loss, slope = loss + sign * value.sum(), slope + width * value
-            self.slopes.append(-2 * sign * slope * gap)
-        return self.put(loss / len(s), self.out[0])
+            self.slopes.append((-2 * sign * slope * gap,))
+        return self.put(loss / max(self.sizes), self.out[0])
+
+    def begin(self, x: Any) -> None:
+        """Set gamma of all features, and draw the pairs of rows."""
+        if not (self.fix_gamma and self.gamma is not None):
+            self.gamma = len(x) * (len(x) - 1) / self.spread(x)
+        s, s2, t, t2 = self.drawn()
+        self.ends = [(s, s2, 1), (t, t2, 1), (s, t2, -1), (t, s2, -1)]
+
+    def spread(self, rows: Any) -> Any:
+        """The sum of |u - v|^2 over all ordered pairs of rows."""
+        apart = rows - rows.sum(axis=0) / len(rows)
+        return self.xp.maximum(2 * len(rows) * (apart * apart).sum(), 1e-30)
 
     def backward(self, dloss: Any) -> Any:
-        xp, n = self.xp, self.sizes[0]
-        dx = xp.zeros((sum(self.sizes), self.k), self.sum_dtype)
-        part = xp.empty_like(dx)
-        for (a, b, _), slope in zip(self.ends, self.slopes, strict=True):
-            slope = xp.ascontiguousarray(slope * (dloss / len(a)))
-            dx += take.put_back(slope, a, part)
-            dx -= take.put_back(slope, b, part)
-        for values, out in zip((dx[:n], dx[n:]), self.grad, strict=True):
-            if out is not None:
-                self.put(values, out)
-        return self.grad
+        xp, n, gradients = self.xp, self.sizes[0], list[Any]()
+        for part in range(len(self.slopes[0])):  # features, answers
+            rows = xp.zeros((sum(self.sizes), self.slopes[0][part].shape[1]), self.sum_dtype)
+            work = xp.empty_like(rows)
+            for (a, b, _), slopes in zip(self.ends, self.slopes, strict=True):
+                slope = xp.ascontiguousarray(slopes[part] * (dloss / len(a)))
+                rows += take.put_back(slope, a, work)
+                rows -= take.put_back(slope, b, work)
+            gradients += [rows[:n], rows[n:]]
+        return self.give(*gradients)
 
 
 @register
@@ -330,7 +315,7 @@ class L2Norm(Whole):
 
 
 @register
-class EntropyLoss(Whole):
+class EntropyLoss(PairLoss):
     """loss = - sum of p log p / n over the probabilities p of at least `threshold`, of n samples.
 
     Bottom: (n, ...). Top: the loss, of shape (); 0, without a gradient, in the first iterations_num passes.
@@ -343,23 +328,19 @@ class EntropyLoss(Whole):
     threshold: Annotated[float, "smaller probabilities do not count", AtLeast(1e-30)] = 0.001
     iterations_num: Annotated[int, "passes before the first that counts", AtLeast(0)] = 0
 
-    traits = LOSS
-
-    def setup(self, x: Shape) -> Shape:
-        self.n = max(samples(x), 1)
-        return ()
+    def setup(self, x: Shape) -> Any:  # type: ignore[override]
+        return super().setup(x, x)
 
     def forward(self, x: Any) -> Any:
         xp, x = self.xp, self.wide(x)
-        self.whole = self.context.share.of_whole(self.n)
         self.counts = x >= self.threshold
         if self.context.passes < self.iterations_num:
             self.counts = xp.zeros_like(self.counts)
         self.log = xp.log(xp.maximum(x, self.threshold))
-        return self.put(-(x * self.log * self.counts).sum() / self.whole, self.out[0])
+        return self.put(-(x * self.log * self.counts).sum() / self.divisor, self.out[0])
 
     def backward(self, dloss: Any) -> Any:
-        return self.put(-(1 + self.log) * self.counts * (dloss / self.whole), self.grad[0])
+        return self.put(-(1 + self.log) * self.counts * (dloss / self.divisor), self.grad[0])
 
 
 @register
@@ -400,32 +381,24 @@ class JMMDLoss(MMDLoss):
             raise ShapeError(f"sigma: expected above 0 without auto_sigma, got {self.sigma}")
         return top
 
-    def spread(self, rows: Any) -> Any:
-        """The sum of |u - v|^2 over all ordered pairs of rows."""
-        apart = rows - rows.sum(axis=0) / len(rows)
-        return self.xp.maximum(2 * len(rows) * (apart * apart).sum(), 1e-30)
-
     def forward(self, *bottoms: Any) -> Any:
         xp = self.xp
         wide = [self.wide(x.reshape(len(x), -1)) for x in bottoms]
         x, y = xp.concatenate(wide[:2]), xp.concatenate(wide[2:])
+        self.begin(x)
         pairs = len(x) * (len(x) - 1)
-        if not (self.fix_gamma and self.gamma is not None):
-            self.gamma = pairs / self.spread(x)
         sigma = self.spread(y) / pairs if self.auto_sigma else self.sigma
         mul, middle = self.kernel_mul, self.kernel_num // 2
         widths = [self.gamma * mul ** (i - middle) for i in range(self.kernel_num)]
         mul, middle = self.label_kernel_mul, self.label_kernel_num // 2
         label_widths = [mul ** (middle - j) / sigma for j in range(self.label_kernel_num)]
-        s, s2, t, t2 = self.drawn()
-        self.ends = [(s, s2, 1), (t, t2, 1), (s, t2, -1), (t, s2, -1)]
-        loss, self.both = 0, []
+        loss, self.slopes = 0, []
         for a, b, sign in self.ends:
             k, k_slope = self.kernel(x[a] - x[b], widths)
             near, near_slope = self.kernel(y[a] - y[b], label_widths)
             loss = loss + sign * (k * near).sum()
-            self.both.append((sign * near * k_slope, sign * k * near_slope))
-        return self.put(cast(Any, loss) / len(s), self.out[0])
+            self.slopes.append((sign * near * k_slope, sign * k * near_slope))
+        return self.put(cast(Any, loss) / max(self.sizes), self.out[0])
 
     def kernel(self, gap: Any, widths: Sequence[Any]) -> tuple[Any, Any]:
         """The sum of exp(-width |gap|^2) of each row (q, 1), and its derivative by the gap."""
@@ -434,18 +407,3 @@ class JMMDLoss(MMDLoss):
             one = self.xp.exp(-width * square)
             value, slope = value + one, slope - 2 * width * one
         return value, slope * gap
-
-    def backward(self, dloss: Any) -> Any:
-        xp = self.xp
-        for part in range(2):
-            first, second = self.grad[2 * part : 2 * part + 2]
-            rows = xp.zeros((sum(self.sizes), (self.k, self.c)[part]), self.sum_dtype)
-            work = xp.empty_like(rows)
-            for (a, b, _), slopes in zip(self.ends, self.both, strict=True):
-                slope = xp.ascontiguousarray(slopes[part] * (dloss / len(a)))
-                rows += take.put_back(slope, a, work)
-                rows -= take.put_back(slope, b, work)
-            for values, out in ((rows[: self.sizes[0]], first), (rows[self.sizes[0] :], second)):
-                if out is not None:
-                    self.put(values, out)
-        return self.grad

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -14,12 +13,10 @@ from minicaffe.core.layers.blob import Shape
 from minicaffe.core.layers.losses import Loss
 from minicaffe.errors import DataError, ShapeError
 from minicaffe.interop.caffe.forks import boxes as ops
-from minicaffe.interop.caffe.forks.ssd import Suppression
+from minicaffe.interop.caffe.forks.ssd import Suppression, prior_counts
 
 NONE = Suppression(nms_threshold=0)  # no box is suppressed
-LEAST = float(
-    np.finfo(np.float32).tiny
-)  # the logarithm of a share below it is cut off, as in Caffe
+LEAST = float(np.finfo(np.float32).tiny)  # of a share whose logarithm is taken, as in Caffe
 
 
 @register
@@ -115,21 +112,9 @@ class MultiBoxLoss(Loss):
             )
         if self.map_object_to_agnostic and classes != 2:
             raise ShapeError(f"map_object_to_agnostic: expected num_classes 2, got {classes}")
-        if len(prior) < 3 or prior[0] != 1 or prior[1] != 2 or prior[2] % 4:
-            raise ShapeError(f"needs prior boxes (1, 2, 4 p) as its third bottom, got {prior}")
+        self.count, self.places, self.kinds = prior_counts(self, loc, scores, prior)
         if not truth or truth[-1] != 8:
             raise ShapeError(f"needs true boxes (1, 1, k, 8) as its fourth bottom, got {truth}")
-        self.count, self.places = loc[0] if loc else 1, prior[2] // 4
-        self.kinds = 1 if self.share_location else classes
-        for what, shape, each in (
-            ("predictions", loc, 4 * self.kinds),
-            ("scores", scores, classes),
-        ):
-            if math.prod(shape) != self.count * self.places * each or shape[:1] != loc[:1]:
-                raise ShapeError(
-                    f"needs {what} of shape ({self.count}, {self.places * each}) for "
-                    f"{self.places} prior boxes, got {shape}"
-                )
         return ()
 
     def forward(self, loc: Any, scores: Any, prior: Any, truth: Any) -> Any:

@@ -15,14 +15,14 @@ from minicaffe.core.layers.losses import check_alike
 from minicaffe.core.layers.softmax_loss import SoftmaxWithLoss
 from minicaffe.core.ops.labels import Mean
 from minicaffe.errors import ShapeError
-from minicaffe.interop.caffe.forks.whole import LOSS, Whole
+from minicaffe.interop.caffe.forks.whole import PairLoss, Whole
 
 Normalization = Literal["FULL", "VALID", "BATCH_SIZE", "PRE_FIXED", "NONE"]
 DIVISOR = "what the sum is divided by: all labels, those that count, samples, a given number, or 1"
 
 
 @register
-class SmoothL1LossOHEM(Whole):
+class SmoothL1LossOHEM(PairLoss):
     """loss = sum of f(w (a - b)) / normalizer, f(d) = d^2 / 2 where |d| < 1, |d| - 1 / 2 elsewhere.
 
     Bottoms: a, b (n, c) or (n, c, h, w) and, optionally, weights w of as many entries; a and b have a
@@ -44,9 +44,9 @@ class SmoothL1LossOHEM(Whole):
     ] = None
     pre_fixed_normalizer: Annotated[float, "what PRE_FIXED divides by"] = 1.0
 
-    traits = replace(LOSS, label_bottoms=(2,))
+    traits = replace(PairLoss.traits, label_bottoms=(2,))
 
-    def setup(self, a: Shape, b: Shape, weights: Shape | None = None) -> list[Shape]:
+    def setup(self, a: Shape, b: Shape, weights: Shape | None = None) -> Any:
         if len(a) < 2:
             raise ShapeError(f"needs bottoms (n, c) or (n, c, h, w), got {a}")
         for other in (b, weights):
@@ -82,10 +82,7 @@ class SmoothL1LossOHEM(Whole):
         if deach is not None:
             scale = scale + self.wide(deach).reshape(self.ncs[0], 1, self.ncs[2])
         slope = self.xp.clip(self.apart, -1, 1) * self.weights * scale
-        for values, dx in zip((slope, -slope), self.grad, strict=False):
-            if dx is not None:
-                self.put(values, dx)
-        return self.grad
+        return self.give(slope, -slope)
 
 
 @register
@@ -206,6 +203,3 @@ class BoxAnnotatorOHEM(Whole):
         shapes = (r, 1, *self.area), (r, k, *self.area)
         given = zip((labels, weights), shapes, strict=True)
         return [self.from_host(array.reshape(shape)) for array, shape in given]
-
-    def backward(self, *dys: Any) -> Any:
-        return None, None, None, None

@@ -105,10 +105,7 @@ class Proposal(Whole):
         best = best[boxes.suppress(ends, self.nms_thresh)][: self.post_nms_topn]
         rows = np.zeros((len(best), 5), found.dtype)
         rows[:, 1:] = found[best]
-        tops = [out[: len(best)] for out in self.out]
-        for top, array in zip(tops, (rows, score[best]), strict=False):
-            self.context.device.copy_from_host(top, array)
-        return tops
+        return self.put_rows(rows, score[best])
 
 
 OVERLAPS = {  # of one box and others: what they share over their union, the smaller one, the first
@@ -212,10 +209,7 @@ class BoxOutput(Whole):
         given = rows[:, :5], rows
         if not len(rows):
             given = np.array([[0, 1, 1, 10, 10]], rows.dtype), np.zeros((1, 6), rows.dtype)
-        tops = [out[: len(given[0])] for out in self.out]
-        for top, array in zip(tops, given, strict=False):
-            self.context.device.copy_from_host(top, np.ascontiguousarray(array).reshape(top.shape))
-        return tops
+        return self.put_rows(*given)
 
     def decoded(self, k: int, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The regions x0, y0, width, height (n, h w, 4) of a bottom, place by place, and their scores."""
@@ -242,9 +236,6 @@ class BoxOutput(Whole):
         rows[:, 3:5] = found[best, :2] + found[best, 2:]
         kept = boxes.suppress(rows[:, 1:5], self.iou_thr, measure=OVERLAPS[self.nms_type])
         return rows[kept[: self.max_post_nms_num or None]]
-
-    def backward(self, *dys: Any) -> Any:
-        return [None] * len(self.bottom)
 
 
 @register
@@ -304,12 +295,7 @@ class DecodeBBox(Whole):
             found = found[kept]
             if not len(found):
                 raise DataError("no region is left: each is inside out or its box's")
-        top = self.out[0][: len(found)]
-        self.context.device.copy_from_host(top, found.reshape(top.shape))
-        return top
-
-    def backward(self, dy: Any) -> Any:
-        return [None] * len(self.bottom)
+        return self.put_rows(found)
 
 
 @register
@@ -370,13 +356,8 @@ class Yolov3DetectionOutput(Whole):
     def forward(self, *xs: Any) -> Any:
         parts = [self.decoded(k, self.on_host(x)) for k, x in enumerate(xs)]
         around, scores = (np.concatenate(arrays, axis=1) for arrays in zip(*parts, strict=True))
-        rows = np.concatenate([self.of_image(i, around[i], scores[i]) for i in range(self.count)])
-        if not len(rows):
-            rows = np.full((self.count, 7), -1, self.sum_dtype)
-            rows[:, 0] = np.arange(self.count)
-        top = self.out[0][:, :, : len(rows)]
-        self.context.device.copy_from_host(top, rows.reshape(top.shape))
-        return top
+        images = [self.of_image(i, around[i], scores[i]) for i in range(self.count)]
+        return self.put_rows(boxes.detections(images), axis=2)
 
     def decoded(self, k: int, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The corners (n, p, 4) of a bottom's boxes, place by place, and their scores (n, p, num_classes)."""
@@ -400,8 +381,5 @@ class Yolov3DetectionOutput(Whole):
         box, kind = box[best], kind[best]
         below = np.nextafter(scores.dtype.type(self.nms_threshold), scores.dtype.type(-1))
         kept = boxes.suppress(around[box], float(below))
-        rows = np.empty((len(kept), 7), scores.dtype)
         box, kind = box[kept], kind[kept]
-        rows[:, 0], rows[:, 1], rows[:, 2] = image, kind + 1, scores[box, kind]
-        rows[:, 3:] = around[box]
-        return rows
+        return boxes.detected(image, kind + 1, scores[box, kind], around[box])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -11,13 +10,13 @@ import numpy as np
 from minicaffe.core.config.types import AtLeast
 from minicaffe.core.layers.base import register
 from minicaffe.core.layers.blob import Shape
-from minicaffe.core.layers.losses import check_alike, check_labels, samples
+from minicaffe.core.layers.losses import check_labels
 from minicaffe.core.layers.softmax_loss import SoftmaxLoss
 from minicaffe.core.ops import infogain
 from minicaffe.core.ops import softmax as ops
 from minicaffe.core.ops.labels import check_classes
 from minicaffe.errors import ShapeError
-from minicaffe.interop.caffe.forks.whole import LOSS, Whole
+from minicaffe.interop.caffe.forks.whole import PairLoss, Whole
 from minicaffe.tools.data.layers.label_maps import LabelMaps
 from minicaffe.tools.data.recipe import Recipe
 
@@ -135,7 +134,7 @@ class WeightedSoftmaxWithLoss(SoftmaxLoss):
 
 
 @register
-class SigmoidCrossEntropyBalanceLoss(Whole):
+class SigmoidCrossEntropyBalanceLoss(PairLoss):
     """loss = - sum of w (t log p + (1 - t) log(1 - p)) / n, p = sigmoid(x), few ones as much as many zeros.
 
     Bottoms: x and targets t, with equal numbers of samples and entries. In each sample w is the share of
@@ -146,13 +145,7 @@ class SigmoidCrossEntropyBalanceLoss(Whole):
     Example: (2, 1, 3, 4), (2, 1, 3, 4) -> {type: SigmoidCrossEntropyBalanceLoss} -> ()
     """
 
-    traits = replace(LOSS, label_bottoms=(1,), float32_bottoms=(1,))
-
-    def setup(self, x: Shape, target: Shape) -> Shape:
-        check_alike(x, target)
-        n = samples(x)
-        self.nk = n, math.prod(x) // max(n, 1)
-        return ()
+    traits = replace(PairLoss.traits, label_bottoms=(1,), float32_bottoms=(1,))
 
     def forward(self, x: Any, target: Any) -> Any:
         xp = self.xp
@@ -163,13 +156,13 @@ class SigmoidCrossEntropyBalanceLoss(Whole):
         self.weight = (ones * counts[1] + zeros * counts[0]) / both
         losses = xp.maximum(self.x, 0) - self.x * self.target
         losses = losses + xp.log1p(xp.exp(-xp.absolute(self.x)))
-        whole = self.context.share.of_whole(max(self.nk[0], 1))
-        return self.put((losses * self.weight).sum() / whole, self.out[0])
+        return self.put((losses * self.weight).sum() / self.divisor, self.out[0])
 
     def backward(self, dloss: Any) -> Any:
         p = 0.5 + 0.5 * self.xp.tanh(0.5 * self.x)
-        scale = dloss / self.context.share.of_whole(max(self.nk[0], 1))
-        return self.put((p - self.target) * self.weight * scale, self.grad[0]), None
+        return self.put(
+            (p - self.target) * self.weight * (dloss / self.divisor), self.grad[0]
+        ), None
 
 
 @register

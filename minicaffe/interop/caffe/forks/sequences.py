@@ -506,6 +506,3 @@ class CTCGreedyDecoder(Whole):
         """The edits between what is said and a label, over the length of the longer."""
         label = until_negative(label)
         return edits(list(said), list(label)) / max(len(said), len(label), 1)
-
-    def backward(self, *dys: Any) -> Any:
-        return None, None, None

@@ -20,6 +20,7 @@ from minicaffe.core.ops import arrays
 from minicaffe.errors import DataError, ShapeError
 from minicaffe.interop.caffe.forks import boxes as ops
 from minicaffe.interop.caffe.forks.annotated import Resize
+from minicaffe.interop.caffe.forks.whole import Whole
 from minicaffe.interop.caffe.label_map import names_in
 from minicaffe.storage import checkpoint, lists
 
@@ -228,9 +229,6 @@ class PriorBox(Layer):
     def forward(self, x: Any, image: Any) -> Any:
         return arrays.copy(self.priors, self.out[0])
 
-    def backward(self, dy: Any) -> Any:
-        return None, None
-
 
 @register
 class PriorBoxClustered(Layer):
@@ -280,9 +278,6 @@ class PriorBoxClustered(Layer):
     def forward(self, x: Any, image: Any) -> Any:
         return arrays.copy(self.made.priors, self.out[0])
 
-    def backward(self, dy: Any) -> Any:
-        return None, None
-
 
 @dataclass(frozen=True, kw_only=True)
 class Suppression:
@@ -312,8 +307,25 @@ class SaveOutput:
     ] = None
 
 
+def prior_counts(layer: Any, loc: Shape, scores: Shape, prior: Shape) -> tuple[int, int, int]:
+    """Returns the number of pictures, of prior boxes, and of predictions a box: 1, or one a class.
+
+    Raises ShapeError for bottoms that do not fit together.
+    """
+    if len(prior) < 3 or prior[0] != 1 or prior[1] != 2 or prior[2] % 4:
+        raise ShapeError(f"needs prior boxes (1, 2, 4 p) as its third bottom, got {prior}")
+    count, places, classes = loc[0] if loc else 1, prior[2] // 4, layer.num_classes
+    kinds = 1 if layer.share_location else classes
+    for what, shape, each in (("predictions", loc, 4 * kinds), ("scores", scores, classes)):
+        if math.prod(shape) != count * places * each or shape[:1] != loc[:1]:
+            raise ShapeError(
+                f"needs {what} of shape ({count}, {places * each}) for {places} prior boxes, got {shape}"
+            )
+    return count, places, kinds
+
+
 @register
-class DetectionOutput(Layer):
+class DetectionOutput(Whole):
     """SSD's detections: decodes boxes, and drops those that overlap a better one of their class.
 
     Bottoms, for p prior boxes: predictions (n, 4 p), or (n, 4 p num_classes) without share_location;
@@ -355,17 +367,7 @@ class DetectionOutput(Layer):
             raise ShapeError("visualize: minicaffe shows no windows; expected false")
         if not 0 < nms.eta <= 1:
             raise ShapeError(f"nms_param: eta: expected above 0 and at most 1, got {nms.eta}")
-        if len(prior) < 3 or prior[0] != 1 or prior[1] != 2 or prior[2] % 4:
-            raise ShapeError(f"needs prior boxes (1, 2, 4 p) as its third bottom, got {prior}")
-        self.places, self.count = prior[2] // 4, loc[0] if loc else 1
-        self.kinds = 1 if self.share_location else self.num_classes
-        wanted = ("predictions", loc, 4 * self.kinds), ("scores", scores, self.num_classes)
-        for what, shape, each in wanted:
-            if math.prod(shape) != self.count * self.places * each or shape[:1] != loc[:1]:
-                raise ShapeError(
-                    f"needs {what} of shape ({self.count}, {self.places * each}) for "
-                    f"{self.places} prior boxes, got {shape}"
-                )
+        self.count, self.places, self.kinds = prior_counts(self, loc, scores, prior)
         self.classes = [c for c in range(self.num_classes) if c != self.background_label_id]
         seen = self.places if nms.top_k < 0 else min(nms.top_k, self.places)
         most = seen * len(self.classes)
@@ -373,13 +375,9 @@ class DetectionOutput(Layer):
         return (1, 1, max(most, 1) * self.count, 7)
 
     def forward(self, loc: Any, scores: Any, prior: Any) -> Any:
-        device = self.context.device
-        arrays = [device.to_host(array).astype(self.sum_dtype) for array in (loc, scores, prior)]
-        rows = self.found(*arrays)
+        rows = self.found(*map(self.on_host, (loc, scores, prior)))
         self.save(rows)
-        top = self.out[0][:, :, : len(rows)]
-        device.copy_from_host(top, rows.reshape(top.shape))
-        return top
+        return self.put_rows(rows, axis=2)
 
     def save(self, rows: np.ndarray) -> None:
         """Write the detections of a test, as save_output_param says, when its last picture is there."""
@@ -416,12 +414,7 @@ class DetectionOutput(Layer):
         boxes = ops.decode(self.code_type, given, corners, scale)
         boxes = np.clip(boxes, 0, 1, out=boxes) if self.clip else boxes
         scores = scores.reshape(n, p, self.num_classes).transpose(0, 2, 1)
-        images = [self.of_image(i, boxes[i], scores[i]) for i in range(n)]
-        rows = np.concatenate(images)
-        if not len(rows):
-            rows = np.full((n, 7), -1, self.sum_dtype)
-            rows[:, 0] = np.arange(n)
-        return rows
+        return ops.detections([self.of_image(i, boxes[i], scores[i]) for i in range(n)])
 
     def of_image(self, image: int, boxes: np.ndarray, scores: np.ndarray) -> np.ndarray:
         """The detections of one image: rows (kept, 7) from boxes (kinds, p, 4) and scores (classes, p)."""
@@ -433,9 +426,7 @@ class DetectionOutput(Layer):
             order = order[np.argsort(-own[order], kind="stable")]
             order = order[: nms.top_k] if nms.top_k >= 0 else order
             order = order[ops.suppress(around[order], nms.nms_threshold, nms.eta)]
-            part = np.empty((len(order), 7), self.sum_dtype)
-            part[:, 0], part[:, 1], part[:, 2], part[:, 3:] = image, c, own[order], around[order]
-            parts.append(part)
+            parts.append(ops.detected(image, c, own[order], around[order]))
         rows = np.concatenate(parts)
         if 0 <= self.keep_top_k < len(rows):
             best = np.argsort(-rows[:, 2], kind="stable")[: self.keep_top_k]

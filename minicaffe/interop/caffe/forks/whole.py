@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from minicaffe.core.layers.base import Layer, Traits
-
-LOSS = Traits(is_loss=True, of_whole=True, capturable=False)
+from minicaffe.core.layers.blob import Shape
+from minicaffe.core.layers.losses import check_alike, samples
 
 
 def rounded(values: np.ndarray) -> np.ndarray:
@@ -52,3 +53,35 @@ class Whole(Layer):
         for place, value in zip(places, values, strict=True):
             total += np.bincount(host(place).ravel(), host(value).ravel(), size)
         return self.from_host(total, np.float64)
+
+    def put_rows(self, *arrays: np.ndarray, axis: int = 0) -> list[Any]:
+        """Copy rows from the host into the first places of the tops along `axis`; returns these parts."""
+        parts = []
+        for top, array in zip(self.out, arrays, strict=False):
+            parts.append(top[(slice(None),) * axis + (slice(len(array)),)])
+            rows = np.ascontiguousarray(array, self.sum_dtype).reshape(parts[-1].shape)
+            self.context.device.copy_from_host(parts[-1], rows)
+        return parts
+
+
+class PairLoss(Whole):
+    """A loss of bottoms with equal numbers of samples and entries; its top is of shape ()."""
+
+    traits = Traits(is_loss=True, of_whole=True, capturable=False)
+
+    def setup(self, a: Shape, b: Shape) -> Any:
+        check_alike(a, b)
+        self.nk = samples(a), math.prod(a) // max(samples(a), 1)
+        return ()
+
+    @property
+    def divisor(self) -> float:
+        """How many samples the sum is divided by: on several ranks those of the whole batch, at least 1."""
+        return self.context.share.of_whole(max(self.nk[0], 1))
+
+    def give(self, *gradients: Any) -> list[Any]:
+        """Write the gradients of the bottoms that need one."""
+        for values, dx in zip(gradients, self.grad, strict=False):
+            if dx is not None:
+                self.put(values, dx)
+        return self.grad
