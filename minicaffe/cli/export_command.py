@@ -31,8 +31,8 @@ from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.layers.files import read_array
 from minicaffe.core.net import Net
 from minicaffe.errors import MinicaffeError, SpecError, note
+from minicaffe.interop.onnx.table import packages
 from minicaffe.interop.onnx.writer import onnx
-from minicaffe.interop.onnx.writer.library import packages
 from minicaffe.interop.torch import torch
 from minicaffe.storage import safetensors_file
 from minicaffe.tools.folding import folded

@@ -24,8 +24,8 @@ from minicaffe.cli.options import Force
 from minicaffe.cli.parser import Arg
 from minicaffe.cli.streams import say
 from minicaffe.errors import MinicaffeError, SpecError, note
+from minicaffe.interop.onnx.patterns import listed
 from minicaffe.interop.onnx.reader import onnx, proof
-from minicaffe.interop.onnx.reader.operators import listed
 
 
 class Options(Force):

@@ -21,7 +21,7 @@ from minicaffe.interop.caffe.schema import schema
 from minicaffe.interop.caffe.text import Message
 from minicaffe.interop.caffe.text import parse as parse_text
 from minicaffe.interop.caffe.typed import typed
-from minicaffe.interop.caffe.unknown_keys import refuse, refuse_types
+from minicaffe.interop.caffe.unknown import refuse, refuse_types
 from minicaffe.interop.caffe.upgrade import upgraded_net
 
 SUFFIXES = (".prototxt", ".pbtxt", ".prototxt.txt")

@@ -9,10 +9,9 @@ import re
 from minicaffe.core.config.tree import Mark, Node, shown
 from minicaffe.core.layers import REGISTRY
 from minicaffe.errors import SpecError, did_you_mean
-from minicaffe.interop.caffe.message_text import Word
 from minicaffe.interop.caffe.schema import Field, is_declared, schema
 from minicaffe.interop.caffe.text import Field as Given
-from minicaffe.interop.caffe.text import Message, Scalar
+from minicaffe.interop.caffe.text import Message, Scalar, Word
 from minicaffe.interop.caffe.upgrade import type_of_word
 
 _log = logging.getLogger("minicaffe")

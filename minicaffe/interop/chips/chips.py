@@ -1,15 +1,25 @@
 """The targets of an import: Caffe itself, and chips' compilers whose rules a public page or source states.
 
 A target is one Chip in the table CHIPS; no other file names one. docs/onnx-to-caffe.md has the rules in words.
+Where a layer that a target does not take has a form in plainer ones, that is taken, and taken again until all
+are plain: ReLU6 is two ReLUs, a Power and an Eltwise, and a Power that multiplies and adds is a Scale for a
+compiler without Power. What has no exact form is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from minicaffe.interop.chips.naming import SIGNS
-from minicaffe.interop.onnx.draft import Layer
+import numpy as np
+
+from minicaffe.core.ops.geometry import pool_output_size
+from minicaffe.errors import SpecError
+from minicaffe.interop.onnx.draft import SIGNS, Blob, Draft, Layer, living
+from minicaffe.interop.onnx.operators.convolution import window_keys
+from minicaffe.interop.onnx.table import LOWERS, RefusedError, lowers
 
 
 @dataclass(frozen=True)
@@ -146,3 +156,182 @@ _NVDLA = Chip(
 )
 
 CHIPS = {chip.name: chip for chip in (_CAFFE, _ASCEND, _NVDLA)}
+
+
+INSTEAD = {
+    "Permute": "axes of 1 move by a Reshape; put the others where they are wanted before the export",
+    "GELU": "export it with approximate: tanh, which is Sigmoid, Power and a product",
+    "ArgMax": "leave it out, and take the largest score on the host",
+    "Parameter": "a constant blob is none of its layers; leave it to the host",
+    "Reshape": "keep axes of 1, as keepdim=True does; leave other shapes to the host",
+    "Slice": "leave the parts whole, and cut them on the host",
+}
+
+
+def lower(draft: Draft, outputs: Mapping[str, Blob], chip: Chip, path: Path) -> list[str]:
+    """Replace layers by what the target takes; returns lines on what was replaced.
+
+    Raises SpecError for the first layer that has no exact form there.
+    """
+    draft.groups = chip.groups
+    replaced, waiting = dict[str, int](), living(draft, outputs)
+    while waiting:
+        layer = waiting.pop(0)
+        reason = refused(chip, layer)
+        if reason is None:
+            continue
+        function, before = LOWERS.get(layer.type), len(draft.layers)
+        draft.origin = layer.origin
+        try:
+            if function is None:
+                raise RefusedError(INSTEAD.get(layer.type, ""))
+            blob = function(draft, layer)
+        except RefusedError as error:
+            why = f"; {error}" if str(error) else ""
+            raise SpecError(
+                f"{path}: node {layer.origin!r}: {chip.title} does not take its layer {layer.type}: "
+                f"{reason}{why}; nothing was written"
+            ) from None
+        made = blob.layer
+        assert made is not None
+        made.tops[made.tops.index(blob)] = layer.tops[0]
+        layer.tops[0].layer = made
+        replaced[layer.type] = replaced.get(layer.type, 0) + 1
+        waiting += draft.layers[before:]
+    if chip.writes_biases:
+        _with_biases(living(draft, outputs))
+    return [
+        f"{count} {kind} said in layers of {chip.title}" for kind, count in sorted(replaced.items())
+    ]
+
+
+def refused(chip: Chip, layer: Layer) -> str | None:
+    """Why a target does not take a layer; None if it does."""
+    if layer.type not in chip.layers:
+        return "it is not among its layers"
+    if layer.type == "Pooling" and chip.ceil_only and layer.keys.get("round_mode") == "FLOOR":
+        return "its sizes are rounded up"
+    return chip.refuses(layer)
+
+
+def _with_biases(layers: list[Layer]) -> None:
+    """Write out biases of 0, for a parser that takes `bias_term: false` for true."""
+    for layer in layers:
+        if layer.keys.get("bias_term") is False:
+            del layer.keys["bias_term"]
+            layer.arrays.append(np.zeros(layer.keys["num_output"], np.float32))
+
+
+@lowers("Upsample")
+def upsample(draft: Draft, layer: Layer) -> Blob:
+    """Deconvolution by ones, channel by channel; where it has one group, by a matrix of channels."""
+    if len(layer.bottoms) > 1:
+        raise RefusedError("where a pixel goes depends on the mask")
+    x, keys = layer.bottoms[0], layer.keys
+    scales = [keys.get("scale_h", keys.get("scale", 2)), keys.get("scale_w", keys.get("scale", 2))]
+    channels = x.shape[1]
+    if draft.groups:
+        weight, group = np.ones((channels, 1, *scales)), channels
+    else:
+        weight, group = np.zeros((channels, channels, *scales)), 1
+        weight[np.arange(channels), np.arange(channels)] = 1
+    sizes = window_keys(kernel_size=scales, stride=scales)
+    return draft.weighted("Deconvolution", x, weight, layer.tops[0].shape, group=group, **sizes)
+
+
+@lowers("Pooling")
+def pooling(draft: Draft, layer: Layer) -> Blob:
+    """The Pooling whose size is rounded up, less the row and column that it has more."""
+    x, shape = layer.bottoms[0], layer.tops[0].shape
+    keys = {key: value for key, value in layer.keys.items() if key != "round_mode"}
+    kernel, stride, pad = (
+        [keys.get(f"{key}_{word}", keys.get(whole, usual)) for word in "hw"]
+        for key, whole, usual in (
+            ("kernel", "kernel_size", 1),
+            ("stride", "stride", 1),
+            ("pad", "pad", 0),
+        )
+    )
+    sizes = [
+        pool_output_size(size, k, s, p, True, any(pad))
+        for size, k, s, p in zip(x.shape[2:], kernel, stride, pad, strict=True)
+    ]
+    y = draft.layer("Pooling", x, shape=(*shape[:2], *sizes), **keys)
+    if not draft.lacks("Silence"):
+        for axis in (2, 3):
+            y = draft.part(y, axis, 0, shape[axis])
+        return y
+    kernel = [size - wanted + 1 for size, wanted in zip(sizes, shape[2:], strict=True)]
+    pick = np.zeros((shape[1], 1, *kernel))
+    pick[:, :, 0, 0] = 1
+    return draft.weighted(
+        "Convolution", y, pick, shape, group=shape[1], **window_keys(kernel_size=kernel)
+    )
+
+
+@lowers("Power")
+def power(draft: Draft, layer: Layer) -> Blob:
+    """A Scale of equal numbers, where it multiplies and adds."""
+    x, keys = layer.bottoms[0], layer.keys
+    if keys.get("power", 1.0) != 1 or len(x.shape) < 2:
+        raise RefusedError("only a Power that multiplies and adds is a Scale")
+    scale, shift = (
+        np.full(x.shape[1], keys.get(key, usual)) for key, usual in (("scale", 1.0), ("shift", 0.0))
+    )
+    return draft.layer("Scale", x, arrays=[scale, shift], bias_term=True)
+
+
+@lowers("AbsVal")
+def absolute(draft: Draft, layer: Layer) -> Blob:
+    """max(x, -x)."""
+    x = layer.bottoms[0]
+    return draft.layer("Eltwise", x, draft.linear(x, -1.0), operation="MAX")
+
+
+@lowers("Bias")
+def bias(draft: Draft, layer: Layer) -> Blob:
+    """A Scale by 1 with a bias."""
+    if len(layer.bottoms) > 1:
+        raise RefusedError("a sum of a blob and another that is broadcast has no other form")
+    numbers = layer.arrays[0]
+    keys = {key: value for key, value in layer.keys.items() if key in ("axis", "num_axes")}
+    arrays = [np.ones_like(numbers), numbers]
+    return draft.layer("Scale", layer.bottoms[0], arrays=arrays, bias_term=True, **keys)
+
+
+@lowers("ReLU")
+def relu(draft: Draft, layer: Layer) -> Blob:
+    """max(x, 0) - slope max(-x, 0), where negative_slope is not read."""
+    x, slope = layer.bottoms[0], layer.keys["negative_slope"]
+    above = draft.layer("ReLU", x)
+    below = draft.layer("ReLU", draft.linear(x, -1.0))
+    return draft.layer("Eltwise", above, draft.linear(below, -slope))
+
+
+@lowers("Eltwise")
+def eltwise(draft: Draft, layer: Layer) -> Blob:
+    """Coefficients as Powers, and two bottoms at a time."""
+    keys, bottoms = dict(layer.keys), layer.bottoms
+    if keys.get("operation") == "PROD":
+        raise RefusedError("a product of two blobs is not listed")
+    coeff = keys.pop("coeff", [1.0] * len(bottoms))
+    parts = [draft.linear(x, factor) for x, factor in zip(bottoms, coeff, strict=True)]
+    y = parts[0]
+    for part in parts[1:]:
+        y = draft.layer("Eltwise", y, part, **keys)
+    return y
+
+
+@lowers("ContinuationIndicator")
+def continuation(draft: Draft, layer: Layer) -> Blob:
+    """A row of zeros and rows of ones, each a DummyData."""
+    steps, batch = layer.keys["time_step"], layer.keys["batch_size"]
+    if draft.lacks("DummyData"):
+        raise RefusedError("a sequence's start has no layer there")
+    rows = []
+    for count, value in ((1, 0.0), (steps - 1, 1.0)):
+        filler: dict[str, Any] = {"type": "constant", "value": value}
+        if count:
+            shapes = [{"dim": [count, batch]}]
+            rows += draft.add("DummyData", [], [(count, batch)], shape=shapes, data_filler=[filler])
+    return draft.concat(rows, 0)

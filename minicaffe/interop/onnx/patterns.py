@@ -10,19 +10,22 @@ A tree is matched backwards from its last node, and `emit` makes its nodes. It i
 
 >>> softsign = ("Div", "x", ("Add", ("Abs", "x"), 1.0))
 >>> emit(softsign, {"x": "blob"}, lambda kind, *operands: f"{kind}({', '.join(map(str, operands))})")
-'Div(blob, Add(Abs(blob), 1.0))'
-"""
+'Div(blob, Add(Abs(blob), 1.0))'"""
 
 from __future__ import annotations
 
+import ast
 import functools
+import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from minicaffe.interop.onnx.draft import Blob, Draft, Node, Tensor
+from minicaffe.interop.onnx.table import READERS, UNREAD
 
 Pattern = str | float | tuple[Any, ...] | list[Any]
 Recogniser = Callable[[Draft, Node], "Blob | None"]
@@ -158,3 +161,39 @@ def one_number(array: np.ndarray | None) -> float | None:
 def short(number: float) -> float:
     """A number of float32 in as few digits as tell it: 0.1, not 0.10000000149."""
     return float(str(np.float32(number)))
+
+
+def rows() -> list[tuple[str, str]]:
+    """Each operator and what it becomes, those that end what one layer says, and those that are refused.
+
+    >>> dict(rows())["Relu"]
+    'ReLU.'
+    """
+    read = [(kind, _first_line(reader)) for kind, reader in sorted(READERS.items())]
+    ends: dict[Recogniser, list[str]] = {}
+    for kind, recognisers in sorted(RECOGNISERS.items()):
+        for one in recognisers:
+            ends.setdefault(one, []).append(kind)
+    read += sorted(
+        (f"several, then {' or '.join(kinds)}", _first_line(one)) for one, kinds in ends.items()
+    )
+    return read + [(kind, f"refused: {why}") for kind, why in sorted(UNREAD.items())]
+
+
+def _first_line(reader: object) -> str:
+    """What a reader's docstring says; `python -OO` drops it, then it is read where it stands."""
+    text = inspect.getdoc(reader)
+    if text is None:
+        source = Path(inspect.getsourcefile(inspect.unwrap(reader)) or "")  # type: ignore[arg-type]
+        name = getattr(reader, "__name__", "")
+        tree = ast.parse(source.read_text(encoding="utf-8"))
+        nodes = [one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == name]
+        text = ast.get_docstring(nodes[0]) if nodes else ""
+    return (text or "").partition("\n")[0]
+
+
+def listed() -> list[str]:
+    """The table as lines of text."""
+    table = rows()
+    width = max(len(kind) for kind, _ in table)
+    return [f"{kind:<{width}}  {what}" for kind, what in table]

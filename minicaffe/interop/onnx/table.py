@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial, wraps
 from typing import Any
 
-from minicaffe.errors import SpecError
+from minicaffe.errors import CheckpointError, SpecError
 
 Function = Callable[..., Any]
 WRITERS: dict[str, Function] = {}  # by the type of layers
@@ -123,3 +123,17 @@ def refuses(why: str, *types: str) -> None:
 def unread(why: str, kinds: str) -> None:
     """Have operators of these kinds refused for a reason."""
     UNREAD.update(dict.fromkeys(kinds.split(), why))
+
+
+def packages() -> tuple[Any, Any]:
+    """onnx and onnxruntime. Raises CheckpointError where one is missing."""
+    try:
+        import onnx.checker
+        import onnx.helper
+        import onnx.numpy_helper
+        import onnxruntime
+    except ImportError as error:
+        package = (error.name or "onnx").partition(".")[0]
+        need = f"needs the package {package}: pip install 'minicaffe[onnx]'"
+        raise CheckpointError(f"an .onnx file {need}") from None
+    return onnx, onnxruntime

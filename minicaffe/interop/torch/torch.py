@@ -7,19 +7,208 @@ weight (num_output, k) however it was stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from minicaffe.core.net import Net
 from minicaffe.core.net.step import Step
 from minicaffe.errors import CheckpointError, SpecError
-from minicaffe.interop.torch.torch_modules import MODULES, Part, as_it_is
 from minicaffe.storage import checkpoint, safetensors_file
 from minicaffe.tools.folding import by_channel
+
+Arrays = Sequence[np.ndarray]
+Named = Mapping[str, tuple[np.ndarray, tuple[int, ...]]]
+Shapes = Sequence[tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A module, `made_by` as Python writes it; its arrays by key; what is added to the layer's name."""
+
+    made_by: str | None
+    arrays: Named
+    remark: str = ""
+    suffix: str = ""
+
+
+MODULES: dict[str, Callable[[Any, Shapes, Arrays], list[Part]]] = {}
+
+
+def module_of(name: str) -> Callable[[Any], Any]:
+    """Have a function tell of the layers of a type."""
+
+    def put(function: Any) -> Any:
+        MODULES[name] = function
+        return function
+
+    return put
+
+
+def text(name: str, *sizes: int, **settings: tuple[Any, Any]) -> str:
+    """A module's call: its sizes, and of `settings` (value, PyTorch's default) those that differ.
+
+    >>> text("Linear", 3, 2, bias=(False, True))
+    'Linear(3, 2, bias=False)'
+    """
+    told = [f"{key}={value!r}" for key, (value, default) in settings.items() if value != default]
+    return f"{name}({', '.join([*map(str, sizes), *told])})"
+
+
+def weight_and_bias(arrays: Arrays) -> dict[str, tuple[np.ndarray, tuple[int, ...]]]:
+    """The first parameter as `weight`, the second, if there is one, as `bias`."""
+    return {("weight", "bias")[i]: (array, (i,)) for i, array in enumerate(arrays)}
+
+
+def as_it_is(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
+    """No module: each parameter by its number."""
+    return [Part(None, {str(i): (array, (i,)) for i, array in enumerate(arrays)})]
+
+
+def _windows(layer: Any, bottoms: Shapes, arrays: Arrays, channels: int, name: str) -> list[Part]:
+    window, axes = layer.geometry.window, len(layer.geometry.window.kernel)
+    ones, zeros = (1,) * axes, (0,) * axes
+    call = text(
+        f"{name}{axes}d",
+        channels,
+        layer.num_output,
+        kernel_size=(window.kernel, None),
+        stride=(window.stride, ones),
+        padding=(window.pad, zeros),
+        dilation=(window.dilation, ones),
+        groups=(layer.group, 1),
+        bias=(layer.bias is not None, True),
+    )
+    lead = len(bottoms[0]) - axes - 1
+    remark = "" if lead == 1 else f"the first {lead} axes as one" if lead else "of x[None]"
+    return [Part(call, weight_and_bias(arrays), remark)]
+
+
+@module_of("Convolution")
+def _convolution(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
+    channels = arrays[0].shape[1] * layer.group
+    return _windows(layer, bottoms, arrays, channels, "Conv")
+
+
+@module_of("Deconvolution")
+def _deconvolution(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
+    return _windows(layer, bottoms, arrays, arrays[0].shape[0], "ConvTranspose")
+
+
+@module_of("InnerProduct")
+def _inner_product(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
+    found = weight_and_bias(arrays)
+    if layer.transpose:
+        found["weight"] = (arrays[0].T, (0,))
+    call = text("Linear", layer.k, layer.num_output, bias=(layer.bias is not None, True))
+    axis = layer.axis % len(bottoms[0])
+    flat = f"of x.flatten({axis})" if axis < len(bottoms[0]) - 1 else ""
+    return [Part(call, found, flat)]
+
+
+@module_of("BatchNorm")
+def _batch_norm(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
+    mean, variance, count, *learnt = arrays
+    share = 1 / count[0] if count[0] else 0
+    axes, channels, shape = max(len(bottoms[0]) - 2, 1), len(mean), mean.shape
+    found: dict[str, tuple[np.ndarray, tuple[int, ...]]] = {}
+    if learnt:
+        bias = learnt[1] if len(learnt) > 1 else np.zeros(shape, mean.dtype)
+        used = (4,) if len(learnt) > 1 else ()
+        found = {"weight": (learnt[0], (3,)), "bias": (bias, used)}
+    found["running_mean"] = ((mean * share).astype(mean.dtype), (0, 2))
+    found["running_var"] = ((variance * share).astype(mean.dtype), (1, 2))
+    found["num_batches_tracked"] = (np.zeros((), np.int64), ())
+    if axes > 3 or len(bottoms[0]) < 2:
+        return [Part(None, found, "by channel, of a bottom that no BatchNorm of PyTorch's takes")]
+    momentum = float(f"{1 - layer.moving_average_fraction:.6g}")
+    call = text(
+        f"BatchNorm{axes}d",
+        channels,
+        eps=(layer.eps, 1e-5),
+        momentum=(momentum, 0.1),
+        affine=(bool(learnt), True),
+    )
+    return [Part(call, found)]
+
+
+@module_of("Scale")
+def _scale(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
+    keys = ("weight", "bias") if layer.weight is not None else ("bias",)
+    found = {keys[i]: (array, (i,)) for i, array in enumerate(arrays)}
+    return [Part(None, found, f"x * weight + bias, from axis {layer.axis} on")]
+
+
+@module_of("Bias")
+def _bias(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
+    return [Part(None, {"bias": (arrays[0], (0,))}, f"x + bias, from axis {layer.axis} on")]
+
+
+@module_of("PReLU")
+def _prelu(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
+    slope = arrays[0].reshape(-1)
+    return [Part(text("PReLU", slope.size), {"weight": (slope, (0,))})]
+
+
+@module_of("Embed")
+def _embed(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
+    parts = [Part(text("Embedding", *arrays[0].shape), {"weight": (arrays[0], (0,))})]
+    if layer.bias is not None:
+        parts.append(Part(None, {"bias": (arrays[1], (1,))}, "added to the row", "_bias"))
+    return parts
+
+
+@module_of("LayerNorm")
+def _layer_norm(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
+    call = f"LayerNorm({arrays[0].shape}"
+    call += f", eps={layer.eps!r}" if layer.eps != 1e-5 else ""
+    call += ", bias=False)" if len(arrays) == 1 else ")"
+    return [Part(call, weight_and_bias(arrays))]
+
+
+@module_of("GroupNorm")
+def _group_norm(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
+    call = text("GroupNorm", layer.num_groups, len(arrays[0]), eps=(layer.eps, 1e-5))
+    return [Part(call, weight_and_bias(arrays))]
+
+
+def _recurrent(layer: Any, arrays: Arrays, name: str, order: Sequence[int]) -> Part:
+    """An LSTM or RNN of one layer, its gates put in PyTorch's order, all its bias in bias_ih."""
+    d = layer.num_output
+
+    def by_gate(array: np.ndarray) -> np.ndarray:
+        return np.concatenate([array[i * d : (i + 1) * d] for i in order])
+
+    at = 3 if layer.static else 2
+    found = {
+        "weight_ih_l0": (by_gate(arrays[0]), (0,)),
+        "weight_hh_l0": (by_gate(arrays[at]), (at,)),
+        "bias_ih_l0": (by_gate(arrays[1]), (1,)),
+        "bias_hh_l0": (np.zeros_like(arrays[1]), ()),
+    }
+    remark = "for cont 1; a stream begins anew with states of zeros"
+    if layer.static:
+        found["weight_static"] = (by_gate(arrays[2]), (2,))
+        remark = "with x_static too, which that of PyTorch does not take"
+    call = text(name, math.prod(arrays[0].shape[1:]), d)
+    return Part(None if layer.static else call, found, remark)
+
+
+@module_of("LSTM")
+def _lstm(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
+    return [_recurrent(layer, arrays, "LSTM", (0, 1, 3, 2))]
+
+
+@module_of("RNN")
+def _rnn(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
+    hidden, n, d = _recurrent(layer, arrays, "RNN", (0,)), len(arrays), layer.num_output
+    found = {"weight": (arrays[n - 2], (n - 2,)), "bias": (arrays[n - 1], (n - 1,))}
+    return [hidden, Part(text("Linear", d, d), found, "tanh of it is the top", "_out")]
 
 
 @dataclass(frozen=True)

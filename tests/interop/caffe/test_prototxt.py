@@ -24,7 +24,7 @@ from minicaffe.interop.caffe.prototxt import prototxt
 from minicaffe.interop.caffe.schema import schema
 from minicaffe.interop.caffe.solver import TESTS
 from minicaffe.interop.caffe.solver import TRAIN as NET_KEYS
-from minicaffe.interop.caffe.upgrade_v0 import V0_TYPES
+from minicaffe.interop.caffe.upgrade import V0_TYPES
 
 SCHEMA = schema()
 DATA = 'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 dim: 8 dim: 8 } } }\n'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,14 +21,14 @@ from minicaffe.errors import CheckpointError, MinicaffeError, SpecError, did_you
 from minicaffe.interop.caffe import weights as caffes
 from minicaffe.interop.caffe.model import SUFFIXES, named_prototxt
 from minicaffe.interop.caffe.prototxt import prototxt
-from minicaffe.interop.chips import lower, naming
-from minicaffe.interop.chips.chips import CHIPS, Chip
-from minicaffe.interop.onnx.draft import Blob
-from minicaffe.interop.onnx.reader import fold, proof
+from minicaffe.interop.chips.chips import CHIPS, Chip, lower
+from minicaffe.interop.onnx.draft import SIGNS, Blob, Draft, Layer, give_names, hints, living, plain
+from minicaffe.interop.onnx.reader import proof
 from minicaffe.interop.onnx.reader.source import Source, read
 from minicaffe.interop.onnx.reader.walk import Walk
 from minicaffe.storage import checkpoint
 from minicaffe.storage.caches import TEMPORARY, forget_left
+from minicaffe.tools.folding import WEIGHTED, by_outputs, factor_and_term, multiplied
 
 TARGETS = ("minicaffe", *CHIPS)
 
@@ -83,11 +84,11 @@ def from_onnx(
     folded = chip is not None if folded is None else folded
     notes = []
     if folded:
-        count = fold.fold(draft, outputs)
+        count = fold(draft, outputs)
         if count:
             notes.append(f"{count} layers folded into the one before")
     if chip is not None:
-        notes += lower.lower(draft, outputs, chip, source.path)
+        notes += lower(draft, outputs, chip, source.path)
     tensors = {
         name: tensor.blob for name, tensor in walk.tensors.items() if tensor.blob is not None
     }
@@ -107,12 +108,12 @@ def _imported(
 ) -> Imported:
     """The draft's living layers, named, as a net's spec and parameters."""
     source, draft = walk.source, walk.draft
-    signs = chip.signs if chip else naming.SIGNS
-    layers = naming.living(draft, outputs)
+    signs = chip.signs if chip else SIGNS
+    layers = living(draft, outputs)
     inputs = dict(zip(source.inputs, draft.inputs, strict=True))
     weights = {name for name, tensor in walk.tensors.items() if tensor.data is not None}
-    hints = naming.hints(walk.nodes, weights)
-    notes += naming.name(layers, inputs, outputs, tensors, hints, signs)
+    readable = hints(walk.nodes, weights)
+    notes += give_names(layers, inputs, outputs, tensors, readable, signs)
     listed: list[dict[str, Any]] = [
         {"name": blob.name, "type": "Input", "top": blob.name, "shape": {"dim": list(blob.shape)}}
         for blob in draft.inputs
@@ -138,10 +139,56 @@ def _imported(
     name = (
         source.path.stem if name in ("", "main_graph", "torch_jit") else name
     )  # PyTorch's own words
-    spec = read_model({"name": naming.plain(name, signs), "layers": listed})
+    spec = read_model({"name": plain(name, signs), "layers": listed})
     here = {blob for layer in layers for blob in layer.tops} | set(draft.inputs)
     held = {name: blob.name for name, blob in tensors.items() if blob in here}
     return Imported(spec, arrays, source, held, notes)
+
+
+@np.errstate(all="ignore")  # of numbers that are not finite the comparison tells
+def fold(draft: Draft, outputs: Mapping[str, Blob]) -> int:
+    """Fold what can be, until nothing more can; returns how many layers are gone.
+
+    A layer is folded whose bottom nothing else reads.
+    """
+    count = 0
+    while _fold_one(living(draft, outputs), outputs):
+        count += 1
+    return count
+
+
+def _fold_one(layers: Sequence[Layer], outputs: Mapping[str, Blob]) -> bool:
+    """Fold the first layer that can be; returns False if there is none."""
+    readers = Counter(blob for layer in layers for blob in layer.bottoms)
+    readers.update(outputs.values())
+    for layer in layers:
+        made = layer.bottoms[0].layer if len(layer.bottoms) == 1 else None
+        if made is None or made.type not in WEIGHTED or readers[layer.bottoms[0]] > 1:
+            continue
+        rank = len(layer.bottoms[0].shape)
+        numbers = factor_and_term(layer.type, layer.keys.get, layer.arrays, rank)
+        if numbers is None or not _fits(made, *numbers):
+            continue
+        old = made.arrays[1] if len(made.arrays) > 1 else None
+        group = made.keys.get("group", 1)
+        weight, bias = multiplied(made.type, made.arrays[0], old, *numbers, group)
+        made.arrays = [weight]
+        if bias.any() or "bias_term" not in made.keys:
+            made.arrays.append(bias)
+            made.keys.pop("bias_term", None)
+        made.tops[0], made.origin = layer.tops[0], layer.origin
+        made.tops[0].layer = made
+        return True
+    return False
+
+
+def _fits(made: Layer, factor: np.ndarray, term: np.ndarray) -> bool:
+    """True if numbers of channels are those of a layer's outputs."""
+    count, rank = made.keys["num_output"], len(made.tops[0].shape)
+    if any(bias.shape != (count,) for bias in made.arrays[1:]):
+        return False  # of a damaged model: it is refused when the net is made
+    sizes = {factor.size, term.size}
+    return sizes <= {1} or (sizes <= {1, count} and by_outputs(made.type, 1, rank))
 
 
 def files(out: str | Path) -> tuple[Path, Path]:

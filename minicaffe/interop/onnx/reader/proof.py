@@ -13,9 +13,8 @@ from minicaffe.core.net.step import Value
 from minicaffe.errors import CheckpointError, SpecError
 from minicaffe.interop.onnx.draft import FLOATS
 from minicaffe.interop.onnx.reader.source import Source
-from minicaffe.interop.onnx.table import JUMPS
+from minicaffe.interop.onnx.table import JUMPS, packages
 from minicaffe.interop.onnx.writer import check
-from minicaffe.interop.onnx.writer.library import packages
 from minicaffe.tools.inference import inputs
 
 TRIALS = 3  # random inputs

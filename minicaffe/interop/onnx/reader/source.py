@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.errors import CheckpointError, SpecError, did_you_mean
-from minicaffe.interop.onnx.writer.library import packages
+from minicaffe.interop.onnx.table import packages
 from minicaffe.storage import checkpoint, wire
 from minicaffe.storage.file_kinds import reading
 

@@ -12,8 +12,7 @@ from minicaffe.core.layers.sequence import Recurrent
 from minicaffe.core.net import Net
 from minicaffe.core.net.step import Step, Value
 from minicaffe.errors import CheckpointError
-from minicaffe.interop.onnx.table import DRAWN, JUMPS
-from minicaffe.interop.onnx.writer.library import packages
+from minicaffe.interop.onnx.table import DRAWN, JUMPS, packages
 from minicaffe.tools.inference import inputs
 
 MOST = 1e-4  # of a blob's largest number: the largest difference

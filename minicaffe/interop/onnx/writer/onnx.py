@@ -12,11 +12,19 @@ import numpy as np
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.net import Net, read
 from minicaffe.errors import CheckpointError, SpecError
+from minicaffe.interop.onnx.table import packages
 from minicaffe.interop.onnx.writer import check, tensorrt
-from minicaffe.interop.onnx.writer.dynamic import Axes, dynamic_axes, sizes, trials, words_of
 from minicaffe.interop.onnx.writer.graph import Graph
-from minicaffe.interop.onnx.writer.library import packages
-from minicaffe.interop.onnx.writer.model import OPSET, described, proto
+from minicaffe.interop.onnx.writer.model import (
+    OPSET,
+    Axes,
+    described,
+    dynamic_axes,
+    proto,
+    sizes,
+    trials,
+    words_of,
+)
 from minicaffe.interop.onnx.writer.model import write as written
 from minicaffe.storage import checkpoint
 from minicaffe.tools.inference import inference, inputs

@@ -25,8 +25,8 @@ from interop.onnx.writer.test_onnx import (
 
 from minicaffe import CheckpointError, MinicaffeError, Net, SpecError
 from minicaffe.core.layers import REGISTRY
+from minicaffe.interop.onnx.patterns import rows
 from minicaffe.interop.onnx.reader import from_onnx
-from minicaffe.interop.onnx.reader.operators import rows
 from minicaffe.interop.onnx.table import READERS, REFUSED
 from minicaffe.interop.onnx.writer import check, to_onnx
 
