@@ -54,13 +54,10 @@ def without_padding(layers: Iterable[Node]) -> list[Node]:
     for layer in layers:
         bottoms = layer.value["bottom"].value if "bottom" in layer.value else []
         kind, pad = _text(layer, "type"), [writers.get(bottom.value) for bottom in bottoms]
-        before = next(
-            (one for one in pad if one is not None and _text(one, "type") == "padding"), None
-        )
+        padding = (one for one in pad if one is not None and _text(one, "type") == "padding")
+        before = next(padding, None)
         if before is not None:
-            ends = [
-                len(before.value[key].value) for key in ("bottom", "top") if key in before.value
-            ]
+            ends = [len(before.value[k].value) for k in ("bottom", "top") if k in before.value]
             if kind not in ("conv", "pool") or len(bottoms) != 1 or ends != [1, 1]:
                 raise SpecError(
                     f"{layer.mark}: a padding layer belongs above one conv or pool layer alone"
@@ -69,8 +66,7 @@ def without_padding(layers: Iterable[Node]) -> list[Node]:
             if "pad" in source.value:
                 padded = {**inner.value, "pad": source.value["pad"]}
                 inner = Node(padded, inner.mark, {**inner.keys, "pad": source.keys["pad"]})
-            own = {**layer.value, "layer": inner, "bottom": before.value["bottom"]}
-            layer = Node(own, layer.mark, layer.keys)
+            layer = _changed(layer, layer=inner, bottom=before.value["bottom"])
         for top in layer.value["top"].value if "top" in layer.value else []:
             writers[top.value] = layer
         if kind != "padding":
@@ -195,6 +191,17 @@ def _type(layer: Node) -> str:
     return layer.value["type"].value if "type" in layer.value else ""
 
 
+def _changed(node: Node, *without: str, **fields: Node) -> Node:
+    """Returns a message with other fields, and without some."""
+    kept = {key: one for key, one in node.value.items() if key not in without}
+    return Node(kept | fields, node.mark, node.keys)
+
+
+def _retyped(layer: Node, kind: str, **fields: Node) -> Node:
+    """Returns a layer of another type, with other fields."""
+    return _changed(layer, type=Node(kind, layer.value["type"].mark), **fields)
+
+
 def _input_layer(fields: Fields, keys: dict[str, Mark]) -> list[Node]:
     """`input` and its shapes, taken out of a net's fields, as the layer that stands for them."""
     names = fields.pop("input", None)
@@ -217,30 +224,19 @@ def _input_layer(fields: Fields, keys: dict[str, Mark]) -> list[Node]:
         shapes = Node(
             [Node({"dim": four}, four.mark, {"dim": keys[key]}) for four in fours], dims.mark
         )
-    mark = keys["input"]
-    param = Node(
-        {"shape": Node(shapes.value[:count], shapes.mark)}, shapes.mark, {"shape": keys[key]}
-    )
-    own = {
-        "name": Node("input", mark),
-        "type": Node("Input", mark),
-        "top": names,
-        "input_param": param,
-    }
+    mark, shape = keys["input"], {"shape": Node(shapes.value[:count], shapes.mark)}
+    own = {key: Node(value, mark) for key, value in (("name", "input"), ("type", "Input"))}
+    own |= {"top": names, "input_param": Node(shape, shapes.mark, {"shape": keys[key]})}
     return [Node(own, mark, dict.fromkeys(own, mark))]
 
 
 def _batch_norm(layer: Node) -> Node:
     """The three statistics of a BatchNorm, once declared like weights, are not learnt."""
     params = layer.value.get("param")
-    kind = layer.value.get("type")
-    if kind is None or kind.value != "BatchNorm" or params is None or len(params.value) < 3:
+    if _type(layer) != "BatchNorm" or params is None or len(params.value) < 3:
         return layer
-    fixed = [
-        *map(_fixed, params.value[:3]),
-        *params.value[3:],
-    ]  # behind them NVCaffe's scale and bias
-    return Node({**layer.value, "param": Node(fixed, params.mark)}, layer.mark, layer.keys)
+    fixed = [*map(_fixed, params.value[:3]), *params.value[3:]]  # NVCaffe's scale and bias
+    return _changed(layer, param=Node(fixed, params.mark))
 
 
 def _bn(layer: Node) -> list[Node]:
@@ -250,8 +246,7 @@ def _bn(layer: Node) -> list[Node]:
     scales and shifts alone (INFERENCE: the statistics are in its weights). That of PSPNet and ICNet keeps
     averages, as BatchNorm does, and has a scale and a bias.
     """
-    kind = layer.value.get("type")
-    if kind is None or kind.value != "BN":
+    if _type(layer) != "BN":
         return [layer]
     keys = layer.value.get("bn_param", Node({}, layer.mark)).value
     params, mark = layer.value.get("param", Node([], layer.mark)).value, layer.mark
@@ -298,20 +293,18 @@ def _replaced(
 
 def _along_axes(layer: Node) -> Node:
     """NdConvolution and the like, of forks for video, are layers of today whose sizes stand in a shape."""
-    kind = layer.value.get("type")
-    if kind is None or kind.value not in ND:
+    if _type(layer) not in ND:
         return layer
-    own, block = ND[kind.value]
-    fields = {**layer.value, "type": Node(own, kind.mark)}
-    if block in fields:
-        given = fields[block]
-        values, keys = dict(given.value), dict(given.keys)
-        for name, today in SHAPES.items():
-            if name in values:
-                dims = values.pop(name).value.get("dim", Node([], given.mark))
-                values[today], keys[today] = dims, keys.pop(name)
-        fields[block] = Node(values, given.mark, keys)
-    return Node(fields, layer.mark, layer.keys)
+    own, block = ND[_type(layer)]
+    given = layer.value.get(block)
+    if given is None:
+        return _retyped(layer, own)
+    values, keys = dict(given.value), dict(given.keys)
+    for name, today in SHAPES.items():
+        if name in values:
+            dims = values.pop(name).value.get("dim", Node([], given.mark))
+            values[today], keys[today] = dims, keys.pop(name)
+    return _retyped(layer, own, **{block: Node(values, given.mark, keys)})
 
 
 def _dilated(layer: Node) -> Node:
@@ -319,13 +312,9 @@ def _dilated(layer: Node) -> Node:
     pool = layer.value.get("pooling_param")
     if _type(layer) != "Pooling" or pool is None or "dilation" not in pool.value:
         return layer
-    fields, mark = dict(layer.value), layer.value["type"].mark
     if _has_gaps(pool):
-        fields["type"] = Node("DilatedPooling", mark)
-    else:
-        values = {key: node for key, node in pool.value.items() if key != "dilation"}
-        fields["pooling_param"] = Node(values, pool.mark, pool.keys)
-    return Node(fields, layer.mark, layer.keys)
+        return _retyped(layer, "DilatedPooling")
+    return _changed(layer, pooling_param=_changed(pool, "dilation"))
 
 
 def _has_gaps(pool: Node) -> bool:
@@ -337,15 +326,14 @@ def _has_gaps(pool: Node) -> bool:
 
 def _depthwise(layer: Node) -> Node:
     """A convolution of each channel by itself, which forks have as a type, is one of as many groups."""
-    kind, conv = layer.value.get("type"), layer.value.get("convolution_param")
-    if kind is None or kind.value not in DEPTHWISE:
+    conv = layer.value.get("convolution_param")
+    if _type(layer) not in DEPTHWISE:
         return layer
-    fields = {**layer.value, "type": Node("Convolution", kind.mark)}
-    if conv is not None and "num_output" in conv.value:
-        count, mark = conv.value["num_output"], conv.keys["num_output"]
-        own = {"group": count, **conv.value}
-        fields["convolution_param"] = Node(own, conv.mark, {"group": mark, **conv.keys})
-    return Node(fields, layer.mark, layer.keys)
+    if conv is None or "num_output" not in conv.value:
+        return _retyped(layer, "Convolution")
+    own = {"group": conv.value["num_output"], **conv.value}
+    keys = {"group": conv.keys["num_output"], **conv.keys}
+    return _retyped(layer, "Convolution", convolution_param=Node(own, conv.mark, keys))
 
 
 def _weighted(layer: Node) -> Node:
@@ -355,28 +343,19 @@ def _weighted(layer: Node) -> Node:
         return layer
     if not loss.value[BY_WEIGHT].value:
         return layer
-    keys = {key: node for key, node in loss.value.items() if key != BY_WEIGHT}
-    fields = {**layer.value, "type": Node(WEIGHTED, layer.value["type"].mark)}
-    fields["loss_param"] = Node(keys, loss.mark, loss.keys)
-    return Node(fields, layer.mark, layer.keys)
+    return _retyped(layer, WEIGHTED, loss_param=_changed(loss, BY_WEIGHT))
 
 
 def as_written(layer: Node) -> Node:
     """A layer as its fork's text has it: the inverse of what `upgraded_net` does to two of them."""
-    kind = layer.value["type"]
     pool = layer.value.get("pooling_param", Node({}, layer.mark))
-    if kind.value == "DilatedPooling" and _has_gaps(pool):
-        return Node({**layer.value, "type": Node("Pooling", kind.mark)}, layer.mark, layer.keys)
-    if kind.value != WEIGHTED:
+    if _type(layer) == "DilatedPooling" and _has_gaps(pool):
+        return _retyped(layer, "Pooling")
+    if _type(layer) != WEIGHTED:
         return layer
     loss = layer.value["loss_param"]
     keys = {BY_WEIGHT: Node(True, loss.mark), **loss.value}
-    fields = {
-        **layer.value,
-        "type": Node("SoftmaxWithLoss", kind.mark),
-        "loss_param": Node(keys, loss.mark),
-    }
-    return Node(fields, layer.mark)
+    return _retyped(layer, "SoftmaxWithLoss", loss_param=Node(keys, loss.mark))
 
 
 def _fixed(spec: Node) -> Node:
