@@ -11,7 +11,6 @@ import numpy as np
 from minicaffe.core.config.types import AtLeast, Below
 from minicaffe.core.layers.base import register
 from minicaffe.core.layers.blob import Shape
-from minicaffe.core.ops.batch import gather
 from minicaffe.errors import DataError, ShapeError, SpecError
 from minicaffe.tools.data import box_recipe, datasets, lmdb_file
 from minicaffe.tools.data.annotated import AnnotatedSet
@@ -397,27 +396,15 @@ class AnnotatedData(Fed):
         )
 
     @property
-    def label_dtype(self) -> np.dtype:
-        return np.dtype((self.sum_dtype, (self.most, 8)))
+    def label_shape(self) -> Shape:
+        return self.most, 8
+
+    def take(self) -> tuple[np.ndarray, np.ndarray]:
+        pictures, rows = super().take()
+        return pictures, self.true_boxes(rows) if len(self.out) > 1 else rows
 
     def forward(self) -> Any:
-        if self.feeding is None or not self.feeding.usable:
-            self.feeding = self._feed()
-        pictures, rows, damaged = self.feeding.get(self.context.seed, self.context.passes)
-        self._tell(damaged)
-        device, top = self.context.device, self.out[0]
-        if self.made_dtype != np.uint8:
-            device.copy_from_host(top, pictures)
-        else:
-            if device.is_cuda:
-                device.copy_from_host(self.pixels, pictures)
-                pictures = self.pixels
-            scale = self.transform.scale
-            gather(pictures, None, self.places, self.mean_image, scale, top, None)
-        if len(self.out) > 1:
-            device.copy_from_host(self.out[1], self.true_boxes(rows))
-        self.feeding.done()
-        return self.out
+        return self.fed()
 
     def true_boxes(self, rows: np.ndarray) -> np.ndarray:
         """The second top from the rows (n, most, 8) of the samples: boxes first, then those that are none."""
