@@ -12,7 +12,7 @@ from minicaffe.core.layers.base import Layer, Traits, register
 from minicaffe.core.layers.blob import Shape
 from minicaffe.core.layers.losses import same_type
 from minicaffe.core.ops import arrays, unpool
-from minicaffe.core.ops.geometry import interp_output_size
+from minicaffe.core.ops.geometry import Sizes, interp_output_size
 from minicaffe.core.ops.interp import Axis, interp, interp_gradient
 from minicaffe.core.ops.take import fold
 from minicaffe.errors import ShapeError
@@ -20,8 +20,41 @@ from minicaffe.interop.caffe.forks.between import hat
 from minicaffe.interop.caffe.forks.whole import Whole
 
 
+class Aligned(Layer):
+    """Bilinear interpolation, whose top may have the size of a second bottom."""
+
+    traits = Traits(recordable=True, label_bottoms=(1,))
+    first = 0  # row, and column, that the first of the top's is at
+
+    def lay(self, x: Shape, like: Shape | None, out: Sizes, kept: Sizes) -> Shape:
+        """Returns the top's shape: of the sizes `out`, or like a second bottom; `kept` is left of x."""
+        self.kept, self.x_shape, out = kept, x, like[2:] if like else out
+        self.context.reserve(math.prod(x[:2]) * out[0] * (x[3] + max(x[3], out[1])))
+        self.y_shape = (*x[:2], *out)
+        return self.y_shape
+
+    def check_axes(self, x: Shape, like: Shape | None) -> None:
+        """Raise ShapeError for a bottom that is no image."""
+        for shape in (x, like or x):
+            if len(shape) != 4:
+                raise ShapeError(f"needs bottoms of 4 axes (n, c, h, w), got {shape}")
+
+    def allocate(self) -> None:
+        self.rows, self.columns = (
+            Axis.of(self.xp, size, kept, out, self.first, self.sum_dtype)
+            for size, kept, out in zip(self.x_shape[2:], self.kept, self.y_shape[2:], strict=True)
+        )
+
+    def forward(self, x: Any, like: Any = None) -> Any:
+        return interp(x, self.rows, self.columns, self.out[0], self.context.workspace)
+
+    def backward(self, dy: Any) -> Any:
+        interp_gradient(dy, self.rows, self.columns, self.grad[0], self.context.workspace)
+        return self.grad
+
+
 @register
-class Interp(Layer):
+class Interp(Aligned):
     """Bilinear interpolation whose first and last rows and columns are the image's own ("align corners").
 
     (n, c, h, w) -> (n, c, oh, ow): a top pixel o is at o (h - 1) / (oh - 1) of the image. The size is
@@ -39,47 +72,29 @@ class Interp(Layer):
     pad_beg: Annotated[int, "minus the rows and columns cut off before, or 0", Below(1)] = 0
     pad_end: Annotated[int, "minus the rows and columns cut off behind, or 0", Below(1)] = 0
 
-    traits = Traits(recordable=True, label_bottoms=(1,))
-
     def setup(self, x: Shape, like: Shape | None = None) -> Shape:
-        for shape in (x, like or x):
-            if len(shape) != 4:
-                raise ShapeError(f"needs bottoms of 4 axes (n, c, h, w), got {shape}")
+        self.check_axes(x, like)
         sizes, factors = (self.height, self.width), (self.zoom_factor, self.shrink_factor)
         given = [any(k is not None for k in keys) for keys in (sizes, factors)] + [like is not None]
         if sum(given) != 1 or (given[0] and None in sizes):
             raise ShapeError(
                 "give one of: both height and width; zoom_factor, shrink_factor or both; a second bottom"
             )
-        self.kept = tuple(size + self.pad_beg + self.pad_end for size in x[2:])
-        if min(self.kept) < 1:
+        kept = tuple(size + self.pad_beg + self.pad_end for size in x[2:])
+        if min(kept) < 1:
             raise ShapeError(
                 f"pad_beg {self.pad_beg} and pad_end {self.pad_end} leave nothing of {x}"
             )
         shrink, zoom = self.shrink_factor or 1, self.zoom_factor or 1
-        out = tuple(interp_output_size(n, shrink, zoom) for n in self.kept)
-        if like or given[0]:
-            out = like[2:] if like else (self.height or 1, self.width or 1)
-        self.x_shape, self.y_shape = x, (*x[:2], *out)
-        self.context.reserve(math.prod(x[:2]) * out[0] * (x[3] + max(x[3], out[1])))
-        return self.y_shape
-
-    def allocate(self) -> None:
-        self.rows, self.columns = (
-            Axis.of(self.xp, size, kept, out, -self.pad_beg, self.sum_dtype)
-            for size, kept, out in zip(self.x_shape[2:], self.kept, self.y_shape[2:], strict=True)
-        )
-
-    def forward(self, x: Any, like: Any = None) -> Any:
-        return interp(x, self.rows, self.columns, self.out[0], self.context.workspace)
-
-    def backward(self, dy: Any) -> Any:
-        interp_gradient(dy, self.rows, self.columns, self.grad[0], self.context.workspace)
-        return self.grad
+        out = tuple(interp_output_size(n, shrink, zoom) for n in kept)
+        if given[0]:
+            out = (self.height or 1, self.width or 1)
+        self.first = -self.pad_beg
+        return self.lay(x, like, out, kept)
 
 
 @register
-class BilinearInterpolation(Layer):
+class BilinearInterpolation(Aligned):
     """Bilinear interpolation whose first and last rows and columns are the image's own ("align corners").
 
     (n, c, h, w) -> (n, c, f h, f w), f = interpolation_factor, or the size of a second bottom: a top pixel o
@@ -90,32 +105,12 @@ class BilinearInterpolation(Layer):
 
     interpolation_factor: Annotated[int | None, "times the rows and columns", AtLeast(1)] = None
 
-    traits = Traits(recordable=True, label_bottoms=(1,))
-
     def setup(self, x: Shape, like: Shape | None = None) -> Shape:
-        for shape in (x, like or x):
-            if len(shape) != 4:
-                raise ShapeError(f"needs bottoms of 4 axes (n, c, h, w), got {shape}")
+        self.check_axes(x, like)
         if (self.interpolation_factor is None) == (like is None):
             raise ShapeError("give one of: interpolation_factor; a second bottom")
         factor = self.interpolation_factor or 1
-        self.x_shape, out = x, like[2:] if like else (factor * x[2], factor * x[3])
-        self.y_shape = (*x[:2], *out)
-        self.context.reserve(math.prod(x[:2]) * out[0] * (x[3] + max(x[3], out[1])))
-        return self.y_shape
-
-    def allocate(self) -> None:
-        self.rows, self.columns = (
-            Axis.of(self.xp, size, size, out, 0, self.sum_dtype)
-            for size, out in zip(self.x_shape[2:], self.y_shape[2:], strict=True)
-        )
-
-    def forward(self, x: Any, like: Any = None) -> Any:
-        return interp(x, self.rows, self.columns, self.out[0], self.context.workspace)
-
-    def backward(self, dy: Any) -> Any:
-        interp_gradient(dy, self.rows, self.columns, self.grad[0], self.context.workspace)
-        return self.grad
+        return self.lay(x, like, (factor * x[2], factor * x[3]), x[2:])
 
 
 @register

@@ -258,6 +258,21 @@ writes("BatchReindex")(
     lambda graph, step, x, index: graph.op("Gather", x, graph.op("Cast", index, to=7), axis=0)
 )
 writes("Split")(lambda graph, step, x: [x] * len(step.tops))  # any number may read a tensor
+says(
+    "Concat",
+    "Concat",
+    axis=lambda step: next(
+        axis for axis in (step.layer.axis, step.layer.concat_dim, 1) if axis is not None
+    ),
+)
+writes("Flip")(
+    lambda graph, step, x: graph.turned(
+        x, [2] * step.layer.flip_height + [3] * step.layer.flip_width
+    )
+)
+writes("Reverse")(
+    lambda graph, step, x: graph.turned(x, [canonical_axis(step.layer.axis, step.bottoms[0].shape)])
+)
 writes("Silence")(lambda graph, step, *xs: [])
 writes("Parameter")(lambda graph, step: graph.param(step, 0))
 
@@ -321,29 +336,6 @@ def write_slice(graph: Graph, step: Step, x: str) -> Any:
     ends = [*layer.slice_point, END]
     starts = [0, *layer.slice_point]
     return [graph.op("Slice", x, [a], [b], [axis]) for a, b in zip(starts, ends, strict=True)]
-
-
-@writes("Concat")
-def write_concat(graph: Graph, step: Step, *xs: str) -> str:
-    """Concat."""
-    layer: Any = step.layer
-    axis = layer.concat_dim if layer.axis is None else layer.axis
-    return graph.op("Concat", *xs, axis=1 if axis is None else axis)
-
-
-@writes("Flip")
-def write_flip(graph: Graph, step: Step, x: str) -> str:
-    """Slice, from the last to the first."""
-    layer: Any = step.layer
-    axes = [2] * layer.flip_height + [3] * layer.flip_width
-    return graph.turned(x, axes) if axes else x
-
-
-@writes("Reverse")
-def write_reverse(graph: Graph, step: Step, x: str) -> str:
-    """Slice, from the end to the start."""
-    axis = canonical_axis(step.layer.axis, step.bottoms[0].shape)  # type: ignore[attr-defined]
-    return graph.turned(x, [axis])
 
 
 @writes("Reorg")

@@ -110,7 +110,7 @@ class Graph:
     def turned(self, x: str, axes: Sequence[int]) -> str:
         """The entries of axes from the last to the first."""
         last, backwards = [np.iinfo(np.int64).min] * len(axes), [-1] * len(axes)
-        return self.op("Slice", x, backwards, last, list(axes), backwards)
+        return self.op("Slice", x, backwards, last, list(axes), backwards) if axes else x
 
     def rename(self, new: Mapping[str, str]) -> None:
         """Give outputs of nodes other names."""
