@@ -16,7 +16,7 @@ from minicaffe import Net, parse
 from minicaffe.core.solver import mean_outputs
 from minicaffe.errors import DataError, MinicaffeError, ShapeError, SpecError
 from minicaffe.interop.caffe import parse as parse_prototxt
-from minicaffe.interop.caffe.forks.evaluate import average_precision
+from minicaffe.interop.caffe.forks.ssd import average_precision
 
 
 def scene(seed, images=3, classes=4):

@@ -17,14 +17,14 @@ FORKS = [
     Fork(name, file, tuple(types.split()))
     for name, file, types in (
         ("Xlearn", "metrics", "EntropyLoss JMMDLoss"),
-        ("SSD", "annotated", "AnnotatedData"),
+        ("SSD", "data", "AnnotatedData"),
         ("Z. Yan's and compact bilinear pooling's", "resize", "BilinearInterpolation"),
         ("Z. Yan's and compact bilinear pooling's", "products", "CompactBilinear"),
         ("DeepLab, PSPNet and SegNet", "resize", "Interp Upsample"),
-        ("DeepLab, PSPNet and SegNet", "segmentation", "SegAccuracy"),
+        ("DeepLab, PSPNet and SegNet", "metrics", "SegAccuracy"),
         ("Deformable ConvNets", "between", "DeformableConvolution"),
         ("F. Tschopp", "pooling", "DilatedPooling"),
-        ("SSD", "evaluate", "DetectionEvaluate"),
+        ("SSD", "ssd", "DetectionEvaluate"),
         (
             "SphereFace, caffe-face and caffe-windows",
             "faces",
@@ -33,7 +33,8 @@ FORKS = [
         ("Fast R-CNN", "pooling", "ROIPooling"),
         ("FlowNet", "products", "Correlation"),
         ("FlowNet", "between", "FlowWarp"),
-        ("HED", "segmentation", "ImageLabelmapData SigmoidCrossEntropyBalanceLoss"),
+        ("HED", "data", "ImageLabelmapData"),
+        ("HED", "metrics", "SigmoidCrossEntropyBalanceLoss"),
         (
             "caffe-sl, NVIDIA's Caffe, Xlearn and others",
             "metrics",
@@ -51,14 +52,15 @@ FORKS = [
         ("R-FCN and Faster R-CNN", "ohem", "BoxAnnotatorOHEM"),
         ("R-FCN and Faster R-CNN", "pooling", "PSROIPooling"),
         ("R-FCN and Faster R-CNN", "proposals", "Proposal"),
-        ("SegNet", "segmentation", "DenseImageData WeightedSoftmaxWithLoss"),
+        ("SegNet", "data", "DenseImageData"),
+        ("SegNet", "metrics", "WeightedSoftmaxWithLoss"),
         (
             "caffe-lstm and CTC",
             "sequences",
             "CTCGreedyDecoder CTCLoss ContinuationIndicator CtcLoss Lstm Reverse Transpose",
         ),
         ("SSD", "ssd", "DetectionOutput PriorBox"),
-        ("video-caffe", "video", "VideoData"),
+        ("video-caffe", "data", "VideoData"),
         ("YOLO", "resize", "Reorg"),
         ("YOLO", "proposals", "Yolov3DetectionOutput"),
     )
