@@ -7,7 +7,7 @@ import numpy as np
 import minicaffe.interop.pycaffe as caffe
 from minicaffe.backends.device import Device
 from minicaffe.interop.caffe import parse
-from minicaffe.interop.pycaffe import mode, report
+from minicaffe.interop.pycaffe import mode
 
 NET = """
 force_backward: true
@@ -23,7 +23,7 @@ SOLVER = f"base_lr: 0.1 max_iter: 9 test_iter: 1 test_interval: 1 net_param {{ {
 def script(device: Device) -> list[str]:
     """What is wrong: arrays that are not NumPy's, of another shape than the blob's or the same as another's."""
     mode.device_name = lambda: device
-    report.init_log(report.ERROR)
+    mode.init_log(mode.ERROR)
     net, other = (caffe.Net(parse(NET), caffe.TEST) for _ in range(2))
     net.blobs["x"].data[...] = 3
     net.params["ip"][0].data[...] = 2

@@ -16,11 +16,10 @@ _NAMES = """
 classifier: Classifier
 detector: Detector
 host_blob: Layer
-mode: Timer has_nccl set_device set_mode_cpu set_mode_gpu set_multiprocess set_random_seed
+mode: Timer has_nccl init_log log set_device set_mode_cpu set_mode_gpu set_multiprocess set_random_seed
   set_solver_count set_solver_rank solver_count solver_rank
 net: Net layer_type_list
 net_spec: NetSpec layers params to_proto
-report: init_log log
 solver: AdaDeltaSolver AdaGradSolver AdamSolver NesterovSolver RMSPropSolver SGDSolver get_solver
   get_solver_from_string
 """

@@ -1,13 +1,19 @@
-"""Where nets are built and from which seed: Caffe's global switches, and its stopwatch."""
+"""Caffe's global switches, and its stopwatch: where nets are built, from which seed, what is said on stderr.
+
+Lines are of the levels 0 INFO, 1 WARNING, 2 ERROR; GLOG_minloglevel is the least that is shown.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import numpy as np
 
 from minicaffe.backends import device as backend
-from minicaffe.errors import SpecError
+from minicaffe.errors import SpecError, note
+
+INFO, WARNING, ERROR = range(3)
 
 
 class _Mode:
@@ -16,6 +22,7 @@ class _Mode:
     gpu = False
     number = 0
     seed: int | None = None
+    level: int | None = None  # the least that is shown; None: what the environment says
 
 
 def set_mode_cpu() -> None:
@@ -93,6 +100,25 @@ def _only(name: str, given: int, possible: int) -> None:
         raise SpecError(
             f"{name}: expected {possible}, got {given!r}: one process trains, one device"
         )
+
+
+def is_shown(level: int) -> bool:
+    """Whether lines of a level are shown."""
+    if _Mode.level is not None:
+        return level >= _Mode.level
+    said = os.environ.get("GLOG_minloglevel", "")  # noqa: SIM112 (glog's own)
+    return level >= (int(said) if said.isdecimal() else INFO)
+
+
+def init_log(level: int = INFO, stderr: bool = True) -> None:
+    """Show lines of a level and above from now on. They go to stderr, whatever `stderr` says: no files."""
+    _Mode.level = level
+
+
+def log(text: str) -> None:
+    """Show a line of the level INFO."""
+    if is_shown(INFO):
+        note(text)
 
 
 class Timer:

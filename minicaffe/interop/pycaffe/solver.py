@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +10,35 @@ import minicaffe
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.config.solver import SolverSpec
 from minicaffe.core.config.solver_keys import MEANS
+from minicaffe.core.solver import Report
+from minicaffe.core.solver.report import banner
 from minicaffe.interop import caffe
 from minicaffe.interop.pycaffe import mode, passes
 from minicaffe.interop.pycaffe.blob import push
 from minicaffe.interop.pycaffe.net import Net, model
 from minicaffe.interop.pycaffe.passes import own_errors
-from minicaffe.interop.pycaffe.report import Glog
 
 Callback = Callable[[], Any]
+
+
+class Glog(Report):
+    """A solver's lines, as far as their level is shown."""
+
+    def line(self, text: str) -> None:
+        """A line of the level INFO."""
+        if mode.is_shown(mode.INFO):
+            super().line(text)
+
+    def started(self, warnings: Sequence[str]) -> None:
+        """Training starts."""
+        if mode.is_shown(mode.WARNING):
+            for warning in warnings:
+                Report.line(self, banner(warning))
+
+    def failed(self, text: str) -> None:
+        """Something did not succeed, and training went on."""
+        if mode.is_shown(mode.ERROR):
+            Report.line(self, text)
 
 
 class _Told(minicaffe.Solver):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 import minicaffe.interop.pycaffe as caffe
-from minicaffe.interop.pycaffe import mode, report
+from minicaffe.interop.pycaffe import mode
 
 
 @pytest.fixture(autouse=True)
 def switches(monkeypatch):
     for name in ("gpu", "number", "seed"):
         monkeypatch.setattr(mode._Mode, name, getattr(mode._Mode, name))
-    monkeypatch.setattr(report._Least, "level", None)
+    monkeypatch.setattr(mode._Mode, "level", None)
     monkeypatch.delenv("GLOG_minloglevel", raising=False)
 
 

@@ -19,9 +19,9 @@ def test_names():
     assert (caffe.TRAIN, caffe.TEST, caffe.__version__) == (0, 1, minicaffe.__version__)
     for name in ("Net", "SGDSolver", "Layer", "Timer", "layer_type_list", "log", "init_log"):
         assert name in dir(caffe) and callable(getattr(caffe, name))
-    from minicaffe.interop.pycaffe import pycaffe, report
+    from minicaffe.interop.pycaffe import mode, pycaffe
 
-    assert pycaffe.Net is caffe.Net and caffe.log is report.log
+    assert pycaffe.Net is caffe.Net and caffe.log is mode.log
     with pytest.raises(AttributeError, match="has no attribute 'Nett'"):
         caffe.Nett  # noqa: B018
 
@@ -87,7 +87,7 @@ def test_lines_by_level(capsys, monkeypatch):
 
 
 def test_what_is_not_said_of_training_by_level(capsys):
-    from minicaffe.interop.pycaffe.report import Glog
+    from minicaffe.interop.pycaffe.solver import Glog
 
     def said(level):
         caffe.init_log(level)
