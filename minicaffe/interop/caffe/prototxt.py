@@ -33,10 +33,9 @@ from minicaffe.interop.caffe.layer import (
     UNORDERED,
     assumed,
 )
-from minicaffe.interop.caffe.model import YAML
+from minicaffe.interop.caffe.model import EVALUATED, YAML
 from minicaffe.interop.caffe.schema import Field, is_declared, own_block, schema
 from minicaffe.interop.caffe.schema import declared as schema_of
-from minicaffe.interop.caffe.solver import EVALUATED
 from minicaffe.interop.caffe.text import Word, write
 from minicaffe.interop.caffe.unknown import NAME
 from minicaffe.interop.caffe.upgrade import as_written

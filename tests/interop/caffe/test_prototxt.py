@@ -20,10 +20,10 @@ from minicaffe.core.net import Net
 from minicaffe.errors import ShapeError, SpecError
 from minicaffe.interop.caffe import parse, read
 from minicaffe.interop.caffe.layer import DROPPED, IN_CODE, OTHER_NAMES, ZERO, assumed
+from minicaffe.interop.caffe.model import TESTS
+from minicaffe.interop.caffe.model import TRAINED as NET_KEYS
 from minicaffe.interop.caffe.prototxt import prototxt
 from minicaffe.interop.caffe.schema import schema
-from minicaffe.interop.caffe.solver import TESTS
-from minicaffe.interop.caffe.solver import TRAIN as NET_KEYS
 from minicaffe.interop.caffe.upgrade import V0_TYPES
 
 SCHEMA = schema()

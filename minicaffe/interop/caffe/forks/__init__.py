@@ -28,8 +28,9 @@ FORKS = [
         (
             "SphereFace, caffe-face and caffe-windows",
             "faces",
-            "CenterLoss Flip InnerDistance MarginInnerProduct",
+            "CenterLoss InnerDistance MarginInnerProduct",
         ),
+        ("SphereFace, caffe-face and caffe-windows", "sequences", "Flip"),
         ("Fast R-CNN", "pooling", "ROIPooling"),
         ("FlowNet", "products", "Correlation"),
         ("FlowNet", "between", "FlowWarp"),

@@ -1,4 +1,4 @@
-"""Layers of face recognition: CenterLoss, MarginInnerProduct, InnerDistance, Flip."""
+"""Layers of face recognition: CenterLoss, MarginInnerProduct, InnerDistance."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from minicaffe.core.config.declare import Filler
 from minicaffe.core.config.types import AtLeast
-from minicaffe.core.layers.base import Layer, Traits, canonical_axis, register
+from minicaffe.core.layers.base import canonical_axis, register
 from minicaffe.core.layers.blob import Shape
 from minicaffe.core.layers.fillers import XAVIER, ZERO
 from minicaffe.core.layers.losses import Loss, check_labels, same_type
@@ -302,41 +302,3 @@ class InnerDistance(Whole):
             if i < len(self.grad) and self.grad[i] is not None and self.needs_gradient[i]:
                 self.put(values, self.grad[i])
         return self.grad
-
-
-@register
-class Flip(Layer):
-    """The image turned round: left and right with flip_width, top and bottom with flip_height.
-
-    (n, c, h, w) -> the same. Source: Flip of F. Wang's caffe-windows.
-
-    Example: (2, 3, 4, 5) -> {type: Flip, flip_height: true} -> (2, 3, 4, 5)
-    """
-
-    flip_width: Annotated[bool, "turn left and right"] = True
-    flip_height: Annotated[bool, "turn top and bottom"] = False
-
-    traits = Traits(recordable=True)
-
-    def setup(self, x: Shape) -> Shape:
-        if len(x) != 4:
-            raise ShapeError(f"needs a bottom of 4 axes (n, c, h, w), got {x}")
-        self.shape = x
-        return x
-
-    def allocate(self) -> None:
-        where = np.arange(math.prod(self.shape), dtype=np.int32).reshape(self.shape)
-        where = where[..., ::-1] if self.flip_width else where
-        where = where[:, :, ::-1] if self.flip_height else where
-        self.place = self.context.device.asarray(where.reshape(-1).copy())
-
-    def turned(self, x: Any, out: Any) -> Any:
-        """Writes an image into another, turned; done twice it is what it was."""
-        take.take(x.reshape(-1, 1), self.place, out.reshape(-1, 1))
-        return out
-
-    def forward(self, x: Any) -> Any:
-        return self.turned(x, self.out[0])
-
-    def backward(self, dy: Any) -> Any:
-        return self.turned(dy, self.grad[0])

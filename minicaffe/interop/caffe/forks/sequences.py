@@ -1,4 +1,4 @@
-"""Layers of sequences: Lstm, Reverse, Transpose, ContinuationIndicator, and CTC's losses and decoder."""
+"""Layers of sequences: Lstm, Reverse, Flip, Transpose, ContinuationIndicator, and CTC's losses and decoder."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from minicaffe.core.config.types import AtLeast
 from minicaffe.core.layers.base import Layer, Traits, canonical_axis, register
 from minicaffe.core.layers.blob import Shape
 from minicaffe.core.layers.fillers import XAVIER, ZERO
+from minicaffe.core.layers.losses import folded
 from minicaffe.core.layers.recurrent import LSTM
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops.take import take
@@ -237,27 +238,17 @@ class ContinuationIndicator(Layer):
         return self.out[0]
 
 
-@register
-class Reverse(Layer):
-    """The entries along `axis` in reverse order. Source: Reverse of C. Wick's Caffe.
-
-    Example: (5, 2, 3) -> {type: Reverse} -> (5, 2, 3)
-    """
-
-    axis: Annotated[int, "the axis that is turned round"] = 0
+class Turned(Layer):
+    """Rows of numbers in another order, which done twice is the first; `place` is where each comes from."""
 
     traits = Traits(recordable=True)
+    width = 1  # numbers in a row
+    place: Any
 
-    def setup(self, x: Shape) -> Shape:
-        axis = canonical_axis(self.axis, x)
-        self.traits = replace(self.traits, mixes_samples=axis == 0)
-        self.parts = math.prod(x[:axis]), x[axis], math.prod(x[axis + 1 :])
-        return x
-
-    def allocate(self) -> None:
-        n, size, _ = self.parts
-        rows = np.arange(n * size).reshape(n, size)[:, ::-1]
-        self.place = self.context.device.asarray(np.ascontiguousarray(rows.ravel()), np.int32)
+    def turned(self, x: Any, out: Any) -> Any:
+        """Write one array into another, turned."""
+        take(x.reshape(-1, self.width), self.place, out.reshape(-1, self.width))
+        return out
 
     def forward(self, x: Any) -> Any:
         return self.turned(x, self.out[0])
@@ -265,11 +256,50 @@ class Reverse(Layer):
     def backward(self, dy: Any) -> Any:
         return self.turned(dy, self.grad[0])
 
-    def turned(self, x: Any, out: Any) -> Any:
-        """Row by row of the axes behind."""
-        shape = self.parts[0] * self.parts[1], self.parts[2]
-        take(x.reshape(shape), self.place, out.reshape(shape))
-        return out
+
+@register
+class Reverse(Turned):
+    """The entries along `axis` in reverse order. Source: Reverse of C. Wick's Caffe.
+
+    Example: (5, 2, 3) -> {type: Reverse} -> (5, 2, 3)
+    """
+
+    axis: Annotated[int, "the axis that is turned round"] = 0
+
+    def setup(self, x: Shape) -> Shape:
+        axis = canonical_axis(self.axis, x)
+        self.traits = replace(self.traits, mixes_samples=axis == 0)
+        self.n, self.size, self.width = folded(x, axis)
+        return x
+
+    def allocate(self) -> None:
+        rows = np.arange(self.n * self.size).reshape(self.n, self.size)[:, ::-1]
+        self.place = self.context.device.asarray(np.ascontiguousarray(rows.ravel()), np.int32)
+
+
+@register
+class Flip(Turned):
+    """The image turned round: left and right with flip_width, top and bottom with flip_height.
+
+    (n, c, h, w) -> the same. Source: Flip of F. Wang's caffe-windows.
+
+    Example: (2, 3, 4, 5) -> {type: Flip, flip_height: true} -> (2, 3, 4, 5)
+    """
+
+    flip_width: Annotated[bool, "turn left and right"] = True
+    flip_height: Annotated[bool, "turn top and bottom"] = False
+
+    def setup(self, x: Shape) -> Shape:
+        if len(x) != 4:
+            raise ShapeError(f"needs a bottom of 4 axes (n, c, h, w), got {x}")
+        self.shape = x
+        return x
+
+    def allocate(self) -> None:
+        where = np.arange(math.prod(self.shape), dtype=np.int32).reshape(self.shape)
+        where = where[..., ::-1] if self.flip_width else where
+        where = where[:, :, ::-1] if self.flip_height else where
+        self.place = self.context.device.asarray(where.reshape(-1).copy())
 
 
 @register
