@@ -19,9 +19,7 @@ FREE = "minicaffe_param"  # what caffe.proto has no place for
 # Caffe's defaults that are in its code, not in caffe.proto, and so those of the layer here.
 IN_CODE = {("SigmoidCrossEntropyLoss", "normalization"), ("Data", "backend")}
 UNORDERED = ("Data",)  # layers that Caffe does not shuffle, for want of a key
-OTHER_NAMES = {
-    "type": "margin_type"
-}  # of keys of blocks that here each layer has for something else
+OTHER_NAMES = {"type": "margin_type"}  # of keys that here each layer has for something else
 # Intel's blocks of a transform_param that make pictures one size, and the key here
 SIZED = {"random_resize_param": "resize", "random_aspect_ratio_param": "random_resized_crop"}
 ZERO = Filler(type="constant")
@@ -92,24 +90,18 @@ def flat(
             fields = schema().messages[schema().messages["LayerParameter"][key].type]
             for own, (value, where) in fitted(node, fields, declared).items():
                 if known and own not in declared:
-                    belongs = own in schema().messages["TransformationParameter"]
-                    hint = (
-                        f"; it belongs into {TRANSFORM}" if belongs and TRANSFORM in homes else ""
-                    )
-                    raise SpecError(
-                        f"{where}: {what}: {key}: this type does not take {own!r}{hint}"
-                    )
+                    wrong = f"{where}: {what}: {key}: this type does not take {own!r}"
+                    if own in schema().messages["TransformationParameter"] and TRANSFORM in homes:
+                        wrong += f"; it belongs into {TRANSFORM}"
+                    raise SpecError(wrong)
                 put(own, value, where)
     for own, value in assumed(kind, declared).items():
         values.setdefault(own, Node(value, layer.mark))
         keys.setdefault(own, layer.mark)
     _ends(values, kind, layer.mark, taken)
     order = sorted(values, key=lambda key: FIRST.index(key) if key in FIRST else len(FIRST))
-    return Node(
-        {key: values[key] for key in order},
-        layer.mark,
-        {**dict.fromkeys(order, layer.mark), **keys},
-    )
+    keys = {**dict.fromkeys(order, layer.mark), **keys}
+    return Node({key: values[key] for key in order}, layer.mark, keys)
 
 
 def own_blocks(layers: list[Node], layer_types: Mapping[str, type]) -> list[Node]:
@@ -259,13 +251,9 @@ def assumed(kind: str, declared: Mapping[str, Key]) -> dict[str, Any]:
     """What Caffe takes for the keys of a type that are not given, where the type's own default differs."""
     found: dict[str, Any] = {}
     for name, (_, field) in schema().keys(kind).items():
-        if (
-            name not in declared
-            or declared[name].required
-            or field.repeated
-            or (kind, name) in IN_CODE
-            or name == "engine"
-        ):
+        if name not in declared or declared[name].required or field.repeated or name == "engine":
+            continue
+        if (kind, name) in IN_CODE:
             continue
         own, default = declared[name].default, field.default
         if name in ("weight_filler", "bias_filler") and own not in (ZERO, None):

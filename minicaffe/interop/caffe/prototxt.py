@@ -159,11 +159,8 @@ def _layer(
     common: dict[str, Any] = {key: getattr(layer, key) for key in keys_of(LayerSpec)}
     common |= {"bottom": bottom, "top": layer.tops}
     common = {key: value for key, value in common.items() if value != ()}
-    fields = _placed(
-        {key: plain(value, place(layer, key)) for key, value in common.items()},
-        "LayerParameter",
-        layer.mark,
-    )
+    nodes = {key: plain(value, place(layer, key)) for key, value in common.items()}
+    fields = _placed(nodes, "LayerParameter", layer.mark)
     ahead = {key: fields.pop(key) for key in FIRST if key in fields}
     declared = keys_of(layer_types[layer.type])
     taken = assumed(layer.type, declared)
@@ -196,9 +193,8 @@ def _layer(
             and (is_declared(layer.type) or TRANSFORM in schema().layers[layer.type])
             and node.value.keys() <= schema().messages["TransformationParameter"].keys()
         ):
-            fields[TRANSFORM] = Node(
-                _placed(node.value, "TransformationParameter", node.mark), node.mark
-            )
+            inner = _placed(node.value, "TransformationParameter", node.mark)
+            fields[TRANSFORM] = Node(inner, node.mark)
             continue
         if fitting is None:
             home, fitting = FREE, node

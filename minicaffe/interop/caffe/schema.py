@@ -76,16 +76,12 @@ def schema() -> Schema:
     >>> schema().messages["ConvolutionParameter"]["group"].default
     1
     """
-    text = (
-        resources.files("minicaffe.interop.caffe")
-        .joinpath("caffe.schema")
-        .read_text(encoding="utf-8")
-    )
+    path = resources.files("minicaffe.interop.caffe").joinpath("caffe.schema")
     raw: dict[str, list[list[str]]] = {}
     words: dict[str, dict[str, dict[str, int]]] = {"": {}}
     layers: dict[str, tuple[str, ...]] = {}
     message = enum = ""
-    for line in text.splitlines():
+    for line in path.read_text(encoding="utf-8").splitlines():
         first, *rest = line.partition("#")[0].split() or [""]
         if first == "layer" and line.startswith("layer"):
             layers[rest[0]] = tuple(rest[1:])

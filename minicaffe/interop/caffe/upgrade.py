@@ -20,18 +20,10 @@ rand_skip data images / shuffle_images>shuffle images / new_height images / new_
 concat_dim concat / det_fg_threshold>fg_threshold window_data / det_bg_threshold>bg_threshold window_data
 det_fg_fraction>fg_fraction window_data / det_context_pad>context_pad window_data
 det_crop_mode>crop_mode window_data"""
-V0_MESSAGES = {
-    "conv": "convolution_param",
-    "innerproduct": "inner_product_param",
-    "pool": "pooling_param",
-    "images": "image_data_param",
-}
-V0_TRANSFORM = {
-    "scale": "scale",
-    "meanfile": "mean_file",
-    "cropsize": "crop_size",
-    "mirror": "mirror",
-}
+V0_MESSAGES = {"conv": "convolution_param", "pool": "pooling_param", "images": "image_data_param"}
+V0_MESSAGES |= {"innerproduct": "inner_product_param"}
+V0_TRANSFORM = {"scale": "scale", "mirror": "mirror"}
+V0_TRANSFORM |= {"meanfile": "mean_file", "cropsize": "crop_size"}
 REPEATED = ("pad", "kernel_size", "stride")  # in a convolution of today, one an axis
 Fields = dict[str, Node]
 

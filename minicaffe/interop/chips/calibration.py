@@ -257,11 +257,8 @@ def calibrate(
     if method not in METHODS:
         hint = did_you_mean(str(method), METHODS)
         raise SpecError(f"method: expected {' or '.join(METHODS)}, got {method!r}{hint}")
-    net = (
-        model
-        if isinstance(model, CalibrationNet)
-        else CalibrationNet(model, weights, device=device)
-    )
+    own = isinstance(model, CalibrationNet)
+    net = model if own else CalibrationNet(model, weights, device=device)
     layers = {
         step.spec.name: _weight_range(step, net.names[_source(net.net, step.bottoms[0])])
         for step in _weighted(net.net)

@@ -244,13 +244,10 @@ def pooling(draft: Draft, layer: Layer) -> Blob:
     """The Pooling whose size is rounded up, less the row and column that it has more."""
     x, shape = layer.bottoms[0], layer.tops[0].shape
     keys = {key: value for key, value in layer.keys.items() if key != "round_mode"}
+    words = ("kernel", "kernel_size", 1), ("stride", "stride", 1), ("pad", "pad", 0)
     kernel, stride, pad = (
-        [keys.get(f"{key}_{word}", keys.get(whole, usual)) for word in "hw"]
-        for key, whole, usual in (
-            ("kernel", "kernel_size", 1),
-            ("stride", "stride", 1),
-            ("pad", "pad", 0),
-        )
+        [keys.get(f"{key}_{side}", keys.get(whole, usual)) for side in "hw"]
+        for key, whole, usual in words
     )
     sizes = [
         pool_output_size(size, k, s, p, True, any(pad))

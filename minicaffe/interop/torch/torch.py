@@ -299,13 +299,10 @@ def _folded(steps: list[Step]) -> dict[Step, Step]:
         if step.spec.type != "BatchNorm" or len(step.layer.params) != 3 or len(readers) != 1:
             continue
         (scale,) = readers
-        same = scale.layer.params[:1] and scale.layer.params[0].shape == step.layer.params[0].shape
-        alone = scale.spec.type == "Scale" and len(scale.bottoms) == 1
-        if (
-            alone
-            and same
-            and by_channel(partial(getattr, scale.layer), len(scale.bottoms[0].shape))
-        ):
+        shapes = [param.shape for param in (step.layer.params[0], *scale.layer.params[:1])]
+        if scale.spec.type != "Scale" or len(scale.bottoms) != 1 or shapes != shapes[:1] * 2:
+            continue
+        if by_channel(partial(getattr, scale.layer), len(scale.bottoms[0].shape)):
             pairs[step] = scale
     return pairs
 

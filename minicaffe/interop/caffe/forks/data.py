@@ -319,11 +319,8 @@ class AnnotatedData(Fed):
         c, h, w = self._first().shape
         self.largest, resized = h * w, self.resized()
         if resized is not None:
-            h, w = (
-                resized.size(h, w)
-                if resized.mode == "FIT_SMALL_SIZE"
-                else (resized.height, resized.width)
-            )
+            varies = resized.mode == "FIT_SMALL_SIZE"
+            h, w = resized.size(h, w) if varies else (resized.height, resized.width)
         self.image = c, h, w
         if c != 3 and self.transform.distort_param is not None:
             raise ShapeError(f"transform: distort_param: expected pictures of 3 channels, got {c}")
@@ -421,12 +418,8 @@ class AnnotatedData(Fed):
         return ordered.reshape(self.out[1].shape)
 
 
-FRAMES = (
-    "image_{:04d}.jpg",
-    "{:06d}.jpg",
-    "image_{:04d}.png",
-    "{:06d}.png",
-)  # video-caffe's, C3D's
+NAMES = ("image_{:04d}", "{:06d}")  # of frames: video-caffe's, C3D's
+FRAMES = [name + ending for ending in (".jpg", ".png") for name in NAMES]
 
 
 class ClipSet(Reader):
@@ -534,11 +527,8 @@ class VideoData(Fed):
         if not 1 <= len(self.top) <= 2:
             raise ShapeError(f"has 1 or 2 tops (clips, labels), got {len(self.top)}")
         planes, h, w = self.image
-        c, means, crop = (
-            planes // self.new_length,
-            self.transform.mean_value,
-            self.transform.crop_size,
-        )
+        c = planes // self.new_length
+        means, crop = self.transform.mean_value, self.transform.crop_size
         if len(means) not in (0, 1, c):
             raise ShapeError(f"transform: mean_value: expected 1 or {c} numbers, got {len(means)}")
         if crop and crop > min(h, w):

@@ -272,11 +272,8 @@ class MultiBoxLoss(Loss):
             if not len(truth):
                 continue
             own = found[i, 0]
-            fit = (
-                np.arange(len(own))
-                if hard
-                else np.flatnonzero((own == -1) & (most[i] < self.neg_overlap))
-            )
+            free = (own == -1) & (most[i] < self.neg_overlap)
+            fit = np.arange(len(own)) if hard else np.flatnonzero(free)
             count = self.sample_size if hard else int((own >= 0).sum() * self.neg_pos_ratio)
             order = fit[np.argsort(-losses[i, fit], kind="stable")]
             if self.nms_param.nms_threshold > 0:
@@ -303,12 +300,8 @@ class MultiBoxLoss(Loss):
         if self.bp_inside:
             at = prior
             if not self.use_prior_for_matching:
-                at = np.array(
-                    [
-                        self.decoded(int(i), int(k))[p]
-                        for i, k, p in zip(image, kind, j, strict=True)
-                    ]
-                )
+                places = zip(image, kind, j, strict=True)
+                at = np.array([self.decoded(int(i), int(k))[p] for i, k, p in places])
             scale[(at < 0) | (at > 1)] = 0
         return goal, scale
 

@@ -96,9 +96,8 @@ class Proposal(Whole):
             found = np.concatenate([middle - half, middle + half], axis=1)
             edge = info[[1, 0, 1, 0]] - 1
             found = np.maximum(np.minimum(found, edge), 0)
-            large = (
-                found[:, 2:] - found[:, :2] + 1 >= self.min_size * info[[min(3, len(info) - 1), 2]]
-            )
+            least = self.min_size * info[[min(3, len(info) - 1), 2]]
+            large = found[:, 2:] - found[:, :2] + 1 >= least
         score = scores[0, k:].transpose(1, 2, 0).ravel() * large.all(axis=1)
         best = np.argsort(-score, kind="stable")[: self.pre_nms_topn]
         ends = found[best] + np.array([0, 0, 1, 1], found.dtype)  # a pixel is one wide

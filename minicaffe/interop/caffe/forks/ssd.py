@@ -42,11 +42,10 @@ class DetectionFiles:
     rows: list[tuple[str, int, float, np.ndarray]] = field(default_factory=list)
 
     @classmethod
-    def opened(
-        cls, folder: str, prefix: str, format: str, label_map: str, sizes: str, count: int, background: int
-    ) -> DetectionFiles:  # fmt: skip
-        """The files of SSD's SaveOutputParameter. Raises MinicaffeError for a list that is missing or none."""
-        file, text = load(label_map, "prototxt", own=True)
+    def opened(cls, given: SaveOutput, background: int) -> DetectionFiles:
+        """The files of a SaveOutput. Raises MinicaffeError for a list that is missing or none."""
+        sizes, count = given.name_size_file, given.num_test_image
+        file, text = load(given.label_map_file, "prototxt", own=True)
         classes = names_in(text, file, shown=False)
         names, found = [], []
         for number, line in enumerate(lists.text(Path(sizes)).splitlines(), 1):
@@ -64,7 +63,8 @@ class DetectionFiles:
                 f"save_output_param: num_test_image {count}: {sizes} names {len(names)} pictures"
             )
         count = count or len(names)
-        return cls(Path(folder), prefix, format, classes, names[:count], found[:count], background)
+        how = Path(given.output_directory), given.output_name_prefix, given.output_format
+        return cls(*how, classes, names[:count], found[:count], background)
 
     def add(self, number: int, images: int, rows: np.ndarray) -> bool:
         """Take the rows of a pass, the `number`-th of a test; returns whether files were written.
@@ -386,15 +386,7 @@ class DetectionOutput(Whole):
         if not (given.output_directory and all(needed)):
             return
         if self.files is None:
-            self.files = DetectionFiles.opened(
-                given.output_directory,
-                given.output_name_prefix,
-                given.output_format,
-                given.label_map_file,
-                given.name_size_file,
-                given.num_test_image,
-                self.background_label_id,
-            )
+            self.files = DetectionFiles.opened(given, self.background_label_id)
             self.context.tell(
                 f"{self.name}: save_output_param: the detections of each test's first "
                 f"{len(self.files.names)} pictures are written to {given.output_directory}"

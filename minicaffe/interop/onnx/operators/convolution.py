@@ -160,15 +160,8 @@ def read_conv_transpose(draft: Draft, node: Node, x: Blob) -> Blob:
     bias = node.optional_const(2, "bias")
     keys = window_keys(kernel_size=weight.shape[2:], stride=strides, pad=both, dilation=dilations)
     sizes = [w - 2 * p for w, p in zip(whole, both, strict=True)]
-    y = draft.weighted(
-        "Deconvolution",
-        x,
-        weight,
-        (*node.shape[:2], *sizes),
-        bias,
-        **keys,
-        group=node.get("group", 1),
-    )
+    shape, group = (*node.shape[:2], *sizes), node.get("group", 1)
+    y = draft.weighted("Deconvolution", x, weight, shape, bias, **keys, group=group)
     for axis in range(axes):
         start = starts[axis] - both[axis]
         y = draft.part(y, 2 + axis, start, start + wanted[axis])

@@ -57,12 +57,9 @@ def read_recurrent(draft: Draft, node: Node, x: Blob) -> list[Blob]:
     for d in range(len(w)):
         turns = back or d == 1
         turned = draft.take(x, 0, range(steps)[::-1]) if turns else x
-        # a bias of the inputs and one of the states
-        both = (
-            np.zeros(len(w[d]))
-            if bias is None
-            else np.add(*np.split(bias[d].astype(np.float64), 2))
-        )
+        both = np.zeros(len(w[d]))
+        if bias is not None:  # one of the inputs and one of the states
+            both = np.add(*np.split(bias[d].astype(np.float64), 2))
         arrays = [np.asarray(one, np.float32) for one in (w[d], both, r[d])]
         if kind == "LSTM":
             arrays = [np.concatenate([np.split(one, 4)[i] for i in ORDER]) for one in arrays]

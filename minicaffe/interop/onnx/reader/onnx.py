@@ -136,9 +136,8 @@ def _imported(
             name += "_"
         listed.append({"name": name, "type": "Silence", "bottom": unread, "top": []})
     name = source.model.graph.name
-    name = (
-        source.path.stem if name in ("", "main_graph", "torch_jit") else name
-    )  # PyTorch's own words
+    if name in ("", "main_graph", "torch_jit"):  # PyTorch's own words
+        name = source.path.stem
     spec = read_model({"name": plain(name, signs), "layers": listed})
     here = {blob for layer in layers for blob in layer.tops} | set(draft.inputs)
     held = {name: blob.name for name, blob in tensors.items() if blob in here}

@@ -119,11 +119,8 @@ def _entries(source: Source, net: Net, names: Mapping[Value, str], data: bytes) 
     every |= zip(inputs(net), source.inputs, strict=True)
     kinds = {step.spec.type for step in net.steps}
     numbers = sum(math.prod(value.shape) for value in inputs(net))
-    count = (
-        min(max(FAR // numbers, 1), 8)
-        if set(source.types.values()) <= {"float32", "float64"}
-        else 0
-    )
+    floats = set(source.types.values()) <= {"float32", "float64"}
+    count = min(max(FAR // numbers, 1), 8) if floats else 0
     for seed in range(count):
         arrays = check.drawn(net, seed, far_apart)
         reference = _reference(source, net, arrays, data)

@@ -157,10 +157,7 @@ def proto(graph: Graph, net: Net, axes: Axes, more: Iterable[Value] = ()) -> Any
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
     )
-    for (
-        name,
-        array,
-    ) in graph.arrays.items():  # one by one: given together they would be held three times
+    for name, array in graph.arrays.items():  # together they would be held three times
         model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
     return model
 
