@@ -209,14 +209,19 @@ def test_pictures_of_several_sizes_need_a_key_that_it_has(tmp_path):
         Net(parse(LINE.format(tmp_path / "db", "")), device="cpu").forward()
 
 
+def salted(value):
+    salt = box_recipe.SaltPepper(fraction=0.5, value=(value,))
+    return box_recipe.Noise(saltpepper=True, saltpepper_param=salt)
+
+
 @pytest.mark.parametrize("value", [-300.0, 300.0])
 def test_values_beyond_a_byte_are_the_nearest(value):
     picture, rows = painted(1)
-    resized = box_recipe.Resized(
-        height=40, width=90, mode="FIT_LARGE_SIZE_AND_PAD", pad_value=(value,)
+    resized = box_recipe.Resize(
+        height=40, width=90, resize_mode="FIT_LARGE_SIZE_AND_PAD", pad_value=(value,)
     )
     made, _ = resized.of(picture, rows, 0.5)
-    salt = box_recipe.Noise(fraction=0.5, values=(value,)).of(picture[:, :9] * 0 + 7, 0.5)
+    salt = salted(value).of(picture[:, :9] * 0 + 7, 0.5)
     assert made[0, 0, 0] == (255 if value > 0 else 0)
     assert set(np.unique(salt)) == {7, made[0, 0, 0]}
 
@@ -258,17 +263,31 @@ limits = st.lists(
     ),
     max_size=2,
 )
+LIMITS = {"jaccard": "jaccard_overlap", "sample": "sample_coverage", "object": "object_coverage"}
+
+
+def sampler(trials, enough, scale, ratio, limits=()):
+    keys = {}
+    for kind, least, most in limits:
+        keys |= {f"min_{LIMITS[kind]}": least, f"max_{LIMITS[kind]}": most}
+    sizes = box_recipe.Sampler(min_scale=scale, min_aspect_ratio=1 / ratio, max_aspect_ratio=ratio)
+    return box_recipe.BatchSampler(
+        max_trials=trials,
+        max_sample=enough,
+        sampler=sizes,
+        sample_constraint=box_recipe.SampleConstraint(**keys),
+    )
+
+
 samplers = st.builds(
-    lambda scale, ratio, limits: box_recipe.Sampled(
-        trials=20, enough=1, scale=(scale, 1.0), ratio=(1 / ratio, ratio), limits=tuple(limits)
-    ),
+    lambda scale, ratio, limits: sampler(20, 1, scale, ratio, limits),
     st.sampled_from([0.3, 0.6]),
     st.sampled_from([1.0, 2.0]),
     limits,
 )
 resizes = st.builds(
-    lambda size, mode, filters: box_recipe.Resized(
-        height=size[0], width=size[1], mode=mode, filters=(filters,)
+    lambda size, mode, filters: box_recipe.Resize(
+        height=size[0], width=size[1], resize_mode=mode, interp_mode=(filters,)
     ),
     st.sampled_from([(60, 60), (40, 90)]),
     st.sampled_from(["WARP", "FIT_LARGE_SIZE_AND_PAD"]),
@@ -279,7 +298,7 @@ resizes = st.builds(
 @cases(150)
 @given(
     st.integers(0, 10**6),
-    st.none() | st.just((1.0, 3.0)),
+    st.none() | st.just(box_recipe.Expand(prob=1.0, max_expand_ratio=3.0)),
     st.lists(samplers, max_size=2),
     resizes,
     st.booleans(),
@@ -315,10 +334,8 @@ def test_a_sampler_takes_parts_that_share_so_much_with_one_box(kind):
     _, rows = painted(5)
     objects = rows[:, 2:6]
     numbers = np.random.default_rng(1).random((200, 4))
-    one = box_recipe.Sampled(
-        trials=200, enough=None, scale=(0.3, 1), ratio=(0.5, 2), limits=((kind, 0.3, 0.8),)
-    )
-    free = box_recipe.Sampled(trials=200, enough=None, scale=(0.3, 1), ratio=(0.5, 2))
+    one = sampler(200, None, 0.3, 2, [(kind, 0.3, 0.8)])
+    free = sampler(200, None, 0.3, 2)
     every = free.parts(objects, numbers)
     assert len(every) == 200 and (every >= 0).all() and (every <= 1 + 1e-12).all()
 
@@ -341,13 +358,17 @@ def test_which_boxes_are_emitted():
     rows = np.array([[1, 0, 0.0, 0, 0.5, 1, 0], [2, 0, 0.4, 0, 0.9, 1, 0], [3, 0, 0.9, 0, 1, 1, 0]])
     part = np.array([0.45, 0, 1, 1])
 
-    def left(**keys):
-        return box_recipe.BoxRecipe(rest=rest, boxes=3, **keys).seen(rows, part)[:, 0].tolist()
+    def left(emit=None):
+        recipe = box_recipe.BoxRecipe(rest=rest, boxes=3, emit=emit)
+        return recipe.seen(rows, part)[:, 0].tolist()
+
+    def least(share):
+        return box_recipe.EmitConstraint(emit_type="MIN_OVERLAP", emit_overlap=share)
 
     assert left() == [1, 2, 3]  # something of each is in the part
-    assert left(emits=True) == [2, 3]  # the middle
-    assert left(emits=True, least=0.95) == [3]
-    assert left(emits=True, least=0.05) == [1, 2, 3]
+    assert left(box_recipe.EmitConstraint()) == [2, 3]  # the middle
+    assert left(least(0.95)) == [3]
+    assert left(least(0.05)) == [1, 2, 3]
     moved = box_recipe.BoxRecipe(rest=rest, boxes=3).seen(rows, part)
     np.testing.assert_allclose(moved[0], [1, 0, 0, 0, 0.05 / 0.55, 1, 0])
 
@@ -359,8 +380,12 @@ def test_colours_against_colorsys():
     picture = np.random.default_rng(0).integers(0, 256, (3, 5, 6), dtype=np.uint8)
     chance = np.full(11, 0.5)
     for saturation, turn in ((1.7, 0.0), (0.3, 0.0), (1.0, 30.0), (1.0, -75.0)):
-        distortion = box_recipe.Distortion(
-            saturation=(1.0, saturation, saturation), hue=(1.0, abs(turn))
+        distortion = box_recipe.Distort(
+            saturation_prob=1.0,
+            saturation_lower=saturation,
+            saturation_upper=saturation,
+            hue_prob=1.0,
+            hue_delta=abs(turn),
         )
         chance[7] = 1.0 if turn > 0 else 0.0
         got = distortion.of(picture, chance)
@@ -376,20 +401,23 @@ def test_colours_against_colorsys():
 def test_brightness_and_contrast(last):
     picture = np.array([[[10, 250]]] * 3, np.uint8)
     chance = np.array([0, 1.0, 0, 0.5, 1, 1, 1, 1, 1, 0, 0.2 if last else 0.9])
-    made = box_recipe.Distortion(brightness=(1, 20), contrast=(1, 0.5, 1.5)).of(picture, chance)
+    keys = {"contrast_prob": 1, "contrast_lower": 0.5, "contrast_upper": 1.5}
+    distort = box_recipe.Distort(brightness_prob=1, brightness_delta=20, **keys)
+    made = distort.of(picture, chance)
     assert made[0].tolist() == [[30, 255]]
     chance[3] = 0.0
-    made = box_recipe.Distortion(brightness=(1, 20), contrast=(1, 0.5, 1.5)).of(picture, chance)
+    made = distort.of(picture, chance)
     assert made[0].tolist() == [[15, 128]]  # 255 / 2, to the even number
     chance[8:10] = 0, 0.99
-    order = box_recipe.Distortion(order=1).of(np.arange(3, dtype=np.uint8).reshape(3, 1, 1), chance)
+    colours = np.arange(3, dtype=np.uint8).reshape(3, 1, 1)
+    order = box_recipe.Distort(random_order_prob=1).of(colours, chance)
     assert order.ravel().tolist() == [2, 1, 0]
 
 
 def test_noise():
     picture = np.random.default_rng(0).integers(0, 256, (3, 9, 8), dtype=np.uint8)
     made = {
-        step: box_recipe.Noise(steps=(step,), quality=90).of(picture, 0.5)
+        step: box_recipe.Noise(**{step: 90.0 if step == "jpeg" else True}).of(picture, 0.5)
         for step in box_recipe._SPOILT
     }
     assert all(one.shape == picture.shape and one.dtype == np.uint8 for one in made.values())
@@ -400,11 +428,11 @@ def test_noise():
     assert abs(made["gauss_blur"].mean() - picture.mean()) < 3
     assert made["gauss_blur"].std() < picture.std() / 2
     smooth = np.linspace(0, 255, 3 * 9 * 8).reshape(3, 9, 8).astype(np.uint8)
-    packed = box_recipe.Noise(steps=("jpeg",), quality=95).of(smooth, 0.5)
+    packed = box_recipe.Noise(jpeg=95.0).of(smooth, 0.5)
     assert 0 < abs(packed.astype(int) - smooth).max() < 8
-    salt = box_recipe.Noise(fraction=0.5, values=(255.0,)).of(picture, 0.5)
+    salt = salted(255.0).of(picture, 0.5)
     assert 0.2 < (salt == 255).mean() < 0.5
-    assert np.array_equal(salt, box_recipe.Noise(fraction=0.5, values=(255.0,)).of(picture, 0.5))
+    assert np.array_equal(salt, salted(255.0).of(picture, 0.5))
 
 
 LAYER = """

@@ -218,4 +218,4 @@ def test_without_pillow_the_remedy_is_told(monkeypatch):
         with pytest.raises(DataError, match="^scaling, turning or cutting by area: needs Pillow: "):
             work()
     with pytest.raises(DataError, match="^noise of JPEG: needs Pillow: "):
-        box_recipe.Noise(steps=("jpeg",), quality=9).of(picture, 0.5)
+        box_recipe.Noise(jpeg=9.0).of(picture, 0.5)

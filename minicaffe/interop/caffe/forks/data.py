@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from minicaffe.core.config.types import AtLeast, Below
+from minicaffe.core.config.types import AtLeast
 from minicaffe.core.layers.base import register
 from minicaffe.core.layers.blob import Shape
-from minicaffe.errors import DataError, ShapeError, SpecError
+from minicaffe.errors import DataError, ShapeError
 from minicaffe.storage import lists
 from minicaffe.tools.data import box_recipe, datasets, lmdb_file, picture_files
 from minicaffe.tools.data.annotated import AnnotatedSet
@@ -23,186 +23,6 @@ from minicaffe.tools.data.reader.base import Entry, Reader
 from minicaffe.tools.data.reader.picture_set import Size
 from minicaffe.tools.data.recipe import Recipe
 from minicaffe.tools.data.resize import bilinear
-
-Share = Annotated[float, "a probability", AtLeast(0)]
-FAR = Below(1_000_000)  # changes of colours that float32 holds
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sampler:
-    """The sizes of the parts of a picture that are tried, in fractions of the picture."""
-
-    min_scale: Annotated[float, "least square root of the area"] = 1.0
-    max_scale: Annotated[float, "largest square root of the area"] = 1.0
-    min_aspect_ratio: Annotated[float, "least width over height"] = 1.0
-    max_aspect_ratio: Annotated[float, "largest width over height"] = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.min_scale <= self.max_scale <= 1:
-            raise SpecError(
-                "expected 0 < min_scale <= max_scale <= 1, got "
-                f"{self.min_scale:g} and {self.max_scale:g}"
-            )
-        if not 0 < self.min_aspect_ratio <= self.max_aspect_ratio:
-            raise SpecError(
-                "expected 0 < min_aspect_ratio <= max_aspect_ratio, got "
-                f"{self.min_aspect_ratio:g} and {self.max_aspect_ratio:g}"
-            )
-
-
-@dataclass(frozen=True, kw_only=True)
-class SampleConstraint:
-    """What a part of a picture must share with some true box, all of it with the same one."""
-
-    min_jaccard_overlap: Annotated[float | None, "least intersection over union"] = None
-    max_jaccard_overlap: Annotated[float | None, "largest intersection over union"] = None
-    min_sample_coverage: Annotated[float | None, "least share of the part"] = None
-    max_sample_coverage: Annotated[float | None, "largest share of the part"] = None
-    min_object_coverage: Annotated[float | None, "least share of the box"] = None
-    max_object_coverage: Annotated[float | None, "largest share of the box"] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchSampler:
-    """Parts of a picture that are tried; one of all that fit is taken."""
-
-    use_original_image: Annotated[bool, "SSD's: a sampler of no picture finds nothing"] = True
-    sampler: Annotated[Sampler, "their sizes"] = Sampler()
-    sample_constraint: Annotated[SampleConstraint, "what they must hold"] = SampleConstraint()
-    max_sample: Annotated[int | None, "how many are enough", AtLeast(1)] = None
-    max_trials: Annotated[int, "how many are tried", AtLeast(1), Below(10_001)] = 100
-
-    def sampled(self) -> box_recipe.Sampled:
-        """As the recipe takes it."""
-        s, c = self.sampler, self.sample_constraint
-        named = (
-            ("jaccard", c.min_jaccard_overlap, c.max_jaccard_overlap),
-            ("sample", c.min_sample_coverage, c.max_sample_coverage),
-            ("object", c.min_object_coverage, c.max_object_coverage),
-        )
-        return box_recipe.Sampled(
-            trials=self.max_trials,
-            enough=self.max_sample,
-            scale=(s.min_scale, s.max_scale),
-            ratio=(s.min_aspect_ratio, s.max_aspect_ratio),
-            limits=tuple(one for one in named if one[1:] != (None, None)),
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Resize:
-    """The size that a picture is made (SSD's ResizeParameter)."""
-
-    prob: Annotated[float, "SSD's: a picture is always resized"] = 1.0
-    resize_mode: Annotated[
-        Literal["WARP", "FIT_SMALL_SIZE", "FIT_LARGE_SIZE_AND_PAD"],
-        "stretch; the shorter side fits, with crop_size; the longer side fits, the rest is padded",
-    ] = "WARP"
-    height: Annotated[int, "rows", AtLeast(1)]
-    width: Annotated[int, "columns", AtLeast(1)]
-    pad_mode: Annotated[
-        Literal["CONSTANT", "MIRRORED", "REPEAT_NEAREST"], "what is beside a padded picture"
-    ] = "CONSTANT"
-    pad_value: Annotated[tuple[float, ...], "of CONSTANT: one number, or one a channel"] = ()
-    interp_mode: Annotated[
-        tuple[Literal["LINEAR", "AREA", "NEAREST", "CUBIC", "LANCZOS4"], ...],
-        "filters, one of which is drawn for each picture",
-    ] = ("LINEAR",)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SaltPepper:
-    """Pixels that are set to a value."""
-
-    fraction: Annotated[float, "of the pixels", AtLeast(0)] = 0.0
-    value: Annotated[tuple[float, ...], "one number, or one a channel"] = ()
-
-    def __post_init__(self) -> None:
-        if self.fraction > 1:
-            raise SpecError(f"fraction: expected at most 1, got {self.fraction:g}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Noise:
-    """How pictures are spoilt, each of them (SSD's NoiseParameter)."""
-
-    prob: Annotated[float, "SSD's, which does not look at it: every picture is spoilt"] = 0.0
-    hist_eq: Annotated[bool, "spread the brightness evenly"] = False
-    inverse: Annotated[bool, "255 - x"] = False
-    decolorize: Annotated[bool, "grey, in as many channels"] = False
-    gauss_blur: Annotated[bool, "7 x 7, of sigma 1.5"] = False
-    jpeg: Annotated[float, "pack as JPEG of this quality; -1: do not"] = -1.0
-    posterize: Annotated[bool, "four steps of brightness"] = False
-    erode: Annotated[bool, "the least of a pixel and its four neighbours"] = False
-    saltpepper: Annotated[bool, "set pixels as saltpepper_param says"] = False
-    saltpepper_param: Annotated[SaltPepper, "which"] = SaltPepper()
-
-    def made(self) -> box_recipe.Noise:
-        """As the recipe takes it, in SSD's order."""
-        order = ("decolorize", "gauss_blur", "hist_eq", "jpeg", "erode", "posterize", "inverse")
-        steps = [
-            name for name in order if (self.jpeg > 0 if name == "jpeg" else getattr(self, name))
-        ]
-        salt = self.saltpepper_param if self.saltpepper else SaltPepper()
-        return box_recipe.Noise(
-            steps=tuple(steps),
-            quality=int(min(max(self.jpeg, 1), 100)),
-            fraction=salt.fraction,
-            values=salt.value,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Distort:
-    """How colours are changed at random (SSD's DistortionParameter)."""
-
-    brightness_prob: Share = 0.0
-    brightness_delta: Annotated[float, "most that is added or subtracted", AtLeast(0), FAR] = 0.0
-    contrast_prob: Share = 0.0
-    contrast_lower: Annotated[float, "least factor", AtLeast(0), FAR] = 0.0
-    contrast_upper: Annotated[float, "largest factor", AtLeast(0), FAR] = 0.0
-    hue_prob: Share = 0.0
-    hue_delta: Annotated[float, "most that the hue is turned, of 180", AtLeast(0), FAR] = 0.0
-    saturation_prob: Share = 0.0
-    saturation_lower: Annotated[float, "least factor", AtLeast(0), FAR] = 0.0
-    saturation_upper: Annotated[float, "largest factor", AtLeast(0), FAR] = 0.0
-    random_order_prob: Annotated[float, "that channels change places", AtLeast(0)] = 0.0
-
-    def __post_init__(self) -> None:
-        for what in ("contrast", "saturation"):
-            least, most = (getattr(self, f"{what}_{end}") for end in ("lower", "upper"))
-            if least > most:
-                raise SpecError(
-                    f"expected {what}_lower <= {what}_upper, got {least:g} and {most:g}"
-                )
-
-    def made(self) -> box_recipe.Distortion:
-        """As the recipe takes it."""
-        return box_recipe.Distortion(
-            brightness=(self.brightness_prob, self.brightness_delta),
-            contrast=(self.contrast_prob, self.contrast_lower, self.contrast_upper),
-            saturation=(self.saturation_prob, self.saturation_lower, self.saturation_upper),
-            hue=(self.hue_prob, self.hue_delta),
-            order=self.random_order_prob,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Expand:
-    """A larger canvas, of the mean's colour, somewhere on which a picture is put."""
-
-    prob: Share = 1.0
-    max_expand_ratio: Annotated[float, "largest width over that of the picture", AtLeast(1)] = 1.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class EmitConstraint:
-    """Which boxes stay when a part of a picture is taken."""
-
-    emit_type: Annotated[
-        Literal["CENTER", "MIN_OVERLAP"], "those whose middle is in it, or enough of whose area"
-    ] = "CENTER"
-    emit_overlap: Annotated[float, "of MIN_OVERLAP: more than this share of a box"] = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,13 +36,14 @@ class BoxTransform(Transform):
     crop_h: Annotated[int, "rows of the crop, with crop_w, instead of crop_size", AtLeast(0)] = 0
     crop_w: Annotated[int, "columns of the crop", AtLeast(0)] = 0
     resize_param: Annotated[
-        tuple[Resize, ...], "the size of all pictures; MobileNet-YOLO's several sizes are not made"
+        tuple[box_recipe.Resize, ...],
+        "the size of all pictures; MobileNet-YOLO's several sizes are not made",
     ] = ()
-    noise_param: Annotated[Noise | None, "how pictures are spoilt"] = None
-    distort_param: Annotated[Distort | None, "how colours are changed"] = None
-    expand_param: Annotated[Expand | None, "a larger canvas"] = None
+    noise_param: Annotated[box_recipe.Noise | None, "how pictures are spoilt"] = None
+    distort_param: Annotated[box_recipe.Distort | None, "how colours are changed"] = None
+    expand_param: Annotated[box_recipe.Expand | None, "a larger canvas"] = None
     emit_constraint: Annotated[
-        EmitConstraint | None, "which boxes stay; default: of which something is left"
+        box_recipe.EmitConstraint | None, "which boxes stay; default: of which something is left"
     ] = None
 
 
@@ -247,7 +68,7 @@ class AnnotatedData(Fed):
 
     source: Annotated[str, "an LMDB database of AnnotatedDatums"]
     batch_sampler: Annotated[
-        tuple[BatchSampler, ...], "parts of a picture, one of which is taken"
+        tuple[box_recipe.BatchSampler, ...], "parts of a picture, one of which is taken"
     ] = ()
     label_map_file: Annotated[str, "names of the classes: without effect on training"] = ""
     anno_type: Annotated[Literal["BBOX"] | None, "what the database holds: boxes"] = None
@@ -275,7 +96,7 @@ class AnnotatedData(Fed):
                 f"transform: resize_param: expected one, got {len(given.resize_param)}: the pictures of all "
                 "batches have one size"
             )
-        resized = given.resize_param[0] if given.resize_param else None
+        resized = self.resized()
         if resized and resized.resize_mode == "FIT_SMALL_SIZE" and not self.crop:
             raise ShapeError(
                 "transform: resize_param: FIT_SMALL_SIZE makes pictures of several sizes; it needs crop_size"
@@ -319,7 +140,7 @@ class AnnotatedData(Fed):
         c, h, w = self._first().shape
         self.largest, resized = h * w, self.resized()
         if resized is not None:
-            varies = resized.mode == "FIT_SMALL_SIZE"
+            varies = resized.resize_mode == "FIT_SMALL_SIZE"
             h, w = resized.size(h, w) if varies else (resized.height, resized.width)
         self.image = c, h, w
         if c != 3 and self.transform.distort_param is not None:
@@ -352,7 +173,7 @@ class AnnotatedData(Fed):
             )
         if h * w > box_recipe.MOST:
             raise ShapeError(f"transform: resize_param: pictures of {h} x {w} are too large")
-        varies = resized is not None and resized.mode == "FIT_SMALL_SIZE"
+        varies = resized is not None and resized.resize_mode == "FIT_SMALL_SIZE"
         if crop and not varies and (crop[0] > h or crop[1] > w):
             raise ShapeError(
                 f"transform: a crop of {crop[0]} x {crop[1]} is larger than the pictures of {h} x {w}"
@@ -363,38 +184,26 @@ class AnnotatedData(Fed):
         ]
         return shapes[: len(self.top)]
 
-    def resized(self) -> box_recipe.Resized | None:
-        """The size of the pictures, as the recipe takes it."""
-        if not self.transform.resize_param:
-            return None
-        given = self.transform.resize_param[0]
-        return box_recipe.Resized(
-            height=given.height,
-            width=given.width,
-            mode=given.resize_mode,
-            pad_mode=given.pad_mode,
-            pad_value=given.pad_value,
-            filters=given.interp_mode or ("LINEAR",),
-        )
+    def resized(self) -> box_recipe.Resize | None:
+        """The size of the pictures."""
+        return next(iter(self.transform.resize_param), None)
 
     def allocate(self) -> None:
         self.begin(self.shuffle)
         self.in_bytes()
         given, rest = self.transform, self.maker_recipe
         assert isinstance(rest, Recipe)
-        expand, emit = given.expand_param, given.emit_constraint
-        samplers = [one.sampled() for one in self.batch_sampler if one.use_original_image]
+        samplers = [one for one in self.batch_sampler if one.use_original_image]
         self.maker_recipe = box_recipe.BoxRecipe(
             rest=replace(rest, crop=max(self.crop) if self.crop else None, sized_by="resize_param"),
             boxes=self.most,
-            distortion=given.distort_param.made() if given.distort_param else None,
-            expand=(expand.prob, expand.max_expand_ratio) if expand else None,
+            distortion=given.distort_param,
+            expand=given.expand_param,
             fill=given.mean_value,
             samplers=tuple(samplers),
             resized=self.resized(),
-            noise=given.noise_param.made() if given.noise_param else None,
-            emits=emit is not None,
-            least=emit.emit_overlap if emit and emit.emit_type == "MIN_OVERLAP" else None,
+            noise=given.noise_param,
+            emit=given.emit_constraint,
         )
 
     @property

@@ -19,10 +19,10 @@ from minicaffe.core.layers.blob import Shape
 from minicaffe.core.ops import arrays
 from minicaffe.errors import DataError, ShapeError
 from minicaffe.interop.caffe.forks import boxes as ops
-from minicaffe.interop.caffe.forks.data import Resize
 from minicaffe.interop.caffe.forks.whole import Whole
 from minicaffe.interop.caffe.label_map import names_in
 from minicaffe.storage import checkpoint, lists
+from minicaffe.tools.data.box_recipe import Resize
 
 LEAST = float(np.finfo(np.float32).min)
 
