@@ -34,6 +34,7 @@ ESCAPE = re.compile(
 LETTERS = {"n": 10, "r": 13, "t": 9, "a": 7, "b": 8, "f": 12, "v": 11}
 LETTERS |= {letter: ord(letter) for letter in "\\'\"?"}
 CLOSING = {"{": "}", "<": ">", "[": "]"}
+OPENING = {closing: opening for opening, closing in CLOSING.items()}
 END = "the end of the file"
 
 
@@ -143,7 +144,7 @@ class _Parser:
                 return message
             if self.next.kind == "end":
                 if closing:
-                    raise SpecError(f"{mark}: the {_opening(closing)!r} here has no {closing!r}")
+                    raise SpecError(f"{mark}: the {OPENING[closing]!r} here has no {closing!r}")
                 return message
             name = self.take()
             if name.kind != "word":
@@ -195,10 +196,6 @@ class _Parser:
             return Scalar("string", b"".join(parts).decode("utf-8"), first.mark)
         except UnicodeDecodeError:
             raise SpecError(f"{first.mark}: the text in quotes is not UTF-8") from None
-
-
-def _opening(closing: str) -> str:
-    return next(sign for sign, other in CLOSING.items() if other == closing)
 
 
 def _bytes(token: Token) -> bytes:

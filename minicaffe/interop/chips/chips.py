@@ -198,8 +198,10 @@ def lower(draft: Draft, outputs: Mapping[str, Blob], chip: Chip, path: Path) -> 
         layer.tops[0].layer = made
         replaced[layer.type] = replaced.get(layer.type, 0) + 1
         waiting += draft.layers[before:]
-    if chip.writes_biases:
-        _with_biases(living(draft, outputs))
+    for layer in living(draft, outputs) if chip.writes_biases else []:
+        if layer.keys.get("bias_term") is False:
+            del layer.keys["bias_term"]
+            layer.arrays.append(np.zeros(layer.keys["num_output"], np.float32))
     return [
         f"{count} {kind} said in layers of {chip.title}" for kind, count in sorted(replaced.items())
     ]
@@ -212,14 +214,6 @@ def refused(chip: Chip, layer: Layer) -> str | None:
     if layer.type == "Pooling" and chip.ceil_only and layer.keys.get("round_mode") == "FLOOR":
         return "its sizes are rounded up"
     return chip.refuses(layer)
-
-
-def _with_biases(layers: list[Layer]) -> None:
-    """Write out biases of 0, for a parser that takes `bias_term: false` for true."""
-    for layer in layers:
-        if layer.keys.get("bias_term") is False:
-            del layer.keys["bias_term"]
-            layer.arrays.append(np.zeros(layer.keys["num_output"], np.float32))
 
 
 @lowers("Upsample")

@@ -382,23 +382,19 @@ class CTCLoss(OfSequences):
     loss_calculation_t: Annotated[int, "Wick's, for his tests: without effect"] = 0
 
     def setup(self, x: Shape, indicators: Shape, labels: Shape) -> Shape:
-        if len(x) < 3 or math.prod(x[3:]) != 1:
-            raise ShapeError(f"needs scores (t, n, c), got {x}")
-        for what, shape in (("indicators", indicators), ("labels", labels)):
-            if shape[:2] != x[:2] or math.prod(shape[2:]) != 1:
-                raise ShapeError(f"needs {what} {x[:2]}, got {shape}")
-        if self.blank_index >= x[2]:
-            raise ShapeError(f"blank_index: expected below {x[2]}, got {self.blank_index}")
+        self.x_shape, self.delay = (
+            scored(x, indicators, labels, self.blank_index),
+            self.output_delay,
+        )
         if self.output_delay >= x[0]:
             raise ShapeError(f"output_delay: expected below {x[0]} steps, got {self.output_delay}")
-        self.x_shape, self.delay = x[:3], self.output_delay
         return ()
 
     def forward(self, x: Any, indicators: Any, labels: Any) -> Any:
         indicators, labels = self.read(indicators), self.read(labels)
         _, n, c = self.x_shape
         blank = self.blank_index if self.blank_index >= 0 else c - 1
-        found, lengths = [], first_end(indicators, 1)
+        found, lengths = [], first_end(indicators)
         for i in range(n):
             row = classes(until_negative(labels[:, i]), c, blank, f"sequence {i}")
             if self.preprocess_collapse_repeated:
@@ -462,14 +458,26 @@ def until_negative(label: np.ndarray) -> np.ndarray:
     return np.floor(label[: ended[0] if len(ended) else None] + 0.5)
 
 
-def first_end(marks: np.ndarray, start: int) -> np.ndarray:
-    """Of each column of marks (t, n) the first row, from `start` on, that is 0 when rounded; else t.
+def scored(x: Shape, indicators: Shape, labels: Shape | None, blank: int) -> Shape:
+    """Returns (t, n, c) of scores. Raises ShapeError for bottoms or a blank that do not go with them."""
+    if len(x) < 3 or math.prod(x[3:]) != 1:
+        raise ShapeError(f"needs scores (t, n, c), got {x}")
+    for what, shape in (("indicators", indicators), ("labels", labels)):
+        if shape is not None and (shape[:2] != x[:2] or math.prod(shape[2:]) != 1):
+            raise ShapeError(f"needs {what} {x[:2]}, got {shape}")
+    if blank >= x[2]:
+        raise ShapeError(f"blank_index: expected below {x[2]}, got {blank}")
+    return x[:3]
 
-    >>> first_end(np.array([[0, 0], [1, 1], [1, 0]]), 1)
+
+def first_end(marks: np.ndarray) -> np.ndarray:
+    """Of each column of marks (t, n) the first row behind the first that is 0 when rounded; else t.
+
+    >>> first_end(np.array([[0, 0], [1, 1], [1, 0]]))
     array([3, 2])
     """
     ends = np.floor(marks + 0.5).astype(int) == 0
-    ends[:start] = False
+    ends[:1] = False
     return np.where(ends.any(axis=0), ends.argmax(axis=0), len(marks))
 
 
@@ -498,15 +506,9 @@ class CTCGreedyDecoder(Whole):
     )
 
     def setup(self, x: Shape, indicators: Shape, labels: Shape | None = None) -> list[Shape]:
-        if len(x) < 3 or math.prod(x[3:]) != 1:
-            raise ShapeError(f"needs scores (t, n, c), got {x}")
-        for what, shape in (("indicators", indicators), ("labels", labels)):
-            if shape is not None and (shape[:2] != x[:2] or math.prod(shape[2:]) != 1):
-                raise ShapeError(f"needs {what} {x[:2]}, got {shape}")
-        if self.blank_index >= x[2]:
-            raise ShapeError(f"blank_index: expected below {x[2]}, got {self.blank_index}")
+        self.x_shape = scored(x, indicators, labels, self.blank_index)
         said, scores, accuracy = (*x[:2], 1, 1), (x[1], 1, 1, 1), (1, 1, 1, 1)
-        count, self.x_shape = max(len(self.top), 1), x[:3]
+        count = max(len(self.top), 1)
         if labels is None:
             return [said, scores][:count]
         return [[said], [said, accuracy], [said, scores, accuracy]][min(count, 3) - 1]
@@ -515,7 +517,7 @@ class CTCGreedyDecoder(Whole):
         (steps, n, c), x = self.x_shape, self.on_host(x).reshape(self.x_shape)
         blank = self.blank_index if self.blank_index >= 0 else c - 1
         marks = self.on_host(indicators).reshape(steps, n) != 0
-        inside = np.arange(steps)[:, None] < first_end(marks.astype(int), 1)
+        inside = np.arange(steps)[:, None] < first_end(marks.astype(int))
         best, rows = x.argmax(axis=2), np.full((steps, n), -1)
         shown = inside & (best != blank)
         if self.ctc_merge_repeated:

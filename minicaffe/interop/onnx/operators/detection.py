@@ -248,7 +248,8 @@ def write_prior_box(graph: Graph, step: Step, x: str, image: str) -> str:
         graph.op("Div", side, _floats(graph, size)) for side, size in zip(whole, sizes, strict=True)
     ]
     rows, columns = (
-        _middles(graph, size, step_, layer.offset) for size, step_ in zip(sizes, steps, strict=True)
+        graph.op("Mul", graph.op("Add", _counted(graph, size), float(layer.offset)), step_)
+        for size, step_ in zip(sizes, steps, strict=True)
     )
     y = graph.op("Mul", graph.op("Unsqueeze", rows, [1, 2, 3]), [0.0, 1.0, 0.0, 1.0])
     x = graph.op("Mul", graph.op("Unsqueeze", columns, [0, 2, 3]), [1.0, 0.0, 1.0, 0.0])
@@ -265,11 +266,6 @@ def write_prior_box(graph: Graph, step: Step, x: str, image: str) -> str:
 
 def _floats(graph: Graph, size: str) -> str:
     return graph.op("Cast", size, to=FLOAT)
-
-
-def _middles(graph: Graph, size: str, step: Any, offset: float) -> str:
-    """The middles, in pixels, of the places along an axis."""
-    return graph.op("Mul", graph.op("Add", _counted(graph, size), float(offset)), step)
 
 
 def _counted(graph: Graph, size: str) -> str:
