@@ -18,7 +18,7 @@ import numpy as np
 from minicaffe.core.ops.geometry import pool_output_size
 from minicaffe.errors import SpecError
 from minicaffe.interop.onnx.draft import SIGNS, Blob, Draft, Layer, living
-from minicaffe.interop.onnx.operators.convolution import window_keys
+from minicaffe.interop.onnx.operators.weighted import window_keys
 from minicaffe.interop.onnx.table import LOWERS, RefusedError, lowers
 
 

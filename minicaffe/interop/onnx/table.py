@@ -115,16 +115,6 @@ def _put(table: dict[Any, Function], keys: Iterable[Any], function: Function) ->
     return function
 
 
-def refuses(why: str, *types: str) -> None:
-    """Have layers of these types refused for a reason."""
-    REFUSED.update(dict.fromkeys(types, why))
-
-
-def unread(why: str, kinds: str) -> None:
-    """Have operators of these kinds refused for a reason."""
-    UNREAD.update(dict.fromkeys(kinds.split(), why))
-
-
 def packages() -> tuple[Any, Any]:
     """onnx and onnxruntime. Raises CheckpointError where one is missing."""
     try:

@@ -29,7 +29,7 @@ from minicaffe.core.ops.stochastic import TINY as STOCHASTIC_TINY
 from minicaffe.errors import ShapeError, SpecError
 from minicaffe.interop.onnx.draft import Blob, Draft, Node, Shape, differing, limited
 from minicaffe.interop.onnx.exported import as_exported
-from minicaffe.interop.onnx.operators.convolution import LOWEST, grown, window_keys, window_over
+from minicaffe.interop.onnx.operators.weighted import LOWEST, grown, window_keys, window_over
 from minicaffe.interop.onnx.patterns import recognises
 from minicaffe.interop.onnx.table import RefusedError, draws, read_as, reads, writes
 from minicaffe.interop.onnx.writer.graph import Graph

@@ -11,8 +11,8 @@ import numpy as np
 from minicaffe.core.layers.base import canonical_axis
 from minicaffe.core.net.step import Step
 from minicaffe.interop.onnx.draft import Blob, Draft, Node, Shape, differing, limited, sized
-from minicaffe.interop.onnx.operators.convolution import window_keys
 from minicaffe.interop.onnx.operators.pooling import over_image
+from minicaffe.interop.onnx.operators.weighted import window_keys
 from minicaffe.interop.onnx.table import RefusedError, reads, writes
 from minicaffe.interop.onnx.writer.graph import Graph
 

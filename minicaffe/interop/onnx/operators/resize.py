@@ -16,8 +16,7 @@ import numpy as np
 from minicaffe.core.net.step import Step
 from minicaffe.errors import SpecError
 from minicaffe.interop.onnx.draft import Blob, Draft, Layer, Node
-from minicaffe.interop.onnx.operators.convolution import window_keys
-from minicaffe.interop.onnx.operators.linear import inner_product
+from minicaffe.interop.onnx.operators.weighted import inner_product, window_keys
 from minicaffe.interop.onnx.table import RefusedError, draws, lowers, reads, writes
 from minicaffe.interop.onnx.writer.graph import Graph
 

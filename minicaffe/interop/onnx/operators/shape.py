@@ -24,8 +24,8 @@ from minicaffe.interop.onnx.draft import (
     limited,
     sized,
 )
-from minicaffe.interop.onnx.operators.convolution import window_keys
 from minicaffe.interop.onnx.operators.reduce import permuted
+from minicaffe.interop.onnx.operators.weighted import window_keys
 from minicaffe.interop.onnx.patterns import recognises
 from minicaffe.interop.onnx.table import (
     RefusedError,
