@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,17 @@ def convert_weights(source: str | Path, target: str | Path) -> str:
             f"{source} cannot become {target}: weights are {', '.join(WEIGHTS)}; "
             f"a solver's state {', '.join(STATES)}; one array {', '.join(BLOBS)}"
         )
-    return f"{source} -> {target}: {_KINDS[kind](source, target)}"
+    if kind == "weights":
+        done = _convert_weights(source, target)
+    elif kind == "state":
+        solver = state.read(source)
+        state.write(target, solver)
+        done = f"iteration {solver.iteration}, {len(solver.history)} arrays of history"
+    else:
+        array = read_blob(source)
+        write_blob(target, array)
+        done = f"{array.dtype} of {array.shape}"
+    return f"{source} -> {target}: {done}"
 
 
 def kind_of(path: str | Path) -> str | None:
@@ -115,22 +124,3 @@ def _name(source: str | Path, arrays: dict[str, np.ndarray]) -> str:
     root = tree.parse(text, f"{source}: {MODEL}")
     name = root.value.get("name") if isinstance(root.value, dict) else None
     return name.value if name is not None and isinstance(name.value, str) else ""
-
-
-def _convert_state(source: str | Path, target: str | Path) -> str:
-    found = state.read(source)
-    state.write(target, found)
-    return f"iteration {found.iteration}, {len(found.history)} arrays of history"
-
-
-def _convert_blob(source: str | Path, target: str | Path) -> str:
-    array = read_blob(source)
-    write_blob(target, array)
-    return f"{array.dtype} of {array.shape}"
-
-
-_KINDS: dict[str, Callable[[Any, Any], str]] = {
-    "weights": _convert_weights,
-    "state": _convert_state,
-    "blob": _convert_blob,
-}

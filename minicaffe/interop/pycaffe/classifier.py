@@ -12,7 +12,36 @@ from minicaffe.interop.pycaffe import io
 from minicaffe.interop.pycaffe.net import Net
 
 
-class Classifier(Net):
+class PictureNet(Net):
+    """A deploy net whose first input takes pictures (h, w, c), made ready by `transformer`."""
+
+    def __init__(self, model_file: str | Path, pretrained_file: str | Path | None, **keys: Any):
+        """`keys` are those that the Transformer sets, None for what it does not. Raises ArrayError."""
+        super().__init__(model_file, 1, weights=pretrained_file)
+        if not self.inputs:
+            raise io.ArrayError(
+                "the net has no input for pictures: give the deploy net, not one that reads data"
+            )
+        name = self.inputs[0]
+        shape = self.blobs[name].shape
+        if len(shape) != 4:
+            raise io.ArrayError(
+                f"{name}: expected an input for pictures, (n, c, h, w), got {shape}"
+            )
+        self.transformer = io.Transformer({name: shape})
+        self.transformer.set_transpose(name, (2, 0, 1))
+        for key, value in keys.items():
+            if value is not None:
+                getattr(self.transformer, f"set_{key}")(name, value)
+
+    def scores(self, pieces: Sequence[np.ndarray]) -> np.ndarray:
+        """The first output for pieces of pictures, each as it is."""
+        name = self.inputs[0]
+        ready: Any = np.array([self.transformer.preprocess(name, one) for one in pieces])
+        return self.forward_all(**{name: ready})[self.outputs[0]]
+
+
+class Classifier(PictureNet):
     """A deploy net whose first input takes pictures and whose first output is what they are.
 
     `image_dims` is the (height, width) that pictures are resized to before pieces of the input's size are
@@ -30,11 +59,11 @@ class Classifier(Net):
         raw_scale: float | None = None,
         channel_swap: Sequence[int] | None = None,
     ):
-        super().__init__(model_file, 1, weights=pretrained_file)
-        shapes = {name: self.blobs[name].shape for name in self.inputs}
-        given = mean, input_scale, raw_scale, channel_swap
-        self.transformer: io.Transformer = io.for_pictures(shapes, *given)
-        self.crop_dims = np.array(shapes[self.inputs[0]][2:])
+        scales = {"input_scale": input_scale, "raw_scale": raw_scale}
+        super().__init__(
+            model_file, pretrained_file, mean=mean, **scales, channel_swap=channel_swap
+        )
+        self.crop_dims = np.array(self.blobs[self.inputs[0]].shape[2:])
         self.image_dims = tuple(self.crop_dims if image_dims is None else image_dims)
 
     def predict(self, inputs: Sequence[np.ndarray], oversample: bool = True) -> np.ndarray:
@@ -46,13 +75,10 @@ class Classifier(Net):
         if len(inputs) == 0:
             raise io.ArrayError("expected pictures to classify, got none")
         pictures = [io.resize_image(one, self.image_dims) for one in inputs]
-        name, size = self.inputs[0], tuple(self.crop_dims)
+        size = tuple(self.crop_dims)
         if oversample:
             pieces = list(io.oversample(pictures, size))
         else:
             pieces = [io.middle(one, size) for one in pictures]
-        data: dict[str, Any] = {
-            name: np.array([self.transformer.preprocess(name, one) for one in pieces])
-        }
-        out = self.forward_all(**data)[self.outputs[0]]
+        out = self.scores(pieces)
         return out.reshape(len(pictures), 10, -1).mean(1) if oversample else out

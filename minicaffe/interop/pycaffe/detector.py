@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from minicaffe.errors import MinicaffeError, SpecError
-from minicaffe.interop.pycaffe.io import ArrayError, for_pictures, load_image, resize_image
-from minicaffe.interop.pycaffe.net import Net
+from minicaffe.interop.pycaffe.classifier import PictureNet
+from minicaffe.interop.pycaffe.io import ArrayError, load_image, resize_image
 
 Window = Sequence[int]  # ymin, xmin, ymax, xmax; the maxima are outside
 
 
-class Detector(Net):
+class Detector(PictureNet):
     """A deploy net whose first input takes windows of pictures and whose first output is what is in them.
 
     `mean`, `input_scale`, `raw_scale` and `channel_swap` are those of io.Transformer, kept as `transformer`.
@@ -35,9 +35,10 @@ class Detector(Net):
         channel_swap: Sequence[int] | None = None,
         context_pad: int | None = None,
     ):
-        super().__init__(model_file, 1, weights=pretrained_file)
-        shapes = {name: self.blobs[name].shape for name in self.inputs}
-        self.transformer = for_pictures(shapes, mean, input_scale, raw_scale, channel_swap)
+        scales = {"input_scale": input_scale, "raw_scale": raw_scale}
+        super().__init__(
+            model_file, pretrained_file, mean=mean, **scales, channel_swap=channel_swap
+        )
         self.configure_crop(context_pad)
 
     def detect_windows(
@@ -47,17 +48,16 @@ class Detector(Net):
 
         Given are names of files, each with its windows (ymin, xmin, ymax, xmax).
         """
-        name, found, inputs = self.inputs[0], [], []
+        found, pieces = [], []
         for filename, windows in images_windows:
             image = load_image(filename)
             for window in windows:
-                inputs.append(self.transformer.preprocess(name, self.crop(image, window)))
+                pieces.append(self.crop(image, window))
                 found.append({"window": window, "filename": filename})
         if not found:
             return []
-        data: dict[str, Any] = {name: np.array(inputs)}
-        out = self.forward_all(**data)[self.outputs[0]]
-        return [one | {"prediction": row} for one, row in zip(found, out, strict=True)]
+        pairs = zip(found, self.scores(pieces), strict=True)
+        return [one | {"prediction": row} for one, row in pairs]
 
     def detect_selective_search(self, image_fnames: Iterable[str]) -> list[dict[str, Any]]:
         """`detect_windows` with the windows of the package selective_search_ijcv_with_python (MATLAB)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -290,37 +290,6 @@ class Transformer:
         if sorted(order) != list(range(count)):
             raise ArrayError(f"{in_}: expected an order of {count} {what}, got {tuple(order)}")
         return order
-
-
-def for_pictures(
-    inputs: Mapping[str, Sequence[int]],
-    mean: np.ndarray | None,
-    input_scale: float | None,
-    raw_scale: float | None,
-    channel_swap: Sequence[int] | None,
-) -> Transformer:
-    """The Transformer of pictures (h, w, c) for a net's first input, (n, c, h, w). Raises ArrayError."""
-    if not inputs:
-        raise ArrayError(
-            "the net has no input for pictures: give the deploy net, not one that reads data"
-        )
-    name, shape = next(iter(inputs.items()))
-    if len(shape) != 4:
-        raise ArrayError(
-            f"{name}: expected an input for pictures, (n, c, h, w), got {tuple(shape)}"
-        )
-    found = Transformer({name: shape})
-    found.set_transpose(name, (2, 0, 1))
-    keys: tuple[tuple[Callable[[str, Any], None], Any], ...] = (
-        (found.set_mean, mean),
-        (found.set_input_scale, input_scale),
-        (found.set_raw_scale, raw_scale),
-        (found.set_channel_swap, channel_swap),
-    )
-    for set_key, value in keys:
-        if value is not None:
-            set_key(name, value)
-    return found
 
 
 def _messages() -> Any:
