@@ -122,11 +122,18 @@ def overlap(boxes: Any, others: Any) -> Any:
     array([0.33333333, 0.        ])
     """
     with np.errstate(invalid="ignore", over="ignore"):
-        shared = np.minimum(boxes[..., 2:], others[..., 2:])
-        shared = shared - np.maximum(boxes[..., :2], others[..., :2])
-        inside = np.where((shared > 0).all(axis=-1), shared[..., 0] * shared[..., 1], 0)
-        union = areas(boxes) + areas(others) - inside
-        return np.divide(inside, union, out=np.zeros_like(inside), where=inside != 0)
+        return share(boxes, others, lambda inside: areas(boxes) + areas(others) - inside)
+
+
+def share(boxes: Any, others: Any, whole: Callable[[Any], Any]) -> Any:
+    """The area that boxes share over another, `whole` of it; 0 where one is empty.
+
+    >>> share(np.array([0.0, 0, 2, 1]), np.array([[1.0, 0, 3, 1], [2, 0, 3, 1]]), lambda inside: 2.0)
+    array([0.5, 0. ])
+    """
+    side = np.minimum(boxes[..., 2:], others[..., 2:]) - np.maximum(boxes[..., :2], others[..., :2])
+    inside = np.where((side > 0).all(axis=-1), side[..., 0] * side[..., 1], 0)
+    return np.divide(inside, whole(inside), out=np.zeros_like(inside), where=inside != 0)
 
 
 def areas(boxes: Any) -> Any:

@@ -15,9 +15,23 @@ from minicaffe.errors import DataError, ShapeError
 from minicaffe.interop.caffe.forks import boxes
 from minicaffe.interop.caffe.forks.whole import Whole
 
+OVERLAPS = {  # of one box and others: what they share over their union, the smaller one, the first
+    "IOU": boxes.overlap,
+    "IOMU": lambda box, others: boxes.share(
+        box, others, lambda _: np.minimum(boxes.areas(box), boxes.areas(others))
+    ),
+    "IOFU": lambda box, others: boxes.share(box, others, lambda _: boxes.areas(box)),
+}
+
+
+class OnHost(Whole):
+    """A layer that computes on the host, whose tops may have fewer rows than declared."""
+
+    traits = Traits(capturable=False, sizes_vary=True, float32_tops=(0, 1))
+
 
 @register
-class Proposal(Whole):
+class Proposal(OnHost):
     """Regions where objects may be: anchors moved by what was predicted, the best of those that overlap.
 
     Bottoms, for k anchors a place: scores (1, 2 k, h, w), of which the last k are the objects'; predictions
@@ -46,13 +60,7 @@ class Proposal(Whole):
     post_nms_topn: Annotated[int, "the most regions there are", AtLeast(1)] = 300
     nms_thresh: Annotated[float, "the largest overlap that is kept", AtLeast(0)] = 0.7
 
-    traits = Traits(
-        capturable=False,
-        sizes_vary=True,
-        label_bottoms=(0, 1, 2),
-        float32_bottoms=(2,),
-        float32_tops=(0, 1),
-    )
+    traits = replace(OnHost.traits, label_bottoms=(0, 1, 2), float32_bottoms=(2,))
 
     def setup(self, scores: Shape, given: Shape, info: Shape) -> list[Shape]:
         for key in ("ratio", "scale"):
@@ -107,24 +115,6 @@ class Proposal(Whole):
         return self.put_rows(rows, score[best])
 
 
-OVERLAPS = {  # of one box and others: what they share over their union, the smaller one, the first
-    "IOU": boxes.overlap,
-    "IOMU": lambda box, others: _share(box, others, np.minimum(boxes.areas(box), boxes.areas(others))),
-    "IOFU": lambda box, others: _share(box, others, boxes.areas(box)),
-}  # fmt: skip
-
-
-def _share(box: Any, others: Any, whole: Any) -> Any:
-    """The area that boxes share over another, 0 where one is empty.
-
-    >>> _share(np.array([0.0, 0, 2, 1]), np.array([[1.0, 0, 3, 1], [2, 0, 3, 1]]), 2.0)
-    array([0.5, 0. ])
-    """
-    side = np.minimum(box[..., 2:], others[..., 2:]) - np.maximum(box[..., :2], others[..., :2])
-    inside = np.where((side > 0).all(axis=-1), side[..., 0] * side[..., 1], 0)
-    return np.divide(inside, whole, out=np.zeros_like(inside), where=inside != 0)
-
-
 def normalizers(mean: tuple[float, ...], std: tuple[float, ...]) -> tuple[Any, Any]:
     """Mean and deviation of what is predicted, 0 and 1 without both. Raises ShapeError.
 
@@ -140,7 +130,7 @@ def normalizers(mean: tuple[float, ...], std: tuple[float, ...]) -> tuple[Any, A
 
 
 @register
-class BoxOutput(Whole):
+class BoxOutput(OnHost):
     """The regions that maps of several scales propose: decoded, the best of those that overlap.
 
     Bottoms, one a scale: (n, k + 4, h, w), of each place k scores, the first the background's, and dx, dy, dw,
@@ -175,8 +165,6 @@ class BoxOutput(Whole):
     min_size: Annotated[float, "the least side of a region"] = 15.0
     bbox_mean: Annotated[tuple[float, ...], "the mean of dx, dy, dw, dh, with bbox_std"] = ()
     bbox_std: Annotated[tuple[float, ...], "their standard deviation, with bbox_mean"] = ()
-
-    traits = Traits(capturable=False, sizes_vary=True, float32_tops=(0, 1))
 
     def setup(self, first: Shape, *more: Shape) -> list[Shape]:
         bottoms = (first, *more)
@@ -238,7 +226,7 @@ class BoxOutput(Whole):
 
 
 @register
-class DecodeBBox(Whole):
+class DecodeBBox(OnHost):
     """Regions moved by what was predicted for them, for the next stage of a cascade.
 
     Bottoms: predictions (r, 8), dx, dy, dw, dh of the background and then of objects, which alone count, times
@@ -257,13 +245,7 @@ class DecodeBBox(Whole):
     bbox_mean: Annotated[tuple[float, ...], "the mean of dx, dy, dw, dh, with bbox_std"] = ()
     bbox_std: Annotated[tuple[float, ...], "their standard deviation, with bbox_mean"] = ()
 
-    traits = Traits(
-        capturable=False,
-        sizes_vary=True,
-        label_bottoms=(0, 1, 2),
-        float32_bottoms=(1, 2),
-        float32_tops=(0,),
-    )
+    traits = replace(OnHost.traits, label_bottoms=(0, 1, 2), float32_bottoms=(1, 2))
 
     def setup(self, given: Shape, rois: Shape, matched: Shape | None = None) -> Shape:
         for what, shape, wide in (("predictions", given, 8), ("regions", rois, 5)):
@@ -298,7 +280,7 @@ class DecodeBBox(Whole):
 
 
 @register
-class Yolov3DetectionOutput(Whole):
+class Yolov3DetectionOutput(OnHost):
     """YOLO v3's detections: decodes boxes, and drops those that overlap a better one, of any class.
 
     Bottoms, one a scale: (n, num_box (5 + num_classes), side, side), of each box x, y, w, h, whether there is
@@ -323,8 +305,6 @@ class Yolov3DetectionOutput(Whole):
     anchors_scale: Annotated[tuple[int, ...], "pixels between places, of each bottom", AtLeast(1)]
     mask_group_num: Annotated[int, "how many bottoms there are", AtLeast(1)] = 2
     mask: Annotated[tuple[int, ...], "the anchors of each bottom, by their number", AtLeast(0)]
-
-    traits = Traits(capturable=False, sizes_vary=True, float32_tops=(0,))
 
     def setup(self, first: Shape, *more: Shape) -> Shape:
         bottoms, wide = (first, *more), 5 + self.num_classes

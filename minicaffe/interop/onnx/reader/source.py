@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.errors import CheckpointError, SpecError, did_you_mean
+from minicaffe.errors import CheckpointError, SpecError, did_you_mean, reason
 from minicaffe.interop.onnx.table import packages
 from minicaffe.storage import checkpoint, wire
 from minicaffe.storage.file_kinds import reading
@@ -115,9 +115,7 @@ def _called(function: Any, path: Path, *args: Any) -> Any:
     try:
         return function(*args)
     except Exception as error:  # of several classes, which have no base of theirs
-        reason = " ".join(str(error).split()) or type(error).__name__
-        printable = "".join(c if c.isprintable() else repr(c)[1:-1] for c in reason[:300])
-        raise CheckpointError(f"{path}: onnx refuses it: {printable}") from None
+        raise CheckpointError(f"{path}: onnx refuses it: {reason(error)[:300]}") from None
 
 
 def _parsed(onnx: Any, path: Path) -> Any:

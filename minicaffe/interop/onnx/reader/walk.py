@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.errors import SpecError, did_you_mean
+from minicaffe.errors import SpecError, did_you_mean, reason
 from minicaffe.interop.onnx.draft import Blob, Draft, Node, Tensor
 from minicaffe.interop.onnx.patterns import RECOGNISERS
 from minicaffe.interop.onnx.reader.source import ENTRIES, Source, array_of, graphs
@@ -143,8 +143,7 @@ class Walk:
             infer = onnx.shape_inference.infer_node_outputs
             inferred = infer(schema, proto, types, data, opset_imports=opset)
         except Exception as error:  # of onnx's own classes; TypeError for types that NumPy lacks
-            reason = " ".join(str(error).split())
-            self._refuse(node, f"onnx finds no shapes for it: {reason[:200]}")
+            self._refuse(node, f"onnx finds no shapes for it: {reason(error)[:200]}")
             return False
         for tensor in node.outputs:
             if tensor.name not in inferred or not inferred[tensor.name].HasField("tensor_type"):
@@ -199,9 +198,7 @@ class Walk:
                 evaluator = ReferenceEvaluator(graph, opsets={"": self.source.opset})
                 values = evaluator.run(outputs, arrays)
         except Exception as error:  # whatever the formula of an operator makes of damaged numbers
-            self._refuse(
-                node, f"its constants cannot be computed: {' '.join(str(error).split())[:200]}"
-            )
+            self._refuse(node, f"its constants cannot be computed: {reason(error)[:200]}")
             return
         for name, value in zip(outputs, values, strict=True):
             _set(self.tensors[name], np.asarray(value))
@@ -215,8 +212,8 @@ class Walk:
         except RefusedError as error:
             self._refuse(node, str(error))
         except MISFITS as error:
-            reason = " ".join(str(error).split())[:200]
-            self._refuse(node, f"its attributes and inputs do not fit together: {reason}")
+            what = "its attributes and inputs do not fit together"
+            self._refuse(node, f"{what}: {reason(error)[:200]}")
         else:
             self._holds(node, blobs if isinstance(blobs, list) else [blobs])
 

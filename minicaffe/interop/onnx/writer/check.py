@@ -11,7 +11,7 @@ import numpy as np
 from minicaffe.core.layers.sequence import Recurrent
 from minicaffe.core.net import Net
 from minicaffe.core.net.step import Step, Value
-from minicaffe.errors import CheckpointError
+from minicaffe.errors import CheckpointError, reason
 from minicaffe.interop.onnx.table import DRAWN, JUMPS, packages
 from minicaffe.tools.inference import inputs
 
@@ -72,9 +72,7 @@ def run(data: bytes, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         names = [output.name for output in session.get_outputs()]
         return dict(zip(names, session.run(names, dict(arrays)), strict=True))
     except Exception as error:  # of its own classes, which have no base of theirs
-        raise CheckpointError(
-            f"onnxruntime cannot run it: {' '.join(str(error).split())}"
-        ) from None
+        raise CheckpointError(f"onnxruntime cannot run it: {reason(error)}") from None
 
 
 def before_jumps(steps: Sequence[Step]) -> list[Value]:

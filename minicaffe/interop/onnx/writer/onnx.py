@@ -11,7 +11,7 @@ import numpy as np
 
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.net import Net, read
-from minicaffe.errors import CheckpointError, SpecError
+from minicaffe.errors import CheckpointError, SpecError, reason
 from minicaffe.interop.onnx.table import packages
 from minicaffe.interop.onnx.writer import check, tensorrt
 from minicaffe.interop.onnx.writer.graph import Graph
@@ -110,7 +110,7 @@ def save(
     try:
         onnx.checker.check_model(data, full_check=True)
     except Exception as error:  # of several classes of its own
-        raise CheckpointError(f"onnx refuses it: {' '.join(str(error).split())}") from None
+        raise CheckpointError(f"onnx refuses it: {reason(error)}") from None
     lines = compared(graph, net, axes, data)
     shapes = {"inputs": inputs(net), "outputs": net.graph.outputs.values()}
     sizes_of = {
