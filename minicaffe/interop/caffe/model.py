@@ -200,8 +200,6 @@ def _told_apart(layers: list[Node]) -> list[Node]:
 
 
 NONE = Node([], Mark(""))
-
-
 TRAINED = ("net", "net_param", "train_net", "train_net_param")
 TESTS = ("test_net_param", "test_net")
 TYPES = {kind.upper(): kind for kind in ("Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam")}

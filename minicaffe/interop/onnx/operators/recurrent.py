@@ -20,11 +20,7 @@ from minicaffe.interop.onnx.table import RefusedError, draws_below, reads, write
 from minicaffe.interop.onnx.writer.graph import Body, Graph, body
 
 ORDER = (0, 2, 1, 3)  # Caffe's i, f, o, g of ONNX's i, o, f, c
-
-
 STATES = {"LSTM": 2, "RNN": 1}  # h and c, or h
-
-
 ZERO = np.zeros(1)
 ACTIVATIONS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "RNN": ["Tanh"]}
 HIDDEN = "its states are read; the top of a Caffe RNN is tanh(W h + b), its last state alone a top"

@@ -21,8 +21,6 @@ from minicaffe.interop.onnx.table import RefusedError, draws, lowers, reads, wri
 from minicaffe.interop.onnx.writer.graph import Graph
 
 HALVES = ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
-
-
 LARGEST = 2**24  # entries of a matrix of a resize
 
 
