@@ -28,9 +28,7 @@ from minicaffe.interop.caffe.upgrade import upgraded_net
 SUFFIXES = (".prototxt", ".pbtxt", ".prototxt.txt")
 YAML = (".yaml", ".yml", ".json")
 MESSAGE = re.compile(r"\s*(#.*\n\s*)*[a-z_0-9]+\s*[:{]")  # how a message begins
-LAYERS = re.compile(
-    r"^layers:(?!\s*\{)", re.MULTILINE
-)  # what each model in YAML has, and no message
+LAYERS = re.compile(r"^layers:(?!\s*\{)", re.MULTILINE)  # each model in YAML, and no message
 
 
 def named_prototxt(path: str | Path) -> bool:

@@ -39,19 +39,18 @@ def with_unknown(
 ) -> Mapping[str, type]:
     """The types of layers, and those in a model's tree that are not among them; with `warn`, it says so."""
     keys: dict[str, dict[str, Any]] = {}
-    for layer in layers_of(root):
-        kind = layer.value["type"].value if "type" in layer.value else None
-        if isinstance(kind, str) and kind.isprintable() and kind not in layer_types:
-            if warn and kind not in keys:
-                mark = layer.value["type"].mark
-                fork = f" ({FORK_OF[kind]} has it)" if kind in FORK_OF else ""
-                _log.warning("%s: the type %s is not known%s: kept as it is", mark, kind, fork)
-            own = [key for key in layer.value if key not in keys_of(LayerSpec)]
-            for key in own:
-                if not NAME.fullmatch(key) or iskeyword(key) or hasattr(Unknown, key):
-                    mark = layer.keys.get(key, layer.mark)
-                    raise SpecError(f"{mark}: {kind}: {shown(key)} cannot be a key of a layer")
-            keys.setdefault(kind, {}).update(dict.fromkeys(own, Annotated[Node | None, "as it is"]))
+    for layer, kind, mark in _of_unknown_types(root, layer_types):
+        if not kind.isprintable():
+            continue
+        if warn and kind not in keys:
+            fork = f" ({FORK_OF[kind]} has it)" if kind in FORK_OF else ""
+            _log.warning("%s: the type %s is not known%s: kept as it is", mark, kind, fork)
+        own = [key for key in layer.value if key not in keys_of(LayerSpec)]
+        for key in own:
+            if not NAME.fullmatch(key) or iskeyword(key) or hasattr(Unknown, key):
+                mark = layer.keys.get(key, layer.mark)
+                raise SpecError(f"{mark}: {kind}: {shown(key)} cannot be a key of a layer")
+        keys.setdefault(kind, {}).update(dict.fromkeys(own, Annotated[Node | None, "as it is"]))
     made = {kind: _made(kind, own) for kind, own in keys.items()}
     return ChainMap(made, cast("dict[str, type]", layer_types))
 
@@ -68,6 +67,16 @@ def layers_of(root: Node) -> Iterator[Node]:
     yield from (layer for layer in _items(fields, "layers") if isinstance(layer.value, dict))
     for net in _items(fields, "test_nets"):
         yield from layers_of(net)
+
+
+def _of_unknown_types(
+    root: Node, layer_types: Mapping[str, type]
+) -> Iterator[tuple[Node, str, Mark]]:
+    """Each layer of a type that is not known, the type, and where that stands."""
+    for layer in layers_of(root):
+        kind = layer.value.get("type")
+        if kind is not None and isinstance(kind.value, str) and kind.value not in layer_types:
+            yield layer, kind.value, kind.mark
 
 
 def _items(fields: Mapping[str, Node], key: str) -> list[Node]:
@@ -105,15 +114,13 @@ def refuse_types(root: Node, layer_types: Mapping[str, type]) -> None:
 def _types(root: Node, layer_types: Mapping[str, type]) -> list[tuple[Mark, str, bool]]:
     """For each unknown type, where it is first, what is to be said, and whether that names a known one."""
     found: dict[str, tuple[Mark, str, bool]] = {}
-    for layer in layers_of(root):
-        kind = layer.value["type"].value if "type" in layer.value else None
-        if not isinstance(kind, str) or kind in layer_types or kind in found:
+    for layer, kind, mark in _of_unknown_types(root, layer_types):
+        if kind in found:
             continue
         name = layer.value["name"].value if "name" in layer.value else None
         what = f"layer {shown(name)}: " if isinstance(name, str) else ""
         near = "" if kind in FORK_OF else meant(kind, layer_types) or _near(kind, layer_types)
         hint = f"; {FORK_OF[kind]} has it" if kind in FORK_OF else near
-        mark = layer.value["type"].mark
         found[kind] = mark, f"{mark}: {what}unknown type {shown(kind)}{hint}", near != ""
     return list(found.values())
 

@@ -246,9 +246,7 @@ def blobs_of(data: memoryview, generation: int) -> tuple[str, list[BlobProto]]:
             type_ = wire.text(kind, value)
         elif number == 1 and generation == V1:
             name, blobs = blobs_of(wire.message(kind, value), 1)
-    if (
-        type_ == "BN" and len(blobs) == 4 and not is_declared("BN")
-    ):  # PSPNet's, as a BatchNorm has them
+    if type_ == "BN" and len(blobs) == 4 and not is_declared("BN"):  # PSPNet's, as a BatchNorm's
         scale, bias, mean, variance = blobs
         blobs = [mean, variance, BlobProto((1,), False, [np.ones(1, np.float32)]), scale, bias]
     return name, blobs

@@ -238,9 +238,8 @@ class PSROIPooling(OnHost):
         rois = self.regions(rois)
         self.corners, share = self.bins(rois)
         self.share = self.from_host(share)
-        total = xp.zeros(
-            (n, c, h + 1, w + 1), np.float64
-        )  # of what is left of a place and above it
+        # Of what is left of a place and above it
+        total = xp.zeros((n, c, h + 1, w + 1), np.float64)
         total[:, :, 1:, 1:] = xp.cumsum(xp.cumsum(x, axis=3, dtype=np.float64), axis=2)
         total = total.reshape(-1)
         (a, b), (d, e) = (tuple(map(total.take, corners)) for corners in self.corners)
