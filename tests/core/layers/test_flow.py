@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe import ShapeError
-from minicaffe.interop.caffe.forks.products import c_random
+from minicaffe.interop.caffe.forks.pairs import c_random
 
 seeds = st.integers(0, 2**32 - 1)
 

@@ -8,17 +8,17 @@ from typing import NamedTuple
 _FORKS = """
 Xlearn: metrics EntropyLoss JMMDLoss
 SSD: data AnnotatedData / ssd DetectionEvaluate DetectionOutput PriorBox / multibox MultiBoxLoss
-Z. Yan's and compact bilinear pooling's: resize BilinearInterpolation / products CompactBilinear
+Z. Yan's and compact bilinear pooling's: resize BilinearInterpolation / pairs CompactBilinear
 DeepLab, PSPNet and SegNet: resize Interp Upsample / metrics SegAccuracy
-Deformable ConvNets: between DeformableConvolution
+Deformable ConvNets: pairs DeformableConvolution
 F. Tschopp: pooling DilatedPooling
 SphereFace, caffe-face and caffe-windows: faces CenterLoss InnerDistance MarginInnerProduct / sequences Flip
 Fast R-CNN: pooling ROIPooling
-FlowNet: products Correlation / between FlowWarp
+FlowNet: pairs Correlation FlowWarp
 HED: data ImageLabelmapData / metrics SigmoidCrossEntropyBalanceLoss
 caffe-sl, NVIDIA's Caffe, Xlearn and others: metrics BatchTripletLoss DiceCoefLoss L1Loss L2Norm
 caffe-sl, NVIDIA's Caffe, Xlearn and others: metrics MMDLoss ManhattanLoss WeightedEuclideanLoss
-MNC: products MaskPooling / resize MaskResize / pooling ROIWarping
+MNC: pairs MaskPooling / resize MaskResize / pooling ROIWarping
 MS-CNN and Cascade R-CNN: proposals BoxOutput DecodeBBox / pooling ROIAlign
 R-FCN (hard examples): ohem SmoothL1LossOHEM SoftmaxWithLossOHEM
 OpenPose: resize ImResize

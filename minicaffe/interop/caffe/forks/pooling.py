@@ -17,8 +17,7 @@ from minicaffe.core.ops import arrays
 from minicaffe.core.ops import roi_pool as ops
 from minicaffe.core.ops.geometry import Window, pool_output_size
 from minicaffe.errors import DataError, ShapeError
-from minicaffe.interop.caffe.forks.between import hat, used
-from minicaffe.interop.caffe.forks.whole import Whole, rounded
+from minicaffe.interop.caffe.forks.whole import Whole, hat, rounded, used
 
 FARTHEST = 1e6  # columns and rows from the map's corner, in which each region has points
 

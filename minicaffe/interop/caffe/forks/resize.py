@@ -16,8 +16,7 @@ from minicaffe.core.ops.geometry import Sizes, interp_output_size
 from minicaffe.core.ops.interp import Axis, interp, interp_gradient
 from minicaffe.core.ops.take import fold
 from minicaffe.errors import ShapeError
-from minicaffe.interop.caffe.forks.between import hat
-from minicaffe.interop.caffe.forks.whole import Whole
+from minicaffe.interop.caffe.forks.whole import Whole, hat
 
 
 class Aligned(Layer):
