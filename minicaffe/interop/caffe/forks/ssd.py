@@ -150,58 +150,27 @@ def _number(text: str) -> int | str:
     return int(text) if text.isdigit() else text
 
 
-@register
-class PriorBox(Layer):
-    """Boxes of set sizes around each place of a map, and their variances. Bottoms: the map, the image.
-
-    (n, c, h, w), (n, c, H, W) -> (1, 2, 4 k h w) for k boxes per place, as fractions of the image: x0, y0, x1,
-    y1 of each, row by row, column by column; then their four variances. Each min_size adds a square, another
-    of side sqrt(min_size max_size) if max_size is given, and a box per aspect ratio; sizes are rounded down to
-    whole numbers, as in SSD. No gradient. Source: PriorBox of SSD; W. Liu et al., SSD, 2016.
-
-    Example: (1, 8, 3, 4), (1, 3, 30, 40) -> {type: PriorBox, min_size: 8, aspect_ratio: 2} -> (1, 2, 144)
-    """
-
-    min_size: Annotated[tuple[float, ...], "sides of the squares, in pixels", AtLeast(1)]
-    max_size: Annotated[
-        tuple[float, ...], "one larger for each min_size: a square between them", AtLeast(1)
-    ] = ()
-    aspect_ratio: Annotated[tuple[float, ...], "widths over heights of more boxes"] = ()
-    flip: Annotated[bool, "boxes of the inverse ratios too"] = True
-    clip: Annotated[bool, "cut the boxes to the image"] = False
-    variance: Annotated[tuple[float, ...], "one number, or one per side; default: 0.1"] = ()
-    img_size: Annotated[int | None, "side of the image; default: the bottom's", AtLeast(1)] = None
-    img_h: Annotated[int | None, "height of the image", AtLeast(1)] = None
-    img_w: Annotated[int | None, "width of the image", AtLeast(1)] = None
-    step: Annotated[float | None, "pixels between places; default: image over map"] = None
-    step_h: Annotated[float | None, "pixels between rows"] = None
-    step_w: Annotated[float | None, "pixels between columns"] = None
-    offset: Annotated[float, "of the boxes' centre from a place's corner, in steps"] = 0.5
+class Priors(Layer):
+    """Boxes of set sizes, `boxes`, around each place of a map; a subclass has the keys."""
 
     traits = Traits(keeps_top=True, recordable=True, label_bottoms=(0, 1), float32_tops=(0,))
+    variance: tuple[float, ...]
+    boxes: np.ndarray
+    clip: bool
+    offset: float
 
-    def setup(self, x: Shape, image: Shape) -> Shape:
+    def lay(self, x: Shape, image: Shape) -> None:
+        """Take the sizes of the map and the image. Raises ShapeError for invalid keys."""
         if len(x) != 4 or len(image) != 4:
             raise ShapeError(f"needs bottoms of 4 axes (n, c, h, w), got {x} and {image}")
-        if not self.min_size:
-            raise ShapeError("min_size: expected a number at least")
-        if self.max_size and (
-            len(self.max_size) != len(self.min_size)
-            or any(b <= a for a, b in zip(self.min_size, self.max_size, strict=True))
-        ):
-            raise ShapeError("max_size: expected one for each min_size, larger than that")
         for key in ("aspect_ratio", "variance", "step", "step_h", "step_w"):
-            given = getattr(self, key)
+            given = getattr(self, key, None)
             if given is not None and np.min(given, initial=1) <= 0:
                 raise ShapeError(f"{key}: expected numbers above 0, got {given}")
         if len(self.variance) not in (0, 1, 4):
             raise ShapeError(f"variance: expected 1 or 4 numbers, got {len(self.variance)}")
         self.area, pixels = x[2:], self.pair("img", "img_size")
         self.image = image[2:] if pixels is None else (int(pixels[0]), int(pixels[1]))
-        self.boxes = ops.sizes(
-            self.min_size, self.max_size, ops.aspect_ratios(self.aspect_ratio, self.flip)
-        )
-        return (1, 2, math.prod(self.area) * len(self.boxes) * 4)
 
     def pair(self, key: str, whole: str) -> tuple[float, float] | None:
         """A key's values, set as one number or as _h and _w; None if neither is set."""
@@ -231,7 +200,49 @@ class PriorBox(Layer):
 
 
 @register
-class PriorBoxClustered(Layer):
+class PriorBox(Priors):
+    """Boxes of set sizes around each place of a map, and their variances. Bottoms: the map, the image.
+
+    (n, c, h, w), (n, c, H, W) -> (1, 2, 4 k h w) for k boxes per place, as fractions of the image: x0, y0, x1,
+    y1 of each, row by row, column by column; then their four variances. Each min_size adds a square, another
+    of side sqrt(min_size max_size) if max_size is given, and a box per aspect ratio; sizes are rounded down to
+    whole numbers, as in SSD. No gradient. Source: PriorBox of SSD; W. Liu et al., SSD, 2016.
+
+    Example: (1, 8, 3, 4), (1, 3, 30, 40) -> {type: PriorBox, min_size: 8, aspect_ratio: 2} -> (1, 2, 144)
+    """
+
+    min_size: Annotated[tuple[float, ...], "sides of the squares, in pixels", AtLeast(1)]
+    max_size: Annotated[
+        tuple[float, ...], "one larger for each min_size: a square between them", AtLeast(1)
+    ] = ()
+    aspect_ratio: Annotated[tuple[float, ...], "widths over heights of more boxes"] = ()
+    flip: Annotated[bool, "boxes of the inverse ratios too"] = True
+    clip: Annotated[bool, "cut the boxes to the image"] = False
+    variance: Annotated[tuple[float, ...], "one number, or one per side; default: 0.1"] = ()
+    img_size: Annotated[int | None, "side of the image; default: the bottom's", AtLeast(1)] = None
+    img_h: Annotated[int | None, "height of the image", AtLeast(1)] = None
+    img_w: Annotated[int | None, "width of the image", AtLeast(1)] = None
+    step: Annotated[float | None, "pixels between places; default: image over map"] = None
+    step_h: Annotated[float | None, "pixels between rows"] = None
+    step_w: Annotated[float | None, "pixels between columns"] = None
+    offset: Annotated[float, "of the boxes' centre from a place's corner, in steps"] = 0.5
+
+    def setup(self, x: Shape, image: Shape) -> Shape:
+        self.lay(x, image)
+        if not self.min_size:
+            raise ShapeError("min_size: expected a number at least")
+        if self.max_size and (
+            len(self.max_size) != len(self.min_size)
+            or any(b <= a for a, b in zip(self.min_size, self.max_size, strict=True))
+        ):
+            raise ShapeError("max_size: expected one for each min_size, larger than that")
+        ratios = ops.aspect_ratios(self.aspect_ratio, self.flip)
+        self.boxes = ops.sizes(self.min_size, self.max_size, ratios)
+        return (1, 2, math.prod(self.area) * len(self.boxes) * 4)
+
+
+@register
+class PriorBoxClustered(Priors):
     """A PriorBox whose boxes have the widths and heights that are given. Bottoms: the map, the image.
 
     (n, c, h, w), (n, c, H, W) -> (1, 2, 4 k h w) for k boxes a place, as PriorBox has them. No gradient.
@@ -253,8 +264,6 @@ class PriorBoxClustered(Layer):
     step_w: Annotated[float | None, "pixels between columns"] = None
     offset: Annotated[float, "of the boxes' centre from a place's corner, in steps"] = 0.5
 
-    traits = PriorBox.traits
-
     def setup(self, x: Shape, image: Shape) -> Shape:
         for key in ("width", "height"):
             given = getattr(self, key)
@@ -262,21 +271,9 @@ class PriorBoxClustered(Layer):
                 raise ShapeError(
                     f"{key}: expected {len(self.width) or 1} numbers above 0, got {given}"
                 )
-        self.made = PriorBox(
-            min_size=(1.0,), clip=self.clip, variance=self.variance, offset=self.offset
-        )
-        for key in ("img_size", "img_h", "img_w", "step", "step_h", "step_w"):
-            setattr(self.made, key, getattr(self, key))
-        self.made.context = self.context
-        self.made.setup(x, image)
-        self.made.boxes = np.stack([self.width, self.height], axis=1)
+        self.lay(x, image)
+        self.boxes = np.stack([self.width, self.height], axis=1)
         return (1, 2, math.prod(x[2:]) * len(self.width) * 4)
-
-    def allocate(self) -> None:
-        self.made.allocate()
-
-    def forward(self, x: Any, image: Any) -> Any:
-        return arrays.copy(self.made.priors, self.out[0])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -233,7 +233,7 @@ def drawn_priors(random: Any, step: Step, shape: tuple[int, ...]) -> Any:
 @writes("PriorBox", "PriorBoxClustered")
 def write_prior_box(graph: Graph, step: Step, x: str, image: str) -> str:
     """The boxes and their variances: a constant, unless the map's or the image's size is dynamic."""
-    layer: Any = getattr(step.layer, "made", step.layer)
+    layer: Any = step.layer
     of_image = layer.pair("img", "img_size") is None and graph.varies(step.bottoms[1], 2, 3)
     variance = np.array(layer.variance or (0.1,), np.float32)
     if not of_image and not graph.varies(step.bottoms[0], 2, 3):
