@@ -105,8 +105,8 @@ class DetectionFiles:
                 f"save_output_param: output_directory {self.folder}: {error.strerror}"
             ) from None
         for name, text in self._texts().items():
-            data = text.encode()
-            checkpoint.replace(str(self.folder / name), partial(_put, data))
+            put = partial(lambda data, file: file.write(data), text.encode())
+            checkpoint.replace(str(self.folder / name), put)
 
     def _texts(self) -> dict[str, str]:
         """What is written, by file."""
@@ -139,10 +139,6 @@ class DetectionFiles:
             for name, label, score, box in self.rows
         ]
         return {f"{self.prefix}.json": json.dumps(found, indent=1) + "\n"}
-
-
-def _put(data: bytes, file: Any) -> None:
-    file.write(data)
 
 
 def _number(text: str) -> int | str:
