@@ -162,46 +162,19 @@ class Solver:
         self.solver.callbacks += ((on_start, on_gradients_ready),)
 
 
-class SGDSolver(Solver):
-    """Stochastic gradient descent with momentum."""
-
-    kind = "SGD"
-
-
-class NesterovSolver(Solver):
-    """Nesterov's accelerated gradient."""
-
-    kind = "Nesterov"
-
-
-class AdaGradSolver(Solver):
-    """Rates by the sum of all squared gradients."""
-
-    kind = "AdaGrad"
-
-
-class RMSPropSolver(Solver):
-    """Rates by the running mean of squared gradients."""
-
-    kind = "RMSProp"
-
-
-class AdaDeltaSolver(Solver):
-    """Steps by running means of squared gradients and squared steps."""
-
-    kind = "AdaDelta"
-
-
-class AdamSolver(Solver):
-    """Steps by running means of gradients and of their squares."""
-
-    kind = "Adam"
-
-
-KINDS: dict[str, type[Solver]] = {
-    one.kind: one
-    for one in (SGDSolver, NesterovSolver, AdaGradSolver, RMSPropSolver, AdaDeltaSolver, AdamSolver)
+RULES = {
+    "SGD": "Stochastic gradient descent with momentum.",
+    "Nesterov": "Nesterov's accelerated gradient.",
+    "AdaGrad": "Rates by the sum of all squared gradients.",
+    "RMSProp": "Rates by the running mean of squared gradients.",
+    "AdaDelta": "Steps by running means of squared gradients and squared steps.",
+    "Adam": "Steps by running means of gradients and of their squares.",
 }
+KINDS: dict[str, type[Solver]] = {
+    kind: type(f"{kind}Solver", (Solver,), {"kind": kind, "__doc__": text, "__module__": __name__})
+    for kind, text in RULES.items()
+}
+SGDSolver, NesterovSolver, AdaGradSolver, RMSPropSolver, AdaDeltaSolver, AdamSolver = KINDS.values()
 
 
 def get_solver(solver_file: str | Path) -> Solver:
