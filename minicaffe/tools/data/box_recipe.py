@@ -8,6 +8,7 @@ done at random. SSD packs a picture as JPEG between two steps; here it is not pa
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -15,22 +16,17 @@ import numpy as np
 
 from minicaffe.core.config.types import AtLeast, Below
 from minicaffe.errors import DataError, SpecError
-from minicaffe.tools.data import augment, resize
+from minicaffe.tools.data import augment
 from minicaffe.tools.data.annotated import BOX
+from minicaffe.tools.data.augment import Recipe
 from minicaffe.tools.data.picture_files import pillow
-from minicaffe.tools.data.recipe import Recipe
 
 MOST = 1 << 28  # pixels of a picture that is made
 GREY = augment.GREY[::-1]  # of blue, green, red
 # Which numbers of a sample decide what; those of the recipe come first, those of samplers last.
 _REST = 3
-_DISTORT, _EXPAND, _PART, _FILTER, _NOISE = (
-    slice(_REST, _REST + 11),
-    slice(_REST + 11, _REST + 15),
-    _REST + 15,
-    _REST + 16,
-    _REST + 17,
-)
+_DISTORT, _EXPAND = slice(_REST, _REST + 11), slice(_REST + 11, _REST + 15)
+_PART, _FILTER, _NOISE = _REST + 15, _REST + 16, _REST + 17
 _SAMPLERS = _REST + 18
 ENDS, MEASURED = ("min", "max"), ("jaccard_overlap", "sample_coverage", "object_coverage")
 Share = Annotated[float, "a probability", AtLeast(0)]
@@ -182,15 +178,11 @@ def _turned(x: np.ndarray, turn: float) -> np.ndarray:
     value = x.max(axis=0)
     chroma = value - x.min(axis=0)
     over = np.where(chroma > 0, chroma, 1)
-    hue = np.where(
-        value == red,
-        (green - blue) / over,
-        np.where(value == green, 2 + (blue - red) / over, 4 + (red - green) / over),
-    )
+    hue = np.where(value == green, 2 + (blue - red) / over, 4 + (red - green) / over)
+    hue = np.where(value == red, (green - blue) / over, hue)
     places = [(n + hue + turn) % 6 for n in (1, 3, 5)]  # of blue, green, red
-    return np.stack([value - chroma * np.minimum(k, 4 - k).clip(0, 1) for k in places]).astype(
-        np.float32
-    )
+    turned = [value - chroma * np.minimum(k, 4 - k).clip(0, 1) for k in places]
+    return np.stack(turned).astype(np.float32)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,14 +232,25 @@ class Resize:
         whole = np.array([self.width, self.height] * 2)
         boxes[:, BOX] = (boxes[:, BOX] * np.array([w, h] * 2) + corner) / whole
         if self.pad_mode == "CONSTANT":
-            values = self.pad_value or (0.0,)
-            fill = np.broadcast_to(np.rint(values).clip(0, 255).astype(np.uint8), len(picture))
-            canvas = np.empty((len(picture), self.height, self.width), np.uint8)
-            canvas[...] = fill[:, None, None]
-            canvas[:, before[0] : before[0] + h, before[1] : before[1] + w] = picture
-            return canvas, boxes
+            return _on_canvas(picture, (self.height, self.width), before, self.pad_value), boxes
         mode: Any = {"MIRRORED": "reflect", "REPEAT_NEAREST": "edge"}[self.pad_mode]
         return np.pad(picture, pads, mode), boxes
+
+
+def _fill(values: Sequence[float], channels: int) -> np.ndarray:
+    """Returns a number of 8 bits for each channel, of as many or of one for all, 0 of none."""
+    return np.broadcast_to(np.rint(values or (0.0,)).clip(0, 255).astype(np.uint8), channels)
+
+
+def _on_canvas(
+    picture: np.ndarray, size: tuple[int, int], corner: Sequence[int], values: Sequence[float]
+) -> np.ndarray:
+    """Returns a picture on a canvas of a colour, its upper left at `corner`."""
+    c, h, w = picture.shape
+    canvas = np.empty((c, *size), np.uint8)
+    canvas[...] = _fill(values, c)[:, None, None]
+    canvas[:, corner[0] : corner[0] + h, corner[1] : corner[1] + w] = picture
+    return canvas
 
 
 def scaled(picture: np.ndarray, h: int, w: int, how: str) -> np.ndarray:
@@ -255,16 +258,15 @@ def scaled(picture: np.ndarray, h: int, w: int, how: str) -> np.ndarray:
     if picture.shape[1:] == (h, w):
         return picture
     if how == "LINEAR":
-        return resize.bilinear(picture.transpose(1, 2, 0), h, w).transpose(2, 0, 1)
+        return augment.bilinear(picture.transpose(1, 2, 0), h, w).transpose(2, 0, 1)
     if how == "NEAREST":
         rows, columns = (
             np.minimum((np.arange(wanted) * (size / wanted)).astype(int), size - 1)
             for wanted, size in zip((h, w), picture.shape[1:], strict=True)
         )
         return picture[:, rows[:, None], columns]
-    return augment.resampled(
-        picture, h, w, {"AREA": "BOX", "CUBIC": "BICUBIC", "LANCZOS4": "LANCZOS"}[how]
-    )
+    pillows = {"AREA": "BOX", "CUBIC": "BICUBIC", "LANCZOS4": "LANCZOS"}
+    return augment.resampled(picture, h, w, pillows[how])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,13 +303,12 @@ class Noise:
                 picture = spoilt(picture, self)
         salt = self.saltpepper_param
         if self.saltpepper and salt.value:
-            c, h, w = picture.shape
+            h, w = picture.shape[1:]
             random = np.random.default_rng(int(chance * 2**53))
             y = random.integers(h, size=int(salt.fraction * h * w))
             x = random.integers(w, size=len(y))
             picture = picture.copy()
-            fill = np.broadcast_to(np.rint(salt.value).clip(0, 255).astype(np.uint8), c)
-            picture[:, y, x] = fill[:, None]
+            picture[:, y, x] = _fill(salt.value, len(picture))[:, None]
         return picture
 
 
@@ -348,9 +349,8 @@ def _packed(picture: np.ndarray, of: Noise) -> np.ndarray:
     image = pillow("noise of JPEG")
     pixels = np.ascontiguousarray(picture[::-1].transpose(1, 2, 0))
     file = io.BytesIO()
-    image.fromarray(pixels[..., 0] if len(picture) == 1 else pixels).save(
-        file, "JPEG", quality=int(min(max(of.jpeg, 1), 100))
-    )
+    pixels, quality = pixels[..., 0] if len(picture) == 1 else pixels, min(max(of.jpeg, 1), 100)
+    image.fromarray(pixels).save(file, "JPEG", quality=int(quality))
     found = np.asarray(image.open(file))
     found = found[:, :, None] if found.ndim == 2 else found
     return found.transpose(2, 0, 1)[::-1]
@@ -442,9 +442,8 @@ class BoxRecipe:
             picture = self.noise.of(picture, chance[_NOISE])
         top, left, rows, columns = self.rest.part(picture.shape, out.shape, chance)
         h, w = picture.shape[1:]
-        boxes = self.seen(
-            boxes, np.array([left / w, top / h, (left + columns) / w, (top + rows) / h])
-        )
+        part = [left / w, top / h, (left + columns) / w, (top + rows) / h]
+        boxes = self.seen(boxes, np.array(part))
         self.rest.make(picture, chance, out)
         if self.rest.mirror and chance[2] < 0.5:
             boxes[:, [2, 4]] = 1 - boxes[:, [4, 2]]
@@ -477,15 +476,12 @@ class BoxRecipe:
         if chance[0] > likely or abs(most - 1) < 1e-2:
             return picture, boxes
         ratio = 1 + chance[1] * (most - 1)
-        (c, h, w) = picture.shape
+        h, w = picture.shape[1:]
         rows, columns = int(h * ratio), int(w * ratio)
         if rows * columns > MOST:
             raise DataError(f"expand_param: a canvas of {rows} x {columns} is too large")
         top, left = int(chance[2] * (rows - h)), int(chance[3] * (columns - w))
-        canvas = np.empty((c, rows, columns), np.uint8)
-        fill = np.rint(self.fill or (0.0,)).clip(0, 255).astype(np.uint8)
-        canvas[...] = np.broadcast_to(fill, c)[:, None, None]
-        canvas[:, top : top + h, left : left + w] = picture
+        canvas = _on_canvas(picture, (rows, columns), (top, left), self.fill)
         whole = np.array([-left / w, -top / h, (columns - left) / w, (rows - top) / h])
         return canvas, self.seen(boxes, whole)
 

@@ -15,14 +15,13 @@ from minicaffe.errors import DataError, ShapeError
 from minicaffe.storage import lists
 from minicaffe.tools.data import box_recipe, datasets, lmdb_file, picture_files
 from minicaffe.tools.data.annotated import AnnotatedSet
+from minicaffe.tools.data.augment import Recipe, bilinear
 from minicaffe.tools.data.layers.fed import Fed, size_of
 from minicaffe.tools.data.layers.label_maps import LabelMaps
-from minicaffe.tools.data.layers.transform import Transform
+from minicaffe.tools.data.layers.pictures import Transform
 from minicaffe.tools.data.picture_files import Colour
 from minicaffe.tools.data.reader.base import Entry, Reader
 from minicaffe.tools.data.reader.picture_set import Size
-from minicaffe.tools.data.recipe import Recipe
-from minicaffe.tools.data.resize import bilinear
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,12 +238,10 @@ class ClipSet(Reader):
 
     blue_first = True
     unit = "clips"
-    __reduce__ = object.__reduce__  # type: ignore[assignment]  # the list is not read again
 
     def __init__(
         self, path: Path, name: str, length: int, colour: Colour, size: Size | None, root: str
     ):
-        super().__init__()
         self.name, self.list, self.origin, self.root = name, path, str(path), root
         self.length, self.colour, self.size = length, colour, size
         words = lists.words(path)
