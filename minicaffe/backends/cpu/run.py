@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.cpu import available, loops, threads
+from minicaffe.backends import cpu
+from minicaffe.backends.cpu import loops, threads
 from minicaffe.backends.cpu.command import Row
 from minicaffe.backends.device import on_cuda
 from minicaffe.backends.dispatch import Op
@@ -53,7 +54,7 @@ def in_slices(
             part(0, n, work)
         return [work] * min(n, 1)
     trace = state.trace
-    recorded = noted and trace is not None and not available()
+    recorded = noted and trace is not None and not cpu.available()
     if trace is not None and not (on_cuda(work) or recorded):
         trace.host(getattr(part, "__qualname__", repr(part)))
     slices = min(n, max(1, min(n // grain, threads.share(work))))
