@@ -172,14 +172,6 @@ class Tape:
         return nodes if any(not isinstance(node, Call) for node in nodes) else []
 
 
-def take(tape: Tape | None, what: str, work: Callable[[], Any]) -> None:
-    """Run some work, and record it if there is a tape."""
-    if tape is None:
-        work()
-    else:
-        tape.take(what, work)
-
-
 CHECKED = 2  # replays: the second shows if a number that changes was captured as a constant
 Check = Callable[[Callable[[], None], Callable[[], None]], str]
 

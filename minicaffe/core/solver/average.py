@@ -44,7 +44,8 @@ class Average:
         """Update the mean with the weights."""
         for param, mean in zip(self.params, self.means, strict=True):
             scratch = self.rule.scratch[: param.size]
-            average(mean, param.data, self.slot.there, scratch, self.watch.skip)
+            flat = mean.reshape(-1), param.data.reshape(-1)
+            average(*flat, self.slot.there, scratch, self.watch.skip)
 
     def begin(self) -> None:
         """Set the mean to the current weights."""

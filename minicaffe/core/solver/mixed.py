@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -116,6 +117,13 @@ class Mixed:
     def weights(self) -> list[Any]:
         """The arrays that the rule changes."""
         return self.rule.weights
+
+    def before_passes(self, iteration: Any) -> None:
+        """The first batch's gradients are written, not added."""
+
+    def after_backward(self, iteration: Any, batch: int) -> None:
+        """Gather the gradients of a batch."""
+        iteration.do("16 bits", partial(self.gather, first=batch == 0))
 
     def gather(self, first: bool) -> None:
         """Write the net's gradients into the masters, or add them to those of earlier batches."""

@@ -33,11 +33,12 @@ from minicaffe.core.ops import conv
 from minicaffe.core.plugins import Recorder, hooks
 from minicaffe.core.solver import snapshots
 from minicaffe.core.solver.average import Average
-from minicaffe.core.solver.iteration import Iteration, Now
+from minicaffe.core.solver.iteration import Now
 from minicaffe.core.solver.judging import Judge
 from minicaffe.core.solver.mixed import Mixed, rule_of
 from minicaffe.core.solver.nan_guard import all_finite, watch_of
 from minicaffe.core.solver.recording import recorded
+from minicaffe.core.solver.replayed import Replayed
 from minicaffe.core.solver.report import Mute, Report, keys_given
 from minicaffe.core.solver.saving import Saving
 from minicaffe.core.solver.scores import score_suffixes, test_nets, test_scores
@@ -120,8 +121,8 @@ class Solver:
             summed = self.net, self.rule.laid, self._watch, isinstance(self.rule, Mixed)
             self._ranks = self.communicator.solver_ranks(*summed, reduce_dtype)
         self._premise = Premise(self.net)
-        parts = self.net, self._watch, self._premise, self._average, self._ranks
-        self._iteration = Iteration(*parts, graph)
+        parts = self.net, self._watch, self._average, self._ranks
+        self._iteration = Replayed(self._premise, graph, *parts)
         built |= {"precision": self.net.precision, "replay": graph or not self.device.is_cuda}
         self.test_nets = together(self.communicator, partial(test_nets, spec, self.spec, **built))
         for net in (self.net, *self.test_nets):

@@ -5,8 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from minicaffe.backends.replay.replay import Tape
 from minicaffe.core.net.step import Step
+
+
+class Parts:
+    """The parts of an iteration, each of which is done at once."""
+
+    def do(self, what: str, work: Callable[[], Any]) -> None:
+        """Do a part, which has a name."""
+        work()
+
+    def sum(
+        self, work: Callable[[], Any], what: str = "a sum over ranks", restores: bool = False
+    ) -> None:
+        """Sum over ranks. `restores`: the work looks at which gradients are stale."""
+        work()
 
 
 class SharedUpdate(Protocol):
@@ -53,14 +66,11 @@ class Together(Protocol):
     def then(self, step: Step) -> Callable[[], Any] | None:
         """Called after a layer has run backward: starts the sums that can start."""
 
-    def start(self, count: int, tape: Tape | None = None) -> None:
-        """Start sums until this many have started."""
+    def reduce(self, iteration: Any) -> None:
+        """Sum gradients and loss over the ranks, part by part of an iteration."""
 
-    def loose(self) -> list[Any]:
-        """The parameters whose gradients are summed alone."""
-
-    def finish(self, loose: Sequence[Any], tape: Tape | None = None) -> None:
-        """Sum what is not summed yet, and wait for all."""
+    def step(self, iteration: Any) -> None:
+        """Do the rule's step, of this rank's part of a sharded update."""
 
     def share_no_more(self) -> None:
         """From now on each rank does the whole update."""

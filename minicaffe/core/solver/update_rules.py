@@ -194,6 +194,14 @@ class Update:
         self.watch.expect(iteration)
         self.step()
 
+    def before_passes(self, iteration: Any) -> None:
+        """Clear all gradients on CUDA, where an iteration is one graph."""
+        if iteration.device.is_cuda:
+            iteration.do("gradients", self.laid.clear)
+
+    def after_backward(self, iteration: Any, batch: int) -> None:
+        """The gradients lie where they are updated."""
+
     def prepare(self, rate: float, iteration: int) -> None:
         """Set the step constants of the next step, not sent yet: a row per pair of multipliers."""
         rows: list[tuple[float, ...]] = []

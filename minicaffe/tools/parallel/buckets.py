@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from minicaffe.backends.replay.replay import Tape, take
 from minicaffe.core.net.step import Step
 from minicaffe.core.ops import arrays
 from minicaffe.core.solver.flat_parameters import Laid, lies_in
+from minicaffe.core.solver.together import Parts
 
 BUCKET = 2**20  # bytes that are worth a message of their own while a backward pass goes on
 BEHIND = 2**22  # and behind it: longer ones leave the caches
@@ -24,7 +24,7 @@ class Bucket(NamedTuple):
     params: list[tuple[Any, Any]]  # each with where it lies
     step: int  # the number of the layer behind whose backward pass they are complete
 
-    def clear(self, tape: Tape | None) -> None:
+    def clear(self, parts: Parts) -> None:
         """Make zero what is to be before it is summed: nothing lies there, or no layer has written it."""
         found = []
         for param, lies in self.params:
@@ -33,13 +33,13 @@ class Bucket(NamedTuple):
                 found.append(lies)
             if here:
                 param.stale = False
-        clear(tape, found)
+        clear(parts, found)
 
 
-def clear(tape: Tape | None, found: Sequence[Any]) -> None:
+def clear(parts: Parts, found: Sequence[Any]) -> None:
     """Make arrays zero."""
     for array in found:
-        take(tape, "zeros", partial(arrays.fill, array, 0))
+        parts.do("zeros", partial(arrays.fill, array, 0))
 
 
 def buckets(steps: Sequence[Step], laid: Laid, late: bool) -> list[Bucket]:

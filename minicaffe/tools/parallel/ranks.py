@@ -9,15 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minicaffe.backends.replay.replay import Tape, take
 from minicaffe.core.communicator import Communicator, Work, agree, together
 from minicaffe.core.net import Net
-from minicaffe.core.net.passes import take_sum
 from minicaffe.core.net.step import Step
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops.nan_guard import BAD
 from minicaffe.core.solver.flat_parameters import Laid, Stretch
 from minicaffe.core.solver.nan_guard import Watch
+from minicaffe.core.solver.together import Parts
 from minicaffe.errors import MinicaffeError, note
 from minicaffe.tools.parallel import agreement
 from minicaffe.tools.parallel.buckets import Rounded, buckets, clear
@@ -204,16 +203,35 @@ class Ranks:
         ready = None if self.net.debug is not None else self.ready.get(step)
         return None if ready is None else partial(self.start, ready)
 
-    def start(self, count: int, tape: Tape | None = None) -> None:
+    def start(self, count: int, parts: Parts | None = None) -> None:
         """Begin messages until so many have begun."""
-        if tape is None:
+        if parts is None:
             self.communicator.progress()
+        parts = parts or Parts()
         while self.begun < count:
-            self.buckets[self.begun].clear(tape)
+            self.buckets[self.begun].clear(parts)
             if self.rounding is not None:
-                take(tape, "rounding", self.rounding[self.begun].round)
-            take_sum(tape, self.sums[self.begun])
+                parts.do("rounding", self.rounding[self.begun].round)
+            parts.sum(self.sums[self.begun])
             self.begun += 1
+
+    def reduce(self, iteration: Parts) -> None:
+        """Sum the gradients and the loss over all ranks, behind the backward passes."""
+        loose = self.loose()
+        if not self.late:
+            iteration.sum(partial(self.start, len(self.buckets)), restores=True)
+        self.finish(loose, iteration)
+        if (shared := self.shared) is not None:
+            iteration.do("squares", partial(shared.measure, self.watch))
+
+    def step(self, iteration: Any) -> None:
+        """Do the rule's step; of a shared update this rank's part, and have the weights of the others'."""
+        rule, shared = iteration.rule, self.shared
+        iteration.do(
+            iteration.spec.type, rule.step if shared is None else partial(rule.step, shared)
+        )
+        for work in () if shared is None else shared.gathers:
+            iteration.sum(work, what="weights of other ranks")
 
     def loose(self) -> list[Any]:
         """The parameters whose gradients lie in no bucket now; the update is not shared, if there are any."""
@@ -221,21 +239,22 @@ class Ranks:
             self.share_no_more()
         return [] if self.shared is not None else self.laid.loose()
 
-    def finish(self, loose: Sequence[Any], tape: Tape | None = None) -> None:
+    def finish(self, loose: Sequence[Any], parts: Parts | None = None) -> None:
         """Sum what is not summed yet, and wait for all."""
-        self.start(len(self.buckets), tape)
+        self.start(len(self.buckets), parts)
+        parts = parts or Parts()
         if self.shared is None:  # else the loss is summed where all agree
-            clear(tape, [param.diff for param in loose if param.stale])
+            clear(parts, [param.diff for param in loose if param.stale])
             for array in (self.watch.loss, *(param.diff for param in loose)):
-                take_sum(tape, self.communicator.allreduce_init(array))
+                parts.sum(self.communicator.allreduce_init(array))
         for array in self.watch.running_arrays():
             part = self.share.count / self.share.whole
-            take(tape, "means", partial(arrays.scale, array, part, array))
-            take_sum(tape, self.communicator.allreduce_init(array))
+            parts.do("means", partial(arrays.scale, array, part, array))
+            parts.sum(self.communicator.allreduce_init(array))
         if not self.late:
-            take_sum(tape, self._wait)
+            parts.sum(self._wait)
         for one in self.rounding or ():
-            take(tape, "rounding", one.take)
+            parts.do("rounding", one.take)
         self.begun = 0
 
     def _wait(self) -> None:

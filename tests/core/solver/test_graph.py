@@ -263,7 +263,7 @@ def test_an_interrupted_iteration_is_counted_once(cuda, monkeypatch):
         solver = Solver(parse(GIVEN), device=cuda, report=Heard(), graph=graph)
         solver.step(3)
         with monkeypatch.context() as patch:
-            patch.setattr(type(solver._iteration), "_all_passes", lambda *_: 1 / 0)
+            patch.setattr(type(solver._iteration), "passes", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 solver.net.reshape(x=(2, 6, 5, 5), label=(2,))
                 solver.step(1)

@@ -265,6 +265,7 @@ def test_other_threads_are_seen(monkeypatch):
     both.step(5)
     other = 2 if threads.share(None) == 1 else 1
     monkeypatch.setattr(threads, "share", lambda work: other)
+    monkeypatch.setattr("minicaffe.core.net.guards.threads", lambda: other)
     both.step()
     assert not both.replays
     both.step(4)
