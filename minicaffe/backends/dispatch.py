@@ -76,7 +76,8 @@ class Op:
     that of independent samples; `entries`: those of independent entries, stretched to the shape of the first.
     `scratch`: work of which each slice gets a flat piece. A slice has at least `grain` entries of the largest
     of them, and threads are woken for `worth` of them. What calls ops, which are traced, is not `traced`
-    itself. With `replays` false no replay calls it: it may raise, or does what its arguments do not say.
+    itself. With `replays` false no replay calls it: it may raise, or does what its arguments do not say. What
+    writes `by_calls` of NumPy's functions alone, to `out` or by np.copyto, is replayed by these calls.
     """
 
     def __init__(self, function: Callable[..., Any], **how: Any):
@@ -93,6 +94,7 @@ class Op:
         self.writes += [self.scratch] * (self.scratch not in ("", *self.writes))
         self.grain, self.worth = how["grain"], how["worth"]
         self.traced, self.replays = how.get("traced", True), how.get("replays", True)
+        self.by_calls: bool = how.get("by_calls", False)
         assert {*self.writes, *self.slices, *self.scratch.split()} <= {*names}, names
         self.returned = names.index(self.writes[0]) if self.writes else 0
         array = how.get("array") or (self.slices or names)[0]
@@ -158,11 +160,12 @@ def op(
     worth: int = 2**20,
     traced: bool = True,
     replays: bool = True,
+    by_calls: bool = False,
     array: str = "",
 ) -> Callable[[Function], Function]:
     """Make a NumPy function an op, which a backend may compute instead: see `Op`.
 
-    The first of its slices, or else its first argument or `array`, says on which device it is computed.
+    The first of its slices, or else `array` or its first argument, says where it is computed.
 
     >>> @op(entries="x out")
     ... def doubled(x, out):
@@ -174,7 +177,14 @@ def op(
 
     def decorated(function: Function) -> Function:
         made = Op(
-            function, **how, grain=grain, worth=worth, traced=traced, replays=replays, array=array
+            function,
+            **how,
+            grain=grain,
+            worth=worth,
+            traced=traced,
+            replays=replays,
+            by_calls=by_calls,
+            array=array,
         )
         returned, name = made.returned, made.writes[0]
 

@@ -6,9 +6,11 @@ All of it is recorded, if this thread records a trace.
 from __future__ import annotations
 
 import functools
+import sys
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any
+from types import FunctionType
+from typing import Any, cast
 
 import numpy as np
 
@@ -97,10 +99,14 @@ def by_numpy(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         here = {name: _cut(array, first, last) for name, array in sliced.items()}
         if op.scratch:
             here[op.scratch] = piece
-        call = functools.partial(op.function, **{**arguments, **here})
-        if trace is not None and op.replays:
-            trace.called(call)
-        call()
+        now = {**arguments, **here}
+        if trace is None or not op.replays:
+            op.function(**now)
+        elif op.by_calls:
+            _recorded(op.function)(**now)
+        else:
+            trace.called(call := functools.partial(op.function, **now))
+            call()
 
     if not sliced:
         part(0, 0, None)
@@ -112,6 +118,37 @@ def by_numpy(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     each = max(1, largest // max(1, n))
     grain = op.grain if each == 1 else min(threads.FEW, 1 + op.grain // each)
     in_slices(part, n, work, grain, 1 + op.worth // each, op.replays)
+
+
+@functools.cache
+def _recorded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function, and its module's, for which `np` records each call that writes an array."""
+    home = function.__module__
+    names: dict[str, Any] = dict(vars(sys.modules[home]), np=_NumPy())
+    for name, value in [*names.items(), ("", function)]:
+        own = isinstance(value, FunctionType) and value.__module__ == home
+        if own and not hasattr(value, "op"):
+            copy = FunctionType(value.__code__, names, value.__name__, value.__defaults__)
+            copy.__kwdefaults__ = value.__kwdefaults__
+            names[name] = copy
+    return cast(Callable[..., Any], names[""])
+
+
+class _NumPy:
+    """NumPy, or a function of it: calls with `out`, and np.copyto, are recorded by this thread's trace."""
+
+    def __init__(self, of: Any = np):
+        self.of = of
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.of, name)
+        return _NumPy(value) if callable(value) and not isinstance(value, type) else value
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        call = functools.partial(self.of, *args, **keywords)
+        if "out" in keywords or self.of is np.copyto:
+            state.trace.called(call)
+        return call()
 
 
 def _cut(array: Any, first: int, last: int) -> Any:

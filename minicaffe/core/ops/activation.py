@@ -40,7 +40,7 @@ class Mask:
             np.greater_equal(noise, np.float32(ratio), out=self.kept)
 
 
-@op()
+@op(by_calls=True)
 def dropout(x: Any, mask: Mask, ratio: float, out: Any) -> Any:
     """y = x / (1 - ratio) where the mask that was drawn keeps an entry, 0 elsewhere.
 
@@ -51,11 +51,11 @@ def dropout(x: Any, mask: Mask, ratio: float, out: Any) -> Any:
     True
     """
     np.multiply(x, mask.kept, out=out)
-    out *= out.dtype.type(1 / (1 - ratio))
+    np.multiply(out, 1 / (1 - ratio), out=out)
 
 
-@op()
+@op(by_calls=True)
 def dropout_gradient(dy: Any, mask: Mask, ratio: float, out: Any) -> Any:
     """dx = dy / (1 - ratio) where the mask keeps an entry, 0 elsewhere."""
     np.multiply(dy, mask.kept, out=out)
-    out *= out.dtype.type(1 / (1 - ratio))
+    np.multiply(out, 1 / (1 - ratio), out=out)

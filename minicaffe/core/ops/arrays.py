@@ -96,7 +96,7 @@ def scale(x: Any, factor: float, out: Any) -> Any:
     return apply("multiply", x, factor, out)
 
 
-@op(entries="out a b")
+@op(entries="out a b", by_calls=True)
 def apply(name: str, a: Any, b: Any, out: Any) -> Any:
     """out = f(a, b), f being NumPy's function `name`; or out = b, for `copy`. b may be a number."""
     if name == "copy":

@@ -30,7 +30,7 @@ def gather(
     crop(images, places.T, mean, scale, out)
 
 
-@op()
+@op(by_calls=True)
 def take_labels(labels: Any, entries: Any, out: Any) -> Any:
     """out[b] = labels[entries[b]]."""
     np.take(labels, entries, out=out, mode="clip")

@@ -52,7 +52,7 @@ def gemm(a: Any, b: Any, out: Any, accumulate: bool = False, scratch: Any = None
     in_slices(part, max(out.shape), None, 1 + PART // across, 1 + LARGE // across)
 
 
-@op("out product")
+@op("out product", by_calls=True)
 def multiply(a: Any, b: Any, out: Any, product: Any, accumulate: bool) -> Any:
     """product = a b, which `out` is too, unless it is added to that."""
     by: Any = np.multiply if a.shape[-1] == 1 else np.matmul  # BLAS is slow at outer products

@@ -92,16 +92,16 @@ def unroll(x: Any, window: Window, out: Any, layout: str, form: str, numbers: Nu
     _unroll(x, window, _windows_of(out, n, c, window, numbers.places, layout))
 
 
-@op("col", samples="x col", grain=1, worth=0)
+@op("col", samples="x col", grain=1, worth=0, by_calls=True)
 def _unroll(x: Any, window: Window, col: Any) -> Any:
     """The windows into columns seen as (n, c, *kernel, *places)."""
     image, places = x.shape[2:], col.shape[-x.ndim + 2 :]
     if _within(window, places, image):
         np.copyto(col, _windows(x, window, col.shape))
         return
-    col.fill(0)
+    np.copyto(col, 0)
     for element, outputs, pixels in window.elements(image, places):
-        col[BOTH + element + outputs] = x[BOTH + pixels]
+        np.copyto(col[BOTH + element + outputs], x[BOTH + pixels])
 
 
 def col2im(
@@ -139,7 +139,7 @@ def roll(
     _roll(_windows_of(col, n, c, window, numbers.places, layout), window, out, add)
 
 
-@op(samples="col out", grain=1, worth=0)
+@op(samples="col out", grain=1, worth=0, by_calls=True)
 def _roll(col: Any, window: Window, out: Any, add: bool) -> Any:
     """The sums of columns seen as (n, c, *kernel, *places)."""
     image, places = out.shape[2:], col.shape[-out.ndim + 2 :]
@@ -147,7 +147,7 @@ def _roll(col: Any, window: Window, out: Any, add: bool) -> Any:
         np.copyto(_windows(out, window, col.shape, writeable=True), col)
         return
     if not add:
-        out.fill(0)
+        np.copyto(out, 0)
     if _within(window, places, image) and _strides_only(window):
         for corner, element in _blocks(window):
             values = col[BOTH + element]
@@ -155,7 +155,8 @@ def _roll(col: Any, window: Window, out: Any, add: bool) -> Any:
             np.add(target, values, out=target)
         return
     for tap, outputs, pixels in window.elements(image, places):
-        out[BOTH + pixels] += col[BOTH + tap + outputs]
+        here = out[BOTH + pixels]
+        np.add(here, col[BOTH + tap + outputs], out=here)
 
 
 def side_by_side(shape: Sizes, work: Any) -> Any:

@@ -21,7 +21,7 @@ def workspace(window: Window, image: Sizes, pooled: Sizes) -> int:
     return window.workspace(image, pooled) * threads()
 
 
-@op("out which better", samples="x out which better", scratch="work", **SLICES)
+@op("out which better", samples="x out which better", scratch="work", by_calls=True, **SLICES)
 def max_pool(
     x: Any, window: Window, out: Any, which: Any, better: Any, work: Any = None, keep: bool = True
 ) -> Any:
@@ -63,7 +63,7 @@ def max_pool(
         _empty(x.shape[2:], window, y)
 
 
-@op("out won", samples="dy which out won", scratch="share", **SLICES)
+@op("out won", samples="dy which out won", scratch="share", by_calls=True, **SLICES)
 def max_pool_gradient(dy: Any, which: Any, window: Window, out: Any, won: Any, share: Any) -> Any:
     """dx[i] = sum of dy over the windows that i won; `won` and `share` are scratch of dy's shape.
 
@@ -80,7 +80,7 @@ def max_pool_gradient(dy: Any, which: Any, window: Window, out: Any, won: Any, s
             _back_to_first(y, which[here], window, dx, share)
             continue
         wins, part = won[here], share.reshape(-1)[: y.size].reshape(y.shape)
-        dx.fill(0)
+        np.copyto(dx, 0)
         for (i, j), (oy, ox), (iy, ix) in window.elements(out.shape[2:], dy.shape[2:]):
             np.equal(which[here], i * window.kernel[1] + j, out=wins)
             pixels = dx[:, :, iy, ix]
@@ -88,10 +88,10 @@ def max_pool_gradient(dy: Any, which: Any, window: Window, out: Any, won: Any, s
                 np.multiply(y[:, :, oy, ox], wins[:, :, oy, ox], out=pixels)
                 continue
             np.multiply(y, wins, out=part)
-            pixels += part[:, :, oy, ox]
+            np.add(pixels, part[:, :, oy, ox], out=pixels)
 
 
-@op(samples="x out", **SLICES)
+@op(samples="x out", by_calls=True, **SLICES)
 def ave_pool(x: Any, window: Window, out: Any, work: Any = None) -> Any:
     """y[o] = sum of x over window o / the window's size clipped to the padded image; `work` as above.
 
@@ -102,14 +102,15 @@ def ave_pool(x: Any, window: Window, out: Any, work: Any = None) -> Any:
     2.5
     """
     rows, columns = window.divisors(x, out)
-    out.fill(0)
+    np.copyto(out, 0)
     for _, (oy, ox), (iy, ix) in window.elements(x.shape[2:], out.shape[2:]):
-        out[:, :, oy, ox] += x[:, :, iy, ix]
-    out /= rows
-    out /= columns
+        here = out[:, :, oy, ox]
+        np.add(here, x[:, :, iy, ix], out=here)
+    np.divide(out, rows, out=out)
+    np.divide(out, columns, out=out)
 
 
-@op("out share", samples="dy out share", **SLICES)
+@op("out share", samples="dy out share", by_calls=True, **SLICES)
 def ave_pool_gradient(dy: Any, window: Window, out: Any, share: Any, work: Any = None) -> Any:
     """dx[i] = sum over the windows that hold i of dy / window size; `share` is scratch of dy's shape.
 
@@ -121,10 +122,11 @@ def ave_pool_gradient(dy: Any, window: Window, out: Any, share: Any, work: Any =
     """
     rows, columns = window.divisors(out, dy)
     np.divide(dy, rows, out=share)
-    share /= columns
-    out.fill(0)
+    np.divide(share, columns, out=share)
+    np.copyto(out, 0)
     for _, (oy, ox), (iy, ix) in window.elements(out.shape[2:], dy.shape[2:]):
-        out[:, :, iy, ix] += share[:, :, oy, ox]
+        here = out[:, :, iy, ix]
+        np.add(here, share[:, :, oy, ox], out=here)
 
 
 def _cover(window: Window, image: Any, pooled: Any) -> bool:

@@ -16,7 +16,7 @@ from minicaffe.core.ops.labels import Labels, Mean, find
 GRAIN = 2**11  # scores that a thread is worth waking for
 
 
-@op("out reduced", samples="x out reduced", grain=GRAIN)
+@op("out reduced", samples="x out reduced", grain=GRAIN, by_calls=True)
 def softmax(x: Any, out: Any, reduced: Any) -> Any:
     """p[n, c, s] = exp(x - max) / sum exp(x - max), over c; `reduced` (n, 1, s) is scratch.
 
@@ -37,7 +37,7 @@ def softmax(x: Any, out: Any, reduced: Any) -> Any:
     np.divide(out, reduced, out=out)
 
 
-@op("out reduced", samples="dy y out reduced", grain=GRAIN)
+@op("out reduced", samples="dy y out reduced", grain=GRAIN, by_calls=True)
 def softmax_gradient(dy: Any, y: Any, out: Any, reduced: Any) -> Any:
     """dx = (dy - sum over c of dy y) y, computed in the type of y, `out` and `reduced`.
 

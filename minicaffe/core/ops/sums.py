@@ -33,7 +33,7 @@ def total(
     out[...] = scale * value + (out if add else 0)
 
 
-@op("out work")
+@op("out work", by_calls=True)
 def rows(x: Any, out: Any, work: Any, of: str = "values", scale: float = 1.0) -> Any:
     """out[i] = scale (sum of row i of x), of its squares or magnitudes; x (m, k), `work` flat, of x's size.
 
@@ -44,10 +44,10 @@ def rows(x: Any, out: Any, work: Any, of: str = "values", scale: float = 1.0) ->
         function = np.abs if of == "magnitudes" else np.square
         x = function(x, out=work[: x.size].reshape(x.shape))
     np.add.reduce(x, axis=1, out=out)
-    out *= scale
+    np.multiply(out, scale, out=out)
 
 
-@op()
+@op(by_calls=True)
 def add_rows(rows: Any, out: Any, add: bool = True) -> Any:
     """out += the sum of `rows`, from the first on, or = without `add`; (count, ...) to (...).
 
