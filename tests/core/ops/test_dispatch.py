@@ -1,6 +1,10 @@
 """The gate between ops and their backends: what its tables say, and what ops say of themselves."""
 
+import ast
 import importlib
+import inspect
+import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -78,3 +82,40 @@ def test_without_a_backend_an_op_is_its_numpy_function(monkeypatch):
     monkeypatch.setattr("minicaffe.backends.dispatch.module", lambda name: None)
     assert doubled(x, np.empty(6)).tolist() == [0, 2, 4, 6, 8, 10]
     assert calls == [6, 6]
+
+
+def written_otherwise(function, home):
+    """What a function, and those of its module that it calls, write without NumPy's functions."""
+    lines, todo, seen = [], [function], set()
+    while todo:
+        one = todo.pop()
+        seen.add(one.__name__)
+        for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(one)))):
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            filled = isinstance(node, ast.Attribute) and node.attr == "fill"
+            if (
+                isinstance(node, ast.AugAssign)
+                or filled
+                or any(isinstance(t, ast.Subscript) for t in targets)
+            ):
+                lines.append(ast.unparse(node))
+            called = getattr(home, node.id, None) if isinstance(node, ast.Name) else None
+            if inspect.isfunction(called) and called.__module__ == home.__name__:
+                todo += [called] * (called.__name__ not in seen and not hasattr(called, "op"))
+    return lines
+
+
+def test_what_is_traced_by_its_calls_writes_by_calls():
+    """An `x += y` would be done while a trace is taken, and in no replay."""
+    count = 0
+    for file in Path(minicaffe.__file__).parent.glob("core/ops/**/*.py"):
+        name = ".".join(file.with_suffix("").parts[-len(file.parts) :]).partition("minicaffe.core")[
+            2
+        ]
+        home = importlib.import_module(f"minicaffe.core{name}".removesuffix(".__init__"))
+        for function in vars(home).values():
+            made = getattr(function, "op", None)
+            if getattr(made, "by_calls", False) and function.__module__ == home.__name__:
+                assert written_otherwise(made.function, home) == [], made.name
+                count += 1
+    assert count > 12
