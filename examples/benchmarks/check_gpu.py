@@ -29,8 +29,8 @@ from minicaffe.core.ops import conv
 from minicaffe.core.ops.gemm import gemm
 from minicaffe.core.ops.geometry import ConvGeometry, Window
 from minicaffe.core.solver import Solver
+from minicaffe.core.solver.report import Mute
 from minicaffe.errors import DeviceError, MinicaffeError, mib
-from minicaffe.tools.training.replay_step import Silent
 
 TYPES = ("float32", "float64", "float16")
 REPLAYS = 20
@@ -206,7 +206,7 @@ def replay(name: str, text: str, device: Device) -> Iterator[Row]:
 
 def solver_of(text: str, device: Device, graph: bool) -> Solver:
     """A net with a batch of noise."""
-    given: dict[str, Any] = {"deterministic": True, "engine": "implicit", "report": Silent()}
+    given: dict[str, Any] = {"deterministic": True, "engine": "implicit", "report": Mute()}
     spec = parse(text.replace("BATCH", str(BATCH)) + SOLVER)
     solver = Solver(spec, device=device, graph=graph, **given)
     random, blobs = np.random.default_rng(0), solver.net.blobs

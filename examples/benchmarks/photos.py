@@ -73,14 +73,14 @@ def count(drawn: Drawn, lines: Sequence[str]) -> dict[str, dict[str, int]]:
 
 def look(drawn: Drawn, path: Path) -> None:
     """A sheet of the photographs, ten a row, each above what the net gets of it."""
-    from minicaffe.tools.data.pictures import read_picture
+    from minicaffe.tools.data.pictures import prepared, read
 
     rows = (len(drawn) + 9) // 10
     sheet = Image.new("RGB", (10 * 80, rows * 190))
     for i, (_, file) in enumerate(drawn):
         at = i % 10 * 80, i // 10 * 190
         sheet.paste(Image.open(file).resize((78, 104)), at)
-        pixels, _ = read_picture(str(file), (1, 28, 28), digit=True)
+        pixels, _ = prepared(read(str(file)), (1, 28, 28), True, str(file))
         sheet.paste(Image.fromarray(pixels[0]).resize((78, 78)), (at[0], at[1] + 106))
     sheet.save(path, quality=80)
 
