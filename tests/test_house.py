@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import collections
 import configparser
+import importlib
 import re
 import subprocess
 import sys
@@ -115,6 +116,21 @@ def test_no_file_imports_what_imports_it():
 def _file(name: str, files: dict[str, Path]) -> str | None:
     """The file that an imported name lies in."""
     return name if name in files else next(iter({name.rpartition(".")[0]} & set(files)), None)
+
+
+SCRIPTS = [*(ROOT / "examples").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
+SCRIPTS = sorted(path for path in SCRIPTS if path.name != "test_moved.py")
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_scripts_import_is_there(path):
+    """Also in functions, and in benchmarks that no test runs."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("minicaffe"):
+            module = importlib.import_module(node.module)
+            for alias in node.names:
+                if not hasattr(module, alias.name):
+                    importlib.import_module(f"{node.module}.{alias.name}")
 
 
 def test_the_rings_are_what_ls_shows():
