@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import operator
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -54,17 +55,17 @@ class Rows:
             return None
         takes = list(inspect.signature(function).parameters)
         loops, file = self.loops, op.family if file == "" else file
+        compiled = loops is not None and file is not None
+        taken = operator.itemgetter(*(op.names.index(name) for name in takes[compiled:]))
         if loops is None or file is None:
-            places = [op.names.index(name) for name in takes]
-            return lambda args: function(*[args[i] for i in places])
-        places = [op.names.index(name) for name in takes[1:]]
+            return lambda args: function(*taken(args))
         typed = op.names.index(of) if of else op.array
 
         def row(args: tuple[Any, ...]) -> Any:
             compiled = loops(file, args[typed].dtype)
             if compiled is None:
                 return NotImplemented
-            return function(compiled, *[args[i] for i in places])
+            return function(compiled, *taken(args))
 
         return row
 
@@ -116,28 +117,30 @@ class Op:
         """The row of the table backends/cuda/ops, if there is one."""
         return _row("cuda", self)
 
-    def by_backend(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Have a backend compute it; returns whether one did."""
-        place = self.array
-        array = args[place] if place < len(args) else kwargs[self.names[place]]
+    def on_cuda(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """True if it is computed on CUDA: its array, or the first of several, lies there."""
+        array = args[self.array] if self.array < len(args) else kwargs[self.names[self.array]]
         if type(array) in (list, tuple):
             array = array[0]
-        row = self.kernel if on_cuda(array) else self.loop
+        return type(array) is not np.ndarray and on_cuda(array)
+
+    def by_backend(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Have a backend compute it; returns whether one did."""
+        row = self.kernel if self.on_cuda(args, kwargs) else self.loop
         if row is None:
             return False
         if len(args) < len(self.names):
-            args += tuple(
-                [kwargs.get(name, self.defaults.get(name)) for name in self.names[len(args) :]]
-            )
+            rest = self.names[len(args) :]
+            args += tuple([kwargs.get(name, self.defaults.get(name)) for name in rest])
         return row(args) is not NotImplemented
 
     def by_numpy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Call the NumPy function: with CuPy's arrays, or on the CPU's threads if it has slices."""
         threads = module("minicaffe.backends.cpu.run") if self.traced else None
-        if any(map(on_cuda, (*args, *kwargs.values()))) and self.traced:
-            self._by_cupy(args, kwargs)
-        elif threads is None:
+        if threads is None:
             self.function(*args, **kwargs)
+        elif self.on_cuda(args, kwargs):
+            self._by_cupy(args, kwargs)
         else:
             threads.by_numpy(self, args, kwargs)
 
