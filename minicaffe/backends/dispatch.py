@@ -23,7 +23,7 @@ from minicaffe.backends.thread_state import state
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-Row = Callable[[tuple[Any, ...]], Any]  # of the arguments of an op
+Row = Callable[[tuple[Any, ...], dict[str, Any]], Any]  # of the arguments of an op
 
 
 class Rows:
@@ -57,15 +57,15 @@ class Rows:
         loops, file = self.loops, op.family if file == "" else file
         compiled = loops is not None and file is not None
         taken = operator.itemgetter(*(op.names.index(name) for name in takes[compiled:]))
-        if loops is None or file is None:
-            return lambda args: function(*taken(args))
-        typed = op.names.index(of) if of else op.array
+        typed, count = op.names.index(of) if of else op.array, len(op.names)
 
-        def row(args: tuple[Any, ...]) -> Any:
+        def row(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            if len(args) < count:
+                args += op.rest(args, kwargs) if kwargs else op.defaults[len(args) :]
+            if loops is None or file is None:
+                return function(*taken(args))
             compiled = loops(file, args[typed].dtype)
-            if compiled is None:
-                return NotImplemented
-            return function(compiled, *taken(args))
+            return NotImplemented if compiled is None else function(compiled, *taken(args))
 
         return row
 
@@ -87,7 +87,7 @@ class Op:
         self.family, self.name = function.__module__.rpartition(".")[2], function.__name__
         parameters = self.signature.parameters
         self.names = names = [*parameters]
-        self.defaults = {name: parameter.default for name, parameter in parameters.items()}
+        self.defaults = tuple(parameter.default for parameter in parameters.values())
         self.writes: list[str] = how["writes"].split()
         self.entries = bool(how["entries"])
         self.slices: list[str] = (how["samples"] or how["entries"]).split()
@@ -124,15 +124,15 @@ class Op:
             array = array[0]
         return type(array) is not np.ndarray and on_cuda(array)
 
+    def rest(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """The arguments behind those of `args`, from `kwargs` or by default."""
+        pairs = zip(self.names[len(args) :], self.defaults[len(args) :], strict=True)
+        return tuple([kwargs.get(name, default) for name, default in pairs])
+
     def by_backend(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Have a backend compute it; returns whether one did."""
         row = self.kernel if self.on_cuda(args, kwargs) else self.loop
-        if row is None:
-            return False
-        if len(args) < len(self.names):
-            rest = self.names[len(args) :]
-            args += tuple([kwargs.get(name, self.defaults.get(name)) for name in rest])
-        return row(args) is not NotImplemented
+        return row is not None and row(args, kwargs) is not NotImplemented
 
     def by_numpy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Call the NumPy function: with CuPy's arrays, or on the CPU's threads if it has slices."""
@@ -189,11 +189,13 @@ def op(
             by_calls=by_calls,
             array=array,
         )
-        returned, name = made.returned, made.writes[0]
+        place, returned, name = made.array, made.returned, made.writes[0]
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if not made.by_backend(args, kwargs):
+            here = len(args) > place and type(args[place]) is np.ndarray  # the common case, sooner
+            row = made.loop if here or not made.on_cuda(args, kwargs) else made.kernel
+            if row is None or row(args, kwargs) is NotImplemented:
                 made.by_numpy(args, kwargs)
             return args[returned] if returned < len(args) else kwargs[name]
 
