@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from minicaffe import Net, parse
-from minicaffe.cli import layers_command
+from minicaffe.cli import catalogue
 from minicaffe.core.layers import REGISTRY
 
 ROOT = Path(__file__).parent.parent
@@ -19,15 +19,15 @@ NOT_ALONE = {"Python", "MemoryData"}  # what they do or give is the user's progr
 
 def test_the_page_is_made_from_the_declarations():
     page = (ROOT / "docs" / "layers.md").read_text("utf-8")
-    assert page == layers_command.page(REGISTRY), "minicaffe layers --markdown > docs/layers.md"
+    assert page == catalogue.page(REGISTRY), "minicaffe layers --markdown > docs/layers.md"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_layer_says_what_it_is_and_where_it_comes_from(name):
-    doc = layers_command.documentation(REGISTRY[name])
+    doc = catalogue.documentation(REGISTRY[name])
     assert "Source: " in doc
     assert "Example: " not in doc
-    assert layers_command.example(REGISTRY[name]) is not None
+    assert catalogue.example(REGISTRY[name]) is not None
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - NOT_ALONE))
@@ -38,7 +38,7 @@ def test_an_example_is_true(name, tmp_path, monkeypatch):
     monkeypatch.setattr(datasets, "_COUNTS", {"train": 300, "test": 100})
     shutil.copytree(ROOT / "tests" / "fixtures" / "examples", tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    one = layers_command.example(REGISTRY[name])
+    one = catalogue.example(REGISTRY[name])
     bottoms = [f"b{i}" for i in range(len(one.bottoms))]
     inputs = [
         f"  - {{name: {blob}, type: Input, shape: {{dim: {list(shape)}}}}}"
@@ -63,5 +63,5 @@ def test_a_page_of_a_layer_of_ones_own():
         {type: Odd} -> ()
         """
 
-    assert layers_command.example(Odd) == ([(2, 3), (2,)], "{type: Odd}", [()])
-    assert layers_command.documentation(Odd) == "Does a_thing to x*.\n\na   b     c"
+    assert catalogue.example(Odd) == ([(2, 3), (2,)], "{type: Odd}", [()])
+    assert catalogue.documentation(Odd) == "Does a_thing to x*.\n\na   b     c"

@@ -11,7 +11,7 @@ import yaml
 from turns import one_line
 
 from minicaffe.backends.device import Device
-from minicaffe.cli.layers_command import example
+from minicaffe.cli.catalogue import example
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.net import Net, parse
 from minicaffe.core.ops import conv

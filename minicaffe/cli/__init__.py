@@ -1,4 +1,4 @@
-"""The command line: one file a command, imported only when it is asked for."""
+"""The command line: each command is a class, whose file is imported only when it is asked for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import importlib
 import os
 import re
 import sys
-from types import ModuleType
+from typing import Any
 
 from minicaffe.cli import caffe_words, streams
 from minicaffe.errors import MinicaffeError, did_you_mean, note
@@ -41,6 +41,17 @@ COMMANDS = {
     "doctor": "what is installed here and what would be used",
 }
 
+FILES = {  # that hold several commands; another command is in a file of its own name
+    "catalogue": ("layers", "schema", "models", "fetch"),
+    "convert": ("convert", "import", "export", "calibrate"),
+    "data": ("data", "mean", "convert-images"),
+    "doctor": ("doctor", "completion"),
+    "explain": ("explain", "time", "warm"),
+    "nets": ("summary", "draw"),
+    "own_data": ("new",),
+    "runs": ("runs", "report", "replay"),
+}
+
 # Held to one thread unless the user says otherwise: the products of one sample are too small to share.
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 WIDEST = 110  # columns of a help's text
@@ -55,23 +66,27 @@ def usage() -> str:
     return "\n".join([*lines, "  minicaffe train lenet"])
 
 
-def command_of(name: str) -> ModuleType:
-    """Returns the module of a command."""
-    return importlib.import_module(f"minicaffe.cli.{name.replace('-', '_')}_command")
+def command_of(name: str) -> Any:
+    """Returns the class of a command, such as ConvertImages: a CommandOptions that is called."""
+    file = next((file for file, names in FILES.items() if name in names), name)
+    module = importlib.import_module(f"minicaffe.cli.{file}")
+    return getattr(module, name.title().replace("-", ""))
 
 
-def help_of(command: ModuleType) -> tuple[str, str]:
+def help_of(command: type) -> tuple[str, str]:
     """What a command's docstring says it does, and its examples.
 
     `python -OO` drops docstrings; then it is read where it stands.
     """
+    import inspect
+
     text = command.__doc__
     if text is None:
         import ast
 
-        with open(str(command.__file__), encoding="utf-8") as source:
-            text = ast.get_docstring(ast.parse(source.read())) or ""
-    description, word, examples = text.partition("example:\n")
+        (body,) = ast.parse(inspect.getsource(command)).body
+        text = ast.get_docstring(body) or ""  # type: ignore[arg-type]
+    description, word, examples = inspect.cleandoc(text).partition("example:\n")
     return fitted(description.rstrip()), word + examples.rstrip()
 
 
@@ -147,10 +162,10 @@ def _run(argv: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    add_options(parser, command.Options)
+    add_options(parser, command)
     parser.given = rest
-    args = parser.parse_args(rest, command.Options())
+    args = parser.parse_args(rest, command())
     args.words = argv
-    code = command.run(args) or 0
+    code = args() or 0
     sys.stdout.flush()
     return code

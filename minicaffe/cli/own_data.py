@@ -1,4 +1,4 @@
-"""A model for one's own data, as `new` prints it and `train --data` trains it."""
+"""A model for one's own data, as the command new prints it and `train --data` trains it."""
 
 from __future__ import annotations
 
@@ -23,6 +23,14 @@ from minicaffe.tools.training.folder import RUNS
 
 if TYPE_CHECKING:
     from minicaffe.tools.own_data import Adapted
+import shlex
+
+from minicaffe.backends.cpu import threads
+from minicaffe.cli.options import Imports
+from minicaffe.cli.parser import Arg, number
+from minicaffe.cli.streams import say
+from minicaffe.cli.weights import WEIGHTS, named
+from minicaffe.tools.own_data import EPOCHS
 
 AUTO = "auto"
 DATA = (
@@ -140,3 +148,37 @@ def _with(spec: NetSpec, batch: int) -> NetSpec:
         for layer in spec.layers
     ]
     return dataclasses.replace(spec, layers=tuple(layers))
+
+
+class New(OwnData, Imports):
+    """Print the model file that trains a model on your own data, as `minicaffe train MODEL --data` does.
+
+    The classes, the number of outputs, the size of pictures, the batch and the schedule are decided by what
+    stands at SOURCE and by MODEL. What was decided is said in the comments at the head of the file.
+
+    example:
+      minicaffe new small --data photos/ > mine.yaml
+      minicaffe new squeezenet --data photos/ --weights squeezenet > mine.yaml
+    """
+
+    model: Annotated[
+        str,
+        Arg("model"),
+        "MODEL",
+        "a name that `minicaffe models` lists, a model file, YAML or .prototxt, or a snapshot",
+    ]
+    data: Annotated[Any, Arg(required=True), "SOURCE", DATA]
+    weights: Annotated[str | None, f"what training is to begin with: {WEIGHTS}"] = None
+    epochs: Annotated[
+        int | None, number(1), Arg(one_of="length"), f"passes over the pictures; default: {EPOCHS}"
+    ] = None
+    max_iter: Annotated[int | None, number(0), Arg(one_of="length"), "iterations instead"] = None
+
+    def __call__(self) -> None:
+        threads.count()
+        self.import_files()
+        self.weights = named(self) or None
+        made = adapted(self, None)
+        command = shlex.join(["minicaffe", *self.words])
+        say(*(f"# {line}" for line in (f"Made by: {command}", *made.lines)))
+        print(made.text, end="")

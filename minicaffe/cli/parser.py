@@ -34,7 +34,7 @@ class Field(NamedTuple):
 
 
 class CommandOptions(argparse.Namespace):
-    """The base of the options of a command, and of those that several share.
+    """The base of a command, which is called to run it, and of options that several share.
 
     A field is `name: Annotated[type, "METAVAR", "help", ...] = default`. The metavar may be left out; a
     function makes the value of the word, and an Arg says what is unusual. bool is a flag, `bool | None` one
@@ -46,6 +46,9 @@ class CommandOptions(argparse.Namespace):
 
     def __init__(self) -> None:
         super().__init__(**{field.name: field.default for field in fields_of(type(self))})
+
+    def __call__(self) -> int | None:
+        raise NotImplementedError  # of a command: its exit code, None for 0
 
 
 class Parser(argparse.ArgumentParser):

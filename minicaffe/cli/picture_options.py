@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
 
 from minicaffe.cli.parser import CommandOptions
+from minicaffe.core.config.declare import NetSpec
+from minicaffe.core.config.tree import load
 from minicaffe.core.layers.files import read_array
-from minicaffe.errors import MinicaffeError
+from minicaffe.core.net.sources import with_classes
+from minicaffe.errors import DataError, MinicaffeError
+from minicaffe.interop.caffe.label_map import is_label_map, names_in
 from minicaffe.interop.caffe.model import is_prototxt
 from minicaffe.interop.caffe.weights import is_caffes
+from minicaffe.storage import lists
 from minicaffe.tools.data.layers.pictures import Pictures, Transform
+from minicaffe.tools.deploy import label_names
 
 
 class Prepared(CommandOptions):
@@ -96,3 +103,45 @@ def prepare(args: CommandOptions, data: Pictures, weights: str) -> None:
     order = "blue, green, red" if data.blue_first else "red, green, blue"
     told = [order] * (data.image[0] == 3) + [f"mean {args.mean or 0}", f"scale {scale:g}"]
     args.tell(f"pictures: {', '.join(told)}")
+
+
+def class_names(labels: str | None, count: int, model: NetSpec, data: Pictures) -> Sequence[str]:
+    """What the classes are called: as --labels says, else the model, else the data set; () if none does."""
+    if labels is not None:
+        return lines_of(labels, count)
+    return with_classes(model, [data]).classes
+
+
+def lines_of(path: str, count: int) -> list[str]:
+    """The names in a file, one a line, or of a label map. Raises MinicaffeError for another number of them."""
+    text = lists.text(Path(path))
+    if is_label_map(text):
+        names = names_in(text, path)
+        if set(names) != set(range(count)):
+            raise MinicaffeError(
+                f"--labels {path}: names {len(names)} classes, from {min(names)} to {max(names)}; "
+                f"the net has classes 0 to {count - 1}"
+            )
+        return [names[label] for label in range(count)]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if len(lines) != count:
+        raise MinicaffeError(
+            f"--labels {path}: has {len(lines)} names; the net has {count} classes"
+        )
+    for line in lines:
+        if not line.isprintable():
+            raise DataError(f"{path}: is not a text with a name in each line: found {line[:40]!r}")
+    return lines
+
+
+def box_names(labels: str | None, model: NetSpec, beside: Path | None) -> dict[int, str]:
+    """A detector's classes: those of --labels, a label map or a name a line, else of the model's label map."""
+    if labels is not None:
+        file, text_ = load(labels, "text", own=True)
+        if is_label_map(text_):
+            return names_in(text_, file)
+        lines = [line.strip() for line in text_.splitlines() if line.strip()]
+        if not lines or not all(line.isprintable() for line in lines):
+            raise MinicaffeError(f"--labels {labels}: expected a label map, or a name in each line")
+        return dict(enumerate(lines))
+    return label_names(model, beside)

@@ -1,111 +1,160 @@
-"""Where `train` keeps a run: a new folder, or that of a run which goes on; and the commands that do that."""
+"""Commands on runs: runs, report and replay."""
 
 from __future__ import annotations
 
 import os
-import shlex
-import shutil
-import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated, Any
 
-from minicaffe.cli.parser import CommandOptions, words_of
-from minicaffe.core.config.declare import NetSpec
-from minicaffe.core.layers.loss import Softmax
-from minicaffe.core.layers.softmax_loss import SoftmaxLoss
-from minicaffe.core.solver import Solver, snapshots
-from minicaffe.errors import SpecError
-from minicaffe.tools.data.layers.pictures import Pictures
-from minicaffe.tools.parallel import count
+from minicaffe.backends import device as backend
+from minicaffe.cli.options import Computed, Imports, OnDevice
+from minicaffe.cli.parser import Arg, CommandOptions, number
+from minicaffe.cli.streams import say
+from minicaffe.core.net import read
+from minicaffe.core.net.summary import table
+from minicaffe.core.solver.report import show
+from minicaffe.errors import CheckpointError, MinicaffeError, note
+from minicaffe.tools.report import write
+from minicaffe.tools.report.sections import left_out
+from minicaffe.tools.report.study import Limits
 from minicaffe.tools.training import folder as run_folder
-from minicaffe.tools.training import resume
-from minicaffe.tools.training.record import Record
-from minicaffe.tools.training.run import Run
+from minicaffe.tools.training import replay_step
+from minicaffe.tools.training.folder import RUNS, RunRecord
 
-NEWEST = "the newest snapshot"
-# said when a run begins, and not again
-BEGINS = {"weights", "resume", "run", "data", "size", "batch_size", "epochs", "seed"}
+HEAD = ("run", "state", "iteration", "best test", "at", "last test", "started")
+EMPTY = "-"
 
 
-def model_of_run(args: CommandOptions) -> None:
-    """Without MODEL take that of the run, or of the snapshot, which goes on. Raises MinicaffeError.
+class Runs(CommandOptions):
+    """List the runs in a folder, the newest last: how far each came, and the score of its best test.
 
-    With the folder of a run as MODEL that run goes on, if any is to. What Python files it was begun with must
-    be said again: nothing that a folder names is executed unasked.
+    Several runs are compared in one page by `minicaffe report RUN RUN ...`.
+
+    example:
+      minicaffe runs
+      minicaffe runs elsewhere/
     """
-    if args.model is None:
-        if args.resume in (None, NEWEST):
-            raise SpecError(
-                "no MODEL: give its file, or --resume RUN, whose folder holds the model"
+
+    folder: Annotated[str, Arg("folder", nargs="?"), "DIR", f"where runs lie; default: {RUNS}"] = (
+        RUNS
+    )
+
+    def __call__(self) -> None:
+        if not os.path.isdir(self.folder):
+            raise MinicaffeError(
+                f"{self.folder}: no such folder; a training makes {RUNS}/NAME-DATE"
             )
-        args.model = str(resume.model_of(args.resume))
-    if run_folder.is_run(args.model):
-        if (imports := run_folder.about(args.model)["imports"]) and not args.imports:
-            again = shlex.join(word for file in imports for word in ("--import", file))
-            raise SpecError(f"{args.model}: was begun with Python files; give them again: {again}")
-        if args.resume == NEWEST and args.run is None:
-            args.resume = args.model
+        home = Path(self.folder)
+        folders = [
+            home / name for name in sorted(os.listdir(home)) if run_folder.is_run(home / name)
+        ]
+        if not folders:
+            raise MinicaffeError(f"{self.folder}: holds no runs")
+        rows: list[tuple[str, tuple[str, ...]]] = []
+        for folder in folders:
+            try:
+                record = run_folder.read(folder)
+            except CheckpointError as error:
+                note(f"minicaffe: {error}")
+                continue
+            rows.append((str(record.about["started"]), row(record)))
+        print(table([line for _, line in sorted(rows)], HEAD, left=(0, 1, 3, 5, 6)))
 
 
-def run_of(args: CommandOptions, spec: NetSpec, record: Record) -> Run:
-    """The run that the command begins, or goes on with. Raises CheckpointError."""
-    name, snapshot = snapshots.name(spec), None
-    if run_folder.is_run(args.model):
-        name = run_folder.about(args.model)["name"]
-    folder = Path(args.run) if args.run is not None else None
-    if args.resume == NEWEST and folder is None:
-        prefix = args.snapshot_prefix or (spec.solver.snapshot_prefix if spec.solver else None)
-        folder, snapshot = resume.newest(args.model, name, prefix)
-    elif args.resume not in (None, NEWEST):
-        begun, snapshot = _go_on_from(args.resume)
-        folder = folder or begun
-    if snapshot is not None:
-        run_folder.warn_of_old_reading(str(snapshot))
-    given = {"model": args.model, "command": [*program(), *args.words]}
-    given |= {"imports": args.imports, "seed_asked": args.seed}
-    return Run(record, name, folder, given, snapshot, from_newest=args.resume == NEWEST)
+def row(record: RunRecord) -> tuple[str, ...]:
+    """A run as a row of the table: the score that its best snapshot goes by, else its accuracy or loss."""
+    tests = [line for line in record.of("test") if line["outputs"]]
+    watched = best_of(record)
+    name = watched[0] if watched else score_of(tests[-1]["outputs"]) if tests else ""
+    way = watched[1] if watched else direction(name)
+    scores = [(line["outputs"].get(name), line["iteration"]) for line in tests]
+    known = [(score, at) for score, at in scores if isinstance(score, float)]
+    best, at = EMPTY, EMPTY
+    if known:
+        chosen = (max if way == "max" else min)(known)
+        best, at = f"{name} {show(chosen[0])}", str(chosen[1])
+    last = f"{name} {show(known[-1][0])}" if known else EMPTY
+    started = str(record.about["started"])[:16].replace("T", " ")
+    iteration = str(record.about["iteration"])
+    return str(record.folder), record.state, iteration, best, at, last, started
 
 
-def _go_on_from(path: str) -> tuple[Path | None, Path]:
-    """The folder of the run, if it is known, and the snapshot that a run's folder or a snapshot stands for."""
-    if not os.path.isdir(path):
-        file = resume.with_state(path)
-        return resume.run_of(file), file
-    return Path(path), run_folder.to_go_on_from(path)
+def best_of(record: RunRecord) -> tuple[str, str] | None:
+    """The output that the run's model keeps its best snapshot by, and whether more or less of it is better."""
+    try:
+        rule = read(record.model).solver
+    except MinicaffeError:  # layers of one's own, say
+        return None
+    if rule is None or rule.best is None:
+        return None
+    return rule.best.output, rule.best.mode or direction(rule.best.output.rpartition("/")[2])
 
 
-def resume_command(args: CommandOptions, folder: Path) -> str:
-    """The command that goes on in a run's folder from the snapshot just taken."""
-    launched = ["mpiexec", "-n", str(count())] if count() > 1 else []
-    model = [args.model] if args.model != str(folder) else []
-    words = [*launched, *program(), "train", *model, "--resume", str(folder)]
-    return shlex.join([*words, *words_of(args, BEGINS)])
+def score_of(outputs: dict[str, Any]) -> str:
+    """The output that a test is judged by: the first of which more is better, else the first number."""
+    numbers = [name for name, value in outputs.items() if isinstance(value, float)]
+    return next((name for name in numbers if direction(name) == "max"), (numbers or [""])[0])
 
 
-def next_commands(folder: Path, solver: Solver) -> list[str]:
-    """What one does with a run that has ended, a line each, for one to copy."""
-    command, run = shlex.join(program()), shlex.quote(str(folder))
-    layers = solver.net.layers.values()
-    types = {step.spec.type for step in solver.net.steps}
-    answers = any(isinstance(one, (Softmax, SoftmaxLoss)) for one in layers)
-    answers |= not types.isdisjoint(("SigmoidCrossEntropyLoss", "MultiBoxLoss"))
-    told = [f"to look at it: {command} report {run}"]
-    if (
-        answers
-        and any(isinstance(one, Pictures) for one in layers)
-        and solver._saving.saved is not None
-    ):
-        told.append(f"to use it: {command} predict {run} PICTURE...")
-    return told
+def direction(name: str) -> str:
+    """Whether more or less of a score is better, by its name, since a log does not say it.
+
+    >>> direction("accuracy"), direction("label_error"), direction("loss3/loss")
+    ('max', 'min', 'min')
+    """
+    return "min" if "loss" in name.lower() or "error" in name.lower() else "max"
 
 
-def program() -> list[str]:
-    """How this program was started, as one would type it again."""
-    typed = sys.argv[0]
-    if os.path.basename(os.path.dirname(typed)) == "minicaffe" and typed.endswith("__main__.py"):
-        return [sys.executable, "-m", "minicaffe"]
-    found = shutil.which("minicaffe")
-    if os.path.basename(typed) != "minicaffe" or not os.path.exists(typed):
-        return ["minicaffe"]
-    if found and os.path.samefile(found, typed):
-        return ["minicaffe"]
-    return [typed]
+class Report(Imports, OnDevice):
+    """Write a run as one page that opens from disk: curves, net, time of each layer, filters, mistakes.
+
+    For several runs, it draws their curves over each other, and lists what differs between them.
+
+    example:
+      minicaffe report runs/lenet-20261122-1200
+      minicaffe report runs/lenet-a runs/lenet-b -o both.html
+    """
+
+    runs: Annotated[Sequence[str], Arg("runs", nargs="+"), "RUN", "a run's folder"]
+    output: Annotated[
+        str | None, Arg("-o"), "default: report.html in the run's folder; of several runs, here"
+    ] = None
+    seconds: Annotated[
+        int, number(0), "spent on the test data at the most, one batch at least; default: 20"
+    ] = 20
+
+    def __call__(self) -> None:
+        self.import_files()
+        folder = Path(self.runs[0]) if len(self.runs) == 1 else Path()
+        output = self.output or folder / "report.html"
+        limits = Limits(seconds=self.seconds)
+        found = write(self.runs, output, device=backend.device(self.device), limits=limits)
+        for why, titles in left_out(found["sections"]).items():
+            self.tell(f"left out: {', '.join(titles)}: {why}")
+        say(f"{output}: {os.path.getsize(output) / 2**20:.1f} MiB")
+
+
+class Replay(Computed, Imports):
+    """Compute a training step again, and show what each blob, parameter and gradient holds.
+
+    For a run's folder or a diverged.npz, it is the iteration at which training stopped, computed from the
+    saved batch and state, without the data set. For a snapshot, it is the iteration after it.
+
+    example:
+      minicaffe replay runs/lenet-20260101-120000
+      minicaffe replay lenet_diverged.npz
+      minicaffe replay lenet_iter_500.npz --device cpu
+    """
+
+    file: Annotated[
+        str, Arg("file"), "RUN", "a run's folder, its diverged.npz, or a snapshot in .npz"
+    ]
+
+    def __call__(self) -> None:
+        self.import_files()
+        device = backend.device(self.device)
+        replay = replay_step.Replay(self.file, device=device, **self.engine_settings())
+        self.tell(f"device: {replay.solver.device}")
+        replay.run()
+        say(*replay.lines())

@@ -804,7 +804,7 @@ def test_schema_is_json_and_accepts_models(cli, folder):
 
 
 def test_fetch_says_where_the_data_lies(cli, monkeypatch, folder):
-    from minicaffe.cli import fetch_command
+    from minicaffe.cli import catalogue
 
     asked = []
 
@@ -812,7 +812,7 @@ def test_fetch_says_where_the_data_lies(cli, monkeypatch, folder):
         asked.append((name, str(where)))
         return where / name
 
-    monkeypatch.setattr(fetch_command, "fetch", fetch)
+    monkeypatch.setattr(catalogue, "fetch", fetch)
     assert cli("fetch", "mnist").out == "mnist: data/mnist\n"
     monkeypatch.setenv("MINICAFFE_DATA", "elsewhere")
     assert cli("fetch", "mnist").out == "mnist: elsewhere/mnist\n"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from minicaffe import Net, parse
-from minicaffe.cli import convert_command
+from minicaffe.cli import convert
 
 MODEL = """
 name: normed
@@ -75,7 +75,7 @@ def test_a_snapshots_files_are_still_found(normed, cli, tmp_path):
 
 
 def test_nothing_is_written_where_they_differ(normed, mistake, monkeypatch, tmp_path):
-    monkeypatch.setattr(convert_command.check, "MOST", -1.0)
+    monkeypatch.setattr(convert.check, "MOST", -1.0)
     words = ("convert", "normed.yaml", "a.prototxt", "--fold", "--weights", "normed.npz")
     assert "output 'prob' differs by" in mistake(*words)
     assert not list(tmp_path.glob("a.*"))

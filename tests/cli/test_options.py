@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from minicaffe.backends.cpu import threads
-from minicaffe.cli import train_command
 from minicaffe.cli.parser import Parser, add_options, words_of
+from minicaffe.cli.train import Train
 from minicaffe.storage.file_kinds import FOREIGN
 
 CPU = ("--device", "cpu")
@@ -300,16 +300,16 @@ def test_the_solver_names_its_device_and_its_weights(cli, folder, mistake):
 ])  # fmt: skip
 def test_words_of_options_are_those_that_were_typed(words):
     parser = Parser()
-    add_options(parser, train_command.Options)
+    add_options(parser, Train)
     asked = shlex.split(words)
-    options = parser.parse_args(["tiny.yaml", *asked], train_command.Options())
-    again = parser.parse_args(["tiny.yaml", *words_of(options, ())], train_command.Options())
+    options = parser.parse_args(["tiny.yaml", *asked], Train())
+    again = parser.parse_args(["tiny.yaml", *words_of(options, ())], Train())
     assert sorted(words_of(options, ())) == sorted(asked)
     assert again == options
-    assert words_of(train_command.Options(), ()) == []
+    assert words_of(Train(), ()) == []
 
 
 def test_words_are_less_those_named():
-    options = train_command.Options()
+    options = Train()
     options.model, options.stage, options.seed = "tiny.yaml", "a", 3
     assert words_of(options, {"seed"}) == ["--stage", "a"]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from minicaffe import Net
-from minicaffe.cli.answers import write_csv
+from minicaffe.cli.predict import write_csv
 from minicaffe.interop import caffe
 from minicaffe.storage import wire
 from minicaffe.tools.data import picture_files

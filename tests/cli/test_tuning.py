@@ -12,7 +12,8 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from minicaffe.cli import COMMANDS, find_lr, ranks, train_command
+from minicaffe.cli import COMMANDS, find_lr, ranks
+from minicaffe.cli.train import Train
 from minicaffe.errors import SpecError
 from minicaffe.tools.visualize.chart import line_chart
 
@@ -37,7 +38,7 @@ def test_the_range_test_is_the_training_at_those_rates(folder):
     from minicaffe.backends import device as backend
 
     spec = read("tiny.yaml")
-    args = train_command.Options()
+    args = Train()
     args.deterministic = True
     rates, losses = find_lr.losses_of(args, spec, backend.device("cpu"))
     assert np.allclose(rates[1:] / rates[:-1], rates[1] / rates[0])
@@ -150,7 +151,7 @@ def test_completion_needs_its_extra(mistake, monkeypatch):
 
 def test_several_ranks_neither_try_rates_nor_everything(mistake, monkeypatch):
     two = argparse.Namespace(size=2, rank=0)
-    monkeypatch.setattr("minicaffe.cli.smoke.world", lambda: two)
+    monkeypatch.setattr("minicaffe.cli.train.world", lambda: two)
     told = mistake("train", "tiny.yaml", "--smoke")
     assert told == "minicaffe: --smoke: is for one process, not for several ranks"
     with pytest.raises(SpecError, match="--find-lr: is for one process, not for several ranks"):

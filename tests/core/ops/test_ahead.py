@@ -17,7 +17,7 @@ from core.solver.twins import SMALL, Quiet
 from minicaffe import Net, Solver, parse
 from minicaffe.backends import launch_listener as listener
 from minicaffe.backends.cuda import ahead
-from minicaffe.cli.train_command import only_asks
+from minicaffe.cli.train import only_asks
 from minicaffe.core.layers import REGISTRY, dummy, fillers
 from minicaffe.errors import DataError
 from minicaffe.tools.data import datasets

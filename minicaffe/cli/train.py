@@ -1,42 +1,41 @@
-"""Train a net as the `solver` of its model file says, and record that in a folder of its own.
-
-On a terminal a bar shows the progress, else a line every `display` iterations. Ctrl-C stops after the
-iteration, saves a snapshot and prints the command that resumes; SIGHUP saves one and training continues.
-
-example:
-  minicaffe train lenet
-  minicaffe train lenet --device cpu --max-iter 500 --run runs/short
-  minicaffe train --resume runs/short
-  minicaffe train small --data photos/ --epochs 30
-"""
+"""The command train, the folder in which it keeps a run, and the commands that go on with one."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import shlex
+import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from minicaffe.backends.cuda import ahead
 from minicaffe.backends.device import Device
-from minicaffe.cli import find_lr, ranks, smoke, tensorboard
-from minicaffe.cli.data_lines import check_filled, data_lines
+from minicaffe.cli import find_lr, ranks, tensorboard
 from minicaffe.cli.options import MODEL, Computed, OfNet
 from minicaffe.cli.own_data import OwnData, of_own_data, with_batch
-from minicaffe.cli.parser import Arg, number
+from minicaffe.cli.parser import Arg, CommandOptions, number, words_of
 from minicaffe.cli.ranks import Beside, OfRanks
-from minicaffe.cli.runs import NEWEST, model_of_run, next_commands, resume_command, run_of
+from minicaffe.cli.test import check_filled, data_lines
 from minicaffe.cli.weights import WEIGHTS, load_weights, named, renaming
 from minicaffe.core.communicator import Communicator, device_of, together
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.config.solver_keys import check_max_iter
+from minicaffe.core.layers.loss import Softmax
+from minicaffe.core.layers.softmax_loss import SoftmaxLoss
 from minicaffe.core.net import Net
 from minicaffe.core.solver import Solver, snapshots
 from minicaffe.core.solver.report import banner
 from minicaffe.errors import CheckpointError, MinicaffeError, SpecError, note, printable
 from minicaffe.interop.caffe.model import is_prototxt
-from minicaffe.tools.parallel import world
+from minicaffe.tools.data.layers.pictures import Pictures
+from minicaffe.tools.parallel import count, world
+from minicaffe.tools.training import folder as run_folder
+from minicaffe.tools.training import resume
 from minicaffe.tools.training.folder import RUNS
 from minicaffe.tools.training.progress import (
     Bar,
@@ -55,8 +54,150 @@ if TYPE_CHECKING:
     from minicaffe.tools.report.make import Follower
 
 
-class Options(OfNet, OwnData, Computed, OfRanks):
-    """The options."""
+NEWEST = "the newest snapshot"
+# said when a run begins, and not again
+BEGINS = {"weights", "resume", "run", "data", "size", "batch_size", "epochs", "seed"}
+
+
+def model_of_run(args: CommandOptions) -> None:
+    """Without MODEL take that of the run, or of the snapshot, which goes on. Raises MinicaffeError.
+
+    With the folder of a run as MODEL that run goes on, if any is to. What Python files it was begun with must
+    be said again: nothing that a folder names is executed unasked.
+    """
+    if args.model is None:
+        if args.resume in (None, NEWEST):
+            raise SpecError(
+                "no MODEL: give its file, or --resume RUN, whose folder holds the model"
+            )
+        args.model = str(resume.model_of(args.resume))
+    if run_folder.is_run(args.model):
+        if (imports := run_folder.about(args.model)["imports"]) and not args.imports:
+            again = shlex.join(word for file in imports for word in ("--import", file))
+            raise SpecError(f"{args.model}: was begun with Python files; give them again: {again}")
+        if args.resume == NEWEST and args.run is None:
+            args.resume = args.model
+
+
+def run_of(args: CommandOptions, spec: NetSpec, record: Record) -> Run:
+    """The run that the command begins, or goes on with. Raises CheckpointError."""
+    name, snapshot = snapshots.name(spec), None
+    if run_folder.is_run(args.model):
+        name = run_folder.about(args.model)["name"]
+    folder = Path(args.run) if args.run is not None else None
+    if args.resume == NEWEST and folder is None:
+        prefix = args.snapshot_prefix or (spec.solver.snapshot_prefix if spec.solver else None)
+        folder, snapshot = resume.newest(args.model, name, prefix)
+    elif args.resume not in (None, NEWEST):
+        begun, snapshot = _go_on_from(args.resume)
+        folder = folder or begun
+    if snapshot is not None:
+        run_folder.warn_of_old_reading(str(snapshot))
+    given = {"model": args.model, "command": [*program(), *args.words]}
+    given |= {"imports": args.imports, "seed_asked": args.seed}
+    return Run(record, name, folder, given, snapshot, from_newest=args.resume == NEWEST)
+
+
+def _go_on_from(path: str) -> tuple[Path | None, Path]:
+    """The folder of the run, if it is known, and the snapshot that a run's folder or a snapshot stands for."""
+    if not os.path.isdir(path):
+        file = resume.with_state(path)
+        return resume.run_of(file), file
+    return Path(path), run_folder.to_go_on_from(path)
+
+
+def resume_command(args: CommandOptions, folder: Path) -> str:
+    """The command that goes on in a run's folder from the snapshot just taken."""
+    launched = ["mpiexec", "-n", str(count())] if count() > 1 else []
+    model = [args.model] if args.model != str(folder) else []
+    words = [*launched, *program(), "train", *model, "--resume", str(folder)]
+    return shlex.join([*words, *words_of(args, BEGINS)])
+
+
+def next_commands(folder: Path, solver: Solver) -> list[str]:
+    """What one does with a run that has ended, a line each, for one to copy."""
+    command, run = shlex.join(program()), shlex.quote(str(folder))
+    layers = solver.net.layers.values()
+    types = {step.spec.type for step in solver.net.steps}
+    answers = any(isinstance(one, (Softmax, SoftmaxLoss)) for one in layers)
+    answers |= not types.isdisjoint(("SigmoidCrossEntropyLoss", "MultiBoxLoss"))
+    told = [f"to look at it: {command} report {run}"]
+    if (
+        answers
+        and any(isinstance(one, Pictures) for one in layers)
+        and solver._saving.saved is not None
+    ):
+        told.append(f"to use it: {command} predict {run} PICTURE...")
+    return told
+
+
+def program() -> list[str]:
+    """How this program was started, as one would type it again."""
+    typed = sys.argv[0]
+    if os.path.basename(os.path.dirname(typed)) == "minicaffe" and typed.endswith("__main__.py"):
+        return [sys.executable, "-m", "minicaffe"]
+    found = shutil.which("minicaffe")
+    if os.path.basename(typed) != "minicaffe" or not os.path.exists(typed):
+        return ["minicaffe"]
+    if found and os.path.samefile(found, typed):
+        return ["minicaffe"]
+    return [typed]
+
+
+FEW = 2  # iterations, and batches of a test
+OWN = ("smoke", "epochs", "max_iter", "run", "snapshot_prefix")  # options that it sets
+
+
+def smoke(args: CommandOptions) -> int:
+    """`train --smoke`: two iterations of all that a training does, in a folder that is removed afterwards.
+
+    Train, test, save, resume and report, each as its own command; the exit code of the first that fails.
+    """
+    from minicaffe.cli import main
+
+    if world().size > 1:
+        raise SpecError("--smoke: is for one process, not for several ranks")
+    if args.resume is not None:
+        raise SpecError("--smoke: begins a run and resumes it by itself, without --resume")
+    words = ["train", *([args.model] if args.model is not None else []), *words_of(args, OWN)]
+    with tempfile.TemporaryDirectory(prefix="minicaffe-") as home:
+        folder = os.path.join(home, "run")
+        few = [f"solver.snapshot={FEW // 2}", "solver.display=1", f"solver.test_interval={FEW}"]
+        few += [
+            f"solver.test_iter={FEW}",
+            f"solver.snapshot_prefix={os.path.join(folder, 'smoke')}",
+        ]
+        settings = [word for one in few for word in ("--set", one)]
+        device = ["--device", args.device] if args.device else []
+        again = [word for file in args.imports for word in ("--import", file)]
+        settings += ["--run", folder]
+        steps = {
+            "train, test, snapshot": [*words, *settings, "--max-iter", str(FEW)],
+            "resume": ["train", "--resume", folder, "--max-iter", str(2 * FEW), *device, *again],
+            "test": ["test", folder, "--batches", str(FEW), *device, *again],
+            "report": ["report", folder, "--seconds", "1", *device, *again],
+        }
+        for name, step in steps.items():
+            note(f"smoke: {name}")
+            if code := main(step):
+                note(f"minicaffe: --smoke: {name} did not succeed")
+                return code
+    note("smoke: all of it works; nothing was kept")
+    return 0
+
+
+class Train(OfNet, OwnData, Computed, OfRanks):
+    """Train a net as the `solver` of its model file says, and record that in a folder of its own.
+
+    On a terminal a bar shows the progress, else a line every `display` iterations. Ctrl-C stops after the
+    iteration, saves a snapshot and prints the command that resumes; SIGHUP saves one and training continues.
+
+    example:
+      minicaffe train lenet
+      minicaffe train lenet --device cpu --max-iter 500 --run runs/short
+      minicaffe train --resume runs/short
+      minicaffe train small --data photos/ --epochs 30
+    """
 
     model: Annotated[
         str, Arg("model", nargs="?"), "MODEL", f"{MODEL}; default: that of the run which goes on"
@@ -120,20 +261,18 @@ class Options(OfNet, OwnData, Computed, OfRanks):
     smoke: Annotated[
         bool,
         Arg(one_of="instead"),
-        f"try everything, {smoke.FEW} iterations each: train, test, snapshot, resume, report; keep nothing",
+        f"try everything, {FEW} iterations each: train, test, snapshot, resume, report; keep nothing",
     ] = False
 
-
-def run(args: Options) -> int:
-    """Train."""
-    if args.smoke:
-        return smoke.run(args)
-    communicator = world()
-    with ranks.speaking(communicator):
-        return train(args, communicator)
+    def __call__(self) -> int:
+        if self.smoke:
+            return smoke(self)
+        communicator = world()
+        with ranks.speaking(communicator):
+            return train(self, communicator)
 
 
-def model(args: Options, communicator: Communicator) -> NetSpec:
+def model(args: Train, communicator: Communicator) -> NetSpec:
     """The model, once it is known which, and what may be asked of it."""
     if args.resume is not None and args.seed is not None:
         raise MinicaffeError(
@@ -173,7 +312,7 @@ def model(args: Options, communicator: Communicator) -> NetSpec:
     return spec
 
 
-def train(args: Options, communicator: Communicator) -> int:
+def train(args: Train, communicator: Communicator) -> int:
     """Train, as one rank of so many."""
     ranks.prepare(args, communicator)
     spec = together(communicator, lambda: model(args, communicator))
@@ -244,14 +383,14 @@ def best_lines(solver: Solver) -> list[str]:
     return [f"best test: {best.output} {best.value:.4f} at iteration {best.at}, kept as {file}"]
 
 
-def progress(args: Options) -> Progress:
+def progress(args: Train) -> Progress:
     """How training is shown."""
     if args.json:
         return Json()
     return Quiet() if args.quiet else Bar() if sys.stderr.isatty() else Lines()
 
 
-def followers(args: Options, failed: Callable[[str], None]) -> list[Follower]:
+def followers(args: Train, failed: Callable[[str], None]) -> list[Follower]:
     """What writes the run's page, if that is wanted."""
     if not args.report:
         return []
@@ -277,7 +416,7 @@ class OfRun(Solver):
 
 
 def built(
-    args: Options,
+    args: Train,
     spec: NetSpec,
     device: Device,
     report: Together,
@@ -297,7 +436,7 @@ def built(
     return OfRun(spec, device=device, report=report, **settings)
 
 
-def start_of(args: Options, begun: Run | Beside, solver: Solver) -> None:
+def start_of(args: Train, begun: Run | Beside, solver: Solver) -> None:
     """Have the solver begin with a snapshot or weights, if it is to."""
     report = solver.report
     for line in data_lines([solver.net, *solver.test_nets]):

@@ -1,15 +1,11 @@
-"""Show what is installed here, which devices work, and what would be used and why.
-
-Under mpiexec it also shows the ranks. Each GPU computes a small product, which is compared with NumPy's.
-
-example:
-  minicaffe doctor
-"""
+"""Commands on this installation: doctor and completion."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -17,7 +13,9 @@ from minicaffe import __version__
 from minicaffe.backends import cpu
 from minicaffe.backends import device as backend
 from minicaffe.backends.cpu import threads
+from minicaffe.cli import COMMANDS, command_of
 from minicaffe.cli.options import OnDevice
+from minicaffe.cli.parser import Arg, CommandOptions, add_options
 from minicaffe.cli.streams import say
 from minicaffe.errors import DataError, DeviceError, MinicaffeError
 from minicaffe.storage import caches
@@ -25,29 +23,35 @@ from minicaffe.tools.data import datasets
 from minicaffe.tools.parallel import told, world
 from minicaffe.tools.training.speed import NONE, cupy_version, version
 
-Options = OnDevice
 
+class Doctor(OnDevice):
+    """Show what is installed here, which devices work, and what would be used and why.
 
-def run(args: Options) -> None:
-    """Tell; of several ranks the first does."""
-    if world().rank > 0:
-        return
-    lines = [
-        ("minicaffe", __version__),
-        ("python", f"{platform.python_version()} on {platform.platform()}"),
-    ]
-    packages = ["numpy", "pyyaml", "tqdm", "pillow", "h5py", "lmdb", "numba", "threadpoolctl"]
-    packages += ["onnx", "onnxruntime", "safetensors", "protobuf", "tensorboardx"]
-    lines += [(name, version(name)) for name in packages]
-    lines += [("cupy", cupy_version()), ("blas", blas()), ("cpu cores", str(os.cpu_count()))]
-    lines += [("cpu threads", cpu_threads())]
-    lines += [("memory", backend.mib(backend.device("cpu").memory()))]
-    lines += cuda()
-    lines += mpi()
-    lines += [("cache", caches.obstacle(caches.folder()) or str(caches.folder()))]
-    lines += [("mnist", where("mnist")), ("would use", repr(backend.device()))]
-    width = max(len(name) for name, _ in lines)
-    say(*(f"{name:<{width}}  {text}" for name, text in lines))
+    Under mpiexec it also shows the ranks. Each GPU computes a small product, which is compared with NumPy's.
+
+    example:
+      minicaffe doctor
+    """
+
+    def __call__(self) -> None:
+        if world().rank > 0:
+            return
+        lines = [
+            ("minicaffe", __version__),
+            ("python", f"{platform.python_version()} on {platform.platform()}"),
+        ]
+        packages = ["numpy", "pyyaml", "tqdm", "pillow", "h5py", "lmdb", "numba", "threadpoolctl"]
+        packages += ["onnx", "onnxruntime", "safetensors", "protobuf", "tensorboardx"]
+        lines += [(name, version(name)) for name in packages]
+        lines += [("cupy", cupy_version()), ("blas", blas()), ("cpu cores", str(os.cpu_count()))]
+        lines += [("cpu threads", cpu_threads())]
+        lines += [("memory", backend.mib(backend.device("cpu").memory()))]
+        lines += cuda()
+        lines += mpi()
+        lines += [("cache", caches.obstacle(caches.folder()) or str(caches.folder()))]
+        lines += [("mnist", where("mnist")), ("would use", repr(backend.device()))]
+        width = max(len(name) for name, _ in lines)
+        say(*(f"{name:<{width}}  {text}" for name, text in lines))
 
 
 def blas() -> str:
@@ -120,3 +124,42 @@ def where(name: str) -> str:
         return datasets.found(name) or "not here; training would fetch it (minicaffe fetch mnist)"
     except DataError as error:
         return str(error)
+
+
+SHELLS = ("bash", "zsh", "fish", "tcsh")
+FILES = {"model", "images", "source", "runs", "input", "output", "data", "weights", "run", "resume"}
+
+
+class Completion(CommandOptions):
+    """Print the script with which a shell completes minicaffe's commands and options.
+
+    It needs the extra `completion`.
+
+    example:
+      minicaffe completion bash > ~/.local/share/bash-completion/completions/minicaffe
+      minicaffe completion zsh > ~/.zfunc/_minicaffe
+    """
+
+    shell: Annotated[str, Arg("shell", choices=SHELLS), "SHELL", f"one of {', '.join(SHELLS)}"]
+
+    def __call__(self) -> None:
+        try:
+            import shtab
+        except ImportError:
+            raise MinicaffeError(
+                "completion needs shtab, which the extra brings: pip install 'minicaffe[completion]'"
+            ) from None
+        print(shtab.complete(whole_parser(shtab.FILE), self.shell))
+
+
+def whole_parser(files: Any) -> argparse.ArgumentParser:
+    """One parser with every command and its options; what takes a file completes as `files` says."""
+    whole = argparse.ArgumentParser(prog="minicaffe", allow_abbrev=False)
+    commands = whole.add_subparsers(dest="command")
+    for name, text in COMMANDS.items():
+        parser = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        add_options(parser, command_of(name))
+        for action in parser._actions:
+            if action.dest in FILES and action.choices is None:
+                action.complete = files  # type: ignore[attr-defined]
+    return whole

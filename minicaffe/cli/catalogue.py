@@ -1,25 +1,31 @@
-"""Show the catalogue of layers, or what one layer does and the keys it takes.
-
-example:
-  minicaffe layers
-  minicaffe layers Convolution
-"""
+"""Commands that list what there is: layers, schema, models and fetch."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
+import json
 import re
+import textwrap
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_args
 
 from minicaffe.cli.options import Imports
-from minicaffe.cli.parser import Arg
+from minicaffe.cli.parser import Arg, CommandOptions
+from minicaffe.cli.streams import say
 from minicaffe.core.config.declare import Filler, LayerSpec
+from minicaffe.core.config.schema import schema
 from minicaffe.core.config.types import Key, describe, keys_of
 from minicaffe.core.layers import REGISTRY
-from minicaffe.errors import SpecError, did_you_mean
+from minicaffe.core.net.summary import table
+from minicaffe.core.net.zoo import models
+from minicaffe.errors import DataError, MinicaffeError, SpecError, did_you_mean
 from minicaffe.interop.caffe.forks import FORKS
+from minicaffe.tools.data.fetch import ABOUT, NAMES, data_folder, fetch
+from minicaffe.tools.data.weights import NAMES as WEIGHT_NAMES
+from minicaffe.tools.data.weights import WEIGHTS, fetch_weights, lookup
 
 HEAD = """\
 # The layers
@@ -33,30 +39,35 @@ declares beside its keys are its [traits](extending.md#traits).
 MARKS = r"\*|(?<!\w)_|_(?!\w)|<(?=[A-Za-z/!?])"  # what Markdown may take for its own; not a_b, not a < b
 
 
-class Options(Imports):
-    """The options."""
+class Layers(Imports):
+    """Show the catalogue of layers, or what one layer does and the keys it takes.
+
+    example:
+      minicaffe layers
+      minicaffe layers Convolution
+    """
 
     name: Annotated[str | None, Arg("name", nargs="?"), "NAME", "a layer type"] = None
     markdown: Annotated[bool, "all layers as one page, which docs/layers.md is"] = False
 
-
-def run(args: Options) -> None:
-    """Show."""
-    args.import_files()
-    if args.name is not None and args.name not in REGISTRY:
-        raise SpecError(f"there is no layer type {args.name!r}{did_you_mean(args.name, REGISTRY)}")
-    if args.name is not None:
-        print(text(args.name, REGISTRY[args.name]))
-    elif args.markdown:
-        print(page(REGISTRY), end="")
-    else:
-        width = max(map(len, REGISTRY))
-        for fork, names in by_fork(REGISTRY).items():
-            if fork:
-                print(f"\nof Caffe's forks, {fork}:")
-            for name in names:
-                first, _, _ = (REGISTRY[name].__doc__ or "").partition("\n")
-                print(f"{name:<{width}}  {first.partition(' Source: ')[0]}".rstrip())
+    def __call__(self) -> None:
+        self.import_files()
+        if self.name is not None and self.name not in REGISTRY:
+            raise SpecError(
+                f"there is no layer type {self.name!r}{did_you_mean(self.name, REGISTRY)}"
+            )
+        if self.name is not None:
+            print(text(self.name, REGISTRY[self.name]))
+        elif self.markdown:
+            print(page(REGISTRY), end="")
+        else:
+            width = max(map(len, REGISTRY))
+            for fork, names in by_fork(REGISTRY).items():
+                if fork:
+                    print(f"\nof Caffe's forks, {fork}:")
+                for name in names:
+                    first, _, _ = (REGISTRY[name].__doc__ or "").partition("\n")
+                    print(f"{name:<{width}}  {first.partition(' Source: ')[0]}".rstrip())
 
 
 class Example(NamedTuple):
@@ -242,3 +253,105 @@ def _shapes(words: str) -> list[tuple[int, ...]]:
     """`(2, 3), (2,), ()` as tuples."""
     found = re.findall(r"\(([0-9, ]*)\)", words)
     return [tuple(int(n) for n in part.replace(",", " ").split()) for part in found]
+
+
+class Schema(Imports):
+    """Print the JSON Schema of model files: editors complete and check YAML with it.
+
+    example:
+      minicaffe schema > minicaffe.schema.json
+    """
+
+    def __call__(self) -> None:
+        self.import_files()
+        print(json.dumps(schema(REGISTRY), indent=2))
+
+
+class Models(CommandOptions):
+    """List the models that come with minicaffe; each command takes their names as MODEL.
+
+    A file of that name in the current folder comes first. With NAME, print the model's file.
+
+    example:
+      minicaffe models
+      minicaffe models lenet > mine.yaml
+      minicaffe train lenet
+    """
+
+    name: Annotated[
+        str | None, Arg("name", nargs="?"), "NAME", "a model, whose file is printed"
+    ] = None
+
+    def __call__(self) -> None:
+        known = models()
+        if self.name is None:
+            width = max(map(len, known))
+            for name, path in known.items():
+                print(f"{name:<{width}}  {_described(path)}")
+            return
+        if self.name not in known:
+            raise SpecError(f"there is no model {self.name!r}{did_you_mean(self.name, known)}")
+        print(known[self.name].read_text(encoding="utf-8"), end="")
+
+
+def _described(path: Path) -> str:
+    """The first sentence of the comment that a model's file begins with, without what is in brackets."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
+    text = " ".join(line.removeprefix("# ") for line in comment)
+    text = re.sub(r" \([^)]*\)", "", text)
+    return textwrap.shorten(re.split(r"[.;] ", text)[0].rstrip("."), 100, placeholder=" ...")
+
+
+class Fetch(CommandOptions):
+    """Download a data set or published weights into $MINICAFFE_DATA or data/, verify, install.
+
+    Weights go by their own name, or by that of the model that they fit. Their file is installed only if it has
+    the digest that was published. Without NAME, all that can be fetched is listed.
+
+    example:
+      minicaffe fetch mnist
+      minicaffe fetch squeezenet
+      minicaffe test squeezenet --weights squeezenet --stage lmdb
+    """
+
+    name: Annotated[
+        str | None,
+        Arg("name", nargs="?"),
+        "NAME",
+        f"{', '.join(NAMES)}; or weights, or a model that some fit",
+    ] = None
+    folder: Annotated[
+        Path | None,
+        Path,
+        "PATH",
+        "where data sets go, and weights/ in it; default: $MINICAFFE_DATA or data",
+    ] = None
+    list: Annotated[bool, "list what can be fetched, with licences and accuracies"] = False
+
+    def __call__(self) -> None:
+        if self.list and self.name is not None:
+            raise MinicaffeError(f"--list goes without NAME, got {self.name!r}")
+        if self.name is None:
+            print(listing())
+            return
+        folder = self.folder or data_folder()
+        weights = None if self.name in NAMES else lookup(self.name)
+        if self.name in NAMES:
+            say(f"{self.name}: {fetch(self.name, folder)}")
+        elif weights is not None:
+            name, row = weights
+            say(f"{name}: {fetch_weights(name, folder)} ({row.licence})")
+        else:
+            raise DataError(
+                f"cannot fetch {self.name!r}: expected {', '.join(NAMES)}, or weights by name"
+                f"{did_you_mean(self.name, (*NAMES, *WEIGHT_NAMES))} (minicaffe fetch --list lists them)"
+            )
+
+
+def listing() -> str:
+    """All that can be fetched."""
+    sets = [(name, *ABOUT[name]) for name in NAMES]
+    rows = [(name, row.model or "-", row.licence, row.accuracy) for name, row in WEIGHTS.items()]
+    weights = table(rows, ("weights", "model", "licence", "accuracy"), (0, 1, 2, 3))
+    return f"{table(sets, ('data set', 'content', 'licence'), (0, 1, 2))}\n\n{weights}"

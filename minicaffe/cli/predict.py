@@ -1,29 +1,16 @@
-"""Classify pictures, or find what is in them: the most probable classes, or boxes.
-
-Pictures are scaled to the net's size; a grey one with a light border is inverted, since MNIST's
-digits are white on black. For a net of MNIST, the digit is found in a picture of another size, such as
-a photograph of a sheet with shadows, lines, any ink on any paper; it is cropped, scaled and centred as
-MNIST's digits are. `[unsure: ...]` after the classes says why an answer may be wrong. PGM, PPM and .npy
-of the net's size need no extra, PNG and JPEG need the extra image. In a folder, all pictures at any
-depth are classified. A snapshot holds the text of its net, so as MODEL it needs no model file. A deploy
-net does not say how its pictures are prepared: --mean, --scale and --channels do. A net that ends in
-DetectionOutput, such as SSD's, returns boxes, in pixels. --save draws the answers on the pictures.
-
-example:
-  minicaffe predict lenet_iter_10000.npz digit.png
-  minicaffe predict lenet digit.png --weights lenet_iter_10000.caffemodel
-  minicaffe predict runs/pets new_pictures/ --csv answers.csv
-  minicaffe predict deploy.prototxt cat.jpg --weights net.caffemodel --mean 104,117,123 --labels words.txt
-"""
+"""The command predict, and its answers as lines and as rows of a table."""
 
 from __future__ import annotations
 
+import csv
 import functools
+import io
 import itertools
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,19 +18,82 @@ import numpy as np
 
 from minicaffe.backends import cpu
 from minicaffe.backends.device import Device
-from minicaffe.cli import answers
 from minicaffe.cli.options import Model, OnDevice, Typed
 from minicaffe.cli.parser import Arg, number
-from minicaffe.cli.picture_options import Labelled, prepare
+from minicaffe.cli.picture_options import Labelled, box_names, class_names, prepare
 from minicaffe.cli.streams import say
 from minicaffe.cli.weights import Weighted, load_weights, weights_of
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.errors import DataError, note
-from minicaffe.storage import caches
+from minicaffe.storage import caches, checkpoint
 from minicaffe.tools.data.pictures import Doubt, named, read
 from minicaffe.tools.data.pictures.drawn import mask_image, save, with_boxes, with_mask, with_text
 from minicaffe.tools.deploy import TOGETHER, Classifier, Deployed, Detector, answer_of
 from minicaffe.tools.inference import for_test
+
+COLUMNS = {
+    "classes": ("image", "rank", "class", "name", "probability", "done", "unsure"),
+    "boxes": ("image", "rank", "class", "name", "score", "x0", "y0", "x1", "y1"),
+    "pixels": ("image", "rank", "class", "name", "share"),
+}
+
+
+def text(answer: Mapping[str, Any], kind: str) -> str:
+    """An answer of a kind as a line.
+
+    >>> dog = {"class": 1, "name": "dog", "probability": 0.75}
+    >>> notes = {"done": ["inverted"], "unsure": ["faint ink"]}
+    >>> text({"image": "a.png", "classes": [dog], **notes}, "classes")
+    'a.png: dog (75.00 %) [inverted] [unsure: faint ink]'
+    >>> cat = {"class": 1, "name": "cat", "score": 0.9, "box": [4, 0, 20, 20]}
+    >>> text({"image": "a.png", "boxes": [cat]}, "boxes")
+    'a.png: cat (90.00 %) at 4,0-20,20'
+    """
+    score, parts = COLUMNS[kind][4], []
+    for one in answer[kind]:
+        x0, y0, x1, y1 = one.get("box", [0] * 4)
+        at = f" at {x0},{y0}-{x1},{y1}" if kind == "boxes" else ""
+        parts.append(f"{one['name'] or one['class']} ({100 * one[score]:.2f} %){at}")
+    if kind == "boxes":
+        return f"{answer['image']}: {'; '.join(parts) or 'nothing found'}"
+    if kind == "pixels":
+        return f"{answer['image']}: {', '.join(parts)} of the pixels"
+    done = f" [{', '.join(answer['done'])}]" if answer["done"] else ""
+    unsure = f" [unsure: {', '.join(answer['unsure'])}]" if answer["unsure"] else ""
+    return f"{answer['image']}: {', '.join(parts)}{done}{unsure}"
+
+
+def csv_rows(answer: Mapping[str, Any], kind: str) -> list[list[object]]:
+    """An answer of a kind as rows of the table, one a class or box."""
+    score = COLUMNS[kind][4]
+    notes = ["; ".join(answer[key]) for key in ("done", "unsure") if key in answer]
+    return [
+        [
+            *(answer["image"], rank, one["class"], one["name"] or "", f"{one[score]:.6f}"),
+            *(*one.get("box", ()), *notes),
+        ]
+        for rank, one in enumerate(answer[kind], 1)
+    ]
+
+
+def write_csv(
+    path: str, rows: Sequence[Sequence[object]], columns: Sequence[str] = COLUMNS["classes"]
+) -> None:
+    """Write the table, atomically, what a spreadsheet would compute led by '. Raises CheckpointError."""
+    table, texts = io.StringIO(newline=""), re.compile(r"[=+@\s]|-(?![\d.]+$)")
+    writer = csv.writer(table)
+    for row in (columns, *rows):
+        writer.writerow(
+            f"'{one}" if isinstance(one, str) and texts.match(one) else one for one in row
+        )
+    data = table.getvalue().encode("utf-8", "surrogateescape")
+    checkpoint.replace(path, lambda file: file.write(data))
+
+
+def detects(model: NetSpec) -> bool:
+    """Whether a model's answer is boxes."""
+    return any(layer.type == "DetectionOutput" for layer in model.layers)
+
 
 Picture = tuple[np.ndarray, list[str]]
 FEW = 20  # pictures, which NumPy classifies sooner than loops are compiled
@@ -60,8 +110,24 @@ def _threshold(given: str) -> float:
 _threshold.__name__ = "float"  # what argparse says of other words
 
 
-class Options(Model, Weighted, OnDevice, Typed, Labelled):
-    """The options."""
+class Predict(Model, Weighted, OnDevice, Typed, Labelled):
+    """Classify pictures, or find what is in them: the most probable classes, or boxes.
+
+    Pictures are scaled to the net's size; a grey one with a light border is inverted, since MNIST's
+    digits are white on black. For a net of MNIST, the digit is found in a picture of another size, such as
+    a photograph of a sheet with shadows, lines, any ink on any paper; it is cropped, scaled and centred as
+    MNIST's digits are. `[unsure: ...]` after the classes says why an answer may be wrong. PGM, PPM and .npy
+    of the net's size need no extra, PNG and JPEG need the extra image. In a folder, all pictures at any
+    depth are classified. A snapshot holds the text of its net, so as MODEL it needs no model file. A deploy
+    net does not say how its pictures are prepared: --mean, --scale and --channels do. A net that ends in
+    DetectionOutput, such as SSD's, returns boxes, in pixels. --save draws the answers on the pictures.
+
+    example:
+      minicaffe predict lenet_iter_10000.npz digit.png
+      minicaffe predict lenet digit.png --weights lenet_iter_10000.caffemodel
+      minicaffe predict runs/pets new_pictures/ --csv answers.csv
+      minicaffe predict deploy.prototxt cat.jpg --weights net.caffemodel --mean 104,117,123 --labels words.txt
+    """
 
     images: Annotated[
         Sequence[str],
@@ -79,19 +145,19 @@ class Options(Model, Weighted, OnDevice, Typed, Labelled):
     ] = None
     json: Annotated[bool, "print the answers as JSON, a line a picture"] = False
 
-
-def run(args: Options) -> None:
-    """Classify, or detect."""
-    weights, spec = weights_of(args), for_test(args.read_model())
-    paths = list(itertools.chain.from_iterable(map(named, args.images)))
-    device = args.pick_device(spec)
-    if device.is_cuda or len(paths) > FEW or not _would_compile():
-        _answer(args, spec, weights, paths, device)
-        return
-    why = caches.obstacle(caches.folder()) or "`minicaffe warm` compiles them for later commands"
-    args.tell(f"computed by NumPy, which takes less than compiling loops first; {why}")
-    with cpu.by_numpy():
-        _answer(args, spec, weights, paths, device)
+    def __call__(self) -> None:
+        weights, spec = weights_of(self), for_test(self.read_model())
+        paths = list(itertools.chain.from_iterable(map(named, self.images)))
+        device = self.pick_device(spec)
+        if device.is_cuda or len(paths) > FEW or not _would_compile():
+            _answer(self, spec, weights, paths, device)
+            return
+        why = (
+            caches.obstacle(caches.folder()) or "`minicaffe warm` compiles them for later commands"
+        )
+        self.tell(f"computed by NumPy, which takes less than compiling loops first; {why}")
+        with cpu.by_numpy():
+            _answer(self, spec, weights, paths, device)
 
 
 def _would_compile() -> bool:
@@ -103,9 +169,9 @@ def _would_compile() -> bool:
     return not compile_cache.folder().exists()
 
 
-def _answer(args: Options, spec: NetSpec, weights: str, paths: list[str], device: Device) -> None:
+def _answer(args: Predict, spec: NetSpec, weights: str, paths: list[str], device: Device) -> None:
     """Classify, or detect, with the loops that there are."""
-    net = (Detector if answers.detects(spec) else Classifier)(spec, device=device, dtype=args.dtype)
+    net = (Detector if detects(spec) else Classifier)(spec, device=device, dtype=args.dtype)
     prepare(args, net.data, weights)
     for file, _ in load_weights(net.net, weights):
         if file != weights:  # of a run
@@ -124,9 +190,9 @@ def _answer(args: Options, spec: NetSpec, weights: str, paths: list[str], device
                     said.append(Doubt("no class has half of the probability"))
                 answer["done"] = [str(one) for one in said if not isinstance(one, Doubt)]
                 answer["unsure"] = [str(one) for one in said if isinstance(one, Doubt)]
-            line = answers.text(answer, kind)
+            line = text(answer, kind)
             say(json.dumps(answer) if args.json else line)
-            rows += answers.csv_rows(answer, kind)
+            rows += csv_rows(answer, kind)
             if drawn is None:
                 continue
             if kind == "classes":
@@ -141,7 +207,7 @@ def _answer(args: Options, spec: NetSpec, weights: str, paths: list[str], device
                 drawn.add(path, mask_image(mask))
                 drawn.add(path, with_mask(read(path), mask), "-drawn")
     if args.csv is not None:
-        answers.write_csv(args.csv, rows, answers.COLUMNS[kind])
+        write_csv(args.csv, rows, COLUMNS[kind])
         args.tell(f"answers: {args.csv}")
     if drawn is not None:
         args.tell(f"pictures: {args.save}")
@@ -149,12 +215,12 @@ def _answer(args: Options, spec: NetSpec, weights: str, paths: list[str], device
         raise DataError(f"{pictures.damaged} of {len(paths)} pictures could not be read")
 
 
-def _classes(args: Options, net: Deployed, spec: NetSpec) -> tuple[str, dict[int, str]]:
+def _classes(args: Predict, net: Deployed, spec: NetSpec) -> tuple[str, dict[int, str]]:
     """Returns what a net tells of a picture, its classes, boxes or pixels, and what classes are called."""
     if isinstance(net, Detector):
-        return "boxes", answers.box_names(args.labels, spec, Path(args.model).parent)
+        return "boxes", box_names(args.labels, spec, Path(args.model).parent)
     classes = net.net.blobs[net.output].shape[1:]
-    names = answers.class_names(args.labels, classes[0], spec, net.data)
+    names = class_names(args.labels, classes[0], spec, net.data)
     kind = "classes" if classes[0] == np.prod(classes) else "pixels"
     return kind, {label: name for label, name in enumerate(names) if name}
 

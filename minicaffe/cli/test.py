@@ -1,19 +1,28 @@
-"""What `train` and `test` say of their data first: where they came from, which part, or that none are."""
+"""The command test, and what it and train say of their data first."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 from collections.abc import Sequence
+from typing import Annotated
 
 from minicaffe.backends import device as backend
+from minicaffe.cli.options import Computed, Model
+from minicaffe.cli.parser import number
+from minicaffe.cli.streams import say
+from minicaffe.cli.weights import Weighted, load_weights, weights_of
 from minicaffe.core.config.declare import NetSpec
-from minicaffe.core.config.state import Phase, State
+from minicaffe.core.config.state import ANY, Phase, State
 from minicaffe.core.layers import Layer
 from minicaffe.core.net import Net, sources
+from minicaffe.core.solver import mean_outputs
+from minicaffe.core.solver.report import banner
+from minicaffe.core.solver.scores import score_suffixes
 from minicaffe.errors import SpecError
 from minicaffe.tools.data.reader.base import Part
-from minicaffe.tools.inference import is_scored
+from minicaffe.tools.inference import for_test, is_scored
+from minicaffe.tools.training.progress import score_table
 
 
 def _part(layer: Layer) -> str:
@@ -83,3 +92,26 @@ def check_filled(spec: NetSpec, phase: Phase, built: State) -> None:
         f"{empty[0].place()}: nothing on the command line fills an Input; {hint}"
         f"in Python, {blobs} is filled before each step"
     )
+
+
+class Test(Model, Weighted, Computed):
+    """Score weights on the test data of a model.
+
+    example:
+      minicaffe test lenet_iter_10000.npz
+      minicaffe test lenet --weights lenet_iter_10000.npz
+    """
+
+    batches: Annotated[int | None, number(1), "default: the whole test set once"] = None
+
+    def __call__(self) -> None:
+        weights, spec = weights_of(self), for_test(self.read_model())
+        check_filled(spec, "TEST", ANY)
+        net = Net(spec, "TEST", device=self.pick_device(spec), keep=(), **self.engine_settings())
+        for line in data_lines([net]):
+            self.tell(line)
+        for file, loaded in load_weights(net, weights):
+            self.tell(f"weights: {file}: {loaded}")
+        print(score_table(mean_outputs(net, self.batches), score_suffixes([net])))
+        for warning in net.warnings:
+            say(*banner(warning).split("\n"))

@@ -1,4 +1,4 @@
-"""What is shown of a model that cannot be run here: its data are missing, or types of layers unknown."""
+"""Commands that show a net, summary and draw, also where its data are missing or types of layers unknown."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import argparse
 import dataclasses
 import os
 import re
+import sys
 from collections.abc import Mapping, Sequence
+from operator import methodcaller
 from pathlib import Path
 from typing import Annotated
 
-from minicaffe.cli.options import is_source
+from minicaffe.cli.options import Model, Phased, is_source
 from minicaffe.cli.parser import Arg, CommandOptions
 from minicaffe.core.config import tree
 from minicaffe.core.config.blocks import expanded
@@ -25,13 +27,17 @@ from minicaffe.core.layers.inputs import BlobShape
 from minicaffe.core.net import Net, read
 from minicaffe.core.net.model import holds_weights
 from minicaffe.core.net.step import Step
+from minicaffe.core.net.summary import summary
 from minicaffe.core.net.yaml_text import comments_of
 from minicaffe.core.net.zoo import located
-from minicaffe.errors import DataError, SpecError, note
+from minicaffe.errors import DataError, MinicaffeError, SpecError, did_you_mean, note
 from minicaffe.interop.caffe import model as prototxt
 from minicaffe.interop.caffe.unknown import FORK_OF, with_unknown
+from minicaffe.storage import checkpoint
 from minicaffe.tools.data.layers.pictures import Transform
-from minicaffe.tools.visualize.notebook import outline
+from minicaffe.tools.visualize import drawing
+from minicaffe.tools.visualize import notebook as picture
+from minicaffe.tools.visualize.drawing.layout import DIRECTIONS
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:
@@ -82,7 +88,7 @@ def steps_of(args: CommandOptions, spec: NetSpec) -> list[Step]:
             steps = built(dataclasses.replace(spec, layers=tuple(layers)), phase).steps
         except DataError as error:
             note(f"{error}: drawn without shapes; --shape BLOB=N,C,H,W gives them")
-    return outline(spec, state, steps)
+    return picture.outline(spec, state, steps)
 
 
 def _asked(args: CommandOptions, spec: NetSpec) -> tuple[NetSpec, Phase | None, State]:
@@ -249,3 +255,82 @@ def _known(spec: NetSpec, state: State) -> tuple[list[LayerSpec], list[LayerSpec
         layers += [] if above else [layer]
         unknown += [layer] if is_unknown else []
     return layers, unknown
+
+
+class Summary(Model, Phased, Shaped):
+    """List a net's layers: shapes, parameters, multiply-adds of a forward pass, column buffers, memory.
+
+    example:
+      minicaffe summary lenet
+    """
+
+    def __call__(self) -> None:
+        print(summary(shapes_of(self, read_kept(self), keep=()).graph))
+
+
+ENDINGS = {".svg": "svg", ".png": "png", ".dot": "dot", ".gv": "dot"}
+
+
+class Draw(Model, Phased, Shaped):
+    """Draw a net: its layers as boxes, in ranks, with keys, parameters and shapes.
+
+    Layers that work in place are in the box of the layer before. SVG and DOT need no extra, PNG needs the
+    extra image; one command can write several files. Without an option it writes an SVG named after MODEL. If
+    you point at a box of an SVG, it shows all keys and shapes of its layers. Shapes that are not known,
+    because data are missing or a layer's type is not registered, are left out. The file name - means stdout.
+
+    example:
+      minicaffe draw lenet
+      minicaffe draw googlenet --phase TEST -o googlenet.png
+      minicaffe draw lenet --direction LR --svg lenet.svg --dot lenet.dot
+    """
+
+    svg: Annotated[str | None, "write SVG to FILE"] = None
+    png: Annotated[str | None, "write PNG to FILE"] = None
+    dot: Annotated[str | None, "write DOT to FILE"] = None
+    output: Annotated[
+        str | None,
+        Arg("-o", "--output"),
+        f"write FILE in the format of its ending: {', '.join(ENDINGS)}",
+    ] = None
+    direction: Annotated[
+        str, Arg(choices=DIRECTIONS), "from top to bottom or from left to right; default: TB"
+    ] = "TB"
+
+    def __call__(self) -> None:
+        files = _files(self)
+        spec = read_kept(self)
+        steps = steps_of(self, spec)
+        graph = picture.boxes_of(spec.name, steps)
+        laid = drawing.layout(graph, self.direction)
+        made = {
+            "svg": lambda: drawing.svg(laid, alone=True).encode(),
+            "png": lambda: drawing.png(laid),
+            "dot": lambda: drawing.dot(graph, self.direction).encode(),
+        }
+        pictures = [(path, made[kind]()) for path, kind in files]
+        for path, data in pictures:
+            if path == "-":
+                sys.stdout.buffer.write(data)
+                continue
+            checkpoint.replace(path, methodcaller("write", data))
+            note(f"{path}: {len(steps)} layers in {len(graph.nodes)} boxes")
+
+
+def _files(args: Draw) -> list[tuple[str, str]]:
+    """What is to be written: names and formats. Raises MinicaffeError."""
+    kinds = [("svg", args.svg), ("png", args.png), ("dot", args.dot)]
+    files = [(path, kind) for kind, path in kinds if path is not None]
+    if args.output is not None:
+        ending = os.path.splitext(args.output)[1].lower()
+        if ending not in ENDINGS:
+            hint = did_you_mean(ending, ENDINGS) or "; --svg, --png and --dot take any name"
+            raise MinicaffeError(
+                f"{args.output}: expected a name that ends in {', '.join(ENDINGS)}{hint}"
+            )
+        files.append((args.output, ENDINGS[ending]))
+    paths = [path for path, _ in files]
+    for path in paths:
+        if paths.count(path) > 1:
+            raise MinicaffeError(f"{path}: is asked for twice, which would leave one of them")
+    return files or [(f"{Path(args.model).stem}.svg", "svg")]

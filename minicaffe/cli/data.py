@@ -1,0 +1,377 @@
+"""Commands on data sets: data, mean and convert-images; how a data set is named, split, scaled and greyed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from tqdm import tqdm
+
+from minicaffe.cli.parser import Arg, CommandOptions, number
+from minicaffe.cli.streams import say
+from minicaffe.core.config.tree import load
+from minicaffe.errors import DataError, note
+from minicaffe.interop.caffe.convert_weights import write_blob
+from minicaffe.interop.caffe.label_map import names_in
+from minicaffe.storage import checkpoint
+from minicaffe.tools.data import readers
+from minicaffe.tools.data.convert import Damage, Survey, by, mean_image, survey, to_lmdb, to_npz
+from minicaffe.tools.data.picture_files import LARGEST
+from minicaffe.tools.data.reader.base import SHARE, Reader, sides
+from minicaffe.tools.data.reader.box_list_set import BoxListSet
+
+
+def _size(text: str) -> tuple[int, int]:
+    """WxH as (rows, columns)."""
+    match = re.fullmatch(r"([1-9][0-9]{0,6})x([1-9][0-9]{0,6})", text)
+    if match is None or int(match[1]) * int(match[2]) > LARGEST:
+        raise argparse.ArgumentTypeError(f"expected WxH such as 256x256, got {text!r:.60}")
+    return int(match[2]), int(match[1])
+
+
+class Sourced(CommandOptions):
+    """Which data set, and how its pictures are read."""
+
+    source: Annotated[
+        str,
+        Arg("source"),
+        "SOURCE",
+        "mnist, cifar10 ..., or the path of a folder or file: docs/data.md",
+    ]
+    split: Annotated[Literal["train", "test"], "default: train"] = "train"
+    resize: Annotated[
+        tuple[int, int] | None,
+        _size,
+        "WxH",
+        "scale pictures in files of their own to so many columns and rows",
+    ] = None
+    gray: Annotated[bool, "encoded pictures in one channel"] = False
+    root_folder: Annotated[str, "PATH", "what stands before each path of a list"] = ""
+
+
+def opened(args: CommandOptions) -> Reader:
+    """The data set asked for. Raises DataError if it has no entries."""
+    found = readers.open(
+        args.source,
+        args.split,
+        colour="grey" if args.gray else None,
+        size=args.resize,
+        root_folder=args.root_folder,
+    )
+    if not len(found):
+        raise DataError(f"{found.origin}: holds no images")
+    return found
+
+
+def shown(entries: Iterable[int]) -> Iterable[int]:
+    """The same entries, with a bar on a terminal."""
+    return tqdm(entries, unit=" images", disable=None, leave=False)
+
+
+SAMPLE = 1000  # entries that are read without --check
+LISTED = 30  # classes that are listed one by one
+CELL = 64  # pixels across a picture of a sheet, at most
+GAP, TEXT = 4, 12
+ROWS, COLUMNS = 20, 12  # classes, and pictures of each
+
+
+class Data(Sourced):
+    """Look at a data set: entries, shapes, classes, the range of values and the mean of each channel.
+
+    If a data set is not read into memory, it looks at 1000 entries, evenly spread; --check reads all entries
+    and names those that are damaged. -o draws a few pictures of each class side by side, which needs the
+    extra image.
+
+    example:
+      minicaffe data mnist -o sheet.png
+    """
+
+    check: Annotated[bool, "read every entry, and name what is damaged"] = False
+    output: Annotated[
+        str | None, Arg("-o", "--output"), "FILE.png", "write a sheet with pictures of each class"
+    ] = None
+
+    def __call__(self) -> None:
+        if self.output is not None and not self.output.lower().endswith(".png"):
+            raise DataError(
+                f"-o {self.output}: the sheet is a PNG: expected a name that ends in .png"
+            )
+        reader = opened(self)
+        count, inside = len(reader), reader.arrays() is not None
+        every = self.check or inside or count <= SAMPLE
+        entries = range(count) if every else [i * count // SAMPLE for i in range(SAMPLE)]
+        found = survey(reader, shown(entries))
+        for line in found.damage.first:
+            note(f"minicaffe: {line}")
+        damaged = f"{reader.origin}: {found.damage.count} of {len(entries)} entries are damaged"
+        if found.damage.count == len(entries):
+            raise DataError(damaged)
+        say(
+            f"{count} {reader.unit} of {reader.name}, {self.split}: {reader.warning or reader.origin}"
+        )
+        if not reader.own_split:
+            print(_divided(reader))
+        if not every:
+            print(f"of {SAMPLE} of them, evenly spread (--check reads all):")
+        say(*_pictures(found, reader.blue_first), *_classes(reader))
+        if self.output is not None:
+            drawn = sheet(reader, found.range)
+            checkpoint.replace(self.output, lambda file: drawn.save(file, "PNG"))
+            say(f"sheet: {self.output}, {drawn.width} x {drawn.height} pixels")
+        if found.damage.count:
+            raise DataError(damaged)
+
+
+def _divided(reader: Reader) -> str:
+    """What a model reads that trains and tests on a set without test entries of its own."""
+    text = "no test entries of its own: where a model trains and tests on it, "
+    parts = None if reader.in_order else sides(reader, SHARE)
+    if parts is None:
+        return f"{text}TRAIN and TEST read all of it"
+    train, test = map(len, parts)
+    return f"{text}TRAIN reads {train}, TEST the other {test} (split: {SHARE:g})"
+
+
+def _pictures(found: Survey, blue_first: bool) -> list[str]:
+    """What the pictures are like."""
+    sizes = np.array(list(found.shapes))
+    kind = ", ".join(sorted(found.dtypes))
+    if len(sizes) == 1:
+        lines = [f"shape: {by(sizes[0])}, {kind}"]
+    else:
+        (c, h, w), (cc, hh, ww) = sizes.min(axis=0), sizes.max(axis=0)
+        lines = [f"shapes: {len(sizes)}, from {c} x {h} x {w} to {cc} x {hh} x {ww}, {kind}"]
+    least, most = found.range
+    strange = f", {found.not_finite} no finite numbers" * bool(found.not_finite)
+    lines.append(f"values: {least:g} to {most:g}{strange}")
+    for c, means in found.means().items():
+        order = (" (blue, green, red)" if blue_first else " (red, green, blue)") * (c == 3)
+        lines.append(f"mean of each channel: {', '.join(f'{mean:.3f}' for mean in means)}{order}")
+    return lines
+
+
+def _classes(reader: Reader) -> list[str]:
+    """The classes and how many entries each has."""
+    counts = Counter(dict.fromkeys(range(len(reader.classes)), 0))
+    for i in range(len(reader)):
+        with suppress(DataError):  # told already, or not looked at
+            several = reader.label_shape
+            counts.update(
+                np.flatnonzero(reader.vector(i)).tolist() if several else [reader.label(i)]
+            )
+    least, most = min(counts.values()), max(counts.values())
+    what = "labels" if reader.label_shape else "classes"
+    lines = [f"{what}: {len(counts)}, of {least} to {most} entries"]
+    if len(counts) <= LISTED:
+        names = dict(enumerate(reader.classes))
+        lines += [
+            f"  {label} {names.get(label, '')}".rstrip() + f": {counts[label]}"
+            for label in sorted(counts)
+        ]
+    return lines
+
+
+def sheet(reader: Reader, values: tuple[float, float]) -> Any:
+    """A picture of Pillow's with a few pictures of each class: a row a class, of many classes the first.
+
+    `values` are the least and the most of floating-point pictures, which become black and white. Entries that
+    are damaged are left out. Raises DataError without Pillow.
+    """
+    try:
+        from PIL import Image, ImageDraw
+    except ImportError:
+        raise DataError(
+            "a sheet needs the package Pillow: pip install 'minicaffe[image]'"
+        ) from None
+    rows = _rows(reader)
+    names = {label: _name(reader, label) for label in rows}
+    left = GAP + max(len(name) for name in names.values()) * 7 + GAP
+    width = left + max(map(len, rows.values())) * (CELL + GAP)
+    page = Image.new("RGB", (width, GAP + len(rows) * (CELL + GAP)), "white")
+    pen = ImageDraw.Draw(page)
+    for row, (label, entries) in enumerate(rows.items()):
+        top = GAP + row * (CELL + GAP)
+        pen.text((GAP, top + (CELL - TEXT) // 2), names[label], "black")
+        for column, entry in enumerate(entries):
+            with suppress(DataError):
+                picture = Image.fromarray(_pixels(reader[entry][0], reader.blue_first, values))
+                scale = CELL / max(picture.size)
+                size = [max(1, round(side * scale)) for side in picture.size]
+                sharp = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.BOX
+                at = (
+                    left + column * (CELL + GAP) + (CELL - size[0]) // 2,
+                    top + (CELL - size[1]) // 2,
+                )
+                page.paste(picture.resize(size, sharp), at)
+    return page
+
+
+def _rows(reader: Reader) -> dict[int, list[int]]:
+    """The entries that are shown of each class: evenly spread over those that it has."""
+    found: dict[int, list[int]] = {}
+    for i in range(len(reader)):
+        with suppress(DataError):
+            found.setdefault(reader.label(i), []).append(i)
+    rows = {}
+    for label in sorted(found)[:ROWS]:
+        every = found[label]
+        count = min(COLUMNS, len(every))
+        rows[label] = [every[k * len(every) // count] for k in range(count)]
+    return rows
+
+
+def _name(reader: Reader, label: int) -> str:
+    known = reader.classes[label] if 0 <= label < len(reader.classes) else str(label)
+    known = "".join(c if c.isprintable() else "?" for c in known[:24])
+    return known.encode("ascii", "replace").decode()  # what Pillow's font has
+
+
+def _pixels(picture: np.ndarray, blue_first: bool, values: tuple[float, float]) -> np.ndarray:
+    """A picture (c, h, w) as (h, w) or (h, w, 3), uint8."""
+    if picture.dtype != np.uint8:
+        least, most = values
+        picture = (255 * (picture - least) / ((most - least) or 1)).clip(0, 255)
+        picture = np.nan_to_num(picture).astype(np.uint8)
+    if len(picture) < 3:
+        return np.ascontiguousarray(picture[0])
+    three = picture[:3]
+    return np.ascontiguousarray((three[::-1] if blue_first else three).transpose(1, 2, 0))
+
+
+FORMATS = (".npy", ".binaryproto")
+
+
+class Mean(Sourced):
+    """Compute the mean image of a data set, as Caffe's compute_image_mean: print the mean of each channel.
+
+    -o writes the mean image, for `transform: {mean_file: ...}`. All pictures must have the same shape
+    (--resize); only one at a time is in memory.
+
+    example:
+      minicaffe mean mnist -o mean.npy
+    """
+
+    output: Annotated[
+        str | None,
+        Arg("-o", "--output"),
+        "where to write the mean image, float32: .npy (c, h, w) or Caffe's .binaryproto (1, c, h, w)",
+    ] = None
+
+    def __call__(self) -> None:
+        if self.output is not None and os.path.splitext(self.output)[1].lower() not in FORMATS:
+            raise DataError(
+                f"-o {self.output}: expected a name that ends in {' or '.join(FORMATS)}"
+            )
+        reader = opened(self)
+        mean = mean_image(reader, shown(range(len(reader))))
+        order = (" (blue, green, red)" if reader.blue_first else " (red, green, blue)") * (
+            len(mean) == 3
+        )
+        told = reader.warning or reader.origin
+        say(f"{len(reader)} {reader.unit} of {by(mean.shape)}, {self.split}: {told}")
+        print(
+            f"mean of each channel: {', '.join(f'{m:.3f}' for m in mean.mean(axis=(1, 2)))}{order}"
+        )
+        if self.output is not None:
+            axes = () if self.output.lower().endswith(".npy") else (1,)
+            write_blob(self.output, mean.reshape(*axes, *mean.shape).astype(np.float32))
+            say(f"mean image: {self.output}")
+
+
+class ConvertImages(Sourced):
+    """Write the pictures of a list, a folder or any data set to one file, as Caffe's convert_imageset does.
+
+    OUT is a new folder, for an LMDB database of Caffe's Datums (three channels blue, green, red), or a
+    file NAME.npz with `images` and `labels` (red, green, blue), whose pictures must be of one shape.
+    With --boxes each picture has boxes, for AnnotatedData, as SSD's convert_annoset writes them.
+    OUT appears only when it is complete. Picture files need the extra image.
+
+    example:
+      minicaffe convert-images pictures/ train_lmdb --resize 256x256 --shuffle
+      minicaffe convert-images --boxes list.txt boxes_lmdb --label-map labelmap.prototxt --encoded
+    """
+
+    output: Annotated[str, Arg("output"), "OUT", "a new folder, for an LMDB, or NAME.npz"]
+    shuffle: Annotated[bool, "write them in random order"] = False
+    seed: Annotated[int, number(0), "of that order; default: 1"] = 1
+    encoded: Annotated[bool, "store PNG and JPEG files without decoding them, in an LMDB"] = False
+    boxes: Annotated[
+        bool,
+        "SOURCE is a list, in each line a picture and its boxes: .xml (VOC), .json (COCO) or .txt",
+    ] = False
+    label_map: Annotated[
+        str | None, "with --boxes: the numbers of classes, as SSD's label maps have them"
+    ] = None
+    on_error: Annotated[
+        Literal["fail", "skip"],
+        "a damaged picture: fail, nothing is written; or skip, it is named and left out",
+    ] = "fail"
+
+    def __call__(self) -> None:
+        output, packed = Path(self.output), self.output.lower().endswith(".npz")
+        if self.encoded and (packed or self.resize or self.gray):
+            raise DataError(
+                "--encoded keeps files as they are, in an LMDB: not with .npz, --resize, --gray"
+            )
+        if self.label_map and not self.boxes:
+            raise DataError("--label-map is of boxes: give --boxes, too")
+        if self.boxes and packed:
+            raise DataError("--boxes are written to an LMDB, not to .npz")
+        reader = _boxes(self) if self.boxes else opened(self)
+        if reader.label_shape:
+            raise DataError(
+                f"{reader.origin}: its pictures have several labels, a database holds one of each; --data and"
+                " the layer Data read the table as it is"
+            )
+        order = np.arange(len(reader))
+        if self.shuffle:
+            np.random.default_rng(self.seed).shuffle(order)
+        damage = Damage()
+
+        def damaged(error: DataError) -> None:
+            if self.on_error == "fail":
+                raise DataError(f"{error}; --on-error skip leaves it out")
+            note(f"minicaffe: {error}")
+            damage.add(error)
+
+        entries = shown(order.tolist())
+        if packed:
+            count = to_npz(reader, entries, output, damaged)
+        else:
+            count = to_lmdb(reader, entries, output, damaged, self.encoded)
+        for remark, times in reader.remarks.items() if isinstance(reader, BoxListSet) else ():
+            note(f"minicaffe: {self.source}: {remark}: {times}")
+        left_out = f", {damage.count} damaged left out" * bool(damage.count)
+        say(f"{self.output}: {count} {reader.unit}{left_out}")
+
+
+def _boxes(args: ConvertImages) -> BoxListSet:
+    """The pictures and boxes of a list."""
+    if not os.path.isfile(args.source):
+        raise DataError(f"{args.source}: no such list of pictures and their boxes")
+    numbers: dict[str, int] = {}
+    if args.label_map:
+        file, text = load(args.label_map, "prototxt", own=True)
+        for label, name in names_in(text, file, shown=False).items():
+            if name in numbers:
+                raise DataError(
+                    f"{file}: the name {name!r} has two labels, {numbers[name]} and {label}"
+                )
+            if label < 0:
+                raise DataError(f"{file}: the label of {name!r} is {label}; expected 0 or more")
+            numbers[name] = label
+    return BoxListSet(
+        Path(args.source),
+        args.source,
+        numbers,
+        "grey" if args.gray else None,
+        args.resize,
+        args.root_folder,
+    )
