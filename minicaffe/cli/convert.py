@@ -30,8 +30,8 @@ from minicaffe.cli.streams import say
 from minicaffe.cli.weights import Weighted, load_weights, weights_of
 from minicaffe.core.config import tree
 from minicaffe.core.config.declare import NetSpec
-from minicaffe.core.config.mark import Comment
 from minicaffe.core.config.model import model
+from minicaffe.core.config.tree import Comment
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.layers.files import read_array
 from minicaffe.core.net import Net

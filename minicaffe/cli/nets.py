@@ -17,11 +17,10 @@ from minicaffe.cli.parser import Arg, CommandOptions
 from minicaffe.core.config import tree
 from minicaffe.core.config.blocks import expanded
 from minicaffe.core.config.declare import LayerSpec, NetSpec
-from minicaffe.core.config.mark import Comment
 from minicaffe.core.config.model import model
 from minicaffe.core.config.settings import replaced
 from minicaffe.core.config.state import TRAIN, Phase, State
-from minicaffe.core.config.tree import Node
+from minicaffe.core.config.tree import Comment, Node
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.layers.inputs import BlobShape
 from minicaffe.core.net import Net, read

@@ -24,7 +24,7 @@ from minicaffe.cli.test import check_filled, data_lines
 from minicaffe.cli.weights import WEIGHTS, load_weights, named, renaming
 from minicaffe.core.communicator import Communicator, device_of, together
 from minicaffe.core.config.declare import NetSpec
-from minicaffe.core.config.solver_keys import check_max_iter
+from minicaffe.core.config.solver import check_max_iter
 from minicaffe.core.layers.loss import Softmax
 from minicaffe.core.layers.softmax_loss import SoftmaxLoss
 from minicaffe.core.net import Net

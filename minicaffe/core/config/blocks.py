@@ -6,8 +6,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping
 
-from minicaffe.core.config.mark import Mark, Node
-from minicaffe.core.config.tree import MAX_BYTES, MAX_DEPTH, MAX_NODES, shown
+from minicaffe.core.config.tree import MAX_BYTES, MAX_DEPTH, MAX_NODES, Mark, Node, shown
 from minicaffe.core.config.types import Key, values
 from minicaffe.errors import SpecError, did_you_mean
 

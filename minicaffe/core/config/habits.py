@@ -5,64 +5,41 @@ from __future__ import annotations
 import re
 from collections.abc import Container
 
-NAMES = {  # as `plain` has the word: the name here, and what goes with it
-    # types of layers
-    "conv": ("Convolution", ""),
-    "convtranspose": ("Deconvolution", ""),
-    "transposedconv": ("Deconvolution", ""),
-    "linear": ("InnerProduct", ""),
-    "dense": ("InnerProduct", ""),
-    "fc": ("InnerProduct", ""),
-    "fullyconnected": ("InnerProduct", ""),
-    "gemm": ("InnerProduct", ""),
-    "batchnormalization": ("BatchNorm", ""),
-    "bn": ("BatchNorm", ""),
-    "maxpool": ("Pooling", " with pool: MAX"),
-    "maxpooling": ("Pooling", " with pool: MAX"),
-    "avgpool": ("Pooling", " with pool: AVE"),
-    "averagepool": ("Pooling", " with pool: AVE"),
-    "averagepooling": ("Pooling", " with pool: AVE"),
-    "globalavgpool": ("Pooling", " with pool: AVE and global_pooling: true"),
-    "globalaveragepool": ("Pooling", " with pool: AVE and global_pooling: true"),
-    "globalaveragepooling": ("Pooling", " with pool: AVE and global_pooling: true"),
-    "adaptiveavgpool": ("Pooling", " with pool: AVE and global_pooling: true"),
-    "leakyrelu": ("ReLU", " with negative_slope"),
-    "relu6": ("ReLU", ""),
-    "embedding": ("Embed", ""),
-    "add": ("Eltwise", ""),
-    "mul": ("Eltwise", " with operation: PROD"),
-    "crossentropy": ("SoftmaxWithLoss", ""),
-    "crossentropyloss": ("SoftmaxWithLoss", ""),
-    "mse": ("EuclideanLoss", ""),
-    "mseloss": ("EuclideanLoss", ""),
-    "bcewithlogitsloss": ("SigmoidCrossEntropyLoss", ""),
-    "localresponsenorm": ("LRN", ""),
-    "imagefolder": ("Data", " with source: FOLDER"),
-    # keys of layers
-    "filters": ("num_output", ""),
-    "units": ("num_output", ""),
-    "outchannels": ("num_output", ""),
-    "outfeatures": ("num_output", ""),
-    "kernel": ("kernel_size", ""),
-    "padding": ("pad", ""),
-    "epsilon": ("eps", ""),
-    "p": ("dropout_ratio", ""),
-    "rate": ("dropout_ratio", ""),
-    "validationsplit": ("split", ""),
-    # keys of the solver
-    "lr": ("base_lr", ""),
-    "learningrate": ("base_lr", ""),
-    "epochs": ("max_iter", " (--epochs counts in epochs)"),
-    "iterations": ("max_iter", ""),
-    "steps": ("max_iter", ""),
-    "optimizer": ("type", ""),
-    "scheduler": ("lr_policy", ""),
-    "lrscheduler": ("lr_policy", ""),
-    "seed": ("random_seed", ""),
-    "valinterval": ("test_interval", ""),
-    "evalinterval": ("test_interval", ""),
-    "beta1": ("momentum", ""),
-    "beta2": ("momentum2", ""),
+NAMES = {  # the name here, and what goes with it: the words of others, as `plain` has them
+    "Convolution": "conv",
+    "Deconvolution": "convtranspose transposedconv",
+    "InnerProduct": "linear dense fc fullyconnected gemm",
+    "BatchNorm": "batchnormalization bn",
+    "Pooling with pool: MAX": "maxpool maxpooling",
+    "Pooling with pool: AVE": "avgpool averagepool averagepooling",
+    "Pooling with pool: AVE and global_pooling: true": (
+        "globalavgpool globalaveragepool globalaveragepooling adaptiveavgpool"
+    ),
+    "ReLU with negative_slope": "leakyrelu",
+    "ReLU": "relu6",
+    "Embed": "embedding",
+    "Eltwise": "add",
+    "Eltwise with operation: PROD": "mul",
+    "SoftmaxWithLoss": "crossentropy crossentropyloss",
+    "EuclideanLoss": "mse mseloss",
+    "SigmoidCrossEntropyLoss": "bcewithlogitsloss",
+    "LRN": "localresponsenorm",
+    "Data with source: FOLDER": "imagefolder",
+    "num_output": "filters units outchannels outfeatures",
+    "kernel_size": "kernel",
+    "pad": "padding",
+    "eps": "epsilon",
+    "dropout_ratio": "p rate",
+    "split": "validationsplit",
+    "base_lr": "lr learningrate",
+    "max_iter (--epochs counts in epochs)": "epochs",
+    "max_iter": "iterations steps",
+    "type": "optimizer",
+    "lr_policy": "scheduler lrscheduler",
+    "random_seed": "seed",
+    "test_interval": "valinterval evalinterval",
+    "momentum": "beta1",
+    "momentum2": "beta2",
 }
 
 
@@ -81,5 +58,6 @@ def meant(word: str, known: Container[str]) -> str:
     >>> meant("MaxPool2d", ["Pooling"])
     "; did you mean 'Pooling' with pool: MAX?"
     """
-    name, more = NAMES.get(plain(word), ("", ""))
-    return f"; did you mean {name!r}{more}?" if name and name in known else ""
+    meaning = next((name for name, words in NAMES.items() if plain(word) in words.split()), "")
+    name, blank, more = meaning.partition(" ")
+    return f"; did you mean {name!r}{blank}{more}?" if name and name in known else ""

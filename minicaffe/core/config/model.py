@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from minicaffe.core.config import mapping, tree
+from minicaffe.core.config import tree
 from minicaffe.core.config.blocks import expanded
 from minicaffe.core.config.declare import LayerSpec, NetSpec
 from minicaffe.core.config.habits import meant
 from minicaffe.core.config.settings import replaced
-from minicaffe.core.config.solver_keys import solver_of
+from minicaffe.core.config.solver import solver_of
 from minicaffe.core.config.tree import Node, shown
 from minicaffe.core.config.types import Key, convert, keys_of, values
 from minicaffe.errors import SpecError, did_you_mean
@@ -45,7 +45,7 @@ def parse_model(
     `settings` as in `read_model`. Raises SpecError.
     """
     if isinstance(text, Mapping):
-        root = mapping.tree(text, file or "<mapping>")
+        root = tree.from_mapping(text, file or "<mapping>")
     else:
         root = tree.parse(text, file or "<text>")
     root = expanded(root)

@@ -9,8 +9,7 @@ from typing import Any, get_args, get_origin
 
 from minicaffe.core.config import tree
 from minicaffe.core.config.declare import LayerSpec, NetSpec
-from minicaffe.core.config.solver import SolverSpec
-from minicaffe.core.config.solver_keys import unused
+from minicaffe.core.config.solver import SolverSpec, unused
 from minicaffe.core.config.tree import Mark, Node, shown
 from minicaffe.core.config.types import keys_of
 from minicaffe.errors import SpecError, did_you_mean

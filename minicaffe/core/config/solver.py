@@ -1,15 +1,15 @@
-"""The declaration of a solver."""
+"""The declaration of a solver, and what its keys ask of each other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal
 
 from minicaffe.core.config.state import ANY, State
-from minicaffe.core.config.tree import Mark, Node
-from minicaffe.core.config.types import Among, AtLeast, Below, Printable
-from minicaffe.errors import did_you_mean
+from minicaffe.core.config.tree import Mark, Node, from_mapping
+from minicaffe.core.config.types import Among, AtLeast, Below, Printable, keys_of, values
+from minicaffe.errors import SpecError, did_you_mean
 
 NOWHERE = Mark("<python>")
 
@@ -166,3 +166,163 @@ class SolverSpec:
         if self.test_interval is None:
             return ()
         return (None,) * max(1, own, len(self.test_state))
+
+
+MEANS = ("AdaDelta", "Adam", "AdamW")
+NEEDED = (
+    "momentum",
+    "gamma",
+    "power",
+    "stepsize",
+    "stepvalue",
+    "patience",
+)  # by those that take them
+TAKEN_BY = {  # the types and policies that a key is of; all other keys are of every one
+    "momentum": ("type", ("SGD", "Nesterov", *MEANS)),
+    "momentum2": ("type", ("Adam", "AdamW")),
+    "rms_decay": ("type", ("RMSProp",)),
+    "delta": ("type", ("AdaGrad", "RMSProp", *MEANS)),
+    "gamma": ("lr_policy", ("step", "multistep", "exp", "inv", "sigmoid", "plateau")),
+    "power": ("lr_policy", ("inv", "poly")),
+    "stepsize": ("lr_policy", ("step", "sigmoid")),
+    "stepvalue": ("lr_policy", ("multistep",)),
+    "min_lr": ("lr_policy", ("cosine", "plateau", "poly")),
+    "patience": ("lr_policy", ("plateau",)),
+    "plateau": ("lr_policy", ("plateau",)),
+}
+
+
+def with_settings(solver: SolverSpec, settings: Mapping[str, Any]) -> SolverSpec:
+    """A solver with some keys replaced, checked as in a model file. Raises SpecError."""
+    own = {key: _plain(getattr(solver, key)) for key in keys_of(SolverSpec)}
+    try:
+        root = from_mapping(own | dict(settings), "Solver")
+        idle = unused(root.value).keys() - settings.keys()
+        kept = {key: node for key, node in root.value.items() if key not in idle}
+        return replace(solver_of(Node(kept, root.mark, root.keys)), mark=solver.mark)
+    except SpecError as error:
+        _, _, told = str(error).partition(": ")  # without the place: the key is told as well
+        raise SpecError(told) from None
+
+
+def check_max_iter(solver: SolverSpec, needed: bool = True) -> None:
+    """Raise SpecError if max_iter is missing where it is needed.
+
+    It is by training to the end, which `needed` says, and by policies that go by it.
+    """
+    by_policy = solver.lr_policy in ("poly", "cosine")
+    if solver.max_iter is None and (needed or by_policy):
+        of = f" of lr_policy {solver.lr_policy!r}" * by_policy
+        told = f"missing key 'max_iter'{of} (iterations in all)"
+        raise SpecError(
+            f"{solver.mark}: solver: {told}; --max-iter N, or Solver(..., max_iter=N), sets it"
+        )
+
+
+def _plain(value: Any) -> Any:
+    """A value of a declaration as a model file holds it."""
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
+def unused(given: Mapping[str, Node]) -> dict[str, str]:
+    """Of a solver's keys those that its type or policy does not use, and why.
+
+    >>> from minicaffe.core.config.tree import parse
+    >>> unused(parse("{lr_policy: fixed, gamma: 0.1, momentum: 0.9}").value)
+    {'gamma': "goes with lr_policy step, multistep, exp, inv, sigmoid or plateau, not with 'fixed'"}
+    """
+    found = {}
+    for key, (by, kinds) in TAKEN_BY.items():
+        chosen = given[by].value if by in given else getattr(SolverSpec, by)
+        known = by != "type" or chosen in BUILT_IN  # a rule of one's own takes what it likes
+        if key in given and given[key].value is not None and chosen not in kinds and known:
+            words = " or ".join([", ".join(kinds[:-1]), kinds[-1]] if kinds[1:] else kinds)
+            found[key] = f"goes with {by} {words}, not with {chosen!r}"
+    return found
+
+
+def solver_of(node: Node) -> SolverSpec:
+    """The solver that a tree declares. Raises SpecError."""
+    given = values(node, keys_of(SolverSpec), "solver")
+    solver = SolverSpec(**given, mark=node.mark, nodes=node.value)
+
+    def wrong(key: str, why: str) -> SpecError:
+        return SpecError(
+            f"{node.value[key].mark if key in node.value else node.mark}: solver: {why}"
+        )
+
+    for key, why in unused(node.value).items():
+        raise wrong(key, f"{key} {why}")
+    for key, (by, kinds) in TAKEN_BY.items():
+        chosen, needed = getattr(solver, by), by == "lr_policy" or getattr(solver, by) in MEANS
+        missing = key not in node.value or getattr(solver, key) in (None, ())
+        if chosen in kinds and needed and key in NEEDED and missing:
+            raise wrong(by, f"{by} {chosen!r} needs the key {key!r}")
+    if solver.test_iter is not None and not any(solver.test_iter):
+        solver = replace(solver, test_iter=())
+    for key, why in (*_rates(solver), *_tests(solver), *_watching(solver)):
+        raise wrong(key, why)
+    return solver
+
+
+def _rates(solver: SolverSpec) -> Iterator[tuple[str, str]]:
+    """What is wrong with the learning rate and the gradient: a key, and why."""
+    if solver.gamma is not None and solver.gamma < 0 and solver.lr_policy != "sigmoid":
+        yield "gamma", f"gamma: expected at least 0, got {solver.gamma}"
+    if solver.gamma is not None and solver.gamma >= 1 and solver.lr_policy == "plateau":
+        yield "gamma", f"gamma: expected below 1 for lr_policy 'plateau', got {solver.gamma}"
+    if list(solver.stepvalue) != sorted(set(solver.stepvalue)):
+        yield "stepvalue", "stepvalue: expected rising iterations"
+    if solver.min_lr > solver.base_lr:
+        told = f"expected at most base_lr, {solver.base_lr}, got {solver.min_lr}"
+        yield "min_lr", f"min_lr: {told}"
+    if solver.warmup_start_lr and not solver.warmup_iter:
+        yield "warmup_start_lr", "warmup_start_lr needs the key 'warmup_iter', above 0"
+    if solver.clip_gradients <= 0 and solver.clip_gradients != -1:
+        yield "clip_gradients", "clip_gradients: expected a number above 0, or -1 for none"
+
+
+def _tests(solver: SolverSpec) -> Iterator[tuple[str, str]]:
+    """What is wrong with when tests are made."""
+    tests, states = solver.test_iter, len(solver.test_state)
+    if tests is None:
+        if states and solver.test_interval is None:
+            yield "test_state", "test_state needs the key 'test_interval'"
+        return
+    if 0 in tests:
+        yield "test_iter", f"test_iter: expected numbers above 0, got {list(tests)}"
+    if tests and solver.test_interval is None:
+        yield "test_iter", "test_iter needs the key 'test_interval' (0: one test, at the end)"
+    if solver.test_interval and not tests:
+        yield (
+            "test_interval",
+            "test_interval needs a test_iter above 0, or none: the whole test set",
+        )
+    if states and states != len(tests):
+        yield "test_state", f"test_state: {states} states for {len(tests)} test_iter"
+
+
+def _watching(solver: SolverSpec) -> Iterator[tuple[str, str]]:
+    """What is wrong with what goes by the results of tests, and remembers them."""
+    falls = solver.lr_policy == "plateau"
+    if falls and solver.plateau is None and solver.best is None:
+        yield "lr_policy", "lr_policy 'plateau' needs the key 'plateau' or 'best', a test output"
+    if solver.early_stopping and solver.best is None:
+        yield "early_stopping", "early_stopping needs the key 'best', a test output"
+    told = {"best": solver.best is not None, "early_stopping": solver.early_stopping is not None}
+    often = {"lr_policy": falls, "early_stopping": told["early_stopping"]}
+    for key in (key for key, given in often.items() if given and not solver.test_interval):
+        yield key, f"{_said(solver, key)} needs the key 'test_interval', above 0"
+    if told["best"] and not solver.tests(1):
+        yield "best", "best needs the key 'test_interval'"
+    kept = {"ema_decay": solver.ema_decay > 0, "best": told["best"], "lr_policy": falls}
+    for key in (key for key, given in kept.items() if given and solver.snapshot_format != "NPZ"):
+        why = f"{solver.snapshot_format} has no place for what it remembers"
+        yield key, f"{_said(solver, key)} needs snapshot_format NPZ: {why}"
+
+
+def _said(solver: SolverSpec, key: str) -> str:
+    """A key, a policy with its name."""
+    return f"{key} {solver.lr_policy!r}" if key == "lr_policy" else key

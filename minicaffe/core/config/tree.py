@@ -1,18 +1,75 @@
-"""YAML text to a tree of values that remember where they stand."""
+"""YAML text, or what Python holds, to a tree of values that remember where they stand."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from minicaffe.core.config.mark import Mark, Node
 from minicaffe.core.config.yaml_mistakes import in_words
 from minicaffe.errors import SpecError, printable
 from minicaffe.storage.file_kinds import foreign, reading, recognised
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A place in a file, by line and column from 1; in what has no lines, by the path of keys to it.
+
+    What stands in a block has a second place, `used`: where the block, or its argument, is given.
+
+    >>> str(Mark("net.yaml", 7, 5)), str(Mark("<mapping>", path="layers[2].name"))
+    ('net.yaml:7:5', '<mapping>:layers[2].name')
+    >>> str(Mark("net.yaml", 7, 5, used=Mark("net.yaml", 40, 3)))
+    'net.yaml:7:5: in a block used at net.yaml:40:3'
+    """
+
+    file: str
+    line: int = 0
+    column: int = 0
+    path: str = ""
+    used: Mark | None = None
+
+    @property
+    def within(self) -> str:
+        """The place as a message says it that has named the file before."""
+        place = f"line {self.line}" if self.line else self.path or self.file
+        return f"{place}, in a block used at {self.used.within}" if self.used else place
+
+    @property
+    def outermost(self) -> Mark:
+        """The place that stands in no block: of what does, where that is used."""
+        return self.used.outermost if self.used else self
+
+    def __str__(self) -> str:
+        place = f"{self.line}:{self.column}" if self.line else self.path
+        place = f"{self.file}:{place}" if place else self.file
+        return f"{place}: in a block used at {self.used}" if self.used else place
+
+
+@dataclass(frozen=True)
+class Comment:
+    """A comment without its `#`, and where it stood: alone on its line or behind something."""
+
+    line: int
+    column: int
+    text: str
+    alone: bool
+
+
+@dataclass(frozen=True)
+class Node:
+    """A YAML value and its place: a scalar, a list of nodes, or a mapping of names to nodes."""
+
+    value: Any
+    mark: Mark
+    keys: dict[str, Mark] = field(default_factory=dict)
+
 
 MAX_NODES = 100_000  # that aliases repeat
 MAX_VALUES = 1_000_000  # some 700 MiB
@@ -208,3 +265,40 @@ def shown(value: Any) -> str:
         return "a very long number"
     text = repr(value if not isinstance(value, str) else value[:60])
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def from_mapping(value: Any, file: str = "<mapping>") -> Node:
+    """The tree of mappings, lists, texts and numbers, NumPy's too. Raises SpecError for all else.
+
+    >>> found = from_mapping({"layers": [{"name": "x"}]})
+    >>> str(found.value["layers"].value[0].keys["name"])
+    '<mapping>:layers[0].name'
+    """
+    count = itertools.count(1)
+
+    def build(value: Any, path: str, depth: int) -> Node:
+        mark = Mark(file, path=path)
+        if next(count) > MAX_VALUES:
+            raise SpecError(f"{mark}: more than {MAX_VALUES} values")
+        if depth > MAX_DEPTH:
+            raise SpecError(f"{mark}: nested too deeply")
+        if isinstance(value, Mapping):
+            nodes = {}
+            for key, item in value.items():
+                if not isinstance(key, str):
+                    raise SpecError(f"{mark}: expected a key that is a word, got {shown(key)}")
+                word = key if key.isprintable() else shown(key)
+                nodes[str(key)] = build(item, f"{path}.{word}" if path else word, depth + 1)
+            return Node(nodes, mark, {key: node.mark for key, node in nodes.items()})
+        value = value.tolist() if hasattr(value, "tolist") else value
+        if isinstance(value, (list, tuple)):
+            items = enumerate(value)
+            return Node([build(item, f"{path}[{i}]", depth + 1) for i, item in items], mark)
+        value = os.fspath(value) if isinstance(value, os.PathLike) else value
+        if value is not None and type(value) not in (bool, int, float, str):
+            raise SpecError(
+                f"{mark}: expected text, a number, a list or a mapping, got {shown(value)}"
+            )
+        return Node(value, mark)
+
+    return build(value, "", 0)

@@ -19,36 +19,40 @@ from minicaffe.core.config.tree import Node, shown
 from minicaffe.errors import SpecError, did_you_mean
 
 
-@dataclasses.dataclass(frozen=True)
-class AtLeast:
+class Check:
+    """A check of a number or a text: what it `holds` of, in words, and as a part of a JSON Schema."""
+
+    def __init__(self, holds: Callable[[Any], Any], words: str, json_schema: dict[str, Any]):
+        self.holds, self.words, self.json_schema = holds, words, json_schema
+
+    def problem(self, value: Any) -> str | None:
+        """Returns what is wrong with a value, or None."""
+        return None if self.holds(value) else f"expected {self.words}, got {shown(value)}"
+
+
+class AtLeast(Check):
     """A bound for a number: `Annotated[int, "...", AtLeast(1)]`."""
 
-    minimum: float
-
-    def problem(self, value: Any) -> str | None:
-        """What is wrong with a value, or None."""
-        return None if value >= self.minimum else f"expected at least {self.minimum}, got {value}"
-
-    @property
-    def json_schema(self) -> dict[str, Any]:
-        """The same in a JSON Schema."""
-        return {"minimum": self.minimum}
+    def __init__(self, minimum: float):
+        super().__init__(
+            lambda value: value >= minimum, f"at least {minimum}", {"minimum": minimum}
+        )
 
 
-@dataclasses.dataclass(frozen=True)
-class Below:
+class Below(Check):
     """An exclusive upper bound for a number."""
 
-    limit: float
+    def __init__(self, limit: float):
+        super().__init__(lambda value: value < limit, f"below {limit}", {"exclusiveMaximum": limit})
 
-    def problem(self, value: Any) -> str | None:
-        """What is wrong with a value, or None."""
-        return None if value < self.limit else f"expected below {self.limit}, got {value}"
 
-    @property
-    def json_schema(self) -> dict[str, Any]:
-        """The same in a JSON Schema."""
-        return {"exclusiveMaximum": self.limit}
+class Printable(Check):
+    """A name: text that is not empty and can be shown in one line; a JSON Schema cannot say all of it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            lambda text: text and text.isprintable(), "printable text", {"minLength": 1}
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +66,7 @@ class Among:
         return "one of " + ", ".join(self.words())
 
     def problem(self, value: Any) -> str | None:
-        """What is wrong with a value, or None."""
+        """Returns what is wrong with a value, or None."""
         words = list(self.words())
         if value in words:
             return None
@@ -72,22 +76,6 @@ class Among:
     def json_schema(self) -> dict[str, Any]:
         """The same in a JSON Schema."""
         return {"enum": list(self.words())}
-
-
-@dataclasses.dataclass(frozen=True)
-class Printable:
-    """A name: text that is not empty and can be shown in one line."""
-
-    def problem(self, value: Any) -> str | None:
-        """What is wrong with a value, or None."""
-        if value and value.isprintable():
-            return None
-        return f"expected printable text, got {shown(value)}"
-
-    @property
-    def json_schema(self) -> dict[str, Any]:
-        """The same in a JSON Schema, as far as that can say it."""
-        return {"minLength": 1}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Mapping, Sequence
 
-from minicaffe.core.config.mark import Comment
-from minicaffe.core.config.tree import Mark, Node
+from minicaffe.core.config.tree import Comment, Mark, Node
 
 WIDTH = 88
 

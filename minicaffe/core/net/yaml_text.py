@@ -11,8 +11,7 @@ from typing import Any
 import yaml
 
 from minicaffe.core.config.declare import NetSpec
-from minicaffe.core.config.mark import Comment
-from minicaffe.core.config.tree import PLAIN, Mark, Node
+from minicaffe.core.config.tree import PLAIN, Comment, Mark, Node
 from minicaffe.core.net.comments import WIDTH, Pen
 from minicaffe.core.net.sparse import first_mark, given_nodes, implied_bottoms, in_order, layer_node
 

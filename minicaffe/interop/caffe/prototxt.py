@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from minicaffe.core.config.declare import LayerSpec, NetSpec
-from minicaffe.core.config.mark import Comment
-from minicaffe.core.config.tree import Mark, Node
+from minicaffe.core.config.tree import Comment, Mark, Node
 from minicaffe.core.config.types import convert, keys_of
 from minicaffe.core.layers.unknown import Unknown
 from minicaffe.core.net.comments import Pen

@@ -10,7 +10,7 @@ import yaml
 from caffe_nets import resolved
 
 from minicaffe.core.config import blocks as blocks_module
-from minicaffe.core.config import mapping, tree
+from minicaffe.core.config import tree
 from minicaffe.core.config.blocks import expanded
 from minicaffe.core.config.model import read_model
 from minicaffe.core.layers import REGISTRY
@@ -240,7 +240,7 @@ def test_blocks_in_blocks_do_not_grow_without_end(monkeypatch):
         model = {"blocks": {**blocks, f"b{len(blocks)}": last}}
         model["layers"] = [{"block": "b0"} | ({"x": x} if x else {})]
         with pytest.raises(SpecError, match=said):
-            expanded(mapping.tree(model))
+            expanded(tree.from_mapping(model))
 
 
 def test_what_is_as_deep_as_may_be_is_written_out(monkeypatch):
@@ -251,6 +251,6 @@ def test_what_is_as_deep_as_may_be_is_written_out(monkeypatch):
         model = {"blocks": {"one": {"layers": [layer]}}, "layers": [{"block": "one"}]}
         if said:
             with pytest.raises(SpecError, match=said):
-                expanded(mapping.tree(model))
+                expanded(tree.from_mapping(model))
         else:
-            expanded(mapping.tree(model))
+            expanded(tree.from_mapping(model))

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from minicaffe import Net, Solver, parse, read
-from minicaffe.core.config import mapping
+from minicaffe.core.config import tree
 from minicaffe.errors import MinicaffeError, SpecError
 
 LENET = Path(__file__).resolve().parents[3] / "models" / "lenet.yaml"
@@ -103,9 +103,9 @@ def test_mistakes_of_the_whole():
 
 def test_what_has_no_end_is_refused(request, monkeypatch):
     """With --long at the true limit of values, else at a lower one."""
-    assert mapping.MAX_VALUES == 1_000_000
+    assert tree.MAX_VALUES == 1_000_000
     many = 1_000_000 if request.config.getoption("--long") else 20_000
-    monkeypatch.setattr(mapping, "MAX_VALUES", many)
+    monkeypatch.setattr(tree, "MAX_VALUES", many)
     endless: dict = {}
     endless["layers"] = [endless]
     with pytest.raises(SpecError, match="nested too deeply"):
@@ -120,16 +120,18 @@ def test_what_has_no_end_is_refused(request, monkeypatch):
 def test_a_limit_is_what_it_says(monkeypatch):
     model = {"layers": [{"name": "x", "type": "Input"}]}  # two mappings, a list and two words
     for many in (5, 4):
-        monkeypatch.setattr(mapping, "MAX_VALUES", many)
+        monkeypatch.setattr(tree, "MAX_VALUES", many)
         if many == 5:
-            mapping.tree(model)
+            tree.from_mapping(model)
         else:
             with pytest.raises(SpecError, match="more than 4 values"):
-                mapping.tree(model)
+                tree.from_mapping(model)
 
 
 def test_numpys_numbers_and_paths_are_plain_ones():
-    root = mapping.tree({"a": np.float64(2), "b": np.arange(2), "c": Path("x/y"), "d": np.True_})
+    root = tree.from_mapping(
+        {"a": np.float64(2), "b": np.arange(2), "c": Path("x/y"), "d": np.True_}
+    )
     assert [node.value for node in root.value["b"].value] == [0, 1]
     assert [root.value[key].value for key in "acd"] == [2.0, "x/y", True]
     assert [type(root.value[key].value) for key in "acd"] == [float, str, bool]

@@ -13,10 +13,9 @@ import pytest
 from test_fuzz import texts
 
 from minicaffe.cli import main
-from minicaffe.core.config import mapping, tree
+from minicaffe.core.config import tree
 from minicaffe.core.config.model import model, parse_model
-from minicaffe.core.config.solver import SolverSpec
-from minicaffe.core.config.solver_keys import with_settings
+from minicaffe.core.config.solver import SolverSpec, with_settings
 from minicaffe.core.config.types import Among, keys_of
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.net.yaml_text import comments_of, yaml_text
@@ -142,7 +141,7 @@ def test_drawn_models_there_and_back(request):
     for number in range(count):
         given = net(random.Random(number))
         try:
-            spec = model(mapping.tree(given), REGISTRY)
+            spec = model(tree.from_mapping(given), REGISTRY)
         except SpecError:  # such as a filler whose keys are of two types
             continue
         try:
