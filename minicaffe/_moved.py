@@ -30,7 +30,7 @@ MOVED = {  # of names that begin alike, the longest counts
     "bridges.naming": "interop.onnx.draft",
     "bridges.readers": "interop.onnx.operators",
     "caches": "storage.caches",
-    "caffe.pen": "core.net.comments",
+    "caffe.pen": "core.net.yaml_text",
     "caffe.sparse": "core.net.sparse",
     "caffe.weight_files": "core.net.weight_files",
     "caffe.yaml_text": "core.net.yaml_text",

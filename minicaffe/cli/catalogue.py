@@ -19,8 +19,8 @@ from minicaffe.core.config.declare import Filler, LayerSpec
 from minicaffe.core.config.schema import schema
 from minicaffe.core.config.types import Key, describe, keys_of
 from minicaffe.core.layers import REGISTRY
+from minicaffe.core.net.model import models
 from minicaffe.core.net.summary import table
-from minicaffe.core.net.zoo import models
 from minicaffe.errors import DataError, MinicaffeError, SpecError, did_you_mean
 from minicaffe.interop.caffe.forks import FORKS
 from minicaffe.tools.data.fetch import ABOUT, NAMES, data_folder, fetch

@@ -35,11 +35,10 @@ from minicaffe.core.config.tree import Comment
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.layers.files import read_array
 from minicaffe.core.net import Net
-from minicaffe.core.net.model import holds_weights, read, seen_from
+from minicaffe.core.net.model import holds_weights, located, read, seen_from
 from minicaffe.core.net.summary import table
 from minicaffe.core.net.weight_files import is_ours
 from minicaffe.core.net.yaml_text import yaml_text
-from minicaffe.core.net.zoo import located
 from minicaffe.errors import (
     CheckpointError,
     DataError,

@@ -24,11 +24,10 @@ from minicaffe.core.config.tree import Comment, Node
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.layers.inputs import BlobShape
 from minicaffe.core.net import Net, read
-from minicaffe.core.net.model import holds_weights
+from minicaffe.core.net.model import holds_weights, located
 from minicaffe.core.net.step import Step
 from minicaffe.core.net.summary import summary
 from minicaffe.core.net.yaml_text import comments_of
-from minicaffe.core.net.zoo import located
 from minicaffe.errors import DataError, MinicaffeError, SpecError, did_you_mean, note
 from minicaffe.interop.caffe import model as prototxt
 from minicaffe.interop.caffe.unknown import FORK_OF, with_unknown

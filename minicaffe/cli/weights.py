@@ -10,9 +10,8 @@ from typing import Annotated
 from minicaffe.cli.parser import CommandOptions
 from minicaffe.core.net import Net
 from minicaffe.core.net import model as net_model
-from minicaffe.core.net.differences import listed
-from minicaffe.core.net.weights import LoadReport
-from minicaffe.core.net.zoo import located
+from minicaffe.core.net.model import located
+from minicaffe.core.net.weights import LoadReport, listed
 from minicaffe.errors import CheckpointError, DataError, MinicaffeError, did_you_mean, note
 from minicaffe.interop.caffe.model import is_prototxt
 from minicaffe.interop.caffe.weights import is_caffes

@@ -16,9 +16,8 @@ from minicaffe.backends import device as backend
 from minicaffe.core.config.declare import LayerSpec, NetSpec
 from minicaffe.core.layers.blob import numbers
 from minicaffe.core.net import Net, read
-from minicaffe.core.net.model import holds_weights
+from minicaffe.core.net.model import holds_weights, models
 from minicaffe.core.net.sources import with_classes
-from minicaffe.core.net.zoo import models
 from minicaffe.core.plugins import label_map
 from minicaffe.errors import DataError, ShapeError, SpecError
 from minicaffe.storage.lists import find

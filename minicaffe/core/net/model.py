@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,9 +18,35 @@ from minicaffe.core.layers import REGISTRY
 from minicaffe.core.net import weight_files
 from minicaffe.core.net.weight_files import MODEL
 from minicaffe.core.net.yaml_text import yaml_text
-from minicaffe.core.net.zoo import located
 from minicaffe.core.plugins import MODELS, ModelFormat, format_of, loaded
-from minicaffe.errors import SpecError
+from minicaffe.errors import SpecError, did_you_mean
+
+
+def models() -> dict[str, Path]:
+    """The file of each model by its name, in the order of names.
+
+    >>> models()["lenet"].name
+    'lenet.yaml'
+    """
+    folder = Path(str(resources.files("minicaffe") / "models"))
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+
+
+def located(model: str | Path) -> str | Path:
+    """The path to read for MODEL: itself if such a file or folder exists, else the model of that name.
+
+    Raises SpecError for a bare word that is neither.
+    """
+    word = str(model)
+    if os.path.exists(model) or not word.isidentifier():
+        return model
+    if word not in (known := models()):
+        raise SpecError(
+            f"{word}: no such file, and no model of this name{did_you_mean(word, known)}"
+            " (minicaffe models lists them)"
+        )
+    return known[word]
+
 
 YAML = (".yaml", ".yml", ".json")
 IN_RUN = "model.yaml"  # the model's file in a run's folder

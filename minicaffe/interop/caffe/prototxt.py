@@ -11,7 +11,6 @@ from minicaffe.core.config.declare import LayerSpec, NetSpec
 from minicaffe.core.config.tree import Comment, Mark, Node
 from minicaffe.core.config.types import convert, keys_of
 from minicaffe.core.layers.unknown import Unknown
-from minicaffe.core.net.comments import Pen
 from minicaffe.core.net.sparse import (
     first_mark,
     given_nodes,
@@ -22,6 +21,7 @@ from minicaffe.core.net.sparse import (
     plain,
     shuffled,
 )
+from minicaffe.core.net.yaml_text import Pen
 from minicaffe.errors import SpecError
 from minicaffe.interop.caffe.layer import (
     DROPPED,

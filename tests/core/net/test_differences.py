@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from minicaffe import CheckpointError, Net, parse
-from minicaffe.core.net.differences import MOST, differences
+from minicaffe.core.net.weights import MOST, differences
 
 BASE = """
 name: net

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from mirrors import served
 
-from minicaffe.core.net.zoo import models
+from minicaffe.core.net.model import models
 from minicaffe.errors import DataError
 from minicaffe.tools.data import fetch, weights
 from minicaffe.tools.data.weights import WEIGHTS, Row, fetch_weights, lookup, weights_named
