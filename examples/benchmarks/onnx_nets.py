@@ -93,7 +93,7 @@ def exported(name: str) -> dict[str, Any]:
     import onnx
     import onnxruntime
 
-    from minicaffe.core.layers.sequence import Recurrent
+    from minicaffe.core.layers.recurrent import Recurrent
     from minicaffe.interop.onnx.writer import to_onnx
     from minicaffe.interop.onnx.writer.onnx import inferring
 

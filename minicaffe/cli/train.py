@@ -25,8 +25,7 @@ from minicaffe.cli.weights import WEIGHTS, load_weights, named, renaming
 from minicaffe.core.communicator import Communicator, device_of, together
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.config.solver import check_max_iter
-from minicaffe.core.layers.loss import Softmax
-from minicaffe.core.layers.softmax_loss import SoftmaxLoss
+from minicaffe.core.layers.softmax import Softmax, SoftmaxLoss
 from minicaffe.core.net import Net
 from minicaffe.core.solver import Solver, snapshots
 from minicaffe.core.solver.report import banner
@@ -406,7 +405,8 @@ def only_asks(net: Net) -> bool:
         file.startswith(("minicaffe.core.layers.", "minicaffe.tools.data.layers."))
         for file in files
     )
-    return ours and "minicaffe.core.layers.dummy" not in files and net.context.dtype.itemsize >= 4
+    ours &= all(step.spec.type != "DummyData" for step in net.steps)
+    return ours and net.context.dtype.itemsize >= 4
 
 
 class OfRun(Solver):

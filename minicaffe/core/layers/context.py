@@ -1,4 +1,4 @@
-"""What the layers of one net share."""
+"""What the layers of one net share, and the samples of each batch that this rank computes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,112 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends import aligned
-from minicaffe.backends.device import Device
+from minicaffe.backends.device import Device, on_cuda
+from minicaffe.backends.dispatch import on_the_host
 from minicaffe.backends.step_constants import Slots
+from minicaffe.core.communicator import Communicator
 from minicaffe.core.config.state import TRAIN, Phase, State
-from minicaffe.core.layers.share import Share
 from minicaffe.core.ops.conv import CAP
-from minicaffe.errors import note
+from minicaffe.errors import ShapeError, note
+
+
+@dataclass
+class Share:
+    """The samples start, ..., start + count - 1 of a batch of `whole`, set by layers that read data.
+
+    Of a batch of n samples rank r of `size` has those from n r / size, rounded down, to n (r + 1) / size; with
+    `per_rank` each rank has n, and the whole is size n. `communicator` computes sums over the ranks.
+
+    >>> [Share(rank, 3).of(64) for rank in range(3)]
+    [(0, 21), (21, 21), (42, 22)]
+    >>> Share(1, 3, per_rank=True).of(64)
+    (64, 64)
+    """
+
+    rank: int = 0
+    size: int = 1
+    per_rank: bool = False
+    communicator: Any = None
+    start: int = 0
+    count: int = 1
+    whole: int = 1
+    told: bool = False  # whether a layer has set the size of a batch
+    sums: bool = False  # whether layers compute sums over the ranks
+
+    def of(self, batch: int) -> tuple[int, int]:
+        """The first of a batch's samples on this rank, and how many. Raises ShapeError.
+
+        It is raised if a rank would have none, or another share of another layer's batch.
+        """
+        start, end, whole = 0, batch, batch
+        if self.size > 1 and self.per_rank:
+            start, end, whole = batch * self.rank, batch * (self.rank + 1), batch * self.size
+        elif self.size > 1:
+            start, end = (batch * rank // self.size for rank in (self.rank, self.rank + 1))
+            if batch < self.size:
+                raise ShapeError(f"{batch} samples in a batch are too few for {self.size} ranks")
+        count, there = end - start, self.whole
+        if not self.told:
+            self.start, self.count, self.whole, self.told = start, count, whole, True
+        elif (start * there, count * there) != (self.start * whole, self.count * whole):
+            raise ShapeError(
+                f"batches of {whole} and, in another layer, of {there} samples have parts of one size only"
+                f" where {self.size} ranks divide both"
+            )
+        return start, count
+
+    def of_shape(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], slice]:
+        """The shape of a blob for the whole batch and on this rank, and the slice of this rank's entries.
+
+        >>> Share(1, 2).of_shape((5, 3))
+        ((5, 3), (3, 3), slice(2, 5, None))
+        """
+        if not shape:
+            return shape, shape, slice(0)
+        start, count = self.of(shape[0])
+        whole, part = (self.of_whole(count), *shape[1:]), (count, *shape[1:])
+        return whole, part, slice(start, start + count)
+
+    def of_whole(self, n: int) -> int:
+        """Scale a number n of this rank's part to the whole batch. Raises ShapeError.
+
+        >>> share = Share(1, 4)
+        >>> share.of(8), share.of_whole(6)
+        ((2, 2), 24)
+        """
+        return n if self.size == 1 else self._scaled(n, self.whole)
+
+    def before(self, n: int) -> int:
+        """Scale a number n of this rank's part to the part before it. Raises ShapeError.
+
+        >>> share = Share(1, 4)
+        >>> share.of(8), share.before(6)
+        ((2, 2), 6)
+        """
+        return 0 if self.size == 1 else self._scaled(n, self.start)
+
+    def _scaled(self, n: int, by: int) -> int:
+        if n % self.count:
+            raise ShapeError(
+                f"{n} of the {self.count} samples of rank {self.rank} are no whole number a sample: on several"
+                " ranks the first axis is the batch's"
+            )
+        return n // self.count * by
+
+    def sum(self, array: Any) -> Any:
+        """Sum the array over all ranks, in place."""
+        self.sums = True
+        if not on_cuda(array):
+            on_the_host("a sum over ranks")
+        return self.communicator.allreduce(array)
+
+
+def share_of(communicator: Communicator, per_rank: bool) -> Share | None:
+    """Returns a rank's share of each batch; None if there is only one rank."""
+    if communicator.size == 1:
+        return None
+    return Share(communicator.rank, communicator.size, per_rank, communicator)
+
 
 FLOAT32 = np.dtype("float32")
 

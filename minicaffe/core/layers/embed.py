@@ -13,7 +13,7 @@ from minicaffe.core.layers.base import Layer, Traits, register
 from minicaffe.core.layers.blob import Shape
 from minicaffe.core.layers.fillers import XAVIER, ZERO
 from minicaffe.core.layers.inputs import BlobShape
-from minicaffe.core.layers.loss import same_type
+from minicaffe.core.layers.losses import same_type
 from minicaffe.core.ops import arrays, linear
 from minicaffe.core.ops import embed as ops
 

@@ -1,18 +1,22 @@
-"""Normalisations over the places of one sample: MVN, LayerNorm, GroupNorm, Normalize."""
+"""Normalisations: MVN, LayerNorm, GroupNorm, Normalize, BatchNorm, and LRN, of neighbours."""
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Annotated, Any, Literal
 
 from minicaffe.core.config.declare import Filler
 from minicaffe.core.config.types import AtLeast
 from minicaffe.core.layers.base import Layer, Traits, canonical_axis, register
 from minicaffe.core.layers.blob import Param, Shape
 from minicaffe.core.layers.fillers import ONE, ZERO
+from minicaffe.core.ops import lrn
 from minicaffe.core.ops.normalize import gradients, normalise
-from minicaffe.core.ops.rows import Affine, Norm, Past, Rows, Statistics, workspace
-from minicaffe.errors import ShapeError
+from minicaffe.core.ops.rows import Affine, Norm, Past, Rows, Statistics, by_channel, workspace
+from minicaffe.core.ops.statistics import recall
+from minicaffe.core.ops.whole_batch import Whole
+from minicaffe.errors import ShapeError, SpecError
 
 
 class Normalization(Layer):
@@ -175,3 +179,158 @@ class Normalize(Normalization):
         self.plan(x, rows, Norm("length", self.eps), features)
         self.scale = self.param(() if self.channel_shared else (c,), self.scale_filler)
         return x
+
+
+@register
+class BatchNorm(Normalization):
+    """y = (x - mean) / sqrt(variance + eps), channel by channel; the batch's own in TRAIN.
+
+    (n, c, ...) -> the same. Parameters, which the layer updates and a solver must not: the sums
+    of mean (c,), of variance (c,), and their count (1,), each sum = moving_average_fraction sum + the
+    batch's value; a batch's variance is added times m / (m - 1), m its entries per channel. In TEST
+    mean and variance are the sums divided by the count. They are float32 in a net of float16 or bfloat16.
+    On several ranks each normalises its own part of the batch, with `sync` the whole batch; the sums are the
+    same on all. With scale_bias, or if one of its fillers is set, y = ... scale + bias, two more parameters
+    (c,). Raises SpecError for a lr_mult other than 0 of the first three, and for sync in 16 bits.
+    Source: Caffe's BatchNorm; scale_bias is NVCaffe's, whose weights have a count of 1; S. Ioffe, C.
+    Szegedy, Batch Normalization, 2015.
+
+    Example: (4, 3, 8, 8) -> {type: BatchNorm, moving_average_fraction: 0.99} -> (4, 3, 8, 8)
+    """
+
+    use_global_stats: Annotated[
+        bool | None, "normalise by the sums so far; default: true in TEST, false in TRAIN"
+    ] = None
+    moving_average_fraction: Annotated[float, "share of the sums that is kept", AtLeast(0)] = 0.999
+    eps: Annotated[float, "added to the variance", AtLeast(0)] = 1e-5
+    scale_bias: Annotated[bool, "scale and shift each channel, as a Scale layer after it would"] = (
+        False
+    )
+    sync: Annotated[
+        bool, "on several ranks: normalise over the whole batch, not over the rank's part"
+    ] = False
+    scale_filler: Annotated[Filler | None, "how the scale starts; default 1"] = None
+    bias_filler: Annotated[Filler | None, "how the bias starts; default 0"] = None
+
+    @property
+    def by_past(self) -> bool:  # type: ignore[override]
+        """Whether it normalises by the sums so far."""
+        return self.phase == "TEST" if self.use_global_stats is None else self.use_global_stats
+
+    @property
+    def learnt(self) -> bool:
+        """Whether it has a scale and a bias."""
+        return self.scale_bias or self.scale_filler is not None or self.bias_filler is not None
+
+    def setup(self, x: Shape) -> Shape:
+        self.shape, rows = x, by_channel(x)
+        in_place = self.by_past and not self.learnt  # else backward needs the bottom
+        self.traits = replace(self.traits, in_place=in_place)
+        self.plan(x, rows, Norm("variance", self.eps), rows if self.learnt else None)
+        self.past = [self.param((n,), ZERO, self.sum_dtype) for n in (rows.count, rows.count, 1)]
+        for param in self.past:
+            param.lr_mult = param.decay_mult = 0.0
+        if self.learnt:
+            self.scale = self.param((rows.count,), self.scale_filler or ONE)
+            self.bias = self.param((rows.count,), self.bias_filler or ZERO)
+        return x
+
+    def allocate(self) -> None:
+        if any(param.learns for param in self.past):
+            raise SpecError(
+                "mean, variance and count are not learnt: give the first three of `param` lr_mult 0, or none"
+            )
+        super().allocate()
+        share = self.context.share
+        self.whole: Whole | None = None
+        if self.sync and share.size > 1 and not self.by_past:
+            if self.dtype != self.sum_dtype:
+                raise SpecError("sync: on several ranks a net of float32 or float64 is needed")
+            share.sums = True
+            given = self.rows, share.of_whole(self.rows.length), share.sum
+            self.whole = Whole(self.xp, self.shape, self.dtype, *given)
+
+    @property
+    def running(self) -> list[Any]:
+        """The sums and their count."""
+        return [] if self.by_past else [param.data for param in self.past]
+
+    def measure(self) -> tuple[Norm | None, Past | None]:
+        past = Past(
+            self.moving_average_fraction, self.rows.length, *(param.data for param in self.past)
+        )
+        if self.by_past:
+            recall(past, self.norm, self.found)
+            return None, None
+        return self.norm, past
+
+    def forward(self, x: Any) -> Any:
+        if self.whole is None:
+            return super().forward(x)
+        (self.follows, past), self.x = self.measure(), x
+        assert past is not None
+        past = past._replace(length=self.whole.length)
+        self.whole.statistics(x, self.norm, self.found, self.context.workspace, past)
+        return normalise(x, self.rows, self.found, self._affine(), self.out[0])
+
+    def backward(self, dy: Any) -> Any:
+        if self.whole is None:
+            return super().backward(dy)
+        given = self.x, dy, self.found, self._affine(), self.learnt_diffs(), self.grad[0]
+        return self.whole.gradients(*given, self.context.workspace)
+
+
+@register
+class LRN(Layer):
+    """y = x (k + alpha / size sum of x^2 over a window around x)^-beta.
+
+    (n, c, h, w) -> the same. The window has local_size channels at one place (ACROSS_CHANNELS; size =
+    local_size), or local_size x local_size places of one channel (WITHIN_CHANNEL; size = local_size^2,
+    and k is always 1, as in Caffe). Entries outside the image count as 0. Raises SpecError for
+    an even local_size. Source: Caffe's LRN; A. Krizhevsky et al., ImageNet Classification, 2012.
+
+    Example: (2, 8, 5, 5) -> {type: LRN, local_size: 5, alpha: 0.0001, beta: 0.75} -> (2, 8, 5, 5)
+    """
+
+    local_size: Annotated[int, "the window's size, an odd number", AtLeast(1)] = 5
+    alpha: Annotated[float, "weight of the squares' mean"] = 1.0
+    beta: Annotated[float, "the exponent"] = 0.75
+    norm_region: Annotated[
+        Literal["ACROSS_CHANNELS", "WITHIN_CHANNEL"], "where the window lies"
+    ] = "ACROSS_CHANNELS"
+    k: Annotated[float, "ACROSS_CHANNELS: added to the squares' mean"] = 1.0
+
+    traits = Traits(recordable=True)
+
+    def setup(self, x: Shape) -> Shape:
+        if len(x) != 4:
+            raise ShapeError(f"needs a bottom of 4 axes (n, c, h, w), got {x}")
+        if self.local_size % 2 == 0:
+            raise SpecError(f"expected an odd local_size, got {self.local_size}")
+        (n, c, h, w), reach = x, self.local_size // 2
+        if self.norm_region == "ACROSS_CHANNELS":
+            alpha, image = self.alpha / self.local_size, (n, c, h * w)
+            self.response = lrn.Response(image, reach, 0, self.k, alpha, self.beta)
+        else:
+            alpha, image = self.alpha / self.local_size**2, (n * c, h, w)
+            self.response = lrn.Response(image, reach, reach, 1.0, alpha, self.beta)
+        self.shape = x
+        self.context.reserve(2 * math.prod(x))
+        if self.context.forward_only:
+            wide = self.sum_dtype.itemsize // self.dtype.itemsize
+            self.context.reserve(2 * wide * math.prod(x))
+        return x
+
+    def allocate(self) -> None:
+        kept = not self.context.forward_only  # the keys that `setup` used
+        self.s = self.empty(self.shape, self.sum_dtype) if kept else None
+
+    def forward(self, x: Any) -> Any:
+        self.x, s = x, self.s
+        if s is None:
+            s = self.context.scratch(self.shape, self.sum_dtype, x.size * self.sum_dtype.itemsize)
+        return lrn.lrn(x, self.response, s, self.out[0], self.context.workspace)
+
+    def backward(self, dy: Any) -> Any:
+        work = self.context.workspace
+        return lrn.lrn_gradient(self.x, dy, self.response, self.s, self.grad[0], work)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.core.layers.share import Share
+from minicaffe.core.layers.context import Share
 from minicaffe.core.ops.random import random_stream
 
 ALL = Share()

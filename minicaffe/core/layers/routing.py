@@ -12,7 +12,7 @@ import numpy as np
 from minicaffe.core.config.types import AtLeast
 from minicaffe.core.layers.base import Layer, Traits, canonical_axis, register
 from minicaffe.core.layers.blob import Shape
-from minicaffe.core.layers.loss import same_type
+from minicaffe.core.layers.losses import same_type
 from minicaffe.core.ops import arrays, eltwise
 from minicaffe.core.ops import take as rows
 from minicaffe.errors import ShapeError

@@ -14,7 +14,7 @@ from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.config.state import TRAIN, Phase, State
 from minicaffe.core.layers import Blob, Context, Param
 from minicaffe.core.layers.blob import check_type, float_type
-from minicaffe.core.layers.share import Share
+from minicaffe.core.layers.context import Share
 from minicaffe.core.net import copies, debug, graph, inference_replay, memory, run, weights
 from minicaffe.core.net.access import Access, in_turns
 from minicaffe.core.net.model import read

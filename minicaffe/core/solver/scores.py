@@ -14,7 +14,7 @@ from minicaffe.core.communicator import ALONE, Communicator, together
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.config.solver import SolverSpec
 from minicaffe.core.interrupt import deliver
-from minicaffe.core.layers.loss import Accuracy
+from minicaffe.core.layers.softmax import Accuracy
 from minicaffe.core.net import Net, sources
 from minicaffe.errors import ShapeError, SpecError
 

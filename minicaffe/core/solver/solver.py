@@ -26,7 +26,7 @@ from minicaffe.core.communicator import (
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.config.solver import check_max_iter, with_settings
 from minicaffe.core.interrupt import Held, Signals, deliver
-from minicaffe.core.layers.share import Share, share_of
+from minicaffe.core.layers.context import Share, share_of
 from minicaffe.core.net import Net, read
 from minicaffe.core.net.passes import Premise
 from minicaffe.core.ops import conv

@@ -321,7 +321,9 @@ def test_an_input_has_a_shape_for_each_top_or_one_for_all():
     row = "name: x, type: Input, top: [a, b, c], shape: [SHAPES]"
     built = net(row.replace("SHAPES", "{dim: [2, 3]}"))
     assert [built.blobs[name].shape for name in "abc"] == [(2, 3)] * 3
-    with pytest.raises(ShapeError, match=r"layer 'x' \(Input\): needs 1 or 3 shapes, got 2$"):
+    with pytest.raises(
+        ShapeError, match=r"layer 'x' \(Input\): shape: expected 1 or 3, one a top, got 2$"
+    ):
         net(row.replace("SHAPES", "{dim: 2}, {dim: 3}"))
 
 

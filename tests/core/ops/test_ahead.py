@@ -18,7 +18,7 @@ from minicaffe import Net, Solver, parse
 from minicaffe.backends import launch_listener as listener
 from minicaffe.backends.cuda import ahead
 from minicaffe.cli.train import only_asks
-from minicaffe.core.layers import REGISTRY, dummy, fillers
+from minicaffe.core.layers import REGISTRY, fillers, inputs
 from minicaffe.errors import DataError
 from minicaffe.tools.data import datasets
 
@@ -91,7 +91,7 @@ def test_a_net_of_every_layer_waits(cuda, compiled, monkeypatch, engine):
         with listener.heard(None):
             return fillers.refill(*args)
 
-    monkeypatch.setattr(dummy, "refill", refill)
+    monkeypatch.setattr(inputs, "refill", refill)
     given = {"type": "SGD", "iter_size": 2, "clip_gradients": 1, "base_lr": 0.001}
     every = Every(False, cuda, names=CORE, rest=DIGITS.replace("Stretched", "AbsVal"), **given)
     every.settings["engine"] = engine

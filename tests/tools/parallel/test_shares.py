@@ -10,7 +10,7 @@ import pytest
 from minicaffe import Net, ShapeError, SpecError, parse
 from minicaffe.backends import device as backend
 from minicaffe.core.communicator import Communicator
-from minicaffe.core.layers.share import Share
+from minicaffe.core.layers.context import Share
 from minicaffe.tools.data import datasets
 
 FILES = Path(__file__).parent.parent.parent / "fixtures" / "examples"

@@ -12,7 +12,7 @@ from minicaffe.core.config.types import AtLeast
 from minicaffe.core.layers.base import Traits, register
 from minicaffe.core.layers.blob import Shape
 from minicaffe.core.layers.losses import check_alike
-from minicaffe.core.layers.softmax_loss import SoftmaxWithLoss
+from minicaffe.core.layers.softmax import SoftmaxWithLoss
 from minicaffe.core.ops.labels import Mean
 from minicaffe.errors import ShapeError
 from minicaffe.interop.caffe.forks.whole import PairLoss, Whole

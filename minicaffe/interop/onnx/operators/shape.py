@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from minicaffe.core.layers.base import canonical_axis
-from minicaffe.core.layers.dummy import FIXED
 from minicaffe.core.layers.fillers import fill
+from minicaffe.core.layers.inputs import FIXED
 from minicaffe.core.net.step import Step
 from minicaffe.core.ops.random import random_stream
 from minicaffe.errors import SpecError

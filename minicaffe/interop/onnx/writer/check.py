@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from minicaffe.core.layers.sequence import Recurrent
+from minicaffe.core.layers.recurrent import Recurrent
 from minicaffe.core.net import Net
 from minicaffe.core.net.step import Step, Value
 from minicaffe.errors import CheckpointError, reason

@@ -14,7 +14,7 @@ from test_random_nets import random_model
 
 from minicaffe import CheckpointError, Layer, MinicaffeError, Net, SpecError, parse, register
 from minicaffe.core.layers import REGISTRY
-from minicaffe.core.layers.sequence import Recurrent
+from minicaffe.core.layers.recurrent import Recurrent
 from minicaffe.interop.onnx.table import REFUSED, WRITERS
 from minicaffe.interop.onnx.writer import to_onnx
 
