@@ -10,7 +10,8 @@ import re
 import sys
 from typing import Any
 
-from minicaffe.cli import caffe_words, streams
+from minicaffe.cli import streams
+from minicaffe.cli.parser import Parser, add_options, hint
 from minicaffe.errors import MinicaffeError, did_you_mean, note
 
 COMMANDS = {
@@ -149,10 +150,8 @@ def _run(argv: list[str]) -> int:
         return 0
     name, *rest = argv
     if name not in COMMANDS:
-        hint = caffe_words.hint(name) or did_you_mean(name, COMMANDS)
-        raise MinicaffeError(f"unknown command {name!r}{hint} (see minicaffe --help)")
-    from minicaffe.cli.parser import Parser, add_options
-
+        near = hint(name) or did_you_mean(name, COMMANDS)
+        raise MinicaffeError(f"unknown command {name!r}{near} (see minicaffe --help)")
     command = command_of(name)
     description, examples = help_of(command)
     parser = Parser(

@@ -174,12 +174,6 @@ def mapping(kind: Any) -> type | None:
     return next((inner for arg in get_args(kind) if (inner := mapping(arg))), None)
 
 
-def key_line(key: Key) -> str:
-    """A key in one line: name, type, default, documentation."""
-    default = f"default {shown(key.default)}" if key.default not in (None, ()) else "optional"
-    return f"  {key.name}: {_value(key)} ({'required' if key.required else default}). {key.doc}"
-
-
 def shown(value: Any) -> str:
     """A default as YAML shows it."""
     if value is None or value == ():
@@ -197,7 +191,13 @@ def shown(value: Any) -> str:
 
 
 def _lines(keys: Mapping[str, Key]) -> str:
-    return "\n".join(map(key_line, keys.values()))
+    """Keys in a line each: name, type, default, documentation."""
+    lines = []
+    for key in keys.values():
+        default = f"default {shown(key.default)}" if key.default not in (None, ()) else "optional"
+        default = "required" if key.required else default
+        lines.append(f"  {key.name}: {_value(key)} ({default}). {key.doc}")
+    return "\n".join(lines)
 
 
 def _called(kind: type) -> str:
@@ -333,7 +333,12 @@ class Fetch(CommandOptions):
         if self.list and self.name is not None:
             raise MinicaffeError(f"--list goes without NAME, got {self.name!r}")
         if self.name is None:
-            print(listing())
+            sets = [(name, *ABOUT[name]) for name in NAMES]
+            print(table(sets, ("data set", "content", "licence"), (0, 1, 2)), end="\n\n")
+            rows = [
+                (name, one.model or "-", one.licence, one.accuracy) for name, one in WEIGHTS.items()
+            ]
+            print(table(rows, ("weights", "model", "licence", "accuracy"), (0, 1, 2, 3)))
             return
         folder = self.folder or data_folder()
         weights = None if self.name in NAMES else lookup(self.name)
@@ -347,11 +352,3 @@ class Fetch(CommandOptions):
                 f"cannot fetch {self.name!r}: expected {', '.join(NAMES)}, or weights by name"
                 f"{did_you_mean(self.name, (*NAMES, *WEIGHT_NAMES))} (minicaffe fetch --list lists them)"
             )
-
-
-def listing() -> str:
-    """All that can be fetched."""
-    sets = [(name, *ABOUT[name]) for name in NAMES]
-    rows = [(name, row.model or "-", row.licence, row.accuracy) for name, row in WEIGHTS.items()]
-    weights = table(rows, ("weights", "model", "licence", "accuracy"), (0, 1, 2, 3))
-    return f"{table(sets, ('data set', 'content', 'licence'), (0, 1, 2))}\n\n{weights}"

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import methodcaller
 from pathlib import Path
@@ -35,9 +35,8 @@ from minicaffe.core.config.tree import Comment
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.layers.files import read_array
 from minicaffe.core.net import Net
-from minicaffe.core.net.model import holds_weights, located, read, seen_from
+from minicaffe.core.net.model import holds_weights, is_ours, located, read, seen_from
 from minicaffe.core.net.summary import table
-from minicaffe.core.net.weight_files import is_ours
 from minicaffe.core.net.yaml_text import yaml_text
 from minicaffe.errors import (
     CheckpointError,
@@ -352,7 +351,15 @@ class Export(OfNet, Weighted, Labelled, Force):
             raise MinicaffeError(f"--{'onnx' if to_onnx else 'torch'}: expected a file, got ''")
         targets = [target, *writer.files_beside(target).values()] if to_onnx else [target]
         self.check_free(*targets)
-        _of_run(self)
+        if self.run is None and self.model is None:
+            raise SpecError("no MODEL: give its file or name, or --run DIR, whose folder holds it")
+        if self.run is not None:
+            if self.weights is not None:
+                raise MinicaffeError(
+                    "--weights cannot be given with --run, whose best weights are taken"
+                )
+            self.weights = str(run_folder.weights(self.run))
+            self.model = self.run if self.model is None else self.model
         for option in () if to_onnx else ONNX_ONLY:
             if getattr(self, option) not in (None, "", False):
                 word = option.replace("_", "-")
@@ -379,18 +386,6 @@ class Export(OfNet, Weighted, Labelled, Force):
             say(*"\n".join(map(str, torch.write(net, self.torch))).split("\n"))
 
 
-def _of_run(args: Export) -> None:
-    """Have --run say the model and the weights that are not given. Raises MinicaffeError without either."""
-    if args.run is None:
-        if args.model is None:
-            raise SpecError("no MODEL: give its file or name, or --run DIR, whose folder holds it")
-        return
-    if args.weights is not None:
-        raise MinicaffeError("--weights cannot be given with --run, whose best weights are taken")
-    args.weights = str(run_folder.weights(args.run))
-    args.model = args.run if args.model is None else args.model
-
-
 def _about(args: Export, spec: NetSpec, net: Net) -> Preparation:
     """What the model and the options say of pictures and classes. Raises MinicaffeError if they contradict."""
     about = preparation(spec)
@@ -415,20 +410,16 @@ def _about(args: Export, spec: NetSpec, net: Net) -> Preparation:
         if about.channel_count != 3:
             raise MinicaffeError(f"--channels: pictures have {about.channel_count} channels, not 3")
         changed["channels"] = args.channels
-    if classes := _classes(args, spec, net):
-        changed["classes"] = classes
-    return dataclasses.replace(about, **changed)
-
-
-def _classes(args: Export, spec: NetSpec, net: Net) -> tuple[str, ...]:
-    """The names of classes that --labels or, of a detector, the model's label map says; () if none does."""
+    classes: Iterable[str] = ()
     if any(step.spec.type == "DetectionOutput" for step in net.steps):
         names = box_names(args.labels, spec, Path(args.model).parent)
-        return tuple(names.get(label, "") for label in range(max(names, default=-1) + 1))
-    if args.labels is None:
-        return ()
-    count = (1, *list(net.graph.outputs.values())[-1].shape)[:3][-1]
-    return tuple(lines_of(args.labels, count))
+        classes = (names.get(label, "") for label in range(max(names, default=-1) + 1))
+    elif args.labels is not None:
+        count = (1, *list(net.graph.outputs.values())[-1].shape)[:3][-1]
+        classes = lines_of(args.labels, count)
+    if classes := tuple(classes):
+        changed["classes"] = classes
+    return dataclasses.replace(about, **changed)
 
 
 class Calibrate(Model, Weighted, OnDevice, Prepared, Force):
@@ -470,7 +461,11 @@ class Calibrate(Model, Weighted, OnDevice, Prepared, Force):
             "nvdla": calibration.as_nvdla,
         }
         files = {name: getattr(self, name) for name in writers if getattr(self, name) is not None}
-        _check(files)
+        for name, file in files.items():
+            if not file:
+                raise MinicaffeError(f"--{name}: expected a file, got ''")
+        if len({os.path.realpath(file) for file in files.values()}) < len(files):
+            raise MinicaffeError(f"two tables in one file: {', '.join(files.values())}")
         self.check_free(*files.values())
         weights, spec = weights_of(self), for_test(self.read_model())
         net = calibration.CalibrationNet(spec, device=self.pick_device(spec))
@@ -493,12 +488,3 @@ class Calibrate(Model, Weighted, OnDevice, Prepared, Force):
             data = text.encode("utf-8", "surrogateescape")
             checkpoint.replace(file, methodcaller("write", data))
             self.tell(f"written: {file}")
-
-
-def _check(files: dict[str, str]) -> None:
-    """Raise MinicaffeError for files that cannot be, before anything is computed."""
-    for name, file in files.items():
-        if not file:
-            raise MinicaffeError(f"--{name}: expected a file, got ''")
-    if len({os.path.realpath(file) for file in files.values()}) < len(files):
-        raise MinicaffeError(f"two tables in one file: {', '.join(files.values())}")

@@ -68,8 +68,8 @@ def losses_of(
         chosen, device=device, snapshot_after_train=False, **seed, **args.engine_settings()
     )
     files = args.weights or ",".join(spec.solver.weights)
-    for _ in load_weights(solver.net, files, strict=False) if files else ():
-        pass
+    if files:
+        load_weights(solver.net, files, strict=False)
     losses: list[float] = []
     for _ in tqdm(range(STEPS), disable=None, leave=False, desc="rates"):
         try:

@@ -59,19 +59,6 @@ class Shaped(CommandOptions):
     ] = ()
 
 
-def shapes_of(args: CommandOptions, spec: NetSpec, keep: Sequence[str] | None = None) -> Net:
-    """The model's net, without memory: less its layers of unknown types, and what needs them; a line says so.
-
-    A layer whose data are not here writes what --shape or the model says of them.
-    """
-    spec, phase, state = _asked(args, spec)
-    try:
-        return built(known_part(spec, state), phase, keep)
-    except DataError as error:
-        hint = "; --shape BLOB=N,C,H,W shows the net without its data"
-        raise DataError(f"{error}{hint}") from None
-
-
 def steps_of(args: CommandOptions, spec: NetSpec) -> list[Step]:
     """All layers of the model's net, with their shapes as far as these are known; a line says what is not."""
     spec, phase, state = _asked(args, spec)
@@ -263,7 +250,13 @@ class Summary(Model, Phased, Shaped):
     """
 
     def __call__(self) -> None:
-        print(summary(shapes_of(self, read_kept(self), keep=()).graph))
+        spec, phase, state = _asked(self, read_kept(self))
+        try:
+            net = built(known_part(spec, state), phase, keep=())
+        except DataError as error:
+            hint = "; --shape BLOB=N,C,H,W shows the net without its data"
+            raise DataError(f"{error}{hint}") from None
+        print(summary(net.graph))
 
 
 ENDINGS = {".svg": "svg", ".png": "png", ".dot": "dot", ".gv": "dot"}

@@ -5,12 +5,55 @@ from __future__ import annotations
 import argparse
 import re
 import types
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, NoReturn, Union, get_args, get_origin, get_type_hints
 
-from minicaffe.cli import caffe_words
 from minicaffe.errors import did_you_mean
 
+# What the words of Caffe's own command line, and of others, are called here: each text by the words it is of
+CAFFES = {
+    "caffe": "leave it out: minicaffe train, test, time",
+    "device_query": "minicaffe doctor",
+    "upgrade_net_proto_text upgrade_solver_proto_text": "minicaffe convert OLD.prototxt NEW.prototxt",
+    "upgrade_net_proto_binary": "not needed: weights of any age are read",
+    "classification": "minicaffe predict",
+    "convert_imageset compute_image_mean extract_features": "a few lines of Python, in docs/from-caffe.md",
+}
+FLAGS = {
+    "solver": "the first word, without a flag: minicaffe train solver.prototxt",
+    "model": "the first word, without a flag: minicaffe test net.prototxt",
+    "weights": "--weights",
+    "snapshot": "--resume",
+    "gpu": "--device cuda:N",
+    "iterations": "--batches in test, --iterations in time, --max-iter in train",
+    "phase": "--phase in time",
+    "level": "--level",
+    "stage": "--stage",
+    "sigint_effect sighup_effect": "not there: Ctrl-C takes a snapshot and stops",
+}
+OTHERS = {  # of other frameworks' commands and scripts
+    "lr learning-rate": "--set solver.base_lr=...",
+    "epochs": "--epochs, of train",
+    "batch-size batch": "--batch-size, of train",
+    "optimizer": "--set solver.type=Adam",
+    "momentum": "--set solver.momentum=...",
+    "weight-decay wd": "--set solver.weight_decay=...",
+    "scheduler": "--set solver.lr_policy=...",
+    "steps": "--max-iter, of train",
+    "patience": "--set solver.early_stopping=..., beside solver.best",
+    "workers num-workers": "--set layers.NAME.workers=..., of the data layer",
+    "val-split validation-split": "--set layers.NAME.split=..., of the data layer",
+    "data data-dir dataset": "--data, of train and new",
+    "output-dir save-dir logdir name": "--run",
+    "checkpoint ckpt": "--weights, or --resume to go on",
+    "pretrained": "--weights",
+    "cuda": "--device cuda",
+    "cpu": "--device cpu",
+    "gpus": "mpiexec -n N minicaffe train ...",
+    "amp fp16": "--dtype float16",
+    "bf16": "--dtype bfloat16",
+    "verbose": "not needed: all is said unless --quiet is given",
+}
 METAVARS = {int: "N", float: "X", str: "FILE"}
 
 
@@ -61,12 +104,12 @@ class Parser(argparse.ArgumentParser):
         options = [option for action in self._actions for option in action.option_strings]
         given = [word.partition("=")[0] for word in self.given if word.startswith("-")]
         unknown = [word for word in given if word not in options and not word[1:].isdigit()]
-        hint = ""
+        near = ""
         if unknown:
-            hint = "".join(map(caffe_words.hint, unknown)) or did_you_mean(unknown[0], options)
+            near = "".join(map(hint, unknown)) or did_you_mean(unknown[0], options)
         if unknown and unknown[0] not in message.replace(",", " ").split():
             message = f"unrecognized arguments: {unknown[0]}"
-        self.exit(2, f"{self.prog}: {message}{hint} (see {self.prog} --help)\n")
+        self.exit(2, f"{self.prog}: {message}{near} (see {self.prog} --help)\n")
 
 
 def fields_of(options: type) -> Iterator[Field]:
@@ -141,3 +184,25 @@ def number(least: int, most: int | None = None) -> Callable[[str], int]:
         return value
 
     return parse
+
+
+def hint(word: str) -> str:
+    """What a command or flag of Caffe's, or of others, is called here, as an error ends; else nothing.
+
+    >>> hint("device_query")
+    "; Caffe's device_query is minicaffe doctor"
+    >>> hint("-gpu"), hint("--frobnicate")
+    ("; Caffe's -gpu is --device cuda:N", '')
+    >>> hint("--lr")
+    '; --lr is --set solver.base_lr=...'
+    """
+    bare = word.lstrip("-")
+    if text := _of(FLAGS if word.startswith("-") else CAFFES, bare.removesuffix(".bin")):
+        return f"; Caffe's {word} is {text}"
+    text = _of(OTHERS, bare.replace("_", "-")) if word.startswith("--") else ""
+    return f"; {word} is {text}" if text else ""
+
+
+def _of(table: Mapping[str, str], word: str) -> str:
+    """Returns what a table says of a word; "" if nothing."""
+    return next((text for words, text in table.items() if word in words.split()), "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,7 +12,6 @@ from minicaffe.cli.parser import CommandOptions
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.config.tree import load
 from minicaffe.core.layers.files import read_array
-from minicaffe.core.net.sources import with_classes
 from minicaffe.errors import DataError, MinicaffeError
 from minicaffe.interop.caffe.label_map import is_label_map, names_in
 from minicaffe.interop.caffe.model import is_prototxt
@@ -103,13 +101,6 @@ def prepare(args: CommandOptions, data: Pictures, weights: str) -> None:
     order = "blue, green, red" if data.blue_first else "red, green, blue"
     told = [order] * (data.image[0] == 3) + [f"mean {args.mean or 0}", f"scale {scale:g}"]
     args.tell(f"pictures: {', '.join(told)}")
-
-
-def class_names(labels: str | None, count: int, model: NetSpec, data: Pictures) -> Sequence[str]:
-    """What the classes are called: as --labels says, else the model, else the data set; () if none does."""
-    if labels is not None:
-        return lines_of(labels, count)
-    return with_classes(model, [data]).classes
 
 
 def lines_of(path: str, count: int) -> list[str]:

@@ -20,10 +20,11 @@ from minicaffe.backends import cpu
 from minicaffe.backends.device import Device
 from minicaffe.cli.options import Model, OnDevice, Typed
 from minicaffe.cli.parser import Arg, number
-from minicaffe.cli.picture_options import Labelled, box_names, class_names, prepare
+from minicaffe.cli.picture_options import Labelled, box_names, lines_of, prepare
 from minicaffe.cli.streams import say
 from minicaffe.cli.weights import Weighted, load_weights, weights_of
 from minicaffe.core.config.declare import NetSpec
+from minicaffe.core.net.sources import with_classes
 from minicaffe.errors import DataError, note
 from minicaffe.storage import caches, checkpoint
 from minicaffe.tools.data.pictures import Doubt, named, read
@@ -88,11 +89,6 @@ def write_csv(
         )
     data = table.getvalue().encode("utf-8", "surrogateescape")
     checkpoint.replace(path, lambda file: file.write(data))
-
-
-def detects(model: NetSpec) -> bool:
-    """Whether a model's answer is boxes."""
-    return any(layer.type == "DetectionOutput" for layer in model.layers)
 
 
 Picture = tuple[np.ndarray, list[str]]
@@ -171,7 +167,8 @@ def _would_compile() -> bool:
 
 def _answer(args: Predict, spec: NetSpec, weights: str, paths: list[str], device: Device) -> None:
     """Classify, or detect, with the loops that there are."""
-    net = (Detector if detects(spec) else Classifier)(spec, device=device, dtype=args.dtype)
+    detects = any(layer.type == "DetectionOutput" for layer in spec.layers)
+    net = (Detector if detects else Classifier)(spec, device=device, dtype=args.dtype)
     prepare(args, net.data, weights)
     for file, _ in load_weights(net.net, weights):
         if file != weights:  # of a run
@@ -220,7 +217,9 @@ def _classes(args: Predict, net: Deployed, spec: NetSpec) -> tuple[str, dict[int
     if isinstance(net, Detector):
         return "boxes", box_names(args.labels, spec, Path(args.model).parent)
     classes = net.net.blobs[net.output].shape[1:]
-    names = class_names(args.labels, classes[0], spec, net.data)
+    names: Sequence[str] = with_classes(spec, [net.data]).classes
+    if args.labels is not None:
+        names = lines_of(args.labels, classes[0])
     kind = "classes" if classes[0] == np.prod(classes) else "pixels"
     return kind, {label: name for label, name in enumerate(names) if name}
 

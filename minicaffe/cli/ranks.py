@@ -119,35 +119,19 @@ def told(solver: Solver) -> str:
     return f"{communicator.size} ranks, {where}, {batch}, {communicator.name}"
 
 
+@dataclasses.dataclass
 class Beside:
     """What stands for a Run on the ranks that do not keep it."""
 
     snapshot: Path | None = None
-
-    def __init__(self) -> None:
-        self.at_end: list[Callable[[], None]] = []
-
-    def __enter__(self) -> Beside:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        """Nothing is kept."""
-
-    def seed(self) -> int | None:
-        """The first rank tells."""
-        return None
-
-    def place(self, solver: Solver) -> Path:
-        """The first rank tells."""
-        return Path()
-
-    def begin(self, solver: Solver) -> None:
-        """Nothing is recorded."""
+    at_end: list[Callable[[], None]] = dataclasses.field(default_factory=list)
 
 
 def place(begun: Any, solver: Solver, communicator: Communicator) -> Path:
     """The run's folder, which the first rank makes; what it goes on from is known on all."""
-    folder: Path = together(communicator, lambda: begun.place(solver))
+    folder: Path = together(
+        communicator, lambda: Path() if communicator.rank else begun.place(solver)
+    )
     if communicator.size == 1:
         return folder
     told = folder, solver._saving.prefix, begun.snapshot

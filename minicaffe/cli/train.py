@@ -9,9 +9,8 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from minicaffe.backends.cuda import ahead
 from minicaffe.backends.device import Device
@@ -49,10 +48,6 @@ from minicaffe.tools.training.record import Record
 from minicaffe.tools.training.run import Run
 from minicaffe.tools.training.speed import iterations
 
-if TYPE_CHECKING:
-    from minicaffe.tools.report.make import Follower
-
-
 NEWEST = "the newest snapshot"
 # said when a run begins, and not again
 BEGINS = {"weights", "resume", "run", "data", "size", "batch_size", "epochs", "seed"}
@@ -88,21 +83,17 @@ def run_of(args: CommandOptions, spec: NetSpec, record: Record) -> Run:
         prefix = args.snapshot_prefix or (spec.solver.snapshot_prefix if spec.solver else None)
         folder, snapshot = resume.newest(args.model, name, prefix)
     elif args.resume not in (None, NEWEST):
-        begun, snapshot = _go_on_from(args.resume)
-        folder = folder or begun
+        if os.path.isdir(args.resume):
+            folder = folder or Path(args.resume)
+            snapshot = run_folder.to_go_on_from(args.resume)
+        else:
+            snapshot = resume.with_state(args.resume)
+            folder = folder or resume.run_of(snapshot)
     if snapshot is not None:
         run_folder.warn_of_old_reading(str(snapshot))
     given = {"model": args.model, "command": [*program(), *args.words]}
     given |= {"imports": args.imports, "seed_asked": args.seed}
     return Run(record, name, folder, given, snapshot, from_newest=args.resume == NEWEST)
-
-
-def _go_on_from(path: str) -> tuple[Path | None, Path]:
-    """The folder of the run, if it is known, and the snapshot that a run's folder or a snapshot stands for."""
-    if not os.path.isdir(path):
-        file = resume.with_state(path)
-        return resume.run_of(file), file
-    return Path(path), run_folder.to_go_on_from(path)
 
 
 def resume_command(args: CommandOptions, folder: Path) -> str:
@@ -120,14 +111,9 @@ def next_commands(folder: Path, solver: Solver) -> list[str]:
     types = {step.spec.type for step in solver.net.steps}
     answers = any(isinstance(one, (Softmax, SoftmaxLoss)) for one in layers)
     answers |= not types.isdisjoint(("SigmoidCrossEntropyLoss", "MultiBoxLoss"))
-    told = [f"to look at it: {command} report {run}"]
-    if (
-        answers
-        and any(isinstance(one, Pictures) for one in layers)
-        and solver._saving.saved is not None
-    ):
-        told.append(f"to use it: {command} predict {run} PICTURE...")
-    return told
+    answers &= any(isinstance(one, Pictures) for one in layers) and solver._saving.saved is not None
+    use = [f"to use it: {command} predict {run} PICTURE..."] if answers else []
+    return [f"to look at it: {command} report {run}", *use]
 
 
 def program() -> list[str]:
@@ -317,25 +303,28 @@ def train(args: Train, communicator: Communicator) -> int:
     spec = together(communicator, lambda: model(args, communicator))
     if args.find_lr is not None:
         return find_lr.run(args, spec, args.pick_device(spec, communicator), communicator)
-    shown = progress(args)
-    hearers: list[Callable[[dict[str, Any]], None]] = (
-        [shown.hear] if isinstance(shown, Json) else []
-    )
+    kind = Quiet if args.quiet else Bar if sys.stderr.isatty() else Lines
+    shown: Progress = Json() if args.json else kind()
+    hearers: list[Any] = [shown.hear] if isinstance(shown, Json) else []
     if args.tensorboard:
         tensorboard.library()
-    pages = followers(args, shown.failed)
+    pages: list[Any] = []
+    if args.report:
+        from minicaffe.tools.report.make import Follower
+
+        pages = [Follower(shown.failed)]
     record, first = Record(shown.failed, hearers), communicator.rank == 0
     with contextlib.ExitStack() as stack:
         enter, report = stack.enter_context, Together(shown, record, *pages)
-        begun = together(
-            communicator, lambda: enter(run_of(args, spec, record)) if first else enter(Beside())
+        begun: Any = together(
+            communicator, lambda: enter(run_of(args, spec, record)) if first else Beside()
         )
         device = together(communicator, lambda: args.pick_device(spec, communicator))
-        args.seed = communicator.bcast_obj(begun.seed())
+        args.seed = communicator.bcast_obj(begun.seed() if first else None)
         solver = built(args, spec, device, report, communicator)
         folder = ranks.place(begun, solver, communicator)
         together(communicator, lambda: start_of(args, begun, solver))
-        together(communicator, lambda: begun.begin(solver))
+        together(communicator, lambda: begun.begin(solver) if first else None)
         if args.tensorboard:
             events = tensorboard.Writer(folder, solver.iteration, shown.failed)
             hearers.append(events)
@@ -366,36 +355,16 @@ def train(args: Train, communicator: Communicator) -> int:
             shown.result(score_table(scores, shown.suffixes) if scores else "")
             for warning in solver.net.warnings:
                 shown.result(banner(warning))
-            for line in (*best_lines(solver), *next_commands(folder, solver)):
+            best = solver._judge.trends.get("best")
+            if best is not None and best.at >= 0:
+                score = f"{best.output} {best.value:.4f} at iteration {best.at}"
+                file = snapshots.best_path(solver._saving.prefix)
+                shown.line(f"best test: {score}, kept as {file}")
+            for line in next_commands(folder, solver):
                 shown.line(line)
     if solver.stopped and first:
         note(f"stopped at iteration {solver.iteration}; to go on: {resume_command(args, folder)}")
     return 130 if solver.stopped else shown.code()
-
-
-def best_lines(solver: Solver) -> list[str]:
-    """The best test, and the snapshot that is kept of it, in a line; none if the model asks for none."""
-    best = solver._judge.trends.get("best")
-    if best is None or best.at < 0:
-        return []
-    file = snapshots.best_path(solver._saving.prefix)
-    return [f"best test: {best.output} {best.value:.4f} at iteration {best.at}, kept as {file}"]
-
-
-def progress(args: Train) -> Progress:
-    """How training is shown."""
-    if args.json:
-        return Json()
-    return Quiet() if args.quiet else Bar() if sys.stderr.isatty() else Lines()
-
-
-def followers(args: Train, failed: Callable[[str], None]) -> list[Follower]:
-    """What writes the run's page, if that is wanted."""
-    if not args.report:
-        return []
-    from minicaffe.tools.report.make import Follower
-
-    return [Follower(failed)]
 
 
 def only_asks(net: Net) -> bool:
@@ -423,16 +392,11 @@ def built(
     communicator: Communicator,
 ) -> Solver:
     """The solver, as the options have it."""
-    given: dict[str, Any] = {
-        "max_iter": args.max_iter,
-        "random_seed": args.seed,
-        "snapshot_prefix": args.snapshot_prefix,
-        "snapshot_keep": args.snapshot_keep,
-    }
+    given = {key: getattr(args, key) for key in ("max_iter", "snapshot_prefix", "snapshot_keep")}
+    given["random_seed"] = args.seed
     settings = {key: value for key, value in given.items() if value is not None}
-    settings |= {**args.engine_settings(), "graph": not args.no_graph}
-    settings |= {"communicator": communicator, "batch_per_rank": args.batch_per_rank}
-    settings |= {"reduce_dtype": args.reduce_dtype}
+    settings |= {**args.engine_settings(), "graph": not args.no_graph, "communicator": communicator}
+    settings |= {key: getattr(args, key) for key in ("batch_per_rank", "reduce_dtype")}
     return OfRun(spec, device=device, report=report, **settings)
 
 
