@@ -32,7 +32,7 @@ MOVED = {  # of names that begin alike, the longest counts
     "caches": "storage.caches",
     "caffe.pen": "core.net.yaml_text",
     "caffe.sparse": "core.net.sparse",
-    "caffe.weight_files": "core.net.weight_files",
+    "caffe.weight_files": "core.net.model",
     "caffe.yaml_text": "core.net.yaml_text",
     "calibration": "interop.chips.calibration",
     "checkpoint": "storage.checkpoint",

@@ -16,7 +16,7 @@ from interop.caffe import test_fuzz_text
 from interop.caffe.test_text import read as read_text
 from test_fuzz_files import mutated, seeds, spoilt
 
-from minicaffe.core.net import weight_files
+from minicaffe.core.net import model
 from minicaffe.errors import MinicaffeError
 from minicaffe.interop.caffe import weights
 
@@ -152,7 +152,7 @@ def test_npz_and_numpys(request, tmp_path):
     for i, rng in mutations(request, "npz"):
         file.write_bytes(spoilt(rng.choice(["npz", "entry.npz"]), whole, rng))
         try:
-            with weight_files.opened(file) as found:
+            with model.opened(file) as found:
                 mine = {name: found[name] for name in found.shapes}
         except MinicaffeError:
             continue

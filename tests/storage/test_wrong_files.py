@@ -11,7 +11,7 @@ import minicaffe
 from minicaffe import parse
 from minicaffe.cli.picture_options import lines_of
 from minicaffe.core.layers.files import read_array
-from minicaffe.core.net import weight_files
+from minicaffe.core.net import model
 from minicaffe.errors import MinicaffeError
 from minicaffe.interop.caffe import state
 from minicaffe.interop.caffe.label_map import label_map
@@ -52,9 +52,9 @@ WRONG = {
     b"%PDF-1.7": "a PDF",
 }
 READERS = {
-    "x.caffemodel": (weight_files.opened, "a whole .caffemodel"),
-    "x.caffemodel.h5": (weight_files.opened, "a whole .caffemodel"),
-    "x.npz": (weight_files.opened, "a whole .npz file"),
+    "x.caffemodel": (model.opened, "a whole .caffemodel"),
+    "x.caffemodel.h5": (model.opened, "a whole .caffemodel"),
+    "x.npz": (model.opened, "a whole .npz file"),
     "x.solverstate": (state.read, "a whole .solverstate"),
     "x.npy": (read_array, "a whole .npy file"),
     "x.binaryproto": (read_array, "a whole BlobProto (.binaryproto)"),
@@ -117,7 +117,7 @@ def test_packages_readers_tell_it_too(tmp_path):
     onnx = pytest.importorskip("minicaffe.interop.onnx.reader")
     pytest.importorskip("onnx")
     for name, read in {
-        "x.safetensors": weight_files.opened,
+        "x.safetensors": model.opened,
         "x.h5": lambda path: readers.open(str(path), "train"),
         "x.onnx": onnx.from_onnx,
     }.items():

@@ -44,11 +44,6 @@ BUILT_IN = ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam", "AdamW"
 TYPES = [*BUILT_IN]  # and those that are registered
 
 
-def types() -> list[str]:
-    """The names of update rules that are known now."""
-    return TYPES
-
-
 def unknown(name: str, words: Iterable[str]) -> str:
     """What to do about a rule that is none of the words."""
     return did_you_mean(name, words) or "; --import FILE brings rules of one's own"
@@ -58,7 +53,7 @@ def unknown(name: str, words: Iterable[str]) -> str:
 class SolverSpec:
     """How a net is trained (Caffe's SolverParameter)."""
 
-    type: Annotated[str, "the update rule", Among(types, unknown)] = "SGD"
+    type: Annotated[str, "the update rule", Among(lambda: TYPES, unknown)] = "SGD"
     base_lr: Annotated[float, "the learning rate at the start", AtLeast(0)]
     lr_policy: Annotated[
         Literal["fixed", "step", "multistep", "exp", "inv", "poly", "sigmoid", "cosine", "plateau"],
@@ -169,14 +164,14 @@ class SolverSpec:
 
 
 MEANS = ("AdaDelta", "Adam", "AdamW")
-NEEDED = (
+NEEDED = {
     "momentum",
     "gamma",
     "power",
     "stepsize",
     "stepvalue",
     "patience",
-)  # by those that take them
+}  # by those that take them
 TAKEN_BY = {  # the types and policies that a key is of; all other keys are of every one
     "momentum": ("type", ("SGD", "Nesterov", *MEANS)),
     "momentum2": ("type", ("Adam", "AdamW")),
@@ -262,13 +257,13 @@ def solver_of(node: Node) -> SolverSpec:
             raise wrong(by, f"{by} {chosen!r} needs the key {key!r}")
     if solver.test_iter is not None and not any(solver.test_iter):
         solver = replace(solver, test_iter=())
-    for key, why in (*_rates(solver), *_tests(solver), *_watching(solver)):
+    for key, why in _problems(solver):
         raise wrong(key, why)
     return solver
 
 
-def _rates(solver: SolverSpec) -> Iterator[tuple[str, str]]:
-    """What is wrong with the learning rate and the gradient: a key, and why."""
+def _problems(solver: SolverSpec) -> Iterator[tuple[str, str]]:
+    """What is wrong with rates, with tests, and with what goes by the results of tests: a key, and why."""
     if solver.gamma is not None and solver.gamma < 0 and solver.lr_policy != "sigmoid":
         yield "gamma", f"gamma: expected at least 0, got {solver.gamma}"
     if solver.gamma is not None and solver.gamma >= 1 and solver.lr_policy == "plateau":
@@ -276,53 +271,36 @@ def _rates(solver: SolverSpec) -> Iterator[tuple[str, str]]:
     if list(solver.stepvalue) != sorted(set(solver.stepvalue)):
         yield "stepvalue", "stepvalue: expected rising iterations"
     if solver.min_lr > solver.base_lr:
-        told = f"expected at most base_lr, {solver.base_lr}, got {solver.min_lr}"
-        yield "min_lr", f"min_lr: {told}"
+        most = f"base_lr, {solver.base_lr}"
+        yield "min_lr", f"min_lr: expected at most {most}, got {solver.min_lr}"
     if solver.warmup_start_lr and not solver.warmup_iter:
         yield "warmup_start_lr", "warmup_start_lr needs the key 'warmup_iter', above 0"
     if solver.clip_gradients <= 0 and solver.clip_gradients != -1:
         yield "clip_gradients", "clip_gradients: expected a number above 0, or -1 for none"
-
-
-def _tests(solver: SolverSpec) -> Iterator[tuple[str, str]]:
-    """What is wrong with when tests are made."""
-    tests, states = solver.test_iter, len(solver.test_state)
-    if tests is None:
-        if states and solver.test_interval is None:
-            yield "test_state", "test_state needs the key 'test_interval'"
-        return
-    if 0 in tests:
+    tests, states, interval = solver.test_iter, len(solver.test_state), solver.test_interval
+    if tests is None and states and interval is None:
+        yield "test_state", "test_state needs the key 'test_interval'"
+    if tests is not None and 0 in tests:
         yield "test_iter", f"test_iter: expected numbers above 0, got {list(tests)}"
-    if tests and solver.test_interval is None:
+    if tests and interval is None:
         yield "test_iter", "test_iter needs the key 'test_interval' (0: one test, at the end)"
-    if solver.test_interval and not tests:
-        yield (
-            "test_interval",
-            "test_interval needs a test_iter above 0, or none: the whole test set",
-        )
-    if states and states != len(tests):
+    if interval and tests == ():
+        why = "test_interval needs a test_iter above 0, or none: the whole test set"
+        yield "test_interval", why
+    if tests is not None and states and states != len(tests):
         yield "test_state", f"test_state: {states} states for {len(tests)} test_iter"
-
-
-def _watching(solver: SolverSpec) -> Iterator[tuple[str, str]]:
-    """What is wrong with what goes by the results of tests, and remembers them."""
-    falls = solver.lr_policy == "plateau"
-    if falls and solver.plateau is None and solver.best is None:
+    falls, best = solver.lr_policy == "plateau", solver.best is not None
+    if falls and solver.plateau is None and not best:
         yield "lr_policy", "lr_policy 'plateau' needs the key 'plateau' or 'best', a test output"
-    if solver.early_stopping and solver.best is None:
+    if solver.early_stopping and not best:
         yield "early_stopping", "early_stopping needs the key 'best', a test output"
-    told = {"best": solver.best is not None, "early_stopping": solver.early_stopping is not None}
-    often = {"lr_policy": falls, "early_stopping": told["early_stopping"]}
-    for key in (key for key, given in often.items() if given and not solver.test_interval):
-        yield key, f"{_said(solver, key)} needs the key 'test_interval', above 0"
-    if told["best"] and not solver.tests(1):
+    policy = f"lr_policy {solver.lr_policy!r}"
+    often = {"lr_policy": falls, "early_stopping": solver.early_stopping is not None}
+    for key in (key for key, given in often.items() if given and not interval):
+        yield key, f"{policy if key == 'lr_policy' else key} needs the key 'test_interval', above 0"
+    if best and not solver.tests(1):
         yield "best", "best needs the key 'test_interval'"
-    kept = {"ema_decay": solver.ema_decay > 0, "best": told["best"], "lr_policy": falls}
+    kept = {"ema_decay": solver.ema_decay > 0, "best": best, "lr_policy": falls}
     for key in (key for key, given in kept.items() if given and solver.snapshot_format != "NPZ"):
         why = f"{solver.snapshot_format} has no place for what it remembers"
-        yield key, f"{_said(solver, key)} needs snapshot_format NPZ: {why}"
-
-
-def _said(solver: SolverSpec, key: str) -> str:
-    """A key, a policy with its name."""
-    return f"{key} {solver.lr_policy!r}" if key == "lr_policy" else key
+        yield key, f"{policy if key == 'lr_policy' else key} needs snapshot_format NPZ: {why}"

@@ -117,7 +117,7 @@ def convert(node: Node, kind: Any, what: str = "", checks: tuple[Any, ...] = ())
     """The value of `node` as `kind`; SpecError names the place, `what`, expected and got."""
     origin, value = get_origin(kind), node.value
     if origin in (Union, types.UnionType):
-        return None if value is None else convert(node, _inner(kind), what, checks)
+        return None if value is None else convert(node, option(kind), what, checks)
     if kind is Node:
         return node
     if origin is tuple:
@@ -191,11 +191,8 @@ def values(node: Node, keys: Mapping[str, Key], what: str) -> dict[str, Any]:
 
 def option(kind: Any) -> Any:
     """X of `X | None`, and of X."""
-    return _inner(kind) if get_origin(kind) in (Union, types.UnionType) else kind
-
-
-def _inner(kind: Any) -> Any:
-    """X of `X | None`."""
+    if get_origin(kind) not in (Union, types.UnionType):
+        return kind
     return next(arg for arg in get_args(kind) if arg is not type(None))
 
 
@@ -210,7 +207,7 @@ def describe(kind: Any, checks: tuple[Any, ...] = ()) -> str:
             return str(check)
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
-        return describe(_inner(kind))
+        return describe(option(kind))
     if origin is tuple:
         return f"{describe(get_args(kind)[0])} or a list of them"
     if origin is Literal:
@@ -227,7 +224,7 @@ def json_schema(
     """The JSON Schema of a type; `define` returns the reference to a dataclass's own schema."""
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
-        return {"anyOf": [json_schema(_inner(kind), define, checks), {"type": "null"}]}
+        return {"anyOf": [json_schema(option(kind), define, checks), {"type": "null"}]}
     if origin is tuple:
         item = json_schema(get_args(kind)[0], define, checks)
         return {"anyOf": [item, {"type": "array", "items": item}]}

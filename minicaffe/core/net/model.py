@@ -1,4 +1,4 @@
-"""Models whose layers are of the registered types: read from files of every kind, and written as text."""
+"""Files of models and of weights, told by their names and contents; and models as text."""
 
 from __future__ import annotations
 
@@ -15,11 +15,57 @@ from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.config.model import parse_model, read_model
 from minicaffe.core.config.tree import MAX_BYTES
 from minicaffe.core.layers import REGISTRY
-from minicaffe.core.net import weight_files
-from minicaffe.core.net.weight_files import MODEL
 from minicaffe.core.net.yaml_text import yaml_text
-from minicaffe.core.plugins import MODELS, ModelFormat, format_of, loaded
-from minicaffe.errors import SpecError, did_you_mean
+from minicaffe.core.plugins import MODELS, WEIGHTS, ModelFormat, format_of, loaded
+from minicaffe.errors import CheckpointError, SpecError, did_you_mean
+from minicaffe.storage import checkpoint, safetensors_file
+from minicaffe.storage.checkpoint import ArrayFile
+from minicaffe.storage.safetensors_file import MODEL
+
+OURS = (".npz", safetensors_file.ENDING)
+
+
+def is_ours(path: Any) -> bool:
+    """Whether a name is that of a file which may hold the net's text beside its weights.
+
+    >>> is_ours("lenet_iter_500.npz"), is_ours("lenet.caffemodel"), is_ours("lenet.yaml")
+    (True, False, False)
+    """
+    return isinstance(path, (str, Path)) and str(path).lower().endswith(OURS)
+
+
+def opened(path: str | Path) -> ArrayFile:
+    """The arrays of a file by name; their shapes are known before any is read. Raises CheckpointError."""
+    if (plugged := format_of(WEIGHTS, path)) is not None:
+        return cast(ArrayFile, plugged.Reader(path))
+    if safetensors_file.is_one(path):
+        return safetensors_file.Reader(path)
+    return checkpoint.Reader(path)
+
+
+def write(path: str | Path, arrays: Mapping[str, Any], net: str = "") -> None:
+    """Write arrays by name to an .npz or .safetensors file, atomically. Raises CheckpointError."""
+    if safetensors_file.is_one(path):
+        data = safetensors_file.encoded(arrays, net)
+        checkpoint.replace(path, lambda file: file.write(data))
+    else:
+        checkpoint.write(path, arrays)
+
+
+def text_among(arrays: Any, shapes: Mapping[str, tuple[int, ...]], path: str | Path) -> str:
+    """The text in the entry `@model` of a file's arrays. Raises CheckpointError for what is none."""
+    if len(shapes[MODEL]) != 1 or shapes[MODEL][0] > MAX_BYTES:
+        raise CheckpointError(
+            f"{path}: entry {MODEL!r} of shape {shapes[MODEL]} is no model's text"
+        )
+    entry = np.asarray(arrays[MODEL])
+    if entry.dtype != np.uint8:
+        raise CheckpointError(f"{path}: entry {MODEL!r} holds {entry.dtype}, expected bytes")
+    try:
+        return entry.tobytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        where = f"(byte {error.start})"
+        raise CheckpointError(f"{path}: entry {MODEL!r} is not UTF-8 text {where}") from None
 
 
 def models() -> dict[str, Path]:
@@ -76,9 +122,15 @@ def read(path: str | Path | Mapping[str, Any], *settings: str, lenient: bool = F
                 f"{folder}: is a folder without a {IN_RUN}; "
                 "expected a model file, a snapshot or the folder of a run"
             )
-    elif weight_files.is_ours(path):
-        text, file = weight_files.text_in(path), f"{path}: {MODEL}"
-        return parse_model(text, REGISTRY, file, settings, Path(path))
+    elif is_ours(path):
+        with opened(path) as reader:
+            if MODEL not in reader.shapes:
+                raise CheckpointError(
+                    f"{path}: does not hold its net's text ({MODEL}): "
+                    "give the model file, and this one by --weights"
+                )
+            text = text_among(reader, reader.shapes, path)
+        return parse_model(text, REGISTRY, f"{path}: {MODEL}", settings, Path(path))
     elif (plugged := model_format(path)) is not None:
         return cast(NetSpec, plugged.read(path, REGISTRY, settings, lenient=lenient))
     return read_model(path, REGISTRY, settings)
@@ -95,7 +147,7 @@ def model_format(path: str | Path) -> ModelFormat | None:
 
 def holds_weights(path: str | Path) -> bool:
     """Whether an argument of `read` has weights too, and is no model file: a snapshot or a run's folder."""
-    return weight_files.is_ours(path) or os.path.isdir(path)
+    return is_ours(path) or os.path.isdir(path)
 
 
 def parse(text: str | Mapping[str, Any], file: str | None = None) -> NetSpec:

@@ -16,12 +16,11 @@ from minicaffe.core.config.declare import LayerSpec, NetSpec
 from minicaffe.core.config.tree import Mark
 from minicaffe.core.layers import REGISTRY, Param
 from minicaffe.core.layers.fillers import fill_parts
-from minicaffe.core.net import weight_files
+from minicaffe.core.net import model
 from minicaffe.core.net.graph import Graph
-from minicaffe.core.net.model import entry, parse
+from minicaffe.core.net.model import MODEL, entry, parse
 from minicaffe.core.net.sources import with_classes
 from minicaffe.core.net.sparse import implied_bottoms, layer_options, plain
-from minicaffe.core.net.weight_files import MODEL
 from minicaffe.core.net.yaml_text import flow
 from minicaffe.core.ops.random import random_stream
 from minicaffe.core.plugins import WEIGHTS, format_of
@@ -207,7 +206,7 @@ def load(
     if isinstance(source, Mapping):
         shapes = {name: np.shape(array) for name, array in source.items()}
         return _load(graph, source, shapes, strict is not False, origin or "weights", finite)
-    with weight_files.opened(source) as opened:
+    with model.opened(source) as opened:
         return load(graph, opened, strict, origin, finite)
 
 
@@ -296,7 +295,7 @@ def _of_training(
     if not unused or MODEL not in shapes or state.phase != "TEST":
         return set()
     try:
-        spec = parse(weight_files.text_among(arrays, shapes, origin), f"{origin}: {MODEL}")
+        spec = parse(model.text_among(arrays, shapes, origin), f"{origin}: {MODEL}")
     except MinicaffeError:  # the unused entries are told
         return set()
     losses = {kind for kind in {one.type for one in spec.layers} if REGISTRY[kind].traits.is_loss}
@@ -310,7 +309,7 @@ def _differences(
 ) -> dict[str, list[str]]:
     """The differences of the net's text among arrays; {} if it cannot be read."""
     try:
-        text = weight_files.text_among(arrays, shapes, origin)
+        text = model.text_among(arrays, shapes, origin)
         return differences(parse(text, f"{origin}: {MODEL}"), graph.spec)
     except MinicaffeError:  # the weights already explain the error
         return {}
@@ -323,4 +322,4 @@ def save(graph: Graph, path: str | Path, arrays: Mapping[str, np.ndarray], form:
         plugged.save(path, graph, arrays, form)
         return
     text = entry(with_classes(graph.spec, graph.layers.values()), path)
-    weight_files.write(path, {**arrays, **text}, graph.name)
+    model.write(path, {**arrays, **text}, graph.name)

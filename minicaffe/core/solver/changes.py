@@ -14,7 +14,7 @@ from minicaffe.core.config.types import keys_of
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.layers.base import bottom_counts
 from minicaffe.core.layers.order import Order
-from minicaffe.core.net import Net, model, weight_files
+from minicaffe.core.net import Net, model
 from minicaffe.core.plugins import STATES, format_of
 from minicaffe.core.solver.state import WANTED
 from minicaffe.errors import CheckpointError, SpecError
@@ -51,15 +51,15 @@ def changes(file: str | Path, net: Net, solver: SolverSpec) -> list[Change]:
     if format_of(STATES, file) is not None:
         return []
     with Reader(file, WANTED) as reader:
-        if weight_files.MODEL not in reader.shapes:
+        if model.MODEL not in reader.shapes:
             return []
-        text = weight_files.text_among(reader, reader.shapes, file)
+        text = model.text_among(reader, reader.shapes, file)
         kept = reader["@losses"].dtype if "@losses" in reader.shapes else None
         seed = reader["@seed"] if reader.shapes.get("@seed") == () else None
     try:
-        then = model.parse(text, f"{file}: {weight_files.MODEL}")
+        then = model.parse(text, f"{file}: {model.MODEL}")
     except SpecError as error:  # for example of another version; the arrays are checked elsewhere
-        return [Change(weight_files.MODEL, str(error), None)]
+        return [Change(model.MODEL, str(error), None)]
     spec = dataclasses.replace(net.spec, solver=solver)
     now = model.parse(model.text(spec, "."), "the model")
     differences = [*_solver(then, now), *_net(then, now)]
@@ -81,7 +81,7 @@ def told(changed: Sequence[Change], net: Net, iteration: int, rate: float) -> It
     """A line for each accepted change, in a run that resumes at an iteration and a rate."""
     for change in changed:
         _, layer, key = [*change.key.split("."), "", ""][:3]
-        if change.key == weight_files.MODEL:
+        if change.key == model.MODEL:
             yield f"what changed since the snapshot is not known, for its model cannot be read: {change.then}"
             continue
         text = f"changed on resume: {change}"

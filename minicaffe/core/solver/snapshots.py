@@ -16,9 +16,8 @@ import numpy as np
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.config.solver import SolverSpec
 from minicaffe.core.net import Net
-from minicaffe.core.net.model import entry
+from minicaffe.core.net.model import entry, is_ours
 from minicaffe.core.net.sources import with_classes
-from minicaffe.core.net.weight_files import is_ours
 from minicaffe.core.net.weights import check as check_weights
 from minicaffe.core.plugins import STATES, format_of
 from minicaffe.core.solver import state

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.core.net.weight_files import MODEL
+from minicaffe.core.net.model import MODEL
 from minicaffe.errors import CheckpointError
 from minicaffe.storage.checkpoint import Reader, check_finite
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from minicaffe.core.config import tree
-from minicaffe.core.net import weight_files
-from minicaffe.core.net.weight_files import MODEL, text_among
+from minicaffe.core.net import model
+from minicaffe.core.net.model import MODEL, text_among
 from minicaffe.errors import CheckpointError
 from minicaffe.interop.caffe import state, weights
 from minicaffe.storage import checkpoint, safetensors_file, wire
 
 Layers = dict[str, dict[int, Any]]
-WEIGHTS = (*weight_files.OURS, *weights.ENDINGS)
+WEIGHTS = (*model.OURS, *weights.ENDINGS)
 STATES, BLOBS = weights.STATES, (".npy", ".binaryproto")
 
 
@@ -84,7 +84,7 @@ def _convert_weights(source: str | Path, target: str | Path) -> str:
     for name in arrays:
         if "\\" in name and not safetensors_file.is_one(target):
             raise CheckpointError(f"{target}: an .npz has no place for the name {name!r}")
-    weight_files.write(target, arrays, _name(source, arrays))
+    model.write(target, arrays, _name(source, arrays))
     return f"{len(arrays.keys() - {MODEL})} arrays" + " and the net's text" * (MODEL in arrays)
 
 
@@ -94,7 +94,7 @@ def _arrays(source: str | Path, target: str | Path) -> dict[str, np.ndarray]:
     if ending == os.path.splitext(target)[1].lower():
         hint = "; --model NET writes them as its" if ending in weights.ENDINGS else ""
         raise CheckpointError(f"{source} and {target} are of one format: nothing to convert{hint}")
-    with weight_files.opened(source) as reader:
+    with model.opened(source) as reader:
         kept = [name for name in reader.shapes if name[:1] != "@" or name == MODEL]
         return {name: reader[name] for name in kept}
 

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from minicaffe.core.net.weight_files import MODEL
+from minicaffe.core.net.model import MODEL
 from minicaffe.core.plugins import STATES, format_of
 from minicaffe.core.solver import snapshots
 from minicaffe.core.solver.state import WANTED

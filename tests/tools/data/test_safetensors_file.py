@@ -12,7 +12,7 @@ import pytest
 
 from minicaffe import CheckpointError, Net, parse
 from minicaffe.cli import main
-from minicaffe.core.net import weight_files
+from minicaffe.core.net import model
 from minicaffe.storage.safetensors_file import Reader
 
 library = pytest.importorskip("safetensors.numpy")
@@ -41,7 +41,7 @@ def here(tmp_path, monkeypatch):
 
 
 def test_what_is_written_the_package_reads_and_we_do():
-    weight_files.write("a.safetensors", ARRAYS, "small")
+    model.write("a.safetensors", ARRAYS, "small")
     found = library.load_file("a.safetensors")
     assert set(found) == set(ARRAYS)
     with Reader("a.safetensors") as reader:
@@ -65,7 +65,7 @@ def test_bfloat16_is_read_in_float32():
     assert main(["convert", "b.safetensors", "b.npz"]) == 0
     with np.load("b.npz") as found:
         assert found["a/ip__0"].dtype == np.float32
-    weight_files.write("c.safetensors", {"w": values})  # and written as what it is
+    model.write("c.safetensors", {"w": values})  # and written as what it is
     assert library.load_file("c.safetensors")["w"].dtype == narrow
 
 
@@ -140,7 +140,7 @@ def test_what_is_no_file(tmp_path):
         with pytest.raises(CheckpointError, match=f"^{path}: {told}$"):
             Reader(path)
     with pytest.raises(CheckpointError, match="has no place for 'x': <U1"):
-        weight_files.write("x.safetensors", {"x": np.array("x")})
+        model.write("x.safetensors", {"x": np.array("x")})
     assert os.listdir() == []
 
 
