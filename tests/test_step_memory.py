@@ -16,7 +16,7 @@ import pytest
 from minicaffe import Net, Solver, parse
 from minicaffe.backends import cpu
 from minicaffe.core.layers import REGISTRY
-from minicaffe.core.layers.activation import Dropout
+from minicaffe.core.layers.elementwise import Dropout
 from minicaffe.interop.caffe.forks.whole import Whole
 from minicaffe.tools.data import datasets, fetch, idx
 from minicaffe.tools.data.layers.data import Data

@@ -15,19 +15,27 @@ from typing import Annotated, Any
 import numpy as np
 
 from minicaffe.cli.nets import built, tree_of
-from minicaffe.cli.options import MODEL, Force, Imports, Lenient, Model, OfNet, OnDevice
-from minicaffe.cli.parser import Arg, number
-from minicaffe.cli.picture_options import (
+from minicaffe.cli.options import (
+    MODEL,
+    Force,
+    Imports,
     Labelled,
+    Lenient,
+    Model,
+    OfNet,
+    OnDevice,
     Prepared,
+    Weighted,
     box_names,
     lines_of,
+    load_weights,
     mean_of,
     no_options_of_deploy_nets,
     prepare,
+    weights_of,
 )
+from minicaffe.cli.parser import Arg, number
 from minicaffe.cli.streams import say
-from minicaffe.cli.weights import Weighted, load_weights, weights_of
 from minicaffe.core.config import tree
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.config.model import model

@@ -15,8 +15,8 @@ import numpy as np
 from tqdm import tqdm
 
 from minicaffe.backends.device import Device
+from minicaffe.cli.options import load_weights
 from minicaffe.cli.streams import say
-from minicaffe.cli.weights import load_weights
 from minicaffe.core.communicator import Communicator
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.solver import Solver

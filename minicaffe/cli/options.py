@@ -1,14 +1,18 @@
-"""CommandOptions that several commands share."""
+"""Options that several commands share, with the files of weights and the pictures that they name."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib.util
 import os
+import shlex
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
+
+import numpy as np
 
 from minicaffe.backends import device as backend
 from minicaffe.backends.cpu import threads
@@ -17,12 +21,35 @@ from minicaffe.cli.parser import Arg, CommandOptions, number
 from minicaffe.core.communicator import ALONE, Communicator, device_of
 from minicaffe.core.config.declare import LayerSpec, NetSpec
 from minicaffe.core.config.state import Phase, State
+from minicaffe.core.config.tree import load
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.layers.base import bottom_counts
 from minicaffe.core.layers.blob import FLOATS
-from minicaffe.core.net import read
+from minicaffe.core.layers.files import read_array
+from minicaffe.core.net import Net, read
+from minicaffe.core.net import model as net_model
+from minicaffe.core.net.model import located
+from minicaffe.core.net.weights import LoadReport, listed
 from minicaffe.core.ops import conv
-from minicaffe.errors import MinicaffeError, SpecError, note, raised_at
+from minicaffe.errors import (
+    CheckpointError,
+    DataError,
+    MinicaffeError,
+    SpecError,
+    did_you_mean,
+    note,
+    raised_at,
+)
+from minicaffe.interop.caffe.label_map import is_label_map, names_in
+from minicaffe.interop.caffe.model import is_prototxt
+from minicaffe.interop.caffe.weights import is_caffes
+from minicaffe.storage import lists
+from minicaffe.storage.file_kinds import foreign
+from minicaffe.tools.data.layers.pictures import Pictures, Transform
+from minicaffe.tools.data.weights import NAMES, weights_named
+from minicaffe.tools.data.weights import WEIGHTS as WEIGHTS_BY_NAME
+from minicaffe.tools.deploy import label_names
+from minicaffe.tools.training import folder as run_folder
 
 MODEL = (
     "the model file, YAML or Caffe's .prototxt; a snapshot, or a run's folder; or a name that"
@@ -225,3 +252,216 @@ class Force(CommandOptions):
         for path in paths:
             if os.path.exists(path) and not self.force:
                 raise MinicaffeError(f"{path}: is there already; --force writes over it")
+
+
+WEIGHTS = (
+    "a snapshot or weight file: .npz, .safetensors, .caffemodel, .caffemodel.h5, several by commas; a run's"
+    " folder: its best snapshot, else the newest; or a name that `minicaffe fetch` lists"
+)
+
+
+ENDINGS = (".npz", ".safetensors", ".caffemodel", ".h5")
+
+
+class Weighted(CommandOptions):
+    """--weights, which `weights_of` reads."""
+
+    weights: Annotated[str | None, f"{WEIGHTS}; default: MODEL's own"] = None
+
+
+def weights_of(args: CommandOptions) -> str:
+    """The files of weights to load: those of --weights or, if MODEL is a snapshot or a run, its own."""
+    given: str = named(args) or (args.model if net_model.holds_weights(args.model) else "")
+    given = given or _shipped(args.model)
+    told = foreign(args.model, "models in .yaml and .prototxt")
+    if not given and told and not is_prototxt(args.model):
+        raise MinicaffeError(told)
+    if not given:
+        if not os.path.exists(located(args.model)):
+            raise MinicaffeError(f"{args.model}: no such file or folder")
+        raise MinicaffeError(f"{args.model}: holds no weights; give them by --weights FILE")
+    return given
+
+
+def named(args: CommandOptions) -> str:
+    """What --weights says, with the file in the place of a name of published weights; "" without --weights.
+
+    They are fetched if they are not there. A line tells the file and its licence. Raises DataError for a word
+    that is neither a file nor such a name.
+    """
+    return ",".join(map(partial(_file_of, args), (args.weights or "").split(",")))
+
+
+def _file_of(args: CommandOptions, given: str) -> str:
+    """The file that a word of --weights means."""
+    if not given or os.path.exists(given) or os.path.exists(args.weights):
+        return given
+    if shipped := _shipped(given):
+        return shipped
+    found = weights_named(given)
+    if found is None:
+        if not set(given) & {os.sep, os.altsep} and not given.endswith(ENDINGS):
+            hint = f"{did_you_mean(given, NAMES)} (minicaffe fetch --list lists them)"
+            raise DataError(f"{given}: no such file, and no weights of this name{hint}")
+        return given
+    if not getattr(args, "quiet", False):
+        note(f"weights: {found} ({WEIGHTS_BY_NAME[found.stem].licence})")
+    return str(found)
+
+
+def _shipped(name: str) -> str:
+    """The weights that come with minicaffe's model of this name; "" if there are none."""
+    from minicaffe.tools.deploy import shipped_weights  # which imports all that a classifier needs
+
+    return str(shipped_weights(name) or "")
+
+
+def load_weights(net: Net, given: str, strict: bool | None = None) -> list[tuple[str, LoadReport]]:
+    """Load what --weights names, of a run's folder its best, and tell what became of each file.
+
+    Files separated by commas are loaded one after another, each as far as names fit, as Caffe does. Raises
+    CheckpointError if a shape does not; for a single file as Net.load.
+    """
+    if os.path.isdir(given):
+        given = str(run_folder.weights(given))
+    files = [given] if os.path.exists(given) else [file for file in given.split(",") if file]
+    for file in files:
+        run_folder.warn_of_old_reading(file)
+    if len(files) <= 1:
+        return [(given, net.load(given, strict=strict))]
+    found = [(file, net.load(file, strict=False)) for file in files]
+    for file, report in found:
+        if report.mismatched:
+            told = listed(report.wrong(("mismatched",)), {})
+            raise CheckpointError(f"{file}: does not fit net {net.name!r}: {told}")
+    loaded = {name for _, report in found for name in report.loaded}
+    missing = [name for name in net.named_params if name not in loaded]
+    if missing and strict is not False and not any(is_caffes(file) for file in files):
+        raise CheckpointError(f"{given}: none of them has {', '.join(missing)}")
+    return found
+
+
+def renaming(net: Net, mismatched: str) -> str:
+    """How the first layer whose shapes are not the file's would be learnt anew, as in fine-tuning."""
+    name = mismatched.partition(" (file ")[0].rpartition("__")[0]
+    (spec,) = (step.spec for step in net.steps if step.spec.name == name)
+    words = ["--set", f"layers.{name}.top={name}"] if spec.top is None else []
+    words += ["--set", f"layers.{name}.name={name}_new"]
+    return f"to train layer {name!r} anew, give it another name: {shlex.join(words)}"
+
+
+class Prepared(CommandOptions):
+    """--mean, --scale and --channels."""
+
+    mean: Annotated[
+        str | None,
+        "MEAN",
+        "deploy nets: what is subtracted: a number, one a channel (104,117,123), or a mean image,"
+        " .npy or .binaryproto, of which the channels' means are taken if it is of another size",
+    ] = None
+    scale: Annotated[
+        float | None,
+        "deploy nets: what pixels, from 0 to 255, are multiplied by after that",
+    ] = None
+    channels: Annotated[
+        Literal["rgb", "bgr"] | None,
+        "the order of three channels; default: the data layer's, of deploy nets, but for export, Caffe's"
+        " bgr if the net or its weights are Caffe's, else rgb",
+    ] = None
+
+
+class Labelled(Prepared):
+    """--labels too."""
+
+    labels: Annotated[
+        str | None,
+        "a text file with the name of a class in each line, or SSD's label map; default: the names in"
+        " the snapshot, the data set or the label map that the model names",
+    ] = None
+
+
+def no_options_of_deploy_nets(args: CommandOptions, layer: str) -> None:
+    """Raise MinicaffeError for --mean and --scale, which the model's layer of data says itself."""
+    for option in ("mean", "scale"):
+        if getattr(args, option) is not None:
+            raise MinicaffeError(
+                f"--{option}: the layer {layer!r} says it; give"
+                f" --set layers.{layer}.transform.{option + '_value' * (option == 'mean')}=..."
+            )
+
+
+def mean_of(given: str, image: tuple[int, int, int]) -> str | tuple[float, ...]:
+    """What --mean subtracts: the path of an image of the net's size, or one number or one a channel."""
+    if os.path.isfile(given):
+        mean = read_array(Path(given))
+        mean = mean.reshape(mean.shape[-3:] if mean.ndim == 4 and len(mean) == 1 else mean.shape)
+        if mean.shape == image:
+            return given
+        values = mean.reshape(len(mean), -1).mean(axis=1) if mean.ndim in (1, 3) else mean
+    else:
+        try:
+            values = np.array([float(word) for word in given.split(",")])
+        except ValueError:
+            raise MinicaffeError(
+                f"--mean {given}: there is no such file, and it is not one number or {image[0]}"
+            ) from None
+    if values.shape not in ((1,), (image[0],)) or not np.isfinite(values).all():
+        raise MinicaffeError(
+            f"--mean {given}: expected 1 or {image[0]} numbers, or an image of {image}"
+        )
+    return tuple(map(float, values))
+
+
+def prepare(args: CommandOptions, data: Pictures, weights: str) -> None:
+    """Have pictures made ready as the options say. Raises MinicaffeError for those a data layer answers."""
+    if args.channels is not None:
+        data.blue_first = args.channels == "bgr"
+    if type(data) is not Pictures:  # a layer of the model's own
+        no_options_of_deploy_nets(args, data.name)
+        return
+    caffes = is_prototxt(args.model) or any(map(is_caffes, weights.split(",")))
+    data.blue_first = (args.channels or ("bgr" if caffes else "rgb")) == "bgr"
+    scale = 1.0 if args.scale is None else args.scale
+    mean = () if args.mean is None else mean_of(args.mean, data.image)
+    if isinstance(mean, str):
+        data.transform = Transform(scale=scale, mean_file=mean)
+    else:
+        data.transform = Transform(scale=scale, mean_value=mean)
+    order = "blue, green, red" if data.blue_first else "red, green, blue"
+    told = [order] * (data.image[0] == 3) + [f"mean {args.mean or 0}", f"scale {scale:g}"]
+    args.tell(f"pictures: {', '.join(told)}")
+
+
+def lines_of(path: str, count: int) -> list[str]:
+    """The names in a file, one a line, or of a label map. Raises MinicaffeError for another number of them."""
+    text = lists.text(Path(path))
+    if is_label_map(text):
+        names = names_in(text, path)
+        if set(names) != set(range(count)):
+            raise MinicaffeError(
+                f"--labels {path}: names {len(names)} classes, from {min(names)} to {max(names)}; "
+                f"the net has classes 0 to {count - 1}"
+            )
+        return [names[label] for label in range(count)]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if len(lines) != count:
+        raise MinicaffeError(
+            f"--labels {path}: has {len(lines)} names; the net has {count} classes"
+        )
+    for line in lines:
+        if not line.isprintable():
+            raise DataError(f"{path}: is not a text with a name in each line: found {line[:40]!r}")
+    return lines
+
+
+def box_names(labels: str | None, model: NetSpec, beside: Path | None) -> dict[int, str]:
+    """A detector's classes: those of --labels, a label map or a name a line, else of the model's label map."""
+    if labels is not None:
+        file, text_ = load(labels, "text", own=True)
+        if is_label_map(text_):
+            return names_in(text_, file)
+        lines = [line.strip() for line in text_.splitlines() if line.strip()]
+        if not lines or not all(line.isprintable() for line in lines):
+            raise MinicaffeError(f"--labels {labels}: expected a label map, or a name in each line")
+        return dict(enumerate(lines))
+    return label_names(model, beside)

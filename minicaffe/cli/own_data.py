@@ -26,10 +26,9 @@ if TYPE_CHECKING:
 import shlex
 
 from minicaffe.backends.cpu import threads
-from minicaffe.cli.options import Imports
+from minicaffe.cli.options import WEIGHTS, Imports, named
 from minicaffe.cli.parser import Arg, number
 from minicaffe.cli.streams import say
-from minicaffe.cli.weights import WEIGHTS, named
 from minicaffe.tools.own_data import EPOCHS
 
 AUTO = "auto"

@@ -18,11 +18,20 @@ import numpy as np
 
 from minicaffe.backends import cpu
 from minicaffe.backends.device import Device
-from minicaffe.cli.options import Model, OnDevice, Typed
+from minicaffe.cli.options import (
+    Labelled,
+    Model,
+    OnDevice,
+    Typed,
+    Weighted,
+    box_names,
+    lines_of,
+    load_weights,
+    prepare,
+    weights_of,
+)
 from minicaffe.cli.parser import Arg, number
-from minicaffe.cli.picture_options import Labelled, box_names, lines_of, prepare
 from minicaffe.cli.streams import say
-from minicaffe.cli.weights import Weighted, load_weights, weights_of
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.net.sources import with_classes
 from minicaffe.errors import DataError, note

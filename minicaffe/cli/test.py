@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from minicaffe.backends import device as backend
-from minicaffe.cli.options import Computed, Model
+from minicaffe.cli.options import Computed, Model, Weighted, load_weights, weights_of
 from minicaffe.cli.parser import number
 from minicaffe.cli.streams import say
-from minicaffe.cli.weights import Weighted, load_weights, weights_of
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.config.state import ANY, Phase, State
 from minicaffe.core.layers import Layer

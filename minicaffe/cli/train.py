@@ -15,12 +15,11 @@ from typing import Annotated, Any
 from minicaffe.backends.cuda import ahead
 from minicaffe.backends.device import Device
 from minicaffe.cli import find_lr, ranks, tensorboard
-from minicaffe.cli.options import MODEL, Computed, OfNet
+from minicaffe.cli.options import MODEL, WEIGHTS, Computed, OfNet, load_weights, named, renaming
 from minicaffe.cli.own_data import OwnData, of_own_data, with_batch
 from minicaffe.cli.parser import Arg, CommandOptions, number, words_of
 from minicaffe.cli.ranks import Beside, OfRanks
 from minicaffe.cli.test import check_filled, data_lines
-from minicaffe.cli.weights import WEIGHTS, load_weights, named, renaming
 from minicaffe.core.communicator import Communicator, device_of, together
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.config.solver import check_max_iter

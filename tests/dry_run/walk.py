@@ -16,7 +16,7 @@ from minicaffe.backends.cuda.fusion import may_begin
 from minicaffe.backends.cuda.fusion_rules import FIRST
 from minicaffe.backends.device import Device
 from minicaffe.backends.replay.trace import recording
-from minicaffe.core.layers.activation import Dropout
+from minicaffe.core.layers.elementwise import Dropout
 from minicaffe.core.net import read
 from minicaffe.core.solver import Report
 from minicaffe.tools.data import datasets

@@ -9,7 +9,7 @@ import pytest
 
 import minicaffe
 from minicaffe import parse
-from minicaffe.cli.picture_options import lines_of
+from minicaffe.cli.options import lines_of
 from minicaffe.core.layers.files import read_array
 from minicaffe.core.net import model
 from minicaffe.errors import MinicaffeError

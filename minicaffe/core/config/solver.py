@@ -53,7 +53,7 @@ def unknown(name: str, words: Iterable[str]) -> str:
 class SolverSpec:
     """How a net is trained (Caffe's SolverParameter)."""
 
-    type: Annotated[str, "the update rule", Among(lambda: TYPES, unknown)] = "SGD"
+    type: Annotated[str, "the update rule", Among(TYPES.copy, unknown)] = "SGD"
     base_lr: Annotated[float, "the learning rate at the start", AtLeast(0)]
     lr_policy: Annotated[
         Literal["fixed", "step", "multistep", "exp", "inv", "poly", "sigmoid", "cosine", "plateau"],

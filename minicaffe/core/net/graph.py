@@ -101,12 +101,14 @@ def build(spec: NetSpec, context: Context) -> Graph:
             where = layer_spec.place("type")
             raise SpecError(f"{where}: unknown type; import the file that registers it")
         bottoms = [blobs[name] for name in _bottoms(layer_spec, steps, blobs, spec, context.state)]
-        step = Step(layer_spec, _layer(layer_spec, context), bottoms)
-        step.layer.in_both = both.get(sources.source(layer_spec))
+        layer: Layer = REGISTRY[layer_spec.type](**layer_spec.options)
+        layer.name, layer.context = layer_spec.name, context
+        layer.runs_backward = not context.forward_only  # known before the shapes
+        layer.in_both = both.get(sources.source(layer_spec))
         for value in bottoms:
             value.readers += 1
-        step.layer.bottom = tuple(value.name for value in bottoms)
-        step.layer.top = layer_spec.tops
+        layer.bottom, layer.top = tuple(value.name for value in bottoms), layer_spec.tops
+        step = Step(layer_spec, layer, bottoms)
         steps.append(step)
         _check_tops(step, writers)
         for name in step.layer.top:
@@ -134,13 +136,6 @@ def infer_shapes(steps: Sequence[Step]) -> None:
                     f"a blob has at most {MAX_AXES}"
                 )
             value.shape = shape
-
-
-def _layer(spec: LayerSpec, context: Context) -> Layer:
-    layer: Layer = REGISTRY[spec.type](**spec.options)
-    layer.name, layer.context = spec.name, context
-    layer.runs_backward = not context.forward_only  # known before the shapes
-    return layer
 
 
 def _bottoms(
@@ -203,10 +198,8 @@ def _bind_params(steps: list[Step]) -> None:
             where = f"{spec.place('param', i)}: param {keys.name!r}"
             owner, first = owners.setdefault(keys.name, (param, spec))
             other = f"{first} at {first.mark.within}"
-            alike = owner.shape == param.shape
-            if keys.share_mode == "PERMISSIVE":
-                alike = owner.size == param.size
-            if not alike:
+            what = "size" if keys.share_mode == "PERMISSIVE" else "shape"
+            if getattr(owner, what) != getattr(param, what):
                 raise ShapeError(f"{where} has shape {param.shape} here, {owner.shape} in {other}")
             for key, value in own.items():
                 if settled.setdefault((keys.name, key), value) != value:

@@ -44,10 +44,13 @@ class Memory:
         if not first:
             self.sharing.take()
         for i, step in enumerate(graph.steps[: self.fits]):
+            added = 0
             if i >= first:
                 self._take(step, context, given)
-            needed = zip(step.bottoms, step.layer.needs_gradient, strict=True)
-            scratch = max(scratch, sum(v.blob.size for v, needs in needed if needs and _may_add(v)))
+            for value, needs in zip(step.bottoms, step.layer.needs_gradient, strict=True):
+                if needs and (value.readers > 1 or value.loss_weight):  # it may have to be added
+                    added += value.blob.size
+            scratch = max(scratch, added)
         check(graph, self.sharing)
         if self.scratch is None or self.scratch.size < scratch or not first:
             self.scratch = aligned.empty(xp, scratch, context.dtype)
@@ -204,8 +207,3 @@ def _infer(
             raise ShapeError(
                 f"{name} cannot have shape {tuple(shape)} while another top of its layer has other samples"
             )
-
-
-def _may_add(value: Value) -> bool:
-    """Whether a gradient may have to be added to another."""
-    return value.readers > 1 or bool(value.loss_weight)

@@ -95,7 +95,8 @@ class Sharing:
     """
 
     def __init__(self, graph: Graph, keep: Collection[str] | None = None, which: str | None = None):
-        self.graph, self.which = graph, which or shared_by(graph)
+        forward = graph.context.phase == "TEST" and not graph.forced  # such a net only runs forward
+        self.graph, self.which = graph, which or ("data" if forward else "diff")
         lives = _data_lives(graph.steps)
         self.before = sum(life.size for life in lives.values())
         if self.which == "diff":
@@ -304,11 +305,6 @@ def _outermost(value: Value, within: Within) -> tuple[Value, int]:
         value, further = within[value]
         start += further
     return value, start
-
-
-def shared_by(graph: Graph) -> str:
-    """Which arrays a net shares: "data" if it only runs forward, in TEST unless forced, else "diff"."""
-    return "data" if graph.context.phase == "TEST" and not graph.forced else "diff"
 
 
 def _size(value: Value) -> int:

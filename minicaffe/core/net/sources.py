@@ -32,16 +32,12 @@ def in_both(spec: NetSpec) -> dict[Source, frozenset[float]]:
     splits: dict[Source, set[float]] = {}
     for layer in spec.layers:
         split = layer.options.get("split")
-        phases.setdefault(source(layer), set()).update(_phases(layer))
+        either = {rule.phase for rule in layer.include} or {None}
+        taken = [phase for phase in PHASES if either & {None, phase}]
+        taken = [p for p in taken if not {Rule(phase=p), Rule()} & {*layer.exclude}]
+        phases.setdefault(source(layer), set()).update(taken)
         splits.setdefault(source(layer), set()).update([] if split is None else [split])
     return {key: frozenset(splits[key]) for key in phases if key[1] and len(phases[key]) == 2}
-
-
-def _phases(layer: LayerSpec) -> list[Phase]:
-    """The phases that a layer may take part in."""
-    if layer.include:
-        return [p for p in PHASES if any(rule.phase in (None, p) for rule in layer.include)]
-    return [p for p in PHASES if Rule(phase=p) not in layer.exclude and Rule() not in layer.exclude]
 
 
 def trained_on(layer: Layer, learning: Iterable[Layer] = ()) -> str:
