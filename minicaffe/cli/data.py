@@ -117,7 +117,12 @@ class Data(Sourced):
             f"{count} {reader.unit} of {reader.name}, {self.split}: {reader.warning or reader.origin}"
         )
         if not reader.own_split:
-            print(_divided(reader))
+            parts = None if reader.in_order else sides(reader, SHARE)
+            reads = "TRAIN and TEST read all of it"
+            if parts is not None:
+                train, test = map(len, parts)
+                reads = f"TRAIN reads {train}, TEST the other {test} (split: {SHARE:g})"
+            print(f"no test entries of its own: where a model trains and tests on it, {reads}")
         if not every:
             print(f"of {SAMPLE} of them, evenly spread (--check reads all):")
         say(*_pictures(found, reader.blue_first), *_classes(reader))
@@ -127,16 +132,6 @@ class Data(Sourced):
             say(f"sheet: {self.output}, {drawn.width} x {drawn.height} pixels")
         if found.damage.count:
             raise DataError(damaged)
-
-
-def _divided(reader: Reader) -> str:
-    """What a model reads that trains and tests on a set without test entries of its own."""
-    text = "no test entries of its own: where a model trains and tests on it, "
-    parts = None if reader.in_order else sides(reader, SHARE)
-    if parts is None:
-        return f"{text}TRAIN and TEST read all of it"
-    train, test = map(len, parts)
-    return f"{text}TRAIN reads {train}, TEST the other {test} (split: {SHARE:g})"
 
 
 def _pictures(found: Survey, blue_first: bool) -> list[str]:
@@ -151,10 +146,14 @@ def _pictures(found: Survey, blue_first: bool) -> list[str]:
     least, most = found.range
     strange = f", {found.not_finite} no finite numbers" * bool(found.not_finite)
     lines.append(f"values: {least:g} to {most:g}{strange}")
-    for c, means in found.means().items():
-        order = (" (blue, green, red)" if blue_first else " (red, green, blue)") * (c == 3)
-        lines.append(f"mean of each channel: {', '.join(f'{mean:.3f}' for mean in means)}{order}")
-    return lines
+    return [*lines, *(_mean(means, blue_first) for means in found.means().values())]
+
+
+def _mean(means: Iterable[float], blue_first: bool) -> str:
+    """The mean of each channel, in a line."""
+    numbers = [f"{mean:.3f}" for mean in means]
+    order = (" (blue, green, red)" if blue_first else " (red, green, blue)") * (len(numbers) == 3)
+    return f"mean of each channel: {', '.join(numbers)}{order}"
 
 
 def _classes(reader: Reader) -> list[str]:
@@ -191,7 +190,11 @@ def sheet(reader: Reader, values: tuple[float, float]) -> Any:
             "a sheet needs the package Pillow: pip install 'minicaffe[image]'"
         ) from None
     rows = _rows(reader)
-    names = {label: _name(reader, label) for label in rows}
+    names = {}
+    for label in rows:
+        name = reader.classes[label] if 0 <= label < len(reader.classes) else str(label)
+        name = "".join(c if c.isprintable() else "?" for c in name[:24])
+        names[label] = name.encode("ascii", "replace").decode()  # what Pillow's font has
     left = GAP + max(len(name) for name in names.values()) * 7 + GAP
     width = left + max(map(len, rows.values())) * (CELL + GAP)
     page = Image.new("RGB", (width, GAP + len(rows) * (CELL + GAP)), "white")
@@ -225,12 +228,6 @@ def _rows(reader: Reader) -> dict[int, list[int]]:
         count = min(COLUMNS, len(every))
         rows[label] = [every[k * len(every) // count] for k in range(count)]
     return rows
-
-
-def _name(reader: Reader, label: int) -> str:
-    known = reader.classes[label] if 0 <= label < len(reader.classes) else str(label)
-    known = "".join(c if c.isprintable() else "?" for c in known[:24])
-    return known.encode("ascii", "replace").decode()  # what Pillow's font has
 
 
 def _pixels(picture: np.ndarray, blue_first: bool, values: tuple[float, float]) -> np.ndarray:
@@ -271,14 +268,9 @@ class Mean(Sourced):
             )
         reader = opened(self)
         mean = mean_image(reader, shown(range(len(reader))))
-        order = (" (blue, green, red)" if reader.blue_first else " (red, green, blue)") * (
-            len(mean) == 3
-        )
         told = reader.warning or reader.origin
         say(f"{len(reader)} {reader.unit} of {by(mean.shape)}, {self.split}: {told}")
-        print(
-            f"mean of each channel: {', '.join(f'{m:.3f}' for m in mean.mean(axis=(1, 2)))}{order}"
-        )
+        print(_mean(mean.mean(axis=(1, 2)), reader.blue_first))
         if self.output is not None:
             axes = () if self.output.lower().endswith(".npy") else (1,)
             write_blob(self.output, mean.reshape(*axes, *mean.shape).astype(np.float32))

@@ -46,24 +46,6 @@ QUIET: dict[str, Any] = {"test_interval": 0, "display": 0, "snapshot": 0, "test_
 Line = tuple[str, str, int, float, int, float]  # of, loop, slices, us, bytes, flop
 
 
-def explain_step(spec: NetSpec, device: Device, settings: dict[str, Any]) -> None:
-    """Train a few iterations, of which nothing is kept, and print what they ran."""
-    solver = Solver(spec, device=device, **settings, **QUIET)
-    solver.step(SETTLED)
-    nodes = [node for part in solver._iteration.recordings.values() for node in part]
-    what = f"an iteration of {solver.spec.type}"
-    explain_nodes(solver.net, what, lambda: solver.step(1), nodes, flops(solver.net, True))
-
-
-def explain_pass(spec: NetSpec, device: Device, settings: dict[str, Any]) -> None:
-    """Infer a few times, and print what a forward pass of the phase TEST ran."""
-    net = Net(spec, "TEST", device=device, **settings)
-    for _ in range(SETTLED):
-        net.forward()
-    nodes, flop = net.passes.nodes, flops(net, False)
-    explain_nodes(net, "a forward pass of the phase TEST", net.forward, nodes, flop)
-
-
 def explain_net(spec: NetSpec, device: Device, settings: dict[str, Any]) -> None:
     """Infer a few times with nothing kept between, and print of each layer what computes it then."""
     net = Net(spec, "TEST", device=device, keep=(), **settings)
@@ -102,10 +84,20 @@ def who_computes(net: Net) -> Iterator[tuple[str, str]]:
         yield name, ", ".join(dict.fromkeys(computed.get(name, [NOTHING])))
 
 
-def explain_nodes(
-    net: Net, what: str, call: Callable[[], Any], nodes: Sequence[Node], flop: dict[str, float]
-) -> None:
-    """Print how long a call takes, and the nodes that it goes through."""
+def explain_program(spec: NetSpec, device: Device, phase: str | None, **settings: Any) -> None:
+    """Train a few iterations, which are not kept, or infer in TEST; print what that ran, and its time."""
+    if phase == "TEST":
+        net = Net(spec, "TEST", device=device, **settings)
+        call: Callable[[], Any] = net.forward
+        for _ in range(SETTLED):
+            net.forward()
+        nodes, what = net.passes.nodes, "a forward pass of the phase TEST"
+    else:
+        solver = Solver(spec, device=device, **settings, **QUIET)
+        net, call = solver.net, partial(solver.step, 1)
+        solver.step(SETTLED)
+        nodes = [node for part in solver._iteration.recordings.values() for node in part]
+        what = f"an iteration of {solver.spec.type}"
 
     def whole() -> None:
         call()
@@ -116,7 +108,7 @@ def explain_nodes(
     if not nodes:
         print(f"nothing of it is replayed: {why_nothing(net.device)}")
         return
-    lines = list(measured(nodes, flop))
+    lines = list(measured(nodes, flops(net, phase != "TEST")))
     taken = sum(line[3] for line in lines)
     print(table([cells(line, taken) for line in joined(lines)], STEP_HEAD, left=(0, 1)))
     if net.device.is_cuda:
@@ -158,18 +150,18 @@ def measured(nodes: Sequence[Node], flop: dict[str, float]) -> Iterator[Line]:
         if isinstance(node, Graph):
             name = f"CUDA graph of {len(node.parts)}" if not node.why else f"as it is: {node.why}"
             of = f"{node.parts[0].what} to {node.parts[-1].what}"
-            yield of, name, 0, least(partial(_waited, node)), 0, 0.0
+
+            def work(graph: Graph = node) -> None:
+                graph.work()
+                graph.device.synchronize()
+
+            yield of, name, 0, least(work), 0, 0.0
             continue
         times = Program(node.rows).times(REPEATS)
         for what, row, seconds in zip(node.whose, node.rows, times, strict=True):
             first = what.partition(" to ")[0]  # of layers that are computed as one
             arithmetic = flop.get(what, flop.get(f"{first} {what.rpartition(' ')[2]}", 0.0))
             yield what, row.name, row.slices, 1e6 * seconds, row.bytes, arithmetic
-
-
-def _waited(graph: Graph) -> None:
-    graph.work()
-    graph.device.synchronize()
 
 
 def joined(lines: Sequence[Line]) -> Iterator[Line]:
@@ -252,8 +244,7 @@ class Explain(Model, Computed, Phased):
             explain_net(spec, device, self.engine_settings())
             return
         if self.step:
-            tell = explain_pass if self.phase == "TEST" else explain_step
-            tell(spec, device, self.engine_settings())
+            explain_program(spec, device, self.phase, **self.engine_settings())
             return
         net = Net(spec, self.phase, device=device, shapes_only=True, **self.engine_settings())
         check_type(net.context.dtype, device)

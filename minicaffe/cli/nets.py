@@ -15,10 +15,9 @@ from typing import Annotated
 from minicaffe.cli.options import Model, Phased, is_source
 from minicaffe.cli.parser import Arg, CommandOptions
 from minicaffe.core.config import tree
-from minicaffe.core.config.blocks import expanded
 from minicaffe.core.config.declare import LayerSpec, NetSpec
 from minicaffe.core.config.model import model
-from minicaffe.core.config.settings import replaced
+from minicaffe.core.config.settings import expanded, replaced
 from minicaffe.core.config.state import TRAIN, Phase, State
 from minicaffe.core.config.tree import Comment, Node
 from minicaffe.core.layers import REGISTRY
@@ -91,7 +90,8 @@ def built(
     dtype: str | None = None,
 ) -> Net:
     """Returns a net; data that are not here have the shapes that the model says. Raises DataError."""
-    for shown in (spec, without_data(spec)):
+    layers = [_input(one, shapes) if (shapes := _shapes(one)) else one for one in spec.layers]
+    for shown in (spec, dataclasses.replace(spec, layers=tuple(layers))):
         try:
             net = Net(shown, phase, device="cpu", dtype=dtype, shapes_only=shapes_only, keep=keep)
         except DataError as error:
@@ -116,14 +116,6 @@ def with_shapes(spec: NetSpec, shapes: Mapping[str, tuple[int, ...]]) -> NetSpec
     if left:
         raise SpecError(f"--shape {sorted(left)[0]}=...: no layer of data writes such a blob")
     return dataclasses.replace(spec, layers=tuple(layers))
-
-
-def without_data(spec: NetSpec) -> NetSpec:
-    """A model with an Input for each layer of pictures of which it says their size."""
-    layers = [
-        _input(layer, shapes) if (shapes := _shapes(layer)) else layer for layer in spec.layers
-    ]
-    return spec if layers == [*spec.layers] else dataclasses.replace(spec, layers=tuple(layers))
 
 
 def _usual(layer: LayerSpec, given: tuple[int, ...], is_picture: bool) -> list[tuple[int, ...]]:

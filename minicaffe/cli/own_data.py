@@ -101,21 +101,17 @@ def of_own_data(args: CommandOptions, communicator: Communicator) -> NetSpec:
     args.begin()
     made = adapted(args, device_of(args.device, communicator))
     changed = textwrap.indent(made.changed, "  ").split("\n")
-    told = [row for line in made.lines for row in folded(line)]
+    told = list(made.lines)
+    if sys.stderr.isatty():  # in several lines each, if it has fewer columns
+        width = max(shutil.get_terminal_size().columns, 40)
+        wrap = textwrap.TextWrapper(width, subsequent_indent="  ", break_on_hyphens=False).wrap
+        told = [row for line in told for row in wrap(line)]
     for row in (*told, "what is new in the model, the rest is as it was:", "", *changed):
         args.tell(row)
     spec = args.state_of(made.spec(*args.settings))
     args.run = args.run or free(made.source)
     args.model, args.weights, args.epochs = args.run, None, None  # the run's own model says them
     return spec
-
-
-def folded(line: str) -> list[str]:
-    """A line in several, if stderr is a terminal with fewer columns."""
-    if not sys.stderr.isatty():
-        return [line]
-    width = max(shutil.get_terminal_size().columns, 40)
-    return textwrap.wrap(line, width, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def free(source: str) -> str:

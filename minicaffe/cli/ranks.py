@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal
 from minicaffe.backends.cpu import threads
 from minicaffe.cli.parser import CommandOptions
 from minicaffe.core.communicator import Communicator, together
-from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.solver import Solver
 from minicaffe.errors import MinicaffeError, SpecError, note
 from minicaffe.tools.training.folder import is_run
@@ -97,17 +96,6 @@ def check(args: CommandOptions, communicator: Communicator) -> None:
         )
     if args.scale_lr and args.model is not None and is_run(args.model):
         raise SpecError(f"--scale-lr: the rate that {args.model} was begun with is scaled already")
-
-
-def scaled(args: CommandOptions, spec: NetSpec, communicator: Communicator) -> NetSpec:
-    """The model with its rate times the number of ranks, if that was asked for.
-
-    Source: P. Goyal et al., Accurate, Large Minibatch SGD, 2017.
-    """
-    if not args.scale_lr or spec.solver is None:
-        return spec
-    rule = dataclasses.replace(spec.solver, base_lr=spec.solver.base_lr * communicator.size)
-    return dataclasses.replace(spec, solver=rule)
 
 
 def told(solver: Solver) -> str:

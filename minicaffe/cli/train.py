@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import shlex
 import shutil
@@ -281,7 +282,11 @@ def model(args: Train, communicator: Communicator) -> NetSpec:
             device = device_of(args.device, communicator)
             spec, batch = with_batch(spec, args.batch_size, device)
             args.tell(f"batch_size: {batch}")
-    spec = ranks.scaled(args, spec, communicator)
+    if (
+        args.scale_lr and spec.solver is not None
+    ):  # P. Goyal et al., Accurate, Large Minibatch SGD, 2017
+        rule = dataclasses.replace(spec.solver, base_lr=spec.solver.base_lr * communicator.size)
+        spec = dataclasses.replace(spec, solver=rule)
     if is_prototxt(args.model) and spec.solver is None:
         raise SpecError(
             f"{args.model}: is a net; training needs the solver's prototxt that names it"

@@ -13,6 +13,7 @@ from minicaffe.core.config.tree import Mark, Node
 from minicaffe.core.config.types import AtLeast, Printable
 from minicaffe.errors import SpecError
 
+HIDDEN = {"hidden": True}  # of a field that is no key
 FILLER_KEYS = {
     "value": ("constant",),
     "min": ("uniform",),
@@ -94,9 +95,9 @@ class LayerSpec:
     propagate_down: Annotated[tuple[bool, ...], "for each bottom: may a gradient flow into it"] = ()
     include: Annotated[tuple[Rule, ...], "only where one of these rules holds"] = ()
     exclude: Annotated[tuple[Rule, ...], "not where one of these rules holds"] = ()
-    options: Mapping[str, Any] = field(default_factory=dict, metadata={"hidden": True})
-    mark: Mark = field(default=NOWHERE, metadata={"hidden": True})
-    nodes: Mapping[str, Node] = field(default_factory=dict, repr=False, metadata={"hidden": True})
+    options: Mapping[str, Any] = field(default_factory=dict, metadata=HIDDEN)
+    mark: Mark = field(default=NOWHERE, metadata=HIDDEN)
+    nodes: Mapping[str, Node] = field(default_factory=dict, repr=False, metadata=HIDDEN)
 
     @property
     def tops(self) -> tuple[str, ...]:
@@ -149,12 +150,12 @@ class NetSpec:
         "what the classes are called, from 0 on; default: as the data set says",
         Printable(),
     ] = ()
-    layers: tuple[LayerSpec, ...] = field(metadata={"hidden": True})
-    solver: SolverSpec | None = field(default=None, metadata={"hidden": True})
-    test_nets: tuple[NetSpec, ...] = field(default=(), metadata={"hidden": True})
-    path: Path | None = field(default=None, metadata={"hidden": True})
+    layers: tuple[LayerSpec, ...] = field(metadata=HIDDEN)
+    solver: SolverSpec | None = field(default=None, metadata=HIDDEN)
+    test_nets: tuple[NetSpec, ...] = field(default=(), metadata=HIDDEN)
+    path: Path | None = field(default=None, metadata=HIDDEN)
     nodes: Mapping[str, Node] = field(
-        default_factory=dict, repr=False, compare=False, metadata={"hidden": True}
+        default_factory=dict, repr=False, compare=False, metadata=HIDDEN
     )
 
     @property

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from minicaffe.core.config import tree
-from minicaffe.core.config.blocks import expanded
 from minicaffe.core.config.declare import LayerSpec, NetSpec
 from minicaffe.core.config.habits import meant
-from minicaffe.core.config.settings import replaced
+from minicaffe.core.config.settings import expanded, replaced
 from minicaffe.core.config.solver import solver_of
 from minicaffe.core.config.tree import Node, shown
 from minicaffe.core.config.types import Key, convert, keys_of, values
@@ -79,7 +78,14 @@ def model(root: Node, layer_types: Mapping[str, type], path: Path | None = None)
     given["test_nets"] = tuple(
         model(node, layer_types, path) for node in given.get("test_nets", ())
     )
-    _check_tests(root, given)
+    nets, rule = given["test_nets"], given.get("solver")
+    count = 0 if rule is None else len(rule.tests(len(nets)))
+    if len(nets) > count:
+        told = f"{len(nets)} nets for {count} test_iter of the solver"
+        raise SpecError(f"{root.value['test_nets'].mark}: test_nets: {told}")
+    if any(net.solver is not None or net.test_nets for net in nets):
+        mark = root.value["test_nets"].mark
+        raise SpecError(f"{mark}: test_nets: a net to test with has no solver of its own")
     own = {key: node for key, node in root.value.items() if key in keys_of(NetSpec)}
     return NetSpec(**given, path=path, nodes=own)
 
@@ -100,19 +106,6 @@ def _check_types(layers: Sequence[Node], layer_types: Mapping[str, type]) -> Non
         hint = near or "; see minicaffe layers, or --import FILE"
         also = f"; unknown, too: {', '.join(map(shown, others))}" if others else ""
         raise SpecError(f"{node.value['type'].mark}: {what}unknown type {shown(kind)}{also}{hint}")
-
-
-def _check_tests(root: Node, given: Mapping[str, Any]) -> None:
-    """Raise SpecError unless there is a test_iter for each net that is to be tested with."""
-    solver, nets = given.get("solver"), given["test_nets"]
-    if not nets:
-        return
-    mark = root.value["test_nets"].mark
-    count = 0 if solver is None else len(solver.tests(len(nets)))
-    if len(nets) > count:
-        raise SpecError(f"{mark}: test_nets: {len(nets)} nets for {count} test_iter of the solver")
-    if any(net.solver is not None or net.test_nets for net in nets):
-        raise SpecError(f"{mark}: test_nets: a net to test with has no solver of its own")
 
 
 def _layer(node: Node, what: str, layer_types: Mapping[str, type]) -> LayerSpec:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from minicaffe.core.config.blocks import DEFAULTS, WORD
 from minicaffe.core.config.declare import LayerSpec, NetSpec
+from minicaffe.core.config.settings import DEFAULTS, WORD
 from minicaffe.core.config.solver import SolverSpec
 from minicaffe.core.config.types import json_schema_of_keys, keys_of
 
@@ -22,7 +22,7 @@ def schema(layer_types: Mapping[str, type]) -> dict[str, Any]:
         if kind.__name__ not in definitions:
             definitions[kind.__name__] = {}
             definitions[kind.__name__] = json_schema_of_keys(keys_of(kind), define)
-        return {"$ref": f"#/$defs/{kind.__name__}"}
+        return _to(kind.__name__)
 
     branches = []
     for name, cls in sorted(layer_types.items()):
@@ -30,12 +30,8 @@ def schema(layer_types: Mapping[str, type]) -> dict[str, Any]:
         one["description"] = (cls.__doc__ or "").split("\n")[0]
         one["properties"]["type"] = {"const": name}
         definitions[f"layer {name}"] = one
-        branches.append(
-            {
-                "if": {"properties": {"type": {"const": name}}, "required": ["type"]},
-                "then": {"$ref": f"#/$defs/layer {name}".replace(" ", "%20")},
-            }
-        )
+        chosen = {"properties": {"type": {"const": name}}, "required": ["type"]}
+        branches.append({"if": chosen, "then": _to(f"layer {name}")})
     layer = {
         "type": "object",
         "required": ["name", "type"],
@@ -45,7 +41,7 @@ def schema(layer_types: Mapping[str, type]) -> dict[str, Any]:
     root = json_schema_of_keys(keys_of(NetSpec), define)
     root["properties"]["layers"] = _layers("layer")
     root["properties"]["solver"] = define(SolverSpec)
-    root["properties"]["test_nets"] = {"type": "array", "items": {"$ref": "#/$defs/test%20net"}}
+    root["properties"]["test_nets"] = {"type": "array", "items": _to("test net")}
     root["required"] = ["layers"]
     definitions["layer"] = layer
     own = {k: v for k, v in root["properties"].items() if k not in ("solver", "test_nets")}
@@ -117,7 +113,6 @@ def _with_words(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def _or_word(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The schema of a key's value, in a block."""
-    told = {word: schema[word] for word in ("description",) if word in schema}
-    bare = {word: one for word, one in schema.items() if word not in told}
-    kinds = bare.get("anyOf", [bare])
-    return {"anyOf": [*map(_with_words, kinds), _to("word")], **told}
+    bare = dict(schema)
+    told = {"description": bare.pop("description")} if "description" in bare else {}
+    return {"anyOf": [*map(_with_words, bare.get("anyOf", [bare])), _to("word")], **told}

@@ -19,6 +19,12 @@ from minicaffe.core.ops.whole_batch import Whole
 from minicaffe.errors import ShapeError, SpecError
 
 
+def check_channels(x: Shape) -> None:
+    """Raise ShapeError for a bottom without channels."""
+    if len(x) < 2:
+        raise ShapeError(f"needs a bottom of at least 2 axes (n, c, ...), got {x}")
+
+
 class Normalization(Layer):
     """The base of normalisations: rows, how they are normalised, and optionally a learnt scale and bias.
 
@@ -85,8 +91,7 @@ class MVN(Normalization):
     eps: Annotated[float, "added to the deviation", AtLeast(0)] = 1e-9
 
     def setup(self, x: Shape) -> Shape:
-        if len(x) < 2:
-            raise ShapeError(f"needs a bottom of at least 2 axes (n, c, ...), got {x}")
+        check_channels(x)
         first = 1 if self.across_channels else 2
         rows = Rows(1, 1, math.prod(x[:first]), math.prod(x[first:]))
         return self.plan(
@@ -141,8 +146,7 @@ class GroupNorm(Normalization):
     bias_filler: Annotated[Filler, "how the bias starts"] = ZERO
 
     def setup(self, x: Shape) -> Shape:
-        if len(x) < 2:
-            raise ShapeError(f"needs a bottom of at least 2 axes (n, c, ...), got {x}")
+        check_channels(x)
         if x[1] % self.num_groups:
             raise ShapeError(f"{x[1]} channels cannot be divided into {self.num_groups} groups")
         groups, places = x[0] * self.num_groups, math.prod(x[2:])
@@ -171,8 +175,7 @@ class Normalize(Normalization):
     eps: Annotated[float, "added to the sum of squares", AtLeast(0)] = 1e-10
 
     def setup(self, x: Shape) -> Shape:
-        if len(x) < 2:
-            raise ShapeError(f"needs a bottom of at least 2 axes (n, c, ...), got {x}")
+        check_channels(x)
         n, c, places = x[0], x[1], math.prod(x[2:])
         rows = Rows(1, 1, n, c * places) if self.across_spatial else Rows(n, c, places, 1)
         features = Rows(1, 1, 1, n * c * places) if self.channel_shared else Rows(1, n, c, places)

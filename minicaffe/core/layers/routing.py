@@ -19,6 +19,15 @@ from minicaffe.core.ops.take import fold
 from minicaffe.errors import ShapeError
 
 
+def _axis(layer: Any, old: str, x: Shape) -> int:
+    """The key `axis` of a layer, or `old`, as old nets spell it, as an axis of x; 1 by default."""
+    older: int | None = getattr(layer, old)
+    if layer.axis is not None and older is not None:
+        raise ShapeError(f"give either axis or {old}, which is its old name, not both")
+    given = older if layer.axis is None else layer.axis
+    return canonical_axis(1 if given is None else given, x)
+
+
 @register
 class Slice(Layer):
     """The bottom cut along `axis` into one piece per top, at `slice_point` or into equal pieces.
@@ -37,10 +46,7 @@ class Slice(Layer):
     traits = Traits(keeps_dtype=True, recordable=True)
 
     def setup(self, x: Shape) -> list[Shape]:
-        if self.axis is not None and self.slice_dim is not None:
-            raise ShapeError("give either axis or slice_dim, which is its old name, not both")
-        given = self.slice_dim if self.axis is None else self.axis
-        axis = canonical_axis(1 if given is None else given, x)
+        axis = _axis(self, "slice_dim", x)
         tops, size = len(self.top) or len(self.slice_point) + 1, x[axis]
         points = self.slice_point
         if not points and size % tops:
@@ -211,27 +217,16 @@ class Concat(Layer):
     traits = Traits(keeps_dtype=True, recordable=True)
 
     def setup(self, x: Shape, *more: Shape) -> Shape:
-        if self.axis is not None and self.concat_dim is not None:
-            raise ShapeError("give either axis or concat_dim, which is its old name, not both")
-        given = self.concat_dim if self.axis is None else self.axis
-        axis = canonical_axis(1 if given is None else given, x)
+        axis = _axis(self, "concat_dim", x)
         for shape in more:
-            if (
-                shape[:axis] != x[:axis]
-                or len(shape) != len(x)
-                or shape[axis + 1 :] != x[axis + 1 :]
-            ):
+            if len(shape) != len(x) or (*shape[:axis], x[axis], *shape[axis + 1 :]) != x:
                 raise ShapeError(
                     f"needs bottoms that differ along axis {axis} only, got {x} and {shape}"
                 )
-        sizes = [shape[axis] for shape in (x, *more)]
-        starts = [sum(sizes[:i]) for i in range(len(sizes))]
-        self.parts = [
-            (slice(None),) * axis + (slice(start, start + size),)
-            for start, size in zip(starts, sizes, strict=True)
-        ]
+        ends = list(itertools.accumulate((shape[axis] for shape in (x, *more)), initial=0))
+        self.parts = [(slice(None),) * axis + (slice(*two),) for two in itertools.pairwise(ends)]
         self.traits = replace(self.traits, side_by_side=math.prod(x[:axis]) == 1)
-        return (*x[:axis], sum(sizes), *x[axis + 1 :])
+        return (*x[:axis], ends[-1], *x[axis + 1 :])
 
     def forward(self, *xs: Any) -> Any:
         on_cpu = self.traits.side_by_side and not self.context.device.is_cuda

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.core.config.declare import LayerSpec, NetSpec
+from minicaffe.core.config.declare import NetSpec
+from minicaffe.core.config.state import State
 from minicaffe.core.config.tree import Mark
 from minicaffe.core.layers import REGISTRY, Param
 from minicaffe.core.layers.fillers import fill_parts
@@ -72,7 +73,13 @@ def listed(wrong: Mapping[str, str], text: Mapping[str, list[str]]) -> str:
     for name, what in wrong.items():
         layers.setdefault(layer_of(name), {}).setdefault(what, []).append(name)
     free = [layer for layer, whats in layers.items() if "unused" in whats]
-    parts = [_of_layer(layer, layers[layer], free, text) for layer in layers]
+    parts = []
+    for layer, whats in layers.items():
+        near = difflib.get_close_matches(layer, free, n=1) if "missing" in whats else []
+        line = ", ".join(f"{', '.join(names)} {what}" for what, names in whats.items())
+        line += "".join(f" (the file has {name!r})" for name in near)
+        line += f" (layer {layer!r}: {', '.join(text[layer])})" if layer in text else ""
+        parts.append(line)
     parts += [f"layer {layer!r}: {', '.join(text[layer])}" for layer in text if layer not in layers]
     more = f"; and {len(parts) - MOST} more" if len(parts) > MOST else ""
     return "; ".join(parts[:MOST]) + more
@@ -83,29 +90,16 @@ def layer_of(name: str) -> str:
     return name.rpartition("__")[0] or name
 
 
-def _of_layer(
-    layer: str, wrong: Mapping[str, list[str]], free: list[str], text: Mapping[str, list[str]]
-) -> str:
-    near = difflib.get_close_matches(layer, free, n=1) if "missing" in wrong else []
-    parts = [f"{', '.join(names)} {what}" for what, names in wrong.items()]
-    line = ", ".join(parts) + "".join(f" (the file has {name!r})" for name in near)
-    return line + (f" (layer {layer!r}: {', '.join(text[layer])})" if layer in text else "")
-
-
 def _by_name(spec: NetSpec) -> dict[tuple[str, int], dict[str, Any]]:
     """The keys of each layer, defaults too, by its name and the number of layers of that name before it."""
     by_name: dict[tuple[str, int], dict[str, Any]] = {}
     for layer, implied in zip(spec.layers, implied_bottoms(spec, REGISTRY), strict=True):
         number = sum(name == layer.name for name, _ in by_name)
-        by_name[layer.name, number] = _said(layer, implied)
+        bottoms = {layer.bottom} if layer.bottom is not None else implied
+        ends = {"type": layer.type, "bottom": min(bottoms, default=()), "top": layer.tops}
+        common = {key: getattr(layer, key) for key in COMMON}
+        by_name[layer.name, number] = {**ends, **layer_options(layer, REGISTRY), **common}
     return by_name
-
-
-def _said(layer: LayerSpec, implied: set[tuple[str, ...]]) -> dict[str, Any]:
-    bottoms = {layer.bottom} if layer.bottom is not None else implied
-    ends = {"type": layer.type, "bottom": min(bottoms, default=()), "top": layer.tops}
-    common = {key: getattr(layer, key) for key in COMMON}
-    return {**ends, **layer_options(layer, REGISTRY), **common}
 
 
 def _shown(value: Any) -> str:
@@ -274,11 +268,16 @@ def _compared(
         else:
             report.unused.append(name)
     refused: Sequence[str] = {True: KINDS, None: ("mismatched",), False: ()}[strict]
-    trained = _of_training(graph, arrays, shapes, origin, report.unused) if strict else set()
-    wanted = replace(report, unused=[name for name in report.unused if name not in trained])
+    wanted, state = report, graph.context.state
+    if strict and report.unused and state.phase == "TEST":
+        spec = _spec_in(arrays, shapes, origin)
+        others = _of_training(spec, state) if spec is not None else set[str]()
+        unused = [one for one in report.unused if one.rpartition("__")[0] not in others]
+        wanted = replace(report, unused=unused)
     problems = wanted.problems(refused)
     if problems or (params and not report.loaded):
-        text = _differences(graph, arrays, shapes, origin) if MODEL in shapes else {}
+        spec = _spec_in(arrays, shapes, origin)
+        text = differences(spec, graph.spec) if spec is not None else {}
         wrong = wanted.wrong(refused if problems else KINDS)
         order = {name: i for i, name in enumerate(params)}
         in_order = dict(sorted(wrong.items(), key=lambda one: order.get(one[0], len(order))))
@@ -287,32 +286,20 @@ def _compared(
     return report
 
 
-def _of_training(
-    graph: Graph, arrays: Any, shapes: Mapping[str, tuple[int, ...]], origin: str, unused: list[str]
-) -> set[str]:
-    """Which of unused entries a net in TEST does without, by the file's text: of losses, and of TRAIN."""
-    state = graph.context.state
-    if not unused or MODEL not in shapes or state.phase != "TEST":
-        return set()
+def _spec_in(arrays: Any, shapes: Mapping[str, tuple[int, ...]], origin: str) -> NetSpec | None:
+    """The net whose text lies among arrays; None if there is none, or it cannot be read."""
     try:
-        spec = parse(model.text_among(arrays, shapes, origin), f"{origin}: {MODEL}")
-    except MinicaffeError:  # the unused entries are told
-        return set()
+        text = model.text_among(arrays, shapes, origin) if MODEL in shapes else None
+        return None if text is None else parse(text, f"{origin}: {MODEL}")
+    except MinicaffeError:  # what is wrong with the weights is told
+        return None
+
+
+def _of_training(spec: NetSpec, state: State) -> set[str]:
+    """The layers of a net that it does without in a state: losses, and those of TRAIN."""
     losses = {kind for kind in {one.type for one in spec.layers} if REGISTRY[kind].traits.is_loss}
     own = [one for one in spec.layers if one.included(state) and one.type not in losses]
-    others = {one.name for one in spec.layers} - {one.name for one in own}
-    return {name for name in unused if name.rpartition("__")[0] in others}
-
-
-def _differences(
-    graph: Graph, arrays: Any, shapes: Mapping[str, tuple[int, ...]], origin: str
-) -> dict[str, list[str]]:
-    """The differences of the net's text among arrays; {} if it cannot be read."""
-    try:
-        text = model.text_among(arrays, shapes, origin)
-        return differences(parse(text, f"{origin}: {MODEL}"), graph.spec)
-    except MinicaffeError:  # the weights already explain the error
-        return {}
+    return {one.name for one in spec.layers} - {one.name for one in own}
 
 
 def save(graph: Graph, path: str | Path, arrays: Mapping[str, np.ndarray], form: str = "") -> None:

@@ -9,10 +9,10 @@ import pytest
 import yaml
 from caffe_nets import resolved
 
-from minicaffe.core.config import blocks as blocks_module
+from minicaffe.core.config import settings as blocks_module
 from minicaffe.core.config import tree
-from minicaffe.core.config.blocks import expanded
 from minicaffe.core.config.model import read_model
+from minicaffe.core.config.settings import expanded
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.net import Net, parse, read
 from minicaffe.errors import MinicaffeError, SpecError
