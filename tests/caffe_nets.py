@@ -7,8 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from minicaffe.core.config.declare import LayerSpec, NetSpec
-from minicaffe.core.config.solver import NOWHERE
+from minicaffe.core.config.declare import NOWHERE, LayerSpec, NetSpec
 from minicaffe.core.config.types import keys_of
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.net.sparse import implied_bottoms, shuffled, states

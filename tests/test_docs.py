@@ -271,7 +271,7 @@ def test_the_lenet_of_readme_is_trained_to_the_end_on_the_real_mnist():
 
 def test_models_hold_what_they_should():
     from minicaffe import read
-    from minicaffe.core.config.state import TRAIN
+    from minicaffe.core.config.declare import TRAIN
 
     for path in (ROOT / "models").glob("*.yaml"):
         assert read(path).solver is not None

@@ -13,8 +13,7 @@ import numpy as np
 from measure import ROOT
 
 from minicaffe import Net, read
-from minicaffe.core.config.declare import NetSpec
-from minicaffe.core.config.solver import SolverSpec
+from minicaffe.core.config.declare import NetSpec, SolverSpec
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.layers.inputs import BlobShape
 from minicaffe.tools.inference import inference

@@ -46,8 +46,7 @@ from mpi4py import MPI  # noqa: E402
 from nets import spec_of  # noqa: E402
 
 from minicaffe import Solver, parse  # noqa: E402
-from minicaffe.core.config.declare import NetSpec  # noqa: E402
-from minicaffe.core.config.solver import SolverSpec  # noqa: E402
+from minicaffe.core.config.declare import NetSpec, SolverSpec  # noqa: E402
 from minicaffe.core.solver import Report  # noqa: E402
 from minicaffe.tools.parallel import Communicator, world  # noqa: E402
 

@@ -7,6 +7,7 @@ import functools
 import math
 import multiprocessing
 import time
+import timeit
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -27,7 +28,6 @@ from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.layers.blob import check_type
 from minicaffe.core.layers.convolution import Filtered
 from minicaffe.core.net import Net
-from minicaffe.core.net.step import Step
 from minicaffe.core.net.summary import table
 from minicaffe.core.ops import conv
 from minicaffe.core.ops.conv import autotune_cache
@@ -192,12 +192,7 @@ def cells(line: Line, whole: float) -> tuple[str, ...]:
 
 def least(call: Callable[[], Any]) -> float:
     """The us of a call, the least of some."""
-    found = []
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        call()
-        found.append(1e6 * (time.perf_counter() - start))
-    return min(found)
+    return 1e6 * min(timeit.repeat(call, number=1, repeat=REPEATS))
 
 
 HEAD = ("engine", "forward", "input gradient", "weight gradient", "errors", "workspace")
@@ -256,7 +251,10 @@ class Explain(Model, Computed, Phased):
             if not isinstance(getattr(layer, "plan", None), conv.Plan):
                 continue
             if self.batch is not None:
-                resize(step, self.batch)
+                if isinstance(layer, Filtered):
+                    layer.geometry = dataclasses.replace(layer.geometry, n=self.batch)
+                else:
+                    layer.m = layer.m * self.batch // step.bottoms[0].shape[0]
             with step.named():
                 plan(layer, anew if self.measure else None)
                 adjoint = "the adjoint of " if step.spec.type == "Deconvolution" else ""
@@ -280,15 +278,6 @@ def plan(layer: Any, anew: list[Case] | None) -> None:
         anew.append(layer.plan.case)
         autotune_cache.forget(layer.plan.case)
     layer.allocate()
-
-
-def resize(step: Step, batch: int) -> None:
-    """Give a layer so many samples."""
-    layer: Any = step.layer
-    if isinstance(layer, Filtered):
-        layer.geometry = dataclasses.replace(layer.geometry, n=batch)
-    else:
-        layer.m = layer.m * batch // step.bottoms[0].shape[0]
 
 
 def sizes(g: ConvGeometry, dtype: np.dtype) -> str:
@@ -322,7 +311,10 @@ def compare(plan: conv.Plan, everything: bool) -> None:
             out.append(f"  {name}: {case.passes_over(name)}")
         else:
             error = " ".join(f"{found[way].error[name]:.0e}" for way in DIRECTIONS)
-            times = [_ms(found[way].ms.get(name), plan.names[way] == name) for way in DIRECTIONS]
+            times = []
+            for way in DIRECTIONS:
+                star, ms = "* " * (plan.names[way] == name), found[way].ms.get(name)
+                times.append("inaccurate" if ms is None else f"{star}{ms:.3f}")
             work = mib(case.workspace(name) * case.dtype.itemsize)
             rows.append((f"  {name}", *times, error, work))
     print(table(rows, ("  engine", *(f"{way} ms" for way in HEAD[1:4]), *HEAD[4:])))
@@ -336,10 +328,6 @@ def compare(plan: conv.Plan, everything: bool) -> None:
 def timed(case: Case, names: tuple[str, ...]) -> dict[str, Finding]:
     """The times of some engines side by side, measured once for all layers of a shape."""
     return measure(case, names)
-
-
-def _ms(value: float | None, chosen: bool) -> str:
-    return "inaccurate" if value is None else f"{'* ' if chosen else ''}{value:.3f}"
 
 
 class Time(Model, Computed, Phased):

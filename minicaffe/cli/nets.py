@@ -15,10 +15,9 @@ from typing import Annotated
 from minicaffe.cli.options import Model, Phased, is_source
 from minicaffe.cli.parser import Arg, CommandOptions
 from minicaffe.core.config import tree
-from minicaffe.core.config.declare import LayerSpec, NetSpec
+from minicaffe.core.config.declare import TRAIN, LayerSpec, NetSpec, Phase, State
 from minicaffe.core.config.model import model
 from minicaffe.core.config.settings import expanded, replaced
-from minicaffe.core.config.state import TRAIN, Phase, State
 from minicaffe.core.config.tree import Comment, Node
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.layers.inputs import BlobShape

@@ -19,8 +19,7 @@ from minicaffe.backends.cpu import threads
 from minicaffe.backends.device import PRECISIONS
 from minicaffe.cli.parser import Arg, CommandOptions, number
 from minicaffe.core.communicator import ALONE, Communicator, device_of
-from minicaffe.core.config.declare import LayerSpec, NetSpec
-from minicaffe.core.config.state import Phase, State
+from minicaffe.core.config.declare import LayerSpec, NetSpec, Phase, State
 from minicaffe.core.config.tree import load
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.layers.base import bottom_counts

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from minicaffe.backends import device as backend
 from minicaffe.cli.parser import CommandOptions
 from minicaffe.core.communicator import Communicator, device_of
-from minicaffe.core.config.declare import NetSpec
-from minicaffe.core.config.state import State
+from minicaffe.core.config.declare import NetSpec, State
 from minicaffe.tools.inference import reads_data
 from minicaffe.tools.training.folder import RUNS
 

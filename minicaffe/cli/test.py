@@ -11,9 +11,7 @@ from minicaffe.backends import device as backend
 from minicaffe.cli.options import Computed, Model, Weighted, load_weights, weights_of
 from minicaffe.cli.parser import number
 from minicaffe.cli.streams import say
-from minicaffe.core.config.declare import NetSpec
-from minicaffe.core.config.state import ANY, Phase, State
-from minicaffe.core.layers import Layer
+from minicaffe.core.config.declare import ANY, NetSpec, Phase, State
 from minicaffe.core.net import Net, sources
 from minicaffe.core.solver import mean_outputs
 from minicaffe.core.solver.report import banner
@@ -22,14 +20,6 @@ from minicaffe.errors import SpecError
 from minicaffe.tools.data.reader.base import Part
 from minicaffe.tools.inference import for_test, is_scored
 from minicaffe.tools.training.progress import score_table
-
-
-def _part(layer: Layer) -> str:
-    """Which entries of a data set a layer reads, if TRAIN and TEST share it."""
-    if isinstance(reader := getattr(layer, "reader", None), Part):
-        return f", {reader.which}"
-    unit = sources.trained_on(layer)
-    return f", the training {unit}" if unit else ""
 
 
 def data_lines(nets: Sequence[Net | None]) -> list[str]:
@@ -46,7 +36,10 @@ def data_lines(nets: Sequence[Net | None]) -> list[str]:
                 what = f"BUILT-IN DRAWN DIGITS instead of {data.name}"
             images = getattr(data, "images", None)  # where it is in memory
             size = "" if images is None else f" ({backend.mib(images.nbytes)})"
-            lines.append(f"{layer.phase} data: {len(data)} {what}{size}{_part(layer)}")
+            part = f", the training {unit}" if (unit := sources.trained_on(layer)) else ""
+            if isinstance(reader := getattr(layer, "reader", None), Part):
+                part = f", {reader.which}"
+            lines.append(f"{layer.phase} data: {len(data)} {what}{size}{part}")
         lines += _classes(net) if net is not None else []
     return list(dict.fromkeys(lines))
 

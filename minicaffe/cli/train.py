@@ -22,8 +22,7 @@ from minicaffe.cli.parser import Arg, CommandOptions, number, words_of
 from minicaffe.cli.ranks import Beside, OfRanks
 from minicaffe.cli.test import check_filled, data_lines
 from minicaffe.core.communicator import Communicator, device_of, together
-from minicaffe.core.config.declare import NetSpec
-from minicaffe.core.config.solver import check_max_iter
+from minicaffe.core.config.declare import NetSpec, check_max_iter
 from minicaffe.core.layers.softmax import Softmax, SoftmaxLoss
 from minicaffe.core.net import Net
 from minicaffe.core.solver import Solver, snapshots

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends import device as backend
-from minicaffe.core.config.state import State
+from minicaffe.core.config.declare import State
 from minicaffe.core.layers import Context, Layer
 from minicaffe.core.layers.fillers import fill
 from minicaffe.errors import MinicaffeError

@@ -18,10 +18,16 @@ from typing import Any, Literal
 import numpy as np
 
 from minicaffe.backends import device as backend
-from minicaffe.core.config.declare import LayerSpec, NetSpec, ParamSpec
+from minicaffe.core.config.declare import (
+    LayerSpec,
+    NetSpec,
+    ParamSpec,
+    Phase,
+    Rule,
+    SolverSpec,
+    State,
+)
 from minicaffe.core.config.model import parse_model
-from minicaffe.core.config.solver import SolverSpec
-from minicaffe.core.config.state import Phase, Rule, State
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.layers.base import bottom_counts
 from minicaffe.core.net import Net, parse, read

@@ -9,7 +9,7 @@ import pytest
 
 from minicaffe import SpecError, parse
 from minicaffe.cli import main
-from minicaffe.core.config.state import TRAIN
+from minicaffe.core.config.declare import TRAIN
 from minicaffe.core.layers import REGISTRY
 from minicaffe.tools.visualize.notebook import boxes_of, outline
 

@@ -43,7 +43,7 @@ def photos(tmp_path, monkeypatch):
 
 def layer(spec, name, phase="TRAIN"):
     """A layer of a model by its name, in a phase."""
-    from minicaffe.core.config.state import State
+    from minicaffe.core.config.declare import State
 
     return next(x for x in spec.layers if x.name == name and x.included(State(phase=phase)))
 

@@ -6,9 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from minicaffe.core.config.declare import LayerSpec, NetSpec
+from minicaffe.core.config.declare import LayerSpec, NetSpec, SolverSpec
 from minicaffe.core.config.settings import DEFAULTS, WORD
-from minicaffe.core.config.solver import SolverSpec
 from minicaffe.core.config.types import json_schema_of_keys, keys_of
 
 IN_BLOCK = "in a block: "  # leads the definitions of what may hold the words `<...>` of a block

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args, get_origin
 
 from minicaffe.core.config import tree
-from minicaffe.core.config.declare import LayerSpec, NetSpec
-from minicaffe.core.config.solver import SolverSpec, unused
+from minicaffe.core.config.declare import LayerSpec, NetSpec, SolverSpec, unused
 from minicaffe.core.config.tree import MAX_BYTES, MAX_DEPTH, MAX_NODES, Mark, Node, shown
 from minicaffe.core.config.types import Key, keys_of, values
 from minicaffe.errors import SpecError, did_you_mean

@@ -28,8 +28,7 @@ import numpy as np
 
 from minicaffe.backends import aligned
 from minicaffe.backends.device import Device
-from minicaffe.core.config.declare import Filler, LayerSpec
-from minicaffe.core.config.state import Phase
+from minicaffe.core.config.declare import Filler, LayerSpec, Phase
 from minicaffe.core.config.types import json_schema, keys_of
 from minicaffe.core.layers.blob import Param, Shape
 from minicaffe.core.layers.context import Context

@@ -9,13 +9,12 @@ from typing import Annotated, Any
 from minicaffe.core.config.declare import Filler
 from minicaffe.core.config.types import AtLeast
 from minicaffe.core.layers.base import Layer, Traits, canonical_axis, register
-from minicaffe.core.layers.blob import Shape
-from minicaffe.core.layers.fillers import ZERO
+from minicaffe.core.layers.blob import Param, Shape
+from minicaffe.core.layers.fillers import ONE, ZERO
 from minicaffe.core.ops import channels as ops
 from minicaffe.core.ops.arrays import fill
 from minicaffe.errors import ShapeError
 
-ONE = Filler(type="constant", value=1.0)
 QUARTER = Filler(type="constant", value=0.25)
 
 
@@ -40,6 +39,12 @@ class PerChannel(Layer):
         a, da, db = (None if to is None else to.reshape(-1) for to in (a, da, db))
         dy, x, dx = (None if to is None else to.reshape(self.nfp) for to in (dy, x, dx))
         ops.gradients(dy, x, a, da, db, dx, self.context.workspace)
+
+    def learnt(self, param: Param | None) -> Any:
+        """The gradient of numbers, a parameter's or, if they are bottom 1, that one's, from 0; or None."""
+        if param is not None:
+            return param.diff if param.learns else None
+        return fill(self.grad[1], 0) if self.needs_gradient[1] else None
 
     def scaled(self, x: Any, a: Any, b: Any, out: Any) -> Any:
         """Returns a x + b, for flat a and b, which may be None."""
@@ -100,14 +105,8 @@ class Scale(PerChannel):
         return self.scaled(x, self.scale, bias, self.out[0])
 
     def backward(self, dy: Any) -> Any:
-        dscale = dbias = None
-        if self.bias is not None and self.bias.learns:
-            dbias = self.bias.diff
-        if self.weight is not None and self.weight.learns:
-            dscale = self.weight.diff
-        elif self.weight is None and self.needs_gradient[1]:
-            dscale = fill(self.grad[1], 0)
-        self.gradients(dy, self.x, self.scale, dscale, dbias, self.grad[0])
+        dbias = self.bias.diff if self.bias is not None and self.bias.learns else None
+        self.gradients(dy, self.x, self.scale, self.learnt(self.weight), dbias, self.grad[0])
         return self.grad
 
 
@@ -138,12 +137,7 @@ class Bias(PerChannel):
         return self.scaled(x, None, bias if self.bias is None else self.bias.data, self.out[0])
 
     def backward(self, dy: Any) -> Any:
-        dbias = None
-        if self.bias is not None and self.bias.learns:
-            dbias = self.bias.diff
-        elif self.bias is None and self.needs_gradient[1]:
-            dbias = fill(self.grad[1], 0)
-        if dbias is not None:
+        if (dbias := self.learnt(self.bias)) is not None:
             ops.add_sums(dy.reshape(self.nfp), dbias.reshape(-1), self.context.workspace)
         dx = dy if self.needs_gradient[0] else None
         return [dx, *self.grad[1:]]

@@ -14,7 +14,7 @@ from minicaffe.backends.device import Device, on_cuda
 from minicaffe.backends.dispatch import on_the_host
 from minicaffe.backends.step_constants import Slots
 from minicaffe.core.communicator import Communicator
-from minicaffe.core.config.state import TRAIN, Phase, State
+from minicaffe.core.config.declare import TRAIN, Phase, State
 from minicaffe.core.ops.conv import CAP
 from minicaffe.errors import ShapeError, note
 

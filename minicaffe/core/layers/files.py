@@ -19,15 +19,12 @@ def read_array(path: Path) -> np.ndarray:
 
     Raises CheckpointError and DataError for a file that is neither, in one line that names it.
     """
-    if path.suffix == ".npy" or _starts(path, NPY):
+    is_npy = path.suffix == ".npy"
+    if not is_npy and path.is_file():
+        with open(path, "rb") as file:
+            is_npy = file.read(len(NPY)) == NPY
+    if is_npy:
         return read_npy(path)
     if path.suffix != ".binaryproto" and (told := foreign(path, "arrays in .npy and .binaryproto")):
         raise DataError(told)
     return wire.read_blob(path)
-
-
-def _starts(path: Path, magic: bytes) -> bool:
-    if not path.is_file():
-        return False
-    with open(path, "rb") as file:
-        return file.read(len(magic)) == magic

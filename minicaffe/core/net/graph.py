@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from minicaffe.core.config.declare import LayerSpec, NetSpec
-from minicaffe.core.config.state import State
+from minicaffe.core.config.declare import LayerSpec, NetSpec, State
 from minicaffe.core.layers import REGISTRY, Context, Layer, Param
 from minicaffe.core.layers.base import bottom_counts
 from minicaffe.core.net import flow, sources

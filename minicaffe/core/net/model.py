@@ -173,20 +173,16 @@ def text(spec: NetSpec, folder: str | Path) -> str:
 
 
 def seen_from(spec: NetSpec, folder: str | Path) -> NetSpec:
-    """A model that names its folder relative to `folder`."""
+    """A model that names its folder relative to `folder`, in full if they have only the root in common."""
     tests = tuple(seen_from(net, folder) for net in spec.test_nets)
-    return dataclasses.replace(spec, folder=_folder(spec, folder), test_nets=tests)
-
-
-def _folder(spec: NetSpec, folder: str | Path) -> str:
-    """A model's folder relative to another; its absolute path if they have only the root in common."""
     if spec.beside is None:
-        return spec.folder
+        return dataclasses.replace(spec, test_nets=tests)
     path, start = os.path.abspath(spec.beside), os.path.abspath(folder)
-    if os.path.splitdrive(path)[0] != os.path.splitdrive(start)[0]:
-        return path
-    near = os.path.dirname(os.path.commonpath([path, start])) != os.path.commonpath([path, start])
-    return Path(os.path.relpath(path, start)).as_posix() if near else path
+    if os.path.splitdrive(path)[0] == os.path.splitdrive(start)[0]:
+        common = os.path.commonpath([path, start])
+        if os.path.dirname(common) != common:  # not the root
+            path = Path(os.path.relpath(path, start)).as_posix()
+    return dataclasses.replace(spec, folder=path, test_nets=tests)
 
 
 def entry(spec: NetSpec, path: str | Path) -> dict[str, np.ndarray]:

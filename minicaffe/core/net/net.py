@@ -10,8 +10,7 @@ import numpy as np
 
 from minicaffe.backends import device as backend
 from minicaffe.backends.device import on_its_device
-from minicaffe.core.config.declare import NetSpec
-from minicaffe.core.config.state import TRAIN, Phase, State
+from minicaffe.core.config.declare import TRAIN, NetSpec, Phase, State
 from minicaffe.core.layers import Blob, Context, Param
 from minicaffe.core.layers.blob import check_type, float_type
 from minicaffe.core.layers.context import Share

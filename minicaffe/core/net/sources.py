@@ -6,8 +6,7 @@ import dataclasses
 import os
 from collections.abc import Iterable
 
-from minicaffe.core.config.declare import LayerSpec, NetSpec
-from minicaffe.core.config.state import Phase, Rule
+from minicaffe.core.config.declare import LayerSpec, NetSpec, Phase, Rule
 from minicaffe.core.layers import Layer
 
 PHASES: tuple[Phase, ...] = ("TRAIN", "TEST")

@@ -7,9 +7,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from minicaffe.core.config.declare import LayerSpec, NetSpec
-from minicaffe.core.config.solver import SolverSpec
-from minicaffe.core.config.state import State
+from minicaffe.core.config.declare import LayerSpec, NetSpec, SolverSpec, State
 from minicaffe.core.config.tree import Mark, Node
 from minicaffe.core.config.types import keys_of
 from minicaffe.core.layers.base import bottom_counts

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.core.config.declare import NetSpec
-from minicaffe.core.config.state import State
+from minicaffe.core.config.declare import NetSpec, State
 from minicaffe.core.config.tree import Mark
 from minicaffe.core.layers import REGISTRY, Param
 from minicaffe.core.layers.fillers import fill_parts

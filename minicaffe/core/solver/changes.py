@@ -7,9 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from minicaffe.core.config.declare import LayerSpec, NetSpec, ParamSpec
-from minicaffe.core.config.solver import SolverSpec
-from minicaffe.core.config.state import State
+from minicaffe.core.config.declare import LayerSpec, NetSpec, ParamSpec, SolverSpec, State
 from minicaffe.core.config.types import keys_of
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.layers.base import bottom_counts

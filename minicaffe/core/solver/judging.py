@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from minicaffe.core.config.solver import SolverSpec
+from minicaffe.core.config.declare import SolverSpec
 from minicaffe.core.solver.learning_rate import learning_rate
 from minicaffe.core.solver.trend import Trend
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 
-from minicaffe.core.config.solver import SolverSpec
+from minicaffe.core.config.declare import SolverSpec
 
 
 def learning_rate(spec: SolverSpec, iteration: int, fallen: int = 0) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 from minicaffe.backends import aligned
 from minicaffe.backends.device import Device
 from minicaffe.backends.step_constants import Slots
-from minicaffe.core.config.solver import SolverSpec
+from minicaffe.core.config.declare import SolverSpec
 from minicaffe.core.layers import Param
 from minicaffe.core.net import Net
 from minicaffe.core.ops.update import unscale

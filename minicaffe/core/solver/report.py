@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from minicaffe.core.config.solver import SolverSpec
+from minicaffe.core.config.declare import SolverSpec
 from minicaffe.core.config.types import keys_of
 from minicaffe.core.net.summary import table
 from minicaffe.errors import printable

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.core.communicator import ALONE, Communicator, together
-from minicaffe.core.config.declare import NetSpec
-from minicaffe.core.config.solver import SolverSpec
+from minicaffe.core.config.declare import NetSpec, SolverSpec
 from minicaffe.core.interrupt import deliver
 from minicaffe.core.layers.softmax import Accuracy
 from minicaffe.core.net import Net, sources

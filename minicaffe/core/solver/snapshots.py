@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.core.config.declare import NetSpec
-from minicaffe.core.config.solver import SolverSpec
+from minicaffe.core.config.declare import NetSpec, SolverSpec
 from minicaffe.core.net import Net
 from minicaffe.core.net.model import entry, is_ours
 from minicaffe.core.net.sources import with_classes

@@ -23,8 +23,7 @@ from minicaffe.core.communicator import (
     one_by_one,
     together,
 )
-from minicaffe.core.config.declare import NetSpec
-from minicaffe.core.config.solver import check_max_iter, with_settings
+from minicaffe.core.config.declare import NetSpec, check_max_iter, with_settings
 from minicaffe.core.interrupt import Held, Signals, deliver
 from minicaffe.core.layers.context import Share, share_of
 from minicaffe.core.net import Net, read

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.core.config.declare import NetSpec
-from minicaffe.core.config.solver import SolverSpec, Watched
+from minicaffe.core.config.declare import NetSpec, SolverSpec, Watched
 from minicaffe.core.net import Net
 from minicaffe.errors import SpecError, did_you_mean
 

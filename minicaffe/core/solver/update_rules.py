@@ -12,7 +12,7 @@ from minicaffe.backends import aligned
 from minicaffe.backends.device import Device
 from minicaffe.backends.formulas import RULES
 from minicaffe.backends.step_constants import Slots
-from minicaffe.core.config.solver import BUILT_IN, TYPES, SolverSpec
+from minicaffe.core.config.declare import BUILT_IN, TYPES, SolverSpec
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops.update import BLOCK, Parts, add_rule, update
 from minicaffe.core.solver.flat_parameters import Laid, multipliers

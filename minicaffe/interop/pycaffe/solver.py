@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import minicaffe
-from minicaffe.core.config.declare import NetSpec
-from minicaffe.core.config.solver import MEANS, SolverSpec
+from minicaffe.core.config.declare import MEANS, NetSpec, SolverSpec
 from minicaffe.interop import caffe
 from minicaffe.interop.pycaffe import mode, passes
 from minicaffe.interop.pycaffe.mirror import push

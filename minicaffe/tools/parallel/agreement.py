@@ -15,7 +15,7 @@ import numpy as np
 from minicaffe import __version__
 from minicaffe.backends.device import PRECISIONS
 from minicaffe.core.communicator import Communicator
-from minicaffe.core.config.state import State
+from minicaffe.core.config.declare import State
 from minicaffe.core.layers.base import canonical_axis
 from minicaffe.core.net import Net
 from minicaffe.core.net.inference_replay import OURS

@@ -13,8 +13,7 @@ from typing import Any
 from minicaffe import __version__
 from minicaffe.backends.cpu import threads
 from minicaffe.backends.device import PRECISIONS
-from minicaffe.core.config.declare import NetSpec
-from minicaffe.core.config.solver import SolverSpec
+from minicaffe.core.config.declare import NetSpec, SolverSpec
 from minicaffe.core.net import Net
 from minicaffe.errors import SpecError
 from minicaffe.tools.data.layers.fed import Fed

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.core.config.solver import check_max_iter
+from minicaffe.core.config.declare import check_max_iter
 from minicaffe.core.solver import Solver
 from minicaffe.core.solver.report import Report, score_name, show
 from minicaffe.core.solver.scores import score_suffixes

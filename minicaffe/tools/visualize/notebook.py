@@ -7,8 +7,7 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from minicaffe.core.config.declare import LayerSpec, NetSpec
-from minicaffe.core.config.state import State
+from minicaffe.core.config.declare import LayerSpec, NetSpec, State
 from minicaffe.core.config.tree import Node
 from minicaffe.core.layers import REGISTRY, Layer
 from minicaffe.core.layers.base import bottom_counts

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from minicaffe import SpecError, parse
+from minicaffe.core.config.declare import SolverSpec
 from minicaffe.core.config.habits import NAMES
-from minicaffe.core.config.solver import SolverSpec
 from minicaffe.core.config.types import keys_of
 from minicaffe.core.layers import REGISTRY
 

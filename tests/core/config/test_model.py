@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 from calls import calls
 
-from minicaffe.core.config.declare import Filler, LayerSpec, ParamSpec
-from minicaffe.core.config.solver import SolverSpec
-from minicaffe.core.config.state import Rule, State
+from minicaffe.core.config.declare import Filler, LayerSpec, ParamSpec, Rule, SolverSpec, State
 from minicaffe.core.net import Net, parse, read
 from minicaffe.errors import MinicaffeError, SpecError
 

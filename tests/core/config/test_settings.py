@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from minicaffe.core.config.declare import Filler, ParamSpec
+from minicaffe.core.config.declare import Filler, ParamSpec, Rule
 from minicaffe.core.config.model import read_model
-from minicaffe.core.config.state import Rule
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.layers.inputs import BlobShape
 from minicaffe.errors import SpecError

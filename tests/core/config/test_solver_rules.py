@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minicaffe import SpecError, parse
-from minicaffe.core.config.solver import Watched
+from minicaffe.core.config.declare import Watched
 
 NET = """
 layers:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minicaffe.core.config.solver import SolverSpec
+from minicaffe.core.config.declare import SolverSpec
 from minicaffe.core.solver.learning_rate import learning_rate
 
 KEYS = {

@@ -8,7 +8,7 @@ import pytest
 from minicaffe import Rule, Solver, SpecError, parse, register_rule
 from minicaffe.backends import cpu
 from minicaffe.backends.formulas import RULES, exp, sign, where
-from minicaffe.core.config.solver import TYPES
+from minicaffe.core.config.declare import TYPES
 from minicaffe.core.solver import Report
 from minicaffe.core.solver.update_rules import KINDS
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from minicaffe import Net, Solver, parse
 from minicaffe.backends import cpu as loops
-from minicaffe.core.config.declare import Filler
-from minicaffe.core.config.solver import SolverSpec
+from minicaffe.core.config.declare import Filler, SolverSpec
 from minicaffe.core.layers.blob import Param
 from minicaffe.core.solver.report import Report
 from minicaffe.core.solver.update_rules import KINDS, Update

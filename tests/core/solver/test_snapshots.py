@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from minicaffe import CheckpointError, Solver, parse
-from minicaffe.core.config.solver import with_settings
+from minicaffe.core.config.declare import with_settings
 from minicaffe.core.solver.report import Report
 from minicaffe.core.solver.update_rules import KINDS
 from minicaffe.interop.caffe import state as caffes

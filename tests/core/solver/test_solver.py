@@ -21,7 +21,7 @@ from minicaffe import (
     TrainingError,
     parse,
 )
-from minicaffe.core.config.solver import SolverSpec
+from minicaffe.core.config.declare import SolverSpec
 from minicaffe.core.solver import Report
 from minicaffe.core.solver.learning_rate import learning_rate
 from minicaffe.tools.data import datasets

@@ -14,8 +14,8 @@ from test_fuzz import texts
 
 from minicaffe.cli import main
 from minicaffe.core.config import tree
+from minicaffe.core.config.declare import SolverSpec, with_settings
 from minicaffe.core.config.model import model, parse_model
-from minicaffe.core.config.solver import SolverSpec, with_settings
 from minicaffe.core.config.types import Among, keys_of
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.net.yaml_text import comments_of, yaml_text

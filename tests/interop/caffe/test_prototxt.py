@@ -423,7 +423,7 @@ def test_a_solvers_keys(caplog):
         ("random_seed: 1701", "random_seed", 1701),
         ("lr_policy: 'multistep' gamma: .1 stepvalue: 1 stepvalue: 5", "stepvalue", (1, 5)),
         ("weights: 'a.caffemodel'", "weights", ("a.caffemodel",)),
-        ("train_state { level: 1 stage: 'x' }", "train_state", minicaffe.core.config.state.State(level=1, stage=("x",))),
+        ("train_state { level: 1 stage: 'x' }", "train_state", minicaffe.core.config.declare.State(level=1, stage=("x",))),
         ("minicaffe_param { loss_scale: 4 }", "loss_scale", 4.0),
         ("type: 'AdamW' momentum: 0.5 momentum2: 0.75", "momentum2", 0.75),
     ]:  # fmt: skip

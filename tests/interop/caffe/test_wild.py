@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 
 from minicaffe import Layer, Net, Solver, SpecError, parse, read, register
 from minicaffe.cli import main
-from minicaffe.core.config.declare import Filler
+from minicaffe.core.config.declare import Filler, SolverSpec
 from minicaffe.core.config.model import model
-from minicaffe.core.config.solver import SolverSpec
 from minicaffe.core.config.types import AtLeast, keys_of
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.net.yaml_text import yaml_text
