@@ -31,7 +31,7 @@ MOVED = {  # of names that begin alike, the longest counts
     "bridges.readers": "interop.onnx.operators",
     "caches": "storage.caches",
     "caffe.pen": "core.net.yaml_text",
-    "caffe.sparse": "core.net.sparse",
+    "caffe.sparse": "core.net.yaml_text",
     "caffe.weight_files": "core.net.model",
     "caffe.yaml_text": "core.net.yaml_text",
     "calibration": "interop.chips.calibration",

@@ -10,7 +10,7 @@ from typing import Any
 from minicaffe.core.config.declare import NOWHERE, LayerSpec, NetSpec
 from minicaffe.core.config.types import keys_of
 from minicaffe.core.layers import REGISTRY
-from minicaffe.core.net.sparse import implied_bottoms, shuffled, states
+from minicaffe.core.net.yaml_text import implied_bottoms, shuffled, states
 
 NETS = Path(__file__).parent / "interop" / "caffe" / "nets"
 STOCK = sorted(path.name for path in NETS.glob("*.prototxt"))

@@ -147,7 +147,14 @@ class Convert(Force, Weighted, Imports, Lenient):
             raise MinicaffeError(
                 f"{self.target}: expected a name that ends in .yaml or .prototxt{hint}"
             )
-        spec, types, comments = _model(self.source, os.path.dirname(self.target), self.lenient)
+        types: Mapping[str, type] = REGISTRY
+        comments: Mapping[str, Sequence[Comment]] = {}
+        if holds_weights(self.source):
+            spec = seen_from(read(self.source), os.path.dirname(self.target))
+        else:  # layers of unknown types are kept as they are
+            root, comments = tree_of(located(self.source), self.lenient)
+            types = with_unknown(root, REGISTRY)
+            spec = model(root, types)
         text = _text(self.target, spec, types, comments)
         if len(text) > tree.MAX_BYTES:
             raise SpecError(f"{self.source}: becomes larger than {tree.MAX_BYTES >> 20} MiB")
@@ -168,20 +175,6 @@ def _as_weights_of(model: str, source: str, target: str, lenient: bool) -> str:
     report = net.load(source, strict=True)
     net.save(target)
     return f"{source} -> {target}: {report}"
-
-
-def _model(
-    source: str, folder: str, lenient: bool
-) -> tuple[NetSpec, Mapping[str, type], Mapping[str, Sequence[Comment]]]:
-    """The model in a file, all types of its layers, and the comments of each text it is of.
-
-    A snapshot's is seen from a folder. Layers of unknown types are kept as they are.
-    """
-    if holds_weights(source):
-        return seen_from(read(source), folder), REGISTRY, {}
-    root, comments = tree_of(located(source), lenient)
-    types = with_unknown(root, REGISTRY)
-    return model(root, types), types, comments
 
 
 def _text(
@@ -282,9 +275,13 @@ class Import(Force):
             raise MinicaffeError("expected MODEL.onnx and --out NET (see minicaffe import --help)")
         targets = reader.files(self.out)
         self.check_free(*targets)
-        imported = reader.from_onnx(
-            self.model, shapes=_shapes(self.shape), folded=self.fold, target=self.target
-        )
+        shapes = {}
+        for text in self.shape:
+            name, _, sizes = text.rpartition("=")
+            if not name or not re.fullmatch(r"[1-9]\d{0,8}(x[1-9]\d{0,8})*", sizes):
+                raise MinicaffeError(f"--shape: expected INPUT=1x3x224x224, got {text!r:.80}")
+            shapes[name] = [int(size) for size in sizes.split("x")]
+        imported = reader.from_onnx(self.model, shapes=shapes, folded=self.fold, target=self.target)
         images = []
         if self.images is not None:
             if not imported.source.inputs:
@@ -302,17 +299,6 @@ class Import(Force):
             str(path) for path in targets if imported.arrays or path == targets[0]
         )
         note(f"{written}: {len(imported.spec.layers)} layers of {len(imported.source.nodes)} nodes")
-
-
-def _shapes(given: Sequence[str]) -> dict[str, list[int]]:
-    """--shape NAME=AxBxC, as sizes by name. Raises MinicaffeError for what is none."""
-    shapes = {}
-    for text in given:
-        name, _, sizes = text.rpartition("=")
-        if not name or not re.fullmatch(r"[1-9]\d{0,8}(x[1-9]\d{0,8})*", sizes):
-            raise MinicaffeError(f"--shape: expected INPUT=1x3x224x224, got {text!r:.80}")
-        shapes[name] = [int(size) for size in sizes.split("x")]
-    return shapes
 
 
 ONNX_ONLY = ("dynamic", "tensorrt_safe", "labels", "mean", "scale", "channels")

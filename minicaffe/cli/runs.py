@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from minicaffe.backends import device as backend
 from minicaffe.cli.options import Computed, Imports, OnDevice
@@ -65,8 +65,11 @@ class Runs(CommandOptions):
 def row(record: RunRecord) -> tuple[str, ...]:
     """A run as a row of the table: the score that its best snapshot goes by, else its accuracy or loss."""
     tests = [line for line in record.of("test") if line["outputs"]]
-    watched = best_of(record)
-    name = watched[0] if watched else score_of(tests[-1]["outputs"]) if tests else ""
+    watched, last_outputs = best_of(record), tests[-1]["outputs"] if tests else {}
+    # Without a watched one the first of which more is better, else the first number
+    numbers = [name for name, value in last_outputs.items() if isinstance(value, float)]
+    more = (name for name in numbers if direction(name) == "max")
+    name = watched[0] if watched else next(more, (numbers or [""])[0])
     way = watched[1] if watched else direction(name)
     scores = [(line["outputs"].get(name), line["iteration"]) for line in tests]
     known = [(score, at) for score, at in scores if isinstance(score, float)]
@@ -89,12 +92,6 @@ def best_of(record: RunRecord) -> tuple[str, str] | None:
     if rule is None or rule.best is None:
         return None
     return rule.best.output, rule.best.mode or direction(rule.best.output.rpartition("/")[2])
-
-
-def score_of(outputs: dict[str, Any]) -> str:
-    """The output that a test is judged by: the first of which more is better, else the first number."""
-    numbers = [name for name, value in outputs.items() if isinstance(value, float)]
-    return next((name for name in numbers if direction(name) == "max"), (numbers or [""])[0])
 
 
 def direction(name: str) -> str:

@@ -31,8 +31,8 @@ from minicaffe.core.config.model import parse_model
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.layers.base import bottom_counts
 from minicaffe.core.net import Net, parse, read
+from minicaffe.core.net.memory import Sharing
 from minicaffe.core.net.model import holds_weights, is_ours, text
-from minicaffe.core.net.sharing import Sharing
 from minicaffe.core.plugins import label_map
 from minicaffe.core.solver import Solver
 from minicaffe.errors import DataError, MinicaffeError, SpecError, mib, printable

@@ -9,10 +9,9 @@ from typing import Any
 
 from minicaffe.core.config import tree
 from minicaffe.core.config.declare import LayerSpec, NetSpec, solver_of
-from minicaffe.core.config.habits import meant
 from minicaffe.core.config.settings import expanded, replaced
 from minicaffe.core.config.tree import Node, shown
-from minicaffe.core.config.types import Key, convert, keys_of, values
+from minicaffe.core.config.types import Key, convert, keys_of, meant, values
 from minicaffe.errors import SpecError, did_you_mean
 
 

@@ -51,8 +51,3 @@ class Order:
             index[filled : filled + len(part)] = part
             epochs[filled : filled + len(part)] = epoch
             filled += len(part)
-
-
-def shuffled(random: np.random.Generator, order: np.ndarray) -> None:
-    """Shuffle all entries."""
-    random.shuffle(order)

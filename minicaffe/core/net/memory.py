@@ -1,21 +1,372 @@
-"""The memory of a net: how much it needs, and how it is allocated, also for new shapes."""
+"""The memory of a net: which arrays share it, how much it needs, and how it is allocated, also for new shapes.
+
+Arrays that are never in use at the same time share memory. A net that only runs forward shares its data: a
+value is in use from the layer that writes it to the last that reads it. Another net shares its diffs: one is
+in use from the highest layer that writes it, a reader of the value, down to the layer that wrote the value.
+Only integers are computed until memory is allocated.
+
+    step        0  1  2  3  4          offset
+    conv1       #  #                   0        the largest comes first
+    conv2          #  #                640      behind conv1, which it meets in step 1
+    pool2             #  #             0        conv1 is over
+    ip                   #  #          256      behind pool2; conv2 is over
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from minicaffe.backends import aligned
+from minicaffe.backends import aligned, cpu
 from minicaffe.core.config.declare import NetSpec
-from minicaffe.core.layers import Blob, Context
+from minicaffe.core.layers import Blob, Context, Layer
 from minicaffe.core.layers.blob import Shape
 from minicaffe.core.net.graph import Graph, infer_shapes
-from minicaffe.core.net.sharing import Sharing
 from minicaffe.core.net.step import Step, Value
 from minicaffe.errors import ByName, MinicaffeError, ShapeError, SpecError, did_you_mean
+
+ALIGNED = 64  # bytes: a cache line of the CPU; enough for every load of a GPU
+LATER = 2  # steps for which NumPy's threads may still read a diff, because they do not wait,
+FEW = 2**24  # if all diffs, kept that long, need no more bytes
+Within = dict[Value, tuple[Value, int]]
+
+
+@dataclass(frozen=True)
+class Life:
+    """A buffer of `size` bytes, in use from step `first` to step `last`, both included."""
+
+    size: int
+    first: int
+    last: int
+
+    def meets(self, other: Life) -> bool:
+        """Whether both are in use in some step."""
+        return self.first <= other.last and other.first <= self.last
+
+    def longer(self, steps: int) -> Life:
+        """The same, in use for that many steps longer in a backward pass.
+
+        >>> Life(640, 1, 2).longer(2)
+        Life(size=640, first=0, last=2)
+        """
+        return replace(self, first=max(0, self.first - steps))
+
+    def covers(self, step: int) -> bool:
+        """Whether it is in use in a step."""
+        return self.first <= step <= self.last
+
+
+def place(lives: Sequence[Life]) -> tuple[list[int], int]:
+    """The offset of each buffer, and the bytes of the whole block.
+
+    Buffers that meet do not overlap. The largest is placed first; each is placed in the smallest sufficient
+    gap among the placed buffers that it meets, else after them. Offsets are multiples
+    of ALIGNED. Source: "greedy by size" of Y. Pisarchyk, J. Lee, Efficient Memory Management for Deep
+    Neural Net Inference, 2020.
+
+    >>> place([Life(640, 0, 1), Life(320, 1, 2), Life(256, 2, 3), Life(64, 3, 4)])
+    ([0, 640, 0, 256], 960)
+    """
+    offsets, whole = [0] * len(lives), 0
+    placed: list[tuple[int, int, int]] = []
+    order = sorted(range(len(lives)), key=lambda i: (-lives[i].size, lives[i].first, i))
+    for i in order:
+        size = -(-lives[i].size // ALIGNED) * ALIGNED
+        best, smallest, end = None, None, 0
+        for start, stop in sorted((a, b) for a, b, j in placed if lives[i].meets(lives[j])):
+            gap = start - end
+            if gap >= size and (smallest is None or gap < smallest):
+                best, smallest = end, gap
+            end = max(end, stop)
+        offsets[i] = end if best is None else best
+        placed.append((offsets[i], offsets[i] + size, i))
+        whole = max(whole, offsets[i] + size)
+    return offsets, whole
+
+
+class Sharing:
+    """The shared arrays of a net, data or diffs (`which`): the life of each value, its offset in one block.
+
+    Blobs in `keep` have their own memory; so have inputs, outputs and losses, which users fill or read,
+    the tops of a layer whose sizes vary, and all blobs after it. Without `keep`, all blobs have. On the CPU a
+    sum of two is written over the one computed last, and what is joined lies side by side from the beginning.
+    `before` and `after` are the bytes of all data, and, if diffs are shared, of all diffs:
+    without sharing, and with it.
+    """
+
+    def __init__(self, graph: Graph, keep: Collection[str] | None = None, which: str | None = None):
+        forward = graph.context.phase == "TEST" and not graph.forced  # such a net only runs forward
+        self.graph, self.which = graph, which or ("data" if forward else "diff")
+        lives = _data_lives(graph.steps)
+        self.before = sum(life.size for life in lives.values())
+        if self.which == "diff":
+            self.before += sum(map(_size, {value.root for value in _with_diffs(graph.steps)}))
+            lives = _diff_lives(graph.steps)
+        own = _kept(graph, keep or (), self.which)
+        self.lives = {v: life for v, life in lives.items() if keep is not None and v not in own}
+        can = self.which == "data" and not graph.context.device.is_cuda
+        within = _within_others(graph.steps, self.lives) if can else {}
+        offsets, self.size = _placed(self.lives, within)
+        if self.which == "diff" and not graph.context.device.is_cuda and not cpu.available():
+            longer = place([life.longer(LATER) for life in self.lives.values()])
+            if longer[1] <= FEW:
+                offsets, self.size = longer
+        self.offsets = dict(zip(self.lives, offsets, strict=True))
+        self.after = self.before - sum(life.size for life in self.lives.values()) + self.size
+        end = len(graph.steps) - 1 if self.which == "data" else 0
+        self.whole = frozenset(v for v, life in self.lives.items() if life.covers(end))
+        self.held: frozenset[Value] = frozenset()  # the values that the block holds now
+        self.block: Any = None
+        # By the first value of memory in which layers work in place: the value that a whole pass leaves,
+        self.last: dict[Value, Value | None] = {
+            top.root: top for step in graph.steps for top in step.tops if top.reuses
+        }
+        self.holds: dict[Value, Value | None] = {}  # and the current one, if a pass has run
+
+    def take(self) -> None:
+        """Allocate the block; it holds no values yet."""
+        self.block = aligned.zeros(self.graph.context.device.xp, self.size, "uint8")
+        self.held, self.holds = frozenset(), {}
+
+    def forget(self) -> None:
+        """A pass has failed: the content of the memory is unknown."""
+        self.held, self.holds = frozenset(), dict.fromkeys(self.last)
+
+    def lend(self, value: Value) -> None:
+        """Place the blob of a value that shares memory in the block."""
+        if value in self.lives:
+            start = self.offsets[value]
+            part = self.block[start : start + _size(value)].view(value.dtype)
+            value.blob.lie_in(part.reshape(value.shape), self.which)
+
+    def shown(self, value: Value) -> Blob:
+        """The blob of a value as users see it."""
+        return SharedBlob(value, self) if value.root in self.lives else value.blob
+
+    @contextmanager
+    def over(self, which: str, first: int, last: int, given: Collection[Blob]) -> Iterator[None]:
+        """A context around a pass through steps `first` to `last`, of data or diffs; updates `held`.
+
+        Raises ShapeError if the pass reads a value that was overwritten, unless its blob is `given`;
+        and for a backward pass in a net that shares its data.
+        """
+        if which == "diff" and self.graph.context.forward_only:
+            raise ShapeError(
+                "a net of the phase TEST whose blobs share memory has no backward pass: build it with "
+                "keep=None, or with force_backward: true in the model"
+            )
+        shares = which == self.which and bool(self.lives)
+        in_place = which == "data" and bool(self.last)
+        if not (shares or in_place):
+            yield
+            return
+        whole = last - first + 1 == len(self.graph.steps)
+        holds, held = self.holds, self.held
+        if in_place:
+            holds = self.last if whole else self._holds(first, last, given)
+        if shares:
+            held = self.whole if whole else self._held(first, last, given)
+        if in_place:  # unknown if the pass fails
+            self.holds = dict.fromkeys(self.last)
+        if shares:
+            self.held = frozenset()
+        yield
+        self.holds, self.held = holds, held
+
+    def _held(self, first: int, last: int, given: Collection[Blob]) -> frozenset[Value]:
+        """The values held after a pass through some steps. Raises ShapeError as `over` does."""
+        forward, lives = self.which == "data", self.lives
+        begun = {
+            v for v, of in lives.items() if first <= (of.first if forward else of.last) <= last
+        }
+        valid = self.held | {v for v in lives if v.blob in given}
+        for step in self.graph.steps[first : last + 1]:
+            for value in step.bottoms if forward else _with_diffs([step]):
+                if value.root in lives and value.root not in begun | valid:
+                    raise ShapeError(self.gone(value))
+        end = last if forward else first
+        stays = {v for v in valid if lives[v].covers(first) and lives[v].covers(last)}
+        return frozenset(stays | {v for v in begun if lives[v].covers(end)})
+
+    def _holds(self, first: int, last: int, given: Collection[Blob]) -> dict[Value, Value | None]:
+        """The values that layers in place leave after a pass through some steps. Raises as `over` does."""
+        holds = dict(self.holds)
+        for step in self.graph.steps[first : last + 1]:
+            for value in step.bottoms:
+                root = value.root
+                if root in holds and holds[root] is not value and value.blob not in given:
+                    raise ShapeError(
+                        f"{step.place}: the data of blob {value.name!r} that it reads was overwritten in "
+                        f"place: begin at {root.producer.name!r}, or give it to forward(start=...)"
+                    )
+            holds |= {top.root: top for top in step.tops if top.root in self.last}
+        return holds
+
+    def gone(self, value: Value) -> str:
+        """The error message if the memory of a value holds another."""
+        way = "forward" if self.which == "data" else "backward"
+        return (
+            f"the {self.which} of blob {value.name!r} is not there: it shares memory with others; build the "
+            f"net with keep=[{value.name!r}], or, to begin behind it, give it to {way}(start=...)"
+        )
+
+
+class SharedBlob(Blob):
+    """A blob whose data or diff shares memory: reading it raises ShapeError unless it is valid."""
+
+    def __init__(self, value: Value, sharing: Sharing):
+        super().__init__(value.shape, value.blob.device, value.dtype)
+        self.value, self.sharing = value, sharing
+
+    def __repr__(self) -> str:
+        shared = f"its {self.sharing.which} in shared memory"
+        return f"Blob{self.shape} {self.dtype} on {self.device.name}, {shared}"
+
+    @property
+    def data(self) -> Any:
+        """The values, an array of the net's device."""
+        return self._there("data").data
+
+    @data.setter
+    def data(self, values: Any) -> None:
+        self._there("data").data = values
+
+    @property
+    def diff(self) -> Any:
+        """The gradient, an array of the net's device."""
+        return self._there("diff").diff
+
+    @diff.setter
+    def diff(self, values: Any) -> None:
+        self._there("diff").diff = values
+
+    def share(self, other: Blob, diff: bool = True) -> None:
+        """Raises ShapeError: the net decides where its memory is."""
+        raise ShapeError(self.sharing.gone(self.value))
+
+    def _there(self, which: str) -> Blob:
+        if which == self.sharing.which and self.value.root not in self.sharing.held:
+            raise ShapeError(self.sharing.gone(self.value))
+        return self.value.blob
+
+
+def _within_others(steps: Sequence[Step], lives: dict[Value, Life]) -> Within:
+    """The value in whose memory another lies, and how many bytes from its beginning.
+
+    That is a bottom over which the top of a layer is written, and whose life ends one step before; and a top
+    that is its bottoms side by side, if nothing reads these later.
+    """
+    over: Within = {}
+    written = {value.root: i for i, step in reversed([*enumerate(steps)]) for value in step.tops}
+    for i, step in enumerate(steps):
+        if not step.layer.traits.over_a_bottom or step.tops[0].root not in lives:
+            continue
+        roots = [value.root for value in step.bottoms]
+        last = max(roots, key=written.__getitem__)
+        life, top = lives.get(last), step.tops[0].root
+        if life is None or roots.count(last) > 1 or top is last or life.last != i:
+            continue
+        if life.size == lives[top].size and last.dtype == top.dtype:
+            over[top], lives[last] = (last, 0), replace(life, last=i - 1)
+    apart = {*over, *(value for value, _ in over.values())}
+    for i, step in enumerate(steps):
+        roots, start = [value.root for value in step.bottoms], 0
+        one = len({*roots}) == len(roots) > 1 and not apart & {*roots}
+        joins = step.layer.traits.side_by_side and one and step.tops[0].root in lives
+        if not (joins and all(root in lives and lives[root].last == i for root in roots)):
+            continue
+        if any(lives[root].size % ALIGNED for root in roots[:-1]):
+            continue
+        for root in roots:
+            over[root] = step.tops[0].root, start
+            start += lives[root].size
+        apart |= {*roots, step.tops[0].root}
+    return over
+
+
+def _placed(lives: dict[Value, Life], within: Within) -> tuple[list[int], int]:
+    """`place` of the values' lives, those that lie within another as one with it."""
+    whole: dict[Value, Life] = {}
+    for value, life in lives.items():
+        outer, _ = _outermost(value, within)
+        before = whole.get(outer, lives[outer])
+        ends = min(before.first, life.first), max(before.last, life.last)
+        whole[outer] = Life(lives[outer].size, *ends)
+    offsets, size = place(list(whole.values()))
+    at = dict(zip(whole, offsets, strict=True))
+    outermost = [_outermost(value, within) for value in lives]
+    return [at[outer] + start for outer, start in outermost], size
+
+
+def _outermost(value: Value, within: Within) -> tuple[Value, int]:
+    """The value that lies within no other and in which this one lies, and how far from its beginning."""
+    start = 0
+    while value in within:
+        value, further = within[value]
+        start += further
+    return value, start
+
+
+def _size(value: Value) -> int:
+    """Bytes of its data, or of its diff."""
+    return int(math.prod(value.shape) * value.dtype.itemsize)
+
+
+def _with_diffs(steps: Sequence[Step]) -> Iterator[Value]:
+    """The values whose diffs these steps read or write in a backward pass."""
+    for step in steps:
+        yield from (v for v in step.tops if v.loss_weight or step.layer.runs_backward)
+        yield from _fed([step])
+
+
+def _fed(steps: Sequence[Step]) -> Iterator[Value]:
+    """The values into whose diffs these steps write a gradient."""
+    for step in steps:
+        wanted = zip(step.bottoms, step.layer.needs_gradient, strict=True)
+        yield from (value for value, needs in wanted if needs)
+
+
+def _data_lives(steps: Sequence[Step]) -> dict[Value, Life]:
+    """From the layer that writes a value to the last that reads it, or a value in place of it."""
+    spans: dict[Value, tuple[int, int]] = {}
+    for i, step in enumerate(steps):
+        for value in (*step.tops, *step.bottoms):
+            spans[value.root] = spans.get(value.root, (i, i))[0], i
+    return {value: Life(_size(value), *span) for value, span in spans.items()}
+
+
+def _diff_lives(steps: Sequence[Step]) -> dict[Value, Life]:
+    """From the highest reader that writes a gradient of a value down to the layer that writes the value."""
+    written = {value: i for i, step in enumerate(steps) for value in step.tops}
+    last = {value.root: i for i, step in enumerate(steps) for value in _fed([step])}
+    return {value: Life(_size(value), written[value], i) for value, i in last.items()}
+
+
+def _kept(graph: Graph, keep: Collection[str], which: str) -> set[Value]:
+    """The values whose data, or diffs, share no memory.
+
+    Besides `keep`: data that users fill or read, or that a layer's `check` reads; diffs into
+    which no layer writes a gradient, so that users may.
+    """
+    own: set[Value] = set()
+    fed, varies = set(_fed(graph.steps)), False
+    for step in graph.steps:
+        varies = varies or step.layer.traits.sizes_vary
+        for value in step.tops:
+            apart = not (value.readers and step.bottoms) or bool(value.loss_weight)
+            if varies or value.name in keep or (apart if which == "data" else value not in fed):
+                own.add(value.root)
+        if type(step.layer).check is not Layer.check:
+            looked_at = step.layer.traits.float32_bottoms  # labels, indices, regions
+            own |= {value.root for i, value in enumerate(step.bottoms) if i in looked_at}
+    return own
+
 
 NONE: Mapping[Value, Any] = MappingProxyType({})
 

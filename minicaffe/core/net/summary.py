@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minicaffe.core.net.graph import Graph
-from minicaffe.core.net.sharing import Sharing
+from minicaffe.core.net.memory import Sharing
 from minicaffe.errors import mib, printable
 
 HEAD = ("layer", "type", "tops", "parameters", "multiply-adds", "column bytes")

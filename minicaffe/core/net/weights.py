@@ -20,8 +20,7 @@ from minicaffe.core.net import model
 from minicaffe.core.net.graph import Graph
 from minicaffe.core.net.model import MODEL, entry, parse
 from minicaffe.core.net.sources import with_classes
-from minicaffe.core.net.sparse import implied_bottoms, layer_options, plain
-from minicaffe.core.net.yaml_text import flow
+from minicaffe.core.net.yaml_text import flow, implied_bottoms, layer_options, plain
 from minicaffe.core.ops.random import random_stream
 from minicaffe.core.plugins import WEIGHTS, format_of
 from minicaffe.errors import ByName, CheckpointError, MinicaffeError, ShapeError

@@ -11,7 +11,8 @@ from minicaffe.core.config.declare import LayerSpec, NetSpec
 from minicaffe.core.config.tree import Comment, Mark, Node
 from minicaffe.core.config.types import convert, keys_of
 from minicaffe.core.layers.unknown import Unknown
-from minicaffe.core.net.sparse import (
+from minicaffe.core.net.yaml_text import (
+    Pen,
     first_mark,
     given_nodes,
     implied_bottoms,
@@ -21,7 +22,6 @@ from minicaffe.core.net.sparse import (
     plain,
     shuffled,
 )
-from minicaffe.core.net.yaml_text import Pen
 from minicaffe.errors import SpecError
 from minicaffe.interop.caffe.layer import (
     DROPPED,

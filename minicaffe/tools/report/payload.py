@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from minicaffe.core.config.declare import NetSpec
-from minicaffe.core.net.sparse import given_nodes
-from minicaffe.core.net.yaml_text import flow
+from minicaffe.core.net.yaml_text import flow, given_nodes
 from minicaffe.tools.training.folder import RunRecord
 from minicaffe.tools.training.log_file import NUMBERS
 from minicaffe.tools.training.speed import NONE

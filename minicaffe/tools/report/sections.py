@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.core.net.sharing import Sharing
+from minicaffe.core.net.memory import Sharing
 from minicaffe.errors import MinicaffeError
 from minicaffe.tools.report.pictures import boxes, confusion, features, filters, mistakes
 from minicaffe.tools.report.study import LeftOutError, Study

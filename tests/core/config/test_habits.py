@@ -6,8 +6,7 @@ import pytest
 
 from minicaffe import SpecError, parse
 from minicaffe.core.config.declare import SolverSpec
-from minicaffe.core.config.habits import NAMES
-from minicaffe.core.config.types import keys_of
+from minicaffe.core.config.types import NAMES, keys_of
 from minicaffe.core.layers import REGISTRY
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minicaffe.core.net.sharing import ALIGNED, Life, place
+from minicaffe.core.net.memory import ALIGNED, Life, place
 
 
 def lives(longest: int = 12):

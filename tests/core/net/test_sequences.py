@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from minicaffe import register
 from minicaffe.backends import cpu
 from minicaffe.core.layers import REGISTRY
-from minicaffe.core.net import guards, inference_replay, sharing
+from minicaffe.core.net import guards, inference_replay, memory
 from minicaffe.core.solver import iteration
 from minicaffe.tools.data import datasets
 
@@ -78,7 +78,7 @@ def checks_that_vanish(monkeypatch):
 
 
 def starts_at_what_was_overwritten(monkeypatch):
-    monkeypatch.setattr(sharing.Sharing, "_holds", lambda self, *args: dict(self.holds))
+    monkeypatch.setattr(memory.Sharing, "_holds", lambda self, *args: dict(self.holds))
 
 
 @pytest.mark.skipif(not cpu.available(), reason="needs Numba")

@@ -11,7 +11,7 @@ from minicaffe.backends import device as backend
 from minicaffe.backends.cpu import threads
 from minicaffe.core.config.types import AtLeast
 from minicaffe.core.layers.blob import Shape
-from minicaffe.core.layers.order import Order, shuffled
+from minicaffe.core.layers.order import Order
 from minicaffe.core.ops.batch import gather
 from minicaffe.core.ops.random import random_key
 from minicaffe.errors import DataError, ShapeError
@@ -91,9 +91,8 @@ class Fed(Pictures):
         if self.feeding is not None:
             self.feeding.close()
         self.feeding, self.dataset = cast(Any, None), self.dataset or self.reader
-        self.order = Order(
-            self.name, len(self.reader), shuffled if shuffle else None, self.rand_skip
-        )
+        mix = np.random.Generator.shuffle if shuffle else None
+        self.order = Order(self.name, len(self.reader), mix, self.rand_skip)
         self.index, self.epochs = np.zeros((2, self.samples), np.int64)
         self.skipped: dict[int, int] = {}  # damaged entries of an epoch, how often each was skipped
         self.named: set[int] = set()
