@@ -59,14 +59,6 @@ WIDEST = 110  # columns of a help's text
 UNWRITABLE = (errno.ENOSPC, errno.EIO, errno.EBADF)  # stdout: a full disk, a lost terminal, no file
 
 
-def usage() -> str:
-    """What `minicaffe --help` prints."""
-    lines = ["usage: minicaffe COMMAND ...", "", "The Caffe you can pip install.", "", "commands:"]
-    lines += [f"  {name:<14} {text}" for name, text in COMMANDS.items()]
-    lines += ["", "minicaffe COMMAND --help lists the options of a command.", "", "example:"]
-    return "\n".join([*lines, "  minicaffe train lenet"])
-
-
 def command_of(name: str) -> Any:
     """Returns the class of a command, such as ConvertImages: a CommandOptions that is called."""
     file = next((file for file, names in FILES.items() if name in names), name)
@@ -141,7 +133,10 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
-        print(usage())
+        print("usage: minicaffe COMMAND ...\n\nThe Caffe you can pip install.\n\ncommands:")
+        print(*(f"  {name:<14} {text}" for name, text in COMMANDS.items()), sep="\n")
+        print("\nminicaffe COMMAND --help lists the options of a command.\n\nexample:")
+        print("  minicaffe train lenet")
         return 0
     if argv[0] == "--version":
         from minicaffe import __version__

@@ -287,20 +287,16 @@ class Models(CommandOptions):
         if self.name is None:
             width = max(map(len, known))
             for name, path in known.items():
-                print(f"{name:<{width}}  {_described(path)}")
+                lines = path.read_text(encoding="utf-8").splitlines()
+                comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
+                text = " ".join(line.removeprefix("# ") for line in comment)
+                # Its first sentence, without what is in brackets
+                first = re.split(r"[.;] ", re.sub(r" \([^)]*\)", "", text))[0].rstrip(".")
+                print(f"{name:<{width}}  {textwrap.shorten(first, 100, placeholder=' ...')}")
             return
         if self.name not in known:
             raise SpecError(f"there is no model {self.name!r}{did_you_mean(self.name, known)}")
         print(known[self.name].read_text(encoding="utf-8"), end="")
-
-
-def _described(path: Path) -> str:
-    """The first sentence of the comment that a model's file begins with, without what is in brackets."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
-    text = " ".join(line.removeprefix("# ") for line in comment)
-    text = re.sub(r" \([^)]*\)", "", text)
-    return textwrap.shorten(re.split(r"[.;] ", text)[0].rstrip("."), 100, placeholder=" ...")
 
 
 class Fetch(CommandOptions):

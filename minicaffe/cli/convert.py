@@ -137,7 +137,18 @@ class Convert(Force, Weighted, Imports, Lenient):
             if self.model is None:
                 note(convert_weights(source, self.target))
             else:
-                note(_as_weights_of(self.model, source, self.target, self.lenient))
+                if kind_of(source) != "weights" or not is_caffes(self.target):
+                    told = f"--model goes with {' and '.join(ENDINGS)}"
+                    raise MinicaffeError(f"{self.target}: {told}")
+                spec = read(self.model, lenient=self.lenient)
+                phase = spec.state.phase or "TEST"
+                try:
+                    net = built(spec, phase, keep=(), shapes_only=False, dtype="float32")
+                except DataError as error:
+                    raise DataError(f"{error}; the deploy net needs no data") from None
+                report = net.load(source, strict=True)
+                net.save(self.target)
+                note(f"{source} -> {self.target}: {report}")
             return
         if self.model is not None:
             raise MinicaffeError(f"{self.target}: --model goes with weights, not with a model")
@@ -160,21 +171,6 @@ class Convert(Force, Weighted, Imports, Lenient):
             raise SpecError(f"{self.source}: becomes larger than {tree.MAX_BYTES >> 20} MiB")
         checkpoint.replace(self.target, lambda stream: stream.write(text.encode("utf-8")))
         note(f"{self.target}: {len(spec.layers)} layers{' and a solver' if spec.solver else ''}")
-
-
-def _as_weights_of(model: str, source: str, target: str, lenient: bool) -> str:
-    """Write weights as those of a net, in the phase that it says, else in TEST; returns a line of it."""
-    if kind_of(source) != "weights" or not is_caffes(target):
-        raise MinicaffeError(f"{target}: --model goes with {' and '.join(ENDINGS)}")
-    spec = read(model, lenient=lenient)
-    try:
-        phase = spec.state.phase or "TEST"
-        net = built(spec, phase, keep=(), shapes_only=False, dtype="float32")
-    except DataError as error:
-        raise DataError(f"{error}; the deploy net needs no data") from None
-    report = net.load(source, strict=True)
-    net.save(target)
-    return f"{source} -> {target}: {report}"
 
 
 def _text(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from minicaffe.cli import COMMANDS, command_of
 from minicaffe.cli.options import OnDevice
 from minicaffe.cli.parser import Arg, CommandOptions, add_options
 from minicaffe.cli.streams import say
-from minicaffe.errors import DataError, DeviceError, MinicaffeError
+from minicaffe.errors import DeviceError, MinicaffeError
 from minicaffe.storage import caches
 from minicaffe.tools.data import datasets
 from minicaffe.tools.parallel import told, world
@@ -44,12 +45,17 @@ class Doctor(OnDevice):
         packages += ["onnx", "onnxruntime", "safetensors", "protobuf", "tensorboardx"]
         lines += [(name, version(name)) for name in packages]
         lines += [("cupy", cupy_version()), ("blas", blas()), ("cpu cores", str(os.cpu_count()))]
-        lines += [("cpu threads", cpu_threads())]
+        compiled, calls_blas = cpu.with_blas("implicit", np.empty(0, np.float32))
+        how = "compiled loops" if cpu.available() else "NumPy's loops"
+        products = "BLAS called from them" if compiled and calls_blas else "products by NumPy"
+        lines += [("cpu threads", _or_why(lambda: f"{threads.count()}, {how}, {products}"))]
         lines += [("memory", backend.mib(backend.device("cpu").memory()))]
         lines += cuda()
         lines += mpi()
         lines += [("cache", caches.obstacle(caches.folder()) or str(caches.folder()))]
-        lines += [("mnist", where("mnist")), ("would use", repr(backend.device()))]
+        missing = "not here; training would fetch it (minicaffe fetch mnist)"
+        lines += [("mnist", _or_why(lambda: datasets.found("mnist") or missing))]
+        lines += [("would use", repr(backend.device()))]
         width = max(len(name) for name, _ in lines)
         say(*(f"{name:<{width}}  {text}" for name, text in lines))
 
@@ -60,13 +66,10 @@ def blas() -> str:
     return f"{found.get('name')} {found.get('version')}"
 
 
-def cpu_threads() -> str:
-    """How many threads share a batch, and what they run."""
-    compiled, blas = cpu.with_blas("implicit", np.empty(0, np.float32))
-    how = "compiled loops" if cpu.available() else "NumPy's loops"
-    products = "BLAS called from them" if compiled and blas else "products by NumPy"
+def _or_why(text: Callable[[], str]) -> str:
+    """Returns a text, or why there is none."""
     try:
-        return f"{threads.count()}, {how}, {products}"
+        return text()
     except MinicaffeError as error:
         return str(error)
 
@@ -116,14 +119,6 @@ def mpi() -> list[tuple[str, str]]:
         ("mpi library", library),
         ("ranks", f"{ranks.size}, {ranks.local_size} of them here"),
     ]
-
-
-def where(name: str) -> str:
-    """Where a data set would be read from."""
-    try:
-        return datasets.found(name) or "not here; training would fetch it (minicaffe fetch mnist)"
-    except DataError as error:
-        return str(error)
 
 
 SHELLS = ("bash", "zsh", "fish", "tcsh")

@@ -108,23 +108,17 @@ def with_shapes(spec: NetSpec, shapes: Mapping[str, tuple[int, ...]]) -> NetSpec
     for layer in spec.layers:
         named = [top for top in layer.tops if top in shapes]
         if named and is_source(layer):
-            usual = _usual(layer, shapes[named[0]], is_picture=named[0] == layer.tops[0])
+            given, usual = shapes[named[0]], _shapes(layer)
+            if named[0] == layer.tops[0]:  # of pictures
+                usual = [given, *[_label(layer, given)] * (len(layer.tops) - 1)]
+            elif not usual or _labels(layer) != "boxes":  # whose rows do not tell how many pictures
+                usual = [(*given[:1], *one[1:]) for one in usual or [given[:1]] * len(layer.tops)]
             layer = _input(layer, [shapes.get(*one) for one in zip(layer.tops, usual, strict=True)])
             left -= set(named)
         layers.append(layer)
     if left:
         raise SpecError(f"--shape {sorted(left)[0]}=...: no layer of data writes such a blob")
     return dataclasses.replace(spec, layers=tuple(layers))
-
-
-def _usual(layer: LayerSpec, given: tuple[int, ...], is_picture: bool) -> list[tuple[int, ...]]:
-    """The shapes that a layer of data writes, if that of one top is given: of its pictures or of another."""
-    said = _shapes(layer)
-    if is_picture:
-        return [given, *[_label(layer, given)] * (len(layer.tops) - 1)]
-    if _labels(layer) == "boxes" and said:  # rows of boxes do not tell how many pictures there are
-        return said
-    return [(*given[:1], *one[1:]) for one in said or [given[:1]] * len(layer.tops)]
 
 
 def _shapes(layer: LayerSpec) -> list[tuple[int, ...]]:

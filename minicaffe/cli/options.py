@@ -8,7 +8,6 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -288,24 +287,20 @@ def named(args: CommandOptions) -> str:
     They are fetched if they are not there. A line tells the file and its licence. Raises DataError for a word
     that is neither a file nor such a name.
     """
-    return ",".join(map(partial(_file_of, args), (args.weights or "").split(",")))
-
-
-def _file_of(args: CommandOptions, given: str) -> str:
-    """The file that a word of --weights means."""
-    if not given or os.path.exists(given) or os.path.exists(args.weights):
-        return given
-    if shipped := _shipped(given):
-        return shipped
-    found = weights_named(given)
-    if found is None:
-        if not set(given) & {os.sep, os.altsep} and not given.endswith(ENDINGS):
+    files = (args.weights or "").split(",")
+    for i, given in enumerate(files):
+        if not given or os.path.exists(given) or os.path.exists(args.weights):
+            continue
+        if shipped := _shipped(given):
+            files[i] = shipped
+        elif (published := weights_named(given)) is not None:
+            files[i] = str(published)
+            if not getattr(args, "quiet", False):
+                note(f"weights: {published} ({WEIGHTS_BY_NAME[published.stem].licence})")
+        elif not set(given) & {os.sep, os.altsep} and not given.endswith(ENDINGS):
             hint = f"{did_you_mean(given, NAMES)} (minicaffe fetch --list lists them)"
             raise DataError(f"{given}: no such file, and no weights of this name{hint}")
-        return given
-    if not getattr(args, "quiet", False):
-        note(f"weights: {found} ({WEIGHTS_BY_NAME[found.stem].licence})")
-    return str(found)
+    return ",".join(files)
 
 
 def _shipped(name: str) -> str:

@@ -154,7 +154,12 @@ class Predict(Model, Weighted, OnDevice, Typed, Labelled):
         weights, spec = weights_of(self), for_test(self.read_model())
         paths = list(itertools.chain.from_iterable(map(named, self.images)))
         device = self.pick_device(spec)
-        if device.is_cuda or len(paths) > FEW or not _would_compile():
+        is_compiled = device.is_cuda or not cpu.available()
+        if not is_compiled:
+            from minicaffe.backends.cpu import compile_cache  # needs Numba
+
+            is_compiled = compile_cache.folder().exists()  # else, on a new machine, no loop is
+        if is_compiled or len(paths) > FEW:
             _answer(self, spec, weights, paths, device)
             return
         why = (
@@ -163,15 +168,6 @@ class Predict(Model, Weighted, OnDevice, Typed, Labelled):
         self.tell(f"computed by NumPy, which takes less than compiling loops first; {why}")
         with cpu.by_numpy():
             _answer(self, spec, weights, paths, device)
-
-
-def _would_compile() -> bool:
-    """Whether all loops would have to be compiled, as on a new machine."""
-    if not cpu.available():
-        return False
-    from minicaffe.backends.cpu import compile_cache  # needs Numba
-
-    return not compile_cache.folder().exists()
 
 
 def _answer(args: Predict, spec: NetSpec, weights: str, paths: list[str], device: Device) -> None:

@@ -15,21 +15,6 @@ from minicaffe.core.config.types import Key, convert, keys_of, meant, values
 from minicaffe.errors import SpecError, did_you_mean
 
 
-def read_model(
-    source: str | Path | Mapping[str, Any],
-    layer_types: Mapping[str, type],
-    settings: Sequence[str] = (),
-) -> NetSpec:
-    """The model in a YAML file or a mapping, its keys replaced by `settings`, each `PATH=VALUE`.
-
-    `layer_types` are the known layers. Raises SpecError.
-    """
-    if isinstance(source, Mapping):
-        return parse_model(source, layer_types, None, settings)
-    file, text = tree.load(source)
-    return parse_model(text, layer_types, file, settings, Path(source))
-
-
 def parse_model(
     text: str | Mapping[str, Any],
     layer_types: Mapping[str, type],
@@ -39,7 +24,7 @@ def parse_model(
 ) -> NetSpec:
     """The model in a YAML text, of the file `path` if any, or a mapping; errors call it `file`.
 
-    `settings` as in `read_model`. Raises SpecError.
+    `layer_types` are the known layers. Keys are replaced by `settings`, each `PATH=VALUE`. Raises SpecError.
     """
     if isinstance(text, Mapping):
         root = tree.from_mapping(text, file or "<mapping>")

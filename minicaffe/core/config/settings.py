@@ -100,12 +100,6 @@ def _check_known(given: Node, words: Mapping[str, Mark], what: str) -> None:
             raise SpecError(f"{given.keys[word]}: {what}: unknown argument {shown(word)}{hint}")
 
 
-def _is_nothing(node: Node, given: Mapping[str, Node] | None) -> bool:
-    """Whether a value is a `<word>` whose argument is null: its key is then as if it were not there."""
-    whole = WORD.fullmatch(node.value) if given and isinstance(node.value, str) else None
-    return bool(given and whole and given[whole[1]].value is None)
-
-
 class _Writer:
     """Writes out uses of blocks, and counts what that makes: blocks in blocks may grow without end."""
 
@@ -176,11 +170,13 @@ class _Writer:
         if depth > MAX_DEPTH:
             raise SpecError(f"{mark}: nested too deeply when blocks are written out")
         if isinstance(value, dict):
-            items = {
-                key: self.copy(one, place, given, depth + 1)
-                for key, one in value.items()
-                if not _is_nothing(one, given)
-            }
+            items = {}
+            for key, one in value.items():
+                whole = WORD.fullmatch(one.value) if given and isinstance(one.value, str) else None
+                if not (
+                    given and whole and given[whole[1]].value is None
+                ):  # as if it were not there
+                    items[key] = self.copy(one, place, given, depth + 1)
             return Node(items, mark, {key: place(node.keys[key]) for key in items})
         if isinstance(value, list):
             return Node([self.copy(one, place, given, depth + 1) for one in value], mark)
@@ -255,7 +251,16 @@ def _addressed(root: Node, path: str, mark: Mark) -> list[list[Step]]:
     prefix, _, rest = path.partition("layers.")
     if prefix or not rest or layers is None or not isinstance(layers.value, list):
         steps = _steps(f".{path}", mark)
-        _check_first(steps, layers, mark)
+        key = steps[0] if steps else ""
+        if key in {*keys_of(NetSpec), "layers", "solver", "test_nets", "blocks"}:
+            return [steps]
+        paths = [f"solver.{name}" for name in keys_of(SolverSpec)]
+        for layer in layers.value if layers is not None and isinstance(layers.value, list) else []:
+            if name := _text(layer, "name"):
+                paths += [f"layers.{name}", *(f"layers.{name}.{inside}" for inside in layer.value)]
+        near = next((one for one in paths if one.rpartition(".")[2] == key), None)
+        if near is not None:  # the key of a solver or a layer
+            raise SpecError(f"{mark}: a model has no key {shown(key)}; did you mean {near!r}?")
         return [steps]
     names = [_text(layer, "name") for layer in layers.value]
     meant = [name for name in names if rest == name or rest.startswith((f"{name}.", f"{name}["))]
@@ -266,20 +271,6 @@ def _addressed(root: Node, path: str, mark: Mark) -> list[list[Step]]:
     name = max(meant, key=len)  # of `a` and `a.b`, the one whose name is spelt out
     steps = _steps(rest.removeprefix(name), mark)
     return [["layers", i, *steps] for i, other in enumerate(names) if other == name]
-
-
-def _check_first(steps: list[Step], layers: Node | None, mark: Mark) -> None:
-    """Raise SpecError for a path whose first key is none of a model's, but its solver's or a layer's."""
-    key = steps[0] if steps else ""
-    if key in {*keys_of(NetSpec), "layers", "solver", "test_nets", "blocks"}:
-        return
-    paths = [f"solver.{name}" for name in keys_of(SolverSpec)]
-    for layer in layers.value if layers is not None and isinstance(layers.value, list) else []:
-        if name := _text(layer, "name"):
-            paths += [f"layers.{name}", *(f"layers.{name}.{inside}" for inside in layer.value)]
-    meant = next((path for path in paths if path.rpartition(".")[2] == key), None)
-    if meant is not None:
-        raise SpecError(f"{mark}: a model has no key {shown(key)}; did you mean {meant!r}?")
 
 
 def _steps(path: str, mark: Mark) -> list[Step]:

@@ -178,8 +178,6 @@ def load(path: str | Path, kind: str = "model file", own: bool = False) -> tuple
 
     Raises SpecError for what cannot be read, is of other software, too large, or not UTF-8.
     """
-    if not isinstance(path, (str, os.PathLike)):
-        raise SpecError(f"expected the path of a model file or a mapping, got {shown(path)}")
     file = printable(path)
     with reading(path, kind, SpecError), open(path, "rb") as stream:
         data = stream.read(MAX_BYTES + 1)

@@ -54,6 +54,14 @@ class Loss(Layer):
     def allocate(self) -> None:
         self.scale = self.empty((), self.sum_dtype)
 
+    def pair(self, a: Shape, *others: Shape) -> Shape:
+        """Keep the shape of a bottom, and its samples n; the others are like it. Raises ShapeError."""
+        for other in others:
+            check_alike(a, other)
+        self.shape, self.n = a, samples(a)
+        self.context.reserve(WORK)
+        return ()
+
     def mean(self, losses: Any, divisor: int, squares: bool = False) -> Any:
         """The first top: the sum of losses, or of their squares, over `divisor`; 0 without samples.
 
@@ -200,10 +208,7 @@ class EuclideanLoss(Loss):
     """
 
     def setup(self, a: Shape, b: Shape) -> Shape:
-        check_alike(a, b)
-        self.shape, self.n = a, samples(a)
-        self.context.reserve(WORK)
-        return ()
+        return self.pair(a, b)
 
     def allocate(self) -> None:
         super().allocate()
@@ -244,11 +249,10 @@ class ContrastiveLoss(Loss):
     def setup(self, a: Shape, b: Shape, similar: Shape) -> Shape:
         if len(a) < 2 or math.prod(a[2:]) != 1 or a[1] != math.prod(a[1:]):
             raise ShapeError(f"needs bottoms of rows (n, c), got {a}")
-        check_alike(a, b)
         self.pairs = a[:2]
+        tops = self.pair(a, b)
         check_labels(similar, a[0], 1)
-        self.context.reserve(WORK)
-        return ()
+        return tops
 
     def allocate(self) -> None:
         super().allocate()
@@ -292,23 +296,15 @@ class SmoothL1Loss(Loss):
     ) -> Shape:
         if self.sigma <= 0:
             raise ShapeError(f"sigma: expected above 0, got {self.sigma}")
-        for other in (b, inside, outside):
-            if other is not None:
-                check_alike(a, other)
-        self.shape, self.n, self.count = (
-            a,
-            samples(a),
-            2 + (inside is not None) + (outside is not None),
-        )
-        self.context.reserve(WORK)
-        return ()
+        self.weights = [shape for shape in (inside, outside) if shape is not None]
+        return self.pair(a, b, *self.weights)
 
     def allocate(self) -> None:
         super().allocate()
         self.losses, self.work = (self.empty(self.shape, self.sum_dtype) for _ in range(2))
         self.copies: list[Any] = [None, None]  # of 16 bits: the weights in float32
         if self.dtype != self.sum_dtype:
-            self.copies = [self.empty(self.shape, self.sum_dtype) for _ in range(2, self.count)]
+            self.copies = [self.empty(self.shape, self.sum_dtype) for _ in self.weights]
 
     def forward(self, a: Any, b: Any, *weights: Any) -> Any:
         wide: list[Any] = [None, None]
@@ -342,15 +338,12 @@ class SigmoidCrossEntropyLoss(Normalized):
     traits = replace(Normalized.traits, float32_bottoms=())
 
     def setup(self, x: Shape, target: Shape) -> Shape:
-        check_alike(x, target)
-        self.shape = x
-        self.context.reserve(WORK)
-        return ()
+        return self.pair(x, target)
 
     def allocate(self) -> None:
         super().allocate()
-        n, dtype = samples(self.shape), self.sum_dtype
-        self.take_mean(n, math.prod(self.shape[1:]))
+        dtype = self.sum_dtype
+        self.take_mean(self.n, math.prod(self.shape[1:]))
         self.losses, self.valid, self.work = (self.empty(self.shape, dtype) for _ in range(3))
         self.flags = self.empty(self.shape, np.bool_)
 

@@ -109,8 +109,14 @@ def build(spec: NetSpec, context: Context) -> Graph:
         layer.bottom, layer.top = tuple(value.name for value in bottoms), layer_spec.tops
         step = Step(layer_spec, layer, bottoms)
         steps.append(step)
-        _check_tops(step, writers)
-        for name in step.layer.top:
+        for i, name in enumerate(layer.top):
+            if (name in writers and name not in layer.bottom) or name in layer.top[:i]:
+                by = layer_spec if name in layer.top[:i] else writers[name]
+                raise SpecError(
+                    f"{layer_spec.place('top', i)}: top {name!r} is already written by layer "
+                    f"{by.name!r} at {by.mark.within}; to work in place, name it as a bottom too"
+                )
+        for name in layer.top:
             blobs[name], writers[name] = Value(name, (), step.layer), layer_spec
             step.tops.append(blobs[name])
     infer_shapes(steps)
@@ -164,18 +170,6 @@ def _why_unknown(
     if not now:
         return f"bottom {name!r} is written by {by}, which takes no part in the {state}"
     return f"bottom {name!r} is written below, by {by}; a layer reads only what stands above it"
-
-
-def _check_tops(step: Step, writers: dict[str, LayerSpec]) -> None:
-    names = step.layer.top
-    for i, name in enumerate(names):
-        in_place = name in step.layer.bottom
-        if name in names[:i] or (name in writers and not in_place):
-            by = step.spec if name in names[:i] else writers[name]
-            raise SpecError(
-                f"{step.spec.place('top', i)}: top {name!r} is already written by layer "
-                f"{by.name!r} at {by.mark.within}; to work in place, name it as a bottom too"
-            )
 
 
 def _bind_params(steps: list[Step]) -> None:

@@ -12,8 +12,8 @@ from typing import Any, cast
 import numpy as np
 
 from minicaffe.core.config.declare import NetSpec
-from minicaffe.core.config.model import parse_model, read_model
-from minicaffe.core.config.tree import MAX_BYTES
+from minicaffe.core.config.model import parse_model
+from minicaffe.core.config.tree import MAX_BYTES, load, shown
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.net.yaml_text import yaml_text
 from minicaffe.core.plugins import MODELS, WEIGHTS, ModelFormat, format_of, loaded
@@ -112,8 +112,10 @@ def read(path: str | Path | Mapping[str, Any], *settings: str, lenient: bool = F
     >>> read(model, "layers.ip.num_output=5", "force_backward=true").layers[0].options["num_output"]
     5
     """
-    if not isinstance(path, (str, Path)):
-        return read_model(path, REGISTRY, settings)
+    if isinstance(path, Mapping):
+        return parse_model(path, REGISTRY, None, settings)
+    if not isinstance(path, (str, os.PathLike)):
+        raise SpecError(f"expected the path of a model file or a mapping, got {shown(path)}")
     path = located(path)
     if os.path.isdir(path):
         path, folder = Path(path, IN_RUN), path
@@ -133,7 +135,8 @@ def read(path: str | Path | Mapping[str, Any], *settings: str, lenient: bool = F
         return parse_model(text, REGISTRY, f"{path}: {MODEL}", settings, Path(path))
     elif (plugged := model_format(path)) is not None:
         return cast(NetSpec, plugged.read(path, REGISTRY, settings, lenient=lenient))
-    return read_model(path, REGISTRY, settings)
+    name, written = load(path)
+    return parse_model(written, REGISTRY, name, settings, Path(path))
 
 
 def model_format(path: str | Path) -> ModelFormat | None:

@@ -69,7 +69,7 @@ def listed(wrong: Mapping[str, str], text: Mapping[str, list[str]]) -> str:
     """
     layers: dict[str, dict[str, list[str]]] = {}  # the errors of each, and their parameters
     for name, what in wrong.items():
-        layers.setdefault(layer_of(name), {}).setdefault(what, []).append(name)
+        layers.setdefault(name.rpartition("__")[0] or name, {}).setdefault(what, []).append(name)
     free = [layer for layer, whats in layers.items() if "unused" in whats]
     parts = []
     for layer, whats in layers.items():
@@ -81,11 +81,6 @@ def listed(wrong: Mapping[str, str], text: Mapping[str, list[str]]) -> str:
     parts += [f"layer {layer!r}: {', '.join(text[layer])}" for layer in text if layer not in layers]
     more = f"; and {len(parts) - MOST} more" if len(parts) > MOST else ""
     return "; ".join(parts[:MOST]) + more
-
-
-def layer_of(name: str) -> str:
-    """The layer of a parameter: conv1 of conv1__0."""
-    return name.rpartition("__")[0] or name
 
 
 def _by_name(spec: NetSpec) -> dict[tuple[str, int], dict[str, Any]]:

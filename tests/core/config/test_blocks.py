@@ -11,9 +11,7 @@ from caffe_nets import resolved
 
 from minicaffe.core.config import settings as blocks_module
 from minicaffe.core.config import tree
-from minicaffe.core.config.model import read_model
 from minicaffe.core.config.settings import expanded
-from minicaffe.core.layers import REGISTRY
 from minicaffe.core.net import Net, parse, read
 from minicaffe.errors import MinicaffeError, SpecError
 
@@ -131,12 +129,12 @@ layers:
 def test_settings_reach_the_layers_of_blocks(tmp_path):
     file = tmp_path / "m.yaml"
     file.write_text(MODEL)
-    model = read_model(file, REGISTRY, ["layers.conv2a.num_output=7"])
+    model = read(file, "layers.conv2a.num_output=7")
     assert [layer.options["num_output"] for layer in model.layers if "num_output" in layer.options] == [
         4, 7, 8, 5
     ]  # fmt: skip
     with pytest.raises(SpecError, match="^--set blocks.conv: blocks: stand beside the layers"):
-        read_model(file, REGISTRY, ["blocks.conv=1"])
+        read(file, "blocks.conv=1")
 
 
 def test_the_blocks_of_a_model_serve_its_test_nets():

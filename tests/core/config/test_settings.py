@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from minicaffe.core import net
 from minicaffe.core.config.declare import Filler, ParamSpec, Rule
-from minicaffe.core.config.model import read_model
-from minicaffe.core.layers import REGISTRY
 from minicaffe.core.layers.inputs import BlobShape
 from minicaffe.errors import SpecError
 
@@ -27,7 +26,7 @@ NET = {
 
 
 def read(*settings: str):
-    return read_model(NET, REGISTRY, settings)
+    return net.read(NET, *settings)
 
 
 def options(*settings: str, layer: int = 1) -> dict:
@@ -35,10 +34,8 @@ def options(*settings: str, layer: int = 1) -> dict:
 
 
 def test_any_key_of_a_model_file(tmp_path):
-    spec = read_model(
-        LENET, REGISTRY,
-        ["solver.base_lr=0.02", "layers.mnist.batch_size=128", "layers.conv1.weight_filler.type=msra",
-         "name=X", "dtype=float64", "solver.test_iter=[1, 5]", "layers.conv1.num_output=7"],
+    spec = net.read(LENET, "solver.base_lr=0.02", "layers.mnist.batch_size=128", "layers.conv1.weight_filler.type=msra",
+         "name=X", "dtype=float64", "solver.test_iter=[1, 5]", "layers.conv1.num_output=7",
     )  # fmt: skip
     assert (spec.name, spec.dtype, spec.path) == ("X", "float64", LENET)
     assert (spec.solver.base_lr, spec.solver.momentum, spec.solver.test_iter) == (0.02, 0.9, (1, 5))
@@ -47,9 +44,9 @@ def test_any_key_of_a_model_file(tmp_path):
 
 
 def test_two_layers_of_one_name_both_change():
-    layers = read_model(LENET, REGISTRY, ["layers.mnist.batch_size=128"]).layers
+    layers = net.read(LENET, "layers.mnist.batch_size=128").layers
     assert [layer.options.get("batch_size") for layer in layers[:3]] == [128, 128, None]
-    layers = read_model(LENET, REGISTRY, ["layers[1].batch_size=7"]).layers
+    layers = net.read(LENET, "layers[1].batch_size=7").layers
     assert [layer.options.get("batch_size") for layer in layers[:3]] == [64, 7, None]
 
 
@@ -166,7 +163,7 @@ def test_mistakes(setting, message):
 @pytest.mark.parametrize("model", [{}, {"layers": 5}, {"layers": [5]}, {"name": "x"}])
 def test_a_model_that_is_wrong_itself_is_refused_for_that(model):
     with pytest.raises(SpecError, match=r"^<mapping>"):
-        read_model(model, REGISTRY, ["name=y"])
+        net.read(model, "name=y")
 
 
 def test_a_layer_without_a_name_hides_no_other(tmp_path):
@@ -174,20 +171,20 @@ def test_a_layer_without_a_name_hides_no_other(tmp_path):
     with pytest.raises(
         SpecError, match="no key 'kernel_size'; did you mean 'layers.a.kernel_size'"
     ):
-        read_model({"layers": layers}, REGISTRY, ["kernel_size=5"])
+        net.read({"layers": layers}, "kernel_size=5")
 
 
 def test_another_policy_or_type_takes_out_the_files_keys_that_it_does_not_use():
-    found = read_model(LENET, REGISTRY, ["solver.lr_policy=cosine", "solver.type=AdaGrad"]).solver
+    found = net.read(LENET, "solver.lr_policy=cosine", "solver.type=AdaGrad").solver
     assert found.gamma is None and found.power is None and found.momentum == 0
     for settings in (
         ["solver.lr_policy=cosine", "solver.gamma=0.5"],
         ["solver.gamma=0.5", "solver.lr_policy=cosine"],
     ):
         with pytest.raises(SpecError, match=r"^--set solver.gamma: solver: gamma goes with"):
-            read_model(LENET, REGISTRY, settings)
+            net.read(LENET, *settings)
     alone = {**NET, "solver": {"base_lr": 1, "max_iter": 1, "gamma": 0.5}}
     with pytest.raises(SpecError, match="gamma goes with"):  # a mistake before
-        read_model(alone, REGISTRY, ["solver.lr_policy=cosine"])
+        net.read(alone, "solver.lr_policy=cosine")
     with pytest.raises(SpecError, match="missing key"):
         read("solver.lr_policy=cosine")
