@@ -1,4 +1,4 @@
-"""What the layers of one net share, and the samples of each batch that this rank computes."""
+"""What the layers of one net share; which entries each batch holds, and which of them this rank computes."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from minicaffe.backends.step_constants import Slots
 from minicaffe.core.communicator import Communicator
 from minicaffe.core.config.declare import TRAIN, Phase, State
 from minicaffe.core.ops.conv import CAP
+from minicaffe.core.ops.random import random_stream
 from minicaffe.errors import ShapeError, note
 
 
@@ -181,3 +182,46 @@ class Context:
         if self._workspace is None or self._workspace.size < self.workspace_size:
             self._workspace = aligned.empty(self.device.xp, self.workspace_size, self.dtype)
         return self._workspace
+
+
+ALL = Share()
+
+
+class Order:
+    """Which entries each batch holds: all, repeated without end, `shuffle`d by (seed, epoch) or in order."""
+
+    def __init__(
+        self, name: str, count: int, shuffle: Callable[..., Any] | None, rand_skip: int = 0
+    ):
+        self.name, self.shuffle, self.rand_skip = name, shuffle, rand_skip
+        self.order = np.arange(count)
+        self.begin = 0  # entries before the first pass
+        self.shuffled: tuple[int, int] | None = None  # the (seed, epoch) of `order`
+
+    def first(self, seed: int, passes: int, n: int) -> int:
+        """How many entries are visited before a pass whose batches have n entries."""
+        skipped = 0
+        if self.rand_skip:
+            skipped = int(random_stream(seed, "skip", self.name).integers(self.rand_skip))
+        return self.begin + passes * n + skipped
+
+    def take(
+        self, seed: int, passes: int, index: np.ndarray, epochs: np.ndarray, share: Share = ALL
+    ) -> None:
+        """Write the entries of a pass's batch into `index`, and their epochs into `epochs`.
+
+        With a `share` of the batch, those of this rank.
+        """
+        n, filled = len(index), 0
+        first = self.first(seed, passes, share.of_whole(n)) + share.before(n)
+        while filled < n:
+            epoch, entry = divmod(first + filled, len(self.order))
+            if self.shuffle is not None and (seed, epoch) != self.shuffled:
+                self.shuffled = None  # if an interrupt comes here, the next call starts again
+                self.order.sort()
+                self.shuffle(random_stream(seed, "order", self.name, epoch), self.order)
+                self.shuffled = (seed, epoch)
+            part = self.order[entry : entry + n - filled]
+            index[filled : filled + len(part)] = part
+            epochs[filled : filled + len(part)] = epoch
+            filled += len(part)

@@ -11,7 +11,7 @@ from minicaffe.core.config.declare import LayerSpec, NetSpec, ParamSpec, SolverS
 from minicaffe.core.config.types import keys_of
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.layers.base import bottom_counts
-from minicaffe.core.layers.order import Order
+from minicaffe.core.layers.context import Order
 from minicaffe.core.net import Net, model
 from minicaffe.core.plugins import STATES, format_of
 from minicaffe.core.solver.state import WANTED

@@ -11,7 +11,7 @@ from minicaffe.backends import device as backend
 from minicaffe.backends.cpu import threads
 from minicaffe.core.config.types import AtLeast
 from minicaffe.core.layers.blob import Shape
-from minicaffe.core.layers.order import Order
+from minicaffe.core.layers.context import Order
 from minicaffe.core.ops.batch import gather
 from minicaffe.core.ops.random import random_key
 from minicaffe.errors import DataError, ShapeError
