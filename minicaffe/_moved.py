@@ -74,6 +74,7 @@ MOVED = {  # of names that begin alike, the longest counts
     "solver.policies": "core.solver.learning_rate",
     "solver.rules": "core.solver.update_rules",
     "spec": "core.config",
+    "spec.solver": "core.config.declare",
     "spec.solver_rules": "core.config.declare",
     "thread_state": "backends.thread_state",
 }
