@@ -177,5 +177,5 @@ def test_a_text_that_cannot_be_read_explains_no_unused_weights():
 def test_a_model_on_another_drive_is_named_whole(monkeypatch):
     monkeypatch.setattr("minicaffe.core.net.model.os", SimpleNamespace(path=ntpath))
     spec = replace(parse(MODEL), path=PureWindowsPath(r"C:\nets\m.yaml"))
-    assert model._folder(spec, "D:\\runs") == r"C:\nets"
-    assert model._folder(spec, "C:\\nets\\runs") == ".."
+    assert model.seen_from(spec, "D:\\runs").folder == r"C:\nets"
+    assert model.seen_from(spec, "C:\\nets\\runs").folder == ".."
