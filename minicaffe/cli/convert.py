@@ -60,12 +60,12 @@ from minicaffe.interop.caffe.prototxt import prototxt as prototxt_of
 from minicaffe.interop.caffe.unknown import with_unknown
 from minicaffe.interop.caffe.weights import ENDINGS, is_caffes
 from minicaffe.interop.chips import calibration
+from minicaffe.interop.onnx.patterns import listed
 from minicaffe.interop.onnx.reader import onnx as reader
 from minicaffe.interop.onnx.reader import proof
-from minicaffe.interop.onnx.reader.operators import listed
+from minicaffe.interop.onnx.table import packages
 from minicaffe.interop.onnx.writer import check
 from minicaffe.interop.onnx.writer import onnx as writer
-from minicaffe.interop.onnx.writer.library import packages
 from minicaffe.interop.torch import torch
 from minicaffe.storage import checkpoint, safetensors_file
 from minicaffe.tools.folding import Folded, folded

@@ -1,4 +1,4 @@
-"""Protobuf's text format to a tree of fields that remember where they stand, and its comments.
+"""Protobuf's text format: read as a tree of fields that remember where they stand, with its comments; written.
 
 What a field's value may be, the text alone does not say: see `typed`.
 """
@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
-from minicaffe.core.config.tree import MAX_BYTES, MAX_DEPTH, MAX_VALUES, Comment, Mark, shown
+from minicaffe.core.config.tree import MAX_BYTES, MAX_DEPTH, MAX_VALUES, Comment, Mark, Node, shown
+from minicaffe.core.net.yaml_text import WIDTH, Pen, number
 from minicaffe.errors import SpecError
 
 TOKEN = re.compile(
@@ -30,6 +32,7 @@ ESCAPE = re.compile(
 LETTERS = {"n": 10, "r": 13, "t": 9, "a": 7, "b": 8, "f": 12, "v": 11}
 LETTERS |= {letter: ord(letter) for letter in "\\'\"?"}
 CLOSING = {"{": "}", "<": ">", "[": "]"}
+OPENING = {closing: opening for opening, closing in CLOSING.items()}
 END = "the end of the file"
 
 
@@ -139,7 +142,7 @@ class _Parser:
                 return message
             if self.next.kind == "end":
                 if closing:
-                    raise SpecError(f"{mark}: the {_opening(closing)!r} here has no {closing!r}")
+                    raise SpecError(f"{mark}: the {OPENING[closing]!r} here has no {closing!r}")
                 return message
             name = self.take()
             if name.kind != "word":
@@ -193,10 +196,6 @@ class _Parser:
             raise SpecError(f"{first.mark}: the text in quotes is not UTF-8") from None
 
 
-def _opening(closing: str) -> str:
-    return next(sign for sign, other in CLOSING.items() if other == closing)
-
-
 def _bytes(token: Token) -> bytes:
     """What a text in quotes stands for."""
     found = bytearray()
@@ -212,3 +211,70 @@ def _bytes(token: Token) -> bytes:
             wrong = f"\\{letter}" if letter else token.text
             raise SpecError(f"{token.mark}: the escape {shown(wrong)} is not understood") from None
     return bytes(found)
+
+
+ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
+
+
+class Word(str):
+    """A word of an enumeration: it stands without quotes."""
+
+
+def write(pen: Pen, message: Node, indent: int) -> None:
+    """The fields of a message, a line each or, if they are short, several."""
+    for name, node in message.value.items():
+        if node.value == []:
+            pen.line(f"{name}: []", node.mark, indent)
+            continue
+        for one in node.value if isinstance(node.value, list) else [node]:
+            if not isinstance(one.value, dict):
+                pen.line(f"{name}: {scalar(one.value)}", one.mark, indent)
+                continue
+            text = f"{name} {_inline(one)}"
+            short = len(text) + indent <= WIDTH and name not in ("layer", "net_param")
+            if short and not _deep(one) and not pen.has_comments_in(one):
+                pen.line(text, one.mark, indent)
+                continue
+            pen.line(f"{name} {{", one.mark, indent)
+            write(pen, one, indent + 2)
+            pen.line("}", Mark(""), indent)
+
+
+def _deep(node: Node) -> bool:
+    """Whether a message has messages in it that are not short, or many fields."""
+    inside = [one for one in node.value.values() if isinstance(one.value, dict)]
+    return len(node.value) > 3 or any(_deep(one) for one in inside)
+
+
+def _inline(node: Node) -> str:
+    words = []
+    for name, value in node.value.items():
+        if value.value == []:
+            words.append(f"{name}: []")
+        for one in value.value if isinstance(value.value, list) else [value]:
+            inner = f" {_inline(one)}" if isinstance(one.value, dict) else f": {scalar(one.value)}"
+            words.append(name + inner)
+    return "{ " + " ".join(words) + " }" if words else "{}"
+
+
+def scalar(value: Any) -> str:
+    """A value that is no message.
+
+    >>> scalar("a"), scalar(Word("MAX")), scalar(0.5), scalar(True)
+    ('"a"', 'MAX', '0.5', 'true')
+    """
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Word):
+        return str.__str__(value)
+    if isinstance(value, str):
+        return f'"{"".join(_letter(letter) for letter in value)}"'
+    return number(value) if isinstance(value, float) else str(value)
+
+
+def _letter(letter: str) -> str:
+    if letter in ESCAPES:
+        return ESCAPES[letter]
+    return letter if letter.isprintable() else "".join(f"\\{byte:03o}" for byte in letter.encode())

@@ -12,9 +12,8 @@ from keyword import iskeyword
 from typing import Annotated, Any, cast
 
 from minicaffe.core.config.declare import LayerSpec
-from minicaffe.core.config.habits import meant
 from minicaffe.core.config.tree import Mark, Node, shown
-from minicaffe.core.config.types import keys_of
+from minicaffe.core.config.types import keys_of, meant
 from minicaffe.core.layers.unknown import Unknown
 from minicaffe.errors import SpecError
 

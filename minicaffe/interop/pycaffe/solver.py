@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import minicaffe
 from minicaffe.core.config.declare import MEANS, NetSpec, SolverSpec
+from minicaffe.core.solver import Report
+from minicaffe.core.solver.report import banner
 from minicaffe.interop import caffe
 from minicaffe.interop.pycaffe import mode, passes
-from minicaffe.interop.pycaffe.mirror import push
-from minicaffe.interop.pycaffe.model import model, own_errors
-from minicaffe.interop.pycaffe.net import Net
-from minicaffe.interop.pycaffe.report import Glog
+from minicaffe.interop.pycaffe.blob import push
+from minicaffe.interop.pycaffe.net import Net, model
+from minicaffe.interop.pycaffe.passes import own_errors
 
 Callback = Callable[[], Any]
+
+
+class Glog(Report):
+    """A solver's lines, as far as their level is shown."""
+
+    def line(self, text: str) -> None:
+        """A line of the level INFO."""
+        if mode.is_shown(mode.INFO):
+            super().line(text)
+
+    def started(self, warnings: Sequence[str]) -> None:
+        """Training starts."""
+        if mode.is_shown(mode.WARNING):
+            for warning in warnings:
+                Report.line(self, banner(warning))
+
+    def failed(self, text: str) -> None:
+        """Something did not succeed, and training went on."""
+        if mode.is_shown(mode.ERROR):
+            Report.line(self, text)
 
 
 class _Told(minicaffe.Solver):
@@ -139,46 +160,19 @@ class Solver:
         self.solver.callbacks += ((on_start, on_gradients_ready),)
 
 
-class SGDSolver(Solver):
-    """Stochastic gradient descent with momentum."""
-
-    kind = "SGD"
-
-
-class NesterovSolver(Solver):
-    """Nesterov's accelerated gradient."""
-
-    kind = "Nesterov"
-
-
-class AdaGradSolver(Solver):
-    """Rates by the sum of all squared gradients."""
-
-    kind = "AdaGrad"
-
-
-class RMSPropSolver(Solver):
-    """Rates by the running mean of squared gradients."""
-
-    kind = "RMSProp"
-
-
-class AdaDeltaSolver(Solver):
-    """Steps by running means of squared gradients and squared steps."""
-
-    kind = "AdaDelta"
-
-
-class AdamSolver(Solver):
-    """Steps by running means of gradients and of their squares."""
-
-    kind = "Adam"
-
-
-KINDS: dict[str, type[Solver]] = {
-    one.kind: one
-    for one in (SGDSolver, NesterovSolver, AdaGradSolver, RMSPropSolver, AdaDeltaSolver, AdamSolver)
+RULES = {
+    "SGD": "Stochastic gradient descent with momentum.",
+    "Nesterov": "Nesterov's accelerated gradient.",
+    "AdaGrad": "Rates by the sum of all squared gradients.",
+    "RMSProp": "Rates by the running mean of squared gradients.",
+    "AdaDelta": "Steps by running means of squared gradients and squared steps.",
+    "Adam": "Steps by running means of gradients and of their squares.",
 }
+KINDS: dict[str, type[Solver]] = {
+    kind: type(f"{kind}Solver", (Solver,), {"kind": kind, "__doc__": text, "__module__": __name__})
+    for kind, text in RULES.items()
+}
+SGDSolver, NesterovSolver, AdaGradSolver, RMSPropSolver, AdaDeltaSolver, AdamSolver = KINDS.values()
 
 
 def get_solver(solver_file: str | Path) -> Solver:

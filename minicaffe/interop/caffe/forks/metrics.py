@@ -13,7 +13,7 @@ from minicaffe.core.config.types import AtLeast
 from minicaffe.core.layers.base import register
 from minicaffe.core.layers.blob import Shape
 from minicaffe.core.layers.losses import Loss, check_alike, check_labels, same_type, samples
-from minicaffe.core.layers.softmax_loss import SoftmaxLoss
+from minicaffe.core.layers.softmax import SoftmaxLoss
 from minicaffe.core.ops import arrays, infogain, pair_losses, take
 from minicaffe.core.ops import softmax as ops
 from minicaffe.core.ops.labels import check_classes
