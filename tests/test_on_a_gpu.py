@@ -307,8 +307,8 @@ def test_the_zoo_on_cuda_keeps_every_row(on_cuda, scripts, tmp_path, capsys):
     lines = scripts("result_tables").zoo_cuda(report | {"commit": "0123456789"}).splitlines()
     assert lines[0] == "| a training step | LeNet, 32 | ResNet-50, 32 |"
     assert "| **minicaffe : PyTorch, float32** | - | **1.50x** |" in lines
-    assert "| minicaffe, auto | 2 (16,000) | 2 (16,000) |" in lines
-    assert "| PyTorch, compile | - | 3 (10,667) |" in lines
+    assert "| minicaffe, float32 | 2 (16,000) | 2 (16,000) |" in lines
+    assert "| PyTorch, float32 | - | 3 (10,667) |" in lines
     assert "| inference | LeNet, 1 | ResNet-50, 1 |" in lines
     assert "| GPU | G | G |" in lines
     assert ", 01234567; PyTorch 2, NumPy 3, CuPy 4; ms, in brackets" in lines[-1]

@@ -57,7 +57,7 @@ ELSEWHERE = {  # types that no such net holds, and why
     **{
         name: "of a fork: what it computes with whole arrays takes memory in each pass"
         for name, cls in REGISTRY.items()
-        if issubclass(cls, Whole)
+        if issubclass(cls, Whole) and not cls.traits.recordable
     },
 }
 

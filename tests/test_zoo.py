@@ -14,8 +14,8 @@ import pytest
 
 import minicaffe.interop.caffe
 from minicaffe import Net, Solver
-from minicaffe.core.config.model import read_model
 from minicaffe.core.layers import REGISTRY
+from minicaffe.core.net import model as net_model
 from minicaffe.core.net import read
 from minicaffe.interop.caffe.prototxt import prototxt
 from minicaffe.tools.data import datasets
@@ -389,7 +389,7 @@ def test_nets_of_mnist_learn(name, layers, settings, steps, few_digits):
     given += [f"layers.{layer}.batch_size=16" for layer in layers]
     if name == "mnist_autoencoder":
         given += [f"layers.{way}{i}.num_output=40" for way in ("encode", "decode") for i in (2, 3)]
-    spec = read_model(MODELS[name], REGISTRY, given)
+    spec = net_model.read(MODELS[name], *given)
     quiet = {"display": 0, "test_iter": 0, "test_interval": 0, "snapshot": 0}
     solver = Solver(spec, device="cpu", deterministic=True, **quiet, **settings)
     losses = []
@@ -404,7 +404,7 @@ def filled_solver(name, shapes, fill, model=(), **settings):
     """A solver whose Inputs have other shapes and are filled once."""
     quiet = {"display": 0, "snapshot": 0}
     tests = {"test_iter": 0, "test_interval": 0}
-    spec = read_model(MODELS[name], REGISTRY, model)
+    spec = net_model.read(MODELS[name], *model)
     given = quiet | (tests if spec.solver.test_iter else {}) | settings
     solver = Solver(spec, device="cpu", deterministic=True, **given)
     solver.net.reshape(**shapes)

@@ -32,11 +32,11 @@ SOURCES = 4  # states of the sources whose loops stay on disk
 DIGEST = 32  # bytes
 # Of these files no line is compiled
 ON_THE_HOST = {
-    "aligned.py",
     "command.py",
     "load.py",
     "ops.py",
     "run.py",
+    "skinny.py",
     "thread_pool.py",
     "threads.py",
 }

@@ -17,7 +17,7 @@ def average(mean: Any, x: Any, share: Any, scratch: Any, skip: Any) -> None:
     What stands still stays as it is to the bit.
 
     >>> mean, x = np.array([1.0, 5.0]), np.array([2.0, 5.0])
-    >>> average(mean, x, np.array([0.25]), np.empty(2), np.zeros(1, np.int32))
+    >>> _ = average(mean, x, np.array([0.25]), np.empty(2), np.zeros(1, np.int32))
     >>> mean
     array([1.25, 5.  ])
     """

@@ -76,7 +76,7 @@ def judge(
     >>> flags, going, factor = np.zeros(FLAGS, np.int32), np.array(True), np.array(0.0)
     >>> loss, gradient, square = np.array([0.5]), np.array([3.0, 4.0]), np.array(0.0)
     >>> last = flags, going, factor, np.zeros(0, np.int32)
-    >>> judge(loss, [gradient], square, np.empty(8), 1.0, False, *last)
+    >>> _ = judge(loss, [gradient], square, np.empty(8), 1.0, False, *last)
     >>> float(square), flags[[SKIP, DONE]], float(factor)
     (25.0, array([0, 1], dtype=int32), 0.2)
     """

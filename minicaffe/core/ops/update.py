@@ -202,7 +202,7 @@ def unscale(diff: Any, scale: float, gradient: Any, add: bool, bad: Any) -> Any:
     gradient is of diff's type, or float32 for one of 16 bits; bad is one int32.
 
     >>> diff, gradient, bad = np.array([8.0, np.inf]), np.ones(2), np.zeros(1, np.int32)
-    >>> unscale(diff, 4.0, gradient, True, bad)
+    >>> _ = unscale(diff, 4.0, gradient, True, bad)
     >>> gradient, diff, bad
     (array([ 3., inf]), array([0., 0.]), array([1], dtype=int32))
     """

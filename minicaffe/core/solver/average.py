@@ -68,22 +68,28 @@ class Average:
                     self.swap()
 
     def swap(self) -> None:
-        """Exchange weights and means; all of them, or none if that fails."""
-        done: list[tuple[Any, Any]] = []
+        """Exchange weights and means; all of them, or none if that fails, at whatever instant."""
+        pairs, before, place = list(zip(self.params, self.means, strict=True)), self.inside, (0, 0)
         try:
-            for param, mean in zip(self.params, self.means, strict=True):
-                self._exchange(param, mean)
-                done.append((param, mean))
+            for i, (param, mean) in enumerate(pairs):
+                for step, (to, source) in enumerate(self._copies(param, mean)):
+                    place = i, step  # of the copy that may have been made
+                    self.xp.copyto(to, source)
             if self.mixed is not None:
                 self.mixed.round()
+            self.inside = not before
         except BaseException:
-            for param, mean in done:
-                self._exchange(param, mean)
+            if self.inside == before and pairs:
+                i, step = place
+                scratch, mean, data = (to for to, _ in self._copies(*pairs[i]))
+                for to, source in [(data, mean), (mean, scratch)][2 - step :]:
+                    self.xp.copyto(to, source)
+                for param, mean in pairs[:i]:
+                    for to, source in self._copies(param, mean):
+                        self.xp.copyto(to, source)
             raise
-        self.inside = not self.inside
 
-    def _exchange(self, param: Any, mean: Any) -> None:
+    def _copies(self, param: Any, mean: Any) -> list[tuple[Any, Any]]:
+        """The copies, to and from, that exchange a weight and its mean."""
         scratch = self.rule.scratch[: param.size].reshape(param.shape)
-        self.xp.copyto(scratch, mean)
-        self.xp.copyto(mean, param.data)
-        self.xp.copyto(param.data, scratch)
+        return [(scratch, mean), (mean, param.data), (param.data, scratch)]

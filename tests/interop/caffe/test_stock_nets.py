@@ -12,8 +12,9 @@ import pytest
 from reading_files import write_lmdb
 
 from minicaffe import Solver
-from minicaffe.core.config.model import model, read_model
+from minicaffe.core.config.model import model
 from minicaffe.core.layers import REGISTRY
+from minicaffe.core.net import model as net_model
 from minicaffe.core.net.yaml_text import yaml_text
 from minicaffe.interop.caffe.convert_weights import write_blob
 from minicaffe.interop.caffe.model import read_prototxt, read_text
@@ -92,7 +93,7 @@ def test_a_stock_solver_trains_its_net(name, tmp_path, monkeypatch, caplog):
     text = yaml_text(model(found.root, REGISTRY), REGISTRY, found.comments)
     Path("again.yaml").write_text(text)
     again = Solver(
-        read_model("again.yaml", REGISTRY, sets), device="cpu", deterministic=True, **settings
+        net_model.read("again.yaml", *sets), device="cpu", deterministic=True, **settings
     )
     again.solve()
     assert loss(again) == loss(solver)  # as YAML it is the same
