@@ -5,62 +5,45 @@ All of it for compiled code: words lie at an address, since no array is needed f
 
 from __future__ import annotations
 
+import functools
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from numba.core import cgutils, types
-from numba.extending import intrinsic
 
-made: Any = intrinsic
-ir: Any = cgutils.ir  # llvmlite's
-WORD = ir.IntType(64)
+from minicaffe.backends.cpu.vector_ir import INT, LONG, ir, made
+
 X86, ARM = ("x86_64", "amd64"), ("aarch64", "arm64")
 
 
-@made
-def load(context: Any, where: Any) -> Any:
-    """The word at an address, and all that was written before it was stored."""
+def _on_word(emit: Callable[..., Any], result: Any = types.int64) -> Any:
+    """What emit(builder, word, ...) does with the word at an address."""
 
-    def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
-        at = builder.inttoptr(args[0], WORD.as_pointer())
-        return builder.load_atomic(at, ordering="acquire", align=8)
+    @functools.wraps(emit)
+    def call(context: Any, *words: Any) -> Any:
+        def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
+            found = emit(builder, builder.inttoptr(args[0], LONG.as_pointer()), *args[1:])
+            return target.get_dummy_value() if result is types.void else found
 
-    return types.int64(types.int64), generate
+        return result(*[types.int64] * len(words)), generate
 
-
-@made
-def store(context: Any, where: Any, value: Any) -> Any:
-    """Set the word at an address; who loads it sees all that was written before."""
-
-    def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
-        at = builder.inttoptr(args[0], WORD.as_pointer())
-        builder.store_atomic(args[1], at, ordering="release", align=8)
-        return target.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate
+    return made(call)
 
 
-@made
-def swap(context: Any, where: Any, value: Any) -> Any:
-    """Set the word at an address; returns what was there."""
-
-    def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
-        at = builder.inttoptr(args[0], WORD.as_pointer())
-        return builder.atomic_rmw("xchg", at, args[1], "seq_cst")
-
-    return types.int64(types.int64, types.int64), generate
+def _exchange(how: str) -> Any:
+    """An operation of two numbers on the word at an address; returns what was there."""
+    return _on_word(lambda builder, word, value: builder.atomic_rmw(how, word, value, "seq_cst"))
 
 
-@made
-def add(context: Any, where: Any, value: Any) -> Any:
-    """Add to the word at an address; returns what was there."""
-
-    def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
-        at = builder.inttoptr(args[0], WORD.as_pointer())
-        return builder.atomic_rmw("add", at, args[1], "seq_cst")
-
-    return types.int64(types.int64, types.int64), generate
+# The word at an address, and all that was written before it was stored
+load = _on_word(lambda builder, word: builder.load_atomic(word, ordering="acquire", align=8))
+# Set it; who loads it sees all that was written before
+store = _on_word(
+    lambda builder, word, value: builder.store_atomic(value, word, ordering="release", align=8),
+    types.void,
+)
+swap, add = _exchange("xchg"), _exchange("add")
 
 
 @made
@@ -68,9 +51,9 @@ def pause(context: Any) -> Any:
     """Tell the processor that this thread looks at a word again and again."""
 
     def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
-        machine, integer = platform.machine().lower(), ir.IntType(32)
+        machine = platform.machine().lower()
         name = "llvm.x86.sse2.pause" if machine in X86 else "llvm.aarch64.hint"
-        given = [] if machine in X86 else [integer(1)]
+        given = [] if machine in X86 else [INT(1)]
         if machine in X86 + ARM:
             kind = ir.FunctionType(ir.VoidType(), [one.type for one in given])
             builder.call(cgutils.get_or_insert_function(builder.module, kind, name), given)
@@ -94,7 +77,7 @@ def function(result: int, sizes: Sequence[int]) -> Any:
                 for v, k in zip(values, kinds, strict=True)
             ]
             found = builder.call(at, cast)
-            return builder.sext(found, WORD) if 0 < result < 64 else found
+            return builder.sext(found, LONG) if 0 < result < 64 else found
 
         gives = types.int64 if result else types.void
         return gives(types.int64, types.BaseTuple.from_types([types.int64] * len(sizes))), generate

@@ -13,11 +13,10 @@ import itertools
 from typing import Any
 
 import numpy as np
-from numba.core import cgutils, types
-from numba.extending import intrinsic
+from numba.core import types
 
-made: Any = intrinsic
-ir: Any = cgutils.ir  # llvmlite's
+from minicaffe.backends.cpu.vector_ir import INT, LONG, ir, made
+
 ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112  # CBLAS's numbers
 NAMES = ("scipy_cblas_{}gemm64_", "cblas_{}gemm64_")
 
@@ -52,28 +51,22 @@ def gemm(typing: Any, blas: Any, sizes: Any, a: Any, b: Any, add: Any, c: Any) -
     """
 
     def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
-        enum, integer, pointer = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()
         pick, (where, sizes, *matrices, add, c_) = builder.extract_value, args
         parts = [[pick(one, i) for i in range(3)] for one in (*matrices, c_)]
-        places = [
-            builder.bitcast(builder.gep(_data(target, builder, kind[0], array), [start]), pointer)
-            for kind, (array, start, _) in zip((a, b, c), parts, strict=True)
-        ]
+        pointer, places = ir.IntType(8).as_pointer(), []
+        for kind, (array, start, _) in zip((a, b, c), parts, strict=True):
+            data = target.make_array(kind[0])(target, builder, array).data
+            places.append(builder.bitcast(builder.gep(data, [start]), pointer))
         (_, _, lda), (_, _, ldb), (_, _, ldc) = parts
-        turned, plain = enum(TRANSPOSED), enum(PLAIN)
+        turned, plain = INT(TRANSPOSED), INT(PLAIN)
         ops = [builder.select(pick(one, 3), turned, plain) for one in matrices]
         real = target.get_data_type(c[0].dtype)
         one, beta = real(1), builder.uitofp(add, real)
-        given = [enum(ROW_MAJOR), *ops, *(pick(sizes, i) for i in range(3)), one]
+        given = [INT(ROW_MAJOR), *ops, *(pick(sizes, i) for i in range(3)), one]
         given += [places[0], lda, places[1], ldb, beta, places[2], ldc]
-        kinds = [enum] * 3 + [integer] * 3 + [real] + [pointer, integer] * 2
-        function = ir.FunctionType(ir.VoidType(), [*kinds, real, pointer, integer]).as_pointer()
+        kinds = [INT] * 3 + [LONG] * 3 + [real] + [pointer, LONG] * 2
+        function = ir.FunctionType(ir.VoidType(), [*kinds, real, pointer, LONG]).as_pointer()
         builder.call(builder.inttoptr(where, function), given)
         return target.get_dummy_value()
 
     return types.void(blas, sizes, a, b, types.boolean, c), generate
-
-
-def _data(target: Any, builder: Any, kind: Any, array: Any) -> Any:
-    """The address of an array's first entry."""
-    return target.make_array(kind)(target, builder, array).data

@@ -16,17 +16,15 @@ from typing import Any
 import numpy as np
 from numba.core import cgutils, types
 from numba.core.ccallback import CFunc
-from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 from numba.np.numpy_support import from_dtype
 
 from minicaffe.backends.cpu import Piece, Tail, helper
 from minicaffe.backends.cpu.compile_cache import Kept, digest
 from minicaffe.backends.cpu.compiler import Whole
+from minicaffe.backends.cpu.vector_ir import LONG as WORD
+from minicaffe.backends.cpu.vector_ir import ir, made
 
-made: Any = intrinsic
-ir: Any = cgutils.ir  # llvmlite's
-WORD = ir.IntType(64)
 SIGNATURE = (types.int64,) * 4, types.void
 OPTIONS = {"nogil": True, "error_model": "numpy"}
 PLAIN: dict[Any, Any] = {int: types.int64, bool: types.boolean, float: types.float64}

@@ -15,28 +15,12 @@ import functools
 from typing import Any
 
 import numpy as np
-from numba.core import cgutils, types
+from numba.core import cgutils
 
 from minicaffe.backends.cpu import helper
-from minicaffe.backends.cpu.vector_ir import LONG, Emitter, lanes, lanes_of, made, wide
+from minicaffe.backends.cpu.vector_ir import LONG, Emitter, emitted, lanes_of, wide
+from minicaffe.backends.cpu.vector_ir import lanes as lanes
 
-__all__ = [
-    "ADD",
-    "BIAS",
-    "BLOCK",
-    "COLUMNS",
-    "FEW_COLUMNS",
-    "FEW_ROWS",
-    "ROWS",
-    "ZERO",
-    "add_sums",
-    "few",
-    "few_of_one",
-    "few_product",
-    "lanes",
-    "multiply",
-    "multiply_sparse",
-]
 # What sums begin with: nothing, or a number a row; with ADD c is added at the end
 ZERO, BIAS, ADD = range(3)
 # In registers at a time: the sums, a vector of b for each column and one of a. 28 of 32, or all of 16. Eight
@@ -82,59 +66,49 @@ def _clear(on: Emitter, sums: Any) -> None:
 def _product(rows: int, columns: int) -> Any:
     """The kernel `product` for a tile of so many rows and vectors."""
 
-    @made
-    def made_of_them(typing, a, a0, row, many, count, b, b0, deep, c, c0, apart, how, bias, i0):
+    @emitted("a")
+    def product(on, a, a0, row, many, count, b, b0, deep, c, c0, apart, how, bias, i0):
         """A tile of c (see above): rows 0..many, of a sum of `count` products.
 
         how = (ZERO, BIAS: row r begins with bias[i0 + r], or ADD; the steps that are summed apart, a multiple
         of FETCHED). a, b and c begin at a0, b0 and c0.
         """
+        builder, add, mul, (begin, block) = on.builder, on.builder.add, on.builder.mul, how
+        down = _upto(builder, rows, many)
+        left, right = [on.at(a, a0, mul(row, r)) for r in down], on.at(b, b0)
+        ends = _ends(on, on.at(c, c0), apart, down, columns)
+        sums, totals = _tile(on, rows, columns), _tile(on, rows, columns)
+        _begin(on, sums, begin, [on.at(bias, i0, r) for r in down])
 
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            a_, a0, row, many, count, b_, b0, deep, c_, c0, apart, how_, bias_, i0 = args
-            begin, block = cgutils.unpack_tuple(builder, how_)
-            on, add, mul = Emitter(context, builder, a), builder.add, builder.mul
-            down = _upto(builder, rows, many)
-            left = [on.at(on.data(a, a_), a0, mul(row, r)) for r in down]
-            right = on.at(on.data(b, b_), b0)
-            ends = _ends(on, on.at(on.data(c, c_), c0), apart, down, columns)
-            sums, totals = _tile(on, rows, columns), _tile(on, rows, columns)
-            _begin(on, sums, begin, [on.at(on.data(bias, bias_), add(i0, r)) for r in down])
+        def steps(first: Any, last: Any) -> None:
+            with cgutils.for_range(builder, last, first) as loop:
+                there = on.at(right, mul(loop.index, deep))
+                values = [on.load(on.at(there, LONG(v * on.count))) for v in range(columns)]
+                _add(on, sums, [on.at(pointer, loop.index) for pointer in left], values)
 
-            def steps(first: Any, last: Any) -> None:
-                with cgutils.for_range(builder, last, first) as loop:
-                    there = on.at(right, mul(loop.index, deep))
-                    values = [on.load(on.at(there, LONG(v * on.count))) for v in range(columns)]
-                    _add(on, sums, [on.at(pointer, loop.index) for pointer in left], values)
+        def add_up(more: Any, to: Any) -> None:
+            for line, own in zip(more, to, strict=True):
+                for one, total in zip(line, own, strict=True):
+                    builder.store(builder.fadd(builder.load(total), builder.load(one)), total)
 
-            def add_up(more: Any, to: Any) -> None:
-                for line, own in zip(more, to, strict=True):
-                    for one, total in zip(line, own, strict=True):
-                        builder.store(builder.fadd(builder.load(total), builder.load(one)), total)
+        _clear(on, totals)
+        whole = mul(builder.sdiv(count, LONG(FETCHED)), LONG(FETCHED))
+        with cgutils.for_range_slice(builder, LONG(0), whole, block, LONG) as (start, _):
+            with builder.if_then(builder.icmp_signed(">", start, LONG(0))):
+                add_up(sums, totals)
+                _clear(on, sums)
+            end = add(start, block)
+            end = builder.select(builder.icmp_signed("<", end, whole), end, whole)
+            with cgutils.for_range_slice(builder, start, end, LONG(FETCHED), LONG) as (k, _):
+                for pointer in left:  # the rows of the next tile
+                    on.prefetch(on.at(pointer, mul(row, LONG(rows)), k))
+                steps(k, add(k, LONG(FETCHED)))
+        steps(whole, count)
+        with builder.if_then(builder.icmp_signed(">", whole, block)):
+            add_up(totals, sums)
+        _end(on, sums, ends, begin)
 
-            _clear(on, totals)
-            whole = mul(builder.sdiv(count, LONG(FETCHED)), LONG(FETCHED))
-            with cgutils.for_range_slice(builder, LONG(0), whole, block, LONG) as (start, _):
-                with builder.if_then(builder.icmp_signed(">", start, LONG(0))):
-                    add_up(sums, totals)
-                    _clear(on, sums)
-                end = add(start, block)
-                end = builder.select(builder.icmp_signed("<", end, whole), end, whole)
-                with cgutils.for_range_slice(builder, start, end, LONG(FETCHED), LONG) as (k, _):
-                    for pointer in left:  # the rows of the next tile
-                        on.prefetch(on.at(pointer, mul(row, LONG(rows)), k))
-                    steps(k, add(k, LONG(FETCHED)))
-            steps(whole, count)
-            with builder.if_then(builder.icmp_signed(">", whole, block)):
-                add_up(totals, sums)
-            _end(on, sums, ends, begin)
-            return context.get_dummy_value()
-
-        long = types.int64
-        factors = a, long, long, long, long, b, long, long
-        return types.void(*factors, c, long, long, how, bias, long), generate
-
-    return made_of_them
+    return product
 
 
 def _sparse(rows: int, columns: int, in_order: bool = False) -> Any:
@@ -143,36 +117,23 @@ def _sparse(rows: int, columns: int, in_order: bool = False) -> Any:
     `in_order`: with ADD the sums begin with c, so that the bits are the same however steps are divided.
     """
 
-    @made
-    def made_of_them(
-        typing, a, a0, row, many, steps, step, count, b, b0, c, c0, apart, begin, bias, i0
-    ):
+    @emitted("a")
+    def sparse(on, a, a0, row, many, steps, step, count, b, b0, c, c0, apart, begin, bias, i0):
         """A tile of c (see above), of steps `step`.. + count; else as `product`."""
+        builder, down = on.builder, _upto(on.builder, rows, many)
+        left, right = [on.at(a, a0, builder.mul(row, r)) for r in down], on.at(b, b0)
+        ends, sums = _ends(on, on.at(c, c0), apart, down, columns), _tile(on, rows, columns)
+        _begin(on, sums, begin, [on.at(bias, i0, r) for r in down])
+        if in_order:
+            _add_ends(on, sums, ends, begin)
+        with cgutils.for_range(builder, count) as loop:
+            k = builder.add(step, loop.index)
+            here, there = on.entry(steps, k, 0), on.at(right, on.entry(steps, k, 1))
+            values = [on.load(on.at(there, LONG(v * on.count))) for v in range(columns)]
+            _add(on, sums, [on.at(line, here) for line in left], values)
+        _end(on, sums, ends, LONG(ZERO) if in_order else begin)
 
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            a_, a0, row, many, steps_, step, count, b_, b0, c_, c0, apart, begin, bias_, i0 = args
-            on, add, mul = Emitter(context, builder, a), builder.add, builder.mul
-            table, down = on.data(steps, steps_), _upto(builder, rows, many)
-            left = [on.at(on.data(a, a_), add(a0, mul(row, r))) for r in down]
-            right = on.at(on.data(b, b_), b0)
-            ends = _ends(on, on.at(on.data(c, c_), c0), apart, down, columns)
-            sums = _tile(on, rows, columns)
-            _begin(on, sums, begin, [on.at(on.data(bias, bias_), add(i0, r)) for r in down])
-            if in_order:
-                _add_ends(on, sums, ends, begin)
-            with cgutils.for_range(builder, count) as loop:
-                k = add(step, loop.index)
-                here, there = on.entry(table, k, 0), on.at(right, on.entry(table, k, 1))
-                values = [on.load(on.at(there, LONG(v * on.count))) for v in range(columns)]
-                _add(on, sums, [on.at(line, here) for line in left], values)
-            _end(on, sums, ends, LONG(ZERO) if in_order else begin)
-            return context.get_dummy_value()
-
-        long = types.int64
-        factors = a, long, long, long, steps, long, long, b, long
-        return types.void(*factors, c, long, long, long, bias, long), generate
-
-    return made_of_them
+    return sparse
 
 
 def _ends(on: Emitter, start: Any, apart: Any, down: Any, columns: int) -> list[list[Any]]:
@@ -220,45 +181,32 @@ few, few_of_one = (_sparse(FEW_ROWS, columns, in_order=True) for columns in (FEW
 def _sums(rows: int, columns: int) -> Any:
     """The kernel `sums` for a tile of so many rows and columns."""
 
-    @made
-    def made_of_them(
-        typing, a, a0, row, many, steps, step, some, b, b0, places, place, count, c, c0, apart
-    ):
+    @emitted("a")
+    def sums(on, a, a0, row, many, steps, step, some, b, b0, places, place, count, c, c0, apart):
         """A tile of a (see above): rows 0..many, steps `step`.. + some, of places `place`.. + count."""
+        builder, add, mul = on.builder, on.builder.add, on.builder.mul
+        down = _upto(builder, rows, many)
+        across = [add(step, v) for v in _upto(builder, columns, some)]
+        left = [on.at(c, c0, mul(apart, r)) for r in down]
+        right = [on.at(b, b0, on.entry(steps, k, 1)) for k in across]
+        lines = [on.at(a, a0, mul(row, r)) for r in down]
+        ends = [[on.at(line, on.entry(steps, k, 0)) for k in across] for line in lines]
+        totals = _tile(on, rows, columns)
+        _clear(on, totals)
+        with cgutils.for_range(builder, count) as loop:
+            p = add(place, loop.index)
+            of_b, of_c = on.entry(places, p, 0), on.entry(places, p, 1)
+            pixels = [on.load(on.at(pointer, of_b)) for pointer in right]
+            for line, own in zip(left, totals, strict=True):
+                gradient = on.load(on.at(line, of_c))
+                for pixel, total in zip(pixels, own, strict=True):
+                    on.multiply_add(gradient, pixel, total)
+        # all are read before one is written: those that are computed twice are written twice
+        more = [[builder.load(end) for end in line] for line in ends]
+        for r, v in np.ndindex(rows, columns):
+            builder.store(on.total(builder.load(totals[r][v]), more[r][v]), ends[r][v])
 
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            a_, a0, row, many, steps_, step, some, b_, b0, places_, place, count, c_, c0, apart = (
-                args
-            )
-            on, add, mul = Emitter(context, builder, a), builder.add, builder.mul
-            table, where = on.data(steps, steps_), on.data(places, places_)
-            down = _upto(builder, rows, many)
-            across = [add(step, v) for v in _upto(builder, columns, some)]
-            left = [on.at(on.data(c, c_), add(c0, mul(apart, r))) for r in down]
-            right = [on.at(on.data(b, b_), b0, on.entry(table, k, 1)) for k in across]
-            lines = [on.at(on.data(a, a_), add(a0, mul(row, r))) for r in down]
-            ends = [[on.at(line, on.entry(table, k, 0)) for k in across] for line in lines]
-            totals = _tile(on, rows, columns)
-            _clear(on, totals)
-            with cgutils.for_range(builder, count) as loop:
-                p = add(place, loop.index)
-                of_b, of_c = on.entry(where, p, 0), on.entry(where, p, 1)
-                pixels = [on.load(on.at(pointer, of_b)) for pointer in right]
-                for line, own in zip(left, totals, strict=True):
-                    gradient = on.load(on.at(line, of_c))
-                    for pixel, total in zip(pixels, own, strict=True):
-                        on.multiply_add(gradient, pixel, total)
-            # all are read before one is written: those that are computed twice are written twice
-            more = [[builder.load(end) for end in line] for line in ends]
-            for r, v in np.ndindex(rows, columns):
-                builder.store(on.total(builder.load(totals[r][v]), more[r][v]), ends[r][v])
-            return context.get_dummy_value()
-
-        long = types.int64
-        tables = steps, long, long, b, long, places, long, long
-        return types.void(a, long, long, long, *tables, c, long, long), generate
-
-    return made_of_them
+    return sums
 
 
 _sums_of_all, _sums_of_one = _sums(FEW_ROWS, FEW_COLUMNS), _sums(ROWS, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,14 @@ class Emitter:
         """The address of an array's first entry."""
         return self.context.make_array(kind)(self.context, self.builder, value).data
 
+    def argument(self, kind: Any, value: Any) -> Any:
+        """An argument as kernels take it: see `emitted`."""
+        if isinstance(kind, types.Array):
+            return self.data(kind, value)
+        if isinstance(kind, types.BaseTuple):
+            return cgutils.unpack_tuple(self.builder, value)
+        return value
+
     def at(self, pointer: Any, *positions: Any) -> Any:
         """The address so many entries further."""
         for position in positions:
@@ -79,6 +87,11 @@ class Emitter:
         """A vector, to wherever."""
         to = self.builder.bitcast(pointer, vector.type.as_pointer())
         self.builder.store(vector, to).align = self.context.get_abi_sizeof(vector.type.element)
+
+    def store_rows(self, vectors: Sequence[Any], pointer: Any, apart: Any) -> None:
+        """Vectors, to lines so far apart."""
+        for r, vector in enumerate(vectors):
+            self.store(vector, self.at(pointer, self.builder.mul(apart, LONG(r))))
 
     def prefetch(self, pointer: Any) -> None:
         """Have a line of memory fetched to the second cache, which is read later."""
@@ -162,18 +175,42 @@ class Emitter:
         return lines
 
 
-@made
-def add_vector(typing, a, a0, more, b, b0):
+def emitted(of: str, count: int = 0) -> Callable[[Callable[..., None]], Any]:
+    """Make emit(on, ...) a kernel, which loops call with the arguments behind `on`, an Emitter.
+
+    Its vectors are of the type of the array `of`. To emit an array is the address of its first entry, a tuple
+    a list of its entries; all integers are int64.
+    """
+
+    def decorated(emit: Callable[..., None]) -> Any:
+        @functools.wraps(emit)
+        def kernel(typing, *kinds):
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                on = Emitter(context, builder, kinds[place], count)
+                emit(on, *map(on.argument, signature.args, args))
+                return context.get_dummy_value()
+
+            return types.void(*map(_kind, kinds)), generate
+
+        place = emit.__code__.co_varnames.index(of) - 1
+        return made(kernel)
+
+    return decorated
+
+
+def _kind(kind: Any) -> Any:
+    """The type that an argument is cast to."""
+    tuple_type: Any = types.BaseTuple
+    if isinstance(kind, tuple_type):
+        return tuple_type.from_types([*map(_kind, kind)])
+    return types.int64 if isinstance(kind, types.Integer) else types.unliteral(kind)
+
+
+@emitted("a")
+def add_vector(on, a, a0, more, b, b0):
     """b[b0 + l] = a[a0 + l] + more for all lanes l."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        a_, a0, more, b_, b0 = args
-        on, add = Emitter(context, builder, a), builder.fadd
-        total = add(on.load(on.at(on.data(a, a_), a0)), on.repeated(more))
-        on.store(total, on.at(on.data(b, b_), b0))
-        return context.get_dummy_value()
-
-    return types.void(a, types.int64, a.dtype, b, types.int64), generate
+    total = on.builder.fadd(on.load(on.at(a, a0)), on.repeated(more))
+    on.store(total, on.at(b, b0))
 
 
 def mover(step: int) -> Any:
@@ -182,33 +219,20 @@ def mover(step: int) -> Any:
     All in between is read, too, and some behind; the step is a power of two.
     """
 
-    @made
-    def move(typing, a, a0, b, b0):
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            a_, a0, b_, b0 = args
-            on = Emitter(context, builder, a)
-            source, target = on.at(on.data(a, a_), a0), on.at(on.data(b, b_), b0)
-            vectors = [on.load(on.at(source, LONG(i * on.count))) for i in range(step)]
-            while len(vectors) > 1:
-                vectors = [
-                    on.pick(one, range(0, 2 * on.count, 2), other)
-                    for one, other in zip(vectors[::2], vectors[1::2], strict=True)
-                ]
-            on.store(vectors[0], target)
-            return context.get_dummy_value()
-
-        return types.void(a, types.int64, b, types.int64), generate
+    @emitted("a")
+    def move(on, a, a0, b, b0):
+        vectors = [on.load(on.at(a, a0, LONG(i * on.count))) for i in range(step)]
+        while len(vectors) > 1:
+            vectors = [
+                on.pick(one, range(0, 2 * on.count, 2), other)
+                for one, other in zip(vectors[::2], vectors[1::2], strict=True)
+            ]
+        on.store(vectors[0], on.at(b, b0))
 
     return move
 
 
-@made
-def clear_vector(typing, b, b0):
+@emitted("b")
+def clear_vector(on, b, b0):
     """b[b0 + l] = 0 for all lanes l."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        on = Emitter(context, builder, b)
-        on.store(on.zero(), on.at(on.data(b, args[0]), args[1]))
-        return context.get_dummy_value()
-
-    return types.void(b, types.int64), generate
+    on.store(on.zero(), on.at(b, b0))

@@ -10,29 +10,16 @@ sums, have zeros behind them. Those zeros meet weights and pixels: what is infin
 
 from __future__ import annotations
 
-from typing import Any
-
 from minicaffe.backends.cpu import at, compiled_sums, helper
-from minicaffe.backends.cpu.kernels.depthwise_tiles import (
-    ROWS,
-    WIDEST,
-    move_of,
-    plane_of,
-    sums_of,
-    tile_of,
-    zero,
-)
+from minicaffe.backends.cpu.kernels import depthwise_tiles as tiles
+from minicaffe.backends.cpu.kernels.depthwise_tiles import WIDEST, move_of, plane_of, sums_of, zero
 from minicaffe.backends.cpu.kernels.epilogue import finish
 from minicaffe.backends.cpu.vector_ir import lanes_of
 
-
-def _plane(count: int, side: int = 0) -> Any:
-    """All tiles of a plane, of rows of no fewer than `count` outputs."""
-    return plane_of(tile_of(ROWS, count, side), tile_of(1, count, side), count)
-
-
-_of_16, _of_8, _of_4, _of_1 = (_plane(count) for count in (WIDEST, 8, 4, 1))
-_by_3_of_16, _by_3_of_8, _by_3_of_4 = (_plane(count, 3) for count in (WIDEST, 8, 4))
+_plane, _plane_by_3 = (
+    plane_of(tiles.weighed, WIDEST, 8, 4, 1),
+    plane_of(tiles.weighed_3x3, WIDEST, 8, 4),
+)
 _sums_of_1, _sums_of_3 = sums_of(1), sums_of(3)
 _move_16, _move_4, _move_1 = map(move_of, (WIDEST, 4, 1))
 
@@ -58,13 +45,12 @@ def _pad(x, start, image, pad, size, work):
 
 
 @compiled_sums
-def forward(epilogue, y, x, weight, bias, numbers, turned, work, first, last):
-    """y of planes first..last; with `turned` by the weight back to front. `numbers`: channels, sizes."""
-    c, image, kernel, pad, dilation, out = numbers
+def forward(epilogue, y, x, weight, bias, numbers, work, first, last):
+    """y of planes first..last; if `turned` by the weight back to front. `numbers`: channels, sizes, that."""
+    c, image, kernel, pad, dilation, out, turned = numbers
     (kh, kw), (dh, dw), (oh, ow) = kernel, dilation, out
     size = oh + (kh - 1) * dh, ow + (kw - 1) * dw
     steps, by_3 = (dh * size[1], dw), kh == kw == 3 and dh == dw == 1
-    widest = ow >= WIDEST and 2 * lanes_of(y) >= WIDEST  # else such tiles find no registers
     zero(work, size[0] * size[1])
     for plane in range(first, last):
         k = plane % c
@@ -74,27 +60,17 @@ def forward(epilogue, y, x, weight, bias, numbers, turned, work, first, last):
         to = plane * oh * ow
         tile_args = work, size[1], weight, element, turn, kernel, steps, start, y, ow
         plane_args = 0, size[1], to, out, tile_args
-        if by_3 and widest:
-            _by_3_of_16(*plane_args)
-        elif by_3 and ow >= 8:
-            _by_3_of_8(*plane_args)
-        elif by_3 and ow >= 4:
-            _by_3_of_4(*plane_args)
-        elif widest:
-            _of_16(*plane_args)
-        elif ow >= 8:
-            _of_8(*plane_args)
-        elif ow >= 4:
-            _of_4(*plane_args)
+        if by_3 and ow >= 4:
+            _plane_by_3(*plane_args)
         else:
-            _of_1(*plane_args)
+            _plane(*plane_args)
         finish(y, to, oh * ow, epilogue)
 
 
 @compiled_sums
 def weight_gradient(x, dy, n, dweight, numbers, work, first, last):
     """dweight += the sums over all n samples, for channels first..last."""
-    c, image, kernel, pad, dilation, out = numbers
+    c, image, kernel, pad, dilation, out, _ = numbers
     (kh, kw), (dh, dw), (oh, ow) = kernel, dilation, out
     across = -(-ow // lanes_of(dy))
     columns = across * lanes_of(dy)

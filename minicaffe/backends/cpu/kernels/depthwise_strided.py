@@ -10,57 +10,21 @@ neighbours; where fewer are left, the last are computed again.
 
 from __future__ import annotations
 
-from typing import Any
-
 from minicaffe.backends.cpu import at, compiled_sums, helper
+from minicaffe.backends.cpu.kernels import depthwise_tiles as tiles
 from minicaffe.backends.cpu.kernels.depthwise_tiles import (
-    ROWS,
     WIDEST,
-    halved_of,
     halves_of,
     plane_of,
     sums_of,
-    tapped_of,
     zero,
 )
 from minicaffe.backends.cpu.kernels.epilogue import finish
 from minicaffe.backends.cpu.vector_ir import lanes_of
 
-
-def _plane(count: int) -> Any:
-    """All tiles of a plane, of rows of no fewer than `count` outputs."""
-    return plane_of(tapped_of(ROWS, count), tapped_of(1, count), count)
-
-
-_of_16, _of_4, _of_1 = map(_plane, (WIDEST, 4, 1))
+_plane, _halved = plane_of(tiles.tapped, WIDEST, 4, 1), plane_of(tiles.halved, WIDEST, 8, 4)
 _sums_of_1 = sums_of(1)
 _halves_16, _halves_8, _halves_4 = (halves_of(count) for count in (WIDEST, 8, 4))
-_halved_16, _halved_8, _halved_4 = (
-    plane_of(halved_of(ROWS, count), halved_of(1, count), count) for count in (WIDEST, 8, 4)
-)
-
-
-@helper
-def _tiles(here, pitch, to, out, tile_args):
-    """A plane by tiles as wide as its rows allow."""
-    if out[1] >= WIDEST and 2 * lanes_of(tile_args[0]) >= WIDEST:  # else they find no registers
-        _of_16(here, pitch, to, out, tile_args)
-    elif out[1] >= 4:
-        _of_4(here, pitch, to, out, tile_args)
-    else:
-        _of_1(here, pitch, to, out, tile_args)
-
-
-@helper
-def _halved(to, out, tile_args):
-    """A plane of 3 x 3 with strides of 2, of 4 outputs a row and more."""
-    pitch = 2 * tile_args[1]
-    if out[1] >= WIDEST and 2 * lanes_of(tile_args[0]) >= WIDEST:  # as above
-        _halved_16(0, pitch, to, out, tile_args)
-    elif out[1] >= 8:
-        _halved_8(0, pitch, to, out, tile_args)
-    else:
-        _halved_4(0, pitch, to, out, tile_args)
 
 
 @helper
@@ -123,10 +87,11 @@ def forward(epilogue, y, x, weight, bias, numbers, size, taps, work, first, last
         _apart(x, plane * image[0] * image[1], image, pad, sw, size, work)
         start, pitch = bias[at(k)] if bias.size else y.dtype.type(0), sh * size[1]
         if halved:
-            _halved(to, (oh, ow), (work, size[1], further, weight, k * elements, start, y, ow))
+            tile_args = work, size[1], further, weight, k * elements, start, y, ow
+            _halved(0, pitch, to, (oh, ow), tile_args)
         else:
-            tile_args = work, pitch, weight, k * elements, taps, 0, len(taps), start, y, ow
-            _tiles(0, pitch, to, (oh, ow), tile_args)
+            tap_args = work, pitch, weight, k * elements, taps, 0, len(taps), start, y, ow
+            _plane(0, pitch, to, (oh, ow), tap_args)
         finish(y, to, oh * ow, epilogue)
 
 
@@ -143,7 +108,7 @@ def input_gradient(dy, weight, dx, numbers, size, corner, jobs, taps, work, firs
             here, begin, end = jobs[j, 4], jobs[j, 5], jobs[j, 6]
             element = plane % c * elements
             tile_args = work, size[1], weight, element, taps, begin, end, none, work, columns
-            _tiles(here, size[1], room, (rows, columns), tile_args)
+            _plane(here, size[1], room, (rows, columns), tile_args)
             for r in range(rows):
                 to = (plane * h + row + r * sh) * w + column
                 for q in range(columns):

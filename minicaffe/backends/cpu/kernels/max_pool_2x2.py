@@ -5,13 +5,13 @@ Where fewer windows are left in a row than a vector holds, its last are computed
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba.core import types
 
-from minicaffe.backends.cpu import compiled
-from minicaffe.backends.cpu.vector_ir import INT, Emitter, ir, made
+from minicaffe.backends.cpu import compiled, helper
+from minicaffe.backends.cpu.vector_ir import INT, emitted, ir
 
 MANY, SOME = 8, 4  # windows of a vector
 
@@ -19,31 +19,24 @@ MANY, SOME = 8, 4  # windows of a vector
 def _best(count: int) -> Any:
     """The kernel for `count` windows: the largest pixel of each and, with `keep`, which of 0..3 it is."""
 
-    @made
-    def best(typing, x, here, w, y, which, to, keep):
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            x_, here, w, y_, which_, to, keep = args
-            on = Emitter(context, builder, x, count)
-            pixels = []
-            for start in (here, builder.add(here, w)):
-                pointer = on.at(on.data(x, x_), start)
-                two = on.load(pointer), on.load(on.at(pointer, INT(count)))
-                pixels += [on.pick(two[0], range(i, 2 * count, 2), two[1]) for i in (0, 1)]
-            least = best = ir.Constant(on.vector, [-np.inf] * count)
-            for pixel in pixels:
-                best = builder.select(builder.fcmp_ordered(">", pixel, best), pixel, best)
-            on.store(best, on.at(on.data(y, y_), to))
-            with builder.if_then(keep):
-                number = on.integers(3)
-                for k in (2, 1, 0):
-                    same = builder.fcmp_ordered("==", pixels[k], best)
-                    number = builder.select(same, on.integers(k), number)
-                there = builder.fcmp_ordered(">", best, least)
-                number = builder.select(there, number, on.integers(-1))
-                on.store(number, on.at(on.data(which, which_), to))
-            return context.get_dummy_value()
-
-        return types.void(x, types.int64, types.int64, y, which, types.int64, keep), generate
+    @emitted("x", count)
+    def best(on, x, here, w, y, which, to, keep):
+        builder, pixels = on.builder, []
+        for start in (here, builder.add(here, w)):
+            two = on.load(on.at(x, start)), on.load(on.at(x, start, INT(count)))
+            pixels += [on.pick(two[0], range(i, 2 * count, 2), two[1]) for i in (0, 1)]
+        least = best = ir.Constant(on.vector, [-np.inf] * count)
+        for pixel in pixels:
+            best = builder.select(builder.fcmp_ordered(">", pixel, best), pixel, best)
+        on.store(best, on.at(y, to))
+        with builder.if_then(keep):
+            number = on.integers(3)
+            for k in (2, 1, 0):
+                same = builder.fcmp_ordered("==", pixels[k], best)
+                number = builder.select(same, on.integers(k), number)
+            there = builder.fcmp_ordered(">", best, least)
+            number = builder.select(there, number, on.integers(-1))
+            on.store(number, on.at(which, to))
 
     return best
 
@@ -51,66 +44,56 @@ def _best(count: int) -> Any:
 def _spread(count: int) -> Any:
     """The kernel for `count` windows: the gradient of each goes to the pixel that won, 0 to the others."""
 
-    @made
-    def spread(typing, dy, which, at, dx, here, w):
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            dy_, which_, at, dx_, here, w = args
-            on = Emitter(context, builder, dy, count)
-            value = on.load(on.at(on.data(dy, dy_), at))
-            winner = on.load(on.at(on.data(which, which_), at), on.integers(0).type)
-            pixels = [
-                builder.select(builder.icmp_signed("==", winner, on.integers(k)), value, on.zero())
-                for k in range(4)
-            ]
-            mixed = [j // 2 + j % 2 * count for j in range(2 * count)]
-            for start, left, right in ((here, *pixels[:2]), (builder.add(here, w), *pixels[2:])):
-                pointer = on.at(on.data(dx, dx_), start)
-                on.store(on.pick(left, mixed[:count], right), pointer)
-                on.store(on.pick(left, mixed[count:], right), on.at(pointer, INT(count)))
-            return context.get_dummy_value()
-
-        return types.void(dy, which, types.int64, dx, types.int64, types.int64), generate
+    @emitted("dy", count)
+    def spread(on, dx, here, w, dy, which, to, keep):
+        builder, value = on.builder, on.load(on.at(dy, to))
+        winner = on.load(on.at(which, to), on.integers(0).type)
+        pixels = [
+            builder.select(builder.icmp_signed("==", winner, on.integers(k)), value, on.zero())
+            for k in range(4)
+        ]
+        mixed = [j // 2 + j % 2 * count for j in range(2 * count)]
+        for start, left, right in ((here, *pixels[:2]), (builder.add(here, w), *pixels[2:])):
+            on.store(on.pick(left, mixed[:count], right), on.at(dx, start))
+            on.store(on.pick(left, mixed[count:], right), on.at(dx, start, INT(count)))
 
     return spread
 
 
-_best_of_many, _best_of_some, _best_of_one = map(_best, (MANY, SOME, 1))
-_spread_many, _spread_some, _spread_one = map(_spread, (MANY, SOME, 1))
+def _rows(kernel_of: Callable[[int], Any]) -> Any:
+    """All rows of windows of planes first..last, by kernels as wide as a row allows."""
+    many, some, one = map(kernel_of, (MANY, SOME, 1))
+
+    @helper
+    def rows(x, w, y, which, out, keep, first, last):
+        oh, ow = out
+        for row in range(first * oh, last * oh):
+            here, to = 2 * row * w, row * ow
+            if ow >= MANY:
+                for i in range(0, ow, MANY):
+                    q = min(i, ow - MANY)
+                    many(x, here + 2 * q, w, y, which, to + q, keep)
+            elif ow >= SOME:
+                for i in range(0, ow, SOME):
+                    q = min(i, ow - SOME)
+                    some(x, here + 2 * q, w, y, which, to + q, keep)
+            else:
+                for q in range(ow):
+                    one(x, here + 2 * q, w, y, which, to + q, keep)
+
+    return rows
+
+
+_best_of_rows, _spread_rows = _rows(_best), _rows(_spread)
 
 
 @compiled
 def max_halve(x, image, out, keep, y, which, first, last):
     """`pool.max_pool` of such windows: all is known but the pixels."""
-    (_, w), (oh, ow) = image, out
-    for row in range(first * oh, last * oh):
-        here, to = 2 * row * w, row * ow
-        if ow >= MANY:
-            for i in range(0, ow, MANY):
-                q = min(i, ow - MANY)
-                _best_of_many(x, here + 2 * q, w, y, which, to + q, keep)
-        elif ow >= SOME:
-            for i in range(0, ow, SOME):
-                q = min(i, ow - SOME)
-                _best_of_some(x, here + 2 * q, w, y, which, to + q, keep)
-        else:
-            for q in range(ow):
-                _best_of_one(x, here + 2 * q, w, y, which, to + q, keep)
+    _best_of_rows(x, image[1], y, which, out, keep, first, last)
 
 
 @compiled
 def max_halve_gradient(dy, which, image, out, dx, first, last):
     """`pool.max_pool_gradient` of such windows, all of whose pixels are written."""
-    (_, w), (oh, ow) = image, out
-    for row in range(first * oh, last * oh):
-        here, at = 2 * row * w, row * ow
-        if ow >= MANY:
-            for i in range(0, ow, MANY):
-                q = min(i, ow - MANY)
-                _spread_many(dy, which, at + q, dx, here + 2 * q, w)
-        elif ow >= SOME:
-            for i in range(0, ow, SOME):
-                q = min(i, ow - SOME)
-                _spread_some(dy, which, at + q, dx, here + 2 * q, w)
-        else:
-            for q in range(ow):
-                _spread_one(dy, which, at + q, dx, here + 2 * q, w)
+    _spread_rows(dx, image[1], dy, which, out, True, first, last)

@@ -29,37 +29,26 @@ def fits(g: ConvGeometry, work: Any, back: bool = False) -> bool:
 
 def forward(arrays: Any, g: ConvGeometry, to: Any, work: Any) -> None:
     """Writes y; arrays are x, weight and bias, `to` the epilogue and y, all flat."""
-    if _strided(g):
-        numbers, size, taps = _numbers(g), _size(g), _taps(g)
-        kernels: Any = loops("depthwise_strided", arrays[0].dtype)
-        run(kernels.forward, g.n * g.c, *to, *arrays, numbers, size, taps, Piece(work))
-        return
-    kernels = loops("depthwise", arrays[0].dtype)
-    run(kernels.forward, g.n * g.c, *to, *arrays, _planes(g), False, Piece(work))
+    kernels, tables = _kernels(g, arrays[0].dtype)
+    run(kernels.forward, g.n * g.c, *to, *arrays, *tables, Piece(work))
 
 
 def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> None:
     """Writes dx to `out`; all arrays are flat."""
+    kernels, (numbers, *_) = _kernels(g, dy.dtype)
     if _strided(g):
-        kernels: Any = loops("depthwise_strided", dy.dtype)
-        tables = _numbers(g), *_back(g)
-        run(kernels.input_gradient, g.n * g.c, dy, weight, out, *tables, Piece(work))
+        args = dy, weight, out, numbers, *_back(g), Piece(work)
+        run(kernels.input_gradient, g.n * g.c, *args)
         return
-    kernels = loops("depthwise", dy.dtype)
     arrays = dy, weight, no_bias(dy.dtype)
     to = no_epilogue(g.c, math.prod(g.image)), out
-    run(kernels.forward, g.n * g.c, *to, *arrays, _planes(g, back=True), True, Piece(work))
+    run(kernels.forward, g.n * g.c, *to, *arrays, _planes(g, back=True), Piece(work))
 
 
 def weight_gradient(arrays: Any, g: ConvGeometry, work: Any) -> None:
     """Adds dweight; arrays are x, dy, the number of samples, and dweight, all flat."""
-    if _strided(g):
-        numbers, size, taps = _numbers(g), _size(g), _taps(g)
-        kernels: Any = loops("depthwise_strided", arrays[0].dtype)
-        run(kernels.weight_gradient, g.c, *arrays, numbers, size, taps, Piece(work))
-        return
-    kernels = loops("depthwise", arrays[0].dtype)
-    run(kernels.weight_gradient, g.c, *arrays, _planes(g), Piece(work))
+    kernels, tables = _kernels(g, arrays[0].dtype)
+    run(kernels.weight_gradient, g.c, *arrays, *tables, Piece(work))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -68,7 +57,7 @@ def elements(g: ConvGeometry, back: bool = False) -> int:
     if not g.is_depthwise:
         return 0
     if not _strided(g):
-        _, _, kernel, _, dilation, (rows, columns) = _planes(g, back)
+        _, _, kernel, _, dilation, (rows, columns), _ = _planes(g, back)
         down, right = ((k - 1) * d for k, d in zip(kernel, dilation, strict=True))
         wide = columns + LANES - 1
         return (rows + down) * (wide + right) + rows * wide
@@ -85,14 +74,21 @@ def _strided(g: ConvGeometry) -> bool:
     return any(stride != 1 for stride in g.window.stride)
 
 
+def _kernels(g: ConvGeometry, dtype: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Returns the loops for a type, and their arguments between arrays and work."""
+    if _strided(g):
+        return loops("depthwise_strided", dtype), (_numbers(g), _size(g), _taps(g))
+    return loops("depthwise", dtype), (_planes(g),)
+
+
 def _planes(g: ConvGeometry, back: bool = False) -> tuple[Any, ...]:
-    """Arguments of the loops without strides, for y or dx: channels; image, kernel, pad, dilation and out."""
+    """Arguments of the loops without strides: channels; image, kernel, pad, dilation, out; whether for dx."""
     kernel, _, pad, dilation = (sizes[1:] for sizes in g.window.lifted())
     image, out = lift(g.image)[1:], lift(g.out)[1:]
     if back:
         far = tuple((k - 1) * d - p for k, d, p in zip(kernel, dilation, pad, strict=True))
-        return g.c, out, kernel, far, dilation, image
-    return g.c, image, kernel, pad, dilation, out
+        return g.c, out, kernel, far, dilation, image, True
+    return g.c, image, kernel, pad, dilation, out, False
 
 
 def _numbers(g: ConvGeometry) -> tuple[Any, ...]:
