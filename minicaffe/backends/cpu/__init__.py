@@ -77,22 +77,6 @@ def loops(name: str, dtype: Any) -> ModuleType | None:
     return _modules[name]
 
 
-def by_loops(name: str, array: int = 0) -> Callable[[F], F]:
-    """Have a function of cpu/ops take the compiled loops `name` first; NotImplemented if they do not serve
-    the type of its argument `array`.
-    """
-
-    def decorated(function: F) -> F:
-        @functools.wraps(function)
-        def run(*args: Any, **kwargs: Any) -> Any:
-            compiled = loops(name, args[array].dtype)
-            return NotImplemented if compiled is None else function(compiled, *args, **kwargs)
-
-        return cast(F, run)
-
-    return decorated
-
-
 class Piece:
     """An argument of a loop: a flat buffer, of which each slice gets an equal piece of its own."""
 

@@ -77,20 +77,3 @@ def recording() -> Iterator[Recording]:
             yield made
     finally:
         state.trace = before
-
-
-def host(why: str) -> None:
-    """If this thread records, report work that is in no command.
-
-    >>> with recording() as made:
-    ...     host("this is Python")
-    >>> made.hosts
-    ['this is Python']
-    """
-    if (made := state.trace) is not None:
-        made.host(why)
-
-
-def active() -> bool:
-    """Whether this thread records."""
-    return state.trace is not None
