@@ -81,25 +81,34 @@ class Op:
     writes `by_calls` of NumPy's functions alone, to `out` or by np.copyto, is replayed by these calls.
     """
 
-    def __init__(self, function: Callable[..., Any], **how: Any):
-        self.function = function
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        writes: str,
+        *,
+        samples: str = "",
+        entries: str = "",
+        scratch: str = "",
+        grain: int = 2**13,
+        worth: int = 2**20,
+        traced: bool = True,
+        replays: bool = True,
+        by_calls: bool = False,
+        array: str = "",
+    ):
+        self.function, self.scratch, self.entries = function, scratch, bool(entries)
+        self.grain, self.worth, self.traced = grain, worth, traced
+        self.replays, self.by_calls = replays, by_calls
         self.signature = inspect.signature(function)
         self.family, self.name = function.__module__.rpartition(".")[2], function.__name__
         parameters = self.signature.parameters
         self.names = names = [*parameters]
         self.defaults = tuple(parameter.default for parameter in parameters.values())
-        self.writes: list[str] = how["writes"].split()
-        self.entries = bool(how["entries"])
-        self.slices: list[str] = (how["samples"] or how["entries"]).split()
-        self.scratch: str = how["scratch"]
-        self.writes += [self.scratch] * (self.scratch not in ("", *self.writes))
-        self.grain, self.worth = how["grain"], how["worth"]
-        self.traced, self.replays = how.get("traced", True), how.get("replays", True)
-        self.by_calls: bool = how.get("by_calls", False)
-        assert {*self.writes, *self.slices, *self.scratch.split()} <= {*names}, names
+        self.writes, self.slices = writes.split(), (samples or entries).split()
+        self.writes += [scratch] * (scratch not in ("", *self.writes))
+        assert {*self.writes, *self.slices, *scratch.split()} <= {*names}, names
         self.returned = names.index(self.writes[0]) if self.writes else 0
-        array = how.get("array") or (self.slices or names)[0]
-        self.array = names.index(array)
+        self.array = names.index(array or (self.slices or names)[0])
 
     def named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """All arguments of a call by their names, with the defaults of those that were left out."""
@@ -153,19 +162,7 @@ class Op:
         ask(self.name, "", (), (*args, *kwargs.values()), do)
 
 
-def op(
-    writes: str = "out",
-    *,
-    samples: str = "",
-    entries: str = "",
-    scratch: str = "",
-    grain: int = 2**13,
-    worth: int = 2**20,
-    traced: bool = True,
-    replays: bool = True,
-    by_calls: bool = False,
-    array: str = "",
-) -> Callable[[Function], Function]:
+def op(writes: str = "out", **how: Any) -> Callable[[Function], Function]:
     """Make a NumPy function an op, which a backend may compute instead: see `Op`.
 
     The first of its slices, or else `array` or its first argument, says where it is computed.
@@ -176,19 +173,9 @@ def op(
     >>> doubled(np.arange(3.0), np.empty(3))
     array([0., 2., 4.])
     """
-    how = {"writes": writes, "samples": samples, "entries": entries, "scratch": scratch}
 
     def decorated(function: Function) -> Function:
-        made = Op(
-            function,
-            **how,
-            grain=grain,
-            worth=worth,
-            traced=traced,
-            replays=replays,
-            by_calls=by_calls,
-            array=array,
-        )
+        made = Op(function, writes, **how)
         place, returned, name = made.array, made.returned, made.writes[0]
 
         @functools.wraps(function)
@@ -213,7 +200,7 @@ def by_backend(op: Any, *args: Any) -> bool:
 
 def tried(function: Callable[..., bool]) -> Callable[..., bool]:
     """Make an op that only backends have: it returns whether one computed it."""
-    made = Op(function, writes="", samples="", entries="", scratch="", grain=0, worth=0)
+    made = Op(function, "")
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> bool:
