@@ -15,24 +15,17 @@ from minicaffe.backends.cuda.launch import parameters
 from minicaffe.backends.device import on_cuda
 from minicaffe.backends.launch_listener import Asked
 
-FIRST = {  # what can be one with what comes next, and where it is from
-    "implicit": "implicit.cu",
-    "scale": "channels.cu",
-    "moments": "normalize.cu",
-    "normalise": "normalize.cu",
-    "gradients": "normalize.cu",
-    "max_pool_gradient": "pool.cu",
-    "ave_pool_gradient": "pool.cu",
-    "dropout_gradient": "random.cu",
-    "softmax_loss": "softmax.cu",
+# What can be one with what comes next
+FIRST = {
+    "implicit",
+    "scale",
+    "moments",
+    "normalise",
+    "gradients",
+    "dropout_gradient",
+    "softmax_loss",
 }
-FILES = {
-    **FIRST,
-    "elementwise": "elementwise.cu",
-    "elementwise_gradient": "elementwise.cu",
-    "max_pool": "pool.cu",
-    "softmax_loss_gradient": "softmax_loss.cu",
-}
+FIRST |= {"max_pool_gradient", "ave_pool_gradient"}
 NORMALISED, FILL = ("moments", "normalise"), "fill"
 
 
@@ -127,15 +120,21 @@ def _written(asked: Asked) -> Any:
     """The array that another may go on with."""
     if asked.name in NORMALISED:
         return next((array for array in _of(asked, "sum", "z", "y") if array is not None), None)
-    names = parameters(FILES[asked.name], asked.name)
+    names = _places(asked)
     if "pooled" in names and not _free(asked, "pooled"):
         return None
     return next(asked.args[names[name]] for name in ("out", "y", "dx") if name in names)
 
 
+def _places(asked: Asked) -> dict[str, int]:
+    """The places of a kernel's arguments, by their names."""
+    assert asked.instance is not None
+    return parameters(asked.instance[0], asked.name)
+
+
 def _of(asked: Asked, *names: str) -> list[Any]:
     """Arguments by name; what a kernel has no such argument for is not among them."""
-    at = parameters(FILES[asked.name], asked.name)
+    at = _places(asked)
     return [asked.args[at[name]] for name in names if name in at]
 
 
@@ -154,7 +153,7 @@ def _free(asked: Asked, *names: str) -> bool:
 
 def _with(asked: Asked, **values: Any) -> Asked:
     """The same with other arguments."""
-    args, at = list(asked.args), parameters(FILES[asked.name], asked.name)
+    args, at = list(asked.args), _places(asked)
     for name, value in values.items():
         args[at[name]] = value
     return asked._replace(args=tuple(args))

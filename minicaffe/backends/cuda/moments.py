@@ -78,25 +78,14 @@ def learned(affine: Any) -> tuple[Any, Any, int, int]:
 
 
 def moments(
-    x: Any,
-    rows: Any,
-    norm: Any,
-    out: Any,
-    work: Any,
-    past: Any,
-    then: tuple[Any, ...] = NOTHING,
+    x: Any, rows: Any, norm: Any, out: Any, work: Any, past: Any, then: Any = NOTHING
 ) -> bool:
     """Find the statistics; where blocks have whole rows, `then` becomes of the entries: whether they do."""
     part, number = cut(rows, work, x), out.mean.dtype.type
     sums: tuple[Any, ...] = number(0), number(0), None, None, None
     if past is not None:
-        sums = (
-            number(past.fraction),
-            number(past.correction),
-            past.mean,
-            past.variance,
-            past.batches,
-        )
+        factors = number(past.fraction), number(past.correction)
+        sums = *factors, past.mean, past.variance, past.batches
     launch_blocks(
         FILE,
         "moments",
