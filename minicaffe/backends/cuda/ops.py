@@ -5,6 +5,7 @@ A row has the names of the arguments that it takes of its op; the NumPy function
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -42,6 +43,25 @@ ROWS = Rows()
 row = ROWS.add
 
 
+def kernel(op: str, file: str = "") -> Any:
+    """Add a row that returns what is launched: how many entries, types, and arguments of the kernel.
+
+    The kernel has the op's name, and is in the file of its family or the one that is named.
+    """
+    family, name = op.split(".")
+
+    def decorated(function: Any) -> Any:
+        @row(op)
+        @functools.wraps(function)
+        def launched(*args: Any) -> None:
+            total, types, *kernel_args = function(*args)
+            launch_typed(file or f"{family}.cu", name, total, types, *kernel_args)
+
+        return launched
+
+    return decorated
+
+
 @row("arrays.apply")
 def apply(name, a, b, out):
     if name != "copy":
@@ -68,22 +88,21 @@ def _all(x: Any, numbers: tuple[float, ...]) -> list[Any]:
     return [number(value, x) for value in (*numbers, *[0] * (NUMBERS - len(numbers)))]
 
 
-@row("activation.dropout")
+@kernel("activation.dropout", "random.cu")
 def dropout(x, mask, ratio, out):
     stream = mask.key.there, np.uint64(mask.first), x.size, np.float32(ratio)
     args = *stream, number(1 / (1 - ratio), x), x, mask.kept, out
-    launch("random.cu", "dropout", blocks_of(x.size, mask.first), x, *args)
+    return blocks_of(x.size, mask.first), (x,), *args
 
 
-@row("activation.dropout_gradient")
+@kernel("activation.dropout_gradient", "random.cu")
 def dropout_gradient(dy, mask, ratio, out):
-    args = dy, mask.kept, number(1 / (1 - ratio), dy), None, out
-    launch("random.cu", "dropout_gradient", dy.size, dy, *args)
+    return dy.size, (dy,), dy, mask.kept, number(1 / (1 - ratio), dy), None, out
 
 
-@row("average.average")
+@kernel("average.average")
 def average(mean, x, share, skip):
-    launch("average.cu", "average", mean.size, mean, mean, x, share, skip)
+    return mean.size, (mean,), mean, x, share, skip
 
 
 @row("sums.total")
@@ -106,15 +125,7 @@ def add_places(x, out, work, add):
     _sums_launch(x, x.shape, out, work, add=add)
 
 
-def _sums_launch(
-    x: Any,
-    shape: tuple[int, int, int],
-    out: Any,
-    work: Any,
-    scale: float = 1.0,
-    of: int = 0,
-    add: bool = False,
-) -> None:
+def _sums_launch(x: Any, shape: Any, out: Any, work: Any, scale=1.0, of=0, add=False) -> None:
     """Sum x (outer, kept, inner) over its outer and inner axis into `out`, in one launch or in two."""
     outer, kept, inner = shape
     entries, wide = outer * inner, SECTOR if inner == 1 and kept > 1 else 1
@@ -160,20 +171,13 @@ def softmax_loss(x, labels, ignore, prob, losses, read, mean, out, work):
         mean.over(out)
 
 
-@row("softmax.softmax_loss_gradient")
+@kernel("softmax.softmax_loss_gradient", "softmax_loss.cu")
 def softmax_loss_gradient(prob, labels, ignore, dloss, out, mean):
     sizes = *prob.shape[1:], *flag(ignore)
-    args = prob, labels, *sizes, dloss, mean.normalizer, out
-    launch("softmax_loss.cu", "softmax_loss_gradient", out.size, out, *args)
+    return out.size, (out,), prob, labels, *sizes, dloss, mean.normalizer, out
 
 
-def _softmax_launch(
-    name: str,
-    shape: tuple[int, int, int],
-    types: tuple[Any, Any],
-    *arrays: Any,
-    more: tuple[Any, ...] = (),
-) -> None:
+def _softmax_launch(name: str, shape: Any, types: Any, *arrays: Any, more: Any = ()) -> None:
     """A kernel of softmax.cu: as many threads a column as it has classes, unless columns are plenty."""
     n, c, s = shape
     most, lanes = THREADS if s == 1 else min(THREADS, MANY // max(1, n * s)), 1
@@ -184,141 +188,128 @@ def _softmax_launch(
     launch_blocks("softmax.cu", name, grid, types, *sizes, *more, types[1])
 
 
-@row("label_losses.hinge")
+@kernel("label_losses.hinge")
 def hinge(x, labels, out):
     n, d = x.shape
-    launch_typed("label_losses.cu", "hinge", n * d, (x, labels, out), x, labels, d, out)
+    return n * d, (x, labels, out), x, labels, d, out
 
 
-@row("label_losses.hinge_gradient")
+@kernel("label_losses.hinge_gradient")
 def hinge_gradient(margins, labels, squared, scale, out):
     n, d = margins.shape
-    args = margins, labels, d, int(squared), scale, out
-    launch_typed("label_losses.cu", "hinge_gradient", n * d, (margins, labels, out), *args)
+    return n * d, (margins, labels, out), margins, labels, d, int(squared), scale, out
 
 
-@row("label_losses.multinomial")
+@kernel("label_losses.multinomial")
 def multinomial(prob, labels, out):
     n, d = prob.shape
-    args = prob, labels, d, number(LEAST, out), out
-    launch_typed("label_losses.cu", "multinomial", n, (prob, labels, out), *args)
+    return n, (prob, labels, out), prob, labels, d, number(LEAST, out), out
 
 
-@row("label_losses.multinomial_gradient")
+@kernel("label_losses.multinomial_gradient")
 def multinomial_gradient(prob, labels, scale, out):
     n, d = prob.shape
-    args = prob, labels, d, number(LEAST, out), scale, out
-    launch_typed("label_losses.cu", "multinomial_gradient", n * d, (prob, labels, out), *args)
+    return n * d, (prob, labels, out), prob, labels, d, number(LEAST, out), scale, out
 
 
-@row("infogain.row_sums")
+@kernel("infogain.row_sums")
 def row_sums(matrix, out):
-    launch_typed("infogain.cu", "row_sums", out.size, (matrix, out), matrix, out)
+    return out.size, (matrix, out), matrix, out
 
 
-@row("infogain.infogain")
+@kernel("infogain.infogain")
 def infogain(prob, labels, matrix, ignore, out, read):
     n, c, s = prob.shape
     args = matrix, prob, labels, c, s, *flag(ignore), number(LEAST, out), out, read.valid
-    launch_typed("infogain.cu", "infogain", n * s, (matrix, out), *args)
+    return n * s, (matrix, out), *args
 
 
-@row("infogain.infogain_gradient")
+@kernel("infogain.infogain_gradient")
 def infogain_gradient(prob, labels, matrix, sums, ignore, scale, out):
     n, c, s = prob.shape
-    args = matrix, prob, labels, sums, c, s, *flag(ignore), scale, out
-    launch_typed("infogain.cu", "infogain_gradient", n * c * s, (matrix, out), *args)
+    return n * c * s, (matrix, out), matrix, prob, labels, sums, c, s, *flag(ignore), scale, out
 
 
-@row("pair_losses.difference")
+@kernel("pair_losses.difference")
 def difference(a, b, out):
-    launch_typed("pair_losses.cu", "difference", out.size, (a, b, out), a, b, out)
+    return out.size, (a, b, out), a, b, out
 
 
-@row("pair_losses.contrastive")
+@kernel("pair_losses.contrastive")
 def contrastive(diff, similar, margin, legacy, out, pull):
     n, c = diff.shape
-    args = diff, similar, c, number(margin, out), int(legacy)
-    launch_typed("pair_losses.cu", "contrastive", n, (diff, similar, out), *args, out, pull)
+    return n, (diff, similar, out), diff, similar, c, number(margin, out), int(legacy), out, pull
 
 
-@row("pair_losses.smooth_l1")
+@kernel("pair_losses.smooth_l1")
 def smooth_l1(a, b, inside, outside, sigma, out):
-    args = a, b, inside, outside, number(sigma**2, out)
-    launch_typed("pair_losses.cu", "smooth_l1", out.size, (a, b, out), *args, out)
+    return out.size, (a, b, out), a, b, inside, outside, number(sigma**2, out), out
 
 
-@row("pair_losses.smooth_l1_gradient")
+@kernel("pair_losses.smooth_l1_gradient")
 def smooth_l1_gradient(a, b, inside, outside, sigma, scale, sign, out):
-    args = a, b, inside, outside, number(sigma**2, out), scale, sign
-    launch_typed("pair_losses.cu", "smooth_l1_gradient", out.size, (a, b, out), *args, out)
+    return out.size, (a, b, out), a, b, inside, outside, number(sigma**2, out), scale, sign, out
 
 
-@row("pair_losses.sigmoid_cross_entropy")
+@kernel("pair_losses.sigmoid_cross_entropy")
 def sigmoid_cross_entropy(x, target, ignore, out, valid):
-    args = x, target, *flag(ignore), out, valid
-    launch_typed("pair_losses.cu", "sigmoid_cross_entropy", out.size, (x, target, out), *args)
+    return out.size, (x, target, out), x, target, *flag(ignore), out, valid
 
 
-@row("pair_losses.sigmoid_cross_entropy_gradient")
+@kernel("pair_losses.sigmoid_cross_entropy_gradient")
 def sigmoid_cross_entropy_gradient(x, target, ignore, scale, out):
-    args = x, target, *flag(ignore), scale, out
-    launch_typed(
-        "pair_losses.cu", "sigmoid_cross_entropy_gradient", out.size, (x, target, out), *args
-    )
+    return out.size, (x, target, out), x, target, *flag(ignore), scale, out
 
 
-@row("accuracy.accuracy")
+@kernel("accuracy.accuracy")
 def accuracy(scores, labels, top_k, ignore, out, read):
     n, c, s = scores.shape
-    sizes = (c, s, top_k, *flag(ignore))
-    launch("accuracy.cu", "accuracy", n * s, out, scores, labels, *sizes, out, read.valid)
+    return n * s, (out,), scores, labels, c, s, top_k, *flag(ignore), out, read.valid
 
 
-@row("accuracy.class_accuracy")
+@kernel("accuracy.class_accuracy")
 def class_accuracy(hits, valid, labels, out):
-    launch("accuracy.cu", "class_accuracy", out.size, out, hits, valid, labels, labels.size, out)
+    return out.size, (out,), hits, valid, labels, labels.size, out
 
 
-@row("argmax.largest")
+@kernel("argmax.largest")
 def largest(x, place, number):
     n, c, s = x.shape
     k = place.shape[1]
-    launch("argmax.cu", "largest", n * s, x, x, c, s, k, place, number)
+    return n * s, (x,), x, c, s, k, place, number
 
 
-@row("batch.gather")
+@kernel("batch.gather")
 def gather(images, labels, places, mean, scale, out, out_labels):
     n, _, *area = out.shape
     sizes = (*images.shape[1:], *area)
     scaling = mean.dtype.type(scale)
-    args = images, labels, places, mean, scaling, n, *sizes, out, out_labels
-    launch("batch.cu", "gather", out.size, out, *args)
+    return out.size, (out,), images, labels, places, mean, scaling, n, *sizes, out, out_labels
 
 
-@row("take.places")
+@kernel("take.places", "rows.cu")
 def take_places(index, n, out):
-    launch("rows.cu", "places", index.size, index, index, n, out)
+    return index.size, (index,), index, n, out
 
 
-@row("take.take")
+@kernel("take.take", "rows.cu")
 def take(x, place, out):
-    launch("rows.cu", "take", out.size, x, x, place, x.shape[1], out)
+    return out.size, (x,), x, place, x.shape[1], out
 
 
-@row("take.put_back")
+@kernel("take.put_back", "rows.cu")
 def put_back(dy, place, out):
-    launch("rows.cu", "put_back", out.size, dy, dy, place, dy.shape[1], dy.shape[0], out)
+    return out.size, (dy,), dy, place, dy.shape[1], dy.shape[0], out
 
 
-@row("take.fold")
+@kernel("take.fold", "rows.cu")
 def fold(x, out):
-    launch("rows.cu", "fold", out.size, x, x, x.shape[1], x.shape[2], out)
+    return out.size, (x,), x, x.shape[1], x.shape[2], out
 
 
-@row("embed.embed")
+@kernel("embed.embed")
 def embed(indices, weight, out):
-    launch("embed.cu", "embed", out.size, out, indices, weight, *weight.shape, out)
+    return out.size, (out,), indices, weight, *weight.shape, out
 
 
 @row("embed.add_gradient")
@@ -347,16 +338,16 @@ def unpool(x, place, out, winner):
     launch("unpool.cu", "unpool", out.size, x, x, pixels, size, winner, out)
 
 
-@row("unpool.unpool_gradient")
+@kernel("unpool.unpool_gradient")
 def unpool_gradient(dy, place, out):
     pixels, size = math.prod(out.shape[2:]), math.prod(dy.shape[2:])
-    launch("unpool.cu", "unpool_gradient", out.size, dy, dy, place, pixels, size, out)
+    return out.size, (dy,), dy, place, pixels, size, out
 
 
-@row("channels.scale")
+@kernel("channels.scale")
 def scale(x, a, b, out):
     whole = b is not None and b.shape == x.shape
-    launch("channels.cu", "scale", x.size, x, x, a, b, int(whole), *x.shape[1:], 0, out)
+    return x.size, (x,), x, a, b, int(whole), *x.shape[1:], 0, out
 
 
 @row("channels.prelu_gradient")
@@ -422,12 +413,12 @@ def gradients_of_entries(x, dy, rows, norm, found, affine, learnt, out, work):
         launch_blocks("normalize.cu", "normalise_gradient", grid, (out,), rows.count, *args)
 
 
-@row("lrn.lrn")
+@kernel("lrn.lrn")
 def lrn(x, response, s, out):
     r = response
     kind = s.dtype.type
     sizes, numbers = (*r.image[1:], r.up, r.side), (kind(r.base), kind(r.alpha), kind(r.beta))
-    launch("lrn.cu", "lrn", x.size, out, x, *sizes, *numbers, s, out)
+    return x.size, (out,), x, *sizes, *numbers, s, out
 
 
 @row("lrn.lrn_gradient")
@@ -439,122 +430,99 @@ def lrn_gradient(x, dy, response, s, out, work):
     launch("lrn.cu", "lrn_gradient", x.size, out, x, dy, s, ratio, *sizes, *numbers, out)
 
 
-@row("pool.max_pool")
+@kernel("pool.max_pool")
 def max_pool(x, window, out, which):
-    launch("pool.cu", "max_pool", out.size, out, x, *_pool_sizes(x, window, out), out, which)
+    return out.size, (out,), x, *_pool_sizes(x, window, out), out, which
 
 
-@row("pool.max_pool_gradient")
+@kernel("pool.max_pool_gradient")
 def max_pool_gradient(dy, which, window, out):
-    sizes = _pool_sizes(out, window, dy)
-    launch("pool.cu", "max_pool_gradient", out.size, out, dy, which, *sizes, None, out)
+    return out.size, (out,), dy, which, *_pool_sizes(out, window, dy), None, out
 
 
-@row("pool.ave_pool")
+@kernel("pool.ave_pool")
 def ave_pool(x, window, out):
-    launch("pool.cu", "ave_pool", out.size, out, x, *_pool_sizes(x, window, out), out)
+    return out.size, (out,), x, *_pool_sizes(x, window, out), out
 
 
-@row("pool.ave_pool_gradient")
+@kernel("pool.ave_pool_gradient")
 def ave_pool_gradient(dy, window, out):
-    launch(
-        "pool.cu", "ave_pool_gradient", out.size, out, dy, *_pool_sizes(out, window, dy), None, out
-    )
+    return out.size, (out,), dy, *_pool_sizes(out, window, dy), None, out
 
 
 def _pool_sizes(image: Any, window: Any, pooled: Any) -> tuple[int, ...]:
     return (*image.shape[2:], *window.kernel, *window.pad, *window.stride, *pooled.shape[2:])
 
 
-@row("interp.interp")
+@kernel("interp.interp")
 def interp(x, rows, columns, out):
     (h, w), (oh, ow) = x.shape[2:], out.shape[2:]
     axes = rows.low, rows.share, columns.low, columns.share
-    launch("interp.cu", "interp", out.size, x, x, *axes, h, w, oh, ow, out)
+    return out.size, (x,), x, *axes, h, w, oh, ow, out
 
 
-@row("interp.interp_gradient")
+@kernel("interp.interp_gradient")
 def interp_gradient(dy, rows, columns, out):
     (oh, ow), (h, w) = dy.shape[2:], out.shape[2:]
     axes = [part for axis in (rows, columns) for part in (axis.low, axis.share, axis.first)]
-    launch("interp.cu", "interp_gradient", out.size, dy, dy, *axes, h, w, oh, ow, out)
+    return out.size, (dy,), dy, *axes, h, w, oh, ow, out
 
 
-@row("roi_pool.roi_pool")
+@kernel("roi_pool.roi_pool")
 def roi_pool(x, rois, scale, out, which):
-    sizes = *x.shape, *out.shape[2:], number(scale, x)
-    launch("roi_pool.cu", "roi_pool", out.size, out, x, rois, *sizes, out, which)
+    return out.size, (out,), x, rois, *x.shape, *out.shape[2:], number(scale, x), out, which
 
 
-@row("roi_pool.roi_pool_gradient")
+@kernel("roi_pool.roi_pool_gradient")
 def roi_pool_gradient(dy, which, rois, scale, out):
     sizes = len(dy), *out.shape[1:], *dy.shape[2:], number(scale, dy)
-    launch("roi_pool.cu", "roi_pool_gradient", out.size, out, dy, which, rois, *sizes, out)
+    return out.size, (out,), dy, which, rois, *sizes, out
 
 
-@row("stochastic.draw_pool")
+@kernel("stochastic.draw_pool")
 def draw_pool(x, window, noise, out, which):
-    args = x, noise, *_stochastic_sizes(x, window, out), out, which
-    launch("stochastic.cu", "draw_pool", out.size, x, *args)
+    return out.size, (x,), x, noise, *_stochastic_sizes(x, window, out), out, which
 
 
-@row("stochastic.expected_pool")
+@kernel("stochastic.expected_pool")
 def expected_pool(x, window, out, total):
-    args = x, *_stochastic_sizes(x, window, out), out, total
-    launch("stochastic.cu", "expected_pool", out.size, x, *args)
+    return out.size, (x,), x, *_stochastic_sizes(x, window, out), out, total
 
 
-@row("stochastic.expected_pool_gradient")
+@kernel("stochastic.expected_pool_gradient")
 def expected_pool_gradient(dy, x, y, total, window, out):
-    args = dy, x, y, total, *_stochastic_sizes(x, window, dy), out
-    launch("stochastic.cu", "expected_pool_gradient", x.size, x, *args)
+    return x.size, (x,), dy, x, y, total, *_stochastic_sizes(x, window, dy), out
 
 
 def _stochastic_sizes(image: Any, window: Any, pooled: Any) -> tuple[int, ...]:
     return (*image.shape[2:], *window.kernel, *window.stride, *pooled.shape[2:])
 
 
-@row("recurrent.lstm_unit")
+@kernel("recurrent.lstm_unit", "lstm.cu")
 def lstm_unit(x, r, cont, c_prev, acts, c, h):
-    _recurrent_launch("lstm.cu", "lstm_unit", h, (x, c), x, r, cont, c_prev, h.shape[1], acts, c, h)
+    return h.size, (x, c), x, r, cont, c_prev, h.shape[1], acts, c, h
 
 
-@row("recurrent.lstm_unit_gradient")
+@kernel("recurrent.lstm_unit_gradient", "lstm.cu")
 def lstm_unit_gradient(acts, c_prev, c, cont, dh, r, after, dc, dx):
-    args = acts, c_prev, c, cont, dh, r, after, dh.shape[1], dc, dx
-    _recurrent_launch("lstm.cu", "lstm_unit_gradient", dh, (acts, c), *args)
+    return dh.size, (acts, c), acts, c_prev, c, cont, dh, r, after, dh.shape[1], dc, dx
 
 
-@row("recurrent.tanh_unit")
+@kernel("recurrent.tanh_unit", "rnn.cu")
 def tanh_unit(x, r, cont, h):
-    _recurrent_launch("rnn.cu", "tanh_unit", h, (x,), x, r, cont, h.shape[1], h)
+    return h.size, (x,), x, r, cont, h.shape[1], h
 
 
-@row("recurrent.tanh_unit_gradient")
+@kernel("recurrent.tanh_unit_gradient", "rnn.cu")
 def tanh_unit_gradient(h, dh, r, after, dx):
-    _recurrent_launch("rnn.cu", "tanh_unit_gradient", h, (h,), h, dh, r, after, h.shape[1], dx)
-
-
-def _recurrent_launch(file: str, name: str, h: Any, types: tuple[Any, ...], *args: Any) -> None:
-    """A thread an entry of h."""
-    grid = (min(-(-h.size // THREADS), GRID),)
-    launch_blocks(file, name, grid, types, h.size, *args)
+    return h.size, (h,), h, dh, r, after, h.shape[1], dx
 
 
 @row("random.philox")
 def philox(out, key, first):
     low, high = map(np.uint64, key)
-    launch(
-        "random.cu",
-        "uniform",
-        blocks_of(out.size, first),
-        out,
-        low,
-        high,
-        np.uint64(first),
-        out.size,
-        out,
-    )
+    args = low, high, np.uint64(first), out.size, out
+    launch("random.cu", "uniform", blocks_of(out.size, first), out, *args)
 
 
 def blocks_of(count: int, first: int = 0) -> int:
@@ -669,7 +637,7 @@ def update(rule, weight, diff, history, numbers, parts, penalty, scale, skip):
     launch("update.cu", "update", weight.size, weight, *arrays, *settings, of=(rule,))
 
 
-@row("update.unscale")
+@kernel("update.unscale", "unscale.cu")
 def unscale(diff, scale, gradient, add, bad):
     factor = gradient.dtype.type(scale)
-    launch("unscale.cu", "unscale", diff.size, diff, diff, factor, int(add), gradient, bad)
+    return diff.size, (diff,), diff, factor, int(add), gradient, bad
