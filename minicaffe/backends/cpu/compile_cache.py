@@ -31,15 +31,7 @@ from minicaffe.storage import caches
 SOURCES = 4  # states of the sources whose loops stay on disk
 DIGEST = 32  # bytes
 # Of these files no line is compiled
-ON_THE_HOST = {
-    "command.py",
-    "load.py",
-    "ops.py",
-    "run.py",
-    "skinny.py",
-    "thread_pool.py",
-    "threads.py",
-}
+ON_THE_HOST = set("command load ops run skinny thread_pool threads".split())
 _log = logging.getLogger("minicaffe")
 _told = threading.Lock()  # taken by the first loop that could not be kept, for good
 
@@ -82,7 +74,7 @@ class Kept(NullCache):
 def folder() -> Path:
     """Where this process finds and keeps loops: for another state of the sources it is another."""
     here = Path(__file__).parent
-    compiled = [path for path in here.rglob("*.py") if path.name not in ON_THE_HOST]
+    compiled = [path for path in here.rglob("*.py") if path.stem not in ON_THE_HOST]
     files = sorted([*compiled, here.parent / "formulas.py"])
     sources = digest(*(file.read_bytes() for file in files))[:8].hex()
     return caches.folder() / "loops" / f"{__version__}-{sources}"

@@ -80,6 +80,8 @@ class Whole(Compiler):
     def __init__(
         self, typing: Any, target: Any, _: Any, args: Any, gives: Any, flags: Any, local: Any
     ):
+        if self.library is _Part:
+            flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
         library = self.library(target.codegen(), "loop")
         library.enable_object_caching()
         super().__init__(typing, target, library, args, gives, flags, local)
@@ -97,12 +99,6 @@ class Part(Whole):
     """Numba's compiler, for a function that nothing but compiled code calls."""
 
     library = _Part
-
-    def __init__(
-        self, typing: Any, target: Any, _: Any, args: Any, gives: Any, flags: Any, local: Any
-    ):
-        flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
-        super().__init__(typing, target, _, args, gives, flags, local)
 
 
 def part(function: Callable[..., Any], *, fastmath: Any, **options: Any) -> Any:

@@ -67,20 +67,21 @@ def _product(rows: int, columns: int) -> Any:
     """The kernel `product` for a tile of so many rows and vectors."""
 
     @emitted("a")
-    def product(on, a, a0, row, many, count, b, b0, deep, c, c0, apart, how, bias, i0):
-        """A tile of c (see above): rows 0..many, of a sum of `count` products.
+    def product(on, a, a0, row, many, steps, b, b0, c, c0, apart, how, bias, i0):
+        """A tile of c (see above): rows 0..many; steps = (products of a sum, how far rows of b are apart).
 
         how = (ZERO, BIAS: row r begins with bias[i0 + r], or ADD; the steps that are summed apart, a multiple
         of FETCHED). a, b and c begin at a0, b0 and c0.
         """
-        builder, add, mul, (begin, block) = on.builder, on.builder.add, on.builder.mul, how
+        builder, add, mul = on.builder, on.builder.add, on.builder.mul
+        (count, deep), (begin, block) = steps, how
         down = _upto(builder, rows, many)
         left, right = [on.at(a, a0, mul(row, r)) for r in down], on.at(b, b0)
         ends = _ends(on, on.at(c, c0), apart, down, columns)
         sums, totals = _tile(on, rows, columns), _tile(on, rows, columns)
         _begin(on, sums, begin, [on.at(bias, i0, r) for r in down])
 
-        def steps(first: Any, last: Any) -> None:
+        def add_steps(first: Any, last: Any) -> None:
             with cgutils.for_range(builder, last, first) as loop:
                 there = on.at(right, mul(loop.index, deep))
                 values = [on.load(on.at(there, LONG(v * on.count))) for v in range(columns)]
@@ -102,8 +103,8 @@ def _product(rows: int, columns: int) -> Any:
             with cgutils.for_range_slice(builder, start, end, LONG(FETCHED), LONG) as (k, _):
                 for pointer in left:  # the rows of the next tile
                     on.prefetch(on.at(pointer, mul(row, LONG(rows)), k))
-                steps(k, add(k, LONG(FETCHED)))
-        steps(whole, count)
+                add_steps(k, add(k, LONG(FETCHED)))
+        add_steps(whole, count)
         with builder.if_then(builder.icmp_signed(">", whole, block)):
             add_up(totals, sums)
         _end(on, sums, ends, begin)
@@ -118,9 +119,9 @@ def _sparse(rows: int, columns: int, in_order: bool = False) -> Any:
     """
 
     @emitted("a")
-    def sparse(on, a, a0, row, many, steps, step, count, b, b0, c, c0, apart, begin, bias, i0):
-        """A tile of c (see above), of steps `step`.. + count; else as `product`."""
-        builder, down = on.builder, _upto(on.builder, rows, many)
+    def sparse(on, a, a0, row, many, steps, b, b0, c, c0, apart, begin, bias, i0):
+        """A tile of c (see above), steps = (table, the first, how many); else as `product`."""
+        (table, step, count), builder, down = steps, on.builder, _upto(on.builder, rows, many)
         left, right = [on.at(a, a0, builder.mul(row, r)) for r in down], on.at(b, b0)
         ends, sums = _ends(on, on.at(c, c0), apart, down, columns), _tile(on, rows, columns)
         _begin(on, sums, begin, [on.at(bias, i0, r) for r in down])
@@ -128,7 +129,7 @@ def _sparse(rows: int, columns: int, in_order: bool = False) -> Any:
             _add_ends(on, sums, ends, begin)
         with cgutils.for_range(builder, count) as loop:
             k = builder.add(step, loop.index)
-            here, there = on.entry(steps, k, 0), on.at(right, on.entry(steps, k, 1))
+            here, there = on.entry(table, k, 0), on.at(right, on.entry(table, k, 1))
             values = [on.load(on.at(there, LONG(v * on.count))) for v in range(columns)]
             _add(on, sums, [on.at(line, here) for line in left], values)
         _end(on, sums, ends, LONG(ZERO) if in_order else begin)
@@ -169,13 +170,43 @@ def _end(on: Emitter, sums: Any, ends: Any, begin: Any) -> None:
             on.store(builder.load(one), end)
 
 
-_one, _two, _product_of_all = (_product(ROWS, columns) for columns in range(1, COLUMNS + 1))
-_four = _product(FOUR_ROWS or 1, 4)
 few_product = _product(FEW_ROWS, FEW_COLUMNS)
-_sparse_one, _sparse_two, _sparse_of_all = (
-    _sparse(ROWS, columns) for columns in range(1, COLUMNS + 1)
-)
 few, few_of_one = (_sparse(FEW_ROWS, columns, in_order=True) for columns in (FEW_COLUMNS, 1))
+
+
+def _tiles(kernel_of: Any, four_rows: int = 0) -> Any:
+    """All tiles of a product by its kernels. Four vectors are two tiles of two: one alone would be loads for
+    the most; or, if they are neighbours and `four_rows`, tiles of so many rows and all four.
+    """
+    one, two, three = (kernel_of(ROWS, columns) for columns in range(1, COLUMNS + 1))
+    four = kernel_of(four_rows or 1, 4)
+
+    @helper
+    def tiles(a, b, c, steps, vectors, rows, how, bias):
+        (x, a0, row), (y, b0, further), (z, c0, apart), (values, i0) = a, b, c, bias
+        lanes, p, tile = lanes_of(y), 0, 0
+        while p < vectors:
+            across, high = 2 if vectors - p == 4 else min(COLUMNS, vectors - p), ROWS
+            if four_rows and vectors - p == 4 and not further:
+                across, high = 4, four_rows
+            begun = b0 + (tile * further if further else p * lanes)
+            for r in range(0, rows, high):
+                down, x0, z0 = min(high, rows - r), a0 + r * row, c0 + r * apart + p * lanes
+                own = x, x0, row, down, steps, y, begun, z, z0, apart, how, values, i0 + r
+                if across == COLUMNS:
+                    three(*own)
+                elif across == 1:
+                    one(*own)
+                elif across == 2:
+                    two(*own)
+                else:
+                    four(*own)
+            p, tile = p + across, tile + 1
+
+    return tiles
+
+
+_multiply, _multiply_sparse = _tiles(_product, FOUR_ROWS), _tiles(_sparse)
 
 
 def _sums(rows: int, columns: int) -> Any:
@@ -221,67 +252,18 @@ def multiply(a, b, c, count, vectors, rows, begin, bias, block=DEPTH):
     """
     (x, a0, row), (y, b0, deep, further) = a, b
     for k in range(0, max(1, count), DEPTH):
-        left, right = (x, a0 + k, row), (y, b0 + k * deep, deep, further)
-        how = (begin if k == 0 else ADD), block
-        _multiply(left, right, c, min(DEPTH, count - k), vectors, rows, how, bias)
-
-
-@helper
-def _multiply(a, b, c, count, vectors, rows, how, bias):
-    """The same of so few steps. Four vectors are two tiles of two: one alone would be loads for the most; or,
-    if they are neighbours, tiles of all four.
-    """
-    (x, a0, row), (y, b0, deep, further), (z, c0, apart), (values, i0) = a, b, c, bias
-    lanes, p = lanes_of(y), 0
-    for tile in range((vectors + COLUMNS - 1) // COLUMNS):
-        if FOUR_ROWS and vectors - p == 4 and not further:
-            for r in range(0, rows, FOUR_ROWS):
-                down, x0, z0 = min(FOUR_ROWS, rows - r), a0 + r * row, c0 + r * apart + p * lanes
-                left, right = (x, x0, row, down, count), (y, b0 + p * lanes, deep)
-                _four(*left, *right, z, z0, apart, how, values, i0 + r)
-            break
-        across = 2 if vectors - p == 4 else min(COLUMNS, vectors - p)
-        begun = b0 + (tile * further if further else p * lanes)
-        for r in range(0, rows, ROWS):
-            down, x0, z0 = min(ROWS, rows - r), a0 + r * row, c0 + r * apart + p * lanes
-            own = x, x0, row, down, count, y, begun, deep, z, z0, apart, how, values, i0 + r
-            if across == COLUMNS:
-                _product_of_all(*own)
-            elif across == 1:
-                _one(*own)
-            else:
-                _two(*own)
-        p += across
+        left, right = (x, a0 + k, row), (y, b0 + k * deep, further)
+        steps, how = (min(DEPTH, count - k), deep), ((begin if k == 0 else ADD), block)
+        _multiply(left, right, c, steps, vectors, rows, how, bias)
 
 
 @helper
 def multiply_sparse(a, b, c, steps, vectors, rows, begin, bias):
     """The same of `sparse`: steps = (table, first, last), which says how far rows of b are apart, too."""
-    table, first, last = steps
+    (y, b0, _, further), (table, first, last) = b, steps
     for k in range(first, max(first + 1, last), DEPTH):
-        some, how = (table, k, min(k + DEPTH, last)), begin if k == first else ADD
-        _multiply_sparse(a, b, c, some, vectors, rows, how, bias)
-
-
-@helper
-def _multiply_sparse(a, b, c, steps, vectors, rows, begin, bias):
-    """The same of so few steps."""
-    (x, a0, row), (y, b0, _, further), (z, c0, apart), (values, i0) = a, b, c, bias
-    (table, step, last), lanes, p = steps, lanes_of(y), 0
-    for tile in range((vectors + COLUMNS - 1) // COLUMNS):
-        across = 2 if vectors - p == 4 else min(COLUMNS, vectors - p)
-        begun = b0 + (tile * further if further else p * lanes)
-        for r in range(0, rows, ROWS):
-            down, x0, z0 = min(ROWS, rows - r), a0 + r * row, c0 + r * apart + p * lanes
-            factors = x, x0, row, down, table, step, last - step, y, begun
-            own = *factors, z, z0, apart, begin, values, i0 + r
-            if across == COLUMNS:
-                _sparse_of_all(*own)
-            elif across == 1:
-                _sparse_one(*own)
-            else:
-                _sparse_two(*own)
-        p += across
+        some, how = (table, k, min(DEPTH, last - k)), begin if k == first else ADD
+        _multiply_sparse(a, (y, b0, further), c, some, vectors, rows, how, bias)
 
 
 @helper

@@ -48,8 +48,8 @@ def apply(name, a, b, out):
     if (walk := _walk(out.shape, *map(_steps, (a, b, out)))) is None:
         return NotImplemented
     sizes, (first, second, third) = walk
-    flat = _span(a), first, _span(b), second, sizes, _span(out), third
-    return run(compiled.function(name), out.size, *flat, grain=GRAIN)
+    args = _span(a), first, _span(b), second, sizes, _span(out), third
+    return run(compiled.function(name), out.size, *args, grain=GRAIN)
 
 
 def _steps(array: Any) -> tuple[tuple[int, int], ...]:
@@ -125,9 +125,9 @@ def dropout_gradient(compiled, dy, mask, ratio, out):
     run_flat(compiled.dropout, out, dy, mask.kept, dy.dtype.type(1 / (1 - ratio)))
 
 
-@row("average.average")
+@row("average.average", "elementwise")
 def average(compiled, mean, x, share, skip):
-    run(compiled.average, mean.size, x.reshape(-1), share, skip, mean.reshape(-1), grain=GRAIN)
+    _run(compiled.average, mean.size, x, share, skip, mean, grain=GRAIN)
 
 
 @row("eltwise.larger", "elementwise")
@@ -143,17 +143,27 @@ def largest_gradient(compiled, dy, which, i, out):
     run_flat(compiled.where_it_is, out, dy, which, i)
 
 
+def _run(loop: Any, n: int, *args: Any, grain: int = 1) -> int:
+    """`run`, with flat arrays."""
+    return run(loop, n, *map(_flat, args), grain=grain)
+
+
+def _flat(arg: Any) -> Any:
+    """An array flat, anything else as it is."""
+    return arg.reshape(-1) if isinstance(arg, np.ndarray) and arg.ndim != 1 else arg
+
+
 @row("sums.total")
 def total(compiled, x, out, work, scale, squares, add):
     if not x.flags.c_contiguous:
         return NotImplemented
-    flat, scaled = (x.reshape(-1), int(squares)), (float(scale), add, out.reshape(1))
+    entries, scaled = (x, int(squares)), (float(scale), add, out)
     if work is None or work.dtype != x.dtype or not work.size or x.size < 2 * GRAIN:
-        run(compiled.total, 1, *flat, *scaled)
+        _run(compiled.total, 1, *entries, *scaled)
         return None
     grain = max(GRAIN, -(-x.size // work.size))
-    slices = run(compiled.part, x.size, *flat, Piece(work), grain=grain)
-    run(compiled.together, 1, work, work.size // slices, slices, *scaled)
+    slices = _run(compiled.part, x.size, *entries, Piece(work), grain=grain)
+    _run(compiled.together, 1, work, work.size // slices, slices, *scaled)
     return None
 
 
@@ -162,36 +172,33 @@ def rows(compiled, x, out, of, scale):
     if not x.flags.c_contiguous:
         return NotImplemented
     m, k = x.shape
-    args = x.reshape(-1), k, OF.index(of), float(scale), out
-    return run(compiled.rows, m, *args, grain=1 + GRAIN // max(k, 1))
+    args = x, k, OF.index(of), float(scale), out
+    return _run(compiled.rows, m, *args, grain=1 + GRAIN // max(k, 1))
 
 
 @row("softmax.softmax")
 def softmax(compiled, x, out, reduced):
     n, c, s = x.shape
-    flat = x.reshape(-1), c, s, reduced.reshape(-1), out.reshape(-1)
-    run(compiled.softmax(x.dtype), n * s, *flat, grain=grain(c))
+    _run(compiled.softmax(x.dtype), n * s, x, c, s, reduced, out, grain=grain(c))
 
 
 @row("softmax.softmax_gradient")
 def softmax_gradient(compiled, dy, y, out, reduced):
     n, c, s = dy.shape
-    flat = dy.reshape(-1), y.reshape(-1), c, s, reduced.reshape(-1), out.reshape(-1)
-    run(compiled.softmax_gradient, n * s, *flat, grain=grain(c))
+    _run(compiled.softmax_gradient, n * s, dy, y, c, s, reduced, out, grain=grain(c))
 
 
 @row("softmax.nll")
 def nll(compiled, prob, labels, ignore, out, valid, refused):
     n, c, s = prob.shape
-    flat = prob.reshape(-1), labels.reshape(-1), c, s, flag(ignore), np.finfo(prob.dtype).tiny
-    run(compiled.nll, n * s, *flat, out.reshape(-1), valid.reshape(-1), refused, grain=grain(c))
+    args = prob, labels, c, s, flag(ignore), np.finfo(prob.dtype).tiny, out, valid, refused
+    _run(compiled.nll, n * s, *args, grain=grain(c))
 
 
 @row("softmax.nll_gradient")
 def nll_gradient(compiled, prob, labels, scale, out, valid):
     n, c, s = prob.shape
-    flat = prob.reshape(-1), labels.reshape(-1), c, s, valid.reshape(-1), scale.reshape(-1)
-    run(compiled.nll_gradient, n * s, *flat, out.reshape(-1), grain=grain(c))
+    _run(compiled.nll_gradient, n * s, prob, labels, c, s, valid, scale, out, grain=grain(c))
 
 
 def grain(c: int) -> int:
@@ -202,115 +209,112 @@ def grain(c: int) -> int:
 @row("label_losses.hinge")
 def hinge(compiled, x, labels, out, read):
     n, d = x.shape
-    run(compiled.hinge, n, x.reshape(-1), labels, d, read.refused, out.reshape(-1), grain=grain(d))
+    _run(compiled.hinge, n, x, labels, d, read.refused, out, grain=grain(d))
     read.check(labels, None, d)
 
 
 @row("label_losses.hinge_gradient")
 def hinge_gradient(compiled, margins, labels, squared, scale, out):
     n, d = margins.shape
-    flat = margins.reshape(-1), labels, d, squared, scale.reshape(-1), out.reshape(-1)
-    run(compiled.hinge_gradient, n, *flat, grain=grain(d))
+    _run(compiled.hinge_gradient, n, margins, labels, d, squared, scale, out, grain=grain(d))
 
 
 @row("label_losses.multinomial")
 def multinomial(compiled, prob, labels, out, read):
     n, d = prob.shape
-    run(compiled.multinomial, n, prob.reshape(-1), labels, d, number(LEAST, out), read.refused, out)
+    _run(compiled.multinomial, n, prob, labels, d, number(LEAST, out), read.refused, out)
     read.check(labels, None, d)
 
 
 @row("label_losses.multinomial_gradient")
 def multinomial_gradient(compiled, prob, labels, scale, out):
     n, d = prob.shape
-    flat = prob.reshape(-1), labels, d, number(LEAST, out), scale.reshape(-1)
-    run(compiled.multinomial_gradient, n, *flat, out.reshape(-1), grain=grain(d))
+    args = prob, labels, d, number(LEAST, out), scale, out
+    _run(compiled.multinomial_gradient, n, *args, grain=grain(d))
 
 
 @row("infogain.row_sums", "label_losses")
 def row_sums(compiled, matrix, out):
-    run(compiled.row_sums, out.size, matrix.reshape(-1), out, grain=grain(out.size))
+    _run(compiled.row_sums, out.size, matrix, out, grain=grain(out.size))
 
 
 @row("infogain.infogain", "label_losses")
 def infogain(compiled, prob, labels, matrix, ignore, out, read):
     n, c, s = prob.shape
-    flat = prob.reshape(-1), labels.reshape(-1), matrix.reshape(-1), c, s, flag(ignore)
-    to = out.reshape(-1), read.valid.reshape(-1), read.refused
-    run(compiled.infogain, n * s, *flat, number(LEAST, out), *to, grain=grain(c))
+    args = prob, labels, matrix, c, s, flag(ignore), number(LEAST, out)
+    _run(compiled.infogain, n * s, *args, out, read.valid, read.refused, grain=grain(c))
     read.check(labels, ignore, c)
 
 
 @row("infogain.infogain_gradient", "label_losses")
 def infogain_gradient(compiled, prob, labels, matrix, sums, scale, out, read):
     n, c, s = prob.shape
-    flat = prob.reshape(-1), labels.reshape(-1), matrix.reshape(-1), sums, c, s
-    more = read.valid.reshape(-1), scale.reshape(-1), out.reshape(-1)
-    run(compiled.infogain_gradient, n * s, *flat, *more, grain=grain(c))
+    args = prob, labels, matrix, sums, c, s, read.valid, scale, out
+    _run(compiled.infogain_gradient, n * s, *args, grain=grain(c))
 
 
 @row("pair_losses.contrastive")
 def contrastive(compiled, diff, similar, margin, legacy, out, pull):
     n, c = diff.shape
-    flat = diff.reshape(-1), similar, c, number(margin, out), legacy, out, pull
-    run(compiled.contrastive, n, *flat, grain=1 + GRAIN // max(c, 1))
+    args = diff, similar, c, number(margin, out), legacy, out, pull
+    _run(compiled.contrastive, n, *args, grain=1 + GRAIN // max(c, 1))
 
 
 @row("pair_losses.smooth_l1")
 def smooth_l1(compiled, a, b, inside, outside, sigma, out):
-    args = a, b, *_weights(inside, outside, a), number(sigma**2, out), out
-    run(compiled.smooth_l1, out.size, *map(_flat, args), grain=GRAIN)
+    args = a, b, *_optional(a, inside, outside), number(sigma**2, out), out
+    _run(compiled.smooth_l1, out.size, *args, grain=GRAIN)
 
 
 @row("pair_losses.smooth_l1_gradient")
 def smooth_l1_gradient(compiled, a, b, inside, outside, sigma, scale, sign, out):
-    args = a, b, *_weights(inside, outside, a), number(sigma**2, out), scale
-    signed = number(sign, out), out
-    run(compiled.smooth_l1_gradient, out.size, *map(_flat, (*args, *signed)), grain=GRAIN)
+    args = (
+        a,
+        b,
+        *_optional(a, inside, outside),
+        number(sigma**2, out),
+        scale,
+        number(sign, out),
+        out,
+    )
+    _run(compiled.smooth_l1_gradient, out.size, *args, grain=GRAIN)
 
 
 @row("pair_losses.sigmoid_cross_entropy")
 def sigmoid_cross_entropy(compiled, x, target, ignore, out, valid):
-    loop, there = compiled.sigmoid_cross_entropy(x.dtype), (x, target, flag(ignore), out, valid)
-    run(loop, out.size, *map(_flat, there), grain=GRAIN)
+    loop = compiled.sigmoid_cross_entropy(x.dtype)
+    _run(loop, out.size, x, target, flag(ignore), out, valid, grain=GRAIN)
 
 
 @row("pair_losses.sigmoid_cross_entropy_gradient")
 def sigmoid_cross_entropy_gradient(compiled, x, target, scale, out, valid):
-    loop, there = compiled.sigmoid_cross_entropy_gradient(x.dtype), (x, target, valid, scale, out)
-    run(loop, out.size, *map(_flat, there), grain=GRAIN)
+    loop = compiled.sigmoid_cross_entropy_gradient(x.dtype)
+    _run(loop, out.size, x, target, valid, scale, out, grain=GRAIN)
 
 
-def _weights(inside: Any, outside: Any, like: Any) -> list[Any]:
-    """Weights as the loops take them: empty where there are none."""
-    return [like.reshape(-1)[:0] if weight is None else weight for weight in (inside, outside)]
-
-
-def _flat(arg: Any) -> Any:
-    """An array flat, anything else as it is."""
-    return arg.reshape(-1) if isinstance(arg, np.ndarray) else arg
+def _optional(like: Any, *arrays: Any) -> list[Any]:
+    """Arrays as the loops take them: empty where there are none."""
+    return [no_bias(like.dtype) if array is None else array for array in arrays]
 
 
 @row("accuracy.accuracy", "softmax")
 def accuracy(compiled, scores, labels, top_k, ignore, out, read):
     n, c, s = scores.shape
-    flat = scores.reshape(-1), labels.reshape(-1), c, s, top_k, flag(ignore), out.reshape(-1)
-    run(compiled.accuracy, n * s, *flat, read.valid.reshape(-1), read.refused, grain=grain(c))
+    args = scores, labels, c, s, top_k, flag(ignore), out, read.valid, read.refused
+    _run(compiled.accuracy, n * s, *args, grain=grain(c))
     read.check(labels, ignore, c)
 
 
 @row("accuracy.class_accuracy", "softmax")
 def class_accuracy(compiled, hits, valid, labels, out):
-    flat = hits.reshape(-1), valid.reshape(-1), labels.reshape(-1), out
-    run(compiled.class_accuracy, out.size, *flat, grain=1 + SCORES // max(labels.size, 1))
+    worth = 1 + SCORES // max(labels.size, 1)
+    _run(compiled.class_accuracy, out.size, hits, valid, labels, out, grain=worth)
 
 
-@row("argmax.largest")
+@row("argmax.largest", "softmax")
 def largest(compiled, x, place, number):
     n, c, s = x.shape
-    k = place.shape[1]
-    flat = x.reshape(-1), c, s, k, place.reshape(-1), number.reshape(-1)
-    run(compiled.largest, n * s, *flat)
+    _run(compiled.largest, n * s, x, c, s, place.shape[1], place, number)
 
 
 @row("batch.gather", "elementwise", of="out")
@@ -318,45 +322,40 @@ def gather(compiled, images, labels, places, mean, scale, out, out_labels):
     if not images.flags.c_contiguous:
         return NotImplemented
     n, sizes = len(out), (*images.shape[1:], *out.shape[2:])
-    none = no_bias(out.dtype)
-    args = (labels, out_labels) if labels is not None else (none, none)
-    flat = images.reshape(-1), args[0], tuple(places), mean.reshape(-1), out.dtype.type(scale)
-    grain = 1 + MANY * n // max(1, out.size)
-    return run(compiled.gather, n, *flat, sizes, out.reshape(-1), args[1], grain=grain)
+    of, to = (labels, out_labels) if labels is not None else (no_bias(out.dtype),) * 2
+    args = images, of, tuple(places), mean, out.dtype.type(scale), sizes, out, to
+    return _run(compiled.gather, n, *args, grain=1 + MANY * n // max(1, out.size))
 
 
 @row("take.places", "gather")
 def take_places(compiled, index, n, out, refused):
-    run(compiled.places, index.size, index, n, out, refused, grain=GRAIN)
+    _run(compiled.places, index.size, index, n, out, refused, grain=GRAIN)
     return _refusal(refused)
 
 
 @row("take.take", "gather")
 def take(compiled, x, place, out):
     d = x.shape[1]
-    flat = x.reshape(-1), place, d, out.reshape(-1)
-    run(compiled.take, len(place), *flat, grain=max(1, GRAIN // max(1, d)))
+    _run(compiled.take, len(place), x, place, d, out, grain=max(1, GRAIN // max(1, d)))
 
 
 @row("take.put_back", "gather")
 def put_back(compiled, dy, place, out, add):
     d = dy.shape[1]
-    flat = dy.reshape(-1), place, d, add, out.reshape(-1)
-    run(compiled.put_back, len(out), *flat, grain=max(1, GRAIN // max(1, d)))
+    _run(compiled.put_back, len(out), dy, place, d, add, out, grain=max(1, GRAIN // max(1, d)))
 
 
 @row("take.fold", "gather")
 def fold(compiled, x, out):
     a, count, d = x.shape
-    grain = max(1, GRAIN // max(1, count * d))
-    run(compiled.fold, a, x.reshape(-1), count, d, out.reshape(-1), grain=grain)
+    _run(compiled.fold, a, x, count, d, out, grain=max(1, GRAIN // max(1, count * d)))
 
 
 @row("embed.read", "gather")
 def read(compiled, indices, count, out, refused):
     if refused is None:
         return NotImplemented
-    run(compiled.places, out.size, indices, count, out, refused, grain=GRAIN)
+    _run(compiled.places, out.size, indices, count, out, refused, grain=GRAIN)
     return _refusal(refused)
 
 
@@ -370,23 +369,21 @@ def _refusal(refused: Any) -> Any:
 
 @row("unpool.places", "gather")
 def unpool_places(compiled, mask, image, out, refused):
-    flat = mask.reshape(-1), image[0] * image[1], out.reshape(-1), refused
-    run(compiled.mask_places, mask.size, *flat, grain=GRAIN)
+    args = mask, image[0] * image[1], out, refused
+    _run(compiled.mask_places, mask.size, *args, grain=GRAIN)
     return _refusal(refused)
 
 
 @row("unpool.unpool", "gather")
 def unpool(compiled, x, place, out):
     pixels, size = math.prod(x.shape[2:]), math.prod(out.shape[2:])
-    planes, flat = math.prod(x.shape[:2]), (x.reshape(-1), place.reshape(-1))
-    run(compiled.unpool, planes, *flat, pixels, size, out.reshape(-1))
+    _run(compiled.unpool, math.prod(x.shape[:2]), x, place, pixels, size, out)
 
 
 @row("unpool.unpool_gradient", "gather")
 def unpool_gradient(compiled, dy, place, out):
     pixels, size = math.prod(out.shape[2:]), math.prod(dy.shape[2:])
-    planes, flat = math.prod(out.shape[:2]), (dy.reshape(-1), place.reshape(-1))
-    run(compiled.unpool_gradient, planes, *flat, pixels, size, out.reshape(-1))
+    _run(compiled.unpool_gradient, math.prod(out.shape[:2]), dy, place, pixels, size, out)
 
 
 @row("channels.scale")
@@ -394,24 +391,20 @@ def scale(compiled, x, a, b, out):
     n, f, p = x.shape
     if p <= 1:
         return NotImplemented
-    none = no_bias(x.dtype)
-    numbers = none if a is None else a, none if b is None else b.reshape(-1)
-    flat = x.reshape(-1), *numbers, b is not None and b.shape == x.shape, out.reshape(-1)
-    return run(compiled.scale, n * f, *flat, f, p, grain=max(1, GRAIN // p))
+    args = x, *_optional(x, a, b), b is not None and b.shape == x.shape, out, f, p
+    return _run(compiled.scale, n * f, *args, grain=max(1, GRAIN // p))
 
 
 @row("channels.prelu_gradient", of="x")
 def prelu_gradient(compiled, dy, x, a, out):
     n, f, p = x.shape
-    flat = dy.reshape(-1), x.reshape(-1), a.reshape(-1), out.reshape(-1)
-    run(compiled.prelu, n * f, *flat, f, p, grain=max(1, GRAIN // max(1, p)))
+    _run(compiled.prelu, n * f, dy, x, a, out, f, p, grain=max(1, GRAIN // max(1, p)))
 
 
 @row("channels._add_products", of="x")
 def add_products(compiled, dy, x, out, way):
     n, f, p = dy.shape
-    flat = dy.reshape(-1), x.reshape(-1), way, f, p, n, out.reshape(-1)
-    run(compiled.add_sums, f, *flat, grain=max(1, GRAIN // max(1, n * p)))
+    _run(compiled.add_sums, f, dy, x, way, f, p, n, out, grain=max(1, GRAIN // max(1, n * p)))
 
 
 @row("statistics._statistics", None)
@@ -451,9 +444,7 @@ def run_rows(name: str, x: Any, rows: Any, *args: Any) -> Any:
         return NotImplemented
     across = rows.inner == 1 and rows.kept > 1
     loop = getattr(compiled, name + "_across" if across else name)
-    return run(
-        loop, rows.count, *map(_flat, (x, *args)), grain=max(1, GRAIN // max(1, rows.length))
-    )
+    return _run(loop, rows.count, x, *args, grain=max(1, GRAIN // max(1, rows.length)))
 
 
 @row("lrn.lrn")
@@ -461,7 +452,7 @@ def lrn(compiled, x, response, s, out, work):
     if x.size == 0:
         return
     (loop, _), units, args = _bound(compiled, x, response)
-    run(loop, units, x.reshape(-1), *args, work, s.reshape(-1), out.reshape(-1))
+    _run(loop, units, x, *args, work, s, out)
 
 
 @row("lrn.lrn_gradient")
@@ -469,8 +460,7 @@ def lrn_gradient(compiled, x, dy, response, s, out, work):
     if x.size == 0:
         return
     (_, loop), units, args = _bound(compiled, x, response)
-    scratch = s.reshape(-1), work[: x.size], work[x.size : 2 * x.size]
-    run(loop, units, x.reshape(-1), dy.reshape(-1), *args, *scratch, out.reshape(-1))
+    _run(loop, units, x, dy, *args, s, work[: x.size], work[x.size : 2 * x.size], out)
 
 
 def _bound(compiled: Any, x: Any, r: Any) -> Any:
@@ -485,27 +475,25 @@ def _bound(compiled: Any, x: Any, r: Any) -> Any:
 @row("pool.max_pool")
 def max_pool(compiled, x, window, out, which, work, keep):
     image, sizes, pooled = _tuples(x, window, out)
-    planes, flat = math.prod(x.shape[:2]), x.reshape(-1)
-    to = out.reshape(-1), which.reshape(-1) if keep else NO_NAMES
+    planes, args = math.prod(x.shape[:2]), (x, image, sizes, pooled, _work(work, window, x, out))
     if halves := _halves(sizes, image, pooled, x.dtype):
-        run(halves.max_halve, planes, flat, image, pooled, keep, *to)
-        return
-    args = flat, image, sizes, pooled, _work(work, window, x, out)
-    if keep:
-        run(compiled.max_pool, planes, *args, *to)
+        to = out, which if keep else NO_NAMES
+        _run(halves.max_halve, planes, x, image, pooled, keep, *to)
+    elif keep:
+        _run(compiled.max_pool, planes, *args, out, which)
     else:
-        run(compiled.largest, planes, *args, to[0])
+        _run(compiled.largest, planes, *args, out)
 
 
 @row("pool.max_pool_gradient")
 def max_pool_gradient(compiled, dy, which, window, out):
     image, sizes, pooled = _tuples(out, window, dy)
-    planes, args = math.prod(out.shape[:2]), (dy.reshape(-1), which.reshape(-1), image)
+    planes, args = math.prod(out.shape[:2]), (dy, which, image)
     if halves := _halves(sizes, image, pooled, dy.dtype):
-        run(halves.max_halve_gradient, planes, *args, pooled, out.reshape(-1))
+        _run(halves.max_halve_gradient, planes, *args, pooled, out)
     else:
         offsets = _offsets(window.kernel, image[1])
-        run(compiled.max_pool_gradient, planes, *args, sizes, pooled, offsets, out.reshape(-1))
+        _run(compiled.max_pool_gradient, planes, *args, sizes, pooled, offsets, out)
 
 
 @row("pool.ave_pool", "ave_pool")
@@ -521,11 +509,10 @@ def ave_pool_gradient(compiled, dy, window, out, work):
 def _average(
     loop: Any, source: Any, image: Any, window: Any, pooled: Any, work: Any, out: Any
 ) -> None:
-    divisors = (divisor.reshape(-1) for divisor in window.divisors(image, pooled))
+    divisors = window.divisors(image, pooled)
     window = window.seen(image.shape[2:], pooled.shape[2:])
-    args = source.reshape(-1), *_tuples(image, window, pooled), *divisors
-    room = _work(work, window, image, pooled)
-    run(loop, math.prod(image.shape[:2]), *args, room, out.reshape(-1))
+    args = source, *_tuples(image, window, pooled), *divisors, _work(work, window, image, pooled)
+    _run(loop, math.prod(image.shape[:2]), *args, out)
 
 
 def _halves(sizes: Any, image: Any, pooled: Any, dtype: Any) -> Any:
@@ -557,9 +544,8 @@ def interp(compiled, x, rows, columns, out, work):
 
 @row("interp.interp_gradient")
 def interp_gradient(compiled, dy, rows, columns, out, work):
-    _interp_run(
-        compiled.interp_gradient, dy, rows, columns, (*out.shape[2:], *dy.shape[2:]), work, out
-    )
+    sizes = *out.shape[2:], *dy.shape[2:]
+    _interp_run(compiled.interp_gradient, dy, rows, columns, sizes, work, out)
 
 
 def _interp_run(
@@ -568,22 +554,20 @@ def _interp_run(
     tables = [(axis.low, axis.high, axis.share) for axis in (rows, columns)]
     planes = math.prod(source.shape[:2])
     half = work[: planes * sizes[2] * sizes[1]]
-    run(loop, planes, source.reshape(-1), *tables, sizes, half, out.reshape(-1))
+    _run(loop, planes, source, *tables, sizes, half, out)
 
 
 @row("roi_pool.roi_pool")
 def roi_pool(compiled, x, rois, scale, out, which, refused):
-    flat = x.reshape(-1), rois.reshape(-1), x.shape, out.shape[2:], x.dtype.type(scale)
-    to = out.reshape(-1), which.reshape(-1), refused
-    run(compiled.roi_pool, len(rois) * x.shape[1], *flat, *to)
+    args = x, rois, x.shape, out.shape[2:], x.dtype.type(scale), out, which, refused
+    _run(compiled.roi_pool, len(rois) * x.shape[1], *args)
     return _refusal(refused)
 
 
 @row("roi_pool.roi_pool_gradient")
 def roi_pool_gradient(compiled, dy, which, rois, out):
     bins = dy.shape[2] * dy.shape[3]
-    flat = dy.reshape(-1), which.reshape(-1), rois.reshape(-1), out.shape, bins
-    run(compiled.roi_pool_gradient, out.shape[1], *flat, out.reshape(-1))
+    _run(compiled.roi_pool_gradient, out.shape[1], dy, which, rois, out.shape, bins, out)
 
 
 @row("recurrent.lstm_unit")
@@ -622,15 +606,14 @@ def _swept(
     if (rows + n) * wide > work.size:
         return NotImplemented
     panels, r = work[: rows * wide], work[rows * wide : (rows + n) * wide]
-    run(compiled.panels, vectors, weight.reshape(-1), rows, columns, turned, places, panels)
-    flat = [array.reshape(-1) for array in kernel_args]
+    _run(compiled.panels, vectors, weight, rows, columns, turned, places, panels)
     loop = getattr(compiled, name)(h.dtype)
-    return run(loop, n, *flat, panels, (*h.shape, wide), r, grain=STREAMS)
+    return _run(loop, n, *kernel_args, panels, (*h.shape, wide), r, grain=STREAMS)
 
 
 def _run_streams(loop: Any, h: Any, *args: Any) -> None:
     """Run a compiled loop over streams; arrays go flat."""
-    run(loop, len(h), *map(_flat, args), grain=1 + STREAM // max(h.shape[1], 1))
+    _run(loop, len(h), *args, grain=1 + STREAM // max(h.shape[1], 1))
 
 
 @row("nan_guard.squares")
@@ -638,13 +621,13 @@ def squares(compiled, x, out, parts, bad, add):
     grain = max(GRAIN, x.size // parts.size + 1)
     slices = run(compiled.squares, x.size, x, Piece(parts), grain=grain)
     each = parts.size // max(slices, 1)
-    run(compiled.together, 1, parts, each, slices, add, bad, out.reshape(1))
+    _run(compiled.together, 1, parts, each, slices, add, bad, out)
 
 
 @row("nan_guard.decide", of="square")
 def decide(compiled, loss, square, limit, pass_over, flags, going, factor, refused):
-    ones = going.reshape(1), factor.reshape(1)
-    run(compiled.judge, 1, loss, square.reshape(1), float(limit), pass_over, flags, *ones, refused)
+    args = loss, square, float(limit), pass_over, flags, going, factor, refused
+    _run(compiled.judge, 1, *args)
 
 
 @row("gemm.gemm", None)
@@ -703,17 +686,8 @@ def linear(x, weight, bias, out, work):
 def bias_gradient(compiled, dy, out, empty):
     if not dy.flags.c_contiguous:
         return NotImplemented
-    m, f = dy.shape
-    return run(
-        compiled.add_columns,
-        f,
-        dy.reshape(-1),
-        m,
-        f,
-        not empty,
-        out,
-        grain=1 + PRODUCTS // max(m, 1),
-    )
+    (m, f), add = dy.shape, not empty
+    return _run(compiled.add_columns, f, dy, m, f, add, out, grain=1 + PRODUCTS // max(m, 1))
 
 
 def _whole(matrix: Any) -> tuple[Any, bool]:
@@ -733,16 +707,16 @@ def _whole(matrix: Any) -> tuple[Any, bool]:
 def unroll(compiled, x, out, numbers):
     if numbers.steps[-1] != 1:
         return NotImplemented
-    flat = x.reshape(-1), *numbers.shapes, out.reshape(-1)
-    return run(compiled.im2col, math.prod(x.shape[:2]), *flat, numbers.steps)
+    args = x, *numbers.shapes, out, numbers.steps
+    return _run(compiled.im2col, math.prod(x.shape[:2]), *args)
 
 
 @row("im2col.roll", "im2col", of="out")
 def roll(compiled, col, out, numbers, add):
     if numbers.steps[-1] != 1:
         return NotImplemented
-    flat = col.reshape(-1), *numbers.shapes, out.reshape(-1)
-    return run(compiled.col2im, math.prod(out.shape[:2]), *flat, numbers.steps, not add)
+    args = col, *numbers.shapes, out, numbers.steps, not add
+    return _run(compiled.col2im, math.prod(out.shape[:2]), *args)
 
 
 @row("update.update")

@@ -13,6 +13,7 @@ from numba.extending import intrinsic
 
 made: Any = intrinsic
 ir: Any = cgutils.ir  # llvmlite's
+TUPLE: Any = types.BaseTuple
 INT, LONG = ir.IntType(32), ir.IntType(64)
 
 
@@ -45,7 +46,7 @@ class Emitter:
     """What kernels are made of: vectors, of `lanes` if not of `count`, and positions in arrays of a type."""
 
     def __init__(self, context: Any, builder: Any, kind: Any, count: int = 0):
-        self.context, self.builder = context, builder
+        self.context, self.builder, self.kind = context, builder, kind
         self.real = context.get_data_type(kind.dtype)
         self.size = context.get_abi_sizeof(self.real)
         self.count = count or lanes(np.dtype(str(kind.dtype)))
@@ -61,8 +62,8 @@ class Emitter:
         """An argument as kernels take it: see `emitted`."""
         if isinstance(kind, types.Array):
             return self.data(kind, value)
-        if isinstance(kind, types.BaseTuple):
-            return cgutils.unpack_tuple(self.builder, value)
+        if isinstance(kind, TUPLE):
+            return [*map(self.argument, kind, cgutils.unpack_tuple(self.builder, value))]
         return value
 
     def at(self, pointer: Any, *positions: Any) -> Any:
@@ -200,9 +201,8 @@ def emitted(of: str, count: int = 0) -> Callable[[Callable[..., None]], Any]:
 
 def _kind(kind: Any) -> Any:
     """The type that an argument is cast to."""
-    tuple_type: Any = types.BaseTuple
-    if isinstance(kind, tuple_type):
-        return tuple_type.from_types([*map(_kind, kind)])
+    if isinstance(kind, TUPLE):
+        return TUPLE.from_types([*map(_kind, kind)])
     return types.int64 if isinstance(kind, types.Integer) else types.unliteral(kind)
 
 

@@ -51,27 +51,27 @@ def _normalised(row: Row, then: Row) -> Row | None:
         return None
     running: Any = loops("running", y.dtype)
     none = no_bias(y.dtype)
-    more_args = (outer, kept, inner), False, none, none, False, y
+    more_args = (outer, kept, inner), (False, none, none, False), y
     return Row(running.chain, (*row.args, *more_args), row.n, then.slices)
 
 
 def _scaled(row: Row, then: Row) -> Row | None:
     """The same, with a scale of the same channels."""
-    *past, (outer, kept, inner), scales, _, _, _, y = row.args
+    *past, (outer, kept, inner), (scales, *_), y = row.args
     _, factor, term, whole, to, f, p = then.args
     alike = (f, p, then.n) == (kept, inner, outer * kept)
     if scales or whole or not alike or not _in_place(then, y, to):
         return None
-    more_args = (outer, kept, inner), True, factor, term, False, y
+    more_args = (outer, kept, inner), (True, factor, term, False), y
     return Row(row.loop, (*past, *more_args), row.n, row.slices)
 
 
 def _rectified(row: Row, then: Row) -> Row | None:
     """The same, with a ReLU."""
-    *first_args, scales, factor, term, rectified, y = row.args
+    *first_args, (scales, factor, term, rectified), y = row.args
     if rectified or not scales or not _in_place(then, y, then.args[-1]):
         return None
-    return Row(row.loop, (*first_args, True, factor, term, True, y), row.n, row.slices)
+    return Row(row.loop, (*first_args, (True, factor, term, True), y), row.n, row.slices)
 
 
 def _rectified_sum(row: Row, then: Row) -> Row | None:

@@ -28,7 +28,7 @@ import numpy as np
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
 from minicaffe.backends.cpu import loops
 mean = np.zeros(1)
-loops("average", np.float64).average(np.ones(1), np.full(1, 0.5), np.zeros(1, bool), mean, 0, 1)
+loops("elementwise", np.float64).average(np.ones(1), np.full(1, 0.5), np.zeros(1, bool), mean, 0, 1)
 print(mean)
 """
 
@@ -55,7 +55,7 @@ def test_compiling_is_announced_once_and_not_when_found_on_disk(tmp_path):
     assert told == "compiling loops for this CPU (once; the next run finds them on disk) ..."
     assert result == "[0.5]"
     (file,) = (path for path in tmp_path.rglob("*") if path.is_file())
-    assert file.name.startswith("average.average-")
+    assert file.name.startswith("elementwise.average-")
     assert run(["-c", SCRIPT], MINICAFFE_CACHE=str(tmp_path)) == [result]
 
 

@@ -42,9 +42,7 @@ def function(name: str) -> Any:
     """y = f(a, b) for entries first..last of a walk of `sizes`, in which each array has its own steps."""
     f = helper(FUNCTIONS[name])
 
-    def loop(
-        a: Any, of_a: Any, b: Any, of_b: Any, sizes: Any, y: Any, of_y: Any, first: int, last: int
-    ) -> None:
+    def loop(a, of_a, b, of_b, sizes, y, of_y, first, last):
         inner, done = sizes[-1], first
         sa, sb, sy = of_a[-1], of_b[-1], of_y[-1]
         in_place = a.ctypes.data == y.ctypes.data and sa == sy

@@ -32,7 +32,7 @@ def formula(name: str, part: str, dtype: Any) -> Any:
     meaning = {**WORDS, **maths.words(dtype)}
     f = helper(typed(getattr(FORMULAS[name], part), dtype, meaning))
 
-    def forward(x: Any, numbers: Any, y: Any, first: int, last: int) -> None:
+    def forward(x, numbers, y, first, last):
         if x.ctypes.data == y.ctypes.data:
             held = np.empty(HELD, y.dtype)
             for start in range(first, last, HELD):
@@ -45,7 +45,7 @@ def formula(name: str, part: str, dtype: Any) -> Any:
             for i in range(first, last):
                 y[at(i)] = f(x[at(i)], *numbers)
 
-    def gradient(dy: Any, x: Any, y: Any, numbers: Any, dx: Any, first: int, last: int) -> None:
+    def gradient(dy, x, y, numbers, dx, first, last):
         if dy.ctypes.data == dx.ctypes.data:
             for i in range(first, last):
                 dx[at(i)] *= dx.dtype.type(f(x[at(i)], y[at(i)], *numbers))
@@ -67,6 +67,17 @@ def dropout(x, kept, scale, y, first, last):
     else:
         for i in range(first, last):
             y[at(i)] = x[at(i)] * kept[at(i)] * scale
+
+
+@compiled
+def average(x, share, skip, mean, first, last):
+    """mean += share (x - mean), unless `skip` says no."""
+    if skip[0]:
+        return
+    part = mean.dtype.type(share[0])
+    for i in range(first, last):
+        m = mean[at(i)]
+        mean[at(i)] = m + part * (x[at(i)] - m)
 
 
 @compiled

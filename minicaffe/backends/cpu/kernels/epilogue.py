@@ -38,7 +38,6 @@ def rectify(y, start, count, epilogue):
     zero = y.dtype.type(0)
     if epilogue[0] & RECTIFIES:
         for i in range(start, start + count):
-            value = (
-                y[at(i)] + zero
-            )  # as a sum, all are stored: else lane by lane on many processors
+            # as a sum, all are stored: else lane by lane on many processors
+            value = y[at(i)] + zero
             y[at(i)] = zero if value <= zero else value

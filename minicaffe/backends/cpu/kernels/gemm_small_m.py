@@ -17,7 +17,7 @@ from minicaffe.backends.cpu.microkernel import (
     few,
     few_of_one,
 )
-from minicaffe.backends.cpu.microkernel import lanes as lanes
+from minicaffe.backends.cpu.vector_ir import lanes as lanes
 from minicaffe.backends.cpu.vector_ir import lanes_of
 from minicaffe.backends.cpu.vector_ir import wide as wide
 
@@ -53,7 +53,7 @@ def tiles(a, b, c, steps, vectors, rows, begin):
     lanes = lanes_of(b)
     for p in range(v, end, FEW_COLUMNS):
         for r in range(0, rows, FEW_ROWS):
-            left = x, a0 + r * row, row, min(FEW_ROWS, rows - r), table, step, last - step
+            left = x, a0 + r * row, row, min(FEW_ROWS, rows - r), (table, step, last - step)
             to = c0 + r * apart
             if p + FEW_COLUMNS <= end:
                 few(*left, b, p * lanes, z, to + p * lanes, apart, begin, z, 0)

@@ -6,6 +6,8 @@ next; places lie side by side, so that the innermost loop runs along memory.
 
 from __future__ import annotations
 
+from typing import Any
+
 from minicaffe.backends.cpu import at, compiled, helper
 
 
@@ -21,59 +23,64 @@ def span(size, count, offset, stride):
 
 
 @helper
-def unroll(x, plane, image, window, out, col, row, element):
-    """The columns of one plane of x, from col[row] on; a kernel element is `element` from the next."""
-    (d, h, w), (od, oh, ow) = image, out
-    (kd, kh, kw), (sd, sh, sw), (pd, ph, pw), (dd, dh, dw) = window
-    for a in range(kd):
-        z0, z1 = span(d, od, a * dd - pd, sd)
-        for i in range(kh):
-            y0, y1 = span(h, oh, i * dh - ph, sh)
-            for j in range(kw):
-                x0, x1 = span(w, ow, j * dw - pw, sw)
-                if (z1 - z0) * (y1 - y0) * (x1 - x0) < od * oh * ow:
-                    for q in range(od * oh * ow):
-                        col[at(row + q)] = 0
-                for z in range(z0, z1):
-                    depth = (plane * d + z * sd + a * dd - pd) * h
-                    for y in range(y0, y1):
-                        here = (depth + y * sh + i * dh - ph) * w + j * dw - pw
-                        there = row + (z * oh + y) * ow
-                        if sw == 1:
-                            for q in range(x0, x1):
-                                col[at(there + q)] = x[at(here + q)]
-                        else:
-                            for q in range(x0, x1):
-                                col[at(there + q)] = x[at(here + q * sw)]
-                row += element
+def _copy(x, here, step, col, there, first, last):
+    """Pixels to columns, a row of them."""
+    if step == 1:
+        for q in range(first, last):
+            col[at(there + q)] = x[at(here + q)]
+    else:
+        for q in range(first, last):
+            col[at(there + q)] = x[at(here + q * step)]
+
+
+@helper
+def _add(x, here, step, col, there, first, last):
+    """Columns to the pixels that they are of, a row of them."""
+    if step == 1:
+        for q in range(first, last):
+            x[at(here + q)] += col[at(there + q)]
+    else:
+        for q in range(first, last):
+            x[at(here + q * step)] += col[at(there + q)]
+
+
+def _rows(move: Any, fills: bool) -> Any:
+    """Move all rows of one plane of x, and of its columns; if it `fills` these, 0 where there is no pixel."""
+
+    @helper
+    def rows(x, plane, image, window, out, col, row, element):
+        """The columns begin at col[row]; a kernel element is `element` from the next."""
+        (d, h, w), (od, oh, ow) = image, out
+        (kd, kh, kw), (sd, sh, sw), (pd, ph, pw), (dd, dh, dw) = window
+        for a in range(kd):
+            z0, z1 = span(d, od, a * dd - pd, sd)
+            for i in range(kh):
+                y0, y1 = span(h, oh, i * dh - ph, sh)
+                for j in range(kw):
+                    x0, x1 = span(w, ow, j * dw - pw, sw)
+                    if fills and (z1 - z0) * (y1 - y0) * (x1 - x0) < od * oh * ow:
+                        for q in range(od * oh * ow):
+                            col[at(row + q)] = 0
+                    for z in range(z0, z1):
+                        depth = (plane * d + z * sd + a * dd - pd) * h
+                        for y in range(y0, y1):
+                            here = (depth + y * sh + i * dh - ph) * w + j * dw - pw
+                            move(x, here, sw, col, row + (z * oh + y) * ow, x0, x1)
+                    row += element
+
+    return rows
+
+
+unroll, _add_rows = _rows(_copy, True), _rows(_add, False)
 
 
 @helper
 def fold(col, row, element, x, plane, image, window, out, clear):
     """One plane of x: each pixel the sum of the entries `unroll` reads from it; added, without `clear`."""
-    (d, h, w), (od, oh, ow) = image, out
-    (kd, kh, kw), (sd, sh, sw), (pd, ph, pw), (dd, dh, dw) = window
-    if clear:
-        for q in range(plane * d * h * w, (plane + 1) * d * h * w):
-            x[at(q)] = 0
-    for a in range(kd):
-        z0, z1 = span(d, od, a * dd - pd, sd)
-        for i in range(kh):
-            y0, y1 = span(h, oh, i * dh - ph, sh)
-            for j in range(kw):
-                x0, x1 = span(w, ow, j * dw - pw, sw)
-                for z in range(z0, z1):
-                    depth = (plane * d + z * sd + a * dd - pd) * h
-                    for y in range(y0, y1):
-                        here = (depth + y * sh + i * dh - ph) * w + j * dw - pw
-                        there = row + (z * oh + y) * ow
-                        if sw == 1:
-                            for q in range(x0, x1):
-                                x[at(here + q)] += col[at(there + q)]
-                        else:
-                            for q in range(x0, x1):
-                                x[at(here + q * sw)] += col[at(there + q)]
-                row += element
+    size = image[0] * image[1] * image[2]
+    for q in range(plane * size, (plane + 1) * size if clear else plane * size):
+        x[at(q)] = 0
+    _add_rows(x, plane, image, window, out, col, row, element)
 
 
 @compiled

@@ -55,17 +55,7 @@ def of(dtype: np.dtype, root: bool) -> tuple[Any, Any]:
             for q in range(here + step, here + w):
                 out[at(q)] += x[at(q - step)]
 
-    def lrn(
-        x: Any,
-        sizes: Any,
-        reach: Any,
-        numbers: Any,
-        work: Any,
-        s: Any,
-        y: Any,
-        first: int,
-        last: int,
-    ) -> None:
+    def lrn(x, sizes, reach, numbers, work, s, y, first, last):
         (h, w, wide), (up, side), (base, alpha, beta) = sizes, reach, numbers
         strips = -(-w // wide)
         for unit in range(first, last):
@@ -82,19 +72,7 @@ def of(dtype: np.dtype, root: bool) -> tuple[Any, Any]:
                     s[at(q)] = base + alpha * s[at(q)]
                     y[at(q)] = shrunk(x[at(q)], s[at(q)], beta)
 
-    def lrn_gradient(
-        x: Any,
-        dy: Any,
-        sizes: Any,
-        reach: Any,
-        numbers: Any,
-        s: Any,
-        ratio: Any,
-        total: Any,
-        dx: Any,
-        first: int,
-        last: int,
-    ) -> None:
+    def lrn_gradient(x, dy, sizes, reach, numbers, s, ratio, total, dx, first, last):
         (h, w, wide), (up, side), (_, alpha, beta) = sizes, reach, numbers
         strips, factor = -(-w // wide), kind(2) * alpha * beta
         for unit in range(first, last):

@@ -6,25 +6,16 @@ import math
 
 import numpy as np
 
-from minicaffe.backends.cpu import at, compiled, compiled_sums
+from minicaffe.backends.cpu import at, compiled
+from minicaffe.backends.cpu.kernels.sums import SQUARES, some
 
 LARGEST = np.finfo(np.float64).max  # stands for a sum of squares of finite numbers that is none
-
-
-@compiled_sums
-def sum_of_squares(x, first, last):
-    """In float64."""
-    total = 0.0
-    for i in range(first, last):
-        value = np.float64(x[at(i)])
-        total += value * value
-    return total
 
 
 @compiled
 def squares(x, part, first, last):
     """part[0] = sum of x^2, which is finite if x is."""
-    total = sum_of_squares(x, first, last)
+    total = some(x, SQUARES, first, last)
     if not math.isfinite(total):
         finite = True
         for i in range(first, last):

@@ -68,9 +68,7 @@ def sigmoid_cross_entropy(dtype: Any) -> Any:
     words = maths.words(dtype)
     exp, log1p = words["exp"], words["log1p"]
 
-    def sigmoid_cross_entropy(
-        x: Any, target: Any, ignore: Any, y: Any, valid: Any, first: int, last: int
-    ) -> None:
+    def sigmoid_cross_entropy(x, target, ignore, y, valid, first, last):
         for i in range(first, last):
             value, t = x[at(i)], target[at(i)]
             above = value * 0 if value <= 0 else value
@@ -87,9 +85,7 @@ def sigmoid_cross_entropy_gradient(dtype: Any) -> Any:
     """The loop of dx = scale (1 / (1 + exp(-x)) - t), 0 where `valid` is."""
     exp = maths.words(dtype)["exp"]
 
-    def sigmoid_cross_entropy_gradient(
-        x: Any, target: Any, valid: Any, scale: Any, dx: Any, first: int, last: int
-    ) -> None:
+    def sigmoid_cross_entropy_gradient(x, target, valid, scale, dx, first, last):
         one = dx.dtype.type(1)
         for i in range(first, last):
             slope = (one / (one + exp(-x[at(i)])) - target[at(i)]) * scale[0]

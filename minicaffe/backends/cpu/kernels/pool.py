@@ -8,6 +8,8 @@ wins around it.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from minicaffe.backends.cpu import at, compiled, helper
@@ -64,48 +66,43 @@ def best_of(x, start, count, k, step, out, to):
             out[at(to + p)] = a if a > best else best
 
 
-@helper
-def find_best(x, start, known, count, k, step, each, out, to, names):
-    """`best_of`, and out[names + p] = each i + known[known's start + p + i step] of the first such."""
-    numbers, there, given = known
-    kind = out.dtype.type
-    least = kind(-np.inf)
-    if k == 3 and not given:
-        one, two = kind(each), kind(2 * each)
+def _find_best(named: bool) -> Any:
+    """`best_of` that names each winner, by what it was named before, if it was, and by its number."""
+
+    @helper
+    def find_best(x, start, names, before, count, k, step, each, out, to, winners):
+        """out[winners + p] = each i + names[before + p + i step] of the first x[start + p + i step], i < k."""
+        kind = out.dtype.type
+        least, none, zero, one, two = kind(-np.inf), kind(-1), kind(0), kind(each), kind(2 * each)
+        if k == 3:
+            for p in range(count):
+                a, b, c = x[at(start + p)], x[at(start + p + step)], x[at(start + p + 2 * step)]
+                name = names[at(before + p)] if named else zero
+                second = one + names[at(before + p + step)] if named else one
+                third = two + names[at(before + p + 2 * step)] if named else two
+                best = a if a > least else least
+                name = name if a > least else none
+                name = second if b > best else name
+                best = b if b > best else best
+                out[at(winners + p)] = third if c > best else name
+                out[at(to + p)] = c if c > best else best
+            return
         for p in range(count):
-            a, b, c = x[at(start + p)], x[at(start + p + step)], x[at(start + p + 2 * step)]
-            best = a if a > least else least
-            name = kind(0) if a > least else kind(-1)
-            name = one if b > best else name
-            best = b if b > best else best
-            out[at(names + p)] = two if c > best else name
-            out[at(to + p)] = c if c > best else best
-        return
-    if k == 3:
-        one, two = kind(each), kind(2 * each)
-        for p in range(count):
-            a, b, c = x[at(start + p)], x[at(start + p + step)], x[at(start + p + 2 * step)]
-            name = numbers[at(there + p)]
-            second = one + numbers[at(there + p + step)]
-            third = two + numbers[at(there + p + 2 * step)]
-            best = a if a > least else least
-            name = name if a > least else kind(-1)
-            name = second if b > best else name
-            best = b if b > best else best
-            out[at(names + p)] = third if c > best else name
-            out[at(to + p)] = c if c > best else best
-        return
-    for p in range(count):
-        a = x[at(start + p)]
-        number = numbers[at(there + p)] if given else kind(0)
-        out[at(to + p)] = a if a > least else least
-        out[at(names + p)] = number if a > least else kind(-1)
-    for i in range(1, k):
-        for p in range(count):
-            a, best, name = x[at(start + p + i * step)], out[at(to + p)], out[at(names + p)]
-            number = (numbers[at(there + p + i * step)] if given else kind(0)) + kind(each * i)
-            out[at(to + p)] = a if a > best else best
-            out[at(names + p)] = number if a > best else name
+            a = x[at(start + p)]
+            number = names[at(before + p)] if named else zero
+            out[at(to + p)] = a if a > least else least
+            out[at(winners + p)] = number if a > least else none
+        for i in range(1, k):
+            for p in range(count):
+                a, best, name = x[at(start + p + i * step)], out[at(to + p)], out[at(winners + p)]
+                number = (names[at(before + p + i * step)] if named else zero) + kind(each * i)
+                out[at(to + p)] = a if a > best else best
+                out[at(winners + p)] = number if a > best else name
+
+    return find_best
+
+
+_best_along, _best_down = _find_best(False), _find_best(True)
 
 
 @helper
@@ -113,12 +110,8 @@ def best_of_row(line, start, k, step, out, to, count):
     """out[to + q] = the largest of line[start + step q + i], i < k, where no number is less than -inf."""
     if k == 3 and step == 2:  # said apart: a step known beforehand becomes vector loads
         for q in range(count):
-            a, b, c = (
-                line[at(start + 2 * q)],
-                line[at(start + 2 * q + 1)],
-                line[at(start + 2 * q + 2)],
-            )
-            best = b if b > a else a
+            a, b = line[at(start + 2 * q)], line[at(start + 2 * q + 1)]
+            c, best = line[at(start + 2 * q + 2)], b if b > a else a
             out[at(to + q)] = c if c > best else best
         return
     for q in range(count):
@@ -197,9 +190,9 @@ def max_pool(x, image, window, out, work, y, which, first, last):
         if laid:
             lay(x, start, image, window[2], extent, least, work)
             source, base = work, 0
-        find_best(source, base, (work, 0, False), along, kw, 1, 1, work, size, 2 * size)
-        of_rows = (work, 2 * size, True)
-        find_best(work, size, of_rows, down, kh, pitch, kw, work, 3 * size, 4 * size)
+        _best_along(source, base, work, 0, along, kw, 1, 1, work, size, 2 * size)
+        names = work, 2 * size
+        _best_down(work, size, *names, down, kh, pitch, kw, work, 3 * size, 4 * size)
         for oy in range(oh):
             row, here = to + oy * ow, 3 * size + oy * sh * pitch
             if sw == 2:  # said apart: a step known beforehand becomes vector loads

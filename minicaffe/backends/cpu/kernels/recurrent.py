@@ -57,9 +57,9 @@ def _times_panels(a, a0, row, rows, count, panels, columns, c, c0):
     for k in range(0, count, DEEP):
         how, deep = (ADD if k else ZERO, DEEP), min(DEEP, count - k)
         for p in range(0, columns, width):
-            b = panels, p * count + k * width, width
+            b = panels, p * count + k * width
             for r in range(0, rows, FEW_ROWS):
-                left = a, a0 + r * row + k, row, min(FEW_ROWS, rows - r), deep
+                left = a, a0 + r * row + k, row, min(FEW_ROWS, rows - r), (deep, width)
                 few_product(*left, *b, c, c0 + r * columns + p, columns, how, c, 0)
 
 
@@ -74,18 +74,7 @@ def lstm(dtype: Any) -> Any:
     """The loop of all steps: of x' part z (t, n, 4 d), which becomes i, f, o, g, of the first h, and of c."""
     unit = helper(_lstm_unit(dtype))
 
-    def lstm(
-        z: Any,
-        cont: Any,
-        start: Any,
-        c: Any,
-        h: Any,
-        weight: Any,
-        sizes: Any,
-        r: Any,
-        first: int,
-        last: int,
-    ) -> None:
+    def lstm(z, cont, start, c, h, weight, sizes, r, first, last):
         steps, n, d, columns = sizes
         rows, of_r = last - first, first * columns
         for t in range(steps):
@@ -105,19 +94,7 @@ def lstm_gradient(dtype: Any) -> Any:
     """The loop of all steps' dx, dz (t, n, 4 d), from the last to the first; r and dc begin with zeros."""
     unit = helper(_lstm_unit_gradient(dtype))
 
-    def lstm_gradient(
-        acts: Any,
-        c: Any,
-        cont: Any,
-        dh: Any,
-        dc: Any,
-        dz: Any,
-        weight: Any,
-        sizes: Any,
-        r: Any,
-        first: int,
-        last: int,
-    ) -> None:
+    def lstm_gradient(acts, c, cont, dh, dc, dz, weight, sizes, r, first, last):
         steps, n, d, columns = sizes
         of_r, wide = first * columns, 4 * d
         for k in range(of_r, last * columns):
@@ -138,18 +115,7 @@ def lstm_gradient(dtype: Any) -> Any:
 def _lstm_unit(dtype: Any) -> Any:
     tanh = maths.words(dtype)["tanh"]
 
-    def lstm_unit(
-        acts: Any,
-        r: Any,
-        row: int,
-        cont: Any,
-        c_prev: Any,
-        d: int,
-        c: Any,
-        h: Any,
-        first: int,
-        last: int,
-    ) -> None:
+    def lstm_unit(acts, r, row, cont, c_prev, d, c, h, first, last):
         half = acts.dtype.type(0.5)
         for s in range(first, last):
             start, mine, go = 4 * s * d, s * d, cont[at(s)]
@@ -181,21 +147,7 @@ def lstm_unit_gradient(dtype: Any) -> Any:
 def _lstm_unit_gradient(dtype: Any) -> Any:
     tanh = maths.words(dtype)["tanh"]
 
-    def lstm_unit_gradient(
-        acts: Any,
-        c_prev: Any,
-        c: Any,
-        cont: Any,
-        dh: Any,
-        r: Any,
-        row: int,
-        after: Any,
-        d: int,
-        dc: Any,
-        dx: Any,
-        first: int,
-        last: int,
-    ) -> None:
+    def lstm_unit_gradient(acts, c_prev, c, cont, dh, r, row, after, d, dc, dx, first, last):
         one = dx.dtype.type(1)
         for s in range(first, last):
             mine, go, then = s * d, cont[at(s)], after[at(s)]

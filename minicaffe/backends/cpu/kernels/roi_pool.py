@@ -36,10 +36,8 @@ def roi_pool(x, rois, image, out, scale, y, which, refused, first, last):
         r, k = unit // c, unit % c
         x0, y0 = pixel(rois[r * 5 + 1] * scale), pixel(rois[r * 5 + 2] * scale)
         x1, y1 = pixel(rois[r * 5 + 3] * scale), pixel(rois[r * 5 + 4] * scale)
-        bin_h, bin_w = (
-            one * max(y1 - y0 + 1, 1) / (one * oh),
-            one * max(x1 - x0 + 1, 1) / (one * ow),
-        )
+        bin_h = one * max(y1 - y0 + 1, 1) / (one * oh)
+        bin_w = one * max(x1 - x0 + 1, 1) / (one * ow)
         if not (rois[r * 5] > -1 and rois[r * 5] < n):
             refused[0] = 1
             for here in range(unit * oh * ow, (unit + 1) * oh * ow):

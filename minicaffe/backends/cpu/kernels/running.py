@@ -33,28 +33,13 @@ def recall(mean, variance, batches, eps, found, spread, rate, first, last):
 
 
 @compiled
-def chain(
-    mean,
-    variance,
-    batches,
-    eps,
-    found,
-    spread,
-    rate,
-    seen,
-    scales,
-    factors,
-    terms,
-    rectified,
-    y,
-    first,
-    last,
-):
+def chain(mean, variance, batches, eps, found, spread, rate, seen, affine, y, first, last):
     """`recall`, then y = (y - mean) rate, factor y + term if it `scales`, 0 where less if it is `rectified`.
 
-    In place; of channels first..last, each of which has a factor and a term, if there are any.
+    In place; of channels first..last, each of which has a factor and a term, if there are any. `affine` is
+    (scales, factors, terms, rectified).
     """
-    outer, kept, inner = seen
+    (outer, kept, inner), (scales, factors, terms, rectified) = seen, affine
     kind = y.dtype.type
     one, zero = kind(1), kind(0)
     for row in range(first, last):

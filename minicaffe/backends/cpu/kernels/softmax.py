@@ -1,7 +1,8 @@
-"""Softmax, its negative log-likelihood and accuracy over scores (n, c, s), places (n, s) first to last.
+"""Softmax, its negative log-likelihood, accuracy and the largest scores; places (n, s) first to last.
 
-Where s is 1 a place's scores are neighbours; else the places of a sample are, and are taken side by side, with
-`reduced` (n, s) for what there is one of a place. A label that is no class sets `refused` to 1.
+Scores are (n, c, s). Where s is 1 a place's are neighbours; else the places of a sample are, and are taken
+side by side, with `reduced` (n, s) for what there is one of a place. A label that is no class sets `refused`
+to 1.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def softmax(dtype: Any) -> Any:
     """The loop of y = exp(x - max) / sum, for scores of a type."""
     exp = maths.words(dtype)["exp"]
 
-    def softmax(x: Any, c: int, s: int, reduced: Any, y: Any, first: int, last: int) -> None:
+    def softmax(x, c, s, reduced, y, first, last):
         place = first
         while place < last:
             start, some = run_of_places(place, last, c, s)
@@ -162,3 +163,20 @@ def class_accuracy(hits, valid, labels, out, first, last):
             count += own
             hit += own and hits[at(i)] != 0
         out[at(k)] = hit / max(count, 1)
+
+
+@compiled
+def largest(x, c, s, k, place, number, first, last):
+    """The k largest of columns first..last, largest first, the last of equal ones before the others."""
+    for column in range(first, last):
+        start, out = column // s * c * s + column % s, column // s * k * s + column % s
+        before, bound = c, np.inf
+        for i in range(k):
+            best, where = -np.inf, -1
+            for j in range(c):
+                value = x[at(start + j * s)]
+                if value >= best and (i == 0 or value < bound or (value == bound and j < before)):
+                    best, where = value, j
+            place[at(out + i * s)] = where
+            number[at(out + i * s)] = best if where >= 0 else np.nan
+            before, bound = where, number[at(out + i * s)]

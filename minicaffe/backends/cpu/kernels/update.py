@@ -45,18 +45,7 @@ def loop(rule: str, dtype: Any) -> Any:
     f = helper(typed(formula, dtype, {**WORDS, **maths.words(dtype), "sqrt": math.sqrt}))
     settings, two = settings_of(count), memory == 2
 
-    def update(
-        diff: Any,
-        history: Any,
-        numbers: Any,
-        decay: Any,
-        l1: bool,
-        scale: Any,
-        skip: Any,
-        weight: Any,
-        first: int,
-        last: int,
-    ) -> None:
+    def update(diff, history, numbers, decay, l1, scale, skip, weight, first, last):
         if skip[0]:
             return
         typed_numbers = settings(numbers, weight)
@@ -74,8 +63,7 @@ def loop(rule: str, dtype: Any) -> Any:
             weight[at(i)] = w - result[0]
 
     code = formula.__code__  # a rule of one's own is in no file that the cache knows
-    digest = hashlib.blake2b(
-        repr((code.co_code, code.co_consts, code.co_names)).encode(), digest_size=6
-    )
-    update.__name__ = f"{rule}_{digest.hexdigest()}"  # under which it is kept
+    words = repr((code.co_code, code.co_consts, code.co_names)).encode()
+    digest = hashlib.blake2b(words, digest_size=6).hexdigest()
+    update.__name__ = f"{rule}_{digest}"  # under which it is kept
     return compiled(update)

@@ -16,13 +16,13 @@ or 1 whatever the points are: of those no product is taken. Where rows are trans
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numba.core import cgutils, types
+from numba.core import cgutils
 
-from minicaffe.backends.cpu.vector_ir import LONG, Emitter, ir, made
+from minicaffe.backends.cpu.vector_ir import LONG, Emitter, emitted, ir
 
 IMAGES = ((4, 4), (3, 3), (2, 2))  # halves of the sizes of B'
 RESULTS = ((4, 2), (3, 2), (4, 1), (3, 1), (2, 1))  # and of A
@@ -31,14 +31,14 @@ RESULTS = ((4, 2), (3, 2), (4, 1), (3, 1), (2, 1))  # and of A
 class _Transform(Emitter):
     """One matrix: its numbers in registers, or near."""
 
-    def __init__(self, context: Any, builder: Any, kind: Any, value: Any, sizes: tuple[int, int]):
-        super().__init__(context, builder, kind)
+    def __init__(self, on: Emitter, numbers: Any, sizes: tuple[int, int]):
+        super().__init__(on.context, on.builder, on.kind)
         self.pairs, self.halves = sizes
-        self.numbers, data = {}, self.data(kind, value)
+        self.numbers = {}
         for at in np.ndindex(2, *sizes):
             if self._known(*at) is None:
                 where = int(np.ravel_multi_index(at, (2, *sizes)))
-                self.numbers[at] = self.spread(self.at(data, LONG(where)))
+                self.numbers[at] = self.spread(self.at(numbers, LONG(where)))
 
     def _known(self, odd: int, j: int, k: int) -> int | None:
         """An entry that is 0 or 1 for all points."""
@@ -121,46 +121,35 @@ class _Transform(Emitter):
                     self.give(self.pick(line, there), self.at(spot, LONG(start)), add)
 
 
-def _emit(context: Any, builder: Any, matrix: Any, value: Any, known: Any, body: Any) -> Any:
-    """body(transform), for whichever of the known sizes the matrix has."""
-    shape = context.make_array(matrix)(context, builder, value).shape
-    _, pairs, halves = cgutils.unpack_tuple(builder, shape, 3)
-    for sizes in known:
+def _of_sizes(on: Emitter, matrix: Any, known: Any) -> Iterator[_Transform]:
+    """The transform, for whichever of the known sizes the matrix has."""
+    builder, (numbers, sizes) = on.builder, matrix
+    for pairs, halves in known:
         same = [
             builder.icmp_signed("==", one, LONG(size))
-            for one, size in zip((pairs, halves), sizes, strict=True)
+            for one, size in zip(sizes[1:], (pairs, halves), strict=True)
         ]
         with builder.if_then(builder.and_(*same)):
-            body(_Transform(context, builder, matrix, value, sizes))
-    return context.get_dummy_value()
+            yield _Transform(on, numbers, (pairs, halves))
 
 
 def _columns(known: Any, back: bool = False, add_to: bool = False) -> Any:
-    """The transform of columns by a matrix of known sizes."""
+    """The transform of columns by a matrix of known sizes: (its numbers, their shape)."""
 
-    @made
-    def columns(typing, numbers, a, a0, apart, b, b0, further, count):
+    @emitted("a")
+    def columns(on, matrix, a, a0, apart, b, b0, further, count):
         """b[b0 + i further + q] from all a[a0 + k apart + q], for q < count: at least a vector."""
-
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            value, a_, a0, apart, b_, b0, further, count = args
-            add, mul = builder.add, builder.mul
-
-            def body(on: _Transform) -> None:
-                source, target = on.at(on.data(a, a_), a0), on.at(on.data(b, b_), b0)
-                last, lanes = builder.sub(count, LONG(on.count)), LONG(on.count)
-                with cgutils.for_range(builder, on.vectors(count)) as loop:
-                    q = mul(loop.index, lanes)
-                    q = builder.select(builder.icmp_signed("<", q, last), q, last)
-                    size = 2 * (on.pairs if back else on.halves)
-                    x = [on.load(on.at(source, add(q, mul(apart, LONG(k))))) for k in range(size)]
-                    for i, vector in enumerate(on.from_points(x) if back else on.to_points(x)):
-                        on.give(vector, on.at(target, add(q, mul(further, LONG(i)))), add_to)
-
-            return _emit(context, builder, numbers, value, known, body)
-
-        long = types.int64
-        return types.void(numbers, a, long, long, b, long, long, long), generate
+        builder, add, mul = on.builder, on.builder.add, on.builder.mul
+        for by in _of_sizes(on, matrix, known):
+            last, lanes = builder.sub(count, LONG(on.count)), LONG(on.count)
+            with cgutils.for_range(builder, by.vectors(count)) as loop:
+                q = mul(loop.index, lanes)
+                q = builder.select(builder.icmp_signed("<", q, last), q, last)
+                size = 2 * (by.pairs if back else by.halves)
+                x = [on.load(on.at(a, a0, add(q, mul(apart, LONG(k))))) for k in range(size)]
+                to = by.from_points(x) if back else by.to_points(x)
+                for i, vector in enumerate(to):
+                    by.give(vector, on.at(b, b0, add(q, mul(further, LONG(i)))), add_to)
 
     return columns
 
@@ -168,37 +157,28 @@ def _columns(known: Any, back: bool = False, add_to: bool = False) -> Any:
 def _rows(known: Any, back: bool = False, add_to: bool = False) -> Any:
     """The transform of the rows of tiles by a matrix of known sizes."""
 
-    @made
-    def rows(typing, numbers, tiles, tiles0, places, points, points0, apart, count):
+    @emitted("tiles")
+    def rows(on, matrix, tiles, tiles0, places, points, points0, apart, count):
         """From tiles[tiles0 + places[q]], a row of tile q < count, to points[points0 + i apart + q] for all i.
 
         What lies behind the last, up to a vector, is of no meaning. If it is `back`, the other way.
         """
-
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            value, tiles_, tiles0, places_, points_, points0, apart, count = args
-            add, mul = builder.add, builder.mul
-
-            def body(on: _Transform) -> None:
-                images, table = on.at(on.data(tiles, tiles_), tiles0), on.data(places, places_)
-                matrix = on.at(on.data(points, points_), points0)
-                with cgutils.for_range(builder, on.vectors(count)) as loop:
-                    q = mul(loop.index, LONG(on.count))
-                    where = [builder.load(on.at(table, add(q, LONG(i)))) for i in range(on.count)]
-                    spots = [on.at(images, builder.sext(one, LONG)) for one in where]
-                    size = 2 * on.pairs
-                    lines = [on.at(matrix, add(q, mul(apart, LONG(i)))) for i in range(size)]
-                    if back:
-                        on.scatter(on.from_points([on.load(line) for line in lines]), spots, add_to)
-                    else:
-                        found = on.to_points(on.gather(spots, 2 * on.halves))
-                        for vector, line in zip(found, lines, strict=True):
-                            on.store(vector, line)
-
-            return _emit(context, builder, numbers, value, known, body)
-
-        long = types.int64
-        return types.void(numbers, tiles, long, places, points, long, long, long), generate
+        builder, add, mul = on.builder, on.builder.add, on.builder.mul
+        for by in _of_sizes(on, matrix, known):
+            with cgutils.for_range(builder, by.vectors(count)) as loop:
+                q = mul(loop.index, LONG(on.count))
+                where = [builder.load(on.at(places, add(q, LONG(i)))) for i in range(on.count)]
+                spots = [on.at(tiles, tiles0, builder.sext(one, LONG)) for one in where]
+                lines = [
+                    on.at(points, points0, add(q, mul(apart, LONG(i)))) for i in range(2 * by.pairs)
+                ]
+                if back:
+                    x = by.from_points([on.load(line) for line in lines])
+                    by.scatter(x, spots, add_to)
+                else:
+                    found = by.to_points(by.gather(spots, 2 * by.halves))
+                    for vector, line in zip(found, lines, strict=True):
+                        on.store(vector, line)
 
     return rows
 

@@ -46,11 +46,8 @@ def images_turned(sizes, matrices, x, table, wide, v, rest, first, last):
     (n, c, h, w, _, _, _, groups), pads, tiles, step, phases, planes, line, cut, places = sizes
     points, k, count = points_of(matrices[0]), c // groups, n * tiles[0] * tiles[1]
     across = lanes_of(x)
-    vectors, of_own, of_v = (
-        (k + across - 1) // across,
-        apart(across, line),
-        apart(groups * count, wide),
-    )
+    vectors = (k + across - 1) // across
+    of_own, of_v = apart(across, line), apart(groups * count, wide)
     room, own = rest[: cut[4]], rest[cut[4] :]
     for unit in range(first, last):
         group, begin = unit // vectors, unit % vectors * across
@@ -72,12 +69,14 @@ def _some(unit, last, m, high):
 
 
 @helper
-def _weights(g, weight, shape, turned, tables, room, u, of_u, first, rows):
+def _weights(weights, room, u, of_u, first, rows):
     """U of so many filters, or if `turned` channels, from the first on, the matrices of points `of_u` apart.
 
-    The kernels of each are first put to `room`, the same element of all side by side.
+    The kernels of each are first put to `room`, the same element of all side by side. `weights` are G, the
+    weight, its sizes, whether it is turned, and where elements go.
     """
-    (m, k), (_, points, size), (wide, places) = shape, g.shape, tables
+    g, weight, (m, k), turned, (wide, places) = weights
+    _, points, size = g.shape
     numbers, lanes = g.reshape(-1), lanes_of(weight)
     count, inner = m if turned else k, k if turned else m
     vectors = (count + lanes - 1) // lanes
@@ -88,10 +87,8 @@ def _weights(g, weight, shape, turned, tables, room, u, of_u, first, rows):
         for q in range(count):
             for i in range(size):
                 room[at(places[at(i)] + q)] = weight[at(start + q * further + i)]
-        right = room, 0, wide, 0
-        multiply(
-            (numbers, 0, size), right, (u, row * wide, of_u), size, vectors, points, ZERO, (u, 0)
-        )
+        sums = (u, row * wide, of_u), size, vectors, points, ZERO, (u, 0)
+        multiply((numbers, 0, size), (room, 0, wide, 0), *sums)
 
 
 @helper
@@ -107,27 +104,11 @@ def _weights_back(g, tables, sums, first, k, room, dw, start):
 
 
 @compiled
-def forward(
-    epilogue,
-    y,
-    sizes,
-    matrices,
-    block,
-    g,
-    weight,
-    shape,
-    turned,
-    kernels,
-    v,
-    bias,
-    rest,
-    first,
-    last,
-):
+def forward(epilogue, y, sizes, matrices, block, weights, v, bias, rest, first, last):
     """y = A' [U V] A + bias."""
     (n, c, _, _, f, oh, ow, groups), pads, tiles, step, phases, planes, line, cut, places = sizes
     points, k, m, lanes = points_of(matrices[0]), c // groups, f // groups, lanes_of(y)
-    count, wide = n * tiles[0] * tiles[1], kernels[0]
+    count, wide = n * tiles[0] * tiles[1], weights[4][0]
     (high, of_u), of_v, of_m = block, apart(c, line), apart(block[0], line)
     room, u, out = rest[: cut[4]], rest[cut[4] :], rest[cut[4] + points * of_u :]
     elements = rest[cut[4] + points * (of_u + of_m) :]
@@ -136,7 +117,7 @@ def forward(
     while unit < last:
         many, group, begin, rows = _some(unit, last, m, high)
         unit, one = unit + many, group * m + begin
-        _weights(g, weight, shape, turned, kernels, elements, u, of_u, one, rows)
+        _weights(weights, elements, u, of_u, one, rows)
         for i in range(points):
             right = v, i * of_v + group * k * line, line, 0
             result = (out, i * of_m, line), k, vectors, rows, ZERO, (u, 0), BLOCK

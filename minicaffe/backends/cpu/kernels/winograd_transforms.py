@@ -50,6 +50,7 @@ def _reader(columns: Any, rows: Any) -> Any:
         x, start, sizes, channels, ends, high, line, pad, step = where
         (c, h, w), (most, pitch, own), (p0, p1) = sizes, cut[:3], matrices
         (further, many), (between, _) = phases
+        of_columns, of_rows = (p0, p0.shape), (p1, p1.shape)
         down, along, alike = planes
         strips, size = ends[0] * ends[1], max(1, 2 * p0.shape[2])
         t0, t1 = max(1, 2 * p0.shape[1]), 2 * p1.shape[1]
@@ -70,7 +71,7 @@ def _reader(columns: Any, rows: Any) -> Any:
                     here, to = start + (sample * c + which) * h * w, i * t0 * pitch
                     if whole and 0 <= top < h - (size - 1) * further:
                         here += top * w + skip
-                        columns(p0, x, here, further * w, room, to + begin, pitch, across)
+                        columns(of_columns, x, here, further * w, room, to + begin, pitch, across)
                         continue
                     for j in range(size):
                         line_of, there = own + j * pitch, top + j * further
@@ -79,7 +80,7 @@ def _reader(columns: Any, rows: Any) -> Any:
                         if 0 <= there < h:
                             _deal(x, here + there * w, w, pad[1], between, room, line_of, cut[5])
                     if p0.shape[1]:
-                        columns(p0, room, own, pitch, room, to, pitch, pitch)
+                        columns(of_columns, room, own, pitch, room, to, pitch, pitch)
                     else:
                         for q in range(pitch):
                             room[at(to + q)] = room[at(own + q)]
@@ -87,7 +88,7 @@ def _reader(columns: Any, rows: Any) -> Any:
                     there = (lines + j * alike) * line + first * ends[2]
                     for i in range(t0):
                         from_, to = i * pitch + j * cut[5], there + i * t1 * apart
-                        rows(p1, room, from_, places, points, to, apart, some * ends[2])
+                        rows(of_rows, room, from_, places, points, to, apart, some * ends[2])
 
     return read
 
@@ -129,6 +130,7 @@ def write(points, apart, matrices, bias, where, phases, planes, cut, places, roo
     y, start, sizes, channels, ends, high, line, pad, step = where
     (f, h, w), (p0, p1), m0 = sizes, matrices, step[0]
     (further, many), (between, across) = phases
+    of_columns, of_rows = (p0, p0.shape), (p1, p1.shape)
     down, along, alike = planes
     (most, half), lanes, pitch = (cut[0], cut[3]), lanes_of(y), ends[2] * step[1]
     strips, t1 = ends[0] * ends[1], 2 * p1.shape[1]
@@ -143,12 +145,12 @@ def write(points, apart, matrices, bias, where, phases, planes, cut, places, roo
             for j in range(t1):
                 from_, to = there + j * apart, half + j * wide
                 if p0.shape[1]:
-                    columns_back(p0, points, from_, t1 * apart, room, to, t1 * wide, wide)
+                    columns_back(of_columns, points, from_, t1 * apart, room, to, t1 * wide, wide)
                 else:
                     for q in range(tiles):
                         room[at(to + q)] = points[at(from_ + q)]
             for i in range(m0):
-                rows_back(p1, room, i * pitch, places, room, half + i * t1 * wide, wide, tiles)
+                rows_back(of_rows, room, i * pitch, places, room, half + i * t1 * wide, wide, tiles)
             for i in range(some):
                 sample, row = divmod(first + i, ends[1])
                 phase, number = divmod(high + row, many)
@@ -180,6 +182,7 @@ def add_up(points, apart, matrices, x, start, sizes, ends, line, pad, step, cut,
     """The transpose of `read_images`: whole images as sums of tiles P0' points P1."""
     (c, h, w), (most, pitch, own), (p0, p1), rows = sizes, cut[:3], matrices, ends[1]
     t0, t1, plane = 2 * p0.shape[1], 2 * p1.shape[1], rows * ends[2]
+    of_columns, of_rows = (p0, p0.shape), (p1, p1.shape)
     size = ((rows - 1) * step[0] + t0) * pitch
     for channel in range(c):
         for first in range(0, ends[0], most // rows):
@@ -188,13 +191,13 @@ def add_up(points, apart, matrices, x, start, sizes, ends, line, pad, step, cut,
                 room[at(q)] = 0
             for i in range(t0):
                 from_ = there + i * t1 * apart
-                rows_added(p1, room, i * pitch, places, points, from_, apart, some * plane)
+                rows_added(of_rows, room, i * pitch, places, points, from_, apart, some * plane)
             for i in range(some):
                 for q in range(own, own + size):
                     room[at(q)] = 0
                 for row in range(rows):
                     strip, to = (i * rows + row) * t0 * pitch, own + row * step[0] * pitch
-                    columns_added(p0, room, strip, pitch, room, to, pitch, pitch)
+                    columns_added(of_columns, room, strip, pitch, room, to, pitch, pitch)
                 to, none = start + ((first + i) * c + channel) * h * w, x.dtype.type(0)
                 for j in range(h):
                     _line(room, own + (pad[0] + j) * pitch + pad[1], w, none, x, to + j * w)

@@ -145,7 +145,7 @@ def correlate(
     matrix = of_weights(m, g.window.kernel, g.window.stride, x.dtype, turned)
     weights = matrix, weight.reshape(-1), (k, f) if turned else (f, k), turned, blocks.forth
     results = v, no_bias(x.dtype) if bias is None else bias, own
-    kernel_args = blocks.block(kernels.ROWS), *weights, *results
+    kernel_args = blocks.block(kernels.ROWS), weights, *results
     to = no_epilogue(g.f, math.prod(g.out)), out.reshape(-1)
     run(kernels.forward, _units(g.f, g, kernels.ROWS), *to, *sizes, *kernel_args)
 
