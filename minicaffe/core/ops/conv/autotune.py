@@ -16,6 +16,7 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,7 @@ def _measure(case: Case, names: tuple[str, ...]) -> dict[str, Finding]:
         most = most.of(dataclasses.replace(g, n=n))
         if case.device.is_cuda:
             most.ready(good, direction)
-        ms = _interleaved({name: _timing(most, name, direction) for name in good})
+        ms = _interleaved({name: partial(most.time, name, direction) for name in good})
         scaled = {name: value * g.n / n for name, value in ms.items()}
         guessed = {name: value * ratio for name, value in first.items()}
         findings[direction] = Finding({**guessed, **scaled}, error, date)
@@ -101,10 +102,6 @@ def _corner(case: Case, names: tuple[str, ...]) -> ConvGeometry:
             break
         g = less
     return g
-
-
-def _timing(arrays: _Arrays, name: str, direction: str) -> Callable[[], float]:
-    return lambda: arrays.time(name, direction)
 
 
 def _interleaved(timings: dict[str, Callable[[], float]]) -> dict[str, float]:

@@ -53,9 +53,7 @@ class Batched(Engine):
         """Yes, unless the convolution is one product: products of samples are summed in the arrays' type."""
         return not g.is_product
 
-    def forward(
-        self, x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any
-    ) -> Any:
+    def forward(self, x: Any, weight: Any, bias: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
         """Writes y = weight * x + bias to `out`, and returns it."""
         if g.is_product:
             gemm(x.reshape(g.n, g.c), weight.reshape(g.f, g.c).T, out.reshape(g.n, g.f))

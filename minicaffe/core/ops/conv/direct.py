@@ -48,9 +48,7 @@ class Direct(Engine):
         """Whether there are compiled loops for a type."""
         return loops("direct", dtype) is not None
 
-    def forward(
-        self, x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any
-    ) -> Any:
+    def forward(self, x: Any, weight: Any, bias: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
         """Writes y = weight * x + bias to `out`, and returns it."""
         if on_cuda(x):
             launch("direct.cu", "conv", out.size, out, x, weight, bias, *_sizes(g), out)

@@ -32,9 +32,10 @@ E = TypeVar("E", bound="type[Engine]")
 class Engine(Protocol):
     """Lowers a convolution. x (n, c, *image), weight (f, c / group, *kernel), bias (f,), y (n, f, *out).
 
-    A subclass sets `name` and defines the three passes. `g` holds all sizes, the result is written to `out`,
-    and `work` is a flat array with at least `workspace` elements for each thread. All other attributes and
-    methods have defaults that suit an engine in NumPy or CuPy. The passes may be called from any thread.
+    A subclass sets `name` and defines the three passes. `g` holds all sizes, the bias may be None, the result
+    is written to `out`, and `work` is a flat array with at least `workspace` elements for each thread. All
+    other attributes and methods have defaults that suit an engine in NumPy or CuPy. The passes may be called
+    from any thread.
     """
 
     name: str
@@ -44,9 +45,7 @@ class Engine(Protocol):
     unrolls_samples: bool = False  # needs the whole column matrix of a sample
     launches_by_sample: bool = False  # on CUDA it launches kernels sample by sample
     gradients_together: bool = False  # `gradients` is faster than the two passes one by one
-    one_product: bool = (
-        False  # (built-in ones) on CUDA a candidate if the convolution is one product
-    )
+    one_product: bool = False  # (built-in ones) on CUDA a candidate for one product of matrices
 
     def refuses(self, g: ConvGeometry) -> str | None:
         """Returns why the engine cannot compute a convolution; None if it can."""
@@ -76,9 +75,7 @@ class Engine(Protocol):
         """Whether it falls back to `implicit` without compiled loops."""
         return False
 
-    def forward(
-        self, x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any
-    ) -> Any:
+    def forward(self, x: Any, weight: Any, bias: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
         """Writes y = weight * x + bias to `out` (n, f, *out), and returns it."""
         raise NotImplementedError(f"engine {self.name}: forward")
 
@@ -122,9 +119,8 @@ def register_engine(cls: E) -> E:
     Raises SpecError if the class is no Engine, has no name or lacks a pass, or if its name is in use.
     """
     if Engine not in getattr(cls, "__mro__", ()):
-        raise SpecError(
-            f"register_engine: {getattr(cls, '__name__', cls)} is no subclass of Engine"
-        )
+        what = getattr(cls, "__name__", cls)
+        raise SpecError(f"register_engine: {what} is no subclass of Engine")
     name = getattr(cls, "name", None)
     if not (isinstance(name, str) and name.isidentifier()) or name == AUTO:
         raise SpecError(f"engine {cls.__name__}: expected a name that is a word, got {name!r}")

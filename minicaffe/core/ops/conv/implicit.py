@@ -66,9 +66,7 @@ class Implicit(Engine):
         """Whether there are compiled loops for a type, and a BLAS that they can call."""
         return recordable(dtype)
 
-    def forward(
-        self, x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any
-    ) -> Any:
+    def forward(self, x: Any, weight: Any, bias: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
         """Writes y = weight * x + bias to `out`, and returns it."""
         if on_cuda(x):
             return implicit_gemm.forward(x, weight, bias, g, out, work=work)
@@ -147,11 +145,8 @@ class Implicit(Engine):
             for s in range(first, last):
                 for rows, window, places, tile in _tiles(g, work):
                     im2col(x[s : s + 1], window, tile, places=places)
-                    gemm(
-                        tile,
-                        dy[s][..., rows].swapaxes(1, 2),
-                        product.reshape(g.group, -1, g.f // g.group),
-                    )
+                    to = product.reshape(g.group, -1, g.f // g.group)
+                    gemm(tile, dy[s][..., rows].swapaxes(1, 2), to)
                     arrays.add(product, sums)
 
         for piece in by_samples(part, g, work):

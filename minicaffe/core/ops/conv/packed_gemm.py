@@ -73,9 +73,7 @@ class PackedGemm(Engine):
         """Returns the elements for `implicit`, which computes on CUDA."""
         return IMPLICIT.cuda_workspace(g, limit, itemsize)
 
-    def forward(
-        self, x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any
-    ) -> Any:
+    def forward(self, x: Any, weight: Any, bias: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
         """Writes y = weight * x + bias to `out`, and returns it."""
         kernels = _kernels(x)
         if kernels is None:
@@ -111,19 +109,9 @@ def _kernels(x: Any) -> Any:
 def _correlate(kernels: Any, g: ConvGeometry, back: bool, arrays: Any, work: Any) -> None:
     """Runs the loop that computes y from x, or dx from dy with `back`."""
     units, *tables = _tables(g, back, arrays[0].dtype, share(work))
-    run(
-        kernels.correlate,
-        units,
-        _nothing_follows(g, back, arrays[0].dtype),
-        *arrays,
-        *tables,
-        Piece(work),
-    )
-
-
-def _nothing_follows(g: ConvGeometry, back: bool, dtype: Any) -> Any:
-    """The epilogue of y, or of dx."""
-    return no_epilogue(*(g.c, math.prod(g.image)) if back else (g.f, math.prod(g.out)))
+    channels, sizes = (g.c, g.image) if back else (g.f, g.out)
+    args = no_epilogue(channels, math.prod(sizes)), *arrays, *tables, Piece(work)
+    run(kernels.correlate, units, *args)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -88,7 +88,7 @@ class Case:
 
     def workspace(self, name: str, way: str = "") -> int:
         """Returns the elements of workspace of an engine, for all threads; `way` is a direction, or all."""
-        return self._elements(name, self.g, self.shares, way)
+        return self._elements(name, self.shares, way)
 
     def of(self, g: ConvGeometry) -> Case:
         """The problem for another part of the batch or image, with as many threads and as much workspace."""
@@ -106,18 +106,17 @@ class Case:
         most = self.cap // self.dtype.itemsize // shares
         return most if self.device.is_cuda else min(most, IN_CACHE)
 
-    def _elements(self, name: str, g: ConvGeometry, shares: int, way: str = "") -> int:
+    def _elements(self, name: str, shares: int, way: str = "") -> int:
         """As `workspace`, for other numbers of threads."""
         engine, limit = ENGINES[name], self._limit(shares)
         if self.device.is_cuda:
-            return int(engine.cuda_workspace(g, limit, self.dtype.itemsize))
+            return int(engine.cuda_workspace(self.g, limit, self.dtype.itemsize))
         measure = engine.forward_workspace if way == "forward" else engine.workspace
-        each = measure(g, limit)
-        apart = -(-each // LINE) * LINE  # so that each piece begins at a cache line
+        apart = -(-measure(self.g, limit) // LINE) * LINE  # each piece begins at a cache line
         return int(shares * apart)
 
     def _bytes(self, name: str, shares: int) -> int:
-        return self.whole(self._elements(name, self.g, shares), shares) * self.dtype.itemsize
+        return self.whole(self._elements(name, shares), shares) * self.dtype.itemsize
 
     def whole(self, size: int, shares: int) -> int:
         """Returns the elements for engines that take `size`, and for the sums of the bias gradient: on the CPU
@@ -137,9 +136,8 @@ class Case:
     @property
     def able(self) -> tuple[str, ...]:
         """The engines that can be selected by name, without those that would fall back to another."""
-        return tuple(
-            name for name in ENGINES if self.refuses(name) is None and not self._alias(name)
-        )
+        usable = [name for name in ENGINES if self.refuses(name) is None]
+        return tuple(name for name in usable if not self._alias(name))
 
     def passes_over(self, name: str) -> str:
         """Returns why an engine that can compute this is no candidate."""
@@ -173,10 +171,8 @@ class Case:
             able = [name for name in _by_tie_rank() if self._suits(name)][::ours_first]
             able = [name for name in able if ENGINES[name].one_product and name in _rule()]
         large = not self.device.is_cuda and self.g.column_elements > IN_CACHE
-        return next(
-            (name for name in able if not (large and ENGINES[name].unrolls_samples)),
-            next(iter(able), None),
-        )
+        near = [name for name in able if not (large and ENGINES[name].unrolls_samples)]
+        return next(iter(near or able), None)
 
     @property
     def unmeasured(self) -> str:
@@ -257,17 +253,13 @@ class Case:
         return [name for name in error if error[name] <= most] or [REFERENCE]
 
 
-def _rank(rank: int | None) -> float:
-    """A rank as a number; None ranks last."""
-    return math.inf if rank is None else rank
-
-
 def _by_tie_rank() -> list[str]:
-    """The names of all engines, in the order in which a tie is decided."""
-    return sorted(ENGINES, key=lambda name: _rank(ENGINES[name].tie_rank))
+    """The names of all engines, in the order in which a tie is decided; those without a rank last."""
+    ranks = {n: math.inf if e.tie_rank is None else e.tie_rank for n, e in ENGINES.items()}
+    return sorted(ranks, key=ranks.__getitem__)
 
 
 def _rule() -> list[str]:
     """The names of the engines of the fixed rule, in its order."""
-    ranked = [name for name, engine in ENGINES.items() if engine.rule_rank is not None]
-    return sorted(ranked, key=lambda name: _rank(ENGINES[name].rule_rank))
+    ranks = {name: rank for name in ENGINES if (rank := ENGINES[name].rule_rank) is not None}
+    return sorted(ranks, key=ranks.__getitem__)

@@ -37,8 +37,7 @@ class Strips:
     @functools.cached_property
     def points(self) -> tuple[int, int]:
         """Points of a tile along each axis."""
-        rows, columns = two([even(self.m + r - 1) for r in taps(self.g.window)], 1)
-        return rows, columns
+        return two([even(self.m + r - 1) for r in taps(self.g.window)], 1)
 
     @functools.cached_property
     def step(self) -> tuple[int, int]:
@@ -80,8 +79,7 @@ class Strips:
     @property
     def _pad(self) -> tuple[int, int]:
         """Pad of each axis."""
-        above, left = two(self.g.window.pad, 0)
-        return above, left
+        return two(self.g.window.pad, 0)
 
     @functools.cached_property
     def cut(self) -> tuple[int, int, int, int, int, int]:
@@ -161,6 +159,7 @@ class Strips:
         """
         return self.lanes - 1 if max(self.g.window.stride) > 1 else 0
 
+    @functools.lru_cache(maxsize=1024)  # noqa: B019  (strips are cached, too)
     def units(
         self, rest: int, threads: int, of: ConvGeometry | None
     ) -> tuple[int, tuple[Any, ...]]:
@@ -214,14 +213,6 @@ def _pads(g: ConvGeometry) -> Any:
 def strips(g: ConvGeometry, m: int, lanes: int) -> Strips:
     """Returns the strips of a convolution, cached."""
     return Strips(g, m, lanes)
-
-
-@functools.lru_cache(maxsize=1024)
-def units(
-    g: ConvGeometry, m: int, lanes: int, rest: int, threads: int, of: ConvGeometry | None
-) -> tuple[int, tuple[Any, ...]]:
-    """As `Strips.units`, cached."""
-    return strips(g, m, lanes).units(rest, threads, of)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -124,10 +124,11 @@ def even(size: int) -> int:
     return size + size % 2
 
 
-def two(sizes: Sequence[int], fill: int) -> Sizes:
+def two(sizes: Sequence[int], fill: int) -> tuple[int, int]:
     """Returns sizes along two axes; a single axis is the second.
 
     >>> two((7,), 1)
     (1, 7)
     """
-    return (*[fill] * (2 - len(sizes)), *sizes)
+    first, second = *[fill] * (2 - len(sizes)), *sizes
+    return first, second

@@ -104,9 +104,7 @@ class Winograd(Sizing, Engine):
             return IMPLICIT.cuda_workspace(g, limit, itemsize)
         return self.workspace(g, limit)
 
-    def forward(
-        self, x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any
-    ) -> Any:
+    def forward(self, x: Any, weight: Any, bias: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
         """Writes y = A' [U V] A + bias to `out`, and returns it."""
         if compiled.forward(self.m(g), x, weight, bias, g, out, work):
             return out

@@ -14,14 +14,12 @@ from minicaffe.backends.cpu.run import run
 from minicaffe.backends.cpu.threads import share
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops.conv import winograd_filters as filters
-from minicaffe.core.ops.conv.strips import adjoint, strips, taps, units
+from minicaffe.core.ops.conv.strips import adjoint, strips, taps
 from minicaffe.core.ops.conv.transforms import by_axes, of_weights
 from minicaffe.core.ops.geometry import ConvGeometry
 
 
-def forward(
-    m: int, x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any
-) -> bool:
+def forward(m: int, x: Any, weight: Any, bias: Any, g: ConvGeometry, out: Any, work: Any) -> bool:
     """Writes y = weight * x + bias to `out`; returns whether there are loops for it."""
     return _correlate(m, x, weight, bias, g, None, out, work)
 
@@ -66,7 +64,7 @@ def _correlate(
     m: int,
     x: Any,
     weight: Any,
-    bias: Any | None,
+    bias: Any,
     g: ConvGeometry,
     of: ConvGeometry | None,
     out: Any,
@@ -107,7 +105,8 @@ def _units(
     kernels: Any, m: int, x: Any, g: ConvGeometry, of: ConvGeometry | None, rest: int
 ) -> tuple[int, tuple[Any, ...]]:
     """Returns how many units share `rest` elements, and the loops' arguments."""
-    count, kernel_args = units(g, m, kernels.lanes(x.dtype), rest // share(x), share(x), of)
+    blocking = strips(g, m, kernels.lanes(x.dtype))
+    count, kernel_args = blocking.units(rest // share(x), share(x), of)
     return count, (*kernel_args, by_axes(m, taps(g.window), x.dtype))
 
 
