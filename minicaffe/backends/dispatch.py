@@ -53,10 +53,9 @@ class Rows:
         function, file, of = self.rows.get(f"{op.family}.{op.name}", (None, None, ""))
         if function is None:
             return None
-        takes = list(inspect.signature(function).parameters)
         loops, file = self.loops, op.family if file == "" else file
-        compiled = loops is not None and file is not None
-        taken = operator.itemgetter(*(op.names.index(name) for name in takes[compiled:]))
+        takes = [name for name in inspect.signature(function).parameters if name != "compiled"]
+        taken = operator.itemgetter(*(op.names.index(name) for name in takes))
         typed, count = op.names.index(of) if of else op.array, len(op.names)
 
         def row(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -119,12 +118,16 @@ class Op:
     @functools.cached_property
     def loop(self) -> Row | None:
         """The row of the table backends/cpu/ops, if there is one."""
-        return _row("cpu", self)
+        return self._row("cpu")
 
     @functools.cached_property
     def kernel(self) -> Row | None:
         """The row of the table backends/cuda/ops, if there is one."""
-        return _row("cuda", self)
+        return self._row("cuda")
+
+    def _row(self, backend: str) -> Row | None:
+        table = module(f"minicaffe.backends.{backend}.ops")
+        return None if table is None else cast(Rows, table.ROWS).row(self)
 
     def on_cuda(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """True if it is computed on CUDA: its array, or the first of several, lies there."""
@@ -248,11 +251,6 @@ def number(value: float, like: Any) -> Any:
 def flag(ignore: int | None) -> tuple[int, int]:
     """A label to ignore as loops and kernels take it: whether there is one, and which."""
     return (0, 0) if ignore is None else (1, ignore)
-
-
-def _row(backend: str, op: Op) -> Row | None:
-    table = module(f"minicaffe.backends.{backend}.ops")
-    return None if table is None else cast(Rows, table.ROWS).row(op)
 
 
 @functools.cache

@@ -137,11 +137,6 @@ def helper(function: F, fastmath: Any = False) -> F:
     return cast(F, part(function, nogil=True, error_model="numpy", fastmath=fastmath))
 
 
-def helper_sums(function: F) -> F:
-    """A helper whose sums may be taken in another order."""
-    return helper(function, REORDERED)
-
-
-def compiled_sums(function: F) -> F:
-    """A loop whose sums may be taken in another order, eight or sixteen at a time."""
-    return compiled(function, REORDERED)
+# The same, whose sums may be taken in another order, eight or sixteen at a time
+helper_sums = functools.partial(helper, fastmath=REORDERED)
+compiled_sums = functools.partial(compiled, fastmath=REORDERED)

@@ -13,9 +13,8 @@ import itertools
 from typing import Any
 
 import numpy as np
-from numba.core import types
 
-from minicaffe.backends.cpu.vector_ir import INT, LONG, ir, made
+from minicaffe.backends.cpu.vector_ir import INT, emitted, ir
 
 ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112  # CBLAS's numbers
 NAMES = ("scipy_cblas_{}gemm64_", "cblas_{}gemm64_")
@@ -42,31 +41,20 @@ def address(dtype: Any) -> int | None:
     return None
 
 
-@made
-def gemm(typing: Any, blas: Any, sizes: Any, a: Any, b: Any, add: Any, c: Any) -> Any:
+@emitted("c")
+def gemm(on: Any, blas: Any, sizes: Any, a: Any, b: Any, add: Any, c: Any) -> None:
     """c = a b, or c += a b, of matrices (m, k) and (k, n) in flat arrays; sizes are (m, n, k).
 
     a and b are (array, start, distance of rows, whether it lies there transposed), c the first three. Called
     is cblas_?gemm(ROW_MAJOR, ops of a and b, *sizes, 1, a, lda, b, ldb, add, c, ldc).
     """
-
-    def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pick, (where, sizes, *matrices, add, c_) = builder.extract_value, args
-        parts = [[pick(one, i) for i in range(3)] for one in (*matrices, c_)]
-        pointer, places = ir.IntType(8).as_pointer(), []
-        for kind, (array, start, _) in zip((a, b, c), parts, strict=True):
-            data = target.make_array(kind[0])(target, builder, array).data
-            places.append(builder.bitcast(builder.gep(data, [start]), pointer))
-        (_, _, lda), (_, _, ldb), (_, _, ldc) = parts
-        turned, plain = INT(TRANSPOSED), INT(PLAIN)
-        ops = [builder.select(pick(one, 3), turned, plain) for one in matrices]
-        real = target.get_data_type(c[0].dtype)
-        one, beta = real(1), builder.uitofp(add, real)
-        given = [INT(ROW_MAJOR), *ops, *(pick(sizes, i) for i in range(3)), one]
-        given += [places[0], lda, places[1], ldb, beta, places[2], ldc]
-        kinds = [INT] * 3 + [LONG] * 3 + [real] + [pointer, LONG] * 2
-        function = ir.FunctionType(ir.VoidType(), [*kinds, real, pointer, LONG]).as_pointer()
-        builder.call(builder.inttoptr(where, function), given)
-        return target.get_dummy_value()
-
-    return types.void(blas, sizes, a, b, types.boolean, c), generate
+    builder, pointer = on.builder, ir.IntType(8).as_pointer()
+    (x, lda), (y, ldb), (z, ldc) = (
+        (builder.bitcast(on.at(array, start), pointer), apart)
+        for array, start, apart, *_ in (a, b, c)
+    )
+    ops = [builder.select(turned, INT(TRANSPOSED), INT(PLAIN)) for *_, turned in (a, b)]
+    one, beta = on.real(1), builder.uitofp(add, on.real)
+    args = INT(ROW_MAJOR), *ops, *sizes, one, x, lda, y, ldb, beta, z, ldc
+    function = ir.FunctionType(ir.VoidType(), [arg.type for arg in args]).as_pointer()
+    builder.call(builder.inttoptr(blas, function), args)

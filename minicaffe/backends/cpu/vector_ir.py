@@ -179,15 +179,16 @@ class Emitter:
 def emitted(of: str, count: int = 0) -> Callable[[Callable[..., None]], Any]:
     """Make emit(on, ...) a kernel, which loops call with the arguments behind `on`, an Emitter.
 
-    Its vectors are of the type of the array `of`. To emit an array is the address of its first entry, a tuple
-    a list of its entries; all integers are int64.
+    Its vectors are of the type of the array `of`, or of the first entry of such a tuple. To emit an array is
+    the address of its first entry, a tuple a list of its entries; all integers are int64.
     """
 
     def decorated(emit: Callable[..., None]) -> Any:
         @functools.wraps(emit)
         def kernel(typing, *kinds):
             def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-                on = Emitter(context, builder, kinds[place], count)
+                kind = kinds[place][0] if isinstance(kinds[place], TUPLE) else kinds[place]
+                on = Emitter(context, builder, kind, count)
                 emit(on, *map(on.argument, signature.args, args))
                 return context.get_dummy_value()
 

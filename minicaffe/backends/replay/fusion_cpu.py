@@ -24,22 +24,19 @@ def joined(rows: Sequence[Told]) -> list[Told]:
     fused: list[tuple[str, str, Row | Calls]] = []  # the first layer, the last, and the command
     for what, row in rows:
         fused.append((what, what, row))
-        while len(fused) > 1 and (one := _one(fused[-2][2], fused[-1][2])) is not None:
-            fused[-2:] = [(fused[-2][0], what, one)]
+        while len(fused) > 1:
+            (first, _, one), (*_, then) = fused[-2:]
+            join = JOINS.get((one.name, then.name))
+            both = join and join(one, then)
+            if both is None:
+                break
+            fused[-2:] = [(first, what, both)]
     return [(_told(first, last), row) for first, last, row in fused]
 
 
 def _told(first: str, last: str) -> str:
     """The name of a command: its layers, then the direction."""
     return last if first == last else f"{first.rpartition(' ')[0]} to {last}"
-
-
-def _one(row: Row | Calls, then: Row | Calls) -> Row | None:
-    """A command fused with the one after it; None if no rule fits."""
-    if isinstance(row, Row) and isinstance(then, Row):
-        join = JOINS.get((row.name, then.name))
-        return join and join(row, then)
-    return None
 
 
 def _normalised(row: Row, then: Row) -> Row | None:
@@ -173,7 +170,7 @@ CONVOLUTIONS = (  # loops whose first arguments are an epilogue and y
 )
 IN_CACHE = 2**12  # outputs of a channel that is pooled where it is computed
 POOLINGS = "pool.largest", "pool.max_pool", "max_pool_2x2.max_halve", "ave_pool.ave_pool"
-JOINS: dict[tuple[str, str], Callable[[Row, Row], Row | None]] = {
+JOINS: dict[tuple[str, str], Callable[[Any, Any], Row | None]] = {
     ("running.recall", "normalize.normalise"): _normalised,
     ("running.chain", "channels.scale"): _scaled,
     ("running.chain", "elementwise.ReLU_y"): _rectified,
