@@ -12,8 +12,7 @@ from dry_run import elementwise, kernels, memory, products, reductions
 from dry_run.cases import Case
 from dry_run.record import Operation, complaints, differences, record
 from minicaffe import Net, Solver, parse
-from minicaffe.backends.cuda.fusion import may_begin
-from minicaffe.backends.cuda.fusion_rules import FIRST
+from minicaffe.backends.cuda.fusion import FIRST, may_begin
 from minicaffe.backends.device import Device
 from minicaffe.backends.replay.trace import recording
 from minicaffe.core.layers.elementwise import Dropout

@@ -26,17 +26,27 @@
 
 All that is written is written as before, but for the `part` of the last. Layers know nothing of this: they
 ask for their kernels, and one is held back until it is known what comes next. What CuPy does behind such a
-kernel must be asked for as well, as ops.arrays does.
+kernel must be asked for as well, as ops.arrays does. A rule passes what it can to the first kernel as optional
+arguments.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from minicaffe.backends.cuda.fusion_rules import FILL, FIRST, SECOND, apart, clear
+import numpy as np
+
+from minicaffe.backends.cuda.launch import parameters
+from minicaffe.backends.device import on_cuda
 from minicaffe.backends.launch_listener import Asked, heard, hearing
+
+NORMALISED, FILL = ("moments", "normalise"), "fill"
+# What can be one with what comes next
+FIRST = {*NORMALISED, "implicit", "scale", "gradients", "softmax_loss"}
+FIRST |= {"dropout_gradient", "max_pool_gradient", "ave_pool_gradient"}
 
 
 class Joined:
@@ -96,3 +106,183 @@ def together(first: Asked, then: Asked) -> Asked | None:
     join = SECOND.get(then.name)
     one = None if join is None else join(first, then)
     return one if one is None or clear(first, then) else None
+
+
+def _relu(first: Asked, then: Asked) -> Asked | None:
+    """A ReLU in place is the end of what writes its bottom."""
+    x, y = _of(then, "x", "y")
+    able = then.types.endswith(", ReLU") and _same(x, y) and _same(y, _written(first))
+    return _with(first, relu=np.int32(1)) if able and _free(first, "relu") else None
+
+
+def _pooled(first: Asked, then: Asked) -> Asked | None:
+    """So is a max pooling of 2 x 2 pixels side by side, where a thread of a product has all four."""
+    image, h, w, oh, ow, pooled, which = _of(then, "image", "h", "w", "oh", "ow", "pooled", "which")
+    window = _of(then, "kh", "kw", "sh", "sw", "ph", "pw")
+    if first.name != "implicit" or not _same(image, _written(first)):
+        return None
+    (product,), columns = _of(first, "p")[0], first.types.split(", ")[3]
+    planes = *product["column"][["h", "w"]], product["out_row"]
+    able = window == [2, 2, 2, 2, 0, 0] and (h, w) == (2 * oh, 2 * ow)
+    able = able and planes == (h, w, h * w) and int(columns) % 4 == 0
+    able = able and image.data.ptr % (2 * image.itemsize) == 0  # for two are written at once
+    free = _free(first, "mask", "add", "left_sums") and _new(first, then, "pooled", "which")
+    return _with(first, pooled=pooled, which=which) if able and free else None
+
+
+def _masked(first: Asked, then: Asked) -> Asked | None:
+    """So is its gradient of what writes that of its top."""
+    x, dy, dx = _of(then, "x", "dy", "dx")
+    able = then.types.endswith(", ReLU") and _same(dy, dx) and _same(dx, _written(first))
+    able = able and not _same(x, dx)
+    return _with(first, mask=x) if able and _free(first, "mask") else None
+
+
+def _scaled(first: Asked, then: Asked) -> Asked | None:
+    """A Scale of what is normalised."""
+    x, a, b, f, p, y = _of(then, "x", "a", "b", "f", "p", "y")
+    able = a is not None and _free(then, "whole", "relu") and _same(x, _written(first))
+    able = able and not _same(x, a) and not _same(x, b)
+    if first.name not in NORMALISED or not able or not _free(first, "z", "relu"):
+        return None
+    return _with(first, scale=a, bias=b, features=f, places=p, z=y)
+
+
+def _added(first: Asked, then: Asked) -> Asked | None:
+    """A sum with something else, of what was scaled; or with what a gradient is added to."""
+    a, b, out = then.args
+    if not all(_alike(array, out) for array in (a, b)):
+        return None
+    if first.name in NORMALISED:
+        y, z = _of(first, "y", "z")
+        of_z, other = (a, b) if _same(a, z) else (b, a)
+        new = _same(other, y) or _same(other, z)  # it is read before any of them is written
+        able = _same(of_z, z) and not new and _free(first, "sum", "relu")
+        return _with(first, other=other, sum=out) if able else None
+    if first.name != "implicit" or not (_same(a, out) and _same(b, _of(first, "out")[0])):
+        return None
+    as_it_is = _free(first, "add", "relu", "mask", "pooled") and not _same(a, b)
+    return _with(first, out=out, add=np.int32(1)) if as_it_is and out.itemsize > 2 else None
+
+
+def _normalised_before(first: Asked, then: Asked) -> Asked | None:
+    """The gradient of what was normalised, where that was then scaled."""
+    same = "count", "s_outer", "s_kept", "s_inner", "wide"
+    if (
+        first.name != "gradients"
+        or first.grid != then.grid
+        or _of(first, *same) != _of(then, *same)
+    ):
+        return None
+    (x, dz, g), (dy, mean) = _of(first, "x", "dy", "g"), _of(then, "dy", "mean")
+    if not _free(first, "mean", "means") or not _same(dy, g) or mean is None or _same(dz, g):
+        return None
+    if not _free(then, "scale", "dscale", "dbias", "g"):
+        return None
+    taken = "dy", "scale", "features", "places", "dscale", "dbias", "g"
+    return _with(then, y=x, **dict(zip(taken, _of(first, *taken), strict=True)))
+
+
+def _with_gradient(first: Asked, then: Asked) -> Asked | None:
+    """A loss and its gradient, where no block waits for others to count labels."""
+    same = "prob", "labels", "normalizer", "c", "s", "has_ignore", "ignore"
+    if first.name != "softmax_loss" or first.types.split(", ")[1] != then.types:
+        return None
+    a, b = (_of(asked, *same) for asked in (first, then))
+    able = all(_same(*pair) for pair in zip(a[:3], b[:3], strict=True)) and a[3:] == b[3:]
+    dloss, dx = _of(then, "dloss", "dx")
+    able = able and _free(first, "counts", "dx") and _new(first, then, "dloss", "dx")
+    return _with(first, dloss=dloss, dx=dx) if able else None
+
+
+def _written(asked: Asked) -> Any:
+    """The array that another may go on with."""
+    if asked.name in NORMALISED:
+        return next((array for array in _of(asked, "sum", "z", "y") if array is not None), None)
+    names = _places(asked)
+    if "pooled" in names and not _free(asked, "pooled"):
+        return None
+    return next(asked.args[names[name]] for name in ("out", "y", "dx") if name in names)
+
+
+def _places(asked: Asked) -> dict[str, int]:
+    """The places of a kernel's arguments, by their names."""
+    assert asked.instance is not None
+    return parameters(asked.instance[0], asked.name)
+
+
+def _of(asked: Asked, *names: str) -> list[Any]:
+    """Arguments by name; what a kernel has no such argument for is not among them."""
+    at = _places(asked)
+    return [asked.args[at[name]] for name in names if name in at]
+
+
+def _new(first: Asked, then: Asked, *names: str) -> bool:
+    """Whether some arrays of the second are none of the first's, which its blocks may yet read or write."""
+    known = {array.data.ptr for array in first.args if on_cuda(array)}
+    return not known & {array.data.ptr for array in _of(then, *names)}
+
+
+def _free(asked: Asked, *names: str) -> bool:
+    """Whether a kernel has all such arguments, and is given nothing for them, or zero."""
+    given = _of(asked, *names)
+    nothing = (arg is None or (isinstance(arg, np.integer) and arg == 0) for arg in given)
+    return len(given) == len(names) and all(nothing)
+
+
+def _with(asked: Asked, **values: Any) -> Asked:
+    """The same with other arguments."""
+    args, at = list(asked.args), _places(asked)
+    for name, value in values.items():
+        args[at[name]] = value
+    return asked._replace(args=tuple(args))
+
+
+def _alike(array: Any, other: Any) -> bool:
+    """Whether both are arrays of as many entries of one type, one behind the other."""
+    if not (on_cuda(array) and on_cuda(other)):
+        return False
+    flat = array.flags.c_contiguous and other.flags.c_contiguous
+    return bool(flat and array.size == other.size and array.dtype == other.dtype)
+
+
+def clear(first: Asked, then: Asked) -> bool:
+    """Whether of their arrays any two begin and end together, or have no memory in common."""
+    return all(a == b or _apart(a, b) for a, b in itertools.product(_lie(first), _lie(then)))
+
+
+def apart(first: Asked, then: Asked) -> bool:
+    """Whether they have no memory in common."""
+    return all(_apart(a, b) for a, b in itertools.product(_lie(first), _lie(then)))
+
+
+def _apart(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return one[1] <= other[0] or other[1] <= one[0]
+
+
+def _lie(asked: Asked) -> list[tuple[int, int]]:
+    """Where its arrays begin and end."""
+    return [_ends(arg) for arg in asked.args if on_cuda(arg)]
+
+
+def _ends(array: Any) -> tuple[int, int]:
+    """Where an array begins, and ends with its last entry, whatever lies between them."""
+    steps = zip(array.shape, array.strides, strict=True)
+    last = sum((count - 1) * step for count, step in steps) if array.size else -array.itemsize
+    return array.data.ptr, array.data.ptr + last + array.itemsize
+
+
+def _same(array: Any, other: Any) -> bool:
+    """Whether both are one array, whatever its shape."""
+    return _alike(array, other) and bool(array.data.ptr == other.data.ptr)
+
+
+SECOND: dict[str, Callable[[Asked, Asked], Asked | None]] = {
+    "elementwise": _relu,
+    "elementwise_gradient": _masked,
+    "max_pool": _pooled,
+    "softmax_loss_gradient": _with_gradient,
+    "scale": _scaled,
+    "add": _added,
+    "gradients": _normalised_before,
+}

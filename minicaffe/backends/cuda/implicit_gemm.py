@@ -209,7 +209,7 @@ def _run(
     grid = (-(-columns // (16 * tile[1])), -(-rows // (16 * tile[0])), products * parts)
     assert parts == 1 or grid[0] * grid[1] * products * _sums(parts) <= COUNTERS
     partial_args = (partials, arrived()) if parts > 1 else (None, None)
-    # optional arguments that cuda.fusion_rules sets
+    # optional arguments that cuda.fusion sets
     relu, mask, pooled, which = 0, None, None, None
     args = parts, part, int(add), int(add_sums), relu, product.struct
     at_once = 8 if multiplier in ("F16", "Bf16") else 4

@@ -164,7 +164,7 @@ def softmax_loss(x, labels, ignore, prob, losses, read, mean, out, work):
         return
     counts = 0 if not mean.counts else COUNTS if mean.add is None else APART
     of_labels = labels, *flag(ignore), losses, read.valid, arrived(), counts
-    dloss = dx = None  # what cuda.fusion_rules puts there
+    dloss = dx = None  # what cuda.fusion puts there
     more = *of_labels, mean.normalizer, out, dloss, dx
     _softmax_launch("softmax_loss", x.shape, (x, prob), x, more=more)
     if counts == APART:
