@@ -30,7 +30,7 @@ from minicaffe.backends import cpu
 from minicaffe.backends.cpu import load, threads
 from minicaffe.backends.device import Device
 from minicaffe.core.ops.conv.autotune import DIRECTIONS, Finding, measure
-from minicaffe.core.ops.conv.engine import ENGINES, Engine
+from minicaffe.core.ops.conv.engine import ENGINES
 from minicaffe.core.ops.conv.problem import Case
 from minicaffe.errors import CheckpointError
 from minicaffe.storage import caches, checkpoint
@@ -121,12 +121,9 @@ def _key(case: Case) -> str:
     parts = [getattr(window, name) for name in ("stride", "pad", "dilation")]
     sizes += ["x".join(map(str, part)) for part in parts]
     engines: list[Any] = [ENGINES[name] for name in case.candidates]
-    own = [f"{engine.name} {_code(engine)}" for engine in engines if not _built_in(engine)]
+    others = [one for one in engines if not type(one).__module__.startswith("minicaffe.")]
+    own = [f"{engine.name} {_code(engine)}" for engine in others]
     return " ".join([*sizes, f"group {g.group} {case.dtype} cap {case.cap}", *own])
-
-
-def _built_in(engine: Engine) -> bool:
-    return type(engine).__module__.startswith("minicaffe.")
 
 
 @functools.cache
@@ -166,9 +163,8 @@ def _finding(entry: Mapping[str, Any]) -> Finding:
     """A Finding from its JSON. Raises ValueError, TypeError, LookupError or AttributeError if invalid."""
     ms = {name: float(value) for name, value in entry["ms"].items()}
     error = {name: float(value) for name, value in entry["error"].items()}
-    if not all(0 <= value < math.inf for value in ms.values()) or not all(
-        value >= 0 for value in error.values()
-    ):
+    sound = all(0 <= value < math.inf for value in ms.values())
+    if not sound or not all(value >= 0 for value in error.values()):
         raise ValueError
     return Finding(ms, error, str(entry["date"])[:10], entry["busy"] is True)
 

@@ -33,16 +33,14 @@ def forward(arrays: Any, g: ConvGeometry, to: Any, work: Any) -> None:
     run(kernels.forward, g.n * g.c, *to, *arrays, *tables, Piece(work))
 
 
-def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> None:
-    """Writes dx to `out`; all arrays are flat."""
-    kernels, (numbers, *_) = _kernels(g, dy.dtype)
+def input_gradient(arrays: Any, g: ConvGeometry, work: Any) -> None:
+    """Writes dx; arrays are dy, weight and dx, all flat."""
+    (dy, weight, out), (kernels, (numbers, *_)) = arrays, _kernels(g, arrays[0].dtype)
     if _strided(g):
-        args = dy, weight, out, numbers, *_back(g), Piece(work)
-        run(kernels.input_gradient, g.n * g.c, *args)
+        run(kernels.input_gradient, g.n * g.c, *arrays, numbers, *_back(g), Piece(work))
         return
-    arrays = dy, weight, no_bias(dy.dtype)
-    to = no_epilogue(g.c, math.prod(g.image)), out
-    run(kernels.forward, g.n * g.c, *to, *arrays, _planes(g, back=True), Piece(work))
+    args = no_epilogue(g.c, math.prod(g.image)), out, dy, weight, no_bias(dy.dtype)
+    run(kernels.forward, g.n * g.c, *args, _planes(g, back=True), Piece(work))
 
 
 def weight_gradient(arrays: Any, g: ConvGeometry, work: Any) -> None:
@@ -63,9 +61,8 @@ def elements(g: ConvGeometry, back: bool = False) -> int:
         return (rows + down) * (wide + right) + rows * wide
     if back:
         size, _, jobs, _ = _back(g)
-        return math.prod(size) + max(
-            (rows * columns for _, rows, _, columns, *_ in jobs), default=0
-        )
+        most = max((rows * columns for _, rows, _, columns, *_ in jobs), default=0)
+        return math.prod(size) + most
     _, _, _, (_, step), _, (oh, ow) = _numbers(g)
     return step * math.prod(_size(g)) + oh * (ow + LANES - 1)
 
@@ -109,11 +106,8 @@ def _taps(g: ConvGeometry) -> Any:
     """Returns rows (element of the kernel, where it reads in the planes of x)."""
     (kh, kw), (_, sw), _, (dh, dw) = (sizes[1:] for sizes in g.window.lifted())
     rows, columns = _size(g)
-    taps = [
-        (i * kw + j, (j * dw % sw * rows + i * dh) * columns + j * dw // sw)
-        for i, j in np.ndindex(kh, kw)
-    ]
-    return np.array(taps, np.int64)
+    at = ((j * dw % sw * rows + i * dh) * columns + j * dw // sw for i, j in np.ndindex(kh, kw))
+    return np.array([*enumerate(at)], np.int64)
 
 
 @functools.lru_cache(maxsize=1024)

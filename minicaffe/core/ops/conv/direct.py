@@ -59,8 +59,8 @@ class Direct(Engine):
             to = no_epilogue(g.f, math.prod(g.out)), out.reshape(-1)
             if depthwise.fits(g, work):
                 depthwise.forward(arrays, g, to, work)
-                return out
-            run(kernels.forward, g.n * g.f, *to, *arrays, _lifted(g))
+            else:
+                run(kernels.forward, g.n * g.f, *to, *arrays, _lifted(g))
             return out
 
         def part(first: int, last: int, _: Any) -> None:
@@ -76,11 +76,11 @@ class Direct(Engine):
             return out
         kernels = loops("direct", dy.dtype)
         if kernels is not None:
-            arrays = dy.reshape(-1), weight.reshape(-1)
+            arrays = dy.reshape(-1), weight.reshape(-1), out.reshape(-1)
             if depthwise.fits(g, work, back=True):
-                depthwise.input_gradient(*arrays, g, out.reshape(-1), work)
-                return out
-            run(kernels.input_gradient, g.n * g.c, *arrays, out.reshape(-1), _lifted(g))
+                depthwise.input_gradient(arrays, g, work)
+            else:
+                run(kernels.input_gradient, g.n * g.c, *arrays, _lifted(g))
             return out
 
         def part(first: int, last: int, _: Any) -> None:
@@ -99,8 +99,8 @@ class Direct(Engine):
             arrays = x.reshape(-1), dy.reshape(-1), g.n, out.reshape(-1)
             if depthwise.fits(g, work):
                 depthwise.weight_gradient(arrays, g, work)
-                return out
-            run(kernels.weight_gradient, g.f, *arrays, _lifted(g))
+            else:
+                run(kernels.weight_gradient, g.f, *arrays, _lifted(g))
             return out
 
         def part(first: int, last: int, work: Any) -> None:

@@ -114,9 +114,8 @@ class Winograd(Sizing, Engine):
 
         def part(first: int, last: int, work: Any) -> None:
             size = self._parts(g)[0]
-            u, work = work[:size], work[size:]
-            u = self._weight(weight, g, u)
-            for chunk in self._chunks(first, last, g, work):
+            u = self._weight(weight, g, work[:size])
+            for chunk in self._chunks(first, last, g, work[size:]):
                 chunk.x.read(x[chunk.samples], bt)
                 gemm(u, chunk.x.points, chunk.y.points)
                 chunk.y.write(out[chunk.samples], at, bias)
@@ -157,7 +156,8 @@ class Winograd(Sizing, Engine):
         shape = (len(gg), g.group, g.f // g.group, g.c // g.group)
 
         def part(first: int, last: int, work: Any) -> None:
-            u, sums, product, work = self._split(g, work)
+            a, b, c = itertools.accumulate(self._parts(g))  # the rest is for tiles
+            u, sums, product, work = work[:a], work[a:b], work[b:c], work[c:]
             share, s = u[: math.prod(g.weight_shape)], sums.reshape(shape)
             if dx is not None:
                 u = self._weight(weight, g, u).swapaxes(2, 3)
@@ -182,11 +182,6 @@ class Winograd(Sizing, Engine):
     def _matrices(self, g: ConvGeometry, x: Any) -> tuple[Any, ...]:
         """A', G and B' in the type and on the device of an array."""
         return constants(self.m(g), g.window.kernel, x.dtype, x.device.id if on_cuda(x) else None)
-
-    def _split(self, g: ConvGeometry, work: Any) -> tuple[Any, Any, Any, Any]:
-        """U, sums, products, and the rest for tiles, in the work of a thread."""
-        a, b, c = itertools.accumulate(self._parts(g))
-        return work[:a], work[a:b], work[b:c], work[c:]
 
     def _weight(self, weight: Any, g: ConvGeometry, u: Any) -> Any:
         """Computes U (t^2, group, f/group, c/group) in the thread's own work: sharing would cost more."""

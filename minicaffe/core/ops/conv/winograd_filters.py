@@ -140,7 +140,11 @@ def correlate(
     kernels: Any = loops("winograd_filters", x.dtype)
     g, m = blocks.strips.g, blocks.strips.m
     k, f, end = g.c // g.group, g.f // g.group, blocks.size(g.c, blocks.line)
-    sizes, v, own = (blocks.kernel_args, _axes(m, x, g)), work[:end], Piece(work[end:])
+    sizes, v, own = (
+        (blocks.kernel_args, by_axes(m, taps(g.window), x.dtype)),
+        work[:end],
+        Piece(work[end:]),
+    )
     run(kernels.images, g.c, *sizes, x.reshape(-1), v, own)
     matrix = of_weights(m, g.window.kernel, g.window.stride, x.dtype, turned)
     weights = matrix, weight.reshape(-1), (k, f) if turned else (f, k), turned, blocks.forth
@@ -157,7 +161,7 @@ def weight_gradient(blocks: Filters, x: Any, dy: Any, out: Any, work: Any) -> No
     lanes = blocks.strips.lanes
     end = blocks.size(g.group * blocks.tiles, blocks.wide)
     last = end + blocks.size(g.f, blocks.line)
-    sizes = blocks.kernel_args, _axes(m, x, g)
+    sizes = blocks.kernel_args, by_axes(m, taps(g.window), x.dtype)
     v, results, own = work[:end], work[end:last], Piece(work[last:])
     side_by_side = _offsets(blocks.tiles, blocks.wide), blocks.wide, v, own
     run(kernels.images_turned, _units(g.c, g, lanes), *sizes, x.reshape(-1), *side_by_side)
@@ -166,11 +170,6 @@ def weight_gradient(blocks: Filters, x: Any, dy: Any, out: Any, work: Any) -> No
     block = blocks.block(kernels.ROWS)
     kernel_args = block, matrix, blocks.back(block[1]), v, results, out.reshape(-1), own
     run(kernels.weight_gradient, _units(g.f, g, kernels.ROWS), *sizes, *kernel_args)
-
-
-def _axes(m: int, x: Any, g: ConvGeometry) -> Any:
-    """The matrices B' and A of both axes."""
-    return by_axes(m, taps(g.window), x.dtype)
 
 
 def _units(count: int, g: ConvGeometry, each: int) -> int:
