@@ -99,9 +99,17 @@ def workspace(g: Any, limit: int, size: int = 4) -> int:
     return most
 
 
-def forward(x: Any, weight: Any, bias: Any, g: Any, out: Any, work: Any = None) -> Any:
-    """Writes y = weight * x + bias to `out`, and returns it; `work` is optional."""
-    _run((weight, x, bias, out), *_forward(g), work=work)
+def forward(
+    x: Any,
+    weight: Any,
+    bias: Any | None,
+    g: Any,
+    out: Any,
+    relu: bool = False,
+    work: Any | None = None,
+) -> Any:
+    """Writes y = weight * x + bias, with `relu` max(0, y), to `out`, and returns it; `work` is optional."""
+    _run((weight, x, bias, out), *_forward(g), work=work, relu=relu)
     return out
 
 
@@ -191,6 +199,7 @@ def _run(
     product: Product,
     work: Any = None,
     add: bool = False,
+    relu: bool = False,
     left_sums: Any | None = None,
     add_sums: bool = False,
 ) -> None:
@@ -209,12 +218,11 @@ def _run(
     grid = (-(-columns // (16 * tile[1])), -(-rows // (16 * tile[0])), products * parts)
     assert parts == 1 or grid[0] * grid[1] * products * _sums(parts) <= COUNTERS
     partial_args = (partials, arrived()) if parts > 1 else (None, None)
-    # optional arguments that cuda.fusion sets
-    relu, mask, pooled, which = 0, None, None, None
-    args = parts, part, int(add), int(add_sums), relu, product.struct
+    args = parts, part, int(add), int(add_sums), int(relu), product.struct
     at_once = 8 if multiplier in ("F16", "Bf16") else 4
     lie = zip((product.left, product.entries), arrays[:2], tile, strict=True)
     types = arrays[1], out, *tile, *(_read(at_once, *one) for one in lie), product.where, multiplier
+    mask = pooled = which = None  # optional arguments that cuda.fusion sets
     arrays = *arrays[:3], mask, out, pooled, which, left_sums, *partial_args
     launch_blocks("implicit.cu", "implicit", grid, types, *arrays, *args)
 
