@@ -18,6 +18,7 @@ from minicaffe.backends.cpu.command import arrays
 from minicaffe.backends.cpu.ops import ROWS as LOOPS
 from minicaffe.backends.cuda.ops import ROWS as KERNELS
 from minicaffe.backends.dispatch import by_backend, op
+from minicaffe.core.layers import REGISTRY
 
 
 def of(name):
@@ -60,9 +61,12 @@ def checked(monkeypatch):
 def test_an_op_writes_what_it_says(checked, tmp_path, monkeypatch):
     """Else a replay might call two of NumPy's calls at a time where one reads what the other writes."""
     monkeypatch.chdir(tmp_path)
+    before = dict(REGISTRY)
     minicaffe.register(Stretched)
     with cpu.by_numpy():
         Every(True, base_lr=1e-7, momentum=0.9)().step(1)
+    REGISTRY.clear()
+    REGISTRY.update(before)
     called, wrong = checked
     assert len(called) > 50
     assert wrong == set()
