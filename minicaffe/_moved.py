@@ -25,39 +25,19 @@ PUBLIC = {
 MOVED = {  # of names that begin alike, the longest counts
     "backend": "backends.device",
     "bridges": "interop.onnx.reader",
-    "bridges.chips": "interop.chips.chips",
-    "bridges.lower": "interop.chips.chips",
     "bridges.naming": "interop.onnx.draft",
     "bridges.readers": "interop.onnx.operators",
     "caches": "storage.caches",
-    "caffe.pen": "core.net.yaml_text",
-    "caffe.sparse": "core.net.yaml_text",
-    "caffe.weight_files": "core.net.model",
-    "caffe.yaml_text": "core.net.yaml_text",
     "calibration": "interop.chips.calibration",
     "checkpoint": "storage.checkpoint",
     "communicator": "core.communicator",
     "cpu": "backends.cpu",
     "cuda": "backends.cuda",
     "data": "tools.data",
-    "data.blob_file": "storage.wire",
-    "data.hdf5": "storage.hdf5",
-    "data.lists": "storage.lists",
-    "data.read_at": "storage.file_kinds",
-    "data.resize": "tools.data.augment",
-    "data.safetensors_file": "storage.safetensors_file",
-    "data.weight_table": "tools.data.weights",
-    "data.wire": "storage.wire",
-    "export.folding": "tools.folding",
-    "export.inference": "tools.inference",
-    "export.preparation": "tools.preparation",
-    "export.torch": "interop.torch.torch",
-    "export.torch_modules": "interop.torch.torch",
     "export.table": "interop.onnx.table",
     "export.writers": "interop.onnx.operators",
     "feeding": "tools.data.layers",
     "forks": "interop.caffe.forks",
-    "forks.label_maps": "tools.data.layers.label_maps",
     "formulas": "backends.formulas",
     "gradient_check": "core.gradient_check",
     "inspect": "tools.visualize",
@@ -71,13 +51,33 @@ MOVED = {  # of names that begin alike, the longest counts
     "report": "tools.report",
     "runs": "tools.training",
     "solver": "core.solver",
-    "solver.policies": "core.solver.learning_rate",
-    "solver.rules": "core.solver.update_rules",
     "spec": "core.config",
-    "spec.solver": "core.config.declare",
-    "spec.solver_rules": "core.config.declare",
     "thread_state": "backends.thread_state",
 }
+_MERGED = """
+bridges interop.chips: chips chips lower chips
+caffe core.net: pen yaml_text sparse yaml_text weight_files model yaml_text yaml_text
+data storage: blob_file wire hdf5 hdf5 lists lists read_at file_kinds wire wire
+data storage: safetensors_file safetensors_file
+data tools.data: recipe augment resize augment weight_table weights
+export interop.torch: torch torch torch_modules torch
+export tools: folding folding inference inference preparation preparation
+feeding tools.data.layers: image_data data transform pictures
+forks interop.caffe.forks: adaptation metrics annotated data between whole bilinear resize deeplab resize
+forks interop.caffe.forks: deformable pairs dilated pooling evaluate ssd fast_rcnn pooling flow pairs
+forks interop.caffe.forks: hed metrics mnc pooling mscnn proposals openpose resize openvino ssd rfcn pooling
+forks interop.caffe.forks: segnet metrics video data yolo resize
+forks tools.data.layers: label_maps label_maps
+layers core.layers: activation elementwise batch_norm normalization dummy inputs label_loss losses
+layers core.layers: loss softmax lrn normalization order context pair_loss losses softmax_loss softmax
+layers core.layers: sequence recurrent shape routing share context
+net core.net: sharing memory
+solver core.solver: policies learning_rate rules update_rules
+spec core.config: blocks settings mark tree solver declare solver_rules declare state declare
+"""  # an old folder, that of today, and of each file in it the file that it is in now
+for _old, _new, *_words in (line.replace(":", "").split() for line in _MERGED.strip().split("\n")):
+    for _name, _file in zip(_words[::2], _words[1::2], strict=True):
+        MOVED[f"{_old}.{_name}"] = f"{_new}.{_file}"
 
 
 def today(name: str) -> str:
