@@ -131,11 +131,7 @@ class AnnotatedData(Fed):
         return (given.crop_h, given.crop_w) if given.crop_h else None
 
     def measure(self, reader: Reader) -> list[Shape]:
-        self.reader, self.blue_first = reader, reader.blue_first
-        if not len(reader):
-            raise DataError(f"data set {reader.name!r} holds no images")
-        if self.rand_skip > len(reader):
-            raise ShapeError(f"rand_skip {self.rand_skip} is more than {len(reader)} images")
+        self.read_from(reader)
         c, h, w = self._first().shape
         self.largest, resized = h * w, self.resized()
         if resized is not None:

@@ -47,14 +47,18 @@ class Fed(Pictures):
 
     def measure(self, reader: Reader) -> list[Shape]:
         """The tops' shapes for the pictures of a reader; the first picture sets the size."""
+        self.read_from(reader)
+        c, h, w = reader.shape or self._first().shape
+        self.image = (c, *self.recipe.whole(h, w))
+        return self.shapes()
+
+    def read_from(self, reader: Reader) -> None:
+        """Take a reader, if it holds pictures, and no fewer than rand_skip."""
         self.reader, self.blue_first = reader, reader.blue_first
         if not len(reader):
             raise DataError(f"data set {reader.name!r} holds no images")
         if self.rand_skip > len(reader):
             raise ShapeError(f"rand_skip {self.rand_skip} is more than {len(reader)} images")
-        c, h, w = reader.shape or self._first().shape
-        self.image = (c, *self.recipe.whole(h, w))
-        return self.shapes()
 
     def _first(self) -> np.ndarray:
         """The first picture that can be read."""
