@@ -70,7 +70,7 @@ forks interop.caffe.forks: segnet metrics video data yolo resize
 forks tools.data.layers: label_maps label_maps
 layers core.layers: activation elementwise batch_norm normalization dummy inputs label_loss losses
 layers core.layers: loss softmax lrn normalization order context pair_loss losses softmax_loss softmax
-layers core.layers: sequence recurrent shape routing share context
+layers core.layers: registry base sequence recurrent shape routing share context unknown base
 net core.net: sharing memory
 solver core.solver: policies learning_rate rules update_rules
 spec core.config: blocks settings mark tree solver declare solver_rules declare state declare

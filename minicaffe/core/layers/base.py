@@ -19,8 +19,10 @@ class SiLU(Layer):
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import math
+from collections import UserDict
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -32,8 +34,31 @@ from minicaffe.core.config.declare import Filler, LayerSpec, Phase
 from minicaffe.core.config.types import json_schema, keys_of
 from minicaffe.core.layers.blob import Param, Shape
 from minicaffe.core.layers.context import Context
-from minicaffe.core.layers.registry import Registry
+from minicaffe.core.plugins import FORKS
 from minicaffe.errors import ShapeError, SpecError
+
+
+class Registry(UserDict[str, Any]):
+    """Layer classes by the names of their types; a fork's module stands for a class not imported yet."""
+
+    def __getitem__(self, name: str) -> Any:
+        if isinstance(self.data[name], str):
+            importlib.import_module(self.data[name])  # which registers the type
+        return self.data[name]
+
+    def add(self, cls: type) -> None:
+        """Register a class, in a fork's place if it is a user's. Raises SpecError if its name is taken."""
+        other = self.data.get(cls.__name__)
+        if isinstance(other, type) and other.__module__ != cls.__module__:
+            of_forks = set(FORKS.values())
+            if cls.__module__ in of_forks:
+                return  # the user's class stays
+            if other.__module__ not in of_forks:
+                raise SpecError(
+                    f"layer {cls.__name__}: {other.__module__} has a layer of that name"
+                )
+        self.data[cls.__name__] = cls
+
 
 REGISTRY = Registry()
 L = TypeVar("L", bound="type[Layer]")
@@ -270,3 +295,11 @@ def canonical_axis(axis: int, shape: Shape) -> int:
     if not -len(shape) <= axis < len(shape):
         raise ShapeError(f"axis {axis} is out of range for {len(shape)} axes")
     return axis % len(shape)
+
+
+class Unknown(Layer):
+    """A layer of an unknown type: its keys are what the file has, as they are."""
+
+    def setup(self, *bottoms: Shape) -> list[Shape]:
+        """Raise ShapeError: what it writes is not known."""
+        raise ShapeError(f"the type {type(self).__name__} is not known: --import FILE registers it")

@@ -10,9 +10,8 @@ from typing import Any
 from minicaffe.core.config.declare import LayerSpec, NetSpec, State
 from minicaffe.core.config.tree import Node
 from minicaffe.core.layers import REGISTRY, Layer
-from minicaffe.core.layers.base import bottom_counts
+from minicaffe.core.layers.base import Unknown, bottom_counts
 from minicaffe.core.layers.blob import Shape
-from minicaffe.core.layers.unknown import Unknown
 from minicaffe.core.layers.window import Windowed
 from minicaffe.core.net.graph import Graph
 from minicaffe.core.net.step import Step, Value
