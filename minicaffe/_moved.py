@@ -59,7 +59,7 @@ bridges interop.chips: chips chips lower chips
 caffe core.net: pen yaml_text sparse yaml_text weight_files model yaml_text yaml_text
 data storage: blob_file wire hdf5 hdf5 lists lists read_at file_kinds wire wire
 data storage: safetensors_file safetensors_file
-data tools.data: recipe augment resize augment weight_table weights
+data tools.data: annotated datum recipe augment resize augment weight_table weights
 export interop.torch: torch torch torch_modules torch
 export tools: folding folding inference inference preparation preparation
 feeding tools.data.layers: image_data data transform pictures
@@ -73,7 +73,10 @@ layers core.layers: loss softmax lrn normalization order context pair_loss losse
 layers core.layers: registry base sequence recurrent shape routing share context unknown base
 net core.net: sharing memory
 solver core.solver: policies learning_rate rules update_rules
-spec core.config: blocks settings mark tree solver declare solver_rules declare state declare
+drawing tools.visualize.drawing: coordinates ranks
+runs tools.training: nan_diagnosis divergence resume run
+parallel tools.parallel: buckets ranks nccl mpi
+spec core.config: blocks settings mark tree schema model solver declare solver_rules declare state declare
 """  # an old folder, that of today, and of each file in it the file that it is in now
 for _old, _new, *_words in (line.replace(":", "").split() for line in _MERGED.strip().split("\n")):
     for _name, _file in zip(_words[::2], _words[1::2], strict=True):

@@ -44,7 +44,7 @@ def with_boxes() -> list[bytes]:
     """AnnotatedDatums of pictures of 24 x 32 that hold 3, 0 and 1 boxes."""
     from PIL import Image
 
-    from minicaffe.tools.data import annotated, datum
+    from minicaffe.tools.data import datum
 
     random, values = np.random.default_rng(0), []
     for count in (3, 0, 1):
@@ -57,7 +57,7 @@ def with_boxes() -> list[bytes]:
         file = io.BytesIO()
         Image.fromarray(picture).save(file, "PNG")
         table = np.array(rows, float).reshape(-1, 7)
-        values.append(annotated.write(datum.encoded(file.getvalue(), 0), table))
+        values.append(datum.write_annotated(datum.encoded(file.getvalue(), 0), table))
     return values
 
 

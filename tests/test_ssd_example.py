@@ -11,7 +11,7 @@ import pytest
 
 from minicaffe import Detector, Net, read
 from minicaffe.cli import main
-from minicaffe.tools.data.annotated import AnnotatedSet
+from minicaffe.tools.data.datum import AnnotatedSet
 
 pytest.importorskip("lmdb")
 pytest.importorskip("PIL")

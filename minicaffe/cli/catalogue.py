@@ -16,7 +16,7 @@ from minicaffe.cli.options import Imports
 from minicaffe.cli.parser import Arg, CommandOptions
 from minicaffe.cli.streams import say
 from minicaffe.core.config.declare import Filler, LayerSpec
-from minicaffe.core.config.schema import schema
+from minicaffe.core.config.model import schema
 from minicaffe.core.config.types import Key, describe, keys_of
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.net.model import models

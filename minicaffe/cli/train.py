@@ -32,7 +32,7 @@ from minicaffe.interop.caffe.model import is_prototxt
 from minicaffe.tools.data.layers.pictures import Pictures
 from minicaffe.tools.parallel import count, world
 from minicaffe.tools.training import folder as run_folder
-from minicaffe.tools.training import resume
+from minicaffe.tools.training import run as runs
 from minicaffe.tools.training.folder import RUNS
 from minicaffe.tools.training.progress import (
     Bar,
@@ -63,7 +63,7 @@ def model_of_run(args: CommandOptions) -> None:
             raise SpecError(
                 "no MODEL: give its file, or --resume RUN, whose folder holds the model"
             )
-        args.model = str(resume.model_of(args.resume))
+        args.model = str(runs.model_of(args.resume))
     if run_folder.is_run(args.model):
         if (imports := run_folder.about(args.model)["imports"]) and not args.imports:
             again = shlex.join(word for file in imports for word in ("--import", file))
@@ -80,14 +80,14 @@ def run_of(args: CommandOptions, spec: NetSpec, record: Record) -> Run:
     folder = Path(args.run) if args.run is not None else None
     if args.resume == NEWEST and folder is None:
         prefix = args.snapshot_prefix or (spec.solver.snapshot_prefix if spec.solver else None)
-        folder, snapshot = resume.newest(args.model, name, prefix)
+        folder, snapshot = runs.newest(args.model, name, prefix)
     elif args.resume not in (None, NEWEST):
         if os.path.isdir(args.resume):
             folder = folder or Path(args.resume)
             snapshot = run_folder.to_go_on_from(args.resume)
         else:
-            snapshot = resume.with_state(args.resume)
-            folder = folder or resume.run_of(snapshot)
+            snapshot = runs.with_state(args.resume)
+            folder = folder or runs.run_of(snapshot)
     if snapshot is not None:
         run_folder.warn_of_old_reading(str(snapshot))
     given = {"model": args.model, "command": [*program(), *args.words]}

@@ -37,7 +37,7 @@ from minicaffe.core.plugins import label_map
 from minicaffe.core.solver import Solver
 from minicaffe.errors import DataError, MinicaffeError, SpecError, mib, printable
 from minicaffe.tools.data import lmdb_file, picture_files, readers
-from minicaffe.tools.data.annotated import AnnotatedSet
+from minicaffe.tools.data.datum import AnnotatedSet
 from minicaffe.tools.data.layers.label_maps import PairSet, holds_pairs
 from minicaffe.tools.data.layers.pictures import Transform
 from minicaffe.tools.data.reader.base import SHARE, Reader, same_bytes, sides

@@ -11,7 +11,7 @@ import pytest
 from minicaffe.cli import main
 from minicaffe.errors import SpecError
 from minicaffe.interop.caffe.label_map import label_map
-from minicaffe.tools.data.annotated import AnnotatedSet
+from minicaffe.tools.data.datum import AnnotatedSet
 
 pytest.importorskip("lmdb")
 Image = pytest.importorskip("PIL.Image")

@@ -1,7 +1,7 @@
 """From a picture and its boxes, as they were read, to what a detector sees of them: SSD's augmentation.
 
 In the order of SSD's AnnotatedData: colours, a larger canvas, a part of the picture, its size, noise, crop,
-mirror. Pictures are (c, h, w), uint8; boxes rows (k, 7) as in annotated.py. Numbers of [0, 1) decide what is
+mirror. Pictures are (c, h, w), uint8; boxes rows (k, 7) as in datum.py. Numbers of [0, 1) decide what is
 done at random. SSD packs a picture as JPEG between two steps; here it is not packed.
 """
 
@@ -17,8 +17,8 @@ import numpy as np
 from minicaffe.core.config.types import AtLeast, Below
 from minicaffe.errors import DataError, SpecError
 from minicaffe.tools.data import augment
-from minicaffe.tools.data.annotated import BOX
 from minicaffe.tools.data.augment import Recipe
+from minicaffe.tools.data.datum import BOX
 from minicaffe.tools.data.picture_files import pillow
 
 MOST = 1 << 28  # pixels of a picture that is made

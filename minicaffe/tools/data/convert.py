@@ -18,7 +18,7 @@ import numpy as np
 from minicaffe.errors import DataError, reason
 from minicaffe.storage import checkpoint
 from minicaffe.storage.caches import TEMPORARY, forget_left
-from minicaffe.tools.data import annotated, datum
+from minicaffe.tools.data import datum
 from minicaffe.tools.data.reader.base import Reader, Shape
 from minicaffe.tools.data.reader.picture_set import PictureSet
 
@@ -193,7 +193,7 @@ def _messages(
             turned = len(picture) == 3 and not reader.blue_first
             value = datum.write(picture[::-1] if turned else picture, number)
         if isinstance(label, np.ndarray):  # boxes
-            value = annotated.write(value, label)
+            value = datum.write_annotated(value, label)
         yield key[:_KEY], value
 
 

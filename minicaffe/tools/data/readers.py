@@ -15,19 +15,20 @@ from minicaffe.tools.data.datasets import IdxSet, Split
 from minicaffe.tools.data.datum import LmdbSet
 from minicaffe.tools.data.fetch import CIFAR10, FILES, NAMES
 from minicaffe.tools.data.picture_files import Colour
-from minicaffe.tools.data.reader import cifar10_set, table_set
+from minicaffe.tools.data.reader import cifar10_set
 from minicaffe.tools.data.reader.array_set import NPY, ZIP, Hdf5Set, NpySet, NpzSet, is_npy
 from minicaffe.tools.data.reader.base import Reader
 from minicaffe.tools.data.reader.cifar10_set import Cifar10Set
 from minicaffe.tools.data.reader.picture_set import (
     SUFFIXES,
+    TABLES,
     FolderSet,
     ListSet,
     PictureSet,
     Size,
+    TableSet,
     holds_pictures,
 )
-from minicaffe.tools.data.reader.table_set import TableSet
 
 ARCHIVED = (".tar.gz", ".tgz", ".tar", ".zip")
 HDF5 = (".h5", ".hdf5")
@@ -71,7 +72,7 @@ def _open(source: str, split: Split, beside: Path | None, how: Any, root_folder:
     strange = None
     for place in datasets.places(source, beside) if source not in ("", datasets.DIGITS) else ():
         if os.path.isfile(place):
-            if place.name.lower().endswith(table_set.ENDINGS):
+            if place.name.lower().endswith(TABLES):
                 return TableSet(place, source, split, **how, root_folder=root_folder)
             found = _file(place, source, split)
             if found is None:

@@ -1,20 +1,20 @@
-"""Ranks that MPI started: mpi4py, on any MPI that it was built for."""
+"""Ranks that MPI started: mpi4py, on any MPI that it was built for; between GPUs NCCL adds, by way of CuPy."""
 
 from __future__ import annotations
 
 import functools
-import importlib
 import os
 import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.device import Device
+from minicaffe.backends.device import Device, on_cuda
+from minicaffe.backends.launch_listener import ask
 from minicaffe.core.communicator import Communicator, Work
 from minicaffe.errors import DeviceError
 from minicaffe.tools.parallel.ranks import Several
@@ -169,8 +169,7 @@ class Mpi(Several):
         """The same ranks for arrays of a device: on GPUs NCCL sums."""
         if self.size == 1 or not device.is_cuda:
             return self
-        nccl = importlib.import_module("minicaffe.tools.parallel.nccl")
-        return cast(Communicator, nccl.Nccl(device, self.comm))
+        return Nccl(device, self.comm)
 
     def allreduce(self, array: Any) -> Any:
         """MPI_Allreduce, in place; or through the window."""
@@ -273,3 +272,87 @@ def _host(array: Any) -> Any:
             "this MPI knows no numbers of 16 bits: leave --reduce-dtype out (MPICH 5 does)"
         )
     return [array, half]
+
+
+TYPES = {"float16": "NCCL_FLOAT16", "float32": "NCCL_FLOAT32", "float64": "NCCL_FLOAT64"}
+TYPES |= {"bfloat16": "NCCL_BFLOAT16"}
+
+
+class Nccl(Mpi):
+    """The ranks of an MPI communicator, each on a `device` of its own; arrays are the device's, or the host's.
+
+    What `iallreduce` begins is done in a stream beside: it waits for what was asked for before, and what
+    follows the end waits for it. All of it may be captured into a graph. The host waits for nothing.
+    Not yet measured. Raises DeviceError where CuPy finds no NCCL, or two ranks have one GPU.
+    """
+
+    def __init__(self, device: Device, comm: Any = None):
+        super().__init__(comm)
+        self.overlaps = True
+        self.device, self.nccl = device, device.xp.cuda.nccl
+        if not self.nccl.available:
+            raise DeviceError(
+                "CuPy finds no NCCL, which several GPUs need: pip install nvidia-nccl-cu12 (-cu13)"
+            )
+        places = self.allgather_obj((self.node, device.number))
+        if len(set(places)) < len(places):
+            node, number = max(places, key=places.count)
+            raise DeviceError(
+                f"several ranks have cuda:{number} of {node}: NCCL takes a GPU a rank"
+            )
+        identity = self.bcast_obj(self.nccl.get_unique_id() if self.rank == 0 else None)
+        with device.current():
+            self.ranks = self.nccl.NcclCommunicator(self.size, identity, self.rank)
+            self.beside = device.xp.cuda.Stream(non_blocking=True)
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The version, and MPI's."""
+        return f"NCCL {self.nccl.get_version()}, {super().name}"
+
+    def allreduce(self, array: Any) -> Any:
+        """ncclAllReduce, in place, in the current stream."""
+        if not on_cuda(array):
+            return super().allreduce(array)
+        ask("all_reduce", "", (), (array,), lambda given: self._sum(given[0], self._current()))
+        return array
+
+    def allreduce_init(self, array: Any) -> Work:
+        """As `allreduce`."""
+        return partial(self.allreduce, array) if on_cuda(array) else super().allreduce_init(array)
+
+    def iallreduce(self, array: Any) -> Work:
+        """ncclAllReduce, in place, in a stream beside the current one."""
+        if not on_cuda(array):
+            return super().iallreduce(array)
+        ask("all_reduce beside", "", (), (array,), lambda given: self._begin(given[0]))
+        return self._end
+
+    def bcast(self, array: Any) -> Any:
+        """ncclBroadcast from rank 0, in place, byte by byte."""
+        if not on_cuda(array):
+            return super().bcast(array)
+        with self.device.current():
+            given = array.data.ptr, array.nbytes, self.nccl.NCCL_UINT8, 0
+            self.ranks.bcast(*given, self._current().ptr)
+        return array
+
+    def _begin(self, array: Any) -> None:
+        self.beside.wait_event(self._current().record(self._event()))
+        self._sum(array, self.beside)
+
+    def _end(self) -> None:
+        self._current().wait_event(self.beside.record(self._event()))
+
+    def _sum(self, array: Any, stream: Any) -> None:
+        if not array.flags.c_contiguous:
+            raise ValueError("NCCL sums C-contiguous arrays only")
+        kind = getattr(self.nccl, TYPES[np.dtype(array.dtype).name])
+        place = array.data.ptr
+        self.ranks.allReduce(place, place, array.size, kind, self.nccl.NCCL_SUM, stream.ptr)
+
+    def _current(self) -> Any:
+        return self.device.xp.cuda.get_current_stream()
+
+    def _event(self) -> Any:
+        return self.device.xp.cuda.Event(disable_timing=True)

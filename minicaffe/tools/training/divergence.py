@@ -1,9 +1,10 @@
-"""An iteration that diverged: computed again, its first number that is not finite found, said and saved."""
+"""An iteration that diverged: computed again, its first number that is not finite found, explained, saved."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,8 +18,173 @@ from minicaffe.core.net import Net
 from minicaffe.core.net.step import Step
 from minicaffe.core.solver import saving
 from minicaffe.errors import CheckpointError, DivergedError
-from minicaffe.tools.training import nan_diagnosis as culprit
-from minicaffe.tools.visualize.ranges import Look, Watching, When
+from minicaffe.tools.visualize.ranges import Look, Seen, Watching, When
+
+# A weight beyond it explodes; a sample beyond so many times the others is of another kind
+LARGE = 1e4
+Ins = Sequence[Seen]
+Batch = Mapping[str, np.ndarray]
+
+
+def where(first: Seen) -> str:
+    """The layer, and which of its blobs or parameters.
+
+    Parameters are what a layer comes with, blobs and gradients what it has computed.
+    """
+    what = "parameter" if first.is_param else "blob"
+    if first.which == "diff":
+        what = f"the gradient of {what}"
+    verb = "has" if first.when == "before_forward" else "gives"
+    place = f", the first at {first.first}" if first.first else ""
+    return (
+        f"layer {first.step.spec.name!r} ({first.step.spec.type}) {verb} {what} {first.name!r} "
+        f"{first.bad} of {first.size} values that are no finite numbers{place}"
+    )
+
+
+def went_in(seen: Sequence[Seen], first: Seen) -> list[Seen]:
+    """What the layer computed it from, as it was: bottoms and parameters, on the way back tops' diffs too."""
+    step, before = first.step, seen[: seen.index(first)]
+    if first.when == "before_forward":
+        return []
+    wanted: list[tuple[Any, str]] = []
+    if first.when == "after_backward":
+        wanted += [(value, "diff") for value in step.tops]
+    wanted += [(one, "data") for one in (*step.bottoms, *step.layer.params)]
+    found = [[one for one in before if one.of is of and one.which == which] for of, which in wanted]
+    return [every[-1] for every in found if every]
+
+
+def diagnosis(solver: Any, look: Look, batches: Sequence[Batch], loss: float, again: float) -> str:
+    """All of it, in one line, of an iteration of a Solver; `again` is the loss computed now."""
+    said = f"the loss is {loss:g}, lr {solver.rate:g}"
+    found = look.first_bad()
+    if found is None:
+        why = "computed again all is finite: some layer is no function of (seed, iteration)"
+        return f"{said}; {why}" if math.isfinite(again) else f"{said}, a sum of finite losses"
+    number, first = found
+    ins = went_in(look.passes[number], first)
+    ranges = ", ".join(one.range for one in ins)
+    parts = [where(first), said, f"what went in: {ranges}" if ranges else ""]
+    batch = batches[number] if batches else {}
+    passes = first.step.layer.context.passes - len(look.passes) + number
+    parts += [advice(solver, first, ins, batch, passes)]
+    return "; ".join(filter(None, parts))
+
+
+def advice(solver: Any, first: Seen, ins: Ins, batch: Batch, passes: int) -> str:
+    """What to try. `batch` is what the layers without bottoms gave in the pass of that number."""
+    learnt, base_lr = solver.iteration > 0, solver.spec.base_lr  # whether an update came before
+    step = first.step
+    rate = f"training has diverged: lower base_lr (now {base_lr:g}) or set clip_gradients"
+    if first.when == "before_forward":
+        if learnt:
+            return f"the iteration before made it so; {rate}"
+        return "it was so before any update: start from other weights"
+    if not step.bottoms:
+        return f"the data themselves are not finite: {entry(step, first.first, passes)}"
+    if (own := OWN.get(step.spec.type)) and (told := own(step.layer, first, ins)):
+        return told
+    theirs = not type(step.layer).__module__.startswith("minicaffe.")
+    if ins and theirs and max(map(size, ins)) < LARGE:
+        way = "backward" if first.which == "diff" else "forward"
+        return f"what went in is of ordinary size: look at {way} of {type(step.layer).__name__}"
+    weights = max((size(one) for one in ins if one.is_param), default=0.0)
+    if weights > LARGE:
+        return f"weights reach {weights:.3g}; {rate}"
+    if odd := odd_sample(batch):
+        return odd
+    if learnt:
+        return rate
+    return (
+        "it is so before any update: scale the data (transform: scale), give the weights a smaller filler, "
+        f"or lower loss_weight; if it goes on: lower base_lr (now {base_lr:g}) or set clip_gradients"
+    )
+
+
+def size(one: Seen) -> float:
+    """The largest magnitude of its finite values."""
+    return float(np.nanmax(np.abs([one.low, one.high, 0.0])))
+
+
+def entry(step: Step, place: Sequence[int], passes: int) -> str:
+    """Which sample of a batch; and which entry of the data set, where its layer can tell."""
+    if not place:
+        return f"see what layer {step.spec.name!r} reads"
+    tell: Any = getattr(step.layer, "entry", None)
+    more = f", {tell(place[0], passes)}" if tell is not None else ""
+    return f"sample {place[0]} of the batch{more}"
+
+
+def odd_sample(batch: Batch) -> str:
+    """The sample of a batch that is far larger than all others, in words; nothing if there is none."""
+    for name, array in batch.items():
+        if array.ndim < 2 or len(array) < 3:
+            continue
+        largest = np.abs(array.reshape(len(array), -1).astype(np.float64)).max(axis=1)
+        i = int(np.argmax(largest))
+        rest = float(np.delete(largest, i).max())
+        if largest[i] > LARGE * max(rest, 1e-30):
+            return (
+                f"sample {i} of {name!r} reaches {largest[i]:.3g}, all others of the batch {rest:.3g}: "
+                "look at the data"
+            )
+    return ""
+
+
+def _ends(layer: Any, ins: Ins) -> list[float]:
+    """Returns shift + scale x at both ends of what went in."""
+    return [layer.shift + layer.scale * end for end in (ins[-1].low, ins[-1].high)]
+
+
+def _log(layer: Any, first: Seen, ins: Ins) -> str:
+    """log of 0 is -inf, of less no number; its slope at 0 is infinite."""
+    low = min(_ends(layer, ins))
+    if low > 0:
+        return ""
+    shift = f"set its shift above {layer.shift - low:g} (now {layer.shift:g})"
+    return f"it takes the logarithm of {low:g}: {shift}, or keep what goes in above 0"
+
+
+def _exp(layer: Any, first: Seen, ins: Ins) -> str:
+    base = np.e if layer.base == -1 else layer.base
+    powers = [value * np.log(base) for value in _ends(layer, ins)]
+    most = float(np.log(np.finfo(np.float64 if layer.dtype.itemsize == 8 else np.float32).max))
+    if max(powers) <= most:
+        return ""
+    return f"exp of {max(powers):.4g} is infinite, and is of all above {most:.1f}; scale or clip what goes in"
+
+
+def _power(layer: Any, first: Seen, ins: Ins) -> str:
+    power = layer.power - (first.which == "diff")
+    low, high = sorted(_ends(layer, ins))
+    if low < 0 and layer.power != int(layer.power):
+        taken = f"it takes {low:g} to the power {layer.power:g}, which is no number"
+        return f"{taken}; clip what goes in, or raise shift (now {layer.shift:g})"
+    if low <= 0 <= high and power < 0:
+        way = "its slope divides" if first.which == "diff" else "it divides"
+        return f"{way} by 0; give it a shift that keeps shift + scale x away from 0 (now {layer.shift:g})"
+    return ""
+
+
+def _eps(layer: Any, first: Seen, ins: Ins) -> str:
+    """A spread of 0 is divided by, unless something is added to it."""
+    if layer.eps > 0 or max(map(size, ins)) > LARGE:
+        return ""
+    return "it divides by a spread of 0: give it an eps above 0 (now 0)"
+
+
+def _lrn(layer: Any, first: Seen, ins: Ins) -> str:
+    """k plus a sum of squares is divided by."""
+    if layer.k > 0 or max(map(size, ins)) > LARGE:
+        return ""
+    return f"it divides by 0 where all it sums are 0: give it a k above 0 (now {layer.k:g})"
+
+
+OWN: dict[str, Callable[[Any, Seen, Ins], str]]
+OWN = {"Log": _log, "Exp": _exp, "Power": _power, "LRN": _lrn}
+OWN |= dict.fromkeys(("BatchNorm", "GroupNorm", "LayerNorm", "MVN", "Normalize"), _eps)
+
 
 FILE = "diverged.npz"
 RUNNING = "@running/"  # of its entries: what a layer's forward passes change for good, and no parameter is
@@ -119,7 +285,7 @@ def raise_diverged(solver: Any, iteration: int, loss: float, before: bool = Fals
         again = float(solver.device.to_host(watch.loss)[0])
         watch.losses.fill(0)  # the window begins anew
         solver._iteration.recorded = 0
-    text = culprit.text(solver, look, batches.passes, loss, again)
+    text = diagnosis(solver, look, batches.passes, loss, again)
     found = communicator.allgather_obj((look.first_bad() is not None, text))
     rank = next((i for i, (seen, _) in enumerate(found) if seen), 0)
     head = f"rank {rank}: " if communicator.size > 1 else ""

@@ -21,8 +21,14 @@ from minicaffe.core.solver.solver import Solver
 from minicaffe.errors import CheckpointError
 from minicaffe.storage.checkpoint import Reader
 from minicaffe.tools.training import folder as run_folder
-from minicaffe.tools.training import nan_diagnosis as culprit
-from minicaffe.tools.training.divergence import FILE, RUNNING, Batches, as_inputs, of_file
+from minicaffe.tools.training.divergence import (
+    FILE,
+    RUNNING,
+    Batches,
+    as_inputs,
+    diagnosis,
+    of_file,
+)
 from minicaffe.tools.training.folder import RunRecord
 from minicaffe.tools.visualize.ranges import Look, Seen
 
@@ -99,7 +105,7 @@ class Replay:
         text = f"all is finite; {norms}, weights' norm {self.told.weights:.6g}"
         if first is not None or not math.isfinite(self.loss):
             passes = self.given or self.batches.passes
-            text = culprit.text(solver, self.look, passes, self.loss, self.loss)
+            text = diagnosis(solver, self.look, passes, self.loss, self.loss)
         return [head, *table(rows, HEAD, left=(0, 1, 2, 11)).split("\n"), text]
 
     def rows(self, step: Step, number: int, first: Seen | None) -> list[tuple[str, ...]]:

@@ -11,7 +11,7 @@ import pytest
 import test_fuzz
 import yaml
 
-from minicaffe.core.config.schema import schema
+from minicaffe.core.config.model import schema
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.net import parse
 from minicaffe.errors import MinicaffeError

@@ -20,7 +20,7 @@ from minicaffe.core.layers import REGISTRY
 from minicaffe.errors import DataError, MinicaffeError
 from minicaffe.interop.caffe import parse as parse_prototxt
 from minicaffe.storage import wire
-from minicaffe.tools.data import annotated, box_recipe, datum
+from minicaffe.tools.data import box_recipe, datum
 from minicaffe.tools.data.augment import Recipe
 
 H, W = 48, 64
@@ -45,10 +45,10 @@ def message(picture, rows, packed=True):
     from PIL import Image
 
     if not packed:
-        return annotated.write(datum.write(picture, 0), rows)
+        return datum.write_annotated(datum.write(picture, 0), rows)
     file = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(picture[::-1].transpose(1, 2, 0))).save(file, "PNG")
-    return annotated.write(datum.encoded(file.getvalue(), 0), rows)
+    return datum.write_annotated(datum.encoded(file.getvalue(), 0), rows)
 
 
 NONE = np.zeros((0, 7))
@@ -100,7 +100,7 @@ def test_pictures_and_boxes_are_those_of_the_database(packed, tmp_path, device):
 
 def test_a_message_is_read_as_it_was_written():
     picture, rows = painted(3)
-    found, boxes = annotated.read(memoryview(message(picture, rows, packed=False)))
+    found, boxes = datum.read_annotated(memoryview(message(picture, rows, packed=False)))
     assert np.array_equal(found.pixels, picture)
     np.testing.assert_allclose(boxes, rows, rtol=1e-7)
 
@@ -120,15 +120,18 @@ def test_a_message_is_read_as_it_was_written():
             message(painted(5)[0], np.array([[1, 0, np.nan, 0, 1, 1, 0]])),
             "a box has a side that is not finite",
         ),
-        (annotated.write(wire.put_integer(7, 1), NONE), "it says its picture is encoded, and hol"),
         (
-            annotated.write(wire.put_integer(1, 3), NONE),
+            datum.write_annotated(wire.put_integer(7, 1), NONE),
+            "it says its picture is encoded, and hol",
+        ),
+        (
+            datum.write_annotated(wire.put_integer(1, 3), NONE),
             r"a picture of shape \(3, 0, 0\) holds 0 pix",
         ),
     ],
 )
 def test_what_is_no_annotated_datum_is_told(value, message, tmp_path, monkeypatch):
-    monkeypatch.setattr(annotated, "MOST", 2)
+    monkeypatch.setattr(datum, "MOST", 2)
     write_lmdb(tmp_path / "db", [value])
     text = f"layers: [{{name: d, type: AnnotatedData, source: {tmp_path / 'db'}, batch_size: 1}}]"
     with pytest.raises(DataError, match=f"entry 0: is not a whole AnnotatedDatum: {message}"):
@@ -144,7 +147,7 @@ def test_damaged_entries_are_skipped_or_told(tmp_path):
 
     file = io.BytesIO()
     Image.fromarray(np.zeros((H, W), np.uint8)).save(file, "PNG")
-    grey = annotated.write(datum.encoded(file.getvalue(), 0), painted(2)[1])
+    grey = datum.write_annotated(datum.encoded(file.getvalue(), 0), painted(2)[1])
     whole = message(*painted(1, 2))
     change = (
         ", transform: {mean_value: [1, 2, 3], distort_param: {random_order_prob: 1, hue_prob: 1},"
@@ -154,7 +157,10 @@ def test_damaged_entries_are_skipped_or_told(tmp_path):
         (b"x", "is not a whole AnnotatedDatum"),
         (whole.replace(b"IDAT", b"IDXX"), "is not a picture"),
         (grey, "expected a picture of 3 channels, got 1"),
-        (annotated.write(datum.write(np.ones((3, H, W)), 0), NONE), "expected bytes, got float32"),
+        (
+            datum.write_annotated(datum.write(np.ones((3, H, W)), 0), NONE),
+            "expected bytes, got float32",
+        ),
     ):
         folder = tmp_path / str(len(bad))
         write_lmdb(folder, [whole, bad, whole])
@@ -228,9 +234,9 @@ def test_values_beyond_a_byte_are_the_nearest(value):
 
 def test_boxes_are_counted_once_while_the_file_stays_the_same(tmp_path, monkeypatch):
     """A test makes the last batch smaller, and the next one larger; a report makes many nets."""
-    counts, count = [], annotated.AnnotatedSet._count
+    counts, count = [], datum.AnnotatedSet._count
     monkeypatch.setattr(
-        annotated.AnnotatedSet,
+        datum.AnnotatedSet,
         "_count",
         lambda self, skip: counts.append(skip) or count(self, skip),
     )

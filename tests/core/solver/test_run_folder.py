@@ -11,9 +11,9 @@ import pytest
 
 from minicaffe.errors import CheckpointError
 from minicaffe.tools.training import folder as run_folder
-from minicaffe.tools.training import resume
 from minicaffe.tools.training.folder import Lock, in_use
 from minicaffe.tools.training.log_file import json_line
+from minicaffe.tools.training.run import cut, forget
 
 RUN = {
     "name": "net",
@@ -186,7 +186,7 @@ def test_mutated_files_are_read_or_refused_in_one_line(run, name, request):
                 line["kind"] in ("train", "test", "snapshot", "event") for line in record.lines
             )
             assert isinstance(record.state, str) and record.newest is None
-            resume.cut(record.lines, "net_iter_100.npz", 100, True)
+            cut(record.lines, "net_iter_100.npz", 100, True)
         except CheckpointError as error:
             refused += 1
             assert str(error).startswith(str(run / name)) and "\n" not in str(error)
@@ -206,13 +206,13 @@ def test_mutated_files_are_read_or_refused_in_one_line(run, name, request):
     ],
 )
 def test_a_log_is_cut_where_the_run_goes_on(name, iteration, again, wanted):
-    assert resume.cut(LINES, name, iteration, again) == wanted
+    assert cut(LINES, name, iteration, again) == wanted
 
 
 def test_what_diverged_and_cannot_be_removed_is_told(run):
     (run / "diverged.npz").mkdir()
     with pytest.raises(CheckpointError, match="diverged.npz: cannot be removed: "):
-        resume.forget(run, None)
+        forget(run, None)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

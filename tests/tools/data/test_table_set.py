@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from minicaffe.errors import DataError
 from minicaffe.tools.data import readers
 from minicaffe.tools.data.reader.base import sides
-from minicaffe.tools.data.reader.table_set import TableSet
+from minicaffe.tools.data.reader.picture_set import TableSet
 
 pytest.importorskip("PIL")
 from PIL import Image

@@ -14,7 +14,7 @@ import numpy as np
 from minicaffe import Solver, parse
 from minicaffe.backends.replay.replay import Graph
 from minicaffe.core.solver import Report
-from minicaffe.tools.parallel import buckets, device_of, world
+from minicaffe.tools.parallel import device_of, ranks, world
 
 MODEL = """
 layers:
@@ -68,7 +68,7 @@ def trained(device, communicator, sync="true", iterations=7, dtype="float64"):
 if __name__ == "__main__":
     import cupy
 
-    buckets.BUCKET = 200
+    ranks.BUCKET = 200
     ranks = world()
     if hasattr(cupy, "is_stand_in"):
         cupy.device_count = ranks.size

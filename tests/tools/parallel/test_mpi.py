@@ -218,7 +218,7 @@ sys.path.insert(0, TESTS)
 import gpu
 import numpy as np
 from minicaffe.backends import device as backend
-from minicaffe.tools.parallel import mpi, nccl
+from minicaffe.tools.parallel import mpi
 def told(call):
     try:
         call()
@@ -227,9 +227,9 @@ def told(call):
 alone, device = mpi.Mpi(), backend.device("cuda")
 told(lambda: alone.allreduce(object()))
 with device.current():
-    told(lambda: nccl.Nccl(device).allreduce(device.asarray(np.ones((4, 4)))[:, ::2]))
+    told(lambda: mpi.Nccl(device).allreduce(device.asarray(np.ones((4, 4)))[:, ::2]))
 device.xp.cuda.nccl.available = False
-told(lambda: nccl.Nccl(device))
+told(lambda: mpi.Nccl(device))
 mpi.MPI.FLOAT16_T = mpi.MPI.DATATYPE_NULL
 told(lambda: alone.allreduce(np.ones(3, np.float16)))
 """
@@ -257,7 +257,7 @@ SUMMED = """
 import copy
 from minicaffe import Solver, read
 from minicaffe.tools.parallel import world
-from minicaffe.tools.parallel import buckets, ranks as module
+from minicaffe.tools.parallel import ranks as module
 
 def trained(overlaps):
     ranks = copy.copy(world())
@@ -269,7 +269,7 @@ def trained(overlaps):
     return {name: array.tobytes() for name, array in solver.net.weights().items()}, begun
 
 assert not world().overlaps  # of one machine
-buckets.BUCKET, module.WORTH = 40, 0
+module.BUCKET, module.WORTH = 40, 0
 (behind, none), (meanwhile, begun) = trained(False), trained(True)
 assert behind == meanwhile and not none and len(set(begun)) > 1
 module.WORTH = 2**30

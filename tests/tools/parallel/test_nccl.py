@@ -15,7 +15,7 @@ from tools.parallel.mpi import environment, launched, needs_mpi
 from tools.parallel.on_stand_in import trained
 
 SCRIPT = Path(__file__).parent / "on_stand_in.py"
-FAULTS = {  # what is left out of tools/parallel/nccl.py, and what comes of it
+FAULTS = {  # what is left out of Nccl of tools/parallel/mpi.py, and what comes of it
     "the sum does not wait for the gradients": "        self.beside.wait_event(self._current().record(self._event()))\n",
     "nobody waits for the sum": "        self._current().wait_event(self.beside.record(self._event()))\n",
 }
@@ -63,7 +63,7 @@ def test_a_wait_left_out_is_found(cuda, tmp_path, fault):
 
     package, other = Path(minicaffe.__file__).parent, tmp_path / "minicaffe"
     shutil.copytree(package, other, ignore=shutil.ignore_patterns("__pycache__"))
-    nccl = other / "tools" / "parallel" / "nccl.py"
+    nccl = other / "tools" / "parallel" / "mpi.py"
     text = nccl.read_text()
     assert FAULTS[fault] in text
     nccl.write_text(text.replace(FAULTS[fault], "        pass\n"))

@@ -16,7 +16,7 @@ from tools.parallel.in_threads import on_ranks
 from minicaffe import MinicaffeError, Solver, parse
 from minicaffe.backends import cpu
 from minicaffe.tools.data import datasets
-from minicaffe.tools.parallel.buckets import Rounded
+from minicaffe.tools.parallel.ranks import Rounded
 from minicaffe.tools.training import folder as run_folder
 
 NET = """
@@ -308,7 +308,7 @@ def test_a_batch_a_rank_is_a_larger_batch():
 
 def test_a_sum_begins_before_the_backward_pass_is_over(monkeypatch):
     """Buckets begin in the order of the layers, the last first; the second is no longer than what is left."""
-    from minicaffe.tools.parallel import buckets as module
+    from minicaffe.tools.parallel import ranks as module
 
     monkeypatch.setattr(module, "BUCKET", 800)
 

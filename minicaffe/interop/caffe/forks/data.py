@@ -14,8 +14,8 @@ from minicaffe.core.layers.blob import Shape
 from minicaffe.errors import DataError, ShapeError
 from minicaffe.storage import lists
 from minicaffe.tools.data import box_recipe, datasets, lmdb_file, picture_files
-from minicaffe.tools.data.annotated import AnnotatedSet
 from minicaffe.tools.data.augment import Recipe, bilinear
+from minicaffe.tools.data.datum import AnnotatedSet
 from minicaffe.tools.data.layers.fed import Fed, size_of
 from minicaffe.tools.data.layers.label_maps import LabelMaps
 from minicaffe.tools.data.layers.pictures import Transform

@@ -39,7 +39,7 @@ class BoxListSet(PictureSet):
     of `category_id`, `bbox` x, y, width, height), or .txt with a line a box: class, x0, y0, x1, y1, and 1 if
     it is difficult. Sides are in pixels of the upright picture, or of the size that the annotation says:
     boxes are divided by that, as SSD does, and are turned with a picture that was annotated before EXIF's
-    orientation turned it. `labels` are the numbers of classes that have a name. Rows are as in annotated.py;
+    orientation turned it. `labels` are the numbers of classes that have a name. Rows are as in datum.py;
     instances count the boxes of a class in a picture; `remarks` counts what was changed in those read so far.
     """
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 from minicaffe.errors import SpecError
 from minicaffe.tools.visualize.drawing import text
-from minicaffe.tools.visualize.drawing.coordinates import coordinates
 from minicaffe.tools.visualize.drawing.graph import Edge, Graph, Node
-from minicaffe.tools.visualize.drawing.ranks import Ranks, order, ranks
+from minicaffe.tools.visualize.drawing.ranks import Ranks, coordinates, order, ranks
 
 DIRECTIONS = ("TB", "LR")
 MARGIN, GAP = 12.0, 26.0  # around all; between boxes
