@@ -68,6 +68,7 @@ forks interop.caffe.forks: deformable pairs dilated pooling evaluate ssd fast_rc
 forks interop.caffe.forks: hed metrics mnc pooling mscnn proposals openpose resize openvino ssd rfcn pooling
 forks interop.caffe.forks: segnet metrics video data yolo resize
 forks tools.data.layers: label_maps label_maps
+layers storage: files wire
 layers core.layers: activation elementwise batch_norm normalization dummy inputs label_loss losses
 layers core.layers: loss softmax lrn normalization order context pair_loss losses softmax_loss softmax
 layers core.layers: registry base sequence recurrent shape routing share context unknown base

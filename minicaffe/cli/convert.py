@@ -41,7 +41,6 @@ from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.config.model import model
 from minicaffe.core.config.tree import Comment
 from minicaffe.core.layers import REGISTRY
-from minicaffe.core.layers.files import read_array
 from minicaffe.core.net import Net
 from minicaffe.core.net.model import holds_weights, is_ours, located, read, seen_from
 from minicaffe.core.net.summary import table
@@ -68,6 +67,7 @@ from minicaffe.interop.onnx.writer import check
 from minicaffe.interop.onnx.writer import onnx as writer
 from minicaffe.interop.torch import torch
 from minicaffe.storage import checkpoint, safetensors_file
+from minicaffe.storage.wire import read_array
 from minicaffe.tools.folding import Folded, folded
 from minicaffe.tools.inference import for_test
 from minicaffe.tools.preparation import Preparation, preparation

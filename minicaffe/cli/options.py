@@ -23,7 +23,6 @@ from minicaffe.core.config.tree import load
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.layers.base import bottom_counts
 from minicaffe.core.layers.blob import FLOATS
-from minicaffe.core.layers.files import read_array
 from minicaffe.core.net import Net, read
 from minicaffe.core.net import model as net_model
 from minicaffe.core.net.model import located
@@ -43,6 +42,7 @@ from minicaffe.interop.caffe.model import is_prototxt
 from minicaffe.interop.caffe.weights import is_caffes
 from minicaffe.storage import lists
 from minicaffe.storage.file_kinds import foreign
+from minicaffe.storage.wire import read_array
 from minicaffe.tools.data.layers.pictures import Pictures, Transform
 from minicaffe.tools.data.weights import NAMES, weights_named
 from minicaffe.tools.data.weights import WEIGHTS as WEIGHTS_BY_NAME

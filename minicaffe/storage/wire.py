@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 
 from minicaffe.errors import DataError, MinicaffeError
-from minicaffe.storage.file_kinds import reading
+from minicaffe.storage.checkpoint import read_npy
+from minicaffe.storage.file_kinds import foreign, reading
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 LIMIT = 2**31 - 1  # bytes of a message that Protocol Buffers read
@@ -35,6 +36,7 @@ PIECES = 1 << 16  # that one array may be in; writers make one
 _LEGACY = (1, 2, 3, 4)  # num, channels, height, width
 _DATA, _SHAPE, _DOUBLES = 5, 7, 8
 _RAW_TYPE, _RAW = 10, 12
+NPY = b"\x93NUMPY"  # how .npy files begin
 _TYPES = ("<f8", "<f4", "<f2")  # NVCaffe's numbers for them
 Part = bytes | np.ndarray  # of a message that is written: bytes, or an array's
 
@@ -238,6 +240,22 @@ def read_blob(path: str | Path) -> np.ndarray:
     """
     with opened(path, "BlobProto (.binaryproto)") as data:
         return parse_blob(data).array()
+
+
+def read_array(path: Path) -> np.ndarray:
+    """An array from an .npy file or, whatever its name, one of Caffe's BlobProto (.binaryproto).
+
+    Raises CheckpointError and DataError for a file that is neither, in one line that names it.
+    """
+    is_npy = path.suffix == ".npy"
+    if not is_npy and path.is_file():
+        with open(path, "rb") as file:
+            is_npy = file.read(len(NPY)) == NPY
+    if is_npy:
+        return read_npy(path)
+    if path.suffix != ".binaryproto" and (why := foreign(path, "arrays in .npy and .binaryproto")):
+        raise DataError(why)
+    return read_blob(path)
 
 
 def parse_blob(data: memoryview) -> BlobProto:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from calls import calls
 
-from minicaffe.core.layers.files import read_array
 from minicaffe.errors import DataError, MinicaffeError
 from minicaffe.storage import wire
+from minicaffe.storage.wire import read_array
 
 VALUES = np.arange(6, dtype=np.float32).reshape(1, 1, 2, 3) - 2.5
 

@@ -10,12 +10,12 @@ import pytest
 import minicaffe
 from minicaffe import parse
 from minicaffe.cli.options import lines_of
-from minicaffe.core.layers.files import read_array
 from minicaffe.core.net import model
 from minicaffe.errors import MinicaffeError
 from minicaffe.interop.caffe import state
 from minicaffe.interop.caffe.label_map import label_map
 from minicaffe.storage.file_kinds import recognised
+from minicaffe.storage.wire import read_array
 from minicaffe.tools.data import idx, picture_files, pictures, readers
 from minicaffe.tools.data.lmdb_file import Lmdb
 from minicaffe.tools.training.log_file import read_lines

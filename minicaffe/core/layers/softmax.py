@@ -11,7 +11,6 @@ import numpy as np
 from minicaffe.core.config.types import AtLeast
 from minicaffe.core.layers.base import Layer, Traits, register
 from minicaffe.core.layers.blob import Shape
-from minicaffe.core.layers.files import read_array
 from minicaffe.core.layers.losses import Normalized, check_labels, folded, same_type
 from minicaffe.core.ops import accuracy, arrays, infogain
 from minicaffe.core.ops import softmax as ops
@@ -19,6 +18,7 @@ from minicaffe.core.ops.labels import Labels, check_classes
 from minicaffe.core.ops.sums import WORK, total
 from minicaffe.errors import DataError, ShapeError
 from minicaffe.storage.lists import find
+from minicaffe.storage.wire import read_array
 
 
 @register
@@ -44,9 +44,8 @@ class Softmax(Layer):
             self.wide = [self.empty(self.ncs, self.sum_dtype) for _ in range(2)]
 
     def forward(self, x: Any) -> Any:
-        self.y = y = self.out[0].reshape(self.ncs)
-        if self.wide:
-            self.y = self.wide[0]
+        y = self.out[0].reshape(self.ncs)
+        self.y = self.wide[0] if self.wide else y
         ops.softmax(x.reshape(self.ncs), self.y, self.reduced)
         if self.wide:
             arrays.copy(self.y, y)
@@ -103,15 +102,9 @@ class Accuracy(Layer):
     def forward(self, x: Any, labels: Any) -> Any:
         xp, (n, _, s), work = self.xp, self.ncs, self.context.workspace
         labels = same_type(xp, labels.reshape(n, s), self.copies[1])
-        accuracy.accuracy(
-            same_type(xp, x.reshape(self.ncs), self.copies[0]),
-            labels,
-            self.top_k,
-            self.ignore_label,
-            self.hits,
-            self.read,
-            self.lower,
-        )
+        scores = same_type(xp, x.reshape(self.ncs), self.copies[0])
+        buffers = self.hits, self.read, self.lower
+        accuracy.accuracy(scores, labels, self.top_k, self.ignore_label, *buffers)
         total(self.read.valid, self.count, work)
         arrays.at_least(self.count, 1)
         total(self.hits, self.out[0], work)
@@ -131,8 +124,7 @@ class SoftmaxLoss(Normalized):
     traits = replace(Normalized.traits, keeps_top=True)  # backward reads the probabilities
     axis: int
 
-    def shapes(self, x: Shape, labels: Shape) -> list[Shape]:
-        """The shapes that setup returns."""
+    def setup(self, x: Shape, labels: Shape) -> list[Shape]:
         self.ncs = n, _, s = folded(x, self.axis)
         check_labels(labels, n, s)
         if len(self.top) > 2:
@@ -199,9 +191,6 @@ class SoftmaxWithLoss(SoftmaxLoss):
 
     traits = replace(SoftmaxLoss.traits, inferred_as="Softmax")
 
-    def setup(self, x: Shape, labels: Shape) -> list[Shape]:
-        return self.shapes(x, labels)
-
     def lose(self, x: Any, *more: Any) -> None:
         filled = self.prob, self.losses, self.read, self.of_losses, self.out[0]
         ops.softmax_loss(x, self.labels, self.ignore_label, *filled, self.context.workspace)
@@ -232,7 +221,7 @@ class InfogainLoss(SoftmaxLoss):
     table = None
 
     def setup(self, x: Shape, labels: Shape, matrix: Shape | None = None) -> list[Shape]:
-        tops = self.shapes(x, labels)
+        tops = super().setup(x, labels)
         c = self.ncs[1]
         if self.normalize is not None:
             raise ShapeError(

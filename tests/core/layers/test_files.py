@@ -8,8 +8,8 @@ import caffe_cases
 import numpy as np
 import pytest
 
-from minicaffe.core.layers.files import read_array
 from minicaffe.errors import MinicaffeError
+from minicaffe.storage.wire import read_array
 
 MATRIX = caffe_cases.FIXTURES / "infogain_H.binaryproto"
 

@@ -432,7 +432,7 @@ class WeightedSoftmaxWithLoss(SoftmaxLoss):
     traits = replace(SoftmaxLoss.traits, inferred_as="Softmax")
 
     def setup(self, x: Shape, labels: Shape) -> list[Shape]:
-        tops = self.shapes(x, labels)
+        tops = super().setup(x, labels)
         wanted, got = self.ncs[1], len(self.class_weighting)
         if got != wanted:
             raise ShapeError(f"class_weighting: expected {wanted} weights, one a class, got {got}")

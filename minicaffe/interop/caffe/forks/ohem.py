@@ -111,7 +111,7 @@ class SoftmaxWithLossOHEM(SoftmaxWithLoss):
                 f"has 1 to 3 tops (loss, probabilities, that of each), got {len(self.top)}"
             )
         whole, self.top = self.top, self.top[:2]
-        shapes = self.shapes(x, labels)
+        shapes = super().setup(x, labels)
         self.top = whole
         return [*shapes, *[labels] * (len(whole) > 2)]
 

@@ -11,9 +11,9 @@ import numpy as np
 from minicaffe.core.config.types import AtLeast
 from minicaffe.core.layers.base import Layer, Traits
 from minicaffe.core.layers.blob import Shape
-from minicaffe.core.layers.files import read_array
 from minicaffe.errors import DataError, ShapeError, SpecError
 from minicaffe.storage.lists import find
+from minicaffe.storage.wire import read_array
 from minicaffe.tools.data.pictures import Fit
 
 
