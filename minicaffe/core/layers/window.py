@@ -11,6 +11,7 @@ from minicaffe.core.layers.blob import Shape
 from minicaffe.core.ops.geometry import AXES, Sizes, Window
 from minicaffe.errors import ShapeError
 
+USUAL = {"kernel_size": None, "stride": 1, "pad": 0, "dilation": 1}  # what keys are unless given
 SPELLINGS = {1: "one number", 2: "one number or [h, w]", 3: "one number or [d, h, w]"}
 
 
@@ -53,6 +54,11 @@ class Windowed(Layer):
             raise ShapeError(f"{key}: expected {SPELLINGS[axes]}, got {len(whole)} numbers")
         return whole if len(whole) == axes else whole * axes
 
+    def keyed_window(self, axes: int) -> Window:
+        """The window that the keys declare; without the key dilation it has none. Raises ShapeError."""
+        keys = {key: default for key, default in USUAL.items() if hasattr(self, key)}
+        return Window(*(self.sizes(key, default, axes) for key, default in keys.items()))
+
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Unrolled(Windowed):
@@ -76,10 +82,4 @@ class Unrolled(Windowed):
             raise ShapeError(
                 f"needs a bottom with 1 to {AXES} axes after the channels' axis {self.axis}, got {x}"
             )
-        window = Window(
-            self.sizes("kernel_size", None, axes),
-            self.sizes("stride", 1, axes),
-            self.sizes("pad", 0, axes),
-            self.sizes("dilation", 1, axes),
-        )
-        return x[:axis], x[axis], x[axis + 1 :], window
+        return x[:axis], x[axis], x[axis + 1 :], self.keyed_window(axes)

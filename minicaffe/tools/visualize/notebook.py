@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import html
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,6 @@ from minicaffe.core.layers.window import Windowed
 from minicaffe.core.net.graph import Graph
 from minicaffe.core.net.step import Step, Value
 from minicaffe.core.net.summary import HEAD, rows, sums
-from minicaffe.core.ops.geometry import Window
 from minicaffe.errors import ShapeError, SpecError, did_you_mean
 from minicaffe.tools.training.log_table import html_table
 from minicaffe.tools.visualize import drawing
@@ -132,7 +132,8 @@ def _keys(layer: Layer) -> str:
     window: Any = getattr(getattr(layer, "geometry", layer), "window", None)
     given = getattr(layer, "global_pooling", False)
     if isinstance(layer, Windowed) and window is None and not given:
-        window = _window(layer)
+        with contextlib.suppress(ShapeError):  # where the keys say none
+            window = layer.keyed_window(max(2, len(layer.kernel_size)))
     if isinstance(layer, Windowed) and (given or window is not None):
         found = [" of ".join([*many, "global" if given else shape(window.kernel)])]
         for key, plain in (("stride", 1), ("pad", 0), ("dilation", 1)):
@@ -146,20 +147,6 @@ def _keys(layer: Layer) -> str:
         found += [str(value).rpartition("/")[2]] if isinstance(value, str) and value else []
     pool = getattr(layer, "pool", None)
     return ", ".join(found) if pool is None else f"{pool} {', '.join(found)}"
-
-
-def _window(layer: Windowed) -> Window | None:
-    """The window as the keys say it, of a layer whose bottom's shape is not known; None if they do not."""
-    axes = max(2, len(layer.kernel_size))
-    defaults = {"kernel_size": None, "stride": 1, "pad": 0, "dilation": 1}
-    try:
-        sizes = (
-            layer.sizes(key, default, axes) if hasattr(layer, key) else (1,) * axes
-            for key, default in defaults.items()
-        )
-        return Window(*sizes)
-    except ShapeError:
-        return None
 
 
 def _told(step: Step, owners: Mapping[int, Step]) -> list[str]:
