@@ -106,12 +106,9 @@ def power(keys: Any) -> Call:
     """Special cases as in Caffe: a power of 0 or a scale of 0 has no slope, not even where x is 0."""
     if keys.power * keys.scale == 0:
         with np.errstate(all="ignore"):
-            return "Constant", (
-                float(np.power(np.float64(keys.shift), keys.power)) if keys.power else 1.0,
-            )
-    shift = (
-        keys.shift or -0.0
-    )  # which keeps the sign of a zero, as Caffe does, which adds no shift of 0
+            constant = np.power(np.float64(keys.shift), keys.power) if keys.power else 1.0
+        return "Constant", (float(constant),)
+    shift = keys.shift or -0.0  # keeps the sign of a zero, as Caffe does, which adds no shift of 0
     if keys.power == 1:
         return "Linear", (keys.scale, shift)
     if keys.power == 2:

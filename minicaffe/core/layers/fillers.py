@@ -18,8 +18,6 @@ from minicaffe.errors import ShapeError
 XAVIER = Filler(type="xavier")  # how weights start unless the model says otherwise
 ZERO = Filler(type="constant")  # and biases
 ONE = Filler(type="constant", value=1.0)  # and scales
-
-
 PIECE = 2**18  # entries that are drawn at a time
 
 
@@ -65,9 +63,8 @@ def fill(filler: Filler, shape: Shape, random: np.random.Generator) -> np.ndarra
             return np.full(shape, filler.value)
         case "positive_unitball":
             values = random.random(shape)
-            return values / values.reshape(shape[0], -1).sum(axis=1).reshape(
-                -1, *[1] * (len(shape) - 1)
-            )
+            sums = values.reshape(shape[0], -1).sum(axis=1)
+            return values / sums.reshape(-1, *[1] * (len(shape) - 1))
         case _:
             return bilinear(shape)
 

@@ -94,9 +94,8 @@ class MVN(Normalization):
         check_channels(x)
         first = 1 if self.across_channels else 2
         rows = Rows(1, 1, math.prod(x[:first]), math.prod(x[first:]))
-        return self.plan(
-            x, rows, Norm("deviation" if self.normalize_variance else "mean", self.eps)
-        )
+        norm = Norm("deviation" if self.normalize_variance else "mean", self.eps)
+        return self.plan(x, rows, norm)
 
 
 @register
@@ -259,9 +258,8 @@ class BatchNorm(Normalization):
         return [] if self.by_past else [param.data for param in self.past]
 
     def measure(self) -> tuple[Norm | None, Past | None]:
-        past = Past(
-            self.moving_average_fraction, self.rows.length, *(param.data for param in self.past)
-        )
+        sums = (param.data for param in self.past)
+        past = Past(self.moving_average_fraction, self.rows.length, *sums)
         if self.by_past:
             recall(past, self.norm, self.found)
             return None, None

@@ -39,12 +39,8 @@ class Pool:
     ):
         if kind == "STOCHASTIC" and any(window.pad):
             raise ShapeError("pool STOCHASTIC takes no pad")
-        oh, ow = (
-            pool_output_size(
-                x[2 + i], window.kernel[i], window.stride[i], window.pad[i], ceil, any(window.pad)
-            )
-            for i in (0, 1)
-        )
+        axes = zip(x[2:], window.kernel, window.stride, window.pad, strict=True)
+        oh, ow = (pool_output_size(*axis, ceil, any(window.pad)) for axis in axes)
         self.context, self.kind, self.window, self.names = context, kind, window, names
         drawn = kind == "STOCHASTIC"
         self.seen = window if drawn else window.seen(x[2:], (oh, ow))  # `which` counts in it

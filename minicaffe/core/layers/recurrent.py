@@ -306,11 +306,8 @@ class LSTMUnit(Layer):
         return self.out
 
     def backward(self, dc: Any, dh: Any) -> Any:
-        c_out, x_out = self.dc, self.dx
-        if self.needs_gradient[0]:
-            c_out = self.grad[0][0]
-        if self.needs_gradient[1]:
-            x_out = self.grad[1][0]
+        c_out = self.grad[0][0] if self.needs_gradient[0] else self.dc
+        x_out = self.grad[1][0] if self.needs_gradient[1] else self.dx
         arrays.fill(self.nothing, 0)
         arrays.copy(dc[0], c_out)
         given = self.acts, self.c, self.out[0][0], self.cont, dh[0]

@@ -411,8 +411,7 @@ class Permute(Layer):
         return tuple(x[i] for i in self.axes)
 
     def forward(self, x: Any) -> Any:
-        arrays.copy(x.transpose(self.axes), self.out[0])
-        return self.out[0]
+        return arrays.copy(x.transpose(self.axes), self.out[0])
 
     def backward(self, dy: Any) -> Any:
         arrays.copy(dy, self.grad[0].transpose(self.axes))
@@ -485,8 +484,7 @@ class Crop(Layer):
         return (*x[:axis], *like[axis:])
 
     def forward(self, x: Any, like: Any) -> Any:
-        arrays.copy(x[self.part], self.out[0])
-        return self.out[0]
+        return arrays.copy(x[self.part], self.out[0])
 
     def backward(self, dy: Any) -> Any:
         arrays.fill(self.grad[0], 0)
