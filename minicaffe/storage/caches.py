@@ -20,9 +20,9 @@ OLD = 3600  # seconds after which nobody still writes to one
 
 def folder() -> Path:
     """$MINICAFFE_CACHE, else $XDG_CACHE_HOME/minicaffe, else ~/.cache/minicaffe; there or not."""
-    given = os.environ.get("MINICAFFE_CACHE")
-    if given:
-        return Path(os.path.abspath(os.path.expanduser(given)))
+    named = os.environ.get("MINICAFFE_CACHE")
+    if named:
+        return Path(os.path.abspath(os.path.expanduser(named)))
     base = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(base):  # so says the XDG specification
         base = os.path.expanduser("~/.cache")

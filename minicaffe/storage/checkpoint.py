@@ -148,8 +148,8 @@ class Reader(ArrayFile):
         self, path: str | Path, wanted: str = "weights in .npz, .safetensors and .caffemodel"
     ):
         self.path = Path(path)
-        if self.path.exists() and (told := foreign(path, wanted)):
-            raise CheckpointError(told)
+        if self.path.exists() and (message := foreign(path, wanted)):
+            raise CheckpointError(message)
         with reading(path, ".npz file", CheckpointError, DAMAGE):
             check_regular(path)
             self.zip = zipfile.ZipFile(self.path)

@@ -134,7 +134,7 @@ class ReadAt:
     def __getitem__(self, place: slice) -> bytes:
         """The bytes from a place to another. Raises ValueError where they are not there any more."""
         start, stop, _ = place.indices(self.size)
-        found = os.pread(self.number, stop - start, start)
-        if len(found) < stop - start:
+        data = os.pread(self.number, stop - start, start)
+        if len(data) < stop - start:
             raise ValueError("it was cut short while it was read")
-        return found
+        return data

@@ -136,57 +136,57 @@ def is_group(group: Any, name: str) -> bool:
 
 def names(group: Any) -> list[str]:
     """The names in a group, numbers in their order. Raises ValueError for one that is not printable."""
-    found = list(group)
-    for name in found:
+    held = list(group)
+    for name in held:
         if not (isinstance(name, str) and name.isprintable()):
             raise ValueError(f"a name in {group.name!r} is not printable: {name!r:.60}")
-    return sorted(found, key=lambda name: (len(name), name) if name.isdigit() else (0, name))
+    return sorted(held, key=lambda name: (len(name), name) if name.isdigit() else (0, name))
 
 
 def dataset(group: Any, name: str) -> Any:
     """A dataset of numbers, looked at before any of it is read. Raises ValueError for what is not read."""
     h5py = library()
-    found = child(group, name)
+    array = child(group, name)
     where = f"{group.name.rstrip('/')}/{name}"
-    if not isinstance(found, h5py.Dataset):
+    if not isinstance(array, h5py.Dataset):
         raise ValueError(f"{where!r} is a group, expected a dataset")
-    if found.dtype.kind not in "fiu" or found.shape is None:
-        raise ValueError(f"{where!r} holds {found.dtype}, expected numbers")
-    if found.is_virtual or found.external:
+    if array.dtype.kind not in "fiu" or array.shape is None:
+        raise ValueError(f"{where!r} holds {array.dtype}, expected numbers")
+    if array.is_virtual or array.external:
         raise ValueError(f"{where!r} lies in other files, which are not read")
-    listed = found.id.get_create_plist()
+    listed = array.id.get_create_plist()
     filters = [listed.get_filter(i)[0] for i in range(listed.get_nfilters())]
     strange = [number for number in filters if number not in FILTERS]
     if strange or len(set(filters)) < len(filters):
         known = ", ".join(FILTERS.values())
         raise ValueError(f"{where!r} is packed with filters {filters}; {known} are read, each once")
-    promised = math.prod(found.shape) * found.dtype.itemsize
-    stored = found.id.get_storage_size()
+    promised = math.prod(array.shape) * array.dtype.itemsize
+    stored = array.id.get_storage_size()
     if promised > stored * (_EXPANSION if 1 in filters else 1):
         raise ValueError(f"{where!r} promises {promised} bytes, {stored} are stored")
-    if found.chunks is not None and math.prod(found.chunks) * found.dtype.itemsize > _CHUNK:
-        raise ValueError(f"{where!r} has chunks of {found.chunks}, above {_CHUNK >> 20} MiB")
-    return found
+    if array.chunks is not None and math.prod(array.chunks) * array.dtype.itemsize > _CHUNK:
+        raise ValueError(f"{where!r} has chunks of {array.chunks}, above {_CHUNK >> 20} MiB")
+    return array
 
 
 def number(group: Any, name: str) -> int:
     """A single integer."""
-    found = dataset(group, name)
-    if found.size != 1 or found.dtype.kind not in "iu":
-        raise ValueError(f"{name!r} holds {found.dtype} of {found.shape}, expected an integer")
-    return int(np.asarray(found[()]).reshape(()))
+    array = dataset(group, name)
+    if array.size != 1 or array.dtype.kind not in "iu":
+        raise ValueError(f"{name!r} holds {array.dtype} of {array.shape}, expected an integer")
+    return int(np.asarray(array[()]).reshape(()))
 
 
 def word(group: Any, name: str) -> str:
     """A text of at most 4096 bytes, printable."""
-    found = child(group, name)
-    kind = getattr(found, "dtype", None)
-    if kind is None or found.shape not in ((), (1,)) or kind.itemsize > 4096:
+    array = child(group, name)
+    kind = getattr(array, "dtype", None)
+    if kind is None or array.shape not in ((), (1,)) or kind.itemsize > 4096:
         raise ValueError(f"{name!r} is no text")
-    value = found[()]
-    value = value[0] if found.shape else value
-    told = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-    told = told.rstrip("\0")
-    if kind.kind not in "SO" or len(told) > 4096 or not told.isprintable():
+    value = array[()]
+    value = value[0] if array.shape else value
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    text = text.rstrip("\0")
+    if kind.kind not in "SO" or len(text) > 4096 or not text.isprintable():
         raise ValueError(f"{name!r} is no printable text")
-    return told
+    return text

@@ -17,8 +17,8 @@ LARGEST = 1 << 30  # bytes of a list
 
 def find(path: str, folders: Sequence[Path | None], what: str) -> Path:
     """A file by its path: from the current folder, then from each of `folders`. Raises DataError."""
-    given = Path(path)
-    places = [given, *(folder / given for folder in folders if folder is not None)]
+    file = Path(path)
+    places = [file, *(folder / file for folder in folders if folder is not None)]
     places = list(dict.fromkeys(places))
     for place in places:
         if os.path.isfile(place):
@@ -29,11 +29,11 @@ def find(path: str, folders: Sequence[Path | None], what: str) -> Path:
 
 def words(path: Path) -> list[str]:
     """The words of a text file, which white space divides. Raises DataError for what is none."""
-    found = text(path).split()
-    for word in found:
+    listed = text(path).split()
+    for word in listed:
         if not word.isprintable():
             raise DataError(f"{path}: is not a list of files: found {word[:40]!r}")
-    return found
+    return listed
 
 
 def text(path: Path) -> str:
@@ -47,10 +47,10 @@ def text(path: Path) -> str:
 
 def files(path: Path) -> list[str]:
     """The paths that a list names, one a word, as HDF5Data takes them."""
-    found = words(path)
-    if not found:
+    paths = words(path)
+    if not paths:
         raise DataError(f"{path}: names no file")
-    return found
+    return paths
 
 
 def labelled(path: Path) -> tuple[list[str], np.ndarray]:
@@ -80,10 +80,10 @@ def pairs(path: Path) -> tuple[list[str], list[str]]:
 def _lines(path: Path) -> list[tuple[str, str]]:
     """Returns the lines of a list that name a picture, each with its place. Raises DataError if none does."""
     lines = enumerate(text(path).splitlines(), 1)
-    found = [(f"{path}:{number}", line) for number, line in lines if line.strip()]
-    if not found:
+    listed = [(f"{path}:{number}", line) for number, line in lines if line.strip()]
+    if not listed:
         raise DataError(f"{path}: names no picture")
-    return found
+    return listed
 
 
 @dataclass
@@ -105,12 +105,12 @@ def windows(path: Path, fg_threshold: float, bg_threshold: float) -> Windows:
 
     From `fg_threshold` on a window is of its class; below `bg_threshold` it is background, of label 0.
     """
-    found, at = words(path), 0
+    listed, at = words(path), 0
     pictures: list[str] = []
     rows: tuple[list[list[int]], list[list[int]]] = ([], [])
     channels, sizes = set(), []
-    while at < len(found):
-        head = found[at : at + 7]
+    while at < len(listed):
+        head = listed[at : at + 7]
         if len(head) < 7 or head[0] != "#":
             raise DataError(
                 f"{path}: expected '# number path channels height width count', got {' '.join(head)!r}"
@@ -123,7 +123,7 @@ def windows(path: Path, fg_threshold: float, bg_threshold: float) -> Windows:
         sizes.append((integer(path, head[4], "a height"), integer(path, head[5], "a width")))
         at += 7
         for _ in range(count):
-            row = found[at : at + 6]
+            row = listed[at : at + 6]
             if len(row) < 6:
                 raise DataError(f"{path}: picture {number} promises {count} windows, holds fewer")
             at += 6

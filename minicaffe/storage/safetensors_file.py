@@ -44,7 +44,7 @@ def encoded(arrays: Mapping[str, Any], net: str = "") -> bytes:
 
     Raises CheckpointError for an array whose type the format does not have.
     """
-    save, given = library().numpy.save, {}
+    save, tensors = library().numpy.save, {}
     metadata = {"format": "minicaffe", **({"name": net} if net else {})}
     for name, array in arrays.items():
         if name == MODEL:
@@ -53,8 +53,8 @@ def encoded(arrays: Mapping[str, Any], net: str = "") -> bytes:
         array = np.asarray(array)
         if array.dtype.kind not in "fiub" and array.dtype.name != "bfloat16":
             raise CheckpointError(f"a .safetensors file has no place for {name!r}: {array.dtype}")
-        given[name] = np.asarray(array, array.dtype.newbyteorder("="), order="C")
-    return save(given, metadata=metadata)
+        tensors[name] = np.asarray(array, array.dtype.newbyteorder("="), order="C")
+    return save(tensors, metadata=metadata)
 
 
 class Reader(ArrayFile):
@@ -88,8 +88,8 @@ class Reader(ArrayFile):
         if name not in self._types:
             raise CheckpointError(f"{self.path}: has no entry {name!r}")
         with self._damage_told(f": entry {name!r} of {self._types[name]}"):
-            found = self._file.get_tensor(name)
-        return found.astype(np.float32) if found.dtype.name == "bfloat16" else found
+            tensor = self._file.get_tensor(name)
+        return tensor.astype(np.float32) if tensor.dtype.name == "bfloat16" else tensor
 
     @contextlib.contextmanager
     def _damage_told(self, where: str) -> Iterator[None]:

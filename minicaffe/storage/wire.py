@@ -130,15 +130,15 @@ def floats(kind: int, value: Any, dtype: str) -> np.ndarray:
 
 def integers(kind: int, value: Any, most: int) -> list[int]:
     """An integer field, packed or not, of at most so many. Negative ones are two's complement of 64 bits."""
-    found, at = [value] if kind == VARINT else [], 0
+    numbers, at = [value] if kind == VARINT else [], 0
     if kind not in (VARINT, BYTES):
         raise ValueError("expected integers, found something else")
     while kind == BYTES and at < len(value):
         one, at = varint(value, at)
-        found.append(one)
-        if len(found) > most:
+        numbers.append(one)
+        if len(numbers) > most:
             raise ValueError(f"expected at most {most} integers, found more")
-    return [one - 2**64 if one >= 2**63 else one for one in found]
+    return [one - 2**64 if one >= 2**63 else one for one in numbers]
 
 
 def integer(kind: int, value: Any) -> int:
@@ -159,10 +159,10 @@ def message(kind: int, value: Any) -> memoryview:
 def text(kind: int, value: Any, most: int = 4096) -> str:
     """A field of text, printable, for it goes into messages and names of files."""
     size = len(message(kind, value))
-    found = bytes(value[:most]).decode("utf-8", "replace")
-    if size > most or not found.isprintable():
-        raise ValueError(f"expected printable text, found {found[:40]!r}")
-    return found
+    decoded = bytes(value[:most]).decode("utf-8", "replace")
+    if size > most or not decoded.isprintable():
+        raise ValueError(f"expected printable text, found {decoded[:40]!r}")
+    return decoded
 
 
 def size_of(parts: Sequence[Part]) -> int:
@@ -177,11 +177,11 @@ def number_bytes(value: int) -> bytes:
     'ac 02'
     """
     value &= 2**64 - 1
-    found = bytearray()
+    encoded = bytearray()
     while value >= 0x80:
-        found.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    return bytes((*found, value))
+    return bytes((*encoded, value))
 
 
 def put_integer(number: int, value: int) -> bytes:
@@ -288,10 +288,10 @@ def parse_blob(data: memoryview) -> BlobProto:
     if len(shape) > AXES or any(size < 0 for size in shape):
         raise ValueError(f"a blob has the shape {shape[:40]}")
     pieces = double or single or [_raw(raw_type, part) for part in raw[-1:]]
-    found = sum(piece.size for piece in pieces)
-    if math.prod(shape) != found:
+    count = sum(piece.size for piece in pieces)
+    if math.prod(shape) != count:
         by = " x ".join(map(str, shape)) or "one number"
-        raise ValueError(f"a blob promises {by}, holds {found} numbers")
+        raise ValueError(f"a blob promises {by}, holds {count} numbers")
     if len(pieces) > 1 and sum(piece.size == 0 for piece in pieces):
         pieces = [piece for piece in pieces if piece.size] or pieces[:1]
     return BlobProto(shape, legacy, pieces or [np.empty(0, np.float32)])

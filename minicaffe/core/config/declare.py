@@ -232,14 +232,8 @@ class SolverSpec:
 
 
 MEANS = ("AdaDelta", "Adam", "AdamW")
-NEEDED = {
-    "momentum",
-    "gamma",
-    "power",
-    "stepsize",
-    "stepvalue",
-    "patience",
-}  # by those that take them
+# By the types and policies that take them
+NEEDED = {"momentum", "gamma", "power", "stepsize", "stepvalue", "patience"}
 TAKEN_BY = {  # the types and policies that a key is of; all other keys are of every one
     "momentum": ("type", ("SGD", "Nesterov", *MEANS)),
     "momentum2": ("type", ("Adam", "AdamW")),
@@ -261,11 +255,11 @@ def with_settings(solver: SolverSpec, settings: Mapping[str, Any]) -> SolverSpec
     try:
         root = from_mapping(own | dict(settings), "Solver")
         idle = unused(root.value).keys() - settings.keys()
-        kept = {key: node for key, node in root.value.items() if key not in idle}
-        return replace(solver_of(Node(kept, root.mark, root.keys)), mark=solver.mark)
+        nodes = {key: node for key, node in root.value.items() if key not in idle}
+        return replace(solver_of(Node(nodes, root.mark, root.keys)), mark=solver.mark)
     except SpecError as error:
-        _, _, told = str(error).partition(": ")  # without the place: the key is told as well
-        raise SpecError(told) from None
+        _, _, problem = str(error).partition(": ")  # without the place: the key is told as well
+        raise SpecError(problem) from None
 
 
 def check_max_iter(solver: SolverSpec, needed: bool = True) -> None:
@@ -276,9 +270,9 @@ def check_max_iter(solver: SolverSpec, needed: bool = True) -> None:
     by_policy = solver.lr_policy in ("poly", "cosine")
     if solver.max_iter is None and (needed or by_policy):
         of = f" of lr_policy {solver.lr_policy!r}" * by_policy
-        told = f"missing key 'max_iter'{of} (iterations in all)"
+        problem = f"missing key 'max_iter'{of} (iterations in all)"
         raise SpecError(
-            f"{solver.mark}: solver: {told}; --max-iter N, or Solver(..., max_iter=N), sets it"
+            f"{solver.mark}: solver: {problem}; --max-iter N, or Solver(..., max_iter=N), sets it"
         )
 
 
@@ -289,27 +283,27 @@ def _plain(value: Any) -> Any:
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
-def unused(given: Mapping[str, Node]) -> dict[str, str]:
+def unused(nodes: Mapping[str, Node]) -> dict[str, str]:
     """Of a solver's keys those that its type or policy does not use, and why.
 
     >>> from minicaffe.core.config.tree import parse
     >>> unused(parse("{lr_policy: fixed, gamma: 0.1, momentum: 0.9}").value)
     {'gamma': "goes with lr_policy step, multistep, exp, inv, sigmoid or plateau, not with 'fixed'"}
     """
-    found = {}
+    reasons = {}
     for key, (by, kinds) in TAKEN_BY.items():
-        chosen = given[by].value if by in given else getattr(SolverSpec, by)
+        chosen = nodes[by].value if by in nodes else getattr(SolverSpec, by)
         known = by != "type" or chosen in BUILT_IN  # a rule of one's own takes what it likes
-        if key in given and given[key].value is not None and chosen not in kinds and known:
+        if key in nodes and nodes[key].value is not None and chosen not in kinds and known:
             words = " or ".join([", ".join(kinds[:-1]), kinds[-1]] if kinds[1:] else kinds)
-            found[key] = f"goes with {by} {words}, not with {chosen!r}"
-    return found
+            reasons[key] = f"goes with {by} {words}, not with {chosen!r}"
+    return reasons
 
 
 def solver_of(node: Node) -> SolverSpec:
     """The solver that a tree declares. Raises SpecError."""
-    given = values(node, keys_of(SolverSpec), "solver")
-    solver = SolverSpec(**given, mark=node.mark, nodes=node.value)
+    keys = values(node, keys_of(SolverSpec), "solver")
+    solver = SolverSpec(**keys, mark=node.mark, nodes=node.value)
 
     def wrong(key: str, why: str) -> SpecError:
         return SpecError(
@@ -362,16 +356,16 @@ def _problems(solver: SolverSpec) -> Iterator[tuple[str, str]]:
         yield "lr_policy", "lr_policy 'plateau' needs the key 'plateau' or 'best', a test output"
     if solver.early_stopping and not best:
         yield "early_stopping", "early_stopping needs the key 'best', a test output"
-    policy = f"lr_policy {solver.lr_policy!r}"
-    often = {"lr_policy": falls, "early_stopping": solver.early_stopping is not None}
-    for key in (key for key, given in often.items() if given and not interval):
-        yield key, f"{policy if key == 'lr_policy' else key} needs the key 'test_interval', above 0"
+    names = {"lr_policy": f"lr_policy {solver.lr_policy!r}"}
+    by_tests = {"lr_policy": falls, "early_stopping": solver.early_stopping is not None}
+    for key in filter(by_tests.get, () if interval else by_tests):
+        yield key, f"{names.get(key, key)} needs the key 'test_interval', above 0"
     if best and not solver.tests(1):
         yield "best", "best needs the key 'test_interval'"
-    kept = {"ema_decay": solver.ema_decay > 0, "best": best, "lr_policy": falls}
-    for key in (key for key, given in kept.items() if given and solver.snapshot_format != "NPZ"):
+    remembering = {"ema_decay": solver.ema_decay > 0, "best": best, "lr_policy": falls}
+    for key in filter(remembering.get, () if solver.snapshot_format == "NPZ" else remembering):
         why = f"{solver.snapshot_format} has no place for what it remembers"
-        yield key, f"{policy if key == 'lr_policy' else key} needs snapshot_format NPZ: {why}"
+        yield key, f"{names.get(key, key)} needs snapshot_format NPZ: {why}"
 
 
 HIDDEN = {"hidden": True}  # of a field that is no key

@@ -46,32 +46,30 @@ def model(root: Node, layer_types: Mapping[str, type], path: Path | None = None)
     tests = Key("test_nets", tuple[Node, ...], (), "nets of their own to test with")
     blocks = Key("blocks", Node, None, "layers that `layers` uses by name")
     more = {key.name: key for key in (layers, solver, tests, blocks)}
-    given = values(root, {**keys_of(NetSpec), **more}, "")
-    if "blocks" in given:  # of a net to test with, or from --set
+    keys = values(root, {**keys_of(NetSpec), **more}, "")
+    if "blocks" in keys:  # of a net to test with, or from --set
         where = root.keys["blocks"]
         raise SpecError(f"{where}: blocks: stand beside the layers at the top of a model file")
-    if not given["layers"]:
+    if not keys["layers"]:
         raise SpecError(f"{root.value['layers'].mark}: layers: expected at least one layer")
-    _check_types(given["layers"], layer_types)
-    given["layers"] = tuple(
+    _check_types(keys["layers"], layer_types)
+    keys["layers"] = tuple(
         _layer(node, f"layer {number}", layer_types)
-        for number, node in enumerate(given["layers"], 1)
+        for number, node in enumerate(keys["layers"], 1)
     )
-    if "solver" in given:
-        given["solver"] = solver_of(given["solver"])
-    given["test_nets"] = tuple(
-        model(node, layer_types, path) for node in given.get("test_nets", ())
-    )
-    nets, rule = given["test_nets"], given.get("solver")
+    if "solver" in keys:
+        keys["solver"] = solver_of(keys["solver"])
+    keys["test_nets"] = tuple(model(node, layer_types, path) for node in keys.get("test_nets", ()))
+    nets, rule = keys["test_nets"], keys.get("solver")
     count = 0 if rule is None else len(rule.tests(len(nets)))
     if len(nets) > count:
-        told = f"{len(nets)} nets for {count} test_iter of the solver"
-        raise SpecError(f"{root.value['test_nets'].mark}: test_nets: {told}")
+        problem = f"{len(nets)} nets for {count} test_iter of the solver"
+        raise SpecError(f"{root.value['test_nets'].mark}: test_nets: {problem}")
     if any(net.solver is not None or net.test_nets for net in nets):
         mark = root.value["test_nets"].mark
         raise SpecError(f"{mark}: test_nets: a net to test with has no solver of its own")
     own = {key: node for key, node in root.value.items() if key in keys_of(NetSpec)}
-    return NetSpec(**given, path=path, nodes=own)
+    return NetSpec(**keys, path=path, nodes=own)
 
 
 def _check_types(layers: Sequence[Node], layer_types: Mapping[str, type]) -> None:
@@ -102,16 +100,16 @@ def _layer(node: Node, what: str, layer_types: Mapping[str, type]) -> LayerSpec:
     kind = convert(node.value["type"], str, f"{what}: type")
     layer_type: Any = layer_types[kind]
     what, own = f"{what} ({kind})", keys_of(layer_type)
-    given = values(node, {**keys_of(LayerSpec), **own}, what)
-    if given["name"].startswith("@"):
+    keys = values(node, {**keys_of(LayerSpec), **own}, what)
+    if keys["name"].startswith("@"):
         mark = node.value["name"].mark
         raise SpecError(f"{mark}: {what}: name: expected text not led by '@', got {shown(name)}")
-    if given.get("include") and given.get("exclude"):
+    if keys.get("include") and keys.get("exclude"):
         raise SpecError(f"{node.keys['exclude']}: {what}: give either include or exclude, not both")
     if not layer_type.traits.has_tops:
-        given.setdefault("top", ())
-    options = {key: given.pop(key) for key in own if key in given}
-    return LayerSpec(**given, options=options, mark=node.mark, nodes=node.value)
+        keys.setdefault("top", ())
+    options = {key: keys.pop(key) for key in own if key in keys}
+    return LayerSpec(**keys, options=options, mark=node.mark, nodes=node.value)
 
 
 IN_BLOCK = "in a block: "  # leads the definitions of what may hold the words `<...>` of a block
@@ -186,36 +184,36 @@ def _to(definition: str) -> dict[str, Any]:
 
 def _reached(definitions: Mapping[str, Any], first: str) -> list[str]:
     """The definitions that one refers to, itself first."""
-    found = [first]
-    for name in found:
+    names = [first]
+    for name in names:
         for other in re.findall(r"#/\$defs/([^'\"]+)", str(definitions[name])):
-            if (other := other.replace("%20", " ")) not in found:
-                found.append(other)
-    return found
+            if (other := other.replace("%20", " ")) not in names:
+                names.append(other)
+    return names
 
 
 def _with_words(schema: Mapping[str, Any]) -> dict[str, Any]:
     """A definition as it is in a block: each value of a key may be a text with words in it too."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for word, one in schema.items():
         if word == "properties":
-            found[word] = {key: _or_word(value) for key, value in one.items()}
+            result[word] = {key: _or_word(value) for key, value in one.items()}
         elif word == "$ref":
             name = one.rpartition("/")[2].replace("%20", " ")
-            found |= _to(f"{IN_BLOCK}{name}")
+            result |= _to(f"{IN_BLOCK}{name}")
         elif word == "items":
-            found[word] = _or_word(one)
+            result[word] = _or_word(one)
         elif word == "anyOf":
-            found[word] = [_with_words(kind) for kind in one]
+            result[word] = [_with_words(kind) for kind in one]
         elif word == "allOf":
-            found[word] = [{**branch, "then": _with_words(branch["then"])} for branch in one]
+            result[word] = [{**branch, "then": _with_words(branch["then"])} for branch in one]
         else:
-            found[word] = one
-    return found
+            result[word] = one
+    return result
 
 
 def _or_word(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The schema of a key's value, in a block."""
     bare = dict(schema)
-    told = {"description": bare.pop("description")} if "description" in bare else {}
-    return {"anyOf": [*map(_with_words, bare.get("anyOf", [bare])), _to("word")], **told}
+    description = {"description": bare.pop("description")} if "description" in bare else {}
+    return {"anyOf": [*map(_with_words, bare.get("anyOf", [bare])), _to("word")], **description}

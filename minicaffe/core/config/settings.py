@@ -39,16 +39,16 @@ def expanded(root: Node) -> Node:
     if not isinstance(root.value, dict):
         return root
     writer = _Writer(root.value.get("blocks"))
-    found = {key: node for key, node in root.value.items() if key != "blocks"}
-    if "layers" in found:
-        found["layers"] = writer.written(found["layers"])
-    tests = found.get("test_nets")
+    nodes = {key: node for key, node in root.value.items() if key != "blocks"}
+    if "layers" in nodes:
+        nodes["layers"] = writer.written(nodes["layers"])
+    tests = nodes.get("test_nets")
     if tests is not None and isinstance(tests.value, list):
-        found["test_nets"] = Node([writer.net(net) for net in tests.value], tests.mark)
+        nodes["test_nets"] = Node([writer.net(net) for net in tests.value], tests.mark)
     for name, block in writer.blocks.items():
         if not block.used:
             raise SpecError(f"{block.mark}: block {shown(name)} is never used")
-    return Node(found, root.mark, {key: root.keys[key] for key in found})
+    return Node(nodes, root.mark, {key: root.keys[key] for key in nodes})
 
 
 @dataclasses.dataclass
@@ -64,40 +64,40 @@ def _blocks(node: Node) -> dict[str, _Block]:
     """The blocks that a model declares, by name."""
     if not isinstance(node.value, dict):
         raise SpecError(f"{node.mark}: blocks: expected a mapping, got {shown(node.value)}")
-    found = {}
+    blocks = {}
     for name, one in node.value.items():
         what = f"block {shown(name)}"
-        given = values(one, {key.name: key for key in (LAYERS, DEFAULTS)}, what)
-        if not given["layers"]:
+        keys = values(one, {key.name: key for key in (LAYERS, DEFAULTS)}, what)
+        if not keys["layers"]:
             raise SpecError(f"{one.value['layers'].mark}: {what}: expected at least one layer")
         words: dict[str, Mark] = {}
-        for layer in given["layers"]:
+        for layer in keys["layers"]:
             _words(layer, words)
-        defaults = given.get("defaults") or Node({}, one.mark)
+        defaults = keys.get("defaults") or Node({}, one.mark)
         if not isinstance(defaults.value, dict):
             got = shown(defaults.value)
             raise SpecError(f"{defaults.mark}: {what}: defaults: expected a mapping, got {got}")
         _check_known(defaults, words, f"{what}: defaults")
-        found[name] = _Block(node.keys[name], given["layers"], defaults.value, words)
-    return found
+        blocks[name] = _Block(node.keys[name], keys["layers"], defaults.value, words)
+    return blocks
 
 
-def _words(node: Node, found: dict[str, Mark]) -> None:
+def _words(node: Node, places: dict[str, Mark]) -> None:
     """Note each `<word>` in the texts of a node, and where it stands first."""
     if isinstance(node.value, str):
         for word in WORD.findall(node.value):
-            found.setdefault(word, node.mark)
+            places.setdefault(word, node.mark)
     elif isinstance(node.value, (dict, list)):
         for inside in node.value.values() if isinstance(node.value, dict) else node.value:
-            _words(inside, found)
+            _words(inside, places)
 
 
-def _check_known(given: Node, words: Mapping[str, Mark], what: str) -> None:
+def _check_known(arguments: Node, words: Mapping[str, Mark], what: str) -> None:
     """Raise SpecError for an argument that no text of a block asks for."""
-    for word in given.value:
+    for word in arguments.value:
         if word not in words and word != "block":
             hint = did_you_mean(word, words) or f"; no text in the block holds {shown(f'<{word}>')}"
-            raise SpecError(f"{given.keys[word]}: {what}: unknown argument {shown(word)}{hint}")
+            raise SpecError(f"{arguments.keys[word]}: {what}: unknown argument {shown(word)}{hint}")
 
 
 class _Writer:
@@ -118,11 +118,11 @@ class _Writer:
         """A list of layers, those of blocks in place of the blocks' uses."""
         if not isinstance(layers.value, list):
             return layers
-        found: list[Node] = []
+        nodes: list[Node] = []
         for node in layers.value:
             is_use = isinstance(node.value, dict) and "block" in node.value
-            found += self.layers_of(node, within) if is_use else [node]
-        return Node(found, layers.mark)
+            nodes += self.layers_of(node, within) if is_use else [node]
+        return Node(nodes, layers.mark)
 
     def layers_of(self, use: Node, within: tuple[str, ...]) -> list[Node]:
         """The layers that one use of a block stands for."""
@@ -151,15 +151,15 @@ class _Writer:
         def here(mark: Mark) -> Mark:
             return dataclasses.replace(mark, used=use.mark)
 
-        given = {key: self.copy(node, here) for key, node in block.defaults.items()}
-        layers = [self.copy(layer, here, {**given, **use.value}) for layer in block.layers]
+        defaults = {key: self.copy(node, here) for key, node in block.defaults.items()}
+        layers = [self.copy(layer, here, {**defaults, **use.value}) for layer in block.layers]
         return self.written(Node(layers, use.mark), (*within, name)).value
 
     def copy(
         self,
         node: Node,
         place: Callable[[Mark], Mark],
-        given: Mapping[str, Node] | None = None,
+        arguments: Mapping[str, Node] | None = None,
         depth: int = 0,
     ) -> Node:
         """A node with its marks placed anew and, if they are given, arguments in place of their words."""
@@ -172,22 +172,20 @@ class _Writer:
         if isinstance(value, dict):
             items = {}
             for key, one in value.items():
-                whole = WORD.fullmatch(one.value) if given and isinstance(one.value, str) else None
-                if not (
-                    given and whole and given[whole[1]].value is None
-                ):  # as if it were not there
-                    items[key] = self.copy(one, place, given, depth + 1)
+                whole = WORD.fullmatch(one.value) if isinstance(one.value, str) else None
+                if arguments and whole and arguments[whole[1]].value is None:
+                    continue  # as if it were not there
+                items[key] = self.copy(one, place, arguments, depth + 1)
             return Node(items, mark, {key: place(node.keys[key]) for key in items})
         if isinstance(value, list):
-            return Node([self.copy(one, place, given, depth + 1) for one in value], mark)
-        if given is None or not isinstance(value, str):
+            return Node([self.copy(one, place, arguments, depth + 1) for one in value], mark)
+        if arguments is None or not isinstance(value, str):
             return Node(value, mark)
         if whole := WORD.fullmatch(value):
-            at = node.mark
-            return self.copy(
-                given[whole[1]], lambda other: dataclasses.replace(at, used=other), None, depth
-            )
-        return Node(WORD.sub(lambda word: self.text(given[word[1]], word[1], mark), value), mark)
+            at, argument = node.mark, arguments[whole[1]]
+            return self.copy(argument, lambda use: dataclasses.replace(at, used=use), None, depth)
+        text = WORD.sub(lambda word: self.text(arguments[word[1]], word[1], mark), value)
+        return Node(text, mark)
 
     def text(self, node: Node, word: str, mark: Mark) -> str:
         """An argument as it is put into a longer text."""
@@ -240,8 +238,8 @@ def replaced(root: Node, setting: str, layer_types: Mapping[str, type]) -> Node:
     # The keys that had a use before, and are not set either, go
     idle = [key for key in unused(solver.value) if key not in unused(then.value)]
     idle = [key for key in idle if not solver.value[key].mark.file.startswith("--set ")]
-    kept = {key: node for key, node in solver.value.items() if key not in idle}
-    own = Node(kept, solver.mark, {key: solver.keys[key] for key in kept})
+    nodes = {key: node for key, node in solver.value.items() if key not in idle}
+    own = Node(nodes, solver.mark, {key: solver.keys[key] for key in nodes})
     return dataclasses.replace(root, value={**root.value, "solver": own})
 
 
@@ -282,8 +280,8 @@ def _steps(path: str, mark: Mark) -> list[Step]:
 
 def _text(node: Node, key: str) -> str:
     """The text under a key of a mapping; "" where there is none."""
-    found = node.value.get(key) if isinstance(node.value, dict) else None
-    return found.value if found is not None and isinstance(found.value, str) else ""
+    inside = node.value.get(key) if isinstance(node.value, dict) else None
+    return inside.value if inside is not None and isinstance(inside.value, str) else ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -333,8 +331,8 @@ class _Put:
         own = self.layer_types.get(_text(node, "type")) if kind is LayerSpec else None
         for cls in filter(dataclasses.is_dataclass, (kind, own)):
             if key in keys_of(cls):  # type: ignore[arg-type]
-                found = keys_of(cls)[key].type  # type: ignore[arg-type]
-                while get_origin(found) is not None:
-                    found = get_args(found)[0]
-                return found
+                declared = keys_of(cls)[key].type  # type: ignore[arg-type]
+                while get_origin(declared) is not None:
+                    declared = get_args(declared)[0]
+                return declared
         return None

@@ -181,9 +181,9 @@ def load(path: str | Path, kind: str = "model file", own: bool = False) -> tuple
     file = printable(path)
     with reading(path, kind, SpecError), open(path, "rb") as stream:
         data = stream.read(MAX_BYTES + 1)
-    told = foreign(file, "models in .yaml and .prototxt")
-    if told and not own:
-        raise SpecError(told)
+    refusal = foreign(file, "models in .yaml and .prototxt")
+    if refusal and not own:
+        raise SpecError(refusal)
     if len(data) > MAX_BYTES:
         raise SpecError(f"{file}: is larger than {MAX_BYTES >> 20} MiB; no {kind} is")
     if wrong := recognised(data, "text"):
@@ -191,8 +191,8 @@ def load(path: str | Path, kind: str = "model file", own: bool = False) -> tuple
     try:
         return file, data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        if told and not file.lower().endswith(".prototxt"):
-            raise SpecError(told) from None
+        if refusal and not file.lower().endswith(".prototxt"):
+            raise SpecError(refusal) from None
         before = data[: error.start].decode("utf-8-sig")
         where = _at_index(file, before, len(before))
         raise SpecError(f"{where}: is not UTF-8 text (byte {error.start})") from None

@@ -218,11 +218,11 @@ def _scalar(node: Node, kind: Any, what: str, checks: tuple[Any, ...]) -> Any:
     return value
 
 
-def build(node: Node, cls: Any, what: str = "", **given: Any) -> Any:
+def build(node: Node, cls: Any, what: str = "", **fields: Any) -> Any:
     """A mapping as the dataclass `cls`; `given` are fields that are no keys."""
-    given |= values(node, keys_of(cls), what)
+    fields |= values(node, keys_of(cls), what)
     try:
-        return cls(**given)
+        return cls(**fields)
     except SpecError as error:
         raise error.at(f"{node.mark}: {what}" if what else str(node.mark)) from None
 

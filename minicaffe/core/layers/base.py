@@ -265,17 +265,17 @@ class Layer:
             wanted = f"{least}" if least == most else f"{least} to {most}"
             wanted = f"at least {least}" if most == math.inf else wanted
             raise ShapeError(f"takes {wanted} bottom(s), got {len(bottoms)}")
-        given = self.setup(*bottoms)
+        result = self.setup(*bottoms)
         check_traits(self)
-        shapes = [given] if _is_shape(given) else given
+        shapes = [result] if _is_shape(result) else result
         if not isinstance(shapes, (list, tuple)) or not all(map(_is_shape, shapes)):
-            raise ShapeError(f"setup gave {given!r}, expected a shape or a list of shapes")
+            raise ShapeError(f"setup gave {result!r}, expected a shape or a list of shapes")
         self._shapes = [*bottoms], [tuple(shape) for shape in shapes]
         return self._shapes[1]
 
 
-def _is_shape(given: Any) -> bool:
-    return isinstance(given, tuple) and all(isinstance(n, (int, np.integer)) for n in given)
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, tuple) and all(isinstance(n, (int, np.integer)) for n in value)
 
 
 def bottom_counts(cls: type[Layer]) -> tuple[int, float]:

@@ -53,22 +53,22 @@ class PerChannel(Layer):
         return out
 
 
-def own_axes(x: Shape, given: Shape | None, axis: int, num_axes: int) -> tuple[int, Shape]:
+def own_axes(x: Shape, own: Shape | None, axis: int, num_axes: int) -> tuple[int, Shape]:
     """The first axis with numbers of its own, and the numbers' shape: a bottom's, or of num_axes axes.
 
     Raises ShapeError if x does not have these axes.
     """
-    if given == () or (given is None and num_axes == 0):
+    if own == () or (own is None and num_axes == 0):
         return 0, ()
     first = canonical_axis(axis, x)
-    if given is None:
+    if own is None:
         last = len(x) if num_axes == -1 else first + num_axes
         if last > len(x):
             raise ShapeError(f"axis {axis} and num_axes {num_axes} reach past the axes of {x}")
         return first, x[first:last]
-    if x[first : first + len(given)] != given:
-        raise ShapeError(f"bottom 1 of shape {given} does not fit {x} from axis {first} on")
-    return first, given
+    if x[first : first + len(own)] != own:
+        raise ShapeError(f"bottom 1 of shape {own} does not fit {x} from axis {first} on")
+    return first, own
 
 
 @register

@@ -55,12 +55,12 @@ class Share:
             start, end = (batch * rank // self.size for rank in (self.rank, self.rank + 1))
             if batch < self.size:
                 raise ShapeError(f"{batch} samples in a batch are too few for {self.size} ranks")
-        count, there = end - start, self.whole
+        count, other = end - start, self.whole
         if not self.told:
             self.start, self.count, self.whole, self.told = start, count, whole, True
-        elif (start * there, count * there) != (self.start * whole, self.count * whole):
+        elif (start * other, count * other) != (self.start * whole, self.count * whole):
             raise ShapeError(
-                f"batches of {whole} and, in another layer, of {there} samples have parts of one size only"
+                f"batches of {whole} and, in another layer, of {other} samples have parts of one size only"
                 f" where {self.size} ranks divide both"
             )
         return start, count

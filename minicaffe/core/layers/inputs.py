@@ -41,10 +41,10 @@ class Input(Layer):
 
     def each(self, key: str) -> list[Any]:
         """A key's entries, one per top, from one for each or one for all. Raises ShapeError."""
-        given, tops = getattr(self, key), max(len(self.top), 1)
-        if len(given) not in (1, tops):
-            raise ShapeError(f"{key}: expected 1 or {tops}, one a top, got {len(given)}")
-        return list(given) * (tops // len(given))
+        entries, tops = getattr(self, key), max(len(self.top), 1)
+        if len(entries) not in (1, tops):
+            raise ShapeError(f"{key}: expected 1 or {tops}, one a top, got {len(entries)}")
+        return list(entries) * (tops // len(entries))
 
     def split(self, shapes: list[Shape]) -> list[Shape]:
         """The shapes of this rank's part of each top."""

@@ -355,8 +355,8 @@ class SigmoidCrossEntropyLoss(Normalized):
         return self.of_losses.of(self.losses, self.valid, self.out[0], work)
 
     def backward(self, dloss: Any) -> Any:
-        given = *self.given, self.of_losses.gradient(dloss), self.grad[0], self.valid, self.flags
-        pair_losses.sigmoid_cross_entropy_gradient(*given)
+        scale, scratch = self.of_losses.gradient(dloss), (self.valid, self.flags)
+        pair_losses.sigmoid_cross_entropy_gradient(*self.given, scale, self.grad[0], *scratch)
         return self.grad[0], None
 
     def check(self) -> None:

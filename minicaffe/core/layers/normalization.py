@@ -55,13 +55,13 @@ class Normalization(Layer):
 
     def forward(self, x: Any) -> Any:
         self.x, (self.follows, past) = x, self.measure()
-        given = self.follows, self.context.workspace, past
-        return normalise(x, self.rows, self.found, self._affine(), self.out[0], *given)
+        kernel_args = self.follows, self.context.workspace, past
+        return normalise(x, self.rows, self.found, self._affine(), self.out[0], *kernel_args)
 
     def backward(self, dy: Any) -> Any:
         learnt = self.learnt_diffs()
-        given = self.rows, self.follows, self.found, self._affine(), learnt, self.grad[0]
-        return gradients(self.x, dy, *given, self.context.workspace)
+        kernel_args = self.rows, self.follows, self.found, self._affine(), learnt, self.grad[0]
+        return gradients(self.x, dy, *kernel_args, self.context.workspace)
 
     def learnt_diffs(self) -> tuple[Any, Any]:
         """The gradients of scale and bias, None if one is missing or not learnt."""
@@ -249,8 +249,8 @@ class BatchNorm(Normalization):
             if self.dtype != self.sum_dtype:
                 raise SpecError("sync: on several ranks a net of float32 or float64 is needed")
             share.sums = True
-            given = self.rows, share.of_whole(self.rows.length), share.sum
-            self.whole = Whole(self.xp, self.shape, self.dtype, *given)
+            length = share.of_whole(self.rows.length)
+            self.whole = Whole(self.xp, self.shape, self.dtype, self.rows, length, share.sum)
 
     @property
     def running(self) -> list[Any]:
@@ -277,8 +277,8 @@ class BatchNorm(Normalization):
     def backward(self, dy: Any) -> Any:
         if self.whole is None:
             return super().backward(dy)
-        given = self.x, dy, self.found, self._affine(), self.learnt_diffs(), self.grad[0]
-        return self.whole.gradients(*given, self.context.workspace)
+        kernel_args = self.x, dy, self.found, self._affine(), self.learnt_diffs(), self.grad[0]
+        return self.whole.gradients(*kernel_args, self.context.workspace)
 
 
 @register
@@ -323,8 +323,8 @@ class LRN(Layer):
         return x
 
     def allocate(self) -> None:
-        kept = not self.context.forward_only  # the keys that `setup` used
-        self.s = self.empty(self.shape, self.sum_dtype) if kept else None
+        keeps = not self.context.forward_only  # the keys that `setup` used
+        self.s = self.empty(self.shape, self.sum_dtype) if keeps else None
 
     def forward(self, x: Any) -> Any:
         self.x, s = x, self.s

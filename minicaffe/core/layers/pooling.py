@@ -105,8 +105,8 @@ class Pool:
             return pool.ave_pool_gradient(dy, self.window, dx, share, loops)
         if self.kind == "MAX" or self.draws:
             return pool.max_pool_gradient(dy, self.which, self.seen, dx, self.flags, self.room)
-        given = dy, self.x, self.y, self.total, self.window, dx, share
-        return stochastic.expected_pool_gradient(*given)
+        kernel_args = dy, self.x, self.y, self.total, self.window, dx, share
+        return stochastic.expected_pool_gradient(*kernel_args)
 
 
 @register
@@ -263,8 +263,8 @@ class SPP(Layer):
         work = self.context.workspace
         more = work[work.size - dx.size :].reshape(dx.shape)
         for i, (level, part) in enumerate(zip(self.levels, self.dy, strict=True)):
-            given = self.part(dy, i)
-            arrays.copy(given, part.reshape(given.shape))
+            dtop = self.part(dy, i)
+            arrays.copy(dtop, part.reshape(dtop.shape))
             level.backward(part, more if i else dx)
             if i:
                 arrays.add(more, dx)

@@ -99,8 +99,8 @@ class Recurrent(Layer):
         work = self.context.workspace
         self.x, self.static_x = x.reshape(-1, self.k), None
         self.cont = same_type(self.xp, cont, self.cont_copy)
-        given = more[self.static :] if self.expose_hidden else self.ends
-        for start, state in zip(self.starts, given, strict=True):
+        states = more[self.static :] if self.expose_hidden else self.ends
+        for start, state in zip(self.starts, states, strict=True):
             arrays.copy(state.reshape(start.shape), start)
         z = self.z.reshape(-1, self.wide)
         linear.linear(self.x, self.weight.data.T, self.bias.data, z, work)
@@ -245,8 +245,8 @@ class RNN(Recurrent):
         h, o = self.h, self._rows(self.out[0])
         for t in range(self.t):
             ops.tanh_unit(self.z[t], self.from_before(h, t), self.cont[t], h[t])
-        z, given = self._rows(self.z), (self.out_weight.data.T, self.out_bias.data)
-        linear.linear(self._rows(h), *given, z, self.context.workspace)
+        z, weights = self._rows(self.z), (self.out_weight.data.T, self.out_bias.data)
+        linear.linear(self._rows(h), *weights, z, self.context.workspace)
         ops.tanh_unit(z, None, self.cont, o)
         return self.end(h)
 
@@ -310,6 +310,6 @@ class LSTMUnit(Layer):
         x_out = self.grad[1][0] if self.needs_gradient[1] else self.dx
         arrays.fill(self.nothing, 0)
         arrays.copy(dc[0], c_out)
-        given = self.acts, self.c, self.out[0][0], self.cont, dh[0]
-        ops.lstm_unit_gradient(*given, self.nothing, self.cont, c_out, x_out)
+        kernel_args = self.acts, self.c, self.out[0][0], self.cont, dh[0]
+        ops.lstm_unit_gradient(*kernel_args, self.nothing, self.cont, c_out, x_out)
         return self.grad

@@ -108,12 +108,12 @@ class ArgMax(Layer):
         (n, _, s), k = self.ncs, self.top_k
         largest(x.reshape(self.ncs), self.place, self.number, self.flags)
         if self.axis is not None:
-            found = self.number if self.out_max_val else self.place
-            arrays.copy(found, self.out[0].reshape(n, k, s))
+            values = self.number if self.out_max_val else self.place
+            arrays.copy(values, self.out[0].reshape(n, k, s))
             return self.out
         both = self.out[0].reshape(n, 2 if self.out_max_val else 1, k)
-        for i, found in enumerate((self.place, self.number)[: both.shape[1]]):
-            arrays.copy(found.reshape(n, k), both[:, i])
+        for i, values in enumerate((self.place, self.number)[: both.shape[1]]):
+            arrays.copy(values.reshape(n, k), both[:, i])
         return self.out
 
     def backward(self, dy: Any) -> Any:

@@ -24,8 +24,8 @@ def _axis(layer: Any, old: str, x: Shape) -> int:
     older: int | None = getattr(layer, old)
     if layer.axis is not None and older is not None:
         raise ShapeError(f"give either axis or {old}, which is its old name, not both")
-    given = older if layer.axis is None else layer.axis
-    return canonical_axis(1 if given is None else given, x)
+    axis = older if layer.axis is None else layer.axis
+    return canonical_axis(1 if axis is None else axis, x)
 
 
 @register
@@ -363,18 +363,18 @@ class Reshape(Viewed):
         last = len(x) if self.num_axes == -1 else first + self.num_axes
         if last > len(x):
             raise ShapeError(f"num_axes {self.num_axes} from axis {first} on: {x} has {len(x)}")
-        sizes, kept = list(self.shape.dim), [*range(first), *range(last, len(x))]
+        sizes, own = list(self.shape.dim), [*range(first), *range(last, len(x))]
         for i, size in enumerate(sizes):
             if size == 0 and first + i >= len(x):
                 raise ShapeError(f"shape: dim {i} is 0, but the bottom {x} has no axis {first + i}")
             if size == 0:
                 sizes[i] = x[first + i]
-                kept.append(first + i)
+                own.append(first + i)
         y = [*x[:first], *sizes, *x[last:]]
         if sizes.count(-1) > 1:
             raise ShapeError(f"shape: only one dim can be -1, got {list(self.shape.dim)}")
         if -1 in sizes:
-            left = math.prod(size for i, size in enumerate(x) if i not in kept)
+            left = math.prod(size for i, size in enumerate(x) if i not in own)
             known = -math.prod(size for size in self.shape.dim if size)
             if known == 0 or left % known:
                 raise ShapeError(

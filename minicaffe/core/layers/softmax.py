@@ -142,8 +142,8 @@ class SoftmaxLoss(Normalized):
         self.wide = self.label_copy = None  # in float32: dx and labels, if of 16 bits
         if self.dtype != dtype:
             self.wide, self.label_copy = self.empty(self.ncs, dtype), self.empty((n, s), dtype)
-        kept = more and self.out[1].dtype == dtype
-        self.prob = self.out[1].reshape(self.ncs) if kept else self.empty(self.ncs, dtype)
+        in_top = more and self.out[1].dtype == dtype
+        self.prob = self.out[1].reshape(self.ncs) if in_top else self.empty(self.ncs, dtype)
         more &= self.runs_backward
         self.through = self.empty(self.ncs, dtype) if more else None  # the gradient through prob
 
@@ -196,8 +196,8 @@ class SoftmaxWithLoss(SoftmaxLoss):
         ops.softmax_loss(x, self.labels, self.ignore_label, *filled, self.context.workspace)
 
     def gradient(self, dloss: Any, out: Any) -> None:
-        given = self.prob, self.labels, self.ignore_label, dloss
-        ops.softmax_loss_gradient(*given, out, self.read, self.of_losses)
+        kernel_args = self.prob, self.labels, self.ignore_label, dloss
+        ops.softmax_loss_gradient(*kernel_args, out, self.read, self.of_losses)
 
 
 @register
@@ -259,12 +259,12 @@ class InfogainLoss(SoftmaxLoss):
         if more:
             self.matrix = more[0].reshape(self.sums.size, -1)
             infogain.row_sums(self.matrix, self.sums)
-        given = self.prob, self.labels, self.matrix, self.ignore_label, self.losses, self.read
-        infogain.infogain(*given, self.work, self.scratch)
+        kernel_args = self.prob, self.labels, self.matrix, self.ignore_label, self.losses, self.read
+        infogain.infogain(*kernel_args, self.work, self.scratch)
         work = self.context.workspace
         self.of_losses.of(self.losses, self.read.valid, self.out[0], work)
 
     def gradient(self, dloss: Any, out: Any) -> None:
         scale = self.of_losses.gradient(dloss)
-        given = self.prob, self.labels, self.matrix, self.sums, self.ignore_label, scale
-        infogain.infogain_gradient(*given, out, self.read, self.scratch)
+        kernel_args = self.prob, self.labels, self.matrix, self.sums, self.ignore_label, scale
+        infogain.infogain_gradient(*kernel_args, out, self.read, self.scratch)
