@@ -55,9 +55,9 @@ class Deployed:
         self._input = self.data.top[0]
         end = _ending(spec, self.ends)
         self.output, self.ended = end.tops[0], end.type
-        given: Any = {"engine": engine, "deterministic": deterministic}
-        given["keep"] = None if keep is None else [*keep, self.output]
-        self.net = Net(spec, "TEST", device=device, dtype=dtype, precision=precision, **given)
+        settings: Any = {"engine": engine, "deterministic": deterministic}
+        settings["keep"] = None if keep is None else [*keep, self.output]
+        self.net = Net(spec, "TEST", device=device, dtype=dtype, precision=precision, **settings)
         if weights is None and isinstance(model, (str, Path)):
             weights = model if holds_weights(model) else shipped_weights(model)
         if isinstance(weights, (str, Path)) and os.path.isdir(weights):
@@ -185,10 +185,10 @@ class Classifier(Deployed):
         """
         prepared, axes = self._prepared(images)
         with self.net.lock:
-            found = [prob[:n].astype(np.float64) for prob, n in self._batches(prepared)]
+            batches = [prob[:n].astype(np.float64) for prob, n in self._batches(prepared)]
             classes = self.net.blobs[self.output].shape[1:]
-        found = found or [np.empty((0, *classes))]
-        return np.concatenate(found).reshape(*axes, *classes)
+        batches = batches or [np.empty((0, *classes))]
+        return np.concatenate(batches).reshape(*axes, *classes)
 
 
 class Detector(Deployed):
@@ -207,15 +207,15 @@ class Detector(Deployed):
         that is NaN are left out. `images` are as `Classifier.predict` takes them, of any size.
         """
         prepared, axes = self._prepared(images)
-        found = []
+        boxes = []
         with self.net.lock:
             tops = [(top.astype(np.float64), n) for top, n in self._batches(prepared)]
         for top, n in tops:
             rows = top.reshape(-1, 7)
             rows = rows[(rows[:, 1] >= 0) & (rows[:, 0] < n) & ~np.isnan(rows).any(axis=1)]
             rows = rows[np.argsort(-rows[:, 2], kind="stable")]
-            found += [rows[rows[:, 0] == image, 1:] for image in range(n)]
-        return found if axes else found[0]
+            boxes += [rows[rows[:, 0] == image, 1:] for image in range(n)]
+        return boxes if axes else boxes[0]
 
 
 def predict(
@@ -351,10 +351,10 @@ def deploy(
     full = Net(model, "TEST", device="cpu", shapes_only=True)
     data = pictures_of(full)
     if data is None:
-        found = [f"{v.name} {'x'.join(map(str, v.shape))}" for v in inputs(full)]
+        blobs = [f"{v.name} {'x'.join(map(str, v.shape))}" for v in inputs(full)]
         raise SpecError(
             f"net {full.name!r} has no Data layer in the phase TEST to take pictures for, nor one Input of "
-            f"pictures (n, c, h, w): its inputs are {', '.join(found) or 'none'}; net.forward(...) takes "
+            f"pictures (n, c, h, w): its inputs are {', '.join(blobs) or 'none'}; net.forward(...) takes "
             "numbers, from Python"
         )
     spec, _ = inference(model, batch)
@@ -370,7 +370,7 @@ def deploy(
 def _ending(spec: NetSpec, ends: Sequence[str]) -> LayerSpec:
     """The last layer of the first type that there is. Raises SpecError if there is none."""
     for kind in ends:
-        if found := [layer for layer in spec.layers if layer.type == kind]:
-            return found[-1]
-    told = {"Softmax": "softmax, so it gives no probabilities"}.get(ends[0], ends[0])
-    raise SpecError(f"net {spec.name!r} has no {told}")
+        if layers := [layer for layer in spec.layers if layer.type == kind]:
+            return layers[-1]
+    lacking = {"Softmax": "softmax, so it gives no probabilities"}.get(ends[0], ends[0])
+    raise SpecError(f"net {spec.name!r} has no {lacking}")

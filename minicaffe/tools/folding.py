@@ -58,10 +58,10 @@ def folded(net: Net) -> Folded:
     """
     arrays = net.weights()
     owners = Counter(param.owner for step in net.steps for param in step.layer.params)
-    made = {value: step for step in net.steps for value in step.tops}
-    held = {value: value for value in made}  # the value of a layer that remains, for each
-    names = {value: value.name for value in made}
-    readers = {value: value.readers for value in made}
+    makers = {value: step for step in net.steps for value in step.tops}
+    held = {value: value for value in makers}  # the value of a layer that remains, for each
+    names = {value: value.name for value in makers}
+    readers = {value: value.readers for value in makers}
     gone: dict[Step, str] = {}
     biases: set[Step] = set()
     for step in net.steps:
@@ -70,7 +70,7 @@ def folded(net: Net) -> Folded:
             continue
         (bottom, *_), (top, *_) = step.bottoms, step.tops
         value = held[bottom]
-        source = made[value]
+        source = makers[value]
         nothing = step.spec.type == "Dropout" and [one.item() for one in numbers] == [1, 0]
         alone = readers[value] == 1 and len(source.tops) == 1
         if top.name != names[value] and not (alone and source.bottoms):

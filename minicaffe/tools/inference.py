@@ -71,15 +71,15 @@ def inference(model: NetSpec, batch: int = 1) -> tuple[NetSpec, list[str]]:
     """
     model, sigmoid = _with_sigmoid(for_test(model))
     full = Net(model, "TEST", device="cpu", shapes_only=True)
-    kept, notes = _without_losses(full.steps)
-    read = _read(kept)
+    layers, notes = _without_losses(full.steps)
+    read = _read(layers)
     if not read:  # a Silence at the end: what it reads is what is wanted
-        hushed = [step for step in kept if step.spec.type == "Silence"]
+        hushed = [step for step in layers if step.spec.type == "Silence"]
         notes |= {step: f"{step.spec}: left out; what it reads is an output" for step in hushed}
-        kept = {step: layer for step, layer in kept.items() if step not in hushed}
-        read = _read(kept)
+        layers = {step: layer for step, layer in layers.items() if step not in hushed}
+        read = _read(layers)
     specs = []
-    for step, layer in kept.items():
+    for step, layer in layers.items():
         tops = [value for value in step.tops if value in read]
         if not step.bottoms and not tops:
             continue  # data that only a loss reads
@@ -146,20 +146,20 @@ def _input(layer: LayerSpec, shapes: Mapping[str, Shape]) -> LayerSpec:
 
 def _without_losses(steps: Sequence[Step]) -> tuple[dict[Step, LayerSpec], dict[Step, str]]:
     """The steps that are kept, each with its layer as it is to be, and notes of those that are not."""
-    kept: dict[Step, LayerSpec] = {}
+    layers: dict[Step, LayerSpec] = {}
     lost: set[Value] = set()
     notes: dict[Step, str] = {}
     scored = [step for step in steps if is_scored(step.spec)]
-    there = {name for step in steps for name in (step.spec.name, *step.spec.tops)}
+    names = {name for step in steps for name in (step.spec.name, *step.spec.tops)}
     done = {step.bottoms[0] for step in steps if step.spec.type == "Softmax"}
     for step in steps:
         gone = any(value in lost for value in step.bottoms)
         bottoms = tuple(value.name for value in step.bottoms)
         if step in scored and not gone and step.bottoms[0] not in done:
-            alone = len(scored) == 1 and len(step.tops) == 1 and "prob" not in there
+            alone = len(scored) == 1 and len(step.tops) == 1 and "prob" not in names
             name = "prob" if alone else step.spec.name
             top = step.tops[-1].name if len(step.tops) > 1 else name
-            kept[step] = LayerSpec(
+            layers[step] = LayerSpec(
                 name=name,
                 type="Softmax",
                 bottom=bottoms[:1],
@@ -173,26 +173,26 @@ def _without_losses(steps: Sequence[Step]) -> tuple[dict[Step, LayerSpec], dict[
             notes[step] = f"{step.spec}: left out"
             lost |= set(step.tops)
         else:
-            given = {"bottom": bottoms, "include": (), "exclude": ()}
-            kept[step] = dataclasses.replace(step.spec, **given)  # type: ignore[arg-type]
-    return kept, notes
+            keys = {"bottom": bottoms, "include": (), "exclude": ()}
+            layers[step] = dataclasses.replace(step.spec, **keys)  # type: ignore[arg-type]
+    return layers, notes
 
 
-def _read(kept: dict[Step, LayerSpec]) -> set[Step | Value]:
+def _read(layers: dict[Step, LayerSpec]) -> set[Step | Value]:
     """The steps that an output is computed from, and the values they read."""
     learnt: set[Value] = set()
     readers: dict[Value, int] = {}
-    for step in kept:
-        bottoms = step.bottoms[: len(kept[step].bottom or ())]
+    for step in layers:
+        bottoms = step.bottoms[: len(layers[step].bottom or ())]
         for value in bottoms:
             readers[value] = readers.get(value, 0) + 1
         if step.layer.params or any(value in learnt for value in bottoms):
             learnt |= set(step.tops)
     live: set[Step | Value] = set()
-    for step in reversed(kept):
+    for step in reversed(layers):
         unread = [value for value in step.tops if value not in readers]
         ends = any(value.readers == 0 or value in learnt for value in unread)
         wanted = is_scored(step.spec) or ends
         if (step.bottoms and wanted) or any(value in live for value in step.tops):
-            live |= {step, *step.bottoms[: len(kept[step].bottom or ())]}
+            live |= {step, *step.bottoms[: len(layers[step].bottom or ())]}
     return live

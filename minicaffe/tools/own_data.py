@@ -253,10 +253,10 @@ def survey(source: str) -> DataSet:
         for one in both:
             _look_at(one)
     parts = None if reader.own_split else sides(reader, SHARE)
-    kept = np.arange(len(labels)) if parts is None else parts[0].entries
-    trained = labels[kept]
+    entries = np.arange(len(labels)) if parts is None else parts[0].entries
+    trained = labels[entries]
     if several:
-        counts = np.sum([reader.vector(int(i)) for i in kept], axis=0).astype(np.int64)
+        counts = np.sum([reader.vector(int(i)) for i in entries], axis=0).astype(np.int64)
     else:
         counts = np.bincount(trained, minlength=outputs)
     line = f"data: {source}: {len(trained)} to train with"

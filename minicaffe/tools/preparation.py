@@ -93,23 +93,23 @@ def preparation(model: NetSpec) -> Preparation:
         return Preparation(classes=classes)  # numbers, or frames of a video
     c, h, w = data.image
     crop = data.transform.crop_size
-    found: dict[str, Any] = {"classes": classes, "input": data.top[0], "channel_count": c}
-    found |= {"size": (h, w), "crop": (crop, crop) if crop else (h, w)}
-    found["channels"] = GREY if c == 1 else None
-    found["inverts"] = c == 1 and data.inverts
+    known: dict[str, Any] = {"classes": classes, "input": data.top[0], "channel_count": c}
+    known |= {"size": (h, w), "crop": (crop, crop) if crop else (h, w)}
+    known["channels"] = GREY if c == 1 else None
+    known["inverts"] = c == 1 and data.inverts
     if type(data) is Pictures:  # a deploy net, which says no more
-        return Preparation(**found)
+        return Preparation(**known)
     boxes = any(step.spec.type == "DetectionOutput" for step in net.steps)
     digits = c == 1 and takes_digits(data)
-    found["fit"] = "stretch" if boxes else "digit" if digits else data.fit
+    known["fit"] = "stretch" if boxes else "digit" if digits else data.fit
     mean = np.asarray(data.mean(), np.float64)
     plain = mean.shape[1:] == (1, 1)
-    if found["fit"] == "cover" and crop and plain:
-        found["size"] = (min(h, w), min(h, w))
-    found["mean"] = tuple(map(float, np.broadcast_to(mean.ravel(), c))) if plain else mean
+    if known["fit"] == "cover" and crop and plain:
+        known["size"] = (min(h, w), min(h, w))
+    known["mean"] = tuple(map(float, np.broadcast_to(mean.ravel(), c))) if plain else mean
     if c == 3:
-        found["channels"] = "bgr" if data.blue_first else "rgb"
-    return Preparation(layer=data.name, scale=data.transform.scale, **found)
+        known["channels"] = "bgr" if data.blue_first else "rgb"
+    return Preparation(layer=data.name, scale=data.transform.scale, **known)
 
 
 def pictures_of(net: Net) -> Pictures | None:
@@ -120,19 +120,19 @@ def pictures_of(net: Net) -> Pictures | None:
     for step in net.steps:
         if isinstance(step.layer, Pictures):
             return step.layer.alone()
-    found = list(inputs(net))
-    if len(found) != 1 or len(found[0].shape) != 4:
+    blobs = list(inputs(net))
+    if len(blobs) != 1 or len(blobs[0].shape) != 4:
         return None
-    count, c, h, w = found[0].shape
+    count, c, h, w = blobs[0].shape
     data = Pictures(batch_size=count)
-    data.name, data.top, data.image = found[0].producer.name, (found[0].name,), (c, h, w)
+    data.name, data.top, data.image = blobs[0].producer.name, (blobs[0].name,), (c, h, w)
     return data
 
 
 def metadata(about: Preparation, mean_file: str) -> dict[str, str]:
     """What an .onnx file holds of it: `classes` and `preprocessing`, as JSON, where they are known."""
-    found = {"classes": about.classes, "preprocessing": about.preprocessing(mean_file)}
-    return {key: json.dumps(value, ensure_ascii=False) for key, value in found.items() if value}
+    entries = {"classes": about.classes, "preprocessing": about.preprocessing(mean_file)}
+    return {key: json.dumps(value, ensure_ascii=False) for key, value in entries.items() if value}
 
 
 def described(
@@ -140,5 +140,5 @@ def described(
 ) -> bytes:
     """The JSON file beside an .onnx file: the shapes of its inputs and outputs, classes, preprocessing."""
     preprocessing = about.preprocessing(mean_file)
-    found = {**shapes, "classes": list(about.classes) or None, "preprocessing": preprocessing}
-    return json.dumps(found, indent=2, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+    content = {**shapes, "classes": list(about.classes) or None, "preprocessing": preprocessing}
+    return json.dumps(content, indent=2, ensure_ascii=False).encode("utf-8", "replace") + b"\n"

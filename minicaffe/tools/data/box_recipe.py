@@ -351,9 +351,9 @@ def _packed(picture: np.ndarray, of: Noise) -> np.ndarray:
     file = io.BytesIO()
     pixels, quality = pixels[..., 0] if len(picture) == 1 else pixels, min(max(of.jpeg, 1), 100)
     image.fromarray(pixels).save(file, "JPEG", quality=int(quality))
-    found = np.asarray(image.open(file))
-    found = found[:, :, None] if found.ndim == 2 else found
-    return found.transpose(2, 0, 1)[::-1]
+    unpacked = np.asarray(image.open(file))
+    unpacked = unpacked[:, :, None] if unpacked.ndim == 2 else unpacked
+    return unpacked.transpose(2, 0, 1)[::-1]
 
 
 def _eroded(picture: np.ndarray, of: Noise) -> np.ndarray:
@@ -447,9 +447,9 @@ class BoxRecipe:
         self.rest.make(picture, chance, out)
         if self.rest.mirror and chance[2] < 0.5:
             boxes[:, [2, 4]] = 1 - boxes[:, [4, 2]]
-        found = np.full((self.boxes, 8), -1.0)
-        found[: len(boxes), 1:] = boxes
-        return found
+        padded = np.full((self.boxes, 8), -1.0)
+        padded[: len(boxes), 1:] = boxes
+        return padded
 
     def seen(self, boxes: np.ndarray, part: np.ndarray) -> np.ndarray:
         """The boxes of which something is in a part (x0, y0, x1, y1), as fractions of that part."""
@@ -463,9 +463,9 @@ class BoxRecipe:
         size = part[2:] - part[:2]
         moved = ((corners - np.tile(part[:2], 2)) / np.tile(size, 2)).clip(0, 1)
         inside &= (moved[:, 2:] > moved[:, :2]).all(axis=1)
-        kept = boxes[inside]
-        kept[:, BOX] = moved[inside]
-        return kept
+        remaining = boxes[inside]
+        remaining[:, BOX] = moved[inside]
+        return remaining
 
     def _expanded(
         self, picture: np.ndarray, boxes: np.ndarray, chance: np.ndarray

@@ -82,10 +82,10 @@ class Survey:
 
 def survey(reader: Reader, entries: Iterable[int]) -> Survey:
     """Look through some entries of a data set; those that are damaged are counted."""
-    found = Survey()
-    for _, picture, _ in sound(reader, entries, found.damage.add):
-        found.add(picture)
-    return found
+    seen = Survey()
+    for _, picture, _ in sound(reader, entries, seen.damage.add):
+        seen.add(picture)
+    return seen
 
 
 def sound(

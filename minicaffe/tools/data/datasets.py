@@ -130,14 +130,14 @@ def load(source: str, split: Split, beside: Path | None = None) -> Dataset:
 
 def places(source: str, beside: Path | None) -> list[Path]:
     """Where a source is looked for, in order, each once."""
-    given = Path(source if "\0" in source else os.path.expanduser(source))  # which asks the system
-    found = [given]
+    path = Path(source if "\0" in source else os.path.expanduser(source))  # which asks the system
+    paths = [path]
     if beside is not None:
-        found.append(Path(beside) / given)
+        paths.append(Path(beside) / path)
     if os.environ.get("MINICAFFE_DATA"):
-        found.append(fetch.data_folder() / given)
-    found.append(Path("data") / given)
-    return list(dict.fromkeys(found))
+        paths.append(fetch.data_folder() / path)
+    paths.append(Path("data") / path)
+    return list(dict.fromkeys(paths))
 
 
 def is_one(folder: Path) -> bool:
@@ -152,8 +152,8 @@ def _search(source: str, beside: Path | None) -> tuple[Path | None, str]:
         lacking = [name for name in FILES if not any(fetch.find(place, name))]
         if not lacking:
             return place, ""
-        given = source not in KNOWN and os.path.isdir(place)
-        if not complaint and (given or len(lacking) < len(FILES)):
+        is_path = source not in KNOWN and os.path.isdir(place)
+        if not complaint and (is_path or len(lacking) < len(FILES)):
             files = ", ".join(lacking)
             complaint = f"{place} lacks {files} (or the same with .gz, or as idx4 in colour)"
             if os.path.isdir(place) and not os.access(place, os.R_OK | os.X_OK):

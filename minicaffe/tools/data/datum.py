@@ -99,17 +99,17 @@ class LmdbSet(Reader):
         return len(self.records)
 
     def __getitem__(self, i: int) -> Entry:
-        found = self._datum(i)
-        return self._pixels(found, self.place(i)), found.label
+        datum = self._datum(i)
+        return self._pixels(datum, self.place(i)), datum.label
 
-    def _pixels(self, found: Datum, place: str) -> np.ndarray:
+    def _pixels(self, datum: Datum, place: str) -> np.ndarray:
         """The picture (c, h, w) of a Datum."""
-        if found.encoded is None:
+        if datum.encoded is None:
             if self.colour not in (None, "as it is"):
                 raise DataError(f"{place}: force_color and force_gray are for encoded images")
-            assert found.pixels is not None
-            return found.pixels
-        picture = picture_files.decode(found.encoded, place, self.colour or "as it is")
+            assert datum.pixels is not None
+            return datum.pixels
+        picture = picture_files.decode(datum.encoded, place, self.colour or "as it is")
         return picture.transpose(2, 0, 1)
 
     def label(self, i: int) -> int:
@@ -165,11 +165,11 @@ def _annotation(data: memoryview) -> list[float]:
         if number == 1:
             row[INSTANCE] = wire.integer(kind, value)
         elif number == 2:
-            for field, of, given in wire.fields(wire.message(kind, value)):
+            for field, of, side in wire.fields(wire.message(kind, value)):
                 if 1 <= field <= 4:
-                    row[1 + field] = float(wire.floats(of, given, "<f4")[-1])
+                    row[1 + field] = float(wire.floats(of, side, "<f4")[-1])
                 elif field == 6:
-                    row[DIFFICULT] = float(wire.integer(of, given) != 0)
+                    row[DIFFICULT] = float(wire.integer(of, side) != 0)
     if not np.isfinite(row).all():
         raise ValueError("a box has a side that is not finite")
     return row

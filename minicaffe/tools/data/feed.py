@@ -110,17 +110,17 @@ class Maker:
     ) -> Any:
         """Make a sample; returns its label."""
         for further in range(min(IN_A_ROW, len(self.reader))):
-            there = (entry + further) % len(self.reader)
+            place = (entry + further) % len(self.reader)
             try:
-                picture, label = self.reader[there]
+                picture, label = self.reader[place]
                 try:
                     return self.recipe.sample(picture, label, chance, out)
                 except DataError as error:
-                    raise error.at(self.reader.place(there)) from None
+                    raise error.at(self.reader.place(place)) from None
             except DataError as error:
                 if not self.skip:
                     raise
-                damaged.append((there, str(error)))
+                damaged.append((place, str(error)))
         raise DataError(f"{damaged[-1][1]}; and so are the {len(damaged) - 1} before it")
 
 
@@ -166,9 +166,9 @@ class Crew:
             ) from None
 
 
-def _serve(asked: queue.SimpleQueue[Piece | None], *given: Any) -> None:
+def _serve(asked: queue.SimpleQueue[Piece | None], *work: Any) -> None:
     while (piece := asked.get()) is not None:
-        _make(piece, *given)
+        _make(piece, *work)
 
 
 def _make(piece: Any, maker: Maker, done: queue.SimpleQueue[Result], *arrays: np.ndarray) -> None:
@@ -226,12 +226,12 @@ class Feed:
         batch = self.waiting[0]
         self._await(batch)
         outcomes = [batch.found[first] for first in sorted(batch.found)]
-        for found in outcomes:
-            if isinstance(found, BaseException):
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
                 self._give_up()
-                raise found
+                raise outcome
         slot = batch.number % self.ahead
-        damaged = [one for found in outcomes if isinstance(found, list) for one in found]
+        damaged = [one for outcome in outcomes if isinstance(outcome, list) for one in outcome]
         return self.crew.pictures[slot], self.crew.labels[slot], damaged
 
     def done(self) -> None:
@@ -264,17 +264,17 @@ class Feed:
             self.number += 1
             for member, (first, last) in enumerate(itertools.pairwise(cuts)):
                 if first < last:
-                    given = batch.number, batch.number % self.ahead, first
+                    where = batch.number, batch.number % self.ahead, first
                     samples = entries[first:last].copy(), epochs[first:last].copy()
-                    self.crew.give(member, Piece(*given, *samples, key))
+                    self.crew.give(member, Piece(*where, *samples, key))
                     batch.missing += 1
 
     def _await(self, batch: Batch) -> None:
         with self._closed_where_it_fails():
             while batch.missing:
-                (number, first), found = self.crew.take()
+                (number, first), outcome = self.crew.take()
                 its = self.waiting[number - self.waiting[0].number]
-                its.found[first] = found
+                its.found[first] = outcome
                 its.missing -= 1
 
     def _give_up(self) -> None:

@@ -348,7 +348,7 @@ def installing(name: str, home: Path) -> Iterator[Path]:
 
     Other processes that fetch into `home` wait. Raises DataError for a folder that cannot be written.
     """
-    made = [path for path in (home, home.parent) if not path.exists()]
+    new = [path for path in (home, home.parent) if not path.exists()]
     try:
         home.mkdir(parents=True, exist_ok=True)
         with _alone(home):
@@ -362,7 +362,7 @@ def installing(name: str, home: Path) -> Iterator[Path]:
         place = error.filename or home
         raise DataError(f"cannot fetch {name}: {place}: {reason(error)}") from error
     finally:
-        for path in made:
+        for path in new:
             with suppress(OSError):  # what holds something stays
                 path.rmdir()
 

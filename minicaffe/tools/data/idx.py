@@ -173,12 +173,12 @@ def _header(
 
 
 def _exactly(path: Path, file: Any, count: int) -> bytes:
-    found = file.read(count)
-    if len(found) != count:
+    data = file.read(count)
+    if len(data) != count:
         raise DataError(
-            f"{path}: cut short in its header: expected {count} bytes more, found {len(found)}"
+            f"{path}: cut short in its header: expected {count} bytes more, found {len(data)}"
         )
-    return found
+    return data
 
 
 def _by(shape: tuple[int, ...]) -> str:

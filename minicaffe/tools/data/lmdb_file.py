@@ -51,9 +51,9 @@ class Lmdb:
             leaves = list(self._leaves(root, pages, depth))
             self.leaves = np.array([page for page, _ in leaves], np.int64)
             self.ends = np.cumsum([count for _, count in leaves], dtype=np.int64)
-            found = int(self.ends[-1]) if leaves else 0
-            if found != entries:
-                raise ValueError(f"it promises {entries} entries, its leaves hold {found}")
+            held = int(self.ends[-1]) if leaves else 0
+            if held != entries:
+                raise ValueError(f"it promises {entries} entries, its leaves hold {held}")
 
     def __len__(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0

@@ -56,15 +56,15 @@ def open(
     >>> open("digits", "train").shape
     (1, 28, 28)
     """
-    found = _open(source, split, beside, {"colour": colour, "size": size}, root_folder)
-    pictures = isinstance(found, PictureSet)
-    if colour is not None and not pictures and not isinstance(found, LmdbSet):
+    reader = _open(source, split, beside, {"colour": colour, "size": size}, root_folder)
+    pictures = isinstance(reader, PictureSet)
+    if colour is not None and not pictures and not isinstance(reader, LmdbSet):
         raise DataError(f"{source}: force_color and force_gray are for encoded images")
     if size is not None and not pictures:
         raise DataError(f"{source}: only pictures in files of their own are scaled")
-    if root_folder and not isinstance(found, (ListSet, TableSet)):
+    if root_folder and not isinstance(reader, (ListSet, TableSet)):
         raise DataError(f"{source}: root_folder is for lists")
-    return found
+    return reader
 
 
 def _open(source: str, split: Split, beside: Path | None, how: Any, root_folder: str) -> Reader:
@@ -74,10 +74,10 @@ def _open(source: str, split: Split, beside: Path | None, how: Any, root_folder:
         if os.path.isfile(place):
             if place.name.lower().endswith(TABLES):
                 return TableSet(place, source, split, **how, root_folder=root_folder)
-            found = _file(place, source, split)
-            if found is None:
+            reader = _file(place, source, split)
+            if reader is None:
                 return ListSet(place, source, **how, root_folder=root_folder)
-            return found
+            return reader
         if not os.path.isdir(place):
             if os.path.exists(place):
                 raise DataError(f"{place}: expected a file or a folder, found a device or pipe")

@@ -180,10 +180,10 @@ def weights_named(name: str, folder: Path | None = None) -> Path | None:
     >>> weights_named("lenet") is None
     True
     """
-    found = lookup(name)
-    if found is None:
+    weights = lookup(name)
+    if weights is None:
         return None
-    own, row = found
+    own, row = weights
     path = _place(own, folder)
     if path.is_file():
         return path
@@ -207,10 +207,10 @@ def fetch_weights(
     `progress` shows a bar on a terminal. Raises DataError for an unknown name, a folder that cannot be
     written, and when no mirror has the right bytes; then nothing is installed.
     """
-    found = lookup(name)
-    if found is None:
+    weights = lookup(name)
+    if weights is None:
         raise DataError(f"there are no weights {name!r}{did_you_mean(name, NAMES)}")
-    own, row = found
+    own, row = weights
     path = _place(own, folder)
     digests: dict[str, str] = {row.kind: row.digest}
     with installing(own, path.parent) as beside:

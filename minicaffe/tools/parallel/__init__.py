@@ -20,8 +20,8 @@ EXTRA = "pip install 'minicaffe[mpi]'"
 
 def count() -> int:
     """How many processes the launcher has started, as it says; 1 without one."""
-    told = [os.environ.get(name, "") for name in SIZES]
-    return max((int(text) for text in told if text.isdecimal()), default=1)
+    sizes = [os.environ.get(name, "") for name in SIZES]
+    return max((int(text) for text in sizes if text.isdecimal()), default=1)
 
 
 def told() -> str:
@@ -55,10 +55,10 @@ def _mpi(started: int) -> Communicator:
             f"one of {started} processes that were started together, and mpi4py cannot be imported "
             f"({error}): {EXTRA}, or start one process"
         ) from None
-    found = Mpi()
-    if found.size == 1:
+    mpi = Mpi()
+    if mpi.size == 1:
         raise DeviceError(
             f"one of {started} processes that were started together, but MPI knows of this one alone: "
-            f"the launcher is not of mpi4py's {found.name}; take the mpiexec that lies beside {EXTRA}"
+            f"the launcher is not of mpi4py's {mpi.name}; take the mpiexec that lies beside {EXTRA}"
         )
-    return found
+    return mpi

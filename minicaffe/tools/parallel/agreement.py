@@ -92,8 +92,8 @@ def check_parts(communicator: Communicator, net: Net, built: State) -> None:
     """Raise SpecError, on all ranks, for a net of which each cannot compute a part of the batch."""
 
     def why_not() -> str:
-        given = {"dtype": net.context.dtype, "level": built.level, "stages": built.stage}
-        whole = Net(net.spec, "TRAIN", device=net.device, shapes_only=True, **given)
+        settings = {"dtype": net.context.dtype, "level": built.level, "stages": built.stage}
+        whole = Net(net.spec, "TRAIN", device=net.device, shapes_only=True, **settings)
         return refused(net, whole)
 
     if why := communicator.bcast_obj(why_not() if communicator.rank == 0 else ""):
@@ -106,8 +106,8 @@ def check_alike(solver: Any) -> None:
     for rank, theirs in enumerate(agreed):
         for what, value in agreed[0].items():
             if theirs[what] != value:
-                told = f": {theirs[what]}, not {value}" if len(f"{value}") < 30 else ""
-                raise SpecError(f"rank {rank} has another {what} than rank 0{told}").on_all()
+                values = f": {theirs[what]}, not {value}" if len(f"{value}") < 30 else ""
+                raise SpecError(f"rank {rank} has another {what} than rank 0{values}").on_all()
 
 
 def facts(solver: Any) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def facts(solver: Any) -> dict[str, Any]:
     net, spec = solver.net, solver.net.spec
     shapes = {name: param.shape for name, param in net.named_params.items()}
     model = dataclasses.replace(spec, solver=dataclasses.replace(solver.spec, snapshot_prefix=None))
-    found = {
+    compared = {
         "version of minicaffe": __version__,
         "version of NumPy": np.__version__,
         "model": digest(text(model, spec.beside or ".").encode()),
@@ -131,8 +131,8 @@ def facts(solver: Any) -> dict[str, Any]:
     for each in (net, *solver.test_nets):
         for name, layer in each.layers.items():
             if isinstance(layer, (Fed, HDF5Data, WindowData)):
-                found[f"data set for layer {name!r} of {each.phase}"] = of_data(layer)
-    return found
+                compared[f"data set for layer {name!r} of {each.phase}"] = of_data(layer)
+    return compared
 
 
 def of_data(layer: Fed | HDF5Data | WindowData) -> str:
@@ -165,10 +165,10 @@ def digest(*parts: Any) -> str:
     >>> digest(b"one", b"two") == digest(b"one", b"too")
     False
     """
-    found = hashlib.blake2b(digest_size=16)
+    hashed = hashlib.blake2b(digest_size=16)
     for part in parts:
-        found.update(part)
-    return found.hexdigest()
+        hashed.update(part)
+    return hashed.hexdigest()
 
 
 def begin_alike(solver: Any) -> None:
@@ -181,8 +181,8 @@ def begin_alike(solver: Any) -> None:
     at = solver.communicator.allgather_obj(solver.iteration)
     for rank, iteration in enumerate(at):
         if iteration != at[0]:
-            told = f"rank {rank} goes on from iteration {iteration}, rank 0 from {at[0]}"
-            raise CheckpointError(told).on_all()
+            problem = f"rank {rank} goes on from iteration {iteration}, rank 0 from {at[0]}"
+            raise CheckpointError(problem).on_all()
     solver._ranks.before_snapshot()
     parts = solver.net, solver.rule, solver._watch, solver._average
     for array in left_behind(*parts).values():

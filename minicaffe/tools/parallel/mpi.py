@@ -70,10 +70,10 @@ class Window:
             [part[start : start + count] for part in parts]
             for start in range(0, max(part.size for part in parts), count)
         ]
-        made = [work(piece) for piece in pieces[:KNOWN] for work in works]
+        known = [work(piece) for piece in pieces[:KNOWN] for work in works]
 
         def do() -> None:
-            for work in made:
+            for work in known:
                 work()
             for piece in pieces[KNOWN:]:
                 for make in works:
@@ -85,12 +85,12 @@ class Window:
         mine, others = parts[self.rank], self._others()
         lent = [(self.rank, rank, parts[rank]) for rank in others]
         read = [(rank, self.rank, mine) for rank in others]
-        return self._exchange(lent, read, lambda there, part: np.add(part, there, out=part))
+        return self._exchange(lent, read, lambda theirs, part: np.add(part, theirs, out=part))
 
     def _shares(self, parts: list[Any]) -> Work:
         lent = [(self.rank, self.rank, parts[self.rank])]
         read = [(rank, rank, parts[rank]) for rank in self._others()]
-        return self._exchange(lent, read, lambda there, part: np.copyto(part, there))
+        return self._exchange(lent, read, lambda theirs, part: np.copyto(part, theirs))
 
     def _exchange(self, lends: Places, reads: Places, take: Callable[[Any, Any], Any]) -> Work:
         """What lends parts to the others, and takes theirs."""
@@ -98,12 +98,12 @@ class Window:
 
         def exchange() -> None:
             self.half = half = 1 - self.half
-            for there, part in lent[half]:
-                there[...] = part
+            for memory, part in lent[half]:
+                memory[...] = part
             self.window.Fence()
             with np.errstate(all="ignore"):  # MPI's sums say nothing either
-                for there, part in read[half]:
-                    take(there, part)
+                for memory, part in read[half]:
+                    take(memory, part)
 
         return exchange
 
@@ -314,7 +314,7 @@ class Nccl(Mpi):
         """ncclAllReduce, in place, in the current stream."""
         if not on_cuda(array):
             return super().allreduce(array)
-        ask("all_reduce", "", (), (array,), lambda given: self._sum(given[0], self._current()))
+        ask("all_reduce", "", (), (array,), lambda arrays: self._sum(arrays[0], self._current()))
         return array
 
     def allreduce_init(self, array: Any) -> Work:
@@ -325,7 +325,7 @@ class Nccl(Mpi):
         """ncclAllReduce, in place, in a stream beside the current one."""
         if not on_cuda(array):
             return super().iallreduce(array)
-        ask("all_reduce beside", "", (), (array,), lambda given: self._begin(given[0]))
+        ask("all_reduce beside", "", (), (array,), lambda arrays: self._begin(arrays[0]))
         return self._end
 
     def bcast(self, array: Any) -> Any:
@@ -333,8 +333,8 @@ class Nccl(Mpi):
         if not on_cuda(array):
             return super().bcast(array)
         with self.device.current():
-            given = array.data.ptr, array.nbytes, self.nccl.NCCL_UINT8, 0
-            self.ranks.bcast(*given, self._current().ptr)
+            source = array.data.ptr, array.nbytes, self.nccl.NCCL_UINT8, 0
+            self.ranks.bcast(*source, self._current().ptr)
         return array
 
     def _begin(self, array: Any) -> None:

@@ -35,19 +35,19 @@ class Bucket(NamedTuple):
 
     def clear(self, parts: Parts) -> None:
         """Make zero what is to be before it is summed: nothing lies there, or no layer has written it."""
-        found = []
+        empty = []
         for param, lies in self.params:
             here = param.learns and lies_in(param._diff, self.whole)
             if not here or param.stale:
-                found.append(lies)
+                empty.append(lies)
             if here:
                 param.stale = False
-        clear(parts, found)
+        clear(parts, empty)
 
 
-def clear(parts: Parts, found: Sequence[Any]) -> None:
+def clear(parts: Parts, diffs: Sequence[Any]) -> None:
     """Make arrays zero."""
-    for array in found:
+    for array in diffs:
         parts.do("zeros", partial(arrays.fill, array, 0))
 
 
@@ -61,7 +61,7 @@ def buckets(steps: Sequence[Step], laid: Laid, late: bool) -> list[Bucket]:
     for number, step in enumerate(steps):
         for param in step.layer.params:
             first.setdefault(id(param.owner), number)
-    found: list[Bucket] = []
+    result: list[Bucket] = []
     last, full = len(steps), BEHIND if late else BUCKET
     for whole, parts in laid.gradient_parts():
         mine: list[tuple[Any, Any]] = []
@@ -71,9 +71,9 @@ def buckets(steps: Sequence[Step], laid: Laid, late: bool) -> list[Bucket]:
             before = end
             if (end - start) * whole.itemsize >= full or i == len(parts) - 1:
                 last = min(last, -1 if late else min(first[id(one)] for one, _ in mine))
-                found.append(Bucket(whole[start:end], whole, start, mine, last))
+                result.append(Bucket(whole[start:end], whole, start, mine, last))
                 mine, start = [], end
-    return found
+    return result
 
 
 class Rounded:
@@ -155,7 +155,7 @@ class Shared:
     def stretches(self, apart: bool) -> list[Stretch]:
         """What is to be stepped here, as `Laid.stretches` has it."""
         pairs = [(one, part) for one in self.laid.stretches(apart) for part in self.parts]
-        return [found for one, part in pairs if (found := cut(one, part)) is not None]
+        return [piece for one, part in pairs if (piece := cut(one, part)) is not None]
 
     @functools.cached_property
     def gathers(self) -> list[Work]:
@@ -169,12 +169,12 @@ class Shared:
                 work()
 
     def _gathers(self, which: int) -> list[Work]:
-        found = []
+        works = []
         for bucket in self.buckets:
             array = self.laid.beside(bucket.whole)[which]
             part = array[bucket.start : bucket.start + bucket.array.size]
-            found.append(self.communicator.allgather_init(part))
-        return found
+            works.append(self.communicator.allgather_init(part))
+        return works
 
 
 def cut(stretch: Stretch, part: Part) -> Stretch | None:

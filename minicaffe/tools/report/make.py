@@ -142,17 +142,17 @@ def _looked_into(
 ) -> list[dict[str, Any]]:
     """The sections; of a run without weights those that can do without."""
     try:
-        told = f"weights of {one.weights.name}"
+        weights_from = f"weights of {one.weights.name}"
     except CheckpointError:
-        told = "no weights"
-    study = Study(spec, lambda net: _fill(net, one.weights), told, device, limits)
+        weights_from = "no weights"
+    study = Study(spec, lambda net: _fill(net, one.weights), weights_from, device, limits)
     return sections.all_of(study)
 
 
 def _fill(net: Net, weights: Path) -> None:
     """Load a snapshot; what it has for layers of another phase is passed over. Raises CheckpointError."""
-    found = net.load(weights, strict=False)
-    if lacking := [*found.missing, *found.mismatched]:
+    report = net.load(weights, strict=False)
+    if lacking := [*report.missing, *report.mismatched]:
         raise CheckpointError(
             f"{weights}: does not fit net {net.name!r}: {', '.join(lacking)[:300]}"
         )
@@ -217,10 +217,10 @@ class Follower(Mute):
         """See what the sections see of the net whose weights the solver now has."""
         source = solver.test_nets[0] if solver.test_nets else solver.net
         if self.study is None:
-            given = _spec(solver), lambda net: net.share_with(source), "", solver.device, limits
-            self.study = Study(*given, dtype=solver.net.context.dtype)
-        told = f"weights of iteration {solver.iteration:,}"
-        self.study.again(told, limits)
+            run = _spec(solver), lambda net: net.share_with(source), "", solver.device, limits
+            self.study = Study(*run, dtype=solver.net.context.dtype)
+        weights_from = f"weights of iteration {solver.iteration:,}"
+        self.study.again(weights_from, limits)
         with Held(), solver.averaged():
             self.parts = sections.all_of(self.study)
 

@@ -35,24 +35,24 @@ def columns(lines: Sequence[dict[str, Any]], kind: str) -> dict[str, Any]:
     """
     rows = [line for line in lines if line.get("kind") == kind]
     names = ("iteration", *NUMBERS[kind])
-    found: dict[str, Any] = {name: [row.get(name) for row in rows] for name in names}
+    table: dict[str, Any] = {name: [row.get(name) for row in rows] for name in names}
     outputs = [row.get("outputs") or {} for row in rows]
-    found["outputs"] = {
+    table["outputs"] = {
         name: [one.get(name) for one in outputs]
         for name in dict.fromkeys(name for one in outputs for name in one)
         if not any(isinstance(one.get(name), list) for one in outputs)
     }
-    return found
+    return table
 
 
 def payload(record: RunRecord, own: bool = False) -> dict[str, Any]:
     """A run as the page has it; one of our `own` is not asked whether it still runs."""
     about, tests = record.about, record.of("test")
-    state, told = state_of(record, about["state"] if own else record.state)
+    state, sentence = state_of(record, about["state"] if own else record.state)
     return {
         "name": record.folder.resolve().name[:LONG],
         "state": state,
-        "told": told,
+        "told": sentence,
         "iteration": reached(record),
         "command": shlex.join(about["command"]),
         "about": environment(about),
@@ -73,8 +73,8 @@ def tested_on(suffixes: Sequence[str], tests: Sequence[dict[str, Any]]) -> dict[
     names = dict.fromkeys(name for line in tests for name in line["outputs"])
     of = {str(number): suffix for number, suffix in enumerate(suffixes)}
     one = len(suffixes) == 1  # of several nets the number leads the name
-    found = {name: of.get("0" if one else name.partition("/")[0], "") for name in names}
-    return {name: suffix.removeprefix(" on the ") for name, suffix in found.items() if suffix}
+    data = {name: of.get("0" if one else name.partition("/")[0], "") for name in names}
+    return {name: suffix.removeprefix(" on the ") for name, suffix in data.items() if suffix}
 
 
 def reached(record: RunRecord) -> int:
@@ -87,19 +87,19 @@ def state_of(record: RunRecord, state: str) -> tuple[str, str]:
     at = f"at iteration {reached(record):,}"
     folder = shlex.quote(str(record.folder))
     goes_on = f"minicaffe train --resume {folder} goes on from there"
-    there = (record.folder / "diverged.npz").is_file()
-    replay = f"; minicaffe replay {folder} computes that step again" if there else ""
+    can_replay = (record.folder / "diverged.npz").is_file()
+    replay = f"; minicaffe replay {folder} computes that step again" if can_replay else ""
     newest = record.newest
-    kept = f"its newest snapshot is {newest.name}; {goes_on}" if newest else "it has no snapshot"
-    told = {
+    saved = f"its newest snapshot is {newest.name}; {goes_on}" if newest else "it has no snapshot"
+    sentences = {
         "running": f"Training goes on, {at} when this page was written.",
         "finished": f"Finished {at}.",
-        "stopped": f"Stopped {at}; {kept}.",
-        "killed": f"The process is gone, last heard of {at}: killed, or the machine stopped; {kept}.",
+        "stopped": f"Stopped {at}; {saved}.",
+        "killed": f"The process is gone, last heard of {at}: killed, or the machine stopped; {saved}.",
         "diverged": f"Diverged {at}: a value was no finite number; see the events{replay}.",
-        "failed": f"Failed {at}; see the events; {kept}.",
+        "failed": f"Failed {at}; see the events; {saved}.",
     }
-    return state[:LONG], told.get(state, f"State {state[:LONG]!r} {at}.")
+    return state[:LONG], sentences.get(state, f"State {state[:LONG]!r} {at}.")
 
 
 def environment(about: dict[str, Any]) -> list[tuple[str, str]]:
@@ -143,16 +143,16 @@ def flat(spec: NetSpec) -> dict[str, str]:
     >>> flat(parse("layers: [{name: x, type: Input, shape: {dim: [2, 3]}}]"))
     {'x.type': 'Input', 'x.shape': '{dim: [2, 3]}'}
     """
-    found = {}
+    values = {}
     if spec.solver is not None:
-        found = {f"solver.{key}": flow(node) for key, node in given_nodes(spec.solver).items()}
+        values = {f"solver.{key}": flow(node) for key, node in given_nodes(spec.solver).items()}
     for layer in spec.layers:
         phases = [rule.phase for rule in layer.include if rule.phase is not None]
         name = " ".join([layer.name, *phases])
-        found[f"{name}.type"] = layer.type
+        values[f"{name}.type"] = layer.type
         nodes = {key: node for key, node in layer.nodes.items() if key not in ("name", "type")}
-        found |= {f"{name}.{key}": flow(node) for key, node in nodes.items()}
-    return found
+        values |= {f"{name}.{key}": flow(node) for key, node in nodes.items()}
+    return values
 
 
 def panels(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -184,9 +184,9 @@ def _series(
     runs: Sequence[dict[str, Any]], kind: str, column: str, within: str | None
 ) -> list[dict[str, Any]]:
     """Those runs' series of a column that have a number in it."""
-    found = []
+    series = []
     for number, run in enumerate(runs):
         columns = run[kind] if within is None else run[kind][within]
         if any(value is not None for value in columns.get(column, ())):
-            found.append({"run": number, "kind": kind, "column": column, "outputs": bool(within)})
-    return found
+            series.append({"run": number, "kind": kind, "column": column, "outputs": bool(within)})
+    return series

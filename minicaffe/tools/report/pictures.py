@@ -36,17 +36,17 @@ def filters(study: Study) -> dict[str, Any]:
         raise LeftOutError(f"the weights of {name!r} are no finite numbers")
     grey = np.round(127.5 + 127.5 * weight / (most or 1)).astype(np.uint8)
     shape = " x ".join(map(str, weight.shape))
-    told = f"{name}: {shape}; black is {-most:.3g}, middle grey 0, white {most:.3g}"
+    text = f"{name}: {shape}; black is {-most:.3g}, middle grey 0, white {most:.3g}"
     if weight.shape[1] in (1, 3):
         tiles = _channels_last(grey[:FILTERS], _blue_first(net))
         columns = min(16, len(tiles))
     else:
         tiles = grey[:MAPS, :MAPS].reshape(-1, *grey.shape[2:], 1)
         columns = min(MAPS, weight.shape[1])
-        told += "; a row is a filter, a column an input channel"
+        text += "; a row is a filter, a column an input channel"
     if len(weight) > len(tiles) and weight.shape[1] in (1, 3):
-        told += f"; the first {len(tiles)}"
-    return {**_sheet(tiles, columns), "tile": max(weight.shape[2:]), "text": told}
+        text += f"; the first {len(tiles)}"
+    return {**_sheet(tiles, columns), "tile": max(weight.shape[2:]), "text": text}
 
 
 def features(study: Study) -> dict[str, Any]:
@@ -63,8 +63,8 @@ def features(study: Study) -> dict[str, Any]:
             images = [_sheet(picture[None], 1) for picture in shown]
         else:
             images = [_maps(one) for one in blob]
-        told = "x".join(map(str, blob.shape[1:]))
-        entry = {"name": name, "shape": told, "images": images}
+        size = "x".join(map(str, blob.shape[1:]))
+        entry = {"name": name, "shape": size, "images": images}
         rows.append({**entry, "input": name == study.pictures})
     labels = [int(one.flat[0]) for one in first[ends.labels]] if ends is not None else []
     named = [class_name(classes_of(study.test_net), label) for label in labels]
@@ -77,9 +77,9 @@ def confusion(study: Study) -> dict[str, Any]:
     counts, classes = tested.confusion, len(tested.confusion)
     names = [class_name(classes_of(study.test_net), i) for i in range(classes)]
     right, whole = int(np.trace(counts)), int(counts.sum())
-    found: dict[str, Any] = {"names": names, "right": right, "whole": whole, **study.seen}
+    section: dict[str, Any] = {"names": names, "right": right, "whole": whole, **study.seen}
     if classes <= MATRIX:
-        return found | {"matrix": counts.tolist()}
+        return section | {"matrix": counts.tolist()}
     off = counts.copy()
     np.fill_diagonal(off, 0)
     order = np.argsort(-off, axis=None, kind="stable")[:20]
@@ -88,8 +88,8 @@ def confusion(study: Study) -> dict[str, Any]:
         for i, j in zip(*np.unravel_index(order, off.shape), strict=True)
     ]
     of_label = counts.sum(axis=1).tolist()
-    found["names"] = {i: names[i] for pair in pairs for i in pair[:2]}
-    return found | {"pairs": [(*pair, of_label[pair[0]]) for pair in pairs if pair[2]]}
+    section["names"] = {i: names[i] for pair in pairs for i in pair[:2]}
+    return section | {"pairs": [(*pair, of_label[pair[0]]) for pair in pairs if pair[2]]}
 
 
 def mistakes(study: Study) -> dict[str, Any]:
@@ -193,15 +193,15 @@ def _channels_last(pictures: np.ndarray, blue_first: bool) -> np.ndarray:
 
 def boxes(study: Study) -> dict[str, Any]:
     """Pictures of the first test batch with the boxes found in them, and the true ones."""
-    there = detector(study.shapes("TEST").steps)
-    if there is None or study.pictures is None:
+    blobs = detector(study.shapes("TEST").steps)
+    if blobs is None or study.pictures is None:
         raise LeftOutError("the net has no DetectionOutput of pictures (n, 1 or 3, h, w)")
-    found, truth = there
+    boxes_blob, truth = blobs
     net = study.test_net
     net.context.passes = 0
     net.forward()
     values = net.device.to_host(net.blobs[study.pictures].data)[:BOXES]
-    rows = net.device.to_host(net.blobs[found].data).reshape(-1, 7)
+    rows = net.device.to_host(net.blobs[boxes_blob].data).reshape(-1, 7)
     rows = rows[(rows[:, 1] >= 0) & (rows[:, 2] >= LEAST) & ~np.isnan(rows).any(axis=1)]
     true = np.empty((0, 8))
     if truth is not None:
@@ -215,16 +215,16 @@ def boxes(study: Study) -> dict[str, Any]:
         entry["found"] = [_box(row[3:7], row[1], names, row[2]) for row in rows[rows[:, 0] == i]]
         entry["true"] = [_box(row[3:7], row[1], names, None) for row in true[true[:, 0] == i]]
         shown.append(entry)
-    told = f"Boxes of a score of {LEAST:g} or more, {study.weights_from}"
-    return {"shown": shown, "text": told, "warnings": net.warnings}
+    text = f"Boxes of a score of {LEAST:g} or more, {study.weights_from}"
+    return {"shown": shown, "text": text, "warnings": net.warnings}
 
 
 def _box(corners: np.ndarray, label: float, names: dict[int, str], score: Any) -> dict[str, Any]:
     """A box as the page draws it: x, y, width and height as fractions."""
     x0, y0, x1, y1 = (round(float(v), 4) for v in np.clip(corners, 0, 1))
-    told = names.get(int(label), str(int(label)))
+    text = names.get(int(label), str(int(label)))
     return {
         "at": [x0, y0, round(x1 - x0, 4), round(y1 - y0, 4)],
         "class": int(label),
-        "name": told if score is None else f"{told} {score:.2f}",
+        "name": text if score is None else f"{text} {score:.2f}",
     }

@@ -29,7 +29,7 @@ def layers(study: Study) -> dict[str, Any]:
     """A row a layer of the net that is trained; memory as `minicaffe summary` plans it."""
     net = study.shapes("TRAIN")
     graph, itemsize = net.graph, net.context.dtype.itemsize
-    times, told = _times(study)
+    times, why = _times(study)
     rows = []
     for step in graph.steps:
         own = [value for value in step.tops if value.reuses is None]
@@ -49,14 +49,14 @@ def layers(study: Study) -> dict[str, Any]:
                 "ms": times.get(step.spec.name),
             }
         )
-    shared, given = Sharing(graph, (), "diff"), sum(param.size for param in graph.learnable)
+    shared, learnable = Sharing(graph, (), "diff"), sum(param.size for param in graph.learnable)
     notes = [
-        told,
+        why,
         "Memory is as minicaffe summary plans it: data and gradient of what a layer writes (in place: of "
         "the layer whose memory it is), and the columns of a convolution in a buffer that all share.",
     ]
     sums = {
-        "parameters": given * itemsize,
+        "parameters": learnable * itemsize,
         "blobs": shared.before,
         "shared": shared.after,
         "columns": net.context.workspace_size * itemsize,
@@ -71,23 +71,20 @@ def _times(study: Study) -> tuple[dict[str, tuple[float, float]], str]:
         return {}, "Not timed while the net trains; minicaffe report does that afterwards."
     work = sum(step.layer.multiply_adds for step in study.shapes("TRAIN").steps)
     if work > WORK[study.device.is_cuda]:
-        return (
-            {},
-            f"Not timed: {work:.2g} multiply-adds a pass take long on {where}; see minicaffe time.",
-        )
+        why = f"{work:.2g} multiply-adds a pass take long on {where}; see minicaffe time."
+        return {}, f"Not timed: {why}"
     try:
         net = study.train_net()
         if net.graph.forced or net.losses:
-            found, count = _measured(net, study.limits.seconds / 4)
+            times, count = _measured(net, study.limits.seconds / 4)
         else:
             raise LeftOutError("no layer is a loss")
     except MinicaffeError as error:
         return {}, f"Not timed: {error}"
     size = net.steps[0].tops[0].shape[:1]
     batch = f", batch {size[0]}" if size else ""
-    return medians(
-        found
-    ), f"Medians of {count} passes on {where}{batch}, as minicaffe time takes them."
+    taken = f"Medians of {count} passes on {where}{batch}, as minicaffe time takes them."
+    return medians(times), taken
 
 
 def _measured(net: Any, seconds: float) -> tuple[Times, int]:
@@ -97,8 +94,8 @@ def _measured(net: Any, seconds: float) -> tuple[Times, int]:
     whole: Times = {step.spec.name: ([], []) for step in net.steps}
     while count < 20 and (not count or time.perf_counter() < until):
         for name, both in measure(net, 1).items():
-            for kept, new in zip(whole[name], both, strict=True):
-                kept += new
+            for total, new in zip(whole[name], both, strict=True):
+                total += new
         count += 1
     return whole, count
 
@@ -119,7 +116,7 @@ SECTIONS: list[tuple[str, str, Callable[[Study], dict[str, Any]]]] = [
 
 def all_of(study: Study) -> list[dict[str, Any]]:
     """Every section, or the line why it is left out."""
-    found = []
+    parts = []
     nets = study.spec, *study.spec.test_nets
     detects = any(layer.type == "DetectionOutput" for net in nets for layer in net.layers)
     for name, title, function in SECTIONS:
@@ -128,10 +125,10 @@ def all_of(study: Study) -> list[dict[str, Any]]:
         head = {"id": name, "title": title}
         try:
             with np.errstate(all="ignore"):  # weights may have diverged
-                found.append({**head, "data": function(study)})
+                parts.append({**head, "data": function(study)})
         except MinicaffeError as error:
-            found.append({**head, "left_out": str(error)})
-    return found
+            parts.append({**head, "left_out": str(error)})
+    return parts
 
 
 def none_of(why: str) -> list[dict[str, Any]]:
@@ -142,8 +139,8 @@ def none_of(why: str) -> list[dict[str, Any]]:
 
 def left_out(parts: list[dict[str, Any]]) -> dict[str, list[str]]:
     """The titles of what is left out, by the reason."""
-    found: dict[str, list[str]] = {}
+    titles: dict[str, list[str]] = {}
     for one in parts:
         if "left_out" in one:
-            found.setdefault(one["left_out"], []).append(one["title"])
-    return found
+            titles.setdefault(one["left_out"], []).append(one["title"])
+    return titles

@@ -69,7 +69,7 @@ def host(net: Net, name: str) -> np.ndarray:
 
 
 def _count(
-    found: Tested,
+    tested: Tested,
     ends: Ends,
     scores: np.ndarray,
     labels: np.ndarray,
@@ -89,7 +89,7 @@ def _count(
     if ends.ignored is not None:
         valid &= labels != ends.ignored
     valid[new * n // size :] = False
-    np.add.at(found.confusion, (labels[valid], answers[valid]), 1)
+    np.add.at(tested.confusion, (labels[valid], answers[valid]), 1)
     if places == 1:
         wrong = np.flatnonzero(valid[:, 0] & (labels[:, 0] != answers[:, 0]))
         if pictures is not None and len(pictures) != n:
@@ -98,9 +98,9 @@ def _count(
         new_ones.sort(key=_rank)
         for one in new_ones[:most]:
             one.picture = None if pictures is None else pictures[one.entry].copy()
-            one.entry += found.seen
-        found.mistakes = sorted([*found.mistakes, *new_ones[:most]], key=_rank)[:most]
-    found.seen += new
+            one.entry += tested.seen
+        tested.mistakes = sorted([*tested.mistakes, *new_ones[:most]], key=_rank)[:most]
+    tested.seen += new
 
 
 def _rank(one: Mistake) -> tuple[float, int]:
@@ -111,7 +111,7 @@ def _mistakes(
     ends: Ends, scores: np.ndarray, labels: np.ndarray, answers: np.ndarray, wrong: np.ndarray
 ) -> list[Mistake]:
     """Those of a batch: as bad as the label is unlikely or, without probabilities, as its score is lower."""
-    found = []
+    mistakes = []
     for i in wrong:
         one, label, answer = scores[i].astype(np.float64), int(labels[i]), int(answers[i])
         badness, shares = float(one[answer] - one[label]), None
@@ -120,8 +120,8 @@ def _mistakes(
             share = one if ends.probabilities else powers / powers.sum()
             shares = float(share[answer]), float(share[label])
             badness = -shares[1]
-        found.append(Mistake(badness, int(i), label, answer, shares, None))
-    return found
+        mistakes.append(Mistake(badness, int(i), label, answer, shares, None))
+    return mistakes
 
 
 @dataclass(frozen=True)
@@ -208,19 +208,19 @@ class Study:
     @functools.cached_property
     def features(self) -> list[str]:
         """The blobs that have maps (n, c, h, w), from the pictures up, as far as memory allows."""
-        found: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         for step in self.shapes("TEST").steps:
             for value in step.tops:
                 if len(value.shape) == 4 and min(value.shape[2:]) > 1:
-                    found[value.name] = math.prod(value.shape) * value.dtype.itemsize
-        names, most = list(found), 12
+                    sizes[value.name] = math.prod(value.shape) * value.dtype.itemsize
+        names, most = list(sizes), 12
         if len(names) > most:  # so many, from the first to the last
             names = [names[round(i * (len(names) - 1) / (most - 1))] for i in range(most)]
         chosen, room = [], KEPT
         for name in names:
-            if found[name] <= room:
+            if sizes[name] <= room:
                 chosen.append(name)
-                room -= found[name]
+                room -= sizes[name]
         return chosen
 
     @functools.cached_property
@@ -232,10 +232,10 @@ class Study:
         if last is None:
             return None
         scores, labels = last.bottoms[:2]
-        made = next(step for step in steps if scores in step.tops)
+        maker = next(step for step in steps if scores in step.tops)
         options: Any = last.layer
         axis, ignored = options.axis % len(scores.shape), getattr(options, "ignore_label", None)
-        probable = made.spec.type == "Softmax"
+        probable = maker.spec.type == "Softmax"
         return Ends(scores.name, labels.name, axis, ignored, probable, loss is not None)
 
     @functools.cached_property
@@ -255,45 +255,45 @@ class Study:
         batches = ((solver is not None and solver.test_iter) or (1,))[0]
         whole = batches * size if count is None else count
         classes = net.blobs[ends.scores].shape[ends.axis]
-        found = Tested(np.zeros((classes, classes), np.int64), [], 0, count)
+        tested = Tested(np.zeros((classes, classes), np.int64), [], 0, count)
         net.context.passes, until = 0, time.perf_counter() + self.limits.seconds
-        while found.seen < whole:
+        while tested.seen < whole:
             net.forward()
             images = host(net, self.pictures) if self.pictures else None
             arrays = host(net, ends.scores), host(net, ends.labels), images
-            _count(found, ends, *arrays, min(size, whole - found.seen), self.limits.mistakes)
+            _count(tested, ends, *arrays, min(size, whole - tested.seen), self.limits.mistakes)
             if time.perf_counter() > until:
                 break
-        return found
+        return tested
 
     @property
     def seen(self) -> dict[str, Any]:
         """What the pass was over, with which weights, and what must be known of the data."""
-        found = self.tested
-        whole = f" of {found.count:,}" if found.count is not None else ""
+        tested = self.tested
+        whole = f" of {tested.count:,}" if tested.count is not None else ""
         trained = any(score_suffixes([self.test_net]))
         what = "training" if trained else "test"
-        text = f"{found.seen:,}{whole} {what} samples, {self.weights_from}"
+        text = f"{tested.seen:,}{whole} {what} samples, {self.weights_from}"
         return {"text": text, "warnings": self.test_net.warnings}
 
     def _net(self, phase: Any, **settings: Any) -> Net:
-        given = {"device": self.device, "dtype": self.dtype, "deterministic": True, **settings}
+        options = {"device": self.device, "dtype": self.dtype, "deterministic": True, **settings}
         solver = self.spec.solver
         if phase == "TEST" and solver is not None and solver.tests(1):
             first = dataclasses.replace(solver, test_iter=(1,))
-            return test_nets(self.spec, first, given.pop("keep", None), **given)[0]
+            return test_nets(self.spec, first, options.pop("keep", None), **options)[0]
         built = solver.train_state if solver is not None else self.spec.state
-        return Net(self.spec, phase, **given, level=built.level, stages=built.stage)
+        return Net(self.spec, phase, **options, level=built.level, stages=built.stage)
 
 
 def detector(steps: Sequence[Step]) -> tuple[str, str | None] | None:
     """The blob of what a detector finds, and that of the true boxes, if any; None for other nets."""
-    found = [step for step in steps if step.spec.type == "DetectionOutput"]
-    if not found:
+    ends = [step for step in steps if step.spec.type == "DetectionOutput"]
+    if not ends:
         return None
     judges = [step for step in steps if step.spec.type == "DetectionEvaluate"]
     truth = judges[-1].bottoms[1].name if judges else None
-    return found[-1].tops[0].name, truth
+    return ends[-1].tops[0].name, truth
 
 
 def varied(labels: np.ndarray, count: int) -> list[int]:

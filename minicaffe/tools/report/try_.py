@@ -102,10 +102,10 @@ def samples(study: Study, data: Pictures) -> list[dict[str, Any]]:
         return []
     pixels = pictures.astype(np.float64) / data.transform.scale + mean_of(data)
     bytes_ = np.clip(np.round(pixels), 0, 255).astype(np.uint8)
-    found = [(encoded(one), int(label)) for one, label in zip(bytes_, labels.ravel(), strict=True)]
+    pairs = [(encoded(one), int(label)) for one, label in zip(bytes_, labels.ravel(), strict=True)]
     return [
         {"picture": picture, "label": label}
-        for picture, label in sorted(found, key=lambda one: one[1])
+        for picture, label in sorted(pairs, key=lambda one: one[1])
     ]
 
 
@@ -146,10 +146,10 @@ def said(step: Step) -> Said:
     if write is None and getattr(layer, "name_of_formula", None) in FORMULAS:
         keys = {"formula": layer.name_of_formula, "numbers": list(map(float, layer.numbers))}
         return "Elementwise", keys, []
-    told = write(step, layer, arrays) if write is not None else None
-    if told is None:
+    written = write(step, layer, arrays) if write is not None else None
+    if written is None:
         raise LeftOutError(f"{step.spec}: this page's script does not have it")
-    return told
+    return written
 
 
 def encoded(array: np.ndarray) -> str:

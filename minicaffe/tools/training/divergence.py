@@ -51,18 +51,18 @@ def went_in(seen: Sequence[Seen], first: Seen) -> list[Seen]:
     if first.when == "after_backward":
         wanted += [(value, "diff") for value in step.tops]
     wanted += [(one, "data") for one in (*step.bottoms, *step.layer.params)]
-    found = [[one for one in before if one.of is of and one.which == which] for of, which in wanted]
-    return [every[-1] for every in found if every]
+    hits = [[one for one in before if one.of is of and one.which == which] for of, which in wanted]
+    return [every[-1] for every in hits if every]
 
 
 def diagnosis(solver: Any, look: Look, batches: Sequence[Batch], loss: float, again: float) -> str:
     """All of it, in one line, of an iteration of a Solver; `again` is the loss computed now."""
     said = f"the loss is {loss:g}, lr {solver.rate:g}"
-    found = look.first_bad()
-    if found is None:
+    bad = look.first_bad()
+    if bad is None:
         why = "computed again all is finite: some layer is no function of (seed, iteration)"
         return f"{said}; {why}" if math.isfinite(again) else f"{said}, a sum of finite losses"
-    number, first = found
+    number, first = bad
     ins = went_in(look.passes[number], first)
     ranges = ", ".join(one.range for one in ins)
     parts = [where(first), said, f"what went in: {ranges}" if ranges else ""]
@@ -83,8 +83,8 @@ def advice(solver: Any, first: Seen, ins: Ins, batch: Batch, passes: int) -> str
         return "it was so before any update: start from other weights"
     if not step.bottoms:
         return f"the data themselves are not finite: {entry(step, first.first, passes)}"
-    if (own := OWN.get(step.spec.type)) and (told := own(step.layer, first, ins)):
-        return told
+    if (own := OWN.get(step.spec.type)) and (hint := own(step.layer, first, ins)):
+        return hint
     theirs = not type(step.layer).__module__.startswith("minicaffe.")
     if ins and theirs and max(map(size, ins)) < LARGE:
         way = "backward" if first.which == "diff" else "forward"
@@ -198,8 +198,8 @@ class Batches(Watching):
     With `given`, as many passes, they are Inputs, and each pass is given that.
     """
 
-    def __init__(self, net: Net, given: Sequence[Mapping[str, np.ndarray]] = ()):
-        self.net, self.given, self.passes, self.begun = net, given, list[Pass](), 0
+    def __init__(self, net: Net, batches: Sequence[Mapping[str, np.ndarray]] = ()):
+        self.net, self.given, self.passes, self.begun = net, batches, list[Pass](), 0
         super().__init__()
 
     def __enter__(self) -> Batches:
@@ -255,7 +255,7 @@ def of_file(arrays: Mapping[str, np.ndarray]) -> list[Pass]:
 def as_inputs(spec: NetSpec, batch: Mapping[str, np.ndarray]) -> NetSpec:
     """A model whose layers that gave this batch are Inputs of its shapes: its data need not be there."""
 
-    def given(layer: LayerSpec) -> LayerSpec:
+    def as_input(layer: LayerSpec) -> LayerSpec:
         reads = bottom_counts(REGISTRY[layer.type])[1] > 0
         if reads or not layer.tops or any(top not in batch for top in layer.tops):
             return layer
@@ -263,7 +263,7 @@ def as_inputs(spec: NetSpec, batch: Mapping[str, np.ndarray]) -> NetSpec:
         new: dict[str, Any] = {"type": "Input", "options": {"shape": shapes}, "nodes": {}}
         return dataclasses.replace(layer, **new)
 
-    return dataclasses.replace(spec, layers=tuple(map(given, spec.layers)))
+    return dataclasses.replace(spec, layers=tuple(map(as_input, spec.layers)))
 
 
 def raise_diverged(solver: Any, iteration: int, loss: float, before: bool = False) -> NoReturn:
@@ -286,8 +286,8 @@ def raise_diverged(solver: Any, iteration: int, loss: float, before: bool = Fals
         watch.losses.fill(0)  # the window begins anew
         solver._iteration.recorded = 0
     text = diagnosis(solver, look, batches.passes, loss, again)
-    found = communicator.allgather_obj((look.first_bad() is not None, text))
-    rank = next((i for i, (seen, _) in enumerate(found) if seen), 0)
+    texts = communicator.allgather_obj((look.first_bad() is not None, text))
+    rank = next((i for i, (seen, _) in enumerate(texts) if seen), 0)
     head = f"rank {rank}: " if communicator.size > 1 else ""
     if solver._ranks is not None:
         solver._ranks.before_snapshot()
@@ -295,7 +295,7 @@ def raise_diverged(solver: Any, iteration: int, loss: float, before: bool = Fals
     path = communicator.allgather_obj(path)[rank]
     folder = solver._record_folder
     saved = "" if path is None else f"; minicaffe replay {folder or path} shows all of it"
-    error = DivergedError(f"iteration {iteration}: {head}{found[rank][1]}{saved}")
+    error = DivergedError(f"iteration {iteration}: {head}{texts[rank][1]}{saved}")
     error.path, error.everywhere = path, communicator.size > 1
     raise error
 

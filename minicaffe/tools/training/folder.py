@@ -95,8 +95,8 @@ def _try(handle: int, exclusive: bool) -> bool:
 def _holder(file: Path) -> str:
     """Who holds a lock, as its file says."""
     try:
-        told = json.loads(file.read_bytes()[:1000])
-        text = f"process {int(told['pid'])} on {told['host']}, since {told['since']},"
+        holder = json.loads(file.read_bytes()[:1000])
+        text = f"process {int(holder['pid'])} on {holder['host']}, since {holder['since']},"
         return text if text.isprintable() else "another process"
     except (OSError, ValueError, TypeError, KeyError):
         return "another process"
@@ -168,10 +168,10 @@ class RunRecord:
     @property
     def weights(self) -> Path:
         """The file of its best weights: of the best test, else the newest. Raises CheckpointError."""
-        found = self.best or self.newest
-        if found is None:
+        snapshot = self.best or self.newest
+        if snapshot is None:
             raise CheckpointError(f"{self.folder}: this run has no snapshot")
-        return snapshots.weights_beside(found)
+        return snapshots.weights_beside(snapshot)
 
 
 def read(folder: str | Path) -> RunRecord:
@@ -218,11 +218,11 @@ def weights(folder: str | Path) -> Path:
 
 def to_go_on_from(folder: str | Path) -> Path:
     """The snapshot that a run goes on from. Raises CheckpointError."""
-    found = RunRecord(Path(folder), about(folder)).newest
-    if found is None:
-        told = f"begin it anew with --run {folder}"
-        raise CheckpointError(f"{folder}: this run has no snapshot to go on from; {told}")
-    return found
+    snapshot = RunRecord(Path(folder), about(folder)).newest
+    if snapshot is None:
+        remedy = f"begin it anew with --run {folder}"
+        raise CheckpointError(f"{folder}: this run has no snapshot to go on from; {remedy}")
+    return snapshot
 
 
 @functools.cache

@@ -182,13 +182,13 @@ def _object(text: bytes, where: str) -> dict[str, Any]:
         raise ValueError(f"{word} is no number of JSON's")
 
     try:
-        found = json.loads(text.decode("utf-8"), parse_constant=no_number)
+        value = json.loads(text.decode("utf-8"), parse_constant=no_number)
     except (ValueError, RecursionError) as error:
-        told = getattr(error, "msg", None) or str(error)
-        raise CheckpointError(f"{where}: is no JSON: {told}") from None
-    if not isinstance(found, dict):
-        raise CheckpointError(f"{where}: expected an object of JSON's, got {type(found).__name__}")
-    return found
+        problem = getattr(error, "msg", None) or str(error)
+        raise CheckpointError(f"{where}: is no JSON: {problem}") from None
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{where}: expected an object of JSON's, got {type(value).__name__}")
+    return value
 
 
 def shown(value: Any) -> str:
@@ -200,9 +200,9 @@ def shown(value: Any) -> str:
     return type(value).__name__ if isinstance(value, (list, dict)) else f"{value!r:.60}"
 
 
-def _check(found: Mapping[str, Any], wanted: Mapping[str, tuple[Check, str]], where: str) -> None:
+def _check(values: Mapping[str, Any], wanted: Mapping[str, tuple[Check, str]], where: str) -> None:
     for key, (right, what) in wanted.items():
-        if key not in found:
+        if key not in values:
             raise CheckpointError(f"{where}: has no {key!r}; expected {what}")
-        if not right(found[key]):
-            raise CheckpointError(f"{where}: {key}: expected {what}, got {shown(found[key])}")
+        if not right(values[key]):
+            raise CheckpointError(f"{where}: {key}: expected {what}, got {shown(values[key])}")

@@ -193,5 +193,5 @@ class Record(Mute):
 
     def _write_run(self, state: str) -> None:
         self.ended = state != "running"
-        told = {**self.about, "state": state, "iteration": self.solver.iteration}
-        run_folder.write(self.folder, told)
+        content = {**self.about, "state": state, "iteration": self.solver.iteration}
+        run_folder.write(self.folder, content)

@@ -71,9 +71,9 @@ class Replay:
         self.solver.restore(self.file, replay=True)
         for step in self.solver.net.steps:
             for i, array in enumerate(step.layer.running):
-                kept = running.get(f"{RUNNING}{step.spec.name}__{i}")
-                if kept is not None and kept.shape == array.shape:
-                    self.solver.device.copy_from_host(array, kept)
+                before = running.get(f"{RUNNING}{step.spec.name}__{i}")
+                if before is not None and before.shape == array.shape:
+                    self.solver.device.copy_from_host(array, before)
         self.look = Look(self.solver.net)
         self.loss = math.nan
 
@@ -94,8 +94,8 @@ class Replay:
 
     def lines(self) -> list[str]:
         """What was found: the step, a row for each blob and parameter, the first bad one marked and told."""
-        solver, found = self.solver, self.look.first_bad()
-        number, first = found if found is not None else (len(self.look.passes) - 1, None)
+        solver, bad = self.solver, self.look.first_bad()
+        number, first = bad if bad is not None else (len(self.look.passes) - 1, None)
         head = f"{self.file}: iteration {solver.iteration}, lr {solver.rate:g}, seed {solver.net.context.seed}"
         if solver.spec.iter_size > 1:
             head += f", batch {number + 1} of {solver.spec.iter_size}"
@@ -121,8 +121,8 @@ class Replay:
 
     def last(self, number: int, of: Value | Param, which: str) -> Seen | None:
         """What was seen last of a blob or parameter in a pass."""
-        found = [one for one in self.look.passes[number] if one.of is of and one.which == which]
-        return found[-1] if found else None
+        matches = [one for one in self.look.passes[number] if one.of is of and one.which == which]
+        return matches[-1] if matches else None
 
 
 def cells(seen: Seen | None) -> tuple[str, ...]:

@@ -39,23 +39,23 @@ def newest(model: str, name: str, prefix: str | None) -> tuple[Path | None, Path
     With a prefix only runs are meant whose snapshots bear it; without one all, and `name`_iter_N in the
     current folder. Raises CheckpointError if there is none.
     """
-    found: list[tuple[int, bool, Path | None, Path]] = []
+    candidates: list[tuple[int, bool, Path | None, Path]] = []
     for folder in run_folder.runs():
         record = RunRecord(folder, run_folder.about(folder))
         file = record.newest
         meant = same(record.model_given, model) and (prefix is None or same(record.prefix, prefix))
         if file is not None and meant:
-            found.append((file.stat().st_mtime_ns, True, folder, file))
+            candidates.append((file.stat().st_mtime_ns, True, folder, file))
     bare = prefix or name
     if snapshots.listed(bare):
         file = snapshots.latest(bare)
-        found.append((file.stat().st_mtime_ns, False, None, file))
-    if not found:
+        candidates.append((file.stat().st_mtime_ns, False, None, file))
+    if not candidates:
         run = f"there is no run of {model} with a snapshot in {run_folder.RUNS}/, and "
         raise CheckpointError(
             f"{'' if prefix else run}there is no snapshot {bare}_iter_*.npz to resume from"
         )
-    return max(found, key=lambda one: one[:2])[2:]
+    return max(candidates, key=lambda one: one[:2])[2:]
 
 
 def model_of(path: str) -> Path:
@@ -105,11 +105,11 @@ def cut(lines: list[Line], name: str, iteration: int, tested_again: bool) -> lis
     before, it is the lines of what was before it. A test of the iteration stays unless it is made again.
     """
     wanted = "snapshot", name, iteration
-    told = [(line["kind"], line.get("path"), line["iteration"]) for line in lines]
-    at = [i for i, one in enumerate(told) if one == wanted]
+    events = [(line["kind"], line.get("path"), line["iteration"]) for line in lines]
+    at = [i for i, one in enumerate(events) if one == wanted]
     last = {"train": iteration - 1, "test": iteration - tested_again}
-    kept = lines[: at[-1] + 1] if at else lines
-    return [line for line in kept if line["iteration"] <= last.get(line["kind"], iteration)]
+    before = lines[: at[-1] + 1] if at else lines
+    return [line for line in before if line["iteration"] <= last.get(line["kind"], iteration)]
 
 
 def forget(folder: Path, snapshot: Path | None) -> None:
@@ -231,8 +231,8 @@ class Run:
         checkpoint.replace(self.folder / run_folder.LOG, lambda file: file.write(data))
         seconds = float(lines[-1]["seconds"] or 0.0) if lines else 0.0
         forget(self.folder, self.snapshot)
-        given = about, model_text(solver, self.folder), seconds, self.lock
-        self.record.begin(solver, self.folder, *given)
+        known = about, model_text(solver, self.folder), seconds, self.lock
+        self.record.begin(solver, self.folder, *known)
 
     def _prefix(self, solver: Any) -> str:
         """What snapshots' names begin with: what the model or the command says, else the run's own."""
@@ -265,8 +265,8 @@ class Run:
             self.record.event("stopped at once, without a snapshot")
             state = "stopped"
         else:
-            told = isinstance(error, MinicaffeError)
-            self.record.event(str(error) if told else f"{type(error).__name__}: {error}")
+            is_ours = isinstance(error, MinicaffeError)
+            self.record.event(str(error) if is_ours else f"{type(error).__name__}: {error}")
             state = "diverged" if isinstance(error, TrainingError) else "failed"
         try:
             self.record.end(state)
@@ -281,8 +281,8 @@ class Kept:
         """From here on what the solver reports is recorded, too."""
         self.record = Record(solver.report.failed, [])
         file, seed = model.path or model.layers[0].mark.file, settings.get("random_seed")
-        given = {"model": str(file), "command": [*sys.argv], "imports": [], "seed_asked": seed}
-        self.run = Run(self.record, snapshots.name(model), solver.run, given)
+        asked = {"model": str(file), "command": [*sys.argv], "imports": [], "seed_asked": seed}
+        self.run = Run(self.record, snapshots.name(model), solver.run, asked)
         self.began = self.inside = False
         solver._record_folder = solver.run
         if solver.communicator.rank == 0:

@@ -37,8 +37,8 @@ def version(name: str) -> str:
 
 def cupy_version() -> str:
     """CuPy's version, whichever CUDA it was built for."""
-    found = [f"{name} {version(name)}" for name in CUPY if version(name) != NONE]
-    return ", ".join(found) or NONE
+    versions = [f"{name} {version(name)}" for name in CUPY if version(name) != NONE]
+    return ", ".join(versions) or NONE
 
 
 def whole_batch(solver: Any) -> int:
@@ -113,8 +113,8 @@ def iterations(spec: NetSpec, solver: SolverSpec, count: int, batches: int = 1) 
     `batches` are those that ranks compute together in a pass. Raises SpecError without such a layer.
     """
     state = solver.train_state
-    given: Any = {"device": "cpu", "shapes_only": True, "level": state.level, "stages": state.stage}
-    for layer in Net(spec, "TRAIN", **given).layers.values():
+    keys: Any = {"device": "cpu", "shapes_only": True, "level": state.level, "stages": state.stage}
+    for layer in Net(spec, "TRAIN", **keys).layers.values():
         entries = 0
         if isinstance(layer, Fed) and layer.reader is not None:
             entries = len(layer.reader)

@@ -65,10 +65,10 @@ def line_chart(
     whole = axis.dtype.kind in "iu"
     powers = range(math.ceil(start), math.floor(end) + 1)
     for place in powers if logarithmic else ticks(start, end, 1 if whole else 0):
-        told = f"{10.0**place:g}" if logarithmic else f"{place:g}"
+        label = f"{10.0**place:g}" if logarithmic else f"{place:g}"
         parts.append(
             f'<path d="M{at(place):.1f} {TOP}V{floor}" {grid}/>'
-            f'<text x="{at(place):.1f}" y="{floor + 18}" text-anchor="middle">{told}</text>'
+            f'<text x="{at(place):.1f}" y="{floor + 18}" text-anchor="middle">{label}</text>'
         )
     for value in ticks(low, high):
         parts.append(
@@ -76,9 +76,9 @@ def line_chart(
             f'<text x="{LEFT - 8}" y="{up(value) + 4:.1f}" text-anchor="end">{value:g}</text>'
         )
     for i, line in enumerate(drawn.values()):
-        colour, there = colours[i % len(colours)], np.isfinite(line)
+        colour, finite = colours[i % len(colours)], np.isfinite(line)
         points = [
-            f"{at(a):.1f},{up(v):.1f}" for a, v in zip(across[there], line[there], strict=True)
+            f"{at(a):.1f},{up(v):.1f}" for a, v in zip(across[finite], line[finite], strict=True)
         ]
         parts.append(
             f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" stroke-width="2"/>'
@@ -124,11 +124,11 @@ def thinned(lines: Mapping[str, np.ndarray], most: int = 500) -> np.ndarray:
     >>> thinned({"loss": np.arange(6.0)}, most=4)
     array([0, 2, 3, 5])
     """
-    kept = [np.array([], int)]
+    chosen = [np.array([], int)]
     for line in lines.values():
-        there = np.flatnonzero(np.isfinite(line))
-        if len(there) > most:
-            parts = np.array_split(there, most // 2)
-            there = np.concatenate([p[[line[p].argmin(), line[p].argmax()]] for p in parts])
-        kept.append(there)
-    return np.unique(np.concatenate(kept))
+        finite = np.flatnonzero(np.isfinite(line))
+        if len(finite) > most:
+            parts = np.array_split(finite, most // 2)
+            finite = np.concatenate([p[[line[p].argmin(), line[p].argmax()]] for p in parts])
+        chosen.append(finite)
+    return np.unique(np.concatenate(chosen))

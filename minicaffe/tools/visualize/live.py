@@ -136,12 +136,12 @@ class Figure(Progress):
         """How far training is, in a line."""
         solver = self.solver
         scores = {name: score for name, score in solver.scores.items() if np.size(score) == 1}
-        told = [f"iteration {solver.iteration} of {solver.spec.max_iter}", self.loss]
-        told += [f"{self._label(name)} {show(score)}" for name, score in scores.items()]
+        parts = [f"iteration {solver.iteration} of {solver.spec.max_iter}", self.loss]
+        parts += [f"{self._label(name)} {show(score)}" for name, score in scores.items()]
         if self.rate and not self.doing:
             left = clock(((solver.spec.max_iter or 0) - solver.iteration) / self.rate)
-            told.append(f"{self.rate * self.images:,.0f} images/s, {left} left")
-        return "; ".join(filter(None, [*told, self.doing, solver.ended]))
+            parts.append(f"{self.rate * self.images:,.0f} images/s, {left} left")
+        return "; ".join(filter(None, [*parts, self.doing, solver.ended]))
 
     def _label(self, name: str) -> str:
         """A score's name, as lines have it."""
@@ -176,9 +176,9 @@ class Figure(Progress):
                 chart[self._label(score)] = column
         charts = []
         for title, lines in (("loss", losses), ("scores", scores)):
-            if len(kept := thinned(lines)):
-                drawn = {name: line[kept] for name, line in lines.items()}
+            if len(points := thinned(lines)):
+                drawn = {name: line[points] for name, line in lines.items()}
                 plain: Any = {"logarithmic": False, "alone": False, "size": SIZE}
-                given = iterations[kept], drawn, title, "iteration"
-                charts.append(line_chart(*given, **plain, colours=COLOURS[1:]))
+                axes = iterations[points], drawn, title, "iteration"
+                charts.append(line_chart(*axes, **plain, colours=COLOURS[1:]))
         return charts

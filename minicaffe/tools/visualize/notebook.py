@@ -49,10 +49,10 @@ def svg(graph: Graph, alone: bool = False, direction: str = "TB") -> str:
 
 def page(graph: Graph) -> str:
     """A built net as HTML, for a notebook: the picture, and the table that `summary` prints."""
-    told = html.escape("; ".join(sums(graph)))
+    total = html.escape("; ".join(sums(graph)))
     table = html_table(HEAD, rows(graph))
     drawn = f'<div style="max-height:48em;overflow:auto">{svg(graph)}</div>'
-    return f"<div>{drawn}<details><summary>{told}</summary>{table}</details></div>"
+    return f"<div>{drawn}<details><summary>{total}</summary>{table}</details></div>"
 
 
 def boxes(graph: Graph) -> drawing.Graph:
@@ -101,8 +101,8 @@ def _node(group: list[Step], owners: Mapping[int, Step]) -> drawing.Node:
     others = dict.fromkeys(owners[id(p.owner)].spec.name for p in counts if p.owner is not p)
     if counts:
         size = sum(param.size for param in counts if param.owner is param)
-        told = f"parameters of {', '.join(others)}" if others else f"{short(size)} parameters"
-        lines.append(told)
+        owned = f"parameters of {', '.join(others)}" if others else f"{short(size)} parameters"
+        lines.append(owned)
     ends = [value.shape for value in group[-1].tops if not value.readers]
     ends = [sizes for sizes in ends if sizes not in ((), NO_SHAPE)]
     if ends:
@@ -128,25 +128,25 @@ def _keys(layer: Layer) -> str:
     ((1, 20, 3, 3), '20 of 5x5, stride 2')
     """
     many = [str(layer.num_output)] if hasattr(layer, "num_output") else []
-    found = many
+    words = many
     window: Any = getattr(getattr(layer, "geometry", layer), "window", None)
-    given = getattr(layer, "global_pooling", False)
-    if isinstance(layer, Windowed) and window is None and not given:
+    is_global = getattr(layer, "global_pooling", False)
+    if isinstance(layer, Windowed) and window is None and not is_global:
         with contextlib.suppress(ShapeError):  # where the keys say none
             window = layer.keyed_window(max(2, len(layer.kernel_size)))
-    if isinstance(layer, Windowed) and (given or window is not None):
-        found = [" of ".join([*many, "global" if given else shape(window.kernel)])]
+    if isinstance(layer, Windowed) and (is_global or window is not None):
+        words = [" of ".join([*many, "global" if is_global else shape(window.kernel)])]
         for key, plain in (("stride", 1), ("pad", 0), ("dilation", 1)):
-            sizes = () if given else getattr(window, key)
+            sizes = () if is_global else getattr(window, key)
             if sizes and set(sizes) != {plain}:
-                found.append(f"{key} {sizes[0] if len(set(sizes)) == 1 else shape(sizes)}")
+                words.append(f"{key} {sizes[0] if len(set(sizes)) == 1 else shape(sizes)}")
     group = getattr(layer, "group", 1)
-    found += [f"group {group}"] if group != 1 else []
+    words += [f"group {group}"] if group != 1 else []
     for key in ("operation", "source"):
         value = getattr(layer, key, None)
-        found += [str(value).rpartition("/")[2]] if isinstance(value, str) and value else []
+        words += [str(value).rpartition("/")[2]] if isinstance(value, str) and value else []
     pool = getattr(layer, "pool", None)
-    return ", ".join(found) if pool is None else f"{pool} {', '.join(found)}"
+    return ", ".join(words) if pool is None else f"{pool} {', '.join(words)}"
 
 
 def _told(step: Step, owners: Mapping[int, Step]) -> list[str]:

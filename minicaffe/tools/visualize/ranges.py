@@ -101,14 +101,14 @@ class Look(Watching):
         super().__init__()
 
     def __enter__(self) -> Look:
-        told: dict[When, Callable[[Step], Iterator[Arrays]]] = {
+        arrays_at: dict[When, Callable[[Step], Iterator[Arrays]]] = {
             "before_forward": params,
             "after_forward": tops,
             "before_backward": tops_diffs,
             "after_backward": gradients,
         }
         for i, step in enumerate(self.net.steps):
-            for when, arrays in told.items():
+            for when, arrays in arrays_at.items():
                 self.watch(step, when, self._watcher(i, step, when, arrays))
         return self
 
@@ -150,8 +150,8 @@ def describe(
     if bad:
         first = tuple(int(i) for i in np.unravel_index(int(np.argmin(fine)), array.shape))
         samples = int((~fine).reshape(len(array), -1).any(axis=1).sum()) if array.ndim else 1
-    given = array.shape, low, high, mean, bad, first, samples
-    return Seen(step, when, of, name, which, *given)
+    measured = array.shape, low, high, mean, bad, first, samples
+    return Seen(step, when, of, name, which, *measured)
 
 
 def params(step: Step) -> Iterator[Arrays]:

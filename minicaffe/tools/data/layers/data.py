@@ -68,9 +68,9 @@ class Data(Fed):
 
     def _opened(self) -> Reader:
         """The data set that `source` names."""
-        given = self.transform
-        colour = given.force_color or self.force_encoded_color
-        if given.force_gray and colour:
+        transform = self.transform
+        colour = transform.force_color or self.force_encoded_color
+        if transform.force_gray and colour:
             raise ShapeError("transform: give either force_color or force_gray, not both")
         places = datasets.places(self.source, self.context.folder) if self.source else []
         if self.backend == "LEVELDB" and places:
@@ -85,7 +85,7 @@ class Data(Fed):
             self.source,
             cast(Any, "train" if self.phase == "TRAIN" else "test"),
             self.context.folder,
-            colour="colour" if colour else "grey" if given.force_gray else None,
+            colour="colour" if colour else "grey" if transform.force_gray else None,
             size=size_of(self.new_height, self.new_width),
         )
         return self._side(reader)
@@ -94,9 +94,9 @@ class Data(Fed):
         """The part of a set that this phase reads: all of it, the part held out for tests, or the rest."""
         asked = {share for share in (*(self.in_both or ()), self.split) if share is not None}
         if len(asked) > 1:
-            told = " and ".join(f"{share:g}" for share in sorted(asked))
+            shares = " and ".join(f"{share:g}" for share in sorted(asked))
             raise SpecError(
-                f"split: layers that read {self.source} say {told}; expected one number"
+                f"split: layers that read {self.source} say {shares}; expected one number"
             )
         if reader.own_split and self.split:
             raise DataError(f"split: {reader.origin} has test entries of its own; leave split out")
@@ -127,15 +127,15 @@ class Data(Fed):
 
     def load(self) -> None:
         """Load the data set onto the device once, if it can be kept there: images, labels and the mean."""
-        found = None if self.reader.label_shape else self.reader.arrays()
-        if found is None:
+        arrays = None if self.reader.label_shape else self.reader.arrays()
+        if arrays is None:
             return
-        images, labels = found
+        images, labels = arrays
         about = self.reader.origin, self.reader.warning
         self.dataset = datasets.Dataset(self.reader.name, images, labels, *about)
-        given = self.transform
-        made = given.resize or (self.phase == "TRAIN" and given.by_pixels)
-        if made or images.dtype != np.uint8:
+        transform = self.transform
+        is_changed = transform.resize or (self.phase == "TRAIN" and transform.by_pixels)
+        if is_changed or images.dtype != np.uint8:
             return
         device, labelled = self.context.device, len(self.top) > 1
         if device.is_cuda and images.nbytes > device.memory() // PARTS:
@@ -154,8 +154,8 @@ class Data(Fed):
     def forward(self) -> Any:
         if self.images is None:
             return self.fed()
-        given = self.images, self.all_labels, self.slot.there, self.mean_image, self.transform.scale
-        gather(*given, *self.out, *[None] * (2 - len(self.out)))
+        args = self.images, self.all_labels, self.slot.there, self.mean_image, self.transform.scale
+        gather(*args, *self.out, *[None] * (2 - len(self.out)))
         return self.out
 
     def draw(self) -> None:
@@ -167,8 +167,8 @@ class Data(Fed):
             return
         *down_right, turn = draws(self.random_key(seed), self.epochs, self.index, 3).T
         sizes = zip(crop, down_right, self.image[1:], self.out[0].shape[2:], strict=True)
-        for first, chance, size, kept in sizes:
-            spare = size - kept
+        for first, chance, size, cut in sizes:
+            spare = size - cut
             first[...] = chance * (spare + 1) if self.phase == "TRAIN" else spare // 2
         if self.transform.mirror:
             mirror[...] = turn < 0.5

@@ -74,19 +74,19 @@ class Fed(Pictures):
     @property
     def recipe(self) -> Recipe:
         """How a picture is prepared, without the mean."""
-        given = self.transform
-        part, jitter = given.random_resized_crop, given.color_jitter
+        transform = self.transform
+        part, jitter = transform.random_resized_crop, transform.color_jitter
         return Recipe(
             chance=self.phase == "TRAIN",
-            resize=given.resize,
-            degrees=given.rotation,
-            fill=given.rotation_fill,
-            crop=given.crop_size or None,
+            resize=transform.resize,
+            degrees=transform.rotation,
+            fill=transform.rotation_fill,
+            crop=transform.crop_size or None,
             share=(part.scale[0], part.scale[1]) if part else None,
             ratio=(part.ratio[0], part.ratio[1]) if part else (1, 1),
             jitter=jitter.most if jitter else None,
-            mirror=given.mirror,
-            scale=given.scale,
+            mirror=transform.mirror,
+            scale=transform.scale,
             blue_first=self.blue_first,
         )
 
@@ -151,8 +151,8 @@ class Fed(Pictures):
         pictures, labels = self.take()
         device = self.context.device
         if self.made_dtype != np.uint8:
-            for top, there in zip(self.out, (pictures, labels), strict=False):
-                device.copy_from_host(top, there)
+            for top, batch in zip(self.out, (pictures, labels), strict=False):
+                device.copy_from_host(top, batch)
         else:
             if device.is_cuda:
                 device.copy_from_host(self.pixels, pictures)
@@ -164,8 +164,8 @@ class Fed(Pictures):
             if self.label_shape and tops[1] is not None:
                 device.copy_from_host(tops[1], labels)
                 tops = (tops[0], None)
-            given = self.places, self.mean_image, self.transform.scale
-            gather(pictures, labels if tops[1] is not None else None, *given, *tops)
+            finish = self.places, self.mean_image, self.transform.scale
+            gather(pictures, labels if tops[1] is not None else None, *finish, *tops)
         self.done()
         return self.out
 

@@ -75,8 +75,8 @@ class HDF5Data(Layer):
                 shapes = [tuple(hdf5.dataset(file, name).shape) for name in self.top]
             counts = {shape[:1] for shape in shapes}
             if len(counts) != 1 or () in counts:
-                told = ", ".join(f"{n} {s}" for n, s in zip(self.top, shapes, strict=True))
-                raise ShapeError(f"{path}: expected as many rows of each top, got {told}")
+                counted = ", ".join(f"{n} {s}" for n, s in zip(self.top, shapes, strict=True))
+                raise ShapeError(f"{path}: expected as many rows of each top, got {counted}")
             rows.append(shapes[0][0])
             tails.append([shape[1:] for shape in shapes])
             if tails[-1] != tails[0]:
@@ -133,11 +133,11 @@ class HDF5Data(Layer):
         file = self.open[1]
         with hdf5.damage_told(path):
             for name, staged, tail in zip(self.top, self.staged, self.tails, strict=True):
-                found = hdf5.dataset(file, name)
-                if tuple(found.shape) != (self.rows[number], *tail):
+                dataset = hdf5.dataset(file, name)
+                if tuple(dataset.shape) != (self.rows[number], *tail):
                     raise ValueError(f"{name!r} changed while it was read")
-                here, there = np.s_[first : first + count], np.s_[start : start + count]
-                found.read_direct(staged, here, there)
+                source, place = np.s_[first : first + count], np.s_[start : start + count]
+                dataset.read_direct(staged, source, place)
 
     def backward(self, *tops: Any) -> Any:
         return []

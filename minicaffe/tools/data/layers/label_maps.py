@@ -111,14 +111,14 @@ def pairs_in(folder: Path) -> list[tuple[str, str]]:
     images, masks = _one(folder, IMAGES), _one(folder, MASKS)
     if images is None or masks is None:
         raise DataError(f"{folder}: expected a folder images and a folder masks in it")
-    found = {Path(path).stem: path for path in below(masks) if path.lower().endswith(SUFFIXES)}
+    mask_of = {Path(path).stem: path for path in below(masks) if path.lower().endswith(SUFFIXES)}
     paths = [path for path in below(images) if path.lower().endswith(SUFFIXES)]
     if not paths:
         raise DataError(f"{images}: holds no pictures; expected files in {', '.join(SUFFIXES)}")
     for path in paths:
-        if Path(path).stem not in found:
+        if Path(path).stem not in mask_of:
             raise DataError(f"{path}: has no mask {masks / Path(path).stem}.png")
-    return [(path, found[Path(path).stem]) for path in paths]
+    return [(path, mask_of[Path(path).stem]) for path in paths]
 
 
 def _one(folder: Path, names: Sequence[str]) -> Path | None:
@@ -168,8 +168,8 @@ class LabelMaps(Fed):
             colour: Colour = "colour" if self.is_color else "grey"
             how = colour, size, self.root_folder
             split = "train" if self.phase == "TRAIN" else "test"
-            given = Path(self.source), (self.context.folder or Path()) / self.source
-            place = next((place for place in given if place.is_dir()), None)
+            paths = Path(self.source), (self.context.folder or Path()) / self.source
+            place = next((place for place in paths if place.is_dir()), None)
             place = place or lists.find(self.source, [self.context.folder], "source")
             reader = PairSet(place, self.source, *how, nearest=self.nearest, split=split)
             self.reader = reader

@@ -131,19 +131,19 @@ class Pictures(Layer):
         if not 1 <= len(self.top) <= 2:
             raise ShapeError(f"has 1 or 2 tops (images, labels), got {len(self.top)}")
         c, h, w = self.image
-        given = self.transform
-        means, crop = given.mean_value, given.crop_size
-        if means and given.mean_file:
+        transform = self.transform
+        means, crop = transform.mean_value, transform.crop_size
+        if means and transform.mean_file:
             raise ShapeError("transform: give either mean_value or mean_file, not both")
         if len(means) not in (0, 1, c):
             raise ShapeError(f"transform: mean_value: expected 1 or {c} numbers, got {len(means)}")
-        if given.random_resized_crop and not crop:
+        if transform.random_resized_crop and not crop:
             raise ShapeError("transform: random_resized_crop needs crop_size, what it is scaled to")
-        if given.random_resized_crop and given.mean_file:
+        if transform.random_resized_crop and transform.mean_file:
             raise ShapeError("transform: random_resized_crop goes with mean_value, not mean_file")
-        if given.color_jitter and (
+        if transform.color_jitter and (
             c not in (1, 3)
-            or (c == 1 and (given.color_jitter.saturation or given.color_jitter.hue))
+            or (c == 1 and (transform.color_jitter.saturation or transform.color_jitter.hue))
         ):
             raise ShapeError(
                 f"transform: color_jitter: expected 3 channels, or 1 and no saturation or hue, got {c}"

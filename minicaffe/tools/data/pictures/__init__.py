@@ -26,13 +26,13 @@ NETPBM = re.compile(
 Fit = Literal["contain", "cover", "stretch"]  # the whole on black, the centre, or out of shape
 
 
-def is_picture(given: Any) -> bool:
+def is_picture(picture: Any) -> bool:
     """Whether something is a path, an image of Pillow's or an array of bytes (h, w, channels) or (h, w)."""
-    if isinstance(given, np.ndarray):
-        colours = given.ndim == 3 and given.shape[2] in (1, 3, 4)
-        return given.dtype == np.uint8 and given.size > 0 and (colours or given.ndim == 2)
-    image = sys.modules.get("PIL.Image")
-    return isinstance(given, (str, Path)) or (image is not None and isinstance(given, image.Image))
+    if isinstance(picture, np.ndarray):
+        colours = picture.ndim == 3 and picture.shape[2] in (1, 3, 4)
+        return picture.dtype == np.uint8 and picture.size > 0 and (colours or picture.ndim == 2)
+    pil = sys.modules.get("PIL.Image")
+    return isinstance(picture, (str, Path) if pil is None else (str, Path, pil.Image))
 
 
 def pixels_in(picture: Any) -> tuple[np.ndarray, str]:
@@ -110,8 +110,8 @@ def _covering(pixels: np.ndarray, height: int, width: int, crop: int) -> np.ndar
         begin.append((whole - part) // 2 - (own - part) // 2)  # where the picture begins
         end.append(min(whole, begin[-1] + own))
     (y, x), (y1, x1) = begin, end
-    kept = scaled[max(-y, 0) : y1 - y, max(-x, 0) : x1 - x]
-    result[max(y, 0) : y1, max(x, 0) : x1] = kept
+    seen = scaled[max(-y, 0) : y1 - y, max(-x, 0) : x1 - x]
+    result[max(y, 0) : y1, max(x, 0) : x1] = seen
     return result
 
 

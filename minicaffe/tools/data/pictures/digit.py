@@ -70,7 +70,7 @@ def find_parts(mask: np.ndarray, ink: np.ndarray, light: np.ndarray, dark: bool)
     area[0] = 0
     largest = [int(label) for label in np.argsort(-area)[:40] if area[label]]
     boxes = {label: _box(labels == label) for label in largest}
-    found: list[Part] = []
+    parts: list[Part] = []
     taken: set[int] = set()
     for first in largest[:6]:
         part = None if first in taken else _judge(labels == first, ink, light, dark)
@@ -91,8 +91,8 @@ def find_parts(mask: np.ndarray, ink: np.ndarray, light: np.ndarray, dark: bool)
                 break
             part, group = grown, group | new
         taken |= group
-        found.append(part)
-    return found
+        parts.append(part)
+    return parts
 
 
 def _judge(mask: np.ndarray, ink: np.ndarray, light: np.ndarray, dark: bool) -> Part | None:
@@ -125,8 +125,8 @@ def _judge(mask: np.ndarray, ink: np.ndarray, light: np.ndarray, dark: bool) -> 
         "uneven ground": contrast < 2.5 * spread,
         BLOB: erode(np.pad(mask, blob), blob).sum() > 0.05 * mask.sum(),
     }
-    told = tuple(text for text, so in doubts.items() if so)
-    return Part(mask, ink, box, dark, contrast, contrast / (spread + 0.02), told)
+    reasons = tuple(text for text, so in doubts.items() if so)
+    return Part(mask, ink, box, dark, contrast, contrast / (spread + 0.02), reasons)
 
 
 def _side_by_side(one: Box, other: Box) -> bool:
@@ -286,8 +286,8 @@ def _parts(light: np.ndarray, size: int, dark: bool) -> list[Part]:
     ink = 1 - np.exp(light - closing(light, size))
     first = otsu(ink)
     thresholds = (first, otsu(ink[ink > first]))
-    found = (find_parts(ink > threshold, ink, light, dark) for threshold in thresholds)
-    return list(itertools.chain(*found))
+    parts = (find_parts(ink > threshold, ink, light, dark) for threshold in thresholds)
+    return list(itertools.chain(*parts))
 
 
 def _is_hole(part: Part, other: Part) -> bool:
@@ -298,12 +298,12 @@ def _is_hole(part: Part, other: Part) -> bool:
 
 def _alike(best: Part, parts: list[Part]) -> list[Part]:
     """The best, and those that might as well be the digit and lie elsewhere."""
-    found = [best]
+    alike = [best]
     for part in sorted(parts, key=Part.rank, reverse=True):
         as_much = part.mask.sum() > 0.3 * best.mask.sum() and part.contrast > 0.5 * best.contrast
-        if as_much and not part.doubts and not any(part.meets(one) for one in found):
-            found.append(part)
-    return found
+        if as_much and not part.doubts and not any(part.meets(one) for one in alike):
+            alike.append(part)
+    return alike
 
 
 def _cropped(part: Part) -> np.ndarray:

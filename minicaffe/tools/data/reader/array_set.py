@@ -37,17 +37,17 @@ def pair(names: Iterable[str], split: str, where: str) -> tuple[str, str]:
     >>> pair(["X_test", "X_train", "y_test", "y_train"], "test", "a.npz")
     ('X_test', 'y_test')
     """
-    there = {name.lower(): name for name in names}
+    spellings = {name.lower(): name for name in names}
     for word in SPLITS[split]:
         for pictures, labels in PAIRS:
             for spelled in ("{1}_{0}", "{0}_{1}"):
-                found = [there.get(spelled.format(name, word)) for name in (pictures, labels)]
-                if found[0] and found[1]:
-                    return found[0], found[1]
+                both = [spellings.get(spelled.format(name, word)) for name in (pictures, labels)]
+                if both[0] and both[1]:
+                    return both[0], both[1]
     for pictures, labels in PAIRS:
-        if pictures in there and labels in there:
-            return there[pictures], there[labels]
-    held = ", ".join(sorted(there.values())[:8]) or "nothing"
+        if pictures in spellings and labels in spellings:
+            return spellings[pictures], spellings[labels]
+    held = ", ".join(sorted(spellings.values())[:8]) or "nothing"
     raise DataError(
         f"{where}: holds {held};"
         f" expected x_{split} and y_{split}, or images and labels, or data and label"
@@ -184,8 +184,8 @@ class Rows:
     def __getitem__(self, i: int) -> np.ndarray:
         start = self.first + i * self.size
         with _told(self.path):
-            found = self.file[start : start + self.size]
-        return np.frombuffer(found, self.dtype).reshape(self.shape)
+            row = self.file[start : start + self.size]
+        return np.frombuffer(row, self.dtype).reshape(self.shape)
 
 
 def is_npy(file: str) -> bool:

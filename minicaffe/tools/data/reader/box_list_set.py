@@ -114,11 +114,11 @@ class BoxListSet(PictureSet):
             return self.numbers[name]
         if name.isdecimal() and len(name) < 20 and int(name) < 2**31:
             return int(name)
-        told = repr(name[:60])
+        shown = repr(name[:60])
         if not self.numbers:
-            raise DataError(f"{path}: the class {told} has no number: --label-map FILE says it")
+            raise DataError(f"{path}: the class {shown} has no number: --label-map FILE says it")
         hint = did_you_mean(name, self.numbers)
-        raise DataError(f"{path}: the label map has no class {told}{hint}")
+        raise DataError(f"{path}: the label map has no class {shown}{hint}")
 
 
 def _size(width: Any, height: Any) -> tuple[float, float] | None:

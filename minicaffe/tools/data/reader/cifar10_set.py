@@ -97,7 +97,7 @@ def _names(folder: Path) -> list[str]:
         raise DataError(f"{folder / NAMES}: expected a file")
     if not os.path.exists(folder / NAMES):
         return CLASSES
-    told = lists.text(folder / NAMES).split()
-    if len(told) != len(CLASSES) or not all(name.isprintable() for name in told):
-        raise DataError(f"{folder / NAMES}: expected {len(CLASSES)} names, found {len(told)}")
-    return told
+    names = lists.text(folder / NAMES).split()
+    if len(names) != len(CLASSES) or not all(name.isprintable() for name in names):
+        raise DataError(f"{folder / NAMES}: expected {len(CLASSES)} names, found {len(names)}")
+    return names

@@ -195,8 +195,8 @@ def of_split(names: Iterable[str], split: str) -> list[str]:
 
 def _listed(folder: Path) -> list[os.DirEntry[str]]:
     try:
-        with os.scandir(folder) as found:
-            return sorted((e for e in found if e.name[0] != "."), key=lambda entry: entry.name)
+        with os.scandir(folder) as entries:
+            return sorted((e for e in entries if e.name[0] != "."), key=lambda entry: entry.name)
     except OSError as error:
         raise DataError(f"{folder}: cannot be read: {error.strerror}") from None
 
@@ -218,13 +218,13 @@ def below(folder: Path) -> list[str]:
     """The files in a folder and below it, by name; links to folders below it are not followed."""
     if not folder.is_dir():
         return []
-    found, deeper = [], []
+    files, deeper = [], []
     for entry in _listed(folder):
         if not _is_folder(entry):
-            found.append(entry.path)
+            files.append(entry.path)
         elif not entry.is_symlink():
             deeper.append(entry.path)
-    return found + [path for place in deeper for path in below(Path(place))]
+    return files + [path for place in deeper for path in below(Path(place))]
 
 
 TABLES = (".csv", ".tsv")

@@ -34,15 +34,15 @@ class Way:
 
 
 def ways(
-    edges: Sequence[Edge], found: Ranks, spans: Sequence[Point], deeps: Sequence[Point], down: bool
+    edges: Sequence[Edge], ranked: Ranks, spans: Sequence[Point], deeps: Sequence[Point], down: bool
 ) -> list[Way]:
     """The ways of edges between items that lie at `spans` along their ranks and at `deeps`."""
     middles = [(left + right) / 2 for left, right in spans]
-    starts = _starts(edges, found, spans, middles, down)
-    ends = _ends(edges, found, spans, middles, starts)
+    starts = _starts(edges, ranked, spans, middles, down)
+    ends = _ends(edges, ranked, spans, middles, starts)
     labels: dict[tuple[int, int], str] = {}
-    made = []
-    for number, (edge, way) in enumerate(zip(edges, found.ways, strict=True)):
+    arrows = []
+    for number, (edge, way) in enumerate(zip(edges, ranked.ways, strict=True)):
         first = (edge.source, edge.port) not in labels
         label = labels.setdefault((edge.source, edge.port), text.shown(edge.label))
         start, deep = starts[edge.source, edge.port], deeps[edge.source][1]
@@ -57,13 +57,13 @@ def ways(
             points = [point[::-1] for point in points]
         x, y = points[0]
         place = (x + 5, y + 13) if down else (x + 5, y - 4)
-        made.append(Way(tuple(points), label if first else "", place))
-    return made
+        arrows.append(Way(tuple(points), label if first else "", place))
+    return arrows
 
 
 def _starts(
     edges: Sequence[Edge],
-    found: Ranks,
+    ranked: Ranks,
     spans: Sequence[Point],
     middles: Sequence[float],
     down: bool,
@@ -71,7 +71,7 @@ def _starts(
     """Where along its box each port of each node is."""
     nexts: dict[int, dict[int, list[float]]] = {}
     slots: dict[tuple[int, int], float] = {}
-    for edge, way in zip(edges, found.ways, strict=True):
+    for edge, way in zip(edges, ranked.ways, strict=True):
         nexts.setdefault(edge.source, {}).setdefault(edge.port, []).append(middles[way[1]])
         slots.setdefault((edge.source, edge.port), text.slot(text.shown(edge.label), down))
     starts = {}
@@ -91,7 +91,7 @@ def _starts(
 
 def _ends(
     edges: Sequence[Edge],
-    found: Ranks,
+    ranked: Ranks,
     spans: Sequence[Point],
     middles: Sequence[float],
     starts: dict[tuple[int, int], float],
@@ -99,7 +99,7 @@ def _ends(
     """Where along its target's box each edge arrives; edges that came together arrive together."""
     places: dict[int, dict[tuple[int, int], float]] = {}
     keys = []
-    for edge, way in zip(edges, found.ways, strict=True):
+    for edge, way in zip(edges, ranked.ways, strict=True):
         direct = len(way) == 2
         key = (edge.source, edge.port) if direct else (way[-2], -1)
         keys.append(key)
@@ -172,18 +172,18 @@ def layout(graph: Graph, direction: str = "TB") -> Layout:
     if direction not in DIRECTIONS:
         raise SpecError(f"direction: expected {' or '.join(DIRECTIONS)}, got {direction!r}")
     down = direction == "TB"
-    found = ranks(len(graph.nodes), graph.edges)
-    order(found)
+    ranked = ranks(len(graph.nodes), graph.edges)
+    order(ranked)
     labels = _labels(graph)
     sizes = [_size(node, own, down) for node, own in zip(graph.nodes, labels, strict=True)]
     items = [size if down else size[::-1] for size in sizes]
-    items += [(PASSING, 0.0)] * (found.count - len(items))
-    middles = [at + MARGIN for at in coordinates(found, [across for across, _ in items], GAP)]
+    items += [(PASSING, 0.0)] * (ranked.count - len(items))
+    middles = [at + MARGIN for at in coordinates(ranked, [across for across, _ in items], GAP)]
     long = [
         0.0 if down else max((text.width(one, text.LABEL) for one in own), default=0.0)
         for own in labels
     ]
-    deeps = _deeps(found, middles, [deep for _, deep in items], long)
+    deeps = _deeps(ranked, middles, [deep for _, deep in items], long)
     spans = [
         (at - across / 2, at + across / 2) for at, (across, _) in zip(middles, items, strict=True)
     ]
@@ -192,7 +192,7 @@ def layout(graph: Graph, direction: str = "TB") -> Layout:
     corners = [_turned((spans[i][0], deeps[i][0]), down) for i in range(len(sizes))]
     boxes = [Box(*corner, *size) for corner, size in zip(corners, sizes, strict=True)]
     size = _turned((across, deep), down)
-    return Layout(graph, direction, *size, boxes, ways(graph.edges, found, spans, deeps, down))
+    return Layout(graph, direction, *size, boxes, ways(graph.edges, ranked, spans, deeps, down))
 
 
 def _turned(point: Point, down: bool) -> Point:
@@ -201,10 +201,10 @@ def _turned(point: Point, down: bool) -> Point:
 
 def _labels(graph: Graph) -> list[list[str]]:
     """The label of each node's ports."""
-    found: list[dict[int, str]] = [{} for _ in graph.nodes]
+    labels: list[dict[int, str]] = [{} for _ in graph.nodes]
     for edge in graph.edges:
-        found[edge.source].setdefault(edge.port, text.shown(edge.label))
-    return [list(ports.values()) for ports in found]
+        labels[edge.source].setdefault(edge.port, text.shown(edge.label))
+    return [list(ports.values()) for ports in labels]
 
 
 def _size(node: Node, labels: Sequence[str], down: bool) -> Point:
@@ -222,20 +222,20 @@ def _size(node: Node, labels: Sequence[str], down: bool) -> Point:
 
 
 def _deeps(
-    found: Ranks, middles: Sequence[float], deeps: Sequence[float], long: Sequence[float]
+    ranked: Ranks, middles: Sequence[float], deeps: Sequence[float], long: Sequence[float]
 ) -> list[Point]:
     """Where each item begins and ends: boxes in the middle of their rank, what passes it all through.
 
     `long` is how far the labels of each node reach towards the next rank.
     """
-    places: list[Point] = [(0.0, 0.0)] * found.count
+    places: list[Point] = [(0.0, 0.0)] * ranked.count
     at = MARGIN
-    for rank in found.ranks:
+    for rank in ranked.ranks:
         deep = max(deeps[item] for item in rank)
         for item in rank:
-            own = deeps[item] if item < found.nodes else deep
+            own = deeps[item] if item < ranked.nodes else deep
             places[item] = at + (deep - own) / 2, at + (deep + own) / 2
-        aside = [abs(middles[a] - middles[b]) for a in rank for b in found.below[a]]
-        reach = max((long[item] for item in rank if item < found.nodes), default=0.0)
+        aside = [abs(middles[a] - middles[b]) for a in rank for b in ranked.below[a]]
+        reach = max((long[item] for item in rank if item < ranked.nodes), default=0.0)
         at += deep + DEEP + reach + min(48.0, 0.12 * max(aside, default=0.0))
     return places

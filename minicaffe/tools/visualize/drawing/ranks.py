@@ -57,9 +57,9 @@ def ranks(count: int, edges: Sequence[Edge]) -> Ranks:
     ([[0], [1, 3], [2]], [[0, 1], [1, 2], [0, 3, 2]])
     """
     rank = _rank(count, edges)
-    found = Ranks([[] for _ in range(max(rank, default=-1) + 1)], [], count)
+    ranked = Ranks([[] for _ in range(max(rank, default=-1) + 1)], [], count)
     for node, at in enumerate(rank):
-        found.ranks[at].append(node)
+        ranked.ranks[at].append(node)
     links: set[tuple[int, int]] = set()
     points: dict[tuple[int, int, int], int] = {}
     items = count
@@ -69,16 +69,16 @@ def ranks(count: int, edges: Sequence[Edge]) -> Ranks:
             key = edge.source, edge.port, at
             if key not in points:
                 points[key] = items
-                found.ranks[at].append(items)
+                ranked.ranks[at].append(items)
                 items += 1
             way.append(points[key])
-        found.ways.append([*way, edge.target])
-        links |= set(zip(found.ways[-1], found.ways[-1][1:], strict=False))
-    found.above, found.below = [[] for _ in range(items)], [[] for _ in range(items)]
+        ranked.ways.append([*way, edge.target])
+        links |= set(zip(ranked.ways[-1], ranked.ways[-1][1:], strict=False))
+    ranked.above, ranked.below = [[] for _ in range(items)], [[] for _ in range(items)]
     for upper, lower in sorted(links):
-        found.below[upper].append(lower)
-        found.above[lower].append(upper)
-    return found
+        ranked.below[upper].append(lower)
+        ranked.above[lower].append(upper)
+    return ranked
 
 
 def _rank(count: int, edges: Sequence[Edge]) -> list[int]:
@@ -139,13 +139,13 @@ def crossings(ranks: Ranks) -> int:
 def _between(upper: Sequence[int], lower: Sequence[int], below: Sequence[Sequence[int]]) -> int:
     """How often the links of two ranks cross: pairs in the wrong order."""
     place = {item: i for i, item in enumerate(lower)}
-    found, seen = 0, list[int]()
+    count, seen = 0, list[int]()
     for item in upper:
         ends = sorted(place[other] for other in below[item])
-        found += sum(len(seen) - bisect.bisect_right(seen, end) for end in ends)
+        count += sum(len(seen) - bisect.bisect_right(seen, end) for end in ends)
         for end in ends:
             bisect.insort(seen, end)
-    return found
+    return count
 
 
 def _begin(ranks: Ranks, links: Sequence[Sequence[int]], backwards: bool) -> None:
@@ -205,7 +205,7 @@ def coordinates(ranks: Ranks, widths: Sequence[float], gap: float) -> list[float
     if not ranks.count:
         return []
     crossed = _crossed(ranks)
-    found = []
+    passes = []
     for down in (True, False):
         rows = ranks.ranks if down else ranks.ranks[::-1]
         neighbours = ranks.above if down else ranks.below
@@ -213,15 +213,15 @@ def coordinates(ranks: Ranks, widths: Sequence[float], gap: float) -> list[float
             turned = [list(row) if left else list(row)[::-1] for row in rows]
             lines = _lines(turned, neighbours, crossed)
             places = _pushed(turned, lines, widths, gap)
-            found.append(places if left else [-place for place in places])
-    places = settled(ranks, _merged(found, widths), widths, gap)
+            passes.append(places if left else [-place for place in places])
+    places = settled(ranks, _merged(passes, widths), widths, gap)
     least = min(x - w / 2 for x, w in zip(places, widths, strict=True))
     return [x - least for x in places]
 
 
 def _crossed(ranks: Ranks) -> set[tuple[int, int]]:
     """Links that would bend a long edge: those that cross one between two points of its."""
-    found: set[tuple[int, int]] = set()
+    crossed: set[tuple[int, int]] = set()
     place = {item: i for rank in ranks.ranks for i, item in enumerate(rank)}
     for upper in ranks.ranks:
         links = [(item, other) for item in upper for other in ranks.below[item]]
@@ -230,8 +230,8 @@ def _crossed(ranks: Ranks) -> set[tuple[int, int]]:
             if min(a, b) < ranks.nodes:
                 cross = ((place[a] - place[c]) * (place[b] - place[d]) < 0 for c, d in long)
                 if any(cross):
-                    found |= {(a, b), (b, a)}
-    return found
+                    crossed |= {(a, b), (b, a)}
+    return crossed
 
 
 def _lines(
@@ -290,18 +290,18 @@ def _in_turn(
     return ready
 
 
-def _merged(found: list[list[float]], widths: Sequence[float]) -> list[float]:
+def _merged(passes: list[list[float]], widths: Sequence[float]) -> list[float]:
     """The four made to fit the narrowest, at its left or right edge; then the mean of the middle two."""
     edges = [
         (
             min(x - w / 2 for x, w in zip(places, widths, strict=True)),
             max(x + w / 2 for x, w in zip(places, widths, strict=True)),
         )
-        for places in found
+        for places in passes
     ]
     low, high = min(edges, key=lambda edge: edge[1] - edge[0])
     moved = []
-    for number, (places, edge) in enumerate(zip(found, edges, strict=True)):
+    for number, (places, edge) in enumerate(zip(passes, edges, strict=True)):
         by = low - edge[0] if number % 2 == 0 else high - edge[1]
         moved.append([place + by for place in places])
     return [sum(sorted(four)[1:3]) / 2 for four in zip(*moved, strict=True)]

@@ -81,9 +81,9 @@ def _box(laid: Layout, number: int, box: Box) -> str:
     folded = f' data-folded="{escape(" ".join(node.folded))}"' if node.folded else ""
     lines = []
     for i, (line, _, (x, y)) in enumerate(_texts(laid, number)):
-        told = ' font-size="13" font-weight="bold"' if i == 0 else ""
-        told = ' font-size="11" opacity=".75"' if i > 1 else told
-        lines.append(f'<text x="{x:.1f}" y="{y:.1f}"{told}>{escape(line)}</text>')
+        style = ' font-size="13" font-weight="bold"' if i == 0 else ""
+        style = ' font-size="11" opacity=".75"' if i > 1 else style
+        lines.append(f'<text x="{x:.1f}" y="{y:.1f}"{style}>{escape(line)}</text>')
     return (
         f'<g class="layer {node.family}" data-layer="{escape(node.name)}"{folded} role="img" '
         f'text-anchor="middle"><title>{escape(node.title or node.name)}</title>'
@@ -95,12 +95,12 @@ def _box(laid: Layout, number: int, box: Box) -> str:
 
 def curve(points: tuple[Point, ...], down: bool) -> list[tuple[Point, Point, Point, Point]]:
     """A way as Bezier curves, from each of its points to the next, straight ahead in both."""
-    made = []
+    curves = []
     for (x, y), (u, v) in itertools.pairwise(points):
         middle = (y + v) / 2 if down else (x + u) / 2
         a, b = ((x, middle), (u, middle)) if down else ((middle, y), (middle, v))
-        made.append(((x, y), a, b, (u, v)))
-    return made
+        curves.append(((x, y), a, b, (u, v)))
+    return curves
 
 
 def head(way: Way, down: bool) -> list[Point]:
@@ -224,7 +224,7 @@ def _scaled(point: Point, scale: int) -> Point:
 
 def _along(start: Point, a: Point, b: Point, end: Point) -> list[Point]:
     """Points of a Bezier curve."""
-    found = []
+    points = []
     for i in range(17):
         t = i / 16
         parts = (1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3
@@ -232,8 +232,8 @@ def _along(start: Point, a: Point, b: Point, end: Point) -> list[Point]:
             sum(p * one[axis] for p, one in zip(parts, (start, a, b, end), strict=True))
             for axis in (0, 1)
         ]
-        found.append((xy[0], xy[1]))
-    return found
+        points.append((xy[0], xy[1]))
+    return points
 
 
 def dot(graph: Graph, direction: str = "TB") -> str:
@@ -258,8 +258,8 @@ def dot(graph: Graph, direction: str = "TB") -> str:
     for i, node in enumerate(graph.nodes):
         colour = COLOURS[node.family]
         colours = {"color": colour, "fillcolor": f"{colour}24"}
-        told = {"label": "\n".join(node.lines), "tooltip": node.title or node.name}
-        lines.append(with_keys(f"n{i}", **told, **colours))
+        texts = {"label": "\n".join(node.lines), "tooltip": node.title or node.name}
+        lines.append(with_keys(f"n{i}", **texts, **colours))
     for edge in graph.edges:
         label = {"label": edge.label} if edge.label else {}
         lines.append(with_keys(f"n{edge.source} -> n{edge.target}", **label))
@@ -274,8 +274,8 @@ def digraph(name: str, lines: Sequence[str]) -> str:
 
 def with_keys(what: str, **keys: str) -> str:
     """A node or an edge with what is told of it."""
-    told = " ".join(f"{key}={quoted(value)}" for key, value in keys.items())
-    return f"{what} [{told}]" if told else what
+    listed = " ".join(f"{key}={quoted(value)}" for key, value in keys.items())
+    return f"{what} [{listed}]" if listed else what
 
 
 def quoted(text: str) -> str:
