@@ -43,16 +43,11 @@ class Sampler:
     max_aspect_ratio: Annotated[float, "largest width over height"] = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.min_scale <= self.max_scale <= 1:
-            raise SpecError(
-                "expected 0 < min_scale <= max_scale <= 1, got "
-                f"{self.min_scale:g} and {self.max_scale:g}"
-            )
-        if not 0 < self.min_aspect_ratio <= self.max_aspect_ratio:
-            raise SpecError(
-                "expected 0 < min_aspect_ratio <= max_aspect_ratio, got "
-                f"{self.min_aspect_ratio:g} and {self.max_aspect_ratio:g}"
-            )
+        for key, bound, limit in (("scale", 1.0, " <= 1"), ("aspect_ratio", np.inf, "")):
+            least, most = (getattr(self, f"{end}_{key}") for end in ENDS)
+            if not 0 < least <= most <= bound:
+                expected = f"expected 0 < min_{key} <= max_{key}{limit}"
+                raise SpecError(f"{expected}, got {least:g} and {most:g}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,12 +36,8 @@ def hand(study: Study) -> dict[str, Any]:
     classifier = Classifier(study.spec, device="cpu", dtype="float32")
     classifier.net.load(study.test_net.weights(), strict=False)
     named = {"classes": list(study.spec.classes)} if study.spec.classes else {}
-    return {
-        **page(classifier),
-        **named,
-        "samples": samples(study, data),
-        "text": study.weights_from,
-    }
+    shown = {"samples": samples(study, data), "text": study.weights_from}
+    return {**page(classifier), **named, **shown}
 
 
 def check(net: Net, data: Pictures) -> None:
@@ -102,11 +98,9 @@ def samples(study: Study, data: Pictures) -> list[dict[str, Any]]:
         return []
     pixels = pictures.astype(np.float64) / data.transform.scale + mean_of(data)
     bytes_ = np.clip(np.round(pixels), 0, 255).astype(np.uint8)
-    pairs = [(encoded(one), int(label)) for one, label in zip(bytes_, labels.ravel(), strict=True)]
-    return [
-        {"picture": picture, "label": label}
-        for picture, label in sorted(pairs, key=lambda one: one[1])
-    ]
+    both = zip(bytes_, labels.ravel(), strict=True)
+    shown = [{"picture": encoded(picture), "label": int(label)} for picture, label in both]
+    return sorted(shown, key=lambda one: one["label"])
 
 
 def program(steps: Sequence[Step], output: str) -> dict[str, Any]:
@@ -209,6 +203,10 @@ def _batch_norm(step: Step, layer: Any, arrays: Arrays) -> Said | None:
     return "Channels", {"nfp": nfp}, [rate * scale, bias - mean * share * rate * scale]
 
 
+def _eltwise(step: Step, layer: Any, arrays: Arrays) -> Said:
+    return "Eltwise", {"operation": layer.operation, "factors": list(layer.factors)}, []
+
+
 def _concat(step: Step, layer: Any, arrays: Arrays) -> Said:
     axis = len(layer.parts[0]) - 1
     return "Concat", {"rows": math.prod(step.tops[0].shape[:axis])}, []
@@ -220,18 +218,10 @@ WRITERS: dict[str, Callable[[Step, Any, Arrays], Said | None]] = {
     "InnerProduct": _product,
     "Softmax": lambda step, layer, arrays: ("Softmax", {"ncs": list(layer.ncs)}, []),
     "LRN": _lrn,
-    "PReLU": lambda step, layer, arrays: (
-        "PReLU",
-        {"nfp": list(layer.nfp)},
-        [arrays[0].ravel()],
-    ),
+    "PReLU": lambda step, layer, arrays: ("PReLU", {"nfp": list(layer.nfp)}, [arrays[0].ravel()]),
     "Scale": _scale,
     "Bias": _scale,
     "BatchNorm": _batch_norm,
-    "Eltwise": lambda step, layer, arrays: (
-        "Eltwise",
-        {"operation": layer.operation, "factors": list(layer.factors)},
-        [],
-    ),
+    "Eltwise": _eltwise,
     "Concat": _concat,
 }

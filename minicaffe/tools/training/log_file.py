@@ -73,54 +73,40 @@ def plain(value: Any) -> Any:
 
 
 LARGEST = 2**30  # bytes of a log that is read
-Check = Callable[[Any], bool]
+Check = tuple[Callable[[Any], bool], str]  # of a value, and what is expected in words
 
 
-def is_number(value: Any) -> bool:
-    """A finite number, or null where there was none."""
-    real = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return value is None or (real and abs(value) < math.inf)
+def _is_number(value: Any) -> bool:
+    """True for a finite number, or null where there was none."""
+    return value is None or (type(value) in (int, float) and abs(value) < math.inf)
 
 
-def is_count(value: Any) -> bool:
-    """An integer that can be an iteration."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62
-
-
-def is_text(value: Any) -> bool:
-    """A text."""
-    return isinstance(value, str)
-
-
-def is_outputs(value: Any) -> bool:
-    """Numbers, or lists of them in any depth, by name."""
-    return isinstance(value, dict) and all(map(_is_output, value.values()))
-
-
-def _is_output(value: Any) -> bool:
-    todo = [value]  # no recursion: lists in lists may be deeper than Python's stack
-    while todo:
+def _are_numbers(value: Any) -> bool:
+    """True for numbers, or lists of them in any depth, by name."""
+    todo = [*value.values()] if isinstance(value, dict) else [value]
+    while todo:  # no recursion: lists in lists may be deeper than Python's stack
         item = todo.pop()
         if isinstance(item, list):
             todo += item
-        elif not is_number(item):
+        elif not _is_number(item):
             return False
-    return True
+    return isinstance(value, dict)
 
 
-def is_texts(value: Any) -> bool:
-    """A list of texts."""
-    return isinstance(value, list) and all(map(is_text, value))
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-NEEDED: dict[str, dict[str, tuple[Check, str]]] = {
-    "train": {"outputs": (is_outputs, "numbers by name")},
-    "test": {"outputs": (is_outputs, "numbers by name")},
-    "snapshot": {
-        "path": (is_text, "a text"),
-        "best": (lambda value: isinstance(value, bool), "true or false"),
-    },
-    "event": {"text": (is_text, "a text")},
+NUMBER: Check = (_is_number, "a number")
+COUNT: Check = (lambda value: type(value) is int and 0 <= value < 2**62, "a count")  # an iteration
+TEXT: Check = (lambda value: isinstance(value, str), "a text")
+OUTPUTS: Check = (_are_numbers, "numbers by name")
+BEST: Check = (lambda value: isinstance(value, bool), "true or false")
+NEEDED: dict[str, dict[str, Check]] = {
+    "train": {"outputs": OUTPUTS},
+    "test": {"outputs": OUTPUTS},
+    "snapshot": {"path": TEXT, "best": BEST},
+    "event": {"text": TEXT},
 }
 NUMBERS = {
     "train": (
@@ -131,11 +117,9 @@ NUMBERS = {
     "snapshot": ("seconds",),
     "event": ("seconds",),
 }
-TEXT: tuple[Check, str] = (is_text, "a text")
-TEXTS: tuple[Check, str] = (is_texts, "a list of texts")
 RUN = dict.fromkeys(("name", "model", "started", "state", "cwd", "snapshot_prefix"), TEXT)
-RUN |= dict.fromkeys(("command", "imports", "tests_on"), TEXTS)
-RUN["iteration"] = (is_count, "a count")
+RUN |= dict.fromkeys(("command", "imports", "tests_on"), (_are_texts, "a list of texts"))
+RUN["iteration"] = COUNT
 
 
 def read_lines(file: Path) -> list[dict[str, Any]]:
@@ -172,8 +156,8 @@ def _line(text: bytes, where: str) -> dict[str, Any]:
         known = ", ".join(NEEDED)
         raise CheckpointError(f"{where}: kind: expected one of {known}, got {shown(kind)}")
     line |= {key: line.get(key) for key in NUMBERS[kind]}
-    numbers = dict.fromkeys(NUMBERS[kind], (is_number, "a number"))
-    _check(line, {"iteration": (is_count, "a count"), **numbers, **NEEDED[kind]}, where)
+    numbers = dict.fromkeys(NUMBERS[kind], NUMBER)
+    _check(line, {"iteration": COUNT, **numbers, **NEEDED[kind]}, where)
     return line
 
 
@@ -200,7 +184,7 @@ def shown(value: Any) -> str:
     return type(value).__name__ if isinstance(value, (list, dict)) else f"{value!r:.60}"
 
 
-def _check(values: Mapping[str, Any], wanted: Mapping[str, tuple[Check, str]], where: str) -> None:
+def _check(values: Mapping[str, Any], wanted: Mapping[str, Check], where: str) -> None:
     for key, (right, what) in wanted.items():
         if key not in values:
             raise CheckpointError(f"{where}: has no {key!r}; expected {what}")

@@ -23,21 +23,14 @@ from minicaffe.tools.visualize import drawing
 
 NO_SHAPE: Shape = (-1,)  # of a value of which nothing tells it
 # Of the types of layers, but for losses and what reads data
-FAMILIES: Mapping[str, Sequence[str]] = {
-    "convolution": ("Convolution", "Deconvolution", "DeformableConvolution", "Im2col"),
-    "pooling": (
-        *("Pooling", "SPP", "ROIPooling", "PSROIPooling", "ROIAlign", "ROIWarping"),
-        *("Interp", "BilinearInterpolation", "Upsample"),
-    ),
-    "product": ("InnerProduct", "LSTM", "Lstm", "RNN", "LSTMUnit", "Embed"),
-    "normalization": (
-        *("BatchNorm", "Scale", "Bias", "LRN", "MVN", "LayerNorm", "GroupNorm", "Normalize"),
-    ),
-    "activation": (
-        *("Softmax", "ReLU", "PReLU", "ELU", "Sigmoid", "TanH", "Swish", "Dropout", "SiLU"),
-    ),
+FAMILIES = {
+    "convolution": "Convolution Deconvolution DeformableConvolution Im2col",
+    "pooling": "Pooling SPP ROIPooling PSROIPooling ROIAlign ROIWarping Interp BilinearInterpolation Upsample",
+    "product": "InnerProduct LSTM Lstm RNN LSTMUnit Embed",
+    "normalization": "BatchNorm Scale Bias LRN MVN LayerNorm GroupNorm Normalize",
+    "activation": "Softmax ReLU PReLU ELU Sigmoid TanH Swish Dropout SiLU",
 }
-FAMILY = {kind: family for family, kinds in FAMILIES.items() for kind in kinds}
+FAMILY = {kind: family for family, kinds in FAMILIES.items() for kind in kinds.split()}
 # Keys that say nothing of what a layer computes
 FILLERS = ("weight_filler", "bias_filler", "filler", "engine")
 

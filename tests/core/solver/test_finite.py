@@ -15,6 +15,8 @@ from minicaffe.core.layers import REGISTRY, Layer, register
 from minicaffe.core.ops import nan_guard
 from minicaffe.core.solver.nan_guard import Watch
 from minicaffe.errors import DivergedError
+from minicaffe.tools.training.divergence import diagnosis
+from minicaffe.tools.visualize.ranges import Look
 
 NET = """
 layers:
@@ -242,6 +244,13 @@ def test_a_number_that_is_not_finite_once_only():
     assert said.startswith(
         "iteration 2: the loss is nan, lr 0.1; computed again all is finite: some layer"
     )
+
+
+def test_losses_that_are_finite_and_whose_sum_is_not():
+    solver = made(spoilt("at: 99"))
+    look = Look(solver.net, check=True)
+    said = diagnosis(solver, look, [], float("inf"), float("inf"))
+    assert said == f"the loss is inf, lr {solver.rate:g}, a sum of finite losses"
 
 
 def test_running_sums_that_overflow_where_no_loss_shows_it():
