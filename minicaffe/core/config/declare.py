@@ -13,6 +13,7 @@ from minicaffe.core.config.types import Among, AtLeast, Below, Printable, keys_o
 from minicaffe.errors import SpecError, did_you_mean
 
 Phase = Literal["TRAIN", "TEST"]
+Fraction = Annotated[float, AtLeast(0), Below(1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,17 +152,10 @@ class SolverSpec:
     ] = None
     iter_size: Annotated[int, "batches whose gradients make one update", AtLeast(1)] = 1
     momentum: Annotated[
-        float,
-        "share of the last update kept; AdaDelta, Adam, AdamW: of the running mean",
-        AtLeast(0),
-        Below(1),
+        Fraction, "share of the last update kept; AdaDelta, Adam, AdamW: of the running mean"
     ] = 0.0
-    momentum2: Annotated[
-        float, "Adam, AdamW: share of the running mean of squares kept", AtLeast(0), Below(1)
-    ] = 0.999
-    rms_decay: Annotated[
-        float, "RMSProp: share of the running mean of squares kept", AtLeast(0), Below(1)
-    ] = 0.99
+    momentum2: Annotated[Fraction, "Adam, AdamW: share of the running mean of squares kept"] = 0.999
+    rms_decay: Annotated[Fraction, "RMSProp: share of the running mean of squares kept"] = 0.99
     delta: Annotated[
         float, "AdaGrad, RMSProp, AdaDelta, Adam, AdamW: keeps a division from 0", AtLeast(0)
     ] = 1e-8
@@ -185,10 +179,8 @@ class SolverSpec:
         int | None, "tests in a row without a new best that end training", AtLeast(1)
     ] = None
     ema_decay: Annotated[
-        float,
+        Fraction,
         "share of the weights' running mean kept in an iteration; tests and snapshots take the mean",
-        AtLeast(0),
-        Below(1),
     ] = 0.0
     train_state: Annotated[State, "what the training net is built for"] = ANY
     test_state: Annotated[tuple[State, ...], "what each test net is built for"] = ()
@@ -306,9 +298,8 @@ def solver_of(node: Node) -> SolverSpec:
     solver = SolverSpec(**keys, mark=node.mark, nodes=node.value)
 
     def wrong(key: str, why: str) -> SpecError:
-        return SpecError(
-            f"{node.value[key].mark if key in node.value else node.mark}: solver: {why}"
-        )
+        mark = node.value.get(key, node).mark
+        return SpecError(f"{mark}: solver: {why}")
 
     for key, why in unused(node.value).items():
         raise wrong(key, f"{key} {why}")

@@ -53,10 +53,8 @@ def model(root: Node, layer_types: Mapping[str, type], path: Path | None = None)
     if not keys["layers"]:
         raise SpecError(f"{root.value['layers'].mark}: layers: expected at least one layer")
     _check_types(keys["layers"], layer_types)
-    keys["layers"] = tuple(
-        _layer(node, f"layer {number}", layer_types)
-        for number, node in enumerate(keys["layers"], 1)
-    )
+    numbered = enumerate(keys["layers"], 1)
+    keys["layers"] = tuple(_layer(node, f"layer {i}", layer_types) for i, node in numbered)
     if "solver" in keys:
         keys["solver"] = solver_of(keys["solver"])
     keys["test_nets"] = tuple(model(node, layer_types, path) for node in keys.get("test_nets", ()))

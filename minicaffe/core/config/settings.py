@@ -308,11 +308,8 @@ class _Put:
         if node is None or not isinstance(node.value, dict):
             node = Node({}, self.value.mark)
         inside = self.into(node.value.get(first), rest, self.kind_of(first, node, kind))
-        keys = {
-            **node.keys,
-            first: node.keys.get(first, self.value.mark) if rest else self.value.mark,
-        }
-        return Node({**node.value, first: inside}, node.mark, keys)
+        mark = node.keys.get(first, self.value.mark) if rest else self.value.mark
+        return Node({**node.value, first: inside}, node.mark, {**node.keys, first: mark})
 
     def into_list(self, node: Node | None, i: int, rest: Sequence[Step], kind: Any) -> Node:
         """The same for a list, or what stands for a list of one; its end takes one more."""

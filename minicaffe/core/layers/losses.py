@@ -167,9 +167,8 @@ class HingeLoss(SampleLoss):
     def backward(self, dloss: Any) -> Any:
         scale = self.scaled(dloss, self.ncs[0])
         dx, squared = self.grad[0].reshape(self.ncs[:2]), self.norm == "L2"
-        label_losses.hinge_gradient(
-            self.margins, self.labels, squared, scale, dx, self.read, self.own
-        )
+        kernel_args = self.margins, self.labels, squared, scale, dx
+        label_losses.hinge_gradient(*kernel_args, self.read, self.own)
         return self.grad[0], None
 
 

@@ -305,9 +305,7 @@ class Eltwise(Layer):
 class NewShape:
     """The new axes of a Reshape."""
 
-    dim: Annotated[
-        tuple[int, ...], "sizes; 0: the bottom's own, -1: what is left", AtLeast(-1)
-    ] = ()
+    dim: Annotated[Shape, "sizes; 0: the bottom's own, -1: what is left", AtLeast(-1)] = ()
 
 
 class Viewed(Layer):

@@ -19,17 +19,13 @@ SPELLINGS = {1: "one number", 2: "one number or [h, w]", 3: "one number or [d, h
 class Windowed(Layer):
     """Sizes as one number, as one per axis, or, for images of two axes, as _h and _w."""
 
-    kernel_size: Annotated[tuple[int, ...], "window size: k or [h, w]", AtLeast(1)] = ()
+    kernel_size: Annotated[Sizes, "window size: k or [h, w]", AtLeast(1)] = ()
     kernel_h: Annotated[int | None, "window height", AtLeast(1)] = None
     kernel_w: Annotated[int | None, "window width", AtLeast(1)] = None
-    stride: Annotated[
-        tuple[int, ...], "step of the window: s or [h, w]; 1 if not given", AtLeast(1)
-    ] = ()
+    stride: Annotated[Sizes, "step of the window: s or [h, w]; 1 if not given", AtLeast(1)] = ()
     stride_h: Annotated[int | None, "vertical step; 1 if not given", AtLeast(1)] = None
     stride_w: Annotated[int | None, "horizontal step; 1 if not given", AtLeast(1)] = None
-    pad: Annotated[
-        tuple[int, ...], "zeros around the image: p or [h, w]; 0 if not given", AtLeast(0)
-    ] = ()
+    pad: Annotated[Sizes, "zeros around the image: p or [h, w]; 0 if not given", AtLeast(0)] = ()
     pad_h: Annotated[int | None, "zeros above and below; 0 if not given", AtLeast(0)] = None
     pad_w: Annotated[int | None, "zeros left and right; 0 if not given", AtLeast(0)] = None
 
@@ -65,7 +61,7 @@ class Unrolled(Windowed):
     """The keys that convolutions add: dilation, and an image of 1 to 3 axes, those after the channels."""
 
     dilation: Annotated[
-        tuple[int, ...], "step between kernel elements: d or [h, w]; 1 if not given", AtLeast(1)
+        Sizes, "step between kernel elements: d or [h, w]; 1 if not given", AtLeast(1)
     ] = ()
     axis: Annotated[
         int, "the channels' axis; those before it are the batch, after it the image"

@@ -147,10 +147,7 @@ WEIGHTS = {
         licence="non-commercial",
     ),
 }
-NAMES = (
-    *WEIGHTS,
-    *(row.model for row in WEIGHTS.values() if row.model and row.model not in WEIGHTS),
-)
+NAMES = tuple(dict.fromkeys([*WEIGHTS, *(row.model for row in WEIGHTS.values() if row.model)]))
 
 
 def lookup(name: str) -> tuple[str, Row] | None:

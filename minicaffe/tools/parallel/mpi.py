@@ -48,10 +48,8 @@ class Window:
         self.rank, size = comm.Get_rank(), comm.Get_size()
         self.each = max(64, min(LENT, TOGETHER // size) // size // 64 * 64)  # bytes of a part
         self.window = MPI.Win.Allocate_shared(2 * self.each * size, 1, comm=comm)
-        lent = [
-            np.asarray(self.window.Shared_query(rank)[0]).view(np.uint8) for rank in range(size)
-        ]
-        self.halves = [memory.reshape(2, size, self.each) for memory in lent]
+        memories = (np.asarray(self.window.Shared_query(rank)[0]) for rank in range(size))
+        self.halves = [one.view(np.uint8).reshape(2, size, self.each) for one in memories]
         self.half = 0
 
     def adding(self, array: Any, bounds: Sequence[int], share: bool = False) -> Work:
@@ -113,13 +111,11 @@ class Window:
 
     def _lent(self, places: Places) -> list[list[tuple[Any, Any]]]:
         """By half: what a rank lends of a part, each beside the array it is as long as, and of whose type."""
-        return [
-            [
-                (self.halves[rank][half, part, : like.nbytes].view(like.dtype), like)
-                for rank, part, like in places
-            ]
-            for half in (0, 1)
-        ]
+
+        def lent(half: int, rank: int, part: int, like: Any) -> tuple[Any, Any]:
+            return self.halves[rank][half, part, : like.nbytes].view(like.dtype), like
+
+        return [[lent(half, *place) for place in places] for half in (0, 1)]
 
 
 class Mpi(Several):

@@ -303,9 +303,8 @@ class Ranks:
     def step(self, iteration: Any) -> None:
         """Do the rule's step; of a shared update this rank's part, and have the weights of the others'."""
         rule, shared = iteration.rule, self.shared
-        iteration.do(
-            iteration.spec.type, rule.step if shared is None else partial(rule.step, shared)
-        )
+        step = rule.step if shared is None else partial(rule.step, shared)
+        iteration.do(iteration.spec.type, step)
         for work in () if shared is None else shared.gathers:
             iteration.sum(work, what="weights of other ranks")
 

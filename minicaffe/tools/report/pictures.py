@@ -83,10 +83,8 @@ def confusion(study: Study) -> dict[str, Any]:
     off = counts.copy()
     np.fill_diagonal(off, 0)
     order = np.argsort(-off, axis=None, kind="stable")[:20]
-    pairs = [
-        (int(i), int(j), int(off[i, j]))
-        for i, j in zip(*np.unravel_index(order, off.shape), strict=True)
-    ]
+    places = zip(*np.unravel_index(order, off.shape), strict=True)
+    pairs = [(int(i), int(j), int(off[i, j])) for i, j in places]
     of_label = counts.sum(axis=1).tolist()
     section["names"] = {i: names[i] for pair in pairs for i in pair[:2]}
     return section | {"pairs": [(*pair, of_label[pair[0]]) for pair in pairs if pair[2]]}
@@ -137,9 +135,8 @@ def as_seen(net: Net, blob: str, values: np.ndarray) -> np.ndarray:
         values = values / layer.transform.scale
         mean, size = np.asarray(layer.mean()), values.shape[2:]
         if mean.ndim == 3 and mean.shape[1:] != (1, 1):
-            rows, columns = (
-                max(0, (a - b) // 2) for a, b in zip(mean.shape[1:], size, strict=True)
-            )
+            sides = zip(mean.shape[1:], size, strict=True)
+            rows, columns = (max(0, (a - b) // 2) for a, b in sides)
             mean = mean[:, rows : rows + size[0], columns : columns + size[1]]
             mean = mean if mean.shape[1:] == size else mean.mean(axis=(1, 2), keepdims=True)
         values = values + mean

@@ -143,9 +143,8 @@ def describe(
     values = array.astype(np.float64)
     fine = np.isfinite(values)
     finite, bad = values[fine], int(values.size - np.count_nonzero(fine))
-    low, high, mean = (
-        float(one(finite)) if finite.size else np.nan for one in (np.min, np.max, np.mean)
-    )
+    some = finite if finite.size else np.array([np.nan])
+    low, high, mean = float(some.min()), float(some.max()), float(some.mean())
     first, samples = tuple[int, ...](), 0
     if bad:
         first = tuple(int(i) for i in np.unravel_index(int(np.argmin(fine)), array.shape))

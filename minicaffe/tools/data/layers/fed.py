@@ -205,9 +205,8 @@ class Fed(Pictures):
     def _tell(self, damaged: list[Damage]) -> None:
         """Report damaged pictures, the first few by name, and at the end of an epoch their number."""
         passes = self.context.passes
-        begin = self.order.first(
-            self.context.seed, passes, self.context.share.of_whole(self.samples)
-        )
+        batch = self.context.share.of_whole(self.samples)
+        begin = self.order.first(self.context.seed, passes, batch)
         epoch = begin // len(self.reader)
         if epoch != self.counting[0] or passes <= self.counting[1]:
             self.tell_damage()

@@ -159,11 +159,8 @@ def holds_pictures(folder: Path) -> bool:
     try:
         within = [folder / name for name in _folders(folder)]
         deeper = (place / name for place in within for name in _folders(place))
-        return any(
-            name.lower().endswith(SUFFIXES)
-            for place in itertools.chain(within, deeper)
-            for name in _files(place)
-        )
+        names = (name for place in itertools.chain(within, deeper) for name in _files(place))
+        return any(name.lower().endswith(SUFFIXES) for name in names)
     except DataError:
         return False
 
@@ -270,10 +267,9 @@ class TableSet(PictureSet):
                 )
         if len(labels) > 1:
             self.classes = tuple(head[column] for column in labels)
-            self.vectors = np.array(
-                [[_bit(cell, at) for cell in row] for row, at in zip(cells, places, strict=True)],
-                np.float32,
-            )
+            rows_at = zip(cells, places, strict=True)
+            bits = [[_bit(cell, at) for cell in row] for row, at in rows_at]
+            self.vectors = np.array(bits, np.float32)
         else:
             every = [row[labels[0]] for _, row in whole]  # all splits number names in the same way
             self._by_words([row[0] for row in cells], places, every)

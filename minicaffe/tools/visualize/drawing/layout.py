@@ -22,6 +22,7 @@ DEEP = 46.0  # from rank to rank; more where edges go far aside
 PAD = 11.0  # within a box beside its text
 APART = 14.0  # arrows that arrive at one box
 Point = tuple[float, float]
+Port = tuple[int, int]  # of a node, by its number: the number of one of its tops
 
 
 @dataclass(frozen=True)
@@ -37,18 +38,17 @@ def ways(
     edges: Sequence[Edge], ranked: Ranks, spans: Sequence[Point], deeps: Sequence[Point], down: bool
 ) -> list[Way]:
     """The ways of edges between items that lie at `spans` along their ranks and at `deeps`."""
-    middles = [(left + right) / 2 for left, right in spans]
-    starts = _starts(edges, ranked, spans, middles, down)
-    ends = _ends(edges, ranked, spans, middles, starts)
+    middles = _middles(spans)
+    starts = _starts(edges, ranked, spans, down)
+    ends = _ends(edges, ranked, spans, starts)
     labels: dict[tuple[int, int], str] = {}
     arrows = []
     for number, (edge, way) in enumerate(zip(edges, ranked.ways, strict=True)):
         first = (edge.source, edge.port) not in labels
         label = labels.setdefault((edge.source, edge.port), text.shown(edge.label))
         start, deep = starts[edge.source, edge.port], deeps[edge.source][1]
-        straight = (
-            16.0 if down else text.width(label, text.LABEL) + 8
-        )  # so far: its label is beside it
+        # As long as its label is beside it
+        straight = 16.0 if down else text.width(label, text.LABEL) + 8
         points = [(start, deep), (start, deep + straight)]
         for item in way[1:-1]:
             points += [(middles[item], deeps[item][0]), (middles[item], deeps[item][1])]
@@ -61,14 +61,15 @@ def ways(
     return arrows
 
 
+def _middles(spans: Sequence[Point]) -> list[float]:
+    return [(left + right) / 2 for left, right in spans]
+
+
 def _starts(
-    edges: Sequence[Edge],
-    ranked: Ranks,
-    spans: Sequence[Point],
-    middles: Sequence[float],
-    down: bool,
-) -> dict[tuple[int, int], float]:
+    edges: Sequence[Edge], ranked: Ranks, spans: Sequence[Point], down: bool
+) -> dict[Port, float]:
     """Where along its box each port of each node is."""
+    middles = _middles(spans)
     nexts: dict[int, dict[int, list[float]]] = {}
     slots: dict[tuple[int, int], float] = {}
     for edge, way in zip(edges, ranked.ways, strict=True):
@@ -90,13 +91,10 @@ def _starts(
 
 
 def _ends(
-    edges: Sequence[Edge],
-    ranked: Ranks,
-    spans: Sequence[Point],
-    middles: Sequence[float],
-    starts: dict[tuple[int, int], float],
+    edges: Sequence[Edge], ranked: Ranks, spans: Sequence[Point], starts: dict[Port, float]
 ) -> list[float]:
     """Where along its target's box each edge arrives; edges that came together arrive together."""
+    middles = _middles(spans)
     places: dict[int, dict[tuple[int, int], float]] = {}
     keys = []
     for edge, way in zip(edges, ranked.ways, strict=True):
@@ -184,9 +182,8 @@ def layout(graph: Graph, direction: str = "TB") -> Layout:
         for own in labels
     ]
     deeps = _deeps(ranked, middles, [deep for _, deep in items], long)
-    spans = [
-        (at - across / 2, at + across / 2) for at, (across, _) in zip(middles, items, strict=True)
-    ]
+    wide = zip(middles, (across for across, _ in items), strict=True)
+    spans = [(at - across / 2, at + across / 2) for at, across in wide]
     across = max((right for _, right in spans), default=MARGIN) + MARGIN
     deep = max((last for _, last in deeps), default=MARGIN) + MARGIN
     corners = [_turned((spans[i][0], deeps[i][0]), down) for i in range(len(sizes))]
@@ -210,9 +207,7 @@ def _labels(graph: Graph) -> list[list[str]]:
 def _size(node: Node, labels: Sequence[str], down: bool) -> Point:
     """A box's width and height: its text fits in, and so do the labels of its ports along its edge."""
     lines = [text.shown(line) for line in node.lines]
-    wide = [
-        text.width(line, size) for line, size in zip(lines, text.sizes(len(lines)), strict=True)
-    ]
+    wide = list(map(text.width, lines, text.sizes(len(lines))))
     width = max([1.08 * wide[0], *wide[1:]]) + 2 * PAD  # the name is bold
     height = sum(text.heights(len(lines))) + 11
     slots = [text.slot(label, down) for label in labels]
