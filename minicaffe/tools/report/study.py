@@ -7,7 +7,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,7 @@ class Mistake:
     label: int
     answer: int
     shares: tuple[float, float] | None  # the probabilities of answer and label
-    picture: np.ndarray | None
+    picture: np.ndarray | None = None
 
 
 @dataclass
@@ -57,71 +57,59 @@ class Tested:
     """What a pass found. `confusion` (label, answer) counts labels; `seen` of `count` samples were seen."""
 
     confusion: np.ndarray
-    mistakes: list[Mistake]
-    seen: int
     count: int | None
+    seen: int = 0
+    mistakes: list[Mistake] = field(default_factory=list)
 
-
-def host(net: Net, name: str) -> np.ndarray:
-    """A blob's data as a NumPy array, float32 where it is of 16 bits."""
-    array = net.device.to_host(net.blobs[name].data)
-    return array.astype(np.float32) if array.dtype.itemsize == 2 else array
-
-
-def _count(
-    tested: Tested,
-    ends: Ends,
-    scores: np.ndarray,
-    labels: np.ndarray,
-    pictures: np.ndarray | None,
-    new: int,
-    most: int,
-) -> None:
-    """Add the first `new` samples of a batch to what was found."""
-    size, classes = len(labels), scores.shape[ends.axis]
-    scores = scores.reshape(math.prod(scores.shape[: ends.axis]), classes, -1)
-    n, _, places = scores.shape
-    if not np.isfinite(scores).all():
-        raise LeftOutError("the net's scores are no finite numbers: its weights have diverged")
-    labels = labels.reshape(n, places).astype(np.int64)
-    answers = scores.argmax(axis=1)
-    valid = (labels >= 0) & (labels < classes)
-    if ends.ignored is not None:
-        valid &= labels != ends.ignored
-    valid[new * n // size :] = False
-    np.add.at(tested.confusion, (labels[valid], answers[valid]), 1)
-    if places == 1:
-        wrong = np.flatnonzero(valid[:, 0] & (labels[:, 0] != answers[:, 0]))
-        if pictures is not None and len(pictures) != n:
-            pictures = None
-        new_ones = _mistakes(ends, scores[..., 0], labels[:, 0], answers[:, 0], wrong)
-        new_ones.sort(key=_rank)
-        for one in new_ones[:most]:
-            one.picture = None if pictures is None else pictures[one.entry].copy()
-            one.entry += tested.seen
-        tested.mistakes = sorted([*tested.mistakes, *new_ones[:most]], key=_rank)[:most]
-    tested.seen += new
+    def add(self, ends: Ends, batch: Sequence[Any], new: int, most: int) -> None:
+        """Add the first `new` samples of a batch: scores, labels, pictures or None. Keep `most` mistakes."""
+        scores, labels, pictures = batch
+        size, classes = len(labels), scores.shape[ends.axis]
+        scores = scores.reshape(math.prod(scores.shape[: ends.axis]), classes, -1)
+        n, _, places = scores.shape
+        if not np.isfinite(scores).all():
+            raise LeftOutError("the net's scores are no finite numbers: its weights have diverged")
+        labels = labels.reshape(n, places).astype(np.int64)
+        answers = scores.argmax(axis=1)
+        valid = (labels >= 0) & (labels < classes)
+        if ends.ignored is not None:
+            valid &= labels != ends.ignored
+        valid[new * n // size :] = False
+        np.add.at(self.confusion, (labels[valid], answers[valid]), 1)
+        if places == 1:
+            wrong = np.flatnonzero(valid[:, 0] & (labels[:, 0] != answers[:, 0])).tolist()
+            of_batch = [
+                _mistake(ends, scores[i, :, 0], labels[i, 0], answers[i, 0], i) for i in wrong
+            ]
+            worst = sorted(of_batch, key=_rank)[:most]
+            for one in worst:
+                if pictures is not None and len(pictures) == n:
+                    one.picture = pictures[one.entry].copy()
+                one.entry += self.seen
+            self.mistakes = sorted([*self.mistakes, *worst], key=_rank)[:most]
+        self.seen += new
 
 
 def _rank(one: Mistake) -> tuple[float, int]:
     return -one.badness, one.entry
 
 
-def _mistakes(
-    ends: Ends, scores: np.ndarray, labels: np.ndarray, answers: np.ndarray, wrong: np.ndarray
-) -> list[Mistake]:
-    """Those of a batch: as bad as the label is unlikely or, without probabilities, as its score is lower."""
-    mistakes = []
-    for i in wrong:
-        one, label, answer = scores[i].astype(np.float64), int(labels[i]), int(answers[i])
-        badness, shares = float(one[answer] - one[label]), None
-        if ends.probabilities or ends.softmax:
-            powers = one if ends.probabilities else np.exp(one - one.max())
-            share = one if ends.probabilities else powers / powers.sum()
-            shares = float(share[answer]), float(share[label])
-            badness = -shares[1]
-        mistakes.append(Mistake(badness, int(i), label, answer, shares, None))
-    return mistakes
+def _mistake(ends: Ends, scores: np.ndarray, label: int, answer: int, entry: int) -> Mistake:
+    """As bad as the label is unlikely or, without probabilities, as its score is lower."""
+    scores, shares = scores.astype(np.float64), None
+    badness = float(scores[answer] - scores[label])
+    if ends.probabilities or ends.softmax:
+        powers = scores if ends.probabilities else np.exp(scores - scores.max())
+        share = scores if ends.probabilities else powers / powers.sum()
+        shares = float(share[answer]), float(share[label])
+        badness = -shares[1]
+    return Mistake(badness, entry, int(label), int(answer), shares)
+
+
+def host(net: Net, name: str) -> np.ndarray:
+    """A blob's data as a NumPy array, float32 where it is of 16 bits."""
+    array = net.device.to_host(net.blobs[name].data)
+    return array.astype(np.float32) if array.dtype.itemsize == 2 else array
 
 
 @dataclass(frozen=True)
@@ -255,13 +243,13 @@ class Study:
         batches = ((solver is not None and solver.test_iter) or (1,))[0]
         whole = batches * size if count is None else count
         classes = net.blobs[ends.scores].shape[ends.axis]
-        tested = Tested(np.zeros((classes, classes), np.int64), [], 0, count)
+        tested = Tested(np.zeros((classes, classes), np.int64), count)
         net.context.passes, until = 0, time.perf_counter() + self.limits.seconds
         while tested.seen < whole:
             net.forward()
             images = host(net, self.pictures) if self.pictures else None
-            arrays = host(net, ends.scores), host(net, ends.labels), images
-            _count(tested, ends, *arrays, min(size, whole - tested.seen), self.limits.mistakes)
+            batch = host(net, ends.scores), host(net, ends.labels), images
+            tested.add(ends, batch, min(size, whole - tested.seen), self.limits.mistakes)
             if time.perf_counter() > until:
                 break
         return tested
