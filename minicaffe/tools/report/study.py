@@ -122,20 +122,16 @@ class Limits:
     samples: int = 3
 
 
+@dataclass(eq=False)
 class Study:
     """The nets of one run. `fill(net)` gives a net its weights, and `weights_from` says which these are."""
 
-    def __init__(
-        self,
-        spec: NetSpec,
-        fill: Callable[[Net], Any],
-        weights_from: str,
-        device: backend.Device,
-        limits: Limits,
-        dtype: Any = None,
-    ):
-        self.spec, self.fill, self.weights_from = spec, fill, weights_from
-        self.device, self.limits, self.dtype = device, limits, dtype
+    spec: NetSpec
+    fill: Callable[[Net], Any]
+    weights_from: str
+    device: backend.Device
+    limits: Limits
+    dtype: Any = None
 
     def again(self, weights_from: str, limits: Limits) -> None:
         """Look anew at nets whose weights have changed."""

@@ -9,6 +9,7 @@ import re
 import sys
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -136,31 +137,25 @@ def model_text(solver: Any, folder: Path) -> str:
     return text(dataclasses.replace(net, **as_it_is), folder)
 
 
+@dataclass(eq=False)
 class Run:
     """A run that begins, or goes on from `snapshot`; in `begun` what its folder holds, if it is one.
 
-    While it is entered, nobody else trains in its folder. Raises CheckpointError.
+    `folder` is a new one if it is None; `from_newest` goes on from what is found in it. `given` is what
+    run.json says of how it was asked for: `model`, `command`, `imports`, `seed_asked`. What is in `at_end` is
+    done when the record is whole. While it is entered, nobody else trains in its folder. Raises CheckpointError.
     """
 
-    def __init__(
-        self,
-        record: Record,
-        name: str,
-        folder: Path | None,
-        given: Mapping[str, Any],
-        snapshot: Path | None = None,
-        from_newest: bool = False,
-    ):
-        """`folder` is a new one if it is None; `from_newest` goes on from what is found in it.
-
-        `given` is what run.json says of how it was asked for: `model`, `command`, `imports`, `seed_asked`.
-        """
-        self.record, self.name, self.folder, self.given = record, name, folder, given
-        self.snapshot, self.from_newest = snapshot, from_newest
-        self.begun: RunRecord | None = None
-        self.lock: Lock | None = None
-        self.made: Path | None = None
-        self.at_end: list[Callable[[], None]] = []  # done when the record is whole
+    record: Record
+    name: str
+    folder: Path | None
+    given: Mapping[str, Any]
+    snapshot: Path | None = None
+    from_newest: bool = False
+    begun: RunRecord | None = field(default=None, init=False)
+    lock: Lock | None = field(default=None, init=False)
+    made: Path | None = field(default=None, init=False)
+    at_end: list[Callable[[], None]] = field(default_factory=list, init=False)
 
     def __enter__(self) -> Run:
         if self.folder is not None and run_folder.is_run(self.folder):
