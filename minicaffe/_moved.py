@@ -75,7 +75,7 @@ layers core.layers: registry base sequence recurrent shape routing share context
 net core.net: sharing memory
 solver core.solver: policies learning_rate rules update_rules
 drawing tools.visualize.drawing: coordinates ranks
-runs tools.training: nan_diagnosis divergence resume run
+runs tools.training: log_file folder nan_diagnosis divergence resume run
 parallel tools.parallel: buckets ranks nccl mpi
 spec core.config: blocks settings mark tree schema model solver declare solver_rules declare state declare
 """  # an old folder, that of today, and of each file in it the file that it is in now

@@ -18,7 +18,7 @@ from minicaffe.storage.file_kinds import recognised
 from minicaffe.storage.wire import read_array
 from minicaffe.tools.data import idx, picture_files, pictures, readers
 from minicaffe.tools.data.lmdb_file import Lmdb
-from minicaffe.tools.training.log_file import read_lines
+from minicaffe.tools.training.folder import read_lines
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21\nsize 12345\n"
 PAGE = b"\n<!DOCTYPE html>\n<html><head><title>404</title></head></html>\n"

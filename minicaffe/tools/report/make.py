@@ -23,8 +23,7 @@ from minicaffe.tools.report import sections
 from minicaffe.tools.report.payload import differs, panels, payload
 from minicaffe.tools.report.study import Limits, Study
 from minicaffe.tools.training import folder as run_folder
-from minicaffe.tools.training.folder import RunRecord
-from minicaffe.tools.training.log_file import plain
+from minicaffe.tools.training.folder import RunRecord, plain
 from minicaffe.tools.training.speed import Speed
 
 REFRESH = (5, 60)  # seconds between two looks of an open page at the file: at least, at most

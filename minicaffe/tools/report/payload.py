@@ -10,8 +10,7 @@ from typing import Any
 
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.net.yaml_text import flow, given_nodes
-from minicaffe.tools.training.folder import RunRecord
-from minicaffe.tools.training.log_file import NUMBERS
+from minicaffe.tools.training.folder import NUMBERS, RunRecord
 from minicaffe.tools.training.speed import NONE
 
 # What each run has of its own, and so is no difference

@@ -13,7 +13,7 @@ import numpy as np
 from minicaffe.core.net.summary import table
 from minicaffe.core.solver.report import Report, score_name, show
 from minicaffe.errors import MinicaffeError
-from minicaffe.tools.training.log_file import json_line
+from minicaffe.tools.training.folder import json_line
 from minicaffe.tools.training.speed import Speed, images_per_iteration
 
 if TYPE_CHECKING:

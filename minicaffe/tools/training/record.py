@@ -15,8 +15,7 @@ from minicaffe.core.solver.report import Mute
 from minicaffe.errors import CheckpointError
 from minicaffe.storage import checkpoint
 from minicaffe.tools.training import folder as run_folder
-from minicaffe.tools.training.folder import Lock
-from minicaffe.tools.training.log_file import LogFile, plain
+from minicaffe.tools.training.folder import Lock, LogFile, plain
 from minicaffe.tools.training.speed import Speed, epochs, images_per_iteration
 
 LARGEST = 1000  # numbers of an output of the training net that stand in a line

@@ -24,8 +24,7 @@ from minicaffe.errors import CheckpointError, MinicaffeError, TrainingError
 from minicaffe.storage import checkpoint
 from minicaffe.tools.training import folder as run_folder
 from minicaffe.tools.training.divergence import FILE
-from minicaffe.tools.training.folder import LOCK, Lock, RunRecord, now
-from minicaffe.tools.training.log_file import json_line
+from minicaffe.tools.training.folder import LOCK, Lock, RunRecord, json_line, now
 from minicaffe.tools.training.progress import Together
 from minicaffe.tools.training.record import Record
 from minicaffe.tools.training.speed import facts
@@ -143,7 +142,8 @@ class Run:
 
     `folder` is a new one if it is None; `from_newest` goes on from what is found in it. `given` is what
     run.json says of how it was asked for: `model`, `command`, `imports`, `seed_asked`. What is in `at_end` is
-    done when the record is whole. While it is entered, nobody else trains in its folder. Raises CheckpointError.
+    done when the record is whole. While it is entered, nobody else trains in its folder.
+    Raises CheckpointError.
     """
 
     record: Record

@@ -13,8 +13,7 @@ import pytest
 from minicaffe import CheckpointError, Solver, parse
 from minicaffe.core.solver.report import Report
 from minicaffe.tools.training import folder as run_folder
-from minicaffe.tools.training.folder import Lock, in_use
-from minicaffe.tools.training.log_file import LogFile, json_line
+from minicaffe.tools.training.folder import Lock, LogFile, in_use, json_line
 from minicaffe.tools.training.progress import Together
 from minicaffe.tools.training.record import Record
 

@@ -11,8 +11,7 @@ import pytest
 
 from minicaffe.errors import CheckpointError
 from minicaffe.tools.training import folder as run_folder
-from minicaffe.tools.training.folder import Lock, in_use
-from minicaffe.tools.training.log_file import json_line
+from minicaffe.tools.training.folder import Lock, in_use, json_line
 from minicaffe.tools.training.run import cut, forget
 
 RUN = {
