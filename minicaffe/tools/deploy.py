@@ -60,9 +60,8 @@ class Deployed:
         self.net = Net(spec, "TEST", device=device, dtype=dtype, precision=precision, **settings)
         if weights is None and isinstance(model, (str, Path)):
             weights = model if holds_weights(model) else shipped_weights(model)
-        if isinstance(weights, (str, Path)) and os.path.isdir(weights):
-            weights = run_folder.weights(weights)
         if isinstance(weights, (str, Path)):
+            weights = run_folder.weights(weights) if os.path.isdir(weights) else weights
             run_folder.warn_of_old_reading(str(weights))
         if weights is not None:
             self.net.load(weights)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 from minicaffe.core.config.declare import LayerSpec, NetSpec
 from minicaffe.core.layers import REGISTRY
@@ -159,14 +159,9 @@ def _without_losses(steps: Sequence[Step]) -> tuple[dict[Step, LayerSpec], dict[
             alone = len(scored) == 1 and len(step.tops) == 1 and "prob" not in names
             name = "prob" if alone else step.spec.name
             top = step.tops[-1].name if len(step.tops) > 1 else name
-            layers[step] = LayerSpec(
-                name=name,
-                type="Softmax",
-                bottom=bottoms[:1],
-                top=(top,),
-                options={"axis": step.layer.axis},  # type: ignore[attr-defined]
-                mark=step.spec.mark,
-            )
+            loss: Any = step.layer
+            keys: Any = {"bottom": bottoms[:1], "top": (top,), "options": {"axis": loss.axis}}
+            layers[step] = LayerSpec(name=name, type="Softmax", mark=step.spec.mark, **keys)
             notes[step] = f"{step.spec}: a Softmax, {top}"
             lost.add(step.tops[0])
         elif gone or step.layer.traits.is_loss or inferred_as(step.spec) == "nothing":
@@ -174,7 +169,7 @@ def _without_losses(steps: Sequence[Step]) -> tuple[dict[Step, LayerSpec], dict[
             lost |= set(step.tops)
         else:
             keys = {"bottom": bottoms, "include": (), "exclude": ()}
-            layers[step] = dataclasses.replace(step.spec, **keys)  # type: ignore[arg-type]
+            layers[step] = dataclasses.replace(step.spec, **keys)
     return layers, notes
 
 

@@ -379,13 +379,10 @@ def _body(spec: NetSpec) -> Body:
     """A model's layers in both phases, with a rule only for those of one phase, and without data layers."""
     state = spec.state if spec.solver is None else spec.solver.train_state.over(spec.state)
     stages = [name for layer in spec.layers for rule in layer.include for name in rule.stage]
-    for stage in ((), *((name,) for name in dict.fromkeys(stages))):
-        chosen = State(stage=stage).over(state)
-        layers = _merged(spec, chosen)
-        if any(reads_data(layer) for layer in layers):
-            break
-    else:
-        layers = _merged(spec, state)
+    alone = [(), *((name,) for name in dict.fromkeys(stages))]
+    nets = (_merged(spec, State(stage=stage).over(state)) for stage in alone)
+    layers = next((net for net in nets if any(map(reads_data, net))), None)
+    layers = _merged(spec, state) if layers is None else layers
     data = [layer for layer in layers if reads_data(layer)]
     inputs = [layer for layer in layers if layer.type == "Input"]
     sources = data or inputs
@@ -461,11 +458,7 @@ def _with_outputs(
         new.add(layers[i].name)
     several = data_set.kind == "labels"
     most = 0 if several else data_set.outputs
-    layers = [
-        layer
-        for layer in layers
-        if layer.type != "Accuracy" or layer.options.get("top_k", 1) < most
-    ]
+    layers = [one for one in layers if one.type != "Accuracy" or one.options.get("top_k", 1) < most]
     if not several and all(layer.type != "Accuracy" for layer in layers):
         scores = ([layer for layer in layers if is_scored(layer)][-1].bottom or ())[:1]
         bottom, test = (*scores, body.label), (Rule(phase="TEST"),)
@@ -559,17 +552,15 @@ def _of_labels(layers: list[LayerSpec], label: str) -> list[LayerSpec]:
 
 def _ends(layers: list[LayerSpec], label: str) -> list[LayerSpec]:
     """The layers with a loss at the end, in both phases. Raises SpecError if there are no classes."""
-    scored = any(is_scored(layer) for layer in layers)
-    if not scored and any(
-        layer.name == ERROR for layer in layers
-    ):  # without what `_of_labels` added
+    scored = any(map(is_scored, layers))
+    if not scored and ERROR in [layer.name for layer in layers]:  # without what `_of_labels` added
         names = ("scores", "labels_found", "labels_wrong", "labels_apart", ERROR)
         layers = [
             replace(one, type="SoftmaxWithLoss") if one.type == "SigmoidCrossEntropyLoss" else one
             for one in layers
             if one.name not in names
         ]
-    if not any(is_scored(layer) for layer in layers):
+    if not any(map(is_scored, layers)):
         read = {bottom for layer in layers for bottom in layer.bottom or ()}
         softmaxes = [layer for layer in layers if layer.type == "Softmax"]
         last = [layer for layer in softmaxes if not read.intersection(layer.tops)]

@@ -214,9 +214,8 @@ def _digits(name: str, split: Split, warning: str | None = None) -> Dataset:
     origin, expected = "drawn by minicaffe", (_COUNTS[split], 1, 28, 28)
     home = caches.folder() / f"digits-{_DRAWING}"
     try:
-        if all(any(fetch.find(home, file)) for file in _FILES[split]) and (
-            _checked(home, split) == expected
-        ):
+        held = all(any(fetch.find(home, file)) for file in _FILES[split])
+        if held and _checked(home, split) == expected:
             images, labels = (idx.read(_file(home, file)) for file in _FILES[split])
             return Dataset(name, images.reshape(expected), labels, origin, warning)
     except DataError as error:

@@ -124,11 +124,8 @@ class Lmdb:
         data = self.data[at : at + self.size]
         number, _, flags, lower, upper = struct.unpack_from("<Q4H", data)
         kind = flags & (_BRANCH | _LEAF | _OVERFLOW | _META)
-        if (
-            number != page
-            or kind not in (_BRANCH, _LEAF)
-            or not _HEAD <= lower <= upper <= self.size
-        ):
+        in_tree = kind in (_BRANCH, _LEAF) and _HEAD <= lower <= upper <= self.size
+        if number != page or not in_tree:
             raise ValueError(f"page {page} is no page of its tree")
         return data, kind, (lower - _HEAD) // 2
 

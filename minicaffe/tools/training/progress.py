@@ -137,12 +137,9 @@ class Bar(Progress):
         from tqdm import tqdm
 
         super().begin(solver)
-        self.bar = tqdm(
-            total=solver.spec.max_iter,
-            initial=solver.iteration,
-            dynamic_ncols=True,
-            bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]",
-        )
+        form = "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
+        most, done = solver.spec.max_iter, solver.iteration
+        self.bar = tqdm(total=most, initial=done, dynamic_ncols=True, bar_format=form)
 
     def end(self) -> None:
         """Close the bar."""

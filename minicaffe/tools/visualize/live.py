@@ -151,16 +151,11 @@ class Figure(Progress):
         solver, below = self.solver, "\n".join(self.lines)
         texts = [f"<p><b>{escape(warning)}</b></p>" for warning in (*self.warnings, *self.failures)]
         bar = f'<progress value="{solver.iteration}" max="{solver.spec.max_iter or 1}"'
-        return "\n".join(
-            [
-                f'<div>{bar} style="width:100%;max-width:{2 * SIZE[0]}px"></progress>',
-                f"<p>{escape(self.state())}</p>",
-                *texts,
-                f'<div style="display:flex;flex-wrap:wrap">{"".join(self._charts())}</div>',
-                *([f"<pre>{escape(below)}</pre>"] if below else []),
-                "</div>",
-            ]
-        )
+        bar += f' style="width:100%;max-width:{2 * SIZE[0]}px"></progress>'
+        charts = f'<div style="display:flex;flex-wrap:wrap">{"".join(self._charts())}</div>'
+        events = [f"<pre>{escape(below)}</pre>"] if below else []
+        state = f"<p>{escape(self.state())}</p>"
+        return "\n".join([f"<div>{bar}", state, *texts, charts, *events, "</div>"])
 
     def _charts(self) -> list[str]:
         """Losses in one chart, other scores of one number in a second."""

@@ -14,6 +14,7 @@ from minicaffe.core.ops.batch import gather
 from minicaffe.errors import DataError, ShapeError, SpecError
 from minicaffe.storage import lists
 from minicaffe.tools.data import datasets, lmdb_file, readers
+from minicaffe.tools.data.datasets import Split
 from minicaffe.tools.data.feed import draws
 from minicaffe.tools.data.layers.fed import Fed, size_of
 from minicaffe.tools.data.picture_files import Colour
@@ -81,14 +82,10 @@ class Data(Fed):
                 f"backend {self.backend}: there is no LMDB database; looked in {looked}"
                 "; IDX files, and data sets by name, are found without the key backend"
             )
-        reader = readers.open(
-            self.source,
-            cast(Any, "train" if self.phase == "TRAIN" else "test"),
-            self.context.folder,
-            colour="colour" if colour else "grey" if transform.force_gray else None,
-            size=size_of(self.new_height, self.new_width),
-        )
-        return self._side(reader)
+        split: Split = "train" if self.phase == "TRAIN" else "test"
+        forced: Colour | None = "colour" if colour else "grey" if transform.force_gray else None
+        how: Any = {"colour": forced, "size": size_of(self.new_height, self.new_width)}
+        return self._side(readers.open(self.source, split, self.context.folder, **how))
 
     def _side(self, reader: Reader) -> Reader:
         """The part of a set that this phase reads: all of it, the part held out for tests, or the rest."""

@@ -171,9 +171,8 @@ class HDF5Output(Layer):
     def allocate(self) -> None:
         hdf5.library()
         path = Path(self.file_name)
-        if os.path.exists(path) and not (
-            os.path.isfile(path) and (hdf5.is_one(path) or not path.stat().st_size)
-        ):
+        is_ours = os.path.isfile(path) and (hdf5.is_one(path) or not path.stat().st_size)
+        if os.path.exists(path) and not is_ours:
             raise DataError(f"file_name {path}: is there, and is no HDF5 file")
         if not os.path.isdir(path.parent):
             raise DataError(f"file_name {path}: there is no folder {str(path.parent)!r}")
@@ -209,9 +208,8 @@ class Output:
         self.path, self.lost = Path(path), False
         forget_left(self.path)
         try:
-            handle, self.beside = tempfile.mkstemp(
-                TEMPORARY, f".{self.path.name}.", self.path.parent
-            )
+            name = f".{self.path.name}."
+            handle, self.beside = tempfile.mkstemp(TEMPORARY, name, self.path.parent)
         except OSError as error:
             raise DataError(f"{path}: cannot be written: {error.strerror}") from None
         self.target = hdf5.Writable(os.fdopen(handle, "w+b"))

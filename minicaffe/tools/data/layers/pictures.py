@@ -141,10 +141,9 @@ class Pictures(Layer):
             raise ShapeError("transform: random_resized_crop needs crop_size, what it is scaled to")
         if transform.random_resized_crop and transform.mean_file:
             raise ShapeError("transform: random_resized_crop goes with mean_value, not mean_file")
-        if transform.color_jitter and (
-            c not in (1, 3)
-            or (c == 1 and (transform.color_jitter.saturation or transform.color_jitter.hue))
-        ):
+        jitter = transform.color_jitter
+        colours = jitter and (jitter.saturation or jitter.hue)
+        if jitter and (c not in (1, 3) or (c == 1 and colours)):
             raise ShapeError(
                 f"transform: color_jitter: expected 3 channels, or 1 and no saturation or hue, got {c}"
             )

@@ -268,9 +268,8 @@ class Hdf5Set(Reader):
     def __getitem__(self, i: int) -> Entry:
         number, row = self._row(i)
         path, layout = self.paths[number], self.layouts[number]
-        if self.open[0] != os.getpid() or (
-            number not in self.open[1] and len(self.open[1]) >= _OPEN
-        ):
+        is_full = number not in self.open[1] and len(self.open[1]) >= _OPEN
+        if is_full or self.open[0] != os.getpid():
             self.open = os.getpid(), {}
         files = self.open[1]
         with hdf5.damage_told(path):
