@@ -77,9 +77,8 @@ def line_chart(
         )
     for i, line in enumerate(drawn.values()):
         colour, finite = colours[i % len(colours)], np.isfinite(line)
-        points = [
-            f"{at(a):.1f},{up(v):.1f}" for a, v in zip(across[finite], line[finite], strict=True)
-        ]
+        places = zip(across[finite], line[finite], strict=True)
+        points = [f"{at(place):.1f},{up(value):.1f}" for place, value in places]
         parts.append(
             f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" stroke-width="2"/>'
         )
@@ -96,10 +95,8 @@ def line_chart(
             f'<path d="M{at(marked):.1f} {TOP}V{floor}" stroke="#d1495b" stroke-dasharray="5 4"/>'
             f'<text x="{at(marked) + 5:.1f}" y="{TOP + 14}" fill="#d1495b">{mark:.2g}</text>'
         )
-    middle = (LEFT + width - RIGHT) / 2
-    parts.append(
-        f'<text x="{middle}" y="{height - 12}" text-anchor="middle">{escape(x_name)}</text>'
-    )
+    below = f'x="{(LEFT + width - RIGHT) / 2}" y="{height - 12}"'
+    parts.append(f'<text {below} text-anchor="middle">{escape(x_name)}</text>')
     return "\n".join([*parts, "</svg>", ""])
 
 
@@ -112,10 +109,8 @@ def ticks(low: float, high: float, least: float = 0.0) -> list[float]:
     power = 10.0 ** math.floor(math.log10((high - low) / 5))
     step = next(power * by for by in (1, 2, 5, 10) if power * by * 5 >= high - low)
     step = max(step, least)
-    return [
-        round(float(step * n), 12)
-        for n in range(math.ceil(low / step), math.floor(high / step) + 1)
-    ]
+    numbers = range(math.ceil(low / step), math.floor(high / step) + 1)
+    return [round(float(step * n), 12) for n in numbers]
 
 
 def thinned(lines: Mapping[str, np.ndarray], most: int = 500) -> np.ndarray:

@@ -73,7 +73,7 @@ def ranks(count: int, edges: Sequence[Edge]) -> Ranks:
                 items += 1
             way.append(points[key])
         ranked.ways.append([*way, edge.target])
-        links |= set(zip(ranked.ways[-1], ranked.ways[-1][1:], strict=False))
+        links |= set(itertools.pairwise(ranked.ways[-1]))
     ranked.above, ranked.below = [[] for _ in range(items)], [[] for _ in range(items)]
     for upper, lower in sorted(links):
         ranked.below[upper].append(lower)
@@ -130,10 +130,8 @@ def _sweep(ranks: Ranks, down: bool) -> None:
 
 def crossings(ranks: Ranks) -> int:
     """How many pairs of links cross."""
-    return sum(
-        _between(upper, lower, ranks.below)
-        for upper, lower in zip(ranks.ranks, ranks.ranks[1:], strict=False)
-    )
+    pairs = itertools.pairwise(ranks.ranks)
+    return sum(_between(upper, lower, ranks.below) for upper, lower in pairs)
 
 
 def _between(upper: Sequence[int], lower: Sequence[int], below: Sequence[Sequence[int]]) -> int:

@@ -173,13 +173,11 @@ def _arrows(image: Any, laid: Layout, scale: int) -> None:
     """Arrows, each drawn twice as large on a mask of its own size and made smaller: their edges are smooth."""
     from PIL import Image, ImageDraw
 
+    down = laid.direction == "TB"
     for way in laid.ways:
-        points = [
-            _scaled(point, scale)
-            for one in curve(way.points, laid.direction == "TB")
-            for point in _along(*one)
-        ]
-        corners = [_scaled(point, scale) for point in head(way, laid.direction == "TB")]
+        along = (point for one in curve(way.points, down) for point in _along(*one))
+        points = [_scaled(point, scale) for point in along]
+        corners = [_scaled(point, scale) for point in head(way, down)]
         xs, ys = zip(*points, *corners, strict=True)
         left, top = int(min(xs)) - 4, int(min(ys)) - 4
         size = int(max(xs)) - left + 5, int(max(ys)) - top + 5
@@ -196,10 +194,8 @@ def _node(draw: Any, laid: Layout, number: int, scale: int) -> None:
     colour = COLOURS[node.family]
     hue = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
     pale = tuple(round(255 - 0.14 * (255 - part)) for part in hue)
-    corners = (
-        _scaled((box.x, box.y), scale),
-        _scaled((box.x + box.width, box.y + box.height), scale),
-    )
+    end = box.x + box.width, box.y + box.height
+    corners = _scaled((box.x, box.y), scale), _scaled(end, scale)
     draw.rounded_rectangle(corners, 6 * scale, pale, colour, round(1.4 * scale))
     for i, (line, size, at) in enumerate(_texts(laid, number)):
         bold = {"stroke_width": 0.35 * scale, "stroke_fill": INK} if i == 0 else {}
@@ -224,15 +220,12 @@ def _scaled(point: Point, scale: int) -> Point:
 
 def _along(start: Point, a: Point, b: Point, end: Point) -> list[Point]:
     """Points of a Bezier curve."""
-    points = []
+    points, axes = [], list(zip(start, a, b, end, strict=True))
     for i in range(17):
         t = i / 16
         parts = (1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3
-        xy = [
-            sum(p * one[axis] for p, one in zip(parts, (start, a, b, end), strict=True))
-            for axis in (0, 1)
-        ]
-        points.append((xy[0], xy[1]))
+        x, y = (sum(p * one for p, one in zip(parts, axis, strict=True)) for axis in axes)
+        points.append((x, y))
     return points
 
 
