@@ -58,25 +58,25 @@ def read(path: Path | str, axes: Collection[int] = (1, 2, 3, 4)) -> np.ndarray:
     """
     path = Path(path)
     with _opened(path, axes) as (file, shape):
-        count = math.prod(shape)
+        count, sizes = math.prod(shape), _by(shape)
         try:
             array = np.empty(count, np.uint8)
             shaped = array.reshape(shape)
         except (MemoryError, ValueError) as error:
             raise DataError(
-                f"{path}: an array of {_by(shape)} ({count / 2**20:.0f} MiB) does not fit in memory"
+                f"{path}: an array of {sizes} ({count / 2**20:.0f} MiB) does not fit in memory"
             ) from error
         room, done = array.data, 0
         while done < count:
             got = file.readinto(room[done : done + PIECE])
             if not got:
                 raise DataError(
-                    f"{path}: cut short: expected {count} bytes for {_by(shape)}, found {done}"
+                    f"{path}: cut short: expected {count} bytes for {sizes}, found {done}"
                 )
             done += got
         if file.read(1):
             raise DataError(
-                f"{path}: expected {count} bytes for {_by(shape)}, found more bytes after them"
+                f"{path}: expected {count} bytes for {sizes}, found more bytes after them"
             )
         return shaped
 
@@ -155,20 +155,18 @@ def _header(
     if not 1 <= count <= _MAX_AXES:
         raise DataError(f"{path}: expected 1 to {_MAX_AXES} axes, found {count}")
     shape = struct.unpack(f">{count}I", _exactly(path, file, 4 * count))
+    sizes = _by(shape)
     if count not in axes:
-        raise DataError(
-            f"{path}: expected {' or '.join(map(str, axes))} axes, found {count} ({_by(shape)})"
-        )
-    promised = 4 + 4 * count + math.prod(shape)
+        expected = " or ".join(map(str, axes))
+        raise DataError(f"{path}: expected {expected} axes, found {count} ({sizes})")
+    promised, head = 4 + 4 * count + math.prod(shape), f"{path}: the header promises {sizes}"
     if zipped and promised > _EXPANSION * size:
         raise DataError(
-            f"{path}: the header promises {_by(shape)}, {promised} bytes,"
+            f"{head}, {promised} bytes,"
             f" but a gzip file of {size} bytes cannot hold more than {_EXPANSION * size}"
         )
     if not zipped and promised != size:
-        raise DataError(
-            f"{path}: the header promises {_by(shape)}: expected {promised} bytes, found {size}"
-        )
+        raise DataError(f"{head}: expected {promised} bytes, found {size}")
     return shape
 
 

@@ -16,19 +16,15 @@ from minicaffe.storage.lists import find
 from minicaffe.storage.wire import read_array
 from minicaffe.tools.data.pictures import Fit
 
+Bounds = tuple[float, ...]
+
 
 @dataclass(frozen=True, kw_only=True)
 class ResizedCrop:
     """A part of a picture, of random area and shape in bounds, scaled to the crop (Szegedy et al. 2015)."""
 
-    scale: Annotated[tuple[float, ...], "least and largest share of the area", AtLeast(0)] = (
-        0.08,
-        1.0,
-    )
-    ratio: Annotated[tuple[float, ...], "least and largest width / height", AtLeast(0)] = (
-        3 / 4,
-        4 / 3,
-    )
+    scale: Annotated[Bounds, "least and largest share of the area", AtLeast(0)] = (0.08, 1.0)
+    ratio: Annotated[Bounds, "least and largest width / height", AtLeast(0)] = (3 / 4, 4 / 3)
 
     def __post_init__(self) -> None:
         for name, (least, *most), top in (("scale", self.scale, 1), ("ratio", self.ratio, 1e6)):
