@@ -51,7 +51,7 @@ class Embed(Layer):
         self.copy = self.empty((m,), self.sum_dtype) if self.dtype != self.sum_dtype else None
 
     def forward(self, x: Any) -> Any:
-        self.indices = same_type(self.xp, x.reshape(-1), self.copy)
+        self.indices = same_type(x.reshape(-1), self.copy)
         y, refused = self.out[0].reshape(self.mf), self.refused
         ops.embed(self.indices, self.weight.data, y, self.rows, refused)
         if self.bias is not None:

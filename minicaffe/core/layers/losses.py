@@ -39,7 +39,7 @@ def check_alike(a: Shape, b: Shape) -> None:
         raise ShapeError(f"needs bottoms of as many samples and entries, got {a} and {b}")
 
 
-def same_type(xp: Any, array: Any, copy: Any) -> Any:
+def same_type(array: Any, copy: Any) -> Any:
     """The array, or its copy in the buffer `copy` if that has another type."""
     if copy is None or array.dtype == copy.dtype:
         return array
@@ -308,7 +308,7 @@ class SmoothL1Loss(Loss):
     def forward(self, a: Any, b: Any, *weights: Any) -> Any:
         wide: list[Any] = [None, None]
         for i, weight in enumerate(weights):
-            wide[i] = same_type(self.xp, weight.reshape(self.shape), self.copies[i])
+            wide[i] = same_type(weight.reshape(self.shape), self.copies[i])
         self.given = a, b.reshape(self.shape), wide[0], wide[1], self.sigma
         pair_losses.smooth_l1(*self.given, self.losses, self.work)
         return self.mean(self.losses, self.n)

@@ -98,7 +98,7 @@ class Recurrent(Layer):
         """Compute z from the inputs; the first states are the last of the pass before, or bottoms."""
         work = self.context.workspace
         self.x, self.static_x = x.reshape(-1, self.k), None
-        self.cont = same_type(self.xp, cont, self.cont_copy)
+        self.cont = same_type(cont, self.cont_copy)
         states = more[self.static :] if self.expose_hidden else self.ends
         for start, state in zip(self.starts, states, strict=True):
             arrays.copy(state.reshape(start.shape), start)
@@ -301,7 +301,7 @@ class LSTMUnit(Layer):
         self.cont_copy = self.empty((1, n)) if self.dtype != self.sum_dtype else None
 
     def forward(self, c: Any, x: Any, cont: Any) -> Any:
-        self.c, self.cont = c[0], same_type(self.xp, cont, self.cont_copy)[0]
+        self.c, self.cont = c[0], same_type(cont, self.cont_copy)[0]
         ops.lstm_unit(x[0], None, self.cont, c[0], self.acts, self.out[0][0], self.out[1][0])
         return self.out
 

@@ -147,7 +147,7 @@ class BatchReindex(Layer):
         self.copy = self.empty((self.m,), self.sum_dtype) if self.dtype.itemsize == 2 else None
 
     def forward(self, x: Any, index: Any) -> Any:
-        self.index = index = same_type(self.xp, index, self.copy)
+        self.index = index = same_type(index, self.copy)
         rows.places(index, self.n, self.place, self.refused)
         out = self.out[0].reshape(self.m, self.each)
         rows.take(x.reshape(self.n, self.each), self.place, out)

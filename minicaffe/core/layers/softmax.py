@@ -100,9 +100,9 @@ class Accuracy(Layer):
             self.copies = self.empty(self.ncs, dtype), self.empty((n, s), dtype)
 
     def forward(self, x: Any, labels: Any) -> Any:
-        xp, (n, _, s), work = self.xp, self.ncs, self.context.workspace
-        labels = same_type(xp, labels.reshape(n, s), self.copies[1])
-        scores = same_type(xp, x.reshape(self.ncs), self.copies[0])
+        (n, _, s), work = self.ncs, self.context.workspace
+        labels = same_type(labels.reshape(n, s), self.copies[1])
+        scores = same_type(x.reshape(self.ncs), self.copies[0])
         buffers = self.hits, self.read, self.lower
         accuracy.accuracy(scores, labels, self.top_k, self.ignore_label, *buffers)
         total(self.read.valid, self.count, work)
@@ -157,7 +157,7 @@ class SoftmaxLoss(Normalized):
 
     def forward(self, x: Any, labels: Any, *more: Any) -> Any:
         n, _, s = self.ncs
-        self.labels = same_type(self.xp, labels.reshape(n, s), self.label_copy)
+        self.labels = same_type(labels.reshape(n, s), self.label_copy)
         self.lose(x.reshape(self.ncs), *more)
         if len(self.out) > 1 and self.out[1].dtype != self.prob.dtype:
             arrays.copy(self.prob, self.out[1].reshape(self.ncs))

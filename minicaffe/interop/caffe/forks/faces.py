@@ -58,7 +58,7 @@ class CenterLoss(Loss):
         self.copy = self.empty((m,), dtype) if self.dtype != dtype else None
 
     def forward(self, x: Any, labels: Any) -> Any:
-        self.labels = same_type(self.xp, labels.reshape(-1), self.copy)
+        self.labels = same_type(labels.reshape(-1), self.copy)
         if not self.context.device.is_cuda:
             self.check()  # whose words are the same in a replay
         take.places(self.labels, self.num_output, self.place, self.refused)

@@ -80,7 +80,7 @@ class WeightedEuclideanLoss(Loss):
         self.copy = self.empty(self.shape, self.sum_dtype) if self.dtype.itemsize == 2 else None
 
     def forward(self, a: Any, b: Any, weights: Any) -> Any:
-        weights = same_type(self.xp, weights.reshape(self.shape), self.copy)
+        weights = same_type(weights.reshape(self.shape), self.copy)
         pair_losses.difference(a, b.reshape(self.shape), self.apart)
         arrays.multiply(self.apart, weights, self.weighted)
         arrays.multiply(self.apart, self.weighted, self.work)

@@ -193,7 +193,7 @@ class ROIPooling(Binned):
         return self.padded
 
     def forward(self, x: Any, rois: Any) -> Any:
-        rois = same_type(self.xp, rois.reshape(-1, 5), self.copy)
+        rois = same_type(rois.reshape(-1, 5), self.copy)
         self.rois = self.widened(rois) if self.pad_ratio else rois
         given = x, self.rois, self.spatial_scale
         return ops.roi_pool(*given, self.out[0], self.which, self.better, self.refused)

@@ -179,7 +179,7 @@ class Upsample(Layer):
             blocks = self.out[0].reshape(n * c, h, sh, w, sw)
             arrays.copy(x.reshape(n * c, h, 1, w, 1), blocks)
             return self.out
-        self.mask = mask = same_type(self.xp, mask, self.copy)
+        self.mask = mask = same_type(mask, self.copy)
         unpool.places(mask, self.y_shape[2:], self.place, self.refused)
         unpool.unpool(x, self.place, self.out[0], self.winner)
         return self.out
