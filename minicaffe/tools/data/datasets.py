@@ -31,7 +31,7 @@ _WARNING = (
     "BUILT-IN DRAWN DIGITS, NOT MNIST."
     " Accuracies are not MNIST accuracies. To get MNIST: minicaffe fetch mnist"
 )
-_told: set[str] = set()  # why MNIST is missing, said once
+_warned: set[str] = set()  # why MNIST is missing, said once
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,8 +119,8 @@ def load(source: str, split: Split, beside: Path | None = None) -> Dataset:
         if home is None and source != "mnist":
             raise DataError(missing)
         if home is None:
-            if missing not in _told:
-                _told.add(missing)
+            if missing not in _warned:
+                _warned.add(missing)
                 note(f"minicaffe: {missing}")
             return _digits(source, split, _WARNING)
     count, *sizes = _checked(home, split)

@@ -100,7 +100,7 @@ def _node(group: list[Step], owners: Mapping[int, Step]) -> drawing.Node:
     ends = [sizes for sizes in ends if sizes not in ((), NO_SHAPE)]
     if ends:
         lines.append(f"gives {', '.join(map(shape, ends))}")
-    title = "\n".join(line for one in group for line in _told(one, owners))
+    title = "\n".join(line for one in group for line in _described(one, owners))
     return drawing.Node(tuple(lines), family, title, tuple(one.spec.name for one in folded))
 
 
@@ -142,7 +142,7 @@ def _keys(layer: Layer) -> str:
     return ", ".join(words) if pool is None else f"{pool} {', '.join(words)}"
 
 
-def _told(step: Step, owners: Mapping[int, Step]) -> list[str]:
+def _described(step: Step, owners: Mapping[int, Step]) -> list[str]:
     """All there is to know of a layer, in lines."""
     layer = step.layer
     lines = [f"{step.spec.name}: {_kind(step)}"]

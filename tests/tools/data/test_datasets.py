@@ -29,7 +29,7 @@ def alone(tmp_path, monkeypatch):
     monkeypatch.setenv("MINICAFFE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(datasets, "_COUNTS", {"train": 12, "test": 8})
     monkeypatch.setattr(fetch, "_failed", {})
-    monkeypatch.setattr(datasets, "_told", set())
+    monkeypatch.setattr(datasets, "_warned", set())
     return tmp_path
 
 

@@ -112,7 +112,7 @@ class NpzSet(InMemory):
 
     def __init__(self, path: Path, name: str, split: str):
         self.name, self.path, self.origin = name, path, str(path)
-        with _told(path), zipfile.ZipFile(path) as file:
+        with _reading(path), zipfile.ZipFile(path) as file:
             held = [entry.removesuffix(".npy") for entry in file.namelist() if is_npy(entry)]
             self.keys = pair(held, split, str(path))
             self.own_split = of_split(self.keys[0])
@@ -124,7 +124,7 @@ class NpzSet(InMemory):
             labels_of(np.broadcast_to(np.uint8(0), counts), shape[0], self._where(1))
 
     def load(self) -> tuple[np.ndarray, np.ndarray]:
-        with _told(self.path), zipfile.ZipFile(self.path) as file:
+        with _reading(self.path), zipfile.ZipFile(self.path) as file:
             images, labels = (_read(file, key) for key in self.keys)
         if (images.shape, images.dtype) != self.promised:
             raise DataError(f"{self.path}: changed while it was read")
@@ -136,7 +136,7 @@ class NpzSet(InMemory):
         """All labels, for which no picture is read."""
         if self.held is not None:
             return self.held[1]
-        with _told(self.path), zipfile.ZipFile(self.path) as file:
+        with _reading(self.path), zipfile.ZipFile(self.path) as file:
             return labels_of(_read(file, self.keys[1]), len(self), self._where(1))
 
     def place(self, i: int) -> str:
@@ -178,12 +178,12 @@ class Rows:
         self.path, self.first = Path(str(mapped.filename)), mapped.offset
         self.shape, self.dtype = mapped.shape[1:], mapped.dtype
         self.size = math.prod(self.shape) * self.dtype.itemsize
-        with _told(self.path):
+        with _reading(self.path):
             self.file = ReadAt(self.path)
 
     def __getitem__(self, i: int) -> np.ndarray:
         start = self.first + i * self.size
-        with _told(self.path):
+        with _reading(self.path):
             row = self.file[start : start + self.size]
         return np.frombuffer(row, self.dtype).reshape(self.shape)
 
@@ -194,7 +194,7 @@ def is_npy(file: str) -> bool:
 
 
 def _mapped(path: Path) -> np.memmap:
-    with _told(path), warnings.catch_warnings():
+    with _reading(path), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of headers that Python 2 wrote
         if path.exists() and not path.is_file():
             raise ValueError("it is a folder, a pipe or a device")
@@ -224,7 +224,7 @@ def _read(file: zipfile.ZipFile, key: str) -> np.ndarray:
         return np.lib.format.read_array(entry, allow_pickle=False)
 
 
-def _told(path: Path) -> AbstractContextManager[None]:
+def _reading(path: Path) -> AbstractContextManager[None]:
     """Within it, what NumPy or zipfile raises is told as DataError, in one line with the file's name."""
     return reading(path, f"{path.suffix or '.npz'} file", DataError, _DAMAGE)
 
