@@ -119,12 +119,7 @@ def turn(picture: np.ndarray, degrees: float, fill: float) -> np.ndarray:
 
 
 def area(
-    h: int,
-    w: int,
-    share: tuple[float, float],
-    ratio: tuple[float, float],
-    place: np.ndarray,
-    tries: np.ndarray,
+    h: int, w: int, share: Range, ratio: Range, place: np.ndarray, tries: np.ndarray
 ) -> tuple[int, int, int, int]:
     """Top, left, height, width of a part of a picture of h x w, from numbers of [0, 1).
 

@@ -181,11 +181,9 @@ def write_annotated(picture: bytes, rows: np.ndarray) -> bytes:
     for label in dict.fromkeys(rows[:, LABEL].astype(int).tolist()):
         group: list[wire.Part] = [wire.put_integer(1, label)]
         for row in rows[rows[:, LABEL] == label]:
-            sides = row[BOX].astype("<f4")
-            box: list[wire.Part] = [
-                bytes([(1 + i) << 3 | wire.FIXED32]) + side.tobytes()
-                for i, side in enumerate(sides)
-            ]
+            box: list[wire.Part] = []
+            for number, side in enumerate(row[BOX].astype("<f4"), 1):
+                box.append(bytes([number << 3 | wire.FIXED32]) + side.tobytes())
             box.append(wire.put_integer(6, int(row[DIFFICULT])))
             group += wire.put(2, [wire.put_integer(1, int(row[INSTANCE])), *wire.put(2, box)])
         parts += wire.put(3, group)

@@ -59,11 +59,8 @@ class PairSet(PictureSet):
         self.paths = [picture for picture, _ in self.pairs]
 
     def __getitem__(self, i: int) -> Entry:
-        hows: tuple[Colour, Colour] = (self.colour, self.labels_as)
-        picture, labels = (
-            picture_files.read(self.found(word), how)
-            for word, how in zip(self.pairs[i], hows, strict=True)
-        )
+        files = map(self.found, self.pairs[i])
+        picture, labels = map(picture_files.read, files, (self.colour, self.labels_as))
         if picture.shape[:2] != labels.shape[:2]:
             (h, w), (oh, ow) = picture.shape[:2], labels.shape[:2]
             raise DataError(

@@ -41,7 +41,7 @@ def ways(
     middles = _middles(spans)
     starts = _starts(edges, ranked, spans, down)
     ends = _ends(edges, ranked, spans, starts)
-    labels: dict[tuple[int, int], str] = {}
+    labels: dict[Port, str] = {}
     arrows = []
     for number, (edge, way) in enumerate(zip(edges, ranked.ways, strict=True)):
         first = (edge.source, edge.port) not in labels
