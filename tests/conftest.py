@@ -196,7 +196,7 @@ def convolutions_are_timed_in_short():
 @pytest.fixture(autouse=True)
 def no_machine_is_busy(monkeypatch):
     """What else runs on the machine changes no plan, and no reason of one."""
-    monkeypatch.setattr("minicaffe.backends.cpu.load.now", lambda: None)
+    monkeypatch.setattr("minicaffe.backends.load.now", lambda: None)
 
 
 @pytest.fixture(autouse=True)

@@ -22,14 +22,11 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 FLOORS = [
     {"errors", "_moved"},
     {"storage"},
-    # The engines, which know no layer and no net
-    {"backends/aligned", "backends/formulas", "backends/thread_state"},
+    # The gate, through which the core finds backends
+    {"backends/aligned", "backends/formulas", "backends/load", "backends/thread_state"},
     {"backends/launch_listener"},
     {"backends/device"},
     {"backends/dispatch", "backends/step_constants"},
-    {"backends/cpu"},
-    {"backends/cuda"},
-    {"backends/replay"},
     # The core
     {"core/config", "core/interrupt", "core/plugins"},
     {"core/communicator"},
@@ -37,6 +34,10 @@ FLOORS = [
     {"core/layers"},
     {"core/gradient_check", "core/net"},
     {"core/solver"},
+    # The backends, without which the core computes all the same
+    {"backends/cpu"},
+    {"backends/cuda"},
+    {"backends/replay"},
     # What a person needs
     {"tools/data"},
     {"tools/folding", "tools/inference", "tools/parallel", "tools/training", "tools/visualize"},
@@ -83,7 +84,7 @@ def imports(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_go_down_only(path):
-    """So the core imports neither tools nor interop, and backends know no layer and no net."""
+    """So the core imports neither tools nor interop, nor loops, kernels and replays."""
     if path.name == "__init__.py" and path.parent.name in RINGS[:-1]:
         assert not imports(path), "a ring's own file only says what it is"
         return
@@ -254,7 +255,7 @@ def test_every_command_has_help_with_an_example(capsys):
         assert f"example:\n  minicaffe {command}" in capsys.readouterr().out, command
 
 
-LINES = {"backends": 11_087, "core": 20_682}  # of Python, at the most; 18,500 are the core's aim
+LINES = {"backends": 12_624, "core": 19_140}  # of Python, at the most; 18,500 are the core's aim
 ALL = 70_340  # of the whole package; 66,000 are the aim
 
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-LINE = 64  # bytes
+LINE = 64  # bytes of a line of the cache,
+ENTRIES = 16  # and what it holds of float32
 PAGE = 2**21  # of a huge page
 LONG = PAGE // 2  # an array that is worth one
 

@@ -7,6 +7,7 @@ CUDA with CuPy's arrays.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import inspect
@@ -21,50 +22,58 @@ from minicaffe.backends.launch_listener import ask
 from minicaffe.backends.thread_state import state
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-
 Row = Callable[[tuple[Any, ...], dict[str, Any]], Any]  # of the arguments of an op
 
 
 class Rows:
     """The table of a backend: which function computes an op, and which of its arguments it takes, by name.
 
-    With `loops` the function takes a module of compiled loops first, if one serves the type of an array.
+    Where `compiled(file, dtype, blas)` finds loops, the function takes its results first: the module of loops
+    and, if they call BLAS, its address.
     """
 
-    def __init__(self, loops: Callable[[str, Any], Any] | None = None):
-        self.loops = loops
-        self.rows: dict[str, tuple[Callable[..., Any], str | None, str]] = {}
+    def __init__(self, compiled: Callable[[str, Any, bool], tuple[Any, ...] | None] | None = None):
+        self.compiled = compiled
+        self.rows: dict[str, tuple[Any, ...]] = {}
 
-    def add(self, op: str, file: str | None = "", of: str = "") -> Callable[[Function], Function]:
+    def add(
+        self, op: str, file: str | None = "", of: str = "", blas: bool = False, work: Any = None
+    ) -> Callable[[Function], Function]:
         """Add a function that computes `op`, as "pool.max_pool", by the loops `file`, or by none it takes.
 
-        `of` is the array whose type the loops must serve, else the op's first.
+        `of` is the array whose type the loops must serve, else the op's first. `work` returns the elements of
+        workspace that the function needs, for one thread.
         """
+        file = op.partition(".")[0] if file == "" else file
 
         def added(function: Function) -> Function:
-            self.rows[op] = function, file, of
+            self.rows[op] = function, None if self.compiled is None else file, of, blas, work
             return function
 
         return added
 
+    def serves(self, op: Op, dtype: Any) -> bool:
+        """True if loops compute an op for a type."""
+        _, file, _, blas, _ = self.rows.get(op.key, (None,) * 5)
+        return self.compiled is not None and bool(file and self.compiled(file, dtype, blas))
+
     def row(self, op: Op) -> Row | None:
         """What computes an op, of all its arguments."""
-        function, file, of = self.rows.get(f"{op.family}.{op.name}", (None, None, ""))
+        function, file, of, blas, _ = self.rows.get(op.key, (None,) * 5)
         if function is None:
             return None
-        loops, file = self.loops, op.family if file == "" else file
-        takes = [name for name in inspect.signature(function).parameters if name != "compiled"]
-        taken = operator.itemgetter(*(op.names.index(name) for name in takes))
+        names = [*inspect.signature(function).parameters]
+        taken = operator.itemgetter(*map(op.names.index, names[(1 + blas) * (file is not None) :]))
         typed, count = op.names.index(of) if of else op.array, len(op.names)
+        compiled: Any = self.compiled
 
         def row(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if len(args) < count:
                 args += op.rest(args, kwargs) if kwargs else op.defaults[len(args) :]
-            if loops is None or file is None:
+            if file is None:
                 return function(*taken(args))
-            compiled = loops(file, args[typed].dtype)
-            return NotImplemented if compiled is None else function(compiled, *taken(args))
+            first = compiled(file, args[typed].dtype, blas)
+            return NotImplemented if first is None else function(*first, *taken(args))
 
         return row
 
@@ -99,7 +108,8 @@ class Op:
         self.grain, self.worth, self.traced = grain, worth, traced
         self.replays, self.by_calls = replays, by_calls
         self.signature = inspect.signature(function)
-        self.family, self.name = function.__module__.rpartition(".")[2], function.__name__
+        self.name = function.__name__
+        self.key = f"{function.__module__.rpartition('.')[2]}.{self.name}"  # in the tables
         parameters = self.signature.parameters
         self.names = names = [*parameters]
         self.defaults = tuple(parameter.default for parameter in parameters.values())
@@ -107,7 +117,8 @@ class Op:
         self.writes += [scratch] * (scratch not in ("", *self.writes))
         assert {*self.writes, *self.slices, *scratch.split()} <= {*names}, names
         self.returned = names.index(self.writes[0]) if self.writes else 0
-        self.array = names.index(array or (self.slices or names)[0])
+        first = names["self" in names]
+        self.array = names.index(array or (self.slices or [first])[0])
 
     def named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """All arguments of a call by their names, with the defaults of those that were left out."""
@@ -117,17 +128,13 @@ class Op:
 
     @functools.cached_property
     def loop(self) -> Row | None:
-        """The row of the table backends/cpu/ops, if there is one."""
-        return self._row("cpu")
+        """The row of the tables of backends/cpu, if there is one."""
+        return next((row for table in tables("cpu") if (row := table.row(self))), None)
 
     @functools.cached_property
     def kernel(self) -> Row | None:
-        """The row of the table backends/cuda/ops, if there is one."""
-        return self._row("cuda")
-
-    def _row(self, backend: str) -> Row | None:
-        table = module(f"minicaffe.backends.{backend}.ops")
-        return None if table is None else cast(Rows, table.ROWS).row(self)
+        """The row of the table of backends/cuda, if there is one."""
+        return next((row for table in tables("cuda") if (row := table.row(self))), None)
 
     def on_cuda(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """True if it is computed on CUDA: its array, or the first of several, lies there."""
@@ -168,7 +175,8 @@ class Op:
 def op(writes: str = "out", **how: Any) -> Callable[[Function], Function]:
     """Make a NumPy function an op, which a backend may compute instead: see `Op`.
 
-    The first of its slices, or else `array` or its first argument, says where it is computed.
+    The first of its slices, or else `array` or its first argument, says where it is computed. A method may be
+    an op too.
 
     >>> @op(entries="x out")
     ... def doubled(x, out):
@@ -212,6 +220,23 @@ def tried(function: Callable[..., bool]) -> Callable[..., bool]:
     return call
 
 
+def compiles() -> bool:
+    """True if there is a compiler of loops for the CPU."""
+    backend = module("minicaffe.backends.cpu")
+    return backend is not None and bool(backend.available())
+
+
+def is_compiled(op: Any, dtype: Any) -> bool:
+    """True if it is an op, and compiled loops compute it for a type."""
+    return hasattr(op, "op") and any(table.serves(op.op, dtype) for table in tables("cpu"))
+
+
+def workspace(op: Any, backend: str, *args: Any) -> int:
+    """The elements of workspace that one thread of a backend needs for an op, of these arguments; else 0."""
+    rows = [table.rows[op.op.key] for table in tables(backend) if op.op.key in table.rows]
+    return sum(work(*args) for *_, work in rows if work is not None)
+
+
 def in_slices(
     part: Callable[..., None], n: int, work: Any = None, grain: int = 1, worth: int = 1
 ) -> list[Any]:
@@ -251,6 +276,18 @@ def number(value: float, like: Any) -> Any:
 def flag(ignore: int | None) -> tuple[int, int]:
     """A label to ignore as loops and kernels take it: whether there is one, and which."""
     return (0, 0) if ignore is None else (1, ignore)
+
+
+def at_most(most: int, each: int | None = None) -> contextlib.AbstractContextManager[None]:
+    """A context in which ops use at most `most` threads of the CPU, with `each` elements of work at most."""
+    backend = module("minicaffe.backends.cpu.threads")
+    return contextlib.nullcontext() if backend is None else backend.at_most(most, each)
+
+
+def tables(backend: str) -> list[Rows]:
+    """The tables of a backend, if it is there."""
+    names = (f"minicaffe.backends.{backend}.{name}" for name in ("ops", "conv"))
+    return [table.ROWS for name in names if (table := module(name)) is not None]
 
 
 @functools.cache

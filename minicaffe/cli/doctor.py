@@ -45,7 +45,7 @@ class Doctor(OnDevice):
         packages += ["onnx", "onnxruntime", "safetensors", "protobuf", "tensorboardx"]
         lines += [(name, version(name)) for name in packages]
         lines += [("cupy", cupy_version()), ("blas", blas()), ("cpu cores", str(os.cpu_count()))]
-        compiled, calls_blas = cpu.with_blas("implicit", np.empty(0, np.float32))
+        compiled, calls_blas = cpu.with_blas("implicit", np.float32)
         how = "compiled loops" if cpu.available() else "NumPy's loops"
         products = "BLAS called from them" if compiled and calls_blas else "products by NumPy"
         lines += [("cpu threads", _or_why(lambda: f"{threads.count()}, {how}, {products}"))]

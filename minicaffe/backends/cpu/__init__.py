@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import importlib.metadata
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -38,6 +39,13 @@ def available() -> bool:
         return False
     settings: Any = numba.config
     return not settings.DISABLE_JIT and numba.version_info.short >= (0, 62)
+
+
+def versions() -> list[str]:
+    """What compiles and multiplies, for the name of a machine under which measurements are kept."""
+    numba = f"Numba {importlib.metadata.version('numba')}" if available() else ""
+    blas = "BLAS called from loops" if with_blas("blas", np.float32)[1] else ""
+    return [part for part in (numba, blas) if part]
 
 
 @contextlib.contextmanager
@@ -107,11 +115,17 @@ def no_epilogue(channels: int, plane: int) -> Any:
     return 0, (channels, plane), Tail()
 
 
-def with_blas(name: str, array: Any) -> tuple[Any, int]:
-    """The module of loops `name` that call BLAS, and its address; (None, 0) if they cannot serve an array."""
-    products: Any = loops("blas", array.dtype) if isinstance(array, np.ndarray) else None
-    blas = products and products.address(array.dtype)
-    return (loops(name, array.dtype), blas) if blas else (None, 0)
+def with_blas(name: str, dtype: Any) -> tuple[Any, int]:
+    """The module of loops `name` that call BLAS, and its address; (None, 0) if they cannot serve a type."""
+    products: Any = loops("blas", dtype)
+    blas = products and products.address(dtype)
+    return (loops(name, dtype), blas) if blas else (None, 0)
+
+
+def for_rows(name: str, dtype: Any, blas: bool) -> tuple[Any, ...] | None:
+    """What a row takes first: the module of loops `name`, and with `blas` its address; None without loops."""
+    first = with_blas(name, dtype) if blas else (loops(name, dtype),)
+    return None if first[0] is None else first
 
 
 def compiled(function: F, fastmath: Any = False) -> F:

@@ -31,7 +31,7 @@ from minicaffe.storage import caches
 SOURCES = 4  # states of the sources whose loops stay on disk
 DIGEST = 32  # bytes
 # Of these files no line is compiled
-ON_THE_HOST = {"command", "load", "ops", "run", "skinny", "thread_pool", "threads"}
+ON_THE_HOST = {"command", "ops", "run", "skinny", "thread_pool", "threads"}
 _log = logging.getLogger("minicaffe")
 _told = threading.Lock()  # taken by the first loop that could not be kept, for good
 
@@ -74,7 +74,11 @@ class Kept(NullCache):
 def folder() -> Path:
     """Where this process finds and keeps loops: for another state of the sources it is another."""
     here = Path(__file__).parent
-    compiled = [path for path in here.rglob("*.py") if path.stem not in ON_THE_HOST]
+    compiled = [
+        path
+        for path in here.rglob("*.py")
+        if path.stem not in ON_THE_HOST and path.parent.name != "conv"
+    ]
     files = sorted([*compiled, here.parent / "formulas.py"])
     sources = digest(*(file.read_bytes() for file in files))[:8].hex()
     return caches.folder() / "loops" / f"{__version__}-{sources}"

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.cpu import Piece, loops, no_bias, skinny, threads, with_blas
+from minicaffe.backends.cpu import Piece, for_rows, loops, no_bias, skinny, threads
 from minicaffe.backends.cpu.run import GRAIN, run, run_flat
 from minicaffe.backends.dispatch import Rows, flag, number
 
@@ -34,7 +34,7 @@ FEW = 64  # rows of all steps: for fewer it does not pay to put the weights in p
 NEAR = 2**20  # bytes of weights, which then stay in the second cache
 STREAMS = 2  # that are worth a thread
 
-ROWS = Rows(loops)
+ROWS = Rows(for_rows)
 row = ROWS.add
 
 
@@ -630,21 +630,20 @@ def decide(compiled, loss, square, limit, pass_over, flags, going, factor, refus
     _run(compiled.judge, 1, *args)
 
 
-@row("gemm.gemm", None)
-def gemm(a, b, out, accumulate):
+@row("gemm.gemm", "product", of="out", blas=True)
+def gemm(compiled, blas, a, b, out, accumulate):
     """In slices of its rows, or of its columns where these are more than twice as many.
 
     It must be one of two matrices that lie whole. Rows of the result lie whole too: threads write in no line
     of another, which is worth the larger matrix that each of them reads.
     """
-    compiled, blas = with_blas("product", out)
     (x, x_turned), (y, y_turned), (c, c_turned) = map(_whole, (a, b, out))
-    if compiled is None or x is None or y is None or c is None:
+    if x is None or y is None or c is None:
         return NotImplemented
     if not a.dtype == b.dtype == out.dtype:
         return NotImplemented
     if c_turned:
-        return gemm(b.T, a.T, out.T, accumulate)
+        return gemm(compiled, blas, b.T, a.T, out.T, accumulate)
     (m, n), k = out.shape, a.shape[1]
     if skinny.multiply(x, x_turned, y, y_turned, c, accumulate, (m, n, k)):
         return None
@@ -657,12 +656,11 @@ def gemm(a, b, out, accumulate):
     return run(compiled.product, many, blas, *args, grain=grain)
 
 
-@row("linear.linear", None)
-def linear(x, weight, bias, out, work):
+@row("linear.linear", "product", of="out", blas=True)
+def linear(compiled, blas, x, weight, bias, out, work):
     """In slices of the numbers, or of the vectors, whichever are more."""
-    compiled, blas = with_blas("product", out)
     (w, turned), (flat, _) = _whole(weight), _whole(x)
-    if compiled is None or not x.flags.c_contiguous or w is None or flat is None:
+    if not x.flags.c_contiguous or w is None or flat is None:
         return NotImplemented
     bias = no_bias(out.dtype) if bias is None else bias
     (m, k), f, y = x.shape, weight.shape[1], out.reshape(-1)
@@ -675,7 +673,7 @@ def linear(x, weight, bias, out, work):
         args = blas, sizes, flat, w, bias, features, work[: out.size], y
         run(compiled.linear, n, *args, grain=1 + PRODUCTS // (m * f * k // n))
     else:
-        if gemm(x, weight, out, False) is NotImplemented:
+        if gemm(compiled, blas, x, weight, out, False) is NotImplemented:
             return NotImplemented
         if bias.size:
             run(compiled.add_bias, m, bias, y, grain=1 + PRODUCTS // f)

@@ -15,6 +15,7 @@ from typing import Any, cast
 import numpy as np
 
 from minicaffe.backends import cpu
+from minicaffe.backends.aligned import ENTRIES
 from minicaffe.backends.cpu import loops, threads
 from minicaffe.backends.cpu.command import Row
 from minicaffe.backends.device import on_cuda
@@ -42,8 +43,7 @@ def in_slices(
     on n, grain and the number of threads, so that sums over them are always computed in the same
     order. A call within a slice runs as one slice, so work is split only once; so does a call
     whose work is on CUDA. The first call that needs more than one thread limits BLAS to one, for good. With
-    `noted`, a part calls ops only, so it can be replayed if no loops are
-    compiled.
+    `noted`, a part calls ops only, so it can be replayed if no loops are compiled.
 
     >>> parts = []
     >>> len(in_slices(lambda first, last, work: parts.append(last - first), 5)) == min(threads.count(), 5)
@@ -63,7 +63,7 @@ def in_slices(
     apart = 0 if work is None or not slices else work.size // slices
     size = apart
     if (each := state.longest_piece) is not None:
-        apart -= apart % threads.LINE
+        apart -= apart % ENTRIES
         size = min(apart, each)
     pieces = [None if work is None else work[i * apart :][:size] for i in range(slices)]
     if slices == 1:

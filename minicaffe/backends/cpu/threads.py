@@ -19,7 +19,6 @@ from minicaffe.errors import MinicaffeError
 
 VARIABLE = "MINICAFFE_NUM_THREADS"
 MOST = 1024  # threads one may ask for
-LINE = 16  # entries that pieces of work of a size that is known are apart, or a multiple: a line of the cache
 FEW = 8  # samples that it pays to give to a thread that is there, however little work they are
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 

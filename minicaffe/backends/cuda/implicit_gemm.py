@@ -25,6 +25,7 @@ import numpy as np
 from minicaffe.backends.cuda.capture import COUNTERS, arrived
 from minicaffe.backends.cuda.launch import in_sum_type, launch_blocks
 from minicaffe.backends.device import TF32_SINCE, TOO_MANY, capability, tf32
+from minicaffe.core.ops.geometry import lift
 from minicaffe.errors import ShapeError
 
 UNIT = 16  # of the kernel's depth: a block reads one or two units of a sum at a time
@@ -61,11 +62,6 @@ PRODUCT = np.dtype(  # the kernel's struct of this name
     ]
 )
 ELEMENTS = 31  # bits of the kernel's Bits: as many positions as a kernel has along all its axes
-
-
-def _lift(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Sizes along three axes, the missing ones in front."""
-    return (1,) * (3 - len(sizes)) + tuple(sizes)
 
 
 class Product(NamedTuple):
@@ -120,9 +116,9 @@ def _forward(g: Any) -> tuple[int, Product]:
     sizes = f, g.n * g.places, c * k
     groups = f * c * k, c * pixels, f * g.places
     steps = c * k, g.places, g.f * g.places
-    columns = *_lift(g.out), *stride, *(-p for p in pad), g.c * pixels, 0
+    columns = *lift(g.out), *stride, *(-p for p in pad), g.c * pixels, 0
     depth = *kernel, *dilation, 0, 0, 0, pixels, k
-    source = *_lift(g.image), 1, 1, 1
+    source = *lift(g.image), 1, 1, 1
     return g.group, _product(sizes, groups, steps, columns, depth, source)
 
 
@@ -139,9 +135,9 @@ def _input_gradient(g: Any) -> tuple[int, Product]:
     sizes = c, g.n * pixels, f * k
     groups = f * c * k, f * g.places, c * pixels
     steps = k, pixels, g.c * pixels
-    columns = *_lift(g.image), 1, 1, 1, *pad, g.f * g.places, 0
+    columns = *lift(g.image), 1, 1, 1, *pad, g.f * g.places, 0
     depth = *kernel, *(-d for d in dilation), 0, 0, 0, g.places, c * k
-    source = *_lift(g.out), *stride
+    source = *lift(g.out), *stride
     return g.group, _product(sizes, groups, steps, columns, depth, source)
 
 
@@ -161,8 +157,8 @@ def _weight_gradient(g: Any) -> tuple[int, Product]:
     groups = f * g.places, c * pixels, f * c * k
     steps = g.places, c * k, k
     columns = *kernel, *dilation, 0, 0, 0, pixels, 0
-    depth = *_lift(g.out), *stride, *(-p for p in pad), g.c * pixels, g.f * g.places
-    source = *_lift(g.image), 1, 1, 1
+    depth = *lift(g.out), *stride, *(-p for p in pad), g.c * pixels, g.f * g.places
+    source = *lift(g.image), 1, 1, 1
     return g.group, _product(_weight_sizes(g), groups, steps, columns, depth, source)
 
 

@@ -6,12 +6,13 @@ A row has the names of the arguments that it takes of its op; the NumPy function
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.cuda import moments
+from minicaffe.backends.cuda import implicit_gemm, moments
 from minicaffe.backends.cuda.capture import arrived
 from minicaffe.backends.cuda.cublas import multiply
 from minicaffe.backends.cuda.emit import NUMBERS
@@ -30,6 +31,7 @@ from minicaffe.backends.cuda.launch import (
 )
 from minicaffe.backends.dispatch import Rows, flag, number
 from minicaffe.backends.launch_listener import ask
+from minicaffe.core.ops.geometry import lift
 
 MANY = 2**16  # threads that are enough to keep a device busy
 COUNTS, APART = 1, 2  # the labels that count are the normalizer; or to be added to others'
@@ -123,6 +125,57 @@ def add_rows(rows, out, add):
 @row("sums.add_places")
 def add_places(x, out, work, add):
     _sums_launch(x, x.shape, out, work, add=add)
+
+
+@row("common.bias_gradient")
+def conv_bias_gradient(dy, g, out, work):
+    add_places(dy.reshape(g.n, g.f, g.places), out, work, True)
+
+
+@row("implicit.forward", work=implicit_gemm.workspace)
+def implicit_forward(x, weight, bias, g, out, work):
+    implicit_gemm.forward(x, weight, bias, g, out, work=work)
+
+
+@row("implicit.input_gradient")
+def implicit_input_gradient(dy, weight, g, out, work):
+    if g.is_product:
+        product(dy.reshape(g.n, g.f), weight.reshape(g.f, g.c), out.reshape(g.n, g.c), work)
+    else:
+        implicit_gemm.input_gradient(dy, weight, g, out, work)
+
+
+@row("implicit.weight_gradient")
+def implicit_weight_gradient(x, dy, g, out, work):
+    implicit_gemm.weight_gradient(x, dy, g, out, work)
+
+
+@row("implicit.weight_and_bias_gradients")
+def weight_and_bias_gradients(x, dy, g, dw, db, work):
+    implicit_gemm.weight_gradient(x, dy, g, dw, work, db)
+
+
+@row("direct.forward")
+def direct_forward(x, weight, bias, g, out):
+    launch("direct.cu", "conv", out.size, out, x, weight, bias, *_direct_sizes(g), out)
+
+
+@row("direct.input_gradient")
+def direct_input_gradient(dy, weight, g, out):
+    sizes = _direct_sizes(g)
+    launch("direct.cu", "conv_input_gradient", out.size, out, dy, weight, *sizes, out)
+
+
+@row("direct.weight_gradient")
+def direct_weight_gradient(x, dy, g, out):
+    launch("direct.cu", "conv_weight_gradient", out.size, out, x, dy, *_direct_sizes(g), out)
+
+
+def _direct_sizes(g: Any) -> tuple[int, ...]:
+    """n, c, f, group, and the sizes of image, kernel, pad, stride, dilation and out along three axes."""
+    kernel, stride, pad, dilation = g.window.lifted()
+    parts = lift(g.image), kernel, pad, stride, dilation, lift(g.out)
+    return (g.n, g.c, g.f, g.group, *itertools.chain(*parts))
 
 
 def _sums_launch(x: Any, shape: Any, out: Any, work: Any, scale=1.0, of=0, add=False) -> None:

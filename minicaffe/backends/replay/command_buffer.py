@@ -10,6 +10,9 @@ from collections.abc import Callable, Sequence
 from minicaffe.backends.cpu import threads
 from minicaffe.backends.cpu.command import Calls, Row
 from minicaffe.backends.cpu.run import Table, walk
+from minicaffe.backends.cuda import cublas
+from minicaffe.backends.cuda.capture import captured
+from minicaffe.backends.device import Device
 from minicaffe.backends.replay.numpy_schedule import Script
 from minicaffe.backends.replay.trace import recording
 from minicaffe.backends.thread_state import inside
@@ -47,14 +50,22 @@ class Program:
         return seconds
 
 
-def replayed(call: Callable[[], object]) -> Callable[[], object]:
-    """Record a call on the CPU; returns a function that replays it, or the call if it cannot be recorded.
+def replayed(
+    call: Callable[[], object], device: Device, calls: int
+) -> tuple[Callable[[], object], int]:
+    """Record a call, which runs; returns a function that replays it, or the call if it cannot be recorded.
 
-    The call runs once.
+    And how many calls it does: `calls` on CUDA, where they are one graph.
     """
+    if device.is_cuda:
+        if cublas.library() is None:
+            return call, 1
+        graph = captured(device, lambda: [call() for _ in range(calls)], [cublas.work])
+        graph()  # the first launch transfers it to the device
+        return graph, calls
     with recording() as made:
         call()
-    return call if made.hosts else Program(made.rows).run
+    return call if made.hosts else Program(made.rows).run, 1
 
 
 def perform(script: Script) -> None:

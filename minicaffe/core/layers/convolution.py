@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-from minicaffe.backends import cpu
-from minicaffe.backends.dispatch import threads
+from minicaffe.backends.dispatch import compiles, threads
 from minicaffe.core.config.declare import Filler
 from minicaffe.core.config.types import Among, AtLeast
 from minicaffe.core.layers.base import Traits, register
@@ -61,7 +60,7 @@ class Filtered(Unrolled):
         self.choose(self.context.deterministic)
         self.before = self.plan
         traced = self.plan.traced  # an engine of a user's own is called between what is replayed
-        recordable = traced and (self.plan.recordable or not cpu.available())
+        recordable = traced and (self.plan.recordable or not compiles())
         capturable = None if traced else False
         self.traits = replace(self.traits, recordable=recordable, capturable=capturable)
 

@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backends import aligned, cpu
+from minicaffe.backends import aligned
+from minicaffe.backends.dispatch import compiles
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.layers import Blob, Context, Layer
 from minicaffe.core.layers.blob import Shape
@@ -113,7 +114,7 @@ class Sharing:
         can = self.which == "data" and not graph.context.device.is_cuda
         within = _within_others(graph.steps, self.lives) if can else {}
         offsets, self.size = _placed(self.lives, within)
-        if self.which == "diff" and not graph.context.device.is_cuda and not cpu.available():
+        if self.which == "diff" and not graph.context.device.is_cuda and not compiles():
             longer = place([life.longer(LATER) for life in self.lives.values()])
             if longer[1] <= FEW:
                 offsets, self.size = longer

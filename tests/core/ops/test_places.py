@@ -6,7 +6,7 @@ from core.ops.test_conv import DIRECTIONS, check, check_threads, on_threads
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicaffe.core.ops.conv import packed_gemm, panels, space_to_depth
+from minicaffe.backends.cpu.conv import packed_gemm, panels, space_to_depth
 from minicaffe.core.ops.geometry import ConvGeometry, Window
 
 every_direction = pytest.mark.parametrize("direction", DIRECTIONS)
@@ -18,7 +18,7 @@ def narrow(monkeypatch):
     """Blocks of a line, or of a few, or of few samples; panels of few rows."""
 
     def forget():
-        packed_gemm._room.cache_clear()
+        packed_gemm.room.cache_clear()
         packed_gemm._tables.cache_clear()
         packed_gemm._sums.cache_clear()
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from minicaffe.backends import cpu as loops
-from minicaffe.backends.cpu import load
+from minicaffe.backends import load
 from minicaffe.backends.cuda import implicit_gemm
 from minicaffe.backends.device import Device
 from minicaffe.backends.replay import trace

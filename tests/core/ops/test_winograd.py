@@ -9,17 +9,18 @@ from core.ops.test_conv import DIRECTIONS, TOLERANCES, arrays, check, expected
 
 from minicaffe import Net, parse
 from minicaffe.backends.cpu import available, loops
+from minicaffe.backends.cpu.conv import winograd_filters
+from minicaffe.backends.cpu.conv.strips import Strips
+from minicaffe.backends.cpu.conv.winograd_filters import Filters, filters
 from minicaffe.backends.cpu.threads import at_most, share
 from minicaffe.backends.device import device as device_called
 from minicaffe.backends.replay.trace import recording
 from minicaffe.core.ops import conv
-from minicaffe.core.ops.conv import tiles, winograd_filters
+from minicaffe.core.ops.conv import tiles
 from minicaffe.core.ops.conv.plan import plan
 from minicaffe.core.ops.conv.problem import Case
-from minicaffe.core.ops.conv.strips import Strips
 from minicaffe.core.ops.conv.transforms import halves, kronecker, matrices
 from minicaffe.core.ops.conv.winograd import Winograd
-from minicaffe.core.ops.conv.winograd_filters import Filters, filters
 from minicaffe.core.ops.geometry import ConvGeometry, Window
 
 WIDE = {  # more tiles than a vector has lanes, and some left over: in rows, over samples, in both

@@ -22,10 +22,8 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends import aligned
-from minicaffe.backends.cuda import cublas
-from minicaffe.backends.cuda.capture import captured
 from minicaffe.backends.device import Device
-from minicaffe.backends.replay.command_buffer import replayed
+from minicaffe.backends.dispatch import module
 from minicaffe.core.ops.conv import reference as definition
 from minicaffe.core.ops.conv.engines import ENGINES
 from minicaffe.core.ops.conv.problem import REFERENCE, Case
@@ -210,15 +208,12 @@ class _Arrays:
 
         It calls an engine that is not traced; on CUDA also any engine on few samples, or without graphs.
         """
-        if not ENGINES[name].traced:
+        backend = module("minicaffe.backends.replay.command_buffer")
+        device = self.case.device
+        if not ENGINES[name].traced or backend is None or (device.is_cuda and self.few):
             return run, 1
-        if not self.case.device.is_cuda:
-            return replayed(run), 1
-        if self.few or cublas.library() is None:
-            return run, 1
-        graph = captured(self.case.device, lambda: [run() for _ in range(self.runs)], [cublas.work])
-        graph()  # the first launch transfers it to the device
-        return graph, self.runs
+        replay: tuple[Callable[[], object], int] = backend.replayed(run, device, self.runs)
+        return replay
 
     def error(self, name: str, direction: str, reference: Any) -> float:
         """Returns |result - reference| / |reference|, root mean squares; WRONG if that is not finite."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import importlib.metadata
 import json
 import math
 import os
@@ -26,9 +25,9 @@ from typing import Any
 import numpy as np
 
 from minicaffe import __version__
-from minicaffe.backends import cpu
-from minicaffe.backends.cpu import load, threads
+from minicaffe.backends import load
 from minicaffe.backends.device import Device
+from minicaffe.backends.dispatch import module, threads
 from minicaffe.core.ops.conv.autotune import DIRECTIONS, Finding, measure
 from minicaffe.core.ops.conv.engine import ENGINES
 from minicaffe.core.ops.conv.problem import Case
@@ -48,7 +47,7 @@ def findings(case: Case) -> tuple[dict[str, Finding], str]:
     anew = (file, key) in _forgotten
     measured = None if anew else _known.get((file, key)) or _read(file).get(key)
     again = measured is not None and (file, key) not in _known and _busy(measured)
-    if again and load.quiet(threads.count()):
+    if again and load.quiet(threads()):
         measured = None
     if measured is not None and _fits(measured, case):
         origin = f"remembered from {measured['forward'].date}"
@@ -67,7 +66,7 @@ def _measured(case: Case) -> dict[str, Finding]:
     """Measures a convolution, and whether the machine was busy then; on CUDA nothing tells that."""
     since = None if case.device.is_cuda else load.now()
     measured = measure(case)
-    busy = load.busy(since, threads.count())
+    busy = load.busy(since, threads())
     return {direction: replace(one, busy=busy) for direction, one in measured.items()}
 
 
@@ -94,14 +93,11 @@ def _device(device: Device) -> str:
         name = runtime.getDeviceProperties(device.number)["name"].decode()
         name += ", TF32" * device.tf32
         return f"{name}, CUDA {runtime.runtimeGetVersion()}, CuPy {device.xp.__version__}"
-    parts = [_cpu(), f"{threads.count()} threads", f"NumPy {np.__version__}"]
+    parts = [_cpu(), f"{threads()} threads", f"NumPy {np.__version__}"]
     variables = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
     parts += [f"{name} {os.environ[name]}" for name in variables if name in os.environ]
-    if cpu.available():
-        parts.append(f"Numba {importlib.metadata.version('numba')}")
-    if cpu.with_blas("blas", np.empty(0, np.float32))[1]:
-        parts.append("BLAS called from loops")
-    return ", ".join(parts)
+    cpu = module("minicaffe.backends.cpu")
+    return ", ".join(parts + ([] if cpu is None else cpu.versions()))
 
 
 @functools.cache

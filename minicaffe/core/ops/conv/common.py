@@ -6,12 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from minicaffe.backends.cpu import loops, no_bias, with_blas
-from minicaffe.backends.cpu.run import run
-from minicaffe.backends.cpu.threads import LINE
-from minicaffe.backends.device import on_cuda
+from minicaffe.backends.aligned import ENTRIES
 from minicaffe.backends.dispatch import in_slices, op
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops.geometry import ConvGeometry
@@ -19,20 +14,6 @@ from minicaffe.core.ops.sums import add_places
 
 COPIED = 3 * 2**19  # entries of columns and outputs from which NumPy is faster with threads,
 EACH = 2**18  # and the least that each of them has
-
-
-def recordable(dtype: Any) -> bool:
-    """Whether there are compiled loops for a type, and a BLAS that they can call."""
-    return with_blas("filters", no_bias(np.dtype(dtype)))[0] is not None
-
-
-def add_pieces(work: Any, slices: int, start: int, g: ConvGeometry, out: Any) -> None:
-    """Adds the partial sums of the slices of a compiled loop to `out` (f, c / group, *kernel), in their order.
-
-    Each slice's piece of `work` holds, from element `start` on, a matrix (k, f / group) for each group.
-    """
-    sizes = g.f // g.group, g.rows // g.group
-    run(_kernels(out).add_pieces, g.f, work, slices, start, sizes, out.reshape(-1))
 
 
 def by_samples(part: Callable[..., None], g: ConvGeometry, work: Any) -> list[Any]:
@@ -66,30 +47,23 @@ def add_partial_sums(pieces: list[Any], out: Any) -> None:
         plus(piece[piece.size - out.size :].reshape(out.shape), out)
 
 
+@op(array="out", traced=False)
 def add_bias(bias: Any | None, out: Any) -> None:
     """Adds bias (f,) to out (n, f, *out)."""
-    if bias is None:
-        return
-    n, f, *sizes = out.shape
-    if (kernels := _kernels(out)) is not None:
-        run(kernels.add_bias, n * f, bias, f, math.prod(sizes), out.reshape(-1))
-        return
-    arrays.add(bias.reshape(-1, 1), out.reshape(n, f, math.prod(sizes)))
+    if bias is not None:
+        n, f, *sizes = out.shape
+        arrays.add(bias.reshape(-1, 1), out.reshape(n, f, math.prod(sizes)))
 
 
 def bias_workspace(g: ConvGeometry, cuda: bool = False) -> int:
     """Returns the elements of workspace for one thread of `bias_gradient`; on CUDA they are optional."""
-    return max(g.places, g.n) + (g.n + 1) * g.f if cuda else -(-g.f // LINE) * LINE
+    return max(g.places, g.n) + (g.n + 1) * g.f if cuda else -(-g.f // ENTRIES) * ENTRIES
 
 
+@op(traced=False)
 def bias_gradient(dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
     """Adds dbias[f] = sum over samples and places of dy to `out` (f,), and returns it."""
     dy = dy.reshape(g.n, g.f, g.places)
-    if on_cuda(dy):
-        return add_places(dy, out, work)
-    if (kernels := _kernels(dy)) is not None:
-        run(kernels.bias_gradient, g.f, dy.reshape(-1), g.n, g.f, g.places, out)
-        return out
 
     def part(first: int, last: int, work: Any) -> None:
         add_places(dy[first:last], work[-g.f :], add=False)
@@ -97,8 +71,3 @@ def bias_gradient(dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
     for piece in by_samples(part, g, work):
         plus(piece[-g.f :], out)
     return out
-
-
-def _kernels(array: Any) -> Any:
-    """The compiled loops for an array; None if there are none."""
-    return loops("filters", array.dtype) if isinstance(array, np.ndarray) else None

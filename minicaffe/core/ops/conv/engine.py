@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol, TypeVar
 
+from minicaffe.backends.dispatch import is_compiled
 from minicaffe.core.ops.geometry import ConvGeometry
 from minicaffe.errors import SpecError, did_you_mean
 
@@ -69,7 +70,8 @@ class Engine(Protocol):
 
     def is_compiled(self, dtype: Any) -> bool:
         """Whether on the CPU it consists of compiled loops for this type, so that it can be replayed."""
-        return False
+        kinds = type(self).__mro__
+        return any(is_compiled(vars(kind).get("forward"), dtype) for kind in kinds)
 
     def needs_compiled(self, g: ConvGeometry) -> bool:
         """Whether it falls back to `implicit` without compiled loops."""
@@ -97,7 +99,7 @@ class Engine(Protocol):
     def weight_and_bias_gradients(
         self, x: Any, dy: Any, g: ConvGeometry, dw: Any, db: Any, work: Any
     ) -> bool:
-        """Adds dweight and dbias on CUDA if one kernel computes both; returns whether it did."""
+        """Adds dweight and dbias if one kernel computes both; returns whether it did."""
         return False
 
 

@@ -1,41 +1,20 @@
-"""Convolution as a packed GEMM of our own: neighbouring places fill a vector; no column matrix, no BLAS.
+"""Convolution as a packed GEMM: neighbouring places fill a vector; no column matrix, no BLAS.
 
-    y[f, p] = bias[f] + sum over k of w[f, k] X[where[k] + p]
-
-X holds the channels as planes (`space_to_depth`): the pixel that place p reads through element k of the kernel
-is at where[k] + p. For a 1 x 1 convolution X is the image, whose whole vectors are multiplied where they lie.
-Else, for a block of places, some DEPTH elements k at a time are packed into panels (`panels`), which stay in
-the cache while all weights are multiplied; a tile of filters by vectors of places stays in registers
-(backends/cpu/microkernel.py). dx is the same of dy with the weight transposed. For dweight[f, k] = sum over p
-of
-dy[f, p] X[where[k] + p] the filters fill a vector. Threads share blocks and tiles of channels of y and dx, so
-that one image keeps all of them busy; for dweight they share channels of x. Without compiled loops, and on
-CUDA, the engine falls back to `implicit`. Source: K. Goto, R. van de Geijn, Anatomy of High-Performance Matrix
-Multiplication, 2008; here the weights are not packed.
+Compiled loops compute it (backends/cpu/conv/packed_gemm.py). Without them, and on CUDA, the engine falls back
+to `implicit`.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
-import numpy as np
-
-from minicaffe.backends.cpu import Piece, loops, no_bias, no_epilogue
-from minicaffe.backends.cpu.run import run
-from minicaffe.backends.cpu.threads import share
-from minicaffe.backends.device import on_cuda
-from minicaffe.core.ops.conv import panels, split
+from minicaffe.backends.dispatch import op, workspace
 from minicaffe.core.ops.conv.engine import Engine
 from minicaffe.core.ops.conv.implicit import IMPLICIT
-from minicaffe.core.ops.conv.panels import TURNED, Panels
-from minicaffe.core.ops.conv.space_to_depth import LANES, Planes
-from minicaffe.core.ops.geometry import ConvGeometry, lift
+from minicaffe.core.ops.geometry import ConvGeometry
 
-RESULTS = 2**17  # sums of a block at a time, so that they stay in the cache
 INDICES = 2**31  # elements that an index of 32 bits can address
-TILE = 8  # filters of a tile, at most
 
 
 class PackedGemm(Engine):
@@ -44,127 +23,46 @@ class PackedGemm(Engine):
     name = "places"
     traced = True
 
-    def is_compiled(self, dtype: Any) -> bool:
-        """Whether there are compiled loops for a type."""
-        return loops("packed_gemm", dtype) is not None
-
     def needs_compiled(self, g: ConvGeometry) -> bool:
         """Yes: without compiled loops it falls back to `implicit`."""
         return True
 
     def refuses(self, g: ConvGeometry) -> str | None:
         """Returns why it cannot compute a shape: its indices have 32 bits; None if it can."""
-        if max(_room(g, back) for back in (False, True)) + math.prod(g.weight_shape) >= INDICES:
+        if self._room(g) + math.prod(g.weight_shape) >= INDICES:
             return f"it needs images of a block, and weights, of less than {INDICES} numbers"
         return None
 
     def workspace(self, g: ConvGeometry, limit: int) -> int:
         """Returns the elements for one thread: the panels and planes of a block, and sums."""
-        sums = g.rows // g.group * (-(-(g.f // g.group) // LANES) * LANES)
-        planes = Planes(g, False, sums=True)
-        weight = panels.largest(planes) + planes.room + sums
-        return max(_room(g, False), _room(g, True), weight, IMPLICIT.workspace(g, limit))
+        sums = workspace(PackedGemm.weight_gradient, "cpu", g)
+        return max(self._room(g), sums, IMPLICIT.workspace(g, limit))
 
     def forward_workspace(self, g: ConvGeometry, limit: int) -> int:
         """Returns the elements for one thread of `forward`."""
-        return max(_room(g, False), IMPLICIT.forward_workspace(g, limit))
+        room = workspace(PackedGemm.forward, "cpu", g)
+        return max(room, IMPLICIT.forward_workspace(g, limit))
+
+    def _room(self, g: ConvGeometry) -> int:
+        """Returns the elements for one thread of `forward` and of `input_gradient`."""
+        ops = PackedGemm.forward, PackedGemm.input_gradient
+        return max(workspace(op, "cpu", g) for op in ops)
 
     def cuda_workspace(self, g: ConvGeometry, limit: int, itemsize: int) -> int:
         """Returns the elements for `implicit`, which computes on CUDA."""
         return IMPLICIT.cuda_workspace(g, limit, itemsize)
 
+    @op(traced=False)
     def forward(self, x: Any, weight: Any, bias: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
         """Writes y = weight * x + bias to `out`, and returns it."""
-        kernels = _kernels(x)
-        if kernels is None:
-            return IMPLICIT.forward(x, weight, bias, g, out, work)
-        arrays = x.reshape(-1), weight.reshape(-1), no_bias(x.dtype) if bias is None else bias
-        _correlate(kernels, g, False, (out.reshape(-1), *arrays), work)
-        return out
+        return IMPLICIT.forward(x, weight, bias, g, out, work)
 
+    @op(traced=False)
     def input_gradient(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
         """Writes dx, the correlation of dy with the transposed weight, to `out`, and returns it."""
-        kernels = _kernels(dy)
-        if kernels is None:
-            return IMPLICIT.input_gradient(dy, weight, g, out, work)
-        arrays = out.reshape(-1), dy.reshape(-1), weight.reshape(-1), no_bias(dy.dtype)
-        _correlate(kernels, g, True, arrays, work)
-        return out
+        return IMPLICIT.input_gradient(dy, weight, g, out, work)
 
+    @op(traced=False)
     def weight_gradient(self, x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
         """Adds dweight[f, k] = sum over places p of dy[f, p] X[where[k] + p] to `out`, and returns it."""
-        kernels = _kernels(x)
-        if kernels is None:
-            return IMPLICIT.weight_gradient(x, dy, g, out, work)
-        arrays = x.reshape(-1), dy.reshape(-1), out.reshape(-1)
-        run(kernels.weight_gradient, g.c, *arrays, *_sums(g, x.dtype), Piece(work))
-        return out
-
-
-def _kernels(x: Any) -> Any:
-    """The compiled loops for an array; None if there are none."""
-    return None if on_cuda(x) else loops("packed_gemm", x.dtype)
-
-
-def _correlate(kernels: Any, g: ConvGeometry, back: bool, arrays: Any, work: Any) -> None:
-    """Runs the loop that computes y from x, or dx from dy with `back`."""
-    units, *tables = _tables(g, back, arrays[0].dtype, share(work))
-    channels, sizes = (g.c, g.image) if back else (g.f, g.out)
-    args = no_epilogue(channels, math.prod(sizes)), *arrays, *tables, Piece(work)
-    run(kernels.correlate, units, *args)
-
-
-@functools.lru_cache(maxsize=4096)
-def _room(g: ConvGeometry, back: bool) -> int:
-    """Returns the elements of work for y or dx: panels, planes, and the sums of a part of the targets."""
-    planes = Planes(g, back)
-    columns, rows = planes.columns, -(-planes.channels[1] // _parts(planes)) + TILE
-    return panels.largest(planes) + planes.room + columns * min(planes.channels[1], rows)
-
-
-def _parts(planes: Planes) -> int:
-    """Returns into how many parts the channels of the targets are cut, at least."""
-    return min(-(-planes.channels[1] // TILE), -(-planes.channels[1] * planes.columns // RESULTS))
-
-
-@functools.lru_cache(maxsize=256)
-def _tables(g: ConvGeometry, back: bool, dtype: Any, threads: int) -> tuple[Any, ...]:
-    """Returns the units of the loop for y or dx and its arguments `plane` ... `left`: see the loop."""
-    planes = Planes(g, back)
-    tables, tile = _panels(planes, dtype)
-    units, tiles = planes.blocks * g.group, -(-planes.channels[1] // tile.ROWS)
-    parts = split.parts(units, threads, tiles, _parts(planes))
-    more = tables.tables, planes.back, tables.left
-    return units * parts, *_layout(tables), parts, planes.phases, *more
-
-
-@functools.lru_cache(maxsize=256)
-def _sums(g: ConvGeometry, dtype: Any) -> tuple[Any, ...]:
-    """Returns the arguments `plane` ... `turned` of the loop for dweight."""
-    planes = Planes(g, False, sums=True)
-    tables, _ = _panels(planes, dtype)
-    turned = np.arange(TURNED, dtype=np.int32) * tables.width
-    return *_layout(tables), planes.phases, tables.sums, turned
-
-
-def _panels(planes: Planes, dtype: Any) -> tuple[Panels, Any]:
-    """The panels for the microkernel's tile, and the microkernel."""
-    tile: Any = loops("microkernel", dtype)
-    return Panels(planes, int(tile.lanes(dtype)), tile.COLUMNS, tile.FEW_COLUMNS), tile
-
-
-def _layout(tables: Panels) -> tuple[Any, Any]:
-    """Returns the arguments `plane` and `target` of the loops: the layout of sources, targets and weight."""
-    planes, g = tables.planes, tables.planes.g
-    row, window = math.prod(g.weight_shape[1:]), math.prod(g.window.kernel)
-    image, steps, pads = (
-        tuple(getattr(axis, name) for axis in planes.axes) for name in ("size", "step", "pad")
-    )
-    block = g.n, *planes.block, planes.bands
-    room = planes.apart, planes.room, tables.room, tables.width, planes.rows, planes.laid
-    plane = planes.channels, image, steps, pads, planes.sizes, block, room
-    size, (_, down, along) = lift(g.out), (1, 1, 1)
-    if planes.back:
-        size, (_, down, along) = lift(g.image), g.window.lifted()[1]
-    places = down * size[2], along, math.prod(size)
-    return plane, (places, (g.f // g.group * row, window if planes.back else row))
+        return IMPLICIT.weight_gradient(x, dy, g, out, work)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.device import Device, on_cuda
+from minicaffe.backends.device import Device
 from minicaffe.core.ops.conv import autotune_cache, common
 from minicaffe.core.ops.conv.autotune import DIRECTIONS
 from minicaffe.core.ops.conv.engine import AUTO, Engine, hint, names
@@ -85,15 +85,13 @@ class Plan:
         engine, size = self._engines["weight_gradient"]
         of_dx, dx_size = self._engines["input_gradient"]
         both = engine is of_dx and engine.gradients_together and dx is not None and dw is not None
+        both_params = dw is not None and db is not None
         with case.limited(size):
             part = case.part_of(work, size)
             if both:
                 engine.gradients(x, dy, weight, g, dx, dw, part)
-            elif dw is not None and db is not None and on_cuda(dy):
-                if engine.weight_and_bias_gradients(x, dy, g, dw, db, part):
-                    db = None
-                else:
-                    engine.weight_gradient(x, dy, g, dw, part)
+            elif both_params and engine.weight_and_bias_gradients(x, dy, g, dw, db, part):
+                db = None
             elif dw is not None:
                 engine.weight_gradient(x, dy, g, dw, part)
         if dx is not None and not both:

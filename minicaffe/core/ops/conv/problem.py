@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.aligned import LINE
-from minicaffe.backends.cpu import threads
 from minicaffe.backends.device import Device
+from minicaffe.backends.dispatch import at_most, threads
 from minicaffe.core.ops.conv import common
 from minicaffe.core.ops.conv.engines import ENGINES
-from minicaffe.core.ops.conv.strips import taps
+from minicaffe.core.ops.conv.transforms import taps
 from minicaffe.core.ops.geometry import ConvGeometry
 from minicaffe.errors import mib
 
@@ -53,7 +53,7 @@ class Case:
         """Threads to use: as many as leave each enough workspace for an engine of `_rule()` (not the last)."""
         if self.device.is_cuda:
             return 1
-        g, most = self.g, threads.count() if self.most is None else self.most
+        g, most = self.g, threads() if self.most is None else self.most
         if not self.compiled:  # NumPy's engines split the samples only
             most = max(1, min(most, g.n))
         able = [name for name in _rule() if ENGINES[name].refuses(g) is None]
@@ -71,9 +71,9 @@ class Case:
     def limited(self, size: int) -> contextlib.AbstractContextManager[None]:
         """A context in which ops use at most `shares` threads, for a workspace of `size` elements in all."""
         if not (self.device.is_cuda or self.compiled):
-            return threads.at_most(self.shares, size // self.shares)
-        fewer = self.shares < threads.count()
-        return threads.at_most(self.shares) if fewer else contextlib.nullcontext()
+            return at_most(self.shares, size // self.shares)
+        fewer = self.shares < threads()
+        return at_most(self.shares) if fewer else contextlib.nullcontext()
 
     def part_of(self, work: Any, size: int) -> Any:
         """Returns the first `size` elements of a net's workspace; for NumPy's threads all of it, so that each

@@ -10,13 +10,13 @@ from typing import Any
 
 from minicaffe.backends.device import on_cuda
 from minicaffe.core.ops import arrays
-from minicaffe.core.ops.conv.strips import taps
-from minicaffe.core.ops.conv.transforms import even
+from minicaffe.core.ops.conv.transforms import even, taps
 from minicaffe.core.ops.gemm import SMALL, gemm
 from minicaffe.core.ops.geometry import ConvGeometry, Sizes, Window
 from minicaffe.core.ops.im2col import col2im, im2col, side_by_side
 
 Matrices = Sequence[Any]  # of one transform: one for each axis, on CUDA one for all axes
+TILES = 64  # of a product, at least: with fewer it is slow
 POINTS = 36  # of a tile, at most: F(4x4, 5x5) has 64, and rounds 10 times as much as sums in order
 PRODUCTS = 2**18  # elements of products that are added to sums at a time
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.core.ops.geometry import Sizes
+from minicaffe.core.ops.geometry import Sizes, Window
 
 # The points at which the polynomials are evaluated (and at infinity), for tiles of up to 4, 6 and 8 pixels:
 # with small numerators, and with powers that lose least in float32.
@@ -117,6 +117,11 @@ def halves(matrix: np.ndarray) -> np.ndarray:
     """
     rows = range(1, len(matrix) - 1, 2)
     return np.stack([matrix[[0, *rows], ::2], matrix[[-1, *rows], 1::2]])
+
+
+def taps(window: Window) -> Sizes:
+    """Returns the kernel elements along each axis that read one plane, at most."""
+    return tuple(-(-k // s) for k, s in zip(window.kernel, window.stride, strict=True))
 
 
 def even(size: int) -> int:

@@ -11,14 +11,10 @@ multiplications instead of (m r)^2. Tiles are m pixels apart, and padded at the 
 (x) is the Kronecker product: on CUDA a transform is one GEMM, on the CPU one GEMM for each axis. Everything is
 linear, so the gradients are the transposes, read from right to left.
 
-With Numba, compiled loops transform both axes in vectors (backends/cpu/kernels/winograd.py). If there are many
-channels, the microkernel multiplies, without a copy of U. If U is large beside the tiles, it is computed in
-blocks (`winograd_filters`). The input gradient is a convolution of dy with the reversed kernel, unless that
-has more tiles. Images have one or two axes, tiles up to 8 pixels a side. A convolution of dilation d is d^2
-convolutions of dilation 1, one for each remainder of the places. A convolution of stride s is a sum of s^2
-convolutions of stride 1, one for each remainder of the pixels, with a part of the kernel: one convolution with
-s^2 times as many channels. Both need compiled loops; without them the engine falls back to `implicit`.
-Source: A. Lavin, S. Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016.
+With Numba, compiled loops transform both axes in vectors (backends/cpu/conv/winograd.py); only they take
+strides and dilations, so that without them the engine falls back to `implicit`. Images have one or two axes,
+tiles up to 8 pixels a side. Source: A. Lavin, S. Gray, Fast Algorithms for Convolutional Neural Networks, CVPR
+2016.
 """
 
 from __future__ import annotations
@@ -28,17 +24,14 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from minicaffe.backends.cpu import with_blas
 from minicaffe.backends.device import on_cuda
+from minicaffe.backends.dispatch import op, workspace
 from minicaffe.core.ops import arrays
-from minicaffe.core.ops.conv import winograd_compiled as compiled
-from minicaffe.core.ops.conv.common import by_samples, recordable
+from minicaffe.core.ops.conv.common import by_samples
 from minicaffe.core.ops.conv.engine import Engine
 from minicaffe.core.ops.conv.implicit import IMPLICIT
-from minicaffe.core.ops.conv.strips import TILES, adjoint, taps
-from minicaffe.core.ops.conv.tiles import Chunk, Sizing
-from minicaffe.core.ops.conv.transforms import POINTS, constants, even
-from minicaffe.core.ops.conv.winograd_filters import enough, least
+from minicaffe.core.ops.conv.tiles import TILES, Chunk, Sizing
+from minicaffe.core.ops.conv.transforms import POINTS, constants, even, taps
 from minicaffe.core.ops.gemm import gemm
 from minicaffe.core.ops.geometry import ConvGeometry
 
@@ -54,10 +47,6 @@ class Winograd(Sizing, Engine):
 
     def __init__(self, m: int = 4):
         super().__init__(m)
-
-    def is_compiled(self, dtype: Any) -> bool:
-        """Whether there are compiled loops for a type, and a BLAS that they can call."""
-        return recordable(dtype)
 
     def refuses(self, g: ConvGeometry) -> str | None:
         """Returns why it cannot compute a shape; None if it can."""
@@ -83,20 +72,21 @@ class Winograd(Sizing, Engine):
 
     def workspace(self, g: ConvGeometry, limit: int) -> int:
         """Returns the elements for one thread: U, sums that become dweight, products, and a chunk of tiles."""
+        forward = self.forward_workspace(g, limit)
+        loops = workspace(Winograd.input_gradient, "cpu", g, self.m(g))
         if self.needs_compiled(g):
-            both = enough(g, self.m(g)), enough(adjoint(g), self.m(g))
-            return max(*both, IMPLICIT.workspace(g, limit))
-        fixed = self.forward_workspace(g, limit) + sum(self._parts(g)[1:])
-        return max(fixed, least(adjoint(g), self.m(g)))
+            return max(forward, loops, IMPLICIT.workspace(g, limit))
+        return max(forward + sum(self._parts(g)[1:]), loops)
 
     def forward_workspace(self, g: ConvGeometry, limit: int) -> int:
         """Returns the elements for one thread of `forward`: U and a chunk of tiles."""
+        loops = workspace(Winograd.forward, "cpu", g, self.m(g))
         if self.needs_compiled(g):
-            return max(enough(g, self.m(g)), IMPLICIT.forward_workspace(g, limit))
+            return max(loops, IMPLICIT.forward_workspace(g, limit))
         fixed, tiles = sum(self._parts(g)), self._tiles(g)
         many = max(TILES, math.prod(tiles[1:]), max(limit - fixed, fixed // 2) // self._tile(g))
         chunk = min(many, g.n * math.prod(tiles)) * self._tile(g)
-        return max(self._parts(g)[0] + chunk, least(g, self.m(g)))
+        return max(self._parts(g)[0] + chunk, loops)
 
     def cuda_workspace(self, g: ConvGeometry, limit: int, itemsize: int) -> int:
         """Returns the elements on CUDA: as on the CPU, or those of `implicit`."""
@@ -104,10 +94,9 @@ class Winograd(Sizing, Engine):
             return IMPLICIT.cuda_workspace(g, limit, itemsize)
         return self.workspace(g, limit)
 
+    @op(traced=False)
     def forward(self, x: Any, weight: Any, bias: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
         """Writes y = A' [U V] A + bias to `out`, and returns it."""
-        if compiled.forward(self.m(g), x, weight, bias, g, out, work):
-            return out
         if self.needs_compiled(g):
             return IMPLICIT.forward(x, weight, bias, g, out, work)
         at, _, bt = self._matrices(g, x)
@@ -123,29 +112,28 @@ class Winograd(Sizing, Engine):
         by_samples(part, g, work)
         return out
 
+    @op(traced=False)
     def input_gradient(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
         """Writes dx = tiles'(B [U' (A dy A')] B') to `out`, and returns it."""
-        if compiled.input_gradient(self.m(g), dy, weight, g, out, work):
-            return out
         if self.needs_compiled(g):
             return IMPLICIT.input_gradient(dy, weight, g, out, work)
         self.gradients(None, dy, weight, g, out, None, work)
         return out
 
+    @op(traced=False)
     def weight_gradient(self, x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
         """Adds dweight = G' [sum over tiles of (A dy A') V'] G to `out`, and returns it."""
-        if compiled.weight_gradient(self.m(g), x, dy, g, out, work):
-            return out
         if self.needs_compiled(g):
             return IMPLICIT.weight_gradient(x, dy, g, out, work)
         self.gradients(x, dy, None, g, None, out, work)
         return out
 
+    @op("dw", array="dy", traced=False)
     def gradients(
         self, x: Any, dy: Any, weight: Any, g: ConvGeometry, dx: Any, dw: Any, work: Any
     ) -> None:
         """Both gradients; NumPy transforms dy once for both. dx or dw may be None: not computed."""
-        if with_blas("winograd", dy)[0] is not None or self.needs_compiled(g):
+        if self.needs_compiled(g):
             if dw is not None:
                 self.weight_gradient(x, dy, g, dw, work)
             if dx is not None:
