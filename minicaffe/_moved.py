@@ -57,6 +57,7 @@ MOVED = {  # of names that begin alike, the longest counts
 _MERGED = """
 bridges interop.chips: chips chips lower chips
 caffe core.net: pen yaml_text sparse yaml_text weight_files model yaml_text yaml_text
+cpu backends: load load
 data storage: blob_file wire hdf5 hdf5 lists lists read_at file_kinds wire wire
 data storage: safetensors_file safetensors_file
 data tools.data: annotated datum recipe augment resize augment weight_table weights
@@ -72,9 +73,11 @@ layers storage: files wire
 layers core.layers: activation elementwise batch_norm normalization dummy inputs label_loss losses
 layers core.layers: loss softmax lrn normalization order context pair_loss losses softmax_loss softmax
 layers core.layers: registry base sequence recurrent shape routing share context unknown base
+net backends.replay: guards guards inference_replay inference passes passes
 net core.net: sharing memory
 ops.conv backends.cpu.conv: depthwise depthwise panels panels space_to_depth space_to_depth split split
 ops.conv backends.cpu.conv: strips strips winograd_filters winograd_filters winograd_compiled winograd
+solver backends.replay: compare compare
 solver core.solver: policies learning_rate rules update_rules
 drawing tools.visualize.drawing: coordinates ranks
 runs tools.training: log_file folder nan_diagnosis divergence resume run
@@ -101,11 +104,10 @@ def today(name: str) -> str:
 
 _HOMES = {**MOVED, **PUBLIC}
 # `from minicaffe.data import wire` looks for it where `data` is now
-_HOMES |= {
-    f"{_HOMES[name.rpartition('.')[0]]}.{name.rpartition('.')[2]}": home
-    for name, home in MOVED.items()
-    if "." in name
-}
+for _name, _home in MOVED.items():
+    _room, _, _file = _name.rpartition(".")
+    if _room:
+        _HOMES[f"{today(f'minicaffe.{_room}').partition('.')[2]}.{_file}"] = _home
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):

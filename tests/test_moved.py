@@ -41,7 +41,7 @@ def test_a_public_name_says_nothing(name):
     assert done.stdout == f"minicaffe.{PUBLIC[name]}\n"
 
 
-@pytest.mark.filterwarnings("ignore:minicaffe.data")
+@pytest.mark.filterwarnings("ignore:minicaffe.*data")
 def test_a_file_that_left_its_room_is_found_by_either_form():
     from minicaffe.data import idx, wire  # noqa: I001
     import minicaffe.storage.wire

@@ -22,6 +22,7 @@ from minicaffe.backends.launch_listener import ask
 from minicaffe.backends.thread_state import state
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Kind = TypeVar("Kind", bound=type)
 Row = Callable[[tuple[Any, ...], dict[str, Any]], Any]  # of the arguments of an op
 
 
@@ -282,6 +283,12 @@ def at_most(most: int, each: int | None = None) -> contextlib.AbstractContextMan
     """A context in which ops use at most `most` threads of the CPU, with `each` elements of work at most."""
     backend = module("minicaffe.backends.cpu.threads")
     return contextlib.nullcontext() if backend is None else backend.at_most(most, each)
+
+
+def replayed(what: str, ordinary: Kind) -> Kind:
+    """The class of backends/replay that replays "inference" or "training"; `ordinary` if there is none."""
+    backend = module(f"minicaffe.backends.replay.{what}")
+    return ordinary if backend is None else cast(Kind, backend.Replayed)
 
 
 def tables(backend: str) -> list[Rows]:

@@ -17,8 +17,9 @@ from typing import Annotated, Any
 import numpy as np
 
 from minicaffe.backends import cpu
-from minicaffe.backends.cpu import compile_cache, threads
+from minicaffe.backends.cpu import compile_cache
 from minicaffe.backends.device import Device
+from minicaffe.backends.dispatch import threads
 from minicaffe.backends.replay.command_buffer import Program
 from minicaffe.backends.replay.replay import Call, Graph, Node, Segment
 from minicaffe.cli.options import Computed, Model, Phased
@@ -103,7 +104,7 @@ def explain_program(spec: NetSpec, device: Device, phase: str | None, **settings
         call()
         net.device.synchronize()
 
-    where = f"{net.context.dtype}, on {net.device.name}, {threads.count()} threads"
+    where = f"{net.context.dtype}, on {net.device.name}, {threads()} threads"
     say(f"{net.name or 'the net'}, {what}, {where}: {least(whole) / 1e3:.3f} ms")
     if not nodes:
         print(f"nothing of it is replayed: {why_nothing(net.device)}")
@@ -392,7 +393,7 @@ class Warm(CommandOptions):
             Net(name, "TEST", device="cpu", shapes_only=True)  # a mistake is told before all work
         start = time.perf_counter()
         spawned = multiprocessing.get_context("spawn")
-        workers = min(threads.count(), len(self.models))
+        workers = min(threads(), len(self.models))
         with ProcessPoolExecutor(workers, mp_context=spawned) as pool:
             work = functools.partial(compiled, train=self.train)
             for name, seconds in zip(self.models, pool.map(work, self.models), strict=True):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from minicaffe.tools.own_data import Adapted
 import shlex
 
-from minicaffe.backends.cpu import threads
+from minicaffe.backends.dispatch import threads
 from minicaffe.cli.options import WEIGHTS, Imports, named
 from minicaffe.cli.parser import Arg, number
 from minicaffe.cli.streams import say
@@ -169,7 +169,7 @@ class New(OwnData, Imports):
     max_iter: Annotated[int | None, number(0), Arg(one_of="length"), "iterations instead"] = None
 
     def __call__(self) -> None:
-        threads.count()
+        threads()
         self.import_files()
         self.weights = named(self) or None
         made = adapted(self, None)

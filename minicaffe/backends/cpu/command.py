@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cpu import Piece, Tail
-from minicaffe.backends.device import on_cuda
+from minicaffe.backends.device import on_cuda, where
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,10 +149,8 @@ def place(arg: Any) -> Any:
         return Tail, arg.loop, place(arg.args), arg.size
     if isinstance(arg, np.ndarray) and arg.dtype.names:  # a struct, passed by value
         return arg.dtype, arg.tobytes()
-    if isinstance(arg, np.ndarray):
-        return arg.__array_interface__["data"][0], arg.shape, arg.strides, arg.dtype
+    if isinstance(arg, np.ndarray) or on_cuda(arg):
+        return where(arg)
     if isinstance(arg, np.generic):
         return type(arg), arg.tobytes()
-    if on_cuda(arg):
-        return arg.data.ptr, arg.shape, arg.strides, arg.dtype
     return type(arg), arg

@@ -10,11 +10,12 @@ import numpy as np
 
 from minicaffe.backends import device as backend
 from minicaffe.backends.device import on_its_device
+from minicaffe.backends.dispatch import replayed
 from minicaffe.core.config.declare import TRAIN, NetSpec, Phase, State
 from minicaffe.core.layers import Blob, Context, Param
 from minicaffe.core.layers.blob import check_type, float_type
 from minicaffe.core.layers.context import Share
-from minicaffe.core.net import copies, debug, graph, inference_replay, memory, run, weights
+from minicaffe.core.net import copies, debug, graph, memory, run, weights
 from minicaffe.core.net.access import Access, in_turns
 from minicaffe.core.net.model import read
 from minicaffe.core.net.step import Step
@@ -87,7 +88,7 @@ class Net:
         self.params, self.learnable = built.params, built.learnable
         self.memory = memory.Memory(self.graph, memory.names(self.spec, keep))
         self.blobs, self.first_blobs = self.memory.blobs, self.memory.first_blobs
-        self.passes = inference_replay.Forward(self.graph, self.memory)
+        self.passes = replayed("inference", run.Forward)(self.graph, self.memory)
         self._left_out: set[Step] = set()  # their tops were inputs of the last forward pass
         self.debug = (
             note if self.spec.debug_info else None

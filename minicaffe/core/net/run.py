@@ -1,4 +1,4 @@
-"""Running one layer of a net: forward, and backward; gradients are added if a blob is read twice."""
+"""Running the layers of a net: forward, and backward; gradients are added if a blob is read twice."""
 
 from __future__ import annotations
 
@@ -14,6 +14,24 @@ from minicaffe.core.net.memory import Memory, fit
 from minicaffe.core.net.step import Step, Value
 from minicaffe.core.ops import arrays
 from minicaffe.errors import ShapeError, did_you_mean
+
+
+class Forward:
+    """The forward passes of a net, layer by layer. A backend may replay them, unless `never` says why not."""
+
+    nodes: Sequence[Any] = ()  # of a replay
+
+    def __init__(self, graph: Graph, memory: Memory):
+        self.graph, self.memory, self.never = graph, memory, ""
+
+    def forget(self) -> None:
+        """Drop what was kept of passes: the net's arrays will be others."""
+
+    def run(self, steps: Sequence[Step], left_out: Collection[Step], debug: debug_info.Say) -> None:
+        """Run some neighbouring layers, except those that are left out."""
+        for step in steps:
+            if step not in left_out:
+                forward(step, self.graph, self.memory, debug)
 
 
 def forward(

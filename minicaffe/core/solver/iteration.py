@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -25,8 +25,12 @@ class Iteration(Parts):
 
     `recorded` counts the losses written to the watch's window since its start. Of the last iteration,
     `updated` says whether all of it was done, `torn` whether its update ended in between, `copied` if the
-    watch has what passes change.
+    watch has what passes change. With `graph` a backend may make one graph of an iteration on CUDA, unless
+    `seen` is a reason against it.
     """
+
+    graph, seen = False, ""
+    recordings: Mapping[str, list[Any]] = {}  # of a replay
 
     def __init__(self, net: Net, watch: Watch, average: Average | None, ranks: Together | None):
         self.net, self.watch, self.average, self.ranks = net, watch, average, ranks
@@ -67,6 +71,10 @@ class Iteration(Parts):
         self.watch.expect(self.number)
         self.compute("update", self.step)
         self.updated = True
+
+    def explained(self, why: str) -> list[str]:
+        """Why iterations, or parts of them, are not in a graph; `why` is what was `seen` before the last."""
+        return [why] if why else []
 
     def compute(self, what: str, work: Callable[[], None]) -> None:
         """Compute the iteration, its passes or its update."""

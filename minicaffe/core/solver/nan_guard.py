@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minicaffe.backends.cpu.command import place
+from minicaffe.backends.device import where
 from minicaffe.core.layers import Layer
 from minicaffe.core.net import Net
 from minicaffe.core.ops import nan_guard as ops
@@ -115,7 +115,7 @@ class Watch:
             self.blocks.append((block, kept))
             for param, array, copy in zip(mine, lies, copies, strict=True):
                 param.lie_in(array)
-                self.together[place(array)] = copy
+                self.together[where(array)] = copy
         self.kept = [(layer, []) for layer in layers if type(layer).running is not Layer.running]
         for layer, copies in self.kept:
             self._know(copies, layer.running)
@@ -124,7 +124,7 @@ class Watch:
         """Have a copy of each array that a layer changes now; if it changes none, keep the old copies."""
         known = [array for array, _ in copies]
         if running and not (len(known) == len(running) and all(map(operator.is_, known, running))):
-            places = map(place, running)
+            places = map(where, running)
             copies[:] = [
                 (array, self.together[at] if at in self.together else array.copy())
                 for array, at in zip(running, places, strict=True)
@@ -133,7 +133,7 @@ class Watch:
     def running_arrays(self) -> list[Any]:
         """The arrays that forward passes change: the flat arrays, then the others."""
         running = [array for layer, _ in self.kept for array in layer.running]
-        apart = [array for array in running if place(array) not in self.together]
+        apart = [array for array in running if where(array) not in self.together]
         return [*(block for block, _ in self.blocks), *apart]
 
     def begin(self) -> None:
@@ -143,7 +143,7 @@ class Watch:
         for layer, copies in self.kept:
             self._know(copies, layer.running)
             for array, copy in copies:
-                if place(array) not in self.together:
+                if where(array) not in self.together:
                     self.xp.copyto(copy, array, where=self.going)
 
     def end(self, slot: int) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from minicaffe.backends import device as backend
 from minicaffe.backends.device import on_its_device
+from minicaffe.backends.dispatch import replayed
 from minicaffe.core.communicator import (
     ALONE,
     Communicator,
@@ -27,17 +28,15 @@ from minicaffe.core.config.declare import NetSpec, check_max_iter, with_settings
 from minicaffe.core.interrupt import Held, Signals, deliver
 from minicaffe.core.layers.context import Share, share_of
 from minicaffe.core.net import Net, read
-from minicaffe.core.net.passes import Premise
 from minicaffe.core.ops import conv
 from minicaffe.core.plugins import Recorder, hooks
 from minicaffe.core.solver import snapshots
 from minicaffe.core.solver.average import Average
-from minicaffe.core.solver.iteration import Now
+from minicaffe.core.solver.iteration import Iteration, Now
 from minicaffe.core.solver.judging import Judge
 from minicaffe.core.solver.mixed import Mixed, rule_of
 from minicaffe.core.solver.nan_guard import all_finite, watch_of
 from minicaffe.core.solver.recording import recorded
-from minicaffe.core.solver.replayed import Replayed
 from minicaffe.core.solver.report import Mute, Report, keys_given
 from minicaffe.core.solver.saving import Saving
 from minicaffe.core.solver.scores import score_suffixes, test_nets, test_scores
@@ -119,9 +118,9 @@ class Solver:
         if share is not None:
             summed = self.net, self.rule.laid, self._watch, isinstance(self.rule, Mixed)
             self._ranks = self.communicator.solver_ranks(*summed, reduce_dtype)
-        self._premise = Premise(self.net)
         parts = self.net, self._watch, self._average, self._ranks
-        self._iteration = Replayed(self._premise, graph, *parts)
+        self._iteration = replayed("training", Iteration)(*parts)
+        self._iteration.graph = graph
         built |= {"precision": self.net.precision, "replay": graph or not self.device.is_cuda}
         self.test_nets = together(self.communicator, partial(test_nets, spec, self.spec, **built))
         for net in (self.net, *self.test_nets):
@@ -295,7 +294,7 @@ class Solver:
 
     def _iterate(self) -> None:
         """Compute the gradient and the update; as one work, unless a user overrides one of them."""
-        cls, why = type(self), self._premise.seen
+        cls, why = type(self), self._iteration.seen
         own = "gradient" in vars(self) or "update" in vars(self)
         if own or cls.gradient is not Solver.gradient or cls.update is not Solver.update:
             why = f"{cls.__name__} takes gradient and update apart"
@@ -309,11 +308,9 @@ class Solver:
                 self.update()
         else:
             self._iteration.run(self._now)
-        if graphs:
-            self._iteration.reasons = [why] if why else self._iteration.whole.reasons
-            if self._iteration.reasons not in ([], self._said):
-                self._said = self._iteration.reasons
-                self.report.event(f"not in a CUDA graph: {'; '.join(self._said)}")
+        if graphs and (reasons := self._iteration.explained(why)) not in ([], self._said):
+            self._said = reasons
+            self.report.event(f"not in a CUDA graph: {'; '.join(reasons)}")
 
     def gradient(self) -> None:
         """Compute the gradient of this iteration's batches."""

@@ -14,14 +14,14 @@ import numpy as np
 
 from minicaffe import __version__
 from minicaffe.backends.device import PRECISIONS
+from minicaffe.backends.replay.compare import left_behind
+from minicaffe.backends.replay.inference import OURS
 from minicaffe.core.communicator import Communicator
 from minicaffe.core.config.declare import State
 from minicaffe.core.layers.base import canonical_axis
 from minicaffe.core.net import Net
-from minicaffe.core.net.inference_replay import OURS
 from minicaffe.core.net.model import text
 from minicaffe.core.net.step import Step, Value
-from minicaffe.core.solver.compare import left_behind
 from minicaffe.errors import CheckpointError, MinicaffeError, ShapeError, SpecError
 from minicaffe.tools.data.layers.fed import Fed
 from minicaffe.tools.data.layers.hdf5_data import HDF5Data

@@ -11,8 +11,8 @@ import time
 from typing import Any
 
 from minicaffe import __version__
-from minicaffe.backends.cpu import threads
 from minicaffe.backends.device import PRECISIONS
+from minicaffe.backends.dispatch import threads
 from minicaffe.core.config.declare import NetSpec, SolverSpec
 from minicaffe.core.net import Net
 from minicaffe.errors import SpecError
@@ -64,7 +64,7 @@ def facts(solver: Any) -> dict[str, Any]:
         "device": repr(solver.device),
         "dtype": solver.net.context.dtype.name,
         "precision": PRECISIONS[solver.device.tf32],
-        "threads": threads.count(),
+        "threads": threads(),
         "ranks": solver.communicator.size,
         "batch": whole_batch(solver),
         "seed": solver.net.context.seed,

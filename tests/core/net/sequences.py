@@ -114,7 +114,7 @@ class World:
             for net in [one] if which > 1 else one.test_nets:
                 net.passes.guard.never = "asked"
             if which < 2:
-                one._premise.never = "asked"
+                one._iteration.premise.never = "asked"
 
     def net(self, which: int) -> Net:
         """The net, or a solver's."""

@@ -53,7 +53,7 @@ def learner(more="", **settings):
 
 def test_settings_that_change_twice_between_two_steps():
     both = learner(), learner()
-    both[1]._premise.never = "asked"
+    both[1]._iteration.premise.never = "asked"
     for clip in (0.5, 0.1, 0.05, 0.01):
         for solver in both:
             solver.step(6)
@@ -189,7 +189,7 @@ def test_a_net_that_is_dropped_is_freed_at_once():
 def twins(text, **settings):
     """Two solvers of a model, of which the second replays nothing."""
     both = [Solver(parse(text), device="cpu", report=Quiet(), **settings) for _ in range(2)]
-    both[1]._premise.never = "asked"
+    both[1]._iteration.premise.never = "asked"
     for solver in both:
         solver.net.blobs["data"].data[...] = np.random.default_rng(0).normal(size=(4, 8))
         solver.net.blobs["label"].data[...] = [0, 1, 2, 3]

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from minicaffe import register
 from minicaffe.backends import cpu
+from minicaffe.backends.replay import guards, inference
 from minicaffe.core.layers import REGISTRY
-from minicaffe.core.net import guards, inference_replay, memory
+from minicaffe.core.net import memory
 from minicaffe.core.solver import iteration
 from minicaffe.tools.data import datasets
 
@@ -74,7 +75,7 @@ def ids_that_are_compared(monkeypatch):
 
 
 def checks_that_vanish(monkeypatch):
-    monkeypatch.setattr(inference_replay, "refuses", lambda step: False)
+    monkeypatch.setattr(inference, "refuses", lambda step: False)
 
 
 def starts_at_what_was_overwritten(monkeypatch):

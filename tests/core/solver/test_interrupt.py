@@ -40,7 +40,7 @@ def solver(how: str, report=None) -> Solver:
     """One whose iterations are replayed from the third on; or are never, so that gradient and update are apart."""
     made = Solver(parse(TEXT), device="cpu", report=report or Mute(), deterministic=True)
     if how == "ordinary":
-        made._premise.never = "asked for"
+        made._iteration.premise.never = "asked for"
     made.step(5)
     assert bool(made._iteration.whole.nodes) == (how == "replayed")
     return made

@@ -14,9 +14,9 @@ from core.solver.twins import SMALL, Quiet, Twins, calls, segments, twins
 
 from minicaffe import DataError, Layer, Net, Solver, parse, register
 from minicaffe.backends.cpu import threads
+from minicaffe.backends.replay.passes import why_not
 from minicaffe.core.config.declare import Filler
 from minicaffe.core.layers import REGISTRY
-from minicaffe.core.net.passes import why_not
 from minicaffe.errors import DivergedError
 from minicaffe.tools.data import datasets
 
@@ -265,7 +265,7 @@ def test_other_threads_are_seen(monkeypatch):
     both.step(5)
     other = 2 if threads.share(None) == 1 else 1
     monkeypatch.setattr(threads, "share", lambda work: other)
-    monkeypatch.setattr("minicaffe.core.net.guards.threads", lambda: other)
+    monkeypatch.setattr("minicaffe.backends.replay.guards.threads", lambda: other)
     both.step()
     assert not both.replays
     both.step(4)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, cast
 import numpy as np
 
 from minicaffe.backends import device as backend
-from minicaffe.backends.cpu import threads
+from minicaffe.backends.dispatch import threads
 from minicaffe.core.config.types import AtLeast
 from minicaffe.core.layers.blob import Shape
 from minicaffe.core.layers.context import Order
@@ -175,7 +175,7 @@ class Fed(Pictures):
         if self.feed == "processes":  # of models written before version 0.2
             self.context.tell(f"{self.name}: feed: processes: threads read, which are as fast")
         if workers is None:
-            workers = min(MOST, threads.count())
+            workers = min(MOST, threads())
         ahead = self.prefetch if workers else 1
         shape, labels = (ahead, *self.made_shape), self.label_dtype
         size = int(np.prod(shape)) * self.made_dtype.itemsize

@@ -1,0 +1,88 @@
+"""The guard of a replay: what a trace of a net's passes assumes, and whether that still holds."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import Any, cast
+
+from minicaffe.backends.dispatch import threads
+from minicaffe.backends.replay.replay import Assumed
+from minicaffe.backends.thread_state import inside, state
+from minicaffe.core.config.types import keys_of
+from minicaffe.core.layers import Layer
+from minicaffe.core.layers.convolution import Filtered
+from minicaffe.core.net.graph import Graph
+from minicaffe.core.net.memory import Memory
+from minicaffe.core.net.step import Step
+
+_blob = operator.attrgetter("blob")
+_data, _diff = operator.attrgetter("_data"), operator.attrgetter("_diff")
+_params, _needs = operator.attrgetter("params"), operator.attrgetter("needs_gradient")
+_weight = operator.attrgetter("loss_weight")
+is_stale = operator.attrgetter("stale")  # whether a gradient is zero, whatever the memory holds
+_multipliers = operator.attrgetter("lr_mult", "decay_mult", "_owner")
+
+
+class Guard:
+    """What traces of a net's passes assume: all that a user can change between two passes.
+
+    These are the addresses of arrays, the keys of layers, the multipliers of parameters. With `trains` the
+    passes are forward and backward, else forward. `never` is a reason why nothing can be replayed, or "".
+    It does not refer to the net, which may be dropped.
+    """
+
+    def __init__(self, graph: Graph, memory: Memory, trains: bool):
+        self.context, self.memory, self.trains = graph.context, memory, trains
+        self.never = ""
+        if any(step.layer.traits.sizes_vary for step in graph.steps):
+            self.never = "the size of a top varies"
+        self.values = [value for step in graph.steps for value in step.tops]
+        # The layers of the last call, and with each a function that returns its settings
+        self.steps: Sequence[Step] = []
+        self.layers: list[Layer] = []
+        self.keys: list[tuple[Callable[[Layer], Any], Layer]] = []
+
+    def of_passes(
+        self, steps: Sequence[Step], objects: Iterable[Any] = (), settings: Any = None
+    ) -> Assumed:
+        """What passes through these layers assume now, with the caller's objects and settings."""
+        if steps != self.steps:
+            self.steps = list(steps)
+            self.layers = [step.layer for step in steps]
+            self.keys = [(keys(cast(Any, type(layer))), layer) for layer in self.layers]
+        context = self.context
+        params = list(chain.from_iterable(map(_params, self.layers)))
+        blobs = [*map(_blob, self.values), *params]
+        every = [context._workspace, self.memory.scratch, *objects, *steps]
+        of_layers: list[Any] = [get(layer) for get, layer in self.keys]
+        every += map(_data, blobs)
+        if self.trains:
+            every += map(_diff, blobs)
+            of_layers += map(tuple, map(_needs, self.layers))
+            of_layers += map(_weight, self.values)
+            of_layers += map(_multipliers, params)
+        of_net = context.taken, context.state, threads(), state.most_threads, inside.get()
+        return Assumed(every, (of_layers, of_net, settings))
+
+    def of_params(self, params: Sequence[Any], objects: Iterable[Any] = ()) -> Assumed:
+        """What an update of parameters assumes now."""
+        every = [*objects, *params, *map(_data, params), *map(_diff, params)]
+        settings = [
+            *map(_multipliers, params),
+            *map(is_stale, params),
+            threads(),
+            state.most_threads,
+            inside.get(),
+        ]
+        return Assumed(every, settings)
+
+
+@functools.cache
+def keys(kind: Any) -> Callable[[Layer], tuple[Any, ...]]:
+    """A function that returns the settings of a layer of a class."""
+    names = [key.name for key in keys_of(kind).values()]
+    names += ["plan"] if issubclass(kind, Filtered) else []
+    return operator.attrgetter("forward", "backward", "traits", "runs_backward", *names)
