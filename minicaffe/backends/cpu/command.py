@@ -87,6 +87,32 @@ class Calls:
         return sum({place(array)[:2]: array.nbytes for array in used}.values())
 
 
+@dataclass(frozen=True)
+class Apart:
+    """A command: of each slice its own compiled loops, which its thread runs in order, and nobody else."""
+
+    parts: list[list[Row]]
+
+    @property
+    def slices(self) -> int:
+        """The number of threads that share the loops."""
+        return len(self.parts)
+
+    @property
+    def name(self) -> str:
+        """The loops, each once."""
+        names = dict.fromkeys(row.name for part in self.parts for row in part)
+        return f"{self.slices} x ({', '.join(names)})"
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of all arrays among the arguments, each once in a loop."""
+        return sum(row.bytes for part in self.parts for row in part)
+
+
+Command = Row | Apart | Calls
+
+
 def touched(call: partial[Any]) -> Iterator[np.ndarray]:
     """All arrays that a call reads or writes."""
     yield from arrays((*call.args, *call.keywords.values()))

@@ -14,16 +14,15 @@ from typing import Any, cast
 
 import numpy as np
 
-from minicaffe.backends import cpu
 from minicaffe.backends.aligned import ENTRIES
 from minicaffe.backends.cpu import loops, threads
-from minicaffe.backends.cpu.command import Row
+from minicaffe.backends.cpu.command import Apart, Row
 from minicaffe.backends.device import on_cuda
 from minicaffe.backends.dispatch import Op
 from minicaffe.backends.thread_state import inside, state
 from minicaffe.errors import ShapeError
 
-ROW = 5  # words of a command
+ROW = 6  # words of a command
 GRAIN = 2**13  # entries that a thread is worth waking for
 
 
@@ -43,7 +42,7 @@ def in_slices(
     on n, grain and the number of threads, so that sums over them are always computed in the same
     order. A call within a slice runs as one slice, so work is split only once; so does a call
     whose work is on CUDA. The first call that needs more than one thread limits BLAS to one, for good. With
-    `noted`, a part calls ops only, so it can be replayed if no loops are compiled.
+    `noted`, a part calls ops only, so it can be replayed.
 
     >>> parts = []
     >>> len(in_slices(lambda first, last, work: parts.append(last - first), 5)) == min(threads.count(), 5)
@@ -56,7 +55,7 @@ def in_slices(
             part(0, n, work)
         return [work] * min(n, 1)
     trace = state.trace
-    recorded = noted and trace is not None and not cpu.available()
+    recorded = noted and trace is not None
     if trace is not None and not (on_cuda(work) or recorded):
         trace.host(getattr(part, "__qualname__", repr(part)))
     slices = min(n, max(1, min(n // grain, threads.share(work))))
@@ -221,22 +220,32 @@ def run_flat(loop: Callable[..., None], out: Any, *args: Any) -> None:
 
 
 class Table:
-    """Commands as (entry, address of its words, n, slices, whether threads synchronise after it), for
-    `CompiledCrew.walk`. It keeps their arguments alive. The same thread runs neighbours of one slice each,
-    without synchronisation between them.
+    """Commands as (entry, address of its words, n, slices, its first thread, whether threads synchronise after
+    it), for `CompiledCrew.walk`. It keeps their arguments alive. Neighbours of one slice each, which the same
+    thread runs, and those of a command `Apart`, have no synchronisation between them.
     """
 
-    def __init__(self, rows: Sequence[Row]):
+    def __init__(self, rows: Sequence[Row | Apart]):
         self.rows = tuple([row for row in rows if row.slices])  # a generator would keep more memory
-        self.length = len(self.rows)
         self.walkers = max([row.slices for row in self.rows], default=0)
+        calls: list[
+            tuple[Row, int, bool]
+        ] = []  # a loop, its first thread, whether threads synchronise
+        for i, row in enumerate(self.rows, 1):
+            if isinstance(row, Apart):
+                calls += [(one, t, False) for t, part in enumerate(row.parts) for one in part]
+                calls[-1:] = [(*one[:2], True) for one in calls[-1:]]
+                continue
+            then = self.rows[i] if i < len(self.rows) else None
+            alone = isinstance(then, Row) and row.slices == then.slices == 1
+            calls.append((row, 0, not alone))
+        self.length = len(calls)
         entry: Any = loops("call_abi", "f")
         words, self._words = array("q"), array("q")
-        for i, row in enumerate(self.rows, 1):
+        for one, thread, meets in calls:
             start = len(words)
-            kinds = entry.bind(row.args, row.slices, words)
-            alone = i < self.length and row.slices == self.rows[i].slices == 1
-            call = entry.address(row.loop, kinds), start, row.n, row.slices, not alone
+            kinds = entry.bind(one.args, one.slices, words)
+            call = entry.address(one.loop, kinds), start, one.n, one.slices, thread, meets
             self._words.extend(call)
         self._words.extend(words)
         self.where = self._words.buffer_info()[0]

@@ -1,8 +1,8 @@
 """The crew's side of the compiled loops: who walks a table of rows, and how they wait. Needs Numba.
 
-A row is (entry, address of its words, n, slices, whether to meet after it). Thread t of w takes the slices t,
-t + w, ... of each row; then it waits for the others. What they share lies in lines of memory, one word of it
-looked at by one who waits, so that nobody's looking slows another's work:
+A row is (entry, address of its words, n, slices, first thread f, whether to meet after it). Thread f + t of w
+takes the slices t, t + w, ... of each row; then it waits for the others. What they share lies in lines of
+memory, one word of it looked at by one who waits, so that nobody's looking slows another's work:
 
     line 0       TAKEN: 1 while the crew walks a table, for one caller at a time
     line 1       what does not change, and MEETING: how often they met
@@ -24,7 +24,7 @@ LINE, WORD = 128, 8  # bytes
 TAKEN = 0
 MEETING, LOOKS, YIELDS, YIELD, ACQUIRE, NAP, RELEASE = (LINE + WORD * i for i in range(7))
 ASKED, TABLE, LENGTH, WALKERS, FROM, ASLEEP, LOCK, SEEN = (WORD * i for i in range(8))
-ROW = 5  # words
+ROW = 6  # words
 LONGEST = 500  # us of a nap
 call = function(0, (64, 64, 64, 64))
 give_way = function(32, ())
@@ -60,10 +60,10 @@ def walk(crew, table, length, t, walkers, meeting):
     for i in range(length):
         row = table + WORD * ROW * i
         n, slices = load(row + 2 * WORD), load(row + 3 * WORD)
-        for s in range(t, slices, walkers):
+        for s in range((t - load(row + 4 * WORD)) % walkers, slices, walkers):
             first, last = n * s // slices, n * (s + 1) // slices
             call(load(row), (load(row + WORD), first, last, s))
-        if walkers > 1 and load(row + 4 * WORD):
+        if walkers > 1 and load(row + 5 * WORD):
             store(flag, meeting + i + 1)
             for other in range(walkers):
                 there = box(crew, other) + LINE

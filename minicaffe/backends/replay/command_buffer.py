@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from minicaffe.backends.cpu import threads
-from minicaffe.backends.cpu.command import Calls, Row
+from minicaffe.backends.cpu.command import Calls, Command
 from minicaffe.backends.cpu.run import Table, walk
 from minicaffe.backends.cuda import cublas
 from minicaffe.backends.cuda.capture import captured
@@ -25,10 +25,12 @@ class Program:
     keeps alive.
     """
 
-    def __init__(self, rows: Sequence[Row | Calls]):
+    def __init__(self, rows: Sequence[Command]):
         calls = [row for row in rows if isinstance(row, Calls)]
         assert len(calls) in (0, len(rows))
-        self._made = Script(calls) if calls else Table([r for r in rows if isinstance(r, Row)])
+        self._made = (
+            Script(calls) if calls else Table([row for row in rows if not isinstance(row, Calls)])
+        )
         self.rows = self._made.rows
 
     def run(self) -> None:

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cpu import Piece, Tail, loops, no_bias
-from minicaffe.backends.cpu.command import Calls, Row, arrays, place
+from minicaffe.backends.cpu.command import Command, Row, arrays, place
 
-Told = tuple[str, Row | Calls]  # the name of a command's layer, and the command
+Told = tuple[str, Command]  # the name of a command's layer, and the command
 
 
 def joined(rows: Sequence[Told]) -> list[Told]:
     """The commands, some of them fused; a fused one has the names of its first and last layer."""
-    fused: list[tuple[str, str, Row | Calls]] = []  # the first layer, the last, and the command
+    fused: list[tuple[str, str, Command]] = []  # the first layer, the last, and the command
     for what, row in rows:
         fused.append((what, what, row))
         while len(fused) > 1:

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import groupby, zip_longest
 from typing import Any, NamedTuple
 
-from minicaffe.backends.cpu.command import Calls, Row
+from minicaffe.backends.cpu.command import Command
 from minicaffe.backends.cuda import ahead, cublas, fusion
 from minicaffe.backends.cuda.capture import captured
 from minicaffe.backends.device import Device
@@ -67,7 +67,7 @@ class Call:
 class Segment:
     """Commands without Python between them; `whose` names the layer of each."""
 
-    def __init__(self, rows: Sequence[tuple[str, Row | Calls]]):
+    def __init__(self, rows: Sequence[tuple[str, Command]]):
         rows = joined(rows)
         self.whose = [what for what, _ in rows]
         self.rows = [row for _, row in rows]
@@ -124,7 +124,7 @@ class Tape:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self.notes: list[tuple[str, Row | Calls] | Issued | Call] = []
+        self.notes: list[tuple[str, Command] | Issued | Call] = []
 
     def take(
         self,

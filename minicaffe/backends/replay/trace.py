@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends import cpu
-from minicaffe.backends.cpu.command import Calls, Row, name_of, place
+from minicaffe.backends.cpu.command import Apart, Calls, Command, name_of, place
 from minicaffe.backends.launch_listener import Asked, heard
 from minicaffe.backends.thread_state import state
 
@@ -29,7 +29,7 @@ from minicaffe.backends.thread_state import state
 class Recording:
     """What one thread ran: commands, and reasons why other work cannot be replayed."""
 
-    rows: list[Row | Calls] = field(default_factory=list)
+    rows: list[Command] = field(default_factory=list)
     launches: list[tuple[Any, ...]] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)
     part: list[partial[Any]] | None = None  # the calls of the current command, if there are any
@@ -45,7 +45,7 @@ class Recording:
             self.rows.append(Calls([self.part]))
         self.part.append(call)
 
-    def ran(self, row: Row | Calls) -> None:
+    def ran(self, row: Command) -> None:
         """Record a command; later calls belong to a new one."""
         self.rows.append(row)
         self.part = None
@@ -56,11 +56,15 @@ class Recording:
         return True
 
     def apart(self, slices: Sequence[Callable[[], None]]) -> None:
-        """Run slices one after the other, and record their calls as one command."""
-        parts: list[list[partial[Any]]] = [[] for _ in slices]
-        for run, self.part in zip(slices, parts, strict=True):
+        """Run slices one after the other, and record what they do as one command."""
+        calls: list[list[partial[Any]]] = [[] for _ in slices]
+        before, loops = self.rows, list[list[Any]]()
+        for run, self.part in zip(slices, calls, strict=True):
+            self.rows = []
             run()
-        self.ran(Calls(parts))
+            loops.append(self.rows)
+        self.rows = before
+        self.ran(Apart(loops) if cpu.available() else Calls(calls))
 
     def host(self, why: str) -> None:
         """Record why the work cannot be replayed."""

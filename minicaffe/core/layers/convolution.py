@@ -60,7 +60,7 @@ class Filtered(Unrolled):
         self.choose(self.context.deterministic)
         self.before = self.plan
         traced = self.plan.traced  # an engine of a user's own is called between what is replayed
-        recordable = traced and (self.plan.recordable or not compiles())
+        recordable = traced and (self.plan.case.compiled or not compiles())
         capturable = None if traced else False
         self.traits = replace(self.traits, recordable=recordable, capturable=capturable)
 

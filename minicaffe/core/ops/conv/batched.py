@@ -16,7 +16,8 @@ import math
 from typing import Any
 
 from minicaffe.backends.device import on_cuda
-from minicaffe.core.ops.conv.common import add_bias, by_samples, plus
+from minicaffe.core.ops import arrays
+from minicaffe.core.ops.conv.common import add_bias, by_samples
 from minicaffe.core.ops.conv.engine import Engine
 from minicaffe.core.ops.gemm import gemm
 from minicaffe.core.ops.geometry import ConvGeometry
@@ -105,7 +106,7 @@ class Batched(Engine):
                 add_rows(products.reshape(e - s, -1), sums, add=s > first)
 
         for piece in by_samples(part, g, work):
-            plus(piece[-size:].reshape(g.group, -1, g.f // g.group).swapaxes(1, 2), dw)
+            arrays.add(piece[-size:].reshape(g.group, -1, g.f // g.group).swapaxes(1, 2), dw)
         return out
 
 

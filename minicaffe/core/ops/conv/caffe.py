@@ -14,7 +14,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from minicaffe.core.ops.conv.common import add_partial_sums, by_samples, fill, partial_sums
+from minicaffe.core.ops import arrays
+from minicaffe.core.ops.conv.common import add_partial_sums, by_samples, partial_sums
 from minicaffe.core.ops.conv.engine import Engine
 from minicaffe.core.ops.gemm import gemm
 from minicaffe.core.ops.geometry import ConvGeometry
@@ -104,5 +105,5 @@ def _split(work: Any, g: ConvGeometry) -> tuple[Any, Any, Any]:
     """Columns (1, rows, places), ones (1, places), and the rest of a thread's workspace."""
     size = g.column_elements
     columns, ones = work[:size], work[size : size + g.places]
-    fill(ones, 1)
+    arrays.fill(ones, 1)
     return columns.reshape(1, g.rows, g.places), ones.reshape(1, -1), work[size + g.places :]

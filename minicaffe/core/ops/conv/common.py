@@ -22,29 +22,17 @@ def by_samples(part: Callable[..., None], g: ConvGeometry, work: Any) -> list[An
     return in_slices(part, g.n, work, 1 + EACH // each, 1 + COPIED // each)
 
 
-@op("x")
-def fill(x: Any, value: float) -> Any:
-    """x = value: of so few entries that a compiled loop takes longer to call."""
-    x.fill(value)
-
-
-@op()
-def plus(x: Any, out: Any) -> Any:
-    """out += x, likewise."""
-    out += x
-
-
 def partial_sums(work: Any, g: ConvGeometry) -> Any:
     """Returns a thread's partial sums of dweight, zeroed: (group, f / group, k), at the end of its work."""
     sums = work[work.size - math.prod(g.weight_shape) :]
-    fill(sums, 0)
+    arrays.fill(sums, 0)
     return sums.reshape(g.group, g.f // g.group, -1)
 
 
 def add_partial_sums(pieces: list[Any], out: Any) -> None:
     """Adds the partial sums of all threads to `out`, in the order of the threads."""
     for piece in pieces:
-        plus(piece[piece.size - out.size :].reshape(out.shape), out)
+        arrays.add(piece[piece.size - out.size :].reshape(out.shape), out)
 
 
 @op(array="out", traced=False)
@@ -69,5 +57,5 @@ def bias_gradient(dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
         add_places(dy[first:last], work[-g.f :], add=False)
 
     for piece in by_samples(part, g, work):
-        plus(piece[-g.f :], out)
+        arrays.add(piece[-g.f :], out)
     return out

@@ -48,11 +48,6 @@ class Plan:
         return more <= NEAR * less
 
     @property
-    def recordable(self) -> bool:
-        """Whether all directions consist of compiled loops, so that a trace can record them."""
-        return all(map(self.case.recordable, self.names.values()))
-
-    @property
     def traced(self) -> bool:
         """Whether all directions record their work in the trace."""
         return all(ENGINES[name].traced for name in self.names.values())
