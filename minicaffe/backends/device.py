@@ -261,6 +261,15 @@ def on_cuda(array: Any) -> bool:
     return type(array).__module__.partition(".")[0] == "cupy"
 
 
+def device_of(array: Any) -> Device:
+    """Where an array is; what is none yet will be on the CPU."""
+    if on_cuda(array):
+        import cupy
+
+        return Device(f"cuda:{array.device.id}", cupy, "where the array is")
+    return Device("cpu", np, "where the array is")
+
+
 def where(array: Any) -> tuple[Any, ...]:
     """An array's address, shape, distances and type: two arrays with one of these are one.
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends import aligned
-from minicaffe.backends.device import Device, on_cuda, on_its_device
+from minicaffe.backends.device import Device, device_of, on_its_device
 from minicaffe.core.config.declare import Filler
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops.gemm import gemm
@@ -62,7 +62,7 @@ def numbers(array: Any, what: str, shape: object) -> Any:
     Raises DataError, which says `what` the array is for, for other types and for rows of several lengths.
     """
     try:
-        array = array if on_cuda(array) else np.asarray(array)
+        array = array if device_of(array).is_cuda else np.asarray(array)
         real = array.dtype.kind in "fiub" or np.can_cast(array.dtype, np.float64, "same_kind")
         got = None if real else array.dtype
     except (TypeError, ValueError) as error:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends import aligned
-from minicaffe.backends.device import Device, on_cuda
+from minicaffe.backends.device import Device, device_of
 from minicaffe.backends.dispatch import on_the_host
 from minicaffe.backends.step_constants import Slots
 from minicaffe.core.communicator import Communicator
@@ -106,7 +106,7 @@ class Share:
     def sum(self, array: Any) -> Any:
         """Sum the array over all ranks, in place."""
         self.sums = True
-        if not on_cuda(array):
+        if not device_of(array).is_cuda:
             on_the_host("a sum over ranks")
         return self.communicator.allreduce(array)
 

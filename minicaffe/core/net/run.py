@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from minicaffe.backends.device import Device, on_cuda
+from minicaffe.backends.device import Device, device_of
 from minicaffe.core.layers import Blob
 from minicaffe.core.layers.blob import numbers
 from minicaffe.core.net import debug as debug_info
@@ -80,7 +80,7 @@ def put(arrays: Mapping[str, Any], blobs: Mapping[str, Blob], which: str) -> Non
     """Copy checked arrays into the data or diffs of blobs."""
     for name, array in arrays.items():
         blob = blobs[name]
-        copy = blob.device.xp.copyto if on_cuda(array) else blob.device.copy_from_host
+        copy = blob.device.xp.copyto if device_of(array).is_cuda else blob.device.copy_from_host
         copy(getattr(blob, which), array)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.device import FLOATS, Device, on_cuda
+from minicaffe.backends.device import FLOATS, device_of
 from minicaffe.core.ops import im2col as op
 from minicaffe.core.ops.geometry import AXES, Sizes, Window
 from minicaffe.errors import MinicaffeError, ShapeError, did_you_mean
@@ -57,7 +57,7 @@ def im2col(
     (75, 1792)
     """
     _choice("form", form, ("caffe", "loopfree"))
-    with _device(x).current():
+    with device_of(x).current():
         x = _numbers(x, "x")
         window = _window(x.shape, kernel_size, stride, pad, dilation)
         shape = op.column_shape(x.shape, window, _named(layout))
@@ -92,7 +92,7 @@ def col2im(
            [1., 2., 1.]])
     """
     _choice("form", form, ("gather", "scatter"))
-    with _device(col).current():
+    with device_of(col).current():
         col = _numbers(col, "col")
         shape = _sizes("x_shape", x_shape, 0)
         window = _window(shape, kernel_size, stride, pad, dilation)
@@ -100,7 +100,7 @@ def col2im(
         if col.shape != wanted:
             raise ShapeError(f"col: {layout!r} columns of {shape} are {wanted}, got {col.shape}")
         out = _out(out, shape, col)
-        if col.dtype == np.float16 and not on_cuda(col):
+        if col.dtype == np.float16 and not device_of(col).is_cuda:
             wide = np.empty(shape, np.float32)
             out[...] = op.col2im(col.astype(np.float32), window, wide, layout)  # type: ignore[arg-type]
             return out
@@ -109,24 +109,15 @@ def col2im(
 
 def _numbers(array: Any, name: str) -> Any:
     """Real numbers as a C-contiguous array in the machine's byte order, copied only if it is not."""
-    xp = _device(array).xp
-    array = xp.asarray(array)
-    if on_cuda(array) and array.dtype.name not in FLOATS:
+    device = device_of(array)
+    array = device.xp.asarray(array)
+    if device.is_cuda and array.dtype.name not in FLOATS:
         raise MinicaffeError(
             f"{name}: expected one of {', '.join(FLOATS)} on CUDA, got {array.dtype}"
         )
-    if not on_cuda(array) and array.dtype.kind not in "fiu":
+    if not device.is_cuda and array.dtype.kind not in "fiu":
         raise MinicaffeError(f"{name}: expected an array of real numbers, got {array.dtype}")
-    return xp.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
-
-
-def _device(array: Any) -> Device:
-    """Where an array is; what is none yet will be on the CPU."""
-    if on_cuda(array):
-        import cupy
-
-        return Device(f"cuda:{array.device.id}", cupy, "where the array is")
-    return Device("cpu", np, "where the array is")
+    return device.xp.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
 
 
 def _window(x_shape: Sizes, *parts: Size) -> Window:
@@ -161,7 +152,7 @@ def _sizes(name: str, given: Any, least: int, axes: int | None = None) -> Sizes:
 
 def _out(out: Any, shape: Sizes, like: Any) -> Any:
     """`out` if it can take a result of this shape, of the type and on the device of `like`; else a new one."""
-    device = _device(like)
+    device = device_of(like)
     xp = device.xp
     if out is None:
         device.check_fits(math.prod(shape) * like.dtype.itemsize, f"a result of shape {shape}")
@@ -172,7 +163,7 @@ def _out(out: Any, shape: Sizes, like: Any) -> Any:
         raise ShapeError(f"out: expected shape {shape}, got {out.shape}")
     if out.dtype != like.dtype:
         raise MinicaffeError(f"out: expected {like.dtype}, got {out.dtype}")
-    if _device(out).name != device.name:
+    if device_of(out).name != device.name:
         raise MinicaffeError(f"out: expected an array on {device.name}, got one on {out.device}")
     if not (out.flags.c_contiguous and getattr(out.flags, "writeable", True)):
         raise MinicaffeError("out: expected a C-contiguous array that can be written")

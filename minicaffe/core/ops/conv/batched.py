@@ -15,7 +15,7 @@ import itertools
 import math
 from typing import Any
 
-from minicaffe.backends.device import on_cuda
+from minicaffe.backends.device import device_of
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops.conv.common import add_bias, by_samples
 from minicaffe.core.ops.conv.engine import Engine
@@ -134,7 +134,7 @@ def _unrolled(x: Any, g: ConvGeometry, columns: Any) -> Any:
 def _columns(first: int, last: int, g: ConvGeometry, work: Any, each: int = 0) -> Any:
     """For each chunk of first..last: its bounds, and workspace for its columns; a sample has `each` more."""
     most = max(1, work.size // (_lowered(g) + each)) if _lowered(g) + each else last - first
-    if not on_cuda(work):
+    if not device_of(work).is_cuda:
         most = max(1, min(most, NEAR // (1 + g.column_elements + g.f * g.places)))
     count = -(-(last - first) // most)  # chunks of nearly one size
     bounds = [first + (last - first) * i // count for i in range(count + 1)]

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from minicaffe.backends.device import on_cuda
+from minicaffe.backends.device import device_of
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops.conv.transforms import even, taps
 from minicaffe.core.ops.gemm import SMALL, gemm
@@ -53,7 +53,7 @@ class Cut:
 
     def __init__(self, of: Tiles, window: Window, channels: int, pieces: tuple[Any, Any]):
         self._of, self._window, self._columns = of, window, channels * of.count
-        self._cuda = on_cuda(pieces[0])
+        self._cuda = device_of(pieces[0]).is_cuda
         self._points, self._between = pieces
         self._pixels, self._free = pieces[:: -1 if self._axes % 2 else 1]
         self._im2col_args: dict[str, Any] = {"layout": "points", "places": of.tiles}

@@ -52,17 +52,15 @@ def kronecker(m: int, kernel: Sizes) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 
 @functools.cache
-def constants(m: int, kernel: Sizes, dtype: Any, device: int | None) -> tuple[Any, ...]:
+def constants(m: int, kernel: Sizes, dtype: Any, xp: Any, device: str) -> tuple[Any, ...]:
     """Returns A', G and B' in a type: G for all axes at once, A' and B' as lists of one matrix for each axis;
     on a CUDA device each list is one matrix for all axes.
     """
     at, g, bt = kronecker(m, kernel)
-    if device is None:
+    if xp is np:
         each = [[matrix.astype(dtype) for matrix in matrices(m, r)] for r in kernel]
         return [one[0] for one in each], g.astype(dtype), [one[2] for one in each]
-    import cupy
-
-    at, g, bt = (cupy.asarray(matrix.astype(dtype)) for matrix in (at, g, bt))
+    at, g, bt = (xp.asarray(matrix.astype(dtype)) for matrix in (at, g, bt))
     return [at], g, [bt]
 
 

@@ -24,7 +24,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from minicaffe.backends.device import on_cuda
+from minicaffe.backends.device import device_of
 from minicaffe.backends.dispatch import op, workspace
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops.conv.common import by_samples
@@ -169,7 +169,8 @@ class Winograd(Sizing, Engine):
 
     def _matrices(self, g: ConvGeometry, x: Any) -> tuple[Any, ...]:
         """A', G and B' in the type and on the device of an array."""
-        return constants(self.m(g), g.window.kernel, x.dtype, x.device.id if on_cuda(x) else None)
+        device = device_of(x)
+        return constants(self.m(g), g.window.kernel, x.dtype, device.xp, device.name)
 
     def _weight(self, weight: Any, g: ConvGeometry, u: Any) -> Any:
         """Computes U (t^2, group, f/group, c/group) in the thread's own work: sharing would cost more."""
