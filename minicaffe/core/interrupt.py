@@ -22,7 +22,7 @@ NAMES = "INT TERM HUP ALRM VTALRM PROF USR1 USR2 QUIT CHLD WINCH CONT TSTP BREAK
 # Those that a handler of Python's may have; the others end the process, or are of no system
 HELD = [getattr(signal, f"SIG{name}") for name in NAMES if hasattr(signal, f"SIG{name}")]
 _before: dict[int, Any] = {}  # the handlers that wait, while a Held is entered
-_waiting: list[tuple[int, FrameType | None]] = []  # signals that came meanwhile
+waiting: list[tuple[int, FrameType | None]] = []  # signals that came meanwhile
 _holding: list[
     FrameType
 ] = []  # the frame whose `with` holds them; it may have been left by a signal
@@ -42,8 +42,9 @@ class Held:
         self.outermost = main and not _is_held(frame)
         try:
             if self.outermost:
-                _let_go()
-                _waiting.clear()
+                if _before or _holding:
+                    _let_go()
+                waiting.clear()
                 _holding[:] = [frame]
             for number in HELD if self.outermost else ():
                 handler = _signal.getsignal(number)
@@ -60,13 +61,14 @@ class Held:
             try:
                 _let_go()
             finally:
-                deliver()
+                if waiting:
+                    deliver()
 
 
 def deliver() -> None:
     """Call the handlers of the signals that wait; they may raise anything."""
-    while _waiting and threading.current_thread() is threading.main_thread():
-        number, frame = _waiting.pop(0)
+    while waiting and threading.current_thread() is threading.main_thread():
+        number, frame = waiting.pop(0)
         handler = _before.get(number) or signal.getsignal(number)
         if callable(handler):
             handler(number, frame)
@@ -77,10 +79,10 @@ def _hold(number: int, frame: FrameType | None) -> None:
     if not _is_held(frame):
         _let_go()
         handler(number, frame)
-    elif any(number == one for one, _ in _waiting):
+    elif any(number == one for one, _ in waiting):
         handler(number, frame)
     else:
-        _waiting.append((number, frame))
+        waiting.append((number, frame))
 
 
 def _is_held(frame: FrameType | None) -> bool:

@@ -30,6 +30,7 @@ OPTIONS = {"nogil": True, "error_model": "numpy"}
 PLAIN: dict[Any, Any] = {int: types.int64, bool: types.boolean, float: types.float64}
 HEAD = object.__basicsize__  # bytes; then an array's address, says NumPy's C interface
 _word_at = ctypes.c_ssize_t.from_address  # a tenth of what array.ctypes.data takes
+BEGIN, END = object(), object()
 _entries: dict[Any, Any] = {}
 _making = threading.RLock()
 
@@ -40,50 +41,68 @@ def address(loop: Callable[..., None], kinds: tuple[Any, ...]) -> int:
     if key not in _entries:
         with _making:
             if key not in _entries:
-                _entries[key] = _entry(loop, kinds)
-    found: int = _entries[key].address
-    return found
+                _entries[key] = _entry(loop, nested(kinds))
+    where: int = _entries[key].address
+    return where
 
 
 def bind(args: tuple[Any, ...], slices: int, words: array.array[int]) -> tuple[Any, ...]:
-    """Append arguments as words; returns their kinds. Raises TypeError for what has none.
+    """Append arguments as words; returns their kinds, those of a tuple's entries between BEGIN and END.
+
+    Raises TypeError for what has none.
 
     >>> words = array.array("q")
-    >>> bind((3, True, (np.float32(1), 2.0)), 1, words)
+    >>> nested(bind((3, True, (np.float32(1), 2.0)), 1, words))
     (<class 'int'>, <class 'bool'>, ('f', <class 'float'>))
     >>> words.tolist() == [3, 1, 0x3F800000, 1 << 62]
     True
     """
-    return tuple([_bind(arg, slices, words) for arg in args])
+    kinds: list[Any] = []
+    todo = [*reversed(args)]
+    while todo:  # in one loop: it is called for each call of a compiled one
+        arg = todo.pop()
+        kind: Any = type(arg)
+        if kind is np.ndarray:
+            if not arg.flags.c_contiguous:
+                raise TypeError(f"an array of shape {arg.shape} with gaps has no place in a row")
+            words.append(_word_at(id(arg) + HEAD).value)
+            words.extend(arg.shape)
+            kind = arg.dtype.char, arg.ndim
+        elif kind is int or kind is bool:
+            words.append(arg)
+        elif isinstance(arg, tuple):
+            kind = BEGIN
+            todo += [END, *reversed(arg)]
+        elif kind is Piece:
+            words.append(_word_at(id(arg.work) + HEAD).value)
+            words.append(arg.work.size // slices)
+            kind = arg.work.dtype.char, -1
+        elif kind is Tail:
+            words.extend((_begun(arg, slices), arg.words.buffer_info()[0], arg.size))
+        elif kind is float or isinstance(arg, np.generic):
+            value = np.asarray(arg)
+            words.frombytes(value.tobytes().ljust(8, b"\0"))
+            kind = kind if kind is float else value.dtype.char
+        elif arg is END:
+            kind = END
+        else:
+            raise TypeError(f"{kind.__name__} has no place in a row: {arg!r:.60}")
+        kinds.append(kind)
+    return tuple(kinds)
 
 
-def _bind(arg: Any, slices: int, words: array.array[int]) -> Any:
-    kind = type(arg)
-    if kind is np.ndarray:
-        if not arg.flags.c_contiguous:
-            raise TypeError(f"an array of shape {arg.shape} with gaps has no place in a row")
-        words.append(_word_at(id(arg) + HEAD).value)
-        words.extend(arg.shape)
-        return arg.dtype.char, arg.ndim
-    if kind is int or kind is bool:
-        words.append(arg)
-        return kind
-    if kind is tuple:
-        return bind(arg, slices, words)
-    if kind is Piece:
-        words.append(_word_at(id(arg.work) + HEAD).value)
-        words.append(arg.work.size // slices)
-        return arg.work.dtype.char, -1
-    if kind is Tail:
-        words.extend((_begun(arg, slices), arg.words.buffer_info()[0], arg.size))
-        return Tail
-    if kind is float or isinstance(arg, np.generic):
-        value = np.asarray(arg)
-        words.frombytes(value.tobytes().ljust(8, b"\0"))
-        return kind if kind is float else value.dtype.char
-    if isinstance(arg, tuple):  # a named one
-        return bind(tuple(arg), slices, words)
-    raise TypeError(f"{kind.__name__} has no place in a row: {arg!r:.60}")
+def nested(kinds: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The kinds of arguments, those of a tuple's entries in a tuple."""
+    open_ones: list[list[Any]] = [[]]
+    for kind in kinds:
+        if kind is BEGIN:
+            open_ones.append([])
+        elif kind is END:
+            entries = tuple(open_ones.pop())
+            open_ones[-1].append(entries)
+        else:
+            open_ones[-1].append(kind)
+    return tuple(open_ones[0])
 
 
 def _begun(tail: Tail, slices: int) -> int:

@@ -253,42 +253,42 @@ class ConvGeometry:
         """Outputs of one sample and filter."""
         return math.prod(self.out)
 
-    @property
+    @functools.cached_property
     def is_product(self) -> bool:
         """True if an image is one place, so that the convolution is one product, (n, c) times (c, f)."""
         return self.group == 1 and self.window.is_point and self.places == 1
 
-    @property
+    @functools.cached_property
     def is_depthwise(self) -> bool:
         """True if each channel has one filter of its own, for images of at most two axes."""
         return len(self.image) <= 2 and self.c == self.f == self.group
 
-    @property
+    @functools.cached_property
     def x_shape(self) -> Sizes:
         """Shape of the input: (n, c, *image)."""
         return (self.n, self.c, *self.image)
 
-    @property
+    @functools.cached_property
     def y_shape(self) -> Sizes:
         """Shape of the output: (n, f, *out)."""
         return (self.n, self.f, *self.out)
 
-    @property
+    @functools.cached_property
     def weight_shape(self) -> Sizes:
         """Shape of the weight: (f, c / group, *kernel)."""
         return (self.f, self.c // self.group, *self.window.kernel)
 
-    @property
+    @functools.cached_property
     def rows(self) -> int:
         """Rows of a column matrix, all groups together: c times the kernel's size."""
         return self.c * math.prod(self.window.kernel)
 
-    @property
+    @functools.cached_property
     def column_elements(self) -> int:
         """Entries of one sample's column matrix (rows, places)."""
         return self.rows * self.places
 
-    @property
+    @functools.cached_property
     def multiply_adds(self) -> int:
         """Multiply-adds of a forward pass: n f places (c / group) kernel."""
         return self.n * self.places * math.prod(self.weight_shape)

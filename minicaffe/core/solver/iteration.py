@@ -47,10 +47,11 @@ class Iteration(Parts):
     def run(self, now: Now) -> None:
         """Compute gradient and update."""
         self._set(now)
-        if self.ranks is None or self.device.is_cuda:
-            self._attempt(self._whole)
-        else:
-            self._attempt(partial(self.ranks.run, self._whole))
+        with Undone(self):
+            if self.ranks is None or self.device.is_cuda:
+                self._whole()
+            else:
+                self.ranks.run(self._whole)
         if self.ranks is not None and self.device.is_cuda:  # ranks agree once all work is launched
             self.ranks.agree()
 
@@ -60,8 +61,11 @@ class Iteration(Parts):
         Several ranks sum their gradients and losses. An error on one rank is raised on all.
         """
         self._set(now)
-        work = self._gradient
-        self._attempt(work if self.ranks is None else partial(self.ranks.run, work))
+        with Undone(self):
+            if self.ranks is None:
+                self._gradient()
+            else:
+                self.ranks.run(self._gradient)
 
     def update(self, now: Now) -> None:
         """Update the parameters with the current gradients."""
@@ -129,10 +133,6 @@ class Iteration(Parts):
     def _set(self, now: Now) -> None:
         self.spec, self.rule, self.number, self.rate = now
         self.updated = False
-
-    def _attempt(self, work: Callable[[], None]) -> None:
-        with Undone(self):
-            work()
 
     def _whole(self) -> None:
         self._begin_passes()

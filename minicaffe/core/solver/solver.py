@@ -25,7 +25,7 @@ from minicaffe.core.communicator import (
     together,
 )
 from minicaffe.core.config.declare import NetSpec, check_max_iter, with_settings
-from minicaffe.core.interrupt import Held, Signals, deliver
+from minicaffe.core.interrupt import Held, Signals, deliver, waiting
 from minicaffe.core.layers.context import Share, share_of
 from minicaffe.core.net import Net, read
 from minicaffe.core.ops import conv
@@ -251,7 +251,8 @@ class Solver:
             self._ranks.begin_alike(self)
         with Held():
             for _ in range(count):
-                deliver()
+                if waiting:
+                    deliver()
                 if self._test_due():
                     self.loss()  # raises if training has diverged
                     self.test()
@@ -269,7 +270,8 @@ class Solver:
         now, self._iteration.updated = self.iteration, False
         try:
             self._iterate()
-            self._look()
+            if self._watch.stopped_at_hand():
+                self.loss()
             if self.spec.display and now % self.spec.display == 0:
                 self._shown.append((now, self.loss(), self.rate))
                 self.report.displayed(*self._shown[-1])
@@ -357,11 +359,6 @@ class Solver:
         The gradient is the mean over iter_size batches, before clip_gradients scales it.
         """
         return self._watched.gradient / self.spec.iter_size, self._watched.weights
-
-    def _look(self) -> None:
-        """Check that the last iteration was finite, if that needs no waiting for the device."""
-        if self._watch.stopped_at_hand():
-            self.loss()
 
     def _test_due(self) -> bool:
         """Whether a test comes before the next iteration."""

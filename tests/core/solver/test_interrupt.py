@@ -194,7 +194,7 @@ def test_a_second_signal_does_not_wait(alarm):
         signal.raise_signal(signal.SIGALRM)
         seen.append("not reached")
     assert seen == ["held"]
-    interrupt._waiting.clear()
+    interrupt.waiting.clear()
 
 
 def test_signals_of_several_kinds_wait_and_other_threads_change_nothing(alarm):
@@ -265,9 +265,9 @@ def test_a_signal_as_the_hold_ends_leaves_no_handler_behind(alarm):
 
 
 def test_an_old_signal_is_not_raised_by_the_next_hold(alarm):
-    interrupt._waiting.append(
+    interrupt.waiting.append(
         (signal.SIGALRM, None)
     )  # as one that came while handlers were put back
     with interrupt.Held():
         pass
-    assert not interrupt._waiting
+    assert not interrupt.waiting
