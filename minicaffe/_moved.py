@@ -61,13 +61,14 @@ cpu backends: load load
 data storage: blob_file wire hdf5 hdf5 lists lists read_at file_kinds wire wire
 data storage: safetensors_file safetensors_file
 data tools.data: annotated datum recipe augment resize augment weight_table weights
+export interop.onnx.writer: graph model
 export interop.torch: torch torch torch_modules torch
 export tools: folding folding inference inference preparation preparation
 feeding tools.data.layers: image_data data transform pictures
 forks interop.caffe.forks: adaptation metrics annotated data between whole bilinear resize deeplab resize
 forks interop.caffe.forks: deformable pairs dilated pooling evaluate ssd fast_rcnn pooling flow pairs
 forks interop.caffe.forks: hed metrics mnc pooling mscnn proposals openpose resize openvino ssd rfcn pooling
-forks interop.caffe.forks: segnet metrics video data yolo resize
+forks interop.caffe.forks: multibox ssd segnet metrics video data yolo resize
 forks tools.data.layers: label_maps label_maps
 layers storage: files wire
 layers core.layers: activation elementwise batch_norm normalization dummy inputs label_loss losses

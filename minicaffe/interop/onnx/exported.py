@@ -15,8 +15,7 @@ from minicaffe.core.net import Net
 from minicaffe.core.net.model import read
 from minicaffe.errors import MinicaffeError
 from minicaffe.interop.onnx.draft import Blob, Draft, Node, Shape, Tensor
-from minicaffe.interop.onnx.writer.graph import Graph
-from minicaffe.interop.onnx.writer.model import write
+from minicaffe.interop.onnx.writer.model import Graph, write
 
 
 def as_exported(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 # What a fork is called, and the layers that it has: behind the name of a file those that stand there.
 _FORKS = """
 Xlearn: metrics EntropyLoss JMMDLoss
-SSD: data AnnotatedData / ssd DetectionEvaluate DetectionOutput PriorBox / multibox MultiBoxLoss
+SSD: data AnnotatedData / ssd DetectionEvaluate DetectionOutput MultiBoxLoss PriorBox
 Z. Yan's and compact bilinear pooling's: resize BilinearInterpolation / pairs CompactBilinear
 DeepLab, PSPNet and SegNet: resize Interp Upsample / metrics SegAccuracy
 Deformable ConvNets: pairs DeformableConvolution

@@ -22,7 +22,7 @@ from minicaffe.interop.onnx.draft import Blob, Draft, Node, Shape
 from minicaffe.interop.onnx.exported import as_exported
 from minicaffe.interop.onnx.patterns import Pattern, match, one_number, recognises, short
 from minicaffe.interop.onnx.table import draws, writes
-from minicaffe.interop.onnx.writer.graph import Graph
+from minicaffe.interop.onnx.writer.model import Graph
 
 CODES = ("CENTER_SIZE", "CORNER", "CORNER_SIZE")
 

@@ -19,7 +19,7 @@ from minicaffe.errors import SpecError
 from minicaffe.interop.onnx.draft import Blob, Draft, Layer, Node, differing, numbers_run
 from minicaffe.interop.onnx.patterns import CLOSE, Pattern, emit, one_number, recognises
 from minicaffe.interop.onnx.table import RefusedError, lowers, read_as, reads, says, writes
-from minicaffe.interop.onnx.writer.graph import Graph
+from minicaffe.interop.onnx.writer.model import Graph
 
 PLAIN = {  # operators and the layers of the same formula
     "Sigmoid": "Sigmoid",

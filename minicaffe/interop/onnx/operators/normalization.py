@@ -17,7 +17,7 @@ from minicaffe.interop.onnx.draft import Blob, Draft, Layer, Node, differing, li
 from minicaffe.interop.onnx.operators.reduce import axes_of, reduction, shrunk
 from minicaffe.interop.onnx.patterns import Pattern, emit, recognises, short
 from minicaffe.interop.onnx.table import RefusedError, lowers, reads, says, writes
-from minicaffe.interop.onnx.writer.graph import Graph
+from minicaffe.interop.onnx.writer.model import Graph
 
 TINY = float(np.finfo(np.float32).tiny)
 

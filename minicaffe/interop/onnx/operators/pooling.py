@@ -32,7 +32,7 @@ from minicaffe.interop.onnx.exported import as_exported
 from minicaffe.interop.onnx.operators.weighted import LOWEST, grown, window_keys, window_over
 from minicaffe.interop.onnx.patterns import recognises
 from minicaffe.interop.onnx.table import RefusedError, draws, read_as, reads, writes
-from minicaffe.interop.onnx.writer.graph import Graph
+from minicaffe.interop.onnx.writer.model import Graph
 
 PLACES = "its second output, places in the whole tensor, is no layer's top"
 

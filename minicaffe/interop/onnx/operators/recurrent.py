@@ -17,7 +17,7 @@ from minicaffe.core.net.step import Step
 from minicaffe.interop.onnx.draft import Blob, Draft, Layer, Node, Tensor
 from minicaffe.interop.onnx.patterns import recognises
 from minicaffe.interop.onnx.table import RefusedError, draws_below, reads, writes
-from minicaffe.interop.onnx.writer.graph import Body, Graph, body
+from minicaffe.interop.onnx.writer.model import Body, Graph, body
 
 ORDER = (0, 2, 1, 3)  # Caffe's i, f, o, g of ONNX's i, o, f, c
 STATES = {"LSTM": 2, "RNN": 1}  # h and c, or h

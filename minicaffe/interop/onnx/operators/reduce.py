@@ -14,7 +14,7 @@ from minicaffe.interop.onnx.draft import Blob, Draft, Node, Shape, differing, li
 from minicaffe.interop.onnx.operators.pooling import over_image
 from minicaffe.interop.onnx.operators.weighted import window_keys
 from minicaffe.interop.onnx.table import RefusedError, reads, writes
-from minicaffe.interop.onnx.writer.graph import Graph
+from minicaffe.interop.onnx.writer.model import Graph
 
 OPERATIONS = {
     "ReduceMean": "MEAN",

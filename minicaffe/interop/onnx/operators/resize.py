@@ -18,7 +18,7 @@ from minicaffe.errors import SpecError
 from minicaffe.interop.onnx.draft import Blob, Draft, Layer, Node
 from minicaffe.interop.onnx.operators.weighted import inner_product, window_keys
 from minicaffe.interop.onnx.table import RefusedError, draws, lowers, reads, writes
-from minicaffe.interop.onnx.writer.graph import Graph
+from minicaffe.interop.onnx.writer.model import Graph
 
 HALVES = ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
 LARGEST = 2**24  # entries of a matrix of a resize

@@ -36,7 +36,7 @@ from minicaffe.interop.onnx.table import (
     says,
     writes,
 )
-from minicaffe.interop.onnx.writer.graph import Graph
+from minicaffe.interop.onnx.writer.model import Graph
 
 
 @reads("Identity", "Dropout")

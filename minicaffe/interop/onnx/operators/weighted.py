@@ -18,7 +18,7 @@ from minicaffe.errors import SpecError
 from minicaffe.interop.onnx.draft import Blob, Draft, Node, Shape, differing, limited
 from minicaffe.interop.onnx.patterns import recognises
 from minicaffe.interop.onnx.table import RefusedError, draws_below, reads, writes
-from minicaffe.interop.onnx.writer.graph import Graph
+from minicaffe.interop.onnx.writer.model import Graph
 
 PLAIN = ("NOTSET", "VALID")  # of auto_pad: the pads are known without the image's size
 LOWEST = float(np.finfo(np.float32).min)

@@ -14,10 +14,10 @@ from minicaffe.core.net import Net, read
 from minicaffe.errors import CheckpointError, SpecError, reason
 from minicaffe.interop.onnx.table import packages
 from minicaffe.interop.onnx.writer import check, tensorrt
-from minicaffe.interop.onnx.writer.graph import Graph
 from minicaffe.interop.onnx.writer.model import (
     OPSET,
     Axes,
+    Graph,
     described,
     dynamic_axes,
     proto,

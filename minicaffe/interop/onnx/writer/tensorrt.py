@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from minicaffe.core.net import Net
 from minicaffe.errors import SpecError
-from minicaffe.interop.onnx.writer.graph import Body, Graph, Node
+from minicaffe.interop.onnx.writer.model import Body, Graph, Node
 
 _READ = """
 Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization Cast

@@ -11,8 +11,7 @@ from core.layers.rows import ROWS, net_of
 from minicaffe import MinicaffeError, Net, SpecError, parse
 from minicaffe.interop.onnx.table import WRITERS
 from minicaffe.interop.onnx.writer import tensorrt, to_onnx
-from minicaffe.interop.onnx.writer.graph import Graph
-from minicaffe.interop.onnx.writer.model import dynamic_axes, trials, write
+from minicaffe.interop.onnx.writer.model import Graph, dynamic_axes, trials, write
 from minicaffe.interop.onnx.writer.onnx import inferring
 
 pytest.importorskip("onnx")
