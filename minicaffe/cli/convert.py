@@ -14,26 +14,8 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from minicaffe.cli import options
 from minicaffe.cli.nets import built, tree_of
-from minicaffe.cli.options import (
-    MODEL,
-    Force,
-    Imports,
-    Labelled,
-    Lenient,
-    Model,
-    OfNet,
-    OnDevice,
-    Prepared,
-    Weighted,
-    box_names,
-    lines_of,
-    load_weights,
-    mean_of,
-    no_options_of_deploy_nets,
-    prepare,
-    weights_of,
-)
 from minicaffe.cli.parser import Arg, number
 from minicaffe.cli.streams import say
 from minicaffe.core.config import tree
@@ -76,7 +58,7 @@ from minicaffe.tools.training import folder as run_folder
 YAML = (".yaml", ".yml")
 
 
-class Convert(Force, Weighted, Imports, Lenient):
+class Convert(options.Force, options.Weighted, options.Imports, options.Lenient):
     """Write a file in another format: models as YAML or Caffe's .prototxt, weights as .npz and others.
 
     A model stays the same net and solver; defaults are left out, and comments keep their places. The nets that
@@ -191,7 +173,7 @@ def _write_folded(args: Convert) -> None:
     args.check_free(model, weights)
     net, lines = writer.inferring(read(args.source, lenient=args.lenient))
     args.model = args.source
-    for file, loaded in load_weights(net, weights_of(args)):
+    for file, loaded in options.load_weights(net, options.weights_of(args)):
         lines.append(f"weights: {file}: {loaded}")
     result = folded(net)
     difference = compared(net, result)
@@ -223,7 +205,7 @@ def compared(net: Net, result: Folded) -> float:
     return worst
 
 
-class Import(Force):
+class Import(options.Force):
     """Read a model of ONNX as a Caffe net: net.prototxt and net.caffemodel, or net.yaml and net.npz.
 
     Each operator becomes layers that compute exactly the same; one that has none is refused, with the reason,
@@ -300,7 +282,7 @@ class Import(Force):
 ONNX_ONLY = ("dynamic", "tensorrt_safe", "labels", "mean", "scale", "channels")
 
 
-class Export(OfNet, Weighted, Labelled, Force):
+class Export(options.OfNet, options.Weighted, options.Labelled, options.Force):
     """Write a net for other runtimes: as ONNX, or its parameters as PyTorch's state_dict.
 
     The net is written as it infers: in the phase TEST, without losses and what asks for labels; a layer that
@@ -317,7 +299,9 @@ class Export(OfNet, Weighted, Labelled, Force):
       minicaffe export lenet --weights lenet_iter_10000.npz --torch lenet.safetensors
     """
 
-    model: Annotated[str, Arg("model", nargs="?"), "MODEL", f"{MODEL}; default: that of --run"]
+    model: Annotated[
+        str, Arg("model", nargs="?"), "MODEL", f"{options.MODEL}; default: that of --run"
+    ]
     run: Annotated[
         str | None, "DIR", "a run's folder, whose best weights are written, else its newest"
     ] = None
@@ -361,7 +345,7 @@ class Export(OfNet, Weighted, Labelled, Force):
             note(line)
         about = _about(self, spec, net) if to_onnx else None
         if net.learnable or self.weights is not None:
-            for file, loaded in load_weights(net, weights_of(self)):
+            for file, loaded in options.load_weights(net, options.weights_of(self)):
                 note(f"weights: {file}: {loaded}")
         if self.fold:
             result = folded(net)
@@ -384,10 +368,10 @@ def _about(args: Export, spec: NetSpec, net: Net) -> Preparation:
     if about.size is None and given:
         raise MinicaffeError(f"--{given[0]}: net {net.name!r} takes no pictures")
     if about.layer is not None:
-        no_options_of_deploy_nets(args, about.layer)
+        options.no_options_of_deploy_nets(args, about.layer)
     if about.size is not None and args.mean is not None:
         image = (about.channel_count, *about.size)
-        mean = mean_of(args.mean, image)
+        mean = options.mean_of(args.mean, image)
         if isinstance(mean, str):
             changed["mean"] = read_array(Path(mean)).reshape(image)
         else:
@@ -402,17 +386,17 @@ def _about(args: Export, spec: NetSpec, net: Net) -> Preparation:
         changed["channels"] = args.channels
     classes: Iterable[str] = ()
     if any(step.spec.type == "DetectionOutput" for step in net.steps):
-        names = box_names(args.labels, spec, Path(args.model).parent)
+        names = options.box_names(args.labels, spec, Path(args.model).parent)
         classes = (names.get(label, "") for label in range(max(names, default=-1) + 1))
     elif args.labels is not None:
         count = (1, *list(net.graph.outputs.values())[-1].shape)[:3][-1]
-        classes = lines_of(args.labels, count)
+        classes = options.lines_of(args.labels, count)
     if classes := tuple(classes):
         changed["classes"] = classes
     return dataclasses.replace(about, **changed)
 
 
-class Calibrate(Model, Weighted, OnDevice, Prepared, Force):
+class Calibrate(options.Model, options.Weighted, options.OnDevice, options.Prepared, options.Force):
     """Measure the ranges that compilers to int8 ask for, and write their tables.
 
     The net is run over pictures, prepared as `minicaffe predict` does. Printed are the extremes of each blob
@@ -457,10 +441,10 @@ class Calibrate(Model, Weighted, OnDevice, Prepared, Force):
         if len({os.path.realpath(file) for file in files.values()}) < len(files):
             raise MinicaffeError(f"two tables in one file: {', '.join(files.values())}")
         self.check_free(*files.values())
-        weights, spec = weights_of(self), for_test(self.read_model())
+        weights, spec = options.weights_of(self), for_test(self.read_model())
         net = calibration.CalibrationNet(spec, device=self.pick_device(spec))
-        prepare(self, net.data, weights)
-        for file, loaded in load_weights(net.net, weights):
+        options.prepare(self, net.data, weights)
+        for file, loaded in options.load_weights(net.net, weights):
             self.tell(f"weights: {file}: {loaded}")
         measured = calibration.calibrate(
             net, images=self.data, count=self.images, method=self.method

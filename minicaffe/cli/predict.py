@@ -18,18 +18,7 @@ import numpy as np
 
 from minicaffe.backends import cpu
 from minicaffe.backends.device import Device
-from minicaffe.cli.options import (
-    Labelled,
-    Model,
-    OnDevice,
-    Typed,
-    Weighted,
-    box_names,
-    lines_of,
-    load_weights,
-    prepare,
-    weights_of,
-)
+from minicaffe.cli import options
 from minicaffe.cli.parser import Arg, number
 from minicaffe.cli.streams import say
 from minicaffe.core.config.declare import NetSpec
@@ -115,7 +104,7 @@ def _threshold(given: str) -> float:
 _threshold.__name__ = "float"  # what argparse says of other words
 
 
-class Predict(Model, Weighted, OnDevice, Typed, Labelled):
+class Predict(options.Model, options.Weighted, options.OnDevice, options.Typed, options.Labelled):
     """Classify pictures, or find what is in them: the most probable classes, or boxes.
 
     Pictures are scaled to the net's size; a grey one with a light border is inverted, since MNIST's
@@ -151,7 +140,7 @@ class Predict(Model, Weighted, OnDevice, Typed, Labelled):
     json: Annotated[bool, "print the answers as JSON, a line a picture"] = False
 
     def __call__(self) -> None:
-        weights, spec = weights_of(self), for_test(self.read_model())
+        weights, spec = options.weights_of(self), for_test(self.read_model())
         paths = list(itertools.chain.from_iterable(map(named, self.images)))
         device = self.pick_device(spec)
         is_compiled = device.is_cuda or not cpu.available()
@@ -174,8 +163,8 @@ def _answer(args: Predict, spec: NetSpec, weights: str, paths: list[str], device
     """Classify, or detect, with the loops that there are."""
     detects = any(layer.type == "DetectionOutput" for layer in spec.layers)
     net = (Detector if detects else Classifier)(spec, device=device, dtype=args.dtype)
-    prepare(args, net.data, weights)
-    for file, _ in load_weights(net.net, weights):
+    options.prepare(args, net.data, weights)
+    for file, _ in options.load_weights(net.net, weights):
         if file != weights:  # of a run
             args.tell(f"weights: {file}")
     pictures = _Pictures(net, [word for word in args.images if word in paths])
@@ -220,11 +209,11 @@ def _answer(args: Predict, spec: NetSpec, weights: str, paths: list[str], device
 def _classes(args: Predict, net: Deployed, spec: NetSpec) -> tuple[str, dict[int, str]]:
     """Returns what a net tells of a picture, its classes, boxes or pixels, and what classes are called."""
     if isinstance(net, Detector):
-        return "boxes", box_names(args.labels, spec, Path(args.model).parent)
+        return "boxes", options.box_names(args.labels, spec, Path(args.model).parent)
     classes = net.net.blobs[net.output].shape[1:]
     names: Sequence[str] = with_classes(spec, [net.data]).classes
     if args.labels is not None:
-        names = lines_of(args.labels, classes[0])
+        names = options.lines_of(args.labels, classes[0])
     kind = "classes" if classes[0] == np.prod(classes) else "pixels"
     return kind, {label: name for label, name in enumerate(names) if name}
 

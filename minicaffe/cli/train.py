@@ -32,17 +32,9 @@ from minicaffe.interop.caffe.model import is_prototxt
 from minicaffe.tools.data.layers.pictures import Pictures
 from minicaffe.tools.parallel import count, world
 from minicaffe.tools.training import folder as run_folder
+from minicaffe.tools.training import progress
 from minicaffe.tools.training import run as runs
 from minicaffe.tools.training.folder import RUNS
-from minicaffe.tools.training.progress import (
-    Bar,
-    Json,
-    Lines,
-    Progress,
-    Quiet,
-    Together,
-    score_table,
-)
 from minicaffe.tools.training.record import Record
 from minicaffe.tools.training.run import Run
 from minicaffe.tools.training.speed import iterations
@@ -306,9 +298,9 @@ def train(args: Train, communicator: Communicator) -> int:
     spec = together(communicator, lambda: model(args, communicator))
     if args.find_lr is not None:
         return find_lr.run(args, spec, args.pick_device(spec, communicator), communicator)
-    kind = Quiet if args.quiet else Bar if sys.stderr.isatty() else Lines
-    shown: Progress = Json() if args.json else kind()
-    hearers: list[Any] = [shown.hear] if isinstance(shown, Json) else []
+    kind = progress.Quiet if args.quiet else progress.Bar if sys.stderr.isatty() else progress.Lines
+    shown: progress.Progress = progress.Json() if args.json else kind()
+    hearers: list[Any] = [shown.hear] if isinstance(shown, progress.Json) else []
     if args.tensorboard:
         tensorboard.library()
     pages: list[Any] = []
@@ -318,7 +310,7 @@ def train(args: Train, communicator: Communicator) -> int:
         pages = [Follower(shown.failed)]
     record, first = Record(shown.failed, hearers), communicator.rank == 0
     with contextlib.ExitStack() as stack:
-        enter, report = stack.enter_context, Together(shown, record, *pages)
+        enter, report = stack.enter_context, progress.Together(shown, record, *pages)
         begun: Any = together(
             communicator, lambda: enter(run_of(args, spec, record)) if first else Beside()
         )
@@ -347,7 +339,7 @@ def train(args: Train, communicator: Communicator) -> int:
             device.synchronize()
         except CheckpointError:
             if solver.unsaved is not None and solver.scores:  # all was done but the last snapshot
-                shown.result(score_table(solver.scores, shown.suffixes))
+                shown.result(progress.score_table(solver.scores, shown.suffixes))
             raise
         finally:
             shown.end()
@@ -355,7 +347,7 @@ def train(args: Train, communicator: Communicator) -> int:
         count = solver.iteration - since
         shown.line(f"{count} iterations in {seconds:.1f} s, tests included, on {device.name}")
         if first and not solver.stopped:
-            shown.result(score_table(scores, shown.suffixes) if scores else "")
+            shown.result(progress.score_table(scores, shown.suffixes) if scores else "")
             for warning in solver.net.warnings:
                 shown.result(banner(warning))
             best = solver._judge.trends.get("best")
@@ -391,7 +383,7 @@ def built(
     args: Train,
     spec: NetSpec,
     device: Device,
-    report: Together,
+    report: progress.Together,
     communicator: Communicator,
 ) -> Solver:
     """The solver, as the options have it."""

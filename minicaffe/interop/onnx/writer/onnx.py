@@ -14,18 +14,7 @@ from minicaffe.core.net import Net, read
 from minicaffe.errors import CheckpointError, SpecError, reason
 from minicaffe.interop.onnx.table import packages
 from minicaffe.interop.onnx.writer import check, tensorrt
-from minicaffe.interop.onnx.writer.model import (
-    OPSET,
-    Axes,
-    Graph,
-    described,
-    dynamic_axes,
-    proto,
-    sizes,
-    trials,
-    words_of,
-)
-from minicaffe.interop.onnx.writer.model import write as written
+from minicaffe.interop.onnx.writer import model as graphs
 from minicaffe.storage import checkpoint
 from minicaffe.tools.inference import inference, inputs
 from minicaffe.tools.preparation import Preparation, metadata, preparation
@@ -100,11 +89,11 @@ def save(
         raise CheckpointError(f"{path}: cannot be written: there is no folder {str(path.parent)!r}")
     if tensorrt_safe:
         tensorrt.check_axes(dynamic)
-    axes = dynamic_axes(net, dynamic)
-    graph = written(net, trials(net, axes))
+    axes = graphs.dynamic_axes(net, dynamic)
+    graph = graphs.write(net, graphs.trials(net, axes))
     if tensorrt_safe:
         tensorrt.check(graph, net)
-    model, beside = proto(graph, net, axes), files_beside(path)
+    model, beside = graphs.proto(graph, net, axes), files_beside(path)
     onnx.helper.set_model_props(model, metadata(about, beside["mean"].name))
     data: bytes = model.SerializeToString()
     try:
@@ -114,7 +103,10 @@ def save(
     lines = compared(graph, net, axes, data)
     shapes = {"inputs": inputs(net), "outputs": net.graph.outputs.values()}
     sizes_of = {
-        kind: {name: size for name, _, size in (described(graph, value, axes) for value in values)}
+        kind: {
+            name: size
+            for name, _, size in (graphs.described(graph, value, axes) for value in values)
+        }
         for kind, values in shapes.items()
     }
     told = json_text(about, sizes_of, beside["mean"].name)
@@ -122,7 +114,7 @@ def save(
         checkpoint.replace(beside["mean"], lambda file: np.save(file, image.astype(np.float32)))
     checkpoint.replace(beside["json"], lambda file: file.write(told))
     checkpoint.replace(path, lambda file: file.write(data))
-    size = f"{len(graph.nodes)} nodes, opset {OPSET}, {len(data) / 2**20:.1f} MiB"
+    size = f"{len(graph.nodes)} nodes, opset {graphs.OPSET}, {len(data) / 2**20:.1f} MiB"
     return [*lines, f"{path}: {size}"]
 
 
@@ -140,18 +132,18 @@ def files_beside(path: str | Path) -> dict[str, Path]:
     return found
 
 
-def compared(graph: Graph, net: Net, axes: Axes, data: bytes) -> list[str]:
+def compared(graph: graphs.Graph, net: Net, axes: graphs.Axes, data: bytes) -> list[str]:
     """A line for each output, at each size. Raises CheckpointError, of the first layer that differs."""
-    words = words_of(axes)
+    words = graphs.words_of(axes)
     lines, names = [], graph.tensors
     if before := check.before_jumps(net.steps):
-        data = proto(graph, net, axes, before).SerializeToString()
+        data = graphs.proto(graph, net, axes, before).SerializeToString()
     for some in [[], words] if words else [[]]:
-        net.reshape(**sizes(net, axes, some))
+        net.reshape(**graphs.sizes(net, axes, some))
         found = check.outputs(data, net, names)
         for value in net.graph.outputs.values():
             told = f"checked against onnxruntime: max. relative difference {found[value]:.0e}"
             lines.append(f"{names[value]} {value.shape}: {told}")
         if max(found.values()) > check.MOST:
-            check.culprit(proto(graph, net, axes, names).SerializeToString(), net, names)
+            check.culprit(graphs.proto(graph, net, axes, names).SerializeToString(), net, names)
     return lines
