@@ -15,7 +15,6 @@ from minicaffe.errors import CheckpointError
 from minicaffe.interop.caffe import state, weights
 from minicaffe.storage import checkpoint, safetensors_file, wire
 
-Layers = dict[str, dict[int, Any]]
 WEIGHTS = (*model.OURS, *weights.ENDINGS)
 STATES, BLOBS = weights.STATES, (".npy", ".binaryproto")
 
@@ -35,7 +34,7 @@ def convert_weights(source: str | Path, target: str | Path) -> str:
             f"a solver's state {', '.join(STATES)}; one array {', '.join(BLOBS)}"
         )
     if kind == "weights":
-        done = _convert_weights(source, target)
+        done = _convert_arrays(source, target)
     elif kind == "state":
         solver = state.read(source)
         state.write(target, solver)
@@ -75,7 +74,7 @@ def write_blob(path: str | Path, array: np.ndarray) -> None:
         weights.write_message(path, wire.blob_parts(array))
 
 
-def _convert_weights(source: str | Path, target: str | Path) -> str:
+def _convert_arrays(source: str | Path, target: str | Path) -> str:
     arrays = _arrays(source, target)
     if weights.is_caffes(target):
         layers = _layers(source, arrays)
@@ -95,13 +94,12 @@ def _arrays(source: str | Path, target: str | Path) -> dict[str, np.ndarray]:
         hint = "; --model NET writes them as its" if ending in weights.ENDINGS else ""
         raise CheckpointError(f"{source} and {target} are of one format: nothing to convert{hint}")
     with model.opened(source) as reader:
-        kept = [name for name in reader.shapes if name[:1] != "@" or name == MODEL]
-        return {name: reader[name] for name in kept}
+        return {name: reader[name] for name in reader.shapes if name[:1] != "@" or name == MODEL}
 
 
 def _layers(source: str | Path, arrays: dict[str, np.ndarray]) -> list[weights.Layer]:
     """Arrays as layers of types that are not known."""
-    layers: Layers = {}
+    layers: dict[str, dict[int, Any]] = {}
     for name, array in arrays.items():
         if name == MODEL:
             continue
@@ -112,8 +110,7 @@ def _layers(source: str | Path, arrays: dict[str, np.ndarray]) -> list[weights.L
     for layer, blobs in layers.items():
         if sorted(blobs) != list(range(len(blobs))):
             raise CheckpointError(f"{source}: layer {layer!r} lacks some of its parameters")
-        layers[layer] = dict(sorted(blobs.items()))
-    return [weights.Layer(name, "", blobs) for name, blobs in layers.items()]
+    return [weights.Layer(name, "", dict(sorted(layers[name].items()))) for name in layers]
 
 
 def _name(source: str | Path, arrays: dict[str, np.ndarray]) -> str:

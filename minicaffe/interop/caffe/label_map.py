@@ -33,19 +33,19 @@ def names_in(text: str, file: str, shown: bool = True) -> dict[int, str]:
     {1: 'cat'}
     """
     tree = typed(parse(text, file)[0], "LabelMap")
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     for item in tree.value["item"].value if "item" in tree.value else []:
         fields = item.value
         for key in ("name", "label"):
             if key not in fields:
                 raise SpecError(f"{item.mark}: an item of a label map needs {key}")
         label = fields["label"].value
-        if label in found:
+        if label in names:
             raise SpecError(f"{fields['label'].mark}: label {label} has two names")
         named = fields.get("display_name", fields["name"]) if shown else fields["name"]
         if not str(named.value).isprintable():
             raise SpecError(f"{named.mark}: a name that cannot be printed: {named.value!r}")
-        found[label] = named.value
-    if not found:
+        names[label] = named.value
+    if not names:
         raise SpecError(f"{file}: a label map without a class")
-    return found
+    return names

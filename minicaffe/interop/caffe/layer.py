@@ -109,22 +109,20 @@ def own_blocks(layers: list[Node], layer_types: Mapping[str, type]) -> list[Node
 
     Of each type and block one line says so.
     """
-    kept, warned = [], set()
+    own_layers, warned = [], set()
     for layer in layers:
         kind = layer.value["type"].value if "type" in layer.value else ""
         homes = (*_homes(kind, layer_types), FREE)
-        for block in [k for k in layer.value if k.endswith("_param") and k not in homes]:
-            if kind not in layer_types:
-                continue
+        others = [k for k in layer.value if k.endswith("_param") and k not in homes]
+        for block in others if kind in layer_types else []:
             fields = {k: node for k, node in layer.value.items() if k != block}
-            mark = layer.keys[block]
             layer = Node(fields, layer.mark, layer.keys)
             if (kind, block) not in warned:
                 warned.add((kind, block))
                 own = f"; its own keys stand in {' and '.join(homes[:-1])}" if homes[1:] else ""
-                warn(mark, f"{kind}: {block} has no effect, as in Caffe{own}")
-        kept.append(layer)
-    return kept
+                warn(layer.keys[block], f"{kind}: {block} has no effect, as in Caffe{own}")
+        own_layers.append(layer)
+    return own_layers
 
 
 FIRST = ("name", "type", "bottom", "top")
@@ -135,13 +133,13 @@ def phases(layers: list[Node], state: Node | None) -> None:
 
     When Caffe prints a net, it writes into each layer the phase for which it built the net.
     """
-    phases_given = [(layer.value["phase"], layer) for layer in layers if "phase" in layer.value]
     own = state.value["phase"].value if state is not None and "phase" in state.value else None
-    for phase, layer in phases_given:
-        own = phase.value if own is None else own
-        if phase.value != own:
+    for layer in (one for one in layers if "phase" in one.value):
+        phase = layer.value["phase"].value
+        own = phase if own is None else own
+        if phase != own:
             name = layer.value["name"].value if "name" in layer.value else ""
-            text = f"layer {shown(name)}: phase: {phase.value} has no effect: others are of {own}; "
+            text = f"layer {shown(name)}: phase: {phase} has no effect: others are of {own}; "
             warn(layer.keys["phase"], text + "include { phase: ... } builds a layer for one phase")
 
 
@@ -167,19 +165,14 @@ def _put_own(
 
 
 def _known(node: Node, type_: Any, what: str, unknown: list[tuple[Mark, str]] | None) -> Node:
-    """What a text has for a declaration, or a tuple of them, less the keys that it does not have.
-
-    What is to be said of each is appended with its place to `unknown`; without that, it is a SpecError.
-    """
+    """What a text has for a declaration, or a tuple of them, less the keys that it does not have."""
     type_ = option(type_)
     if get_origin(type_) is tuple:
         type_ = get_args(type_)[0]
-    if not is_dataclass(type_):
-        return node
-    if isinstance(node.value, list):
+    if is_dataclass(type_) and isinstance(node.value, list):
         items = [_known(item, type_, what, unknown) for item in node.value]
         return Node(items, node.mark, node.keys)
-    if not isinstance(node.value, dict):
+    if not is_dataclass(type_) or not isinstance(node.value, dict):
         return node
     keys, values = keys_of(cast(type, type_)), {}
     for own, value in node.value.items():
@@ -219,7 +212,7 @@ def fitted(
     message: Node, fields: Mapping[str, Field], declared: Mapping[str, Key]
 ) -> dict[str, tuple[Node, Mark]]:
     """The keys of a message as a declaration names them, less those that change nothing."""
-    found: dict[str, tuple[Node, Mark]] = {}
+    fitting: dict[str, tuple[Node, Mark]] = {}
     for name, node in message.value.items():
         field, mark = fields[name], message.keys[name]
         own = OTHER_NAMES.get(name, name)
@@ -227,29 +220,24 @@ def fitted(
         key = declared.get(own)
         if name == "engine" or (name in DROPPED and key is None):
             continue
-        at_default = not field.repeated and node.value == field.default
-        if key is None and at_default:
-            continue
-        if key is not None and key.default is None and at_default and _refused(node, key):
-            continue  # 0, which is none
+        if not field.repeated and node.value == field.default:
+            refused = key is not None and any(check.problem(node.value) for check in key.checks)
+            if key is None or (key.default is None and refused):
+                continue  # nothing, or 0, which is none
         if name == "ceil_mode" and key is None:
             own, node = "round_mode", Node("CEIL" if node.value else "FLOOR", node.mark)
         if field.type == "FillerParameter":
             items = [filler(item) for item in node.value] if field.repeated else []
             node = Node(items, node.mark) if field.repeated else filler(node)
-        if own in found:
+        if own in fitting:
             raise SpecError(f"{mark}: {name} is another name of {own!r}, which is given too")
-        found[own] = node, mark
-    return found
-
-
-def _refused(node: Node, key: Key) -> bool:
-    return any(check.problem(node.value) for check in key.checks)
+        fitting[own] = node, mark
+    return fitting
 
 
 def assumed(kind: str, declared: Mapping[str, Key]) -> dict[str, Any]:
     """What Caffe takes for the keys of a type that are not given, where the type's own default differs."""
-    found: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
     for name, (_, field) in schema().keys(kind).items():
         if name not in declared or declared[name].required or field.repeated or name == "engine":
             continue
@@ -257,12 +245,12 @@ def assumed(kind: str, declared: Mapping[str, Key]) -> dict[str, Any]:
             continue
         own, default = declared[name].default, field.default
         if name in ("weight_filler", "bias_filler") and own not in (ZERO, None):
-            found[name] = "constant"
+            defaults[name] = "constant"
         elif default is not None and own not in (None, ()) and own != default:
-            found[name] = default
+            defaults[name] = default
     if kind in UNORDERED and "shuffle" in declared:
-        found["shuffle"] = False
-    return found
+        defaults["shuffle"] = False
+    return defaults
 
 
 def filler(node: Node) -> Node:
@@ -273,8 +261,8 @@ def filler(node: Node) -> Node:
     kind = values["type"].value
     for key in [key for key in values if kind not in FILLER_KEYS.get(key, (kind,))]:
         if values[key].value != getattr(Filler, key):
-            told = " and ".join(FILLER_KEYS[key])
-            warn(keys[key], f"{key} has no effect: it goes with {told}, not with {kind}")
+            types = " and ".join(FILLER_KEYS[key])
+            warn(keys[key], f"{key} has no effect: it goes with {types}, not with {kind}")
         del values[key], keys[key]
     return Node(values, node.mark, keys)
 
@@ -285,10 +273,10 @@ def _transform(node: Node, declared: Mapping[str, Key]) -> Node:
     sized = {key: _sized(key, node.value[key]) for key in SIZED if key in node.value}
     rest = {key: one for key, one in node.value.items() if key not in SIZED}
     plain = Node(rest, node.mark, node.keys)
-    found = fitted(plain, schema().messages["TransformationParameter"], keys)
-    found |= {SIZED[key]: (one, node.keys[key]) for key, one in sized.items()}
-    values = {key: value for key, (value, _) in found.items()}
-    return Node(values, node.mark, {key: mark for key, (_, mark) in found.items()})
+    parts = fitted(plain, schema().messages["TransformationParameter"], keys)
+    parts |= {SIZED[key]: (one, node.keys[key]) for key, one in sized.items()}
+    values = {key: value for key, (value, _) in parts.items()}
+    return Node(values, node.mark, {key: mark for key, (_, mark) in parts.items()})
 
 
 def _sized(key: str, block: Node) -> Node:
@@ -297,21 +285,21 @@ def _sized(key: str, block: Node) -> Node:
     There a part's height and width are both changed by a factor between c, aspect_ratio_change, and 1 / c,
     so that width / height is between c^2 and 1 / c^2. Source: Intel's DataTransformer. Raises SpecError.
     """
-    mark, given = block.mark, {name: one.value for name, one in block.value.items()}
-    how = given["resize_param"].get("interp_mode") if "resize_param" in given else None
+    mark, values = block.mark, {name: one.value for name, one in block.value.items()}
+    how = values["resize_param"].get("interp_mode") if "resize_param" in values else None
     if how is not None and {one.value for one in how.value} - {"LINEAR"}:
         warn(how.mark, "interp_mode has no effect: pictures are scaled linearly")
     if SIZED[key] == "resize":
-        least, most = given.get("min_size", 0), given.get("max_size", 0)
+        least, most = values.get("min_size", 0), values.get("max_size", 0)
         if least != most or not least:
             raise SpecError(
                 f"{mark}: {key}: min_size {least} and max_size {most}: expected one size, the shorter side's"
             )
         return Node(least, mark)
-    change = float(given.get("aspect_ratio_change", 1)) ** 2
+    change = float(values.get("aspect_ratio_change", 1)) ** 2
     if not 0 < change <= 1:
         raise SpecError(f"{mark}: {key}: aspect_ratio_change: expected above 0 and at most 1")
-    share = (given.get("min_area_ratio", 0.5), given.get("max_area_ratio", 1.0))
+    share = (values.get("min_area_ratio", 0.5), values.get("max_area_ratio", 1.0))
     bounds = {"scale": share, "ratio": (change, 1 / change)}
     inside = {
         name: Node([Node(float(one), mark) for one in pair], mark) for name, pair in bounds.items()
@@ -332,6 +320,6 @@ def _params(node: Node) -> Node:
     """The ParamSpecs; an empty name is none."""
     items = []
     for item in node.value:
-        kept = {key: one for key, one in item.value.items() if (key, one.value) != ("name", "")}
-        items.append(Node(kept, item.mark, item.keys))
+        fields = {key: one for key, one in item.value.items() if (key, one.value) != ("name", "")}
+        items.append(Node(fields, item.mark, item.keys))
     return Node(items, node.mark)

@@ -105,8 +105,8 @@ def text_of(
 
     Layers of unknown types are kept; with `lenient`, unknown keys are left out.
     """
-    message, comments = parse_text(text, file)
-    found = Text(Node(None, message.mark), {file: comments})
+    message, own_comments = parse_text(text, file)
+    comments = {file: own_comments}
     if not message.fields:
         raise SpecError(f"{message.mark}: is empty; expected a net's or a solver's text")
     if {one.name for one in message.fields} == {"item"}:
@@ -120,12 +120,12 @@ def text_of(
         places = [Path(path)]
         if folder is not None:
             places += [folder / path, folder / Path(path).name]
-        there = next((place for place in places if os.path.isfile(place)), None)
-        if there is None:
+        place = next((place for place in places if os.path.isfile(place)), None)
+        if place is None:
             tried = ", ".join(dict.fromkeys(str(place) for place in places))
             raise SpecError(f"{mark}: there is no file {path!r}; looked for {tried}")
-        own, inside = load(there, "prototxt", own=True)
-        net, found.comments[own] = parse_text(inside, own)
+        own, inside = load(place, "prototxt", own=True)
+        net, comments[own] = parse_text(inside, own)
         return net_of(typed(net, "NetParameter", unknown=unknown))
 
     def net_of(net: Node) -> Node:
@@ -140,17 +140,14 @@ def text_of(
             root = net_of(typed(message, "NetParameter", unknown=unknown))
     finally:  # of a mistake, too, an unknown key may be the cause: it is told first
         refuse(unknown, lenient, root, layer_types)
-    found.root = root
-    return found
+    return Text(root, comments)
 
 
 def _is_solver(message: Message) -> bool:
     """Whether a text is a solver's, by the fields it has."""
-    given = {one.name for one in message.fields}
+    names = {one.name for one in message.fields}
     net, solver = (set(schema().messages[kind]) for kind in ("NetParameter", "SolverParameter"))
-    if {"layer", "layers"} & given:
-        return False
-    return len(given & solver) > len(given & net)
+    return not {"layer", "layers"} & names and len(names & solver) > len(names & net)
 
 
 def net_tree(
@@ -182,7 +179,7 @@ def net_tree(
 def _told_apart(layers: list[Node]) -> list[Node]:
     """Layers of which two that are always there bear different names: Caffe does not ask for it."""
     seen: dict[str, int] = {}
-    found = []
+    named = []
     for layer in layers:
         name = layer.value.get("name", NONE)
         if isinstance(name.value, str) and not {"include", "exclude"} & set(layer.value):
@@ -190,8 +187,8 @@ def _told_apart(layers: list[Node]) -> list[Node]:
             if number > 1:
                 other = Node(f"{name.value}_{number}", name.mark)
                 layer = Node({**layer.value, "name": other}, layer.mark, layer.keys)
-        found.append(layer)
-    return found
+        named.append(layer)
+    return named
 
 
 NONE = Node([], Mark(""))
@@ -213,13 +210,13 @@ def solver_root(
 
     `net_in` returns the tree of the net in a file, `net_of` that of a NetParameter. Raises SpecError.
     """
-    given = [key for key in TRAINED if key in solver.value]
-    if len(given) != 1:
-        told = " and ".join(given)
-        where = solver.keys[given[-1]] if given else solver.mark
+    sources = [key for key in TRAINED if key in solver.value]
+    if len(sources) != 1:
+        where, got = solver.keys[sources[-1]] if sources else solver.mark, " and ".join(sources)
         raise SpecError(
-            f"{where}: solver: expected one of {', '.join(TRAINED)}, got {told or 'none'}"
+            f"{where}: solver: expected one of {', '.join(TRAINED)}, got {got or 'none'}"
         )
+    (source,) = sources
 
     def nets(key: str) -> list[Node]:
         node = solver.value.get(key, Node([], solver.mark))
@@ -228,16 +225,16 @@ def solver_root(
             net_of(one) if key.endswith("_param") else net_in(one.value, one.mark) for one in items
         ]
 
-    (train,) = nets(given[0])
+    (train,) = nets(source)
     tests = [net for key in TESTS for net in nets(key)]
     count = len(solver.value["test_iter"].value) if "test_iter" in solver.value else 0
-    if count < len(tests) or (count > len(tests) and given[0].startswith("train")):
-        key = next((key for key in ("test_iter", *TESTS) if key in solver.value), given[0])
+    if count < len(tests) or (count > len(tests) and source.startswith("train")):
+        key = next((key for key in ("test_iter", *TESTS) if key in solver.value), source)
         raise SpecError(
             f"{solver.keys[key]}: solver: expected a test_iter for each test net:"
             f" there are {len(tests)} nets and {count} test_iter"
         )
-    if given[0] == "train_net" and "test_net_param" not in solver.value:
+    if source == "train_net" and "test_net_param" not in solver.value:
         train_file = solver.value["train_net"].value
         others = solver.value.get("test_net", Node([], solver.mark)).value
         if all(one.value == train_file for one in others):  # one net with the layers of both phases
@@ -254,7 +251,7 @@ def solver_root(
     return Node(values, train.mark, keys)
 
 
-def _evaluated(nets: list[Node], given: dict[str, Node], solver: Node) -> None:
+def _evaluated(nets: list[Node], evaluation: dict[str, Node], solver: Node) -> None:
     """Give the keys of SSD's solver to the DetectionEvaluate layers of its nets."""
     layers = [
         layer
@@ -263,7 +260,7 @@ def _evaluated(nets: list[Node], given: dict[str, Node], solver: Node) -> None:
         if "type" in layer.value and layer.value["type"].value == "DetectionEvaluate"
     ]
     fields = schema().messages["SolverParameter"]
-    for key, node in given.items():
+    for key, node in evaluation.items():
         if node.value == fields[key].default:
             continue
         if not layers:

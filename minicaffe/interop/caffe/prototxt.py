@@ -41,6 +41,7 @@ from minicaffe.interop.caffe.upgrade import as_written
 
 # What stands for itself where a word is expected, and for nothing else
 WORD = re.compile(r"(?!(true|false|null|inf|infinity|nan)$)[A-Za-z_]\w*", re.IGNORECASE | re.ASCII)
+CAPITALS = "[A-Z][A-Z0-9_]*"
 
 
 def prototxt(
@@ -99,15 +100,14 @@ def _solver(spec: NetSpec) -> dict[str, Node]:
     nodes.setdefault("snapshot_format", Node(solver.snapshot_format, solver.mark))  # or another
     if solver.snapshot_format == "BINARYPROTO":
         del nodes["snapshot_format"]
-    device = nodes.pop("device", None)
-    if device is not None and device.value == "cpu":
-        nodes["solver_mode"] = Node(Word("CPU"), device.mark)
-    elif (
-        device is not None and device.value[:5] == "cuda:" and device.value[5:].strip("0").isdigit()
-    ):
-        nodes["device_id"] = Node(int(device.value[5:]), device.mark)
-    elif device is not None:
-        nodes["device"] = device
+    if (device := nodes.pop("device", None)) is not None:
+        number = device.value[5:] if device.value[:5] == "cuda:" else ""
+        if device.value == "cpu":
+            nodes["solver_mode"] = Node(Word("CPU"), device.mark)
+        elif number.strip("0").isdigit():
+            nodes["device_id"] = Node(int(number), device.mark)
+        else:
+            nodes["device"] = device
     fields = _placed(nodes, "SolverParameter", solver.mark)
     if whole is not None:  # of Caffe there is no test without test_iter
         free = fields.get(FREE, Node({}, solver.mark))
@@ -117,16 +117,12 @@ def _solver(spec: NetSpec) -> dict[str, Node]:
 
 def _placed(nodes: Mapping[str, Node], kind: str, mark: Mark) -> dict[str, Node]:
     """Keys as fields of a message, those that it has no place for in minicaffe_param."""
-    fields, found, free = schema().messages[kind], dict[str, Node](), dict[str, Node]()
-    for key, node in nodes.items():
-        fitting = _fitting(node, fields[key]) if key in fields else None
-        if fitting is None:
-            free[key] = node
-        else:
-            found[key] = fitting
-    if free:
-        found[FREE] = Node(free, mark)
-    return found
+    fields = schema().messages[kind]
+    fitting = {key: _fitting(node, fields[key]) for key, node in nodes.items() if key in fields}
+    placed = {key: node for key, node in fitting.items() if node is not None}
+    if free := {key: node for key, node in nodes.items() if key not in placed}:
+        placed[FREE] = Node(free, mark)
+    return placed
 
 
 def _net(pen: Pen, spec: NetSpec, layer_types: Mapping[str, type]) -> Node:
@@ -137,9 +133,9 @@ def _net(pen: Pen, spec: NetSpec, layer_types: Mapping[str, type]) -> Node:
         bottom = layer.bottom
         if bottom is None:
             if len(implied) > 1:
-                told = " or ".join(sorted(", ".join(one) or "nothing" for one in implied))
+                ways = " or ".join(sorted(", ".join(one) or "nothing" for one in implied))
                 raise SpecError(
-                    f"{layer.place()}: reads {told}, by the phase; in a prototxt it reads one: give a bottom"
+                    f"{layer.place()}: reads {ways}, by the phase; in a prototxt it reads one: give a bottom"
                 )
             bottom = next(iter(implied), ())
         layers.append(_layer(layer, bottom, layer_types, pen.has_comments_in))
@@ -205,10 +201,9 @@ def _layer(
 
 
 def _as_it_is(node: Node, of_text: bool) -> Node:
-    """Returns a message without declared fields, as a prototxt has it. Raises SpecError if it cannot be one.
+    """Returns a message without declared fields, as a prototxt has it; YAML's text in capitals as a word.
 
-    A prototxt (`of_text`) tells a word of an enumeration from text. YAML does not: text in capitals becomes a
-    word.
+    Raises SpecError if it cannot be one.
     """
     if isinstance(node.value, dict):
         for key in node.value:
@@ -222,11 +217,9 @@ def _as_it_is(node: Node, of_text: bool) -> Node:
         if any(isinstance(item.value, list) for item in node.value):
             raise SpecError(f"{node.mark}: a list in a list cannot stand in a prototxt")
         return Node([_as_it_is(item, of_text) for item in node.value], node.mark)
-    capitals = (
-        not of_text and isinstance(node.value, str) and re.fullmatch("[A-Z][A-Z0-9_]*", node.value)
-    )
-    word = capitals and WORD.fullmatch(node.value)
-    return Node(Word(node.value), node.mark) if word else node
+    if of_text or not isinstance(node.value, str) or not re.fullmatch(CAPITALS, node.value):
+        return node
+    return Node(Word(node.value), node.mark) if WORD.fullmatch(node.value) else node
 
 
 def _sorted(node: Node, start: Mark) -> Node:
@@ -258,8 +251,8 @@ def _fitting(node: Node, field: Field) -> Node | None:
         return None if None in fitting.values() else Node(fitting, node.mark)
     if isinstance(node.value, dict) or node.value is None:
         return None
-    if field.words is not None:
-        known = node.value in field.words
-        word = Word(node.value) if known and WORD.fullmatch(node.value) else node.value
-        return Node(word, node.mark) if known else None
-    return node
+    if field.words is None:
+        return node
+    if node.value not in field.words:
+        return None
+    return Node(Word(node.value), node.mark) if WORD.fullmatch(node.value) else node

@@ -63,13 +63,8 @@ class Message:
     empty: dict[str, Mark] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Token:
+class Token(Scalar):
     """A piece of the text; `kind` is a group of TOKEN, or `end`."""
-
-    kind: str
-    text: str
-    mark: Mark
 
     def __str__(self) -> str:
         return self.text if self.kind == "end" else shown(self.text)
@@ -100,14 +95,14 @@ class _Parser:
         at, line, start, last = 0, 1, 0, 0
         while at < len(text):
             mark = Mark(self.file, line, at - start + 1)
-            found = TOKEN.match(text, at)
-            if found is None:
+            match = TOKEN.match(text, at)
+            if match is None:
                 quoted = text[at] in "\"'"
                 what = "the text in quotes does not end in its line"
                 raise SpecError(
                     f"{mark}: {what if quoted else f'{shown(text[at])} is not understood'}"
                 )
-            kind, piece, at = str(found.lastgroup), found.group(), found.end()
+            kind, piece, at = str(match.lastgroup), match.group(), match.end()
             if kind == "comment":
                 words = "".join(c for c in piece[1:].strip() if c.isprintable() or c == "\t")
                 self.comments.append(Comment(line, mark.column, words, last != line))
@@ -198,19 +193,19 @@ class _Parser:
 
 def _bytes(token: Token) -> bytes:
     """What a text in quotes stands for."""
-    found = bytearray()
+    text = bytearray()
     for octal, hexa, four, eight, letter, plain in ESCAPE.findall(token.text[1:-1]):
         try:
             if octal or hexa:
-                found.append(int(octal, 8) if octal else int(hexa, 16))
+                text.append(int(octal, 8) if octal else int(hexa, 16))
             elif four or eight:
-                found += chr(int(four or eight, 16)).encode("utf-8")
+                text += chr(int(four or eight, 16)).encode("utf-8")
             else:
-                found += bytes([LETTERS[letter]]) if letter else plain.encode("utf-8")
+                text += bytes([LETTERS[letter]]) if letter else plain.encode("utf-8")
         except (KeyError, ValueError, OverflowError):
             wrong = f"\\{letter}" if letter else token.text
             raise SpecError(f"{token.mark}: the escape {shown(wrong)} is not understood") from None
-    return bytes(found)
+    return bytes(text)
 
 
 ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\\"}

@@ -183,12 +183,12 @@ def _value(given: Given, field: Field, what: str, unknown: list[tuple[Mark, str]
         raise SpecError(
             f"{value.mark}: {what}: expected {_expected(field)}, got a message in braces"
         )
-    found = _word(value, field) if field.words is not None else _plain(value, field.type)
-    if found is None and field.name == "engine" and value.kind == "word":
-        found = "DEFAULT"  # a fork's, such as MKLDNN; how, not what, is computed
-    if found is None and field.type == "LayerType" and WORD.fullmatch(value.text):
-        return Node(value.text, value.mark)  # a fork's word, or a type of today in quotes
-    if found is None:
+    held = _word(value, field) if field.words is not None else _plain(value, field.type)
+    if held is None and field.name == "engine" and value.kind == "word":
+        held = "DEFAULT"  # a fork's, such as MKLDNN; how, not what, is computed
+    if held is None and field.type == "LayerType" and WORD.fullmatch(value.text):
+        held = value.text  # a fork's word, or a type of today in quotes
+    if held is None:
         hint = ""
         if field.words and value.text in field.words:
             hint = "; without quotes"
@@ -198,7 +198,7 @@ def _value(given: Given, field: Field, what: str, unknown: list[tuple[Mark, str]
             hint = "; put it in quotes"
         got = f"expected {_expected(field)}, got {_shown(value)}{hint}"
         raise SpecError(f"{value.mark}: {what}: {got}")
-    return Node(found, value.mark)
+    return Node(held, value.mark)
 
 
 def _word(value: Scalar, field: Field) -> str | None:
@@ -206,27 +206,27 @@ def _word(value: Scalar, field: Field) -> str | None:
     words = field.words or {}
     if value.kind == "word":
         return value.text if value.text in words else None
-    number = _integer(value.text) if value.kind == "number" else None
+    number = _integer(value)
     return next((word for word, meant in words.items() if meant == number), None)
 
 
 def _plain(value: Scalar, kind: str) -> bool | int | float | str | None:
     if kind == "string" or value.kind == "string":
         return value.text if value.kind == kind else None
+    number = _integer(value)
     if kind == "bool":
-        number = _integer(value.text) if value.kind == "number" else None
         text = value.text if number is None else str(number)
         return True if text in TRUE else False if text in FALSE else None
     if kind in RANGES:
-        number = _integer(value.text) if value.kind == "number" else None
         least, most = RANGES[kind]
         return number if number is not None and least <= number <= most else None
     return _float(value)
 
 
-def _integer(text: str) -> int | None:
+def _integer(value: Scalar) -> int | None:
     """A whole number in decimal, hexadecimal or, behind a 0, octal digits."""
-    if not WHOLE.fullmatch(text) or len(text) > 40:
+    text = value.text
+    if value.kind != "number" or not WHOLE.fullmatch(text) or len(text) > 40:
         return None
     digits = text.lstrip("-")
     octal = len(digits) > 1 and digits.isdigit() and digits[0] == "0"
@@ -239,10 +239,8 @@ def _integer(text: str) -> int | None:
 
 def _float(value: Scalar) -> float | int | None:
     if value.kind == "word":
-        infinite = INFINITE.fullmatch(value.text)
-        return float(value.text) if infinite else None
-    whole = _integer(value.text)
-    if whole is not None:
+        return float(value.text) if INFINITE.fullmatch(value.text) else None
+    if (whole := _integer(value)) is not None:
         return whole
     text = value.text.rstrip("fF") if "x" not in value.text.lower() else ""
     return float(text) if text and len(text) < 400 else None
@@ -250,20 +248,15 @@ def _float(value: Scalar) -> float | int | None:
 
 def _guessed(value: Scalar, words: bool = False) -> Node:
     """A value whose type is not declared: whatever it looks like; with `words`, a word stays one."""
-    found: bool | int | float | str | None = value.text
-    if value.kind == "string":
-        return Node(found, value.mark)
-    if value.kind == "number" or INFINITE.fullmatch(value.text):
-        found = _float(value)
-    elif value.kind == "word" and value.text in ("true", "false"):
-        found = value.text == "true"
-    elif value.kind == "word" and value.text == "null":
-        return Node(None, value.mark)
-    if found is None:
-        raise SpecError(f"{value.mark}: {shown(value.text)} is not a number")
-    if words and isinstance(found, str):
-        found = Word(found)
-    return Node(found, value.mark)
+    text = value.text
+    if value.kind == "number" or (value.kind == "word" and INFINITE.fullmatch(text)):
+        number = _float(value)
+        if number is None:
+            raise SpecError(f"{value.mark}: {shown(text)} is not a number")
+        return Node(number, value.mark)
+    if value.kind == "word" and text in ("true", "false", "null"):
+        return Node({"true": True, "false": False, "null": None}[text], value.mark)
+    return Node(Word(text) if words and value.kind == "word" else text, value.mark)
 
 
 def _shown(value: Scalar | Message) -> str:

@@ -50,14 +50,12 @@ def with_unknown(
                 mark = layer.keys.get(key, layer.mark)
                 raise SpecError(f"{mark}: {kind}: {shown(key)} cannot be a key of a layer")
         keys.setdefault(kind, {}).update(dict.fromkeys(own, Annotated[Node | None, "as it is"]))
-    made = {kind: _made(kind, own) for kind, own in keys.items()}
-    return ChainMap(made, cast("dict[str, type]", layer_types))
-
-
-def _made(kind: str, keys: Mapping[str, Any]) -> type:
-    """The class of an unknown type, of keys that may hold anything."""
-    cls = type(kind, (Unknown,), {"__annotations__": dict(keys), **dict.fromkeys(keys)})
-    return dataclass(kw_only=True, eq=False, repr=False, match_args=False)(cls)
+    make = dataclass(kw_only=True, eq=False, repr=False, match_args=False)
+    classes: dict[str, type] = {
+        kind: make(type(kind, (Unknown,), {"__annotations__": own, **dict.fromkeys(own)}))
+        for kind, own in keys.items()
+    }
+    return ChainMap(classes, cast("dict[str, type]", layer_types))
 
 
 def layers_of(root: Node) -> Iterator[Node]:
@@ -83,7 +81,6 @@ def _items(fields: Mapping[str, Node], key: str) -> list[Node]:
     return value if isinstance(value, list) else []  # what else it is, `model` refuses
 
 
-_log = logging.getLogger("minicaffe")
 NEAR = 0.8  # how like another a name is that may be a slip of it
 Problem = tuple[Mark, str]
 
@@ -95,18 +92,17 @@ def refuse(
 
     Beside the keys, the unknown types of the model's tree are told; alone, they are not refused here.
     """
-    found = _in_order(keys)
+    problems = _in_order(keys)
     keys.clear()
-    if found and not lenient:
-        raise _error(found, [] if root is None else _types(root, layer_types))
-    for _, problem in found:
+    if problems and not lenient:
+        raise _error(problems, [] if root is None else _types(root, layer_types))
+    for _, problem in problems:
         _log.warning("%s: left out", problem)
 
 
 def refuse_types(root: Node, layer_types: Mapping[str, type]) -> None:
     """Raise SpecError if a model's tree has layers of unknown types."""
-    types = _types(root, layer_types)
-    if types:
+    if types := _types(root, layer_types):
         raise _error([], types)
 
 
@@ -152,6 +148,5 @@ def _error(keys: list[Problem], types: list[tuple[Mark, str, bool]]) -> SpecErro
 def _in_order(problems: list[Problem]) -> list[Problem]:
     """Problems in the order of their text, each once: a file may be read for two nets."""
     files = list(dict.fromkeys(mark.file for mark, _ in problems))
-    order = {file: number for number, file in enumerate(files)}
     once = dict.fromkeys(problems)
-    return sorted(once, key=lambda one: (order[one[0].file], one[0].line, one[0].column))
+    return sorted(once, key=lambda one: (files.index(one[0].file), one[0].line, one[0].column))

@@ -20,6 +20,12 @@ rand_skip data images / shuffle_images>shuffle images / new_height images / new_
 concat_dim concat / det_fg_threshold>fg_threshold window_data / det_bg_threshold>bg_threshold window_data
 det_fg_fraction>fg_fraction window_data / det_context_pad>context_pad window_data
 det_crop_mode>crop_mode window_data"""
+V0_NAMES = {  # what a key is called in the message of a type
+    (old, kind): new or old
+    for key, *kinds in map(str.split, V0_KEYS.replace("\n", " / ").split(" / "))
+    for old, _, new in [key.partition(">")]
+    for kind in kinds
+}
 V0_MESSAGES = {"conv": "convolution_param", "pool": "pooling_param", "images": "image_data_param"}
 V0_MESSAGES |= {"innerproduct": "inner_product_param"}
 V0_TRANSFORM = {"scale": "scale", "mirror": "mirror"}
@@ -86,36 +92,23 @@ def v1_of_v0(layer: Node) -> Node:
     fields: Fields = {key: layer.value[key] for key in ("bottom", "top") if key in layer.value}
     keys = {key: layer.keys[key] for key in fields}
     for key, node in inner.value.items():
-        home, name = message, key
+        place = inner.keys[key]
+        if key in ("name", "type", "blobs", "blobs_lr", "weight_decay", "hdf5_output_param"):
+            fields[key], keys[key] = node, place
+            continue
         if key in V0_TRANSFORM:
             home, name = "transform_param", V0_TRANSFORM[key]
-        elif key in ("name", "type", "blobs", "blobs_lr", "weight_decay", "hdf5_output_param"):
-            fields[key], keys[key] = node, inner.keys[key]
-            continue
+        elif (key, own.value) in V0_NAMES:
+            home, name = message, V0_NAMES[key, own.value]
         else:
-            name = _v0_key(key, own.value)
-            if not name:
-                raise SpecError(
-                    f"{inner.keys[key]}: {named(inner)}{key} is not of the type {own.value!r}"
-                )
+            raise SpecError(f"{place}: {named(inner)}{key} is not of the type {own.value!r}")
         if own.value == "conv" and name in REPEATED:
             node = Node([node], node.mark)
-        there = fields.get(home, Node({}, inner.keys[key]))
-        places = {**there.keys, name: inner.keys[key]}
-        fields[home] = Node({**there.value, name: node}, there.mark, places)
-        keys.setdefault(home, inner.keys[key])
+        block = fields.get(home, Node({}, place))
+        fields[home] = Node({**block.value, name: node}, block.mark, {**block.keys, name: place})
+        keys.setdefault(home, place)
     fields["type"] = Node(types[own.value], own.mark)
     return Node(fields, layer.mark, keys)
-
-
-def _v0_key(key: str, kind: str) -> str:
-    """What a key of the first Caffe is called in the message of a type; "" where it has no place."""
-    for row in V0_KEYS.replace("\n", " / ").split(" / "):
-        old, *kinds = row.split()
-        old, _, new = old.partition(">")
-        if old == key and kind in kinds:
-            return new or old
-    return ""
 
 
 V1_TYPES = {
@@ -202,20 +195,18 @@ def _input_layer(fields: Fields, keys: dict[str, Mark]) -> list[Node]:
         return []  # without shapes, Caffe drops `input`; whoever reads the blob is told of it
     count = len(names.value)
     if shapes is not None:
-        wanted, got, key = count, len(shapes.value), "input_shape"
+        sizes, wanted, what, key = shapes, count, "shapes", "input_shape"
     else:
-        wanted, got, key = 4 * count, len(dims.value), "input_dim"  # type: ignore[union-attr]
-    if got < wanted:
-        what = "shapes" if shapes is not None else "numbers"
+        assert dims is not None
+        sizes, wanted, what, key = dims, 4 * count, "numbers", "input_dim"
+    if (got := len(sizes.value)) < wanted:
         raise SpecError(
             f"{keys[key]}: {key}: expected {wanted} {what} for {count} inputs, got {got}"
         )
     if shapes is None:
-        assert dims is not None
-        fours = (Node(dims.value[4 * i : 4 * i + 4], dims.value[4 * i].mark) for i in range(count))
-        shapes = Node(
-            [Node({"dim": four}, four.mark, {"dim": keys[key]}) for four in fours], dims.mark
-        )
+        fours = [sizes.value[4 * i : 4 * i + 4] for i in range(count)]
+        dims_of = [Node({"dim": Node(f, f[0].mark)}, f[0].mark, {"dim": keys[key]}) for f in fours]
+        shapes = Node(dims_of, sizes.mark)
     mark, shape = keys["input"], {"shape": Node(shapes.value[:count], shapes.mark)}
     own = {key: Node(value, mark) for key, value in (("name", "input"), ("type", "Input"))}
     own |= {"top": names, "input_param": Node(shape, shapes.mark, {"shape": keys[key]})}
@@ -246,8 +237,7 @@ def _bn(layer: Node) -> list[Node]:
         frozen = "frozen" in keys and keys["frozen"].value
         own: dict[str, object] = {"scale_bias": True, "moving_average_fraction": 0.9}
         own |= {"use_global_stats": True} if frozen else {}
-        zero = dict.fromkeys(("lr_mult", "decay_mult"), Node(0.0, mark))
-        fixed = Node(zero, mark, dict.fromkeys(zero, mark))
+        fixed = _fixed(Node({}, mark))
         learnt = [fixed, fixed] if frozen else params[:2]
         params = [*[fixed] * 3, *learnt] if learnt else []
         return [_replaced(layer, "BatchNorm", "batch_norm_param", own, BATCH_NORMS, params)]
@@ -401,10 +391,9 @@ def _move_transform(fields: Fields, keys: dict[str, Mark], param: str) -> None:
     moved = [key for key in ("scale", "mean_file", "crop_size", "mirror") if key in own.value]
     if not moved:
         return
-    kept = {key: node for key, node in own.value.items() if key not in moved}
-    fields[param] = Node(kept, own.mark, own.keys)
-    there = fields.get("transform_param", Node({}, own.value[moved[0]].mark))
-    taken = {key: own.value[key] for key in moved}
-    places = {**there.keys, **{key: own.keys[key] for key in moved}}
-    fields["transform_param"] = Node({**there.value, **taken}, there.mark, places)
+    fields[param] = _changed(own, *moved)
+    block = fields.get("transform_param", Node({}, own.value[moved[0]].mark))
+    places = {**block.keys, **{key: own.keys[key] for key in moved}}
+    values = {**block.value, **{key: own.value[key] for key in moved}}
+    fields["transform_param"] = Node(values, block.mark, places)
     keys.setdefault("transform_param", own.keys[moved[0]])

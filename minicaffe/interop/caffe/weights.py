@@ -26,7 +26,6 @@ ENDINGS = (".caffemodel", ".h5")
 STATES = (".solverstate", ".solverstate.h5")
 V1, V2 = 2, 100  # fields of NetParameter
 _DEPTH = 16  # of names with slashes, in HDF5
-_NAME, _TYPE, _BLOBS = 0, 1, 2
 _FIELDS = {V2: (1, 2, 7), V1: (4, 5, 6), 1: (1, 2, 50)}  # name, type, blobs; 1 is V0's, within V1's
 
 
@@ -58,8 +57,6 @@ def same_shape(given: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     >>> same_shape((1, 1, 500, 800), (500, 800)), same_shape((1, 1, 500, 800), (800, 500))
     (True, False)
     """
-    if given == wanted:
-        return True
     for first in range(len(given) - len(wanted) + 1):
         rest = given[:first] + given[first + len(wanted) :]
         if given[first : first + len(wanted)] == wanted and all(size == 1 for size in rest):
@@ -79,7 +76,7 @@ class Reader(ArrayFile):
 
     def __init__(self, path: str | Path):
         self.path, self._open = Path(path), ExitStack()
-        self._found: dict[str, Any] = {}
+        self._blobs: dict[str, Any] = {}
         self.layers: dict[str, list[int]] = {}  # the numbers of each one's blobs
         if str(path).lower().endswith(STATES):
             raise CheckpointError(
@@ -89,31 +86,31 @@ class Reader(ArrayFile):
             if hdf5.is_one(path):  # as Caffe, which does not look at the name
                 self._take(_groups(self._open.enter_context(hdf5.opened(path, CheckpointError))))
             else:
-                given = wire.opened(path, ".caffemodel", CheckpointError)
-                self._take(_layers(self._open.enter_context(given)))
+                message = wire.opened(path, ".caffemodel", CheckpointError)
+                self._take(_layers(self._open.enter_context(message)))
             self._open = self._open.pop_all()
-        self.shapes = {name: tuple(found.shape) for name, found in self._found.items()}
+        self.shapes = {name: tuple(blob.shape) for name, blob in self._blobs.items()}
 
     def __exit__(self, *_: object) -> None:
-        self._found.clear()
+        self._blobs.clear()
         self._open.close()
 
     def __getitem__(self, name: str) -> np.ndarray:
         """One array; of a .caffemodel one that cannot be written to."""
-        found = self._found.get(name)
-        if found is None:
+        blob = self._blobs.get(name)
+        if blob is None:
             raise CheckpointError(f"{self.path}: has no entry {name!r}")
-        if isinstance(found, BlobProto):
-            return found.view()
+        if isinstance(blob, BlobProto):
+            return blob.view()
         with hdf5.damage_told(f"{self.path}: entry {name!r}", CheckpointError):
-            return np.asarray(found[()])
+            return np.asarray(blob[()])
 
     def _take(self, layers: Iterator[tuple[str, Mapping[int, Any]]]) -> None:
         for layer, blobs in layers:
             for i in self.layers.get(layer, ()):  # a later layer of the name takes its place
-                del self._found[f"{layer}__{i}"]
+                del self._blobs[f"{layer}__{i}"]
             self.layers[layer] = list(blobs)
-            self._found |= {f"{layer}__{i}": blob for i, blob in blobs.items()}
+            self._blobs |= {f"{layer}__{i}": blob for i, blob in blobs.items()}
 
 
 def read(path: str | Path) -> dict[str, list[np.ndarray]]:
@@ -219,30 +216,27 @@ def _is_number(name: str) -> bool:
 
 def _layers(net: memoryview) -> Iterator[tuple[str, Mapping[int, BlobProto]]]:
     """The layers with blobs of a NetParameter; those of V1 alone where it has any, as in Caffe."""
-    found: dict[int, list[tuple[str, list[BlobProto]]]] = {V1: [], V2: []}
-    generations = set()
+    layers: dict[int, list[tuple[str, list[BlobProto]]]] = {}
     for number, kind, value in wire.fields(net):
-        if number in found:
-            generations.add(number)
-            name, blobs = blobs_of(wire.message(kind, value), number)
-            if blobs:
-                found[number].append((name, blobs))
-    if not generations:
+        if number in (V1, V2):
+            layers.setdefault(number, []).append(blobs_of(wire.message(kind, value), number))
+    if not layers:
         raise ValueError("it holds no layers")
-    for name, blobs in found[V1 if V1 in generations else V2]:
-        yield name, dict(enumerate(blobs))
+    for name, blobs in layers[V1 if V1 in layers else V2]:
+        if blobs:
+            yield name, dict(enumerate(blobs))
 
 
 def blobs_of(data: memoryview, generation: int) -> tuple[str, list[BlobProto]]:
     """The name and the blobs of a layer, by the number of the field that holds it: V2, V1, or 1 for V0's."""
     name, blobs, type_ = "", [], ""
-    fields = _FIELDS[generation]
+    of_name, of_type, of_blobs = _FIELDS[generation]
     for number, kind, value in wire.fields(data):
-        if number == fields[_NAME]:
+        if number == of_name:
             name = wire.text(kind, value)
-        elif number == fields[_BLOBS]:
+        elif number == of_blobs:
             blobs.append(wire.parse_blob(wire.message(kind, value)))
-        elif number == fields[_TYPE] and generation == V2:
+        elif number == of_type and generation == V2:
             type_ = wire.text(kind, value)
         elif number == 1 and generation == V1:
             name, blobs = blobs_of(wire.message(kind, value), 1)
