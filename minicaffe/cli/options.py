@@ -77,9 +77,8 @@ class Imports(CommandOptions):
             path = Path(file)
             if not path.is_file():
                 raise SpecError(f"--import {file}: no such file")
-            is_pythons = (
-                path.stem in sys.stdlib_module_names
-            )  # which a random.py must not stand for
+            # Python's own, which a random.py must not stand for
+            is_pythons = path.stem in sys.stdlib_module_names
             name = f"_{path.stem}" if is_pythons else path.stem
             spec = importlib.util.spec_from_file_location(name, path)
             if spec is None or spec.loader is None:

@@ -112,12 +112,10 @@ def program() -> list[str]:
     typed = sys.argv[0]
     if os.path.basename(os.path.dirname(typed)) == "minicaffe" and typed.endswith("__main__.py"):
         return [sys.executable, "-m", "minicaffe"]
-    found = shutil.which("minicaffe")
-    if os.path.basename(typed) != "minicaffe" or not os.path.exists(typed):
-        return ["minicaffe"]
-    if found and os.path.samefile(found, typed):
-        return ["minicaffe"]
-    return [typed]
+    is_script = os.path.basename(typed) == "minicaffe" and os.path.exists(typed)
+    on_path = shutil.which("minicaffe")
+    by_path = is_script and not (on_path and os.path.samefile(on_path, typed))
+    return [typed] if by_path else ["minicaffe"]
 
 
 FEW = 2  # iterations, and batches of a test
@@ -273,9 +271,8 @@ def model(args: Train, communicator: Communicator) -> NetSpec:
             device = device_of(args.device, communicator)
             spec, batch = with_batch(spec, args.batch_size, device)
             args.tell(f"batch_size: {batch}")
-    if (
-        args.scale_lr and spec.solver is not None
-    ):  # P. Goyal et al., Accurate, Large Minibatch SGD, 2017
+    # P. Goyal et al., Accurate, Large Minibatch SGD, 2017
+    if args.scale_lr and spec.solver is not None:
         rule = dataclasses.replace(spec.solver, base_lr=spec.solver.base_lr * communicator.size)
         spec = dataclasses.replace(spec, solver=rule)
     if is_prototxt(args.model) and spec.solver is None:
@@ -364,13 +361,10 @@ def train(args: Train, communicator: Communicator) -> int:
 
 def only_asks(net: Net) -> bool:
     """Whether a net computes nothing by CuPy unasked, as layers of forks and random DummyData do."""
-    files = [type(step.layer).__module__ for step in net.steps]
-    ours = all(
-        file.startswith(("minicaffe.core.layers.", "minicaffe.tools.data.layers."))
-        for file in files
-    )
-    ours &= all(step.spec.type != "DummyData" for step in net.steps)
-    return ours and net.context.dtype.itemsize >= 4
+    rooms = ("minicaffe.core.layers.", "minicaffe.tools.data.layers.")
+    ours = all(type(step.layer).__module__.startswith(rooms) for step in net.steps)
+    draws = any(step.spec.type == "DummyData" for step in net.steps)
+    return ours and not draws and net.context.dtype.itemsize >= 4
 
 
 class OfRun(Solver):

@@ -214,9 +214,8 @@ class Draft:
             return x
         if math.prod(shape) != math.prod(x.shape):
             raise RefusedError(f"a blob of shape {x.shape} cannot have the shape {shape}")
-        made = x.layer
-        if made is not None and made.type == "Reshape":
-            return self.reshape(made.bottoms[0], shape)
+        if x.layer is not None and x.layer.type == "Reshape":
+            return self.reshape(x.layer.bottoms[0], shape)
         if self.lacks("Reshape") and shape == (x.shape[0], math.prod(x.shape[1:])):
             return self.layer("Flatten", x, shape=shape)
         dims = list(shape)
@@ -233,10 +232,10 @@ class Draft:
 
     def before_power(self, x: Blob, power: float = 1.0) -> tuple[Blob, float, float]:
         """The blob, scale and shift that x is (shift + scale blob)^power of; x, 1 and 0 if none."""
-        made = x.layer
-        if made is None or made.type != "Power" or made.keys.get("power", 1.0) != power:
+        layer = x.layer
+        if layer is None or layer.type != "Power" or layer.keys.get("power", 1.0) != power:
             return x, 1.0, 0.0
-        return made.bottoms[0], made.keys.get("scale", 1.0), made.keys.get("shift", 0.0)
+        return layer.bottoms[0], layer.keys.get("scale", 1.0), layer.keys.get("shift", 0.0)
 
     def power(self, x: Blob, power: float, scale: float = 1.0, shift: float = 0.0) -> Blob:
         """(shift + scale x)^power, entry by entry."""
@@ -254,9 +253,7 @@ class Draft:
         if (start, stop) == (0, size):
             return x
         cuts = [point for point in (start, stop) if 0 < point < size]
-        pieces = self.cut(x, axis, cuts)
-        wanted = 1 if start > 0 else 0
-        return pieces[wanted]
+        return self.cut(x, axis, cuts)[1 if start > 0 else 0]
 
     def cut(self, x: Blob, axis: int, points: Sequence[int]) -> list[Blob]:
         """A blob cut along an axis before these entries."""
@@ -320,9 +317,9 @@ class Draft:
 
     def turned(self, x: Blob, axis: int) -> Blob:
         """The entries of an axis from the last to the first."""
-        made = x.layer
-        if made is not None and made.type == "Reverse" and made.keys["axis"] == axis:
-            return made.bottoms[0]
+        layer = x.layer
+        if layer is not None and layer.type == "Reverse" and layer.keys["axis"] == axis:
+            return layer.bottoms[0]
         return self.layer("Reverse", x, axis=axis)
 
     def tile(self, x: Blob, shape: Sequence[int]) -> Blob:
@@ -352,19 +349,13 @@ class Draft:
             one = float(numbers.flat[0])
             return self.linear(x, scale=one) if kind == "Scale" else self.linear(x, shift=one)
         axis, run = numbers_run(numbers, x.shape)
-        made = x.layer
-        if kind == "Bias" and made is not None and _takes_bias(made, axis, run):
-            return self._biased(made, run)
-        return self.layer(kind, x, arrays=[run], axis=axis, num_axes=run.ndim)
-
-    def _biased(self, made: Layer, bias: np.ndarray) -> Blob:
-        """The layer again, with a bias."""
-        keys = {key: value for key, value in made.keys.items() if key != "bias_term"}
-        if made.type == "Scale":
-            keys["bias_term"] = True
-        return self.layer(
-            made.type, *made.bottoms, shape=made.tops[0].shape, arrays=[*made.arrays, bias], **keys
-        )
+        layer = x.layer
+        if kind != "Bias" or layer is None or not _takes_bias(layer, axis, run):
+            return self.layer(kind, x, arrays=[run], axis=axis, num_axes=run.ndim)
+        keys = {key: value for key, value in layer.keys.items() if key != "bias_term"}
+        keys |= {"bias_term": True} if layer.type == "Scale" else {}
+        arrays = [*layer.arrays, run]
+        return self.layer(layer.type, *layer.bottoms, shape=x.shape, arrays=arrays, **keys)
 
     def product(self, a: Blob, b: Blob) -> Blob:
         """a b, entry by entry."""
@@ -423,16 +414,17 @@ def numbers_run(numbers: np.ndarray, shape: Shape) -> tuple[int, np.ndarray]:
     return first, np.broadcast_to(padded.reshape(padded.shape[first : last + 1]), inner)
 
 
-def _takes_bias(made: Layer, axis: int, run: np.ndarray) -> bool:
+def _takes_bias(layer: Layer, axis: int, run: np.ndarray) -> bool:
     """Whether numbers for these axes can be the bias that a layer does not have."""
-    if made.type == "Scale":
-        own = made.arrays and made.arrays[0].shape == run.shape
-        return bool(own) and len(made.arrays) == 1 and made.keys.get("axis", 1) == axis
-    rows = ("InnerProduct", "Embed")
-    if made.type not in ("Convolution", "Deconvolution", *rows) or len(made.arrays) != 1:
+    if len(layer.arrays) != 1:
         return False
-    channels = len(made.tops[0].shape) - 1 if made.type in rows else 1
-    return run.ndim == 1 and axis == channels and len(run) == made.keys["num_output"]
+    if layer.type == "Scale":
+        return layer.arrays[0].shape == run.shape and layer.keys.get("axis", 1) == axis
+    rows = ("InnerProduct", "Embed")
+    if layer.type not in ("Convolution", "Deconvolution", *rows):
+        return False
+    channels = len(layer.tops[0].shape) - 1 if layer.type in rows else 1
+    return run.ndim == 1 and axis == channels and len(run) == layer.keys["num_output"]
 
 
 def _runs(indices: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.core.layers.convolution import Deconvolution
 from minicaffe.core.net import Net
 from minicaffe.core.net.step import Step
 from minicaffe.errors import CheckpointError, SpecError
@@ -40,24 +41,24 @@ class Part:
 MODULES: dict[str, Callable[[Any, Shapes, Arrays], list[Part]]] = {}
 
 
-def module_of(name: str) -> Callable[[Any], Any]:
-    """Have a function tell of the layers of a type."""
+def module_of(*names: str) -> Callable[[Any], Any]:
+    """Have a function tell of the layers of these types."""
 
     def put(function: Any) -> Any:
-        MODULES[name] = function
+        MODULES.update(dict.fromkeys(names, function))
         return function
 
     return put
 
 
-def text(name: str, *sizes: int, **settings: tuple[Any, Any]) -> str:
+def text(name: str, *sizes: Any, **settings: tuple[Any, Any]) -> str:
     """A module's call: its sizes, and of `settings` (value, PyTorch's default) those that differ.
 
     >>> text("Linear", 3, 2, bias=(False, True))
     'Linear(3, 2, bias=False)'
     """
-    told = [f"{key}={value!r}" for key, (value, default) in settings.items() if value != default]
-    return f"{name}({', '.join([*map(str, sizes), *told])})"
+    words = [f"{key}={value!r}" for key, (value, default) in settings.items() if value != default]
+    return f"{name}({', '.join([*map(str, sizes), *words])})"
 
 
 def weight_and_bias(arrays: Arrays) -> dict[str, tuple[np.ndarray, tuple[int, ...]]]:
@@ -70,9 +71,13 @@ def as_it_is(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
     return [Part(None, {str(i): (array, (i,)) for i, array in enumerate(arrays)})]
 
 
-def _windows(layer: Any, bottoms: Shapes, arrays: Arrays, channels: int, name: str) -> list[Part]:
+@module_of("Convolution", "Deconvolution")
+def _windows(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
     window, axes = layer.geometry.window, len(layer.geometry.window.kernel)
     ones, zeros = (1,) * axes, (0,) * axes
+    name, channels = "Conv", arrays[0].shape[1] * layer.group
+    if isinstance(layer, Deconvolution):
+        name, channels = "ConvTranspose", arrays[0].shape[0]
     call = text(
         f"{name}{axes}d",
         channels,
@@ -89,26 +94,15 @@ def _windows(layer: Any, bottoms: Shapes, arrays: Arrays, channels: int, name: s
     return [Part(call, weight_and_bias(arrays), remark)]
 
 
-@module_of("Convolution")
-def _convolution(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
-    channels = arrays[0].shape[1] * layer.group
-    return _windows(layer, bottoms, arrays, channels, "Conv")
-
-
-@module_of("Deconvolution")
-def _deconvolution(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
-    return _windows(layer, bottoms, arrays, arrays[0].shape[0], "ConvTranspose")
-
-
 @module_of("InnerProduct")
 def _inner_product(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
-    found = weight_and_bias(arrays)
+    named = weight_and_bias(arrays)
     if layer.transpose:
-        found["weight"] = (arrays[0].T, (0,))
+        named["weight"] = (arrays[0].T, (0,))
     call = text("Linear", layer.k, layer.num_output, bias=(layer.bias is not None, True))
     axis = layer.axis % len(bottoms[0])
     flat = f"of x.flatten({axis})" if axis < len(bottoms[0]) - 1 else ""
-    return [Part(call, found, flat)]
+    return [Part(call, named, flat)]
 
 
 @module_of("BatchNorm")
@@ -116,16 +110,16 @@ def _batch_norm(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
     mean, variance, count, *learnt = arrays
     share = 1 / count[0] if count[0] else 0
     axes, channels, shape = max(len(bottoms[0]) - 2, 1), len(mean), mean.shape
-    found: dict[str, tuple[np.ndarray, tuple[int, ...]]] = {}
+    named: dict[str, tuple[np.ndarray, tuple[int, ...]]] = {}
     if learnt:
         bias = learnt[1] if len(learnt) > 1 else np.zeros(shape, mean.dtype)
         used = (4,) if len(learnt) > 1 else ()
-        found = {"weight": (learnt[0], (3,)), "bias": (bias, used)}
-    found["running_mean"] = ((mean * share).astype(mean.dtype), (0, 2))
-    found["running_var"] = ((variance * share).astype(mean.dtype), (1, 2))
-    found["num_batches_tracked"] = (np.zeros((), np.int64), ())
+        named = {"weight": (learnt[0], (3,)), "bias": (bias, used)}
+    named["running_mean"] = ((mean * share).astype(mean.dtype), (0, 2))
+    named["running_var"] = ((variance * share).astype(mean.dtype), (1, 2))
+    named["num_batches_tracked"] = (np.zeros((), np.int64), ())
     if axes > 3 or len(bottoms[0]) < 2:
-        return [Part(None, found, "by channel, of a bottom that no BatchNorm of PyTorch's takes")]
+        return [Part(None, named, "by channel, of a bottom that no BatchNorm of PyTorch's takes")]
     momentum = float(f"{1 - layer.moving_average_fraction:.6g}")
     call = text(
         f"BatchNorm{axes}d",
@@ -134,14 +128,14 @@ def _batch_norm(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
         momentum=(momentum, 0.1),
         affine=(bool(learnt), True),
     )
-    return [Part(call, found)]
+    return [Part(call, named)]
 
 
 @module_of("Scale")
 def _scale(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
     keys = ("weight", "bias") if layer.weight is not None else ("bias",)
-    found = {keys[i]: (array, (i,)) for i, array in enumerate(arrays)}
-    return [Part(None, found, f"x * weight + bias, from axis {layer.axis} on")]
+    named = {keys[i]: (array, (i,)) for i, array in enumerate(arrays)}
+    return [Part(None, named, f"x * weight + bias, from axis {layer.axis} on")]
 
 
 @module_of("Bias")
@@ -165,10 +159,8 @@ def _embed(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
 
 @module_of("LayerNorm")
 def _layer_norm(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
-    call = f"LayerNorm({arrays[0].shape}"
-    call += f", eps={layer.eps!r}" if layer.eps != 1e-5 else ""
-    call += ", bias=False)" if len(arrays) == 1 else ")"
-    return [Part(call, weight_and_bias(arrays))]
+    settings = {"eps": (layer.eps, 1e-5), "bias": (len(arrays) > 1, True)}
+    return [Part(text("LayerNorm", arrays[0].shape, **settings), weight_and_bias(arrays))]
 
 
 @module_of("GroupNorm")
@@ -185,7 +177,7 @@ def _recurrent(layer: Any, arrays: Arrays, name: str, order: Sequence[int]) -> P
         return np.concatenate([array[i * d : (i + 1) * d] for i in order])
 
     at = 3 if layer.static else 2
-    found = {
+    named = {
         "weight_ih_l0": (by_gate(arrays[0]), (0,)),
         "weight_hh_l0": (by_gate(arrays[at]), (at,)),
         "bias_ih_l0": (by_gate(arrays[1]), (1,)),
@@ -193,10 +185,10 @@ def _recurrent(layer: Any, arrays: Arrays, name: str, order: Sequence[int]) -> P
     }
     remark = "for cont 1; a stream begins anew with states of zeros"
     if layer.static:
-        found["weight_static"] = (by_gate(arrays[2]), (2,))
+        named["weight_static"] = (by_gate(arrays[2]), (2,))
         remark = "with x_static too, which that of PyTorch does not take"
     call = text(name, math.prod(arrays[0].shape[1:]), d)
-    return Part(None if layer.static else call, found, remark)
+    return Part(None if layer.static else call, named, remark)
 
 
 @module_of("LSTM")
@@ -207,8 +199,8 @@ def _lstm(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
 @module_of("RNN")
 def _rnn(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
     hidden, n, d = _recurrent(layer, arrays, "RNN", (0,)), len(arrays), layer.num_output
-    found = {"weight": (arrays[n - 2], (n - 2,)), "bias": (arrays[n - 1], (n - 1,))}
-    return [hidden, Part(text("Linear", d, d), found, "tanh of it is the top", "_out")]
+    named = {"weight": (arrays[n - 2], (n - 2,)), "bias": (arrays[n - 1], (n - 1,))}
+    return [hidden, Part(text("Linear", d, d), named, "tanh of it is the top", "_out")]
 
 
 @dataclass(frozen=True)
@@ -221,8 +213,8 @@ class Entry:
     shapes: tuple[tuple[int, ...], ...]
 
     def __str__(self) -> str:
-        given = zip(self.made_of, self.shapes, strict=True)
-        source = " and ".join(f"{name} {shape}" for name, shape in given) or "nothing"
+        params = zip(self.made_of, self.shapes, strict=True)
+        source = " and ".join(f"{name} {shape}" for name, shape in params) or "nothing"
         return f"  {source} -> {self.key} {self.array.shape}"
 
 
@@ -258,37 +250,28 @@ def modules(net: Net) -> list[Module]:
       conv1__0 (20, 1, 5, 5) -> conv1.weight (20, 1, 5, 5)
       conv1__1 (20,) -> conv1.bias (20,)
     """
-    made: list[Module] = []
+    torch_modules: dict[str, Module] = {}
     folded = _folded(net.steps)
     for step in net.steps:
         if not step.layer.params or step in folded.values():
             continue
-        more = folded.get(step)
-        arrays, sources = _arrays(step)
-        if more is not None:
-            scale, names = _arrays(more)
-            arrays, sources = [*arrays, *scale], [*sources, *names]
+        steps = [step, folded[step]] if step in folded else [step]
+        arrays = [param.to_host() for one in steps for param in one.layer.params]
+        sources = [f"{one.spec.name}__{i}" for one in steps for i in range(len(one.layer.params))]
         of_type = MODULES.get(step.spec.type, as_it_is)
         for part in of_type(step.layer, [value.shape for value in step.bottoms], arrays):
-            made.append(_module(step.spec.name, part, arrays, sources))
-    _check_names(net, made)
-    return made
-
-
-def _arrays(step: Step) -> tuple[list[np.ndarray], list[str]]:
-    params = step.layer.params
-    names = [f"{step.spec.name}__{i}" for i in range(len(params))]
-    return [param.to_host() for param in params], names
-
-
-def _module(layer: str, part: Part, arrays: list[np.ndarray], sources: list[str]) -> Module:
-    name = layer.replace(".", "_") + part.suffix
-    entries = []
-    for key, (array, used) in part.arrays.items():
-        shapes = tuple(arrays[i].shape for i in used)
-        made_of = tuple(sources[i] for i in used)
-        entries.append(Entry(f"{name}.{key}", np.array(array, order="C"), made_of, shapes))
-    return Module(name, part.made_by, tuple(entries), part.remark)
+            name = step.spec.name.replace(".", "_") + part.suffix
+            entries = []
+            for key, (array, used) in part.arrays.items():
+                made_of, shapes = (
+                    tuple(sources[i] for i in used),
+                    tuple(arrays[i].shape for i in used),
+                )
+                entries.append(Entry(f"{name}.{key}", np.array(array, order="C"), made_of, shapes))
+            if name in torch_modules:
+                raise SpecError(f"net {net.name!r}: two layers would be named {name!r} in PyTorch")
+            torch_modules[name] = Module(name, part.made_by, tuple(entries), part.remark)
+    return list(torch_modules.values())
 
 
 def _folded(steps: list[Step]) -> dict[Step, Step]:
@@ -307,16 +290,9 @@ def _folded(steps: list[Step]) -> dict[Step, Step]:
     return pairs
 
 
-def _check_names(net: Net, made: list[Module]) -> None:
-    names = [module.name for module in made]
-    for name in names:
-        if names.count(name) > 1:
-            raise SpecError(f"net {net.name!r}: two layers would be named {name!r} in PyTorch")
-
-
-def entries(made: list[Module]) -> Iterator[Entry]:
+def entries(modules: list[Module]) -> Iterator[Entry]:
     """All entries of modules."""
-    return (entry for module in made for entry in module.entries)
+    return (entry for module in modules for entry in module.entries)
 
 
 def write(net: Net, path: str | Path) -> list[Module]:
@@ -328,10 +304,10 @@ def write(net: Net, path: str | Path) -> list[Module]:
     if Path(path).suffix != ".safetensors":
         raise CheckpointError(f"{path}: expected a name that ends in .safetensors")
     save = safetensors_file.library().numpy.save
-    made = modules(net)
-    arrays = {entry.key: entry.array for entry in entries(made)}
+    written = modules(net)
+    arrays = {entry.key: entry.array for entry in entries(written)}
     if not arrays:
         raise SpecError(f"net {net.name!r} has no parameters to write")
     data = save(arrays, metadata={"format": "pt"})
     checkpoint.replace(path, lambda file: file.write(data))
-    return made
+    return written

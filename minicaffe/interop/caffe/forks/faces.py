@@ -18,7 +18,7 @@ from minicaffe.core.ops import arrays, pair_losses, take
 from minicaffe.core.ops.labels import check_classes
 from minicaffe.core.ops.sums import WORK
 from minicaffe.errors import ShapeError
-from minicaffe.interop.caffe.forks.whole import Whole
+from minicaffe.interop.caffe.forks.whole import Whole, add
 
 
 @register
@@ -191,8 +191,7 @@ class MarginInnerProduct(Whole):
     def backward(self, dy: Any, dlambda: Any = None) -> Any:
         xp, dy = self.xp, self.wide(dy.reshape(self.mk[0], -1))
         if self.weight.learns:
-            diff = self.weight.diff
-            xp.add(diff, xp.matmul(dy.T, self.x), out=diff)
+            add(self.weight, xp.matmul(dy.T, self.x))
         if self.needs_gradient[0]:
             own = (dy * self.own).sum(axis=1, keepdims=True)
             along = (self.psi - self.cos * self.slope) / self.length
@@ -296,8 +295,7 @@ class InnerDistance(Whole):
             dx += 2 * (dy.sum(axis=1, keepdims=True) * self.x - xp.matmul(dy, self.w))
             dw += 2 * (own.sum(axis=0).reshape(-1, 1) * self.w - xp.matmul(own.T, self.x))
         if self.weight is not None and self.weight.learns:
-            diff = self.weight.diff
-            xp.add(diff, dw, out=diff)
+            add(self.weight, dw)
         for i, values in enumerate((dx, dw)):
             if i < len(self.grad) and self.grad[i] is not None and self.needs_gradient[i]:
                 self.put(values, self.grad[i])

@@ -10,13 +10,12 @@ import numpy as np
 from minicaffe.core.config.declare import Filler
 from minicaffe.core.config.types import AtLeast
 from minicaffe.core.layers.base import register
-from minicaffe.core.layers.blob import Param, Shape
+from minicaffe.core.layers.blob import Shape
 from minicaffe.core.layers.fillers import XAVIER, ZERO
 from minicaffe.core.layers.window import Windowed
-from minicaffe.core.ops import arrays
 from minicaffe.core.ops.geometry import Window
 from minicaffe.errors import ShapeError
-from minicaffe.interop.caffe.forks.whole import Between, Whole
+from minicaffe.interop.caffe.forks.whole import Between, Whole, add
 
 
 @register
@@ -155,12 +154,6 @@ class DeformableConvolution(Windowed, Whole):
             both = both.reshape(n * d, 2, -1, *self.y_shape[2:]).swapaxes(1, 2)
             grads[1] = both.reshape(n, -1, *self.y_shape[2:])
         return grads
-
-
-def add(param: Param, gradient: Any) -> None:
-    """Add a gradient to a parameter's."""
-    diff = param.diff
-    arrays.add(gradient.reshape(diff.shape).astype(diff.dtype, copy=False), diff)
 
 
 @register

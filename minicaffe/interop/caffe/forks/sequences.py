@@ -44,8 +44,8 @@ def ctc(
     for row, label in zip(path, labels, strict=True):
         row[1 : 2 * len(label) : 2] = label
     states = 2 * np.array(list(map(len, labels))) + 1
-    there, last = np.arange(u) < states[:, None], np.array(lengths) - 1
-    end = there & (np.arange(u) >= states[:, None] - 2)
+    inside, last = np.arange(u) < states[:, None], np.array(lengths) - 1
+    end = inside & (np.arange(u) >= states[:, None] - 2)
     same = np.zeros((n, u), bool)
     same[:, 2:] = path[:, 2:] == path[:, :-2]
     stays = np.where((path == blank) | merge, 0.0, -np.inf)
@@ -53,38 +53,34 @@ def ctc(
     skips[:, :2] = -np.inf
     said = np.take_along_axis(log_y, np.broadcast_to(path, (steps, n, u)), axis=2)
 
-    def before(array: np.ndarray, by: int) -> np.ndarray:
-        moved = np.full_like(array, -np.inf)
-        moved[:, by:] = array[:, : u - by]
-        return moved
-
-    def behind(array: np.ndarray, by: int) -> np.ndarray:
-        moved = np.full_like(array, -np.inf)
-        moved[:, : u - by] = array[:, by:]
-        return moved
+    def moved(array: np.ndarray, by: int) -> np.ndarray:
+        """The entries so many places on or, below 0, back."""
+        places = np.full_like(array, -np.inf)
+        places[:, max(by, 0) : u + min(by, 0)] = array[:, max(-by, 0) : u - max(by, 0)]
+        return places
 
     alpha, beta = np.full((steps, n, u), -np.inf), np.full((steps, n, u), -np.inf)
     alpha[0, :, :2] = said[0, :, :2]
     for t in range(1, steps):
         a = alpha[t - 1]
-        ways = np.logaddexp(a + stays, before(a, 1))
-        alpha[t] = np.logaddexp(ways, before(a, 2) + skips) + said[t]
-    alpha[:, ~there] = -np.inf
+        ways = np.logaddexp(a + stays, moved(a, 1))
+        alpha[t] = np.logaddexp(ways, moved(a, 2) + skips) + said[t]
+    alpha[:, ~inside] = -np.inf
     for t in reversed(range(steps)):
         if t + 1 < steps:
             b = beta[t + 1] + said[t + 1]
-            ways = np.logaddexp(b + stays, behind(b, 1))
-            beta[t] = np.logaddexp(ways, behind(b + skips, 2))
+            ways = np.logaddexp(b + stays, moved(b, -1))
+            beta[t] = np.logaddexp(ways, moved(b + skips, -2))
         beta[t][(last == t)[:, None] & end] = 0
-    beta[:, ~there] = -np.inf
+    beta[:, ~inside] = -np.inf
     total = np.logaddexp.reduce(alpha[0] + beta[0], axis=1)
     some = np.isfinite(total)
     weight = np.exp(alpha + beta - np.where(some, total, 0)[:, None])
-    found = np.zeros((steps, n, c))
+    share = np.zeros((steps, n, c))
     for k in range(u):
-        found[:, np.arange(n), path[:, k]] += weight[:, :, k] * some
-    inside = np.arange(steps)[:, None] <= last
-    return -total, (np.exp(log_y) - found) * inside[:, :, None]
+        share[:, np.arange(n), path[:, k]] += weight[:, :, k] * some
+    counts = np.arange(steps)[:, None] <= last
+    return -total, (np.exp(log_y) - share) * counts[:, :, None]
 
 
 def needed(label: Sequence[int], merge: bool) -> int:
@@ -382,10 +378,8 @@ class CTCLoss(OfSequences):
     loss_calculation_t: Annotated[int, "Wick's, for his tests: without effect"] = 0
 
     def setup(self, x: Shape, indicators: Shape, labels: Shape) -> Shape:
-        self.x_shape, self.delay = (
-            scored(x, indicators, labels, self.blank_index),
-            self.output_delay,
-        )
+        self.x_shape = scored(x, indicators, labels, self.blank_index)
+        self.delay = self.output_delay
         if self.output_delay >= x[0]:
             raise ShapeError(f"output_delay: expected below {x[0]} steps, got {self.output_delay}")
         return ()

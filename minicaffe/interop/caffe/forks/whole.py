@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from minicaffe.core.layers.base import Layer, Traits
-from minicaffe.core.layers.blob import Shape
+from minicaffe.core.layers.blob import Param, Shape
 from minicaffe.core.layers.losses import check_alike, samples
+from minicaffe.core.ops import arrays
 
 
 def rounded(values: np.ndarray) -> np.ndarray:
@@ -19,6 +20,12 @@ def rounded(values: np.ndarray) -> np.ndarray:
     array([ 1., -1.,  1.])
     """
     return np.copysign(np.floor(np.abs(values) + 0.5), values)
+
+
+def add(param: Param, gradient: Any) -> None:
+    """Add a gradient to a parameter's."""
+    diff = param.diff
+    arrays.add(gradient.reshape(diff.shape).astype(diff.dtype, copy=False), diff)
 
 
 class Whole(Layer):

@@ -278,20 +278,27 @@ draws_below(lambda step: 2, ("LSTM", 1), ("RNN", 1), ("LSTMUnit", 2), ("Lstm", 1
 @writes("LSTM", "RNN")
 def write_recurrent(graph: Graph, step: Step, x: str, cont: str, *more: str) -> list[str]:
     """h, of an RNN tanh(W h + b), and, with expose_hidden, the last states."""
-    kind, count = step.spec.type, STATES[step.spec.type]
-    static, states = _more(graph, step, more)
-    z, cont = _inputs(graph, step, x, cont, static)
+    layer: Any = step.layer
+    kind, count, states = step.spec.type, STATES[step.spec.type], more
+    if layer.static:  # x_static, its axes behind the first made one
+        shapes = graph.shapes(step.bottoms[2])
+        flat = [(shape[0], math.prod(shape[1:])) for shape in shapes]
+        static, states = graph.reshape(more[0], shapes, flat), more[1:]
+    shapes = graph.shapes(step.bottoms[0])
+    rows = graph.reshape(x, shapes, [(*shape[:2], math.prod(shape[2:])) for shape in shapes])
+    z = graph.op("Add", _write_product(graph, step, rows, 0), graph.param(step, 1))
+    if layer.static:
+        z = graph.op("Add", z, graph.op("Gemm", static, graph.param(step, 2), transB=1))
+    cont = graph.op("Unsqueeze", cont, [2])
     if states:
         first = [graph.op("Squeeze", state, [0]) for state in states]
     else:
-        size: list[int] = [step.layer.num_output]  # type: ignore[attr-defined]
-        shape = graph.op("Concat", graph.size(x, 1), size, axis=0)
+        shape = graph.op("Concat", graph.size(x, 1), [layer.num_output], axis=0)
         first = [graph.op("Expand", 0.0, shape)] * count
-    weight = graph.param(step, 2 if static is None else 3)
-    within = step_of(graph, kind, weight)
+    within = step_of(graph, kind, graph.param(step, 3 if layer.static else 2))
     *last, top = graph.ops("Scan", count + 1, *first, z, cont, body=within, num_scan_inputs=2)
     if kind == "RNN":
-        index = len(step.layer.params) - 2
+        index = len(layer.params) - 2
         o = graph.op("Add", _write_product(graph, step, top, index), graph.param(step, index + 1))
         top = graph.op("Tanh", o)
     return [top, *(graph.op("Unsqueeze", one, [0]) for one in last if states)]
@@ -301,26 +308,6 @@ def write_recurrent(graph: Graph, step: Step, x: str, cont: str, *more: str) -> 
 def write_lstm_unit(graph: Graph, step: Step, c: str, x: str, cont: str) -> list[str]:
     """One step of an LSTM, of states and gates that are there."""
     return list(unit(graph, x, c, graph.op("Unsqueeze", cont, [2])))
-
-
-def _more(graph: Graph, step: Step, more: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
-    """x_static, its axes behind the first made one, if there is one; the first states, if they are bottoms."""
-    layer: Any = step.layer
-    if not layer.static:
-        return None, more
-    before = graph.shapes(step.bottoms[2])
-    flat = [(shape[0], math.prod(shape[1:])) for shape in before]
-    return graph.reshape(more[0], before, flat), more[1:]
-
-
-def _inputs(graph: Graph, step: Step, x: str, cont: str, static: str | None) -> tuple[str, str]:
-    """What the inputs contribute at each step (t, n, wide), and cont (t, n, 1)."""
-    before = graph.shapes(step.bottoms[0])
-    x = graph.reshape(x, before, [(*shape[:2], math.prod(shape[2:])) for shape in before])
-    z = graph.op("Add", _write_product(graph, step, x, 0), graph.param(step, 1))
-    if static is not None:
-        z = graph.op("Add", z, graph.op("Gemm", static, graph.param(step, 2), transB=1))
-    return z, graph.op("Unsqueeze", cont, [2])
 
 
 def _write_product(graph: Graph, step: Step, x: str, index: int) -> str:
@@ -349,6 +336,6 @@ def write_unclipped(graph: Graph, step: Step, x: str, clip: str | None = None) -
 @writes("ContinuationIndicator")
 def write_continuation_indicator(graph: Graph, step: Step) -> str:
     """A constant."""
-    made = np.ones(step.tops[0].shape, np.float32)
-    made[0] = 0
-    return graph.const(made)
+    indicator = np.ones(step.tops[0].shape, np.float32)
+    indicator[0] = 0
+    return graph.const(indicator)

@@ -94,17 +94,12 @@ def in_windows(draft: Draft, x: Blob, axes: list[int], operation: str) -> Blob:
         axes = axes[: axes.index(first)]
         if first >= 2 or operation == "MAX":
             y = _pooled(draft, x, first, last, operation)
-        else:
-            y = _summed(draft, x, first, last, operation)
+        else:  # of the channels, of all samples too if `first` is 0: a Convolution by 1 x 1
+            n, c = x.shape[0] if first else 1, math.prod(x.shape[first : last + 1])
+            weight = np.full(limited(1, c), 1.0 if operation == "SUM" else 1 / c)
+            y = draft.mixed(draft.reshape(x, (n, c, *x.shape[last + 1 :])), weight)
         x = draft.reshape(y, shrunk(x, range(first, last + 1)))
     return x
-
-
-def _summed(draft: Draft, x: Blob, first: int, last: int, operation: str) -> Blob:
-    """Sums or means of the channels, of all samples too if `first` is 0: a Convolution by 1 x 1."""
-    n, c = x.shape[0] if first else 1, math.prod(x.shape[first : last + 1])
-    weight = np.full(limited(1, c), 1.0 if operation == "SUM" else 1 / c)
-    return draft.mixed(draft.reshape(x, (n, c, *x.shape[last + 1 :])), weight)
 
 
 def _pooled(draft: Draft, x: Blob, first: int, last: int, operation: str) -> Blob:

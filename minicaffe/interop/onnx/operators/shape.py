@@ -19,7 +19,6 @@ from minicaffe.interop.onnx.draft import (
     Draft,
     Layer,
     Node,
-    Tensor,
     differing,
     limited,
     sized,
@@ -55,16 +54,12 @@ def read_cast(draft: Draft, node: Node) -> Any:
     source, target = node.known[0], node.outputs[0]
     if source.data is not None:  # like the type of what is computed
         return source.data.astype(target.dtype)
-    whole = ("bool", "int", "uint")
-    if target.dtype not in FLOATS and not source.dtype.startswith(whole):
-        raise RefusedError(_cut_digits(source, target))
-    if target.dtype.startswith("bool") and not source.dtype.startswith("bool"):
-        raise RefusedError(_cut_digits(source, target))
+    to_whole = target.dtype not in FLOATS and not source.dtype.startswith(("bool", "int", "uint"))
+    to_bool = target.dtype.startswith("bool") and not source.dtype.startswith("bool")
+    if to_whole or to_bool:
+        change = f"from {source.dtype} to {target.dtype}"
+        raise RefusedError(f"{change} it changes numbers; blobs are floating point")
     return draft.blob(source)
-
-
-def _cut_digits(source: Tensor, target: Tensor) -> str:
-    return f"from {source.dtype} to {target.dtype} it changes numbers; blobs are floating point"
 
 
 read_as(

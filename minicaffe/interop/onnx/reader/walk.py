@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -322,21 +323,15 @@ def outer_reads(node: Any) -> Counter[str]:
     """How often the graphs within a node read each name of the graph around it; of two branches, the most."""
     counts = Counter[str]()
     for graph in graphs(node):
-        counts |= _reads(graph)
+        own = Counter(value.name for value in graph.output)
+        own.update(_readers(graph.node))
+        for name in _own_names(graph):
+            own.pop(name, None)
+        counts |= own
     return counts
 
 
-def _reads(graph: Any) -> Counter[str]:
-    counts = Counter(value.name for value in graph.output)
-    for node in graph.node:
-        counts.update(name for name in node.input if name)
-        counts.update(outer_reads(node))
-    for name in _made(graph):
-        counts.pop(name, None)
-    return counts
-
-
-def _made(graph: Any) -> list[str]:
+def _own_names(graph: Any) -> list[str]:
     """The names that a graph makes its own: of its inputs, its arrays, and what its nodes compute."""
     names = [one.name for one in (*graph.input, *graph.initializer)]
     names += [one.values.name for one in graph.sparse_initializer]
@@ -368,10 +363,10 @@ def taken(proto: Any, condition: Any, names: set[str]) -> tuple[list[Any], list[
     for inner, outer in zip(results, proto.output, strict=True):
         if outer and inner in computed:
             new.setdefault(inner, outer)
-    for name in _made(branch):
+    for name in _own_names(branch):
         if name not in new:
             new[name] = _free(name, proto.output[0], names)
-    arrays, nodes = [_copy(one) for one in branch.initializer], [_copy(one) for one in branch.node]
+    arrays, nodes = (list(map(copy.deepcopy, own)) for own in (branch.initializer, branch.node))
     for array in arrays:
         array.name = new[array.name]
     for node in nodes:
@@ -394,17 +389,11 @@ def _free(name: str, prefix: str, names: set[str]) -> str:
     return free
 
 
-def _copy(proto: Any) -> Any:
-    copied = type(proto)()
-    copied.CopyFrom(proto)
-    return copied
-
-
 def _rename_inputs(node: Any, new: dict[str, str]) -> None:
     """Rename what a node reads, and what the graphs within it read of the graph around."""
     node.input[:] = [new.get(name, name) for name in node.input]
     for graph in graphs(node):
-        own = set(_made(graph))
+        own = set(_own_names(graph))
         outer = {name: other for name, other in new.items() if name not in own}
         for value in graph.output:
             value.name = outer.get(value.name, value.name)
