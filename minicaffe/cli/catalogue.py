@@ -98,18 +98,18 @@ def fork_of(cls: type) -> str:
 
 def by_fork(layers: Mapping[str, Any]) -> dict[str, list[str]]:
     """The names of layers by their fork, those of no fork, under the empty name, first."""
-    found: dict[str, list[str]] = {}
+    forks: dict[str, list[str]] = {}
     for name in sorted(layers, key=lambda name: (fork_of(layers[name]), name.lower())):
-        found.setdefault(fork_of(layers[name]), []).append(name)
-    return found
+        forks.setdefault(fork_of(layers[name]), []).append(name)
+    return forks
 
 
 def example(cls: type) -> Example | None:
     """The example in a layer's docstring, `Example: (2, 3) -> {type: ReLU} -> (2, 3)`."""
-    found = re.search(r"Example: (.*?)->\s*(\{.*\})\s*->(.*)", cls.__doc__ or "", re.S)
-    if found is None:
+    match = re.search(r"Example: (.*?)->\s*(\{.*\})\s*->(.*)", cls.__doc__ or "", re.S)
+    if match is None:
         return None
-    bottoms, layer, tops = (" ".join(part.split()) for part in found.groups())
+    bottoms, layer, tops = (" ".join(part.split()) for part in match.groups())
     return Example(_shapes(bottoms), layer, _shapes(tops))
 
 
@@ -156,11 +156,11 @@ def page(layers: Mapping[str, Any]) -> str:
 
 def mappings(keys: Iterable[Key]) -> list[type]:
     """The mappings that keys take as values, those within them too, each once."""
-    found: dict[type, None] = {}
+    kinds: dict[type, None] = {}
     for key in keys:
         if kind := mapping(key.type):
-            found |= dict.fromkeys([kind, *mappings(keys_of(kind).values())])
-    return list(found)
+            kinds |= dict.fromkeys([kind, *mappings(keys_of(kind).values())])
+    return list(kinds)
 
 
 def mapping(kind: Any) -> type | None:
@@ -251,8 +251,8 @@ def _arrows(shown_example: Example) -> str:
 
 def _shapes(words: str) -> list[tuple[int, ...]]:
     """`(2, 3), (2,), ()` as tuples."""
-    found = re.findall(r"\(([0-9, ]*)\)", words)
-    return [tuple(int(n) for n in part.replace(",", " ").split()) for part in found]
+    shapes = re.findall(r"\(([0-9, ]*)\)", words)
+    return [tuple(int(n) for n in part.replace(",", " ").split()) for part in shapes]
 
 
 class Schema(Imports):

@@ -120,8 +120,8 @@ class Convert(options.Force, options.Weighted, options.Imports, options.Lenient)
                 note(convert_weights(source, self.target))
             else:
                 if kind_of(source) != "weights" or not is_caffes(self.target):
-                    told = f"--model goes with {' and '.join(ENDINGS)}"
-                    raise MinicaffeError(f"{self.target}: {told}")
+                    rule = f"--model goes with {' and '.join(ENDINGS)}"
+                    raise MinicaffeError(f"{self.target}: {rule}")
                 spec = read(self.model, lenient=self.lenient)
                 phase = spec.state.phase or "TEST"
                 try:
@@ -364,9 +364,9 @@ def _about(args: Export, spec: NetSpec, net: Net) -> Preparation:
     """What the model and the options say of pictures and classes. Raises MinicaffeError if they contradict."""
     about = preparation(spec)
     changed: dict[str, Any] = {}
-    given = [one for one in ("mean", "scale", "channels") if getattr(args, one) is not None]
-    if about.size is None and given:
-        raise MinicaffeError(f"--{given[0]}: net {net.name!r} takes no pictures")
+    asked = [one for one in ("mean", "scale", "channels") if getattr(args, one) is not None]
+    if about.size is None and asked:
+        raise MinicaffeError(f"--{asked[0]}: net {net.name!r} takes no pictures")
     if about.layer is not None:
         options.no_options_of_deploy_nets(args, about.layer)
     if about.size is not None and args.mean is not None:

@@ -58,16 +58,16 @@ class Sourced(CommandOptions):
 
 def opened(args: CommandOptions) -> Reader:
     """The data set asked for. Raises DataError if it has no entries."""
-    found = readers.open(
+    reader = readers.open(
         args.source,
         args.split,
         colour="grey" if args.gray else None,
         size=args.resize,
         root_folder=args.root_folder,
     )
-    if not len(found):
-        raise DataError(f"{found.origin}: holds no images")
-    return found
+    if not len(reader):
+        raise DataError(f"{reader.origin}: holds no images")
+    return reader
 
 
 def shown(entries: Iterable[int]) -> Iterable[int]:
@@ -107,11 +107,11 @@ class Data(Sourced):
         count, inside = len(reader), reader.arrays() is not None
         every = self.check or inside or count <= SAMPLE
         entries = range(count) if every else [i * count // SAMPLE for i in range(SAMPLE)]
-        found = survey(reader, shown(entries))
-        for line in found.damage.first:
+        surveyed = survey(reader, shown(entries))
+        for line in surveyed.damage.first:
             note(f"minicaffe: {line}")
-        damaged = f"{reader.origin}: {found.damage.count} of {len(entries)} entries are damaged"
-        if found.damage.count == len(entries):
+        damaged = f"{reader.origin}: {surveyed.damage.count} of {len(entries)} entries are damaged"
+        if surveyed.damage.count == len(entries):
             raise DataError(damaged)
         say(
             f"{count} {reader.unit} of {reader.name}, {self.split}: {reader.warning or reader.origin}"
@@ -125,28 +125,28 @@ class Data(Sourced):
             print(f"no test entries of its own: where a model trains and tests on it, {reads}")
         if not every:
             print(f"of {SAMPLE} of them, evenly spread (--check reads all):")
-        say(*_pictures(found, reader.blue_first), *_classes(reader))
+        say(*_pictures(surveyed, reader.blue_first), *_classes(reader))
         if self.output is not None:
-            drawn = sheet(reader, found.range)
+            drawn = sheet(reader, surveyed.range)
             checkpoint.replace(self.output, lambda file: drawn.save(file, "PNG"))
             say(f"sheet: {self.output}, {drawn.width} x {drawn.height} pixels")
-        if found.damage.count:
+        if surveyed.damage.count:
             raise DataError(damaged)
 
 
-def _pictures(found: Survey, blue_first: bool) -> list[str]:
+def _pictures(surveyed: Survey, blue_first: bool) -> list[str]:
     """What the pictures are like."""
-    sizes = np.array(list(found.shapes))
-    kind = ", ".join(sorted(found.dtypes))
+    sizes = np.array(list(surveyed.shapes))
+    kind = ", ".join(sorted(surveyed.dtypes))
     if len(sizes) == 1:
         lines = [f"shape: {by(sizes[0])}, {kind}"]
     else:
         (c, h, w), (cc, hh, ww) = sizes.min(axis=0), sizes.max(axis=0)
         lines = [f"shapes: {len(sizes)}, from {c} x {h} x {w} to {cc} x {hh} x {ww}, {kind}"]
-    least, most = found.range
-    strange = f", {found.not_finite} no finite numbers" * bool(found.not_finite)
+    least, most = surveyed.range
+    strange = f", {surveyed.not_finite} no finite numbers" * bool(surveyed.not_finite)
     lines.append(f"values: {least:g} to {most:g}{strange}")
-    return [*lines, *(_mean(means, blue_first) for means in found.means().values())]
+    return [*lines, *(_mean(means, blue_first) for means in surveyed.means().values())]
 
 
 def _mean(means: Iterable[float], blue_first: bool) -> str:
@@ -218,13 +218,13 @@ def sheet(reader: Reader, values: tuple[float, float]) -> Any:
 
 def _rows(reader: Reader) -> dict[int, list[int]]:
     """The entries that are shown of each class: evenly spread over those that it has."""
-    found: dict[int, list[int]] = {}
+    entries: dict[int, list[int]] = {}
     for i in range(len(reader)):
         with suppress(DataError):
-            found.setdefault(reader.label(i), []).append(i)
+            entries.setdefault(reader.label(i), []).append(i)
     rows = {}
-    for label in sorted(found)[:ROWS]:
-        every = found[label]
+    for label in sorted(entries)[:ROWS]:
+        every = entries[label]
         count = min(COLUMNS, len(every))
         rows[label] = [every[k * len(every) // count] for k in range(count)]
     return rows
@@ -268,8 +268,8 @@ class Mean(Sourced):
             )
         reader = opened(self)
         mean = mean_image(reader, shown(range(len(reader))))
-        told = reader.warning or reader.origin
-        say(f"{len(reader)} {reader.unit} of {by(mean.shape)}, {self.split}: {told}")
+        source = reader.warning or reader.origin
+        say(f"{len(reader)} {reader.unit} of {by(mean.shape)}, {self.split}: {source}")
         print(_mean(mean.mean(axis=(1, 2)), reader.blue_first))
         if self.output is not None:
             axes = () if self.output.lower().endswith(".npy") else (1,)

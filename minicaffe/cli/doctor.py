@@ -62,8 +62,8 @@ class Doctor(OnDevice):
 
 def blas() -> str:
     """NumPy's BLAS."""
-    found = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
-    return f"{found.get('name')} {found.get('version')}"
+    library = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
+    return f"{library.get('name')} {library.get('version')}"
 
 
 def _or_why(text: Callable[[], str]) -> str:
@@ -85,9 +85,9 @@ def cuda() -> list[tuple[str, str]]:
         ("cuda", f"driver {runtime.driverGetVersion()}, runtime {runtime.runtimeGetVersion()}")
     ]
     for index in range(runtime.getDeviceCount()):
-        found = runtime.getDeviceProperties(index)
-        memory = backend.mib(found["totalGlobalMem"])
-        text = f"{found['name'].decode()}, compute capability {found['major']}.{found['minor']}, {memory}"
+        gpu = runtime.getDeviceProperties(index)
+        memory = backend.mib(gpu["totalGlobalMem"])
+        text = f"{gpu['name'].decode()}, compute capability {gpu['major']}.{gpu['minor']}, {memory}"
         lines.append((f"cuda:{index}", f"{text}, {computes(index)}"))
     cache = os.environ.get("CUPY_CACHE_DIR") or os.path.expanduser("~/.cupy/kernel_cache")
     return [*lines, ("kernel cache", cache)]

@@ -131,15 +131,15 @@ def why_nothing(device: Device) -> str:
 
 def flops(net: Net, learning: bool) -> dict[str, float]:
     """The arithmetic of products, by what a row is of."""
-    found = {}
+    counts = {}
     for step in net.steps:
         layer, name = step.layer, step.spec.name
-        found[f"{name} forward"] = 2.0 * layer.multiply_adds
+        counts[f"{name} forward"] = 2.0 * layer.multiply_adds
         if learning:
             learns = any(param.owner.lr_mult for param in layer.params)
             products = learns + any(layer.needs_gradient)
-            found[f"{name} backward"] = 2.0 * layer.multiply_adds * products
-    return found
+            counts[f"{name} backward"] = 2.0 * layer.multiply_adds * products
+    return counts
 
 
 def measured(nodes: Sequence[Node], flop: dict[str, float]) -> Iterator[Line]:
@@ -304,17 +304,17 @@ def compare(plan: conv.Plan, everything: bool) -> None:
     case, rows, out = plan.case, [], []
     names = {*(case.able if everything else case.candidates), *plan.names.values()}
     known = names == set(case.candidates)
-    found = autotune_cache.findings(case)[0] if known else timed(case, tuple(sorted(names)))
+    findings = autotune_cache.findings(case)[0] if known else timed(case, tuple(sorted(names)))
     for name in conv.ENGINES:
         if why := case.refuses(name):
             out.append(f"  {name}: {why}")
         elif name not in names:
             out.append(f"  {name}: {case.passes_over(name)}")
         else:
-            error = " ".join(f"{found[way].error[name]:.0e}" for way in DIRECTIONS)
+            error = " ".join(f"{findings[way].error[name]:.0e}" for way in DIRECTIONS)
             times = []
             for way in DIRECTIONS:
-                star, ms = "* " * (plan.names[way] == name), found[way].ms.get(name)
+                star, ms = "* " * (plan.names[way] == name), findings[way].ms.get(name)
                 times.append("inaccurate" if ms is None else f"{star}{ms:.3f}")
             work = mib(case.workspace(name) * case.dtype.itemsize)
             rows.append((f"  {name}", *times, error, work))
@@ -348,13 +348,13 @@ class Time(Model, Computed, Phased):
         for _ in range(2):
             net.forward()
             net.backward()
-        found = timing.medians(timing.measure(net, self.iterations))
-        whole = sum(map(sum, found.values()))
+        medians = timing.medians(timing.measure(net, self.iterations))
+        whole = sum(map(sum, medians.values()))
         rows = [
             (name, f"{forward:.3f}", f"{backward:.3f}", f"{100 * (forward + backward) / whole:.1f}")
-            for name, (forward, backward) in found.items()
+            for name, (forward, backward) in medians.items()
         ]
-        sums = [sum(values) for values in zip(*found.values(), strict=True)]
+        sums = [sum(values) for values in zip(*medians.values(), strict=True)]
         rows.append(("all", f"{sums[0]:.3f}", f"{sums[1]:.3f}", "100.0"))
         print(table(rows, ("layer", "forward ms", "backward ms", "share %")))
         print(

@@ -108,11 +108,11 @@ def with_shapes(spec: NetSpec, shapes: Mapping[str, tuple[int, ...]]) -> NetSpec
     for layer in spec.layers:
         named = [top for top in layer.tops if top in shapes]
         if named and is_source(layer):
-            given, usual = shapes[named[0]], _shapes(layer)
+            shape, usual = shapes[named[0]], _shapes(layer)
             if named[0] == layer.tops[0]:  # of pictures
-                usual = [given, *[_label(layer, given)] * (len(layer.tops) - 1)]
+                usual = [shape, *[_label(layer, shape)] * (len(layer.tops) - 1)]
             elif not usual or _labels(layer) != "boxes":  # whose rows do not tell how many pictures
-                usual = [(*given[:1], *one[1:]) for one in usual or [given[:1]] * len(layer.tops)]
+                usual = [(*shape[:1], *one[1:]) for one in usual or [shape[:1]] * len(layer.tops)]
             layer = _input(layer, [shapes.get(*one) for one in zip(layer.tops, usual, strict=True)])
             left -= set(named)
         layers.append(layer)
@@ -279,12 +279,12 @@ class Draw(Model, Phased, Shaped):
         steps = steps_of(self, spec)
         graph = picture.boxes_of(spec.name, steps)
         laid = drawing.layout(graph, self.direction)
-        made = {
+        writers = {
             "svg": lambda: drawing.svg(laid, alone=True).encode(),
             "png": lambda: drawing.png(laid),
             "dot": lambda: drawing.dot(graph, self.direction).encode(),
         }
-        pictures = [(path, made[kind]()) for path, kind in files]
+        pictures = [(path, writers[kind]()) for path, kind in files]
         for path, data in pictures:
             if path == "-":
                 sys.stdout.buffer.write(data)

@@ -268,16 +268,16 @@ class Weighted(CommandOptions):
 
 def weights_of(args: CommandOptions) -> str:
     """The files of weights to load: those of --weights or, if MODEL is a snapshot or a run, its own."""
-    given: str = named(args) or (args.model if net_model.holds_weights(args.model) else "")
-    given = given or _shipped(args.model)
-    told = foreign(args.model, "models in .yaml and .prototxt")
-    if not given and told and not is_prototxt(args.model):
-        raise MinicaffeError(told)
-    if not given:
+    files: str = named(args) or (args.model if net_model.holds_weights(args.model) else "")
+    files = files or _shipped(args.model)
+    problem = foreign(args.model, "models in .yaml and .prototxt")
+    if not files and problem and not is_prototxt(args.model):
+        raise MinicaffeError(problem)
+    if not files:
         if not os.path.exists(located(args.model)):
             raise MinicaffeError(f"{args.model}: no such file or folder")
         raise MinicaffeError(f"{args.model}: holds no weights; give them by --weights FILE")
-    return given
+    return files
 
 
 def named(args: CommandOptions) -> str:
@@ -287,18 +287,18 @@ def named(args: CommandOptions) -> str:
     that is neither a file nor such a name.
     """
     files = (args.weights or "").split(",")
-    for i, given in enumerate(files):
-        if not given or os.path.exists(given) or os.path.exists(args.weights):
+    for i, word in enumerate(files):
+        if not word or os.path.exists(word) or os.path.exists(args.weights):
             continue
-        if shipped := _shipped(given):
+        if shipped := _shipped(word):
             files[i] = shipped
-        elif (published := weights_named(given)) is not None:
+        elif (published := weights_named(word)) is not None:
             files[i] = str(published)
             if not getattr(args, "quiet", False):
                 note(f"weights: {published} ({WEIGHTS_BY_NAME[published.stem].licence})")
-        elif not set(given) & {os.sep, os.altsep} and not given.endswith(ENDINGS):
-            hint = f"{did_you_mean(given, NAMES)} (minicaffe fetch --list lists them)"
-            raise DataError(f"{given}: no such file, and no weights of this name{hint}")
+        elif not set(word) & {os.sep, os.altsep} and not word.endswith(ENDINGS):
+            hint = f"{did_you_mean(word, NAMES)} (minicaffe fetch --list lists them)"
+            raise DataError(f"{word}: no such file, and no weights of this name{hint}")
     return ",".join(files)
 
 
@@ -309,29 +309,29 @@ def _shipped(name: str) -> str:
     return str(shipped_weights(name) or "")
 
 
-def load_weights(net: Net, given: str, strict: bool | None = None) -> list[tuple[str, LoadReport]]:
+def load_weights(net: Net, names: str, strict: bool | None = None) -> list[tuple[str, LoadReport]]:
     """Load what --weights names, of a run's folder its best, and tell what became of each file.
 
     Files separated by commas are loaded one after another, each as far as names fit, as Caffe does. Raises
     CheckpointError if a shape does not; for a single file as Net.load.
     """
-    if os.path.isdir(given):
-        given = str(run_folder.weights(given))
-    files = [given] if os.path.exists(given) else [file for file in given.split(",") if file]
+    if os.path.isdir(names):
+        names = str(run_folder.weights(names))
+    files = [names] if os.path.exists(names) else [file for file in names.split(",") if file]
     for file in files:
         run_folder.warn_of_old_reading(file)
     if len(files) <= 1:
-        return [(given, net.load(given, strict=strict))]
-    found = [(file, net.load(file, strict=False)) for file in files]
-    for file, report in found:
+        return [(names, net.load(names, strict=strict))]
+    reports = [(file, net.load(file, strict=False)) for file in files]
+    for file, report in reports:
         if report.mismatched:
-            told = listed(report.wrong(("mismatched",)), {})
-            raise CheckpointError(f"{file}: does not fit net {net.name!r}: {told}")
-    loaded = {name for _, report in found for name in report.loaded}
+            wrong = listed(report.wrong(("mismatched",)), {})
+            raise CheckpointError(f"{file}: does not fit net {net.name!r}: {wrong}")
+    loaded = {name for _, report in reports for name in report.loaded}
     missing = [name for name in net.named_params if name not in loaded]
     if missing and strict is not False and not any(is_caffes(file) for file in files):
-        raise CheckpointError(f"{given}: none of them has {', '.join(missing)}")
-    return found
+        raise CheckpointError(f"{names}: none of them has {', '.join(missing)}")
+    return reports
 
 
 def renaming(net: Net, mismatched: str) -> str:
@@ -383,24 +383,24 @@ def no_options_of_deploy_nets(args: CommandOptions, layer: str) -> None:
             )
 
 
-def mean_of(given: str, image: tuple[int, int, int]) -> str | tuple[float, ...]:
+def mean_of(text: str, image: tuple[int, int, int]) -> str | tuple[float, ...]:
     """What --mean subtracts: the path of an image of the net's size, or one number or one a channel."""
-    if os.path.isfile(given):
-        mean = read_array(Path(given))
+    if os.path.isfile(text):
+        mean = read_array(Path(text))
         mean = mean.reshape(mean.shape[-3:] if mean.ndim == 4 and len(mean) == 1 else mean.shape)
         if mean.shape == image:
-            return given
+            return text
         values = mean.reshape(len(mean), -1).mean(axis=1) if mean.ndim in (1, 3) else mean
     else:
         try:
-            values = np.array([float(word) for word in given.split(",")])
+            values = np.array([float(word) for word in text.split(",")])
         except ValueError:
             raise MinicaffeError(
-                f"--mean {given}: there is no such file, and it is not one number or {image[0]}"
+                f"--mean {text}: there is no such file, and it is not one number or {image[0]}"
             ) from None
     if values.shape not in ((1,), (image[0],)) or not np.isfinite(values).all():
         raise MinicaffeError(
-            f"--mean {given}: expected 1 or {image[0]} numbers, or an image of {image}"
+            f"--mean {text}: expected 1 or {image[0]} numbers, or an image of {image}"
         )
     return tuple(map(float, values))
 
@@ -421,8 +421,8 @@ def prepare(args: CommandOptions, data: Pictures, weights: str) -> None:
     else:
         data.transform = Transform(scale=scale, mean_value=mean)
     order = "blue, green, red" if data.blue_first else "red, green, blue"
-    told = [order] * (data.image[0] == 3) + [f"mean {args.mean or 0}", f"scale {scale:g}"]
-    args.tell(f"pictures: {', '.join(told)}")
+    words = [order] * (data.image[0] == 3) + [f"mean {args.mean or 0}", f"scale {scale:g}"]
+    args.tell(f"pictures: {', '.join(words)}")
 
 
 def lines_of(path: str, count: int) -> list[str]:

@@ -98,17 +98,17 @@ def adapted(args: CommandOptions, device: backend.Device | None) -> Adapted:
 def of_own_data(args: CommandOptions, communicator: Communicator) -> NetSpec:
     """The model that `train --data` trains; prints what was decided; the run's folder has the data's name."""
     args.begin()
-    made = adapted(args, device_of(args.device, communicator))
-    changed = textwrap.indent(made.changed, "  ").split("\n")
-    told = list(made.lines)
+    model = adapted(args, device_of(args.device, communicator))
+    changed = textwrap.indent(model.changed, "  ").split("\n")
+    rows = list(model.lines)
     if sys.stderr.isatty():  # in several lines each, if it has fewer columns
         width = max(shutil.get_terminal_size().columns, 40)
         wrap = textwrap.TextWrapper(width, subsequent_indent="  ", break_on_hyphens=False).wrap
-        told = [row for line in told for row in wrap(line)]
-    for row in (*told, "what is new in the model, the rest is as it was:", "", *changed):
+        rows = [row for line in rows for row in wrap(line)]
+    for row in (*rows, "what is new in the model, the rest is as it was:", "", *changed):
         args.tell(row)
-    spec = args.state_of(made.spec(*args.settings))
-    args.run = args.run or free(made.source)
+    spec = args.state_of(model.spec(*args.settings))
+    args.run = args.run or free(model.source)
     args.model, args.weights, args.epochs = args.run, None, None  # the run's own model says them
     return spec
 
@@ -172,7 +172,7 @@ class New(OwnData, Imports):
         threads()
         self.import_files()
         self.weights = named(self) or None
-        made = adapted(self, None)
+        model = adapted(self, None)
         command = shlex.join(["minicaffe", *self.words])
-        say(*(f"# {line}" for line in (f"Made by: {command}", *made.lines)))
-        print(made.text, end="")
+        say(*(f"# {line}" for line in (f"Made by: {command}", *model.lines)))
+        print(model.text, end="")

@@ -102,8 +102,8 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the mistake in one line and exit with 2."""
         options = [option for action in self._actions for option in action.option_strings]
-        given = [word.partition("=")[0] for word in self.given if word.startswith("-")]
-        unknown = [word for word in given if word not in options and not word[1:].isdigit()]
+        flags = [word.partition("=")[0] for word in self.given if word.startswith("-")]
+        unknown = [word for word in flags if word not in options and not word[1:].isdigit()]
         near = ""
         if unknown:
             near = "".join(map(hint, unknown)) or did_you_mean(unknown[0], options)

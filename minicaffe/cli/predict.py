@@ -93,9 +93,9 @@ Picture = tuple[np.ndarray, list[str]]
 FEW = 20  # pictures, which NumPy classifies sooner than loops are compiled
 
 
-def _threshold(given: str) -> float:
+def _threshold(word: str) -> float:
     """A score, which is a number."""
-    value = float(given)
+    value = float(word)
     if math.isnan(value):
         raise ValueError
     return value
@@ -250,16 +250,16 @@ class _Pictures:
     def batches(self, paths: list[str]) -> Iterator[tuple[list[str], np.ndarray, list[list[str]]]]:
         """Some pictures at a time, (n, c, h, w), with their paths and what is to be said of each."""
         for first in range(0, len(paths), TOGETHER):
-            found = []
+            pictures = []
             for path in paths[first : first + TOGETHER]:
                 try:
                     one = self.named[path] if path in self.named else self._read(path)
-                    found.append((path, *one))
+                    pictures.append((path, *one))
                 except DataError as error:
                     self.damaged += 1
                     note(f"minicaffe: {error}")
-            if found:
-                named, pixels, notes = zip(*found, strict=True)
+            if pictures:
+                named, pixels, notes = zip(*pictures, strict=True)
                 yield list(named), np.stack(pixels), [list(said) for said in notes]
 
     def _read(self, path: str) -> Picture:

@@ -122,7 +122,7 @@ def place(begun: Any, solver: Solver, communicator: Communicator) -> Path:
     )
     if communicator.size == 1:
         return folder
-    told = folder, solver._saving.prefix, begun.snapshot
-    folder, solver._saving.prefix, begun.snapshot = communicator.bcast_obj(told)
+    places = folder, solver._saving.prefix, begun.snapshot
+    folder, solver._saving.prefix, begun.snapshot = communicator.bcast_obj(places)
     solver._record_folder = folder
     return folder

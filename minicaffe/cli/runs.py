@@ -126,8 +126,8 @@ class Report(Imports, OnDevice):
         folder = Path(self.runs[0]) if len(self.runs) == 1 else Path()
         output = self.output or folder / "report.html"
         limits = Limits(seconds=self.seconds)
-        found = write(self.runs, output, device=backend.device(self.device), limits=limits)
-        for why, titles in left_out(found["sections"]).items():
+        page = write(self.runs, output, device=backend.device(self.device), limits=limits)
+        for why, titles in left_out(page["sections"]).items():
             self.tell(f"left out: {', '.join(titles)}: {why}")
         say(f"{output}: {os.path.getsize(output) / 2**20:.1f} MiB")
 

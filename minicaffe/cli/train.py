@@ -82,9 +82,9 @@ def run_of(args: CommandOptions, spec: NetSpec, record: Record) -> Run:
             folder = folder or runs.run_of(snapshot)
     if snapshot is not None:
         run_folder.warn_of_old_reading(str(snapshot))
-    given = {"model": args.model, "command": [*program(), *args.words]}
-    given |= {"imports": args.imports, "seed_asked": args.seed}
-    return Run(record, name, folder, given, snapshot, from_newest=args.resume == NEWEST)
+    about = {"model": args.model, "command": [*program(), *args.words]}
+    about |= {"imports": args.imports, "seed_asked": args.seed}
+    return Run(record, name, folder, about, snapshot, from_newest=args.resume == NEWEST)
 
 
 def resume_command(args: CommandOptions, folder: Path) -> str:
@@ -381,9 +381,9 @@ def built(
     communicator: Communicator,
 ) -> Solver:
     """The solver, as the options have it."""
-    given = {key: getattr(args, key) for key in ("max_iter", "snapshot_prefix", "snapshot_keep")}
-    given["random_seed"] = args.seed
-    settings = {key: value for key, value in given.items() if value is not None}
+    chosen = {key: getattr(args, key) for key in ("max_iter", "snapshot_prefix", "snapshot_keep")}
+    chosen["random_seed"] = args.seed
+    settings = {key: value for key, value in chosen.items() if value is not None}
     settings |= {**args.engine_settings(), "graph": not args.no_graph, "communicator": communicator}
     settings |= {key: getattr(args, key) for key in ("batch_per_rank", "reduce_dtype")}
     return OfRun(spec, device=device, report=report, **settings)
@@ -400,8 +400,8 @@ def start_of(args: Train, begun: Run | Beside, solver: Solver) -> None:
         report.event(f"resumed: {begun.snapshot} at iteration {solver.iteration}")
         return
     files = args.weights or ",".join(solver.spec.weights)
-    for file, found in load_weights(solver.net, files, strict=False) if files else ():
-        if found.mismatched:
-            told = ", ".join(found.mismatched)
-            raise CheckpointError(f"{file}: mismatched: {told}; {renaming(solver.net, told)}")
-        report.event(f"weights: {file}: {found}")
+    for file, loaded in load_weights(solver.net, files, strict=False) if files else ():
+        if loaded.mismatched:
+            names = ", ".join(loaded.mismatched)
+            raise CheckpointError(f"{file}: mismatched: {names}; {renaming(solver.net, names)}")
+        report.event(f"weights: {file}: {loaded}")

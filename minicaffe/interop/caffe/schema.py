@@ -62,11 +62,11 @@ class Schema:
         >>> schema().keys("Concat")["axis"][0]
         'concat_param'
         """
-        layer, found = self.messages["LayerParameter"], dict[str, tuple[str, Field]]()
+        layer, keys = self.messages["LayerParameter"], dict[str, tuple[str, Field]]()
         for param in self.layers.get(layer_type, ()):
             for name, field in self.messages[layer[param].type].items():
-                found.setdefault(name, (param, field))
-        return found
+                keys.setdefault(name, (param, field))
+        return keys
 
 
 @functools.cache

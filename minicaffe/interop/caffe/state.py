@@ -96,7 +96,7 @@ def by_name(
             f"{origin}: holds {len(state.history)} arrays of history; "
             f"this net and type of solver have {slots * len(shapes)}"
         )
-    found: dict[str, list[np.ndarray]] = {name: [] for name in shapes}
+    arrays: dict[str, list[np.ndarray]] = {name: [] for name in shapes}
     for i, array in enumerate(state.history):
         name = list(shapes)[i % len(shapes)]
         if not same_shape(array.shape, shapes[name]):
@@ -105,8 +105,8 @@ def by_name(
             )
         if not np.isfinite(array).all():
             raise CheckpointError(f"{origin}: history {i} holds numbers that are not finite")
-        found[name].append(array.reshape(shapes[name]))
-    return found
+        arrays[name].append(array.reshape(shapes[name]))
+    return arrays
 
 
 def in_order(history: Mapping[str, Sequence[Any]]) -> list[Any]:

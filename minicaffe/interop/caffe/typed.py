@@ -80,7 +80,7 @@ def typed(
     known = schema().messages.get(kind, {})
     if kind in ("LayerParameter", "V1LayerParameter", "V0LayerParameter"):
         what = _layer(message) or what
-    names = [(given.name, given.mark) for given in message.fields]
+    names = [(one.name, one.mark) for one in message.fields]
     type_ = _kind(message) if kind in ("LayerParameter", "V1LayerParameter") else ""
     if kind == "V1LayerParameter":  # where a word may be given by its number, too: none of a fork's
         type_ = "" if WHOLE.fullmatch(type_) else type_of_word(type_)
@@ -102,21 +102,21 @@ def typed(
     groups: dict[str, list[Node]] = {name: [] for name in message.empty if name not in left_out}
     fields: dict[str, Field] = {}
     keys = dict(reversed(names)) | message.empty
-    for given in message.fields:
-        if given.name in left_out:
+    for one in message.fields:
+        if one.name in left_out:
             continue
-        as_declared = apart and given.name.endswith("_param")
-        if as_declared and type_ not in REGISTRY and _fits(given, known.get(given.name)):
+        as_declared = apart and one.name.endswith("_param")
+        if as_declared and type_ not in REGISTRY and _fits(one, known.get(one.name)):
             as_declared = False
-        field = free if as_declared else known.get(given.name, free)
-        fields[given.name] = field
-        inside = f"{what}: {given.name}" if what else given.name
-        group = groups.setdefault(given.name, [])
-        once = not field.repeated and (kind, given.name) not in SEVERAL
+        field = free if as_declared else known.get(one.name, free)
+        fields[one.name] = field
+        inside = f"{what}: {one.name}" if what else one.name
+        group = groups.setdefault(one.name, [])
+        once = not field.repeated and (kind, one.name) not in SEVERAL
         if group and once and field.type not in (UNDECLARED, RAW):
-            line = keys[given.name].within
-            raise SpecError(f"{given.mark}: {inside}: is given twice, first at {line}")
-        group.append(_value(given, field, inside, unknown))
+            line = keys[one.name].within
+            raise SpecError(f"{one.mark}: {inside}: is given twice, first at {line}")
+        group.append(_value(one, field, inside, unknown))
     values = {}
     for name, group in groups.items():
         field = fields.get(name, known.get(name, free))
@@ -129,12 +129,12 @@ def typed(
     return Node(values, mark or message.mark, {name: keys[name] for name in values})
 
 
-def _fits(given: Given, field: Field | None) -> bool:
+def _fits(block: Given, field: Field | None) -> bool:
     """Whether caffe.proto knows a block and all that a layer of an unknown type has in it."""
-    if field is None or field.words is not None or not isinstance(given.value, Message):
+    if field is None or field.words is not None or not isinstance(block.value, Message):
         return False
     fields = schema().messages.get(field.type, {})
-    return all(one.name in fields for one in given.value.fields)
+    return all(one.name in fields for one in block.value.fields)
 
 
 def _kind(message: Message) -> str:
@@ -145,9 +145,9 @@ def _kind(message: Message) -> str:
 
 def _layer(message: Message) -> str:
     """A layer as errors call it, by the name it gives itself."""
-    given = {f.name: f.value.text for f in message.fields if isinstance(f.value, Scalar)}
-    kind = f" ({given['type']})" if given.get("type", "").isprintable() and "type" in given else ""
-    return f"layer {shown(given['name'])}{kind}" if "name" in given else ""
+    texts = {f.name: f.value.text for f in message.fields if isinstance(f.value, Scalar)}
+    kind = f" ({texts['type']})" if texts.get("type", "").isprintable() and "type" in texts else ""
+    return f"layer {shown(texts['name'])}{kind}" if "name" in texts else ""
 
 
 def _unknown(name: str, kind: str) -> str:
@@ -167,16 +167,16 @@ def _near(name: str, known: str) -> bool:
     return not name.endswith("_param") or ratio > 0.85
 
 
-def _value(given: Given, field: Field, what: str, unknown: list[tuple[Mark, str]] | None) -> Node:
-    value = given.value
+def _value(one: Given, field: Field, what: str, unknown: list[tuple[Mark, str]] | None) -> Node:
+    value = one.value
     if field.type in (UNDECLARED, RAW):
         inside = ANY if field.type == UNDECLARED else RAW
         if isinstance(value, Message):
-            return typed(value, inside, what, given.mark)
+            return typed(value, inside, what, one.mark)
         return _guessed(value, inside == RAW)
     if field.is_message:
         if isinstance(value, Message):
-            return typed(value, field.type, what, given.mark, unknown)
+            return typed(value, field.type, what, one.mark, unknown)
         got = _shown(value)
         raise SpecError(f"{value.mark}: {what}: expected {{ fields of {field.type} }}, got {got}")
     if isinstance(value, Message):

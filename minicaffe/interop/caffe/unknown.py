@@ -108,16 +108,16 @@ def refuse_types(root: Node, layer_types: Mapping[str, type]) -> None:
 
 def _types(root: Node, layer_types: Mapping[str, type]) -> list[tuple[Mark, str, bool]]:
     """For each unknown type, where it is first, what is to be said, and whether that names a known one."""
-    found: dict[str, tuple[Mark, str, bool]] = {}
+    types: dict[str, tuple[Mark, str, bool]] = {}
     for layer, kind, mark in _of_unknown_types(root, layer_types):
-        if kind in found:
+        if kind in types:
             continue
         name = layer.value["name"].value if "name" in layer.value else None
         what = f"layer {shown(name)}: " if isinstance(name, str) else ""
         near = "" if kind in FORK_OF else meant(kind, layer_types) or _near(kind, layer_types)
         hint = f"; {FORK_OF[kind]} has it" if kind in FORK_OF else near
-        found[kind] = mark, f"{mark}: {what}unknown type {shown(kind)}{hint}", near != ""
-    return list(found.values())
+        types[kind] = mark, f"{mark}: {what}unknown type {shown(kind)}{hint}", near != ""
+    return list(types.values())
 
 
 def _near(kind: str, layer_types: Mapping[str, type]) -> str:

@@ -48,7 +48,7 @@ def _text(layer: Node, key: str) -> str:
 def without_padding(layers: Iterable[Node]) -> list[Node]:
     """Layers of the first Caffe, each `padding` layer become the `pad` of the one that reads it."""
     writers: dict[str, Node] = {}
-    found = []
+    padded_layers = []
     for layer in layers:
         bottoms = layer.value["bottom"].value if "bottom" in layer.value else []
         kind, pad = _text(layer, "type"), [writers.get(bottom.value) for bottom in bottoms]
@@ -68,8 +68,8 @@ def without_padding(layers: Iterable[Node]) -> list[Node]:
         for top in layer.value["top"].value if "top" in layer.value else []:
             writers[top.value] = layer
         if kind != "padding":
-            found.append(layer)
-    return found
+            padded_layers.append(layer)
+    return padded_layers
 
 
 def v1_of_v0(layer: Node) -> Node:
@@ -178,8 +178,8 @@ def _type(layer: Node) -> str:
 
 def _changed(node: Node, *without: str, **fields: Node) -> Node:
     """Returns a message with other fields, and without some."""
-    kept = {key: one for key, one in node.value.items() if key not in without}
-    return Node(kept | fields, node.mark, node.keys)
+    rest = {key: one for key, one in node.value.items() if key not in without}
+    return Node(rest | fields, node.mark, node.keys)
 
 
 def _retyped(layer: Node, kind: str, **fields: Node) -> Node:
@@ -278,15 +278,15 @@ def _along_axes(layer: Node) -> Node:
     if _type(layer) not in ND:
         return layer
     own, block = ND[_type(layer)]
-    given = layer.value.get(block)
-    if given is None:
+    message = layer.value.get(block)
+    if message is None:
         return _retyped(layer, own)
-    values, keys = dict(given.value), dict(given.keys)
+    values, keys = dict(message.value), dict(message.keys)
     for name, today in SHAPES.items():
         if name in values:
-            dims = values.pop(name).value.get("dim", Node([], given.mark))
+            dims = values.pop(name).value.get("dim", Node([], message.mark))
             values[today], keys[today] = dims, keys.pop(name)
-    return _retyped(layer, own, **{block: Node(values, given.mark, keys)})
+    return _retyped(layer, own, **{block: Node(values, message.mark, keys)})
 
 
 def _dilated(layer: Node) -> Node:
@@ -369,8 +369,8 @@ def _v2_of_v1(layer: Node) -> Node:
     if word in TRANSFORMED and TRANSFORMED[word] in fields:
         _move_transform(fields, keys, TRANSFORMED[word])
     specs: list[tuple[Fields, dict[str, Mark], Mark]] = []
-    given = {"param": "name", "blob_share_mode": "share_mode", "blobs_lr": "lr_mult"}
-    for old, new in {**given, "weight_decay": "decay_mult"}.items():
+    renamed = {"param": "name", "blob_share_mode": "share_mode", "blobs_lr": "lr_mult"}
+    for old, new in {**renamed, "weight_decay": "decay_mult"}.items():
         for i, node in enumerate(fields.pop(old).value if old in fields else ()):
             if len(specs) <= i:
                 specs.append(({}, {}, node.mark))
@@ -379,7 +379,7 @@ def _v2_of_v1(layer: Node) -> Node:
     if specs:
         nodes = [Node(*spec[:1], spec[2], spec[1]) for spec in specs]
         fields["param"] = Node(nodes, nodes[0].mark)
-        keys["param"] = next(keys[old] for old in (*given, "weight_decay") if old in keys)
+        keys["param"] = next(keys[old] for old in (*renamed, "weight_decay") if old in keys)
     return Node(fields, layer.mark, {key: keys[key] for key in fields if key in keys})
 
 

@@ -192,10 +192,10 @@ def lower(draft: Draft, outputs: Mapping[str, Blob], chip: Chip, path: Path) -> 
                 f"{path}: node {layer.origin!r}: {chip.title} does not take its layer {layer.type}: "
                 f"{reason}{why}; nothing was written"
             ) from None
-        made = blob.layer
-        assert made is not None
-        made.tops[made.tops.index(blob)] = layer.tops[0]
-        layer.tops[0].layer = made
+        last = blob.layer
+        assert last is not None
+        last.tops[last.tops.index(blob)] = layer.tops[0]
+        layer.tops[0].layer = last
         replaced[layer.type] = replaced.get(layer.type, 0) + 1
         waiting += draft.layers[before:]
     for layer in living(draft, outputs) if chip.writes_biases else []:

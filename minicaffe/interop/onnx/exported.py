@@ -57,15 +57,17 @@ def _same(graph: Graph, name: str, tensor: Tensor | None, bound: dict[str, Tenso
         return data is not None and data.dtype == wanted.dtype and np.array_equal(data, wanted)
     if name in bound:
         return bound[name] is tensor
-    made = next((node for node in graph.nodes if name in node.outputs), None)
+    written = next((node for node in graph.nodes if name in node.outputs), None)
     bound[name] = tensor
-    if made is None:
+    if written is None:
         return True
     node = tensor.node
-    if node is None or node.kind != made.kind or len(node.inputs) != len(made.inputs):
+    if node is None or node.kind != written.kind or len(node.inputs) != len(written.inputs):
         return False
-    lists = {k: list(one) if isinstance(one, tuple) else one for k, one in made.attributes.items()}
-    if tensor is not node.outputs[made.outputs.index(name)] or node.attributes != lists:
+    lists = {
+        k: list(one) if isinstance(one, tuple) else one for k, one in written.attributes.items()
+    }
+    if tensor is not node.outputs[written.outputs.index(name)] or node.attributes != lists:
         return False
-    pairs = zip(made.inputs, node.inputs, strict=True)
+    pairs = zip(written.inputs, node.inputs, strict=True)
     return all(_same(graph, wanted, one, bound) for wanted, one in pairs)

@@ -71,20 +71,20 @@ def emit(
 
     A named node's word is its attributes, or a list of its last inputs.
     """
-    made: dict[int, Any] = {}
+    results: dict[int, Any] = {}
 
     def of(one: Any) -> Any:
         while isinstance(one, list):
             one = one[choice]
         if not isinstance(one, tuple):
             return words[one] if isinstance(one, str) else one
-        if id(one) not in made:
+        if id(one) not in results:
             kind, _, word = one[0].partition(":")
             operands = [of(operand) for operand in reversed(one[1:])][::-1]
             more = words.get(word, {})
             inputs, attributes = (more, {}) if isinstance(more, list) else ([], more)
-            made[id(one)] = op(kind, *operands, *inputs, **attributes)
-        return made[id(one)]
+            results[id(one)] = op(kind, *operands, *inputs, **attributes)
+        return results[id(one)]
 
     return of(pattern)
 

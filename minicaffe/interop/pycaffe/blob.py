@@ -33,9 +33,9 @@ class Mirror:
         """The copy, brought up to date unless it is the newer one; the same array each time."""
         if self not in _NEWER:
             with self.device.current():
-                found = self.device.to_host(self.array)
-            self.host = found if self.host is None else self.host
-            np.copyto(self.host, found)
+                array = self.device.to_host(self.array)
+            self.host = array if self.host is None else self.host
+            np.copyto(self.host, array)
             _NEWER.add(self)
         return self.host
 
@@ -91,8 +91,8 @@ class Blob(Seen):
             return array
         if not array.size:
             return np.empty(held.shape, held.dtype)
-        self._mirrors[which] = found = mirror(array, held.device)  # kept as long as the blob
-        return found.pulled().reshape(held.shape)
+        self._mirrors[which] = copy = mirror(array, held.device)  # kept as long as the blob
+        return copy.pulled().reshape(held.shape)
 
 
 class ParamBlob(Blob):
@@ -141,8 +141,8 @@ class FlowBlob(Blob):
         blob = HostBlob(self.shape, before.dtype)
         blob.reshape(*sizes)
         if blob.shape != before.shape:
-            kept = min(before.size, blob.count)
-            blob.data.reshape(-1)[:kept] = before.reshape(-1)[:kept]
+            count = min(before.size, blob.count)
+            blob.data.reshape(-1)[:count] = before.reshape(-1)[:count]
             self.waiting = blob
 
     def begin(self, values: Sequence[Value]) -> None:

@@ -118,22 +118,22 @@ def coord_map_from_to(top_from: Top, top_to: Top) -> Map:
     Where several are below both, the nearest to `top_to` is taken.
     """
     below = dict(_below(top_from))
-    for top, found in _below(top_to):
+    for top, way in _below(top_to):
         if top in below:
-            return compose(found, inverse(below[top]))
+            return compose(way, inverse(below[top]))
     raise UnconnectedError("no map between the tops: are they connected by spatial layers?")
 
 
 def crop(top_from: Top, top_to: Top) -> Top:
     """A Crop of `top_from` to what `top_to` covers. Raises CropError where it covers no whole pixels of it."""
     axis, scale, shift = coord_map_from_to(top_from, top_to)
-    for wrong, told in (
+    for wrong, problem in (
         (scale != 1, f"scale mismatch on crop (a = {scale})"),
         (shift > 0, f"cannot crop negative offset (b = {shift})"),
         (np.round(shift) != shift, f"cannot crop noninteger offset (b = {shift})"),
     ):
         if np.any(wrong):
-            raise CropError(told)
+            raise CropError(problem)
     offset = [-int(one) for one in np.ravel(shift)]
     first = 2 if axis is None else axis + 1
     return layers.Crop(top_from, top_to, crop_param={"axis": first, "offset": offset})
@@ -143,8 +143,8 @@ def _below(top: Top) -> Iterator[tuple[Top, Map]]:
     """A blob and all blobs below it that have a map to it, the nearest first, with the map."""
     seen, waiting = {top}, deque([(top, IDENTITY)])
     while waiting:
-        top, found = waiting.popleft()
-        yield top, found
+        top, way = waiting.popleft()
+        yield top, way
         try:
             own = coord_map(top.fn)
         except UndefinedMapException:
@@ -153,7 +153,7 @@ def _below(top: Top) -> Iterator[tuple[Top, Map]]:
         for bottom in inputs:  # the second bottom of a Crop only has its size
             if bottom not in seen:
                 seen.add(bottom)
-                waiting.append((bottom, compose(found, own)))
+                waiting.append((bottom, compose(way, own)))
 
 
 def _params(fn: Function, home: str) -> dict[str, Any]:

@@ -48,15 +48,15 @@ class Detector(PictureNet):
 
         Given are names of files, each with its windows (ymin, xmin, ymax, xmax).
         """
-        found, pieces = [], []
+        detections, pieces = [], []
         for filename, windows in images_windows:
             image = load_image(filename)
             for window in windows:
                 pieces.append(self.crop(image, window))
-                found.append({"window": window, "filename": filename})
-        if not found:
+                detections.append({"window": window, "filename": filename})
+        if not detections:
             return []
-        pairs = zip(found, self.scores(pieces), strict=True)
+        pairs = zip(detections, self.scores(pieces), strict=True)
         return [one | {"prediction": row} for one, row in pairs]
 
     def detect_selective_search(self, image_fnames: Iterable[str]) -> list[dict[str, Any]]:
@@ -90,9 +90,9 @@ class Detector(PictureNet):
         piece = im[rows, columns]
         if not piece.size or min(height, width) < 1:
             raise ArrayError(f"the window {ends} is not in a picture of {im.shape[:2]}")
-        found = self.crop_mean.copy()
-        found[y : y + height, x : x + width] = resize_image(piece, (height, width))
-        return found
+        picture = self.crop_mean.copy()
+        picture[y : y + height, x : x + width] = resize_image(piece, (height, width))
+        return picture
 
     def configure_crop(self, context_pad: int | None) -> None:
         """Set how much context windows have, and what stands where there is none: the mean of the input."""

@@ -64,8 +64,8 @@ def get_dot(
         for blob in (*layer.bottom, *layer.top):
             blobs.setdefault(blob, f"blob{len(blobs)}")
         edges += [f"{blobs[blob]} -> layer{i}" for blob in layer.bottom]
-        told = {"label": get_edge_label(layer)} if label_edges and get_edge_label(layer) else {}
-        edges += [with_keys(f"layer{i} -> {blobs[blob]}", **told) for blob in layer.top]
+        keys = {"label": get_edge_label(layer)} if label_edges and get_edge_label(layer) else {}
+        edges += [with_keys(f"layer{i} -> {blobs[blob]}", **keys) for blob in layer.top]
     for blob, node in blobs.items():
         lines.append(with_keys(node, label=blob, shape="octagon", fillcolor=BLOB))
     return digraph(caffe_net.name or "Net", [*lines, *edges])
@@ -115,15 +115,15 @@ def _included(layer: Any, phase: int) -> bool:
 
 def _window(param: Any) -> list[str]:
     """The kernel, stride and pad of a layer with windows: one number, or one for each axis."""
-    found = []
+    words = []
     for name, default in (("kernel", 1), ("stride", 1), ("pad", 0)):
         key = "kernel_size" if name == "kernel" else name
         sizes = [int(size) for size in np.ravel(getattr(param, key))]
         if param.HasField(f"{name}_h") or param.HasField(f"{name}_w"):
             sizes = [getattr(param, f"{name}_h"), getattr(param, f"{name}_w")]
         sizes = sizes[:1] if len(set(sizes)) == 1 else sizes or [default]
-        found.append(f"{key.replace('_', ' ')}: {'x'.join(map(str, sizes))}")
-    return found
+        words.append(f"{key.replace('_', ' ')}: {'x'.join(map(str, sizes))}")
+    return words
 
 
 TEXT = ("dot", "gv", "raw")  # the endings of DOT itself
@@ -151,11 +151,11 @@ def draw_net(
         raise MinicaffeError(
             f"a picture as .{ext} needs Graphviz's program `dot`, not found here; .dot and .gv need nothing"
         )
-    made = subprocess.run([program, f"-T{ext}"], input=text, capture_output=True)
-    if made.returncode != 0:
-        said = " ".join(made.stderr.decode(errors="replace").split())
+    done = subprocess.run([program, f"-T{ext}"], input=text, capture_output=True)
+    if done.returncode != 0:
+        said = " ".join(done.stderr.decode(errors="replace").split())
         raise MinicaffeError(f"`dot` does not draw this as .{ext}: {said[:200]}")
-    return made.stdout
+    return done.stdout
 
 
 def draw_net_to_file(

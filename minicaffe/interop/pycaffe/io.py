@@ -207,43 +207,43 @@ class Transformer:
     def preprocess(self, in_: str, data: np.ndarray) -> np.ndarray:
         """A picture (h, w, c) as the input `in_` takes one, (c, h, w) of float32; `data` stays as it is."""
         size = self._shape(in_)[2:]
-        found = np.array(numbers(data, in_, self.inputs[in_]), np.float32)
-        if found.shape[:2] != size:
-            found = resize_image(found, size)
+        picture = np.array(numbers(data, in_, self.inputs[in_]), np.float32)
+        if picture.shape[:2] != size:
+            picture = resize_image(picture, size)
         if in_ in self.transpose:
-            if found.ndim != len(self.transpose[in_]):
+            if picture.ndim != len(self.transpose[in_]):
                 axes = len(self.transpose[in_])
-                raise ArrayError(f"{in_}: expected a picture of {axes} axes, got {found.shape}")
-            found = found.transpose(self.transpose[in_])
+                raise ArrayError(f"{in_}: expected a picture of {axes} axes, got {picture.shape}")
+            picture = picture.transpose(self.transpose[in_])
         if in_ in self.channel_swap:
-            if len(found) != len(self.channel_swap[in_]):
+            if len(picture) != len(self.channel_swap[in_]):
                 channels = len(self.channel_swap[in_])
-                raise ArrayError(f"{in_}: expected {channels} channels, got {len(found)}")
-            found = found[list(self.channel_swap[in_])]
+                raise ArrayError(f"{in_}: expected {channels} channels, got {len(picture)}")
+            picture = picture[list(self.channel_swap[in_])]
         if in_ in self.raw_scale:
-            found = found * np.float32(self.raw_scale[in_])
+            picture = picture * np.float32(self.raw_scale[in_])
         if in_ in self.mean:
-            found = found - self.mean[in_]
+            picture = picture - self.mean[in_]
         if in_ in self.input_scale:
-            found = found * np.float32(self.input_scale[in_])
-        return found.astype(np.float32, copy=False)
+            picture = picture * np.float32(self.input_scale[in_])
+        return picture.astype(np.float32, copy=False)
 
     def deprocess(self, in_: str, data: np.ndarray) -> np.ndarray:
         """What `preprocess` gave, or a batch of one such, as a picture again, of the input's size."""
-        found = np.array(data)
-        if found.ndim == len(self._shape(in_)) and len(found) == 1:
-            found = found[0]
+        picture = np.array(data)
+        if picture.ndim == len(self._shape(in_)) and len(picture) == 1:
+            picture = picture[0]
         if in_ in self.input_scale:
-            found = found / self.input_scale[in_]
+            picture = picture / self.input_scale[in_]
         if in_ in self.mean:
-            found = found + self.mean[in_]
+            picture = picture + self.mean[in_]
         if in_ in self.raw_scale:
-            found = found / self.raw_scale[in_]
+            picture = picture / self.raw_scale[in_]
         if in_ in self.channel_swap:
-            found = found[np.argsort(self.channel_swap[in_])]
+            picture = picture[np.argsort(self.channel_swap[in_])]
         if in_ in self.transpose:
-            found = found.transpose(np.argsort(self.transpose[in_]))
-        return found
+            picture = picture.transpose(np.argsort(self.transpose[in_]))
+        return picture
 
     def set_transpose(self, in_: str, order: Sequence[int]) -> None:
         """Set which axis of a picture each axis of the input (without the batch) is."""

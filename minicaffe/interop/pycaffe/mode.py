@@ -49,10 +49,10 @@ def set_random_seed(seed: int) -> None:
     _Mode.seed = _number("set_random_seed", seed)
 
 
-def _number(name: str, given: int) -> int:
-    if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or given < 0:
-        raise SpecError(f"{name}: expected a number of at least 0, got {given!r}")
-    return int(given)
+def _number(name: str, number: int) -> int:
+    if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < 0:
+        raise SpecError(f"{name}: expected a number of at least 0, got {number!r}")
+    return int(number)
 
 
 def device_name() -> str:
@@ -60,9 +60,9 @@ def device_name() -> str:
     return f"cuda:{_Mode.number}" if _Mode.gpu else "cpu"
 
 
-def random_seed(given: int) -> int:
+def random_seed(otherwise: int) -> int:
     """What `set_random_seed` was last given; before that, what is given here."""
-    return given if _Mode.seed is None else _Mode.seed
+    return otherwise if _Mode.seed is None else _Mode.seed
 
 
 def has_nccl() -> bool:
@@ -95,10 +95,10 @@ def set_multiprocess(multiprocess: bool) -> None:
     _only("set_multiprocess", bool(multiprocess), False)
 
 
-def _only(name: str, given: int, possible: int) -> None:
-    if given != possible:
+def _only(name: str, value: int, possible: int) -> None:
+    if value != possible:
         raise SpecError(
-            f"{name}: expected {possible}, got {given!r}: one process trains, one device"
+            f"{name}: expected {possible}, got {value!r}: one process trains, one device"
         )
 
 

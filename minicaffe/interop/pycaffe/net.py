@@ -77,11 +77,11 @@ class Net:
             phase, weights, level = level, phase, None
         if phase not in (0, 1):
             raise SpecError(f"phase: expected caffe.TRAIN or caffe.TEST, got {phase!r}")
-        given: dict[str, Any] = {"device": mode.device_name(), "seed": mode.random_seed(1)}
-        given |= {"level": level or 0, "stages": stages or ()}
+        settings: dict[str, Any] = {"device": mode.device_name(), "seed": mode.random_seed(1)}
+        settings |= {"level": level or 0, "stages": stages or ()}
         with own_errors():
             spec = model(network_file)
-            self._show(minicaffe.Net(spec, "TEST" if phase else "TRAIN", **given))
+            self._show(minicaffe.Net(spec, "TEST" if phase else "TRAIN", **settings))
         if weights is not None:
             self.copy_from(weights)
 
@@ -163,8 +163,8 @@ class Net:
     def _put(self, which: str, arrays: Mapping[str, Any], names: Sequence[str]) -> None:
         what = "inputs" if which == "data" else "outputs"
         if arrays and set(arrays) != set(names):
-            told = f"the net's {what} are {', '.join(names) or 'none'}"
-            raise ShapeError(f"{told}; arrays were given for {', '.join(arrays)}")
+            takes = f"the net's {what} are {', '.join(names) or 'none'}"
+            raise ShapeError(f"{takes}; arrays were given for {', '.join(arrays)}")
         for name, array in arrays.items():
             shape = self.blobs[name].shape
             values = numbers(array, f"blob {name!r}", shape)
@@ -196,13 +196,13 @@ class Net:
 
         Raises ShapeError without any arrays, or of unequal numbers.
         """
-        found: Parts = {}
+        parts: Parts = {}
         with self.net.lock:
             for batch in self._batch(inputs):
-                _keep(found, self.forward(blobs=blobs, **batch))
+                _keep(parts, self.forward(blobs=blobs, **batch))
         if not _count(inputs):
-            found = self._none_of([*self.outputs, *(blobs or ())])
-        return _whole(found, _count(inputs))
+            parts = self._none_of([*self.outputs, *(blobs or ())])
+        return _whole(parts, _count(inputs))
 
     def forward_backward_all(
         self, blobs: Sequence[str] | None = None, diffs: Sequence[str] | None = None, **given: Any
@@ -233,8 +233,8 @@ class Net:
             wanted = self.blobs[name].shape
             got = numbers(arrays[name], f"blob {name!r}", wanted).shape
             if len(got) != len(wanted):
-                told = f"expected samples of {wanted[1:]} along a first axis"
-                raise ShapeError(f"{name}: {told}, got an array of {got}")
+                expected = f"expected samples of {wanted[1:]} along a first axis"
+                raise ShapeError(f"{name}: {expected}, got an array of {got}")
         size = self._blobs[0].shape[0]
         for first in range(0, _count(arrays), size):
             batch = {
@@ -275,8 +275,8 @@ class Net:
         if str(file).lower().endswith((".npz", ".safetensors")):
             self.net.load(file)
             return
-        with self.net.device.current(), Reader(file) as found:
-            files.load(self.net.graph, found)
+        with self.net.device.current(), Reader(file) as reader:
+            files.load(self.net.graph, reader)
 
     load_hdf5 = copy_from
 
@@ -326,19 +326,19 @@ class Net:
 def _count(arrays: Mapping[str, Any]) -> int:
     counts = {name: len(array) for name, array in arrays.items()}
     if len(set(counts.values())) != 1:
-        told = ", ".join(f"{name} {count}" for name, count in counts.items())
-        raise ShapeError(f"expected arrays of as many samples each, got {told or 'none'}")
+        listed = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise ShapeError(f"expected arrays of as many samples each, got {listed or 'none'}")
     return next(iter(counts.values()))
 
 
-def _keep(found: Parts, arrays: Mapping[str, Any]) -> None:
+def _keep(parts: Parts, arrays: Mapping[str, Any]) -> None:
     for name, array in arrays.items():
-        found.setdefault(name, []).append(np.atleast_1d(array).copy())
+        parts.setdefault(name, []).append(np.atleast_1d(array).copy())
 
 
-def _whole(found: Parts, count: int) -> dict[str, np.ndarray]:
+def _whole(batches: Parts, count: int) -> dict[str, np.ndarray]:
     """Batches put together, what was computed of padding left out."""
-    return {name: np.concatenate(parts)[:count] for name, parts in found.items()}
+    return {name: np.concatenate(parts)[:count] for name, parts in batches.items()}
 
 
 class BuiltIn:

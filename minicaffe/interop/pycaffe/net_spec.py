@@ -83,7 +83,7 @@ def _fill(message: Any, value: Any, what: str) -> None:
 def _put(message: Any, field: Field, value: Any, what: str) -> None:
     if isinstance(value, (np.generic, np.ndarray)):
         value = value.item()
-    given, near = value, ""
+    asked, near = value, ""
     if field.words is not None and isinstance(value, str):
         value, near = field.words.get(value), did_you_mean(value, field.words)
     try:
@@ -92,7 +92,7 @@ def _put(message: Any, field: Field, value: Any, what: str) -> None:
         else:
             setattr(message, field.name, value)
     except (TypeError, ValueError):
-        raise SpecError(f"{what}: expected {_expected(field)}, got {given!r}{near}") from None
+        raise SpecError(f"{what}: expected {_expected(field)}, got {asked!r}{near}") from None
 
 
 def _expected(field: Field) -> str:

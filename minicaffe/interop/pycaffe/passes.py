@@ -25,10 +25,10 @@ def own_errors() -> Iterator[None]:
     try:
         yield
     except LayerError as error:
-        found: BaseException | None = error
-        while isinstance(found, LayerError):  # it has been given its place
-            found = found.__cause__ or found.__context__
-        raise found or error from None
+        cause: BaseException | None = error
+        while isinstance(cause, LayerError):  # it has been given its place
+            cause = cause.__cause__ or cause.__context__
+        raise cause or error from None
 
 
 def forward(net: minicaffe.Net, blobs: Blobs, first: int, last: int) -> None:
@@ -53,13 +53,13 @@ def backward(net: minicaffe.Net, blobs: Blobs, first: int, last: int) -> None:
     steps = [step for step in net.steps[last : first + 1][::-1] if step.layer.runs_backward]
     ready(blobs, "diff", steps)
     outputs = [value for step in steps for value in step.tops if not value.readers]
-    given = {value.name: value.blob.diff for value in outputs}
+    gradients = {value.name: value.blob.diff for value in outputs}
     names = net.steps[first].spec.name, net.steps[last].spec.name
     with own_errors(), net.device.current():
         for step in steps[::-1]:
             if not step.ran:
                 _prime(step, net, blobs)
-        net.backward(*names, **given)
+        net.backward(*names, **gradients)
     passed(blobs, "diff", steps)
 
 
@@ -105,13 +105,13 @@ def reshape(net: minicaffe.Net, blobs: Blobs, last: int | None = None) -> None:
         return
     push()
     net.passes.forget()
-    shapes, given, before = _free(net, waiting)
+    shapes, arrays, before = _free(net, waiting)
 
     def take(fits: int | None) -> None:
         if waiting:
-            memory.reshape(net.graph, held, shapes, fits, given)
+            memory.reshape(net.graph, held, shapes, fits, arrays)
         else:
-            memory.extend(net.graph, held, fits, given)
+            memory.extend(net.graph, held, fits, arrays)
 
     with own_errors(), net.device.current():
         try:
@@ -133,7 +133,7 @@ def _free(net: minicaffe.Net, waiting: Mapping[str, HostBlob]) -> Any:
     On the CPU a view of a blob that is `waiting` stays one; DummyData fills its memory when that is taken.
     """
     shapes: dict[str, Any] = {}
-    given: dict[Value, Any] = {}
+    arrays: dict[Value, Any] = {}
     before: dict[Value, Any] = {}
     for step in net.steps:
         for value in step.tops if step.spec.type in FREE else ():
@@ -141,10 +141,10 @@ def _free(net: minicaffe.Net, waiting: Mapping[str, HostBlob]) -> Any:
             if new is not None:
                 shapes[value.name] = new.shape
             if step.spec.type == "Input" and not (new is not None and net.device.is_cuda):
-                given[value] = value.blob.data if new is None else new.data
+                arrays[value] = value.blob.data if new is None else new.data
             elif new is None:
                 before[value] = value.blob
-    return shapes, given, before
+    return shapes, arrays, before
 
 
 def watch(net: minicaffe.Net, blobs: Blobs, when: str, function: Callable[[int], Any]) -> None:

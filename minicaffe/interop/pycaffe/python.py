@@ -273,12 +273,12 @@ def stand_in(module: str, name: str, param_str: str, phase: str) -> dict[str, An
     if name != "ProposalLayer" or module not in ("rpn.proposal_layer", "pylayer.proposal_layer"):
         return None
     try:
-        given = yaml.safe_load(re.sub(r"!!python/tuple\s*", "", param_str)) or {}
+        settings = yaml.safe_load(re.sub(r"!!python/tuple\s*", "", param_str)) or {}
         before, after = TOPS[phase]
         return {
-            "feat_stride": int(given["feat_stride"]),
-            "ratio": tuple(map(float, given.get("ratios", (0.5, 1, 2)))),
-            "scale": tuple(map(float, given.get("scales", (8, 16, 32)))),
+            "feat_stride": int(settings["feat_stride"]),
+            "ratio": tuple(map(float, settings.get("ratios", (0.5, 1, 2)))),
+            "scale": tuple(map(float, settings.get("scales", (8, 16, 32)))),
             "pre_nms_topn": before,
             "post_nms_topn": after,
         }

@@ -24,14 +24,14 @@ def check_classes(rows: np.ndarray, count: int, background: int, any_class: bool
             raise DataError(f"{box}, the background")
 
 
-def aspect_ratios(given: Sequence[float], flip: bool) -> list[float]:
+def aspect_ratios(numbers: Sequence[float], flip: bool) -> list[float]:
     """1, then each ratio that is not there yet and, with flip, its inverse.
 
     >>> aspect_ratios([2.0, 1.0, 2.0], True)
     [1.0, 2.0, 0.5]
     """
     ratios = [1.0]
-    for ratio in given:
+    for ratio in numbers:
         if all(abs(ratio - other) >= 1e-6 for other in ratios):
             ratios += [ratio, 1 / ratio] if flip else [ratio]
     return ratios
@@ -48,14 +48,14 @@ def sizes(least: Sequence[float], most: Sequence[float], ratios: Sequence[float]
            [6., 6.],
            [8., 2.]])
     """
-    made: list[tuple[float, float]] = []
+    shapes: list[tuple[float, float]] = []
     for i, size in enumerate(map(int, least)):
-        made.append((size, size))
+        shapes.append((size, size))
         if most:
-            made.append((math.sqrt(size * int(most[i])),) * 2)
+            shapes.append((math.sqrt(size * int(most[i])),) * 2)
         stretch = [math.sqrt(ratio) for ratio in ratios if abs(ratio - 1) >= 1e-6]
-        made += [(size * root, size / root) for root in stretch]
-    return np.array(made, np.float64)
+        shapes += [(size * root, size / root) for root in stretch]
+    return np.array(shapes, np.float64)
 
 
 def priors(
@@ -105,7 +105,7 @@ def encode(code: str, boxes: Any, prior: Any, variance: Any) -> Any:
     """
     size = prior[..., 2:] - prior[..., :2]
     if code == "CENTER_SIZE":
-        middles = [(given[..., :2] + given[..., 2:]) / 2 for given in (boxes, prior)]
+        middles = [(one[..., :2] + one[..., 2:]) / 2 for one in (boxes, prior)]
         moved = (middles[0] - middles[1]) / size
         moved = np.concatenate([moved, np.log((boxes[..., 2:] - boxes[..., :2]) / size)], axis=-1)
     else:
@@ -152,7 +152,7 @@ def match(overlaps: Any, threshold: float | None) -> Any:
     >>> match(np.array([[0.9, 0.6], [0.7, 0.0], [0.1, 0.2]]), 0.5)
     array([0, 0, 1])
     """
-    found = np.full(len(overlaps), -1)
+    matched = np.full(len(overlaps), -1)
     left = np.where(overlaps > 1e-6, overlaps, -1.0)
     waiting = np.arange(left.shape[1]) if len(left) else np.arange(0)
     best = left.argmax(axis=0) if len(waiting) else waiting
@@ -163,16 +163,16 @@ def match(overlaps: Any, threshold: float | None) -> Any:
         ties = waiting[most == most.max()]
         one = ties[best[ties].argmin()]
         row = best[one]
-        found[row] = one
+        matched[row] = one
         left[row] = -1
         waiting = waiting[waiting != one]
         again = waiting[best[waiting] == row]
         best[again] = left[:, again].argmax(axis=0)
     if threshold is not None and left.shape[1]:
         most = left.max(axis=1)
-        rest = (found < 0) & (most > 0) & (most >= threshold)
-        found[rest] = left[rest].argmax(axis=1)
-    return found
+        rest = (matched < 0) & (most > 0) & (most >= threshold)
+        matched[rest] = left[rest].argmax(axis=1)
+    return matched
 
 
 def suppress(
@@ -186,7 +186,7 @@ def suppress(
     >>> suppress(np.array([[0.0, 0, 2, 1], [0.1, 0, 2, 1], [1.5, 0, 3, 1]]), 0.5)
     [0, 2]
     """
-    kept: list[int] = []
+    best: list[int] = []
     most = np.zeros(len(boxes), boxes.dtype)  # of what each overlaps one that is kept
     at = 0
     while at < len(boxes):
@@ -194,12 +194,12 @@ def suppress(
         if not len(free):
             break
         at += int(free[0])
-        kept.append(at)
+        best.append(at)
         at += 1
         np.maximum(most[at:], measure(boxes[at - 1], boxes[at:]), out=most[at:])
         if eta < 1 and threshold > 0.5:
             threshold *= eta
-    return kept
+    return best
 
 
 def detected(image: int, kind: Any, scores: np.ndarray, boxes: np.ndarray) -> np.ndarray:

@@ -80,19 +80,21 @@ class AnnotatedData(Fed):
     traits = replace(Fed.traits, label_kind="boxes")
 
     def setup(self) -> list[Shape]:
-        given = self.transform
+        transform = self.transform
         for key in ("resize", "random_resized_crop", "rotation", "color_jitter"):
-            if getattr(given, key):
+            if getattr(transform, key):
                 raise ShapeError(
                     f"transform: {key} does not move boxes: resize_param, batch_sampler, distort_param do"
                 )
-        if given.force_color and given.force_gray:
+        if transform.force_color and transform.force_gray:
             raise ShapeError("transform: give either force_color or force_gray, not both")
-        if bool(given.crop_h) != bool(given.crop_w) or (given.crop_h and given.crop_size):
+        if bool(transform.crop_h) != bool(transform.crop_w) or (
+            transform.crop_h and transform.crop_size
+        ):
             raise ShapeError("transform: give crop_size, or both crop_h and crop_w")
-        if len(given.resize_param) > 1:
+        if (count := len(transform.resize_param)) > 1:
             raise ShapeError(
-                f"transform: resize_param: expected one, got {len(given.resize_param)}: the pictures of all "
+                f"transform: resize_param: expected one, got {count}: the pictures of all "
                 "batches have one size"
             )
         resized = self.resized()
@@ -100,7 +102,7 @@ class AnnotatedData(Fed):
             raise ShapeError(
                 "transform: resize_param: FIT_SMALL_SIZE makes pictures of several sizes; it needs crop_size"
             )
-        if given.mean_file and (given.expand_param or self.batch_sampler):
+        if transform.mean_file and (transform.expand_param or self.batch_sampler):
             raise ShapeError(
                 "transform: expand_param and batch_sampler go with mean_value, not mean_file"
             )
@@ -112,23 +114,25 @@ class AnnotatedData(Fed):
         if self.backend == "LEVELDB":
             place = folders[0] if folders else Path(self.source)
             raise lmdb_file.needs_leveldb(place, "convert-images --boxes)")
-        there = next(filter(lmdb_file.is_one, folders), None)
-        if there is None:
+        folder = next(filter(lmdb_file.is_one, folders), None)
+        if folder is None:
             raise DataError(
                 f"source: there is no LMDB database {self.source!r}; looked in "
                 f"{', '.join(map(str, folders)) or 'no folder'}"
             )
-        given = self.transform
-        colour: Any = "colour" if given.force_color else "grey" if given.force_gray else None
-        return AnnotatedSet(there, self.source, colour)
+        transform = self.transform
+        colour: Any = (
+            "colour" if transform.force_color else "grey" if transform.force_gray else None
+        )
+        return AnnotatedSet(folder, self.source, colour)
 
     @property
     def crop(self) -> tuple[int, int] | None:
         """Rows and columns of the crop."""
-        given = self.transform
-        if given.crop_size:
-            return given.crop_size, given.crop_size
-        return (given.crop_h, given.crop_w) if given.crop_h else None
+        transform = self.transform
+        if transform.crop_size:
+            return transform.crop_size, transform.crop_size
+        return (transform.crop_h, transform.crop_w) if transform.crop_h else None
 
     def measure(self, reader: Reader) -> list[Shape]:
         self.read_from(reader)
@@ -155,12 +159,12 @@ class AnnotatedData(Fed):
             raise ShapeError(f"transform: mean_value: expected 1 or {c} numbers, got {len(means)}")
         resized = self.resized()
         noise, expand = self.transform.noise_param, self.transform.expand_param
-        for key, given in (
+        for key, numbers in (
             ("resize_param: pad_value", resized.pad_value if resized else ()),
             ("noise_param: saltpepper_param: value", noise.saltpepper_param.value if noise else ()),
         ):
-            if len(given) not in (0, 1, c):
-                raise ShapeError(f"transform: {key}: expected 1 or {c} numbers, got {len(given)}")
+            if len(numbers) not in (0, 1, c):
+                raise ShapeError(f"transform: {key}: expected 1 or {c} numbers, got {len(numbers)}")
         if expand is not None and (self.largest * expand.max_expand_ratio**2) > box_recipe.MOST:
             raise ShapeError(
                 f"transform: expand_param: a canvas {expand.max_expand_ratio:g} times as high and wide as "
@@ -186,19 +190,19 @@ class AnnotatedData(Fed):
     def allocate(self) -> None:
         self.begin(self.shuffle)
         self.in_bytes()
-        given, rest = self.transform, self.maker_recipe
+        transform, rest = self.transform, self.maker_recipe
         assert isinstance(rest, Recipe)
         samplers = [one for one in self.batch_sampler if one.use_original_image]
         self.maker_recipe = box_recipe.BoxRecipe(
             rest=replace(rest, crop=max(self.crop) if self.crop else None, sized_by="resize_param"),
             boxes=self.most,
-            distortion=given.distort_param,
-            expand=given.expand_param,
-            fill=given.mean_value,
+            distortion=transform.distort_param,
+            expand=transform.expand_param,
+            fill=transform.mean_value,
             samplers=tuple(samplers),
             resized=self.resized(),
-            noise=given.noise_param,
-            emit=given.emit_constraint,
+            noise=transform.noise_param,
+            emit=transform.emit_constraint,
         )
 
     @property
@@ -214,11 +218,11 @@ class AnnotatedData(Fed):
 
     def true_boxes(self, rows: np.ndarray) -> np.ndarray:
         """The second top from the rows (n, most, 8) of the samples: boxes first, then those that are none."""
-        found = rows.copy()
-        there = found[:, :, 1] >= 0
-        found[:, :, 0] = np.where(there, np.arange(len(rows))[:, None], -1)
-        found, there = found.reshape(-1, 8), there.ravel()
-        ordered = np.concatenate([found[there], found[~there]])
+        boxes = rows.copy()
+        is_box = boxes[:, :, 1] >= 0
+        boxes[:, :, 0] = np.where(is_box, np.arange(len(rows))[:, None], -1)
+        boxes, is_box = boxes.reshape(-1, 8), is_box.ravel()
+        ordered = np.concatenate([boxes[is_box], boxes[~is_box]])
         return ordered.reshape(self.out[1].shape)
 
 
@@ -313,9 +317,9 @@ class VideoData(Fed):
     traits = replace(Fed.traits, capturable=False, label_kind="")  # clips
 
     def setup(self) -> list[Shape]:
-        given = self.transform
-        forced = given.force_color or given.force_gray
-        if given.by_pixels or given.resize or given.mean_file or forced:
+        transform = self.transform
+        forced = transform.force_color or transform.force_gray
+        if transform.by_pixels or transform.resize or transform.mean_file or forced:
             raise ShapeError("transform: clips take mirror, crop_size, mean_value and scale")
         size = size_of(self.new_height, self.new_width)
         if self.reader is None:

@@ -226,24 +226,24 @@ class InnerDistance(Whole):
     def setup(self, x: Shape, other: Shape | None = None, last: Shape | None = None) -> Shape:
         axis = canonical_axis(self.axis, x)
         self.mk = m, k = math.prod(x[:axis]), math.prod(x[axis:])
-        given = [shape for shape in (other, last) if shape is not None]
-        labels = self.label = len(given) if self.update_center_only else 0
+        bottoms = [shape for shape in (other, last) if shape is not None]
+        labels = self.label = len(bottoms) if self.update_center_only else 0
         if self.update_center_only:
-            if not given:
+            if not bottoms:
                 raise ShapeError("update_center_only needs labels as the last bottom")
-            check_labels(given.pop(), m, 1)
-        if len(given) > 1:
+            check_labels(bottoms.pop(), m, 1)
+        if len(bottoms) > 1:
             raise ShapeError("takes a third bottom, labels, with update_center_only only")
         more = (labels,) if labels else ()
         self.traits = replace(
-            self.traits, label_bottoms=more, float32_bottoms=more, mixes_samples=bool(given)
+            self.traits, label_bottoms=more, float32_bottoms=more, mixes_samples=bool(bottoms)
         )
         self.weight, n = None, self.num_output
-        if given:
-            n = given[0][0] if given[0] else 0
-            if math.prod(given[0]) != n * k:
+        if bottoms:
+            n = bottoms[0][0] if bottoms[0] else 0
+            if math.prod(bottoms[0]) != n * k:
                 raise ShapeError(
-                    f"needs vectors of {k} numbers as its second bottom, got {given[0]}"
+                    f"needs vectors of {k} numbers as its second bottom, got {bottoms[0]}"
                 )
             if self.num_output not in (0, n) or self.normalize:
                 raise ShapeError("num_output and normalize are of a parameter; here w is a bottom")

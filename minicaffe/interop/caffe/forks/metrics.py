@@ -151,13 +151,13 @@ class BatchTripletLoss(Whole):
         # How often a distance is that of a pair, less how often that to another
         self.pull = xp.zeros((n, n), self.sum_dtype)
         for i in range(n):
-            there = self.pairs[i].reshape(-1, 1) * others[i]
+            triples = self.pairs[i].reshape(-1, 1) * others[i]
             gap = d[i].reshape(-1, 1) - d[i]
-            loss = xp.maximum(self.margin + gap, 0) * there
-            loses = (loss > 0) * there
+            loss = xp.maximum(self.margin + gap, 0) * triples
+            loses = (loss > 0) * triples
             chosen = loses * (gap < 0) if self.sample else loses
             total, lost = total + loss.sum(), lost + (loss * chosen).sum()
-            wrong, triplets = wrong + ((gap >= 0) * there).sum(), triplets + there.sum()
+            wrong, triplets = wrong + ((gap >= 0) * triples).sum(), triplets + triples.sum()
             learnt = learnt + chosen.sum()
             self.pull[i] = chosen.sum(axis=1) - chosen.sum(axis=0)
         self.learnt, self.count = xp.maximum(learnt, 1), xp.maximum(pairs, 1)
@@ -242,12 +242,12 @@ class MMDLoss(PairLoss):
         """The rows s, s', t, t' of this pass, those of the target counted on behind the source's."""
         stream = random_stream(self.context.seed, self.name, self.context.passes)
         q = max(self.sizes)
-        found = []
+        numbers = []
         for size, start in zip(self.sizes, (0, self.sizes[0]), strict=True):
             first = stream.integers(size, size=q)
             other = (first + stream.integers(1, size, size=q)) % size
-            found += [start + first, start + other]
-        return [self.context.device.asarray(rows.astype(np.int32)) for rows in found]
+            numbers += [start + first, start + other]
+        return [self.context.device.asarray(rows.astype(np.int32)) for rows in numbers]
 
     def forward(self, source: Any, target: Any) -> Any:
         xp = self.xp
@@ -448,14 +448,14 @@ class WeightedSoftmaxWithLoss(SoftmaxLoss):
 
     def lose(self, x: Any, *more: Any) -> None:
         ops.softmax(x, self.prob, self.reduced)
-        given = self.prob, self.labels, self.matrix, self.ignore_label, self.losses, self.read
-        infogain.infogain(*given, self.work, self.scratch)
+        operands = self.prob, self.labels, self.matrix, self.ignore_label, self.losses, self.read
+        infogain.infogain(*operands, self.work, self.scratch)
         self.of_losses.of(self.losses, self.read.valid, self.out[0], self.context.workspace)
 
     def gradient(self, dloss: Any, out: Any) -> None:
         scale = self.of_losses.gradient(dloss)
-        given = self.prob, self.labels, self.matrix, self.sums, self.ignore_label, scale
-        infogain.infogain_gradient(*given, out, self.read, self.scratch)
+        operands = self.prob, self.labels, self.matrix, self.sums, self.ignore_label, scale
+        infogain.infogain_gradient(*operands, out, self.read, self.scratch)
 
 
 @register
@@ -532,7 +532,7 @@ class SegAccuracy(Whole):
         x, labels = x.reshape(self.ncs), self.wide(labels.reshape(n, 1, s))
         if not self.context.device.is_cuda:
             check_classes(labels[~np.isin(labels, self.ignore_label)], None, c)
-        found = xp.zeros((c, c), np.float64)  # how many of label i are told to be j
+        confusion = xp.zeros((c, c), np.float64)  # how many of label i are told to be j
         left = xp.zeros((), np.float64)
         for scores, own in zip(x, labels, strict=True):
             best = c - 1 - scores[::-1].argmax(axis=0)
@@ -540,13 +540,13 @@ class SegAccuracy(Whole):
             for label in self.ignore_label:
                 counts = counts & (own != label)
             right = self.wide((own == self.classes) & counts)
-            found += xp.matmul(right, self.wide(best == self.classes).T)
+            confusion += xp.matmul(right, self.wide(best == self.classes).T)
             left += counts.sum()
-        hits, of_label = (found * self.diagonal).sum(axis=1), found.sum(axis=1)
-        union = of_label + found.sum(axis=0) - hits
-        there = of_label > 0
-        recall = (hits / xp.maximum(of_label, 1)).sum() / xp.maximum(there.sum(), 1)
+        hits, of_label = (confusion * self.diagonal).sum(axis=1), confusion.sum(axis=1)
+        union = of_label + confusion.sum(axis=0) - hits
+        present = of_label > 0
+        recall = (hits / xp.maximum(of_label, 1)).sum() / xp.maximum(present.sum(), 1)
         shared = xp.where(union == hits, 1.0, hits / xp.maximum(union, 1))
         scores = [hits.sum() / xp.maximum(left, 1), recall, shared.sum() / c]
-        wrong = xp.where(left == found.sum(), 0.0, np.nan)  # some label is no class
+        wrong = xp.where(left == confusion.sum(), 0.0, np.nan)  # some label is no class
         return self.put(xp.stack(scores) + wrong, self.out[0])

@@ -194,12 +194,12 @@ class BoxAnnotatorOHEM(Whole):
     def forward(self, rois: Any, loss: Any, labels: Any, weights: Any) -> Any:
         r, k, s = self.r, self.k, math.prod(self.area)
         image = self.on_host(rois).reshape(r, 5, s)[:, 0].reshape(-1)
-        kept = np.zeros(r * s, bool)
+        chosen = np.zeros(r * s, bool)
         order = np.argsort(-self.on_host(loss).reshape(-1), kind="stable")
         for one in np.unique(image):
-            kept[order[image[order] == one][: self.roi_per_img]] = True
-        labels = np.where(kept, self.on_host(labels).reshape(-1), self.ignore_label)
-        weights = self.on_host(weights).reshape(r, k, s) * kept.reshape(r, 1, s)
+            chosen[order[image[order] == one][: self.roi_per_img]] = True
+        labels = np.where(chosen, self.on_host(labels).reshape(-1), self.ignore_label)
+        weights = self.on_host(weights).reshape(r, k, s) * chosen.reshape(r, 1, s)
         shapes = (r, 1, *self.area), (r, k, *self.area)
-        given = zip((labels, weights), shapes, strict=True)
-        return [self.from_host(array.reshape(shape)) for array, shape in given]
+        pairs = zip((labels, weights), shapes, strict=True)
+        return [self.from_host(array.reshape(shape)) for array, shape in pairs]

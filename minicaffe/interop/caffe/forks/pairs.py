@@ -224,9 +224,9 @@ class Correlation(Whole):
         self.a, self.b = self.padded(self.wide(a)), self.padded(self.wide(b))
         count, here = self.x_shape[1] * self.kernel_size**2, self.part(self.a, (0, 0))
         for k, move in enumerate(self.moves):
-            there = self.part(self.b, move)
+            displaced = self.part(self.b, move)
             multiplies = self.correlation_type == "MULTIPLY"
-            pairs = here * there if multiplies else self.xp.abs(here - there)
+            pairs = here * displaced if multiplies else self.xp.abs(here - displaced)
             self.out[0][:, k] = sum(self.windows(pairs.sum(axis=1))) / count
         return self.out[0]
 
@@ -235,18 +235,18 @@ class Correlation(Whole):
         here, of_here = self.part(self.a, (0, 0)), self.part(da, (0, 0))
         dy = self.wide(dy) / (self.x_shape[1] * self.kernel_size**2)
         for k, move in enumerate(self.moves):
-            there, of_there = self.part(self.b, move), self.part(db, move)
+            displaced, of_displaced = self.part(self.b, move), self.part(db, move)
             spread = self.xp.zeros((len(dy), *here.shape[2:]), self.sum_dtype)
             for window in self.windows(spread):
                 window += dy[:, k]
             spread = spread[:, None]
             if self.correlation_type == "MULTIPLY":
-                of_here += spread * there
-                of_there += spread * here
+                of_here += spread * displaced
+                of_displaced += spread * here
             else:
-                sign = spread * self.xp.where(here >= there, 1, -1)
+                sign = spread * self.xp.where(here >= displaced, 1, -1)
                 of_here += sign
-                of_there -= sign
+                of_displaced -= sign
         (h, w), pad = self.x_shape[2:], self.pad
         return [dx[:, :, pad : pad + h, pad : pad + w] for dx in (da, db)]
 
@@ -306,14 +306,16 @@ class CompactBilinear(Whole):
 
     def forward(self, a: Any, b: Any) -> Any:
         host = self.context.device.to_host
-        given = [host(x).astype(np.float64).reshape(*x.shape[:2], -1) for x in (a, b)]
-        self.transforms, made = [], []
-        for images in zip(*given, strict=True):
+        pixels = [host(x).astype(np.float64).reshape(*x.shape[:2], -1) for x in (a, b)]
+        self.transforms, products = [], []
+        for images in zip(*pixels, strict=True):
             of_a, of_b = (self.transformed(x, which) for which, x in enumerate(images))
             self.transforms.append((of_a, of_b))
             product = of_a * of_b
-            made.append(self.back(product.sum(axis=1, keepdims=True) if self.sum_pool else product))
-        return self.from_host(np.stack(made).reshape(self.out[0].shape))
+            products.append(
+                self.back(product.sum(axis=1, keepdims=True) if self.sum_pool else product)
+            )
+        return self.from_host(np.stack(products).reshape(self.out[0].shape))
 
     def backward(self, dy: Any) -> Any:
         host = self.context.device.to_host(dy).astype(np.float64)
@@ -324,8 +326,8 @@ class CompactBilinear(Whole):
             for which, (places, signs) in enumerate(self.drawn):
                 spread = self.back(of_dy * of_ab[1 - which].conj())
                 grads[which][i] = spread[places] * signs[:, None]
-        made = zip(grads, self.shapes, strict=True)
-        return [self.from_host(grad.reshape(shape)) for grad, shape in made]
+        pairs = zip(grads, self.shapes, strict=True)
+        return [self.from_host(grad.reshape(shape)) for grad, shape in pairs]
 
 
 @register

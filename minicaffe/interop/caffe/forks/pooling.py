@@ -107,8 +107,8 @@ class DilatedPooling(Windowed, Whole):
                 pixels += means
             return self.put(dx, self.grad[0])
         places = zip(self.views(dx, dy), self.views(dx, self.which), strict=True)
-        for i, ((pixels, given), (_, winner)) in enumerate(places):
-            pixels += xp.where(winner == i, given, 0)
+        for i, ((pixels, gradient), (_, winner)) in enumerate(places):
+            pixels += xp.where(winner == i, gradient, 0)
         return self.put(dx, self.grad[0])
 
 
@@ -195,12 +195,12 @@ class ROIPooling(Binned):
     def forward(self, x: Any, rois: Any) -> Any:
         rois = same_type(rois.reshape(-1, 5), self.copy)
         self.rois = self.widened(rois) if self.pad_ratio else rois
-        given = x, self.rois, self.spatial_scale
-        return ops.roi_pool(*given, self.out[0], self.which, self.better, self.refused)
+        operands = x, self.rois, self.spatial_scale
+        return ops.roi_pool(*operands, self.out[0], self.which, self.better, self.refused)
 
     def backward(self, dy: Any) -> Any:
-        given = dy, self.which, self.rois, self.spatial_scale
-        return ops.roi_pool_gradient(*given, self.grad[0], self.scratch), None
+        operands = dy, self.which, self.rois, self.spatial_scale
+        return ops.roi_pool_gradient(*operands, self.grad[0], self.scratch), None
 
     def check(self) -> None:
         ops.check(self.context.device.to_host(self.rois), self.images)
@@ -321,9 +321,9 @@ class ROIWarping(Binned):
         values = values.reshape(c, ph, pw, sh * sw)
         which = values.argmax(axis=3)
         most = values.max(axis=3)
-        found = most != -np.inf  # NaN is shown
-        top[...] = self.xp.where(found, most, 0)
-        won = (self.xp.arange(sh * sw) == which[..., None]) & found[..., None]
+        is_inside = most != -np.inf  # NaN is shown
+        top[...] = self.xp.where(is_inside, most, 0)
+        won = (self.xp.arange(sh * sw) == which[..., None]) & is_inside[..., None]
         return (int(roi[0]), *place), rows, columns, won.reshape(c, ph, pw, sh, sw)
 
     def points(
@@ -366,7 +366,7 @@ class ROIAlign(Binned):
 
     def forward(self, x: Any, rois: Any) -> Any:
         rois = self.regions(rois)
-        x, kept = self.wide(x), list[Any]()
+        x, regions = self.wide(x), list[Any]()
         pad = (rois[:, 3:] - rois[:, 1:3] + 1) * rois.dtype.type(self.pad_ratio)
         scale = rois.dtype.type(self.spatial_scale)
         starts, ends = (rois[:, 1:3] - pad) * scale - 0.5, (rois[:, 3:] + pad) * scale - 0.5
@@ -374,7 +374,7 @@ class ROIAlign(Binned):
         for roi, start, size, top in zip(rois, starts, ends - starts, self.out[0], strict=True):
             if not (size > 0).all():
                 top[...] = 0
-                kept.append(None)
+                regions.append(None)
                 continue
             columns, rows = (
                 hat(first + np.arange(count + 1) * (length / count), pixels)[0]
@@ -385,14 +385,14 @@ class ROIAlign(Binned):
             place = int(roi[0]), slice(None), used(rows), used(columns)
             rows, columns = self.from_host(rows[:, place[2]]), self.from_host(columns[:, place[3]])
             top[...] = self.xp.matmul(self.xp.matmul(rows, x[place]), columns.T)
-            kept.append((place, rows, columns))
-        self.kept = kept
+            regions.append((place, rows, columns))
+        self.kept = regions
         return self.out
 
     def backward(self, dy: Any) -> Any:
         xp, dx = self.xp, self.xp.zeros(self.x_shape, self.sum_dtype)
-        for kept, part in zip(self.kept, dy, strict=True):
-            if kept is not None:
-                place, rows, columns = kept
+        for region, part in zip(self.kept, dy, strict=True):
+            if region is not None:
+                place, rows, columns = region
                 dx[place] += xp.matmul(xp.matmul(rows.T, self.wide(part)), columns)
         return dx, None

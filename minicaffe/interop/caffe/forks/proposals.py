@@ -62,15 +62,15 @@ class Proposal(OnHost):
 
     traits = replace(OnHost.traits, label_bottoms=(0, 1, 2), float32_bottoms=(2,))
 
-    def setup(self, scores: Shape, given: Shape, info: Shape) -> list[Shape]:
+    def setup(self, scores: Shape, moves: Shape, info: Shape) -> list[Shape]:
         for key in ("ratio", "scale"):
             if not getattr(self, key) or min(getattr(self, key)) <= 0:
                 raise ShapeError(f"{key}: expected numbers above 0, got {getattr(self, key)}")
         k = len(self.ratio) * len(self.scale)
         if len(scores) != 4 or scores[:2] != (1, 2 * k):
             raise ShapeError(f"needs scores (1, {2 * k}, h, w) for {k} anchors, got {scores}")
-        if given != (1, 4 * k, *scores[2:]):
-            raise ShapeError(f"needs predictions {(1, 4 * k, *scores[2:])}, got {given}")
+        if moves != (1, 4 * k, *scores[2:]):
+            raise ShapeError(f"needs predictions {(1, 4 * k, *scores[2:])}, got {moves}")
         if math.prod(info) < 3:
             raise ShapeError(f"needs im_info (1, 3): rows, columns, scale; got {info}")
         self.area, self.k = scores[2:], k
@@ -79,39 +79,39 @@ class Proposal(OnHost):
 
     def anchors(self) -> np.ndarray:
         """The anchors (k, 4) of the first place, by ratio, then by scale, in float64."""
-        made, middle = [], 0.5 * (self.base_size - 1)
+        corners, middle = [], 0.5 * (self.base_size - 1)
         for ratio in self.ratio:
             wide = math.floor(math.sqrt(self.base_size**2 / ratio) + 0.5)
             high = math.floor(wide * ratio + 0.5)
             for scale in self.scale:
                 half = 0.5 * (wide * scale - 1), 0.5 * (high * scale - 1)
-                made.append(
+                corners.append(
                     [middle - half[0], middle - half[1], middle + half[0], middle + half[1]]
                 )
-        return np.array(made)
+        return np.array(corners)
 
-    def forward(self, scores: Any, given: Any, info: Any) -> Any:
-        scores, given, info = self.on_host(scores), self.on_host(given), self.on_host(info).ravel()
+    def forward(self, scores: Any, moves: Any, info: Any) -> Any:
+        scores, moves, info = self.on_host(scores), self.on_host(moves), self.on_host(info).ravel()
         (h, w), k = self.area, self.k
         at = np.stack(np.meshgrid(np.arange(w), np.arange(h)), axis=-1) * self.feat_stride
         at = np.concatenate([at, at], axis=-1)[:, :, None]
         anchors = (at + self.anchors()).reshape(-1, 4).astype(scores.dtype)
-        moved = given.reshape(k, 4, h, w).transpose(2, 3, 0, 1).reshape(-1, 4)
+        moved = moves.reshape(k, 4, h, w).transpose(2, 3, 0, 1).reshape(-1, 4)
         size = anchors[:, 2:] - anchors[:, :2] + 1
         with np.errstate(over="ignore", invalid="ignore"):
             middle = moved[:, :2] * size + (anchors[:, :2] + size / 2)
             half = np.exp(moved[:, 2:]) * size / 2
-            found = np.concatenate([middle - half, middle + half], axis=1)
+            regions = np.concatenate([middle - half, middle + half], axis=1)
             edge = info[[1, 0, 1, 0]] - 1
-            found = np.maximum(np.minimum(found, edge), 0)
+            regions = np.maximum(np.minimum(regions, edge), 0)
             least = self.min_size * info[[min(3, len(info) - 1), 2]]
-            large = found[:, 2:] - found[:, :2] + 1 >= least
+            large = regions[:, 2:] - regions[:, :2] + 1 >= least
         score = scores[0, k:].transpose(1, 2, 0).ravel() * large.all(axis=1)
         best = np.argsort(-score, kind="stable")[: self.pre_nms_topn]
-        ends = found[best] + np.array([0, 0, 1, 1], found.dtype)  # a pixel is one wide
+        ends = regions[best] + np.array([0, 0, 1, 1], regions.dtype)  # a pixel is one wide
         best = best[boxes.suppress(ends, self.nms_thresh)][: self.post_nms_topn]
-        rows = np.zeros((len(best), 5), found.dtype)
-        rows[:, 1:] = found[best]
+        rows = np.zeros((len(best), 5), regions.dtype)
+        rows[:, 1:] = regions[best]
         return self.put_rows(rows, score[best])
 
 
@@ -191,12 +191,12 @@ class BoxOutput(OnHost):
 
     def forward(self, *xs: Any) -> Any:
         parts = [self.decoded(k, self.on_host(x)) for k, x in enumerate(xs)]
-        found, score = (np.concatenate(arrays, axis=1) for arrays in zip(*parts, strict=True))
-        rows = np.concatenate([self.of_image(i, found[i], score[i]) for i in range(self.n)])
-        given = rows[:, :5], rows
+        regions, score = (np.concatenate(arrays, axis=1) for arrays in zip(*parts, strict=True))
+        rows = np.concatenate([self.of_image(i, regions[i], score[i]) for i in range(self.n)])
+        tops = rows[:, :5], rows
         if not len(rows):
-            given = np.array([[0, 1, 1, 10, 10]], rows.dtype), np.zeros((1, 6), rows.dtype)
-        return self.put_rows(*given)
+            tops = np.array([[0, 1, 1, 10, 10]], rows.dtype), np.zeros((1, 6), rows.dtype)
+        return self.put_rows(*tops)
 
     def decoded(self, k: int, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The regions x0, y0, width, height (n, h w, 4) of a bottom, place by place, and their scores."""
@@ -212,17 +212,20 @@ class BoxOutput(OnHost):
         size = np.minimum(size, np.array([w * rate, h * rate], kind) - start)
         return np.concatenate([start, size], axis=-1).reshape(n, h * w, 4), score.reshape(n, h * w)
 
-    def of_image(self, image: int, found: np.ndarray, score: np.ndarray) -> np.ndarray:
+    def of_image(self, image: int, regions: np.ndarray, score: np.ndarray) -> np.ndarray:
         """The regions of one image that are kept: rows (kept, 6)."""
-        there = (score >= self.fg_thr) & (found[:, 2:] >= self.min_size).all(axis=1)
-        found, score = found[there][::-1], score[there][::-1]  # of equal ones the last comes first
+        counts = (score >= self.fg_thr) & (regions[:, 2:] >= self.min_size).all(axis=1)
+        regions, score = (
+            regions[counts][::-1],
+            score[counts][::-1],
+        )  # of equal ones the last comes first
         best = np.argsort(-score, kind="stable")[: self.max_nms_num or None]
-        rows = np.empty((len(best), 6), found.dtype)
+        rows = np.empty((len(best), 6), regions.dtype)
         rows[:, 0], rows[:, 5] = image, score[best]
-        rows[:, 1:3] = found[best, :2]
-        rows[:, 3:5] = found[best, :2] + found[best, 2:]
-        kept = boxes.suppress(rows[:, 1:5], self.iou_thr, measure=OVERLAPS[self.nms_type])
-        return rows[kept[: self.max_post_nms_num or None]]
+        rows[:, 1:3] = regions[best, :2]
+        rows[:, 3:5] = regions[best, :2] + regions[best, 2:]
+        order = boxes.suppress(rows[:, 1:5], self.iou_thr, measure=OVERLAPS[self.nms_type])
+        return rows[order[: self.max_post_nms_num or None]]
 
 
 @register
@@ -247,8 +250,8 @@ class DecodeBBox(OnHost):
 
     traits = replace(OnHost.traits, label_bottoms=(0, 1, 2), float32_bottoms=(1, 2))
 
-    def setup(self, given: Shape, rois: Shape, matched: Shape | None = None) -> Shape:
-        for what, shape, wide in (("predictions", given, 8), ("regions", rois, 5)):
+    def setup(self, moves: Shape, rois: Shape, matched: Shape | None = None) -> Shape:
+        for what, shape, wide in (("predictions", moves, 8), ("regions", rois, 5)):
             if shape[:1] != rois[:1] or math.prod(shape[1:]) != wide or not shape:
                 raise ShapeError(f"needs {what} (r, {wide}), r as many as regions, got {shape}")
         if matched is not None and (matched[:1] != rois[:1] or math.prod(matched[1:]) < 1):
@@ -258,25 +261,25 @@ class DecodeBBox(OnHost):
         self.mean, self.std = normalizers(self.bbox_mean, self.bbox_std)
         return rois
 
-    def forward(self, given: Any, rois: Any, matched: Any = None) -> Any:
+    def forward(self, moves: Any, rois: Any, matched: Any = None) -> Any:
         rows = self.on_host(rois).reshape(-1, 5)
         kind = rows.dtype
-        moved = self.on_host(given).reshape(-1, 8)[:, 4:] * self.std.astype(kind)
+        moved = self.on_host(moves).reshape(-1, 8)[:, 4:] * self.std.astype(kind)
         moved = moved + self.mean.astype(kind)
         start, end = rows[:, 1:3], rows[:, 3:]
         size = end - start + 1
         with np.errstate(over="ignore", invalid="ignore"):
             wide = size * np.exp(moved[:, 2:])
             start = moved[:, :2] * size + (start + end) / 2 - (wide - 1) / 2
-            found = np.concatenate([rows[:, :1], start, start + wide - 1], axis=1)
+            regions = np.concatenate([rows[:, :1], start, start + wide - 1], axis=1)
         if self.phase == "TRAIN":
-            kept = ~(found[:, 1:3] > found[:, 3:]).any(axis=1)
+            valid = ~(regions[:, 1:3] > regions[:, 3:]).any(axis=1)
             if matched is not None:
-                kept &= ~(self.on_host(matched).reshape(len(rows), -1)[:, -1] >= self.gt_iou_thr)
-            found = found[kept]
-            if not len(found):
+                valid &= ~(self.on_host(matched).reshape(len(rows), -1)[:, -1] >= self.gt_iou_thr)
+            regions = regions[valid]
+            if not len(regions):
                 raise DataError("no region is left: each is inside out or its box's")
-        return self.put_rows(found)
+        return self.put_rows(regions)
 
 
 @register
@@ -359,6 +362,6 @@ class Yolov3DetectionOutput(OnHost):
         best = np.argsort(-scores[box, kind], kind="stable")
         box, kind = box[best], kind[best]
         below = np.nextafter(scores.dtype.type(self.nms_threshold), scores.dtype.type(-1))
-        kept = boxes.suppress(around[box], float(below))
-        box, kind = box[kept], kind[kept]
+        order = boxes.suppress(around[box], float(below))
+        box, kind = box[order], kind[order]
         return boxes.detected(image, kind + 1, scores[box, kind], around[box])

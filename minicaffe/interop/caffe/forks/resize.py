@@ -25,9 +25,9 @@ class Aligned(Layer):
     traits = Traits(recordable=True, label_bottoms=(1,))
     first = 0  # row, and column, that the first of the top's is at
 
-    def lay(self, x: Shape, like: Shape | None, out: Sizes, kept: Sizes) -> Shape:
-        """Returns the top's shape: of the sizes `out`, or like a second bottom; `kept` is left of x."""
-        self.kept, self.x_shape, out = kept, x, like[2:] if like else out
+    def lay(self, x: Shape, like: Shape | None, out: Sizes, left: Sizes) -> Shape:
+        """Returns the top's shape: of the sizes `out`, or like a second bottom; `left` remains of x."""
+        self.kept, self.x_shape, out = left, x, like[2:] if like else out
         self.context.reserve(math.prod(x[:2]) * out[0] * (x[3] + max(x[3], out[1])))
         self.y_shape = (*x[:2], *out)
         return self.y_shape
@@ -40,8 +40,8 @@ class Aligned(Layer):
 
     def allocate(self) -> None:
         self.rows, self.columns = (
-            Axis.of(self.xp, size, kept, out, self.first, self.sum_dtype)
-            for size, kept, out in zip(self.x_shape[2:], self.kept, self.y_shape[2:], strict=True)
+            Axis.of(self.xp, size, left, out, self.first, self.sum_dtype)
+            for size, left, out in zip(self.x_shape[2:], self.kept, self.y_shape[2:], strict=True)
         )
 
     def forward(self, x: Any, like: Any = None) -> Any:
@@ -74,22 +74,22 @@ class Interp(Aligned):
     def setup(self, x: Shape, like: Shape | None = None) -> Shape:
         self.check_axes(x, like)
         sizes, factors = (self.height, self.width), (self.zoom_factor, self.shrink_factor)
-        given = [any(k is not None for k in keys) for keys in (sizes, factors)] + [like is not None]
-        if sum(given) != 1 or (given[0] and None in sizes):
+        ways = [any(k is not None for k in keys) for keys in (sizes, factors)] + [like is not None]
+        if sum(ways) != 1 or (ways[0] and None in sizes):
             raise ShapeError(
                 "give one of: both height and width; zoom_factor, shrink_factor or both; a second bottom"
             )
-        kept = tuple(size + self.pad_beg + self.pad_end for size in x[2:])
-        if min(kept) < 1:
+        left = tuple(size + self.pad_beg + self.pad_end for size in x[2:])
+        if min(left) < 1:
             raise ShapeError(
                 f"pad_beg {self.pad_beg} and pad_end {self.pad_end} leave nothing of {x}"
             )
         shrink, zoom = self.shrink_factor or 1, self.zoom_factor or 1
-        out = tuple(interp_output_size(n, shrink, zoom) for n in kept)
-        if given[0]:
+        out = tuple(interp_output_size(n, shrink, zoom) for n in left)
+        if ways[0]:
             out = (self.height or 1, self.width or 1)
         self.first = -self.pad_beg
-        return self.lay(x, like, out, kept)
+        return self.lay(x, like, out, left)
 
 
 @register
@@ -374,8 +374,8 @@ class Reorg(Layer):
 
     def moved(self, x: Any, out: Any, reverse: bool) -> Any:
         """To places, if `reverse`, else from there."""
-        there, apart = (out, x) if reverse else (x, out)
-        places = there.reshape(self.parts).transpose(self.order)
+        spatial, apart = (out, x) if reverse else (x, out)
+        places = spatial.reshape(self.parts).transpose(self.order)
         channels = apart.reshape(places.shape)
         arrays.copy(channels if reverse else places, places if reverse else channels)
         return out

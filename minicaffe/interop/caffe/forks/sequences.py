@@ -388,12 +388,12 @@ class CTCLoss(OfSequences):
         indicators, labels = self.read(indicators), self.read(labels)
         _, n, c = self.x_shape
         blank = self.blank_index if self.blank_index >= 0 else c - 1
-        found, lengths = [], first_end(indicators)
+        rows, lengths = [], first_end(indicators)
         for i in range(n):
             row = classes(until_negative(labels[:, i]), c, blank, f"sequence {i}")
             if self.preprocess_collapse_repeated:
                 row = [one for k, one in enumerate(row) if not k or one != row[k - 1]]
-            found.append(row)
+            rows.append(row)
             lengths[i] *= len(row) > 0
             least = needed(row, self.ctc_merge_repeated)
             if least > lengths[i] - self.delay and row:
@@ -401,7 +401,7 @@ class CTCLoss(OfSequences):
                     f"sequence {i}: its {len(row)} labels need {least} steps, it has "
                     f"{lengths[i] - self.delay}"
                 )
-        return self.loss(x, found, lengths, blank, self.ctc_merge_repeated)
+        return self.loss(x, rows, lengths, blank, self.ctc_merge_repeated)
 
 
 @register
@@ -436,8 +436,8 @@ class CtcLoss(OfSequences):
 
     def forward(self, x: Any, labels: Any) -> Any:
         count, blank, rows = self.alphabet_size, self.blank_label, []
-        for i, given in enumerate(self.read(labels)):
-            rows.append(classes(given[given != blank], count, blank, f"sequence {i}"))
+        for i, label in enumerate(self.read(labels)):
+            rows.append(classes(label[label != blank], count, blank, f"sequence {i}"))
         long = np.array([needed(row, True) <= self.time_step for row in rows])
         return self.loss(x, rows, self.time_step * long, blank, True)
 
@@ -519,12 +519,12 @@ class CTCGreedyDecoder(Whole):
         said = [best[shown[:, i], i] for i in range(n)]
         for i, row in enumerate(said):
             rows[: len(row), i] = row
-        made = [rows, -(x.max(axis=2) * inside).sum(axis=0)]
+        values = [rows, -(x.max(axis=2) * inside).sum(axis=0)]
         if labels is not None:
             labels = self.on_host(labels).reshape(steps, n)
-            made.append(np.array(1 - sum(map(self.wrong, said, labels.T)) / n))
-            made = [made[i] for i in ((0,), (0, 2), (0, 1, 2))[len(self.out) - 1]]
-        tops = zip(made, self.out, strict=False)
+            values.append(np.array(1 - sum(map(self.wrong, said, labels.T)) / n))
+            values = [values[i] for i in ((0,), (0, 2), (0, 1, 2))[len(self.out) - 1]]
+        tops = zip(values, self.out, strict=False)
         return [self.from_host(array.reshape(top.shape)) for array, top in tops]
 
     @staticmethod

@@ -43,12 +43,12 @@ class DetectionFiles:
     rows: list[tuple[str, int, float, np.ndarray]] = field(default_factory=list)
 
     @classmethod
-    def opened(cls, given: SaveOutput, background: int) -> DetectionFiles:
+    def opened(cls, output: SaveOutput, background: int) -> DetectionFiles:
         """The files of a SaveOutput. Raises MinicaffeError for a list that is missing or none."""
-        sizes, count = given.name_size_file, given.num_test_image
-        file, text = load(given.label_map_file, "prototxt", own=True)
+        sizes, count = output.name_size_file, output.num_test_image
+        file, text = load(output.label_map_file, "prototxt", own=True)
         classes = names_in(text, file, shown=False)
-        names, found = [], []
+        names, areas = [], []
         for number, line in enumerate(lists.text(Path(sizes)).splitlines(), 1):
             words = line.split()
             if not words:
@@ -58,14 +58,14 @@ class DetectionFiles:
                     f"{sizes}:{number}: expected a name, a height and a width, got {line!r}"
                 )
             names.append(words[0])
-            found.append((int(words[1]), int(words[2])))
+            areas.append((int(words[1]), int(words[2])))
         if not 0 < (count or len(names)) <= len(names):
             raise DataError(
                 f"save_output_param: num_test_image {count}: {sizes} names {len(names)} pictures"
             )
         count = count or len(names)
-        how = Path(given.output_directory), given.output_name_prefix, given.output_format
-        return cls(*how, classes, names[:count], found[:count], background)
+        how = Path(output.output_directory), output.output_name_prefix, output.output_format
+        return cls(*how, classes, names[:count], areas[:count], background)
 
     def add(self, number: int, images: int, rows: np.ndarray) -> bool:
         """Take the rows of a pass, the `number`-th of a test; returns whether files were written.
@@ -79,8 +79,8 @@ class DetectionFiles:
         if sum(count for count, _ in self.passes.values()) < len(self.names):
             return False
         first, self.rows = 0, []
-        for count, found in (self.passes[n] for n in sorted(self.passes)):
-            self._take(found, first)
+        for count, detections in (self.passes[n] for n in sorted(self.passes)):
+            self._take(detections, first)
             first += count
         self._write()
         self.passes = {}
@@ -128,7 +128,7 @@ class DetectionFiles:
                 for name, label, score, box in whole
             ]
             return {f"{self.prefix}.txt": "".join(lines)}
-        found = [
+        entries = [
             {
                 "image_id": _number(name),
                 "category_id": _number(self.classes[label]),
@@ -139,7 +139,7 @@ class DetectionFiles:
             }
             for name, label, score, box in self.rows
         ]
-        return {f"{self.prefix}.json": json.dumps(found, indent=1) + "\n"}
+        return {f"{self.prefix}.json": json.dumps(entries, indent=1) + "\n"}
 
 
 def _number(text: str) -> int | str:
@@ -161,9 +161,9 @@ class Priors(Layer):
         if len(x) != 4 or len(image) != 4:
             raise ShapeError(f"needs bottoms of 4 axes (n, c, h, w), got {x} and {image}")
         for key in ("aspect_ratio", "variance", "step", "step_h", "step_w"):
-            given = getattr(self, key, None)
-            if given is not None and np.min(given, initial=1) <= 0:
-                raise ShapeError(f"{key}: expected numbers above 0, got {given}")
+            numbers = getattr(self, key, None)
+            if numbers is not None and np.min(numbers, initial=1) <= 0:
+                raise ShapeError(f"{key}: expected numbers above 0, got {numbers}")
         if len(self.variance) not in (0, 1, 4):
             raise ShapeError(f"variance: expected 1 or 4 numbers, got {len(self.variance)}")
         self.area, pixels = x[2:], self.pair("img", "img_size")
@@ -180,15 +180,15 @@ class Priors(Layer):
 
     def corners(self) -> np.ndarray:
         """The boxes (h w k, 4), in float64."""
-        given = self.pair("step", "step")
-        step = given or tuple(i / a for i, a in zip(self.image, self.area, strict=True))
-        made = ops.priors(self.area, self.image, (step[0], step[1]), self.offset, self.boxes)
-        return np.clip(made, 0, 1, out=made) if self.clip else made
+        own = self.pair("step", "step")
+        step = own or tuple(i / a for i, a in zip(self.image, self.area, strict=True))
+        corners = ops.priors(self.area, self.image, (step[0], step[1]), self.offset, self.boxes)
+        return np.clip(corners, 0, 1, out=corners) if self.clip else corners
 
     def allocate(self) -> None:
-        made = self.corners()
-        both = np.empty((1, 2, made.size), self.sum_dtype)
-        both[0, 0] = made.ravel()
+        corners = self.corners()
+        both = np.empty((1, 2, corners.size), self.sum_dtype)
+        both[0, 0] = corners.ravel()
         both[0, 1].reshape(-1, 4)[:] = self.variance or 0.1
         self.priors = self.context.device.asarray(both)
 
@@ -263,10 +263,10 @@ class PriorBoxClustered(Priors):
 
     def setup(self, x: Shape, image: Shape) -> Shape:
         for key in ("width", "height"):
-            given = getattr(self, key)
-            if len(given) != len(self.width) or not given or min(given) <= 0:
+            sides = getattr(self, key)
+            if len(sides) != len(self.width) or not sides or min(sides) <= 0:
                 raise ShapeError(
-                    f"{key}: expected {len(self.width) or 1} numbers above 0, got {given}"
+                    f"{key}: expected {len(self.width) or 1} numbers above 0, got {sides}"
                 )
         self.lay(x, image)
         self.boxes = np.stack([self.width, self.height], axis=1)
@@ -429,19 +429,19 @@ class MultiBoxLoss(Loss):
         scores = scores.reshape(n, p, self.num_classes).astype(self.sum_dtype, copy=False)
         if self.looks_at_predictions:
             self.shown = device.to_host(predicted).astype(np.float64)
-        found, most = self.matches(boxes)
-        losses, self.change = self.score_losses(scores, self.targets(found, boxes))
+        matched, most = self.matches(boxes)
+        losses, self.change = self.score_losses(scores, self.targets(matched, boxes))
         if self.mining_type == "NONE":
             chosen = np.ones((n, p), bool)
         else:
-            chosen = self.mined(found, most, boxes, device.to_host(losses))
+            chosen = self.mined(matched, most, boxes, device.to_host(losses))
         self.chosen = xp.asarray(chosen)
-        self.place = tuple(map(xp.asarray, np.nonzero(found >= 0)))
-        self.divisor = max(1, self.normalizer(int((found >= 0).sum())))
+        self.place = tuple(map(xp.asarray, np.nonzero(matched >= 0)))
+        self.divisor = max(1, self.normalizer(int((matched >= 0).sum())))
         total = (losses * self.chosen).sum(dtype=self.sum_dtype)
         self.differences = None
         if len(self.place[0]):
-            goal, scale = self.encoded(found, boxes)
+            goal, scale = self.encoded(matched, boxes)
             image, kind, j = self.place
             self.scales = xp.asarray(scale, self.sum_dtype)
             goal = xp.asarray(goal, self.sum_dtype)
@@ -466,8 +466,8 @@ class MultiBoxLoss(Loss):
                 if self.loc_loss_type == "SMOOTH_L1":
                     slope = slope.clip(-1, 1)
                 image, kind, j = self.place
-                made = slope * self.scales * (self.loc_weight * scale)
-                dx.reshape(self.count, self.places, self.kinds, 4)[image, j, kind] = made
+                gradient = slope * self.scales * (self.loc_weight * scale)
+                dx.reshape(self.count, self.places, self.kinds, 4)[image, j, kind] = gradient
         return [*self.grad[:2], None, None]
 
     @property
@@ -502,7 +502,7 @@ class MultiBoxLoss(Loss):
         And the largest overlap of each (n, p) with a true box.
         """
         n, p = self.count, self.places
-        found, most = np.full((n, self.kinds, p), -1), np.zeros((n, p))
+        matched, most = np.full((n, self.kinds, p), -1), np.zeros((n, p))
         for i, truth in enumerate(boxes):
             if not len(truth):
                 continue
@@ -510,7 +510,7 @@ class MultiBoxLoss(Loss):
                 index, most[i] = self.of_boxes(self.prior, truth)
                 of_kind = truth[index.clip(0), 0] if not self.share_location else 0
                 kinds = np.arange(self.kinds)[:, None]
-                found[i] = np.where((index < 0) | (kinds == of_kind), index, -1)
+                matched[i] = np.where((index < 0) | (kinds == of_kind), index, -1)
                 continue
             for kind in range(self.kinds):
                 own = np.arange(len(truth))
@@ -518,8 +518,8 @@ class MultiBoxLoss(Loss):
                     own = np.flatnonzero(truth[:, 0] == kind)
                 if len(own):
                     index, most[i] = self.of_boxes(self.decoded(i, kind), truth[own])
-                    found[i, kind] = np.where(index < 0, index, own[index.clip(0)])
-        return found, most
+                    matched[i, kind] = np.where(index < 0, index, own[index.clip(0)])
+        return matched, most
 
     def of_boxes(self, boxes: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The match of boxes (p, 4) with true boxes, and how much each overlaps one at most."""
@@ -532,7 +532,7 @@ class MultiBoxLoss(Loss):
         index = ops.match(overlaps, threshold)
         return np.where(outside, -2, index), overlaps.max(axis=1)
 
-    def targets(self, found: np.ndarray, boxes: list[np.ndarray]) -> Any:
+    def targets(self, matched: np.ndarray, boxes: list[np.ndarray]) -> Any:
         """What the scores (n, p, classes) should be: 1 for a box's class, 0 for others.
 
         Boxes matched by several classes are of the last, or with LOGISTIC of each.
@@ -540,8 +540,8 @@ class MultiBoxLoss(Loss):
         xp, background = self.xp, self.background_label_id
         none = self.conf_loss_type == "LOGISTIC" and self.mining_type == "NONE"
         label = np.full((self.count, self.places), -1 if none else background)
-        image, kind, j = np.nonzero(found >= 0)
-        index = found[image, kind, j]
+        image, kind, j = np.nonzero(matched >= 0)
+        index = matched[image, kind, j]
         own = np.array([boxes[i][g, 0] for i, g in zip(image, index, strict=True)], np.int64)
         if self.map_object_to_agnostic:
             own[:] = background + 1
@@ -564,17 +564,17 @@ class MultiBoxLoss(Loss):
         return losses.sum(axis=2), xp.where(scores >= 0, shares, 1 - shares) - target
 
     def mined(
-        self, found: np.ndarray, most: np.ndarray, boxes: list[np.ndarray], losses: np.ndarray
+        self, matched: np.ndarray, most: np.ndarray, boxes: list[np.ndarray], losses: np.ndarray
     ) -> np.ndarray:
         """Which boxes (n, p) the loss of scores is of; of HARD_EXAMPLE others are not matched any more."""
         losses, hard = losses.astype(np.float64), self.mining_type == "HARD_EXAMPLE"
         if hard:
-            losses = losses + self.all_location_losses(found, boxes)
-        chosen = found[:, 0] >= 0
+            losses = losses + self.all_location_losses(matched, boxes)
+        chosen = matched[:, 0] >= 0
         for i, truth in enumerate(boxes):
             if not len(truth):
                 continue
-            own = found[i, 0]
+            own = matched[i, 0]
             free = (own == -1) & (most[i] < self.neg_overlap)
             fit = np.arange(len(own)) if hard else np.flatnonzero(free)
             count = self.sample_size if hard else int((own >= 0).sum() * self.neg_pos_ratio)
@@ -591,10 +591,12 @@ class MultiBoxLoss(Loss):
             chosen[i] |= picked & (own == -1)
         return chosen
 
-    def encoded(self, found: np.ndarray, boxes: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    def encoded(
+        self, matched: np.ndarray, boxes: list[np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Of matched boxes (m, 4) what is to be predicted, and what the difference is multiplied by."""
-        image, kind, j = np.nonzero(found >= 0)
-        index = found[image, kind, j]
+        image, kind, j = np.nonzero(matched >= 0)
+        index = matched[image, kind, j]
         truth = np.array([boxes[i][g, 1:] for i, g in zip(image, index, strict=True)])
         prior, variance = self.prior[j], self.variance[j]
         inside = not self.encode_variance_in_target
@@ -614,14 +616,14 @@ class MultiBoxLoss(Loss):
         square = differences * differences / 2
         return square if self.loc_loss_type == "L2" else xp.where(size < 1, square, size - 0.5)
 
-    def all_location_losses(self, found: np.ndarray, boxes: list[np.ndarray]) -> np.ndarray:
+    def all_location_losses(self, matched: np.ndarray, boxes: list[np.ndarray]) -> np.ndarray:
         """The loss of each predicted box (n, p), 0 of those that are not matched."""
         losses = np.zeros((self.count, self.places))
-        image, kind, j = np.nonzero(found >= 0)
+        image, kind, j = np.nonzero(matched >= 0)
         if len(image):
-            goal, scale = self.encoded(found, boxes)
-            given = (self.shown[image, j, kind] - goal) * scale
-            losses[image, j] = self.location_losses(np, given).sum(axis=1)
+            goal, scale = self.encoded(matched, boxes)
+            differences = (self.shown[image, j, kind] - goal) * scale
+            losses[image, j] = self.location_losses(np, differences).sum(axis=1)
         return losses
 
     def normalizer(self, matched: int) -> int:
@@ -689,15 +691,15 @@ class DetectionOutput(Whole):
 
     def save(self, rows: np.ndarray) -> None:
         """Write the detections of a test, as save_output_param says, when its last picture is there."""
-        given = self.save_output_param
-        needed = given.output_format, given.label_map_file, given.name_size_file
-        if not (given.output_directory and all(needed)):
+        output = self.save_output_param
+        needed = output.output_format, output.label_map_file, output.name_size_file
+        if not (output.output_directory and all(needed)):
             return
         if self.files is None:
-            self.files = DetectionFiles.opened(given, self.background_label_id)
+            self.files = DetectionFiles.opened(output, self.background_label_id)
             self.context.tell(
                 f"{self.name}: save_output_param: the detections of each test's first "
-                f"{len(self.files.names)} pictures are written to {given.output_directory}"
+                f"{len(self.files.names)} pictures are written to {output.output_directory}"
             )
         self.files.add(self.context.passes, self.count, rows)
 
@@ -709,9 +711,9 @@ class DetectionOutput(Whole):
         if self.code_type != "CORNER" and not (size > 0).all():
             bad = int(np.argmin((size > 0).all(axis=1)))
             raise DataError(f"prior box {bad} has no area: {corners[bad].tolist()}")
-        given = loc.reshape(n, p, self.kinds, 4).transpose(0, 2, 1, 3)
+        moves = loc.reshape(n, p, self.kinds, 4).transpose(0, 2, 1, 3)
         scale = None if self.variance_encoded_in_target else variance
-        boxes = ops.decode(self.code_type, given, corners, scale)
+        boxes = ops.decode(self.code_type, moves, corners, scale)
         boxes = np.clip(boxes, 0, 1, out=boxes) if self.clip else boxes
         scores = scores.reshape(n, p, self.num_classes).transpose(0, 2, 1)
         return ops.detections([self.of_image(i, boxes[i], scores[i]) for i in range(n)])
@@ -778,8 +780,8 @@ class DetectionEvaluate(Whole):
         inferred_as="nothing",
     )
 
-    def setup(self, found: Shape, truth: Shape) -> Shape:
-        for what, shape, size in (("detections", found, 7), ("true boxes", truth, 8)):
+    def setup(self, detections: Shape, truth: Shape) -> Shape:
+        for what, shape, size in (("detections", detections, 7), ("true boxes", truth, 8)):
             if len(shape) != 4 or shape[-1] != size:
                 raise ShapeError(f"needs {what} (1, 1, k, {size}), got {shape}")
         if self.overlap_threshold <= 0:
@@ -787,34 +789,36 @@ class DetectionEvaluate(Whole):
         self.classes = [c for c in range(self.num_classes) if c != self.background_label_id]
         if not self.classes:
             raise ShapeError("num_classes: expected a class beside the background")
-        return (1, 1, len(self.classes) + found[2], 5)
+        return (1, 1, len(self.classes) + detections[2], 5)
 
-    def forward(self, found: Any, truth: Any) -> Any:
+    def forward(self, detections: Any, truth: Any) -> Any:
         device = self.context.device
-        rows = self.judged(*(device.to_host(x).reshape(-1, x.shape[-1]) for x in (found, truth)))
+        rows = self.judged(
+            *(device.to_host(x).reshape(-1, x.shape[-1]) for x in (detections, truth))
+        )
         return self.put_rows(rows, axis=2)
 
-    def judged(self, found: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    def judged(self, detections: np.ndarray, truth: np.ndarray) -> np.ndarray:
         """The rows of the top."""
-        found, truth = found.astype(np.float64), truth.astype(np.float64)
-        found, truth = found[found[:, 1] >= 0], truth[truth[:, 0] >= 0]
+        detections, truth = detections.astype(np.float64), truth.astype(np.float64)
+        detections, truth = detections[detections[:, 1] >= 0], truth[truth[:, 0] >= 0]
         ops.check_classes(truth, self.num_classes, self.background_label_id)
         counted = truth if self.evaluate_difficult_gt else truth[truth[:, 7] == 0]
         rows: list[list[float]] = [
             [-1, c, int((counted[:, 1] == c).sum()), -1, -1] for c in self.classes
         ]
-        for image in np.unique(found[:, 0]):
-            of_image = found[found[:, 0] == image]
+        for image in np.unique(detections[:, 0]):
+            of_image = detections[detections[:, 0] == image]
             for label in np.unique(of_image[:, 1]):
                 own = of_image[of_image[:, 1] == label]
                 true = truth[(truth[:, 0] == image) & (truth[:, 1] == label)]
                 rows += self.of_class(own[np.argsort(-own[:, 2], kind="stable")], true)
         return np.array(rows, np.float64)
 
-    def of_class(self, found: np.ndarray, truth: np.ndarray) -> list[list[float]]:
+    def of_class(self, detections: np.ndarray, truth: np.ndarray) -> list[list[float]]:
         """The rows of a picture's detections of one class, the best first."""
         rows, taken = [], np.zeros(len(truth), bool)
-        for one in found:
+        for one in detections:
             right, wrong = 0, 1
             if len(truth):
                 overlaps = ops.overlap(one[3:7], truth[:, 3:7])
@@ -831,13 +835,13 @@ class DetectionEvaluate(Whole):
         rows = rows.reshape(-1, 5).astype(np.float64)
         counts = rows[rows[:, 0] < 0]
         judged = rows[(rows[:, 0] >= 0) & (rows[:, 3:].sum(axis=1) > 0)]
-        found = []
+        precisions = []
         for c in self.classes:
             own = judged[judged[:, 1] == c]
             count = counts[counts[:, 1] == c, 2].sum()
-            found.append(average_precision(own[:, 2], own[:, 3], int(count), self.ap_version))
-        more = {" of each class": np.array(found)} if self.show_per_class_result else {}
-        return {"": float(np.mean(found)), **more}
+            precisions.append(average_precision(own[:, 2], own[:, 3], int(count), self.ap_version))
+        more = {" of each class": np.array(precisions)} if self.show_per_class_result else {}
+        return {"": float(np.mean(precisions)), **more}
 
 
 def average_precision(scores: Any, right: Any, count: int, version: Version) -> float:

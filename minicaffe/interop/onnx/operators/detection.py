@@ -125,9 +125,9 @@ def write_detection_output(graph: Graph, step: Step, loc: str, scores: str, prio
     if layer.keep_top_k > 0:
         marks = _best(graph, marks, layer.keep_top_k)
     candidates = _rows(graph, layer, images, scores, boxes)
-    found = graph.op("Reshape", graph.op("Greater", marks, LEAST), [-1])
+    is_kept = graph.op("Reshape", graph.op("Greater", marks, LEAST), [-1])
     none = graph.op("LessOrEqual", graph.op("ReduceMax", marks, keepdims=0), LEAST)
-    either = graph.op("Concat", found, graph.op("Expand", none, images), axis=0)
+    either = graph.op("Concat", is_kept, graph.op("Expand", none, images), axis=0)
     rows = graph.op("Squeeze", graph.op("NonZero", either), [0])
     table = graph.op("Concat", candidates, nothing, axis=0)
     return _top(graph, graph.op("Gather", table, rows, axis=0))
@@ -165,12 +165,12 @@ def _decoded(graph: Graph, layer: Any, loc: str, prior: str) -> str:
     prior = graph.op("Reshape", prior, [2, -1, 4])
     corners, variance = (graph.op("Gather", prior, i, axis=0) for i in (0, 1))
     if layer.share_location:
-        given = graph.op("Reshape", loc, [0, -1, 4])
+        moves = graph.op("Reshape", loc, [0, -1, 4])
     else:
-        given = graph.op("Reshape", loc, [0, -1, layer.num_classes, 4])
-        given = graph.op("Transpose", given, perm=(0, 2, 1, 3))
-        given = graph.op("Gather", given, list(layer.classes), axis=1)
-    moved = given if layer.variance_encoded_in_target else graph.op("Mul", given, variance)
+        moves = graph.op("Reshape", loc, [0, -1, layer.num_classes, 4])
+        moves = graph.op("Transpose", moves, perm=(0, 2, 1, 3))
+        moves = graph.op("Gather", moves, list(layer.classes), axis=1)
+    moved = moves if layer.variance_encoded_in_target else graph.op("Mul", moves, variance)
     if layer.code_type == "CORNER":
         return graph.op("Add", corners, moved)
     low, high = _halves(graph, corners)
@@ -205,9 +205,9 @@ def _suppressed(graph: Graph, layer: Any, boxes: str, scores: str) -> str:
     own = graph.op("Reshape", scores, graph.op("Concat", [-1, 1], ranks, axis=0))
     own = graph.op("Pad", own, [0, 0, 0, 0, 0, 1], -LEAST)
     limits = [min(nms.nms_threshold, 1.0)], [max(least, LEAST)]
-    kept = graph.op("NonMaxSuppression", each, own, graph.size(own, 2), *limits)
+    indices = graph.op("NonMaxSuppression", each, own, graph.size(own, 2), *limits)
     marks = graph.op("Expand", LEAST, graph.op("Shape", own))
-    marks = graph.op("ScatterND", marks, kept, graph.op("GatherND", own, kept))
+    marks = graph.op("ScatterND", marks, indices, graph.op("GatherND", own, indices))
     marks = graph.op("Slice", marks, [0], [-1], [2])
     return graph.op("Reshape", marks, graph.op("Shape", scores))
 

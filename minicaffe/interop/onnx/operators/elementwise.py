@@ -310,9 +310,9 @@ def weighted(draft: Draft, blobs: Sequence[Blob], factors: Sequence[float]) -> B
     """An Eltwise SUM of blobs times factors, those of a Power before it among them."""
     bottoms, coeff = list(blobs), list(factors)
     for i, blob in enumerate(blobs):
-        made = blob.layer
-        if made is not None and made.type == "Power" and made.keys.keys() == {"scale"}:
-            bottoms[i], coeff[i] = made.bottoms[0], factors[i] * made.keys["scale"]
+        before = blob.layer
+        if before is not None and before.type == "Power" and before.keys.keys() == {"scale"}:
+            bottoms[i], coeff[i] = before.bottoms[0], factors[i] * before.keys["scale"]
     return draft.layer("Eltwise", *bottoms, **differing(coeff=(coeff, [1.0] * len(coeff))))
 
 
@@ -413,20 +413,20 @@ def read_greater(draft: Draft, node: Node) -> Blob:
 @recognises(("Mul", "x", "#factor"))
 def find_factor_behind(draft: Draft, node: Node, x: Blob, factor: float) -> Blob | None:
     """A key of the Reduction, Exp or Log before it: a factor."""
-    made = x.layer
+    before = x.layer
     alone = all(one.readers == 1 for one in node.known if one.blob is x)
-    if made is None or not alone or made.tops[0].shape != node.shape:
+    if before is None or not alone or before.tops[0].shape != node.shape:
         return None
-    keys = dict(made.keys)
-    if made.type == "Reduction":
+    keys = dict(before.keys)
+    if before.type == "Reduction":
         keys["coeff"] = keys.get("coeff", 1.0) * factor
-    elif made.type == "Exp" and factor > 0 and "base" not in keys:
+    elif before.type == "Exp" and factor > 0 and "base" not in keys:
         keys["shift"] = keys.get("shift", 0.0) + math.log(factor)
-    elif made.type == "Log" and "base" not in keys and (base := base_of(factor)) is not None:
+    elif before.type == "Log" and "base" not in keys and (base := base_of(factor)) is not None:
         keys["base"] = base
     else:
         return None
-    return draft.layer(made.type, *made.bottoms, shape=node.shape, **keys)
+    return draft.layer(before.type, *before.bottoms, shape=node.shape, **keys)
 
 
 def base_of(factor: float) -> float | None:
@@ -456,32 +456,32 @@ def write_eltwise(graph: Graph, step: Step, *xs: str) -> str:
 says("MaskPooling", "Mul")  # which repeats the mask for each channel
 
 
-def own_numbers(graph: Graph, step: Step, given: tuple[str, ...], index: int) -> str:
+def own_numbers(graph: Graph, step: Step, bottoms: tuple[str, ...], index: int) -> str:
     """Bottom 1, or parameter `index`, with as many axes of 1 behind as bottom 0 has behind it."""
     layer: Any = step.layer
-    shape = step.bottoms[1].shape if given else layer.params[index].shape
+    shape = step.bottoms[1].shape if bottoms else layer.params[index].shape
     axis, shape = own_axes(step.bottoms[0].shape, shape, layer.axis, layer.num_axes)
     behind = (len(step.bottoms[0].shape) - axis - len(shape)) if shape else 0
-    if not given:
+    if not bottoms:
         return graph.param(step, index, (*shape, *(1,) * behind))
     axes = list(range(len(shape), len(shape) + behind))
-    return graph.op("Unsqueeze", given[0], axes) if axes else given[0]
+    return graph.op("Unsqueeze", bottoms[0], axes) if axes else bottoms[0]
 
 
 @writes("Scale")
-def write_scale(graph: Graph, step: Step, x: str, *given: str) -> str:
+def write_scale(graph: Graph, step: Step, x: str, *factors: str) -> str:
     """Multiply, then add; a bias is the last parameter."""
     layer: Any = step.layer
-    y = graph.op("Mul", x, own_numbers(graph, step, given, 0))
+    y = graph.op("Mul", x, own_numbers(graph, step, factors, 0))
     if layer.bias is None:
         return y
     return graph.op("Add", y, own_numbers(graph, step, (), len(layer.params) - 1))
 
 
 @writes("Bias")
-def write_bias(graph: Graph, step: Step, x: str, *given: str) -> str:
+def write_bias(graph: Graph, step: Step, x: str, *terms: str) -> str:
     """Add."""
-    return graph.op("Add", x, own_numbers(graph, step, given, 0))
+    return graph.op("Add", x, own_numbers(graph, step, terms, 0))
 
 
 @writes("PReLU")

@@ -77,8 +77,8 @@ def read_max_unpool(draft: Draft, node: Node, x: Blob) -> Blob:
     if pool is None or pool.kind != "MaxPool" or pool.outputs[0].blob is None:
         raise RefusedError("its places are not those of a MaxPool")
     y = pool.outputs[0].blob
-    made, image = y.layer, draft.blob(pool.inputs[0])
-    if made is None or made.type != "Pooling" or made.bottoms[0] is not image:
+    pooling, image = y.layer, draft.blob(pool.inputs[0])
+    if pooling is None or pooling.type != "Pooling" or pooling.bottoms[0] is not image:
         raise RefusedError("its MaxPool is no Pooling, which alone has a mask")
     if pool.get("storage_order", 0):
         raise RefusedError("the places of its MaxPool are counted by columns")
@@ -88,10 +88,10 @@ def read_max_unpool(draft: Draft, node: Node, x: Blob) -> Blob:
         raise RefusedError(
             f"it makes {shape} of {x.shape}; its places are of {y.shape} windows of {image.shape}"
         )
-    if len(made.tops) == 1:
-        made.tops.append(Blob(y.shape, made))
+    if len(pooling.tops) == 1:
+        pooling.tops.append(Blob(y.shape, pooling))
     h, w = image.shape[2:]
-    return draft.layer("Upsample", x, made.tops[1], shape=shape, upsample_h=h, upsample_w=w)
+    return draft.layer("Upsample", x, pooling.tops[1], shape=shape, upsample_h=h, upsample_w=w)
 
 
 @reads("MaxRoiPool")

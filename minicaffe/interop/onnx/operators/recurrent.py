@@ -108,13 +108,13 @@ def find_of_states(
     draft: Draft, node: Node, states: Blob, weight: np.ndarray, bias: np.ndarray = ZERO
 ) -> Blob | None:
     """RNN's top: tanh(W h + b) of its states h, read by nothing else."""
-    made = states.states
-    assert made is not None
-    if weight.T.shape != made.arrays[-2].shape or bias.size not in (1, weight.shape[1]):
+    layer = states.states
+    assert layer is not None
+    if weight.T.shape != layer.arrays[-2].shape or bias.size not in (1, weight.shape[1]):
         return None
     states.states = None
-    made.arrays[-2:] = [weight.T, np.broadcast_to(bias.ravel(), weight.shape[1])]
-    return draft.reshape(made.tops[0], node.shape)
+    layer.arrays[-2:] = [weight.T, np.broadcast_to(bias.ravel(), weight.shape[1])]
+    return draft.reshape(layer.tops[0], node.shape)
 
 
 def _behind_reshapes(blob: Blob) -> Blob:
@@ -172,8 +172,8 @@ def unit(graph: Graph, gates: str, c: str, cont: str) -> tuple[str, str]:
     """The next c and h of what i, f, o, g are of, side by side on the last axis."""
     i, f, o, g = graph.ops("Split", 4, gates, axis=-1)
     i, f, o = (graph.op("Sigmoid", part) for part in (i, f, o))
-    kept = graph.op("Mul", graph.op("Mul", f, c), cont)
-    c = graph.op("Add", kept, graph.op("Mul", i, graph.op("Tanh", g)))
+    remembered = graph.op("Mul", graph.op("Mul", f, c), cont)
+    c = graph.op("Add", remembered, graph.op("Mul", i, graph.op("Tanh", g)))
     return c, graph.op("Mul", graph.op("Tanh", c), o)
 
 
@@ -240,19 +240,19 @@ def _products(draft: Draft, z: Blob) -> tuple[Blob, list[Blob], list[np.ndarray]
     """
     steps, batch, wide = z.shape
     bias, static = np.zeros(wide, np.float32), list[Layer]()
-    made = _behind_reshapes(z).layer
-    while made is not None and made.type in ("Power", "Bias"):
-        if made.keys.keys() == {"shift"}:
-            bias = bias + np.float32(made.keys["shift"])
-        elif len(made.bottoms) == 2 and not static:
-            added = made.bottoms[1]
-            if math.prod(added.shape) != batch * wide or made.keys["axis"] + len(added.shape) != 3:
+    layer = _behind_reshapes(z).layer
+    while layer is not None and layer.type in ("Power", "Bias"):
+        if layer.keys.keys() == {"shift"}:
+            bias = bias + np.float32(layer.keys["shift"])
+        elif len(layer.bottoms) == 2 and not static:
+            added = layer.bottoms[1]
+            if math.prod(added.shape) != batch * wide or layer.keys["axis"] + len(added.shape) != 3:
                 break
             static.append(_product(_behind_reshapes(added).layer, (batch,)))
         else:
             break
-        made = _behind_reshapes(made.bottoms[0]).layer
-    product = _product(made, (steps, batch))
+        layer = _behind_reshapes(layer.bottoms[0]).layer
+    product = _product(layer, (steps, batch))
     bias = bias + product.arrays[1] if len(product.arrays) > 1 else bias
     x = draft.reshape(product.bottoms[0], (steps, batch, product.arrays[0].shape[1]))
     shapes = [(batch, one.arrays[0].shape[1]) for one in static]
@@ -260,15 +260,15 @@ def _products(draft: Draft, z: Blob) -> tuple[Blob, list[Blob], list[np.ndarray]
     return x, more, [product.arrays[0], bias, *(one.arrays[0] for one in static)]
 
 
-def _product(made: Layer | None, rows: tuple[int, ...]) -> Layer:
+def _product(layer: Layer | None, rows: tuple[int, ...]) -> Layer:
     """The layer, if it is the product of so many rows with a matrix. Raises RefusedError."""
-    if made is None or made.type != "InnerProduct":
-        what = made.type if made is not None else "blob"
+    if layer is None or layer.type != "InnerProduct":
+        what = layer.type if layer is not None else "blob"
         raise RefusedError(f"its gates are a {what}, expected a product with a matrix")
-    shape, axis = made.bottoms[0].shape, made.keys.get("axis", 1)
+    shape, axis = layer.bottoms[0].shape, layer.keys.get("axis", 1)
     if math.prod(shape[:axis]) != math.prod(rows):
         raise RefusedError("its gates are no product of each step's input")
-    return made
+    return layer
 
 
 # Streams, some of which begin anew

@@ -47,12 +47,12 @@ def read_reduce(draft: Draft, node: Node, x: Blob) -> Blob:
     if node.kind == "ReduceMean" and axes == image and len(image) == 2:
         y = over_image(draft, x, "AVE")
         return y if node.get("keepdims", 1) else draft.layer("Flatten", y, shape=node.shape)
-    made = x.layer
-    if operation == "SUM" and node.kind == "ReduceSum" and made is not None:
-        if made.type == "AbsVal":
-            x, operation = made.bottoms[0], "ASUM"
-        elif made.type == "Power" and made.keys == {"power": 2.0}:
-            x, operation = made.bottoms[0], "SUMSQ"
+    before = x.layer
+    if operation == "SUM" and node.kind == "ReduceSum" and before is not None:
+        if before.type == "AbsVal":
+            x, operation = before.bottoms[0], "ASUM"
+        elif before.type == "Power" and before.keys == {"power": 2.0}:
+            x, operation = before.bottoms[0], "SUMSQ"
     return draft.reshape(_behind(draft, node, reduction(draft, x, axes, operation)), node.shape)
 
 

@@ -362,7 +362,7 @@ def write_filter(graph: Graph, step: Step, *bottoms: str) -> list[str]:
 def write_dummy_data(graph: Graph, step: Step) -> list[str]:
     """Constants. Numbers that are drawn anew for each pass are refused."""
     layer: Any = step.layer
-    found = []
+    constants = []
     for i, (filler, value) in enumerate(zip(layer.fillers, step.tops, strict=True)):
         if filler.type not in FIXED:
             raise SpecError(
@@ -370,8 +370,8 @@ def write_dummy_data(graph: Graph, step: Step) -> list[str]:
             )
         stream = random_stream(layer.context.seed, layer.name, i)
         values = fill(filler, value.shape, stream).astype(np.float32)
-        found.append(graph.const(values, f"{step.spec.name}/{value.name}"))
-    return found
+        constants.append(graph.const(values, f"{step.spec.name}/{value.name}"))
+    return constants
 
 
 @lowers("Reverse")

@@ -271,15 +271,15 @@ def _from_the_left(draft: Draft, node: Node) -> Blob:
 
 def inner_product(draft: Draft, x: Blob, weight: np.ndarray, shape: Shape) -> Blob:
     """An InnerProduct over the last axis; a Flatten or Reshape before it that makes that axis is taken in."""
-    axis, made = len(x.shape) - 1, x.layer
+    axis, before = len(x.shape) - 1, x.layer
     if axis < 1:
         x = draft.reshape(x, (1, *x.shape))
         y = inner_product(draft, x, weight, (1, len(weight)))
         return draft.reshape(y, shape)
-    if made is not None and made.type in ("Flatten", "Reshape") and len(x.shape) == 2:
-        before = made.bottoms[0]
-        if len(before.shape) > 2 and before.shape[0] == x.shape[0]:
-            x, axis = before, 1
+    if before is not None and before.type in ("Flatten", "Reshape") and len(x.shape) == 2:
+        source = before.bottoms[0]
+        if len(source.shape) > 2 and source.shape[0] == x.shape[0]:
+            x, axis = source, 1
     keys = differing(axis=(axis, 1))
     return draft.weighted("InnerProduct", x, weight, shape, **keys)
 
@@ -288,16 +288,16 @@ def inner_product(draft: Draft, x: Blob, weight: np.ndarray, shape: Shape) -> Bl
 def find_inner_product(draft: Draft, node: Node, x: Blob, product: Node, rows: Node) -> Blob | None:
     """InnerProduct of the last axes: they are made rows of a matrix, which is multiplied, and back."""
     y, axis = product.outputs[0].blob, len(node.shape) - 1
-    made = y.layer if y is not None else None
-    if made is None or made.type != "InnerProduct" or made.keys.get("axis", 1) != 1:
+    layer = y.layer if y is not None else None
+    if layer is None or layer.type != "InnerProduct" or layer.keys.get("axis", 1) != 1:
         return None
     whole = rows.shape[1:] == (math.prod(x.shape[axis:]),)
     if axis < 2 or x.shape[:axis] != node.shape[:-1] or not whole:
         return None
-    if made.keys["num_output"] != node.shape[-1] or len(x.shape) <= axis:
+    if layer.keys["num_output"] != node.shape[-1] or len(x.shape) <= axis:
         return None
     return draft.layer(
-        "InnerProduct", x, shape=node.shape, arrays=made.arrays, **made.keys | {"axis": axis}
+        "InnerProduct", x, shape=node.shape, arrays=layer.arrays, **layer.keys | {"axis": axis}
     )
 
 
@@ -307,8 +307,8 @@ def write_inner_product(graph: Graph, step: Step, x: str) -> str:
     layer: Any = step.layer
     axis, shapes = canonical_axis(layer.axis, step.bottoms[0].shape), graph.shapes(step.tops[0])
     x = graph.op("Flatten", x, axis=axis)
-    given = [graph.param(step, i) for i in range(len(layer.params))]
-    y = graph.op("Gemm", x, *given, transB=int(not layer.transpose))
+    params = [graph.param(step, i) for i in range(len(layer.params))]
+    y = graph.op("Gemm", x, *params, transB=int(not layer.transpose))
     flat = [(math.prod(shape[:axis]), layer.num_output) for shape in shapes]
     return graph.reshape(y, flat, shapes, like=step.bottoms[0])
 
@@ -320,8 +320,8 @@ def write_inner_distance(graph: Graph, step: Step, x: str, *others: str) -> str:
     k, shapes = layer.mk[1], graph.shapes(step.bottoms[0])
     x = graph.reshape(x, shapes, [(int(np.prod(shape)) // k, 1, k) for shape in shapes])
     if layer.weight is None:
-        given = graph.shapes(step.bottoms[1])
-        w = graph.reshape(others[0], given, [(shape[0], k) for shape in given])
+        shapes_of_w = graph.shapes(step.bottoms[1])
+        w = graph.reshape(others[0], shapes_of_w, [(shape[0], k) for shape in shapes_of_w])
     elif layer.normalize:
         weight = layer.weight.to_host()
         w = graph.const(weight / np.sqrt((weight * weight).sum(axis=1, keepdims=True) + 1e-6))

@@ -161,33 +161,33 @@ def _fold_one(layers: Sequence[Layer], outputs: Mapping[str, Blob]) -> bool:
     readers = Counter(blob for layer in layers for blob in layer.bottoms)
     readers.update(outputs.values())
     for layer in layers:
-        made = layer.bottoms[0].layer if len(layer.bottoms) == 1 else None
-        if made is None or made.type not in WEIGHTED or readers[layer.bottoms[0]] > 1:
+        before = layer.bottoms[0].layer if len(layer.bottoms) == 1 else None
+        if before is None or before.type not in WEIGHTED or readers[layer.bottoms[0]] > 1:
             continue
         rank = len(layer.bottoms[0].shape)
         numbers = factor_and_term(layer.type, layer.keys.get, layer.arrays, rank)
-        if numbers is None or not _fits(made, *numbers):
+        if numbers is None or not _fits(before, *numbers):
             continue
-        old = made.arrays[1] if len(made.arrays) > 1 else None
-        group = made.keys.get("group", 1)
-        weight, bias = multiplied(made.type, made.arrays[0], old, *numbers, group)
-        made.arrays = [weight]
-        if bias.any() or "bias_term" not in made.keys:
-            made.arrays.append(bias)
-            made.keys.pop("bias_term", None)
-        made.tops[0], made.origin = layer.tops[0], layer.origin
-        made.tops[0].layer = made
+        old = before.arrays[1] if len(before.arrays) > 1 else None
+        group = before.keys.get("group", 1)
+        weight, bias = multiplied(before.type, before.arrays[0], old, *numbers, group)
+        before.arrays = [weight]
+        if bias.any() or "bias_term" not in before.keys:
+            before.arrays.append(bias)
+            before.keys.pop("bias_term", None)
+        before.tops[0], before.origin = layer.tops[0], layer.origin
+        before.tops[0].layer = before
         return True
     return False
 
 
-def _fits(made: Layer, factor: np.ndarray, term: np.ndarray) -> bool:
+def _fits(before: Layer, factor: np.ndarray, term: np.ndarray) -> bool:
     """True if numbers of channels are those of a layer's outputs."""
-    count, rank = made.keys["num_output"], len(made.tops[0].shape)
-    if any(bias.shape != (count,) for bias in made.arrays[1:]):
+    count, rank = before.keys["num_output"], len(before.tops[0].shape)
+    if any(bias.shape != (count,) for bias in before.arrays[1:]):
         return False  # of a damaged model: it is refused when the net is made
     sizes = {factor.size, term.size}
-    return sizes <= {1} or (sizes <= {1, count} and by_outputs(made.type, 1, rank))
+    return sizes <= {1} or (sizes <= {1, count} and by_outputs(before.type, 1, rank))
 
 
 def files(out: str | Path) -> tuple[Path, Path]:

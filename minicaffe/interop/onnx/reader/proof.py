@@ -53,8 +53,8 @@ def _compared(
     values = {value.name: value for step in net.steps for value in step.tops}
     last = set(net.graph.outputs.values())
     names: dict[Value, str] = {}
-    made = {name for node in source.nodes for name in node.output}  # not those within a branch
-    compared = made.union(source.outputs).difference(source.inputs)
+    computed = {name for node in source.nodes for name in node.output}  # not those within a branch
+    compared = computed.union(source.outputs).difference(source.inputs)
     for tensor in sorted(tensors, key=lambda one: one not in source.outputs):
         value = values.get(tensors[tensor])
         if value is not None and tensor in compared:
@@ -210,9 +210,9 @@ def _asked(source: Source, names: list[str]) -> bytes:
     model = onnx.ModelProto()
     model.CopyFrom(source.model)
     known = {value.name for value in (*model.graph.output, *model.graph.input)}
-    made = {name for node in model.graph.node for name in node.output}
+    computed = {name for node in model.graph.node for name in node.output}
     for name in names:
-        if name not in known and name in made:
+        if name not in known and name in computed:
             model.graph.output.append(onnx.ValueInfoProto(name=name))
     data: bytes = model.SerializeToString()
     return data

@@ -23,7 +23,7 @@ def drawn(
 ) -> dict[str, np.ndarray]:
     """Numbers for the inputs of a net: normal, or as `usual` draws them, but where a layer asks for others."""
     random = np.random.default_rng(seed)
-    found = {}
+    arrays = {}
     for value in inputs(net):
         wanted = [
             (DRAWN[step.spec.type, at], step)
@@ -37,11 +37,11 @@ def drawn(
             array = draw(random, step, value.shape)
         else:
             array = usual(random, value.shape)
-        found[value.name] = np.asarray(array, np.float32)
-    return found
+        arrays[value.name] = np.asarray(array, np.float32)
+    return arrays
 
 
-def difference(found: np.ndarray, wanted: np.ndarray) -> float:
+def difference(array: np.ndarray, wanted: np.ndarray) -> float:
     """The largest difference of two arrays, as a part of the largest number wanted; inf for other shapes.
 
     What is not finite must be so in both.
@@ -49,14 +49,14 @@ def difference(found: np.ndarray, wanted: np.ndarray) -> float:
     >>> difference(np.array([1.0, 2.5]), np.array([1.0, 2.0]))
     0.25
     """
-    if found.shape != wanted.shape:
+    if array.shape != wanted.shape:
         return math.inf
     if not wanted.size:
         return 0.0
     finite = np.isfinite(wanted)
-    if not np.array_equal(found[~finite], wanted[~finite], equal_nan=True):
+    if not np.array_equal(array[~finite], wanted[~finite], equal_nan=True):
         return math.inf
-    apart = np.abs(found[finite].astype(np.float64) - wanted[finite])
+    apart = np.abs(array[finite].astype(np.float64) - wanted[finite])
     scale = np.abs(wanted[finite]).max(initial=0.0) or 1.0
     largest = float(apart.max(initial=0.0) / scale)
     return math.inf if math.isnan(largest) else largest
@@ -87,12 +87,12 @@ def outputs(data: bytes, net: Net, names: Mapping[Value, str]) -> dict[Value, fl
     compared as well: a box that is the better one by a rounding error is no difference.
     """
     arrays = drawn(net)
-    found, apart = run(data, arrays), {}
+    theirs, apart = run(data, arrays), {}
     last = set(net.graph.outputs.values())
     wanted = {*last, *before_jumps(net.steps)}
-    for step in by_step(net, arrays, found, names, JUMPS):
+    for step in by_step(net, arrays, theirs, names, JUMPS):
         for value in step.tops:
-            if value not in wanted or names[value] not in found:
+            if value not in wanted or names[value] not in theirs:
                 continue
             ours = value.blob.data
             if value in last and ours.size and not np.isfinite(ours).any():
@@ -100,7 +100,7 @@ def outputs(data: bytes, net: Net, names: Mapping[Value, str]) -> dict[Value, fl
                     f"output {value.name!r} holds no finite number, of random input, so that there is "
                     "nothing to compare: are these the weights of a trained net? Nothing was written"
                 )
-            apart[value] = difference(found[names[value]], ours)
+            apart[value] = difference(theirs[names[value]], ours)
     return apart
 
 
@@ -110,12 +110,12 @@ def culprit(data: bytes, net: Net, names: Mapping[Value, str]) -> NoReturn:
     Each is given what onnxruntime makes of the layers before it.
     """
     arrays = drawn(net)
-    found = run(data, arrays)
-    for step in by_step(net, arrays, found, names, {step.spec.type for step in net.steps}):
+    theirs = run(data, arrays)
+    for step in by_step(net, arrays, theirs, names, {step.spec.type for step in net.steps}):
         for value in step.tops:
-            if names[value] not in found:
+            if names[value] not in theirs:
                 continue
-            apart = difference(found[names[value]], value.blob.data)
+            apart = difference(theirs[names[value]], value.blob.data)
             if apart > MOST:
                 raise CheckpointError(
                     f"{step.place}: top {value.name!r} differs in onnxruntime, by {apart:.1e} of its "
@@ -130,7 +130,7 @@ def culprit(data: bytes, net: Net, names: Mapping[Value, str]) -> NoReturn:
 def by_step(
     net: Net,
     arrays: Mapping[str, np.ndarray],
-    found: Mapping[str, np.ndarray],
+    reference: Mapping[str, np.ndarray],
     names: Mapping[Value, str],
     kinds: Container[str],
 ) -> Iterator[Step]:
@@ -139,10 +139,10 @@ def by_step(
         if isinstance(layer, Recurrent):
             layer.reset()  # its first states are zeros, as in a file
     for step in net.steps:
-        given: Any = {v.name: arrays[v.name] for v in step.tops if step.spec.type == "Input"}
+        blobs: Any = {v.name: arrays[v.name] for v in step.tops if step.spec.type == "Input"}
         if step.spec.type in kinds:
-            theirs = {v: found[names[v]] for v in step.bottoms if names[v] in found}
-            given |= {v.name: a for v, a in theirs.items() if a.shape == v.shape}
+            theirs = {v: reference[names[v]] for v in step.bottoms if names[v] in reference}
+            blobs |= {v.name: a for v, a in theirs.items() if a.shape == v.shape}
         with np.errstate(all="ignore"):
-            net.forward(start=step.spec.name, end=step.spec.name, **given)
+            net.forward(start=step.spec.name, end=step.spec.name, **blobs)
         yield step

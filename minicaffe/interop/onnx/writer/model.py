@@ -57,12 +57,12 @@ class Graph:
 
     def unique(self, name: str) -> str:
         """A name that nothing else has: this one, or with a number behind it."""
-        found, number = name, 1
-        while found in self._taken:
+        free, number = name, 1
+        while free in self._taken:
             number += 1
-            found = f"{name}_{number}"
-        self._taken.add(found)
-        return found
+            free = f"{name}_{number}"
+        self._taken.add(free)
+        return free
 
     def op(self, kind: str, *inputs: Any, **attributes: Any) -> str:
         """Add an operation; returns the name of its output.
@@ -79,10 +79,10 @@ class Graph:
     def ops(self, kind: str, outputs: int, *inputs: Any, **attributes: Any) -> list[str]:
         """Add an operation of several outputs; returns their names."""
         name = self.unique(f"{self._layer}/{kind}")
-        found = [name if i == 0 else self.unique(f"{name}:{i}") for i in range(outputs)]
-        given = ["" if x is None else x if isinstance(x, str) else self.const(x) for x in inputs]
-        self.nodes.append(Node(kind, given, list(found), attributes, name, self._layer))
-        return found
+        tops = [name if i == 0 else self.unique(f"{name}:{i}") for i in range(outputs)]
+        names = ["" if x is None else x if isinstance(x, str) else self.const(x) for x in inputs]
+        self.nodes.append(Node(kind, names, list(tops), attributes, name, self._layer))
+        return tops
 
     def const(self, values: Any, hint: str = "") -> str:
         """The name of a constant array: of float32 or, of integers, int64; bool stays bool."""
@@ -162,7 +162,7 @@ class Graph:
         parts: list[str] = []
         for axis in range(len(shapes[0])):
             column = _column(shapes, axis)
-            found = [
+            places = [
                 (name, i)
                 for name, known in sources
                 for i in range(len(known[0]))
@@ -170,8 +170,8 @@ class Graph:
             ]
             if not _differ(shapes, axis):
                 parts.append(self.const([column[0]]))
-            elif found:
-                parts.append(self.size(*found[0]))
+            elif places:
+                parts.append(self.size(*places[0]))
             elif free:
                 parts.append(self.const([-1]))
                 free = False
@@ -216,7 +216,7 @@ def dynamic_axes(net: Net, words: Sequence[str]) -> Axes:
     """The axes that words mean: `batch` is the first of every input that has as many samples as the first
     input, `height` and `width` are the last two of images (n, c, h, w). Raises SpecError.
     """
-    found: dict[Value, dict[int, str]] = {}
+    axes: dict[Value, dict[int, str]] = {}
     for word in words:
         if word not in WORDS:
             hint = did_you_mean(word, WORDS) or f"; expected {', '.join(WORDS)}"
@@ -227,8 +227,8 @@ def dynamic_axes(net: Net, words: Sequence[str]) -> Axes:
             raise SpecError(f"dynamic: no input of net {net.name!r} has a {word}")
         for value in fits:
             if axis or value.shape[0] == fits[0].shape[0]:
-                found.setdefault(value, {})[axis] = word
-    return found
+                axes.setdefault(value, {})[axis] = word
+    return axes
 
 
 def words_of(axes: Axes) -> list[str]:
@@ -244,9 +244,9 @@ def trials(net: Net, axes: Axes) -> list[Trial]:
     """
     words = words_of(axes)
     mine = [value for step in net.steps for value in step.tops]
-    found: list[Trial] = [{value: value.shape for value in mine}]
+    shapes_at: list[Trial] = [{value: value.shape for value in mine}]
     if not words:
-        return found
+        return shapes_at
     shapes = Net(net.spec, "TEST", device="cpu", shapes_only=True)
     for some, more in [*(([word], 32) for word in words), (words, 32), (words, 37)]:
         try:
@@ -255,9 +255,9 @@ def trials(net: Net, axes: Axes) -> list[Trial]:
             if more == 37:
                 break
             raise error.at(f"dynamic {', '.join(some)}: another size will not do") from None
-        there = [value.shape for step in shapes.steps for value in step.tops]
-        found.append(dict(zip(mine, there, strict=True)))
-    return found
+        sizes_now = [value.shape for step in shapes.steps for value in step.tops]
+        shapes_at.append(dict(zip(mine, sizes_now, strict=True)))
+    return shapes_at
 
 
 def sizes(net: Net, axes: Axes, words: Sequence[str], more: int = 32) -> dict[str, Shape]:
@@ -301,10 +301,10 @@ def name_blobs(graph: Graph, net: Net) -> None:
 
     Where several blobs are one tensor it has the name of an output, if there is one among them.
     """
-    given = set(graph.arrays) | {graph.tensors[value] for value in inputs(net)}
+    fixed = set(graph.arrays) | {graph.tensors[value] for value in inputs(net)}
     outputs: set[str] = set()
     for value in net.graph.outputs.values():
-        if graph.tensors[value] in given | outputs:
+        if graph.tensors[value] in fixed | outputs:
             graph.tensors[value] = graph.op("Identity", graph.tensors[value])
         outputs.add(graph.tensors[value])
     new: dict[str, str] = {}
@@ -312,9 +312,9 @@ def name_blobs(graph: Graph, net: Net) -> None:
     last = set(net.graph.outputs.values())
     for step, value in sorted(tops, key=lambda top: top[1] not in last):
         tensor = graph.tensors[value]
-        if tensor in given or tensor in new:
+        if tensor in fixed or tensor in new:
             continue
-        taken = value.name in given or value.name in new.values()
+        taken = value.name in fixed or value.name in new.values()
         before = f"{value.name}/{step.spec.name}"
         new[tensor] = graph.unique(before) if taken else value.name
     graph.rename(new)
@@ -335,8 +335,8 @@ def proto(graph: Graph, net: Net, axes: Axes, more: Iterable[Value] = ()) -> Any
     nodes = [operation(helper, node) for node in graph.nodes]
     info = helper.make_tensor_value_info
     outputs = {graph.tensors[value]: value for value in net.graph.outputs.values()}
-    made = {name for node in graph.nodes for name in node.outputs}
-    outputs |= {graph.tensors[value]: value for value in more if graph.tensors[value] in made}
+    computed = {name for node in graph.nodes for name in node.outputs}
+    outputs |= {graph.tensors[value]: value for value in more if graph.tensors[value] in computed}
     body = helper.make_graph(
         nodes,
         net.name or "net",

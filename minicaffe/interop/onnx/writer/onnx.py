@@ -59,9 +59,9 @@ def inferring(model: Net | str | Path | Mapping[str, Any] | NetSpec) -> tuple[Ne
     spec, notes = inference(_spec(model))
     net = Net(spec, "TEST", device="cpu", dtype="float32", deterministic=True)
     if source is not None:
-        there = {value.name for step in source.steps for value in step.tops}
-        given = [value.name for value in inputs(net) if value.name in there]
-        net.reshape(**{name: source.first_blobs[name].shape for name in given})
+        names = {value.name for step in source.steps for value in step.tops}
+        own = [value.name for value in inputs(net) if value.name in names]
+        net.reshape(**{name: source.first_blobs[name].shape for name in own})
         arrays = source.weights()
         net.load({name: array for name, array in arrays.items() if name in net.named_params})
     return net, notes
@@ -109,10 +109,10 @@ def save(
         }
         for kind, values in shapes.items()
     }
-    told = json_text(about, sizes_of, beside["mean"].name)
+    text = json_text(about, sizes_of, beside["mean"].name)
     if (image := about.mean_image) is not None:
         checkpoint.replace(beside["mean"], lambda file: np.save(file, image.astype(np.float32)))
-    checkpoint.replace(beside["json"], lambda file: file.write(told))
+    checkpoint.replace(beside["json"], lambda file: file.write(text))
     checkpoint.replace(path, lambda file: file.write(data))
     size = f"{len(graph.nodes)} nodes, opset {graphs.OPSET}, {len(data) / 2**20:.1f} MiB"
     return [*lines, f"{path}: {size}"]
@@ -126,10 +126,10 @@ def files_beside(path: str | Path) -> dict[str, Path]:
     >>> files_beside("nets/net.onnx")["json"].as_posix()
     'nets/net.json'
     """
-    found = {"json": Path(path).with_suffix(".json"), "mean": Path(path).with_suffix(".mean.npy")}
-    if Path(path) in found.values():
+    files = {"json": Path(path).with_suffix(".json"), "mean": Path(path).with_suffix(".mean.npy")}
+    if Path(path) in files.values():
         raise CheckpointError(f"{path}: expected a name that ends in .onnx")
-    return found
+    return files
 
 
 def compared(graph: graphs.Graph, net: Net, axes: graphs.Axes, data: bytes) -> list[str]:
@@ -140,10 +140,10 @@ def compared(graph: graphs.Graph, net: Net, axes: graphs.Axes, data: bytes) -> l
         data = graphs.proto(graph, net, axes, before).SerializeToString()
     for some in [[], words] if words else [[]]:
         net.reshape(**graphs.sizes(net, axes, some))
-        found = check.outputs(data, net, names)
+        apart = check.outputs(data, net, names)
         for value in net.graph.outputs.values():
-            told = f"checked against onnxruntime: max. relative difference {found[value]:.0e}"
-            lines.append(f"{names[value]} {value.shape}: {told}")
-        if max(found.values()) > check.MOST:
+            result = f"checked against onnxruntime: max. relative difference {apart[value]:.0e}"
+            lines.append(f"{names[value]} {value.shape}: {result}")
+        if max(apart.values()) > check.MOST:
             check.culprit(graphs.proto(graph, net, axes, names).SerializeToString(), net, names)
     return lines

@@ -34,10 +34,10 @@ READ = frozenset(_READ.split())
 K_BELOW = 3840  # TopK's, by the table
 MODES = ("half_pixel", "pytorch_half_pixel", "tf_half_pixel_for_nn", "asymmetric", "align_corners")
 
-Told = str | None  # what of an operation TensorRT does not read
+Reason = str | None  # what of an operation TensorRT does not read
 
 
-def _pool(graph: Graph, node: Node) -> Told:
+def _pool(graph: Graph, node: Node) -> Reason:
     if len(node.outputs) > 1:
         return "a second output, the places of maxima"
     if any(size != 1 for size in node.attributes.get("dilations", ())):
@@ -46,17 +46,17 @@ def _pool(graph: Graph, node: Node) -> Told:
     return None if spatial in (2, 3) else f"windows of {spatial} axes: it must be 2 or 3"
 
 
-def _initializer(at: int, what: str) -> Callable[[Graph, Node], Told]:
+def _initializer(at: int, what: str) -> Callable[[Graph, Node], Reason]:
     """That an input is a constant."""
 
-    def told(graph: Graph, node: Node) -> Told:
-        there = len(node.inputs) > at and node.inputs[at]
-        return f"{what} that are computed" if there and there not in graph.arrays else None
+    def restriction(graph: Graph, node: Node) -> Reason:
+        name = len(node.inputs) > at and node.inputs[at]
+        return f"{what} that are computed" if name and name not in graph.arrays else None
 
-    return told
+    return restriction
 
 
-def _top_k(graph: Graph, node: Node) -> Told:
+def _top_k(graph: Graph, node: Node) -> Reason:
     if node.attributes.get("sorted", 1) != 1:
         return "unsorted outputs"
     most = _bound(graph, node.inputs[1])
@@ -76,7 +76,7 @@ def _bound(graph: Graph, name: str) -> int | None:
     return min((size for size in known if size is not None), default=None)
 
 
-def _resize(graph: Graph, node: Node) -> Told:
+def _resize(graph: Graph, node: Node) -> Reason:
     mode = node.attributes.get("coordinate_transformation_mode", "half_pixel")
     kind = node.attributes.get("mode", "nearest")
     if mode not in MODES:
@@ -85,7 +85,7 @@ def _resize(graph: Graph, node: Node) -> Told:
 
 
 REDUCED = [name for name in READ if name.startswith("Reduce")]
-RESTRICTED: dict[str, Callable[[Graph, Node], Told]] = {
+RESTRICTED: dict[str, Callable[[Graph, Node], Reason]] = {
     "MaxPool": _pool,
     "AveragePool": _pool,
     "TopK": _top_k,
@@ -107,8 +107,11 @@ def check(graph: Graph, net: Net) -> None:
     for node in _all(graph.nodes):
         if node.kind not in READ:
             _refuse(net, node, f"TensorRT 10 does not read ONNX's {node.kind}")
-        elif node.kind in RESTRICTED and (told := RESTRICTED[node.kind](graph, node)) is not None:
-            _refuse(net, node, f"TensorRT 10 does not read ONNX's {node.kind} with {told}")
+        elif (
+            node.kind in RESTRICTED
+            and (restriction := RESTRICTED[node.kind](graph, node)) is not None
+        ):
+            _refuse(net, node, f"TensorRT 10 does not read ONNX's {node.kind} with {restriction}")
 
 
 def check_axes(words: Sequence[str]) -> None:
@@ -130,9 +133,9 @@ def _all(nodes: Sequence[Node]) -> Iterator[Node]:
                 yield from _all(within.nodes)
 
 
-def _refuse(net: Net, node: Node, told: str) -> NoReturn:
+def _refuse(net: Net, node: Node, why: str) -> NoReturn:
     step = next(step for step in net.steps if step.spec.name == node.layer)
     raise SpecError(
-        f"{step.place}: {told}; have the net end before this layer and compute the rest outside, or export "
+        f"{step.place}: {why}; have the net end before this layer and compute the rest outside, or export "
         "without tensorrt_safe and give TensorRT a plugin"
     )

@@ -82,13 +82,13 @@ def _public() -> dict[str, Any]:
     """The classes, enumerations and words that stand above all messages, by name."""
     pool = descriptor_pool.DescriptorPool()
     file = pool.AddSerializedFile(_file().SerializeToString()) or pool.FindFileByName("caffe.proto")
-    found: dict[str, Any] = {"DESCRIPTOR": file}
+    names: dict[str, Any] = {"DESCRIPTOR": file}
     for name, enum in file.enum_types_by_name.items():
-        found[name] = EnumTypeWrapper(enum)
-        found |= dict(found[name].items())
+        names[name] = EnumTypeWrapper(enum)
+        names |= dict(names[name].items())
     for name, message in file.message_types_by_name.items():
-        found[name] = message_factory.GetMessageClass(message)
-    return found
+        names[name] = message_factory.GetMessageClass(message)
+    return names
 
 
 globals().update(_public())
