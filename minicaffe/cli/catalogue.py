@@ -243,9 +243,7 @@ def _escaped(line: str) -> str:
 
 
 def _arrows(shown_example: Example) -> str:
-    bottoms, tops = (
-        ", ".join(map(str, part)) for part in (shown_example.bottoms, shown_example.tops)
-    )
+    bottoms, tops = (", ".join(map(str, shapes)) for shapes in shown_example[::2])
     return " -> ".join(part for part in (bottoms, shown_example.layer, tops or "nothing") if part)
 
 
@@ -337,10 +335,9 @@ class Fetch(CommandOptions):
             print(table(rows, ("weights", "model", "licence", "accuracy"), (0, 1, 2, 3)))
             return
         folder = self.folder or data_folder()
-        weights = None if self.name in NAMES else lookup(self.name)
         if self.name in NAMES:
             say(f"{self.name}: {fetch(self.name, folder)}")
-        elif weights is not None:
+        elif (weights := lookup(self.name)) is not None:
             name, row = weights
             say(f"{name}: {fetch_weights(name, folder)} ({row.licence})")
         else:

@@ -120,8 +120,9 @@ class Convert(options.Force, options.Weighted, options.Imports, options.Lenient)
                 note(convert_weights(source, self.target))
             else:
                 if kind_of(source) != "weights" or not is_caffes(self.target):
-                    rule = f"--model goes with {' and '.join(ENDINGS)}"
-                    raise MinicaffeError(f"{self.target}: {rule}")
+                    raise MinicaffeError(
+                        f"{self.target}: --model goes with {' and '.join(ENDINGS)}"
+                    )
                 spec = read(self.model, lenient=self.lenient)
                 phase = spec.state.phase or "TEST"
                 try:

@@ -162,9 +162,8 @@ def _classes(reader: Reader) -> list[str]:
     for i in range(len(reader)):
         with suppress(DataError):  # told already, or not looked at
             several = reader.label_shape
-            counts.update(
-                np.flatnonzero(reader.vector(i)).tolist() if several else [reader.label(i)]
-            )
+            own = np.flatnonzero(reader.vector(i)).tolist() if several else [reader.label(i)]
+            counts.update(own)
     least, most = min(counts.values()), max(counts.values())
     what = "labels" if reader.label_shape else "classes"
     lines = [f"{what}: {len(counts)}, of {least} to {most} entries"]
@@ -208,11 +207,9 @@ def sheet(reader: Reader, values: tuple[float, float]) -> Any:
                 scale = CELL / max(picture.size)
                 size = [max(1, round(side * scale)) for side in picture.size]
                 sharp = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.BOX
-                at = (
-                    left + column * (CELL + GAP) + (CELL - size[0]) // 2,
-                    top + (CELL - size[1]) // 2,
-                )
-                page.paste(picture.resize(size, sharp), at)
+                x = left + column * (CELL + GAP) + (CELL - size[0]) // 2
+                y = top + (CELL - size[1]) // 2
+                page.paste(picture.resize(size, sharp), (x, y))
     return page
 
 

@@ -81,9 +81,8 @@ def cuda() -> list[tuple[str, str]]:
     except DeviceError as error:
         return [("cuda", f"none: {str(error).removeprefix('device cuda: ')}")]
     runtime = first.xp.cuda.runtime
-    lines = [
-        ("cuda", f"driver {runtime.driverGetVersion()}, runtime {runtime.runtimeGetVersion()}")
-    ]
+    versions = f"driver {runtime.driverGetVersion()}, runtime {runtime.runtimeGetVersion()}"
+    lines = [("cuda", versions)]
     for index in range(runtime.getDeviceCount()):
         gpu = runtime.getDeviceProperties(index)
         memory = backend.mib(gpu["totalGlobalMem"])
@@ -114,11 +113,8 @@ def mpi() -> list[tuple[str, str]]:
         ranks, library = world(), told()
     except DeviceError as error:
         return [*lines, ("ranks", str(error))]
-    return [
-        *lines,
-        ("mpi library", library),
-        ("ranks", f"{ranks.size}, {ranks.local_size} of them here"),
-    ]
+    here = f"{ranks.size}, {ranks.local_size} of them here"
+    return [*lines, ("mpi library", library), ("ranks", here)]
 
 
 SHELLS = ("bash", "zsh", "fish", "tcsh")

@@ -124,9 +124,7 @@ def explain_program(spec: NetSpec, device: Device, phase: str | None, **settings
 
 def why_nothing(device: Device) -> str:
     """Why there is no program."""
-    if device.is_cuda:
-        return "on CUDA it runs layer by layer"
-    return "it changes from one to the next"
+    return "on CUDA it runs layer by layer" if device.is_cuda else "it changes from one to the next"
 
 
 def flops(net: Net, learning: bool) -> dict[str, float]:
@@ -342,9 +340,8 @@ class Time(Model, Computed, Phased):
 
     def __call__(self) -> None:
         spec = self.read_model()
-        net = Net(
-            spec, self.phase_of(spec), device=self.pick_device(spec), **self.engine_settings()
-        )
+        phase, device = self.phase_of(spec), self.pick_device(spec)
+        net = Net(spec, phase, device=device, **self.engine_settings())
         for _ in range(2):
             net.forward()
             net.backward()

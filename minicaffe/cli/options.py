@@ -90,11 +90,11 @@ class Imports(CommandOptions):
             except MinicaffeError:
                 raise
             except (Exception, SystemExit) as error:
-                caffes = (
-                    isinstance(error, ImportError) and (error.name or "").split(".")[0] == "caffe"
-                )
+                package = (error.name or "") if isinstance(error, ImportError) else ""
                 hint = "; leave caffe out: a Python layer needs no base (see docs/from-caffe.md)"
-                raise SpecError(raised_at(error) + hint * caffes) from None
+                raise SpecError(
+                    raised_at(error) + hint * (package.split(".")[0] == "caffe")
+                ) from None
 
 
 class Lenient(CommandOptions):

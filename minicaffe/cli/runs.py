@@ -45,10 +45,7 @@ class Runs(CommandOptions):
             raise MinicaffeError(
                 f"{self.folder}: no such folder; a training makes {RUNS}/NAME-DATE"
             )
-        home = Path(self.folder)
-        folders = [
-            home / name for name in sorted(os.listdir(home)) if run_folder.is_run(home / name)
-        ]
+        folders = list(filter(run_folder.is_run, sorted(Path(self.folder).iterdir())))
         if not folders:
             raise MinicaffeError(f"{self.folder}: holds no runs")
         rows: list[tuple[str, tuple[str, ...]]] = []

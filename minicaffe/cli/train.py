@@ -136,12 +136,9 @@ def smoke(args: CommandOptions) -> int:
     words = ["train", *([args.model] if args.model is not None else []), *words_of(args, OWN)]
     with tempfile.TemporaryDirectory(prefix="minicaffe-") as home:
         folder = os.path.join(home, "run")
-        few = [f"solver.snapshot={FEW // 2}", "solver.display=1", f"solver.test_interval={FEW}"]
-        few += [
-            f"solver.test_iter={FEW}",
-            f"solver.snapshot_prefix={os.path.join(folder, 'smoke')}",
-        ]
-        settings = [word for one in few for word in ("--set", one)]
+        few = {"snapshot": FEW // 2, "display": 1, "test_interval": FEW, "test_iter": FEW}
+        keys = few | {"snapshot_prefix": os.path.join(folder, "smoke")}
+        settings = [word for key in keys for word in ("--set", f"solver.{key}={keys[key]}")]
         device = ["--device", args.device] if args.device else []
         again = [word for file in args.imports for word in ("--import", file)]
         settings += ["--run", folder]

@@ -114,11 +114,8 @@ def v1_of_v0(layer: Node) -> Node:
 V1_TYPES = {
     kind.upper(): kind for kind in ["BN", "BNLL", "LRN", "MVN", "AbsVal", "ArgMax", "ReLU", "TanH"]
 }
-V1_TYPES |= {
-    "HDF5_DATA": "HDF5Data",
-    "HDF5_OUTPUT": "HDF5Output",
-    "SOFTMAX_LOSS": "SoftmaxWithLoss",
-}
+V1_TYPES |= {"HDF5_DATA": "HDF5Data", "HDF5_OUTPUT": "HDF5Output"}
+V1_TYPES["SOFTMAX_LOSS"] = "SoftmaxWithLoss"
 TRANSFORMED = {kind: f"{kind.lower()}_param" for kind in ("DATA", "IMAGE_DATA", "WINDOW_DATA")}
 # Keys of PSPNet's BN that SegNet's does not have; and the keys of both, as BatchNorm and Scale name them
 PSPNETS = {"slope_filler", "bias_filler", "momentum", "eps", "frozen"}

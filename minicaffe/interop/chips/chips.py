@@ -8,6 +8,7 @@ compiler without Power. What has no exact form is refused.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,7 +161,6 @@ CHIPS = {chip.name: chip for chip in (_CAFFE, _ASCEND, _NVDLA)}
 
 INSTEAD = {
     "Permute": "axes of 1 move by a Reshape; put the others where they are wanted before the export",
-    "GELU": "export it with approximate: tanh, which is Sigmoid, Power and a product",
     "ArgMax": "leave it out, and take the largest score on the host",
     "Parameter": "a constant blob is none of its layers; leave it to the host",
     "Reshape": "keep axes of 1, as keepdim=True does; leave other shapes to the host",
@@ -174,7 +174,7 @@ def lower(draft: Draft, outputs: Mapping[str, Blob], chip: Chip, path: Path) -> 
     Raises SpecError for the first layer that has no exact form there.
     """
     draft.groups = chip.groups
-    replaced, waiting = dict[str, int](), living(draft, outputs)
+    replaced, waiting = Counter[str](), living(draft, outputs)
     while waiting:
         layer = waiting.pop(0)
         reason = refused(chip, layer)
@@ -196,7 +196,7 @@ def lower(draft: Draft, outputs: Mapping[str, Blob], chip: Chip, path: Path) -> 
         assert last is not None
         last.tops[last.tops.index(blob)] = layer.tops[0]
         layer.tops[0].layer = last
-        replaced[layer.type] = replaced.get(layer.type, 0) + 1
+        replaced[layer.type] += 1
         waiting += draft.layers[before:]
     for layer in living(draft, outputs) if chip.writes_biases else []:
         if layer.keys.get("bias_term") is False:

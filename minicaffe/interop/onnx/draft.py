@@ -169,9 +169,8 @@ class Draft:
         **keys: Any,
     ) -> Blob:
         """Add a layer of one top, of the first bottom's shape if none is given; returns it."""
-        return self.add(
-            kind, bottoms, [bottoms[0].shape if shape is None else shape], arrays, **keys
-        )[0]
+        shape = bottoms[0].shape if shape is None else shape
+        return self.add(kind, bottoms, [shape], arrays, **keys)[0]
 
     def op(self, kind: str, *operands: Any, **attributes: Any) -> Blob:
         """Returns what an operator that broadcasts becomes, of blobs, or of a blob and a number."""

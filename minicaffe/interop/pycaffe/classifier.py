@@ -59,10 +59,8 @@ class Classifier(PictureNet):
         raw_scale: float | None = None,
         channel_swap: Sequence[int] | None = None,
     ):
-        scales = {"input_scale": input_scale, "raw_scale": raw_scale}
-        super().__init__(
-            model_file, pretrained_file, mean=mean, **scales, channel_swap=channel_swap
-        )
+        keys: dict[str, Any] = {"mean": mean, "input_scale": input_scale, "raw_scale": raw_scale}
+        super().__init__(model_file, pretrained_file, **keys, channel_swap=channel_swap)
         self.crop_dims = np.array(self.blobs[self.inputs[0]].shape[2:])
         self.image_dims = tuple(self.crop_dims if image_dims is None else image_dims)
 

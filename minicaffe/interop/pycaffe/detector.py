@@ -35,10 +35,8 @@ class Detector(PictureNet):
         channel_swap: Sequence[int] | None = None,
         context_pad: int | None = None,
     ):
-        scales = {"input_scale": input_scale, "raw_scale": raw_scale}
-        super().__init__(
-            model_file, pretrained_file, mean=mean, **scales, channel_swap=channel_swap
-        )
+        keys: dict[str, Any] = {"mean": mean, "input_scale": input_scale, "raw_scale": raw_scale}
+        super().__init__(model_file, pretrained_file, **keys, channel_swap=channel_swap)
         self.configure_crop(context_pad)
 
     def detect_windows(

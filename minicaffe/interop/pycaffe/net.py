@@ -210,9 +210,8 @@ class Net:
         """`forward` and `backward` for any number of samples; `given` are inputs, and gradients of outputs."""
         data: Parts = {}
         gradients: Parts = {}
-        parts = [
-            {k: given[k] for k in names if k in given} for names in (self.inputs, self.outputs)
-        ]
+        ends = self.inputs, self.outputs
+        parts = [{k: given[k] for k in names if k in given} for names in ends]
         ways = [self._batch(part) if part else iter(()) for part in parts]
         with self.net.lock:
             for forward, backward in zip_longest(*ways, fillvalue={}):

@@ -263,10 +263,8 @@ def modules(net: Net) -> list[Module]:
             name = step.spec.name.replace(".", "_") + part.suffix
             entries = []
             for key, (array, used) in part.arrays.items():
-                made_of, shapes = (
-                    tuple(sources[i] for i in used),
-                    tuple(arrays[i].shape for i in used),
-                )
+                made_of = tuple(sources[i] for i in used)
+                shapes = tuple(arrays[i].shape for i in used)
                 entries.append(Entry(f"{name}.{key}", np.array(array, order="C"), made_of, shapes))
             if name in torch_modules:
                 raise SpecError(f"net {net.name!r}: two layers would be named {name!r} in PyTorch")

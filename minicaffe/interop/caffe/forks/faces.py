@@ -240,11 +240,10 @@ class InnerDistance(Whole):
         )
         self.weight, n = None, self.num_output
         if bottoms:
-            n = bottoms[0][0] if bottoms[0] else 0
-            if math.prod(bottoms[0]) != n * k:
-                raise ShapeError(
-                    f"needs vectors of {k} numbers as its second bottom, got {bottoms[0]}"
-                )
+            (w,) = bottoms
+            n = w[0] if w else 0
+            if math.prod(w) != n * k:
+                raise ShapeError(f"needs vectors of {k} numbers as its second bottom, got {w}")
             if self.num_output not in (0, n) or self.normalize:
                 raise ShapeError("num_output and normalize are of a parameter; here w is a bottom")
         elif n == 0:

@@ -485,9 +485,8 @@ class SigmoidCrossEntropyBalanceLoss(PairLoss):
 
     def backward(self, dloss: Any) -> Any:
         p = 0.5 + 0.5 * self.xp.tanh(0.5 * self.x)
-        return self.put(
-            (p - self.target) * self.weight * (dloss / self.divisor), self.grad[0]
-        ), None
+        dx = (p - self.target) * self.weight * (dloss / self.divisor)
+        return self.put(dx, self.grad[0]), None
 
 
 @register

@@ -181,11 +181,10 @@ class BoxAnnotatorOHEM(Whole):
             raise ShapeError(f"needs regions (r, 5) or (r, 5, h, w), got {rois}")
         self.r, self.area = rois[0], rois[2:] or (1, 1)
         places = math.prod(self.area)
+        count = self.r * places
         for what, shape in (("losses", loss), ("labels", labels)):
-            if math.prod(shape) != self.r * places or shape[:1] != rois[:1]:
-                raise ShapeError(
-                    f"needs {what} of {self.r * places} entries, one a region, got {shape}"
-                )
+            if math.prod(shape) != count or shape[:1] != rois[:1]:
+                raise ShapeError(f"needs {what} of {count} entries, one a region, got {shape}")
         if len(weights) < 2 or weights[0] != self.r or math.prod(weights[2:]) != places:
             raise ShapeError(f"needs weights ({self.r}, k), a row a region, got {weights}")
         self.k = weights[1]

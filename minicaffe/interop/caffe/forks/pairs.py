@@ -312,9 +312,8 @@ class CompactBilinear(Whole):
             of_a, of_b = (self.transformed(x, which) for which, x in enumerate(images))
             self.transforms.append((of_a, of_b))
             product = of_a * of_b
-            products.append(
-                self.back(product.sum(axis=1, keepdims=True) if self.sum_pool else product)
-            )
+            product = product.sum(axis=1, keepdims=True) if self.sum_pool else product
+            products.append(self.back(product))
         return self.from_host(np.stack(products).reshape(self.out[0].shape))
 
     def backward(self, dy: Any) -> Any:

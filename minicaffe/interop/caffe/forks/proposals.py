@@ -84,10 +84,8 @@ class Proposal(OnHost):
             wide = math.floor(math.sqrt(self.base_size**2 / ratio) + 0.5)
             high = math.floor(wide * ratio + 0.5)
             for scale in self.scale:
-                half = 0.5 * (wide * scale - 1), 0.5 * (high * scale - 1)
-                corners.append(
-                    [middle - half[0], middle - half[1], middle + half[0], middle + half[1]]
-                )
+                x, y = 0.5 * (wide * scale - 1), 0.5 * (high * scale - 1)
+                corners.append([middle - x, middle - y, middle + x, middle + y])
         return np.array(corners)
 
     def forward(self, scores: Any, moves: Any, info: Any) -> Any:
@@ -323,9 +321,8 @@ class Yolov3DetectionOutput(OnHost):
             if len(x) != 4 or x[:2] != (first[0], self.num_box * wide) or x[2] != x[3]:
                 raise ShapeError(f"needs bottoms (n, {self.num_box * wide}, side, side), got {x}")
         group = len(self.mask) // len(bottoms)
-        self.of_bottom = [
-            self.mask[k * group : k * group + self.num_box] for k in range(len(bottoms))
-        ]
+        starts = (k * group for k in range(len(bottoms)))
+        self.of_bottom = [self.mask[start : start + self.num_box] for start in starts]
         if any(len(mask) < self.num_box for mask in self.of_bottom):
             raise ShapeError(
                 f"mask: expected num_box {self.num_box} a bottom, got {len(self.mask)}"

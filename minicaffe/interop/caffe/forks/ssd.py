@@ -491,10 +491,9 @@ class MultiBoxLoss(Loss):
 
     def decoded(self, image: int, kind: int) -> np.ndarray:
         """The predicted boxes (p, 4) of a picture."""
-        variance = None if self.encode_variance_in_target else self.variance
-        return np.asarray(
-            ops.decode(self.code_type, self.shown[image, :, kind], self.prior, variance)
-        )
+        variance, moves = self.variance, self.shown[image, :, kind]
+        scale = None if self.encode_variance_in_target else variance
+        return np.asarray(ops.decode(self.code_type, moves, self.prior, scale))
 
     def matches(self, boxes: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Which true box each prior box is matched with, (n, kinds, p): -1 is none, -2 never.
@@ -792,11 +791,9 @@ class DetectionEvaluate(Whole):
         return (1, 1, len(self.classes) + detections[2], 5)
 
     def forward(self, detections: Any, truth: Any) -> Any:
-        device = self.context.device
-        rows = self.judged(
-            *(device.to_host(x).reshape(-1, x.shape[-1]) for x in (detections, truth))
-        )
-        return self.put_rows(rows, axis=2)
+        host = self.context.device.to_host
+        both = (host(x).reshape(-1, x.shape[-1]) for x in (detections, truth))
+        return self.put_rows(self.judged(*both), axis=2)
 
     def judged(self, detections: np.ndarray, truth: np.ndarray) -> np.ndarray:
         """The rows of the top."""

@@ -16,7 +16,7 @@ import numpy as np
 from minicaffe.core.net.step import Step
 from minicaffe.interop.onnx.draft import Blob, Draft, Layer, Node, Tensor
 from minicaffe.interop.onnx.patterns import recognises
-from minicaffe.interop.onnx.table import RefusedError, draws_below, reads, writes
+from minicaffe.interop.onnx.table import UNREAD, RefusedError, draws_below, reads, writes
 from minicaffe.interop.onnx.writer.model import Body, Graph, body
 
 ORDER = (0, 2, 1, 3)  # Caffe's i, f, o, g of ONNX's i, o, f, c
@@ -40,10 +40,8 @@ def read_recurrent(draft: Draft, node: Node, x: Blob) -> list[Blob]:
     _check(node, kind, steps)
     hidden, back = r.shape[-1], node.get("direction", "forward") == "reverse"
     first = [node.input(5 + i) for i in range(STATES[kind])]
-    last_read = [one.readers > 0 for one in node.outputs[1:]]
-    exposed = not all(map(_zero, first)) or (
-        any(last_read) if kind == "RNN" else any(last_read[1:])
-    )
+    lasts_read = node.outputs[1 if kind == "RNN" else 2 :]
+    exposed = not all(map(_zero, first)) or any(one.readers for one in lasts_read)
     if exposed:  # `cont` is 1: the first step goes on from the states that are bottoms
         cont = draft.constant(np.ones((steps, batch)))
     else:
@@ -214,9 +212,7 @@ def read_scan(draft: Draft, node: Node) -> list[Blob]:
     ends = ([value.name for value in values] for values in (step.input, step.output))
     kind = STEPS.get(_text(next(ends), nodes, next(ends)))
     if kind is None or node.attributes.keys() != {"body", "num_scan_inputs"}:
-        raise RefusedError(
-            "a net of Caffe's is the same for all inputs: unroll it before the export"
-        )
+        raise RefusedError(UNREAD["Loop"])
     count = STATES[kind]
     first, (z, cont) = node.inputs[:count], [draft.blob(one) for one in node.inputs[count:]]
     weight = node.outer.get(step.node[0].input[1])

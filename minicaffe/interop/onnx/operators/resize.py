@@ -273,9 +273,8 @@ def write_mask_resize(graph: Graph, step: Step, x: str) -> str:
     if graph.varies(step.bottoms[0], 2, 3):
         raise SpecError("with a dynamic height or width its weights would not be known")
     rows, columns = (graph.const(one.astype(np.float32)) for one in layer.weights())
-    return graph.op(
-        "MatMul", graph.op("MatMul", rows, x), graph.op("Transpose", columns, perm=(1, 0))
-    )
+    y = graph.op("MatMul", rows, x)
+    return graph.op("MatMul", y, graph.op("Transpose", columns, perm=(1, 0)))
 
 
 @writes("BilinearInterpolation")

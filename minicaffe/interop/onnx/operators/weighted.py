@@ -127,9 +127,8 @@ def read_conv(draft: Draft, node: Node, x: Blob) -> Blob:
     weight, both = evened(weight, pads, dilations)
     bias = node.optional_const(2, "bias")
     keys = window_keys(kernel_size=weight.shape[2:], stride=strides, pad=both, dilation=dilations)
-    return draft.weighted(
-        "Convolution", x, weight, node.shape, bias, **keys, group=node.get("group", 1)
-    )
+    keys["group"] = node.get("group", 1)
+    return draft.weighted("Convolution", x, weight, node.shape, bias, **keys)
 
 
 @reads("ConvTranspose")

@@ -83,10 +83,8 @@ def from_onnx(
     outputs = walk.outputs()
     folded = chip is not None if folded is None else folded
     notes = []
-    if folded:
-        count = fold(draft, outputs)
-        if count:
-            notes.append(f"{count} layers folded into the one before")
+    if folded and (count := fold(draft, outputs)):
+        notes.append(f"{count} layers folded into the one before")
     if chip is not None:
         notes += lower(draft, outputs, chip, source.path)
     tensors = {

@@ -159,9 +159,8 @@ def _entries(source: Source, net: Net, names: Mapping[Value, str], data: bytes) 
             continue
         signs = np.random.default_rng(seed)
         for one in (arrays, reference):
-            one.update(
-                {k: a * signs.choice([1 - TERMS, 1 + TERMS], a.shape) for k, a in one.items()}
-            )
+            for name, array in one.items():
+                one[name] = array * signs.choice([1 - TERMS, 1 + TERMS], array.shape)
         for step in check.by_step(net, arrays, reference, every, kinds):
             for value in doubtful.keys() & set(step.tops):
                 ours, theirs, wrong, exact = doubtful[value]
