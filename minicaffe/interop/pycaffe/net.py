@@ -1,9 +1,14 @@
-"""caffe.Net: a net of ours under the names of pycaffe."""
+"""caffe.Net: a net of ours under the names of pycaffe, whose passes are as Caffe runs them.
+
+A name is one blob, shapes may have changed, scripts may have written.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -15,21 +20,35 @@ from minicaffe.core import net as nets
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.layers.blob import numbers
+from minicaffe.core.net import memory
 from minicaffe.core.net import weights as files
 from minicaffe.core.net.access import in_turns
-from minicaffe.core.net.step import Step
-from minicaffe.errors import ByName, DataError, ShapeError, SpecError
+from minicaffe.core.net.step import Step, Value
+from minicaffe.errors import ByName, DataError, LayerError, MinicaffeError, ShapeError, SpecError
 from minicaffe.interop.caffe.model import YAML, read_prototxt
 from minicaffe.interop.caffe.weights import Reader
-from minicaffe.interop.pycaffe import mode, passes
+from minicaffe.interop.pycaffe import mode
 from minicaffe.interop.pycaffe.blob import Blob, FlowBlob, ParamBlob, push
-from minicaffe.interop.pycaffe.passes import own_errors
+from minicaffe.interop.pycaffe.host_blob import HostBlob
 from minicaffe.interop.pycaffe.python import Python
 from minicaffe.tools.data.layers.memory_data import MemoryData
 
 Arrays = dict[str, np.ndarray]
 Parts = dict[str, list[Any]]  # of arrays, batch by batch
 Watcher = Callable[[int], Any]
+FREE = ("Input", "DummyData")  # whose tops stay as a script has reshaped them
+
+
+@contextlib.contextmanager
+def own_errors() -> Iterator[None]:
+    """Within it, what the user's own layers raise comes out as it was raised, as from pycaffe."""
+    try:
+        yield
+    except LayerError as error:
+        cause: BaseException | None = error
+        while isinstance(cause, LayerError):  # it has been given its place
+            cause = cause.__cause__ or cause.__context__
+        raise cause or error from None
 
 
 def model(source: str | Path | NetSpec, solver_type: str | None = None) -> NetSpec:
@@ -135,7 +154,7 @@ class Net:
         first = 0 if start is None else self._numbers[start]
         last = len(self.layers) - 1 if end is None else self._numbers[end]
         self._put("data", inputs, self.inputs)
-        passes.forward(self.net, self.blobs, first, last)
+        self._run(first, last)
         wanted = self.outputs if end is None else self.top_names[end]
         return {name: self.blobs[name].data for name in [*wanted, *(blobs or ())]}
 
@@ -156,7 +175,7 @@ class Net:
         first = len(self.layers) - 1 if start is None else self._numbers[start]
         last = 0 if end is None else self._numbers[end]
         self._put("diff", given, self.outputs)
-        passes.backward(self.net, self.blobs, first, last)
+        self._backward(first, last)
         wanted = self.inputs if end is None else self.bottom_names[end]
         return {name: self.blobs[name].diff for name in [*wanted, *(diffs or ())]}
 
@@ -172,14 +191,81 @@ class Net:
                 raise ShapeError(f"{name}: expected a batch of {shape}, got {values.shape}")
             getattr(self.blobs[name], which)[...] = values
 
+    def _run(self, first: int, last: int) -> None:
+        """Run the layers of these numbers, once they have taken the shapes of their blobs."""
+        self._take_shapes(last)
+        steps = self.net.steps[first : last + 1]
+        self._ready("data", steps)
+        self.net.memory.sharing.holds = {}  # Caffe goes by what the data hold
+        with own_errors():
+            self.net.forward(self.net.steps[first].spec.name, self.net.steps[last].spec.name)
+        self._passed("data", steps)
+
     def _forward(self, first: int, last: int) -> float:
-        """Run the layers of these numbers; returns their loss."""
-        passes.forward(self.net, self.blobs, first, last)
-        return passes.loss(self.net, first, last)
+        """Run the layers of these numbers; returns what they add to the loss, and waits for the device."""
+        self._run(first, last)
+        host = self.net.device.to_host
+        values = [value for step in self.net.steps[first : last + 1] for value in step.tops]
+        return sum(v.loss_weight * float(host(v.blob.data).sum()) for v in values if v.loss_weight)
 
     def _backward(self, first: int, last: int) -> None:
-        """Run the gradient from the layer `first` down through `last`, both numbers."""
-        passes.backward(self.net, self.blobs, first, last)
+        """Run the gradient from the layer `first` down through `last`, both numbers.
+
+        It begins with what the outputs' diffs hold, and is of what the blobs hold, whether or not a forward
+        pass has put it there.
+        """
+        net = self.net
+        if net.memory.fits is not None:
+            self._take_shapes(first)
+        steps = [step for step in net.steps[last : first + 1][::-1] if step.layer.runs_backward]
+        self._ready("diff", steps)
+        outputs = [value for step in steps for value in step.tops if not value.readers]
+        gradients = {value.name: value.blob.diff for value in outputs}
+        names = net.steps[first].spec.name, net.steps[last].spec.name
+        with own_errors(), net.device.current():
+            for step in steps[::-1]:
+                if not step.ran:
+                    self._prime(step)
+            net.backward(*names, **gradients)
+        self._passed("diff", steps)
+
+    def _prime(self, step: Step) -> None:
+        """Have a layer that has not run know what its gradient needs; what its blobs hold stays.
+
+        Layers of the user's are not run, as in Caffe.
+        """
+        push()
+        for value in (*step.bottoms, *step.tops):
+            self.blobs[value.name].bring("data", value)
+        layer, bottoms = step.layer, [value.blob.data for value in step.bottoms]
+        if isinstance(layer, Python):
+            layer.show(*bottoms)
+        else:
+            changed = [*(value.blob.data for value in step.tops), *layer.running]
+            before = [array.copy() for array in changed]
+            with step.named():
+                layer.prepare()
+                self.net.context.slots.send()
+                layer.forward(*bottoms)
+            for array, held in zip(changed, before, strict=True):
+                self.net.device.xp.copyto(array, held)
+        step.ran = True
+
+    def _ready(self, which: str, steps: Iterable[Step]) -> None:
+        """Before these steps run: have the net hold what scripts see, and have written."""
+        push()
+        done: set[Value] = set()
+        for step in steps:
+            for value in _read(which, step):
+                if value not in done:
+                    self.blobs[value.name].bring(which, value)
+            done.update(_written(which, step))
+
+    def _passed(self, which: str, steps: Iterable[Step]) -> None:
+        """After these steps have run: show what they have written."""
+        for step in steps:
+            for value in _written(which, step):
+                self.blobs[value.name].show(which, value)
 
     def _top_ids(self, layer: int) -> list[int]:
         """The numbers, in `_blobs`, of the tops of a layer of this number."""
@@ -252,7 +338,43 @@ class Net:
     @in_turns
     def reshape(self) -> None:
         """Have all layers take the shapes that blobs were given; `forward` does so too. Raises ShapeError."""
-        passes.reshape(self.net, self.blobs)
+        self._take_shapes()
+
+    def _take_shapes(self, last: int | None = None) -> None:
+        """Have the net take the shapes that its blobs were given; what was written into its inputs stays.
+
+        Raises ShapeError, and leaves the net as it was, if they do not fit. Layers above the number `last`
+        need not fit: they take them when they run.
+        """
+        net, held = self.net, self.net.memory
+        above = None if last in (None, len(net.steps) - 1) else last + 1
+        blobs = self.blobs.items()
+        waiting = {name: blob.waiting for name, blob in blobs if blob.waiting is not None}
+        if not waiting and (held.fits is None or (above or len(net.steps)) <= held.fits):
+            return
+        push()
+        net.passes.forget()
+        shapes, arrays, before = _free(net, waiting)
+
+        def take(fits: int | None) -> None:
+            if waiting:
+                memory.reshape(net.graph, held, shapes, fits, arrays)
+            else:
+                memory.extend(net.graph, held, fits, arrays)
+
+        with own_errors(), net.device.current():
+            try:
+                take(None)
+            except MinicaffeError:
+                if above is None:
+                    raise
+                take(above)
+        steps = net.steps[: held.fits] if waiting else []
+        fresh = {value for step in steps for value in step.tops}
+        for value, blob in before.items():
+            value.blob.data = blob.data
+        for _, flowing in blobs:
+            flowing.settle(fresh)
 
     @property
     def access(self) -> Any:
@@ -307,19 +429,63 @@ class Net:
 
     def before_forward(self, function: Watcher) -> None:
         """Call a function with the number of each layer before it runs forward."""
-        passes.watch(self.net, self.blobs, "before_forward", function)
+        self._watch("before_forward", function)
 
     def after_forward(self, function: Watcher) -> None:
         """Call a function with the number of each layer after it has run forward."""
-        passes.watch(self.net, self.blobs, "after_forward", function)
+        self._watch("after_forward", function)
 
     def before_backward(self, function: Watcher) -> None:
         """Call a function with the number of each layer before the gradient runs through it."""
-        passes.watch(self.net, self.blobs, "before_backward", function)
+        self._watch("before_backward", function)
 
     def after_backward(self, function: Watcher) -> None:
         """Call a function with the number of each layer after the gradient has run through it."""
-        passes.watch(self.net, self.blobs, "after_backward", function)
+        self._watch("after_backward", function)
+
+    def _watch(self, when: str, function: Watcher) -> None:
+        way, _, which = when.partition("_")
+
+        def tell(number: int, step: Step) -> None:
+            if way == "after":
+                self._passed("data" if which == "forward" else "diff", [step])
+            function(number)
+            push()
+
+        for number, step in enumerate(self.net.steps):
+            step.watchers.setdefault(when, []).append(partial(tell, number, step))
+
+
+def _free(net: minicaffe.Net, waiting: Mapping[str, HostBlob]) -> Any:
+    """Of blobs that keep what scripts wrote: new shapes, arrays that go on as their data, and others' blobs.
+
+    On the CPU a view of a blob that is `waiting` stays one; DummyData fills its memory when that is taken.
+    """
+    shapes: dict[str, Any] = {}
+    arrays: dict[Value, Any] = {}
+    before: dict[Value, Any] = {}
+    for step in net.steps:
+        for value in step.tops if step.spec.type in FREE else ():
+            new = waiting.get(value.name)
+            if new is not None:
+                shapes[value.name] = new.shape
+            if step.spec.type == "Input" and not (new is not None and net.device.is_cuda):
+                arrays[value] = value.blob.data if new is None else new.data
+            elif new is None:
+                before[value] = value.blob
+    return shapes, arrays, before
+
+
+def _read(which: str, step: Step) -> Sequence[Value]:
+    """What a step reads; one without bottoms may leave its tops as they are."""
+    return step.tops if which == "diff" else step.bottoms or step.tops
+
+
+def _written(which: str, step: Step) -> Sequence[Value]:
+    if which == "data":
+        return step.tops
+    wanted = zip(step.bottoms, step.layer.needs_gradient, strict=True)
+    return [value for value, needs in wanted if needs]
 
 
 def _count(arrays: Mapping[str, Any]) -> int:

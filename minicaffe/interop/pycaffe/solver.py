@@ -11,10 +11,9 @@ from minicaffe.core.config.declare import MEANS, NetSpec, SolverSpec
 from minicaffe.core.solver import Report
 from minicaffe.core.solver.report import banner
 from minicaffe.interop import caffe
-from minicaffe.interop.pycaffe import mode, passes
+from minicaffe.interop.pycaffe import mode
 from minicaffe.interop.pycaffe.blob import push
-from minicaffe.interop.pycaffe.net import Net, model
-from minicaffe.interop.pycaffe.passes import own_errors
+from minicaffe.interop.pycaffe.net import Net, model, own_errors
 
 Callback = Callable[[], Any]
 
@@ -122,16 +121,16 @@ class Solver:
         nets = [self.net, *self.test_nets]
         for net in nets:
             net.reshape()
-            passes.ready(net.blobs, "data", net.net.steps)
+            net._ready("data", net.net.steps)
         self.solver.ran = frozenset()
         try:
             with own_errors():
                 train()
         finally:
             for net in [net for net in nets if net.net.phase in self.solver.ran]:
-                passes.passed(net.blobs, "data", net.net.steps)
+                net._passed("data", net.net.steps)
             if "TRAIN" in self.solver.ran:
-                passes.passed(self.net.blobs, "diff", self.net.net.steps[::-1])
+                self.net._passed("diff", self.net.net.steps[::-1])
 
     def apply_update(self) -> None:
         """Change the parameters by the gradients that are there, at the rate `lr`; `iter` stays."""
