@@ -201,11 +201,7 @@ def _lines(keys: Mapping[str, Key]) -> str:
 
 
 def _called(kind: type) -> str:
-    """A mapping's name in words: ParamSpec is Param.
-
-    >>> _called(LayerSpec)
-    'Layer'
-    """
+    """A mapping's name in words: ParamSpec is Param."""
     return kind.__name__.removesuffix("Spec")
 
 

@@ -353,8 +353,7 @@ class Prepared(CommandOptions):
         " .npy or .binaryproto, of which the channels' means are taken if it is of another size",
     ] = None
     scale: Annotated[
-        float | None,
-        "deploy nets: what pixels, from 0 to 255, are multiplied by after that",
+        float | None, "deploy nets: what pixels, from 0 to 255, are multiplied by after that"
     ] = None
     channels: Annotated[
         Literal["rgb", "bgr"] | None,

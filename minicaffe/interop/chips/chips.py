@@ -82,9 +82,8 @@ _CAFFE = Chip(
 
 def _ascend(layer: Layer) -> str | None:
     """Why ATC does not take a layer of a type that it has."""
-    if layer.type == "Upsample" and len(layer.bottoms) > 1:
-        return "that its Upsample takes a mask is not known"
-    return None
+    masked = layer.type == "Upsample" and len(layer.bottoms) > 1
+    return "that its Upsample takes a mask is not known" if masked else None
 
 
 _ASCEND = Chip(
@@ -101,11 +100,10 @@ _ASCEND = Chip(
     ),
     sources=(
         "https://www.hiascend.com/doc_center/source/zh/canncommercial/800/apiref/aolapi/"
-        "operatorlist_00098.html "
-        "(the list, CANN 8.0)",
+        "operatorlist_00098.html (the list, CANN 8.0)",
         "https://www.hiascend.com/document/detail/en/canncommercial/800/apiref/aolapi/"
-        "operatorlist_00099.html "
-        "(general limits, CANN 8.0; Permute is 00133, Pooling 00136, Reshape 00147, Upsample 00167)",
+        "operatorlist_00099.html (general limits, CANN 8.0; Permute is 00133, Pooling 00136, Reshape "
+        "00147, Upsample 00167)",
         "https://support.huaweicloud.com/intl/en-us/usermanual-hilens/hilens_02_0059.html "
         "(limits of .om models, 2024-09-30)",
         "https://github.com/Ascend/parser/blob/fc02ad76/parser/caffe/caffe_parser.cc (2021-02-20)",

@@ -159,9 +159,10 @@ def oversample(images: Sequence[np.ndarray], crop_dims: Sequence[int]) -> np.nda
     The corners come in the order top left, top right, bottom left, bottom right. Raises ArrayError where
     pictures are smaller than a piece.
     """
-    pieces = []
+    pieces, (height, width) = [], crop_dims
+    rows, columns = (slice(height), slice(-height, None)), (slice(width), slice(-width, None))
     for image in images:
-        five = [*_corners(image, *crop_dims), middle(image, crop_dims)]
+        five = [*(image[y, x] for y in rows for x in columns), middle(image, crop_dims)]
         pieces += [*five, *(piece[:, ::-1] for piece in five)]
     return np.array(pieces, np.float32)
 
@@ -174,11 +175,6 @@ def middle(image: np.ndarray, crop_dims: Sequence[int]) -> np.ndarray:
         raise ArrayError(f"no piece of {height} x {width} lies in a picture of {rows} x {columns}")
     y, x = (rows - height) // 2, (columns - width) // 2
     return image[y : y + height, x : x + width]
-
-
-def _corners(image: np.ndarray, height: int, width: int) -> list[np.ndarray]:
-    ends = (slice(height), slice(-height, None)), (slice(width), slice(-width, None))
-    return [image[rows, columns] for rows in ends[0] for columns in ends[1]]
 
 
 class Transformer:

@@ -63,6 +63,21 @@ def model(source: str | Path | NetSpec, solver_type: str | None = None) -> NetSp
     return read_prototxt(source, REGISTRY, solver_type=solver_type)
 
 
+def _watcher(when: str, moment: str) -> Callable[[Net, Watcher], None]:
+    def watch(self: Net, function: Watcher) -> None:
+        for number, step in enumerate(self.net.steps):
+            step.watchers.setdefault(when, []).append(partial(tell, self, function, number, step))
+
+    def tell(net: Net, function: Watcher, number: int, step: Step) -> None:
+        if when.startswith("after"):
+            net._passed("data" if when == "after_forward" else "diff", [step])
+        function(number)
+        push()
+
+    watch.__name__, watch.__doc__ = when, f"Call a function with the number of each layer {moment}."
+    return watch
+
+
 class Net:
     """A net in a phase, caffe.TRAIN or caffe.TEST, for which `level` and `stages` choose layers too.
 
@@ -427,33 +442,10 @@ class Net:
             raise DataError(f"set_input_arrays is for MemoryData; the first layer is {kind}")
         layer.reset(data, labels)
 
-    def before_forward(self, function: Watcher) -> None:
-        """Call a function with the number of each layer before it runs forward."""
-        self._watch("before_forward", function)
-
-    def after_forward(self, function: Watcher) -> None:
-        """Call a function with the number of each layer after it has run forward."""
-        self._watch("after_forward", function)
-
-    def before_backward(self, function: Watcher) -> None:
-        """Call a function with the number of each layer before the gradient runs through it."""
-        self._watch("before_backward", function)
-
-    def after_backward(self, function: Watcher) -> None:
-        """Call a function with the number of each layer after the gradient has run through it."""
-        self._watch("after_backward", function)
-
-    def _watch(self, when: str, function: Watcher) -> None:
-        way, _, which = when.partition("_")
-
-        def tell(number: int, step: Step) -> None:
-            if way == "after":
-                self._passed("data" if which == "forward" else "diff", [step])
-            function(number)
-            push()
-
-        for number, step in enumerate(self.net.steps):
-            step.watchers.setdefault(when, []).append(partial(tell, number, step))
+    before_forward = _watcher("before_forward", "before it runs forward")
+    after_forward = _watcher("after_forward", "after it has run forward")
+    before_backward = _watcher("before_backward", "before the gradient runs through it")
+    after_backward = _watcher("after_backward", "after the gradient has run through it")
 
 
 def _free(net: minicaffe.Net, waiting: Mapping[str, HostBlob]) -> Any:

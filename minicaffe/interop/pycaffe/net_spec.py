@@ -48,7 +48,8 @@ def assign_proto(message: Any, name: str, value: Any, what: str = "") -> None:
     if field is None or name not in message.DESCRIPTOR.fields_by_name:
         near = did_you_mean(name, message.DESCRIPTOR.fields_by_name)
         raise SpecError(f"{_prefix(what)}{kind} has no field {name!r}{near}")
-    inside, several = f"{_prefix(what)}{name}", _is_list(value)
+    single = isinstance(value, (str, bytes, Mapping)) or np.ndim(value) == 0  # or without axes
+    inside, several = f"{_prefix(what)}{name}", isinstance(value, Iterable) and not single
     if several and not field.repeated:
         raise SpecError(f"{inside}: expected {_expected(field)}, got {value!r}")
     for one in value if several else [value]:
@@ -61,12 +62,6 @@ def assign_proto(message: Any, name: str, value: Any, what: str = "") -> None:
 
 def _prefix(what: str) -> str:
     return f"{what}: " if what else ""
-
-
-def _is_list(value: Any) -> bool:
-    """Whether a value is several; an array without axes is one."""
-    single = isinstance(value, (str, bytes, Mapping)) or np.ndim(value) == 0
-    return isinstance(value, Iterable) and not single
 
 
 def _fill(message: Any, value: Any, what: str) -> None:

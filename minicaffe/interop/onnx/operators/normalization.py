@@ -310,10 +310,8 @@ def write_batch_norm(graph: Graph, step: Step, x: str) -> str:
         return write_scaled(graph, step, y, 3) if layer.learnt else y
     mean, variance, count = (param.to_host() for param in layer.past)
     share = 1 / count[0] if count[0] else 0
-    averages = [
-        graph.const(mean * share, f"{step.spec.name}/mean"),
-        graph.const(variance * share, f"{step.spec.name}/variance"),
-    ]
+    past = (("mean", mean), ("variance", variance))
+    averages = [graph.const(one * share, f"{step.spec.name}/{word}") for word, one in past]
     if layer.learnt:
         learnt = [graph.param(step, 3), graph.param(step, 4)]
     else:
@@ -335,8 +333,7 @@ def write_tree(
     graph: Graph, tree: Pattern, x: str, axes: list[int], eps: float | None = None
 ) -> str:
     """A tree of means over axes."""
-    how = {"axes": axes}
-    words = {"x": x, "mean": how, "variance": how, "#eps": eps}
+    words = {"x": x, "mean": {"axes": axes}, "variance": {"axes": axes}, "#eps": eps}
     return str(emit(tree, words, graph.op))
 
 

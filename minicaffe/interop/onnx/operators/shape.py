@@ -13,16 +13,7 @@ from minicaffe.core.layers.inputs import FIXED
 from minicaffe.core.net.step import Step
 from minicaffe.core.ops.random import random_stream
 from minicaffe.errors import SpecError
-from minicaffe.interop.onnx.draft import (
-    FLOATS,
-    Blob,
-    Draft,
-    Layer,
-    Node,
-    differing,
-    limited,
-    sized,
-)
+from minicaffe.interop.onnx.draft import FLOATS, Blob, Draft, Layer, Node, differing, limited, sized
 from minicaffe.interop.onnx.operators.reduce import permuted
 from minicaffe.interop.onnx.operators.weighted import window_keys
 from minicaffe.interop.onnx.patterns import recognises
