@@ -54,11 +54,26 @@ def restore(
 ) -> tuple[int, Path, list[np.ndarray]]:
     """Returns the iteration, the file of the weights and the history in Caffe's order, of a net whose
 
-    parameters have these shapes and a rule that remembers `slots` arrays of each. Raises CheckpointError.
+    parameters have these shapes, in the order of the layers, and a rule that remembers `slots` arrays of
+    each. Raises CheckpointError, too if the state is not one of such a net and rule.
     """
     state = read(path)
-    weights = weights_file(path, state.learned_net)
-    return state.iteration, weights, in_order(by_name(state, shapes, slots, str(path)))
+    weights, count = weights_file(path, state.learned_net), slots * len(shapes)
+    if len(state.history) != count:
+        raise CheckpointError(
+            f"{path}: holds {len(state.history)} arrays of history; "
+            f"this net and type of solver have {count}"
+        )
+    history = []
+    for i, (array, name) in enumerate(zip(state.history, list(shapes) * slots, strict=True)):
+        if not same_shape(array.shape, shapes[name]):
+            raise CheckpointError(
+                f"{path}: history {i} has shape {array.shape}, {name} {shapes[name]}"
+            )
+        if not np.isfinite(array).all():
+            raise CheckpointError(f"{path}: history {i} holds numbers that are not finite")
+        history.append(array.reshape(shapes[name]))
+    return state.iteration, weights, history
 
 
 def save(
@@ -82,41 +97,6 @@ def weights_file(path: str | Path, learned_net: str) -> Path:
             return place
     looked = " and ".join(map(str, places))
     raise CheckpointError(f"{path}: its weights are not there; looked for {looked}")
-
-
-def by_name(
-    state: SolverState, shapes: Mapping[str, tuple[int, ...]], slots: int, origin: str
-) -> dict[str, list[np.ndarray]]:
-    """The history of each parameter, `slots` arrays of its shape; `shapes` in the order of the layers.
-
-    Raises CheckpointError if the state is not one of such a net and rule.
-    """
-    if len(state.history) != slots * len(shapes):
-        raise CheckpointError(
-            f"{origin}: holds {len(state.history)} arrays of history; "
-            f"this net and type of solver have {slots * len(shapes)}"
-        )
-    arrays: dict[str, list[np.ndarray]] = {name: [] for name in shapes}
-    for i, array in enumerate(state.history):
-        name = list(shapes)[i % len(shapes)]
-        if not same_shape(array.shape, shapes[name]):
-            raise CheckpointError(
-                f"{origin}: history {i} has shape {array.shape}, {name} {shapes[name]}"
-            )
-        if not np.isfinite(array).all():
-            raise CheckpointError(f"{origin}: history {i} holds numbers that are not finite")
-        arrays[name].append(array.reshape(shapes[name]))
-    return arrays
-
-
-def in_order(history: Mapping[str, Sequence[Any]]) -> list[Any]:
-    """The arrays of each parameter in Caffe's order; the other way round than `by_name`.
-
-    >>> in_order({"a": [1, 2], "b": [3, 4]})
-    [1, 3, 2, 4]
-    """
-    slots = max((len(arrays) for arrays in history.values()), default=0)
-    return [arrays[slot] for slot in range(slots) for arrays in history.values()]
 
 
 def write(path: str | Path, state: SolverState) -> None:

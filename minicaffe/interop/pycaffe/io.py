@@ -207,13 +207,11 @@ class Transformer:
         if picture.shape[:2] != size:
             picture = resize_image(picture, size)
         if in_ in self.transpose:
-            if picture.ndim != len(self.transpose[in_]):
-                axes = len(self.transpose[in_])
+            if picture.ndim != (axes := len(self.transpose[in_])):
                 raise ArrayError(f"{in_}: expected a picture of {axes} axes, got {picture.shape}")
             picture = picture.transpose(self.transpose[in_])
         if in_ in self.channel_swap:
-            if len(picture) != len(self.channel_swap[in_]):
-                channels = len(self.channel_swap[in_])
+            if len(picture) != (channels := len(self.channel_swap[in_])):
                 raise ArrayError(f"{in_}: expected {channels} channels, got {len(picture)}")
             picture = picture[list(self.channel_swap[in_])]
         if in_ in self.raw_scale:

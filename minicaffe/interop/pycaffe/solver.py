@@ -38,7 +38,7 @@ class Glog(Report):
             Report.line(self, text)
 
 
-class _Told(minicaffe.Solver):
+class _Watched(minicaffe.Solver):
     """A solver that calls functions before an iteration's gradient, and when that is there."""
 
     callbacks: tuple[tuple[Callback, Callback], ...] = ()
@@ -84,7 +84,7 @@ class Solver:
             if "random_seed" not in spec.solver.nodes:
                 settings["random_seed"] = mode.random_seed(spec.solver.random_seed)
         with own_errors():
-            self.solver = _Told(spec, keep=None, needs_loss=False, report=Glog(), **settings)
+            self.solver = _Watched(spec, keep=None, needs_loss=False, report=Glog(), **settings)
         self.net = Net.of(self.solver.net)
         self.test_nets = [Net.of(net) for net in self.solver.test_nets]
 

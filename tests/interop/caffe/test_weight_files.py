@@ -215,18 +215,22 @@ def test_a_state_is_written_and_read_as_it_was(tmp_path, ending):
         pytest.importorskip("h5py")
     random = np.random.default_rng(1)
     shapes = {"a__0": (2, 3), "a__1": (), "b__0": (4,)}
-    arrays = {n: [random.random(s, np.float32) for _ in range(2)] for n, s in shapes.items()}
-    given = state.SolverState(12, "x/y_iter_12.caffemodel", 3, state.in_order(arrays))
-    state.write(tmp_path / f"s{ending}", given)
-    found = state.read(tmp_path / f"s{ending}")
+    history = [random.random(s, np.float32) for _ in range(2) for s in shapes.values()]
+    given = state.SolverState(12, "x/y_iter_12.caffemodel", 3, history)
+    file, weights_file = tmp_path / f"s{ending}", tmp_path / "y_iter_12.caffemodel"
+    state.write(file, given)
+    found = state.read(file)
     assert (found.iteration, found.learned_net, found.current_step) == (12, given.learned_net, 3)
-    equal(state.by_name(found, shapes, 2, "s"), arrays)
+    weights_file.write_bytes(b"")
+    iteration, path, arrays = state.restore(file, shapes, 2)
+    assert (iteration, path) == (12, weights_file)
+    equal({"history": arrays}, {"history": history})
     with pytest.raises(
         CheckpointError, match="holds 6 arrays of history; this net and type of solver have 3"
     ):
-        state.by_name(found, shapes, 1, "s")
+        state.restore(file, shapes, 1)
     with pytest.raises(CheckpointError, match=r"history 0 has shape \(2, 3\), a__0"):
-        state.by_name(found, {**shapes, "a__0": (3, 2)}, 2, "s")
+        state.restore(file, {**shapes, "a__0": (3, 2)}, 2)
 
 
 def test_conversion_there_and_back_is_the_identity(net, tmp_path, monkeypatch):

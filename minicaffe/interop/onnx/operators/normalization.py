@@ -82,9 +82,7 @@ def read_batch_normalization(draft: Draft, node: Node, x: Blob) -> Blob:
     y = draft.layer(
         "BatchNorm", x, arrays=[mean, variance, np.ones(1)], eps=_eps(node), use_global_stats=True
     )
-    if (scale == 1).all() and (bias == 0).all():
-        return y
-    return draft.layer("Scale", y, arrays=[scale, bias], bias_term=True)
+    return affine(draft, y, scale, bias, 1)
 
 
 def _eps(node: Node) -> float:

@@ -16,7 +16,7 @@ import numpy as np
 from minicaffe.core.net.step import Step
 from minicaffe.errors import SpecError
 from minicaffe.interop.onnx.draft import Blob, Draft, Layer, Node
-from minicaffe.interop.onnx.operators.weighted import inner_product, window_keys
+from minicaffe.interop.onnx.operators.weighted import inner_product, matrix_times, window_keys
 from minicaffe.interop.onnx.table import RefusedError, draws, lowers, reads, writes
 from minicaffe.interop.onnx.writer.model import Graph
 
@@ -166,12 +166,9 @@ def _kernel(mode: str, t: np.ndarray, a: float) -> np.ndarray:
 
 def separable(draft: Draft, x: Blob, rows: np.ndarray, columns: np.ndarray) -> Blob:
     """rows x columns', for the image of each channel."""
-    n, c, h, w = x.shape
+    h, w = x.shape[2:]
     if not np.array_equal(rows, np.eye(h)):
-        flat = draft.reshape(x, (n * c, h, w, 1))
-        weight = rows.reshape(*rows.shape, 1, 1)
-        y = draft.weighted("Convolution", flat, weight, (n * c, len(rows), w, 1), kernel_size=1)
-        x = draft.reshape(y, (n, c, len(rows), w))
+        x = matrix_times(draft, rows, x)
     if not np.array_equal(columns, np.eye(w)):
         x = inner_product(draft, x, columns, (*x.shape[:3], len(columns)))
     return x

@@ -243,7 +243,12 @@ def read_mat_mul(draft: Draft, node: Node) -> Blob:
     """InnerProduct along the last axis, of a constant matrix on the right."""
     weight = node.const(1)
     if weight is None:
-        return _from_the_left(draft, node)
+        matrix, x = node.const(0), draft.blob(node.inputs[1])
+        if matrix is None:
+            raise RefusedError("both matrices are computed: Caffe has no product of two blobs")
+        if matrix.ndim != 2 or len(x.shape) < 2:
+            raise RefusedError("its constant is a stack of matrices, or x a vector")
+        return matrix_times(draft, matrix, x)
     x = draft.blob(node.inputs[0])
     if weight.ndim > 2 and math.prod(weight.shape[:-2]) != 1:
         raise RefusedError("its constant is a stack of matrices, an InnerProduct's is one")
@@ -254,18 +259,13 @@ def read_mat_mul(draft: Draft, node: Node) -> Blob:
     return draft.reshape(y, node.shape)
 
 
-def _from_the_left(draft: Draft, node: Node) -> Blob:
-    """A constant matrix times x: a Convolution by 1 x 1 whose channels are the rows of x."""
-    weight, x = node.const(0), draft.blob(node.inputs[1])
-    if weight is None:
-        raise RefusedError("both matrices are computed: Caffe has no product of two blobs")
-    if weight.ndim != 2 or len(x.shape) < 2:
-        raise RefusedError("its constant is a stack of matrices, or x a vector")
-    outer, (rows, columns) = x.shape[:-2], x.shape[-2:]
+def matrix_times(draft: Draft, matrix: np.ndarray, x: Blob) -> Blob:
+    """A matrix times the last two axes of x: a Convolution by 1 x 1 whose channels are the rows of x."""
+    *outer, rows, columns = x.shape
     flat = draft.reshape(x, (math.prod(outer), rows, columns, 1))
-    shape = (flat.shape[0], len(weight), columns, 1)
-    y = draft.weighted("Convolution", flat, weight[:, :, None, None], shape, kernel_size=1)
-    return draft.reshape(y, node.shape)
+    shape = (flat.shape[0], len(matrix), columns, 1)
+    y = draft.weighted("Convolution", flat, matrix[:, :, None, None], shape, kernel_size=1)
+    return draft.reshape(y, (*outer, len(matrix), columns))
 
 
 def inner_product(draft: Draft, x: Blob, weight: np.ndarray, shape: Shape) -> Blob:
