@@ -49,9 +49,7 @@ class Doctor(OnDevice):
         how = "compiled loops" if cpu.available() else "NumPy's loops"
         products = "BLAS called from them" if compiled and calls_blas else "products by NumPy"
         lines += [("cpu threads", _or_why(lambda: f"{threads.count()}, {how}, {products}"))]
-        lines += [("memory", backend.mib(backend.device("cpu").memory()))]
-        lines += cuda()
-        lines += mpi()
+        lines += [("memory", backend.mib(backend.device("cpu").memory())), *cuda(), *mpi()]
         lines += [("cache", caches.obstacle(caches.folder()) or str(caches.folder()))]
         missing = "not here; training would fetch it (minicaffe fetch mnist)"
         lines += [("mnist", _or_why(lambda: datasets.found("mnist") or missing))]

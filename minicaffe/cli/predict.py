@@ -230,11 +230,9 @@ class _Drawn:
 
     def add(self, path: str, image: Any, what: str = "") -> None:
         """Write the picture drawn of the one in `path`; `what` comes behind its name."""
-        stem = name = f"{Path(path).stem}{what}"
-        for count in itertools.count(2):
-            if name not in self.names:
-                break
-            name = f"{stem}-{count}"
+        stem = f"{Path(path).stem}{what}"
+        names = (f"{stem}-{count}" if count > 1 else stem for count in itertools.count(1))
+        name = next(one for one in names if one not in self.names)
         self.names.add(name)
         save(image, self.folder / f"{name}.png")
 

@@ -139,9 +139,8 @@ def _net(pen: Pen, spec: NetSpec, layer_types: Mapping[str, type]) -> Node:
                 )
             bottom = next(iter(implied), ())
         layers.append(_layer(layer, bottom, layer_types, pen.has_comments_in))
-    return Node(
-        {**_placed(given_nodes(spec), "NetParameter", start), "layer": Node(layers, start)}, start
-    )
+    fields = _placed(given_nodes(spec), "NetParameter", start)
+    return Node({**fields, "layer": Node(layers, start)}, start)
 
 
 def _layer(

@@ -19,7 +19,6 @@ import functools
 import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -180,15 +179,12 @@ def rows() -> list[tuple[str, str]]:
     return read + [(kind, f"refused: {why}") for kind, why in sorted(UNREAD.items())]
 
 
-def _first_line(reader: object) -> str:
+def _first_line(reader: Callable[..., Any]) -> str:
     """What a reader's docstring says; `python -OO` drops it, then it is read where it stands."""
     text = inspect.getdoc(reader)
     if text is None:
-        source = Path(inspect.getsourcefile(inspect.unwrap(reader)) or "")  # type: ignore[arg-type]
-        name = getattr(reader, "__name__", "")
-        tree = ast.parse(source.read_text(encoding="utf-8"))
-        nodes = [one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == name]
-        text = ast.get_docstring(nodes[0]) if nodes else ""
+        (function,) = ast.parse(inspect.getsource(inspect.unwrap(reader))).body
+        text = ast.get_docstring(function)  # type: ignore[arg-type]
     return (text or "").partition("\n")[0]
 
 

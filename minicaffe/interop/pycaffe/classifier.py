@@ -74,9 +74,7 @@ class Classifier(PictureNet):
             raise io.ArrayError("expected pictures to classify, got none")
         pictures = [io.resize_image(one, self.image_dims) for one in inputs]
         size = tuple(self.crop_dims)
-        if oversample:
-            pieces = list(io.oversample(pictures, size))
-        else:
-            pieces = [io.middle(one, size) for one in pictures]
-        out = self.scores(pieces)
-        return out.reshape(len(pictures), 10, -1).mean(1) if oversample else out
+        if not oversample:
+            return self.scores([io.middle(one, size) for one in pictures])
+        out = self.scores(list(io.oversample(pictures, size)))
+        return out.reshape(len(pictures), 10, -1).mean(1)

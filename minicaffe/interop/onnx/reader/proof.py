@@ -10,7 +10,7 @@ import numpy as np
 
 from minicaffe.core.net import Net
 from minicaffe.core.net.step import Value
-from minicaffe.errors import CheckpointError, SpecError
+from minicaffe.errors import CheckpointError, DataError, SpecError
 from minicaffe.interop.onnx.draft import FLOATS
 from minicaffe.interop.onnx.reader.source import Source
 from minicaffe.interop.onnx.table import JUMPS, packages
@@ -233,7 +233,6 @@ def pictures(folder: str | Path, shape: tuple[int, ...], limit: int = 16) -> lis
 
     Raises SpecError for an input that takes none, and DataError without pictures.
     """
-    from minicaffe.errors import DataError
     from minicaffe.tools.data import pictures as files
 
     if len(shape) != 4 or shape[0] != 1 or shape[1] not in (1, 3):

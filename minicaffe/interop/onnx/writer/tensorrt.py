@@ -8,6 +8,7 @@ export may write. The table is of opsets 9 to 20; ours is 17.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NoReturn
 
 from minicaffe.core.net import Net
@@ -46,14 +47,10 @@ def _pool(graph: Graph, node: Node) -> Reason:
     return None if spatial in (2, 3) else f"windows of {spatial} axes: it must be 2 or 3"
 
 
-def _initializer(at: int, what: str) -> Callable[[Graph, Node], Reason]:
-    """That an input is a constant."""
-
-    def restriction(graph: Graph, node: Node) -> Reason:
-        name = len(node.inputs) > at and node.inputs[at]
-        return f"{what} that are computed" if name and name not in graph.arrays else None
-
-    return restriction
+def _computed(at: int, what: str, graph: Graph, node: Node) -> Reason:
+    """That an input is no constant."""
+    name = len(node.inputs) > at and node.inputs[at]
+    return f"{what} that are computed" if name and name not in graph.arrays else None
 
 
 def _top_k(graph: Graph, node: Node) -> Reason:
@@ -93,12 +90,9 @@ RESTRICTED: dict[str, Callable[[Graph, Node], Reason]] = {
     "ScatterND": lambda graph, node: (
         "a reduction" if node.attributes.get("reduction", "none") != "none" else None
     ),
-    "CumSum": _initializer(1, "an axis"),
-    "Pad": _initializer(3, "axes"),
-    "Slice": _initializer(3, "axes"),
-    "Squeeze": _initializer(1, "axes"),
-    "Unsqueeze": _initializer(1, "axes"),
-    **{name: _initializer(1, "axes") for name in REDUCED},
+    "CumSum": partial(_computed, 1, "an axis"),
+    **dict.fromkeys(("Pad", "Slice"), partial(_computed, 3, "axes")),
+    **dict.fromkeys(("Squeeze", "Unsqueeze", *REDUCED), partial(_computed, 1, "axes")),
 }
 
 
