@@ -115,10 +115,9 @@ def example(cls: type) -> Example | None:
 
 def text(name: str, cls: Any) -> str:
     """All of a layer, as `minicaffe layers NAME` prints it."""
-    shown_example = example(cls)
     fork = fork_of(cls)
     parts = [f"{name} (of Caffe's forks, {fork})" if fork else name, documentation(cls)]
-    if shown_example:
+    if shown_example := example(cls):
         parts.append(f"example:\n  {_arrows(shown_example)}")
     own, common = keys_of(cls), keys_of(LayerSpec)
     parts += ["keys:\n" + (_lines(own) or "  none of its own")]

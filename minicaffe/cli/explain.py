@@ -263,11 +263,10 @@ class Explain(Model, Computed, Phased):
                 for title, way in zip(HEAD[1:4], DIRECTIONS, strict=True):
                     print(f"  {title}: {layer.plan.names[way]} ({layer.plan.reasons[way]})")
             count += 1
-        print(
-            f"\nmeasurements: {autotune_cache.path(device)}"
-            if count
-            else "there is no convolution in it"
-        )
+        if count:
+            print(f"\nmeasurements: {autotune_cache.path(device)}")
+        else:
+            print("there is no convolution in it")
 
 
 def plan(layer: Any, anew: list[Case] | None) -> None:

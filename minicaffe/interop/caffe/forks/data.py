@@ -121,10 +121,8 @@ class AnnotatedData(Fed):
                 f"{', '.join(map(str, folders)) or 'no folder'}"
             )
         transform = self.transform
-        colour: Any = (
-            "colour" if transform.force_color else "grey" if transform.force_gray else None
-        )
-        return AnnotatedSet(folder, self.source, colour)
+        colour: Any = "grey" if transform.force_gray else None  # setup refuses both
+        return AnnotatedSet(folder, self.source, "colour" if transform.force_color else colour)
 
     @property
     def crop(self) -> tuple[int, int] | None:

@@ -452,23 +452,19 @@ class MultiBoxLoss(Loss):
         return self.out
 
     def backward(self, dloss: Any) -> Any:
-        scale = dloss / self.divisor
-        for which, dx in enumerate(self.grad):
-            if not self.needs_gradient[which] or which > 1:
-                continue
-            if which == 1:
-                shape = self.count, self.places, self.num_classes
-                dx.reshape(shape)[...] = self.change * self.chosen[:, :, None] * scale
-                continue
-            dx[...] = 0
+        scale, (dloc, dscores, *_) = dloss / self.divisor, self.grad
+        if self.needs_gradient[0]:
+            dloc[...] = 0
             if self.differences is not None:
-                slope = self.differences
-                if self.loc_loss_type == "SMOOTH_L1":
-                    slope = slope.clip(-1, 1)
                 image, kind, j = self.place
+                smooth = self.loc_loss_type == "SMOOTH_L1"
+                slope = self.differences.clip(-1, 1) if smooth else self.differences
                 gradient = slope * self.scales * (self.loc_weight * scale)
-                dx.reshape(self.count, self.places, self.kinds, 4)[image, j, kind] = gradient
-        return [*self.grad[:2], None, None]
+                dloc.reshape(self.count, self.places, self.kinds, 4)[image, j, kind] = gradient
+        if self.needs_gradient[1]:
+            shape = self.count, self.places, self.num_classes
+            dscores.reshape(shape)[...] = self.change * self.chosen[:, :, None] * scale
+        return [dloc, dscores, None, None]
 
     @property
     def looks_at_predictions(self) -> bool:
