@@ -15,14 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.core.net.step import Step
 from minicaffe.errors import SpecError
 from minicaffe.interop.caffe.forks.ssd import LEAST
 from minicaffe.interop.onnx.draft import Blob, Draft, Node, Shape
 from minicaffe.interop.onnx.exported import as_exported
 from minicaffe.interop.onnx.patterns import Pattern, match, one_number, recognises, short
 from minicaffe.interop.onnx.table import draws, writes
-from minicaffe.interop.onnx.writer.model import Graph
+from minicaffe.interop.onnx.writer.model import Graph, Written
 
 CODES = ("CENTER_SIZE", "CORNER", "CORNER_SIZE")
 
@@ -99,9 +98,9 @@ FLOAT = 1  # ONNX's number of that type
 
 
 @writes("DetectionOutput", jumps=True)
-def write_detection_output(graph: Graph, step: Step, loc: str, scores: str, prior: str) -> str:
+def write_detection_output(graph: Graph, step: Written, loc: str, scores: str, prior: str) -> str:
     """Rows (1, 1, count, 7) as our layer returns them: decoded, ranked, thinned out, the best kept."""
-    layer: Any = step.layer
+    layer = step.layer
     nms, classes = layer.nms_param, len(layer.classes)
     if nms.eta < 1 and nms.nms_threshold > 0.5:
         raise SpecError(f"nms_param: eta {nms.eta}: ONNX's threshold stays as it is; expected 1")
@@ -222,7 +221,7 @@ def _best(graph: Graph, scores: str, count: int) -> str:
 
 
 @draws("DetectionOutput", 2)
-def drawn_priors(random: Any, step: Step, shape: tuple[int, ...]) -> Any:
+def drawn_priors(random: Any, step: Written, shape: tuple[int, ...]) -> Any:
     """Boxes that have an area, and variances."""
     middle = random.uniform(0.2, 0.8, (shape[2] // 4, 2))
     half = random.uniform(0.05, 0.2, middle.shape)
@@ -231,9 +230,9 @@ def drawn_priors(random: Any, step: Step, shape: tuple[int, ...]) -> Any:
 
 
 @writes("PriorBox", "PriorBoxClustered")
-def write_prior_box(graph: Graph, step: Step, x: str, image: str) -> str:
+def write_prior_box(graph: Graph, step: Written, x: str, image: str) -> str:
     """The boxes and their variances: a constant, unless the map's or the image's size is dynamic."""
-    layer: Any = step.layer
+    layer = step.layer
     of_image = layer.pair("img", "img_size") is None and graph.varies(step.bottoms[1], 2, 3)
     variance = np.array(layer.variance or (0.1,), np.float32)
     if not of_image and not graph.varies(step.bottoms[0], 2, 3):

@@ -14,12 +14,11 @@ import numpy as np
 
 from minicaffe.core.layers.channels import own_axes
 from minicaffe.core.layers.elementwise import ROWS
-from minicaffe.core.net.step import Step
 from minicaffe.errors import SpecError
 from minicaffe.interop.onnx.draft import Blob, Draft, Layer, Node, differing, numbers_run
 from minicaffe.interop.onnx.patterns import CLOSE, Pattern, emit, one_number, recognises
 from minicaffe.interop.onnx.table import RefusedError, lowers, read_as, reads, says, writes
-from minicaffe.interop.onnx.writer.model import Graph
+from minicaffe.interop.onnx.writer.model import Graph, Written
 
 PLAIN = {  # operators and the layers of the same formula
     "Sigmoid": "Sigmoid",
@@ -271,9 +270,9 @@ FORMULAS: dict[str, Callable[..., str]] = {  # of the graph's `op`, x, and the f
 
 
 @writes(*(row.name for row in ROWS if row.name != "Threshold"))
-def elementwise(graph: Graph, step: Step, x: str) -> str:
+def elementwise(graph: Graph, step: Written, x: str) -> str:
     """The formula, with the numbers that the layer's keys give."""
-    name, numbers = step.layer.call  # type: ignore[attr-defined]
+    name, numbers = step.layer.call
     return FORMULAS[name](graph.op, x, *numbers)
 
 
@@ -281,12 +280,11 @@ writes("Threshold", jumps=True)(elementwise)
 
 
 @writes("Dropout")
-def dropout(graph: Graph, step: Step, x: str) -> str:
+def dropout(graph: Graph, step: Written, x: str) -> str:
     """Nothing: in the phase TEST its top is its bottom, but for the share that scale_train leaves to it."""
-    layer: Any = step.layer
-    if layer.drops:
+    if step.layer.drops:
         raise SpecError("sample_weights_test drops entries at random, which ONNX's runtimes do not")
-    return x if layer.scale_train else graph.op("Mul", x, float(1 - layer.dropout_ratio))
+    return x if step.layer.scale_train else graph.op("Mul", x, float(1 - step.layer.dropout_ratio))
 
 
 @reads("Add", "Sub")
@@ -438,13 +436,12 @@ def base_of(factor: float) -> float | None:
 
 
 @writes("Eltwise")
-def write_eltwise(graph: Graph, step: Step, *xs: str) -> str:
+def write_eltwise(graph: Graph, step: Written, *xs: str) -> str:
     """Sum, product or maximum."""
-    layer: Any = step.layer
-    if layer.operation == "MAX":
+    if step.layer.operation == "MAX":
         return graph.op("Max", *xs)
-    if layer.operation == "SUM":
-        pairs = zip(xs, layer.factors, strict=True)
+    if step.layer.operation == "SUM":
+        pairs = zip(xs, step.layer.factors, strict=True)
         scaled = [x if factor == 1 else graph.op("Mul", x, factor) for x, factor in pairs]
         return graph.op("Add" if len(xs) == 2 else "Sum", *scaled)
     y, *others = xs
@@ -456,11 +453,10 @@ def write_eltwise(graph: Graph, step: Step, *xs: str) -> str:
 says("MaskPooling", "Mul")  # which repeats the mask for each channel
 
 
-def own_numbers(graph: Graph, step: Step, bottoms: tuple[str, ...], index: int) -> str:
+def own_numbers(graph: Graph, step: Written, bottoms: tuple[str, ...], index: int) -> str:
     """Bottom 1, or parameter `index`, with as many axes of 1 behind as bottom 0 has behind it."""
-    layer: Any = step.layer
-    shape = step.bottoms[1].shape if bottoms else layer.params[index].shape
-    axis, shape = own_axes(step.bottoms[0].shape, shape, layer.axis, layer.num_axes)
+    shape = step.bottoms[1].shape if bottoms else step.layer.params[index].shape
+    axis, shape = own_axes(step.bottoms[0].shape, shape, step.layer.axis, step.layer.num_axes)
     behind = (len(step.bottoms[0].shape) - axis - len(shape)) if shape else 0
     if not bottoms:
         return graph.param(step, index, (*shape, *(1,) * behind))
@@ -469,23 +465,22 @@ def own_numbers(graph: Graph, step: Step, bottoms: tuple[str, ...], index: int) 
 
 
 @writes("Scale")
-def write_scale(graph: Graph, step: Step, x: str, *factors: str) -> str:
+def write_scale(graph: Graph, step: Written, x: str, *factors: str) -> str:
     """Multiply, then add; a bias is the last parameter."""
-    layer: Any = step.layer
     y = graph.op("Mul", x, own_numbers(graph, step, factors, 0))
-    if layer.bias is None:
+    if step.layer.bias is None:
         return y
-    return graph.op("Add", y, own_numbers(graph, step, (), len(layer.params) - 1))
+    return graph.op("Add", y, own_numbers(graph, step, (), len(step.layer.params) - 1))
 
 
 @writes("Bias")
-def write_bias(graph: Graph, step: Step, x: str, *terms: str) -> str:
+def write_bias(graph: Graph, step: Written, x: str, *terms: str) -> str:
     """Add."""
     return graph.op("Add", x, own_numbers(graph, step, terms, 0))
 
 
 @writes("PReLU")
-def write_prelu(graph: Graph, step: Step, x: str) -> str:
+def write_prelu(graph: Graph, step: Written, x: str) -> str:
     """A slope a channel, or one."""
     slope, axes = step.layer.params[0], len(step.bottoms[0].shape)
     shape = (*slope.shape, *(1,) * (axes - 2)) if slope.shape else (1,) * (axes - 1)
@@ -493,7 +488,7 @@ def write_prelu(graph: Graph, step: Step, x: str) -> str:
 
 
 @writes("Axpy")
-def write_axpy(graph: Graph, step: Step, a: str, x: str, z: str) -> str:
+def write_axpy(graph: Graph, step: Written, a: str, x: str, z: str) -> str:
     """A number for each channel of each sample."""
     had, axes = len(step.bottoms[0].shape), len(step.bottoms[1].shape)
     if had < axes:

@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 
 from minicaffe.core.layers.base import canonical_axis
-from minicaffe.core.net.step import Step
 from minicaffe.interop.onnx.draft import Blob, Draft, Layer, Node, differing, limited, numbers_run
 from minicaffe.interop.onnx.operators.reduce import axes_of, reduction, shrunk
 from minicaffe.interop.onnx.patterns import Pattern, emit, recognises, short
 from minicaffe.interop.onnx.table import RefusedError, lowers, reads, says, writes
-from minicaffe.interop.onnx.writer.model import Graph
+from minicaffe.interop.onnx.writer.model import Graph, Written
 
 TINY = float(np.finfo(np.float32).tiny)
 
@@ -298,9 +297,9 @@ def window_of(size: int) -> dict[str, Any]:
 
 
 @writes("BatchNorm")
-def write_batch_norm(graph: Graph, step: Step, x: str) -> str:
+def write_batch_norm(graph: Graph, step: Written, x: str) -> str:
     """BatchNormalization by the averages; of a batch's own statistics, in primitives."""
-    layer: Any = step.layer
+    layer = step.layer
     shape = step.bottoms[0].shape
     if not layer.by_past:
         axes = [axis for axis in range(len(shape)) if axis != 1]
@@ -319,7 +318,7 @@ def write_batch_norm(graph: Graph, step: Step, x: str) -> str:
     return y if len(shape) > 1 else graph.op("Squeeze", y, [1])
 
 
-def write_scaled(graph: Graph, step: Step, x: str, first: int) -> str:
+def write_scaled(graph: Graph, step: Written, x: str, first: int) -> str:
     """Each channel times parameter `first`, plus the next."""
     shape = step.bottoms[0].shape
     own = (*(shape[1:2] or (1,)), *(1,) * (len(shape) - 2))
@@ -336,21 +335,20 @@ def write_tree(
 
 
 @writes("MVN")
-def write_mvn(graph: Graph, step: Step, x: str) -> str:
+def write_mvn(graph: Graph, step: Written, x: str) -> str:
     """By the deviation, to which eps is added."""
-    layer: Any = step.layer
     shapes = graph.shapes(step.bottoms[0])
-    first = 1 if layer.across_channels else 2
+    first = 1 if step.layer.across_channels else 2
     rows = [(*shape[:first], math.prod(shape[first:])) for shape in shapes]
-    tree = DEVIATED if layer.normalize_variance else CENTRED
-    y = write_tree(graph, tree, graph.reshape(x, shapes, rows), [first], layer.eps)
+    tree = DEVIATED if step.layer.normalize_variance else CENTRED
+    y = write_tree(graph, tree, graph.reshape(x, shapes, rows), [first], step.layer.eps)
     return graph.reshape(y, rows, shapes, like=step.bottoms[0])
 
 
 @writes("LayerNorm")
-def write_layer_norm(graph: Graph, step: Step, x: str) -> str:
+def write_layer_norm(graph: Graph, step: Written, x: str) -> str:
     """LayerNormalization, or, where nothing is learnt, primitives."""
-    layer: Any = step.layer
+    layer = step.layer
     shape = step.bottoms[0].shape
     axis = canonical_axis(layer.axis, shape)
     if not layer.affine:
@@ -360,31 +358,29 @@ def write_layer_norm(graph: Graph, step: Step, x: str) -> str:
 
 
 @writes("GroupNorm")
-def write_group_norm(graph: Graph, step: Step, x: str) -> str:
+def write_group_norm(graph: Graph, step: Written, x: str) -> str:
     """Groups as rows (n, groups, rest), standardised."""
-    layer: Any = step.layer
-    shapes, groups = graph.shapes(step.bottoms[0]), layer.num_groups
+    shapes, groups = graph.shapes(step.bottoms[0]), step.layer.num_groups
     rows = [(shape[0], groups, math.prod(shape[1:]) // groups) for shape in shapes]
-    y = write_tree(graph, STANDARD, graph.reshape(x, shapes, rows), [2], layer.eps)
+    y = write_tree(graph, STANDARD, graph.reshape(x, shapes, rows), [2], step.layer.eps)
     y = graph.reshape(y, rows, shapes, like=step.bottoms[0])
-    return write_scaled(graph, step, y, 0) if layer.affine else y
+    return write_scaled(graph, step, y, 0) if step.layer.affine else y
 
 
 @writes("Normalize")
-def write_normalize(graph: Graph, step: Step, x: str) -> str:
+def write_normalize(graph: Graph, step: Written, x: str) -> str:
     """Divided by its length, over a sample or the channels of a place."""
-    layer: Any = step.layer
     shape = step.bottoms[0].shape
-    axes = list(range(1, len(shape))) if layer.across_spatial else [1]
-    y = emit(UNIT, {"x": x, "#eps": layer.eps, "total": [axes]}, graph.op)
-    own = () if layer.channel_shared else (shape[1], *(1,) * (len(shape) - 2))
+    axes = list(range(1, len(shape))) if step.layer.across_spatial else [1]
+    y = emit(UNIT, {"x": x, "#eps": step.layer.eps, "total": [axes]}, graph.op)
+    own = () if step.layer.channel_shared else (shape[1], *(1,) * (len(shape) - 2))
     return graph.op("Mul", y, graph.param(step, 0, own))
 
 
 @writes("LRN")
-def write_lrn(graph: Graph, step: Step, x: str) -> str:
+def write_lrn(graph: Graph, step: Written, x: str) -> str:
     """LRN along the channels; within them a mean of squares, pads counting, and a power."""
-    layer: Any = step.layer
+    layer = step.layer
     size = layer.local_size
     if layer.norm_region == "ACROSS_CHANNELS":
         numbers = {"alpha": layer.alpha, "beta": layer.beta, "bias": layer.k}
@@ -397,7 +393,7 @@ says("Softmax", "Softmax", axis=lambda step: canonical_axis(step.layer.axis, ste
 
 
 @writes("L2Norm")
-def write_l2_norm(graph: Graph, step: Step, x: str) -> str:
+def write_l2_norm(graph: Graph, step: Written, x: str) -> str:
     """LpNormalization of each sample as a row."""
     if len(step.bottoms[0].shape) == 2:
         return graph.op("LpNormalization", x, axis=1, p=2)

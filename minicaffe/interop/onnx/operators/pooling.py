@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 
 from minicaffe.core.layers.pooling import Pool
-from minicaffe.core.net.step import Step
 from minicaffe.core.ops.geometry import Sizes, pool_output_size, window_sizes
 from minicaffe.core.ops.stochastic import TINY as STOCHASTIC_TINY
 from minicaffe.errors import ShapeError, SpecError
@@ -32,7 +31,7 @@ from minicaffe.interop.onnx.exported import as_exported
 from minicaffe.interop.onnx.operators.weighted import LOWEST, grown, window_keys, window_over
 from minicaffe.interop.onnx.patterns import recognises
 from minicaffe.interop.onnx.table import RefusedError, draws, read_as, reads, writes
-from minicaffe.interop.onnx.writer.model import Graph
+from minicaffe.interop.onnx.writer.model import Graph, Written
 
 PLACES = "its second output, places in the whole tensor, is no layer's top"
 
@@ -282,9 +281,9 @@ NOT_DYNAMIC = "cannot be exported with a dynamic height or width: "
 
 
 @writes("Pooling")
-def write_pooling(graph: Graph, step: Step, x: str) -> Any:
+def write_pooling(graph: Graph, step: Written, x: str) -> Any:
     """A pooling of any kind, and the mask of MAX."""
-    layer: Any = step.layer
+    layer = step.layer
     if layer.deep is not None:
         return _three_axes(graph, step, x)
     masked, fixed = len(step.tops) > 1, not graph.varies(step.bottoms[0], 2, 3)
@@ -295,9 +294,9 @@ def write_pooling(graph: Graph, step: Step, x: str) -> Any:
     return write_pool(graph, Room.of(layer.it, layer.round_mode == "CEIL", fixed), x, masked)
 
 
-def _three_axes(graph: Graph, step: Step, x: str) -> str:
+def _three_axes(graph: Graph, step: Written, x: str) -> str:
     """Each image pooled, and then along the axis before it what came of it, as the layer does."""
-    layer: Any = step.layer
+    layer = step.layer
     if graph.varies(step.bottoms[0], 2, 3, 4):
         raise SpecError(f"{NOT_DYNAMIC}it pools three axes")
     ceil = layer.round_mode == "CEIL"
@@ -309,11 +308,10 @@ def _three_axes(graph: Graph, step: Step, x: str) -> str:
 
 
 @draws("Pooling", 0)
-def pixels(random: Any, step: Step, shape: Shape) -> Any:
+def pixels(random: Any, step: Written, shape: Shape) -> Any:
     """None below 0 where STOCHASTIC divides by their sum."""
     normal = random.standard_normal(shape)
-    layer: Any = step.layer
-    return abs(normal) if layer.pool == "STOCHASTIC" else normal
+    return abs(normal) if step.layer.pool == "STOCHASTIC" else normal
 
 
 def write_pool(graph: Graph, room: Room, x: str, masked: bool = False) -> Any:
@@ -429,21 +427,20 @@ def write_mean(graph: Graph, room: Room, x: str) -> str:
 
 
 @writes("SPP")
-def write_spp(graph: Graph, step: Step, x: str) -> str:
+def write_spp(graph: Graph, step: Written, x: str) -> str:
     """Poolings whose windows are a part of the image each."""
-    layer: Any = step.layer
     if graph.varies(step.bottoms[0], 2, 3):
         raise SpecError(f"{NOT_DYNAMIC}its windows are parts of the image")
-    levels = [write_pool(graph, Room.of(level, True, True), x) for level in layer.levels]
+    levels = [write_pool(graph, Room.of(level, True, True), x) for level in step.layer.levels]
     if len(levels) == 1:
         return str(levels[0])
     return graph.op("Concat", *(graph.op("Flatten", y, axis=1) for y in levels), axis=1)
 
 
 @writes("DilatedPooling")
-def write_dilated_pooling(graph: Graph, step: Step, x: str) -> str:
+def write_dilated_pooling(graph: Graph, step: Written, x: str) -> str:
     """A MaxPool with gaps; or the sum, a Conv of ones, by the number of a window's pixels."""
-    layer: Any = step.layer
+    layer = step.layer
     if graph.varies(step.bottoms[0], 2, 3):
         raise SpecError("cannot be exported with a dynamic height or width: windows are counted")
     window, (h, w), (oh, ow) = layer.window, layer.x_shape[2:], step.tops[0].shape[2:]
@@ -463,9 +460,9 @@ def write_dilated_pooling(graph: Graph, step: Step, x: str) -> str:
 
 
 @writes("ROIPooling", jumps=True)
-def write_roi_pooling(graph: Graph, step: Step, x: str, rois: str) -> str:
+def write_roi_pooling(graph: Graph, step: Written, x: str, rois: str) -> str:
     """MaxRoiPool: the standard leaves open how it rounds; onnxruntime does as Fast R-CNN did."""
-    layer: Any = step.layer
+    layer = step.layer
     shapes = graph.shapes(step.bottoms[1])
     rois = graph.reshape(rois, shapes, [(shape[0], 5) for shape in shapes])
     if layer.pad_ratio:
@@ -491,11 +488,10 @@ def widening(ratio: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 @draws("ROIPooling", 1)
-def drawn_regions(random: Any, step: Step, shape: tuple[int, ...]) -> Any:
+def drawn_regions(random: Any, step: Written, shape: tuple[int, ...]) -> Any:
     """Regions of images that there are, some of them partly outside."""
-    layer: Any = step.layer
     count, (h, w) = shape[0], step.bottoms[0].shape[2:]
-    side = np.array([w, h, w, h]) / layer.spatial_scale
+    side = np.array([w, h, w, h]) / step.layer.spatial_scale
     corners = random.uniform(-0.2, 1.2, (count, 4)) * side
-    images = random.integers(layer.images, size=(count, 1))
+    images = random.integers(step.layer.images, size=(count, 1))
     return np.concatenate([images, corners], axis=1).reshape(shape)

@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.core.net.step import Step
 from minicaffe.interop.onnx.draft import Blob, Draft, Layer, Node, Tensor
 from minicaffe.interop.onnx.patterns import recognises
 from minicaffe.interop.onnx.table import UNREAD, RefusedError, draws_below, reads, writes
-from minicaffe.interop.onnx.writer.model import Body, Graph, body
+from minicaffe.interop.onnx.writer.model import Body, Graph, Written, body
 
 ORDER = (0, 2, 1, 3)  # Caffe's i, f, o, g of ONNX's i, o, f, c
 STATES = {"LSTM": 2, "RNN": 1}  # h and c, or h
@@ -272,9 +271,9 @@ draws_below(lambda step: 2, ("LSTM", 1), ("RNN", 1), ("LSTMUnit", 2), ("Lstm", 1
 
 
 @writes("LSTM", "RNN")
-def write_recurrent(graph: Graph, step: Step, x: str, cont: str, *more: str) -> list[str]:
+def write_recurrent(graph: Graph, step: Written, x: str, cont: str, *more: str) -> list[str]:
     """h, of an RNN tanh(W h + b), and, with expose_hidden, the last states."""
-    layer: Any = step.layer
+    layer = step.layer
     kind, count, states = step.spec.type, STATES[step.spec.type], more
     if layer.static:  # x_static, its axes behind the first made one
         shapes = graph.shapes(step.bottoms[2])
@@ -301,21 +300,20 @@ def write_recurrent(graph: Graph, step: Step, x: str, cont: str, *more: str) -> 
 
 
 @writes("LSTMUnit")
-def write_lstm_unit(graph: Graph, step: Step, c: str, x: str, cont: str) -> list[str]:
+def write_lstm_unit(graph: Graph, step: Written, c: str, x: str, cont: str) -> list[str]:
     """One step of an LSTM, of states and gates that are there."""
     return list(unit(graph, x, c, graph.op("Unsqueeze", cont, [2])))
 
 
-def _write_product(graph: Graph, step: Step, x: str, index: int) -> str:
+def _write_product(graph: Graph, step: Written, x: str, index: int) -> str:
     weight = graph.op("Transpose", graph.param(step, index), perm=(1, 0))
     return graph.op("MatMul", x, weight)
 
 
 @writes("Lstm")
-def write_unclipped(graph: Graph, step: Step, x: str, clip: str | None = None) -> str:
+def write_unclipped(graph: Graph, step: Written, x: str, clip: str | None = None) -> str:
     """A Scan over the steps, as of LSTM: states are zeros when a run begins."""
-    layer: Any = step.layer
-    n, d, before = layer.batch_size, layer.num_output, graph.shapes(step.bottoms[0])
+    n, d, before = step.layer.batch_size, step.layer.num_output, graph.shapes(step.bottoms[0])
     x = graph.reshape(x, before, [(shape[0], math.prod(shape[1:])) for shape in before])
     z = graph.op("Gemm", x, graph.param(step, 0), graph.param(step, 2), transB=1)
     z = graph.op("Reshape", z, [-1, n, 4 * d])
@@ -330,7 +328,7 @@ def write_unclipped(graph: Graph, step: Step, x: str, clip: str | None = None) -
 
 
 @writes("ContinuationIndicator")
-def write_continuation_indicator(graph: Graph, step: Step) -> str:
+def write_continuation_indicator(graph: Graph, step: Written) -> str:
     """A constant."""
     indicator = np.ones(step.tops[0].shape, np.float32)
     indicator[0] = 0

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from minicaffe.core.layers.base import canonical_axis
-from minicaffe.core.net.step import Step
 from minicaffe.interop.onnx.draft import Blob, Draft, Node, Shape, differing, limited, sized
 from minicaffe.interop.onnx.operators.pooling import over_image
 from minicaffe.interop.onnx.operators.weighted import window_keys
 from minicaffe.interop.onnx.table import RefusedError, reads, writes
-from minicaffe.interop.onnx.writer.model import Graph
+from minicaffe.interop.onnx.writer.model import Graph, Written
 
 OPERATIONS = {
     "ReduceMean": "MEAN",
@@ -180,9 +178,9 @@ def read_arg_max(draft: Draft, node: Node, x: Blob) -> Blob:
 
 
 @writes("Reduction")
-def write_reduction(graph: Graph, step: Step, x: str) -> str:
+def write_reduction(graph: Graph, step: Written, x: str) -> str:
     """The sum or mean of the axes behind, times a factor."""
-    layer: Any = step.layer
+    layer = step.layer
     shape, op = step.bottoms[0].shape, graph.op
     axes = list(range(canonical_axis(layer.axis, shape), len(shape))) if shape else []
     x = op("Abs", x) if layer.operation == "ASUM" else x
@@ -195,9 +193,9 @@ def write_reduction(graph: Graph, step: Step, x: str) -> str:
 
 
 @writes("ArgMax", jumps=True)
-def write_arg_max(graph: Graph, step: Step, x: str) -> str:
+def write_arg_max(graph: Graph, step: Written, x: str) -> str:
     """TopK of the axis turned round, for of equal numbers the last one comes first."""
-    layer: Any = step.layer
+    layer = step.layer
     k, op, shapes = layer.top_k, graph.op, graph.shapes(step.bottoms[0])
     axis = 1 if layer.axis is None else canonical_axis(layer.axis, shapes[0])
     if layer.axis is None:

@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.core.net.step import Step
 from minicaffe.errors import SpecError
 from minicaffe.interop.onnx.draft import Blob, Draft, Layer, Node
 from minicaffe.interop.onnx.operators.weighted import inner_product, matrix_times, window_keys
 from minicaffe.interop.onnx.table import RefusedError, draws, lowers, reads, writes
-from minicaffe.interop.onnx.writer.model import Graph
+from minicaffe.interop.onnx.writer.model import Graph, Written
 
 HALVES = ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
 LARGEST = 2**24  # entries of a matrix of a resize
@@ -178,9 +177,9 @@ LAST = np.iinfo(np.int64).max  # as far as an axis goes
 
 
 @writes("Interp")
-def write_interp(graph: Graph, step: Step, x: str, like: str | None = None) -> str:
+def write_interp(graph: Graph, step: Written, x: str, like: str | None = None) -> str:
     """Resize with aligned corners, the rule of Interp; what negative pads cut off is cut off before."""
-    layer: Any = step.layer
+    layer = step.layer
     if layer.pad_beg or layer.pad_end:
         x = graph.op("Slice", x, [-layer.pad_beg] * 2, [layer.pad_end or LAST] * 2, [2, 3])
     return _aligned(graph, x, _size(graph, step, x, like))
@@ -192,9 +191,8 @@ def _aligned(graph: Graph, x: str, size: str) -> str:
     return graph.op("Resize", x, None, None, size, **how)
 
 
-def _size(graph: Graph, step: Step, x: str, like: str | None) -> str:
+def _size(graph: Graph, step: Written, x: str, like: str | None) -> str:
     """The shape of the top."""
-    layer: Any = step.layer
     if not graph.varies(step.tops[0]):
         return graph.const(step.tops[0].shape)
     before = graph.op("Shape", x, end=2)
@@ -204,22 +202,21 @@ def _size(graph: Graph, step: Step, x: str, like: str | None) -> str:
         image = graph.op("Shape", like, start=2)
     else:
         steps = graph.op("Sub", graph.op("Shape", x, start=2), 1)
-        steps = graph.op("Div", steps, layer.shrink_factor or 1)
-        image = graph.op("Add", graph.op("Mul", steps, layer.zoom_factor or 1), 1)
+        steps = graph.op("Div", steps, step.layer.shrink_factor or 1)
+        image = graph.op("Add", graph.op("Mul", steps, step.layer.zoom_factor or 1), 1)
     return graph.op("Concat", before, image, axis=0)
 
 
 @writes("Upsample")
-def write_upsample(graph: Graph, step: Step, x: str, mask: str | None = None) -> str:
+def write_upsample(graph: Graph, step: Written, x: str, mask: str | None = None) -> str:
     """Resize to the nearest pixel; with a mask, pixels are scattered over their plane and a place behind it.
 
     -1 in a mask means that place, which is cut off. Where pixels are sent to one place the standard leaves
     open which is there; onnxruntime on the CPU takes the last, as Caffe does.
     """
-    layer: Any = step.layer
     if mask is None:
         how: dict[str, Any] = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric"}
-        scales = np.array((1, 1, *layer.scales), np.float32)
+        scales = np.array((1, 1, *step.layer.scales), np.float32)
         return graph.op("Resize", x, None, scales, nearest_mode="floor", **how)
     shapes, lead = graph.shapes(step.bottoms[0]), graph.op("Shape", x, end=2)
     image = _scaled(graph, step, x)
@@ -233,51 +230,49 @@ def write_upsample(graph: Graph, step: Step, x: str, mask: str | None = None) ->
     return graph.op("Reshape", y, graph.op("Concat", lead, image, axis=0))
 
 
-def _scaled(graph: Graph, step: Step, x: str) -> str:
+def _scaled(graph: Graph, step: Written, x: str) -> str:
     """Rows and columns of the top: those of x times the scales, less what pad_out takes off."""
-    layer: Any = step.layer
     if not graph.varies(step.tops[0], 2, 3):
         return graph.const(step.tops[0].shape[2:])
-    size = graph.op("Mul", graph.op("Shape", x, start=2), list(layer.scales))
-    return graph.op("Sub", size, [int(layer.pad_out_h), int(layer.pad_out_w)])
+    size = graph.op("Mul", graph.op("Shape", x, start=2), list(step.layer.scales))
+    return graph.op("Sub", size, [int(step.layer.pad_out_h), int(step.layer.pad_out_w)])
 
 
 @draws("Upsample", 1)
-def drawn_mask(random: Any, step: Step, shape: tuple[int, ...]) -> Any:
+def drawn_mask(random: Any, step: Written, shape: tuple[int, ...]) -> Any:
     """Places of the top, none of a plane twice if there are enough."""
     n, c, h, w = shape
-    layer: Any = step.layer
-    pixels = math.prod(layer.y_shape[2:])
+    pixels = math.prod(step.layer.y_shape[2:])
     planes = [random.permutation(max(pixels, h * w))[: h * w] % pixels for _ in range(n * c)]
     return np.reshape(planes, shape)
 
 
 @writes("ImResize")
-def write_im_resize(graph: Graph, step: Step, x: str) -> str:
+def write_im_resize(graph: Graph, step: Written, x: str) -> str:
     """The mean over the maps of their products with constant matrices."""
     if graph.varies(step.bottoms[0]):
         raise SpecError("its matrices fit one number and one size of maps")
-    layer: Any = step.layer
-    rows, columns = layer.matrices()
+    rows, columns = step.layer.matrices()
     y = graph.op("MatMul", graph.op("MatMul", graph.const(rows), x), graph.const(columns))
     return graph.op("ReduceMean", y, axes=[0], keepdims=1)
 
 
 @writes("MaskResize")
-def write_mask_resize(graph: Graph, step: Step, x: str) -> str:
+def write_mask_resize(graph: Graph, step: Written, x: str) -> str:
     """Two products, with the weights of rows and of columns."""
-    layer: Any = step.layer
     if graph.varies(step.bottoms[0], 2, 3):
         raise SpecError("with a dynamic height or width its weights would not be known")
-    rows, columns = (graph.const(one.astype(np.float32)) for one in layer.weights())
+    rows, columns = (graph.const(one.astype(np.float32)) for one in step.layer.weights())
     y = graph.op("MatMul", rows, x)
     return graph.op("MatMul", y, graph.op("Transpose", columns, perm=(1, 0)))
 
 
 @writes("BilinearInterpolation")
-def write_bilinear_interpolation(graph: Graph, step: Step, x: str, like: str | None = None) -> str:
+def write_bilinear_interpolation(
+    graph: Graph, step: Written, x: str, like: str | None = None
+) -> str:
     """Resize with aligned corners."""
-    factor: int = step.layer.interpolation_factor  # type: ignore[attr-defined]
+    factor: int = step.layer.interpolation_factor
     if not graph.varies(step.tops[0]):
         size = graph.const(step.tops[0].shape)
     elif like is not None:

@@ -10,7 +10,6 @@ import numpy as np
 from minicaffe.core.layers.base import canonical_axis
 from minicaffe.core.layers.fillers import fill
 from minicaffe.core.layers.inputs import FIXED
-from minicaffe.core.net.step import Step
 from minicaffe.core.ops.random import random_stream
 from minicaffe.errors import SpecError
 from minicaffe.interop.onnx.draft import FLOATS, Blob, Draft, Layer, Node, differing, limited, sized
@@ -26,7 +25,7 @@ from minicaffe.interop.onnx.table import (
     says,
     writes,
 )
-from minicaffe.interop.onnx.writer.model import Graph
+from minicaffe.interop.onnx.writer.model import Graph, Written
 
 
 @reads("Identity", "Dropout")
@@ -264,15 +263,15 @@ writes("Parameter")(lambda graph, step: graph.param(step, 0))
 
 
 @writes("Reshape", "Flatten")
-def write_viewed(graph: Graph, step: Step, x: str) -> str:
+def write_viewed(graph: Graph, step: Written, x: str) -> str:
     """The top's shape."""
     return graph.reshape(x, graph.shapes(step.bottoms[0]), graph.shapes(step.tops[0]))
 
 
 @writes("ShuffleChannel")
-def write_shuffle_channel(graph: Graph, step: Step, x: str) -> str:
+def write_shuffle_channel(graph: Graph, step: Written, x: str) -> str:
     """The groups an axis of their own, exchanged with that of their channels."""
-    group: int = step.layer.group  # type: ignore[attr-defined]
+    group: int = step.layer.group
     shapes = graph.shapes(step.bottoms[0])
     before = [(n, group, c // group, *image) for n, c, *image in shapes]
     after = [(n, c // group, group, *image) for n, c, *image in shapes]
@@ -283,34 +282,32 @@ def write_shuffle_channel(graph: Graph, step: Step, x: str) -> str:
 
 
 @writes("Crop")
-def write_crop(graph: Graph, step: Step, x: str, like: str) -> str:
+def write_crop(graph: Graph, step: Written, x: str, like: str) -> str:
     """Slice, to where the other bottom's sizes end."""
-    layer: Any = step.layer
-    first, axes = canonical_axis(layer.axis, step.bottoms[0].shape), len(step.bottoms[0].shape)
+    first, axes = canonical_axis(step.layer.axis, step.bottoms[0].shape), len(step.bottoms[0].shape)
     cropped = list(range(first, axes))
-    starts = [layer.part[axis].start for axis in cropped]
+    starts = [step.layer.part[axis].start for axis in cropped]
     if graph.varies(step.bottoms[1], *cropped):
         size = graph.op("Shape", like, start=first, end=axes)
         ends = graph.op("Add", size, starts)
     else:
-        ends = graph.const([layer.part[axis].stop for axis in cropped])
+        ends = graph.const([step.layer.part[axis].stop for axis in cropped])
     return graph.op("Slice", x, starts, ends, cropped)
 
 
 @writes("Tile")
-def write_tile(graph: Graph, step: Step, x: str) -> str:
+def write_tile(graph: Graph, step: Written, x: str) -> str:
     """Tile along one axis."""
-    layer: Any = step.layer
     shape = step.bottoms[0].shape
     repeats = [1] * len(shape)
-    repeats[canonical_axis(layer.axis, shape)] = layer.tiles
+    repeats[canonical_axis(step.layer.axis, shape)] = step.layer.tiles
     return graph.op("Tile", x, repeats)
 
 
 @writes("Slice")
-def write_slice(graph: Graph, step: Step, x: str) -> Any:
+def write_slice(graph: Graph, step: Written, x: str) -> Any:
     """Slice for each piece; the last one goes to the end."""
-    layer: Any = step.layer
+    layer = step.layer
     if len(step.tops) == 1:
         return x
     axis = len(layer.parts[0]) - 1
@@ -325,9 +322,9 @@ def write_slice(graph: Graph, step: Step, x: str) -> Any:
 
 
 @writes("Reorg")
-def write_reorg(graph: Graph, step: Step, x: str) -> str:
+def write_reorg(graph: Graph, step: Written, x: str) -> str:
     """A transposition of the parts that sides and channels consist of."""
-    layer: Any = step.layer
+    layer = step.layer
     if graph.varies(step.bottoms[0], 1, 2, 3):
         raise SpecError("with a dynamic height or width its parts would not be known")
     _, *parts = layer.parts
@@ -339,7 +336,7 @@ def write_reorg(graph: Graph, step: Step, x: str) -> str:
 
 
 @writes("Filter", jumps=True)
-def write_filter(graph: Graph, step: Step, *bottoms: str) -> list[str]:
+def write_filter(graph: Graph, step: Written, *bottoms: str) -> list[str]:
     """Compress of each bottom but the last."""
     *xs, selector = bottoms
     graph.open |= {value: [0] for value in step.tops}
@@ -350,16 +347,15 @@ def write_filter(graph: Graph, step: Step, *bottoms: str) -> list[str]:
 
 
 @writes("DummyData")
-def write_dummy_data(graph: Graph, step: Step) -> list[str]:
+def write_dummy_data(graph: Graph, step: Written) -> list[str]:
     """Constants. Numbers that are drawn anew for each pass are refused."""
-    layer: Any = step.layer
     constants = []
-    for i, (filler, value) in enumerate(zip(layer.fillers, step.tops, strict=True)):
+    for i, (filler, value) in enumerate(zip(step.layer.fillers, step.tops, strict=True)):
         if filler.type not in FIXED:
             raise SpecError(
                 f"data_filler {filler.type}: draws anew for each pass; expected constant"
             )
-        stream = random_stream(layer.context.seed, layer.name, i)
+        stream = random_stream(step.layer.context.seed, step.layer.name, i)
         values = fill(filler, value.shape, stream).astype(np.float32)
         constants.append(graph.const(values, f"{step.spec.name}/{value.name}"))
     return constants

@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 
 from minicaffe.core.layers.base import canonical_axis
-from minicaffe.core.net.step import Step
 from minicaffe.core.ops.geometry import Window
 from minicaffe.errors import SpecError
 from minicaffe.interop.onnx.draft import Blob, Draft, Node, Shape, differing, limited
 from minicaffe.interop.onnx.patterns import recognises
 from minicaffe.interop.onnx.table import RefusedError, draws_below, reads, writes
-from minicaffe.interop.onnx.writer.model import Graph
+from minicaffe.interop.onnx.writer.model import Graph, Written
 
 PLAIN = ("NOTSET", "VALID")  # of auto_pad: the pads are known without the image's size
 LOWEST = float(np.finfo(np.float32).min)
@@ -171,31 +170,29 @@ def read_conv_transpose(draft: Draft, node: Node, x: Blob) -> Blob:
 
 
 @writes("Convolution", "Deconvolution")
-def write_filter(graph: Graph, step: Step, *bottoms: str) -> list[str]:
+def write_filter(graph: Graph, step: Written, *bottoms: str) -> list[str]:
     """Conv or ConvTranspose, whose weight is laid out as ours is."""
     kind = "Conv" if step.spec.type == "Convolution" else "ConvTranspose"
     return [filtered(graph, step, kind, i, x) for i, x in enumerate(bottoms)]
 
 
 def filtered(
-    graph: Graph, step: Step, kind: str, i: int, x: str, group: int = 0, *weights: np.ndarray
+    graph: Graph, step: Written, kind: str, i: int, x: str, group: int = 0, *weights: np.ndarray
 ) -> str:
     """Bottom i filtered by the parameters, or by other weights, its batch axes made one."""
-    layer: Any = step.layer
-    window = layer.split(step.bottoms[i].shape)[3]
+    window = step.layer.split(step.bottoms[i].shape)[3]
     image = len(window.kernel)
     before, after = graph.shapes(step.bottoms[i]), graph.shapes(step.tops[i])
     x = graph.reshape(x, before, [one_batch(shape, image) for shape in before])
-    own = weights or [graph.param(step, index) for index in range(len(layer.params))]
-    y = graph.op(kind, x, *own, group=group or layer.group, **attributes(window))
+    own = weights or [graph.param(step, index) for index in range(len(step.layer.params))]
+    y = graph.op(kind, x, *own, group=group or step.layer.group, **attributes(window))
     return graph.reshape(y, [one_batch(shape, image) for shape in after], after)
 
 
 @writes("Im2col")
-def write_im2col(graph: Graph, step: Step, x: str) -> str:
+def write_im2col(graph: Graph, step: Written, x: str) -> str:
     """Conv with a filter for each element of a channel's window, which is 1 there and 0 elsewhere."""
-    layer: Any = step.layer
-    lead, c, _, window = layer.split(step.bottoms[0].shape)
+    lead, c, _, window = step.layer.split(step.bottoms[0].shape)
     if graph.varies(step.bottoms[0], len(lead)):
         raise SpecError("cannot be exported with channels of a dynamic number")
     each = math.prod(window.kernel)
@@ -301,9 +298,9 @@ def find_inner_product(draft: Draft, node: Node, x: Blob, product: Node, rows: N
 
 
 @writes("InnerProduct")
-def write_inner_product(graph: Graph, step: Step, x: str) -> str:
+def write_inner_product(graph: Graph, step: Written, x: str) -> str:
     """Gemm of x as a matrix, whose weight is laid out as ours is."""
-    layer: Any = step.layer
+    layer = step.layer
     axis, shapes = canonical_axis(layer.axis, step.bottoms[0].shape), graph.shapes(step.tops[0])
     x = graph.op("Flatten", x, axis=axis)
     params = [graph.param(step, i) for i in range(len(layer.params))]
@@ -313,9 +310,9 @@ def write_inner_product(graph: Graph, step: Step, x: str) -> str:
 
 
 @writes("InnerDistance")
-def write_inner_distance(graph: Graph, step: Step, x: str, *others: str) -> str:
+def write_inner_distance(graph: Graph, step: Written, x: str, *others: str) -> str:
     """ReduceSumSquare or ReduceL1 of each x less each w."""
-    layer: Any = step.layer
+    layer = step.layer
     k, shapes = layer.mk[1], graph.shapes(step.bottoms[0])
     x = graph.reshape(x, shapes, [(int(np.prod(shape)) // k, 1, k) for shape in shapes])
     if layer.weight is None:
@@ -363,7 +360,7 @@ draws_below(lambda step: step.layer.input_dim, ("Embed", 0))
 
 
 @writes("Embed")
-def write_embed(graph: Graph, step: Step, x: str) -> str:
+def write_embed(graph: Graph, step: Written, x: str) -> str:
     """Rows of the weight, by numbers that are whole."""
     y = graph.op("Gather", graph.param(step, 0), graph.op("Cast", x, to=7), axis=0)
     return graph.op("Add", y, graph.param(step, 1)) if len(step.layer.params) > 1 else str(y)

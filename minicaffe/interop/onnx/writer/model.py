@@ -38,6 +38,12 @@ class Node:
     layer: str
 
 
+class Written(Step):
+    """A step of a net that is written; its layer has the keys of its type."""
+
+    layer: Any
+
+
 class Graph:
     """Nodes and arrays under way to a file. `trials` are the shapes of all values at several sizes."""
 
