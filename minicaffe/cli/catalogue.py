@@ -80,9 +80,8 @@ class Example(NamedTuple):
 
 def documentation(cls: type) -> str:
     """What a layer's docstring says, without its example."""
-    return re.sub(
-        r"\n+Example: .*", "", inspect.cleandoc(cls.__doc__ or "no documentation"), flags=re.S
-    )
+    text = inspect.cleandoc(cls.__doc__ or "no documentation")
+    return re.sub(r"\n+Example: .*", "", text, flags=re.S)
 
 
 def fork_of(cls: type) -> str:

@@ -151,9 +151,8 @@ def _picture(layer: LayerSpec) -> tuple[int, int, int] | None:
     cut = [layer.options.get(key, 0) or crop for key in ("crop_height", "crop_width")]
     if _labels(layer) == "boxes":
         cut = [getattr(transform, key, 0) or crop for key in ("crop_h", "crop_w")]
-        sizes = next(
-            ([one.height, one.width] for one in getattr(transform, "resize_param", ())), sizes
-        )
+        for resize in getattr(transform, "resize_param", ())[:1]:
+            sizes = [resize.height, resize.width]
     height, width = cut if all(cut) else sizes
     grey = transform.force_gray or not layer.options.get("is_color", True)
     return (1 if grey else 3, height, width) if height and width else None

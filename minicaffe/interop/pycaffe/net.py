@@ -284,13 +284,11 @@ class Net:
 
     def _top_ids(self, layer: int) -> list[int]:
         """The numbers, in `_blobs`, of the tops of a layer of this number."""
-        return [self._blob_names.index(name) for name in self.top_names[self._layer_names[layer]]]
+        return list(map(self._blob_names.index, self.top_names[self._layer_names[layer]]))
 
     def _bottom_ids(self, layer: int) -> list[int]:
         """The numbers, in `_blobs`, of the bottoms of a layer of this number."""
-        return [
-            self._blob_names.index(name) for name in self.bottom_names[self._layer_names[layer]]
-        ]
+        return list(map(self._blob_names.index, self.bottom_names[self._layer_names[layer]]))
 
     def forward_all(self, blobs: Sequence[str] | None = None, **inputs: Any) -> Arrays:
         """`forward` for any number of samples, in batches of the net's; returns arrays of its own.
@@ -337,9 +335,8 @@ class Net:
                 raise ShapeError(f"{name}: {expected}, got an array of {got}")
         size = self._blobs[0].shape[0]
         for first in range(0, _count(arrays), size):
-            batch = {
-                name: np.asarray(array[first : first + size]) for name, array in arrays.items()
-            }
+            rows = slice(first, first + size)
+            batch = {name: np.asarray(array[rows]) for name, array in arrays.items()}
             for name, part in batch.items():
                 if len(part) < size:
                     padding = np.zeros((size - len(part), *part.shape[1:]), part.dtype)

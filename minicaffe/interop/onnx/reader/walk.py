@@ -303,9 +303,8 @@ def _attribute(onnx: Any, proto: Any) -> Any:
         return value.decode("utf-8", "replace")
     if isinstance(value, onnx.TensorProto):
         return onnx.numpy_helper.to_array(value)
-    if isinstance(
-        value, (int, float, str, onnx.GraphProto, onnx.TypeProto, onnx.SparseTensorProto)
-    ):
+    single = int, float, str, onnx.GraphProto, onnx.TypeProto, onnx.SparseTensorProto
+    if isinstance(value, single):
         return value
     items = list(value)
     return [one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in items]

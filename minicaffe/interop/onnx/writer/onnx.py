@@ -103,10 +103,7 @@ def save(
     lines = compared(graph, net, axes, data)
     shapes = {"inputs": inputs(net), "outputs": net.graph.outputs.values()}
     sizes_of = {
-        kind: {
-            name: size
-            for name, _, size in (graphs.described(graph, value, axes) for value in values)
-        }
+        kind: dict(graphs.described(graph, value, axes)[::2] for value in values)
         for kind, values in shapes.items()
     }
     text = json_text(about, sizes_of, beside["mean"].name)
