@@ -46,7 +46,7 @@ from minicaffe.storage.wire import read_array
 from minicaffe.tools.data.layers.pictures import Pictures, Transform
 from minicaffe.tools.data.weights import NAMES, weights_named
 from minicaffe.tools.data.weights import WEIGHTS as WEIGHTS_BY_NAME
-from minicaffe.tools.deploy import label_names
+from minicaffe.tools.deploy import label_names, shipped_weights
 from minicaffe.tools.training import folder as run_folder
 
 MODEL = (
@@ -269,7 +269,7 @@ class Weighted(CommandOptions):
 def weights_of(args: CommandOptions) -> str:
     """The files of weights to load: those of --weights or, if MODEL is a snapshot or a run, its own."""
     files: str = named(args) or (args.model if net_model.holds_weights(args.model) else "")
-    files = files or _shipped(args.model)
+    files = files or str(shipped_weights(args.model) or "")
     problem = foreign(args.model, "models in .yaml and .prototxt")
     if not files and problem and not is_prototxt(args.model):
         raise MinicaffeError(problem)
@@ -290,8 +290,8 @@ def named(args: CommandOptions) -> str:
     for i, word in enumerate(files):
         if not word or os.path.exists(word) or os.path.exists(args.weights):
             continue
-        if shipped := _shipped(word):
-            files[i] = shipped
+        if shipped := shipped_weights(word):
+            files[i] = str(shipped)
         elif (published := weights_named(word)) is not None:
             files[i] = str(published)
             if not getattr(args, "quiet", False):
@@ -300,13 +300,6 @@ def named(args: CommandOptions) -> str:
             hint = f"{did_you_mean(word, NAMES)} (minicaffe fetch --list lists them)"
             raise DataError(f"{word}: no such file, and no weights of this name{hint}")
     return ",".join(files)
-
-
-def _shipped(name: str) -> str:
-    """The weights that come with minicaffe's model of this name; "" if there are none."""
-    from minicaffe.tools.deploy import shipped_weights  # which imports all that a classifier needs
-
-    return str(shipped_weights(name) or "")
 
 
 def load_weights(net: Net, names: str, strict: bool | None = None) -> list[tuple[str, LoadReport]]:

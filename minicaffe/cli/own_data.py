@@ -7,28 +7,23 @@ import dataclasses
 import itertools
 import os
 import re
+import shlex
 import shutil
 import sys
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from minicaffe.backends import device as backend
-from minicaffe.cli.parser import CommandOptions
+from minicaffe.backends.dispatch import threads
+from minicaffe.cli.options import WEIGHTS, Imports, named
+from minicaffe.cli.parser import Arg, CommandOptions, number
+from minicaffe.cli.streams import say
 from minicaffe.core.communicator import Communicator, device_of
 from minicaffe.core.config.declare import NetSpec, State
 from minicaffe.tools.inference import reads_data
+from minicaffe.tools.own_data import EPOCHS, LARGEST_BATCH, Adapted, adapt, fitting
 from minicaffe.tools.training.folder import RUNS
-
-if TYPE_CHECKING:
-    from minicaffe.tools.own_data import Adapted
-import shlex
-
-from minicaffe.backends.dispatch import threads
-from minicaffe.cli.options import WEIGHTS, Imports, named
-from minicaffe.cli.parser import Arg, number
-from minicaffe.cli.streams import say
-from minicaffe.tools.own_data import EPOCHS
 
 AUTO = "auto"
 DATA = (
@@ -84,8 +79,6 @@ class OwnData(CommandOptions):
 
 def adapted(args: CommandOptions, device: backend.Device | None) -> Adapted:
     """The model for the data of --data, as the options have it."""
-    from minicaffe.tools.own_data import LARGEST_BATCH, adapt
-
     options: dict[str, Any] = {"weights": args.weights, "epochs": args.epochs}
     options |= {"max_iter": args.max_iter, "size": args.size, "device": device}
     if args.batch_size == AUTO:
@@ -127,8 +120,6 @@ def free(source: str) -> str:
 def with_batch(spec: NetSpec, batch: int | str, device: backend.Device) -> tuple[NetSpec, int]:
     """A model whose data layers of TRAIN read batches of such a size, AUTO the largest that fits."""
     if isinstance(batch, str):
-        from minicaffe.tools.own_data import LARGEST_BATCH, fitting
-
         batch, _ = fitting(lambda size: _with(spec, size), LARGEST_BATCH, device)
     return _with(spec, batch), batch
 
