@@ -246,7 +246,7 @@ def _float(value: Scalar) -> float | int | None:
     return float(text) if text and len(text) < 400 else None
 
 
-def _guessed(value: Scalar, words: bool = False) -> Node:
+def _guessed(value: Scalar, words: bool) -> Node:
     """A value whose type is not declared: whatever it looks like; with `words`, a word stays one."""
     text = value.text
     if value.kind == "number" or (value.kind == "word" and INFINITE.fullmatch(text)):

@@ -172,7 +172,7 @@ def lower(draft: Draft, outputs: Mapping[str, Blob], chip: Chip, path: Path) -> 
     Raises SpecError for the first layer that has no exact form there.
     """
     draft.groups = chip.groups
-    replaced, waiting = Counter[str](), living(draft, outputs)
+    replaced, waiting = Counter[str](), living(outputs)
     while waiting:
         layer = waiting.pop(0)
         reason = refused(chip, layer)
@@ -196,7 +196,7 @@ def lower(draft: Draft, outputs: Mapping[str, Blob], chip: Chip, path: Path) -> 
         layer.tops[0].layer = last
         replaced[layer.type] += 1
         waiting += draft.layers[before:]
-    for layer in living(draft, outputs) if chip.writes_biases else []:
+    for layer in living(outputs) if chip.writes_biases else []:
         if layer.keys.get("bias_term") is False:
             del layer.keys["bias_term"]
             layer.arrays.append(np.zeros(layer.keys["num_output"], np.float32))

@@ -455,7 +455,7 @@ def readable(name: str, kind: str = "") -> str:
 SIGNS = r"\w./:+-"  # what a name may hold, as between the brackets of a regular expression
 
 
-def living(draft: Draft, outputs: Mapping[str, Blob]) -> list[Layer]:
+def living(outputs: Mapping[str, Blob]) -> list[Layer]:
     """The layers that an output is computed of, each behind those that it reads."""
     live: list[Layer] = []
     seen = set[Layer]()

@@ -22,7 +22,7 @@ from minicaffe.interop.caffe import weights as caffes
 from minicaffe.interop.caffe.model import SUFFIXES, named_prototxt
 from minicaffe.interop.caffe.prototxt import prototxt
 from minicaffe.interop.chips.chips import CHIPS, Chip, lower
-from minicaffe.interop.onnx.draft import SIGNS, Blob, Draft, Layer, give_names, hints, living, plain
+from minicaffe.interop.onnx.draft import SIGNS, Blob, Layer, give_names, hints, living, plain
 from minicaffe.interop.onnx.reader import proof
 from minicaffe.interop.onnx.reader.source import Source, read
 from minicaffe.interop.onnx.reader.walk import Walk
@@ -83,7 +83,7 @@ def from_onnx(
     outputs = walk.outputs()
     folded = chip is not None if folded is None else folded
     notes = []
-    if folded and (count := fold(draft, outputs)):
+    if folded and (count := fold(outputs)):
         notes.append(f"{count} layers folded into the one before")
     if chip is not None:
         notes += lower(draft, outputs, chip, source.path)
@@ -107,7 +107,7 @@ def _imported(
     """The draft's living layers, named, as a net's spec and parameters."""
     source, draft = walk.source, walk.draft
     signs = chip.signs if chip else SIGNS
-    layers = living(draft, outputs)
+    layers = living(outputs)
     inputs = dict(zip(source.inputs, draft.inputs, strict=True))
     weights = {name for name, tensor in walk.tensors.items() if tensor.data is not None}
     readable = hints(walk.nodes, weights)
@@ -143,13 +143,13 @@ def _imported(
 
 
 @np.errstate(all="ignore")  # of numbers that are not finite the comparison tells
-def fold(draft: Draft, outputs: Mapping[str, Blob]) -> int:
+def fold(outputs: Mapping[str, Blob]) -> int:
     """Fold what can be, until nothing more can; returns how many layers are gone.
 
     A layer is folded whose bottom nothing else reads.
     """
     count = 0
-    while _fold_one(living(draft, outputs), outputs):
+    while _fold_one(living(outputs), outputs):
         count += 1
     return count
 
