@@ -175,7 +175,7 @@ def _sliced(op: Op, arguments: dict[str, Any]) -> dict[str, Any]:
                 arrays[name] = np.broadcast_to(array, first.shape)
     except ValueError:  # which NumPy's function says better
         return {}
-    short = first.ndim < 2 or len(first) < threads.share(None)
+    short = first.ndim < 2 or len(first) < threads.share()
     if short and first.ndim > 1 and all(a.flags.c_contiguous for a in arrays.values()):
         return {name: array.reshape(-1) for name, array in arrays.items()}
     return arrays
@@ -200,7 +200,7 @@ def run(loop: Callable[..., None], n: int, *args: Any, grain: int = 1) -> int:
     A slice has at least `grain` units, if there is more than one. An argument Piece(work) is divided into
     pieces of one size, one per slice, in order. The call is recorded, if this thread records.
     """
-    most = 1 if inside.get() else threads.share(None)
+    most = 1 if inside.get() else threads.share()
     slices = min(n, max(1, min(n // grain, most)))
     if slices:
         row = Row(loop, args, n, slices)

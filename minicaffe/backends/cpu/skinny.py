@@ -66,7 +66,7 @@ def dots(a: Any, b: Any, bias: Any, c: Any, add: bool, sizes: tuple[int, int, in
 def _loops(sizes: tuple[int, int, int], like: Any) -> Any:
     """The loops, for a product that BLAS would copy, and that can be counted in 32 bits."""
     m, n, k = sizes
-    small = m * n * k <= SMALL * share(None)
+    small = m * n * k <= SMALL * share()
     return None if small or max(n * k, m * n) >= 2**31 else loops("gemm_small_m", like.dtype)
 
 
@@ -79,7 +79,7 @@ def _blocks(fast: Any, sizes: tuple[int, int, int], rows: bool, like: Any) -> tu
     """How many rows of b are taken at a time, and how many vectors of these."""
     (m, n, k), lanes = sizes, fast.lanes(like.dtype)
     vectors = n // lanes
-    if not rows and m <= STREAMS and n * like.itemsize >= LONG * share(None):
+    if not rows and m <= STREAMS and n * like.itemsize >= LONG * share():
         return STREAMS, vectors
     if fast.wide():
         return MANY, max(1, CLOSE // (k * lanes)) if rows else vectors

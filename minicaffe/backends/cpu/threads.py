@@ -65,9 +65,9 @@ def at_most(most: int, each: int | None = None) -> Iterator[None]:
         state.most_threads, state.longest_piece = before
 
 
-def share(work: Any) -> int:
-    """Among how many threads `in_slices` shares a buffer."""
-    if on_cuda(work):
+def share(work: Any = None) -> int:
+    """Among how many threads work on the CPU is shared; 1 if a buffer for it lies on CUDA."""
+    if work is not None and on_cuda(work):
         return 1
     most = state.most_threads
     return count() if most is None else min(count(), most)

@@ -188,7 +188,7 @@ class Window:
         parts = (self.kernel, self.stride, self.pad, self.dilation)
         return tuple(lift(part, fill) for part, fill in zip(parts, (1, 1, 0, 1), strict=True))
 
-    @property
+    @functools.cached_property
     def is_point(self) -> bool:
         """Whether the windows are the pixels themselves."""
         return not any(self.pad) and all(size == 1 for size in self.kernel + self.stride)

@@ -24,7 +24,7 @@ LANES = 16  # numbers of a vector, at most
 
 def fits(g: ConvGeometry, work: Any, back: bool = False) -> bool:
     """True if it is depthwise, and each thread has the workspace for its planes."""
-    return g.is_depthwise and work is not None and work.size // share(work) >= elements(g, back)
+    return g.is_depthwise and work is not None and work.size // share() >= elements(g, back)
 
 
 def forward(arrays: Any, g: ConvGeometry, to: Any, work: Any) -> None:

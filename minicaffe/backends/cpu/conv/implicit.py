@@ -24,7 +24,7 @@ ROWS = 64  # of the column matrix for one thread, at least, if threads share the
 
 @row("implicit.forward", blas=True)
 def forward(compiled, blas, x, weight, bias, g, out, work):
-    rows, parts = _cut(g, share(work))
+    rows, parts = _cut(g, share())
     flat = x.reshape(-1), weight.reshape(-1), no_bias(x.dtype) if bias is None else bias
     units = g.n * g.group * -(-g.out[0] // rows) * parts
     sizes = *_kernel_sizes(g, rows), g.window.is_point, parts
@@ -34,7 +34,7 @@ def forward(compiled, blas, x, weight, bias, g, out, work):
 
 @row("implicit.input_gradient", blas=True)
 def input_gradient(compiled, blas, dy, weight, g, out, work):
-    parts = split.parts(g.n * g.group, share(work), g.c // g.group)
+    parts = split.parts(g.n * g.group, share(), g.c // g.group)
     flat = dy.reshape(-1), weight.reshape(-1), out.reshape(-1)
     rows = g.out[0] if g.window.is_point else band(g, g.group)
     sizes = *_kernel_sizes(g, rows), g.window.is_point, parts
@@ -44,7 +44,7 @@ def input_gradient(compiled, blas, dy, weight, g, out, work):
 @row("implicit.weight_gradient", of="dy", blas=True)
 def weight_gradient(compiled, blas, x, dy, g, out, work):
     """A thread computes some channels, or some samples and bands."""
-    threads, size, flat = share(work), tile_size(g), (x.reshape(-1), dy.reshape(-1))
+    threads, size, flat = share(), tile_size(g), (x.reshape(-1), dy.reshape(-1))
     rows, _ = _cut(g, threads)
     units = g.n * -(-g.out[0] // rows)
     is_point = g.window.is_point

@@ -68,7 +68,7 @@ def weight_gradient(compiled, x, dy, g, out, work):
 
 def _correlate(kernels: Any, g: ConvGeometry, back: bool, arrays: Any, work: Any) -> None:
     """Runs the loop that computes y from x, or dx from dy with `back`."""
-    units, *tables = _tables(g, back, arrays[0].dtype, share(work))
+    units, *tables = _tables(g, back, arrays[0].dtype, share())
     channels, sizes = (g.c, g.image) if back else (g.f, g.out)
     args = no_epilogue(channels, math.prod(sizes)), *arrays, *tables, Piece(work)
     run(kernels.correlate, units, *args)

@@ -60,7 +60,7 @@ def weight_gradient(compiled, blas, self, x, dy, g, out, work):
         filters.weight_gradient(blocks, x, dy, out, work)
         return
     sums = strips(g, m, compiled.lanes(x.dtype)).weights
-    count, kernel_args = _units(compiled, m, x, g, None, work.size - sums * share(work))
+    count, kernel_args = _units(compiled, m, x, g, None, work.size - sums * share())
     data = x.reshape(-1), dy.reshape(-1), Piece(work)
     slices = run(compiled.weight_gradient, count, blas, kernel_args, *data)
     if slices:
@@ -121,7 +121,7 @@ def _units(
 ) -> tuple[int, tuple[Any, ...]]:
     """Returns how many units share `rest` elements, and the loops' arguments."""
     blocking = strips(g, m, kernels.lanes(x.dtype))
-    count, kernel_args = blocking.units(rest // share(x), share(x), of)
+    count, kernel_args = blocking.units(rest // share(), share(), of)
     return count, (*kernel_args, by_axes(m, taps(g.window), x.dtype))
 
 
