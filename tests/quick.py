@@ -45,7 +45,7 @@ QUICK = {  # files, and whole folders
     ),
     *(
         "core/ops/test_own_engine.py",
-        "core/ops/test_places.py",
+        "core/ops/test_packed.py",
         "core/ops/test_threads.py",
         "tools/parallel/test_shares.py",
     ),

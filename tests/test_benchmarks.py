@@ -168,12 +168,12 @@ def test_lenets_step_and_convolutions_are_told_from_a_result(scripts):
     way = {"ratio": spread(1.5), "ms": ms}
     rung = {"shape": "S", "error": {"y": 2e-7, "dx": 4e-7}, "workspace_mib": 1.0}
     rung |= {"forward": way, "backward": way, "memory_mib": {"minicaffe": 30.4, "torch": 40.0}}
-    rung["plan"] = {"forward": "batched", "input_gradient": "caffe", "weight_gradient": "places"}
+    rung["plan"] = {"forward": "batched", "input_gradient": "caffe", "weight_gradient": "packed"}
     means = {"forward": 1.5, "backward": 1.5}
     report = PLACE | {"rungs": {"R": rung}, "geometric_means": means}
     text = made.ladder(report, report | {"rungs": {"other": rung}})
     assert "forward **1.50x**" in text and "no higher than PyTorch's in 1 of 1." in text
-    row = "| R (S) | **1.50x** | **1.50x** | 2 + 2 | batched, caffe, places | - | - | - | - |"
+    row = "| R (S) | **1.50x** | **1.50x** | 2 + 2 | batched, caffe, packed | - | - | - | - |"
     assert row in text.split("\n")
 
 

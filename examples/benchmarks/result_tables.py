@@ -14,6 +14,8 @@ from measure import RESULTS, ROOT, fastest, geometric_mean
 from tables import lay_out, plain
 from turns import FORMS
 
+from minicaffe.core.ops.conv.engine import RENAMED
+
 NETS = {  # of models/, as the pages call them
     "logistic_regression": "logistic regression",
     "lenet": "LeNet",
@@ -391,7 +393,7 @@ def rung(one: dict | None) -> list[str]:
     return [
         *(f"**{way['ratio']['median']:.2f}x**" for way in ways),
         " + ".join(milliseconds(way["ms"]["minicaffe"]) for way in ways),
-        ", ".join(one["plan"][way] for way in WAYS),
+        ", ".join(RENAMED.get(one["plan"][way], one["plan"][way]) for way in WAYS),
     ]
 
 

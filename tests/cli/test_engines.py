@@ -101,7 +101,7 @@ def test_explain_lenet(cli):
     assert lines[one + 3].split("  ")[1] == "engine"
     for name in conv.ENGINES:
         assert any(re.match(rf"  {name}(:|  )", line) for line in lines[one:]), name
-    rows = [line for line in lines[one:] if re.match(r"  (implicit|places) ", line)]
+    rows = [line for line in lines[one:] if re.match(r"  (implicit|packed) ", line)]
     assert all(re.search(r"(?:  | )\de-\d\d \de-\d\d \de-\d\d  +\d\.\d MiB$", row) for row in rows)
     for way in ("forward", "input gradient", "weight gradient"):
         chosen = [line for line in lines if line.startswith(f"  {way}: ")]

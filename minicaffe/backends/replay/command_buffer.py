@@ -52,22 +52,24 @@ class Program:
         return seconds
 
 
-def replayed(
-    call: Callable[[], object], device: Device, calls: int
-) -> tuple[Callable[[], object], int]:
-    """Record a call, which runs; returns a function that replays it, or the call if it cannot be recorded.
-
-    And how many calls it does: `calls` on CUDA, where they are one graph.
-    """
-    if device.is_cuda:
-        if cublas.library() is None:
-            return call, 1
-        graph = captured(device, lambda: [call() for _ in range(calls)], [cublas.work])
-        graph()  # the first launch transfers it to the device
-        return graph, calls
+def replayed(call: Callable[[], object]) -> Callable[[], object]:
+    """Record a call, which runs, on the CPU; returns a function that replays it, or the call if none can."""
     with recording() as made:
         call()
-    return call if made.hosts else Program(made.rows).run, 1
+    return call if made.hosts else Program(made.rows).run
+
+
+def as_training_would(
+    call: Callable[[], object], device: Device, calls: int
+) -> tuple[Callable[[], object], int]:
+    """A function that replays a call, and how many it does: `calls` on CUDA, in one graph, else one."""
+    if not device.is_cuda:
+        return replayed(call), 1
+    if cublas.library() is None:
+        return call, 1
+    graph = captured(device, lambda: [call() for _ in range(calls)], [cublas.work])
+    graph()  # the first launch transfers it to the device
+    return graph, calls
 
 
 def perform(script: Script) -> None:

@@ -17,7 +17,7 @@ HEAD = "layers:\n  - {name: x, type: Input, shape: {dim: [%s]}}\n"
 CONV = "  - {name: conv, type: Convolution, bottom: x, num_output: 6, kernel_size: 3}\n"
 DEEP = "  - {name: conv, type: Convolution, bottom: x, num_output: 3, group: 3, kernel_size: 3}\n"
 DECONV = CONV.replace("Convolution", "Deconvolution").replace(
-    "3}", "3, engine: places, bias_term: false}"
+    "3}", "3, engine: packed, bias_term: false}"
 )
 STRIDED = CONV.replace("kernel_size: 3", "kernel_size: 3, stride: 2")
 BN = "  - {name: bn, type: BatchNorm, top: conv}\n"
@@ -112,7 +112,7 @@ def test_which_rows_are_one(layers, rows):
     dtype=st.sampled_from(["float32", "float64"]),
     seed=st.integers(0, 2**16),
     odd=st.sampled_from([0.0, -0.0, np.inf, -np.inf, np.nan]),
-    engine=st.sampled_from(["auto", "direct", "implicit", "places", "winograd"]),
+    engine=st.sampled_from(["auto", "direct", "implicit", "packed", "winograd"]),
     conv=st.sampled_from([CONV, CONV.replace("6, ", "6, pad: 1, "), DEEP, STRIDED]),
     ended=st.sampled_from(
         [
@@ -130,7 +130,7 @@ def test_they_compute_what_layers_do(n, size, dtype, seed, odd, engine, conv, en
         ended = ended.replace("type: Convolution", "type: Convolution, stride: 2")
     if "pad" in conv:
         ended = ended.replace("type: Convolution", "type: Convolution, pad: 1")
-    engine = "places" if engine == "winograd" and "stride" in conv else engine
+    engine = "packed" if engine == "winograd" and "stride" in conv else engine
     conv, ended = (
         layers.replace("type: Convolution", f"type: Convolution, engine: {engine}")
         for layers in (conv, ended)

@@ -190,6 +190,7 @@ def test_mistakes_are_named(cls, message):
     [
         ("pointwise", "it was removed: take 'implicit' or 'batched'"),
         ("lanes", "it was removed: take 'auto' or 'winograd'"),
+        ("places", "it is called 'packed' now"),
         ("mine", "--import FILE brings engines of one's own"),
         ("bached", "did you mean 'batched'?"),
         ("7", "engine: expected one of auto, direct, .*, got 7"),

@@ -216,9 +216,9 @@ def test_an_engine_says_what_its_indices_do_not_reach(cpu):
     wide = ConvGeometry(1, 2**15, (4, 4), 2**13, Window((3, 3)))
     assert math.prod(wide.weight_shape) > 2**31
     said = "it needs images of a block, and weights, of less than 2147483648 numbers"
-    assert conv.ENGINES["places"].refuses(wide) == said
-    assert Case(wide, np.dtype("f4"), cpu, conv.CAP).refuses("places") == said
-    assert conv.ENGINES["places"].refuses(LARGE) is None
+    assert conv.ENGINES["packed"].refuses(wide) == said
+    assert Case(wide, np.dtype("f4"), cpu, conv.CAP).refuses("packed") == said
+    assert conv.ENGINES["packed"].refuses(LARGE) is None
 
 
 def test_what_16_bits_round_is_only_by_name(cuda):
@@ -247,7 +247,7 @@ def test_of_equals_the_first_is_taken(cpu):
     case = Case(LARGE, np.dtype("f4"), cpu, conv.CAP)
     assert case.fastest({"caffe": 1.0, "implicit": 1.01, "batched": 1.015}) == "implicit"
     assert case.fastest({"caffe": 1.0, "winograd": 1.01, "batched": 1.015}) == "batched"
-    assert case.fastest({"places": 1.0, "loopfree": 1.01}) == "loopfree"
+    assert case.fastest({"packed": 1.0, "loopfree": 1.01}) == "loopfree"
 
 
 @pytest.mark.parametrize("way", DIRECTIONS)
@@ -687,11 +687,9 @@ def test_where_loops_are_compiled_no_other_is_a_candidate(cpu, monkeypatch):
     pytest.importorskip("numba")
     others = {"caffe", "batched", "loopfree"}
     case = Case(LARGE, np.dtype("f4"), cpu, conv.CAP)
-    assert set(case.candidates) == {"implicit", "winograd", "places"}
+    assert set(case.candidates) == {"implicit", "winograd", "packed"}
     assert case.passes_over("batched").startswith("calls NumPy where others are compiled")
-    assert conv.plan(LARGE, "f4", cpu, deterministic=True).recordable
-    assert conv.plan(POINT, "f4", cpu).recordable
-    assert not conv.plan(LARGE, "f4", cpu, "batched").recordable
+    assert case.recordable("direct") and not case.recordable("batched")
     half = Case(LARGE, np.dtype("f2"), cpu, conv.CAP)  # which no loop takes
     assert not compiled(half) and "implicit" in half.candidates
     monkeypatch.setattr("minicaffe.backends.cpu.available", lambda: False)

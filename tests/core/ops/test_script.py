@@ -286,7 +286,7 @@ def test_where_loops_are_compiled_calls_are_no_rows(monkeypatch):
     assert made.rows == [] and made.hosts == ["add by NumPy"]
 
 
-BY_NUMPY = [name for name in conv.ENGINES if name != "places"]
+BY_NUMPY = [name for name in conv.ENGINES if name != "packed"]
 
 
 @pytest.mark.parametrize("name", BY_NUMPY)

@@ -212,7 +212,7 @@ class _Arrays:
         device = self.case.device
         if not ENGINES[name].traced or backend is None or (device.is_cuda and self.few):
             return run, 1
-        replay: tuple[Callable[[], object], int] = backend.replayed(run, device, self.runs)
+        replay: tuple[Callable[[], object], int] = backend.as_training_would(run, device, self.runs)
         return replay
 
     def error(self, name: str, direction: str, reference: Any) -> float:

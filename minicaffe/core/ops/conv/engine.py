@@ -27,6 +27,7 @@ REMOVED = {  # names that models and runs may still have -> what computes the sa
     **dict.fromkeys(("lanes", "winograd2"), "'auto' or 'winograd'"),
     "pointwise": "'implicit' or 'batched'",
 }
+RENAMED = {"places": "packed"}
 E = TypeVar("E", bound="type[Engine]")
 
 
@@ -107,6 +108,8 @@ def hint(name: str, words: Iterable[str]) -> str:
     """What to do about a name that is none of the words, for the end of a message."""
     if name in REMOVED:
         return f"; it was removed: take {REMOVED[name]}"
+    if name in RENAMED:
+        return f"; it is called {RENAMED[name]!r} now"
     return did_you_mean(name, words) or "; --import FILE brings engines of one's own"
 
 

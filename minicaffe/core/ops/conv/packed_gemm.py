@@ -20,7 +20,7 @@ INDICES = 2**31  # elements that an index of 32 bits can address
 class PackedGemm(Engine):
     """A GEMM of the microkernel and packed panels, without a column matrix and without BLAS."""
 
-    name = "places"
+    name = "packed"
     traced = True
 
     def needs_compiled(self, g: ConvGeometry) -> bool:

@@ -1,4 +1,4 @@
-"""What is `places`' alone: images in bands of lines, and bits that do not depend on the number of threads."""
+"""What is the packed engine's alone: images in bands of lines, and bits that do not depend on the number of threads."""
 
 import pytest
 from core.ops.cases import EDGES, cases, convolutions, dtypes, seeds
@@ -57,7 +57,7 @@ def test_blocks_against_loops(
     device, narrow, direction, g, elements, columns, depth, few, dtype, seed
 ):
     narrow(elements, columns, depth, few)
-    check(device, "places", direction, g, dtype=dtype, seed=seed)
+    check(device, "packed", direction, g, dtype=dtype, seed=seed)
 
 
 @compiled
@@ -79,14 +79,14 @@ def test_a_band_has_all_lines_that_it_sees(
     """Of dx those that see the last line are fewer than others: no band ends before it."""
     narrow(elements)
     g = ConvGeometry(2, 2, image, 3, Window((kernel,) * 2, (stride,) * 2, (pad,) * 2))
-    check(device, "places", direction, g)
+    check(device, "packed", direction, g)
 
 
 @compiled
 @every_direction
 @pytest.mark.parametrize("name", ["more places than a tile", "three axes", "two groups"])
 def test_the_same_bits_by_any_number_of_threads(monkeypatch, device, crew, direction, name):
-    check_threads(monkeypatch, crew, device, "places", direction, EDGES[name])
+    check_threads(monkeypatch, crew, device, "packed", direction, EDGES[name])
 
 
 @compiled
@@ -99,7 +99,7 @@ def test_the_same_bits_by_any_number_of_threads(monkeypatch, device, crew, direc
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_lines_that_lie_one_in_the_other(device, direction, g, dtype):
     """Of pads wider than the kernel they do: a panel goes back where a line ends, on where a sample does."""
-    check(device, "places", direction, g, dtype=dtype)
+    check(device, "packed", direction, g, dtype=dtype)
 
 
 @compiled
@@ -115,7 +115,7 @@ def test_lines_that_lie_one_in_the_other(device, direction, g, dtype):
 @pytest.mark.parametrize("direction", ["forward", "input_gradient"])
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_columns_that_are_left_are_summed(device, direction, g, dtype):
-    check(device, "places", direction, g, dtype=dtype)
+    check(device, "packed", direction, g, dtype=dtype)
 
 
 @compiled
@@ -131,7 +131,7 @@ def test_columns_that_are_left_are_summed(device, direction, g, dtype):
 @pytest.mark.parametrize("direction", ["forward", "input_gradient"])
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_images_of_1_x_1_that_are_read_as_they_are(device, direction, g, dtype):
-    check(device, "places", direction, g, dtype=dtype)
+    check(device, "packed", direction, g, dtype=dtype)
 
 
 def test_a_line_s_zeros_are_those_of_the_next():
