@@ -1,4 +1,4 @@
-"""Which files of minicaffe some work walks through: what a reader who follows it has to open.
+"""Which files of minicaffe some work walks through, and in how many calls: what a reader has to follow.
 
 PYTHONPATH=tests python -m walked
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,14 +24,14 @@ layers:
 """
 
 
-def walked(work: Callable[[], object]) -> list[str]:
-    """The files whose functions are called, in the order in which they are entered, of all threads."""
-    found: dict[str, None] = {}
+def walked(work: Callable[[], object]) -> Counter[str]:
+    """How often a function of each file is called, of all threads; files in the order they are entered in."""
+    calls: Counter[str] = Counter()
 
     def enter(frame, event, _):
         path = frame.f_code.co_filename
         if event == "call" and path.startswith(str(PACKAGE)):
-            found.setdefault(str(Path(path).relative_to(PACKAGE)))
+            calls[str(Path(path).relative_to(PACKAGE))] += 1
 
     threading.setprofile(enter)
     sys.setprofile(enter)
@@ -39,10 +40,10 @@ def walked(work: Callable[[], object]) -> list[str]:
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
-    return list(found)
+    return calls
 
 
-def convolution(engine: str = "auto") -> list[str]:
+def convolution(engine: str = "auto") -> Counter[str]:
     """A convolution's forward pass on the CPU, called as a net calls it."""
     net = Net(parse(CONVOLUTION), "TRAIN", device="cpu", engine=engine, deterministic=True)
     x = np.ones((4, 3, 12, 12), np.float32)
@@ -52,17 +53,21 @@ def convolution(engine: str = "auto") -> list[str]:
     return walked(lambda: layer.forward(bottom))
 
 
-def step() -> list[str]:
-    """An ordinary iteration of LeNet, not replayed: passes and update, no test, line or snapshot."""
+def step(before: int = 1, engine: str = "auto") -> Counter[str]:
+    """An iteration of LeNet, passes and update, no test, line or snapshot: an ordinary one, or after 10 others
+    one that is replayed.
+    """
     settings = {"max_iter": 100, "test_interval": 0, "display": 0, "best": None}
-    solver = Solver("lenet", device="cpu", deterministic=True, **settings)
-    solver.step(1)
+    solver = Solver("lenet", device="cpu", engine=engine, deterministic=True, **settings)
+    solver.step(before)
     return walked(lambda: solver.step(1))
 
 
 if __name__ == "__main__":
-    for name, files in (
+    for name, calls in (
         ("a convolution's forward pass", convolution()),
         ("a step of LeNet", step()),
+        ("a replayed step of LeNet", step(10)),
+        ("a replayed step of LeNet, engine caffe", step(10, "caffe")),
     ):
-        print(f"{name}: {len(files)} files", *files, sep="\n    ")
+        print(f"{name}: {len(calls)} files, {sum(calls.values())} calls", *calls, sep="\n    ")
