@@ -74,11 +74,11 @@ layers storage: files wire
 layers core.layers: activation elementwise batch_norm normalization dummy inputs label_loss losses
 layers core.layers: loss softmax lrn normalization order context pair_loss losses softmax_loss softmax
 layers core.layers: registry base sequence recurrent shape routing share context unknown base
-net backends.replay: guards guards inference_replay inference passes passes
+net backends.replay: guards guards inference_replay inference passes training
 net core.net: sharing memory
 ops.conv backends.cpu.conv: depthwise depthwise panels panels space_to_depth space_to_depth split split
 ops.conv backends.cpu.conv: strips strips winograd_filters winograd_filters winograd_compiled winograd
-solver backends.replay: compare compare
+solver backends.replay: compare training
 solver core.solver: policies learning_rate rules update_rules
 drawing tools.visualize.drawing: coordinates ranks
 runs tools.training: log_file folder nan_diagnosis divergence resume run

@@ -1,4 +1,4 @@
-"""The guard of a replay: what a trace of a net's passes assumes, and whether that still holds."""
+"""The guards of replays: what a trace of a net's passes assumes, and whether that still holds."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from minicaffe.core.layers import Layer
 from minicaffe.core.layers.convolution import Filtered
 from minicaffe.core.net.graph import Graph
 from minicaffe.core.net.memory import Memory
+from minicaffe.core.net.net import Net
 from minicaffe.core.net.step import Step
 
 _blob = operator.attrgetter("blob")
@@ -78,6 +79,41 @@ class Guard:
             inside.get(),
         ]
         return Assumed(every, settings)
+
+
+class Premise(Guard):
+    """The guard of a net's passes forward and backward, and of updates by them."""
+
+    def __init__(self, net: Net):
+        super().__init__(net.graph, net.memory, trains=True)
+        self.net = net
+        self.watchers = [step.watchers for step in net.steps]
+        self.params = [param for step in net.steps for param in step.layer.params]
+
+    def of_all(self, objects: Iterable[Any] = ()) -> Assumed | None:
+        """What whole passes and their update assume now; None while nothing may be replayed."""
+        return None if self.seen else self.of_all_unseen(objects)
+
+    def of_all_unseen(self, objects: Iterable[Any] = ()) -> Assumed:
+        """The same, if `seen` was just checked."""
+        settings = self.net.loss_scale, [*map(is_stale, self.params)]
+        return self.of_passes(self.net.steps, objects, settings)
+
+    def of_update(self, objects: Iterable[Any]) -> Assumed | None:
+        """What an update assumes now; None while nothing may be replayed."""
+        return None if self.seen else self.of_params(self.params, objects)
+
+    @property
+    def seen(self) -> str:
+        """Why nothing may be replayed now, or ""."""
+        net = self.net
+        if self.never or any(self.watchers):
+            return self.never or "somebody watches a layer"
+        if net.debug is not None:
+            return "debug_info is asked for"
+        if net._left_out or "forward" in vars(net) or "backward" in vars(net):
+            return "the net's passes are others"
+        return ""
 
 
 @functools.cache

@@ -1,19 +1,34 @@
-"""Iterations recorded and replayed: on the CPU by a command buffer, on CUDA by a graph."""
+"""Iterations recorded and replayed: on the CPU by a command buffer, on CUDA by a graph.
+
+The passes of a net are recorded layer by layer. The first replays of a graph are compared with ordinary
+iterations: whether they compute the same bits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from minicaffe.backends.replay.compare import compared
-from minicaffe.backends.replay.inference import check
-from minicaffe.backends.replay.passes import Passes, Premise, take_sum
+from minicaffe.backends.replay.guards import Premise
+from minicaffe.backends.replay.inference import (
+    check,
+    check_before_the_last,
+    checks,
+    note,
+    prepares,
+    twice,
+    why_not,
+)
 from minicaffe.backends.replay.replay import Assumed, Call, Node, Repeated, Tape
 from minicaffe.core.layers.blob import Param
-from minicaffe.core.net import Net
+from minicaffe.core.net import Net, run
+from minicaffe.core.net.step import Step, Value
+from minicaffe.core.solver.average import Average
 from minicaffe.core.solver.iteration import Iteration
 from minicaffe.core.solver.mixed import Mixed
+from minicaffe.core.solver.nan_guard import Watch
+from minicaffe.core.solver.update_rules import Update
 
 
 class Replayed(Iteration):
@@ -145,3 +160,151 @@ def _read(params: list[Param]) -> None:
     """Mark the gradients in memory as those of this step."""
     for param in params:
         param.stale = False
+
+
+class Passes:
+    """Whole passes of a net, forward and backward, recorded on a `tape` if there is one.
+
+    `begin` is called before the first, in a replay too, `end` after the last.
+    """
+
+    def __init__(self, net: Net):
+        self.net, self.first = net, 0
+        self.sends = any(prepares(step.layer) for step in net.steps)  # step constants
+
+    def begin(self, first: int) -> None:
+        """Begin the passes; the first has this number."""
+        self.net.context.passes = self.first = first
+        # Layers of a trace whose refusals a replay has not raised yet
+        self.unchecked: list[Step] = []
+
+    def forward(self, tape: Tape | None) -> None:
+        """Run all layers."""
+        net = self.net
+        if tape is None:
+            net.forward()
+            return
+        with net.memory.sharing.over("data", 0, len(net.steps) - 1, ()):
+            note(tape, net.steps, net.graph, net.memory, self._later, self.unchecked)
+        net.context.passes += 1
+
+    def backward(self, tape: Tape | None) -> None:
+        """Run all layers backward."""
+        net = self.net
+        if tape is None:
+            net.backward()
+            return
+        written = run.written_before(net.steps, None, ())
+        scratch, loss_scale = net.memory.scratch, net.loss_scale
+        with net.memory.sharing.over("diff", 0, len(net.steps) - 1, ()):
+            for step in reversed(net.steps):
+                work = partial(run.backward, step, net.device, written, scratch, loss_scale)
+                again = partial(_backward, step, net, frozenset(written))
+                why = why_not(step.layer) if step.layer.runs_backward else ""
+                later = self._later(step, again)
+                if not tape.take(f"{step.spec.name} backward", work, why, later, twice(step)):
+                    check_before_the_last(tape, self.unchecked)
+                if net.then is not None and (then := net.then(step)) is not None:
+                    take_sum(tape, then, self.with_flags(net.learnable, then))
+
+    def refuse(self, tape: Tape | None) -> None:
+        """Let a replay raise here the refusals of layers so far."""
+        if tape is not None and self.unchecked:
+            tape.notes.append(checks(self.unchecked))
+            self.unchecked.clear()
+
+    def end(self, tape: Tape | None) -> None:
+        """End the passes; a replay also sets the state in which they leave the net."""
+        if tape is not None:
+            work = partial(self._end, [(param, param.stale) for param in self.net.learnable])
+            known = "what the net knows of itself"
+            tape.notes.append(Call("the end", known, self._later(None, work), sets=True, late=True))
+
+    def _end(self, flags: Sequence[tuple[Any, bool]]) -> None:
+        for param, was in flags:
+            param.stale = was
+        sharing = self.net.memory.sharing
+        sharing.held, sharing.holds = sharing.whole, sharing.last
+
+    def _later(self, step: Step | None, work: Callable[[], Any]) -> Callable[[], Any]:
+        """Work for a replay, which first restores the number of the pass and the stale gradients of now."""
+        params = [] if step is None else [param.owner for param in step.layer.params]
+        return self.with_flags(params, work)
+
+    def with_flags(self, params: Sequence[Any], work: Callable[[], Any]) -> Callable[[], Any]:
+        """Work for a replay, which first restores which of some gradients are stale."""
+        stale = [(param, param.stale) for param in params]
+        return partial(self._again, self.net.context.passes - self.first, stale, work)
+
+    def _again(
+        self, passes: int, stale: Sequence[tuple[Any, bool]], work: Callable[[], Any]
+    ) -> None:
+        self.net.context.passes = self.first + passes
+        for param, was in stale:
+            param.stale = was
+        work()
+
+
+def take_sum(
+    tape: Tape | None,
+    work: Callable[[], Any],
+    again: Callable[[], Any] | None = None,
+    what: str = "a sum over ranks",
+) -> None:
+    """Sum over ranks, and record it if there is a tape: on CUDA in a graph, else between commands."""
+    if tape is None:
+        work()
+    else:
+        why = "" if tape.device.is_cuda else "MPI's"
+        tape.take(what, work, why, again)
+
+
+def _backward(step: Step, net: Net, written: frozenset[Value]) -> None:
+    run.backward(step, net.device, set(written), net.memory.scratch, net.loss_scale)
+
+
+def compared(iteration: Any, replay: Callable[[], None], as_it_is: Callable[[], None]) -> str:
+    """Replay an iteration, restore all arrays, and run it without replay; returns why they differ, or "".
+
+    All arrays that an iteration changes are compared to the bit: parameters, history, statistics,
+    loss, flags. Copies are kept on the host. An iteration that calls Python that cannot run twice,
+    such as reading a file, is replayed and not compared.
+    """
+    nodes = [node for part in iteration.recordings.values() for node in part]
+    if not all(node.sets or node.twice for node in nodes if isinstance(node, Call)):
+        replay()
+        return ""
+    parts = iteration.net, iteration.rule, iteration.watch, iteration.average
+    arrays, device = left_behind(*parts), iteration.device
+    before = {name: device.to_host(array) for name, array in arrays.items()}
+    try:
+        replay()
+        replayed = {name: device.to_host(array) for name, array in arrays.items()}
+    finally:
+        for name, array in arrays.items():
+            device.copy_from_host(array, before[name])
+    as_it_is()
+    for name, array in arrays.items():
+        if device.to_host(array).tobytes() != replayed[name].tobytes():
+            return f"a replay gave another {name} than an iteration as it is"
+    return ""
+
+
+def left_behind(
+    net: Net, rule: Update | Mixed, watch: Watch, average: Average | None
+) -> dict[str, Any]:
+    """All arrays that an iteration changes permanently, by name."""
+    arrays: dict[str, Any] = {"watch": watch.block, "loss": watch.loss}
+    for step in net.steps:
+        for i, param in enumerate(step.layer.params):
+            arrays[f"parameter {i} of {step.spec.name}"] = param.data
+        for i, array in enumerate(step.layer.running):
+            arrays[f"statistic {i} of {step.spec.name}"] = array
+    for i, array in enumerate(rule.history):
+        arrays[f"history {i}"] = array
+    if isinstance(rule, Mixed):
+        for i, master in enumerate(rule.masters):
+            arrays[f"float32 parameter {i}"] = master.data
+    for i, mean in enumerate(average.means if average is not None else ()):
+        arrays[f"averaged parameter {i}"] = mean
+    return arrays

@@ -14,8 +14,8 @@ import numpy as np
 
 from minicaffe import __version__
 from minicaffe.backends.device import PRECISIONS
-from minicaffe.backends.replay.compare import left_behind
 from minicaffe.backends.replay.inference import OURS
+from minicaffe.backends.replay.training import left_behind
 from minicaffe.core.communicator import Communicator
 from minicaffe.core.config.declare import State
 from minicaffe.core.layers.base import canonical_axis

@@ -8,8 +8,9 @@ from core.layers.rows import ROWS, net_of
 
 from minicaffe import Net, parse
 from minicaffe.backends import device as backend
-from minicaffe.backends.replay.passes import Passes, Premise
+from minicaffe.backends.replay.guards import Premise
 from minicaffe.backends.replay.replay import Assumed, Call, Repeated, Segment, Tape
+from minicaffe.backends.replay.training import Passes
 from minicaffe.core.ops import arrays
 
 pytestmark = pytest.mark.usefixtures("form")

@@ -14,7 +14,7 @@ from core.solver.twins import SMALL, Quiet, Twins, calls, segments, twins
 
 from minicaffe import DataError, Layer, Net, Solver, parse, register
 from minicaffe.backends.cpu import threads
-from minicaffe.backends.replay.passes import why_not
+from minicaffe.backends.replay.inference import why_not
 from minicaffe.core.config.declare import Filler
 from minicaffe.core.layers import REGISTRY
 from minicaffe.errors import DivergedError

@@ -10,8 +10,8 @@ import pytest
 from core.solver.twins import twins
 
 from minicaffe.backends.cpu.command import Calls
-from minicaffe.backends.replay.passes import Passes
 from minicaffe.backends.replay.replay import Call, Segment
+from minicaffe.backends.replay.training import Passes
 from minicaffe.tools.data import datasets
 
 pytestmark = pytest.mark.usefixtures("form")
