@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,8 @@ SAMPLES = 8  # that a thread of the loop-free im2col takes its entry of
 OWN = 2**26  # multiply-adds up to which one product is our kernel: the launch takes longest
 BLOCK = 8  # random numbers of float32 from one step of the counter
 
+FILES = {"activation": "random.cu", "recurrent": "lstm.cu", "take": "rows.cu"}
+
 ROWS = Rows()
 row = ROWS.add
 
@@ -48,16 +51,17 @@ row = ROWS.add
 def kernel(op: str, file: str = "") -> Any:
     """Add a row that returns what is launched: how many entries, types, and arguments of the kernel.
 
-    The kernel has the op's name, and is in the file of its family or the one that is named.
+    The kernel has the op's name, and is in the file of its family, see FILES, or the one that is named.
     """
     family, name = op.split(".")
+    file = file or FILES.get(family, f"{family}.cu")
 
     def decorated(function: Any) -> Any:
         @row(op)
         @functools.wraps(function)
         def launched(*args: Any) -> None:
             total, types, *kernel_args = function(*args)
-            launch_typed(file or f"{family}.cu", name, total, types, *kernel_args)
+            launch_typed(file, name, total, types, *kernel_args)
 
         return launched
 
@@ -90,21 +94,11 @@ def _all(x: Any, numbers: tuple[float, ...]) -> list[Any]:
     return [number(value, x) for value in (*numbers, *[0] * (NUMBERS - len(numbers)))]
 
 
-@kernel("activation.dropout", "random.cu")
+@kernel("activation.dropout")
 def dropout(x, mask, ratio, out):
     stream = mask.key.there, np.uint64(mask.first), x.size, np.float32(ratio)
     args = *stream, number(1 / (1 - ratio), x), x, mask.kept, out
     return blocks_of(x.size, mask.first), (x,), *args
-
-
-@kernel("activation.dropout_gradient", "random.cu")
-def dropout_gradient(dy, mask, ratio, out):
-    return dy.size, (dy,), dy, mask.kept, number(1 / (1 - ratio), dy), None, out
-
-
-@kernel("average.average")
-def average(mean, x, share, skip):
-    return mean.size, (mean,), mean, x, share, skip
 
 
 @row("sums.total")
@@ -265,11 +259,6 @@ def multinomial_gradient(prob, labels, scale, out):
     return n * d, (prob, labels, out), prob, labels, d, number(LEAST, out), scale, out
 
 
-@kernel("infogain.row_sums")
-def row_sums(matrix, out):
-    return out.size, (matrix, out), matrix, out
-
-
 @kernel("infogain.infogain")
 def infogain(prob, labels, matrix, ignore, out, read):
     n, c, s = prob.shape
@@ -283,46 +272,16 @@ def infogain_gradient(prob, labels, matrix, sums, ignore, scale, out):
     return n * c * s, (matrix, out), matrix, prob, labels, sums, c, s, *flag(ignore), scale, out
 
 
-@kernel("pair_losses.difference")
-def difference(a, b, out):
-    return out.size, (a, b, out), a, b, out
-
-
 @kernel("pair_losses.contrastive")
 def contrastive(diff, similar, margin, legacy, out, pull):
     n, c = diff.shape
     return n, (diff, similar, out), diff, similar, c, number(margin, out), int(legacy), out, pull
 
 
-@kernel("pair_losses.smooth_l1")
-def smooth_l1(a, b, inside, outside, sigma, out):
-    return out.size, (a, b, out), a, b, inside, outside, number(sigma**2, out), out
-
-
-@kernel("pair_losses.smooth_l1_gradient")
-def smooth_l1_gradient(a, b, inside, outside, sigma, scale, sign, out):
-    return out.size, (a, b, out), a, b, inside, outside, number(sigma**2, out), scale, sign, out
-
-
-@kernel("pair_losses.sigmoid_cross_entropy")
-def sigmoid_cross_entropy(x, target, ignore, out, valid):
-    return out.size, (x, target, out), x, target, *flag(ignore), out, valid
-
-
-@kernel("pair_losses.sigmoid_cross_entropy_gradient")
-def sigmoid_cross_entropy_gradient(x, target, ignore, scale, out):
-    return out.size, (x, target, out), x, target, *flag(ignore), scale, out
-
-
 @kernel("accuracy.accuracy")
 def accuracy(scores, labels, top_k, ignore, out, read):
     n, c, s = scores.shape
     return n * s, (out,), scores, labels, c, s, top_k, *flag(ignore), out, read.valid
-
-
-@kernel("accuracy.class_accuracy")
-def class_accuracy(hits, valid, labels, out):
-    return out.size, (out,), hits, valid, labels, labels.size, out
 
 
 @kernel("argmax.largest")
@@ -338,31 +297,6 @@ def gather(images, labels, places, mean, scale, out, out_labels):
     sizes = (*images.shape[1:], *area)
     scaling = mean.dtype.type(scale)
     return out.size, (out,), images, labels, places, mean, scaling, n, *sizes, out, out_labels
-
-
-@kernel("take.places", "rows.cu")
-def take_places(index, n, out):
-    return index.size, (index,), index, n, out
-
-
-@kernel("take.take", "rows.cu")
-def take(x, place, out):
-    return out.size, (x,), x, place, x.shape[1], out
-
-
-@kernel("take.put_back", "rows.cu")
-def put_back(dy, place, out):
-    return out.size, (dy,), dy, place, dy.shape[1], dy.shape[0], out
-
-
-@kernel("take.fold", "rows.cu")
-def fold(x, out):
-    return out.size, (x,), x, x.shape[1], x.shape[2], out
-
-
-@kernel("embed.embed")
-def embed(indices, weight, out):
-    return out.size, (out,), indices, weight, *weight.shape, out
 
 
 @row("embed.add_gradient")
@@ -483,26 +417,6 @@ def lrn_gradient(x, dy, response, s, out, work):
     launch("lrn.cu", "lrn_gradient", x.size, out, x, dy, s, ratio, *sizes, *numbers, out)
 
 
-@kernel("pool.max_pool")
-def max_pool(x, window, out, which):
-    return out.size, (out,), x, *_pool_sizes(x, window, out), out, which
-
-
-@kernel("pool.max_pool_gradient")
-def max_pool_gradient(dy, which, window, out):
-    return out.size, (out,), dy, which, *_pool_sizes(out, window, dy), None, out
-
-
-@kernel("pool.ave_pool")
-def ave_pool(x, window, out):
-    return out.size, (out,), x, *_pool_sizes(x, window, out), out
-
-
-@kernel("pool.ave_pool_gradient")
-def ave_pool_gradient(dy, window, out):
-    return out.size, (out,), dy, *_pool_sizes(out, window, dy), None, out
-
-
 def _pool_sizes(image: Any, window: Any, pooled: Any) -> tuple[int, ...]:
     return (*image.shape[2:], *window.kernel, *window.pad, *window.stride, *pooled.shape[2:])
 
@@ -521,44 +435,14 @@ def interp_gradient(dy, rows, columns, out):
     return out.size, (dy,), dy, *axes, h, w, oh, ow, out
 
 
-@kernel("roi_pool.roi_pool")
-def roi_pool(x, rois, scale, out, which):
-    return out.size, (out,), x, rois, *x.shape, *out.shape[2:], number(scale, x), out, which
-
-
 @kernel("roi_pool.roi_pool_gradient")
 def roi_pool_gradient(dy, which, rois, scale, out):
     sizes = len(dy), *out.shape[1:], *dy.shape[2:], number(scale, dy)
     return out.size, (out,), dy, which, rois, *sizes, out
 
 
-@kernel("stochastic.draw_pool")
-def draw_pool(x, window, noise, out, which):
-    return out.size, (x,), x, noise, *_stochastic_sizes(x, window, out), out, which
-
-
-@kernel("stochastic.expected_pool")
-def expected_pool(x, window, out, total):
-    return out.size, (x,), x, *_stochastic_sizes(x, window, out), out, total
-
-
-@kernel("stochastic.expected_pool_gradient")
-def expected_pool_gradient(dy, x, y, total, window, out):
-    return x.size, (x,), dy, x, y, total, *_stochastic_sizes(x, window, dy), out
-
-
 def _stochastic_sizes(image: Any, window: Any, pooled: Any) -> tuple[int, ...]:
     return (*image.shape[2:], *window.kernel, *window.stride, *pooled.shape[2:])
-
-
-@kernel("recurrent.lstm_unit", "lstm.cu")
-def lstm_unit(x, r, cont, c_prev, acts, c, h):
-    return h.size, (x, c), x, r, cont, c_prev, h.shape[1], acts, c, h
-
-
-@kernel("recurrent.lstm_unit_gradient", "lstm.cu")
-def lstm_unit_gradient(acts, c_prev, c, cont, dh, r, after, dc, dx):
-    return dh.size, (acts, c), acts, c_prev, c, cont, dh, r, after, dh.shape[1], dc, dx
 
 
 @kernel("recurrent.tanh_unit", "rnn.cu")
@@ -694,3 +578,72 @@ def update(rule, weight, diff, history, numbers, parts, penalty, scale, skip):
 def unscale(diff, scale, gradient, add, bad):
     factor = gradient.dtype.type(scale)
     return diff.size, (diff,), diff, factor, int(add), gradient, bad
+
+
+def over(entries: Any, types: tuple[Any, ...], *args: Any) -> tuple[Any, ...]:
+    """What a `kernel` is launched with that runs over the entries of an array."""
+    return entries.size, types, *args
+
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "activation.dropout_gradient": lambda dy, mask, ratio, out: over(
+        dy, (dy,), dy, mask.kept, number(1 / (1 - ratio), dy), None, out
+    ),
+    "average.average": lambda mean, x, share, skip: over(mean, (mean,), mean, x, share, skip),
+    "infogain.row_sums": lambda matrix, out: over(out, (matrix, out), matrix, out),
+    "pair_losses.difference": lambda a, b, out: over(out, (a, b, out), a, b, out),
+    "pair_losses.smooth_l1": lambda a, b, inside, outside, sigma, out: over(
+        out, (a, b, out), a, b, inside, outside, number(sigma**2, out), out
+    ),
+    "pair_losses.smooth_l1_gradient": lambda a, b, inside, outside, sigma, scale, sign, out: over(
+        out, (a, b, out), a, b, inside, outside, number(sigma**2, out), scale, sign, out
+    ),
+    "pair_losses.sigmoid_cross_entropy": lambda x, target, ignore, out, valid: over(
+        out, (x, target, out), x, target, *flag(ignore), out, valid
+    ),
+    "pair_losses.sigmoid_cross_entropy_gradient": lambda x, target, ignore, scale, out: over(
+        out, (x, target, out), x, target, *flag(ignore), scale, out
+    ),
+    "accuracy.class_accuracy": lambda hits, valid, labels, out: over(
+        out, (out,), hits, valid, labels, labels.size, out
+    ),
+    "take.places": lambda index, n, out: over(index, (index,), index, n, out),
+    "take.take": lambda x, place, out: over(out, (x,), x, place, x.shape[1], out),
+    "take.put_back": lambda dy, place, out: over(
+        out, (dy,), dy, place, dy.shape[1], dy.shape[0], out
+    ),
+    "take.fold": lambda x, out: over(out, (x,), x, x.shape[1], x.shape[2], out),
+    "embed.embed": lambda indices, weight, out: over(
+        out, (out,), indices, weight, *weight.shape, out
+    ),
+    "pool.max_pool": lambda x, window, out, which: over(
+        out, (out,), x, *_pool_sizes(x, window, out), out, which
+    ),
+    "pool.max_pool_gradient": lambda dy, which, window, out: over(
+        out, (out,), dy, which, *_pool_sizes(out, window, dy), None, out
+    ),
+    "pool.ave_pool": lambda x, window, out: over(out, (out,), x, *_pool_sizes(x, window, out), out),
+    "pool.ave_pool_gradient": lambda dy, window, out: over(
+        out, (out,), dy, *_pool_sizes(out, window, dy), None, out
+    ),
+    "roi_pool.roi_pool": lambda x, rois, scale, out, which: over(
+        out, (out,), x, rois, *x.shape, *out.shape[2:], number(scale, x), out, which
+    ),
+    "stochastic.draw_pool": lambda x, window, noise, out, which: over(
+        out, (x,), x, noise, *_stochastic_sizes(x, window, out), out, which
+    ),
+    "stochastic.expected_pool": lambda x, window, out, total: over(
+        out, (x,), x, *_stochastic_sizes(x, window, out), out, total
+    ),
+    "stochastic.expected_pool_gradient": lambda dy, x, y, total, window, out: over(
+        x, (x,), dy, x, y, total, *_stochastic_sizes(x, window, dy), out
+    ),
+    "recurrent.lstm_unit": lambda x, r, cont, c_prev, acts, c, h: over(
+        h, (x, c), x, r, cont, c_prev, h.shape[1], acts, c, h
+    ),
+    "recurrent.lstm_unit_gradient": lambda acts, c_prev, c, cont, dh, r, after, dc, dx: over(
+        dh, (acts, c), acts, c_prev, c, cont, dh, r, after, dh.shape[1], dc, dx
+    ),
+}
+for _op, _function in KERNELS.items():
+    kernel(_op)(_function)
