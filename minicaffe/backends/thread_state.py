@@ -14,7 +14,7 @@ from typing import Any
 class ThreadState(threading.local):
     """The state of a thread; another thread has its own, with these defaults."""
 
-    trace: Any = None  # what ops report to, while a step is traced: replay.trace.recording
+    trace: Any = None  # what ops report to, while a step is traced: replay.command_buffer.recording
     listener: Any = None  # who hears what CUDA is asked for: listener.heard
     tf32: bool = False  # whether float32 may be multiplied as TF32: backend.Device.current
     most_threads: int | None = None  # of the CPU, for one op: cpu.threads.at_most

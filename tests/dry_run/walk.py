@@ -14,7 +14,7 @@ from dry_run.record import Operation, complaints, differences, record
 from minicaffe import Net, Solver, parse
 from minicaffe.backends.cuda.fusion import FIRST, may_begin
 from minicaffe.backends.device import Device
-from minicaffe.backends.replay.trace import recording
+from minicaffe.backends.replay.command_buffer import recording
 from minicaffe.core.layers.elementwise import Dropout
 from minicaffe.core.net import read
 from minicaffe.core.solver import Report

@@ -19,8 +19,7 @@ from minicaffe.backends.cpu.command import Command
 from minicaffe.backends.cuda import ahead, cublas, fusion
 from minicaffe.backends.cuda.capture import captured
 from minicaffe.backends.device import Device
-from minicaffe.backends.replay import trace
-from minicaffe.backends.replay.command_buffer import Program
+from minicaffe.backends.replay.command_buffer import Program, recording
 from minicaffe.backends.replay.fusion_cpu import joined
 from minicaffe.errors import reason
 
@@ -108,12 +107,12 @@ class Graph:
 
     def _all(self) -> None:
         """Run all parts; kernels of neighbouring parts may be fused."""
-        with fusion.joined() as made:
+        with fusion.joined() as fused:
             for part, then in zip(self.parts, [*self.parts[1:], None], strict=True):
-                made.holds = part.whole
+                fused.holds = part.whole
                 part.again()
                 if then is None or not then.whole or not fusion.may_begin(then.launches):
-                    made.end()
+                    fused.end()
 
 
 Node = Segment | Graph | Call
@@ -139,15 +138,15 @@ class Tape:
         That it cannot be recorded may show only while it runs. Returns whether it was. `twice` is Call's.
         """
         if not why:
-            with trace.recording() as made:
+            with recording() as recorded:
                 work()
-            if not made.hosts and self.device.is_cuda:
-                self.notes.append(Issued(what, tuple(made.launches), again or work, twice))
+            if not recorded.hosts and self.device.is_cuda:
+                self.notes.append(Issued(what, tuple(recorded.launches), again or work, twice))
                 return True
-            if not made.hosts:
-                self.notes += [(what, row) for row in made.rows]
+            if not recorded.hosts:
+                self.notes += [(what, row) for row in recorded.rows]
                 return True
-            why = made.hosts[0]
+            why = recorded.hosts[0]
         else:
             work()
         self.notes.append(Call(what, why, again or work, twice=twice))

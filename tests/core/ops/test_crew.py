@@ -20,8 +20,7 @@ if not cpu.available():
 from minicaffe.backends.cpu import Piece, compiled
 from minicaffe.backends.cpu.run import in_slices, run
 from minicaffe.backends.cpu.threads import at_most
-from minicaffe.backends.replay.command_buffer import Program
-from minicaffe.backends.replay.trace import recording
+from minicaffe.backends.replay.command_buffer import Program, recording
 
 ROOT = Path(__file__).parent.parent.parent.parent
 

@@ -15,7 +15,7 @@ from minicaffe.backends import cpu as loops
 from minicaffe.backends import load
 from minicaffe.backends.cuda import implicit_gemm
 from minicaffe.backends.device import Device
-from minicaffe.backends.replay import trace
+from minicaffe.backends.replay import command_buffer as trace
 from minicaffe.core.ops import conv, linear
 from minicaffe.core.ops.conv import autotune, autotune_cache
 from minicaffe.core.ops.conv import problem as case_module

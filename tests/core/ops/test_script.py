@@ -18,9 +18,7 @@ from minicaffe.backends import device as backend
 from minicaffe.backends.cpu import threads
 from minicaffe.backends.cpu.run import in_slices
 from minicaffe.backends.cpu.thread_pool import Crew
-from minicaffe.backends.replay.command_buffer import Program
-from minicaffe.backends.replay.numpy_schedule import Script
-from minicaffe.backends.replay.trace import recording
+from minicaffe.backends.replay.command_buffer import Program, Script, recording
 from minicaffe.backends.thread_state import state
 from minicaffe.core.ops import conv
 from minicaffe.core.ops.conv import CAP
@@ -165,7 +163,7 @@ def test_calls_in_another_order_make_the_same_numbers(moves, seed):
 def test_without_meetings_numbers_are_wrong(monkeypatch):
     """As above: what decides where they meet can be seen to matter."""
     monkeypatch.setattr(
-        "minicaffe.backends.replay.numpy_schedule.Touched.collides", lambda *_: False
+        "minicaffe.backends.replay.command_buffer.Touched.collides", lambda *_: False
     )
     x, y = np.arange(12.0), np.zeros(12)
     with recording() as made:

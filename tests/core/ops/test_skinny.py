@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from minicaffe.backends.cpu import loops, skinny
 from minicaffe.backends.cpu.threads import at_most
 from minicaffe.backends.device import device as device_called
-from minicaffe.backends.replay import trace
+from minicaffe.backends.replay import command_buffer as trace
 from minicaffe.core.ops import gemm, linear
 
 if loops("gemm_small_m", np.float32) is None:

@@ -14,7 +14,7 @@ from minicaffe.backends.cpu.conv.strips import Strips
 from minicaffe.backends.cpu.conv.winograd_filters import Filters, filters
 from minicaffe.backends.cpu.threads import at_most, share
 from minicaffe.backends.device import device as device_called
-from minicaffe.backends.replay.trace import recording
+from minicaffe.backends.replay.command_buffer import recording
 from minicaffe.core.ops import conv
 from minicaffe.core.ops.conv import tiles
 from minicaffe.core.ops.conv.plan import plan
