@@ -42,19 +42,27 @@ SAMPLES = 8  # that a thread of the loop-free im2col takes its entry of
 OWN = 2**26  # multiply-adds up to which one product is our kernel: the launch takes longest
 BLOCK = 8  # random numbers of float32 from one step of the counter
 
-FILES = {"activation": "random.cu", "recurrent": "lstm.cu", "take": "rows.cu"}
+FILES = {  # of kernels that are in no file of the name of their family
+    "activation": "random",
+    "recurrent": "lstm",
+    "recurrent.tanh_unit": "rnn",
+    "recurrent.tanh_unit_gradient": "rnn",
+    "softmax.softmax_loss_gradient": "softmax_loss",
+    "take": "rows",
+    "update.unscale": "unscale",
+}
 
 ROWS = Rows()
 row = ROWS.add
 
 
-def kernel(op: str, file: str = "") -> Any:
+def kernel(op: str) -> Any:
     """Add a row that returns what is launched: how many entries, types, and arguments of the kernel.
 
-    The kernel has the op's name, and is in the file of its family, see FILES, or the one that is named.
+    The kernel has the op's name, and is in the file of its family, or in that of FILES.
     """
     family, name = op.split(".")
-    file = file or FILES.get(family, f"{family}.cu")
+    file = FILES.get(op, FILES.get(family, family)) + ".cu"
 
     def decorated(function: Any) -> Any:
         @row(op)
@@ -101,21 +109,6 @@ def dropout(x, mask, ratio, out):
     return blocks_of(x.size, mask.first), (x,), *args
 
 
-@row("sums.total")
-def total(x, out, work, scale, squares, add):
-    _sums_launch(x, (1, 1, x.size), out, work, scale, int(squares), add)
-
-
-@row("sums.rows")
-def rows(x, out, work, of, scale):
-    _sums_launch(x, (1, *x.shape), out, work, scale, OF.index(of))
-
-
-@row("sums.add_rows")
-def add_rows(rows, out, add):
-    _sums_launch(rows, (len(rows), out.size, 1), out, None, add=add)
-
-
 @row("sums.add_places")
 def add_places(x, out, work, add):
     _sums_launch(x, x.shape, out, work, add=add)
@@ -149,22 +142,6 @@ def weight_and_bias_gradients(x, dy, g, dw, db, work):
     implicit_gemm.weight_gradient(x, dy, g, dw, work, db)
 
 
-@row("direct.forward")
-def direct_forward(x, weight, bias, g, out):
-    launch("direct.cu", "conv", out.size, out, x, weight, bias, *_direct_sizes(g), out)
-
-
-@row("direct.input_gradient")
-def direct_input_gradient(dy, weight, g, out):
-    sizes = _direct_sizes(g)
-    launch("direct.cu", "conv_input_gradient", out.size, out, dy, weight, *sizes, out)
-
-
-@row("direct.weight_gradient")
-def direct_weight_gradient(x, dy, g, out):
-    launch("direct.cu", "conv_weight_gradient", out.size, out, x, dy, *_direct_sizes(g), out)
-
-
 def _direct_sizes(g: Any) -> tuple[int, ...]:
     """n, c, f, group, and the sizes of image, kernel, pad, stride, dilation and out along three axes."""
     kernel, stride, pad, dilation = g.window.lifted()
@@ -173,35 +150,25 @@ def _direct_sizes(g: Any) -> tuple[int, ...]:
 
 
 def _sums_launch(x: Any, shape: Any, out: Any, work: Any, scale=1.0, of=0, add=False) -> None:
-    """Sum x (outer, kept, inner) over its outer and inner axis into `out`, in one launch or in two."""
-    outer, kept, inner = shape
-    entries, wide = outer * inner, SECTOR if inner == 1 and kept > 1 else 1
-    while wide < min(kept, THREADS // 8) and THREADS // wide > entries:  # more threads than entries
+    """Sum x (outer, f, inner) over its outer and inner axis into `out`, in one launch or in two."""
+    outer, f, inner = shape
+    entries, wide = outer * inner, SECTOR if inner == 1 and f > 1 else 1
+    while wide < min(f, THREADS // 8) and THREADS // wide > entries:  # more threads than entries
         wide *= 2
     # Neighbours enough for all blocks: more of them side by side
-    while inner == 1 and wide < THREADS and kept >= 2 * wide * 4 * BLOCKS:
+    while inner == 1 and wide < THREADS and f >= 2 * wide * 4 * BLOCKS:
         wide *= 2
-    blocks, sums = -(-kept // wide), in_sum_type(work, x)
+    blocks, sums = -(-f // wide), in_sum_type(work, x)
     most = min(BLOCKS // max(1, blocks), entries * wide // (EACH * THREADS))
-    parts = max(1, min(most, sums.size // max(1, kept)))
+    parts = max(1, min(most, sums.size // max(1, f)))
     factor = number(scale, x)
     to = out if parts == 1 else sums
-    args = entries, kept, max(1, inner), wide, of  # a kernel divides by it
+    args = entries, f, max(1, inner), wide, of  # a kernel divides by it
     if parts == 1:
         launch_blocks("sums.cu", "sums", (blocks,), (x, to), x, *args, factor, int(add), to)
         return
     launch_blocks("sums.cu", "sums", (blocks, parts), (x, to), x, *args, number(1, x), 0, to)
-    _sums_launch(sums[: parts * kept], (parts, kept, 1), out, None, scale, add=add)
-
-
-@row("softmax.softmax")
-def softmax(x, out):
-    _softmax_launch("softmax", x.shape, (x, out), x)
-
-
-@row("softmax.softmax_gradient")
-def softmax_gradient(dy, y, out):
-    _softmax_launch("softmax_gradient", dy.shape, (dy, out), dy, y)
+    _sums_launch(sums[: parts * f], (parts, f, 1), out, None, scale, add=add)
 
 
 @row("softmax.softmax_loss")
@@ -218,12 +185,6 @@ def softmax_loss(x, labels, ignore, prob, losses, read, mean, out, work):
         mean.over(out)
 
 
-@kernel("softmax.softmax_loss_gradient", "softmax_loss.cu")
-def softmax_loss_gradient(prob, labels, ignore, dloss, out, mean):
-    sizes = *prob.shape[1:], *flag(ignore)
-    return out.size, (out,), prob, labels, *sizes, dloss, mean.normalizer, out
-
-
 def _softmax_launch(name: str, shape: Any, types: Any, *arrays: Any, more: Any = ()) -> None:
     """A kernel of softmax.cu: as many threads a column as it has classes, unless columns are plenty."""
     n, c, s = shape
@@ -235,30 +196,6 @@ def _softmax_launch(name: str, shape: Any, types: Any, *arrays: Any, more: Any =
     launch_blocks("softmax.cu", name, grid, types, *sizes, *more, types[1])
 
 
-@kernel("label_losses.hinge")
-def hinge(x, labels, out):
-    n, d = x.shape
-    return n * d, (x, labels, out), x, labels, d, out
-
-
-@kernel("label_losses.hinge_gradient")
-def hinge_gradient(margins, labels, squared, scale, out):
-    n, d = margins.shape
-    return n * d, (margins, labels, out), margins, labels, d, int(squared), scale, out
-
-
-@kernel("label_losses.multinomial")
-def multinomial(prob, labels, out):
-    n, d = prob.shape
-    return n, (prob, labels, out), prob, labels, d, number(LEAST, out), out
-
-
-@kernel("label_losses.multinomial_gradient")
-def multinomial_gradient(prob, labels, scale, out):
-    n, d = prob.shape
-    return n * d, (prob, labels, out), prob, labels, d, number(LEAST, out), scale, out
-
-
 @kernel("infogain.infogain")
 def infogain(prob, labels, matrix, ignore, out, read):
     n, c, s = prob.shape
@@ -266,22 +203,10 @@ def infogain(prob, labels, matrix, ignore, out, read):
     return n * s, (matrix, out), *args
 
 
-@kernel("infogain.infogain_gradient")
-def infogain_gradient(prob, labels, matrix, sums, ignore, scale, out):
-    n, c, s = prob.shape
-    return n * c * s, (matrix, out), matrix, prob, labels, sums, c, s, *flag(ignore), scale, out
-
-
 @kernel("pair_losses.contrastive")
 def contrastive(diff, similar, margin, legacy, out, pull):
     n, c = diff.shape
     return n, (diff, similar, out), diff, similar, c, number(margin, out), int(legacy), out, pull
-
-
-@kernel("accuracy.accuracy")
-def accuracy(scores, labels, top_k, ignore, out, read):
-    n, c, s = scores.shape
-    return n * s, (out,), scores, labels, c, s, top_k, *flag(ignore), out, read.valid
 
 
 @kernel("argmax.largest")
@@ -312,34 +237,12 @@ def mask(which, window, width, corners, out):
     launch("unpool.cu", "winners", which.size, out, which, corners, *sizes, out)
 
 
-@row("unpool.places")
-def unpool_places(mask, image, out):
-    launch("unpool.cu", "mask_places", mask.size, mask, mask, image[0] * image[1], out)
-
-
 @row("unpool.unpool")
 def unpool(x, place, out, winner):
     pixels, size = math.prod(x.shape[2:]), math.prod(out.shape[2:])
     fill(winner, -1)
     launch("unpool.cu", "claim", x.size, x, place, pixels, size, winner)
     launch("unpool.cu", "unpool", out.size, x, x, pixels, size, winner, out)
-
-
-@kernel("unpool.unpool_gradient")
-def unpool_gradient(dy, place, out):
-    pixels, size = math.prod(out.shape[2:]), math.prod(dy.shape[2:])
-    return out.size, (dy,), dy, place, pixels, size, out
-
-
-@kernel("channels.scale")
-def scale(x, a, b, out):
-    whole = b is not None and b.shape == x.shape
-    return x.size, (x,), x, a, b, int(whole), *x.shape[1:], 0, out
-
-
-@row("channels.prelu_gradient")
-def prelu_gradient(dy, x, a, out):
-    launch("channels.cu", "prelu", x.size, x, dy, x, a, *x.shape[1:], out)
 
 
 @row("channels.products")
@@ -445,16 +348,6 @@ def _stochastic_sizes(image: Any, window: Any, pooled: Any) -> tuple[int, ...]:
     return (*image.shape[2:], *window.kernel, *window.stride, *pooled.shape[2:])
 
 
-@kernel("recurrent.tanh_unit", "rnn.cu")
-def tanh_unit(x, r, cont, h):
-    return h.size, (x,), x, r, cont, h.shape[1], h
-
-
-@kernel("recurrent.tanh_unit_gradient", "rnn.cu")
-def tanh_unit_gradient(h, dh, r, after, dx):
-    return h.size, (h,), h, dh, r, after, h.shape[1], dx
-
-
 @row("random.philox")
 def philox(out, key, first):
     low, high = map(np.uint64, key)
@@ -492,11 +385,6 @@ def _squares(x: Any, parts: Any, bad: Any) -> int:
     blocks = max(1, min(BLOCKS, parts.size, x.size // (EACH * THREADS)))
     launch_blocks("watch.cu", "squares", (blocks,), (x,), x.size, x, parts, bad)
     return blocks
-
-
-@row("gemm.gemm")
-def gemm(a, b, out, accumulate):
-    multiply(a, b, out, accumulate)
 
 
 @row("linear.linear")
@@ -574,12 +462,6 @@ def update(rule, weight, diff, history, numbers, parts, penalty, scale, skip):
     launch("update.cu", "update", weight.size, weight, *arrays, *settings, of=(rule,))
 
 
-@kernel("update.unscale", "unscale.cu")
-def unscale(diff, scale, gradient, add, bad):
-    factor = gradient.dtype.type(scale)
-    return diff.size, (diff,), diff, factor, int(add), gradient, bad
-
-
 def over(entries: Any, types: tuple[Any, ...], *args: Any) -> tuple[Any, ...]:
     """What a `kernel` is launched with that runs over the entries of an array."""
     return entries.size, types, *args
@@ -644,6 +526,73 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "recurrent.lstm_unit_gradient": lambda acts, c_prev, c, cont, dh, r, after, dc, dx: over(
         dh, (acts, c), acts, c_prev, c, cont, dh, r, after, dh.shape[1], dc, dx
     ),
+    "label_losses.hinge": lambda x, labels, out: over(
+        x, (x, labels, out), x, labels, x.shape[1], out
+    ),
+    "label_losses.hinge_gradient": lambda margins, labels, squared, scale, out: over(
+        margins, (margins, labels, out), margins, labels, margins.shape[1], int(squared), scale, out
+    ),
+    "label_losses.multinomial": lambda prob, labels, out: over(
+        out, (prob, labels, out), prob, labels, prob.shape[1], number(LEAST, out), out
+    ),
+    "label_losses.multinomial_gradient": lambda prob, labels, scale, out: over(
+        prob, (prob, labels, out), prob, labels, prob.shape[1], number(LEAST, out), scale, out
+    ),
+    "infogain.infogain_gradient": lambda prob, labels, matrix, sums, ignore, scale, out: over(
+        prob, (matrix, out), matrix, prob, labels, sums, *prob.shape[1:], *flag(ignore), scale, out
+    ),
+    "accuracy.accuracy": lambda scores, labels, top_k, ignore, out, read: over(
+        out, (out,), scores, labels, *scores.shape[1:], top_k, *flag(ignore), out, read.valid
+    ),
+    "unpool.unpool_gradient": lambda dy, place, out: over(
+        out, (dy,), dy, place, math.prod(out.shape[2:]), math.prod(dy.shape[2:]), out
+    ),
+    "channels.scale": lambda x, a, b, out: over(
+        x, (x,), x, a, b, int(b is not None and b.shape == x.shape), *x.shape[1:], 0, out
+    ),
+    "softmax.softmax_loss_gradient": lambda prob, labels, ignore, dloss, out, mean: over(
+        out, (out,), prob, labels, *prob.shape[1:], *flag(ignore), dloss, mean.normalizer, out
+    ),
+    "recurrent.tanh_unit": lambda x, r, cont, h: over(h, (x,), x, r, cont, h.shape[1], h),
+    "recurrent.tanh_unit_gradient": lambda h, dh, r, after, dx: over(
+        h, (h,), h, dh, r, after, h.shape[1], dx
+    ),
+    "update.unscale": lambda diff, scale, gradient, add, bad: over(
+        diff, (diff,), diff, gradient.dtype.type(scale), int(add), gradient, bad
+    ),
+}
+LAUNCHES: dict[str, Callable[..., None]] = {
+    "sums.total": lambda x, out, work, scale, squares, add: _sums_launch(
+        x, (1, 1, x.size), out, work, scale, int(squares), add
+    ),
+    "sums.rows": lambda x, out, work, of, scale: _sums_launch(
+        x, (1, *x.shape), out, work, scale, OF.index(of)
+    ),
+    "sums.add_rows": lambda rows, out, add: _sums_launch(
+        rows, (len(rows), out.size, 1), out, None, add=add
+    ),
+    "direct.forward": lambda x, weight, bias, g, out: launch(
+        "direct.cu", "conv", out.size, out, x, weight, bias, *_direct_sizes(g), out
+    ),
+    "direct.input_gradient": lambda dy, weight, g, out: launch(
+        "direct.cu", "conv_input_gradient", out.size, out, dy, weight, *_direct_sizes(g), out
+    ),
+    "direct.weight_gradient": lambda x, dy, g, out: launch(
+        "direct.cu", "conv_weight_gradient", out.size, out, x, dy, *_direct_sizes(g), out
+    ),
+    "softmax.softmax": lambda x, out: _softmax_launch("softmax", x.shape, (x, out), x),
+    "softmax.softmax_gradient": lambda dy, y, out: _softmax_launch(
+        "softmax_gradient", dy.shape, (dy, out), dy, y
+    ),
+    "unpool.places": lambda mask, image, out: launch(
+        "unpool.cu", "mask_places", mask.size, mask, mask, image[0] * image[1], out
+    ),
+    "channels.prelu_gradient": lambda dy, x, a, out: launch(
+        "channels.cu", "prelu", x.size, x, dy, x, a, *x.shape[1:], out
+    ),
+    "gemm.gemm": multiply,
 }
 for _op, _function in KERNELS.items():
     kernel(_op)(_function)
+for _op, _function in LAUNCHES.items():
+    row(_op)(_function)
