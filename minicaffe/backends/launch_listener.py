@@ -50,9 +50,9 @@ def ask(
     instance: tuple[str, str, int] | None = None,
 ) -> None:
     """Have some work done; or not, if somebody hears it who says no."""
-    made = Asked(name, types, grid, args, do, instance)
-    if (by := hearing()) is None or by.launched(made):
-        made.do(made.args)
+    asked = Asked(name, types, grid, args, do, instance)
+    if (by := hearing()) is None or by.launched(asked):
+        asked.do(asked.args)
 
 
 def tell(why: str) -> None:

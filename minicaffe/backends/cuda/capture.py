@@ -93,7 +93,7 @@ def captured(
     return partial(_launch, graph, own)
 
 
-def _launch(graph: Any, kept: Any) -> None:
+def _launch(graph: Any, memory: Any) -> None:
     """Have a graph done; what is `kept` is memory that its kernels write."""
     graph.launch()
 

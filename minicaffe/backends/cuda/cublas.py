@@ -55,11 +55,13 @@ def multiply(a: Any, b: Any, out: Any, accumulate: bool) -> None:
         return
     if library() is None:
         tell("a product by cuBLAS, which CuPy refuses to capture")
-    fast = tf32() and a.dtype == np.float32
-    ask("gemm", "TF32" * fast, (), (a, b, out, accumulate), lambda given: _calls(*given, fast=fast))
+    short = tf32() and a.dtype == np.float32
+    ask(
+        "gemm", "TF32" * short, (), (a, b, out, accumulate), lambda args: _calls(*args, short=short)
+    )
 
 
-def _calls(a: Any, b: Any, out: Any, accumulate: bool, *, fast: bool) -> None:
+def _calls(a: Any, b: Any, out: Any, accumulate: bool, *, short: bool) -> None:
     """One call, or one for each outer index of the stacks.
 
     cuBLAS counts down the columns: to it, memory holds the transposes, and the product is out' = b' a'.
@@ -72,12 +74,12 @@ def _calls(a: Any, b: Any, out: Any, accumulate: bool, *, fast: bool) -> None:
     )
     if out_op:
         b, a, out = (matrix.swapaxes(-1, -2) for matrix in (a, b, out))
-        _calls(a, b, out, accumulate, fast=fast)
+        _calls(a, b, out, accumulate, short=short)
         return
     kind, out_kind = (getattr(runtime, KINDS[array.dtype.name]) for array in (a, out))
     size = 8 if out.dtype == np.float64 else 4
     alpha, beta = ZERO_ONE[size] + size, ZERO_ONE[size] + size * accumulate
-    computed = "64F" if size == 8 else "32F_FAST_TF32" if fast else "32F"
+    computed = "64F" if size == 8 else "32F_FAST_TF32" if short else "32F"
     ends = getattr(blas, f"CUBLAS_COMPUTE_{computed}"), blas.CUBLAS_GEMM_DEFAULT
     (m, n), k = out.shape[-2:], a.shape[-1]
     if (most := max(m, n, k, count, b_ld, a_ld, out_ld)) >= 2**31:
@@ -128,15 +130,15 @@ def library() -> dict[str, Any] | None:
     major = cuda.cublas.getVersion(cuda.get_cublas_handle()) // 10000
     name = f"cublas64_{major}.dll" if sys.platform == "win32" else f"libcublas.so.{major}"
     try:
-        found = ctypes.CDLL(name)
+        cublas = ctypes.CDLL(name)
     except OSError:
         return None
-    return {name: _function(found, name) for name in SIGNATURES}
+    return {name: _function(cublas, name) for name in SIGNATURES}
 
 
-def _function(found: ctypes.CDLL, name: str) -> Any:
+def _function(cublas: ctypes.CDLL, name: str) -> Any:
     """One of SIGNATURES, which raises CuPy's CUBLASError for what cuBLAS does not do."""
-    function = found[name]
+    function = cublas[name]
     function.argtypes, function.restype = SIGNATURES[name], INT
 
     def call(*args: Any) -> None:

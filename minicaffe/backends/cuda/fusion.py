@@ -225,9 +225,9 @@ def _new(first: Asked, then: Asked, *names: str) -> bool:
 
 def _free(asked: Asked, *names: str) -> bool:
     """Whether a kernel has all such arguments, and is given nothing for them, or zero."""
-    given = _of(asked, *names)
-    nothing = (arg is None or (isinstance(arg, np.integer) and arg == 0) for arg in given)
-    return len(given) == len(names) and all(nothing)
+    arguments = _of(asked, *names)
+    nothing = (arg is None or (isinstance(arg, np.integer) and arg == 0) for arg in arguments)
+    return len(arguments) == len(names) and all(nothing)
 
 
 def _with(asked: Asked, **values: Any) -> Asked:

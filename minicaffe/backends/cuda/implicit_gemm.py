@@ -154,12 +154,13 @@ def weight_gradient(
 def _weight_gradient(g: Any) -> tuple[int, Product]:
     kernel, stride, pad, dilation = g.window.lifted()
     c, f, k, pixels = g.c // g.group, g.f // g.group, math.prod(kernel), math.prod(g.image)
+    sizes = f, c * k, g.n * g.places
     groups = f * g.places, c * pixels, f * c * k
     steps = g.places, c * k, k
     columns = *kernel, *dilation, 0, 0, 0, pixels, 0
     depth = *lift(g.out), *stride, *(-p for p in pad), g.c * pixels, g.f * g.places
     source = *lift(g.image), 1, 1, 1
-    return g.group, _product(_weight_sizes(g), groups, steps, columns, depth, source)
+    return g.group, _product(sizes, groups, steps, columns, depth, source)
 
 
 def product(
@@ -342,8 +343,3 @@ def _share(
                 us += part_us + ENTRY_US * rows * columns * products * parts
             best = min(best, (us, (tm, tn), parts))
     return best[1:]
-
-
-def _weight_sizes(g: Any) -> tuple[int, int, int]:
-    """Returns rows, columns and depth of the product that computes the weight gradient."""
-    return g.f // g.group, math.prod(g.weight_shape[1:]), g.n * g.places

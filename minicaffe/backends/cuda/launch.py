@@ -36,7 +36,7 @@ def source(file: str, template: str) -> tuple[str, list[str]]:
         if part in EMITTED:
             return EMITTED[part]()
         whole = (folder / part).read_text(encoding="utf-8")
-        return re.sub(r'#include "(.*)"\n', lambda found: text(found[1]), whole)
+        return re.sub(r'#include "(.*)"\n', lambda include: text(include[1]), whole)
 
     code = text("types.cu") + text(file)
     headers = [header for ctype, header in HEADERS.items() if ctype in template]

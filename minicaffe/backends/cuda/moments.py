@@ -118,9 +118,9 @@ def gradients(
     """
     part = cut(over, work, x)
     scale, _, features, places = learned(affine)
-    rows, norm, found = of or (over, None, None)
+    rows, norm, statistics = of or (over, None, None)
     number = part.parts.dtype.type
-    seen = None if found is None else found.mean, None if found is None else found.rate
+    seen = (None, None) if statistics is None else (statistics.mean, statistics.rate)
     kind, eps = 0, 0.0
     if of is not None:
         kind, eps = KINDS.index(norm.kind if norm else "mean"), norm.eps if norm else 0.0
