@@ -76,7 +76,7 @@ layers core.layers: loss softmax lrn normalization order context pair_loss losse
 layers core.layers: registry base sequence recurrent shape routing share context unknown base
 net backends.replay: guards guards inference_replay inference passes training
 net core.net: sharing memory
-ops.conv backends.cpu.conv: depthwise depthwise panels panels space_to_depth space_to_depth split split
+ops.conv backends.cpu.conv: depthwise direct panels panels space_to_depth space_to_depth split split
 ops.conv backends.cpu.conv: strips strips winograd_filters winograd_filters winograd_compiled winograd
 solver backends.replay: compare training
 solver core.solver: policies learning_rate rules update_rules

@@ -78,10 +78,8 @@ def loops(name: str, dtype: Any) -> ModuleType | None:
         return None
     if name not in _modules:
         with _import:
-            room = (
-                "minicaffe.backends.cpu" if name in MACHINERY else "minicaffe.backends.cpu.kernels"
-            )
-            _modules[name] = importlib.import_module(f"{room}.{name}")
+            room = "cpu" if name in MACHINERY else "cpu.kernels"
+            _modules[name] = importlib.import_module(f"minicaffe.backends.{room}.{name}")
     return _modules[name]
 
 
@@ -111,7 +109,7 @@ def no_bias(dtype: Any) -> Any:
 
 @functools.cache
 def no_epilogue(channels: int, plane: int) -> Any:
-    """What loops are given whose outputs, `plane` neighbours a channel, nothing follows: see `epilogue`."""
+    """What loops are given whose outputs, `plane` neighbours a channel, nothing follows: see `filters`."""
     return 0, (channels, plane), Tail()
 
 
@@ -136,10 +134,10 @@ def compiled(function: F, fastmath: Any = False) -> F:
     from minicaffe.backends.cpu.compiler import Whole
 
     options = {"nogil": True, "error_model": "numpy", "fastmath": fastmath}
-    made: Any = numba.njit(pipeline_class=Whole, **options)
+    jit: Any = numba.njit(pipeline_class=Whole, **options)
     # Its name in machine code, where all that factories return would be called alike.
     function.__qualname__ = function.__name__
-    loop = made(function)
+    loop = jit(function)
     loop._cache = Kept(function)
     return cast(F, loop)
 

@@ -23,8 +23,8 @@ def _on_word(emit: Callable[..., Any], result: Any = types.int64) -> Any:
     @functools.wraps(emit)
     def call(context: Any, *words: Any) -> Any:
         def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
-            found = emit(builder, builder.inttoptr(args[0], LONG.as_pointer()), *args[1:])
-            return target.get_dummy_value() if result is types.void else found
+            value = emit(builder, builder.inttoptr(args[0], LONG.as_pointer()), *args[1:])
+            return target.get_dummy_value() if result is types.void else value
 
         return result(*[types.int64] * len(words)), generate
 
@@ -53,10 +53,10 @@ def pause(context: Any) -> Any:
     def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
         machine = platform.machine().lower()
         name = "llvm.x86.sse2.pause" if machine in X86 else "llvm.aarch64.hint"
-        given = [] if machine in X86 else [INT(1)]
+        operands = [] if machine in X86 else [INT(1)]
         if machine in X86 + ARM:
-            kind = ir.FunctionType(ir.VoidType(), [one.type for one in given])
-            builder.call(cgutils.get_or_insert_function(builder.module, kind, name), given)
+            kind = ir.FunctionType(ir.VoidType(), [one.type for one in operands])
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, name), operands)
         return target.get_dummy_value()
 
     return types.void(), generate
@@ -76,8 +76,8 @@ def function(result: int, sizes: Sequence[int]) -> Any:
                 v if k.width == 64 else builder.trunc(v, k)
                 for v, k in zip(values, kinds, strict=True)
             ]
-            found = builder.call(at, cast)
-            return builder.sext(found, LONG) if 0 < result < 64 else found
+            value = builder.call(at, cast)
+            return builder.sext(value, LONG) if 0 < result < 64 else value
 
         gives = types.int64 if result else types.void
         return gives(types.int64, types.BaseTuple.from_types([types.int64] * len(sizes))), generate

@@ -110,8 +110,8 @@ def _read(file: Path, key: bytes) -> bytes:
         if owner not in (0, getattr(os, "geteuid", lambda: 0)()):
             raise ValueError
         content = opened.read()
-    told, code = content[:DIGEST], content[DIGEST:]
-    if told != digest(key, code):  # damaged, or of another loop
+    expected, code = content[:DIGEST], content[DIGEST:]
+    if expected != digest(key, code):  # damaged, or of another loop
         raise ValueError
     return code
 

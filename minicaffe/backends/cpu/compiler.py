@@ -107,8 +107,8 @@ def part(function: Callable[..., Any], *, fastmath: Any, **options: Any) -> Any:
     It says its own `fastmath`: else Numba takes that of the loop that is compiled first, and the bits of all
     others depend on which one that is.
     """
-    made: Any = numba.njit(pipeline_class=Part, fastmath=fastmath, **options)
-    dispatcher = made(function)
+    jit: Any = numba.njit(pipeline_class=Part, fastmath=fastmath, **options)
+    dispatcher = jit(function)
     find = dispatcher.get_call_template
     dispatcher.get_call_template = lambda args, kws: find([_general(arg) for arg in args], kws)
     return dispatcher

@@ -39,9 +39,9 @@ def _tile(on: Emitter, rows: int, columns: int) -> list[list[Any]]:
     return [[make() for _ in range(columns)] for _ in range(rows)]
 
 
-def _upto(b: Any, most: int, there: Any) -> list[Any]:
+def _upto(b: Any, most: int, count: Any) -> list[Any]:
     """0, 1, ... most - 1, but none beyond the last that is there."""
-    last = b.sub(there, LONG(1))
+    last = b.sub(count, LONG(1))
     return [b.select(b.icmp_signed("<", LONG(i), last), LONG(i), last) for i in range(most)]
 
 
@@ -83,8 +83,8 @@ def _product(rows: int, columns: int) -> Any:
 
         def add_steps(first: Any, last: Any) -> None:
             with cgutils.for_range(builder, last, first) as loop:
-                there = on.at(right, mul(loop.index, deep))
-                values = [on.load(on.at(there, LONG(v * on.count))) for v in range(columns)]
+                line = on.at(right, mul(loop.index, deep))
+                values = [on.load(on.at(line, LONG(v * on.count))) for v in range(columns)]
                 _add(on, sums, [on.at(pointer, loop.index) for pointer in left], values)
 
         def add_up(more: Any, to: Any) -> None:
@@ -129,9 +129,9 @@ def _sparse(rows: int, columns: int, in_order: bool = False) -> Any:
             _add_ends(on, sums, ends, begin)
         with cgutils.for_range(builder, count) as loop:
             k = builder.add(step, loop.index)
-            here, there = on.entry(table, k, 0), on.at(right, on.entry(table, k, 1))
-            values = [on.load(on.at(there, LONG(v * on.count))) for v in range(columns)]
-            _add(on, sums, [on.at(line, here) for line in left], values)
+            number, vectors = on.entry(table, k, 0), on.at(right, on.entry(table, k, 1))
+            values = [on.load(on.at(vectors, LONG(v * on.count))) for v in range(columns)]
+            _add(on, sums, [on.at(line, number) for line in left], values)
         _end(on, sums, ends, LONG(ZERO) if in_order else begin)
 
     return sparse

@@ -268,15 +268,8 @@ def smooth_l1(compiled, a, b, inside, outside, sigma, out):
 
 @row("pair_losses.smooth_l1_gradient")
 def smooth_l1_gradient(compiled, a, b, inside, outside, sigma, scale, sign, out):
-    args = (
-        a,
-        b,
-        *_optional(a, inside, outside),
-        number(sigma**2, out),
-        scale,
-        number(sign, out),
-        out,
-    )
+    numbers = number(sigma**2, out), scale, number(sign, out)
+    args = a, b, *_optional(a, inside, outside), *numbers, out
     _run(compiled.smooth_l1_gradient, out.size, *args, grain=GRAIN)
 
 
@@ -307,8 +300,8 @@ def accuracy(compiled, scores, labels, top_k, ignore, out, read):
 
 @row("accuracy.class_accuracy", "softmax")
 def class_accuracy(compiled, hits, valid, labels, out):
-    worth = 1 + SCORES // max(labels.size, 1)
-    _run(compiled.class_accuracy, out.size, hits, valid, labels, out, grain=worth)
+    args = hits, valid, labels, out
+    _run(compiled.class_accuracy, out.size, *args, grain=grain(max(labels.size, 1)))
 
 
 @row("argmax.largest", "softmax")
@@ -407,44 +400,41 @@ def add_products(compiled, dy, x, out, way):
     _run(compiled.add_sums, f, dy, x, way, f, p, n, out, grain=max(1, GRAIN // max(1, n * p)))
 
 
-@row("statistics._statistics", None)
-def _statistics(x, rows, norm, out):
-    numbers = KINDS.index(norm.kind), out.rate.dtype.type(norm.eps)
-    return run_rows("statistics", x, rows, rows.seen, *numbers, out.mean, out.spread, out.rate)
+@row("statistics._statistics", "normalize", of="x")
+def _statistics(compiled, x, rows, norm, out):
+    args = KINDS.index(norm.kind), out.rate.dtype.type(norm.eps), out.mean, out.spread, out.rate
+    run_rows(compiled, "statistics", x, rows, rows.seen, *args)
 
 
-@row("statistics.remember", "running")
+@row("statistics.remember", "normalize")
 def remember(compiled, mean, past, found):
     numbers = mean.dtype.type(past.fraction), mean.dtype.type(past.correction)
     args = found.mean, found.spread, *numbers, mean, past.variance, past.batches
     run(compiled.remember, mean.size, *args, grain=GRAIN)
 
 
-@row("statistics.recalled", "running")
+@row("statistics.recalled", "normalize")
 def recalled(compiled, mean, past, norm, out):
     args = mean, past.variance, past.batches, mean.dtype.type(norm.eps)
     run(compiled.recall, mean.size, *args, out.mean, out.spread, out.rate, grain=GRAIN)
 
 
-@row("normalize.normalised", None)
-def normalised(x, rows, found, out):
-    return run_rows("normalise", x, rows, rows.seen, found.mean, found.rate, out)
+@row("normalize.normalised", of="x")
+def normalised(compiled, x, rows, found, out):
+    run_rows(compiled, "normalise", x, rows, rows.seen, found.mean, found.rate, out)
 
 
-@row("normalize.through", None)
-def through(x, g, rows, norm, found, out):
-    numbers = KINDS.index(norm.kind), found.rate.dtype.type(norm.eps)
-    return run_rows("gradient", x, rows, g, rows.seen, *numbers, found.mean, found.rate, out)
+@row("normalize.through", of="x")
+def through(compiled, x, g, rows, norm, found, out):
+    args = KINDS.index(norm.kind), found.rate.dtype.type(norm.eps), found.mean, found.rate, out
+    run_rows(compiled, "gradient", x, rows, g, rows.seen, *args)
 
 
-def run_rows(name: str, x: Any, rows: Any, *args: Any) -> Any:
+def run_rows(compiled: Any, name: str, x: Any, rows: Any, *args: Any) -> None:
     """Run a compiled loop of x over the rows, in the form for their entries."""
-    compiled = loops("normalize", x.dtype)
-    if compiled is None:
-        return NotImplemented
     across = rows.inner == 1 and rows.kept > 1
     loop = getattr(compiled, name + "_across" if across else name)
-    return _run(loop, rows.count, x, *args, grain=max(1, GRAIN // max(1, rows.length)))
+    _run(loop, rows.count, x, *args, grain=max(1, GRAIN // max(1, rows.length)))
 
 
 @row("lrn.lrn")
@@ -476,9 +466,9 @@ def _bound(compiled: Any, x: Any, r: Any) -> Any:
 def max_pool(compiled, x, window, out, which, work, keep):
     image, sizes, pooled = _tuples(x, window, out)
     planes, args = math.prod(x.shape[:2]), (x, image, sizes, pooled, _work(work, window, x, out))
-    if halves := _halves(sizes, image, pooled, x.dtype):
+    if _halves(sizes, image, pooled):
         to = out, which if keep else NO_NAMES
-        _run(halves.max_halve, planes, x, image, pooled, keep, *to)
+        _run(compiled.max_halve, planes, x, image, pooled, keep, *to)
     elif keep:
         _run(compiled.max_pool, planes, *args, out, which)
     else:
@@ -489,19 +479,19 @@ def max_pool(compiled, x, window, out, which, work, keep):
 def max_pool_gradient(compiled, dy, which, window, out):
     image, sizes, pooled = _tuples(out, window, dy)
     planes, args = math.prod(out.shape[:2]), (dy, which, image)
-    if halves := _halves(sizes, image, pooled, dy.dtype):
-        _run(halves.max_halve_gradient, planes, *args, pooled, out)
+    if _halves(sizes, image, pooled):
+        _run(compiled.max_halve_gradient, planes, *args, pooled, out)
     else:
         offsets = _offsets(window.kernel, image[1])
         _run(compiled.max_pool_gradient, planes, *args, sizes, pooled, offsets, out)
 
 
-@row("pool.ave_pool", "ave_pool")
+@row("pool.ave_pool")
 def ave_pool(compiled, x, window, out, work):
     _average(compiled.ave_pool, x, x, window, out, work, out)
 
 
-@row("pool.ave_pool_gradient", "ave_pool")
+@row("pool.ave_pool_gradient")
 def ave_pool_gradient(compiled, dy, window, out, work):
     _average(compiled.ave_pool_gradient, dy, out, window, dy, work, out)
 
@@ -515,11 +505,9 @@ def _average(
     _run(loop, math.prod(image.shape[:2]), *args, out)
 
 
-def _halves(sizes: Any, image: Any, pooled: Any, dtype: Any) -> Any:
-    """The loops for windows of 2 x 2 side by side, if these are such."""
-    if sizes == PAIRS and image == tuple(2 * o for o in pooled):
-        return loops("max_pool_2x2", dtype)
-    return None
+def _halves(sizes: Any, image: Any, pooled: Any) -> bool:
+    """True if windows are of 2 x 2 side by side: they have loops of their own."""
+    return bool(sizes == PAIRS and image == tuple(2 * o for o in pooled))
 
 
 @functools.cache
@@ -616,15 +604,15 @@ def _run_streams(loop: Any, h: Any, *args: Any) -> None:
     _run(loop, len(h), *args, grain=1 + STREAM // max(h.shape[1], 1))
 
 
-@row("nan_guard.squares")
+@row("nan_guard.squares", "sums")
 def squares(compiled, x, out, parts, bad, add):
     grain = max(GRAIN, x.size // parts.size + 1)
     slices = run(compiled.squares, x.size, x, Piece(parts), grain=grain)
     each = parts.size // max(slices, 1)
-    _run(compiled.together, 1, parts, each, slices, add, bad, out)
+    _run(compiled.checked_total, 1, parts, each, slices, add, bad, out)
 
 
-@row("nan_guard.decide", of="square")
+@row("nan_guard.decide", "sums", of="square")
 def decide(compiled, loss, square, limit, pass_over, flags, going, factor, refused):
     args = loss, square, float(limit), pass_over, flags, going, factor, refused
     _run(compiled.judge, 1, *args)
@@ -701,6 +689,18 @@ def _whole(matrix: Any) -> tuple[Any, bool]:
     return None, False
 
 
+@row("common.add_bias", "filters")
+def add_bias(compiled, bias, out):
+    if bias is not None:
+        n, f, *sizes = out.shape
+        run(compiled.add_bias, n * f, bias, f, math.prod(sizes), out.reshape(-1))
+
+
+@row("common.bias_gradient", "filters")
+def conv_bias_gradient(compiled, dy, g, out):
+    _run(compiled.bias_gradient, g.f, dy, g.n, g.f, g.places, out)
+
+
 @row("im2col.unroll", "im2col")
 def unroll(compiled, x, out, numbers):
     if numbers.steps[-1] != 1:
@@ -717,9 +717,9 @@ def roll(compiled, col, out, numbers, add):
     return _run(compiled.col2im, math.prod(out.shape[:2]), *args)
 
 
-@row("update.update")
+@row("update.update", "elementwise")
 def update(compiled, rule, weight, diff, history, numbers, parts, penalty, scale, skip):
-    kind, loop = weight.dtype.type, compiled.loop(rule, weight.dtype)
+    kind, loop = weight.dtype.type, compiled.update_loop(rule, weight.dtype)
     flat = [array.reshape(-1) for array in (weight, diff, *history)]
     for here, i in parts.slices:
         w, d, *h = (array[here] for array in flat)

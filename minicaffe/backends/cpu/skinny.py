@@ -38,28 +38,28 @@ def multiply(
     m, n, k = sizes
     if b_turned:
         return not a_turned and dots(a, b, no_bias(c.dtype), c, add, sizes)
-    if (fast := _loops(sizes, c)) is None:
+    if (compiled := _loops(sizes, c)) is None:
         return False
-    lanes, few = fast.lanes(c.dtype), _few(fast, n, c, CROWDED_ROWS)
+    lanes, few = compiled.lanes(c.dtype), _few(compiled, n, c, CROWDED_ROWS)
     rows = m not in few
     if (rows and k not in few) or min(n, m if rows else k) < LEAST:
         return False
-    vectors, steps = n // lanes, _table(k, m if a_turned else 1, n)
-    units = -(-m // fast.FEW_ROWS) if rows else -(-vectors // fast.FEW_COLUMNS)
-    blocks = _blocks(fast, sizes, rows, c)
-    run(fast.product, units, sizes, a, a_turned, b, add, rows, *blocks, steps, vectors, c)
+    vectors, steps = n // lanes, table(k, m if a_turned else 1, n)
+    units = -(-m // compiled.FEW_ROWS) if rows else -(-vectors // compiled.FEW_COLUMNS)
+    blocks = _blocks(compiled, sizes, rows, c)
+    run(compiled.product, units, sizes, a, a_turned, b, add, rows, *blocks, steps, vectors, c)
     return True
 
 
 def dots(a: Any, b: Any, bias: Any, c: Any, add: bool, sizes: tuple[int, int, int]) -> bool:
     """c = a b + bias, or c += a b, if m vectors are few and b is large and lies in memory by columns."""
     m, n, k = sizes
-    fast = _loops(sizes, c)
-    if fast is None or m not in _few(fast, k, c, CROWDED) or min(n, k) < LEAST:
+    compiled = _loops(sizes, c)
+    if compiled is None or m not in _few(compiled, k, c, CROWDED) or min(n, k) < LEAST:
         return False
-    lanes = fast.lanes(c.dtype)
-    tables = _table(m, n, k), _table(k // lanes, lanes, lanes)
-    run(fast.dots, -(-n // fast.FEW_ROWS), sizes, a, b, bias, add, *tables, lanes, c)
+    lanes = compiled.lanes(c.dtype)
+    tables = table(m, n, k), table(k // lanes, lanes, lanes)
+    run(compiled.dots, -(-n // compiled.FEW_ROWS), sizes, a, b, bias, add, *tables, lanes, c)
     return True
 
 
@@ -70,24 +70,24 @@ def _loops(sizes: tuple[int, int, int], like: Any) -> Any:
     return None if small or max(n * k, m * n) >= 2**31 else loops("gemm_small_m", like.dtype)
 
 
-def _few(fast: Any, row: int, like: Any, crowded: range) -> range:
+def _few(compiled: Any, row: int, like: Any, crowded: range) -> range:
     """How many vectors are few, where rows of so many entries are read."""
-    return FEW if fast.wide() or row * like.itemsize % MEET else crowded
+    return FEW if compiled.wide() or row * like.itemsize % MEET else crowded
 
 
-def _blocks(fast: Any, sizes: tuple[int, int, int], rows: bool, like: Any) -> tuple[int, int]:
+def _blocks(compiled: Any, sizes: tuple[int, int, int], rows: bool, like: Any) -> tuple[int, int]:
     """How many rows of b are taken at a time, and how many vectors of these."""
-    (m, n, k), lanes = sizes, fast.lanes(like.dtype)
+    (m, n, k), lanes = sizes, compiled.lanes(like.dtype)
     vectors = n // lanes
     if not rows and m <= STREAMS and n * like.itemsize >= LONG * share():
         return STREAMS, vectors
-    if fast.wide():
+    if compiled.wide():
         return MANY, max(1, CLOSE // (k * lanes)) if rows else vectors
-    near = max(1, NEAR // (fast.FEW_COLUMNS * lanes * like.itemsize))  # tiles' rows of b
-    return (k, fast.FEW_COLUMNS * max(1, near // k)) if rows else (near, vectors)
+    near = max(1, NEAR // (compiled.FEW_COLUMNS * lanes * like.itemsize))  # tiles' rows of b
+    return (k, compiled.FEW_COLUMNS * max(1, near // k)) if rows else (near, vectors)
 
 
 @functools.lru_cache(4096)
-def _table(count: int, a: int, b: int) -> Any:
-    """Where each of so many lies in two arrays."""
+def table(count: int, a: int, b: int) -> Any:
+    """Where each of so many lies in two arrays, (count, 2) int32."""
     return np.arange(count, dtype=np.int32)[:, None] * np.array([a, b], np.int32)

@@ -11,6 +11,8 @@ from numba.core import cgutils, types
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
+from minicaffe.backends.cpu import at, helper
+
 made: Any = intrinsic
 ir: Any = cgutils.ir  # llvmlite's
 TUPLE: Any = types.BaseTuple
@@ -80,9 +82,9 @@ class Emitter:
     def load(self, pointer: Any, kind: Any = None) -> Any:
         """A vector, wherever it lies; of another kind if that is given."""
         kind = kind or self.vector
-        found = self.builder.load(self.builder.bitcast(pointer, kind.as_pointer()))
-        found.align = self.context.get_abi_sizeof(kind.element)
-        return found
+        vector = self.builder.load(self.builder.bitcast(pointer, kind.as_pointer()))
+        vector.align = self.context.get_abi_sizeof(kind.element)
+        return vector
 
     def store(self, vector: Any, pointer: Any) -> None:
         """A vector, to wherever."""
@@ -170,8 +172,7 @@ class Emitter:
             high = [lane + self.block // 2 for lane in low]
             firsts = [i for i in range(self.block) if not i & step]
             pairs = [(lines[i], lines[i + step]) for i in firsts]
-            found = [[self.pick(a, lanes, b) for lanes in (low, high)] for a, b in pairs]
-            lines = [vector for pair in found for vector in pair]
+            lines = [self.pick(a, lanes, b) for a, b in pairs for lanes in (low, high)]
             step *= 2
         return lines
 
@@ -237,3 +238,42 @@ def mover(step: int) -> Any:
 def clear_vector(on, b, b0):
     """b[b0 + l] = 0 for all lanes l."""
     on.store(on.zero(), on.at(b, b0))
+
+
+@emitted("a")
+def _turn(on, a, a0, apart, b, b0, places, place):
+    """A square: b[b0 + places[place + j] + i] = a[a0 + i apart + j] for all lanes i, j.
+
+    At distance 1, 2, 4 ... each two vectors exchange half of their numbers.
+    """
+    builder, count, distance = on.builder, on.count, 1
+    rows = [on.load(on.at(a, a0, builder.mul(apart, LONG(i)))) for i in range(count)]
+    while distance < count:
+        low = [j if not j & distance else count + j - distance for j in range(count)]
+        high = [j + distance if not j & distance else count + j for j in range(count)]
+        for i in range(count):
+            if not i & distance:
+                two = rows[i], rows[i + distance]
+                rows[i] = on.pick(two[0], low, two[1])
+                rows[i + distance] = on.pick(two[0], high, two[1])
+        distance *= 2
+    for j, vector in enumerate(rows):
+        to = builder.sext(builder.load(on.at(places, place, LONG(j))), LONG)
+        on.store(vector, on.at(b, b0, to))
+
+
+@helper
+def to_lanes(x, start, apart, valid, count, places, place, out, to):
+    """out[to + places[place + i] + l] = x[start + l apart + i] for i < count; 0 for lanes from `valid` on."""
+    lanes = lanes_of(x)
+    if valid == lanes and count >= lanes:
+        for begin in range(0, count, lanes):
+            i = min(begin, count - lanes)
+            _turn(x, start + i, apart, out, to, places, place + i)
+        return
+    for i in range(count):
+        vector = to + places[at(place + i)]
+        for lane in range(valid):
+            out[at(vector + lane)] = x[at(start + lane * apart + i)]
+        for lane in range(valid, lanes):
+            out[at(vector + lane)] = 0

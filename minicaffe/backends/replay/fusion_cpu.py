@@ -16,10 +16,10 @@ import numpy as np
 from minicaffe.backends.cpu import Piece, Tail, loops, no_bias
 from minicaffe.backends.cpu.command import Command, Row, arrays, place
 
-Told = tuple[str, Command]  # the name of a command's layer, and the command
+Named = tuple[str, Command]  # the name of a command's layer, and the command
 
 
-def joined(rows: Sequence[Told]) -> list[Told]:
+def joined(rows: Sequence[Named]) -> list[Named]:
     """The commands, some of them fused; a fused one has the names of its first and last layer."""
     fused: list[tuple[str, str, Command]] = []  # the first layer, the last, and the command
     for what, row in rows:
@@ -31,10 +31,10 @@ def joined(rows: Sequence[Told]) -> list[Told]:
             if both is None:
                 break
             fused[-2:] = [(first, what, both)]
-    return [(_told(first, last), row) for first, last, row in fused]
+    return [(_layers(first, last), row) for first, last, row in fused]
 
 
-def _told(first: str, last: str) -> str:
+def _layers(first: str, last: str) -> str:
     """The name of a command: its layers, then the direction."""
     return last if first == last else f"{first.rpartition(' ')[0]} to {last}"
 
@@ -42,24 +42,24 @@ def _told(first: str, last: str) -> str:
 def _normalised(row: Row, then: Row) -> Row | None:
     """The remembered statistics of a BatchNorm, and the normalisation of each channel by them."""
     *_, mean_out, _, rate = row.args
-    x, (outer, kept, inner), mean, many, y = then.args
+    x, (outer, features, inner), mean, many, y = then.args
     known = place(mean_out) == place(mean) and place(rate) == place(many)
-    if not (known and row.n == then.n == kept and _in_place(then, x, y)):
+    if not (known and row.n == then.n == features and _in_place(then, x, y)):
         return None
-    running: Any = loops("running", y.dtype)
+    compiled: Any = loops("normalize", y.dtype)
     none = no_bias(y.dtype)
-    more_args = (outer, kept, inner), (False, none, none, False), y
-    return Row(running.chain, (*row.args, *more_args), row.n, then.slices)
+    more_args = (outer, features, inner), (False, none, none, False), y
+    return Row(compiled.chain, (*row.args, *more_args), row.n, then.slices)
 
 
 def _scaled(row: Row, then: Row) -> Row | None:
     """The same, with a scale of the same channels."""
-    *past, (outer, kept, inner), (scales, *_), y = row.args
+    *past, (outer, features, inner), (scales, *_), y = row.args
     _, factor, term, whole, to, f, p = then.args
-    alike = (f, p, then.n) == (kept, inner, outer * kept)
+    alike = (f, p, then.n) == (features, inner, outer * features)
     if scales or whole or not alike or not _in_place(then, y, to):
         return None
-    more_args = (outer, kept, inner), (True, factor, term, False), y
+    more_args = (outer, features, inner), (True, factor, term, False), y
     return Row(row.loop, (*past, *more_args), row.n, row.slices)
 
 
@@ -146,7 +146,7 @@ def _tailed(row: Row, then: Row, size: int) -> Row | None:
 
 def _steps(y: Any) -> Any:
     """The module that names the steps of an epilogue."""
-    return loops("epilogue", y.dtype)
+    return loops("filters", y.dtype)
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -169,11 +169,11 @@ CONVOLUTIONS = (  # loops whose first arguments are an epilogue and y
     "winograd_filters.forward",
 )
 IN_CACHE = 2**12  # outputs of a channel that is pooled where it is computed
-POOLINGS = "pool.largest", "pool.max_pool", "max_pool_2x2.max_halve", "ave_pool.ave_pool"
+POOLINGS = "pool.largest", "pool.max_pool", "pool.max_halve", "pool.ave_pool"
 JOINS: dict[tuple[str, str], Callable[[Any, Any], Row | None]] = {
-    ("running.recall", "normalize.normalise"): _normalised,
-    ("running.chain", "channels.scale"): _scaled,
-    ("running.chain", "elementwise.ReLU_y"): _rectified,
+    ("normalize.recall", "normalize.normalise"): _normalised,
+    ("normalize.chain", "channels.scale"): _scaled,
+    ("normalize.chain", "elementwise.ReLU_y"): _rectified,
     ("arrays.add", "elementwise.ReLU_y"): _rectified_sum,
     **{
         (convolution, follower): join

@@ -1,46 +1,161 @@
 """Direct convolution by compiled loops: rows of pixels times one weight, and planes if it is depthwise.
 
-A depthwise convolution (one channel and one filter in a group) has loops of its own, with and without strides,
-which keep tiles of outputs in registers: see `depthwise`.
+A depthwise convolution (one channel and one filter in a group) has loops of its own, which keep tiles of
+outputs in registers. Without strides a plane is copied beside zeros, and dx is y of dy by the weight back to
+front. With strides its columns are put apart by their remainder (backends/cpu/kernels/depthwise_strided.py),
+and of dx all pixels of one remainder are computed together. Source: A. Howard et al., MobileNets, 2017.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from typing import Any
 
-from minicaffe.backends.cpu import no_bias, no_epilogue
-from minicaffe.backends.cpu.conv import depthwise
+import numpy as np
+
+from minicaffe.backends.cpu import Piece, loops, no_bias, no_epilogue
 from minicaffe.backends.cpu.conv.rows import row
 from minicaffe.backends.cpu.run import run
+from minicaffe.backends.cpu.threads import share
 from minicaffe.core.ops.geometry import ConvGeometry, lift
 
+LANES = 16  # numbers of a vector, at most
 
-@row("direct.forward", work=depthwise.elements)
+
+def fits(g: ConvGeometry, work: Any, back: bool = False) -> bool:
+    """True if it is depthwise, and each thread has the workspace for its planes."""
+    return g.is_depthwise and work is not None and work.size // share(work) >= elements(g, back)
+
+
+@functools.lru_cache(maxsize=1024)
+def elements(g: ConvGeometry, back: bool = False) -> int:
+    """Returns the elements of work of one thread; 0 if it is not depthwise."""
+    if not g.is_depthwise:
+        return 0
+    if not _strided(g):
+        _, _, kernel, _, dilation, (rows, columns), _ = _planes(g, back)
+        down, right = ((k - 1) * d for k, d in zip(kernel, dilation, strict=True))
+        wide = columns + LANES - 1
+        return (rows + down) * (wide + right) + rows * wide
+    if back:
+        size, _, jobs, _ = _back(g)
+        most = max((rows * columns for _, rows, _, columns, *_ in jobs), default=0)
+        return math.prod(size) + most
+    _, _, _, (_, step), _, (oh, ow) = _numbers(g)
+    return step * math.prod(_size(g)) + oh * (ow + LANES - 1)
+
+
+def _strided(g: ConvGeometry) -> bool:
+    return any(stride != 1 for stride in g.window.stride)
+
+
+def _kernels(g: ConvGeometry, dtype: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Returns the loops for a type, and their arguments between arrays and work."""
+    if _strided(g):
+        return loops("depthwise_strided", dtype), (_numbers(g), _size(g), _taps(g))
+    return loops("depthwise", dtype), (_planes(g),)
+
+
+def _planes(g: ConvGeometry, back: bool = False) -> tuple[Any, ...]:
+    """Arguments of the loops without strides: channels; image, kernel, pad, dilation, out; whether for dx."""
+    kernel, _, pad, dilation = (sizes[1:] for sizes in g.window.lifted())
+    image, out = lift(g.image)[1:], lift(g.out)[1:]
+    if back:
+        far = tuple((k - 1) * d - p for k, d, p in zip(kernel, dilation, pad, strict=True))
+        return g.c, out, kernel, far, dilation, image, True
+    return g.c, image, kernel, pad, dilation, out, False
+
+
+def _numbers(g: ConvGeometry) -> tuple[Any, ...]:
+    """Arguments of the loops with strides: channels, image, elements of a kernel, strides, pads and out."""
+    kernel, stride, pad, _ = (sizes[1:] for sizes in g.window.lifted())
+    return g.c, lift(g.image)[1:], math.prod(kernel), stride, pad, lift(g.out)[1:]
+
+
+def _size(g: ConvGeometry) -> tuple[int, int]:
+    """Returns rows and columns of each plane of x, with a vector's room behind each row."""
+    kernel, (sh, sw), _, (dh, dw) = (sizes[1:] for sizes in g.window.lifted())
+    _, oh, ow = lift(g.out)
+    return (oh - 1) * sh + (kernel[0] - 1) * dh + 1, ow + LANES - 1 + (kernel[1] - 1) * dw // sw
+
+
+@functools.lru_cache(maxsize=1024)
+def _taps(g: ConvGeometry) -> Any:
+    """Returns rows (element of the kernel, where it reads in the planes of x)."""
+    (kh, kw), (_, sw), _, (dh, dw) = (sizes[1:] for sizes in g.window.lifted())
+    rows, columns = _size(g)
+    at = ((j * dw % sw * rows + i * dh) * columns + j * dw // sw for i, j in np.ndindex(kh, kw))
+    return np.array([*enumerate(at)], np.int64)
+
+
+@functools.lru_cache(maxsize=1024)
+def _back(g: ConvGeometry) -> tuple[Any, ...]:
+    """Returns of dx: size of the plane of dy, its corner, jobs and taps; see the loop.
+
+    Pixel p, with its pad, is read by output r through element t of the kernel if p = r stride + t dilation. Of
+    the pixels q, q + stride, ... the elements with t dilation % stride == q are taken.
+    """
+    kernel, stride, pad, dilation = (sizes[1:] for sizes in g.window.lifted())
+    image, out = lift(g.image)[1:], lift(g.out)[1:]
+    along, corner, size = [], [], []
+    for k, s, p, d, pixels, places in zip(kernel, stride, pad, dilation, image, out, strict=True):
+        far, reach, runs = (k - 1) * d // s, 0, []
+        for q in range(s):
+            first = -((q - p) // s) if q < p else 0  # of the pixels q + s P, padded
+            count = (pixels - 1 + p - q) // s + 1 - first
+            if count > 0:
+                taps = [(t, far - t * d // s) for t in range(k) if t * d % s == q]
+                runs.append((q + s * first - p, count, first, taps))
+                reach = max(reach, first + count + far)
+        along.append(runs)
+        corner.append(far)
+        size.append(max(reach, places + far))
+    columns = size[1] + LANES - 1
+    jobs: list[tuple[int, ...]] = []
+    table: list[tuple[int, int]] = []
+    for (line, lines, top, of_rows), (column, wide, left, of_columns) in itertools.product(*along):
+        begin = len(table)
+        for (i, down), (j, right) in itertools.product(of_rows, of_columns):
+            table.append((i * kernel[1] + j, down * columns + right))
+        jobs.append((line, lines, column, wide, top * columns + left, begin, len(table)))
+    both = np.array(jobs, np.int64).reshape(-1, 7), np.array(table, np.int64).reshape(-1, 2)
+    return (size[0], columns), tuple(corner), *both
+
+
+@row("direct.forward", work=elements)
 def forward(compiled, x, weight, bias, g, out, work):
     arrays = x.reshape(-1), weight.reshape(-1), no_bias(x.dtype) if bias is None else bias
     to = no_epilogue(g.f, math.prod(g.out)), out.reshape(-1)
-    if depthwise.fits(g, work):
-        depthwise.forward(arrays, g, to, work)
+    if fits(g, work):
+        kernels, tables = _kernels(g, x.dtype)
+        run(kernels.forward, g.n * g.c, *to, *arrays, *tables, Piece(work))
     else:
         run(compiled.forward, g.n * g.f, *to, *arrays, _lifted(g))
 
 
-@row("direct.input_gradient", work=functools.partial(depthwise.elements, back=True))
+@row("direct.input_gradient", work=functools.partial(elements, back=True))
 def input_gradient(compiled, dy, weight, g, out, work):
     arrays = dy.reshape(-1), weight.reshape(-1), out.reshape(-1)
-    if depthwise.fits(g, work, back=True):
-        depthwise.input_gradient(arrays, g, work)
-    else:
+    if not fits(g, work, back=True):
         run(compiled.input_gradient, g.n * g.c, *arrays, _lifted(g))
+        return
+    kernels, (numbers, *_) = _kernels(g, dy.dtype)
+    if _strided(g):
+        run(kernels.input_gradient, g.n * g.c, *arrays, numbers, *_back(g), Piece(work))
+        return
+    to = no_epilogue(g.c, math.prod(g.image)), arrays[2]
+    args = *to, *arrays[:2], no_bias(dy.dtype), _planes(g, back=True)
+    run(kernels.forward, g.n * g.c, *args, Piece(work))
 
 
 @row("direct.weight_gradient")
 def weight_gradient(compiled, x, dy, g, out, work):
     arrays = x.reshape(-1), dy.reshape(-1), g.n, out.reshape(-1)
-    if depthwise.fits(g, work):
-        depthwise.weight_gradient(arrays, g, work)
+    if fits(g, work):
+        kernels, tables = _kernels(g, x.dtype)
+        run(kernels.weight_gradient, g.c, *arrays, *tables, Piece(work))
     else:
         run(compiled.weight_gradient, g.f, *arrays, _lifted(g))
 

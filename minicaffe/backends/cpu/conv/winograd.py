@@ -14,7 +14,7 @@ import functools
 import math
 from typing import Any
 
-from minicaffe.backends.cpu import Piece, loops, no_bias, no_epilogue, with_blas
+from minicaffe.backends.cpu import Piece, no_bias, no_epilogue, with_blas
 from minicaffe.backends.cpu.conv import winograd_filters as filters
 from minicaffe.backends.cpu.conv.rows import row
 from minicaffe.backends.cpu.conv.strips import adjoint, strips
@@ -64,9 +64,8 @@ def weight_gradient(compiled, blas, self, x, dy, g, out, work):
     data = x.reshape(-1), dy.reshape(-1), Piece(work)
     slices = run(compiled.weight_gradient, count, blas, kernel_args, *data)
     if slices:
-        weights: Any = loops("winograd_weights", dy.dtype)
         matrix = of_weights(m, g.window.kernel, g.window.stride, dy.dtype, False)
-        run(weights.transform_back, g.f, blas, work, slices, matrix, g.f, out.reshape(-1))
+        run(compiled.transform_back, g.f, blas, work, slices, matrix, g.f, out.reshape(-1))
 
 
 @row("winograd.gradients", blas=True)
@@ -110,7 +109,7 @@ def _transformed(
     matrix = of_weights(m, g.window.kernel, g.window.stride, weight.dtype, reverse)
     size = math.prod(matrix.shape[:2]) * g.f * k
     kernel_args = matrix, weight.reshape(-1), (f, k), turned, work[:size]
-    kernels, blas = with_blas("winograd_weights", weight.dtype)
+    kernels, blas = with_blas("winograd", weight.dtype)
     rows = g.c * len(matrix) if turned else g.f
     run(kernels.transform, rows, blas, *kernel_args)
     return work[:size], work[size:]

@@ -19,13 +19,13 @@ import numpy as np
 from minicaffe.backends.cpu import Piece, loops, no_bias, no_epilogue
 from minicaffe.backends.cpu.conv.strips import GAP, Strips, strips
 from minicaffe.backends.cpu.run import run
+from minicaffe.backends.cpu.skinny import table
 from minicaffe.core.ops.conv.transforms import by_axes, of_weights, taps
 from minicaffe.core.ops.geometry import ConvGeometry
 
 OF_TILES = 2**22  # elements of V of all samples, at most: each block reads V again
-OF_BLOCK = (
-    2**18
-)  # elements of a block of U, or of sums that become dweight, unless its filters are few
+# Elements of a block of U, or of sums that become dweight, unless its filters are few
+OF_BLOCK = 2**18
 CHANNELS = 16  # of a group, at least: fewer do not fill a vector
 LARGE = 2**16  # elements up to which a whole U stays in the cache
 WIDTHS = (4, 8, 16)  # numbers of vectors of 256 or 512 bits
@@ -88,7 +88,7 @@ class Filters:
 
     def back(self, apart: int) -> tuple[Any, ...]:
         """Returns the table of dweight = G' sums, points at distance `apart`, and `forth`."""
-        return _steps(math.prod(self.strips.points), self._elements, apart), *self.forth
+        return table(math.prod(self.strips.points), self._elements, apart), *self.forth
 
     @property
     def _elements(self) -> int:
@@ -140,11 +140,8 @@ def correlate(
     kernels: Any = loops("winograd_filters", x.dtype)
     g, m = blocks.strips.g, blocks.strips.m
     k, f, end = g.c // g.group, g.f // g.group, blocks.size(g.c, blocks.line)
-    sizes, v, own = (
-        (blocks.kernel_args, by_axes(m, taps(g.window), x.dtype)),
-        work[:end],
-        Piece(work[end:]),
-    )
+    sizes = blocks.kernel_args, by_axes(m, taps(g.window), x.dtype)
+    v, own = work[:end], Piece(work[end:])
     run(kernels.images, g.c, *sizes, x.reshape(-1), v, own)
     matrix = of_weights(m, g.window.kernel, g.window.stride, x.dtype, turned)
     weights = matrix, weight.reshape(-1), (k, f) if turned else (f, k), turned, blocks.forth
@@ -181,9 +178,3 @@ def _units(count: int, g: ConvGeometry, each: int) -> int:
 def _offsets(count: int, apart: int) -> Any:
     """Returns the offsets of `count` entries, `apart` elements from each other, (count,) int32."""
     return (np.arange(count) * apart).astype(np.int32)
-
-
-@functools.lru_cache(maxsize=1024)
-def _steps(count: int, apart: int, further: int) -> Any:
-    """Returns such offsets in two arrays, (count, 2) int32."""
-    return np.stack([_offsets(count, apart), _offsets(count, further)], axis=1)

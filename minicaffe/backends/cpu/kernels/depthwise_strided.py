@@ -10,19 +10,71 @@ neighbours; where fewer are left, the last are computed again.
 
 from __future__ import annotations
 
-from minicaffe.backends.cpu import at, compiled_sums, helper
-from minicaffe.backends.cpu.kernels import depthwise_tiles as tiles
-from minicaffe.backends.cpu.kernels.depthwise_tiles import (
-    WIDEST,
-    halves_of,
-    plane_of,
-    sums_of,
-    zero,
-)
-from minicaffe.backends.cpu.kernels.epilogue import finish
-from minicaffe.backends.cpu.vector_ir import lanes_of
+from typing import Any
 
-_plane, _halved = plane_of(tiles.tapped, WIDEST, 4, 1), plane_of(tiles.halved, WIDEST, 8, 4)
+import numpy as np
+from numba.core import cgutils
+
+from minicaffe.backends.cpu import at, compiled_sums, helper
+from minicaffe.backends.cpu.kernels.depthwise import WIDEST, plane_of, sums_of, zero
+from minicaffe.backends.cpu.kernels.filters import finish
+from minicaffe.backends.cpu.vector_ir import LONG, emitted, lanes_of
+
+
+def halved(rows: int, count: int) -> Any:
+    """The kernel for tiles of y, of weights of 3 x 3 with strides of 2, of x in planes by its columns' halves.
+
+    What is loaded for one row of the tile serves the next.
+    """
+
+    @emitted("y", count)
+    def tile(on, here, to, x, pitch, further, weight, element, start, y, apart):
+        """y[to..] = start + the sums; rows of x are `pitch` apart, and its planes `further`."""
+        mul, first, pixel = on.builder.mul, on.at(weight, element), on.at(x, here)
+        weights = [on.spread(on.at(first, LONG(k))) for k in range(9)]
+        planes, sums = [pixel, on.at(pixel, further)], [on.repeated(start)] * rows
+        for line, j in np.ndindex(2 * rows + 1, 3):
+            pixels = on.load(on.at(planes[j % 2], mul(pitch, LONG(line)), LONG(j // 2)))
+            for i in range(line % 2, 3, 2):
+                if 0 <= line - i < 2 * rows:
+                    r = (line - i) // 2
+                    sums[r] = on.fused(weights[3 * i + j], pixels, sums[r])
+        on.store_rows(sums, on.at(y, to), apart)
+
+    return tile
+
+
+def tapped(rows: int, count: int) -> Any:
+    """The kernel for tiles of y, of x whose rows `pitch` apart they read, by a table of taps."""
+
+    @emitted("y", count)
+    def tile(on, here, to, x, pitch, weight, element, taps, first, last, start, y, apart):
+        """y[to..] = start + the sums; taps[t] = (which weight from `element` on, how much further in x)."""
+        builder, mul = on.builder, on.builder.mul
+        sums = [cgutils.alloca_once_value(builder, on.repeated(start)) for _ in range(rows)]
+        with cgutils.for_range(builder, last, first) as loop:
+            value = on.spread(on.at(weight, element, on.entry(taps, loop.index, 0)))
+            shift = on.entry(taps, loop.index, 1)
+            for r, one in enumerate(sums):
+                on.multiply_add(value, on.load(on.at(x, here, shift, mul(pitch, LONG(r)))), one)
+        on.store_rows([builder.load(one) for one in sums], on.at(y, to), apart)
+
+    return tile
+
+
+def halves_of(count: int) -> Any:
+    """The kernel that puts 2 count neighbours apart: of even places to b[b0..], of odd ones to b[b1..]."""
+
+    @emitted("a", count)
+    def halves(on, a, a0, b, b0, b1):
+        low, high = on.load(on.at(a, a0)), on.load(on.at(a, a0, LONG(count)))
+        for start, to in enumerate((b0, b1)):
+            on.store(on.pick(low, range(start, 2 * count, 2), high), on.at(b, to))
+
+    return halves
+
+
+_plane, _halved = plane_of(tapped, WIDEST, 4, 1), plane_of(halved, WIDEST, 8, 4)
 _sums_of_1 = sums_of(1)
 _halves_16, _halves_8, _halves_4 = (halves_of(count) for count in (WIDEST, 8, 4))
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from minicaffe.backends.cpu import at, compiled_sums, helper
-from minicaffe.backends.cpu.kernels.epilogue import finish
+from minicaffe.backends.cpu.kernels.filters import finish
 from minicaffe.backends.cpu.kernels.im2col import span
 
 
@@ -47,13 +47,13 @@ def forward(epilogue, y, x, weight, bias, numbers, first, last):
                             for r in range(y0, y1):
                                 plane = bottom * d + z * sd + a * dd - pd
                                 here = (plane * h + r * sh + i * dh - ph) * w + j * dw - pw
-                                there = ((top * od + z) * oh + r) * ow
+                                place = ((top * od + z) * oh + r) * ow
                                 if sw == 1:
                                     for q in range(x0, x1):
-                                        y[at(there + q)] += value * x[at(here + q)]
+                                        y[at(place + q)] += value * x[at(here + q)]
                                 else:
                                     for q in range(x0, x1):
-                                        y[at(there + q)] += value * x[at(here + q * sw)]
+                                        y[at(place + q)] += value * x[at(here + q * sw)]
         finish(y, top * od * oh * ow, od * oh * ow, epilogue)
 
 
@@ -80,13 +80,13 @@ def input_gradient(dy, weight, dx, numbers, first, last):
                             for r in range(y0, y1):
                                 plane = bottom * d + z * sd + a * dd - pd
                                 here = (plane * h + r * sh + i * dh - ph) * w + j * dw - pw
-                                there = ((top * od + z) * oh + r) * ow
+                                place = ((top * od + z) * oh + r) * ow
                                 if sw == 1:
                                     for q in range(x0, x1):
-                                        dx[at(here + q)] += value * dy[at(there + q)]
+                                        dx[at(here + q)] += value * dy[at(place + q)]
                                 else:
                                     for q in range(x0, x1):
-                                        dx[at(here + q * sw)] += value * dy[at(there + q)]
+                                        dx[at(here + q * sw)] += value * dy[at(place + q)]
 
 
 @compiled_sums
@@ -110,8 +110,8 @@ def weight_gradient(x, dy, n, dweight, numbers, first, last):
                                 for r in range(y0, y1):
                                     plane = bottom * d + z * sd + a * dd - pd
                                     here = (plane * h + r * sh + i * dh - ph) * w + j * dw - pw
-                                    there = ((top * od + z) * oh + r) * ow
+                                    place = ((top * od + z) * oh + r) * ow
                                     for q in range(x0, x1):
-                                        total += dy[at(there + q)] * x[at(here + q * sw)]
+                                        total += dy[at(place + q)] * x[at(here + q * sw)]
                             dweight[at(element)] += total
                             element += 1

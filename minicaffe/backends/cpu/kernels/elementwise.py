@@ -1,8 +1,13 @@
-"""Element-wise functions: one pass over memory, from entry first to last."""
+"""Element-wise functions and the solver's steps: one pass over memory, from entry first to last.
+
+Each update rule takes g = scale diff + penalty, leaves its step in diff and subtracts it from the weight; or
+does nothing where `skip` says so. What may change from step to step, its numbers, lies in memory.
+"""
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 from typing import Any
 
@@ -10,7 +15,7 @@ import numpy as np
 
 from minicaffe.backends.cpu import at, compiled, helper
 from minicaffe.backends.cpu.kernels import maths
-from minicaffe.backends.formulas import FORMULAS, typed
+from minicaffe.backends.formulas import FORMULAS, RULES, typed
 
 HELD = 1024  # entries aside
 WORDS = {  # of the formulas that are compiled, beside those of maths.py
@@ -59,14 +64,14 @@ def formula(name: str, part: str, dtype: Any) -> Any:
 
 
 @compiled
-def dropout(x, kept, scale, y, first, last):
+def dropout(x, mask, scale, y, first, last):
     """y = x kept scale."""
     if x.ctypes.data == y.ctypes.data:
         for i in range(first, last):
-            y[at(i)] = y[at(i)] * kept[at(i)] * scale
+            y[at(i)] = y[at(i)] * mask[at(i)] * scale
     else:
         for i in range(first, last):
-            y[at(i)] = x[at(i)] * kept[at(i)] * scale
+            y[at(i)] = x[at(i)] * mask[at(i)] * scale
 
 
 @compiled
@@ -91,15 +96,15 @@ def gather(images, labels, places, mean, scale, sizes, y, y_labels, first, last)
         for k in range(c):
             for r in range(oh):
                 here = (k * h + r + top[b]) * w + left[b]
-                there, image = ((b * c + k) * oh + r) * ow, entry[b] * c * h * w + here
+                to, image = ((b * c + k) * oh + r) * ow, entry[b] * c * h * w + here
                 if mirror[b]:
                     for q in range(ow):
                         value = y.dtype.type(images[at(image + ow - 1 - q)])
-                        y[at(there + q)] = (value - mean[at(here + ow - 1 - q)]) * scale
+                        y[at(to + q)] = (value - mean[at(here + ow - 1 - q)]) * scale
                 else:
                     for q in range(ow):
                         value = y.dtype.type(images[at(image + q)])
-                        y[at(there + q)] = (value - mean[at(here + q)]) * scale
+                        y[at(to + q)] = (value - mean[at(here + q)]) * scale
 
 
 @compiled
@@ -122,3 +127,55 @@ def where_it_is(dy, which, number, dx, first, last):
     """dx = dy where `which` is a number, else 0."""
     for i in range(first, last):
         dx[at(i)] = dy[at(i)] if which[at(i)] == np.int32(number) else dx.dtype.type(0)
+
+
+@compiled
+def regularized(w, diff, decay, l1, scale):
+    """g = scale diff + decay w; with the penalty L1, decay sign(w)."""
+    penalty = w * decay
+    if l1:
+        penalty = decay if w > 0 else (-decay if w < 0 else w * 0)
+    return diff * scale + penalty
+
+
+def settings_of(count: int) -> Any:
+    """The first so many numbers as a tuple, in the type of the weight."""
+    last = count - 1
+    if count == 1:
+        return helper(lambda numbers, weight: (weight.dtype.type(numbers[0]),))
+    before = settings_of(last)
+    return helper(
+        lambda numbers, weight: (*before(numbers, weight), weight.dtype.type(numbers[last]))
+    )
+
+
+@functools.cache
+def update_loop(rule: str, dtype: Any) -> Any:
+    """The loop of a rule of formulas.py. It reads arrays itself: where a helper does, no vectors are made."""
+    formula, memory = RULES[rule]
+    count = formula.__code__.co_argcount - 2 - memory
+    f = helper(typed(formula, dtype, {**WORDS, **maths.words(dtype), "sqrt": math.sqrt}))
+    settings, two = settings_of(count), memory == 2
+
+    def update(diff, history, numbers, decay, l1, scale, skip, weight, first, last):
+        if skip[0]:
+            return
+        typed_numbers = settings(numbers, weight)
+        a, b = history[0], history[-1]
+        for i in range(first, last):
+            w, d = weight[at(i)], diff[at(i)]
+            g = regularized(w, d, decay, l1, scale)
+            if two:
+                result = f(w, g, a[at(i)], b[at(i)], *typed_numbers)
+                b[at(i)] = result[2]
+            else:
+                result = f(w, g, a[at(i)], *typed_numbers)
+            a[at(i)] = result[1]
+            diff[at(i)] = result[0]
+            weight[at(i)] = w - result[0]
+
+    code = formula.__code__  # a rule of one's own is in no file that the cache knows
+    words = repr((code.co_code, code.co_consts, code.co_names)).encode()
+    digest = hashlib.blake2b(words, digest_size=6).hexdigest()
+    update.__name__ = f"{rule}_{digest}"  # under which it is kept
+    return compiled(update)

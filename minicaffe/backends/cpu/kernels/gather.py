@@ -84,5 +84,5 @@ def unpool(x, place, pixels, size, out, first, last):
 def unpool_gradient(dy, place, pixels, size, out, first, last):
     """dx[i] = dy[place[i]], 0 where that is none."""
     for i in range(first * pixels, last * pixels):
-        there = place[at(i)]
-        out[at(i)] = dy[at(i // pixels * size + there)] if there >= 0 else dy.dtype.type(0)
+        pixel = place[at(i)]
+        out[at(i)] = dy[at(i // pixels * size + pixel)] if pixel >= 0 else dy.dtype.type(0)

@@ -39,8 +39,8 @@ def product(sizes, a, a_turned, b, add, rows, deep, wide, steps, vectors, c, fir
         for r in range(r0, r1, down):
             for step in range(0, k, deep):
                 left, table = (a, r * row, row), (steps, step, min(k, step + deep))
-                begin, there = ADD if add or step else ZERO, (v, min(v1, v + wide))
-                tiles(left, b, (c, r * n, n), table, there, min(down, r1 - r), begin)
+                begin, span = ADD if add or step else ZERO, (v, min(v1, v + wide))
+                tiles(left, b, (c, r * n, n), table, span, min(down, r1 - r), begin)
     if v1 == vectors:
         for r in range(r0, r1, down):
             rest(sizes, (a, row, apart), b, add, lanes_of(b) * vectors, c, r, min(r1, r + down))

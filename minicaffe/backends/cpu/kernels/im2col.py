@@ -23,25 +23,25 @@ def span(size, count, offset, stride):
 
 
 @helper
-def _copy(x, here, step, col, there, first, last):
+def _copy(x, here, step, col, place, first, last):
     """Pixels to columns, a row of them."""
     if step == 1:
         for q in range(first, last):
-            col[at(there + q)] = x[at(here + q)]
+            col[at(place + q)] = x[at(here + q)]
     else:
         for q in range(first, last):
-            col[at(there + q)] = x[at(here + q * step)]
+            col[at(place + q)] = x[at(here + q * step)]
 
 
 @helper
-def _add(x, here, step, col, there, first, last):
+def _add(x, here, step, col, place, first, last):
     """Columns to the pixels that they are of, a row of them."""
     if step == 1:
         for q in range(first, last):
-            x[at(here + q)] += col[at(there + q)]
+            x[at(here + q)] += col[at(place + q)]
     else:
         for q in range(first, last):
-            x[at(here + q * step)] += col[at(there + q)]
+            x[at(here + q * step)] += col[at(place + q)]
 
 
 def _rows(move: Any, fills: bool) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from minicaffe.backends.cpu import at, compiled, helper
 from minicaffe.backends.cpu.blas import gemm
-from minicaffe.backends.cpu.kernels.epilogue import finish
+from minicaffe.backends.cpu.kernels.filters import finish
 from minicaffe.backends.cpu.kernels.im2col import fold, unroll
 
 
@@ -54,14 +54,14 @@ def forward(epilogue, y, blas, sizes, axis, shapes, is_point, parts, x, w, bias,
     """
     groups, f, c, most = sizes
     high, p, kernel = _lengths(shapes, axis)
-    bands, k, there = (high + most - 1) // most, c * kernel, -1
+    bands, k, unrolled = (high + most - 1) // most, c * kernel, -1
     for unit in range(first, last):
         part, whole = unit % parts, unit // parts
         g, s = whole % groups, whole // groups // bands
         window, out, start, n = _band(shapes, axis, whole // groups % bands * most, most)
-        if whole != there and not is_point:
+        if whole != unrolled and not is_point:
             _unroll(x, (s * groups + g) * c, c, shapes[0], window, out, n, tile)
-            there = whole
+            unrolled = whole
         top, end = g * f + f * part // parts, g * f + f * (part + 1) // parts
         to = (s * groups * f + top) * p + start
         in_x = (s * groups + g) * c * p + start

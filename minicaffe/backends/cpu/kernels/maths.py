@@ -88,11 +88,11 @@ def log64(x: Any) -> Any:
     odd = w * (0.2857142874366239149 + w * (0.1818357216161805012 + w * 0.1479819860511658591))
     odd = z * (0.6666666666666735130 + odd)
     half, e = 0.5 * f * f, float(k) - (54.0 if tiny else 0.0)
-    found = s * (half + even + odd) + e * 1.90821492927058770002e-10
-    found = e * 6.93147180369123816490e-01 - ((half - found) - f)
-    found = -np.inf if x == 0.0 else found
-    found = x if x == np.inf else found
-    return np.nan if not x >= 0.0 else found
+    log = s * (half + even + odd) + e * 1.90821492927058770002e-10
+    log = e * 6.93147180369123816490e-01 - ((half - log) - f)
+    log = -np.inf if x == 0.0 else log
+    log = x if x == np.inf else log
+    return np.nan if not x >= 0.0 else log
 
 
 def log1p64(x: Any) -> Any:
@@ -125,13 +125,13 @@ def words(dtype: np.dtype) -> dict[str, Callable[..., Any]]:
     log = inlined(typed(log64, double, names))
     log1p = inlined(typed(log1p64, double, names | {"log64": log}))
     own = split64 if dtype == double else split32
-    there = names | {"split": inlined(typed(own, dtype, names))}
-    found = {f.__name__: inlined(typed(f, dtype, there)) for f in (exp, expm1, tanh)}
+    with_split = names | {"split": inlined(typed(own, dtype, names))}
+    functions = {f.__name__: inlined(typed(f, dtype, with_split)) for f in (exp, expm1, tanh)}
     if dtype == double:
-        return found | {"log": log, "log1p": log1p, "power": math.pow}
+        return functions | {"log": log, "log1p": log1p, "power": math.pow}
     known = names | {"log64": log, "exp": words(double)["exp"]}
     power = inlined(typed(power64, double, known))
-    return found | {
+    return functions | {
         "log": inlined(lambda x: np.float32(log(np.float64(x)))),
         "log1p": inlined(lambda x: np.float32(log1p(np.float64(x)))),
         "power": inlined(lambda x, p: np.float32(power(np.float64(x), np.float64(p)))),

@@ -11,9 +11,8 @@ convolution are whole vectors of an image, it is read as it is, without panels.
 from __future__ import annotations
 
 from minicaffe.backends.cpu import at, compiled, helper
-from minicaffe.backends.cpu.kernels.epilogue import pool, rectify
+from minicaffe.backends.cpu.kernels.filters import pool, rectify
 from minicaffe.backends.cpu.kernels.space_to_depth import block_at, gather, lay, scatter
-from minicaffe.backends.cpu.kernels.transpose import to_lanes
 from minicaffe.backends.cpu.microkernel import (
     ADD,
     BIAS,
@@ -24,7 +23,7 @@ from minicaffe.backends.cpu.microkernel import (
     multiply,
     multiply_sparse,
 )
-from minicaffe.backends.cpu.vector_ir import lanes_of
+from minicaffe.backends.cpu.vector_ir import lanes_of, to_lanes
 
 CHUNK = 8 * ROWS  # channels of targets computed from one panel before the next
 
@@ -171,9 +170,9 @@ def weight_gradient(x, dy, dw, plane, target, phases, tables, turned, work, firs
                         )
         for i in range(f if n else 0):
             for k in range(channels):
-                there = (g * f + i) * row + (top + k) * taps
+                element = (g * f + i) * row + (top + k) * taps
                 for t in range(taps):
-                    dw[at(there + t)] += work[at(total + (t * channels + k) * apart + i)]
+                    dw[at(element + t)] += work[at(total + (t * channels + k) * apart + i)]
 
 
 @helper
@@ -189,5 +188,5 @@ def _turn(dy, to, places, filters, columns, count, turned, width, work):
             end = min(first + count, runs[at(i), 0] + runs[at(i), 1])
             if begin < end:
                 here = to + v * places + runs[at(i), 2] + begin - runs[at(i), 0]
-                there, some = (begin - first) * width + v, min(vector, filters - v)
-                to_lanes(dy, here, places, some, end - begin, turned, 0, work, there)
+                column, some = (begin - first) * width + v, min(vector, filters - v)
+                to_lanes(dy, here, places, some, end - begin, turned, 0, work, column)

@@ -1,18 +1,23 @@
-"""Max pooling of planes (h, w); planes first..last of a batch.
+"""Pooling of planes (h, w), by the largest pixel or by the average; planes first..last of a batch.
 
 What all windows share is computed once, at every pixel, in two passes over a plane as one long row: the best
-of kw neighbours, then of kh of those a row apart. A window's result is then found at its corner. Vectors are
-thus filled whatever the width. Where windows reach past the image, the plane is first laid out with what never
-wins around it.
+(or the sum) of kw neighbours, then of kh of those a row apart. A window's result is then found at its corner.
+Vectors are thus filled whatever the width. Where windows reach past the image, the plane is first laid out
+with what never wins around it. Of windows of 2 x 2 side by side a vector of neighbours is computed at a time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.cpu import at, compiled, helper
+from minicaffe.backends.cpu import at, compiled, compiled_sums, helper
+from minicaffe.backends.cpu.vector_ir import INT, emitted, ir
+
+# Windows of 2 x 2 of a vector; where a row has fewer left, its last are computed again
+MANY, SOME = 8, 4
 
 
 @helper
@@ -222,3 +227,165 @@ def max_pool_gradient(dy, which, image, window, out, offset, dx, first, last):
             winner = which[at(row * ow + q)]
             if winner >= 0:
                 dx[at(corner + q * sw + offset[at(winner)])] += dy[at(row * ow + q)]
+
+
+@helper
+def sum_of(x, start, count, k, step, out, to):
+    """out[to + p] = the sum of x[start + p + i step], i < k."""
+    if k == 3:
+        for p in range(count):
+            pair = x[at(start + p)] + x[at(start + p + step)]
+            out[at(to + p)] = pair + x[at(start + p + 2 * step)]
+        return
+    for p in range(count):
+        out[at(to + p)] = x[at(start + p)]
+    for i in range(1, k):
+        for p in range(count):
+            out[at(to + p)] += x[at(start + p + i * step)]
+
+
+@compiled_sums
+def ave_pool(x, image, window, out, rows, columns, work, y, first, last):
+    """Each window's sum, divided by its rows and columns."""
+    (h, w), (oh, ow) = image, out
+    (kh, kw), (sh, sw), (ph, pw) = window
+    extent = extents(window[0], window[1], out)
+    laid = padded(image, window[2], extent)
+    lines, across = extent
+    pitch = across if laid else w
+    size = lines * pitch
+    for plane in range(first, last):
+        start, to = plane * h * w, plane * oh * ow
+        if oh * ow == 1:  # nothing that windows share
+            total, runs, run = y.dtype.type(0), min(h, kh - ph), min(w, kw - pw)
+            if run == w:  # whole rows
+                runs, run = 1, runs * w
+            for i in range(runs):
+                for p in range(start + i * w, start + i * w + run):
+                    total += x[at(p)]
+            y[at(to)] = total / rows[0] / columns[0]
+            continue
+        source, base = x, start
+        if laid:
+            lay(x, start, image, window[2], extent, x.dtype.type(0), work)
+            source, base = work, 0
+        sum_of(source, base, size - pitch + across - kw + 1, kw, 1, work, size)
+        sum_of(work, size, (lines - kh) * pitch + across - kw + 1, kh, pitch, work, 2 * size)
+        for oy in range(oh):
+            row, here = to + oy * ow, 2 * size + oy * sh * pitch
+            if sw == 2:
+                for q in range(ow):
+                    y[at(row + q)] = work[at(here + 2 * q)] / rows[oy] / columns[at(q)]
+            else:
+                for q in range(ow):
+                    y[at(row + q)] = work[at(here + q * sw)] / rows[oy] / columns[at(q)]
+
+
+@compiled
+def ave_pool_gradient(dy, image, window, out, rows, columns, work, dx, first, last):
+    """Each window's gradient, divided by its rows and columns, to all its pixels: to a row, then down."""
+    (h, w), (oh, ow) = image, out
+    (kh, kw), (sh, sw), (ph, pw) = window
+    for i in range(first * h * w, last * h * w):
+        dx[at(i)] = 0
+    for row in range(first * oh, last * oh):
+        top, plane = row % oh * sh - ph, row // oh * h
+        for p in range(w):
+            work[at(p)] = 0
+        for q in range(ow):
+            work[at(w + q)] = dy[at(row * ow + q)] / rows[row % oh] / columns[at(q)]
+        for j in range(min(kw, w + pw)):
+            x0, x1 = max(0, -((j - pw) // sw)), min(ow, (w - 1 - j + pw) // sw + 1)
+            if sw == 1:
+                for q in range(x0, x1):
+                    work[at(j - pw + q)] += work[at(w + q)]
+            else:
+                for q in range(x0, x1):
+                    work[at(j - pw + q * sw)] += work[at(w + q)]
+        for i in range(max(0, -top), min(kh, h - top)):
+            here = (plane + top + i) * w
+            for p in range(w):
+                dx[at(here + p)] += work[at(p)]
+
+
+def _best_of_four(count: int) -> Any:
+    """The kernel for `count` windows: the largest pixel of each and, with `keep`, which of 0..3 it is."""
+
+    @emitted("x", count)
+    def best(on, x, here, w, y, which, to, keep):
+        builder, pixels = on.builder, []
+        for start in (here, builder.add(here, w)):
+            two = on.load(on.at(x, start)), on.load(on.at(x, start, INT(count)))
+            pixels += [on.pick(two[0], range(i, 2 * count, 2), two[1]) for i in (0, 1)]
+        least = best = ir.Constant(on.vector, [-np.inf] * count)
+        for pixel in pixels:
+            best = builder.select(builder.fcmp_ordered(">", pixel, best), pixel, best)
+        on.store(best, on.at(y, to))
+        with builder.if_then(keep):
+            number = on.integers(3)
+            for k in (2, 1, 0):
+                same = builder.fcmp_ordered("==", pixels[k], best)
+                number = builder.select(same, on.integers(k), number)
+            is_pixel = builder.fcmp_ordered(">", best, least)
+            number = builder.select(is_pixel, number, on.integers(-1))
+            on.store(number, on.at(which, to))
+
+    return best
+
+
+def _spread_over_four(count: int) -> Any:
+    """The kernel for `count` windows: the gradient of each goes to the pixel that won, 0 to the others."""
+
+    @emitted("dy", count)
+    def spread(on, dx, here, w, dy, which, to, keep):
+        builder, value = on.builder, on.load(on.at(dy, to))
+        winner = on.load(on.at(which, to), on.integers(0).type)
+        pixels = [
+            builder.select(builder.icmp_signed("==", winner, on.integers(k)), value, on.zero())
+            for k in range(4)
+        ]
+        mixed = [j // 2 + j % 2 * count for j in range(2 * count)]
+        for start, left, right in ((here, *pixels[:2]), (builder.add(here, w), *pixels[2:])):
+            on.store(on.pick(left, mixed[:count], right), on.at(dx, start))
+            on.store(on.pick(left, mixed[count:], right), on.at(dx, start, INT(count)))
+
+    return spread
+
+
+def _rows_of_halves(kernel_of: Callable[[int], Any]) -> Any:
+    """All rows of windows of planes first..last, by kernels as wide as a row allows."""
+    many, some, one = map(kernel_of, (MANY, SOME, 1))
+
+    @helper
+    def rows(x, w, y, which, out, keep, first, last):
+        oh, ow = out
+        for row in range(first * oh, last * oh):
+            here, to = 2 * row * w, row * ow
+            if ow >= MANY:
+                for i in range(0, ow, MANY):
+                    q = min(i, ow - MANY)
+                    many(x, here + 2 * q, w, y, which, to + q, keep)
+            elif ow >= SOME:
+                for i in range(0, ow, SOME):
+                    q = min(i, ow - SOME)
+                    some(x, here + 2 * q, w, y, which, to + q, keep)
+            else:
+                for q in range(ow):
+                    one(x, here + 2 * q, w, y, which, to + q, keep)
+
+    return rows
+
+
+_best_of_rows, _spread_rows = map(_rows_of_halves, (_best_of_four, _spread_over_four))
+
+
+@compiled
+def max_halve(x, image, out, keep, y, which, first, last):
+    """`pool.max_pool` of such windows: all is known but the pixels."""
+    _best_of_rows(x, image[1], y, which, out, keep, first, last)
+
+
+@compiled
+def max_halve_gradient(dy, which, image, out, dx, first, last):
+    """`pool.max_pool_gradient` of such windows, all of whose pixels are written."""
+    _spread_rows(dx, image[1], dy, which, out, True, first, last)

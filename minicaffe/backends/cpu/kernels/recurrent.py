@@ -13,9 +13,8 @@ import numpy as np
 
 from minicaffe.backends.cpu import at, compiled, helper
 from minicaffe.backends.cpu.kernels import maths
-from minicaffe.backends.cpu.kernels.transpose import to_lanes
 from minicaffe.backends.cpu.microkernel import ADD, FEW_COLUMNS, FEW_ROWS, ZERO, few_product
-from minicaffe.backends.cpu.vector_ir import lanes, lanes_of, mover
+from minicaffe.backends.cpu.vector_ir import lanes, lanes_of, mover, to_lanes
 
 DEEP = 128  # rows of a panel at a time, which stay in the first cache
 _copied = mover(1)
@@ -128,8 +127,8 @@ def _lstm_unit(dtype: Any) -> Any:
                 acts[at(k)] = tanh(acts[at(k)])
             for j in range(d):
                 i, f, g = start + j, start + d + j, start + 3 * d + j
-                kept = go * acts[at(f)] * c_prev[at(mine + j)]
-                c[at(mine + j)] = kept + acts[at(i)] * acts[at(g)]
+                remembered = go * acts[at(f)] * c_prev[at(mine + j)]
+                c[at(mine + j)] = remembered + acts[at(i)] * acts[at(g)]
             for j in range(d):
                 h[at(mine + j)] = tanh(c[at(mine + j)])
             for j in range(d):

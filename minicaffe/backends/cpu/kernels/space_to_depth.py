@@ -71,21 +71,21 @@ def _clear(to, first, last):
 
 
 @helper
-def stepped(x, here, step, to, there, count):
+def stepped(x, here, step, to, place, count):
     """Some numbers, each `step` behind the one before, by whole vectors: if they are few, some more."""
     lanes = lanes_of(x)
     if step not in (1, 2, 4) or here + max(count, lanes) * step > len(x):
         for u in range(count):
-            to[at(there + u)] = x[at(here + u * step)]
+            to[at(place + u)] = x[at(here + u * step)]
         return
     for v in range(0, count, lanes):
         u = max(0, min(v, count - lanes))
         if step == 1:
-            _move(x, here + u, to, there + u)
+            _move(x, here + u, to, place + u)
         elif step == 2:
-            _move_second(x, here + 2 * u, to, there + u)
+            _move_second(x, here + 2 * u, to, place + u)
         else:
-            _move_fourth(x, here + 4 * u, to, there + u)
+            _move_fourth(x, here + 4 * u, to, place + u)
 
 
 @helper
@@ -99,9 +99,9 @@ def gather(x, begin, where, rows, pieces, some, width, panels):
         here = begin + where[at(k)]
         if here + reach + lanes > len(x):  # of the last image, where that is the planes
             for i in range(a, e):
-                there, column = here + pieces[at(i), 0], to + pieces[at(i), 1]
-                for u in range(min(lanes, len(x) - there)):
-                    panels[at(column + u)] = x[at(there + u)]
+                pixel, column = here + pieces[at(i), 0], to + pieces[at(i), 1]
+                for u in range(min(lanes, len(x) - pixel)):
+                    panels[at(column + u)] = x[at(pixel + u)]
         else:
             for i in range(a, e):
                 _move(x, here + pieces[at(i), 0], panels, to + pieces[at(i), 1])
@@ -119,10 +119,10 @@ def scatter(sums, start, rows, runs, some, y, to):
     for r in range(count):
         for i in range(first, end):
             here = start + r * apart + runs[at(i), 0]
-            there = begin + r * channel + runs[at(i), 2]
+            target = begin + r * channel + runs[at(i), 2]
             if step == 1:
                 for j in range(runs[at(i), 1]):
-                    y[at(there + j)] = sums[at(here + j)]
+                    y[at(target + j)] = sums[at(here + j)]
             else:
                 for j in range(runs[at(i), 1]):
-                    y[at(there + j * step)] = sums[at(here + j)]
+                    y[at(target + j * step)] = sums[at(here + j)]

@@ -1,6 +1,8 @@
-"""Winograd's convolution: transforms of tiles, and the products between them.
+"""Winograd's convolution: transforms of tiles and of the weight, and the products between them.
 
-How tiles are transformed, and lie in memory, says `tiles`. The letters are `conv.winograd`'s.
+How tiles are transformed, and lie in memory, says `winograd_transforms`. The letters are `conv.winograd`'s.
+With a stride of s a channel is s^2 planes, each seen through elements of the kernel of its own: G, of which
+U = G w, is (planes, points, elements of the kernel).
 
 What the loops share, `shared`, in the order of the unpacking: `sizes` are n, c, h, w, f, oh, ow and groups;
 `chunk` how many samples, and rows of their tiles, are a unit; `tiles` the rows and columns of tiles of an
@@ -11,9 +13,9 @@ axes and A of both, as `parity` wants them; `cut` and `places` are of the room.
 
 from __future__ import annotations
 
-from minicaffe.backends.cpu import compiled, helper
+from minicaffe.backends.cpu import at, compiled, helper
 from minicaffe.backends.cpu.blas import gemm
-from minicaffe.backends.cpu.kernels.epilogue import finish
+from minicaffe.backends.cpu.kernels.filters import finish
 from minicaffe.backends.cpu.kernels.winograd_transforms import (
     add_up,
     read_images,
@@ -92,13 +94,14 @@ def forward(epilogue, y, blas, shared, x, bias, u, rest, first, last):
         out = rest[cut[4] + points * of_v :]
         where = x, s * c * h * w, (c, h, w), (0, c), ends, row, line, pads[0], step
         read_images(where, phases[0], planes[0], images, cut, places[0], room, v, of_v)
-        given = u, (v, of_v, k), (out, of_m, m), points, groups, line, ends[0] * ends[1] * ends[2]
+        count = ends[0] * ends[1] * ends[2]
+        product_args = u, (v, of_v, k), (out, of_m, m), points, groups, line, count
         if k < DEEP:
-            _by_blas(blas, *given)
+            _by_blas(blas, *product_args)
         else:
-            _by_tiles(*given)
-        there = y, s * f * oh * ow, (f, oh, ow), (0, f_of), ends, row, line, pads[1], step
-        write(out, of_m, results, bias, there, phases[1], planes[1], cut, places[1], room)
+            _by_tiles(*product_args)
+        outputs = y, s * f * oh * ow, (f, oh, ow), (0, f_of), ends, row, line, pads[1], step
+        write(out, of_m, results, bias, outputs, phases[1], planes[1], cut, places[1], room)
         top = row * step[0] - pads[1][0]
         begin, end = max(0, top), min(oh, top + ends[1] * step[0])
         for i in range(ends[0] * f if epilogue[0] else 0):
@@ -120,10 +123,11 @@ def input_gradient(blas, shared, dy, u, dx, rest, first, last):
         out = rest[cut[4] + points * of_v :]
         where = dy, s * f * oh * ow, (f, oh, ow), (0, f), ends, 0, line, (0, 0), step
         read_results(where, phases[1], planes[1], results, cut, places[0], room, out, of_m)
-        given = u, (out, of_m, m), (v, of_v, k), points, groups, line, ends[0] * ends[1] * ends[2]
-        _by_blas(blas, *given)
-        there = dx, s * c * h * w, (c, h, w), ends, line, pads[0], step
-        add_up(v, of_v, images, *there, cut, places[0], room)
+        count = ends[0] * ends[1] * ends[2]
+        product_args = u, (out, of_m, m), (v, of_v, k), points, groups, line, count
+        _by_blas(blas, *product_args)
+        pixels = dx, s * c * h * w, (c, h, w), ends, line, pads[0], step
+        add_up(v, of_v, images, *pixels, cut, places[0], room)
 
 
 @compiled
@@ -152,3 +156,59 @@ def weight_gradient(blas, shared, x, dy, work, first, last):
                 right = v, i * of_v + j * k * line, line, True
                 to = work, (i * groups + j) * m * k, k
                 gemm(blas, (m, k, count), left, right, unit > first, to)
+
+
+PAIRS = 1024  # of a filter and a plane, whose sums are taken back at a time
+
+
+@compiled
+def transform(blas, g, weight, sizes, turned, u, first, last):
+    """u = G weight as (points, f, planes c), or (points, group, planes c, f) if it is `turned`.
+
+    sizes are f and c of a group of the weight; G is for both axes at once, one of each plane. Of the filters
+    first..last, or if `turned` of such channels.
+    """
+    (m, k), (count, points, size), numbers = sizes, g.shape, g.reshape(-1)
+    pairs = len(u) // points
+    if count == 1 and not turned:
+        right = weight, first * k * size, size, True
+        whole = points, (last - first) * k, size
+        gemm(blas, whole, (numbers, 0, size, False), right, False, (u, first * k, pairs))
+        return
+    for row in range(first, last):
+        if turned:
+            group, plane = divmod(row // k, count)
+            right = weight, (group * m * k + row % k) * size, k * size, True
+            matrix = numbers, plane * points * size, size, False
+            gemm(blas, (points, m, size), matrix, right, False, (u, row * m, pairs))
+            continue
+        for plane in range(count):
+            right = weight, row * k * size, size, True
+            matrix = numbers, plane * points * size, size, False
+            to = u, (row * count + plane) * k, pairs
+            gemm(blas, (points, k, size), matrix, right, False, to)
+
+
+@compiled
+def transform_back(blas, work, slices, g, rows, dw, first, last):
+    """dw += G' [the sums of all slices, in their order], of filters first..last of so many.
+
+    Of the equal pieces of `work`, one a slice, each begins with its sums; those of all go to the first's.
+    """
+    (count, points, size), piece, numbers = g.shape, len(work) // slices, g.reshape(-1)
+    k, begin = len(dw) // rows // size, first * (len(dw) // rows // size) * count
+    pairs, end = rows * k * count, last * k * count
+    alike = pairs if count == 1 else k  # neighbours whose G is one
+    while begin < end:
+        many = min(PAIRS, end - begin, alike - begin % alike)
+        for i in range(1, slices):
+            for point in range(points):
+                start = point * pairs + begin
+                total, more = work[start : start + many], work[i * piece + start :]
+                for q in range(many):
+                    total[at(q)] += more[at(q)]
+        row, plane = divmod(begin // k, count)
+        left, right = (work, begin, pairs, True), (numbers, plane * points * size, size, False)
+        to = dw, (row * k + begin % k) * size, size
+        gemm(blas, (many, size, points), left, right, True, to)
+        begin += many

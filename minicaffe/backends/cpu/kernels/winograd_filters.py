@@ -11,13 +11,12 @@ points are apart. `sizes` are the sizes, pads, tiles, step, phases, planes, line
 from __future__ import annotations
 
 from minicaffe.backends.cpu import at, compiled, helper
-from minicaffe.backends.cpu.kernels.epilogue import finish
-from minicaffe.backends.cpu.kernels.transpose import to_lanes
+from minicaffe.backends.cpu.kernels.filters import finish
 from minicaffe.backends.cpu.kernels.winograd import apart, points_of
 from minicaffe.backends.cpu.kernels.winograd_transforms import read_images, read_results, write
 from minicaffe.backends.cpu.microkernel import BLOCK, ROWS, ZERO, multiply, multiply_sparse
 from minicaffe.backends.cpu.vector_ir import lanes as lanes
-from minicaffe.backends.cpu.vector_ir import lanes_of
+from minicaffe.backends.cpu.vector_ir import lanes_of, to_lanes
 
 
 @compiled
@@ -96,8 +95,8 @@ def _weights_back(g, tables, sums, first, k, room, dw, start):
     """dw += G' sums of one filter, which begin at `first`: the transpose."""
     (_, points, size), (steps, wide, places), lanes = g.shape, tables, lanes_of(sums)
     right, vectors = (sums, first, 0, 0), (k + lanes - 1) // lanes
-    there = (room, 0, wide), (steps, 0, points), vectors, size, ZERO, (sums, 0)
-    multiply_sparse((g.reshape(-1), 0, 1), right, *there)
+    result = (room, 0, wide), (steps, 0, points), vectors, size, ZERO, (sums, 0)
+    multiply_sparse((g.reshape(-1), 0, 1), right, *result)
     for q in range(k):
         for i in range(size):
             dw[at(start + q * size + i)] += room[at(places[at(i)] + q)]
@@ -123,8 +122,8 @@ def forward(epilogue, y, sizes, matrices, block, weights, v, bias, rest, first, 
             result = (out, i * of_m, line), k, vectors, rows, ZERO, (u, 0), BLOCK
             multiply((u, i * of_u, wide), right, *result)
         ends = n, tiles[0], tiles[1]
-        there = y, 0, (f, oh, ow), (one, one + rows), ends, 0, line, pads[1], step
-        write(out, of_m, matrices[1], bias, there, phases[1], planes[1], cut, places[1], room)
+        outputs = y, 0, (f, oh, ow), (one, one + rows), ends, 0, line, pads[1], step
+        write(out, of_m, matrices[1], bias, outputs, phases[1], planes[1], cut, places[1], room)
         for s in range(n if epilogue[0] else 0):
             for i in range(one, one + rows):
                 finish(y, (s * f + i) * oh * ow, oh * ow, epilogue)
@@ -145,7 +144,7 @@ def weight_gradient(sizes, matrices, block, g, kernels, v, out, dw, rest, first,
         unit, one = unit + many, group * m + begin
         for i in range(points):
             right = v, i * of_v + group * count * wide, wide, 0
-            there = (sums, i * of_s, wide), count, vectors, rows, ZERO, (sums, 0)
-            multiply((out, i * of_m + one * line, line), right, *there)
+            result = (sums, i * of_s, wide), count, vectors, rows, ZERO, (sums, 0)
+            multiply((out, i * of_m + one * line, line), right, *result)
         for row in range(rows):
             _weights_back(g, kernels, sums, row * wide, k, room, dw, (one + row) * k * size)
