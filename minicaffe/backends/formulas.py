@@ -1,10 +1,9 @@
 """Element-wise functions and update rules: each is a formula, written once.
 
 NumPy evaluates the functions on blocks of entries. Numba compiles functions and rules for one entry
-(cpu/kernels), and backends/cuda/emit.py writes them in C++: only the words in them (`where`, `maximum`,
-`exp`) mean
-something else each time, so that they have no branches and no loops. Floats in them become of the entries'
-own type, as the numbers that follow x are; a condition is 1 or 0.
+(cpu/kernels), and backends/cuda/emit.py writes them in C++: only the words in them (`where`, `maximum`, `exp`)
+mean something else each time, so that they have no branches and no loops. Floats in them become of the
+entries' own type, as the numbers that follow x are; a condition is 1 or 0.
 """
 
 from __future__ import annotations
@@ -33,9 +32,8 @@ class Formula:
     slope: Function | None
     reads: str
     in_place: Callable[..., bool] = lambda *numbers: False
-    whole: Function | None = (
-        None  # y in one call of NumPy's, into `out`; the slope is then true or false
-    )
+    # y in one call of NumPy's, into `out`; the slope is then true or false
+    whole: Function | None = None
 
 
 def always(*numbers: float) -> bool:

@@ -71,13 +71,8 @@ class Guard:
     def of_params(self, params: Sequence[Any], objects: Iterable[Any] = ()) -> Assumed:
         """What an update of parameters assumes now."""
         every = [*objects, *params, *map(_data, params), *map(_diff, params)]
-        settings = [
-            *map(_multipliers, params),
-            *map(is_stale, params),
-            threads(),
-            state.most_threads,
-            inside.get(),
-        ]
+        of_threads = threads(), state.most_threads, inside.get()
+        settings = [*map(_multipliers, params), *map(is_stale, params), *of_threads]
         return Assumed(every, settings)
 
 
