@@ -11,15 +11,14 @@ Full-vector stores may overrun; the next store overwrites the tail. The targets 
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from minicaffe.backends.cpu.conv.space_to_depth import LANES, Planes, Run
+from minicaffe.backends.cpu.skinny import table
 from minicaffe.core.ops.geometry import lift
 
 TURNED = 128  # columns that are transposed at a time, for dweight: they stay in the first cache
@@ -27,52 +26,34 @@ WIDEST = 64  # numbers of a panel's row, at most
 SUMMED = 4  # columns that are left, at most, if they are summed
 
 
-@dataclass(frozen=True)
 class Panels:
     """The tables of one direction for vectors of `lanes` numbers, at most `columns` vectors in a panel.
 
     If at most `summed` columns are left that fill no vector, they are no part of the product.
     """
 
-    planes: Planes
-    lanes: int
-    columns: int
-    summed: int
+    def __init__(self, planes: Planes, lanes: int, columns: int, summed: int):
+        self.planes, self.lanes, self.columns = planes, lanes, columns
+        self.width = lanes * columns  # numbers of a panel's row
+        self.left = self._left(summed)
+        # Elements from a panel to the next one: the last store of a panel may overrun by a vector
+        self.apart = planes.rows * self.width + lanes
+        # Elements of panels and columns left, or for dweight of the transposed panel; at most `largest`
+        count = max(1, -(-planes.columns // self.width)) + bool(len(self.left[0]))  # of a block
+        size = TURNED * self.width if planes.sums else count * self.apart
+        self.room = -(-(size + len(self.left[0]) * planes.rows) // LANES) * LANES
 
-    @property
-    def width(self) -> int:
-        """Numbers of a panel's row."""
-        return self.lanes * self.columns
-
-    @property
-    def count(self) -> int:
-        """Panels of a block, at most."""
-        return max(1, -(-self.planes.columns // self.width)) + bool(len(self.left[0]))
-
-    @property
-    def apart(self) -> int:
-        """Elements from a panel to the next one: the last store of a panel may overrun by a vector."""
-        return self.planes.rows * self.width + self.lanes
-
-    @property
-    def room(self) -> int:
-        """Elements of panels and columns left, or for dweight of the transposed panel; at most `largest`."""
-        size = TURNED * self.width if self.planes.sums else self.count * self.apart
-        return -(-(size + len(self.left[0]) * self.planes.rows) // LANES) * LANES
-
-    @functools.cached_property
-    def left(self) -> tuple[Any, Any]:
-        """The tables by which columns that are left are summed: of columns, and of vectors of elements.
+    def _left(self, summed: int) -> tuple[Any, Any]:
+        """Returns the tables by which columns that are left are summed: of these, and of vectors of elements.
 
         columns[j] = (which, offset of its elements); vectors[v] = (offset, offset in the weight). Without
         columns if a target's weights are no neighbours, or no whole vectors.
         """
         planes = self.planes
         apart = planes.back or planes.sums or planes.channels[0] * planes.taps % self.lanes
-        columns = np.arange(0 if apart or planes.rows % self.lanes else self.summed)
-        vectors = np.arange(planes.rows // self.lanes) * self.lanes
-        pairs = (columns, columns * planes.rows), (vectors, vectors)
-        return tuple(np.stack(pair, axis=1).astype(np.int32) for pair in pairs)  # type: ignore[return-value]
+        columns = 0 if apart or planes.rows % self.lanes else summed
+        vectors = table(planes.rows // self.lanes, self.lanes, self.lanes)
+        return table(columns, 1, planes.rows), vectors
 
     @property
     def tables(self) -> tuple[Any, ...]:

@@ -13,11 +13,9 @@ block, few channels are copied into planes at a time, just before they are used,
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -90,40 +88,49 @@ def _backward(size: int, out: int, k: int, s: int, p: int, d: int) -> Axis:
     return Axis(out, 1, -least, (0,), extent, tuple(runs))
 
 
-@dataclass(frozen=True)
 class Planes:
     """The sources of a convolution as planes, x or with `back` dy; and the block that is computed at a time.
 
     With `sums`, for dweight, which sums over places, all channels are in planes at a time.
     """
 
-    g: ConvGeometry
-    back: bool
-    sums: bool = False
-
-    @functools.cached_property
-    def axes(self) -> tuple[Axis, ...]:
-        """The axes of the planes, lifted to three."""
-        along = _backward if self.back else _forward
-        sizes = zip(lift(self.g.image), lift(self.g.out), *self.g.window.lifted(), strict=True)
-        return tuple(along(*numbers) for numbers in sizes)
-
-    @functools.cached_property
-    def channels(self) -> tuple[int, int, int]:
-        """Channels of sources and of targets in a group, and the number of groups."""
-        g = self.g
+    def __init__(self, g: ConvGeometry, back: bool, sums: bool = False):
+        self.g, self.back, self.sums = g, back, sums
+        along = _backward if back else _forward
+        sizes = zip(lift(g.image), lift(g.out), *g.window.lifted(), strict=True)
+        self.axes = layers, lines, across = tuple(along(*numbers) for numbers in sizes)  # three
+        # Channels of sources and of targets in a group, and the number of groups
         c, f = g.c // g.group, g.f // g.group
-        return (f, c, g.group) if self.back else (c, f, g.group)
-
-    @functools.cached_property
-    def count(self) -> int:
-        """The number of planes of a channel."""
-        return math.prod(len(axis.phases) for axis in self.axes)
-
-    @property
-    def taps(self) -> int:
-        """The kernel elements through which a job reads a channel, at most."""
-        return math.prod(max(len(run.taps) for run in axis.runs) for axis in self.axes)
+        self.channels = (f, c, g.group) if back else (c, f, g.group)
+        # Planes of a channel, the remainder of each, and the elements through which a job reads it, at most
+        phases = itertools.product(*(axis.phases for axis in self.axes))
+        self.phases = np.array([*phases], np.int64)
+        self.count = len(self.phases)
+        self.taps = math.prod(max(len(run.taps) for run in axis.runs) for axis in self.axes)
+        # Whether the images themselves are the planes, so that nothing is copied
+        self.flat = g.window.is_point
+        self.block = self._block()  # samples and lines
+        self.bands = -(-lines.targets // self.block[1])  # of a sample
+        self.blocks = -(-g.n // self.block[0]) * self.bands  # each with all channels of a group
+        # Places of a block for its largest job, in whole vectors
+        places = self.block[0] * layers.targets * self.block[1] * across.targets
+        self.columns = -(-places // LANES) * LANES
+        # Rows of a panel: elements (channel, kernel element) of the sum at a time
+        most = MANY // self.columns if self.columns <= FEW else DEPTH
+        laid, elements = self._channels(most), self.channels[0] * self.taps
+        self.rows = max(1, min(elements, most if laid == self.channels[0] else laid * self.taps))
+        # Channels in planes at a time: those of a panel's rows, or all
+        self.laid = self._channels(self.rows)
+        # Layers, lines and pitch of a plane: of a block's, or of an image
+        self.sizes = layers.length, self.block[1] + lines.extent, across.pitch
+        if self.flat:
+            self.sizes = layers.size, lines.size, across.size
+        # Elements from a sample's planes to the next one's
+        self.apart = self.laid * (g.group if self.flat else self.count) * math.prod(self.sizes)
+        # Elements of a block's planes and of the zeros behind them; 0 if nothing is copied
+        more = max(0, across.length - across.pitch) + LANES
+        whole = -(-(self.block[0] * self.apart + more) // LANES) * LANES
+        self.room = 0 if self.flat else whole
 
     def _channels(self, rows: int) -> int:
         """Returns the channels in planes at a time, for a panel of `rows`: all, if jobs read them again."""
@@ -134,21 +141,8 @@ class Planes:
             return self.channels[0]
         return some - some % LANES if some > LANES else some
 
-    @functools.cached_property
-    def rows(self) -> int:
-        """Rows of a panel: elements (channel, kernel element) of the sum at a time."""
-        most = MANY // self.columns if self.columns <= FEW else DEPTH
-        laid, elements = self._channels(most), self.channels[0] * self.taps
-        return max(1, min(elements, most if laid == self.channels[0] else laid * self.taps))
-
-    @functools.cached_property
-    def laid(self) -> int:
-        """Channels in planes at a time: those of a panel's rows, or all."""
-        return self._channels(self.rows)
-
-    @functools.cached_property
-    def block(self) -> tuple[int, int]:
-        """Samples and lines of a block: about MOST places, with planes that stay in the cache."""
+    def _block(self) -> tuple[int, int]:
+        """Returns samples and lines of a block: about MOST places, with planes that stay in the cache."""
         layers, lines, across = self.axes
         places = layers.targets * across.targets
         each = self._channels(DEPTH) * self.count * layers.length * across.pitch
@@ -164,50 +158,3 @@ class Planes:
             fit = min(fit, IN_CACHE // (each * lines.length))
         n = max(1, self.g.n)
         return -(-n // -(-n // max(1, min(n, fit)))), band
-
-    @property
-    def bands(self) -> int:
-        """The number of bands of a sample."""
-        return -(-self.axes[1].targets // self.block[1])
-
-    @property
-    def blocks(self) -> int:
-        """The number of blocks, each with all channels of a group."""
-        return -(-self.g.n // self.block[0]) * self.bands
-
-    @property
-    def columns(self) -> int:
-        """Places of a block for its largest job, in whole vectors."""
-        layers, _, across = self.axes
-        places = self.block[0] * layers.targets * self.block[1] * across.targets
-        return -(-places // LANES) * LANES
-
-    @property
-    def flat(self) -> bool:
-        """Whether the images themselves are the planes, so that nothing is copied."""
-        return self.g.window.is_point
-
-    @property
-    def sizes(self) -> tuple[int, int, int]:
-        """Layers, lines and pitch of a plane: of a block's, or of an image."""
-        if self.flat:
-            return self.axes[0].size, self.axes[1].size, self.axes[2].size
-        return self.axes[0].length, self.block[1] + self.axes[1].extent, self.axes[2].pitch
-
-    @functools.cached_property
-    def apart(self) -> int:
-        """Elements from a sample's planes to the next one's."""
-        of = self.channels[2] if self.flat else self.count
-        return self.laid * of * math.prod(self.sizes)
-
-    @functools.cached_property
-    def room(self) -> int:
-        """Elements of a block's planes and of the zeros behind them; 0 if nothing is copied."""
-        across = self.axes[2]
-        more = max(0, across.length - across.pitch) + LANES
-        return 0 if self.flat else -(-(self.block[0] * self.apart + more) // LANES) * LANES
-
-    @property
-    def phases(self) -> Any:
-        """The remainder of each plane of a channel, (planes, 3)."""
-        return np.array(list(itertools.product(*(axis.phases for axis in self.axes))), np.int64)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,70 +25,53 @@ BLOCK = 4  # pixels that are read at a time, at most
 GAP = 64  # elements between the matrices of two points, at most
 
 
-@dataclass(frozen=True)
 class Strips:
     """The tiles of F(m x m, r x r) for vectors of `lanes` numbers; a line is a row of V or M, of all tiles."""
 
-    g: ConvGeometry
-    m: int
-    lanes: int
+    def __init__(self, g: ConvGeometry, m: int, lanes: int):
+        self.g, self.m, self.lanes = g, m, lanes
+        window, out = g.window, two(g.out, 1)
+        dilation, stride = two(window.dilation, 1), two(window.stride, 1)
+        self.pad = two(window.pad, 0)
+        # Points, and outputs, of a tile along each axis
+        self.points = two([even(m + r - 1) for r in taps(window)], 1)
+        self.step = (1 if len(g.image) == 1 else m), m
+        # For each axis, the distance of neighbouring pixels of a tile, and the tiles of one phase
+        sizes = zip(out, dilation, stride, self.step, strict=True)
+        self.phases = tuple((d * s, -(-o // (d * step))) for o, d, s, step in sizes)
+        # Tiles of an image along each axis, those of all phases if it is dilated
+        axes = zip(out, dilation, self.phases, strict=True)
+        rows, columns = self.tiles = tuple(min(o, d) * tiles for o, d, (_, tiles) in axes)
+        # Channels of V, where each plane of a channel counts as one, and of M
+        self.channels = g.c * math.prod(stride), g.f
+        # Elements of U, and as many of the sums that become dweight; and of a tile of V and of M
+        self.weights = math.prod(self.points) * math.prod(self.channels) // g.group
+        self.tile = math.prod(self.points) * sum(self.channels)
+        # Elements behind the tiles of a line: planes are not read in the order of their lines, so a vector
+        # that overruns would damage the next line
+        self.behind = lanes - 1 if max(stride) > 1 else 0
+        # Tiles of a unit, at most: they fit the cache, or are as large as U, which each unit reads
+        self.most = max(TILES, (IN_CACHE + self.weights) // self.tile)
+        self.cut = self._cut()
+        # Elements of work that a thread needs: U or the sums, the room, and V and M of a row of tiles; and
+        # those with which it computes as many tiles at a time as is fastest
+        tiles = max(columns, min(g.n * rows * columns, self.most))
+        self.least = self.weights + self.cut[4] + self._elements(self.line(columns))
+        self.enough = self.weights + self.cut[4] + self._elements(self.line(tiles))
 
-    @functools.cached_property
-    def points(self) -> tuple[int, int]:
-        """Points of a tile along each axis."""
-        return two([even(self.m + r - 1) for r in taps(self.g.window)], 1)
+    def _cut(self) -> tuple[int, int, int, int, int, int]:
+        """Returns the room of a thread, in which strips are transformed.
 
-    @functools.cached_property
-    def step(self) -> tuple[int, int]:
-        """Outputs of a tile along each axis."""
-        return (1 if len(self.g.image) == 1 else self.m), self.m
-
-    @functools.cached_property
-    def phases(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """For each axis, the distance of neighbouring pixels of a tile, and the tiles of one phase."""
-        window = self.g.window
-        axes = (two(sizes, 1) for sizes in (self.g.out, window.dilation, window.stride))
-        sizes = zip(*axes, self.step, strict=True)
-        rows, columns = ((d * s, -(-o // (d * m))) for o, d, s, m in sizes)
-        return rows, columns
-
-    @functools.cached_property
-    def tiles(self) -> tuple[int, int]:
-        """Tiles of an image along each axis, those of all phases if it is dilated."""
-        axes = two(self.g.out, 1), two(self.g.window.dilation, 1), self.phases
-        rows, columns = (min(o, d) * tiles for o, d, (_, tiles) in zip(*axes, strict=True))
-        return rows, columns
-
-    @functools.cached_property
-    def channels(self) -> tuple[int, int]:
-        """Channels of V, where each plane of a channel counts as one, and of M."""
-        return self.g.c * math.prod(self.g.window.stride), self.g.f
-
-    @functools.cached_property
-    def weights(self) -> int:
-        """Elements of U, and as many of the sums that become dweight."""
-        return math.prod(self.points) * math.prod(self.channels) // self.g.group
-
-    @property
-    def _wide(self) -> tuple[int, int]:
-        """The pixels of a row of x and of dy that are transformed, a vector at least."""
-        widths = two(self.g.image, 1)[1] + min(0, self._pad[1]), two(self.g.out, 1)[1]
-        return max(widths[0], self.lanes), max(widths[1], self.lanes)
-
-    @property
-    def _pad(self) -> tuple[int, int]:
-        """Pad of each axis."""
-        return two(self.g.window.pad, 0)
-
-    @functools.cached_property
-    def cut(self) -> tuple[int, int, int, int, int, int]:
-        """The room of a thread, in which strips are transformed: strips; pitch; offsets of the pixels that are
-        read and of points after one axis; elements; and the pixels of a phase in a row.
+        Strips; pitch; offsets of the pixels that are read and of points after one axis; elements; and the
+        pixels of a phase in a row.
         """
         (t0, t1), (m0, m1), columns = self.points, self.step, self.tiles[1]
+        # The pixels of a row of x and of dy that are transformed, a vector at least
+        widths = two(self.g.image, 1)[1] + min(0, self.pad[1]), two(self.g.out, 1)[1]
+        wide = [max(width, self.lanes) for width in widths]
         between, of_phase = self.phases[1]
         seen = (of_phase - 1) * m1 + -(-t1 // BLOCK) * BLOCK
-        pitch = max(between * seen, max(0, self._pad[1]) + self._wide[0], self._wide[1])
+        pitch = max(between * seen, max(0, self.pad[1]) + wide[0], wide[1])
         pitch = -(-pitch // self.lanes) * self.lanes
         most = max(1, min(self.g.n * self.tiles[0], IN_ROOM // (t0 * pitch)))
         own, half = (most + 1) * t0 * pitch, (most + 1) * m0 * columns * m1 + BLOCK
@@ -119,30 +101,12 @@ class Strips:
         """
         rows = self.tiles[0]
         apart = max(between for between, _ in self.phases)
-        if len(self.g.image) == 1 or apart > 1 or min(self._pad) < 0:
+        if len(self.g.image) == 1 or apart > 1 or min(self.pad) < 0:
             return False
         if chunk[1] < rows or self.cut[0] < rows:
             return False
         others = strips(adjoint(self.g), self.m, self.lanes)
         return math.prod(others.tiles) > math.prod(self.tiles)
-
-    @property
-    def least(self) -> int:
-        """Elements of work that a thread needs: U or the sums, the room, and V and M of a row of tiles."""
-        return self.weights + self.cut[4] + self._elements(self.line(self.tiles[1]))
-
-    @property
-    def enough(self) -> int:
-        """Elements of work with which a thread computes as many tiles at a time as is fastest."""
-        rows, columns = self.tiles
-        tiles = max(columns, min(self.g.n * rows * columns, self._most))
-        return self.weights + self.cut[4] + self._elements(self.line(tiles))
-
-    @property
-    def _most(self) -> int:
-        """Tiles of a unit, at most: they fit the cache, or are as large as U, which each unit reads."""
-        tile = math.prod(self.points) * sum(self.channels)
-        return max(TILES, (IN_CACHE + self.weights) // tile)
 
     def _elements(self, line: int) -> int:
         """Returns the elements of V and M with lines of `line` elements."""
@@ -150,14 +114,7 @@ class Strips:
 
     def line(self, tiles: int) -> int:
         """Returns the elements of a line: an odd number of vectors, so that lines use different cache sets."""
-        return (-(-(tiles + self._behind) // self.lanes) | 1) * self.lanes
-
-    @property
-    def _behind(self) -> int:
-        """Elements behind the tiles of a line: planes are not read in the order of their lines, so a vector
-        that overruns would damage the next line.
-        """
-        return self.lanes - 1 if max(self.g.window.stride) > 1 else 0
+        return (-(-(tiles + self.behind) // self.lanes) | 1) * self.lanes
 
     @functools.lru_cache(maxsize=1024)  # noqa: B019  (strips are cached, too)
     def units(
@@ -168,10 +125,9 @@ class Strips:
         `of` is the convolution of which this is the adjoint, if it computes a dx.
         """
         g, (rows, columns) = self.g, self.tiles
-        tile = math.prod(self.points) * sum(self.channels)
-        vectors = (rest - self.cut[4] - self._elements(0)) // tile // self.lanes
-        room = ((vectors - 1) | 1) * self.lanes - self._behind  # tiles of the longest line
-        most = min(room, self._most)
+        vectors = (rest - self.cut[4] - self._elements(0)) // self.tile // self.lanes
+        room = ((vectors - 1) | 1) * self.lanes - self.behind  # tiles of the longest line
+        most = min(room, self.most)
         samples, high = max(1, most // (rows * columns)), max(1, min(rows, most // columns))
         chunks = -(-g.n // samples)
         samples = max(1, g.n // max(threads, chunks + -chunks % threads))  # equally many a thread
@@ -195,7 +151,7 @@ class Strips:
         axes = zip(two(g.window.dilation, 1), strides, self.phases, strict=True)
         spread = tuple((d * s, many) for d, s, (_, many) in axes)
         planes = (*two(g.window.stride, 1), g.c // g.group), (*strides, f // g.group)
-        layout = (self._pad, pads), self.tiles, self.step, (self.phases, spread), planes
+        layout = (self.pad, pads), self.tiles, self.step, (self.phases, spread), planes
         return sizes, chunk, *layout, line, self.cut, self.places
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,26 +31,20 @@ WIDTHS = (4, 8, 16)  # numbers of vectors of 256 or 512 bits
 FEWEST = 8  # filters of a block, at least, for every microkernel
 
 
-@dataclass(frozen=True)
 class Filters:
     """All tiles of F(m x m, r x r), and the filters in blocks. Lines are rows of V and M, of all tiles."""
 
-    strips: Strips
-
-    @functools.cached_property
-    def tiles(self) -> int:
-        """Tiles of all samples."""
-        return self.strips.g.n * math.prod(self.strips.tiles)
-
-    @functools.cached_property
-    def line(self) -> int:
-        """Elements of a line: a vector more than its tiles, so that no store reaches another thread's line."""
-        return self._odd(self.tiles + self.strips.lanes - 1)
-
-    @functools.cached_property
-    def wide(self) -> int:
-        """Elements of a tile of V if the channels of a group lie side by side."""
-        return self._odd(self.strips.g.c // self.strips.g.group)
+    def __init__(self, strips: Strips):
+        self.strips, g = strips, strips.g
+        self.points = math.prod(strips.points)  # of a tile
+        self.elements = math.prod(g.window.kernel)  # of a kernel
+        self.tiles = g.n * math.prod(strips.tiles)  # of all samples
+        # Elements of a line: a vector more than its tiles, so that no store reaches another thread's line
+        self.line = self._odd(self.tiles + strips.lanes - 1)
+        # Elements of a tile of V if the channels of a group lie side by side
+        self.wide = self._odd(g.c // g.group)
+        # Of U = G weight: how far the kernels' elements are apart, and the offset of each
+        self.forth = self.wide, _offsets(self.elements, self.wide)
 
     def _odd(self, count: int) -> int:
         """Returns `count` rounded up to an odd number of vectors, so that lines differ in their cache sets."""
@@ -69,7 +62,7 @@ class Filters:
         g = self.strips.g
         if max(g.window.stride) > 1 or g.c // g.group < CHANNELS:
             return False
-        if math.prod(self.strips.points) * g.f * (g.c // g.group) <= LARGE:
+        if self.points * g.f * (g.c // g.group) <= LARGE:
             return False
         if self.size(g.c, self.line) > OF_TILES:
             return False
@@ -77,27 +70,16 @@ class Filters:
 
     def block(self, rows: int) -> tuple[int, int]:
         """Returns the filters of a block, a multiple of `rows`, and the distance of its points."""
-        of_one = math.prod(self.strips.points) * self.wide
-        high = max(rows, OF_BLOCK // of_one // rows * rows)
+        high = max(rows, OF_BLOCK // (self.points * self.wide) // rows * rows)
         return high, self._odd(high * self.wide)
-
-    @functools.cached_property
-    def forth(self) -> tuple[int, np.ndarray]:
-        """Of U = G weight: how far the kernels' elements are apart, and the offset of each."""
-        return self.wide, _offsets(self._elements, self.wide)
 
     def back(self, apart: int) -> tuple[Any, ...]:
         """Returns the table of dweight = G' sums, points at distance `apart`, and `forth`."""
-        return table(math.prod(self.strips.points), self._elements, apart), *self.forth
-
-    @property
-    def _elements(self) -> int:
-        """Elements of a kernel."""
-        return math.prod(self.strips.g.window.kernel)
+        return table(self.points, self.elements, apart), *self.forth
 
     def size(self, count: int, line: int) -> int:
         """Returns the elements of an array of all points with `count` lines each."""
-        return math.prod(self.strips.points) * (count * line + GAP)
+        return self.points * (count * line + GAP)
 
     @property
     def least(self) -> int:
@@ -105,7 +87,7 @@ class Filters:
         g, high = self.strips.g, max(FEWEST, self.block(1)[0])
         v = max(self.size(g.c, self.line), self.size(g.group * self.tiles, self.wide))
         block = self.size(high, self.wide) + self.size(high, self.line)
-        own = max(block + self._elements * self.wide, self.size(self.strips.lanes, self.line))
+        own = max(block + self.elements * self.wide, self.size(self.strips.lanes, self.line))
         return v + self.size(g.f, self.line) + self.strips.cut[4] + own
 
 
