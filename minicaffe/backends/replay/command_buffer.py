@@ -166,10 +166,8 @@ class Script:
         walks = [partial(self._walk, t, meeting) for t in range(self.walkers)]
         errors = run(walks, meeting.abort)
         raised = [error for error in errors if error is not None]
-        for error in raised:
-            if not isinstance(error, threading.BrokenBarrierError):
-                raise error
-        if raised:
+        raised.sort(key=lambda error: isinstance(error, threading.BrokenBarrierError))
+        if raised:  # what broke the barrier first
             raise raised[0]
 
     def _walk(self, t: int, meeting: threading.Barrier) -> None:

@@ -36,6 +36,10 @@ class Panels:
         self.planes, self.lanes, self.columns = planes, lanes, columns
         self.width = lanes * columns  # numbers of a panel's row
         self.left = self._left(summed)
+        # Every combination of runs along the three axes: its targets read the same kernel elements
+        self.jobs = [*itertools.product(*(axis.runs for axis in planes.axes))]
+        # The distances of the targets of a job, along each axis
+        self.steps = planes.g.window.lifted()[1] if planes.back else (1, 1, 1)
         # Elements from a panel to the next one: the last store of a panel may overrun by a vector
         self.apart = planes.rows * self.width + lanes
         # Elements of panels and columns left, or for dweight of the transposed panel; at most `largest`
@@ -65,7 +69,7 @@ class Panels:
         runs = (first column, columns, offset in the targets).
         """
         jobs, steps, where, blocks, pieces, runs = ([] for _ in range(6))  # type: ignore[var-annotated]
-        for job in self._jobs:
+        for job in self.jobs:
             weights, pixels = self._elements(job)
             jobs.append([len(where), len(where) + len(pixels)])
             where.extend(pixels)
@@ -75,7 +79,7 @@ class Panels:
                 begin = len(pieces), len(runs)
                 for panel, (column, end) in enumerate(itertools.pairwise(self._ends(len(at)))):
                     pieces.extend(self._pieces(at[column:end], panel * self.apart))
-                runs.extend(_runs(to, self._steps[2]))
+                runs.extend(_runs(to, self.steps[2]))
                 blocks.append([len(at), begin[0], len(pieces), begin[1], len(runs)])
         numbers = (blocks, 5), (pieces, 2), (runs, 3)
         return (
@@ -93,7 +97,7 @@ class Panels:
         a panel); blocks[0], and blocks[1] for a smaller last block = (first column, end of its columns, first
         run, end of its runs); runs as in `tables`.
         """
-        (job,) = self._jobs
+        (job,) = self.jobs
         taps, steps, blocks, runs = self.planes.taps, [], [], []  # type: ignore[var-annotated]
         for last in (False, True):
             at, to = self._columns(job, last)
@@ -107,16 +111,6 @@ class Panels:
             np.array(blocks, np.int64),
             np.array(runs, np.int64).reshape(-1, 3),
         )
-
-    @property
-    def _jobs(self) -> list[tuple[Run, ...]]:
-        """Every combination of runs along the three axes: its targets read the same kernel elements."""
-        return list(itertools.product(*(axis.runs for axis in self.planes.axes)))
-
-    @property
-    def _steps(self) -> tuple[int, ...]:
-        """The distances of the targets of a job, along each axis."""
-        return self.planes.g.window.lifted()[1] if self.planes.back else (1, 1, 1)
 
     def _ends(self, count: int) -> list[int]:
         """Returns where each panel of so many columns begins and the last one ends: see `multiply`."""
@@ -163,7 +157,7 @@ class Panels:
         at = base + s * planes.apart + (z * high + i) * wide + j
         size = lift(planes.g.image if planes.back else planes.g.out)
         sample = planes.channels[1] * planes.channels[2] * math.prod(size)
-        axes = zip(job, index, self._steps, strict=True)
+        axes = zip(job, index, self.steps, strict=True)
         z, i, j = (run.start + number * step for run, number, step in axes)
         return at, s * sample + (z * size[1] + i) * size[2] + j
 
