@@ -206,39 +206,39 @@ def grain(c: int) -> int:
     return 1 + SCORES // c
 
 
-@row("label_losses.hinge")
+@row("label_losses.hinge", "losses")
 def hinge(compiled, x, labels, out, read):
     n, d = x.shape
     _run(compiled.hinge, n, x, labels, d, read.refused, out, grain=grain(d))
     read.check(labels, None, d)
 
 
-@row("label_losses.hinge_gradient")
+@row("label_losses.hinge_gradient", "losses")
 def hinge_gradient(compiled, margins, labels, squared, scale, out):
     n, d = margins.shape
     _run(compiled.hinge_gradient, n, margins, labels, d, squared, scale, out, grain=grain(d))
 
 
-@row("label_losses.multinomial")
+@row("label_losses.multinomial", "losses")
 def multinomial(compiled, prob, labels, out, read):
     n, d = prob.shape
     _run(compiled.multinomial, n, prob, labels, d, number(LEAST, out), read.refused, out)
     read.check(labels, None, d)
 
 
-@row("label_losses.multinomial_gradient")
+@row("label_losses.multinomial_gradient", "losses")
 def multinomial_gradient(compiled, prob, labels, scale, out):
     n, d = prob.shape
     args = prob, labels, d, number(LEAST, out), scale, out
     _run(compiled.multinomial_gradient, n, *args, grain=grain(d))
 
 
-@row("infogain.row_sums", "label_losses")
+@row("infogain.row_sums", "losses")
 def row_sums(compiled, matrix, out):
     _run(compiled.row_sums, out.size, matrix, out, grain=grain(out.size))
 
 
-@row("infogain.infogain", "label_losses")
+@row("infogain.infogain", "losses")
 def infogain(compiled, prob, labels, matrix, ignore, out, read):
     n, c, s = prob.shape
     args = prob, labels, matrix, c, s, flag(ignore), number(LEAST, out)
@@ -246,40 +246,40 @@ def infogain(compiled, prob, labels, matrix, ignore, out, read):
     read.check(labels, ignore, c)
 
 
-@row("infogain.infogain_gradient", "label_losses")
+@row("infogain.infogain_gradient", "losses")
 def infogain_gradient(compiled, prob, labels, matrix, sums, scale, out, read):
     n, c, s = prob.shape
     args = prob, labels, matrix, sums, c, s, read.valid, scale, out
     _run(compiled.infogain_gradient, n * s, *args, grain=grain(c))
 
 
-@row("pair_losses.contrastive")
+@row("pair_losses.contrastive", "losses")
 def contrastive(compiled, diff, similar, margin, legacy, out, pull):
     n, c = diff.shape
     args = diff, similar, c, number(margin, out), legacy, out, pull
     _run(compiled.contrastive, n, *args, grain=1 + GRAIN // max(c, 1))
 
 
-@row("pair_losses.smooth_l1")
+@row("pair_losses.smooth_l1", "losses")
 def smooth_l1(compiled, a, b, inside, outside, sigma, out):
     args = a, b, *_optional(a, inside, outside), number(sigma**2, out), out
     _run(compiled.smooth_l1, out.size, *args, grain=GRAIN)
 
 
-@row("pair_losses.smooth_l1_gradient")
+@row("pair_losses.smooth_l1_gradient", "losses")
 def smooth_l1_gradient(compiled, a, b, inside, outside, sigma, scale, sign, out):
     numbers = number(sigma**2, out), scale, number(sign, out)
     args = a, b, *_optional(a, inside, outside), *numbers, out
     _run(compiled.smooth_l1_gradient, out.size, *args, grain=GRAIN)
 
 
-@row("pair_losses.sigmoid_cross_entropy")
+@row("pair_losses.sigmoid_cross_entropy", "losses")
 def sigmoid_cross_entropy(compiled, x, target, ignore, out, valid):
     loop = compiled.sigmoid_cross_entropy(x.dtype)
     _run(loop, out.size, x, target, flag(ignore), out, valid, grain=GRAIN)
 
 
-@row("pair_losses.sigmoid_cross_entropy_gradient")
+@row("pair_losses.sigmoid_cross_entropy_gradient", "losses")
 def sigmoid_cross_entropy_gradient(compiled, x, target, scale, out, valid):
     loop = compiled.sigmoid_cross_entropy_gradient(x.dtype)
     _run(loop, out.size, x, target, valid, scale, out, grain=GRAIN)
@@ -545,14 +545,14 @@ def _interp_run(
     _run(loop, planes, source, *tables, sizes, half, out)
 
 
-@row("roi_pool.roi_pool")
+@row("roi_pool.roi_pool", "pool")
 def roi_pool(compiled, x, rois, scale, out, which, refused):
     args = x, rois, x.shape, out.shape[2:], x.dtype.type(scale), out, which, refused
     _run(compiled.roi_pool, len(rois) * x.shape[1], *args)
     return _refusal(refused)
 
 
-@row("roi_pool.roi_pool_gradient")
+@row("roi_pool.roi_pool_gradient", "pool")
 def roi_pool_gradient(compiled, dy, which, rois, out):
     bins = dy.shape[2] * dy.shape[3]
     _run(compiled.roi_pool_gradient, out.shape[1], dy, which, rois, out.shape, bins, out)
