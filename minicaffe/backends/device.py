@@ -177,11 +177,11 @@ def tf32() -> bool:
 def _stream(cuda: Any, number: int) -> Any:
     """The one of all nets there; the default one and it wait for each other."""
     with _lock:
-        return _made(cuda, number)
+        return _new_stream(cuda, number)
 
 
 @functools.cache
-def _made(cuda: Any, number: int) -> Any:
+def _new_stream(cuda: Any, number: int) -> Any:
     return cuda.Stream()
 
 

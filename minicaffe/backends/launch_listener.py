@@ -41,16 +41,9 @@ def hearing() -> Any:
     return state.listener
 
 
-def ask(
-    name: str,
-    types: str,
-    grid: tuple[int, ...],
-    args: tuple[Any, ...],
-    do: Callable[[tuple[Any, ...]], object],
-    instance: tuple[str, str, int] | None = None,
-) -> None:
-    """Have some work done; or not, if somebody hears it who says no."""
-    asked = Asked(name, types, grid, args, do, instance)
+def ask(*work: Any) -> None:
+    """Have some work done, which is `Asked` of these; or not, if somebody hears it who says no."""
+    asked = Asked(*work)
     if (by := hearing()) is None or by.launched(asked):
         asked.do(asked.args)
 

@@ -60,10 +60,7 @@ class Calls:
     parts: list[list[partial[Any]]]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Calls) and self._places() == other._places()
-
-    def _places(self) -> list[Any]:
-        return [[_place_of(call) for call in part] for part in self.parts]
+        return isinstance(other, Calls) and place(self.parts) == place(other.parts)
 
     @property
     def slices(self) -> int:
@@ -138,11 +135,6 @@ def name_of(function: Any) -> str:
     return lead + str(getattr(function, "__name__", function)).strip("_")
 
 
-def _place_of(call: partial[Any]) -> Any:
-    how = tuple((name, place(value)) for name, value in sorted(call.keywords.items()))
-    return call.func, place(call.args), how
-
-
 def arrays(args: Any) -> Iterator[np.ndarray]:
     """All arrays among arguments.
 
@@ -167,8 +159,10 @@ def place(arg: Any) -> Any:
     >>> place((x, 1)) == place((x[:], 1)), place(x) == place(x.copy()), place(1) == place(True)
     (True, False, False)
     """
-    if isinstance(arg, tuple):
+    if isinstance(arg, (tuple, list)):
         return tuple(map(place, arg))
+    if isinstance(arg, partial):
+        return arg.func, place(arg.args), place(sorted(arg.keywords.items()))
     if isinstance(arg, Piece):
         return Piece, place(arg.work)
     if isinstance(arg, Tail):

@@ -42,7 +42,7 @@ row = ROWS.add
 def apply(name, a, b, out):
     if not isinstance(b, np.ndarray):
         b = _number(b, a.dtype)
-    compiled: Any = loops("arrays", np.float64)
+    compiled: Any = loops("elementwise", np.float64)
     if compiled is None or any(array.dtype.char not in ENTRIES for array in (a, b, out)):
         return NotImplemented
     if (walk := _walk(out.shape, *map(_steps, (a, b, out)))) is None:
@@ -379,7 +379,7 @@ def unpool_gradient(compiled, dy, place, out):
     _run(compiled.unpool_gradient, math.prod(out.shape[:2]), dy, place, pixels, size, out)
 
 
-@row("channels.scale")
+@row("channels.scale", "normalize")
 def scale(compiled, x, a, b, out):
     n, f, p = x.shape
     if p <= 1:
@@ -388,13 +388,13 @@ def scale(compiled, x, a, b, out):
     return _run(compiled.scale, n * f, *args, grain=max(1, GRAIN // p))
 
 
-@row("channels.prelu_gradient", of="x")
+@row("channels.prelu_gradient", "normalize", of="x")
 def prelu_gradient(compiled, dy, x, a, out):
     n, f, p = x.shape
     _run(compiled.prelu, n * f, dy, x, a, out, f, p, grain=max(1, GRAIN // max(1, p)))
 
 
-@row("channels._add_products", of="x")
+@row("channels._add_products", "normalize", of="x")
 def add_products(compiled, dy, x, out, way):
     n, f, p = dy.shape
     _run(compiled.add_sums, f, dy, x, way, f, p, n, out, grain=max(1, GRAIN // max(1, n * p)))
@@ -437,7 +437,7 @@ def run_rows(compiled: Any, name: str, x: Any, rows: Any, *args: Any) -> None:
     _run(loop, rows.count, x, *args, grain=max(1, GRAIN // max(1, rows.length)))
 
 
-@row("lrn.lrn")
+@row("lrn.lrn", "normalize")
 def lrn(compiled, x, response, s, out, work):
     if x.size == 0:
         return
@@ -445,7 +445,7 @@ def lrn(compiled, x, response, s, out, work):
     _run(loop, units, x, *args, work, s, out)
 
 
-@row("lrn.lrn_gradient")
+@row("lrn.lrn_gradient", "normalize")
 def lrn_gradient(compiled, x, dy, response, s, out, work):
     if x.size == 0:
         return
@@ -459,7 +459,7 @@ def _bound(compiled: Any, x: Any, r: Any) -> Any:
     wide = w if r.side else min(w, STRIP)
     numbers = tuple(map(x.dtype.type, (r.base, r.alpha, r.beta)))
     units = m * -(-w // wide)
-    return compiled.of(x.dtype, r.beta == 0.75), units, ((h, w, wide), (r.up, r.side), numbers)
+    return compiled.lrn_of(x.dtype, r.beta == 0.75), units, ((h, w, wide), (r.up, r.side), numbers)
 
 
 @row("pool.max_pool")

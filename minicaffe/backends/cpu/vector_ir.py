@@ -56,14 +56,10 @@ class Emitter:
         self.vector = ir.VectorType(self.real, self.count)
         self.name = f"v{self.count}f{8 * self.size}"
 
-    def data(self, kind: Any, value: Any) -> Any:
-        """The address of an array's first entry."""
-        return self.context.make_array(kind)(self.context, self.builder, value).data
-
     def argument(self, kind: Any, value: Any) -> Any:
         """An argument as kernels take it: see `emitted`."""
         if isinstance(kind, types.Array):
-            return self.data(kind, value)
+            return self.context.make_array(kind)(self.context, self.builder, value).data
         if isinstance(kind, TUPLE):
             return [*map(self.argument, kind, cgutils.unpack_tuple(self.builder, value))]
         return value
@@ -215,13 +211,13 @@ def add_vector(on, a, a0, more, b, b0):
     on.store(total, on.at(b, b0))
 
 
-def mover(step: int) -> Any:
-    """A copy to a vector: b[b0 + l] = a[a0 + l step] for all lanes l.
+def mover(step: int, count: int = 0) -> Any:
+    """A copy to a vector, of `count` if not of all lanes: b[b0 + l] = a[a0 + l step] for all lanes l.
 
     All in between is read, too, and some behind; the step is a power of two.
     """
 
-    @emitted("a")
+    @emitted("a", count)
     def move(on, a, a0, b, b0):
         vectors = [on.load(on.at(a, a0, LONG(i * on.count))) for i in range(step)]
         while len(vectors) > 1:

@@ -94,7 +94,7 @@ def captured(
 
 
 def _launch(graph: Any, memory: Any) -> None:
-    """Have a graph done; what is `kept` is memory that its kernels write."""
+    """Have a graph done; its kernels write the memory."""
     graph.launch()
 
 

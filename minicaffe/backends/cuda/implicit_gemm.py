@@ -96,13 +96,7 @@ def workspace(g: Any, limit: int, size: int = 4) -> int:
 
 
 def forward(
-    x: Any,
-    weight: Any,
-    bias: Any | None,
-    g: Any,
-    out: Any,
-    relu: bool = False,
-    work: Any | None = None,
+    x: Any, weight: Any, bias: Any, g: Any, out: Any, relu: bool = False, work: Any = None
 ) -> Any:
     """Writes y = weight * x + bias, with `relu` max(0, y), to `out`, and returns it; `work` is optional."""
     _run((weight, x, bias, out), *_forward(g), work=work, relu=relu)

@@ -86,11 +86,6 @@ def apply(name, a, b, out):
         fill(out, b)
 
 
-@row("elementwise.forward")
-def forward(name, x, numbers, out):
-    launch("elementwise.cu", "elementwise", x.size, x, x, *_all(x, numbers), out, of=(name,))
-
-
 @row("elementwise.gradient")
 def gradient(name, dy, x, y, numbers, out):
     args = dy, x, y, *_all(x, numbers), out
@@ -109,16 +104,6 @@ def dropout(x, mask, ratio, out):
     return blocks_of(x.size, mask.first), (x,), *args
 
 
-@row("sums.add_places")
-def add_places(x, out, work, add):
-    _sums_launch(x, x.shape, out, work, add=add)
-
-
-@row("common.bias_gradient")
-def conv_bias_gradient(dy, g, out, work):
-    add_places(dy.reshape(g.n, g.f, g.places), out, work, True)
-
-
 @row("implicit.forward", work=implicit_gemm.workspace)
 def implicit_forward(x, weight, bias, g, out, work):
     implicit_gemm.forward(x, weight, bias, g, out, work=work)
@@ -130,16 +115,6 @@ def implicit_input_gradient(dy, weight, g, out, work):
         product(dy.reshape(g.n, g.f), weight.reshape(g.f, g.c), out.reshape(g.n, g.c), work)
     else:
         implicit_gemm.input_gradient(dy, weight, g, out, work)
-
-
-@row("implicit.weight_gradient")
-def implicit_weight_gradient(x, dy, g, out, work):
-    implicit_gemm.weight_gradient(x, dy, g, out, work)
-
-
-@row("implicit.weight_and_bias_gradients")
-def weight_and_bias_gradients(x, dy, g, dw, db, work):
-    implicit_gemm.weight_gradient(x, dy, g, dw, work, db)
 
 
 def _direct_sizes(g: Any) -> tuple[int, ...]:
@@ -245,11 +220,6 @@ def unpool(x, place, out, winner):
     launch("unpool.cu", "unpool", out.size, x, x, pixels, size, winner, out)
 
 
-@row("channels.products")
-def products(dy, x, over, affine, da, db, out, work):
-    moments.gradients(x, dy, over, work, None, affine, (da, db), g=out)
-
-
 @row("channels._add_products")
 def add_products(dy, x, out, work, way, over):
     if way == 0:
@@ -261,11 +231,6 @@ def add_products(dy, x, out, work, way, over):
         products, rest = work[: x.size].reshape(x.shape), work[x.size :]
         launch("channels.cu", "products", x.size, x, dy, x, products)
         _sums_launch(products, products.shape, out, rest, add=True)
-
-
-@row("statistics.of_entries")
-def statistics_of_entries(x, rows, norm, out, work, past):
-    moments.moments(x, rows, norm, out, work, past)
 
 
 @row("statistics.recalled")
@@ -467,6 +432,7 @@ def over(entries: Any, types: tuple[Any, ...], *args: Any) -> tuple[Any, ...]:
     return entries.size, types, *args
 
 
+# What the kernel of an op is launched with, over the entries of an array
 KERNELS: dict[str, Callable[..., Any]] = {
     "activation.dropout_gradient": lambda dy, mask, ratio, out: over(
         dy, (dy,), dy, mask.kept, number(1 / (1 - ratio), dy), None, out
@@ -561,7 +527,8 @@ KERNELS: dict[str, Callable[..., Any]] = {
         diff, (diff,), diff, gradient.dtype.type(scale), int(add), gradient, bad
     ),
 }
-LAUNCHES: dict[str, Callable[..., None]] = {
+# Ops that are one call
+LAUNCHES: dict[str, Callable[..., Any]] = {
     "sums.total": lambda x, out, work, scale, squares, add: _sums_launch(
         x, (1, 1, x.size), out, work, scale, int(squares), add
     ),
@@ -589,6 +556,25 @@ LAUNCHES: dict[str, Callable[..., None]] = {
     ),
     "channels.prelu_gradient": lambda dy, x, a, out: launch(
         "channels.cu", "prelu", x.size, x, dy, x, a, *x.shape[1:], out
+    ),
+    "elementwise.forward": lambda name, x, numbers, out: launch(
+        "elementwise.cu", "elementwise", x.size, x, x, *_all(x, numbers), out, of=(name,)
+    ),
+    "sums.add_places": lambda x, out, work, add: _sums_launch(x, x.shape, out, work, add=add),
+    "common.bias_gradient": lambda dy, g, out, work: _sums_launch(
+        dy.reshape(g.n, g.f, g.places), (g.n, g.f, g.places), out, work, add=True
+    ),
+    "implicit.weight_gradient": lambda x, dy, g, out, work: implicit_gemm.weight_gradient(
+        x, dy, g, out, work
+    ),
+    "implicit.weight_and_bias_gradients": lambda x, dy, g, dw, db, work: (
+        implicit_gemm.weight_gradient(x, dy, g, dw, work, db)
+    ),
+    "channels.products": lambda dy, x, over, affine, da, db, out, work: moments.gradients(
+        x, dy, over, work, None, affine, (da, db), g=out
+    ),
+    "statistics.of_entries": lambda x, rows, norm, out, work, past: moments.moments(
+        x, rows, norm, out, work, past
     ),
     "gemm.gemm": multiply,
 }

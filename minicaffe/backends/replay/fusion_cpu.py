@@ -78,7 +78,7 @@ def _rectified_sum(row: Row, then: Row) -> Row | None:
     apart = place(y) not in (place(a), place(b))
     if not (whole and apart and _in_place(then, y, then.args[-1]) and then.n == row.n):
         return None
-    compiled: Any = loops("arrays", y.dtype)
+    compiled: Any = loops("elementwise", y.dtype)
     return Row(compiled.rectified_sum, (a, b, y), row.n, row.slices)
 
 
@@ -172,9 +172,9 @@ IN_CACHE = 2**12  # outputs of a channel that is pooled where it is computed
 POOLINGS = "pool.largest", "pool.max_pool", "pool.max_halve", "pool.ave_pool"
 JOINS: dict[tuple[str, str], Callable[[Any, Any], Row | None]] = {
     ("normalize.recall", "normalize.normalise"): _normalised,
-    ("normalize.chain", "channels.scale"): _scaled,
+    ("normalize.chain", "normalize.scale"): _scaled,
     ("normalize.chain", "elementwise.ReLU_y"): _rectified,
-    ("arrays.add", "elementwise.ReLU_y"): _rectified_sum,
+    ("elementwise.add", "elementwise.ReLU_y"): _rectified_sum,
     **{
         (convolution, follower): join
         for convolution in CONVOLUTIONS

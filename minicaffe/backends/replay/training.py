@@ -20,7 +20,7 @@ from minicaffe.backends.replay.inference import (
     twice,
     why_not,
 )
-from minicaffe.backends.replay.replay import Call, Node, Repeated, Tape
+from minicaffe.backends.replay.replay import Assumed, Call, Node, Repeated, Tape
 from minicaffe.core.layers.blob import Param
 from minicaffe.core.net import Net, run
 from minicaffe.core.net.step import Step, Value
@@ -71,13 +71,11 @@ class Replayed(Iteration):
 
     def compute(self, what: str, work: Callable[[], None]) -> None:
         """Compute or replay the iteration, its passes or its update."""
-        whole, on_cuda, premise = what == "iteration", self.device.is_cuda, self.premise
-        # On CUDA only whole iterations are replayed; that these may be was just checked
-        guards = {"iteration": premise.of_all_unseen, "passes": premise.of_all}
-        guard = guards.get(what, premise.of_update)
-        assumed = guard(self._parts()) if whole or not on_cuda else None
-        beside = partial(compared, self) if whole and on_cuda else None
-        self.works[what].run(partial(self._record, work), lambda: assumed, beside)
+        whole = what == "iteration"
+        guard = self.premise.of_update if what == "update" else self.premise.of_all
+        assumes = self._of_iteration if whole else partial(self._on_cpu, guard)
+        beside = partial(compared, self) if whole and self.device.is_cuda else None
+        self.works[what].run(partial(self._record, work), assumes, beside)
         if what != "update":
             check(self.net.steps, self.net.context)
 
@@ -89,10 +87,7 @@ class Replayed(Iteration):
             self.tape.take(what, work)
 
     def sum(
-        self,
-        work: Callable[[], Any],
-        what: str = "a sum over ranks",
-        restores: bool = False,
+        self, work: Callable[[], Any], what: str = "a sum over ranks", restores: bool = False
     ) -> None:
         """Sum over ranks, and record it; with `restores` a replay first restores which gradients are stale."""
         again = self.noted.with_flags(self.net.learnable, work) if restores else None
@@ -140,6 +135,14 @@ class Replayed(Iteration):
     def _send(self) -> None:
         if not self.noted.sends:  # else layers send them with their own
             super()._send()
+
+    def _on_cpu(self, assumes: Callable[..., Assumed | None]) -> Assumed | None:
+        """What recorded passes or updates assume; None on CUDA, where only whole iterations are replayed."""
+        return None if self.device.is_cuda else assumes(self._parts())
+
+    def _of_iteration(self) -> Assumed:
+        """What a recorded iteration assumes; that it may be replayed was just checked."""
+        return self.premise.of_all_unseen(self._parts())
 
     def _parts(self) -> list[Any]:
         """The objects of the solver that a replay assumes."""

@@ -102,7 +102,7 @@ def test_what_is_on_disk_is_of_no_use_once_a_loop_it_calls_has_changed(package, 
 
     assert largest() == 18
     source = package / "minicaffe" / "backends" / "cpu" / "kernels" / "im2col.py"
-    plain = "col[at(there + q)] = x[at(here + q)]"
+    plain = "col[at(place + q)] = x[at(here + q)]"
     source.write_text(source.read_text().replace(plain, f"{plain} * 2"))
     assert largest() == 36
 

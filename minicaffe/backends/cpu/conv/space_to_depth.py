@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,32 +40,25 @@ class Run:
     taps: tuple[tuple[int, int, int], ...]  # (kernel element, plane, offset of what it reads)
 
 
-@dataclass(frozen=True)
 class Axis:
     """The sources along an axis as planes: `step` and `pad` of a plane's pixels, and the runs of targets."""
 
-    size: int
-    step: int
-    pad: int
-    phases: tuple[int, ...]
-    extent: int  # pixels read beyond the number of targets
-    runs: tuple[Run, ...]
-
-    @property
-    def targets(self) -> int:
-        """The number of targets of the longest run."""
-        return max(run.count for run in self.runs)
-
-    @property
-    def length(self) -> int:
-        """The pixels of a plane that are read."""
-        return self.targets + self.extent
-
-    @property
-    def pitch(self) -> int:
-        """Pixels from line to line, without the zeros that the next line shares; at times below `targets`."""
-        before, behind = self.pad // self.step, self.length + -(self.size + self.pad) // self.step
-        return self.length - max(0, min(before, behind))
+    def __init__(
+        self,
+        size: int,
+        step: int,
+        pad: int,
+        phases: tuple[int, ...],
+        extent: int,
+        runs: Sequence[Run],
+    ):
+        self.size, self.step, self.pad, self.phases, self.runs = size, step, pad, phases, runs
+        self.extent = extent  # pixels read beyond the number of targets
+        self.targets = max(run.count for run in runs)  # of the longest run
+        self.length = self.targets + extent  # pixels of a plane that are read
+        # Pixels from line to line, without the zeros that the next line shares; at times below `targets`
+        before, behind = pad // step, self.length + -(size + pad) // step
+        self.pitch = self.length - max(0, min(before, behind))
 
 
 def _forward(size: int, out: int, k: int, s: int, p: int, d: int) -> Axis:
@@ -85,7 +79,7 @@ def _backward(size: int, out: int, k: int, s: int, p: int, d: int) -> Axis:
     least = min(run.base for run in runs)
     runs = [Run(run.base - least, run.count, run.start, run.taps) for run in runs]
     extent = max(run.base for run in runs) + far  # for each band, even if the last needs less
-    return Axis(out, 1, -least, (0,), extent, tuple(runs))
+    return Axis(out, 1, -least, (0,), extent, runs)
 
 
 class Planes:

@@ -19,7 +19,7 @@ from numba.core import cgutils
 
 from minicaffe.backends.cpu import at, compiled_sums, helper
 from minicaffe.backends.cpu.kernels.filters import finish
-from minicaffe.backends.cpu.vector_ir import LONG, emitted, lanes_of
+from minicaffe.backends.cpu.vector_ir import LONG, emitted, lanes_of, mover
 
 ROWS = 4  # of a tile
 WIDEST = 16  # neighbours of a tile's row
@@ -122,19 +122,9 @@ def zero(work, size):
         work[at(q)] = 0
 
 
-def move_of(count: int) -> Any:
-    """The kernel b[b0..] = a[a0..], of so many neighbours."""
-
-    @emitted("a", count)
-    def move(on, a, a0, b, b0):
-        on.store(on.load(on.at(a, a0)), on.at(b, b0))
-
-    return move
-
-
 _plane, _plane_by_3 = plane_of(weighed, WIDEST, 8, 4, 1), plane_of(weighed_3x3, WIDEST, 8, 4)
 _sums_of_1, _sums_of_3 = sums_of(1), sums_of(3)
-_move_16, _move_4, _move_1 = map(move_of, (WIDEST, 4, 1))
+_move_16, _move_4, _move_1 = (mover(1, count) for count in (WIDEST, 4, 1))
 
 
 @helper

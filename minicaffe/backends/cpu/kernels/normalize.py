@@ -1,16 +1,25 @@
-"""Rows first..last of x (batch, outer, f, inner), normalised and back; sums in float64.
+"""Rows first..last of x (batch, outer, features, inner), normalised and back; sums in float64.
 
 Each comes in two forms: along rows, and across them, where a row's entries lie apart (inner 1) and so LANES
 rows are taken side by side. Of channels' statistics there are running sums, which are read as averages.
+
+Functions with a number for each channel are over rows of p places, row r being of channel r % f.
+
+Local response normalisation is of images x (m, h, w); windows reach `up` rows and `side` columns either way. A
+unit is a strip of an image, of `wide` columns, whose rows are read again out of the cache: all columns where
+windows reach to the side. Units are counted strip by strip, then image by image.
 """
 
 from __future__ import annotations
 
+import functools
 import math
+from typing import Any
 
 import numpy as np
 
 from minicaffe.backends.cpu import at, compiled, compiled_sums, helper
+from minicaffe.backends.cpu.kernels import maths
 
 DEVIATION, MEAN, LENGTH = 1, 2, 3  # core/ops/rows.py's KINDS; 0 is the variance
 LEAST = 1e-7  # the share of a deviation in itself and eps, at the least
@@ -227,3 +236,158 @@ def chain(mean, variance, batches, eps, mean_out, spread, rate, seen, affine, y,
                 for i in range(here, here + inner):
                     value = kind((y[at(i)] - middle) * many) * factor + term
                     y[at(i)] = zero if value <= zero else value
+
+
+@compiled
+def scale(x, a, b, whole, y, f, p, first, last):
+    """y = a[k] x + b[k], of rows first..last; b as large as x with `whole`; a or b of no entries is none."""
+    in_place = x.ctypes.data == y.ctypes.data
+    for r in range(first, last):
+        factor = a[at(r % f)] if len(a) else y.dtype.type(1)
+        if whole:
+            for i in range(r * p, (r + 1) * p):
+                y[at(i)] = x[at(i)] * factor + b[at(i)]
+            continue
+        term = b[at(r % f)] if len(b) else y.dtype.type(0)
+        if in_place:  # as one array: of two that overlap no vectors are made
+            for i in range(r * p, (r + 1) * p):
+                y[at(i)] = y[at(i)] * factor + term
+        else:
+            for i in range(r * p, (r + 1) * p):
+                y[at(i)] = x[at(i)] * factor + term
+
+
+@compiled
+def prelu(dy, x, a, dx, f, p, first, last):
+    """dx = dy where x > 0, a[k] dy elsewhere."""
+    for r in range(first, last):
+        factor = a[at(r % f)]
+        if dy.ctypes.data == dx.ctypes.data:
+            for i in range(r * p, (r + 1) * p):
+                dx[at(i)] = dx[at(i)] if x[at(i)] > 0 else dx[at(i)] * factor
+        else:
+            for i in range(r * p, (r + 1) * p):
+                dx[at(i)] = dy[at(i)] if x[at(i)] > 0 else dy[at(i)] * factor
+
+
+@compiled_sums
+def add_sums(dy, x, way, f, p, n, out, first, last):
+    """out[k] += the sum of dy (way 0), of dy x (1) or of dy min(x, 0) (2), for channels first..last."""
+    if p == 1:
+        sums = np.empty(LANES, np.float64)
+        for start in range(first, last, LANES):
+            count = min(LANES, last - start)
+            for k in range(count):
+                sums[at(k)] = 0
+            for s in range(n):
+                here = s * f + start
+                if way == 0:
+                    for k in range(count):
+                        sums[at(k)] += dy[at(here + k)]
+                else:
+                    for k in range(count):
+                        value = x[at(here + k)]
+                        value = value * 0 if way == 2 and value > 0 else value
+                        sums[at(k)] += dy[at(here + k)] * value
+            for k in range(count):
+                out[at(start + k)] += sums[at(k)]
+        return
+    for k in range(first, last):
+        total = 0.0
+        for s in range(n):
+            here, part = (s * f + k) * p, out.dtype.type(0)
+            if way == 0:
+                for i in range(here, here + p):
+                    part += dy[at(i)]
+            elif way == 1:
+                for i in range(here, here + p):
+                    part += dy[at(i)] * x[at(i)]
+            else:
+                for i in range(here, here + p):
+                    value = x[at(i)]
+                    part += dy[at(i)] * (value * 0 if value > 0 else value)
+            total += part
+        out[at(k)] += total
+
+
+@functools.cache
+def lrn_of(dtype: np.dtype, root: bool) -> tuple[Any, Any]:
+    """The loops for a type, forward and back; with `root` for beta = 3/4, which takes no power."""
+    power, kind = maths.words(dtype)["power"], dtype.type
+
+    @helper
+    def shrunk(value, s, beta):
+        """Value s^-beta."""
+        if root:
+            second = math.sqrt(s)
+            return value / (second * math.sqrt(second))
+        return value * power(s, -beta)
+
+    @helper
+    def down(x, squares, row, h, w, up, span, out):
+        """out = the sum of x, or of its squares, over the rows around row `row` of all images' rows."""
+        here, image, (q0, q1) = row * w, row // h * h, span
+        for q in range(q0, q1):
+            out[at(here + q)] = 0
+        for near in range(max(image, row - up), min(image + h, row + up + 1)):
+            line = near * w
+            if squares:
+                for q in range(q0, q1):
+                    out[at(here + q)] += x[at(line + q)] * x[at(line + q)]
+            else:
+                for q in range(q0, q1):
+                    out[at(here + q)] += x[at(line + q)]
+
+    @helper
+    def along(x, here, w, side, out):
+        """out = the sum of x over the columns around each of a row."""
+        for q in range(here, here + w):
+            out[at(q)] = x[at(q)]
+        for step in range(1, min(side, w - 1) + 1):
+            for q in range(here, here + w - step):
+                out[at(q)] += x[at(q + step)]
+            for q in range(here + step, here + w):
+                out[at(q)] += x[at(q - step)]
+
+    def lrn(x, sizes, reach, numbers, work, s, y, first, last):
+        (h, w, wide), (up, side), (base, alpha, beta) = sizes, reach, numbers
+        strips = -(-w // wide)
+        for unit in range(first, last):
+            q0 = unit % strips * wide
+            q1 = min(w, q0 + wide)
+            for row in range(unit // strips * h, (unit // strips + 1) * h):
+                here = row * w
+                if side:
+                    down(x, True, row, h, w, up, (q0, q1), work)
+                    along(work, here, w, side, s)
+                else:
+                    down(x, True, row, h, w, up, (q0, q1), s)
+                for q in range(here + q0, here + q1):
+                    s[at(q)] = base + alpha * s[at(q)]
+                    y[at(q)] = shrunk(x[at(q)], s[at(q)], beta)
+
+    def lrn_gradient(x, dy, sizes, reach, numbers, s, ratio, total, dx, first, last):
+        (h, w, wide), (up, side), (_, alpha, beta) = sizes, reach, numbers
+        strips, factor = -(-w // wide), kind(2) * alpha * beta
+        for unit in range(first, last):
+            q0 = unit % strips * wide
+            q1, top = min(w, q0 + wide), unit // strips * h
+            for row in range(top, top + h):
+                for q in range(row * w + q0, row * w + q1):
+                    dx[at(q)] = shrunk(dy[at(q)], s[at(q)], beta)
+                    ratio[at(q)] = dx[at(q)] * x[at(q)] / s[at(q)]
+            for row in range(top, top + h):
+                down(ratio, False, row, h, w, up, (q0, q1), total)
+            for row in range(top, top + h):
+                here = row * w
+                if side:
+                    along(total, here, w, side, ratio)
+                    for q in range(here, here + w):
+                        dx[at(q)] -= factor * x[at(q)] * ratio[at(q)]
+                else:
+                    for q in range(here + q0, here + q1):
+                        dx[at(q)] -= factor * x[at(q)] * total[at(q)]
+
+    for loop in (lrn, lrn_gradient):
+        loop.__name__ += "_root" if root else ""  # under which it is kept
+    return compiled(lrn), compiled(lrn_gradient)

@@ -6,9 +6,8 @@ U = G w, is (planes, points, elements of the kernel).
 
 What the loops share, `shared`, in the order of the unpacking: `sizes` are n, c, h, w, f, oh, ow and groups;
 `chunk` how many samples, and rows of their tiles, are a unit; `tiles` the rows and columns of tiles of an
-image, `step` of outputs of a tile;
-`pads`, `phases` and `planes` what `tiles` says, of what is read and of what is written; `matrices` B' of both
-axes and A of both, as `parity` wants them; `cut` and `places` are of the room.
+image, `step` of outputs of a tile; `pads`, `phases` and `planes` what `winograd_transforms` says, of what is
+read and of what is written; `matrices` B' of both axes and A of both; `cut` and `places` are of the room.
 """
 
 from __future__ import annotations

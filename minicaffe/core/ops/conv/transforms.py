@@ -67,7 +67,7 @@ def constants(m: int, kernel: Sizes, dtype: Any, xp: Any, device: str) -> tuple[
 @functools.cache
 def by_axes(m: int, kernel: Sizes, dtype: Any) -> tuple[tuple[np.ndarray, ...], ...]:
     """Returns B' of two axes and A of two axes, as `halves`, for the loops of
-    backends/cpu/kernels/winograd_1d.py.
+    backends/cpu/kernels/winograd_transforms.py.
 
     With one axis, the matrices of the first are empty.
     """
