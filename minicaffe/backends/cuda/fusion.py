@@ -63,7 +63,7 @@ class Joined:
 
     def launched(self, asked: Asked) -> bool:
         """Whether it is to be done now."""
-        if self.held is not None and asked.name == FILL and apart(self.held, asked):
+        if self.held is not None and asked.name == FILL and clear(self.held, asked, same=False):
             held, self.held = self.held, None  # it may as well come before
             asked.do(asked.args)
             self.held = held
@@ -246,18 +246,10 @@ def _alike(array: Any, other: Any) -> bool:
     return bool(flat and array.size == other.size and array.dtype == other.dtype)
 
 
-def clear(first: Asked, then: Asked) -> bool:
-    """Whether of their arrays any two begin and end together, or have no memory in common."""
-    return all(a == b or _apart(a, b) for a, b in itertools.product(_lie(first), _lie(then)))
-
-
-def apart(first: Asked, then: Asked) -> bool:
-    """Whether they have no memory in common."""
-    return all(_apart(a, b) for a, b in itertools.product(_lie(first), _lie(then)))
-
-
-def _apart(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    return one[1] <= other[0] or other[1] <= one[0]
+def clear(first: Asked, then: Asked, same: bool = True) -> bool:
+    """Whether of their arrays no two have memory in common; with `same` two may begin and end together."""
+    pairs = itertools.product(_lie(first), _lie(then))
+    return all((same and a == b) or a[1] <= b[0] or b[1] <= a[0] for a, b in pairs)
 
 
 def _lie(asked: Asked) -> list[tuple[int, int]]:

@@ -27,9 +27,14 @@ from minicaffe.core.ops.geometry import ConvGeometry
 
 @functools.lru_cache(maxsize=1024)
 def room(g: ConvGeometry, m: int, back: bool = False) -> int:
-    """Returns the elements of work for one thread; for dx with `back`."""
+    """Returns the elements of work for one thread, for vectors of any width; for dx with `back`."""
     is_plain = max(g.window.stride + g.window.dilation) == 1
-    return (filters.least if is_plain else filters.enough)(adjoint(g) if back else g, m)
+    g, most = adjoint(g) if back else g, 0
+    for lanes in filters.WIDTHS:
+        tiles, blocks = strips(g, m, lanes), filters.filters(g, m, lanes)
+        size = tiles.least if is_plain else tiles.enough
+        most = max(most, size, blocks.least if blocks else 0)
+    return most
 
 
 @row("winograd.forward", blas=True, work=room)

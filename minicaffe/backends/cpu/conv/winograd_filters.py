@@ -98,23 +98,6 @@ def filters(g: ConvGeometry, m: int, lanes: int) -> Filters | None:
     return blocks if blocks.pay() else None
 
 
-@functools.lru_cache(maxsize=1024)
-def least(g: ConvGeometry, m: int) -> int:
-    """Returns the elements that a thread needs, in blocks or in strips, for vectors of any width."""
-    return max(max(strips(g, m, lanes).least, _least(g, m, lanes)) for lanes in WIDTHS)
-
-
-@functools.lru_cache(maxsize=1024)
-def enough(g: ConvGeometry, m: int) -> int:
-    """Returns the elements with which a thread is fastest, for vectors of any width."""
-    return max(max(strips(g, m, lanes).enough, _least(g, m, lanes)) for lanes in WIDTHS)
-
-
-def _least(g: ConvGeometry, m: int, lanes: int) -> int:
-    blocks = filters(g, m, lanes)
-    return blocks.least if blocks else 0
-
-
 def correlate(
     blocks: Filters, x: Any, weight: Any, bias: Any | None, turned: bool, out: Any, work: Any
 ) -> None:
