@@ -26,7 +26,7 @@ LANES = 16  # numbers of a vector, at most
 
 def fits(g: ConvGeometry, work: Any, back: bool = False) -> bool:
     """True if it is depthwise, and each thread has the workspace for its planes."""
-    return g.is_depthwise and work is not None and work.size // share(work) >= elements(g, back)
+    return g.is_depthwise and work is not None and work.size // share() >= elements(g, back)
 
 
 @functools.lru_cache(maxsize=1024)
