@@ -33,7 +33,6 @@ from minicaffe.core.plugins import Recorder, hooks
 from minicaffe.core.solver import snapshots
 from minicaffe.core.solver.average import Average
 from minicaffe.core.solver.iteration import Iteration, Now
-from minicaffe.core.solver.judging import Judge
 from minicaffe.core.solver.mixed import Mixed, rule_of
 from minicaffe.core.solver.nan_guard import all_finite, watch_of
 from minicaffe.core.solver.recording import recorded
@@ -41,7 +40,7 @@ from minicaffe.core.solver.report import Mute, Report, keys_given
 from minicaffe.core.solver.saving import Saving
 from minicaffe.core.solver.scores import score_suffixes, test_nets, test_scores
 from minicaffe.core.solver.together import Together, asked
-from minicaffe.core.solver.trend import trends
+from minicaffe.core.solver.trend import Judge, trends
 from minicaffe.core.solver.undo import Undone
 from minicaffe.errors import CheckpointError, DataError, SpecError
 

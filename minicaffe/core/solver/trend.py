@@ -1,15 +1,16 @@
-"""Whether tests improve: the best so far, how many tests ago, how often the rate has fallen."""
+"""Whether tests improve, and what follows: the best is kept, the rate falls, training stops early."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from minicaffe.core.config.declare import NetSpec, SolverSpec, Watched
 from minicaffe.core.net import Net
+from minicaffe.core.solver.learning_rate import learning_rate
 from minicaffe.errors import SpecError, did_you_mean
 
 
@@ -67,6 +68,56 @@ class Trend:
         self.at, self.tested, self.waited, self.fallen = (int(number) for number in state[1:])
 
 
+class Judge:
+    """Reacts to tests by the trends of watched outputs, which are saved in snapshots (see `trends`)."""
+
+    def __init__(self, trends: dict[str, Trend]):
+        self.trends = trends
+
+    def rate(self, spec: SolverSpec, iteration: int) -> float:
+        """The learning rate of an iteration."""
+        plateau = self.trends.get("plateau")
+        return learning_rate(spec, iteration, plateau.fallen if plateau else 0)
+
+    def judge(
+        self,
+        spec: SolverSpec,
+        iteration: int,
+        scores: Mapping[str, Any],
+        report: Callable[[str], None],
+        keep: Callable[[], bool],
+    ) -> Trend | None:
+        """React to a test; returns the trend that ends training early because it did not improve, or None.
+
+        A lower learning rate is reported. `keep` writes the snapshot of the best test, and returns whether it
+        could.
+        """
+        plateau, best = (self.trends.get(name) for name in ("plateau", "best"))
+        if plateau is not None:
+            plateau.judge(iteration, scores)
+            self._lower(plateau, spec, iteration, report)
+        if best is not None:
+            before = best.value, best.at
+            if best.judge(iteration, scores) and not keep():
+                best.value, best.at = before  # the next test better than the file is tried
+        patience = spec.early_stopping
+        return best if best is not None and patience and best.waited >= patience else None
+
+    def _lower(
+        self, plateau: Trend, spec: SolverSpec, iteration: int, report: Callable[[str], None]
+    ) -> None:
+        """Lower the rate if `patience` tests were no better; tests during the warm-up do not count."""
+        if iteration < spec.warmup_iter:
+            plateau.waited = 0
+        if plateau.waited < (spec.patience or 1):
+            return
+        before, reason = self.rate(spec, iteration), str(plateau)
+        plateau.waited = 0
+        if before > spec.min_lr:
+            plateau.fallen += 1
+            report(f"iteration {iteration}: lr falls to {self.rate(spec, iteration):.6g}: {reason}")
+
+
 def trends(model: NetSpec, spec: SolverSpec, nets: Sequence[Net]) -> dict[str, Trend]:
     """The trends that a solver watches, by key: `best`, and `plateau` for that policy.
 
@@ -114,9 +165,9 @@ def _types(spec: SolverSpec, nets: Sequence[Net]) -> Iterator[tuple[str, str]]:
     """The outputs of a test and the type of layer that each comes from; Loss for one of some weight."""
     for i, net in enumerate(nets):
         lead = f"{i}/" if len(nets) > 1 else ""
-        made = {value.name: step for step in net.graph.steps for value in step.tops}
+        writers = {value.name: step for step in net.graph.steps for value in step.tops}
         losses = {value.name for value in net.graph.losses if value.loss_weight > 0}
         for name in net.outputs:
-            yield f"{lead}{name}", "Loss" if name in losses else made[name].spec.type
+            yield f"{lead}{name}", "Loss" if name in losses else writers[name].spec.type
         if spec.test_compute_loss:
             yield f"{lead}total loss", "Loss"
