@@ -42,22 +42,6 @@ class Kind(NamedTuple):
         return RULES[self.rule].step.__code__.co_argcount - 2 - self.memory
 
 
-def _momentum(spec: SolverSpec, rate: float, *_: float) -> Sequence[float]:
-    return rate, spec.momentum
-
-
-def _adagrad(spec: SolverSpec, rate: float, *_: float) -> Sequence[float]:
-    return rate, 1.0, 1.0, spec.delta
-
-
-def _rmsprop(spec: SolverSpec, rate: float, *_: float) -> Sequence[float]:
-    return rate, spec.rms_decay, 1 - spec.rms_decay, spec.delta
-
-
-def _adadelta(spec: SolverSpec, rate: float, *_: float) -> Sequence[float]:
-    return rate, spec.momentum, spec.delta
-
-
 def _adam(spec: SolverSpec, rate: float, iteration: int, _: float) -> Sequence[float]:
     """Caffe's Adam: the bias corrections of the running means are part of the rate."""
     first, second = 1 - spec.momentum ** (iteration + 1), 1 - spec.momentum2 ** (iteration + 1)
@@ -71,11 +55,13 @@ def _adamw(spec: SolverSpec, rate: float, iteration: int, decay: float) -> Seque
 
 
 KINDS = {
-    "SGD": Kind("sgd", _momentum),
-    "Nesterov": Kind("nesterov", _momentum),
-    "AdaGrad": Kind("scaled", _adagrad),
-    "RMSProp": Kind("scaled", _rmsprop),
-    "AdaDelta": Kind("adadelta", _adadelta),
+    "SGD": Kind("sgd", lambda spec, rate, *_: (rate, spec.momentum)),
+    "Nesterov": Kind("nesterov", lambda spec, rate, *_: (rate, spec.momentum)),
+    "AdaGrad": Kind("scaled", lambda spec, rate, *_: (rate, 1.0, 1.0, spec.delta)),
+    "RMSProp": Kind(
+        "scaled", lambda spec, rate, *_: (rate, spec.rms_decay, 1 - spec.rms_decay, spec.delta)
+    ),
+    "AdaDelta": Kind("adadelta", lambda spec, rate, *_: (rate, spec.momentum, spec.delta)),
     "Adam": Kind("adam", _adam),
     "AdamW": Kind("adam", _adamw, decoupled=True),
 }
