@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -48,25 +49,11 @@ class Master:
         else:
             self.param.master = array
 
-    @property
-    def diff(self) -> Any:
-        """The gradient."""
-        return self._diff
-
-    @property
-    def learns(self) -> bool:
-        """Whether its gradient is needed."""
-        return self.param.learns
-
-    @property
-    def lr_mult(self) -> float:
-        """The factor of its learning rate."""
-        return self.param.lr_mult
-
-    @property
-    def decay_mult(self) -> float:
-        """The factor of its weight decay."""
-        return self.param.decay_mult
+    diff = property(operator.attrgetter("_diff"))
+    # Of the parameter, as they are now: whether its gradient is needed, and the factors of its rates
+    learns = property(operator.attrgetter("param.learns"))
+    lr_mult = property(operator.attrgetter("param.lr_mult"))
+    decay_mult = property(operator.attrgetter("param.decay_mult"))
 
 
 class Mixed:
@@ -103,10 +90,11 @@ class Mixed:
     def passed_over(self) -> str:
         """What is to be said of the iterations that were skipped; "" if none was."""
         count, name = int(self.skipped), self.masters[0].param.dtype.name if self.masters else ""
-        told = (
+        if not count:
+            return ""
+        return (
             f"{count} iterations passed over: gradients beyond {name}; loss_scale is {self.scale:g}"
         )
-        return told if count else ""
 
     @property
     def history(self) -> list[Any]:
