@@ -407,9 +407,9 @@ def _statistics(compiled, x, rows, norm, out):
 
 
 @row("statistics.remember", "normalize")
-def remember(compiled, mean, past, found):
+def remember(compiled, mean, past, stats):
     numbers = mean.dtype.type(past.fraction), mean.dtype.type(past.correction)
-    args = found.mean, found.spread, *numbers, mean, past.variance, past.batches
+    args = stats.mean, stats.spread, *numbers, mean, past.variance, past.batches
     run(compiled.remember, mean.size, *args, grain=GRAIN)
 
 
@@ -420,13 +420,13 @@ def recalled(compiled, mean, past, norm, out):
 
 
 @row("normalize.normalised", of="x")
-def normalised(compiled, x, rows, found, out):
-    run_rows(compiled, "normalise", x, rows, rows.seen, found.mean, found.rate, out)
+def normalised(compiled, x, rows, stats, out):
+    run_rows(compiled, "normalise", x, rows, rows.seen, stats.mean, stats.rate, out)
 
 
 @row("normalize.through", of="x")
-def through(compiled, x, g, rows, norm, found, out):
-    args = KINDS.index(norm.kind), found.rate.dtype.type(norm.eps), found.mean, found.rate, out
+def through(compiled, x, g, rows, norm, stats, out):
+    args = KINDS.index(norm.kind), stats.rate.dtype.type(norm.eps), stats.mean, stats.rate, out
     run_rows(compiled, "gradient", x, rows, g, rows.seen, *args)
 
 

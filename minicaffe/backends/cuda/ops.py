@@ -233,24 +233,35 @@ def add_products(dy, x, out, work, way, over):
         _sums_launch(products, products.shape, out, rest, add=True)
 
 
+@row("statistics.statistics")
+def statistics(x, rows, norm, out, work, past):
+    if not x.size:
+        return NotImplemented
+    moments.moments(x, rows, norm, out, work, past)
+
+
 @row("statistics.recalled")
 def recalled(mean, past, norm, out):
     args = mean, past.variance, past.batches, mean.dtype.type(norm.eps)
     launch("normalize.cu", "recall", mean.size, mean, *args, out.mean, out.spread, out.rate)
 
 
-@row("normalize.of_entries")
-def normalize_of_entries(x, rows, found, affine, out, norm, work, past):
+@row("normalize.normalise")
+def normalise(x, rows, stats, affine, out, norm, work, past):
+    if not x.size:
+        return NotImplemented
     then = moments.ends(affine, out)
-    if norm is None or not moments.moments(x, rows, norm, found, work, past, then):
+    if norm is None or not moments.moments(x, rows, norm, stats, work, past, then):
         grid, wide = moments.spread(rows)
-        args = rows.count, x, found.mean, found.rate, *rows.seen, wide, *then
+        args = rows.count, x, stats.mean, stats.rate, *rows.seen, wide, *then
         launch_blocks("normalize.cu", "normalise", grid, (out,), *args)
 
 
-@row("normalize.gradients_of_entries")
-def gradients_of_entries(x, dy, rows, norm, found, affine, learnt, out, work):
-    of, means = (rows, norm, found), None
+@row("normalize.gradients")
+def normalize_gradients(x, dy, rows, norm, stats, affine, learnt, out, work):
+    if not x.size:
+        return NotImplemented
+    of, means = (rows, norm, stats), None
     learns = affine is not None and any(sums is not None for sums in learnt)
     apart = norm is None or out is None or affine is None or affine.rows != rows
     if affine is not None and learns and apart:
@@ -264,7 +275,7 @@ def gradients_of_entries(x, dy, rows, norm, found, affine, learnt, out, work):
     if out is not None:
         scale, _, features, places = moments.learned(affine)
         grid, wide = moments.spread(rows)
-        args = x, dy, scale, features, places, found.mean, found.rate, *rows.seen, wide, means, out
+        args = x, dy, scale, features, places, stats.mean, stats.rate, *rows.seen, wide, means, out
         launch_blocks("normalize.cu", "normalise_gradient", grid, (out,), rows.count, *args)
 
 
@@ -572,9 +583,6 @@ LAUNCHES: dict[str, Callable[..., Any]] = {
     ),
     "channels.products": lambda dy, x, over, affine, da, db, out, work: moments.gradients(
         x, dy, over, work, None, affine, (da, db), g=out
-    ),
-    "statistics.of_entries": lambda x, rows, norm, out, work, past: moments.moments(
-        x, rows, norm, out, work, past
     ),
     "gemm.gemm": multiply,
 }

@@ -14,10 +14,11 @@ from minicaffe.core.ops.statistics import statistics
 LEAST = 1e-7  # the share of a deviation in itself and eps, at the least
 
 
+@op(traced=False)
 def normalise(
     x: Any,
     rows: Rows,
-    found: Statistics,
+    stats: Statistics,
     affine: Affine | None,
     out: Any,
     norm: Norm | None = None,
@@ -26,49 +27,33 @@ def normalise(
 ) -> Any:
     """y = (x - mean) rate scale + bias; `out` may be x itself.
 
-    With a `norm` the statistics are first found, and `past` remembers them.
+    With a `norm` the statistics are computed first, and `past` remembers them.
     """
-    if x.size:
-        return of_entries(x, rows, found, affine, out, norm, work, past)
     if norm is not None:
-        statistics(x, rows, norm, found, work, past)
-    return out
-
-
-@op(traced=False)
-def of_entries(
-    x: Any,
-    rows: Rows,
-    found: Statistics,
-    affine: Affine | None,
-    out: Any,
-    norm: Norm | None,
-    work: Any,
-    past: Past | None,
-) -> Any:
-    """`normalise` where there are entries."""
-    if norm is not None:
-        statistics(x, rows, norm, found, work, past)
-    normalised(x, rows, found, out)
+        statistics(x, rows, norm, stats, work, past)
+    if not x.size:
+        return
+    normalised(x, rows, stats, out)
     if affine is not None:
         y = affine.see(out)
         channels.scale(y, *affine.flat(), y)
 
 
 @op(replays=False)
-def normalised(x: Any, rows: Rows, found: Statistics, out: Any) -> Any:
+def normalised(x: Any, rows: Rows, stats: Statistics, out: Any) -> Any:
     """out = (x - mean) rate."""
     y = rows.of(out)
-    np.subtract(rows.of(x), rows.each(found.mean), out=y)
-    np.multiply(y, rows.each(found.rate), out=y)
+    np.subtract(rows.of(x), rows.each(stats.mean), out=y)
+    np.multiply(y, rows.each(stats.rate), out=y)
 
 
+@op(traced=False)
 def gradients(
     x: Any,
     dy: Any,
     rows: Rows,
     norm: Norm | None,
-    found: Statistics,
+    stats: Statistics,
     affine: Affine | None,
     learnt: tuple[Any, Any],
     out: Any,
@@ -82,26 +67,10 @@ def gradients(
     mean. Without a `norm` the statistics are constants, and dx = rate g; `out` may then be dy itself.
     dscale and dbias, in `learnt`, and `out` may be None.
     """
-    if x.size:
-        gradients_of_entries(x, dy, rows, norm, found, affine, learnt, out, work)
-    return out
-
-
-@op(traced=False)
-def gradients_of_entries(
-    x: Any,
-    dy: Any,
-    rows: Rows,
-    norm: Norm | None,
-    found: Statistics,
-    affine: Affine | None,
-    learnt: tuple[Any, Any],
-    out: Any,
-    work: Any,
-) -> Any:
-    """`gradients` where there are entries."""
+    if not x.size:
+        return
     if affine is not None:
-        _scale_gradient(x, dy, rows, found, affine.rows, *learnt, work)
+        _scale_gradient(x, dy, rows, stats, affine.rows, *learnt, work)
     if out is None:
         return
     g = dy
@@ -109,16 +78,16 @@ def gradients_of_entries(
         channels.scale(affine.see(dy), affine.scale.reshape(-1), None, affine.see(out))
         g = out
     if norm is None:
-        arrays.multiply(rows.of(g), rows.each(found.rate), rows.of(out))
+        arrays.multiply(rows.of(g), rows.each(stats.rate), rows.of(out))
     else:
-        through(x, g, rows, norm, found, out, work)
+        through(x, g, rows, norm, stats, out, work)
 
 
 def _scale_gradient(
     x: Any,
     dy: Any,
     rows: Rows,
-    found: Statistics,
+    stats: Statistics,
     features: Rows,
     dscale: Any,
     dbias: Any,
@@ -126,22 +95,22 @@ def _scale_gradient(
 ) -> None:
     see, rest = features.see, work[x.size :]
     if dscale is not None:
-        y = normalised(x, rows, found, work[: x.size].reshape(x.shape))
+        y = normalised(x, rows, stats, work[: x.size].reshape(x.shape))
         channels.add_products(see(dy), see(y), dscale.reshape(-1), rest)
     if dbias is not None:
         channels.add_sums(see(dy), dbias.reshape(-1), rest)
 
 
 @op(replays=False)
-def through(x: Any, g: Any, rows: Rows, norm: Norm, found: Statistics, out: Any, work: Any) -> Any:
+def through(x: Any, g: Any, rows: Rows, norm: Norm, stats: Statistics, out: Any, work: Any) -> Any:
     """dx of the normalisation alone: rate (g - mean of g - y (mean of g y))."""
     g = rows.of(g)
     part, sums = work[2 * x.size : 2 * (x.size + rows.count)].reshape(2, -1)
-    _part_of_y(rows, norm, found, part)
+    _part_of_y(rows, norm, stats, part)
     of_ones = 0.0 if norm.kind == "length" else 1 / rows.length
     y, product = (rows.of(work[i * x.size : (i + 1) * x.size]) for i in (0, 1))
-    np.subtract(rows.of(x), rows.each(found.mean), out=y)
-    np.multiply(y, rows.each(found.rate), out=y)
+    np.subtract(rows.of(x), rows.each(stats.mean), out=y)
+    np.multiply(y, rows.each(stats.rate), out=y)
     np.multiply(g, y, out=product)
     part *= rows.sum(product, sums, work).reshape(-1)
     np.multiply(y, rows.each(part), out=y)
@@ -149,13 +118,13 @@ def through(x: Any, g: Any, rows: Rows, norm: Norm, found: Statistics, out: Any,
     sums *= of_ones
     np.add(y, rows.each(sums), out=y)
     np.subtract(g, y, out=rows.of(out))
-    np.multiply(rows.of(out), rows.each(found.rate), out=rows.of(out))
+    np.multiply(rows.of(out), rows.each(stats.rate), out=rows.of(out))
 
 
-def _part_of_y(rows: Rows, norm: Norm, found: Statistics, out: Any) -> None:
+def _part_of_y(rows: Rows, norm: Norm, stats: Statistics, out: Any) -> None:
     """What of (sum of g y) y each row's gradient loses, y being normalised x."""
     if norm.kind == "deviation":  # its share of deviation + eps
-        np.multiply(found.rate, -norm.eps, out=out)
+        np.multiply(stats.rate, -norm.eps, out=out)
         out += 1
         np.maximum(out, LEAST, out=out)
         np.divide(1 / rows.length, out, out=out)

@@ -21,28 +21,21 @@ from minicaffe.core.ops.arrays import fill
 from minicaffe.core.ops.rows import Norm, Past, Rows, Statistics
 
 
+@op(traced=False)
 def statistics(
     x: Any, rows: Rows, norm: Norm, out: Statistics, work: Any, past: Past | None = None
-) -> Statistics:
+) -> Any:
     """Mean, spread and rate of each row, 0 where there are no entries; `past` remembers them.
 
     >>> rows, x = Rows(1, 1, 2, 2), np.array([[1.0, 3.0], [5.0, 5.0]])
-    >>> found = statistics(x, rows, Norm("variance", 0.25), Statistics.empty(np, rows, float), np.empty(18))
-    >>> found.mean, found.spread, found.rate.round(3)
+    >>> stats = statistics(x, rows, Norm("variance", 0.25), Statistics.empty(np, rows, float), np.empty(18))
+    >>> stats.mean, stats.spread, stats.rate.round(3)
     (array([2., 5.]), array([1., 0.]), array([0.894, 2.   ]))
     """
-    if x.size:
-        return of_entries(x, rows, norm, out, work, past)
-    for values in (out.mean, out.spread, out.rate):
-        fill(values, 0)
-    return out
-
-
-@op(traced=False)
-def of_entries(
-    x: Any, rows: Rows, norm: Norm, out: Statistics, work: Any, past: Past | None
-) -> Any:
-    """`statistics` where there are entries."""
+    if not x.size:
+        for values in (out.mean, out.spread, out.rate):
+            fill(values, 0)
+        return
     _statistics(x, rows, norm, out, work)
     if past is not None:
         remember(past.mean, past, out)
@@ -80,13 +73,13 @@ def _rate(out: Statistics, norm: Norm) -> None:
 
 
 @op("mean", replays=False)
-def remember(mean: Any, past: Past, found: Statistics) -> Any:
+def remember(mean: Any, past: Past, stats: Statistics) -> Any:
     """Adds statistics to running sums, of which `mean` is one."""
     mean *= past.fraction
-    mean += found.mean
+    mean += stats.mean
     variance, batches = past.variance, past.batches
     variance *= past.fraction / past.correction
-    variance += found.spread
+    variance += stats.spread
     variance *= past.correction
     batches *= past.fraction
     batches += 1

@@ -41,16 +41,16 @@ class Whole:
         self.a, self.b, self.c = (xp.empty(rows.count, dtype) for _ in range(3))
         self.one = xp.ones(1, dtype)
 
-    def statistics(self, x: Any, norm: Norm, found: Statistics, work: Any, past: Past) -> None:
-        """The whole batch's statistics into `found`; `past` remembers them."""
-        statistics(x, self.rows, norm, found, work)
+    def statistics(self, x: Any, norm: Norm, stats: Statistics, work: Any, past: Past) -> None:
+        """The whole batch's statistics into `stats`; `past` remembers them."""
+        statistics(x, self.rows, norm, stats, work)
         here, mean, spread = self.rows.length, self.a, self.b
-        self.add(arrays.scale(found.mean, here / self.length, mean))
-        arrays.minus(found.mean, mean, spread)
+        self.add(arrays.scale(stats.mean, here / self.length, mean))
+        arrays.minus(stats.mean, mean, spread)
         arrays.multiply(spread, spread, spread)
-        arrays.add(found.spread, spread)
+        arrays.add(stats.spread, spread)
         self.add(arrays.scale(spread, here / self.length, spread))
-        recall(Past(1.0, self.length, mean, spread, self.one), norm, found)
+        recall(Past(1.0, self.length, mean, spread, self.one), norm, stats)
         for sums, new in ((past.mean, mean), (past.variance, spread), (past.batches, self.one)):
             arrays.scale(sums, past.fraction, sums)
             if new is spread:
@@ -61,14 +61,14 @@ class Whole:
         self,
         x: Any,
         dy: Any,
-        found: Statistics,
+        stats: Statistics,
         affine: Affine | None,
         learnt: tuple[Any, Any],
         out: Any,
         work: Any,
     ) -> Any:
         """dscale += sum of dy y, dbias += sum of dy, of what is here; then dx into `out`, if there is one."""
-        see, y = self.rows.see, normalise(x, self.rows, found, None, self.y)
+        see, y = self.rows.see, normalise(x, self.rows, stats, None, self.y)
         sums, products = arrays.fill(self.a, 0), arrays.fill(self.b, 0)
         channels.add_sums(see(dy), sums, work)
         channels.add_products(see(dy), see(y), products, work)
@@ -78,7 +78,7 @@ class Whole:
         if out is None:
             return None
         rate = self.c
-        arrays.copy(found.rate, rate)
+        arrays.copy(stats.rate, rate)
         if affine is not None and affine.scale is not None:
             arrays.multiply(rate, affine.scale.reshape(-1), rate)
         for here in (products, sums):
