@@ -2,27 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from minicaffe.backends import device as backend
-from minicaffe.backends.device import on_its_device
+from minicaffe.backends.device import PRECISIONS, on_its_device
 from minicaffe.backends.dispatch import replayed
 from minicaffe.core.config.declare import TRAIN, NetSpec, Phase, State
 from minicaffe.core.layers import Blob, Context, Param
 from minicaffe.core.layers.blob import check_type, float_type
 from minicaffe.core.layers.context import Share
-from minicaffe.core.net import copies, debug, graph, memory, run, weights
-from minicaffe.core.net.access import Access, in_turns
+from minicaffe.core.net import debug, graph, memory, run, weights
 from minicaffe.core.net.model import read
 from minicaffe.core.net.step import Step
 from minicaffe.core.net.summary import summary
 from minicaffe.core.ops import arrays, conv, sums
 from minicaffe.core.plugins import hooks
 from minicaffe.errors import SpecError, note
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Access:
+    """Who may run a net's passes: the holder of `lock`. `shared`: not only the main thread has run one."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.shared = False
+
+
+def in_turns(work: F) -> F:
+    """A method of what has an `access`; arrays by name that it returns are copies once that is shared."""
+
+    @functools.wraps(work)
+    def alone(self: Any, *args: Any, **kwargs: Any) -> Any:
+        access = self.access
+        with access.lock:
+            access.shared |= threading.current_thread() is not threading.main_thread()
+            answers = work(self, *args, **kwargs)
+            if access.shared and isinstance(answers, dict):
+                return {name: array.copy() for name, array in answers.items()}
+            return answers
+
+    return cast(F, alone)
 
 
 class Net:
@@ -72,10 +99,10 @@ class Net:
             raise SpecError(f"phase: expected TRAIN or TEST, got {phase!r}")
         conv.check_name(engine)
         self.spec = model if isinstance(model, NetSpec) else read(model)
-        made = device if isinstance(device, backend.Device) else backend.device(device)
-        rounded = made.tf32 or self.spec.precision == "tf32"
+        base = device if isinstance(device, backend.Device) else backend.device(device)
+        rounded = base.tf32 or self.spec.precision == "tf32"
         self.precision: Any = precision or ("tf32" if rounded else "highest")
-        self.device = made.of_precision(self.precision)
+        self.device = base.of_precision(self.precision)
         dtype = float_type(self.spec.dtype if dtype is None else dtype)
         if not shapes_only:
             check_type(dtype, self.device)
@@ -111,7 +138,27 @@ class Net:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles hold spec, inputs' shapes, passes and parameters, not the blobs."""
-        return copies.again, (type(self), self.spec, *copies.kept(self.graph, self.memory))
+        context, taken = self.context, bool(self.memory.blobs)
+        settings = {
+            name: getattr(context, name)
+            for name in ("phase", "seed", "engine", "workspace_cap", "deterministic")
+        }
+        settings |= {"level": context.state.level, "stages": context.state.stage}
+        settings |= {"dtype": str(context.dtype), "shapes_only": not taken}
+        settings |= {"keep": self.memory.keep, "device": context.device.name}
+        settings["precision"] = PRECISIONS[context.device.tf32]
+        shapes = {name: value.shape for name, value in memory.resizable(self.graph).items()}
+        params = [(p.to_host(), p.lr_mult, p.decay_mult) for p in self.learnable if taken]
+        anew = functools.partial(type(self), **settings)
+        return anew, (self.spec,), (shapes, params, context.passes)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        """Set what `__reduce__` says of a net, in one that was built again from its settings."""
+        shapes, params, self.context.passes = state
+        memory.reshape(self.graph, self.memory, shapes)
+        for param, (values, *multipliers) in zip(self.learnable, params, strict=False):
+            param.load(values)
+            param.lr_mult, param.decay_mult = multipliers
 
     @property
     def name(self) -> str:

@@ -22,7 +22,7 @@ from minicaffe.core.layers import REGISTRY
 from minicaffe.core.layers.blob import numbers
 from minicaffe.core.net import memory
 from minicaffe.core.net import weights as files
-from minicaffe.core.net.access import in_turns
+from minicaffe.core.net.net import in_turns
 from minicaffe.core.net.step import Step, Value
 from minicaffe.errors import ByName, DataError, LayerError, MinicaffeError, ShapeError, SpecError
 from minicaffe.interop.caffe.model import YAML, read_prototxt
