@@ -14,7 +14,7 @@ from minicaffe.core.layers.base import bottom_counts
 from minicaffe.core.layers.context import Order
 from minicaffe.core.net import Net, model
 from minicaffe.core.plugins import STATES, format_of
-from minicaffe.core.solver.state import WANTED
+from minicaffe.core.solver.snapshots import WANTED
 from minicaffe.errors import CheckpointError, SpecError
 from minicaffe.storage.checkpoint import Reader
 

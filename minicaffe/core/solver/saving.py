@@ -13,7 +13,7 @@ import numpy as np
 from minicaffe.core.communicator import together
 from minicaffe.core.interrupt import Held
 from minicaffe.core.plugins import hooks
-from minicaffe.core.solver import changes, snapshots, state
+from minicaffe.core.solver import changes, snapshots
 from minicaffe.core.solver.trend import Trend
 from minicaffe.errors import CheckpointError, DataError
 
@@ -134,8 +134,8 @@ def write(solver: Any, path: Path, more: Mapping[str, np.ndarray] = EMPTY) -> No
     with Held(), solver.averaged():
         means = solver._average.means if solver._average is not None else []
         training = dict(zip(names, means, strict=bool(means)))
-        named = state.named(names, solver.rule.history)
-        kept = state.State(
+        named = snapshots.named(names, solver.rule.history)
+        state = snapshots.State(
             solver.iteration,
             solver.net.context.seed,
             solver._iteration.recorded,
@@ -144,7 +144,7 @@ def write(solver: Any, path: Path, more: Mapping[str, np.ndarray] = EMPTY) -> No
             {name: host(array) for name, array in training.items()},
             {f"{name}/{one.key}": one.state() for name, one in solver._judge.trends.items()},
         )
-        snapshots.write(path, solver.net, kept, solver.spec, more)
+        snapshots.write(path, solver.net, state, solver.spec, more)
 
 
 def restore(solver: Any, path: str | Path, replay: bool) -> Path:
@@ -153,27 +153,27 @@ def restore(solver: Any, path: str | Path, replay: bool) -> Path:
         path = hooks().newest_snapshot(path)
     losses, trends, iteration = solver._watch.losses, solver._judge.trends, solver._iteration
     changed = [] if replay else changes.changes(path, solver.net, solver.spec)
-    named = state.named(solver.net.named_params, solver.rule.history)
-    kept = snapshots.restore(path, solver.net, named, finite=not replay)
-    for mine, theirs in zip(solver.rule.history, kept.history.values(), strict=True):
+    named = snapshots.named(solver.net.named_params, solver.rule.history)
+    state = snapshots.restore(path, solver.net, named, finite=not replay)
+    for mine, theirs in zip(solver.rule.history, state.history.values(), strict=True):
         solver.device.copy_from_host(mine, theirs)
-    solver.iteration, iteration.recorded = kept.iteration, kept.recorded
-    if kept.losses.shape == losses.shape:
-        solver.device.copy_from_host(losses, kept.losses)
+    solver.iteration, iteration.recorded = state.iteration, state.recorded
+    if state.losses.shape == losses.shape:
+        solver.device.copy_from_host(losses, state.losses)
     else:  # average_loss has changed: the window is cleared
         losses.fill(0)
         iteration.recorded = 0
     if solver._average is not None:  # the file's weights are the average; training uses others
         solver._average.begin()
-    for name, values in kept.training.items():
+    for name, values in state.training.items():
         solver.net.named_params[name].load(values)
     for name, trend in trends.items():
-        trend.restore(kept.watched.get(f"{name}/{trend.key}", Trend.NOTHING))
+        trend.restore(state.watched.get(f"{name}/{trend.key}", Trend.NOTHING))
     exists = solver.communicator.bcast_obj(snapshots.best_path(solver._saving.prefix).exists())
     if "best" in trends and not exists:
         trends["best"].at = -1
     for net in (solver.net, *solver.test_nets):
-        net.context.seed = kept.seed
+        net.context.seed = state.seed
     for line in changes.told(changed, solver.net, solver.iteration, solver.rate):
         solver.report.event(line)
     return Path(path)

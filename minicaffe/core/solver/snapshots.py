@@ -1,4 +1,7 @@
-"""Snapshots on disk: one .npz, or Caffe's two files, one of the weights and one of the solver's state."""
+"""Snapshots on disk: one .npz, or Caffe's two files, one of the weights and one of the solver's state.
+
+Beside the parameters an .npz has the entries of a State.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ import contextlib
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +18,14 @@ import numpy as np
 
 from minicaffe.core.config.declare import NetSpec, SolverSpec
 from minicaffe.core.net import Net
-from minicaffe.core.net.model import entry, is_ours
+from minicaffe.core.net.model import MODEL, entry, is_ours
 from minicaffe.core.net.sources import with_classes
 from minicaffe.core.net.weights import check as check_weights
 from minicaffe.core.plugins import STATES, format_of
-from minicaffe.core.solver import state
 from minicaffe.core.solver.learning_rate import falls
-from minicaffe.core.solver.state import State
 from minicaffe.errors import CheckpointError
 from minicaffe.storage import checkpoint, hdf5
+from minicaffe.storage.checkpoint import Reader, check_finite
 
 OF_ONE = r"_(iter_[0-9]+|best)$"  # at the end of a snapshot's name
 ENDINGS = {"NPZ": ".npz", "BINARYPROTO": ".solverstate", "HDF5": ".solverstate.h5"}
@@ -32,6 +34,36 @@ WRITTEN: tuple[str, ...] = (
     ".caffemodel",
     ".caffemodel.h5",
 )  # of all files of a snapshot
+
+WANTED = "a solver's state in .npz and .solverstate"
+COUNTS = ("iteration", "seed", "recorded")
+WATCHED = ("best/", "plateau/")  # prefixes of the names of trends; see Trend
+
+
+@dataclass
+class State:
+    """The state that training resumes from, besides the parameters; in a snapshot its names begin with @.
+
+    `losses` is the window of the displayed average loss, with `recorded` losses written so far;
+    `history` holds the rule's history, by names as `history/conv1__0`. If the weights are averaged,
+    the snapshot's weights are the average, and `training` holds the trained weights by parameter.
+    `watched` are the numbers of each Trend, by names as `best/max/accuracy`.
+    """
+
+    iteration: int
+    seed: int
+    recorded: int
+    losses: np.ndarray
+    history: dict[str, np.ndarray]
+    training: dict[str, np.ndarray] = field(default_factory=dict)
+    watched: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The entries of a snapshot."""
+        counts = {f"@{name}": np.array(getattr(self, name)) for name in COUNTS}
+        training = {f"training/{name}": array for name, array in self.training.items()}
+        named = {**self.history, **training, **self.watched}
+        return {**{f"@{k}": v for k, v in named.items()}, **counts, "@losses": self.losses}
 
 
 def name(model: NetSpec) -> str:
@@ -64,7 +96,7 @@ def best_path(prefix: str) -> Path:
 
 
 def write(
-    file: Path, net: Net, kept: State, spec: SolverSpec, more: Mapping[str, np.ndarray]
+    file: Path, net: Net, state: State, spec: SolverSpec, more: Mapping[str, np.ndarray]
 ) -> None:
     """Write a snapshot atomically; of Caffe's two files, the weights first. Raises CheckpointError.
 
@@ -76,12 +108,12 @@ def write(
         model = with_classes(net.spec, net.layers.values())
         model = replace(model, solver=replace(spec, snapshot_prefix=prefix))
         text = entry(model, file)
-        checkpoint.write(file, {**net.weights(), **kept.arrays(), **more, **text})
+        checkpoint.write(file, {**net.weights(), **state.arrays(), **more, **text})
         return
     weights = weights_beside(file)
     net.save(weights)
-    history = list(kept.history.values())
-    plugged.save(file, kept.iteration, str(weights), falls(spec, kept.iteration), history)
+    history = list(state.history.values())
+    plugged.save(file, state.iteration, str(weights), falls(spec, state.iteration), history)
 
 
 def restore(
@@ -95,20 +127,96 @@ def restore(
     """
     plugged = format_of(STATES, file)
     if plugged is None:
-        with checkpoint.Reader(file, state.WANTED) as reader:
+        with Reader(file, WANTED) as reader:
             check_weights(net.graph, reader)
-        arrays, kept = state.read(file, remembered, finite)
+        arrays, state = read(file, remembered, finite)
         net.load(arrays, origin=str(file), finite=finite)
-        return kept
+        return state
     shapes = {name: param.shape for name, param in net.named_params.items()}
     slots = len(remembered) // max(len(shapes), 1)
     iteration, weights, arrays = plugged.restore(file, shapes, slots)
     history = dict(zip(remembered, arrays, strict=True))
     for name, like in remembered.items():
-        checkpoint.check_finite(history[name], like.dtype, f"{file}: {name}")
+        check_finite(history[name], like.dtype, f"{file}: {name}")
     net.load(weights)
     nothing = np.empty(0, np.float64)
     return State(iteration, net.context.seed, 0, nothing, history)
+
+
+def named(names: Collection[str], history: Sequence[Any]) -> dict[str, Any]:
+    """A rule's history by name: the first array of each parameter, then the second.
+
+    >>> named(["ip__0"], [1, 2])
+    {'history/ip__0': 1, 'history2/ip__0': 2}
+    """
+    orders = ["", *map(str, range(2, len(history) // max(len(names), 1) + 1))]
+    every = [f"history{order}/{name}" for order in orders for name in names]
+    return dict(zip(every, history, strict=True))
+
+
+def read(
+    file: str | Path, remembered: Mapping[str, Any], finite: bool = True
+) -> tuple[dict[str, np.ndarray], State]:
+    """All arrays of a snapshot, and the state in them.
+
+    `remembered` are arrays of the shapes that its history must have, by name. Raises CheckpointError, with
+    `finite` also for a history that is not finite.
+    """
+    with Reader(file, WANTED) as reader:
+        for name, like in remembered.items():
+            if reader.shapes.get(f"@{name}") != like.shape:
+                what, _, param = name.partition("/")
+                raise CheckpointError(f"{file}: has no {what} for {param} of shape {like.shape}")
+        arrays = {name: reader[name] for name in reader.shapes if name != MODEL}
+    counts = [f"@{name}" for name in COUNTS]
+    for name, array in arrays.items():
+        if array.dtype.kind not in ("iu" if name in counts else "f"):
+            raise CheckpointError(f"{file}: entry {name!r} holds {array.dtype}")
+    for name, like in remembered.items() if finite else ():
+        check_finite(arrays[f"@{name}"], like.dtype, f"{file}: entry {f'@{name}'!r}")
+    for name in counts:
+        if name not in arrays or arrays[name].shape != () or not 0 <= arrays[name] < 2**62:
+            raise CheckpointError(f"{file}: entry {name!r} is missing or no count")
+    if "@losses" not in arrays or arrays["@losses"].ndim != 1:
+        raise CheckpointError(f"{file}: entry '@losses' is missing or no list")
+    check_finite(arrays["@losses"], np.float64, f"{file}: entry '@losses'")
+    iteration, seed, recorded = (int(arrays[name]) for name in counts)
+    history = {name: arrays[f"@{name}"] for name in remembered}
+    training = _training(file, arrays, remembered, finite)
+    numbers = arrays["@losses"], history, training, _watched(file, arrays)
+    return arrays, State(iteration, seed, recorded, *numbers)
+
+
+def _training(
+    file: str | Path, arrays: Mapping[str, np.ndarray], remembered: Mapping[str, Any], finite: bool
+) -> dict[str, np.ndarray]:
+    """The trained weights of each parameter; {} if they are the snapshot's own."""
+    lead = "@training/"
+    stored = {name.removeprefix(lead): one for name, one in arrays.items() if name.startswith(lead)}
+    if not stored:
+        return {}
+    first = {name: like for name, like in remembered.items() if name.startswith("history/")}
+    likes = {name.removeprefix("history/"): like for name, like in first.items()}
+    for name, like in likes.items():
+        if name not in stored or stored[name].shape != like.shape:
+            raise CheckpointError(
+                f"{file}: has no training weights for {name} of shape {like.shape}"
+            )
+        if finite:
+            check_finite(stored[name], like.dtype, f"{file}: entry {f'{lead}{name}'!r}")
+    return {name: stored[name] for name in likes}
+
+
+def _watched(file: str | Path, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The numbers of the trends."""
+    names = [name for name in arrays if name.removeprefix("@").startswith(WATCHED)]
+    for name in names:
+        array = arrays[name]
+        counts = array[1:] if array.shape == (5,) else None
+        whole = counts is not None and np.all((counts >= -1) & (counts < 2**62))
+        if not whole or not np.isfinite(array[0]):
+            raise CheckpointError(f"{file}: entry {name!r} holds no test's numbers")
+    return {name.removeprefix("@"): arrays[name] for name in names}
 
 
 def check(prefix: str, form: str, layers: Iterable[str] = ()) -> None:

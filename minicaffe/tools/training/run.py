@@ -19,7 +19,7 @@ from minicaffe.core.net.sources import with_classes
 from minicaffe.core.plugins import STATES, format_of
 from minicaffe.core.solver import snapshots
 from minicaffe.core.solver.scores import score_suffixes
-from minicaffe.core.solver.state import WANTED
+from minicaffe.core.solver.snapshots import WANTED
 from minicaffe.errors import CheckpointError, MinicaffeError, TrainingError
 from minicaffe.storage import checkpoint
 from minicaffe.tools.training import folder as run_folder
