@@ -16,6 +16,7 @@ import numpy as np
 from minicaffe.backends.cpu import Piece, for_rows, loops, no_bias, skinny, threads
 from minicaffe.backends.cpu.run import GRAIN, run, run_flat
 from minicaffe.backends.dispatch import Rows, flag, number
+from minicaffe.core.ops.im2col import numbers_of
 
 RANKS = (1, 4, 8)  # axes that the loop of two arrays is compiled for
 ENTRIES = "fdbBhHiIlLqQ?"  # types that it knows
@@ -701,16 +702,18 @@ def conv_bias_gradient(compiled, dy, g, out):
     _run(compiled.bias_gradient, g.f, dy, g.n, g.f, g.places, out)
 
 
-@row("im2col.unroll", "im2col")
-def unroll(compiled, x, out, numbers):
+@row("im2col.im2col", "im2col")
+def im2col(compiled, x, window, out, layout, places):
+    numbers = numbers_of(x.shape, window, places, layout)
     if numbers.steps[-1] != 1:
         return NotImplemented
     args = x, *numbers.shapes, out, numbers.steps
     return _run(compiled.im2col, math.prod(x.shape[:2]), *args)
 
 
-@row("im2col.roll", "im2col", of="out")
-def roll(compiled, col, out, numbers, add):
+@row("im2col.col2im", "im2col", of="out")
+def col2im(compiled, col, window, out, layout, places, add):
+    numbers = numbers_of(out.shape, window, places, layout)
     if numbers.steps[-1] != 1:
         return NotImplemented
     args = col, *numbers.shapes, out, numbers.steps, not add

@@ -33,6 +33,7 @@ from minicaffe.backends.cuda.launch import (
 from minicaffe.backends.dispatch import Rows, flag, number
 from minicaffe.backends.launch_listener import ask
 from minicaffe.core.ops.geometry import lift
+from minicaffe.core.ops.im2col import numbers_of
 
 MANY = 2**16  # threads that are enough to keep a device busy
 COUNTS, APART = 1, 2  # the labels that count are the normalizer; or to be added to others'
@@ -410,8 +411,9 @@ def _own(a: Any, b: Any, plan: Any, way: str) -> bool:
     return size <= OWN if plan is None else plan.names[way] == "implicit"
 
 
-@row("im2col.unroll")
-def unroll(x, out, form, numbers):
+@row("im2col.im2col")
+def im2col(x, window, out, layout, form, places):
+    numbers = numbers_of(x.shape, window, places, layout)
     if form == "caffe":
         total = math.prod(x.shape[:2]) * math.prod(numbers.places)
         launch("im2col.cu", "im2col", total, out, x, *numbers.sizes, out)
@@ -420,8 +422,9 @@ def unroll(x, out, form, numbers):
         launch("im2col.cu", "im2col_loopfree", threads, out, x, *numbers.sizes, out)
 
 
-@row("im2col.roll")
-def roll(col, out, form, numbers, add):
+@row("im2col.col2im")
+def col2im(col, window, out, layout, form, places, add):
+    numbers = numbers_of(out.shape, window, places, layout)
     if form == "gather":
         launch("im2col.cu", "col2im", out.size, out, col, *numbers.sizes, int(add), out)
         return

@@ -59,6 +59,7 @@ def column_shape(x_shape: Sizes, window: Window, layout: str = "caffe") -> Sizes
     return tuple(math.prod(sizes[axis] for axis in axes) for axes in LAYOUTS[layout].split())
 
 
+@op(traced=False)
 def im2col(
     x: Any,
     window: Window,
@@ -82,14 +83,7 @@ def im2col(
            [3., 4., 6., 7.],
            [4., 5., 7., 8.]])
     """
-    return unroll(x, window, out, layout, form, _numbers(x.shape, window, places, layout))
-
-
-@op(traced=False)
-def unroll(x: Any, window: Window, out: Any, layout: str, form: str, numbers: Numbers) -> Any:
-    """`im2col`, its numbers being known."""
-    n, c = x.shape[:2]
-    _unroll(x, window, _windows_of(out, n, c, window, numbers.places, layout))
+    _unroll(x, window, _windows_of(out, x.shape, window, places, layout))
 
 
 @op("col", samples="x col", grain=1, worth=0, by_calls=True)
@@ -104,6 +98,7 @@ def _unroll(x: Any, window: Window, col: Any) -> Any:
         np.copyto(col[BOTH + element + outputs], x[BOTH + pixels])
 
 
+@op(traced=False)
 def col2im(
     col: Any,
     window: Window,
@@ -126,17 +121,7 @@ def col2im(
            [2., 4., 2.],
            [1., 2., 1.]])
     """
-    numbers = _numbers(out.shape, window, places, layout)
-    return roll(col, window, out, layout, form, numbers, add)
-
-
-@op(traced=False)
-def roll(
-    col: Any, window: Window, out: Any, layout: str, form: str, numbers: Numbers, add: bool
-) -> Any:
-    """`col2im`, its numbers being known."""
-    n, c = out.shape[:2]
-    _roll(_windows_of(col, n, c, window, numbers.places, layout), window, out, add)
+    _roll(_windows_of(col, out.shape, window, places, layout), window, out, add)
 
 
 @op(samples="col out", grain=1, worth=0, by_calls=True)
@@ -202,28 +187,31 @@ def _windows(x: Any, window: Window, shape: Sizes, writeable: bool = False) -> A
     return as_strided(x, shape, (sample, channel, *kernel, *places), writeable=writeable)
 
 
-def _windows_of(col: Any, n: int, c: int, window: Window, places: Sizes, layout: str) -> Any:
+def _windows_of(col: Any, x_shape: Sizes, window: Window, places: Sizes | None, layout: str) -> Any:
     """Columns of any layout as a view (n, c, *kernel, *places)."""
-    shape, order = _axes(n, c, window.kernel, places, layout)
+    shape, order = _axes(x_shape, window, places, layout)
     return col.reshape(shape).transpose(order)
 
 
 @functools.lru_cache(maxsize=4096)
-def _axes(n: int, c: int, kernel: Sizes, places: Sizes, layout: str) -> tuple[Sizes, Sizes]:
+def _axes(x_shape: Sizes, window: Window, places: Sizes | None, layout: str) -> tuple[Sizes, Sizes]:
     """The sizes of all axes as columns of a layout have them, and which is which of those of `_windows_of`."""
-    sizes = {"n": (n,), "c": (c,), "K": kernel, "P": places}
+    n, c, *image = x_shape
+    places = places or window.outputs(tuple(image))
+    sizes = {"n": (n,), "c": (c,), "K": window.kernel, "P": places}
     named = [
         (axis, i, size)
         for axis in LAYOUTS[layout].replace(" ", "")
         for i, size in enumerate(sizes[axis])
     ]
-    found = [(axis, i) for axis, i, _ in named]
-    order = [found.index((axis, i)) for axis in sizes for i in range(len(sizes[axis]))]
+    as_laid = [(axis, i) for axis, i, _ in named]
+    order = [as_laid.index((axis, i)) for axis in sizes for i in range(len(sizes[axis]))]
     return tuple(size for *_, size in named), tuple(order)
 
 
 @functools.lru_cache(maxsize=4096)
-def _numbers(shape: Sizes, window: Window, places: Sizes | None, layout: str) -> Numbers:
+def numbers_of(shape: Sizes, window: Window, places: Sizes | None, layout: str) -> Numbers:
+    """What loops and kernels take of images of a shape (n, c, *image)."""
     n, c, *image = shape
     places = places or window.outputs(tuple(image))
     kernel, stride, pad, dilation = window.lifted()
