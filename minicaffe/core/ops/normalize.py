@@ -70,7 +70,12 @@ def gradients(
     if not x.size:
         return
     if affine is not None:
-        _scale_gradient(x, dy, rows, stats, affine.rows, *learnt, work)
+        (dscale, dbias), rest = learnt, work[x.size :]
+        if dscale is not None:
+            y = normalised(x, rows, stats, work[: x.size].reshape(x.shape))
+            channels.add_products(affine.see(dy), affine.see(y), dscale.reshape(-1), rest)
+        if dbias is not None:
+            channels.add_sums(affine.see(dy), dbias.reshape(-1), rest)
     if out is None:
         return
     g = dy
@@ -81,24 +86,6 @@ def gradients(
         arrays.multiply(rows.of(g), rows.each(stats.rate), rows.of(out))
     else:
         through(x, g, rows, norm, stats, out, work)
-
-
-def _scale_gradient(
-    x: Any,
-    dy: Any,
-    rows: Rows,
-    stats: Statistics,
-    features: Rows,
-    dscale: Any,
-    dbias: Any,
-    work: Any,
-) -> None:
-    see, rest = features.see, work[x.size :]
-    if dscale is not None:
-        y = normalised(x, rows, stats, work[: x.size].reshape(x.shape))
-        channels.add_products(see(dy), see(y), dscale.reshape(-1), rest)
-    if dbias is not None:
-        channels.add_sums(see(dy), dbias.reshape(-1), rest)
 
 
 @op(replays=False)
