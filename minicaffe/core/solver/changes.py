@@ -52,7 +52,7 @@ def changes(file: str | Path, net: Net, solver: SolverSpec) -> list[Change]:
         if model.MODEL not in reader.shapes:
             return []
         text = model.text_among(reader, reader.shapes, file)
-        kept = reader["@losses"].dtype if "@losses" in reader.shapes else None
+        stored = reader["@losses"].dtype if "@losses" in reader.shapes else None
         seed = reader["@seed"] if reader.shapes.get("@seed") == () else None
     try:
         then = model.parse(text, f"{file}: {model.MODEL}")
@@ -62,8 +62,8 @@ def changes(file: str | Path, net: Net, solver: SolverSpec) -> list[Change]:
     now = model.parse(model.text(spec, "."), "the model")
     differences = [*_solver(then, now), *_net(then, now)]
     dtype = net.context.sum_dtype
-    if kept is not None and kept != dtype:
-        differences.append(Change("dtype", kept.name, dtype.name, False))
+    if stored is not None and stored != dtype:
+        differences.append(Change("dtype", stored.name, dtype.name, False))
     named = net.spec.solver is not None and "random_seed" in net.spec.solver.nodes
     if named and seed is not None and seed.dtype.kind in "iu" and seed != solver.random_seed:
         differences.append(Change("solver.random_seed", int(seed), solver.random_seed, False))
@@ -75,7 +75,7 @@ def changes(file: str | Path, net: Net, solver: SolverSpec) -> list[Change]:
     return differences
 
 
-def told(changed: Sequence[Change], net: Net, iteration: int, rate: float) -> Iterator[str]:
+def lines(changed: Sequence[Change], net: Net, iteration: int, rate: float) -> Iterator[str]:
     """A line for each accepted change, in a run that resumes at an iteration and a rate."""
     for change in changed:
         _, layer, key = [*change.key.split("."), "", ""][:3]

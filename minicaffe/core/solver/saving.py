@@ -103,8 +103,34 @@ class Saving:
 
     def restore(self, solver: Any, path: str | Path, replay: bool) -> None:
         """Restore a solver from a file; see Solver.restore."""
-        self.restored = restore(solver, path, replay)
-        self.saved, self.unsaved = solver.iteration, None
+        if os.path.isdir(path):
+            path = hooks().newest_snapshot(path)
+        losses, trends, iteration = solver._watch.losses, solver._judge.trends, solver._iteration
+        changed = [] if replay else changes.changes(path, solver.net, solver.spec)
+        named = snapshots.named(solver.net.named_params, solver.rule.history)
+        state = snapshots.restore(path, solver.net, named, finite=not replay)
+        for mine, theirs in zip(solver.rule.history, state.history.values(), strict=True):
+            solver.device.copy_from_host(mine, theirs)
+        solver.iteration, iteration.recorded = state.iteration, state.recorded
+        if state.losses.shape == losses.shape:
+            solver.device.copy_from_host(losses, state.losses)
+        else:  # average_loss has changed: the window is cleared
+            losses.fill(0)
+            iteration.recorded = 0
+        if solver._average is not None:  # the file's weights are the average; training uses others
+            solver._average.begin()
+        for name, values in state.training.items():
+            solver.net.named_params[name].load(values)
+        for name, trend in trends.items():
+            trend.restore(state.watched.get(f"{name}/{trend.key}", Trend.NOTHING))
+        exists = solver.communicator.bcast_obj(snapshots.best_path(self.prefix).exists())
+        if "best" in trends and not exists:
+            trends["best"].at = -1
+        for net in (solver.net, *solver.test_nets):
+            net.context.seed = state.seed
+        for line in changes.lines(changed, solver.net, solver.iteration, solver.rate):
+            solver.report.event(line)
+        self.restored, self.saved, self.unsaved = Path(path), solver.iteration, None
 
     def latest(self) -> Path:
         """Returns the newest snapshot. Raises CheckpointError without one."""
@@ -145,35 +171,3 @@ def write(solver: Any, path: Path, more: Mapping[str, np.ndarray] = EMPTY) -> No
             {f"{name}/{one.key}": one.state() for name, one in solver._judge.trends.items()},
         )
         snapshots.write(path, solver.net, state, solver.spec, more)
-
-
-def restore(solver: Any, path: str | Path, replay: bool) -> Path:
-    """Restore a solver from a file; see Solver.restore. Returns the file."""
-    if os.path.isdir(path):
-        path = hooks().newest_snapshot(path)
-    losses, trends, iteration = solver._watch.losses, solver._judge.trends, solver._iteration
-    changed = [] if replay else changes.changes(path, solver.net, solver.spec)
-    named = snapshots.named(solver.net.named_params, solver.rule.history)
-    state = snapshots.restore(path, solver.net, named, finite=not replay)
-    for mine, theirs in zip(solver.rule.history, state.history.values(), strict=True):
-        solver.device.copy_from_host(mine, theirs)
-    solver.iteration, iteration.recorded = state.iteration, state.recorded
-    if state.losses.shape == losses.shape:
-        solver.device.copy_from_host(losses, state.losses)
-    else:  # average_loss has changed: the window is cleared
-        losses.fill(0)
-        iteration.recorded = 0
-    if solver._average is not None:  # the file's weights are the average; training uses others
-        solver._average.begin()
-    for name, values in state.training.items():
-        solver.net.named_params[name].load(values)
-    for name, trend in trends.items():
-        trend.restore(state.watched.get(f"{name}/{trend.key}", Trend.NOTHING))
-    exists = solver.communicator.bcast_obj(snapshots.best_path(solver._saving.prefix).exists())
-    if "best" in trends and not exists:
-        trends["best"].at = -1
-    for net in (solver.net, *solver.test_nets):
-        net.context.seed = state.seed
-    for line in changes.told(changed, solver.net, solver.iteration, solver.rate):
-        solver.report.event(line)
-    return Path(path)
