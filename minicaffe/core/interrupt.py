@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 STOPS, SNAPSHOTS = ("SIGINT", "SIGTERM"), ("SIGHUP",)  # as in Caffe; Windows has no SIGHUP
@@ -23,9 +23,8 @@ NAMES = "INT TERM HUP ALRM VTALRM PROF USR1 USR2 QUIT CHLD WINCH CONT TSTP BREAK
 HELD = [getattr(signal, f"SIG{name}") for name in NAMES if hasattr(signal, f"SIG{name}")]
 _before: dict[int, Any] = {}  # the handlers that wait, while a Held is entered
 waiting: list[tuple[int, FrameType | None]] = []  # signals that came meanwhile
-_holding: list[
-    FrameType
-] = []  # the frame whose `with` holds them; it may have been left by a signal
+# The frame whose `with` holds them; it may have been left by a signal
+_holding: list[FrameType] = []
 
 
 class Held:
@@ -145,11 +144,6 @@ class Signals:
             with contextlib.suppress(OSError):
                 os.write(2, text)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         for number, handler in self.before.items():
             signal.signal(number, handler)

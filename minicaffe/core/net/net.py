@@ -117,9 +117,8 @@ class Net:
         self.blobs, self.first_blobs = self.memory.blobs, self.memory.first_blobs
         self.passes = replayed("inference", run.Forward)(self.graph, self.memory)
         self._left_out: set[Step] = set()  # their tops were inputs of the last forward pass
-        self.debug = (
-            note if self.spec.debug_info else None
-        )  # prints what passes compute; waits for it
+        # Prints what passes compute; waits for it
+        self.debug = note if self.spec.debug_info else None
         self.then: run.Then = None  # called after a layer has run backward
         self.loss_scale = 1.0  # a backward pass computes the gradients of the loss times this
         self.access, self.told_of_zeros = Access(), False

@@ -103,11 +103,9 @@ def _by_formula(rule: str) -> Callable[..., None]:
 
     def form(w: Any, d: Any, s: Any, h: Any, n: Any) -> None:
         results = rule_on_blocks(rule, d.dtype)(w, d, *h, *n)
-        changed = (d, *h)
-        aside = [
-            np.array(np.broadcast_to(value, d.shape)) for value in results
-        ]  # it may be d, or h
-        for array, value in zip(changed, aside, strict=True):
+        # Copied, for a result may be d, or h
+        copies = [np.array(np.broadcast_to(value, d.shape)) for value in results]
+        for array, value in zip((d, *h), copies, strict=True):
             array[...] = value
 
     return form

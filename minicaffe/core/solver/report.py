@@ -80,9 +80,6 @@ class Mute(Report):
 
     unheard = True
 
-    def started(self, warnings: Sequence[str]) -> None:
-        """Nothing."""
-
 
 def score_name(name: str, suffixes: Sequence[str]) -> str:
     """A score's name with its net's suffix; with several nets, the number of its net comes first.

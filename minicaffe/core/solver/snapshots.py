@@ -29,12 +29,8 @@ from minicaffe.storage.checkpoint import Reader, check_finite
 
 OF_ONE = r"_(iter_[0-9]+|best)$"  # at the end of a snapshot's name
 ENDINGS = {"NPZ": ".npz", "BINARYPROTO": ".solverstate", "HDF5": ".solverstate.h5"}
-WRITTEN: tuple[str, ...] = (
-    *ENDINGS.values(),
-    ".caffemodel",
-    ".caffemodel.h5",
-)  # of all files of a snapshot
-
+# The endings of all files of a snapshot
+WRITTEN: tuple[str, ...] = (*ENDINGS.values(), ".caffemodel", ".caffemodel.h5")
 WANTED = "a solver's state in .npz and .solverstate"
 COUNTS = ("iteration", "seed", "recorded")
 WATCHED = ("best/", "plateau/")  # prefixes of the names of trends; see Trend
