@@ -16,7 +16,7 @@ from minicaffe.backends.cpu.threads import at_most, share
 from minicaffe.backends.device import device as device_called
 from minicaffe.backends.replay.command_buffer import recording
 from minicaffe.core.ops import conv
-from minicaffe.core.ops.conv import tiles
+from minicaffe.core.ops.conv import winograd
 from minicaffe.core.ops.conv.plan import plan
 from minicaffe.core.ops.conv.problem import Case
 from minicaffe.core.ops.conv.transforms import halves, kronecker, matrices
@@ -124,7 +124,7 @@ def test_the_transforms_filter(m, kernel):
 def test_products_are_added_in_groups_of_points(monkeypatch, threads, products):
     """However many points are taken at a time: on NumPy, which cannot add a product to what is there."""
     monkeypatch.setattr("minicaffe.backends.cpu.available", lambda: False)
-    monkeypatch.setattr(tiles, "PRODUCTS", products)
+    monkeypatch.setattr(winograd, "PRODUCTS", products)
     g, op = ConvGeometry(3, 3, (9, 8), 4, Window((3, 3), pad=(1, 1))), conv.ENGINES["winograd"]
     x, _, _, dy, dw = arrays(g, np.float32, 1)
     expected = conv.ENGINES["direct"].weight_gradient(x, dy, g, dw.copy(), np.empty(10_000, "f4"))

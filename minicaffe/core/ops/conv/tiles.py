@@ -10,15 +10,12 @@ from typing import Any
 
 from minicaffe.backends.device import device_of
 from minicaffe.core.ops import arrays
-from minicaffe.core.ops.conv.transforms import even, taps
 from minicaffe.core.ops.gemm import SMALL, gemm
 from minicaffe.core.ops.geometry import ConvGeometry, Sizes, Window
 from minicaffe.core.ops.im2col import col2im, im2col, side_by_side
 
 Matrices = Sequence[Any]  # of one transform: one for each axis, on CUDA one for all axes
 TILES = 64  # of a product, at least: with fewer it is slow
-POINTS = 36  # of a tile, at most: F(4x4, 5x5) has 64, and rounds 10 times as much as sums in order
-PRODUCTS = 2**18  # elements of products that are added to sums at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,59 +155,3 @@ def sizes(g: ConvGeometry, points: Sizes, pixels: Sizes) -> tuple[int, int, int]
     """Returns the entries of a tile as points of y, as points of x, and of y between two transforms."""
     t = math.prod(points)
     return g.f * t, g.c * t, g.f * max(points) * pixels[0] ** (len(pixels) - 1)
-
-
-class Sizing:
-    """How many tiles of F(m x m, r x r) a convolution has, and how much workspace they need."""
-
-    def __init__(self, m: int):
-        self.most = m
-
-    def m(self, g: ConvGeometry) -> int:
-        """Returns the outputs of a tile along an axis: `most`, or 2 if its points would round too much."""
-        points = math.prod(even(self.most + r - 1) for r in taps(g.window))
-        return self.most if points <= POINTS else 2
-
-    def _tiles(self, g: ConvGeometry) -> Sizes:
-        """Tiles of an image along each axis."""
-        return tuple(-(-size // self.m(g)) for size in g.out)
-
-    def _sides(self, g: ConvGeometry) -> Sizes:
-        """Pixels of a tile of x along each axis, t = m + r - 1."""
-        return tuple(self.m(g) + r - 1 for r in g.window.kernel)
-
-    def _tile(self, g: ConvGeometry) -> int:
-        """Elements of work for one tile, as pixels and as points."""
-        m, x, y = sizes(g, self._sides(g), (self.m(g),) * len(g.image))
-        return m + max(2 * x, y)
-
-    def _weights(self, g: ConvGeometry) -> int:
-        """Elements of U (t^2, group, f / group, c / group)."""
-        return math.prod(self._sides(g)) * g.f * (g.c // g.group)
-
-    def _parts(self, g: ConvGeometry) -> tuple[int, int, int]:
-        """Elements of U, of the sums, and of the products of one group of points."""
-        size = self._weights(g)
-        return size, size, self._groups(g)[0].stop * size // math.prod(self._sides(g))
-
-    def _groups(self, g: ConvGeometry) -> list[slice]:
-        """The points in groups whose products have at most PRODUCTS elements."""
-        points = math.prod(self._sides(g))
-        many = min(points, max(1, PRODUCTS * points // max(1, self._weights(g))))
-        return [slice(i, i + many) for i in range(0, points, many)]
-
-    @functools.lru_cache(maxsize=1024)  # noqa: B019  (there are two of this class, for good)
-    def _chunks_of_tiles(self, first: int, last: int, g: ConvGeometry, most: int) -> list[Tiles]:
-        """The tiles of samples first..last in chunks of at most `most` tiles, or of one row of tiles."""
-        tiles, t, m = self._tiles(g), self._sides(g), self.m(g)
-        samples = max(1, most // math.prod(tiles))
-        samples = -(-(last - first) // -(-(last - first) // samples))  # chunks of nearly one size
-        rows = min(tiles[0], most // math.prod(tiles[1:]))
-        pads, steps, chunks = g.window.pad[1:], (m,) * len(t), []
-        for s in range(first, last, samples):
-            for row in range(0, tiles[0], rows):
-                counts = (min(rows, tiles[0] - row), *tiles[1:])
-                reads = Window(t, steps, (g.window.pad[0] - row * m, *pads))
-                writes = Window(steps, steps, (-row * m, *[0] * len(pads)))
-                chunks.append(Tiles(slice(s, min(s + samples, last)), counts, reads, writes, g))
-        return chunks

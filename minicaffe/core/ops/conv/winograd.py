@@ -19,6 +19,7 @@ tiles up to 8 pixels a side. Source: A. Lavin, S. Gray, Fast Algorithms for Conv
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator
@@ -30,15 +31,17 @@ from minicaffe.core.ops import arrays
 from minicaffe.core.ops.conv.common import by_samples
 from minicaffe.core.ops.conv.engine import Engine
 from minicaffe.core.ops.conv.implicit import IMPLICIT
-from minicaffe.core.ops.conv.tiles import TILES, Chunk, Sizing
+from minicaffe.core.ops.conv.tiles import TILES, Chunk, Tiles, sizes
 from minicaffe.core.ops.conv.transforms import POINTS, constants, even, taps
 from minicaffe.core.ops.gemm import gemm
-from minicaffe.core.ops.geometry import ConvGeometry
+from minicaffe.core.ops.geometry import ConvGeometry, Sizes, Window
 
 STRIDE = 4  # at most: each plane of a channel has its own G
+MOST_POINTS = 36  # of a tile: F(4x4, 5x5) has 64, and rounds 10 times as much as sums in order
+PRODUCTS = 2**18  # elements of products that are added to sums at a time
 
 
-class Winograd(Sizing, Engine):
+class Winograd(Engine):
     """F(m x m, r x r), for kernels of any size r up to 9 - m; m is 4, or 2 for tiles of too many points."""
 
     name = "winograd"
@@ -46,7 +49,7 @@ class Winograd(Sizing, Engine):
     gradients_together = True
 
     def __init__(self, m: int = 4):
-        super().__init__(m)
+        self.most = m
 
     def refuses(self, g: ConvGeometry) -> str | None:
         """Returns why it cannot compute a shape; None if it can."""
@@ -182,3 +185,52 @@ class Winograd(Sizing, Engine):
         """Samples first..last in chunks: whole samples, or bands of tiles, as many as fit the work."""
         for tiles in self._chunks_of_tiles(first, last, g, work.size // self._tile(g)):
             yield Chunk(tiles, work)
+
+    def m(self, g: ConvGeometry) -> int:
+        """Returns the outputs of a tile along an axis: `most`, or 2 if its points would round too much."""
+        points = math.prod(even(self.most + r - 1) for r in taps(g.window))
+        return self.most if points <= MOST_POINTS else 2
+
+    def _tiles(self, g: ConvGeometry) -> Sizes:
+        """Tiles of an image along each axis."""
+        return tuple(-(-size // self.m(g)) for size in g.out)
+
+    def _sides(self, g: ConvGeometry) -> Sizes:
+        """Pixels of a tile of x along each axis, t = m + r - 1."""
+        return tuple(self.m(g) + r - 1 for r in g.window.kernel)
+
+    def _tile(self, g: ConvGeometry) -> int:
+        """Elements of work for one tile, as pixels and as points."""
+        m, x, y = sizes(g, self._sides(g), (self.m(g),) * len(g.image))
+        return m + max(2 * x, y)
+
+    def _weights(self, g: ConvGeometry) -> int:
+        """Elements of U (t^2, group, f / group, c / group)."""
+        return math.prod(self._sides(g)) * g.f * (g.c // g.group)
+
+    def _parts(self, g: ConvGeometry) -> tuple[int, int, int]:
+        """Elements of U, of the sums, and of the products of one group of points."""
+        size = self._weights(g)
+        return size, size, self._groups(g)[0].stop * size // math.prod(self._sides(g))
+
+    def _groups(self, g: ConvGeometry) -> list[slice]:
+        """The points in groups whose products have at most PRODUCTS elements."""
+        points = math.prod(self._sides(g))
+        many = min(points, max(1, PRODUCTS * points // max(1, self._weights(g))))
+        return [slice(i, i + many) for i in range(0, points, many)]
+
+    @functools.lru_cache(maxsize=1024)  # noqa: B019  (there are two of this class, for good)
+    def _chunks_of_tiles(self, first: int, last: int, g: ConvGeometry, most: int) -> list[Tiles]:
+        """The tiles of samples first..last in chunks of at most `most` tiles, or of one row of tiles."""
+        tiles, t, m = self._tiles(g), self._sides(g), self.m(g)
+        samples = max(1, most // math.prod(tiles))
+        samples = -(-(last - first) // -(-(last - first) // samples))  # chunks of nearly one size
+        rows = min(tiles[0], most // math.prod(tiles[1:]))
+        pads, steps, chunks = g.window.pad[1:], (m,) * len(t), []
+        for s in range(first, last, samples):
+            for row in range(0, tiles[0], rows):
+                counts = (min(rows, tiles[0] - row), *tiles[1:])
+                reads = Window(t, steps, (g.window.pad[0] - row * m, *pads))
+                writes = Window(steps, steps, (-row * m, *[0] * len(pads)))
+                chunks.append(Tiles(slice(s, min(s + samples, last)), counts, reads, writes, g))
+        return chunks
