@@ -30,8 +30,8 @@ MOST = 10  # differences that are reported
 COMMON = ("param", "loss_weight", "propagate_down", "include", "exclude")
 
 
-def differences(there: NetSpec, here: NetSpec) -> dict[str, list[str]]:
-    """The differences between the texts of two nets by the names of layers; those of `here` come first.
+def differences(other: NetSpec, own: NetSpec) -> dict[str, list[str]]:
+    """The differences between the texts of two nets by the names of layers; those of `own` come first.
 
     >>> from minicaffe.core.config.model import parse_model
     >>> ip = {"name": "ip", "type": "InnerProduct", "bottom": "x"}
@@ -39,7 +39,7 @@ def differences(there: NetSpec, here: NetSpec) -> dict[str, list[str]]:
     >>> differences(*nets)
     {'ip': ['num_output 20 there, 50 here']}
     """
-    theirs, mine = _by_name(there), _by_name(here)
+    theirs, mine = _by_name(other), _by_name(own)
     by_layer: dict[str, list[str]] = {}
     for key in [*mine, *(key for key in theirs if key not in mine)]:
         name, lines = key[0], list[str]()
@@ -186,31 +186,22 @@ def load(
     finite: bool = True,
 ) -> LoadReport:
     """Load from `source`, a file, an open file of Caffe's, or arrays by name; see Net.load."""
+    if not isinstance(source, (ArrayFile, Mapping)):
+        with model.opened(source) as opened:
+            return load(graph, opened, strict, origin, finite)
+    layers: Mapping[str, Any] | None = None
+    fits: Fits = operator.eq
     if isinstance(source, ArrayFile):
-        name, foreign = origin or str(source.path), source.layers is not None
-        how = strict if foreign else strict is not False
-        return _load(graph, source, source.shapes, how, name, finite, source.layers, source.fits)
-    if isinstance(source, Mapping):
+        origin, shapes = origin or str(source.path), source.shapes
+        layers, fits = source.layers, source.fits
+    else:
+        origin = origin or "weights"
         shapes = {name: np.shape(array) for name, array in source.items()}
-        return _load(graph, source, shapes, strict is not False, origin or "weights", finite)
-    with model.opened(source) as opened:
-        return load(graph, opened, strict, origin, finite)
-
-
-def _load(
-    graph: Graph,
-    arrays: Any,
-    shapes: Mapping[str, tuple[int, ...]],
-    strict: bool | None,
-    origin: str,
-    finite: bool,
-    layers: Mapping[str, Any] | None = None,
-    fits: Fits = operator.eq,
-) -> LoadReport:
-    """Load arrays by name, after `_compared`."""
-    report = _compared(graph, arrays, shapes, strict, origin, layers or EMPTY, fits)
+    if layers is None:  # a file of Caffe's may lack layers
+        strict = strict is not False
+    report = _compared(graph, source, shapes, strict, origin, layers or EMPTY, fits)
     params = named(graph, owned=False)
-    values = {name: np.asarray(arrays[name]).reshape(params[name].shape) for name in report.loaded}
+    values = {name: np.asarray(source[name]).reshape(params[name].shape) for name in report.loaded}
     for name, array in values.items():
         if array.dtype.kind not in "fiu":
             raise CheckpointError(f"{origin}: entry {name!r} holds {array.dtype}, expected numbers")
