@@ -50,14 +50,6 @@ class Life:
         """Whether both are in use in some step."""
         return self.first <= other.last and other.first <= self.last
 
-    def longer(self, steps: int) -> Life:
-        """The same, in use for that many steps longer in a backward pass.
-
-        >>> Life(640, 1, 2).longer(2)
-        Life(size=640, first=0, last=2)
-        """
-        return replace(self, first=max(0, self.first - steps))
-
     def covers(self, step: int) -> bool:
         """Whether it is in use in a step."""
         return self.first <= step <= self.last
@@ -109,13 +101,14 @@ class Sharing:
         if self.which == "diff":
             self.before += sum(map(_size, {value.root for value in _with_diffs(graph.steps)}))
             lives = _diff_lives(graph.steps)
-        own = _kept(graph, keep or (), self.which)
+        own = _unshared(graph, keep or (), self.which)
         self.lives = {v: life for v, life in lives.items() if keep is not None and v not in own}
         can = self.which == "data" and not graph.context.device.is_cuda
         within = _within_others(graph.steps, self.lives) if can else {}
         offsets, self.size = _placed(self.lives, within)
         if self.which == "diff" and not graph.context.device.is_cuda and not compiles():
-            longer = place([life.longer(LATER) for life in self.lives.values()])
+            lives = {v: replace(of, first=max(0, of.first - LATER)) for v, of in self.lives.items()}
+            longer = place(list(lives.values()))
             if longer[1] <= FEW:
                 offsets, self.size = longer
         self.offsets = dict(zip(self.lives, offsets, strict=True))
@@ -151,10 +144,10 @@ class Sharing:
         return SharedBlob(value, self) if value.root in self.lives else value.blob
 
     @contextmanager
-    def over(self, which: str, first: int, last: int, given: Collection[Blob]) -> Iterator[None]:
+    def over(self, which: str, first: int, last: int, inputs: Collection[Blob]) -> Iterator[None]:
         """A context around a pass through steps `first` to `last`, of data or diffs; updates `held`.
 
-        Raises ShapeError if the pass reads a value that was overwritten, unless its blob is `given`;
+        Raises ShapeError if the pass reads a value that was overwritten, unless its blob is in `inputs`;
         and for a backward pass in a net that shares its data.
         """
         if which == "diff" and self.graph.context.forward_only:
@@ -170,9 +163,9 @@ class Sharing:
         whole = last - first + 1 == len(self.graph.steps)
         holds, held = self.holds, self.held
         if in_place:
-            holds = self.last if whole else self._holds(first, last, given)
+            holds = self.last if whole else self._holds(first, last, inputs)
         if shares:
-            held = self.whole if whole else self._held(first, last, given)
+            held = self.whole if whole else self._held(first, last, inputs)
         if in_place:  # unknown if the pass fails
             self.holds = dict.fromkeys(self.last)
         if shares:
@@ -180,13 +173,13 @@ class Sharing:
         yield
         self.holds, self.held = holds, held
 
-    def _held(self, first: int, last: int, given: Collection[Blob]) -> frozenset[Value]:
+    def _held(self, first: int, last: int, inputs: Collection[Blob]) -> frozenset[Value]:
         """The values held after a pass through some steps. Raises ShapeError as `over` does."""
         forward, lives = self.which == "data", self.lives
         begun = {
             v for v, of in lives.items() if first <= (of.first if forward else of.last) <= last
         }
-        valid = self.held | {v for v in lives if v.blob in given}
+        valid = self.held | {v for v in lives if v.blob in inputs}
         for step in self.graph.steps[first : last + 1]:
             for value in step.bottoms if forward else _with_diffs([step]):
                 if value.root in lives and value.root not in begun | valid:
@@ -195,13 +188,13 @@ class Sharing:
         stays = {v for v in valid if lives[v].covers(first) and lives[v].covers(last)}
         return frozenset(stays | {v for v in begun if lives[v].covers(end)})
 
-    def _holds(self, first: int, last: int, given: Collection[Blob]) -> dict[Value, Value | None]:
+    def _holds(self, first: int, last: int, inputs: Collection[Blob]) -> dict[Value, Value | None]:
         """The values that layers in place leave after a pass through some steps. Raises as `over` does."""
         holds = dict(self.holds)
         for step in self.graph.steps[first : last + 1]:
             for value in step.bottoms:
                 root = value.root
-                if root in holds and holds[root] is not value and value.blob not in given:
+                if root in holds and holds[root] is not value and value.blob not in inputs:
                     raise ShapeError(
                         f"{step.place}: the data of blob {value.name!r} that it reads was overwritten in "
                         f"place: begin at {root.producer.name!r}, or give it to forward(start=...)"
@@ -232,26 +225,26 @@ class SharedBlob(Blob):
     @property
     def data(self) -> Any:
         """The values, an array of the net's device."""
-        return self._there("data").data
+        return self._valid_blob("data").data
 
     @data.setter
     def data(self, values: Any) -> None:
-        self._there("data").data = values
+        self._valid_blob("data").data = values
 
     @property
     def diff(self) -> Any:
         """The gradient, an array of the net's device."""
-        return self._there("diff").diff
+        return self._valid_blob("diff").diff
 
     @diff.setter
     def diff(self, values: Any) -> None:
-        self._there("diff").diff = values
+        self._valid_blob("diff").diff = values
 
     def share(self, other: Blob, diff: bool = True) -> None:
         """Raises ShapeError: the net decides where its memory is."""
         raise ShapeError(self.sharing.gone(self.value))
 
-    def _there(self, which: str) -> Blob:
+    def _valid_blob(self, which: str) -> Blob:
         if which == self.sharing.which and self.value.root not in self.sharing.held:
             raise ShapeError(self.sharing.gone(self.value))
         return self.value.blob
@@ -349,7 +342,7 @@ def _diff_lives(steps: Sequence[Step]) -> dict[Value, Life]:
     return {value: Life(_size(value), written[value], i) for value, i in last.items()}
 
 
-def _kept(graph: Graph, keep: Collection[str], which: str) -> set[Value]:
+def _unshared(graph: Graph, keep: Collection[str], which: str) -> set[Value]:
     """The values whose data, or diffs, share no memory.
 
     Besides `keep`: data that users fill or read, or that a layer's `check` reads; diffs into
@@ -387,10 +380,10 @@ class Memory:
         if not self.blobs:
             raise ShapeError("the net has shapes only: it holds no numbers and computes nothing")
 
-    def take(self, graph: Graph, first: int = 0, given: Mapping[Value, Any] = NONE) -> None:
+    def take(self, graph: Graph, first: int = 0, data: Mapping[Value, Any] = NONE) -> None:
         """Allocate the blobs and layers' own buffers, from step `first` on, of the layers that fit.
 
-        Arrays `given` are used as the data of their values. Raises ShapeError if the memory does not suffice.
+        Arrays in `data` are used as those of their values. Raises ShapeError if the memory does not suffice.
         """
         xp, context, scratch = graph.context.device.xp, graph.context, 0
         if not first:
@@ -398,7 +391,7 @@ class Memory:
         for i, step in enumerate(graph.steps[: self.fits]):
             added = 0
             if i >= first:
-                self._take(step, context, given)
+                self._take(step, context, data)
             for value, needs in zip(step.bottoms, step.layer.needs_gradient, strict=True):
                 if needs and (value.readers > 1 or value.loss_weight):  # it may have to be added
                     added += value.blob.size
@@ -406,10 +399,6 @@ class Memory:
         check(graph, self.sharing)
         if self.scratch is None or self.scratch.size < scratch or not first:
             self.scratch = aligned.empty(xp, scratch, context.dtype)
-        self.name_blobs(graph)
-
-    def name_blobs(self, graph: Graph) -> None:
-        """Set the blobs by their names."""
         self.blobs.clear()
         self.first_blobs.clear()
         for step in graph.steps:
@@ -417,11 +406,11 @@ class Memory:
                 self.blobs[value.name] = shown = self.sharing.shown(value)
                 self.first_blobs.setdefault(value.name, shown)
 
-    def _take(self, step: Step, context: Context, given: Mapping[Value, Any]) -> None:
+    def _take(self, step: Step, context: Context, data: Mapping[Value, Any]) -> None:
         for value in step.tops:
             fresh = Blob(value.shape, context.device, value.dtype)
-            if value in given:
-                fresh.lie_in(given[value])
+            if value in data:
+                fresh.lie_in(data[value])
             value.blob = fresh if value.reuses is None else value.reuses.blob
             self.sharing.lend(value)
         step.layer.out = [value.blob.data for value in step.tops]
@@ -438,12 +427,12 @@ def names(spec: NetSpec, keep: Any) -> tuple[str, ...] | None:
         return None
     if isinstance(keep, str) or not isinstance(keep, Iterable):
         raise SpecError(f"keep: expected a list of names of blobs, got {keep!r}")
-    kept = tuple(keep)
+    wanted = tuple(keep)
     known = {name: None for layer in spec.layers for name in layer.tops}
-    for name in kept:
+    for name in wanted:
         if not isinstance(name, str) or name not in known:
             raise SpecError(f"keep: there is no blob {name!r}{did_you_mean(str(name), known)}")
-    return kept
+    return wanted
 
 
 def fit(graph: Graph, memory: Memory, step: Step, arrays: Sequence[Any]) -> None:
@@ -485,12 +474,12 @@ def reshape(
     memory: Memory,
     shapes: Mapping[str, Shape],
     fits: int | None = None,
-    given: Mapping[Value, Any] = NONE,
+    data: Mapping[Value, Any] = NONE,
 ) -> None:
     """Set new shapes of blobs. Raises ShapeError, and leaves the net unchanged, if they do not fit.
 
     With `fits` only that many layers are reshaped; those above are unchanged, and cannot run before `extend`.
-    `given` are arrays for the data of values.
+    `data` are arrays of values, to be used as they are.
     """
     values = resizable(graph)
     if graph.context.share.size > 1:
@@ -512,7 +501,7 @@ def reshape(
         check(graph, memory.sharing)
         taken = bool(memory.blobs)  # not with `shapes_only`
         if taken:
-            memory.take(graph, given=given)
+            memory.take(graph, data=data)
     except (MinicaffeError, MemoryError):
         memory.fits = had
         _infer(graph, memory, values, before)
@@ -528,13 +517,13 @@ def reshape(
 
 
 def extend(
-    graph: Graph, memory: Memory, fits: int | None, given: Mapping[Value, Any] = NONE
+    graph: Graph, memory: Memory, fits: int | None, data: Mapping[Value, Any] = NONE
 ) -> None:
     """Reshape more layers, after `reshape` with `fits`. Raises ShapeError if the shapes do not fit."""
     infer_shapes(graph.steps[memory.fits : fits])
     had, memory.fits = memory.fits, fits
     try:
-        memory.take(graph, had or 0, given)
+        memory.take(graph, had or 0, data)
     except (MinicaffeError, MemoryError):
         memory.fits = had
         raise

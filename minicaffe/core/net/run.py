@@ -39,8 +39,7 @@ def forward(
 ) -> None:
     """Run one layer forward, after its `prepare` if `prepare` is true; `debug` receives lines on its tops."""
     layer, device = step.layer, graph.context.device
-    if step.watchers:
-        step.tell("before_forward")
+    step.tell("before_forward")
     with step.named():
         if prepare:
             layer.prepare()
@@ -52,8 +51,7 @@ def forward(
         fit(graph, memory, step, list(tops) if isinstance(tops, (tuple, list)) else [tops])
     debug_info.tell(debug, debug_info.forward_lines(step, device))
     step.ran = True
-    if step.watchers:
-        step.tell("after_forward")
+    step.tell("after_forward")
 
 
 def among(blobs: Mapping[str, Blob], names: Collection[str]) -> list[Blob]:
@@ -94,9 +92,9 @@ def given_to(
     layer whose tops belong together, because the other tops would have other samples.
     """
     case = first, last, frozenset(names)
-    if case not in graph.given:
-        graph.given[case] = _given_to(graph, first, last, names)
-    values, left_out = graph.given[case]
+    if case not in graph.inputs:
+        graph.inputs[case] = _given_to(graph, first, last, names)
+    values, left_out = graph.inputs[case]
     return {name: value.blob for name, value in values.items()}, {*left_out}
 
 
@@ -148,16 +146,14 @@ def backward(
     A gradient that is added to another is computed in `scratch` first. The losses' gradients are those of
     `loss_scale` times the loss.
     """
-    if step.watchers:
-        step.tell("before_backward")
+    step.tell("before_backward")
     for value in step.tops:
         if value.loss_weight and value not in written:
             arrays.fill(value.blob.diff, value.loss_weight * loss_scale)
         elif step.layer.runs_backward and value not in written:
             arrays.fill(value.blob.diff, 0)
     if not step.layer.runs_backward:
-        if step.watchers:
-            step.tell("after_backward")
+        step.tell("after_backward")
         return
     if not step.ran:
         why = "has not run forward since the net was built or reshaped, and must have before"
@@ -183,8 +179,7 @@ def backward(
     for blob, part in added:
         arrays.add(part, blob.diff)
     debug_info.tell(debug, debug_info.backward_lines(step, device))
-    if step.watchers:
-        step.tell("after_backward")
+    step.tell("after_backward")
 
 
 Then = Callable[[Step], Callable[[], Any] | None] | None
@@ -226,15 +221,15 @@ def diff_targets(graph: Graph, start: int | None, names: Collection[str]) -> dic
     return {name: value.blob for name, value in values.items()}
 
 
-def written_before(steps: Sequence[Step], start: int | None, given: Collection[str]) -> set[Value]:
+def written_before(steps: Sequence[Step], start: int | None, diffs: Collection[str]) -> set[Value]:
     """The values whose diff holds a gradient before a backward pass from step `start` begins.
 
-    Those are the outputs that are given; and, if the pass does not begin at the top, the tops of
+    Those are the outputs among `diffs`; and, if the pass does not begin at the top, the tops of
     `start` that are no loss, and the blobs into which the layers above have written a gradient.
     """
-    written = {v for s in steps for v in s.tops if v.name in given and not v.readers}
+    written = {v for s in steps for v in s.tops if v.name in diffs and not v.readers}
     if start is not None:
-        written |= {v for v in steps[start].tops if v.name in given or not v.loss_weight}
+        written |= {v for v in steps[start].tops if v.name in diffs or not v.loss_weight}
         for step in steps[start + 1 :]:
             wanted = zip(step.bottoms, step.layer.needs_gradient, strict=True)
             written |= {v for v, needs in wanted if needs}
