@@ -31,19 +31,24 @@ def plain(value: Any, mark: Mark) -> Node:
         return value
     if dataclasses.is_dataclass(value):
         kind: Any = type(value)
-        given = {
-            name: plain(getattr(value, name), mark)
-            for name, key in keys_of(kind).items()
-            if key.required or getattr(value, name) != key.default
-        }
+        keys = {name: plain(item, mark) for name, item in _chosen(kind, vars(value)).items()}
         word = getattr(value, "word", None)
-        if word is not None and list(given) == [word]:
-            return given[word]
-        return Node(given, mark, dict.fromkeys(given, mark))
+        if word is not None and list(keys) == [word]:
+            return keys[word]
+        return Node(keys, mark, dict.fromkeys(keys, mark))
     if isinstance(value, tuple):
         items = [plain(item, mark) for item in value]
         return items[0] if len(items) == 1 else Node(items, mark)
     return Node(value, mark)
+
+
+def _chosen(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the keys of a type those whose values are not the default, in the type's order."""
+    return {
+        name: values[name]
+        for name, key in keys_of(kind).items()
+        if key.required or values[name] != key.default
+    }
 
 
 def layer_options(layer: LayerSpec, layer_types: Mapping[str, type]) -> dict[str, Any]:
@@ -64,13 +69,9 @@ def layer_node(layer: LayerSpec, ends: Mapping[str, Any], layer_types: Mapping[s
     for name, key in keys_of(LayerSpec).items():
         if name not in ("name", "type", "bottom", "top") and getattr(layer, name) != key.default:
             common[name] = getattr(layer, name)
-    declared = keys_of(layer_types[layer.type])
-    own = {
-        name: value
-        for name, value in layer_options(layer, layer_types).items()
-        if declared[name].required or value != declared[name].default
-    }
-    unsaid = "shuffle" in own and declared["shuffle"].default is None  # the phase decides
+    kind = layer_types[layer.type]
+    own = _chosen(kind, layer_options(layer, layer_types))
+    unsaid = "shuffle" in own and keys_of(kind)["shuffle"].default is None  # the phase decides
     if unsaid and own["shuffle"] == shuffled(layer):
         own.pop("shuffle")
     nodes = {name: plain(value, place(layer, name)) for name, value in {**common, **own}.items()}
@@ -98,9 +99,8 @@ def given_nodes(spec: NetSpec | SolverSpec) -> dict[str, Node]:
     start = spec.layers[0].mark if isinstance(spec, NetSpec) else spec.mark
     kind: Any = type(spec)
     return {
-        name: plain(getattr(spec, name), spec.nodes[name].mark if name in spec.nodes else start)
-        for name, key in keys_of(kind).items()
-        if key.required or getattr(spec, name) != key.default
+        name: plain(value, spec.nodes[name].mark if name in spec.nodes else start)
+        for name, value in _chosen(kind, vars(spec)).items()
     }
 
 
@@ -129,13 +129,13 @@ def states(net: NetSpec) -> list[State]:
     chosen = [
         set(some) for n in range(len(stages) + 1) for some in itertools.combinations(stages[:8], n)
     ]
-    found = (
+    combinations = (
         State(phase=phase, level=level, stage=tuple(sorted(some)))
         for some in [*chosen, set(stages)]
         for level in sorted(levels)
         for phase in ("TRAIN", "TEST")
     )
-    return list(itertools.islice(found, STATES))
+    return list(itertools.islice(combinations, STATES))
 
 
 def implied_bottoms(net: NetSpec, layer_types: Mapping[str, type]) -> list[set[tuple[str, ...]]]:
@@ -143,14 +143,14 @@ def implied_bottoms(net: NetSpec, layer_types: Mapping[str, type]) -> list[set[t
     takes = {
         kind: bottom_counts(layer_types[kind])[1] > 0 for kind in {one.type for one in net.layers}
     }
-    found: list[set[tuple[str, ...]]] = [set() for _ in net.layers]
+    implied: list[set[tuple[str, ...]]] = [set() for _ in net.layers]
     for state in states(net):
         above: tuple[str, ...] = ()
-        for layer, bottoms in zip(net.layers, found, strict=True):
+        for layer, bottoms in zip(net.layers, implied, strict=True):
             if layer.included(state):
                 bottoms.add(above[:1] if takes[layer.type] else ())
                 above = layer.tops
-    return found
+    return implied
 
 
 WIDTH = 88
@@ -172,6 +172,12 @@ class Pen:
         self.comments(mark, indent)
         self.lines.append(" " * indent + text)
         self.fresh = True
+
+    def dash(self, start: int, indent: int) -> None:
+        """Make the lines from number `start` on an item of a list, whose comments stand before its dash."""
+        numbers = range(start, len(self.lines))
+        first = next(i for i in numbers if self.lines[i].strip()[:1] not in ("", "#"))
+        self.lines[first] = f"{' ' * indent}- {self.lines[first].lstrip()}"
 
     def blank(self, mark: Mark) -> None:
         """Write an empty line, if none is there, before what says what stood at a mark."""
@@ -262,10 +268,7 @@ def _net(pen: Pen, spec: NetSpec, layer_types: Mapping[str, type], indent: int) 
             pen.line("test_nets:", Mark(""), indent)
         at = len(pen.lines)
         _net(pen, net, layer_types, indent + 4)
-        first = next(
-            i for i in range(at, len(pen.lines)) if pen.lines[i].strip()[:1] not in ("", "#")
-        )
-        pen.lines[first] = f"{' ' * (indent + 2)}- {pen.lines[first].lstrip()}"
+        pen.dash(at, indent + 2)
 
 
 def _layers(pen: Pen, spec: NetSpec, layer_types: Mapping[str, type], indent: int) -> None:
@@ -286,8 +289,7 @@ def _layers(pen: Pen, spec: NetSpec, layer_types: Mapping[str, type], indent: in
             at = len(pen.lines)
             _entry(pen, key, value, indent + 2)
             if not number:
-                first = next(i for i in range(at, len(pen.lines)) if f"{key}:" in pen.lines[i])
-                pen.lines[first] = f"{' ' * indent}- {pen.lines[first].lstrip()}"
+                pen.dash(at, indent)
 
 
 def _entry(pen: Pen, key: str, node: Node, indent: int) -> None:
@@ -365,7 +367,7 @@ def comments_of(text: str) -> list[Comment]:
     >>> comments_of("a: '#'  # one")[0].text
     'one'
     """
-    found, last, at = [], 0, 0
+    comments, last, at = list[Comment](), 0, 0
     starts = [0, *(match.end() for match in re.finditer("\n", text))]
     for token in yaml.scan(text, yaml.SafeLoader):
         gap = text[at : token.start_mark.index]
@@ -373,10 +375,10 @@ def comments_of(text: str) -> list[Comment]:
             where = at + match.start()
             line = bisect.bisect_right(starts, where)
             words = "".join(c for c in match[1].strip() if c.isprintable())
-            found.append(Comment(line, where - starts[line - 1] + 1, words, last != line))
+            comments.append(Comment(line, where - starts[line - 1] + 1, words, last != line))
         at = max(at, token.start_mark.index)
         if token.end_mark.index > token.start_mark.index:
             at, last = token.end_mark.index, token.end_mark.line + 1
             if token.end_mark.column == 0:  # a block of text ends before the next line
                 last -= 1
-    return found
+    return comments
