@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Container
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -50,13 +51,19 @@ def column_shape(x_shape: Sizes, window: Window, layout: str = "caffe") -> Sizes
     >>> column_shape((2, 3, 5, 5), Window((3, 3)), "rows")
     (18, 27)
     """
-    if layout not in LAYOUTS:
-        hint = did_you_mean(layout, NAMED)
-        raise ShapeError(f"layout {layout!r} is not one of {', '.join(NAMED)}{hint}")
+    matrix = LAYOUTS[named(layout, LAYOUTS)]
     n, c, *image = x_shape
     k, p = math.prod(window.kernel), math.prod(window.outputs(tuple(image)))
     sizes = {"n": n, "c": c, "K": k, "P": p}
-    return tuple(math.prod(sizes[axis] for axis in axes) for axes in LAYOUTS[layout].split())
+    return tuple(math.prod(sizes[axis] for axis in axes) for axes in matrix.split())
+
+
+def named(layout: str, known: Container[str] = NAMED) -> str:
+    """A layout by its name. Raises ShapeError for one that is not known."""
+    if layout not in known:
+        hint = did_you_mean(layout, NAMED)
+        raise ShapeError(f"layout {layout!r} is not one of {', '.join(NAMED)}{hint}")
+    return layout
 
 
 @op(traced=False)

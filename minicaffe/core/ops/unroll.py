@@ -60,7 +60,7 @@ def im2col(
     with device_of(x).current():
         x = _numbers(x, "x")
         window = _window(x.shape, kernel_size, stride, pad, dilation)
-        shape = op.column_shape(x.shape, window, _named(layout))
+        shape = op.column_shape(x.shape, window, op.named(layout))
         return op.im2col(x, window, _out(out, shape, x), layout, form)  # type: ignore[arg-type]
 
 
@@ -96,7 +96,7 @@ def col2im(
         col = _numbers(col, "col")
         shape = _sizes("x_shape", x_shape, 0)
         window = _window(shape, kernel_size, stride, pad, dilation)
-        wanted = op.column_shape(shape, window, _named(layout))
+        wanted = op.column_shape(shape, window, op.named(layout))
         if col.shape != wanted:
             raise ShapeError(f"col: {layout!r} columns of {shape} are {wanted}, got {col.shape}")
         out = _out(out, shape, col)
@@ -127,20 +127,18 @@ def _window(x_shape: Sizes, *parts: Size) -> Window:
             f"expected a batch (n, c, *image), image of 1 to {AXES} axes, got {x_shape}"
         )
     names = ("kernel_size", 1), ("stride", 1), ("pad", 0), ("dilation", 1)
-    given = [
-        _sizes(name, part, least, axes) for part, (name, least) in zip(parts, names, strict=True)
-    ]
-    return Window(*given)
+    rows = zip(parts, names, strict=True)
+    return Window(*(_sizes(name, part, least, axes) for part, (name, least) in rows))
 
 
-def _sizes(name: str, given: Any, least: int, axes: int | None = None) -> Sizes:
+def _sizes(name: str, value: Any, least: int, axes: int | None = None) -> Sizes:
     """Integers of at least `least`; with `axes`, one of them stands for so many."""
     try:
-        one = axes is not None and not isinstance(given, Sequence) and np.ndim(given) == 0
-        sizes = tuple(map(operator.index, [given] if one else given))
+        one = axes is not None and not isinstance(value, Sequence) and np.ndim(value) == 0
+        sizes = tuple(map(operator.index, [value] if one else value))
     except TypeError:
         what = "integers" if axes is None else f"an integer or {axes} of them, one an axis"
-        raise ShapeError(f"{name}: expected {what}, got {given!r}") from None
+        raise ShapeError(f"{name}: expected {what}, got {value!r}") from None
     if one:
         sizes *= axes or 1
     if axes not in (None, len(sizes)):
@@ -170,15 +168,7 @@ def _out(out: Any, shape: Sizes, like: Any) -> Any:
     return out
 
 
-def _choice(name: str, given: str, known: tuple[str, ...]) -> None:
-    if given not in known:
-        hint = did_you_mean(str(given), known)
-        raise MinicaffeError(f"{name}: expected {' or '.join(known)}, got {given!r}{hint}")
-
-
-def _named(layout: str) -> str:
-    """A layout by name. Raises ShapeError."""
-    if layout not in op.NAMED:
-        hint = did_you_mean(layout, op.NAMED)
-        raise ShapeError(f"layout {layout!r} is not one of {', '.join(op.NAMED)}{hint}")
-    return layout
+def _choice(name: str, word: str, known: tuple[str, ...]) -> None:
+    if word not in known:
+        hint = did_you_mean(str(word), known)
+        raise MinicaffeError(f"{name}: expected {' or '.join(known)}, got {word!r}{hint}")
