@@ -13,9 +13,11 @@ def mark(steps: Sequence[Step], force: bool, forward_only: bool) -> None:
     """Mark losses, gradients and reused memory in steps whose shapes are known. Raises SpecError."""
     _mark_losses(steps)
     _mark_gradients(steps, force)
-    if forward_only:
-        _unmark_gradients(steps)
     for step in steps:
+        if forward_only:
+            step.layer.runs_backward, step.layer.needs_gradient = False, [False] * len(step.bottoms)
+            for value in step.tops:
+                value.gets_gradient = False
         _reuse(step)
 
 
@@ -90,13 +92,6 @@ def _mark_gradients(steps: Sequence[Step], force: bool) -> None:
             step.layer.needs_gradient = [False] * len(step.bottoms)
         for i, value in enumerate(step.bottoms):
             value.gets_gradient |= step.layer.needs_gradient[i]
-
-
-def _unmark_gradients(steps: Sequence[Step]) -> None:
-    for step in steps:
-        step.layer.runs_backward, step.layer.needs_gradient = False, [False] * len(step.bottoms)
-        for value in step.tops:
-            value.gets_gradient = False
 
 
 def _refuse_labels(step: Step, force: bool) -> None:
