@@ -41,15 +41,14 @@ def gradcheck(
     """
     check = _Check(layer, bottoms, phase, seed, device)
     worst = 0.0
-    names = [f"bottom {i}" for i in check.free] + [
-        f"parameter {i}" for i, param in enumerate(layer.params) if param.learns
-    ]
+    names = [f"bottom {i}" for i in check.free]
+    names += [f"parameter {i}" for i, param in enumerate(layer.params) if param.learns]
     for _ in range(directions):
-        for chosen in range(len(names)):
+        for chosen, name in enumerate(names):
             error = check.error(chosen, step)
             if not error <= tolerance:
                 raise GradientError(
-                    f"layer {type(layer).__name__}: the gradient of {names[chosen]} is wrong: "
+                    f"layer {type(layer).__name__}: the gradient of {name} is wrong: "
                     f"relative error {error:.1e} along a random direction, expected below {tolerance:.0e}"
                 )
             worst = max(worst, error)
@@ -80,12 +79,8 @@ class _Check:
             values = values + 0.1 * self.normal(param.shape) if param.learns else values
             self.device.copy_from_host(param.data, values)
         layer.allocate()
+        self.learning = [param for param in layer.params if param.learns]
         self.weights = [self.normal(shape) for shape in shapes]
-
-    @property
-    def learning(self) -> list[Any]:
-        """The parameters whose gradient is checked."""
-        return [param for param in self.layer.params if param.learns]
 
     def normal(self, shape: tuple[int, ...]) -> np.ndarray:
         """Random numbers, none within 0.05 of 0."""
