@@ -74,7 +74,7 @@ def learned(affine: Any) -> tuple[Any, Any, int, int]:
     """Scale, bias, and how they are found, for a kernel."""
     if affine is None:
         return None, None, 1, 1
-    return affine.scale, affine.bias, affine.rows.kept, affine.places
+    return affine.scale, affine.bias, affine.rows.kept, affine.rows.inner
 
 
 def moments(

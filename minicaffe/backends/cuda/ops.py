@@ -34,6 +34,7 @@ from minicaffe.backends.dispatch import Rows, flag, number
 from minicaffe.backends.launch_listener import ask
 from minicaffe.core.ops.geometry import lift
 from minicaffe.core.ops.im2col import numbers_of
+from minicaffe.core.ops.rows import Affine, by_channel
 
 MANY = 2**16  # threads that are enough to keep a device busy
 COUNTS, APART = 1, 2  # the labels that count are the normalizer; or to be added to others'
@@ -221,12 +222,21 @@ def unpool(x, place, out, winner):
     launch("unpool.cu", "unpool", out.size, x, x, pixels, size, winner, out)
 
 
+@row("channels.gradients")
+def channels_gradients(dy, x, a, da, db, out, work):
+    if not x.size or (da is None and db is None):
+        return NotImplemented
+    over = by_channel(x.shape)
+    affine = None if out is None else Affine(over, a, None)
+    moments.gradients(x, dy, over, work, None, affine, (da, db), g=out)
+
+
 @row("channels._add_products")
-def add_products(dy, x, out, work, way, over):
+def add_products(dy, x, out, work, way):
     if way == 0:
         _sums_launch(dy, dy.shape, out, work, add=True)
     elif way == 1:  # by a kernel that finds both sums
-        moments.gradients(x, dy, over, work, learnt=(out, None))
+        moments.gradients(x, dy, by_channel(x.shape), work, learnt=(out, None))
     else:
         work = in_sum_type(work, x)
         products, rest = work[: x.size].reshape(x.shape), work[x.size :]
@@ -583,9 +593,6 @@ LAUNCHES: dict[str, Callable[..., Any]] = {
     ),
     "implicit.weight_and_bias_gradients": lambda x, dy, g, dw, db, work: (
         implicit_gemm.weight_gradient(x, dy, g, dw, work, db)
-    ),
-    "channels.products": lambda dy, x, over, affine, da, db, out, work: moments.gradients(
-        x, dy, over, work, None, affine, (da, db), g=out
     ),
     "gemm.gemm": multiply,
 }

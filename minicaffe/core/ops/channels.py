@@ -61,6 +61,7 @@ def prelu_gradient(dy: Any, x: Any, a: Any, out: Any, work: Any) -> Any:
     np.multiply(out, a.reshape(-1, 1), out=out, where=below)
 
 
+@op(traced=False)
 def gradients(dy: Any, x: Any, a: Any, da: Any, db: Any, out: Any, work: Any) -> Any:
     """da[k] += the sum of dy x over samples and places, db[k] += that of dy, out = a[k] dy; all may be None.
 
@@ -69,24 +70,14 @@ def gradients(dy: Any, x: Any, a: Any, da: Any, db: Any, out: Any, work: Any) ->
     >>> gradients(dy, x, np.array([2.0]), da, db, np.empty_like(x), np.empty(4)), da, db
     (array([[[2., 2., 2.]]]), array([0.]), array([4.]))
     """
-    if x.size == 0:
-        return out
-    over = rows.Rows(1, *x.shape)
-    affine = None if out is None else rows.Affine(over, a, None)
-    if da is None and db is None:
-        return None if affine is None else scale(dy, a, None, out)
-    return products(dy, x, over, affine, da, db, out, work)
-
-
-@op(traced=False)
-def products(dy: Any, x: Any, over: Any, affine: Any, da: Any, db: Any, out: Any, work: Any) -> Any:
-    """The same; `over` are the channels, `affine` has a where `out` is to be found."""
+    if not x.size:
+        return
     if db is not None:
         add_sums(dy, db, work)
     if da is not None:
         add_products(dy, x, da, work)
-    if affine is not None:
-        scale(dy, affine.scale, None, out)
+    if out is not None:
+        scale(dy, a, None, out)
 
 
 def add_products(dy: Any, x: Any, out: Any, work: Any, *, below: bool = False) -> Any:
@@ -96,7 +87,7 @@ def add_products(dy: Any, x: Any, out: Any, work: Any, *, below: bool = False) -
     >>> add_products(dy, x, np.zeros(1), np.empty(4), below=True)
     array([-3.])
     """
-    return _add_products(dy, x, out, work, 2 if below else 1, rows.Rows(1, *x.shape))
+    return _add_products(dy, x, out, work, 2 if below else 1)
 
 
 def add_sums(dy: Any, out: Any, work: Any) -> Any:
@@ -105,12 +96,12 @@ def add_sums(dy: Any, out: Any, work: Any) -> Any:
     >>> add_sums(np.ones((2, 1, 3)), np.ones(1), np.empty(1))
     array([7.])
     """
-    return _add_products(dy, dy, out, work, 0, None)
+    return _add_products(dy, dy, out, work, 0)
 
 
 @op(replays=False)
-def _add_products(dy: Any, x: Any, out: Any, work: Any, way: int, over: Any) -> Any:
-    """out[k] += the sum of dy (`way` 0), dy x (1), or dy x where x < 0 (2); `over` are the channels."""
+def _add_products(dy: Any, x: Any, out: Any, work: Any, way: int) -> Any:
+    """out[k] += the sum of dy (`way` 0), dy x (1), or dy x where x < 0 (2)."""
     if way:
         part, work = work[: x.size].reshape(x.shape), work[x.size :]
         dy = np.multiply(dy, np.minimum(x, 0, out=part) if way == 2 else x, out=part)

@@ -35,7 +35,7 @@ def normalise(
         return
     normalised(x, rows, stats, out)
     if affine is not None:
-        y = affine.see(out)
+        y = affine.rows.see(out)
         channels.scale(y, *affine.flat(), y)
 
 
@@ -73,14 +73,14 @@ def gradients(
         (dscale, dbias), rest = learnt, work[x.size :]
         if dscale is not None:
             y = normalised(x, rows, stats, work[: x.size].reshape(x.shape))
-            channels.add_products(affine.see(dy), affine.see(y), dscale.reshape(-1), rest)
+            channels.add_products(affine.rows.see(dy), affine.rows.see(y), dscale.reshape(-1), rest)
         if dbias is not None:
-            channels.add_sums(affine.see(dy), dbias.reshape(-1), rest)
+            channels.add_sums(affine.rows.see(dy), dbias.reshape(-1), rest)
     if out is None:
         return
     g = dy
     if affine is not None and affine.scale is not None:
-        channels.scale(affine.see(dy), affine.scale.reshape(-1), None, affine.see(out))
+        channels.scale(affine.rows.see(dy), affine.scale.reshape(-1), None, affine.rows.see(out))
         g = out
     if norm is None:
         arrays.multiply(rows.of(g), rows.each(stats.rate), rows.of(out))

@@ -107,19 +107,10 @@ class Affine:
     scale: Any
     bias: Any
 
-    def see(self, x: Any) -> Any:
-        """The array as (samples, features, places)."""
-        return self.rows.see(x)
-
     def flat(self) -> tuple[Any, Any]:
         """Scale and bias, each (features,) or None."""
         scale, bias = (None if b is None else b.reshape(-1) for b in (self.scale, self.bias))
         return scale, bias
-
-    @property
-    def places(self) -> int:
-        """How many neighbours have the same feature."""
-        return self.rows.inner
 
 
 def workspace(xp: Any, size: int, rows: Rows, features: int = 0) -> int:
