@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.core.ops.usage import memory_used
 from minicaffe.core.solver.report import Mute
 from minicaffe.errors import CheckpointError
 from minicaffe.storage import checkpoint
 from minicaffe.tools.training import folder as run_folder
 from minicaffe.tools.training.folder import Lock, LogFile, plain
-from minicaffe.tools.training.speed import Speed, epochs, images_per_iteration
+from minicaffe.tools.training.speed import Speed, epochs, images_per_iteration, memory_used
 
 LARGEST = 1000  # numbers of an output of the training net that stand in a line
 Line = dict[str, Any]

@@ -6,15 +6,18 @@ import importlib.metadata
 import math
 import os
 import platform
+import resource
 import socket
+import sys
 import time
 from typing import Any
 
 from minicaffe import __version__
-from minicaffe.backends.device import PRECISIONS
+from minicaffe.backends.device import PRECISIONS, Device
 from minicaffe.backends.dispatch import threads
 from minicaffe.core.config.declare import NetSpec, SolverSpec
 from minicaffe.core.net import Net
+from minicaffe.core.net.step import Step
 from minicaffe.errors import SpecError
 from minicaffe.tools.data.layers.fed import Fed
 from minicaffe.tools.data.layers.hdf5_data import HDF5Data
@@ -41,10 +44,10 @@ def cupy_version() -> str:
     return ", ".join(versions) or NONE
 
 
-def whole_batch(solver: Any) -> int:
-    """Samples in a batch of a Solver, those of all ranks together."""
-    share, first = solver.net.context.share, solver.net.steps[0].tops[0].shape
-    return int(share.whole if share.size > 1 else first[0] if first else 1)
+def whole_batch(solver: Any, step: Step | None = None) -> int:
+    """Samples in a batch of a Solver, by default of its first layer, those of all ranks together."""
+    share, shape = solver.net.context.share, (step or solver.net.steps[0]).tops[0].shape
+    return int(share.whole if share.size > 1 else shape[0] if shape else 1)
 
 
 def facts(solver: Any) -> dict[str, Any]:
@@ -69,6 +72,22 @@ def facts(solver: Any) -> dict[str, Any]:
         "batch": whole_batch(solver),
         "seed": solver.net.context.seed,
     }
+
+
+def memory_used(device: Device) -> int:
+    """Bytes: on CUDA what CuPy has taken of the device, on the CPU what the process has in memory.
+
+    Where the system does not tell that (no /proc), the most that it has had.
+    """
+    if device.is_cuda:
+        with device.current():
+            return int(device.xp.get_default_memory_pool().total_bytes())
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most << 10
 
 
 class Speed:
@@ -100,9 +119,7 @@ def epochs(solver: Any) -> float | None:
     for step in solver.net.steps:
         data = getattr(step.layer, "dataset", None)
         if data is not None and len(data):
-            share = solver.net.context.share
-            whole = share.whole if share.size > 1 else step.tops[0].shape[0]
-            batch = whole * solver.spec.iter_size
+            batch = whole_batch(solver, step) * solver.spec.iter_size
             return float(solver.iteration * batch / len(data))
     return None
 

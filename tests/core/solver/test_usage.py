@@ -8,7 +8,7 @@ import mmap
 import numpy as np
 
 from minicaffe.backends import device as backend
-from minicaffe.core.ops.usage import memory_used
+from minicaffe.tools.training.speed import memory_used
 
 SIZE = 32 << 20  # bytes
 
