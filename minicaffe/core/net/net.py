@@ -119,7 +119,8 @@ class Net:
         self._left_out: set[Step] = set()  # their tops were inputs of the last forward pass
         # Prints what passes compute; waits for it
         self.debug = note if self.spec.debug_info else None
-        self.then: run.Then = None  # called after a layer has run backward
+        # Called after a layer has run backward; it may return work to do
+        self.then: Callable[[Step], Callable[[], Any] | None] | None = None
         self.loss_scale = 1.0  # a backward pass computes the gradients of the loss times this
         self.access, self.told_of_zeros = Access(), False
         self.lock = self.access.lock  # held by each pass; hold it to do more undisturbed
@@ -235,7 +236,11 @@ class Net:
         more = self.device, written, self.memory.scratch, self.loss_scale, self.debug
         with self.memory.sharing.over("diff", last, first, run.among(targets, diffs)):
             run.put(diffs, targets, "diff")
-            run.backward_through(self.steps[last : first + 1], self._left_out, self.then, *more)
+            for step in reversed(self.steps[last : first + 1]):
+                if step not in self._left_out:
+                    run.backward(step, *more)
+                if self.then is not None and (work := self.then(step)) is not None:
+                    work()
         debug.tell(self.debug, debug.params_line(self.learnable, self.device))
 
     @on_its_device

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from minicaffe.backends.device import Device, device_of
@@ -180,20 +180,6 @@ def backward(
         arrays.add(part, blob.diff)
     debug_info.tell(debug, debug_info.backward_lines(step, device))
     step.tell("after_backward")
-
-
-Then = Callable[[Step], Callable[[], Any] | None] | None
-
-
-def backward_through(
-    steps: Sequence[Step], left_out: Collection[Step], then: Then, device: Device, *arguments: Any
-) -> None:
-    """Run layers backward, the last first, except those left out; `then` may return work to do after each."""
-    for step in reversed(steps):
-        if step not in left_out:
-            backward(step, device, *arguments)
-        if then is not None and (work := then(step)) is not None:
-            work()
 
 
 def diff_targets(graph: Graph, start: int | None, names: Collection[str]) -> dict[str, Blob]:
