@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -144,7 +144,15 @@ def trends(model: NetSpec, spec: SolverSpec, nets: Sequence[Net]) -> dict[str, T
 
 def _mode(spec: SolverSpec, nets: Sequence[Net], watched: Watched) -> str:
     """Whether more or less of an output is better."""
-    types = dict(_types(spec, nets))
+    types: dict[str, str] = {}  # of the layer that each output of a test comes from
+    for i, net in enumerate(nets):
+        lead = f"{i}/" if len(nets) > 1 else ""
+        writers = {value.name: step for step in net.graph.steps for value in step.tops}
+        losses = {value.name for value in net.graph.losses if value.loss_weight > 0}
+        for name in net.outputs:
+            types[f"{lead}{name}"] = "Loss" if name in losses else writers[name].spec.type
+        if spec.test_compute_loss:
+            types[f"{lead}total loss"] = "Loss"
     name = watched.output
     if name not in types:
         hint = did_you_mean(name, types)
@@ -159,15 +167,3 @@ def _mode(spec: SolverSpec, nets: Sequence[Net], watched: Watched) -> str:
     raise SpecError(
         f"whether more of {name!r}, the output of a layer {types[name]}, is better must be said: {choice}"
     )
-
-
-def _types(spec: SolverSpec, nets: Sequence[Net]) -> Iterator[tuple[str, str]]:
-    """The outputs of a test and the type of layer that each comes from; Loss for one of some weight."""
-    for i, net in enumerate(nets):
-        lead = f"{i}/" if len(nets) > 1 else ""
-        writers = {value.name: step for step in net.graph.steps for value in step.tops}
-        losses = {value.name for value in net.graph.losses if value.loss_weight > 0}
-        for name in net.outputs:
-            yield f"{lead}{name}", "Loss" if name in losses else writers[name].spec.type
-        if spec.test_compute_loss:
-            yield f"{lead}total loss", "Loss"
