@@ -140,7 +140,8 @@ def _roll(col: Any, window: Window, out: Any, add: bool) -> Any:
         return
     if not add:
         np.copyto(out, 0)
-    if _within(window, places, image) and _strides_only(window):
+    strides_only = any(s > 1 for s in window.stride) and all(d == 1 for d in window.dilation)
+    if strides_only and _within(window, places, image):  # several elements do not overlap
         for corner, element in _blocks(window):
             values = col[BOTH + element]
             target = _windows(out[BOTH + corner], window, values.shape, writeable=True)
@@ -166,11 +167,6 @@ def _within(window: Window, places: Sizes, image: Sizes) -> bool:
     return not any(window.pad) and all(
         seen <= size for seen, size in zip(window.images(places), image, strict=True)
     )
-
-
-def _strides_only(window: Window) -> bool:
-    """Whether windows are apart, without dilation: several kernel elements can be added at a time."""
-    return any(s > 1 for s in window.stride) and all(d == 1 for d in window.dilation)
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -98,17 +99,12 @@ def add_rule(name: str, step: Function, memory: int) -> str:
     return free
 
 
-def _by_formula(rule: str) -> Callable[..., None]:
+def _by_formula(rule: str, w: Any, d: Any, s: Any, h: Any, n: Any) -> None:
     """A rule without a form of its own, evaluated with new arrays."""
-
-    def form(w: Any, d: Any, s: Any, h: Any, n: Any) -> None:
-        results = rule_on_blocks(rule, d.dtype)(w, d, *h, *n)
-        # Copied, for a result may be d, or h
-        copies = [np.array(np.broadcast_to(value, d.shape)) for value in results]
-        for array, value in zip((d, *h), copies, strict=True):
-            array[...] = value
-
-    return form
+    results = rule_on_blocks(rule, d.dtype)(w, d, *h, *n)
+    copies = [np.array(np.broadcast_to(value, d.shape)) for value in results]  # one may be d, or h
+    for array, value in zip((d, *h), copies, strict=True):
+        array[...] = value
 
 
 class Parts:
@@ -177,7 +173,7 @@ def step(
     """`update` of entries that go by one row of numbers."""
     if skip[0]:
         return
-    form = FORMS.get(rule) or _by_formula(rule)
+    form = FORMS.get(rule) or functools.partial(_by_formula, rule)
     *floats, decay = numbers.tolist()  # which leave the type of an array as it is
     block = min(scratch.size, BLOCK if inside.get() else NEAR)
     for start in range(0, weight.size, block):

@@ -335,8 +335,8 @@ def test_no_plan_exceeds_the_cap(cpu):
 
 def test_the_cap_bounds_what_one_thread_may_take(cpu):
     case = Case(LARGE, np.dtype("f4"), cpu, 4000 * 4)
-    assert case.limit == 4000 // case.shares
-    assert Case(LARGE, np.dtype("f4"), cpu, 2**40).limit == case_module.IN_CACHE
+    assert case.limit(case.shares) == 4000 // case.shares
+    assert Case(LARGE, np.dtype("f4"), cpu, 2**40).limit(1) == case_module.IN_CACHE
 
 
 def test_a_name_that_needs_more_than_the_cap(cpu):

@@ -52,7 +52,10 @@ def findings(case: Case) -> tuple[dict[str, Finding], str]:
     if measured is not None and _fits(measured, case):
         origin = f"remembered from {measured['forward'].date}"
     else:
-        measured, origin = _measured(case), "measured now"
+        since = None if case.device.is_cuda else load.now()  # on CUDA nothing tells that
+        measured, origin = measure(case), "measured now"
+        busy = load.busy(since, threads())
+        measured = {direction: replace(one, busy=busy) for direction, one in measured.items()}
         if NO_FILE not in key:
             measured = _keep(file, key, measured, case, anew)
         _forgotten.discard((file, key))
@@ -60,14 +63,6 @@ def findings(case: Case) -> tuple[dict[str, Finding], str]:
         origin += ", measured while the machine was busy"
     _known[file, key] = measured
     return measured, origin
-
-
-def _measured(case: Case) -> dict[str, Finding]:
-    """Measures a convolution, and whether the machine was busy then; on CUDA nothing tells that."""
-    since = None if case.device.is_cuda else load.now()
-    measured = measure(case)
-    busy = load.busy(since, threads())
-    return {direction: replace(one, busy=busy) for direction, one in measured.items()}
 
 
 def _busy(findings: Mapping[str, Finding]) -> bool:

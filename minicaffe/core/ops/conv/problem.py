@@ -81,11 +81,6 @@ class Case:
         """
         return work[:size] if self.device.is_cuda or self.compiled else work
 
-    @property
-    def limit(self) -> int:
-        """Elements of workspace that an engine may use in one thread."""
-        return self._limit(self.shares)
-
     def workspace(self, name: str, way: str = "") -> int:
         """Returns the elements of workspace of an engine, for all threads; `way` is a direction, or all."""
         return self._elements(name, self.shares, way)
@@ -102,13 +97,14 @@ class Case:
             return f"needs {mib(size)} of workspace, the cap is {mib(self.cap)}"
         return reason
 
-    def _limit(self, shares: int) -> int:
+    def limit(self, shares: int) -> int:
+        """Elements of workspace that an engine may use in one of so many threads."""
         most = self.cap // self.dtype.itemsize // shares
         return most if self.device.is_cuda else min(most, IN_CACHE)
 
     def _elements(self, name: str, shares: int, way: str = "") -> int:
         """As `workspace`, for other numbers of threads."""
-        engine, limit = ENGINES[name], self._limit(shares)
+        engine, limit = ENGINES[name], self.limit(shares)
         if self.device.is_cuda:
             return int(engine.cuda_workspace(self.g, limit, self.dtype.itemsize))
         measure = engine.forward_workspace if way == "forward" else engine.workspace

@@ -52,7 +52,8 @@ class Cut:
         self._of, self._window, self._columns = of, window, channels * of.count
         self._cuda = device_of(pieces[0]).is_cuda
         self._points, self._between = pieces
-        self._pixels, self._free = pieces[:: -1 if self._axes % 2 else 1]
+        transforms = 1 if self._cuda else len(window.kernel)
+        self._pixels, self._free = pieces[:: -1 if transforms % 2 else 1]
         self._im2col_args: dict[str, Any] = {"layout": "points", "places": of.tiles}
         if self._cuda:
             self._im2col_args["layout"] = "patches"
@@ -85,11 +86,6 @@ class Cut:
         col2im(self._pixel_columns, self._window, to, add=self._of.later, **self._im2col_args)
         if to is not images:
             arrays.copy(to, images)
-
-    @property
-    def _axes(self) -> int:
-        """The number of transforms: one for each axis, on CUDA one for all."""
-        return 1 if self._cuda else len(self._window.kernel)
 
     @property
     def _pixel_columns(self) -> Any:
