@@ -11,8 +11,6 @@ from minicaffe.backends.dispatch import op
 from minicaffe.core.ops.label_losses import LEAST
 from minicaffe.core.ops.labels import Labels
 
-FILE = "infogain.cu"
-
 
 @dataclass(frozen=True)
 class Scratch:

@@ -13,7 +13,6 @@ import numpy as np
 from minicaffe.backends.dispatch import op
 from minicaffe.core.ops.labels import Labels
 
-FILE = "label_losses.cu"
 LEAST = 1e-20  # a smaller probability counts as this (Caffe's kLOG_THRESHOLD)
 
 

@@ -9,8 +9,6 @@ import numpy as np
 from minicaffe.backends.dispatch import op
 from minicaffe.core.ops import arrays
 
-FILE = "pair_losses.cu"
-
 
 @op(traced=False)
 def difference(a: Any, b: Any, out: Any) -> Any:

@@ -10,7 +10,6 @@ import numpy as np
 from minicaffe.backends.dispatch import op
 from minicaffe.errors import DataError
 
-FILE = "roi_pool.cu"
 FAR = 1 << 28  # pixels: further off is as far
 
 
