@@ -25,7 +25,7 @@ from minicaffe.backends import aligned
 from minicaffe.backends.device import Device
 from minicaffe.backends.dispatch import module
 from minicaffe.core.ops.conv import reference as definition
-from minicaffe.core.ops.conv.engines import ENGINES
+from minicaffe.core.ops.conv.engine import ENGINES
 from minicaffe.core.ops.conv.problem import REFERENCE, Case
 from minicaffe.core.ops.geometry import ConvGeometry
 

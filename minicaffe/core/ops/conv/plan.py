@@ -21,8 +21,7 @@ import numpy as np
 from minicaffe.backends.device import Device
 from minicaffe.core.ops.conv import autotune_cache, common
 from minicaffe.core.ops.conv.autotune import DIRECTIONS
-from minicaffe.core.ops.conv.engine import AUTO, Engine, hint, names
-from minicaffe.core.ops.conv.engines import ENGINES
+from minicaffe.core.ops.conv.engine import AUTO, ENGINES, Engine, hint, names
 from minicaffe.core.ops.conv.problem import Case
 from minicaffe.core.ops.geometry import ConvGeometry
 from minicaffe.errors import ShapeError, SpecError, mib
