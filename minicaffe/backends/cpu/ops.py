@@ -126,7 +126,7 @@ def dropout_gradient(compiled, dy, mask, ratio, out):
     run_flat(compiled.dropout, out, dy, mask.kept, dy.dtype.type(1 / (1 - ratio)))
 
 
-@row("average.average", "elementwise")
+@row("update.average", "elementwise")
 def average(compiled, mean, x, share, skip):
     _run(compiled.average, mean.size, x, share, skip, mean, grain=GRAIN)
 

@@ -461,7 +461,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "activation.dropout_gradient": lambda dy, mask, ratio, out: over(
         dy, (dy,), dy, mask.kept, number(1 / (1 - ratio), dy), None, out
     ),
-    "average.average": lambda mean, x, share, skip: over(mean, (mean,), mean, x, share, skip),
+    "update.average": lambda mean, x, share, skip: over(mean, (mean,), mean, x, share, skip),
     "infogain.row_sums": lambda matrix, out: over(out, (matrix, out), matrix, out),
     "pair_losses.difference": lambda a, b, out: over(out, (a, b, out), a, b, out),
     "pair_losses.smooth_l1": lambda a, b, inside, outside, sigma, out: over(

@@ -1,4 +1,4 @@
-"""The solver's update of one parameter, by each of the rules."""
+"""The solver's update of one parameter, by each of the rules; and the running mean of the weights."""
 
 from __future__ import annotations
 
@@ -203,3 +203,22 @@ def unscale(diff: Any, scale: float, gradient: Any, add: bool, bad: Any) -> Any:
     np.logical_or(bad, not np.isfinite(diff).all(), out=bad)
     np.add(diff / gradient.dtype.type(scale), gradient if add else 0, out=gradient)
     diff.fill(0)
+
+
+@op("mean scratch", entries="mean x scratch", worth=2**17)
+def average(mean: Any, x: Any, share: Any, scratch: Any, skip: Any) -> None:
+    """mean += share (x - mean), in place; `scratch`, of the same shape and type, is NumPy's. `share` is one
+    float64. Where `skip`, one int32, is not 0, nothing is done.
+
+    What stands still stays as it is to the bit.
+
+    >>> mean, x = np.array([1.0, 5.0]), np.array([2.0, 5.0])
+    >>> _ = average(mean, x, np.array([0.25]), np.empty(2), np.zeros(1, np.int32))
+    >>> mean
+    array([1.25, 5.  ])
+    """
+    if skip[0]:
+        return
+    np.subtract(x, mean, out=scratch)
+    np.multiply(scratch, mean.dtype.type(share[0]), out=scratch)
+    np.add(mean, scratch, out=mean)

@@ -10,7 +10,7 @@ import numpy as np
 
 from minicaffe.backends import aligned
 from minicaffe.core.interrupt import Held
-from minicaffe.core.ops.average import average
+from minicaffe.core.ops.update import average
 from minicaffe.core.solver.mixed import Mixed
 from minicaffe.core.solver.nan_guard import Watch
 from minicaffe.core.solver.update_rules import Update

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minicaffe.backends import cpu
-from minicaffe.core.ops.average import average
+from minicaffe.core.ops.update import average
 
 
 @pytest.mark.parametrize("compiled", [True, False])

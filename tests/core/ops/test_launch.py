@@ -23,7 +23,6 @@ from minicaffe.backends.cuda.capture import arrived
 from minicaffe.backends.step_constants import Slots
 from minicaffe.core.ops import accuracy as accuracies
 from minicaffe.core.ops import activation, batch, channels, nan_guard, pool, random, update
-from minicaffe.core.ops import average as means
 from minicaffe.core.ops import elementwise as functions
 from minicaffe.core.ops import embed as tables
 from minicaffe.core.ops import lrn as response_norms
@@ -343,7 +342,7 @@ def average(device, dtype):
 
     def run():
         device.copy_from_host(mean, given)
-        means.average(mean, x, share, scratch, skip)
+        update.average(mean, x, share, scratch, skip)
 
     return run, [mean]
 
