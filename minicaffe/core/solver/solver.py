@@ -35,9 +35,8 @@ from minicaffe.core.solver.average import Average
 from minicaffe.core.solver.iteration import Iteration, Now
 from minicaffe.core.solver.mixed import Mixed, rule_of
 from minicaffe.core.solver.nan_guard import all_finite, watch_of
-from minicaffe.core.solver.recording import recorded
 from minicaffe.core.solver.report import Mute, Report, keys_given
-from minicaffe.core.solver.saving import Saving
+from minicaffe.core.solver.saving import Saving, recorded
 from minicaffe.core.solver.scores import score_suffixes, test_nets, test_scores
 from minicaffe.core.solver.together import Together, asked
 from minicaffe.core.solver.trend import Judge, trends
