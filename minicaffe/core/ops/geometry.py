@@ -155,9 +155,19 @@ class Window:
         plain = self.kernel == self.stride and not any(self.pad) and set(self.dilation) <= {1}
         return plain and image == self.images(out)
 
+    @functools.cache  # noqa: B019  (of equal windows one is kept)
     def elements(self, image: Sizes, out: Sizes) -> tuple[Element, ...]:
         """For each kernel element: its index, the outputs that see the image through it, what they see."""
-        return _elements(self, image, out)
+        axes = [
+            [
+                (k, *valid_range(size, count, k * dilation - pad, stride))
+                for k in _kernel_elements(size, count, kernel, stride, pad, dilation)
+            ]
+            for size, count, kernel, stride, pad, dilation in zip(
+                image, out, self.kernel, self.stride, self.pad, self.dilation, strict=True
+            )
+        ]
+        return tuple(tuple(zip(*along, strict=True)) for along in itertools.product(*axes))
 
     def seen(self, image: Sizes, pooled: Sizes) -> Window:
         """The window without those elements of its kernel that meet no pixel, whatever the output.
@@ -208,20 +218,6 @@ def _divisors(window: Window, image: Sizes, pooled: Sizes, dtype: Any) -> tuple[
     sizes = map(window_sizes, image, pooled, window.kernel, window.stride, window.pad)
     rows, columns = (np.maximum(of_axis, 1).astype(dtype) for of_axis in sizes)
     return rows[:, None], columns[None]
-
-
-@functools.cache
-def _elements(window: Window, image: Sizes, out: Sizes) -> tuple[Element, ...]:
-    axes = [
-        [
-            (k, *valid_range(size, count, k * dilation - pad, stride))
-            for k in _kernel_elements(size, count, kernel, stride, pad, dilation)
-        ]
-        for size, count, kernel, stride, pad, dilation in zip(
-            image, out, window.kernel, window.stride, window.pad, window.dilation, strict=True
-        )
-    ]
-    return tuple(tuple(zip(*along, strict=True)) for along in itertools.product(*axes))
 
 
 def _kernel_elements(
