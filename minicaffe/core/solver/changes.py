@@ -86,13 +86,10 @@ def lines(changed: Sequence[Change], net: Net, iteration: int, rate: float) -> I
         if change.key == "solver.iter_size" or key == "batch_size":
             text += f"; the data goes on where {iteration} iterations of so many would be"
             order = getattr(net.layers.get(layer), "order", None)
-            if (
-                isinstance(order, Order)
-                and isinstance(change.then, int)
-                and isinstance(change.now, int)
-            ):
+            sizes = change.then, change.now
+            if isinstance(order, Order) and all(isinstance(size, int) for size in sizes):
                 passes = iteration * (net.spec.solver.iter_size if net.spec.solver else 1)
-                then, now = (passes * size / len(order.order) for size in (change.then, change.now))
+                then, now = (passes * size / len(order.order) for size in sizes)
                 text += f": epoch {now:.2f}, which was {then:.2f}"
         yield text
     if any(change.key.split(".")[:2] == ["solver", key] for change in changed for key in RATE):

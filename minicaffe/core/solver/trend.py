@@ -95,27 +95,21 @@ class Judge:
         plateau, best = (self.trends.get(name) for name in ("plateau", "best"))
         if plateau is not None:
             plateau.judge(iteration, scores)
-            self._lower(plateau, spec, iteration, report)
+            if iteration < spec.warmup_iter:  # such tests do not count
+                plateau.waited = 0
+            if plateau.waited >= (spec.patience or 1):
+                rate, reason = self.rate(spec, iteration), str(plateau)
+                plateau.waited = 0
+                if rate > spec.min_lr:
+                    plateau.fallen += 1
+                    rate = self.rate(spec, iteration)
+                    report(f"iteration {iteration}: lr falls to {rate:.6g}: {reason}")
         if best is not None:
             before = best.value, best.at
             if best.judge(iteration, scores) and not keep():
                 best.value, best.at = before  # the next test better than the file is tried
         patience = spec.early_stopping
         return best if best is not None and patience and best.waited >= patience else None
-
-    def _lower(
-        self, plateau: Trend, spec: SolverSpec, iteration: int, report: Callable[[str], None]
-    ) -> None:
-        """Lower the rate if `patience` tests were no better; tests during the warm-up do not count."""
-        if iteration < spec.warmup_iter:
-            plateau.waited = 0
-        if plateau.waited < (spec.patience or 1):
-            return
-        before, reason = self.rate(spec, iteration), str(plateau)
-        plateau.waited = 0
-        if before > spec.min_lr:
-            plateau.fallen += 1
-            report(f"iteration {iteration}: lr falls to {self.rate(spec, iteration):.6g}: {reason}")
 
 
 def trends(model: NetSpec, spec: SolverSpec, nets: Sequence[Net]) -> dict[str, Trend]:
