@@ -21,7 +21,7 @@ from minicaffe.cli.streams import say
 from minicaffe.errors import DeviceError, MinicaffeError
 from minicaffe.storage import caches
 from minicaffe.tools.data import datasets
-from minicaffe.tools.parallel import told, world
+from minicaffe.tools.parallel import mpi_library, world
 from minicaffe.tools.training.speed import NONE, cupy_version, version
 
 
@@ -108,7 +108,7 @@ def mpi() -> list[tuple[str, str]]:
     if lines[0][1] == NONE:
         return lines
     try:
-        ranks, library = world(), told()
+        ranks, library = world(), mpi_library()
     except DeviceError as error:
         return [*lines, ("ranks", str(error))]
     here = f"{ranks.size}, {ranks.local_size} of them here"

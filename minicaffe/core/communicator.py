@@ -151,13 +151,13 @@ def one_by_one(communicator: Communicator, work: Callable[[], T]) -> T:
     """
     if communicator.size == 1:
         return work()
-    found: list[T] = []
+    results: list[T] = []
     for turn in (True, False):
         if (communicator.local_rank == 0) == turn:
-            together(communicator, lambda: found.append(work()))
+            together(communicator, lambda: results.append(work()))
         else:
             together(communicator, lambda: None)
-    return found[0]
+    return results[0]
 
 
 def device_of(asked: str | None, communicator: Communicator) -> Device:

@@ -24,15 +24,15 @@ class Axis:
     first: Any
 
     @classmethod
-    def of(cls, xp: Any, size: int, kept: int, count: int, start: int, dtype: Any) -> Axis:
-        """Outputs spread evenly from pixel `start` to the last of `kept` pixels from there on.
+    def of(cls, xp: Any, size: int, span: int, count: int, start: int, dtype: Any) -> Axis:
+        """Outputs spread evenly from pixel `start` to the last of `span` pixels from there on.
 
         >>> axis = Axis.of(np, 3, 3, 5, 0, float)
         >>> axis.low.tolist(), axis.share.tolist(), axis.first.tolist()
         ([0, 0, 1, 1, 2], [0.0, 0.5, 0.0, 0.5, 0.0], [0, 2, 4, 5])
         """
         steps = max(count - 1, 1)
-        places = np.arange(count, dtype=np.int64) * (kept - 1)
+        places = np.arange(count, dtype=np.int64) * (span - 1)
         low, share = start + places // steps, places % steps / steps
         first = np.searchsorted(low, np.arange(size + 1))
         whole = [xp.asarray(part.astype(np.int32)) for part in (low, low + (share > 0), first)]
@@ -51,11 +51,11 @@ def interp(x: Any, rows: Axis, columns: Axis, out: Any, work: Any) -> Any:
     """
     w, (oh, ow) = x.shape[3], out.shape[2:]
     half = work[: out.size // ow * w].reshape(*x.shape[:2], oh, w)
-    for given, axis, number, to in ((x, rows, 2, half), (half, columns, 3, out)):
+    for source, axis, number, to in ((x, rows, 2, half), (half, columns, 3, out)):
         beyond = work[half.size : half.size + to.size].reshape(to.shape)
         share = axis.share.reshape((-1, 1) if number == 2 else (-1,))
-        np.take(given, axis.low, number, out=to, mode="clip")
-        np.take(given, axis.high, number, out=beyond, mode="clip")
+        np.take(source, axis.low, number, out=to, mode="clip")
+        np.take(source, axis.high, number, out=beyond, mode="clip")
         np.subtract(beyond, to, out=beyond)
         np.multiply(beyond, share, out=beyond)
         np.add(to, beyond, out=to)
@@ -74,14 +74,14 @@ def interp_gradient(dy: Any, rows: Axis, columns: Axis, out: Any, work: Any) -> 
     """
     (oh, ow), w = dy.shape[2:], out.shape[3]
     half = work[: dy.size // ow * w].reshape(*dy.shape[:2], oh, w)
-    for given, axis, order, to in (
+    for source, axis, order, to in (
         (dy, columns, (3, 0, 1, 2), half),
         (half, rows, (2, 0, 1, 3), out),
     ):
         to.fill(0)
-        given, to = given.transpose(order), to.transpose(order)
-        part = work[half.size : half.size + given[0].size].reshape(given.shape[1:])
-        pixels = zip(given, axis.low, axis.high, axis.share, strict=True)
+        source, to = source.transpose(order), to.transpose(order)
+        part = work[half.size : half.size + source[0].size].reshape(source.shape[1:])
+        pixels = zip(source, axis.low, axis.high, axis.share, strict=True)
         for line, low, high, share in pixels:
             to[low] += np.multiply(line, 1 - share, out=part)
             if high > low:

@@ -108,8 +108,8 @@ def mean_outputs(
     scores = {name: float(mean) if mean.ndim == 0 else mean for name, mean in means.items()}
     for name in dict.fromkeys(name for _, rows in parts for name in rows):
         every = np.concatenate([row for _, rows in parts for row in rows.get(name, [])])
-        made = net.graph.outputs[name].producer.score(every)
-        scores |= {f"{name}{more}": score for more, score in made.items()}
+        by_suffix = net.graph.outputs[name].producer.score(every)
+        scores |= {f"{name}{more}": score for more, score in by_suffix.items()}
     return scores
 
 
@@ -196,8 +196,8 @@ def _sums(
             if with_loss:
                 outputs["total loss"] = net.loss_into(loss)
             for name, value in outputs.items():
-                made = net.graph.outputs.get(name)
-                if made is not None and made.producer.traits.gathered:
+                output = net.graph.outputs.get(name)
+                if output is not None and output.producer.traits.gathered:
                     table = net.device.to_host(value).reshape(-1, value.shape[-1])
                     joined.setdefault(name, []).append(table.copy())
                     continue

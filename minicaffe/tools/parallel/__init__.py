@@ -24,7 +24,7 @@ def count() -> int:
     return max((int(text) for text in sizes if text.isdecimal()), default=1)
 
 
-def told() -> str:
+def mpi_library() -> str:
     """MPI's library and what it sends by, as far as it says; raises DeviceError where it cannot be loaded."""
     try:
         from minicaffe.tools.parallel.mpi import library

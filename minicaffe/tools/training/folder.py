@@ -320,15 +320,15 @@ class LogFile:
         self.path, self.waiting = path, list[bytes]()
         self.size = path.stat().st_size if path.exists() else 0  # of whole lines
 
-    def add(self, line: Mapping[str, Any], kept: bool = False) -> None:
-        """Add a line after those that wait; have all survive a power cut, too, if they are to be `kept`.
+    def add(self, line: Mapping[str, Any], durable: bool = False) -> None:
+        """Add a line after those that wait; have all survive a power cut, too, if they are to be `durable`.
 
         Raises OSError if it cannot be done; then it is tried again with the next line.
         """
         self.waiting.append(json_line(line).encode() + b"\n")
-        self.write(kept)
+        self.write(durable)
 
-    def write(self, kept: bool = False) -> None:
+    def write(self, durable: bool = False) -> None:
         """Write what waits. Raises OSError; the file then ends with a whole line, if it still can be."""
         data = b"".join(self.waiting)
         with open(self.path, "ab", buffering=0) as file:
@@ -339,7 +339,7 @@ class LogFile:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
             self.size += len(data)
             self.waiting.clear()
-            if kept:
+            if durable:
                 os.fsync(file.fileno())
 
 

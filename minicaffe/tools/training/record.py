@@ -90,7 +90,7 @@ class Record(Mute):
     def _write(self, line: Line) -> None:
         try:
             self._have_folder()
-            self.log.add(line, kept=line["kind"] == "snapshot")
+            self.log.add(line, durable=line["kind"] == "snapshot")
         except (OSError, CheckpointError) as error:
             why = getattr(error, "strerror", None) or str(error)
             if self.trouble is None:
@@ -141,7 +141,7 @@ class Record(Mute):
         """A snapshot is about to be written: it needs its folder, and the log is to survive as it does."""
         with contextlib.suppress(CheckpointError, OSError):  # told when it is written, or is not
             self._have_folder()
-            self.log.write(kept=True)
+            self.log.write(durable=True)
 
     def saved(self, path: str, best: bool = False) -> None:
         """A snapshot was written."""

@@ -140,7 +140,7 @@ def model_text(solver: Any, folder: Path) -> str:
 class Run:
     """A run that begins, or goes on from `snapshot`; in `begun` what its folder holds, if it is one.
 
-    `folder` is a new one if it is None; `from_newest` goes on from what is found in it. `given` is what
+    `folder` is a new one if it is None; `from_newest` goes on from what is found in it. `asked` is what
     run.json says of how it was asked for: `model`, `command`, `imports`, `seed_asked`. What is in `at_end` is
     done when the record is whole. While it is entered, nobody else trains in its folder.
     Raises CheckpointError.
@@ -149,12 +149,12 @@ class Run:
     record: Record
     name: str
     folder: Path | None
-    given: Mapping[str, Any]
+    asked: Mapping[str, Any]
     snapshot: Path | None = None
     from_newest: bool = False
     begun: RunRecord | None = field(default=None, init=False)
     lock: Lock | None = field(default=None, init=False)
-    made: Path | None = field(default=None, init=False)
+    created: Path | None = field(default=None, init=False)
     at_end: list[Callable[[], None]] = field(default_factory=list, init=False)
 
     def __enter__(self) -> Run:
@@ -185,15 +185,15 @@ class Run:
 
     def seed(self) -> int | None:
         """The seed that the command asks for, or the one that began the run did."""
-        asked: int | None = self.given["seed_asked"]
+        asked: int | None = self.asked["seed_asked"]
         return asked if self.begun is None else self.begun.about.get("seed_asked")
 
     def place(self, solver: Any) -> Path:
         """Give the solver, before it is restored, its folder, and make that if it is not there."""
         if self.folder is None:
-            self.folder = self.made = run_folder.fresh(self.name)
+            self.folder = self.created = run_folder.fresh(self.name)
         elif not self.folder.exists():
-            self.made = self.folder
+            self.created = self.folder
         run_folder.make(self.folder)
         if self.lock is None:
             self.lock = Lock(self.folder)
@@ -207,7 +207,7 @@ class Run:
     def begin(self, solver: Any) -> None:
         """The solver, restored, is about to train: the record begins."""
         assert self.folder is not None
-        about = {"name": self.name, **facts(solver), **self.given, "seed_asked": self.seed()}
+        about = {"name": self.name, **facts(solver), **self.asked, "seed_asked": self.seed()}
         about |= {"started": now(), "resumed": None}
         about["resumed_from"] = self.snapshot and run_folder.seen_from(self.folder, self.snapshot)
         about["snapshot_prefix"] = run_folder.seen_from(self.folder, solver._saving.prefix)
@@ -244,10 +244,10 @@ class Run:
                 self._end(error)
                 for end in self.at_end:
                     end()
-            elif self.made is not None:  # and nothing came of it
+            elif self.created is not None:  # and nothing came of it
                 with contextlib.suppress(OSError):
-                    (self.made / LOCK).unlink()
-                    self.made.rmdir()
+                    (self.created / LOCK).unlink()
+                    self.created.rmdir()
         finally:
             if self.lock is not None:
                 self.lock.release()
