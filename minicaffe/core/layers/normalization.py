@@ -12,10 +12,9 @@ from minicaffe.core.layers.base import Layer, Traits, canonical_axis, register
 from minicaffe.core.layers.blob import Param, Shape
 from minicaffe.core.layers.fillers import ONE, ZERO
 from minicaffe.core.ops import lrn
-from minicaffe.core.ops.normalize import gradients, normalise
+from minicaffe.core.ops.normalize import Whole, gradients, normalise
 from minicaffe.core.ops.rows import Affine, Norm, Past, Rows, Statistics, by_channel, workspace
 from minicaffe.core.ops.statistics import recall
-from minicaffe.core.ops.whole_batch import Whole
 from minicaffe.errors import ShapeError, SpecError
 
 

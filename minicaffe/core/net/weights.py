@@ -103,8 +103,6 @@ def _shown(value: Any) -> str:
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 Fits = Callable[[tuple[int, ...], tuple[int, ...]], bool]  # a blob's shape, a parameter's
-
-
 KINDS = ("missing", "unused", "mismatched")
 
 
