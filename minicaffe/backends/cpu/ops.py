@@ -234,12 +234,12 @@ def multinomial_gradient(compiled, prob, labels, scale, out):
     _run(compiled.multinomial_gradient, n, *args, grain=grain(d))
 
 
-@row("infogain.row_sums", "losses")
+@row("label_losses.row_sums", "losses")
 def row_sums(compiled, matrix, out):
     _run(compiled.row_sums, out.size, matrix, out, grain=grain(out.size))
 
 
-@row("infogain.infogain", "losses")
+@row("label_losses.infogain", "losses")
 def infogain(compiled, prob, labels, matrix, ignore, out, read):
     n, c, s = prob.shape
     args = prob, labels, matrix, c, s, flag(ignore), number(LEAST, out)
@@ -247,7 +247,7 @@ def infogain(compiled, prob, labels, matrix, ignore, out, read):
     read.check(labels, ignore, c)
 
 
-@row("infogain.infogain_gradient", "losses")
+@row("label_losses.infogain_gradient", "losses")
 def infogain_gradient(compiled, prob, labels, matrix, sums, scale, out, read):
     n, c, s = prob.shape
     args = prob, labels, matrix, sums, c, s, read.valid, scale, out
@@ -345,7 +345,7 @@ def fold(compiled, x, out):
     _run(compiled.fold, a, x, count, d, out, grain=max(1, GRAIN // max(1, count * d)))
 
 
-@row("embed.read", "gather")
+@row("take.read", "gather")
 def read(compiled, indices, count, out, refused):
     if refused is None:
         return NotImplemented

@@ -49,8 +49,13 @@ FILES = {  # of kernels that are in no file of the name of their family
     "recurrent": "lstm",
     "recurrent.tanh_unit": "rnn",
     "recurrent.tanh_unit_gradient": "rnn",
+    "label_losses.row_sums": "infogain",
+    "label_losses.infogain": "infogain",
+    "label_losses.infogain_gradient": "infogain",
     "softmax.softmax_loss_gradient": "softmax_loss",
     "take": "rows",
+    "take.embed": "embed",
+    "update.average": "average",
     "update.unscale": "unscale",
 }
 
@@ -173,7 +178,7 @@ def _softmax_launch(name: str, shape: Any, types: Any, *arrays: Any, more: Any =
     launch_blocks("softmax.cu", name, grid, types, *sizes, *more, types[1])
 
 
-@kernel("infogain.infogain")
+@kernel("label_losses.infogain")
 def infogain(prob, labels, matrix, ignore, out, read):
     n, c, s = prob.shape
     args = matrix, prob, labels, c, s, *flag(ignore), number(LEAST, out), out, read.valid
@@ -201,7 +206,7 @@ def gather(images, labels, places, mean, scale, out, out_labels):
     return out.size, (out,), images, labels, places, mean, scaling, n, *sizes, out, out_labels
 
 
-@row("embed.add_gradient")
+@row("take.add_gradient")
 def add_gradient(dy, indices, out, empty):
     if empty:
         fill(out, 0)
@@ -462,7 +467,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
         dy, (dy,), dy, mask.kept, number(1 / (1 - ratio), dy), None, out
     ),
     "update.average": lambda mean, x, share, skip: over(mean, (mean,), mean, x, share, skip),
-    "infogain.row_sums": lambda matrix, out: over(out, (matrix, out), matrix, out),
+    "label_losses.row_sums": lambda matrix, out: over(out, (matrix, out), matrix, out),
     "pair_losses.difference": lambda a, b, out: over(out, (a, b, out), a, b, out),
     "pair_losses.smooth_l1": lambda a, b, inside, outside, sigma, out: over(
         out, (a, b, out), a, b, inside, outside, number(sigma**2, out), out
@@ -485,7 +490,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
         out, (dy,), dy, place, dy.shape[1], dy.shape[0], out
     ),
     "take.fold": lambda x, out: over(out, (x,), x, x.shape[1], x.shape[2], out),
-    "embed.embed": lambda indices, weight, out: over(
+    "take.embed": lambda indices, weight, out: over(
         out, (out,), indices, weight, *weight.shape, out
     ),
     "pool.max_pool": lambda x, window, out, which: over(
@@ -528,7 +533,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "label_losses.multinomial_gradient": lambda prob, labels, scale, out: over(
         prob, (prob, labels, out), prob, labels, prob.shape[1], number(LEAST, out), scale, out
     ),
-    "infogain.infogain_gradient": lambda prob, labels, matrix, sums, ignore, scale, out: over(
+    "label_losses.infogain_gradient": lambda prob, labels, matrix, sums, ignore, scale, out: over(
         prob, (matrix, out), matrix, prob, labels, sums, *prob.shape[1:], *flag(ignore), scale, out
     ),
     "accuracy.accuracy": lambda scores, labels, top_k, ignore, out, read: over(

@@ -15,7 +15,7 @@ from minicaffe.core.layers.fillers import XAVIER, ZERO
 from minicaffe.core.layers.inputs import BlobShape
 from minicaffe.core.layers.losses import same_type
 from minicaffe.core.ops import arrays, linear
-from minicaffe.core.ops import embed as ops
+from minicaffe.core.ops import take as ops
 
 
 @register

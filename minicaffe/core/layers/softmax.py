@@ -12,7 +12,7 @@ from minicaffe.core.config.types import AtLeast
 from minicaffe.core.layers.base import Layer, Traits, register
 from minicaffe.core.layers.blob import Shape
 from minicaffe.core.layers.losses import Normalized, check_labels, folded, same_type
-from minicaffe.core.ops import accuracy, arrays, infogain
+from minicaffe.core.ops import accuracy, arrays, label_losses
 from minicaffe.core.ops import softmax as ops
 from minicaffe.core.ops.labels import Labels, check_classes
 from minicaffe.core.ops.sums import WORK, total
@@ -237,7 +237,7 @@ class InfogainLoss(SoftmaxLoss):
         super().allocate()
         (n, c, s), dtype = self.ncs, self.sum_dtype
         self.sums, self.work = self.empty((c,), dtype), self.empty(self.ncs, dtype)
-        self.scratch = infogain.Scratch.empty(self.xp, n, c, s, dtype)
+        self.scratch = label_losses.InfogainScratch.empty(self.xp, n, c, s, dtype)
         if self.source is not None:
             if self.table is None:
                 self.table = self.load(self.source)
@@ -245,7 +245,7 @@ class InfogainLoss(SoftmaxLoss):
                 shape = self.table.shape
                 raise DataError(f"source {self.source}: expected {c} x {c} numbers, got {shape}")
             self.matrix = self.context.device.asarray(self.table.reshape(c, c).astype(dtype))
-            infogain.row_sums(self.matrix, self.sums)
+            label_losses.row_sums(self.matrix, self.sums)
 
     def load(self, source: str) -> np.ndarray:
         """The matrix in a file."""
@@ -258,13 +258,13 @@ class InfogainLoss(SoftmaxLoss):
         ops.softmax(x, self.prob, self.reduced)
         if more:
             self.matrix = more[0].reshape(self.sums.size, -1)
-            infogain.row_sums(self.matrix, self.sums)
+            label_losses.row_sums(self.matrix, self.sums)
         kernel_args = self.prob, self.labels, self.matrix, self.ignore_label, self.losses, self.read
-        infogain.infogain(*kernel_args, self.work, self.scratch)
+        label_losses.infogain(*kernel_args, self.work, self.scratch)
         work = self.context.workspace
         self.of_losses.of(self.losses, self.read.valid, self.out[0], work)
 
     def gradient(self, dloss: Any, out: Any) -> None:
         scale = self.of_losses.gradient(dloss)
         kernel_args = self.prob, self.labels, self.matrix, self.sums, self.ignore_label, scale
-        infogain.infogain_gradient(*kernel_args, out, self.read, self.scratch)
+        label_losses.infogain_gradient(*kernel_args, out, self.read, self.scratch)

@@ -4,7 +4,6 @@ import numpy as np
 from core.ops.cases import blank, numbers, put
 from core.ops.launch_rows import summed, table
 
-from minicaffe.core.ops import infogain as gains
 from minicaffe.core.ops import label_losses, pair_losses
 from minicaffe.core.ops.labels import Labels
 
@@ -166,7 +165,7 @@ def gained(device, dtype):
     kind, shape = summed(dtype), (8, 7, 3)
     labels = put(device, np.random.default_rng(1).integers(0, 7, (8, 3)), kind)
     matrix = numbers(2, (7, 7), dtype=dtype)[0] * (0.5 ** np.arange(7)).astype(dtype)
-    made = [what.empty(device.xp, *shape, kind) for what in (Labels, gains.Scratch)]
+    made = [what.empty(device.xp, *shape, kind) for what in (Labels, label_losses.InfogainScratch)]
     return (probabilities(device, shape, kind), labels, put(device, matrix)), *made
 
 
@@ -174,21 +173,24 @@ def gained(device, dtype):
 def row_sums(device, dtype):
     (_, _, matrix), _, _ = gained(device, dtype)
     sums = blank(device, 7, summed(dtype))
-    return lambda: gains.row_sums(matrix, sums), [sums]
+    return lambda: label_losses.row_sums(matrix, sums), [sums]
 
 
 @row
 def infogain(device, dtype):
     given, read, scratch = gained(device, dtype)
     losses, work = (blank(device, shape, summed(dtype)) for shape in ((8, 3), (8, 7, 3)))
-    return lambda: gains.infogain(*given, 2, losses, read, work, scratch), [losses, read.valid]
+    return lambda: label_losses.infogain(*given, 2, losses, read, work, scratch), [
+        losses,
+        read.valid,
+    ]
 
 
 @row
 def infogain_gradient(device, dtype):
     given, read, scratch = gained(device, dtype)
     losses, work, dx = (blank(device, s, summed(dtype)) for s in ((8, 3), (8, 7, 3), (8, 7, 3)))
-    gains.infogain(*given, 2, losses, read, work, scratch)
+    label_losses.infogain(*given, 2, losses, read, work, scratch)
     sums, scale = blank(device, 7, summed(dtype)), put(device, 0.3, summed(dtype))
-    gains.row_sums(given[2], sums)
-    return lambda: gains.infogain_gradient(*given, sums, 2, scale, dx, read, scratch), [dx]
+    label_losses.row_sums(given[2], sums)
+    return lambda: label_losses.infogain_gradient(*given, sums, 2, scale, dx, read, scratch), [dx]

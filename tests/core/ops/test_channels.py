@@ -6,7 +6,7 @@ from core.ops.cases import blank, cases, close, dtypes, numbers, put, same, seed
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicaffe.core.ops import channels, embed
+from minicaffe.core.ops import channels, take
 from minicaffe.errors import DataError
 
 pytestmark = pytest.mark.usefixtures("threads")
@@ -97,13 +97,13 @@ def test_embed_against_the_definition(device, m, count, f, dtype, seed):
     out = blank(device, (m, f), dtype)
     same(
         device,
-        embed.embed(there, put(device, weight), out, rows, np.zeros(1, np.int32)),
+        take.embed(there, put(device, weight), out, rows, np.zeros(1, np.int32)),
         y.astype(dtype),
     )
     sums = put(device, np.ones((count, f)), dtype)
-    close(device, embed.add_gradient(put(device, dy), there, rows, sums), dweight)
+    close(device, take.add_gradient(put(device, dy), there, rows, sums), dweight)
     nothing = put(device, np.full((count, f), np.nan), dtype)
-    embed.add_gradient(put(device, dy), there, rows, nothing, empty=True)
+    take.add_gradient(put(device, dy), there, rows, nothing, empty=True)
     close(device, nothing, dweight - 1)
 
 
@@ -115,7 +115,7 @@ def test_repeated_indices_are_added_in_one_order(device):
     for value in (1, 1, 1e8, 1, -1e8):
         expected = np.float32(expected + np.float32(value))
     sums = put(device, np.zeros((2, 1)), np.float32)
-    same(device, embed.add_gradient(dy, indices, rows, sums), [[3.0], [expected]])
+    same(device, take.add_gradient(dy, indices, rows, sums), [[3.0], [expected]])
 
 
 @pytest.mark.parametrize("bad", [-1.0, 3.0, np.nan, np.inf, 1e30])
@@ -124,10 +124,10 @@ def test_an_index_that_is_no_row(device, bad):
     out, rows = blank(device, (3, 2), float), blank(device, 3, np.int64)
     if not device.is_cuda:
         with pytest.raises(DataError, match=r"index .* is not one of the 3 rows 0\.\.2"):
-            embed.embed(indices, weight, out, rows, np.zeros(1, np.int32))
+            take.embed(indices, weight, out, rows, np.zeros(1, np.int32))
         return
-    y = device.to_host(embed.embed(indices, weight, out, rows, np.zeros(1, np.int32)))
+    y = device.to_host(take.embed(indices, weight, out, rows, np.zeros(1, np.int32)))
     np.testing.assert_array_equal(y, [[1, 1], [np.nan, np.nan], [1, 1]])
     sums = put(device, np.zeros((3, 2)))
-    embed.add_gradient(put(device, np.ones((3, 2))), indices, rows, sums)
+    take.add_gradient(put(device, np.ones((3, 2))), indices, rows, sums)
     same(device, sums, [[1, 1], [0, 0], [1, 1]])

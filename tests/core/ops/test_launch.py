@@ -24,10 +24,10 @@ from minicaffe.backends.step_constants import Slots
 from minicaffe.core.ops import accuracy as accuracies
 from minicaffe.core.ops import activation, batch, channels, nan_guard, pool, random, update
 from minicaffe.core.ops import elementwise as functions
-from minicaffe.core.ops import embed as tables
 from minicaffe.core.ops import lrn as response_norms
 from minicaffe.core.ops import normalize as norms
 from minicaffe.core.ops import softmax as ops
+from minicaffe.core.ops import take as tables
 from minicaffe.core.ops.conv import ENGINES
 from minicaffe.core.ops.geometry import ConvGeometry, Window
 from minicaffe.core.ops.im2col import col2im, im2col

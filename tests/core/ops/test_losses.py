@@ -7,7 +7,7 @@ from core.ops.cases import blank, cases, close, dtypes, put, same, seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicaffe.core.ops import infogain, label_losses, pair_losses
+from minicaffe.core.ops import label_losses, pair_losses
 from minicaffe.core.ops.labels import Labels
 from minicaffe.errors import DataError
 
@@ -156,23 +156,25 @@ def test_infogain_against_loops(device, shape, ignore, dtype, seed):
     prob = np.exp(x) / np.exp(x).sum(axis=1, keepdims=True)
     there = put(device, prob, dtype), put(device, labels), put(device, matrix)
     read = Labels.empty(device.xp, *shape, dtype)
-    scratch = infogain.Scratch.empty(device.xp, *shape, dtype)
+    scratch = label_losses.InfogainScratch.empty(device.xp, *shape, dtype)
     losses, work = blank(device, (n, s), dtype), blank(device, shape, dtype)
-    infogain.infogain(*there, ignore, losses, read, work, scratch)
+    label_losses.infogain(*there, ignore, losses, read, work, scratch)
     close(device, losses, wanted)
     same(device, read.valid, labels != ignore)
-    sums = infogain.row_sums(there[2], blank(device, c, dtype))
+    sums = label_losses.row_sums(there[2], blank(device, c, dtype))
     close(device, sums, matrix.astype(float).sum(axis=1))
     scale, dx = put(device, np.array(-2.0, dtype)), blank(device, shape, dtype)
-    infogain.infogain_gradient(*there, sums, ignore, scale, dx, read, scratch)
+    label_losses.infogain_gradient(*there, sums, ignore, scale, dx, read, scratch)
     close(device, dx, -2 * gradient, {"f": 1e-5, "d": 1e-7})
 
 
 def test_a_tiny_probability_counts_as_the_least(device):
     prob, labels = put(device, np.array([[[0.0], [1.0]]])), put(device, np.zeros((1, 1)))
-    read, scratch = (kind.empty(device.xp, 1, 2, 1, float) for kind in (Labels, infogain.Scratch))
+    read, scratch = (
+        kind.empty(device.xp, 1, 2, 1, float) for kind in (Labels, label_losses.InfogainScratch)
+    )
     losses, work = blank(device, (1, 1), float), blank(device, (1, 2, 1), float)
-    infogain.infogain(prob, labels, put(device, np.eye(2)), None, losses, read, work, scratch)
+    label_losses.infogain(prob, labels, put(device, np.eye(2)), None, losses, read, work, scratch)
     close(device, losses, np.array([[-np.log(1e-20)]]))
 
 
@@ -183,14 +185,14 @@ def test_a_label_that_is_no_class(device, label):
     read = Labels.empty(device.xp, 2, 3, 1, float)
     margins, own = blank(device, (2, 3), float), blank(device, 2, float)
     scratch, work = (
-        infogain.Scratch.empty(device.xp, 2, 3, 1, float),
+        label_losses.InfogainScratch.empty(device.xp, 2, 3, 1, float),
         blank(device, (2, 3, 1), float),
     )
     gain = x.reshape(2, 3, 1), labels.reshape(2, 1), put(device, np.eye(3)), None
     runs = [
         lambda: label_losses.hinge(x, labels, margins, read, own),
         lambda: label_losses.multinomial(x, labels, own, read),
-        lambda: infogain.infogain(*gain, own.reshape(2, 1), read, work, scratch),
+        lambda: label_losses.infogain(*gain, own.reshape(2, 1), read, work, scratch),
     ]
     for run in runs:
         if device.is_cuda:

@@ -14,7 +14,7 @@ from minicaffe.core.layers.base import register
 from minicaffe.core.layers.blob import Shape
 from minicaffe.core.layers.losses import Loss, check_alike, check_labels, same_type, samples
 from minicaffe.core.layers.softmax import SoftmaxLoss
-from minicaffe.core.ops import arrays, infogain, pair_losses, take
+from minicaffe.core.ops import arrays, label_losses, pair_losses, take
 from minicaffe.core.ops import softmax as ops
 from minicaffe.core.ops.labels import check_classes
 from minicaffe.core.ops.random import random_stream
@@ -444,18 +444,18 @@ class WeightedSoftmaxWithLoss(SoftmaxLoss):
         self.sums = on_device(np.array(self.class_weighting, dtype))  # of the matrix's rows
         self.matrix = on_device(np.diag(np.array(self.class_weighting, dtype)))
         self.work = self.empty(self.ncs, dtype)
-        self.scratch = infogain.Scratch.empty(self.xp, n, c, s, dtype)
+        self.scratch = label_losses.InfogainScratch.empty(self.xp, n, c, s, dtype)
 
     def lose(self, x: Any, *more: Any) -> None:
         ops.softmax(x, self.prob, self.reduced)
         operands = self.prob, self.labels, self.matrix, self.ignore_label, self.losses, self.read
-        infogain.infogain(*operands, self.work, self.scratch)
+        label_losses.infogain(*operands, self.work, self.scratch)
         self.of_losses.of(self.losses, self.read.valid, self.out[0], self.context.workspace)
 
     def gradient(self, dloss: Any, out: Any) -> None:
         scale = self.of_losses.gradient(dloss)
         operands = self.prob, self.labels, self.matrix, self.sums, self.ignore_label, scale
-        infogain.infogain_gradient(*operands, out, self.read, self.scratch)
+        label_losses.infogain_gradient(*operands, out, self.read, self.scratch)
 
 
 @register
