@@ -75,11 +75,14 @@ layers core.layers: activation elementwise batch_norm normalization dummy inputs
 layers core.layers: loss softmax lrn normalization order context pair_loss losses softmax_loss softmax
 layers core.layers: registry base sequence recurrent shape routing share context unknown base
 net backends.replay: guards guards inference_replay inference passes training
-net core.net: sharing memory
+net core.net: access net copies net sharing memory
+ops core.ops: average update embed take infogain label_losses whole_batch normalize
+ops tools.training: usage speed
 ops.conv backends.cpu.conv: depthwise direct panels panels space_to_depth space_to_depth split split
 ops.conv backends.cpu.conv: strips strips winograd_filters winograd_filters winograd_compiled winograd
 solver backends.replay: compare training
-solver core.solver: policies learning_rate rules update_rules
+solver core.solver: judging trend policies learning_rate recording saving rules update_rules
+solver core.solver: state snapshots
 drawing tools.visualize.drawing: coordinates ranks
 runs tools.training: log_file folder nan_diagnosis divergence resume run
 parallel tools.parallel: buckets ranks nccl mpi

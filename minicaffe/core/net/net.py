@@ -147,18 +147,12 @@ class Net:
         settings |= {"dtype": str(context.dtype), "shapes_only": not taken}
         settings |= {"keep": self.memory.keep, "device": context.device.name}
         settings["precision"] = PRECISIONS[context.device.tf32]
-        shapes = {name: value.shape for name, value in memory.resizable(self.graph).items()}
-        params = [(p.to_host(), p.lr_mult, p.decay_mult) for p in self.learnable if taken]
-        anew = functools.partial(type(self), **settings)
-        return anew, (self.spec,), (shapes, params, context.passes)
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        """Set what `__reduce__` says of a net, in one that was built again from its settings."""
-        shapes, params, self.context.passes = state
-        memory.reshape(self.graph, self.memory, shapes)
-        for param, (values, *multipliers) in zip(self.learnable, params, strict=False):
-            param.load(values)
-            param.lr_mult, param.decay_mult = multipliers
+        since = {
+            "shapes": {name: value.shape for name, value in memory.resizable(self.graph).items()},
+            "params": [(p.to_host(), p.lr_mult, p.decay_mult) for p in self.learnable if taken],
+            "passes": context.passes,
+        }
+        return again, (type(self), self.spec, settings, since)
 
     @property
     def name(self) -> str:
@@ -314,3 +308,14 @@ class Net:
         for step in self.steps:
             with step.named():
                 step.layer.check()
+
+
+def again(kind: Any, spec: NetSpec, settings: dict[str, Any], since: Mapping[str, Any]) -> Any:
+    """Build a net of a class again, and restore the state of the other; what is pickled names this."""
+    net = kind(spec, **settings)
+    memory.reshape(net.graph, net.memory, since["shapes"])
+    net.context.passes = since["passes"]
+    for param, (values, *multipliers) in zip(net.learnable, since["params"], strict=False):
+        param.load(values)
+        param.lr_mult, param.decay_mult = multipliers
+    return net
