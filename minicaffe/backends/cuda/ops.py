@@ -52,6 +52,9 @@ FILES = {  # of kernels that are in no file of the name of their family
     "label_losses.row_sums": "infogain",
     "label_losses.infogain": "infogain",
     "label_losses.infogain_gradient": "infogain",
+    "pool.draw_pool": "stochastic",
+    "pool.expected_pool": "stochastic",
+    "pool.expected_pool_gradient": "stochastic",
     "softmax.softmax_loss_gradient": "softmax_loss",
     "take": "rows",
     "take.embed": "embed",
@@ -506,13 +509,13 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "roi_pool.roi_pool": lambda x, rois, scale, out, which: over(
         out, (out,), x, rois, *x.shape, *out.shape[2:], number(scale, x), out, which
     ),
-    "stochastic.draw_pool": lambda x, window, noise, out, which: over(
+    "pool.draw_pool": lambda x, window, noise, out, which: over(
         out, (x,), x, noise, *_stochastic_sizes(x, window, out), out, which
     ),
-    "stochastic.expected_pool": lambda x, window, out, total: over(
+    "pool.expected_pool": lambda x, window, out, total: over(
         out, (x,), x, *_stochastic_sizes(x, window, out), out, total
     ),
-    "stochastic.expected_pool_gradient": lambda dy, x, y, total, window, out: over(
+    "pool.expected_pool_gradient": lambda dy, x, y, total, window, out: over(
         x, (x,), dy, x, y, total, *_stochastic_sizes(x, window, dy), out
     ),
     "recurrent.lstm_unit": lambda x, r, cont, c_prev, acts, c, h: over(

@@ -14,7 +14,7 @@ from minicaffe.core.layers.base import Layer, Traits, register
 from minicaffe.core.layers.blob import Shape
 from minicaffe.core.layers.context import Context
 from minicaffe.core.layers.window import Windowed
-from minicaffe.core.ops import arrays, pool, stochastic, unpool
+from minicaffe.core.ops import arrays, pool, unpool
 from minicaffe.core.ops.geometry import Sizes, Window, pool_output_size
 from minicaffe.core.ops.random import uniform
 from minicaffe.errors import ShapeError
@@ -85,10 +85,10 @@ class Pool:
             names = *self.names, self.context.passes
             uniform(self.noise, self.context.seed, *names, first=first)
             work = self.work(0), self.work(1), self.flags, self.more_flags
-            return stochastic.draw_pool(x, self.window, self.noise, y, self.which, work)
+            return pool.draw_pool(x, self.window, self.noise, y, self.which, work)
         if self.kind == "STOCHASTIC":
             self.x, self.y = x, y
-            return stochastic.expected_pool(x, self.window, y, self.total)
+            return pool.expected_pool(x, self.window, y, self.total)
         if self.kind == "AVE":
             return pool.ave_pool(x, self.window, y, loops)
         if self.which is not None:
@@ -106,7 +106,7 @@ class Pool:
         if self.kind == "MAX" or self.draws:
             return pool.max_pool_gradient(dy, self.which, self.seen, dx, self.flags, self.room)
         kernel_args = dy, self.x, self.y, self.total, self.window, dx, share
-        return stochastic.expected_pool_gradient(*kernel_args)
+        return pool.expected_pool_gradient(*kernel_args)
 
 
 @register

@@ -4,8 +4,8 @@ import numpy as np
 from core.ops.cases import blank, numbers, put
 from core.ops.launch_rows import summed, table
 
+from minicaffe.core.ops import pool as stochastic
 from minicaffe.core.ops import roi_pool as regions
-from minicaffe.core.ops import stochastic
 from minicaffe.core.ops.geometry import Window
 
 ROWS, row = table()

@@ -9,7 +9,7 @@ from core.ops.cases import blank, cases, close, dtypes, put, same, seeds, window
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicaffe.core.ops import stochastic
+from minicaffe.core.ops import pool as stochastic
 from minicaffe.core.ops.geometry import Window
 
 pytestmark = pytest.mark.usefixtures("threads")

@@ -24,7 +24,7 @@ import numpy as np
 
 from minicaffe.core.layers.pooling import Pool
 from minicaffe.core.ops.geometry import Sizes, pool_output_size, window_sizes
-from minicaffe.core.ops.stochastic import TINY as STOCHASTIC_TINY
+from minicaffe.core.ops.pool import TINY as STOCHASTIC_TINY
 from minicaffe.errors import ShapeError, SpecError
 from minicaffe.interop.onnx.draft import Blob, Draft, Node, Shape, differing, limited
 from minicaffe.interop.onnx.exported import as_exported
