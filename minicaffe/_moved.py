@@ -76,7 +76,7 @@ layers core.layers: loss softmax lrn normalization order context pair_loss losse
 layers core.layers: registry base sequence recurrent shape routing share context unknown base
 net backends.replay: guards guards inference_replay inference passes training
 net core.net: access net copies net sharing memory
-ops core.ops: average update embed take infogain label_losses stochastic pool
+ops core.ops: activation random average update eltwise arrays embed take infogain label_losses stochastic pool
 ops core.ops: whole_batch normalize
 ops tools.training: usage speed
 ops.conv backends.cpu.conv: depthwise direct panels panels space_to_depth space_to_depth split split

@@ -14,7 +14,7 @@ from minicaffe.backends.step_constants import Slots
 from minicaffe.core.config.declare import Filler
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.layers.fillers import fill
-from minicaffe.core.ops import activation
+from minicaffe.core.ops import random as activation
 from minicaffe.core.ops.conv import ENGINES
 from minicaffe.errors import ShapeError
 

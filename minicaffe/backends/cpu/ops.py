@@ -116,12 +116,12 @@ def _typed(numbers: tuple[float, ...], dtype: np.dtype) -> tuple[Any, ...]:
     return tuple(map(dtype.type, numbers))
 
 
-@row("activation.dropout", "elementwise")
+@row("random.dropout", "elementwise")
 def dropout(compiled, x, mask, ratio, out):
     run_flat(compiled.dropout, out, x, mask.kept, x.dtype.type(1 / (1 - ratio)))
 
 
-@row("activation.dropout_gradient", "elementwise")
+@row("random.dropout_gradient", "elementwise")
 def dropout_gradient(compiled, dy, mask, ratio, out):
     run_flat(compiled.dropout, out, dy, mask.kept, dy.dtype.type(1 / (1 - ratio)))
 
@@ -131,7 +131,7 @@ def average(compiled, mean, x, share, skip):
     _run(compiled.average, mean.size, x, share, skip, mean, grain=GRAIN)
 
 
-@row("eltwise.larger", "elementwise")
+@row("arrays.larger", "elementwise")
 def larger(compiled, x, out, which, i):
     if which is None:
         run_flat(compiled.larger, out, x)
@@ -139,7 +139,7 @@ def larger(compiled, x, out, which, i):
         run_flat(compiled.larger_of, out, x, i, which)
 
 
-@row("eltwise.largest_gradient", "elementwise")
+@row("arrays.largest_gradient", "elementwise")
 def largest_gradient(compiled, dy, which, i, out):
     run_flat(compiled.where_it_is, out, dy, which, i)
 

@@ -45,7 +45,6 @@ OWN = 2**26  # multiply-adds up to which one product is our kernel: the launch t
 BLOCK = 8  # random numbers of float32 from one step of the counter
 
 FILES = {  # of kernels that are in no file of the name of their family
-    "activation": "random",
     "recurrent": "lstm",
     "recurrent.tanh_unit": "rnn",
     "recurrent.tanh_unit_gradient": "rnn",
@@ -107,7 +106,7 @@ def _all(x: Any, numbers: tuple[float, ...]) -> list[Any]:
     return [number(value, x) for value in (*numbers, *[0] * (NUMBERS - len(numbers)))]
 
 
-@kernel("activation.dropout")
+@kernel("random.dropout")
 def dropout(x, mask, ratio, out):
     stream = mask.key.there, np.uint64(mask.first), x.size, np.float32(ratio)
     args = *stream, number(1 / (1 - ratio), x), x, mask.kept, out
@@ -466,7 +465,7 @@ def over(entries: Any, types: tuple[Any, ...], *args: Any) -> tuple[Any, ...]:
 
 # What the kernel of an op is launched with, over the entries of an array
 KERNELS: dict[str, Callable[..., Any]] = {
-    "activation.dropout_gradient": lambda dy, mask, ratio, out: over(
+    "random.dropout_gradient": lambda dy, mask, ratio, out: over(
         dy, (dy,), dy, mask.kept, number(1 / (1 - ratio), dy), None, out
     ),
     "update.average": lambda mean, x, share, skip: over(mean, (mean,), mean, x, share, skip),

@@ -17,7 +17,7 @@ from minicaffe.backends.formulas import FORMULAS
 from minicaffe.core.config.types import AtLeast, Below
 from minicaffe.core.layers.base import Layer, Traits, register
 from minicaffe.core.layers.blob import Shape
-from minicaffe.core.ops import activation, arrays, elementwise
+from minicaffe.core.ops import arrays, elementwise, random
 from minicaffe.errors import SpecError
 
 Call = tuple[str, tuple[float, ...]]  # the name of a formula, and its numbers
@@ -263,7 +263,7 @@ class Dropout(Layer):
     def allocate(self) -> None:
         if self.drops:
             first = self.context.share.before(math.prod(self.shape))
-            self.mask = activation.Mask(self.context.slots, self.shape, first)
+            self.mask = random.Mask(self.context.slots, self.shape, first)
 
     def prepare(self) -> None:
         if self.drops:
@@ -272,13 +272,13 @@ class Dropout(Layer):
     def forward(self, x: Any) -> Any:
         if not self.drops:
             return x if self.scale_train else self.kept(x, self.out[0])
-        y = activation.dropout(x, self.mask, self.dropout_ratio, self.out[0])
+        y = random.dropout(x, self.mask, self.dropout_ratio, self.out[0])
         return y if self.scale_train else self.kept(y, y)
 
     def backward(self, dy: Any) -> Any:
         if not self.drops:
             return dy if self.scale_train else self.kept(dy, self.grad[0])
-        dx = activation.dropout_gradient(dy, self.mask, self.dropout_ratio, self.grad[0])
+        dx = random.dropout_gradient(dy, self.mask, self.dropout_ratio, self.grad[0])
         return dx if self.scale_train else self.kept(dx, dx)
 
     def kept(self, x: Any, out: Any) -> Any:

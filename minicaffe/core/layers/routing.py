@@ -13,7 +13,7 @@ from minicaffe.core.config.types import AtLeast
 from minicaffe.core.layers.base import Layer, Traits, canonical_axis, register
 from minicaffe.core.layers.blob import Shape
 from minicaffe.core.layers.losses import same_type
-from minicaffe.core.ops import arrays, eltwise
+from minicaffe.core.ops import arrays
 from minicaffe.core.ops import take as rows
 from minicaffe.core.ops.take import fold
 from minicaffe.errors import ShapeError
@@ -282,10 +282,10 @@ class Eltwise(Layer):
     def forward(self, *xs: Any) -> Any:
         self.xs, y = xs, self.out[0]
         if self.operation == "SUM":
-            return eltwise.total(xs, self.factors, y, self.context.scratch(self.shape))
+            return arrays.total(xs, self.factors, y, self.context.scratch(self.shape))
         if self.operation == "PROD":
-            return eltwise.product(xs[1:], arrays.copy(xs[0], y))
-        return eltwise.largest(xs, y, self.which, self.context.scratch(self.shape, np.bool_))
+            return arrays.product(xs[1:], arrays.copy(xs[0], y))
+        return arrays.largest(xs, y, self.which, self.context.scratch(self.shape, np.bool_))
 
     def backward(self, dy: Any) -> Any:
         for i, dx in enumerate(self.grad):
@@ -295,9 +295,9 @@ class Eltwise(Layer):
                 arrays.scale(dy, self.factors[i], dx)
             elif self.operation == "MAX":
                 won = self.context.scratch(self.shape, np.bool_)
-                eltwise.largest_gradient(dy, self.which, i, dx, won)
+                arrays.largest_gradient(dy, self.which, i, dx, won)
             else:
-                eltwise.product(self.xs, arrays.copy(dy, dx), without=i)
+                arrays.product(self.xs, arrays.copy(dy, dx), without=i)
         return self.grad
 
 

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from minicaffe.backends.cpu.run import run_flat
 from minicaffe.backends.step_constants import Slots
-from minicaffe.core.ops import activation
+from minicaffe.core.ops import random as activation
 from minicaffe.errors import ShapeError
 
 pytestmark = pytest.mark.usefixtures("threads")

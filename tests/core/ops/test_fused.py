@@ -12,12 +12,12 @@ from minicaffe.backends.cuda import fusion, implicit_gemm
 from minicaffe.backends.launch_listener import heard
 from minicaffe.backends.step_constants import Slots
 from minicaffe.core.ops import (
-    activation,
     arrays,
     channels,
     elementwise,
     normalize,
     pool,
+    random,
     softmax,
 )
 from minicaffe.core.ops.geometry import ConvGeometry, Window
@@ -75,10 +75,10 @@ def given_pooled(device, dtype):
 
 
 def dropout(device, dtype, out):
-    mask, dy = activation.Mask(Slots(device), G.x_shape), given(device, dtype)[0]
+    mask, dy = random.Mask(Slots(device), G.x_shape), given(device, dtype)[0]
     mask.kept.fill(False)
     mask.kept[:, ::2] = True
-    return lambda: activation.dropout_gradient(dy, mask, 0.5, out)
+    return lambda: random.dropout_gradient(dy, mask, 0.5, out)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])

@@ -22,7 +22,7 @@ from minicaffe.backends.cuda import launch
 from minicaffe.backends.cuda.capture import arrived
 from minicaffe.backends.step_constants import Slots
 from minicaffe.core.ops import accuracy as accuracies
-from minicaffe.core.ops import activation, batch, channels, nan_guard, pool, random, update
+from minicaffe.core.ops import batch, channels, nan_guard, pool, random, update
 from minicaffe.core.ops import elementwise as functions
 from minicaffe.core.ops import lrn as response_norms
 from minicaffe.core.ops import normalize as norms
@@ -224,19 +224,19 @@ def uniform(device, dtype):
 def dropout(device, dtype):
     (x,) = (put(device, array) for array in numbers(1, (101,), dtype=dtype))
     slots, y = Slots(device), blank(device, 101, dtype)
-    mask = activation.Mask(slots, (101,))
+    mask = random.Mask(slots, (101,))
     mask.draw(0.4, 1, "drop")
     slots.send()
-    return lambda: activation.dropout(x, mask, 0.4, y), [y, mask.kept]
+    return lambda: random.dropout(x, mask, 0.4, y), [y, mask.kept]
 
 
 @row
 def dropout_gradient(device, dtype):
     (dy,) = (put(device, array) for array in numbers(1, (101,), dtype=dtype))
-    mask, dx = activation.Mask(Slots(device), (101,)), blank(device, 101, dtype)
+    mask, dx = random.Mask(Slots(device), (101,)), blank(device, 101, dtype)
     mask.kept.fill(False)
     mask.kept[::3] = True
-    return lambda: activation.dropout_gradient(dy, mask, 0.4, dx), [dx]
+    return lambda: random.dropout_gradient(dy, mask, 0.4, dx), [dx]
 
 
 @row

@@ -17,7 +17,7 @@ from core.ops.cases import blank, close, numbers, put, same
 from minicaffe.backends import device as backend
 from minicaffe.backends.cuda import capture, implicit_gemm, launch
 from minicaffe.backends.step_constants import Slots
-from minicaffe.core.ops import activation, update
+from minicaffe.core.ops import random, update
 from minicaffe.core.ops.geometry import ConvGeometry, Window
 from minicaffe.core.ops.rows import Norm, Past, Statistics, by_channel, workspace
 from minicaffe.core.ops.statistics import statistics
@@ -125,10 +125,10 @@ def rules(cuda, monkeypatch):
 
 def drawn(cuda, monkeypatch):
     slots, x, y = Slots(cuda), put(cuda, np.ones(101)), blank(cuda, 101, np.float64)
-    mask = activation.Mask(slots, (101,))
+    mask = random.Mask(slots, (101,))
     mask.draw(0.4, 7, "drop", 3)
     slots.send()
-    activation.dropout(x, mask, 0.4, y)
+    random.dropout(x, mask, 0.4, y)
     noise = test_random.ref.philox(test_random.ref.random_key(7, "drop", 3), 101)
     same(cuda, mask.kept, noise >= np.float32(0.4))
     np.testing.assert_allclose(cuda.to_host(y), (noise >= np.float32(0.4)) / 0.6)
