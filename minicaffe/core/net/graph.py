@@ -150,26 +150,22 @@ def _bottoms(
         takes_some = bottom_counts(REGISTRY[spec.type])[1] > 0
         return (steps[-1].layer.top[0],) if takes_some and steps and steps[-1].layer.top else ()
     for i, name in enumerate(spec.bottom):
-        if name not in blobs:
-            why = _why_unknown(name, spec, blobs, net, state)
-            raise SpecError(f"{spec.place('bottom', i)}: {why}")
+        if name in blobs:
+            continue
+        writers = [layer for layer in net.layers if name in layer.tops]
+        now = [layer for layer in writers if layer.included(state)]
+        first = next(iter(now or writers), None)
+        if first is None:
+            why = f"unknown bottom {name!r}{did_you_mean(name, blobs)}"
+        elif first is spec:
+            why = f"reads its own top {name!r} before anything wrote it"
+        else:
+            by = f"layer {first.name!r} at {first.mark.within}"
+            why = f"bottom {name!r} is written below, by {by}; a layer reads only what stands above it"
+            if not now:
+                why = f"bottom {name!r} is written by {by}, which takes no part in the {state}"
+        raise SpecError(f"{spec.place('bottom', i)}: {why}")
     return spec.bottom
-
-
-def _why_unknown(
-    name: str, spec: LayerSpec, blobs: dict[str, Value], net: NetSpec, state: State
-) -> str:
-    """Why no layer above writes a bottom in this phase."""
-    writers = [layer for layer in net.layers if name in layer.tops]
-    now = [layer for layer in writers if layer.included(state)]
-    if not writers:
-        return f"unknown bottom {name!r}{did_you_mean(name, blobs)}"
-    if now and now[0] is spec:
-        return f"reads its own top {name!r} before anything wrote it"
-    by = f"layer {(now or writers)[0].name!r} at {(now or writers)[0].mark.within}"
-    if not now:
-        return f"bottom {name!r} is written by {by}, which takes no part in the {state}"
-    return f"bottom {name!r} is written below, by {by}; a layer reads only what stands above it"
 
 
 def _bind_params(steps: list[Step]) -> None:
