@@ -158,15 +158,13 @@ class Window:
     @functools.cache  # noqa: B019  (of equal windows one is kept)
     def elements(self, image: Sizes, out: Sizes) -> tuple[Element, ...]:
         """For each kernel element: its index, the outputs that see the image through it, what they see."""
-        axes = [
-            [
-                (k, *valid_range(size, count, k * dilation - pad, stride))
-                for k in _kernel_elements(size, count, kernel, stride, pad, dilation)
-            ]
-            for size, count, kernel, stride, pad, dilation in zip(
-                image, out, self.kernel, self.stride, self.pad, self.dilation, strict=True
-            )
-        ]
+        axes = []
+        sizes = image, out, self.kernel, self.stride, self.pad, self.dilation
+        for size, count, kernel, stride, pad, dilation in zip(*sizes, strict=True):
+            # Only those through which any output sees the image, however far the kernel reaches beyond it
+            first = max(0, -(((count - 1) * stride - pad) // dilation))
+            seen = range(first, min(kernel, (pad + size - 1) // dilation + 1))
+            axes.append([(k, *valid_range(size, count, k * dilation - pad, stride)) for k in seen])
         return tuple(tuple(zip(*along, strict=True)) for along in itertools.product(*axes))
 
     def seen(self, image: Sizes, pooled: Sizes) -> Window:
@@ -218,14 +216,6 @@ def _divisors(window: Window, image: Sizes, pooled: Sizes, dtype: Any) -> tuple[
     sizes = map(window_sizes, image, pooled, window.kernel, window.stride, window.pad)
     rows, columns = (np.maximum(of_axis, 1).astype(dtype) for of_axis in sizes)
     return rows[:, None], columns[None]
-
-
-def _kernel_elements(
-    size: int, count: int, kernel: int, stride: int, pad: int, dilation: int
-) -> range:
-    """Those through which any output sees the image, however far the kernel reaches beyond it."""
-    first = max(0, -(((count - 1) * stride - pad) // dilation))
-    return range(first, min(kernel, (pad + size - 1) // dilation + 1))
 
 
 @dataclass(frozen=True)
