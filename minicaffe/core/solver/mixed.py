@@ -96,15 +96,9 @@ class Mixed:
             f"{count} iterations passed over: gradients beyond {name}; loss_scale is {self.scale:g}"
         )
 
-    @property
-    def history(self) -> list[Any]:
-        """The rule's history of each parameter."""
-        return self.rule.history
-
-    @property
-    def weights(self) -> list[Any]:
-        """The arrays that the rule changes."""
-        return self.rule.weights
+    # The rule's history of each parameter, and the arrays that the rule changes
+    history = property(operator.attrgetter("rule.history"))
+    weights = property(operator.attrgetter("rule.weights"))
 
     def before_passes(self, iteration: Any) -> None:
         """The first batch's gradients are written, not added."""
