@@ -203,7 +203,7 @@ class Net:
             blobs, left_out = run.given_to(self.graph, first, last, inputs)
             inputs = run.fitting(inputs, blobs, "data")
             self._left_out = (self._left_out - set(steps)) | left_out
-        with self.memory.sharing.over("data", first, last, run.among(blobs, inputs)):
+        with self.memory.sharing.over("data", first, last, [blobs[name] for name in inputs]):
             run.put(inputs, blobs, "data")
             debug.tell(self.debug, debug.input_lines(self.steps, self.device))
             self.passes.run(steps, self._left_out, self.debug)
@@ -228,7 +228,7 @@ class Net:
         diffs = run.fitting(diffs, targets, "diff")
         written = run.written_before(self.steps, begin, diffs)
         more = self.device, written, self.memory.scratch, self.loss_scale, self.debug
-        with self.memory.sharing.over("diff", last, first, run.among(targets, diffs)):
+        with self.memory.sharing.over("diff", last, first, [targets[name] for name in diffs]):
             run.put(diffs, targets, "diff")
             for step in reversed(self.steps[last : first + 1]):
                 if step not in self._left_out:

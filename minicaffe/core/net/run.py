@@ -54,11 +54,6 @@ def forward(
     step.tell("after_forward")
 
 
-def among(blobs: Mapping[str, Blob], names: Collection[str]) -> list[Blob]:
-    """The blobs of these names, if they exist."""
-    return [blob for name, blob in blobs.items() if name in names]
-
-
 def fitting(arrays: Mapping[str, Any], blobs: Mapping[str, Blob], which: str) -> dict[str, Any]:
     """Check arrays of the host or the device for data or diffs of blobs. Raises ShapeError, DataError."""
     checked = {}
