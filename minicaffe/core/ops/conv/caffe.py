@@ -47,8 +47,7 @@ class Caffe(Engine):
         y = out.reshape(g.n, g.group, g.f // g.group, g.places)
 
         def part(first: int, last: int, work: Any) -> None:
-            columns, ones, scratch = _split(work, g)
-            col = columns.reshape(g.group, -1, g.places)
+            columns, col, ones, scratch = _split(work, g)
             for s in range(first, last):
                 im2col(x[s : s + 1], g.window, columns, form=self.form)
                 for i in range(g.group):
@@ -66,8 +65,7 @@ class Caffe(Engine):
         dy = dy.reshape(g.n, g.group, g.f // g.group, g.places)
 
         def part(first: int, last: int, work: Any) -> None:
-            columns, _, _ = _split(work, g)
-            col = columns.reshape(g.group, -1, g.places)
+            columns, col, _, _ = _split(work, g)
             for s in range(first, last):
                 for i in range(g.group):
                     gemm(w[i].T, dy[s, i], col[i])
@@ -81,8 +79,7 @@ class Caffe(Engine):
         dy = dy.reshape(g.n, g.group, g.f // g.group, g.places)
 
         def part(first: int, last: int, work: Any) -> None:
-            columns, _, scratch = _split(work, g)
-            col = columns.reshape(g.group, -1, g.places)
+            columns, col, _, scratch = _split(work, g)
             sums = partial_sums(work, g)
             for s in range(first, last):
                 im2col(x[s : s + 1], g.window, columns, form=self.form)
@@ -101,9 +98,15 @@ class LoopFree(Caffe):
     form = "loopfree"
 
 
-def _split(work: Any, g: ConvGeometry) -> tuple[Any, Any, Any]:
-    """Columns (1, rows, places), ones (1, places), and the rest of a thread's workspace."""
+def _split(work: Any, g: ConvGeometry) -> tuple[Any, ...]:
+    """Columns (1, rows, places), the same by group, ones (1, places), and the rest of a thread's workspace."""
     size = g.column_elements
     columns, ones = work[:size], work[size : size + g.places]
     arrays.fill(ones, 1)
-    return columns.reshape(1, g.rows, g.places), ones.reshape(1, -1), work[size + g.places :]
+    by_group = columns.reshape(g.group, -1, g.places)
+    return (
+        columns.reshape(1, g.rows, g.places),
+        by_group,
+        ones.reshape(1, -1),
+        work[size + g.places :],
+    )
