@@ -291,7 +291,7 @@ def _optional(like: Any, *arrays: Any) -> list[Any]:
     return [no_bias(like.dtype) if array is None else array for array in arrays]
 
 
-@row("accuracy.accuracy", "softmax")
+@row("labels.accuracy", "softmax")
 def accuracy(compiled, scores, labels, top_k, ignore, out, read):
     n, c, s = scores.shape
     args = scores, labels, c, s, top_k, flag(ignore), out, read.valid, read.refused
@@ -299,7 +299,7 @@ def accuracy(compiled, scores, labels, top_k, ignore, out, read):
     read.check(labels, ignore, c)
 
 
-@row("accuracy.class_accuracy", "softmax")
+@row("labels.class_accuracy", "softmax")
 def class_accuracy(compiled, hits, valid, labels, out):
     args = hits, valid, labels, out
     _run(compiled.class_accuracy, out.size, *args, grain=grain(max(labels.size, 1)))

@@ -12,9 +12,9 @@ from minicaffe.core.config.types import AtLeast
 from minicaffe.core.layers.base import Layer, Traits, register
 from minicaffe.core.layers.blob import Shape
 from minicaffe.core.layers.losses import Normalized, check_labels, folded, same_type
-from minicaffe.core.ops import accuracy, arrays, label_losses
+from minicaffe.core.ops import arrays, label_losses
 from minicaffe.core.ops import softmax as ops
-from minicaffe.core.ops.labels import Labels, check_classes
+from minicaffe.core.ops.labels import Labels, accuracy, check_classes, class_accuracy
 from minicaffe.core.ops.sums import WORK, total
 from minicaffe.errors import DataError, ShapeError
 from minicaffe.storage.lists import find
@@ -104,13 +104,13 @@ class Accuracy(Layer):
         labels = same_type(labels.reshape(n, s), self.copies[1])
         scores = same_type(x.reshape(self.ncs), self.copies[0])
         buffers = self.hits, self.read, self.lower
-        accuracy.accuracy(scores, labels, self.top_k, self.ignore_label, *buffers)
+        accuracy(scores, labels, self.top_k, self.ignore_label, *buffers)
         total(self.read.valid, self.count, work)
         arrays.at_least(self.count, 1)
         total(self.hits, self.out[0], work)
         arrays.divide(self.out[0], self.count, self.out[0])
         if len(self.top) > 1:
-            accuracy.class_accuracy(self.hits, self.read.valid, labels, self.out[1])
+            class_accuracy(self.hits, self.read.valid, labels, self.out[1])
         self.labels = labels
         return self.out
 

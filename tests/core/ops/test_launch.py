@@ -21,9 +21,9 @@ from minicaffe.backends.cpu import threads
 from minicaffe.backends.cuda import launch
 from minicaffe.backends.cuda.capture import arrived
 from minicaffe.backends.step_constants import Slots
-from minicaffe.core.ops import accuracy as accuracies
 from minicaffe.core.ops import batch, channels, nan_guard, pool, random, update
 from minicaffe.core.ops import elementwise as functions
+from minicaffe.core.ops import labels as accuracies
 from minicaffe.core.ops import lrn as response_norms
 from minicaffe.core.ops import normalize as norms
 from minicaffe.core.ops import softmax as ops
