@@ -546,14 +546,14 @@ def _interp_run(
     _run(loop, planes, source, *tables, sizes, half, out)
 
 
-@row("roi_pool.roi_pool", "pool")
+@row("pool.roi_pool")
 def roi_pool(compiled, x, rois, scale, out, which, refused):
     args = x, rois, x.shape, out.shape[2:], x.dtype.type(scale), out, which, refused
     _run(compiled.roi_pool, len(rois) * x.shape[1], *args)
     return _refusal(refused)
 
 
-@row("roi_pool.roi_pool_gradient", "pool")
+@row("pool.roi_pool_gradient")
 def roi_pool_gradient(compiled, dy, which, rois, out):
     bins = dy.shape[2] * dy.shape[3]
     _run(compiled.roi_pool_gradient, out.shape[1], dy, which, rois, out.shape, bins, out)

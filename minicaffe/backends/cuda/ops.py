@@ -54,6 +54,8 @@ FILES = {  # of kernels that are in no file of the name of their family
     "label_losses.infogain": "infogain",
     "label_losses.infogain_gradient": "infogain",
     "pool.draw_pool": "stochastic",
+    "pool.roi_pool": "roi_pool",
+    "pool.roi_pool_gradient": "roi_pool",
     "pool.expected_pool": "stochastic",
     "pool.expected_pool_gradient": "stochastic",
     "softmax.softmax_loss_gradient": "softmax_loss",
@@ -334,7 +336,7 @@ def interp_gradient(dy, rows, columns, out):
     return out.size, (dy,), dy, *axes, h, w, oh, ow, out
 
 
-@kernel("roi_pool.roi_pool_gradient")
+@kernel("pool.roi_pool_gradient")
 def roi_pool_gradient(dy, which, rois, scale, out):
     sizes = len(dy), *out.shape[1:], *dy.shape[2:], number(scale, dy)
     return out.size, (out,), dy, which, rois, *sizes, out
@@ -507,7 +509,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "pool.ave_pool_gradient": lambda dy, window, out: over(
         out, (out,), dy, *_pool_sizes(out, window, dy), None, out
     ),
-    "roi_pool.roi_pool": lambda x, rois, scale, out, which: over(
+    "pool.roi_pool": lambda x, rois, scale, out, which: over(
         out, (out,), x, rois, *x.shape, *out.shape[2:], number(scale, x), out, which
     ),
     "pool.draw_pool": lambda x, window, noise, out, which: over(

@@ -4,8 +4,7 @@ import numpy as np
 from core.ops.cases import blank, numbers, put
 from core.ops.launch_rows import summed, table
 
-from minicaffe.core.ops import pool as stochastic
-from minicaffe.core.ops import roi_pool as regions
+from minicaffe.core.ops import pool
 from minicaffe.core.ops.geometry import Window
 
 ROWS, row = table()
@@ -27,14 +26,14 @@ def draw_pool(device, dtype):
     y, which, *work = (
         blank(device, POOLED, k) for k in (dtype, np.int32, dtype, dtype, bool, bool)
     )
-    return lambda: stochastic.draw_pool(x, WINDOW, noise, y, which, work), [y, which]
+    return lambda: pool.draw_pool(x, WINDOW, noise, y, which, work), [y, which]
 
 
 @row
 def expected_pool(device, dtype):
     x, y = image(device, dtype), blank(device, POOLED, dtype)
     total = blank(device, POOLED, summed(dtype))
-    return lambda: stochastic.expected_pool(x, WINDOW, y, total), [y, total]
+    return lambda: pool.expected_pool(x, WINDOW, y, total), [y, total]
 
 
 @row
@@ -42,11 +41,11 @@ def expected_pool_gradient(device, dtype):
     """Of averages and sums as they may be, of windows that are all 0 too."""
     dy, y, total = (np.abs(a) for a in numbers(2, POOLED, POOLED, POOLED, dtype=dtype))
     total = 60 * total.astype(summed(dtype)) + 4
-    total[0, 1] = stochastic.TINY
+    total[0, 1] = pool.TINY
     dy, *left = (put(device, a) for a in (dy * dtype(64), y, total))
     given = dy, image(device, dtype), *left, WINDOW
     dx, share = blank(device, IMAGES, dtype), blank(device, POOLED, dtype)
-    return lambda: stochastic.expected_pool_gradient(*given, dx, share), [dx]
+    return lambda: pool.expected_pool_gradient(*given, dx, share), [dx]
 
 
 ROIS = [  # one at halves, one that leaves the image, one of a pixel, one smaller than its bins
@@ -62,7 +61,7 @@ def roi_pool(device, dtype):
     x, rois = put(device, numbers(1, IMAGES, dtype=dtype)[0]), put(device, ROIS, summed(dtype))
     y, which = (blank(device, (160, 3, 4, 2), kind) for kind in (dtype, np.int32))
     better = blank(device, 3, bool)
-    return lambda: regions.roi_pool(x, rois, 0.5, y, which, better, np.zeros(1, np.int32)), [
+    return lambda: pool.roi_pool(x, rois, 0.5, y, which, better, np.zeros(1, np.int32)), [
         y,
         which,
     ]
@@ -75,4 +74,4 @@ def roi_pool_gradient(device, dtype):
     dy = put(device, np.abs(numbers(2, y.shape, dtype=dtype)[0]))
     rois, dx = put(device, ROIS, summed(dtype)), blank(device, IMAGES, dtype)
     scratch = [blank(device, y.shape, kind) for kind in (np.int64, bool, dtype)]
-    return lambda: regions.roi_pool_gradient(dy, which, rois, 0.5, dx, scratch), [dx]
+    return lambda: pool.roi_pool_gradient(dy, which, rois, 0.5, dx, scratch), [dx]

@@ -8,7 +8,7 @@ from core.ops.cases import blank, cases, close, dtypes, put, same, seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicaffe.core.ops import roi_pool
+from minicaffe.core.ops import pool as roi_pool
 from minicaffe.errors import DataError
 
 pytestmark = pytest.mark.usefixtures("threads")

@@ -14,7 +14,7 @@ from minicaffe.core.layers.blob import Shape
 from minicaffe.core.layers.losses import same_type
 from minicaffe.core.layers.window import Windowed
 from minicaffe.core.ops import arrays
-from minicaffe.core.ops import roi_pool as ops
+from minicaffe.core.ops import pool as ops
 from minicaffe.core.ops.geometry import Window, pool_output_size
 from minicaffe.errors import DataError, ShapeError
 from minicaffe.interop.caffe.forks.whole import Whole, hat, rounded, used
@@ -129,7 +129,7 @@ class OnHost(Whole):
     def regions(self, rois: Any) -> np.ndarray:
         """The regions (r, 5). Raises DataError for an image outside the batch."""
         rois = self.on_host(rois).reshape(-1, 5)
-        ops.check(rois, self.x_shape[0])
+        ops.check_regions(rois, self.x_shape[0])
         return rois
 
 
@@ -203,7 +203,7 @@ class ROIPooling(Binned):
         return ops.roi_pool_gradient(*operands, self.grad[0], self.scratch), None
 
     def check(self) -> None:
-        ops.check(self.context.device.to_host(self.rois), self.images)
+        ops.check_regions(self.context.device.to_host(self.rois), self.images)
 
 
 @register
