@@ -39,7 +39,7 @@ class Communicator:
 
     def iallreduce(self, array: Any) -> Work:
         """Begin `allreduce`; the array is untouched by others until what is given back, called, returns."""
-        return _nothing
+        return lambda: None
 
     def allreduce_init(self, array: Any) -> Work:
         """What `allreduce` does with this array, whenever it is called, as MPI-4's persistent collectives.
@@ -53,11 +53,11 @@ class Communicator:
 
         Part r of n entries are those from n r / size, rounded down, to n (r + 1) / size: `bounds`.
         """
-        return _nothing
+        return lambda: None
 
     def allgather_init(self, array: Any) -> Work:
         """What makes, of a flat array, each part what the rank has there whose part it is."""
-        return _nothing
+        return lambda: None
 
     def bounds(self, n: int) -> list[int]:
         """Where the ranks' parts of n entries begin, and the last one's end.
@@ -99,10 +99,6 @@ class Communicator:
     def solver_ranks(self, net: Any, laid: Any, watch: Any, late: bool, dtype: Any) -> Any:
         """Returns what the solvers of several ranks do together, as `solver.together.Together`."""
         raise NotImplementedError(f"{type(self).__name__}: ranks that train nothing together")
-
-
-def _nothing() -> None:
-    """An array of one rank is its sum."""
 
 
 ALONE = Communicator()

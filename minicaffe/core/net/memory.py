@@ -308,7 +308,6 @@ def _outermost(value: Value, within: Within) -> tuple[Value, int]:
 
 
 def _size(value: Value) -> int:
-    """Bytes of its data, or of its diff."""
     return int(math.prod(value.shape) * value.dtype.itemsize)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -28,12 +29,12 @@ from minicaffe.errors import SpecError, note
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+@dataclass
 class Access:
     """Who may run a net's passes: the holder of `lock`. `shared`: not only the main thread has run one."""
 
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self.shared = False
+    lock: Any = field(default_factory=threading.RLock)
+    shared: bool = False
 
 
 def in_turns(work: F) -> F:
@@ -139,10 +140,8 @@ class Net:
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles hold spec, inputs' shapes, passes and parameters, not the blobs."""
         context, taken = self.context, bool(self.memory.blobs)
-        settings = {
-            name: getattr(context, name)
-            for name in ("phase", "seed", "engine", "workspace_cap", "deterministic")
-        }
+        names = "phase", "seed", "engine", "workspace_cap", "deterministic"
+        settings = {name: getattr(context, name) for name in names}
         settings |= {"level": context.state.level, "stages": context.state.stage}
         settings |= {"dtype": str(context.dtype), "shapes_only": not taken}
         settings |= {"keep": self.memory.keep, "device": context.device.name}

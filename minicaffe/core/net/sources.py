@@ -55,7 +55,6 @@ def trained_on(layer: Layer, learning: Iterable[Layer] = ()) -> str:
 
 
 def _origin(layer: Layer) -> tuple[str, str]:
-    """The data set that a layer reads, and its origin."""
     data = getattr(layer, "dataset", None)
     return os.path.normpath(getattr(data, "name", "")), getattr(data, "origin", "")
 

@@ -129,5 +129,4 @@ def bias_gradient(dy: Any, out: Any, empty: bool, work: Any) -> Any:
 
 @functools.lru_cache(64)
 def _ones(m: int, dtype: Any) -> Any:
-    """A row of so many."""
     return np.ones((1, m), dtype)

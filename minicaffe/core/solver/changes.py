@@ -150,7 +150,6 @@ def _layer(then: LayerSpec, now: LayerSpec) -> Iterator[Change]:
 
 
 def _facts(layer: LayerSpec) -> dict[str, Any]:
-    """All that a layer declares."""
     common = {key: getattr(layer, key) for key in keys_of(LayerSpec)}
     kind: Any = REGISTRY[layer.type]
     own = {key.name: key.default for key in keys_of(kind).values()}

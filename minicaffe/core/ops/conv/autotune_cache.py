@@ -66,7 +66,6 @@ def findings(case: Case) -> tuple[dict[str, Finding], str]:
 
 
 def _busy(findings: Mapping[str, Finding]) -> bool:
-    """Whether the machine was busy while they were measured."""
     return any(one.busy for one in findings.values())
 
 
@@ -97,7 +96,6 @@ def _device(device: Device) -> str:
 
 @functools.cache
 def _cpu() -> str:
-    """The processor's name."""
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
         for line in file:
             if line.startswith("model name"):

@@ -33,11 +33,6 @@ class Tiles:
         """Tiles in all."""
         return (self.samples.stop - self.samples.start) * math.prod(self.tiles)
 
-    @property
-    def later(self) -> bool:
-        """Whether a chunk with the first tiles of these samples came before."""
-        return self.writes.pad[0] < 0
-
 
 class Cut:
     """Tiles of `channels` channels, as pixels or as points; read from images, and written to images.
@@ -83,7 +78,8 @@ class Cut:
             by_channel = self._pixel_columns.reshape(lead, len(bias), -1)
             arrays.add(bias.reshape(-1, 1), by_channel)
         to = side_by_side(images.shape, self._free) if self._turns(images) else images
-        col2im(self._pixel_columns, self._window, to, add=self._of.later, **self._im2col_args)
+        later = self._of.writes.pad[0] < 0  # the first tiles of these samples are in the images
+        col2im(self._pixel_columns, self._window, to, add=later, **self._im2col_args)
         if to is not images:
             arrays.copy(to, images)
 
