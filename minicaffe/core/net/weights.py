@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import difflib
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -101,7 +100,6 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-EMPTY: Mapping[str, Any] = MappingProxyType({})
 Fits = Callable[[tuple[int, ...], tuple[int, ...]], bool]  # a blob's shape, a parameter's
 KINDS = ("missing", "unused", "mismatched")
 
@@ -187,7 +185,7 @@ def load(
     if not isinstance(source, (ArrayFile, Mapping)):
         with model.opened(source) as opened:
             return load(graph, opened, strict, origin, finite)
-    layers: Mapping[str, Any] | None = None
+    layers: Collection[str] | None = None
     fits: Fits = operator.eq
     if isinstance(source, ArrayFile):
         origin, shapes = origin or str(source.path), source.shapes
@@ -197,7 +195,7 @@ def load(
         shapes = {name: np.shape(array) for name, array in source.items()}
     if layers is None:  # a file of Caffe's may lack layers
         strict = strict is not False
-    report = _compared(graph, source, shapes, strict, origin, layers or EMPTY, fits)
+    report = _compared(graph, source, shapes, strict, origin, layers or (), fits)
     params = named(graph, owned=False)
     values = {name: np.asarray(source[name]).reshape(params[name].shape) for name in report.loaded}
     for name, array in values.items():
@@ -221,7 +219,7 @@ def _compared(
     shapes: Mapping[str, tuple[int, ...]],
     strict: bool | None,
     origin: str,
-    layers: Mapping[str, Any] = EMPTY,
+    layers: Collection[str] = (),
     fits: Fits = operator.eq,
 ) -> LoadReport:
     """A report of the arrays to load by name. Raises CheckpointError with the differences if some do not fit.

@@ -163,7 +163,6 @@ def side_by_side(shape: Sizes, work: Any) -> Any:
 
 
 def _within(window: Window, places: Sizes, image: Sizes) -> bool:
-    """Whether all windows lie in the image."""
     return not any(window.pad) and all(
         seen <= size for seen, size in zip(window.images(places), image, strict=True)
     )

@@ -6,7 +6,6 @@ import functools
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -19,7 +18,6 @@ from minicaffe.core.solver.trend import Trend
 from minicaffe.errors import CheckpointError, DataError
 
 F = TypeVar("F", bound=Callable[..., Any])
-EMPTY: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
 class Saving:
@@ -155,7 +153,7 @@ def _one_writes(solver: Any, work: Callable[[], object]) -> None:
     together(solver.communicator, work if solver.communicator.rank == 0 else lambda: None)
 
 
-def write(solver: Any, path: Path, more: Mapping[str, np.ndarray] = EMPTY) -> None:
+def write(solver: Any, path: Path, more: Mapping[str, np.ndarray] | None = None) -> None:
     """Write parameters and a solver's state, and `more` entries, into a file. Raises CheckpointError."""
     solver.report.saving(str(path))
     host, names = solver.device.to_host, solver.net.named_params
@@ -172,7 +170,7 @@ def write(solver: Any, path: Path, more: Mapping[str, np.ndarray] = EMPTY) -> No
             {name: host(array) for name, array in training.items()},
             {f"{name}/{one.key}": one.state() for name, one in solver._judge.trends.items()},
         )
-        snapshots.write(path, solver.net, state, solver.spec, more)
+        snapshots.write(path, solver.net, state, solver.spec, more or {})
 
 
 def recorded(ends: bool) -> Callable[[F], F]:

@@ -204,7 +204,6 @@ def _training(
 
 
 def _watched(file: str | Path, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The numbers of the trends."""
     names = [name for name in arrays if name.removeprefix("@").startswith(WATCHED)]
     for name in names:
         array = arrays[name]

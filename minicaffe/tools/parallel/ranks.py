@@ -109,11 +109,6 @@ class Part(NamedTuple):
     first: int
     last: int
 
-    @property
-    def diff(self) -> Any:
-        """The gradients."""
-        return self.whole[self.first : self.last]
-
 
 class Shared:
     """What a rank has of an update: of each bucket of gradients a part, which alone is summed.
@@ -134,7 +129,7 @@ class Shared:
     @property
     def gradients(self) -> list[Any]:
         """Those of this rank, summed."""
-        return [part.diff for part in self.parts]
+        return [part.whole[part.first : part.last] for part in self.parts]
 
     def measure(self, watch: Watch) -> None:
         """Find how large the gradient is here, and whether it is finite."""

@@ -186,7 +186,6 @@ class Case:
 
     @property
     def _product(self) -> bool:
-        """Whether it is one matrix product, on CUDA."""
         return self.device.is_cuda and self.g.is_product
 
     def recordable(self, name: str) -> bool:
