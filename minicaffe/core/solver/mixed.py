@@ -82,11 +82,6 @@ class Mixed:
         self.laid = self.rule.laid
         self.scale = spec.loss_scale or SCALE.get(name, 1.0)
 
-    @property
-    def skipped(self) -> Any:
-        """How many iterations were skipped."""
-        return self.watch.passed
-
     def passed_over(self) -> str:
         """What is to be said of the iterations that were skipped; "" if none was."""
         count, name = int(self.skipped), self.masters[0].param.dtype.name if self.masters else ""
@@ -96,7 +91,8 @@ class Mixed:
             f"{count} iterations passed over: gradients beyond {name}; loss_scale is {self.scale:g}"
         )
 
-    # The rule's history of each parameter, and the arrays that the rule changes
+    # How many iterations were skipped, the rule's history of each parameter, the arrays that the rule changes
+    skipped = property(operator.attrgetter("watch.passed"))
     history = property(operator.attrgetter("rule.history"))
     weights = property(operator.attrgetter("rule.weights"))
 
