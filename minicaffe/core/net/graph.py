@@ -29,7 +29,7 @@ class Graph:
     steps: list[Step]
     context: Context
     forced: bool  # all gradients are computed, needed or not
-    inputs: dict[Any, Any] = field(default_factory=dict)  # the results of `run.given_to`
+    inputs: dict[Any, Any] = field(default_factory=dict)  # the results of `inputs.given_to`
 
     @property
     def name(self) -> str:

@@ -19,6 +19,7 @@ from minicaffe.core.layers import Blob, Context, Param
 from minicaffe.core.layers.blob import check_type, float_type
 from minicaffe.core.layers.context import Share
 from minicaffe.core.net import debug, graph, memory, run, weights
+from minicaffe.core.net.inputs import diff_targets, fitting, given_to, put
 from minicaffe.core.net.model import read
 from minicaffe.core.net.step import Step
 from minicaffe.core.net.summary import summary
@@ -199,11 +200,11 @@ class Net:
         steps = self.steps[first : last + 1]
         blobs: dict[str, Blob] = {}
         if inputs or self._left_out:
-            blobs, left_out = run.given_to(self.graph, first, last, inputs)
-            inputs = run.fitting(inputs, blobs, "data")
+            blobs, left_out = given_to(self.graph, first, last, inputs)
+            inputs = fitting(inputs, blobs, "data")
             self._left_out = (self._left_out - set(steps)) | left_out
         with self.memory.sharing.over("data", first, last, [blobs[name] for name in inputs]):
-            run.put(inputs, blobs, "data")
+            put(inputs, blobs, "data")
             debug.tell(self.debug, debug.input_lines(self.steps, self.device))
             self.passes.run(steps, self._left_out, self.debug)
         self.context.passes += last == len(self.steps) - 1  # then the pass is over
@@ -223,12 +224,12 @@ class Net:
         debug.tell_of_zeros(self)
         last, first = self.graph.range(end, start)
         begin = None if start is None else first
-        targets = run.diff_targets(self.graph, begin, diffs) if diffs else {}
-        diffs = run.fitting(diffs, targets, "diff")
+        targets = diff_targets(self.graph, begin, diffs) if diffs else {}
+        diffs = fitting(diffs, targets, "diff")
         written = run.written_before(self.steps, begin, diffs)
         more = self.device, written, self.memory.scratch, self.loss_scale, self.debug
         with self.memory.sharing.over("diff", last, first, [targets[name] for name in diffs]):
-            run.put(diffs, targets, "diff")
+            put(diffs, targets, "diff")
             for step in reversed(self.steps[last : first + 1]):
                 if step not in self._left_out:
                     run.backward(step, *more)

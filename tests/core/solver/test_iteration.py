@@ -263,8 +263,8 @@ def test_a_change_is_seen(change):
 def test_other_threads_are_seen(monkeypatch):
     both = twins()
     both.step(5)
-    other = 2 if threads.share(None) == 1 else 1
-    monkeypatch.setattr(threads, "share", lambda work: other)
+    other = 2 if threads.share() == 1 else 1
+    monkeypatch.setattr(threads, "share", lambda work=None: other)
     monkeypatch.setattr("minicaffe.backends.replay.guards.threads", lambda: other)
     both.step()
     assert not both.replays
