@@ -133,7 +133,7 @@ def test_a_step_on_cuda_allocates_nothing_and_never_waits(few_digits, cuda, text
         few = few.replace(many, less)
     solver = Solver(parse(few), device=cuda, graph=graph)  # which is slow
     solver.step(6 if graph else 1)
-    assert bool(solver._iteration.recordings["iteration"]) == graph
+    assert bool(solver.iterations.recordings["iteration"]) == graph
     before, uploads = (cupy.allocations, cupy.synchronizations), cupy.uploads
     solver.step(1)
     assert (cupy.allocations, cupy.synchronizations) == before

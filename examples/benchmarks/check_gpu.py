@@ -187,9 +187,9 @@ def replay(name: str, text: str, device: Device) -> Iterator[Row]:
         device.synchronize()
         seconds.append(time.perf_counter() - start)
     taken = pool.used_bytes() - before
-    nodes = graph._iteration.recordings["iteration"]
+    nodes = graph.iterations.recordings["iteration"]
     launched = sum(hasattr(node, "parts") for node in nodes)
-    reasons = "; ".join(graph._iteration.reasons)
+    reasons = "; ".join(graph.iterations.reasons)
     yield (
         f"{name}: iteration",
         f"{launched} CUDA graphs",

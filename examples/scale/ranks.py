@@ -158,11 +158,11 @@ def contenders(net: str, batch: int) -> Contenders:
         "sums left out": left_out,
         "sums meanwhile": meanwhile,
     }
-    reduced = all_of_them._ranks
+    reduced = all_of_them.ranks
     assert reduced is not None
     if reduced.shared is not None:  # as it is of small nets
         calls["update not shared"] = whole = ours(net, batch, world())
-        whole._ranks.share_no_more()
+        whole.ranks.share_no_more()
     steps = {name: lambda solver=solver: solver.step(1) for name, solver in calls.items()}
     size = sum(bucket.array.nbytes for bucket in reduced.buckets)
     array = np.zeros(size // 4, np.float32)
@@ -182,7 +182,7 @@ def beside_torch(net: str, batch: int) -> Contenders:
     solver = ours(net, batch, world())
     single, together = torchs(net, batch, together=False), torchs(net, batch, together=True)
     steps = {"all ranks": lambda: solver.step(1)} | single | together
-    return steps, set(single), sum(one.array.nbytes for one in solver._ranks.buckets)
+    return steps, set(single), sum(one.array.nbytes for one in solver.ranks.buckets)
 
 
 def turn(call: Callable, count: int, alone: bool) -> float:

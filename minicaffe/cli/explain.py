@@ -97,7 +97,7 @@ def explain_program(spec: NetSpec, device: Device, phase: str | None, **settings
         solver = Solver(spec, device=device, **settings, **QUIET)
         net, call = solver.net, partial(solver.step, 1)
         solver.step(SETTLED)
-        nodes = [node for part in solver._iteration.recordings.values() for node in part]
+        nodes = [node for part in solver.iterations.recordings.values() for node in part]
         what = f"an iteration of {solver.spec.type}"
 
     def whole() -> None:

@@ -122,7 +122,7 @@ def place(begun: Any, solver: Solver, communicator: Communicator) -> Path:
     )
     if communicator.size == 1:
         return folder
-    places = folder, solver._saving.prefix, begun.snapshot
-    folder, solver._saving.prefix, begun.snapshot = communicator.bcast_obj(places)
-    solver._record_folder = folder
+    places = folder, solver.saving.prefix, begun.snapshot
+    folder, solver.saving.prefix, begun.snapshot = communicator.bcast_obj(places)
+    solver.record_folder = folder
     return folder

@@ -102,7 +102,7 @@ def next_commands(folder: Path, solver: Solver) -> list[str]:
     types = {step.spec.type for step in solver.net.steps}
     answers = any(isinstance(one, (Softmax, SoftmaxLoss)) for one in layers)
     answers |= not types.isdisjoint(("SigmoidCrossEntropyLoss", "MultiBoxLoss"))
-    answers &= any(isinstance(one, Pictures) for one in layers) and solver._saving.saved is not None
+    answers &= any(isinstance(one, Pictures) for one in layers) and solver.saving.saved is not None
     use = [f"to use it: {command} predict {run} PICTURE..."] if answers else []
     return [f"to look at it: {command} report {run}", *use]
 
@@ -344,10 +344,10 @@ def train(args: Train, communicator: Communicator) -> int:
             shown.result(progress.score_table(scores, shown.suffixes) if scores else "")
             for warning in solver.net.warnings:
                 shown.result(banner(warning))
-            best = solver._judge.trends.get("best")
+            best = solver.judge.trends.get("best")
             if best is not None and best.at >= 0:
                 score = f"{best.output} {best.value:.4f} at iteration {best.at}"
-                file = snapshots.best_path(solver._saving.prefix)
+                file = snapshots.best_path(solver.saving.prefix)
                 shown.line(f"best test: {score}, kept as {file}")
             for line in next_commands(folder, solver):
                 shown.line(line)
@@ -393,7 +393,7 @@ def start_of(args: Train, begun: Run | Beside, solver: Solver) -> None:
         report.line(line)
     if begun.snapshot is not None:
         solver.restore(begun.snapshot)
-        solver._saving.check_left(solver)
+        solver.saving.check_left(solver)
         report.event(f"resumed: {begun.snapshot} at iteration {solver.iteration}")
         return
     files = args.weights or ",".join(solver.spec.weights)

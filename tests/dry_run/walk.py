@@ -79,10 +79,10 @@ def give(net: Net) -> None:
 
 def trained(solver: Solver) -> list[str]:
     """What is wrong with two iterations of a solver, or differs between them."""
-    slots = memory.room(solver._watch.losses.data.ptr)
+    slots = memory.room(solver.watch.losses.data.ptr)
     steps = repeated(lambda: solver.step(1))
     numbers = (
-        1 if solver._average is None else 2
+        1 if solver.average is None else 2
     )  # uploads: the rule's, and how much of the average is new
     found = judged(solver.net, steps, slots, solver.spec.iter_size, numbers)
     found += captured(solver, slots, numbers)
@@ -95,7 +95,7 @@ def captured(solver: Solver, slots: tuple[int, int], numbers: int) -> list[str]:
     solver.step(3)  # from one of these on iterations are captured, and compared
     steps = repeated(lambda: solver.step(1))
     found = judged(solver.net, steps, slots, solver.spec.iter_size, numbers)
-    reasons = [said for said in solver._iteration.reasons if not any(why in said for why in KNOWN)]
+    reasons = [said for said in solver.iterations.reasons if not any(why in said for why in KNOWN)]
     if not any(operation.kind == "graph" for operation in steps[-1]):
         reasons.append("no graph was launched")
     return [*found, *reasons, *untold(solver)]
@@ -104,7 +104,7 @@ def captured(solver: Solver, slots: tuple[int, int], numbers: int) -> list[str]:
 def untold(solver: Solver) -> list[str]:
     """Where a graph's work, of which some may be one with what is beside it, has CUDA do what nobody hears."""
     found = []
-    for node in solver._iteration.recordings["iteration"]:
+    for node in solver.iterations.recordings["iteration"]:
         for part in getattr(node, "parts", ()):
             if not part.whole:
                 continue

@@ -105,7 +105,7 @@ class Saving:
         """Restore a solver from a file; see Solver.restore."""
         if os.path.isdir(path):
             path = hooks().newest_snapshot(path)
-        losses, trends, iteration = solver._watch.losses, solver._judge.trends, solver._iteration
+        losses, trends, iteration = solver.watch.losses, solver.judge.trends, solver.iterations
         changed = [] if replay else changes.changes(path, solver.net, solver.spec)
         named = snapshots.named(solver.net.named_params, solver.rule.history)
         state = snapshots.restore(path, solver.net, named, finite=not replay)
@@ -117,8 +117,8 @@ class Saving:
         else:  # average_loss has changed: the window is cleared
             losses.fill(0)
             iteration.recorded = 0
-        if solver._average is not None:  # the file's weights are the average; training uses others
-            solver._average.begin()
+        if solver.average is not None:  # the file's weights are the average; training uses others
+            solver.average.begin()
         for name, values in state.training.items():
             solver.net.named_params[name].load(values)
         for name, trend in trends.items():
@@ -148,8 +148,8 @@ class Saving:
 
 def _one_writes(solver: Any, work: Callable[[], object]) -> None:
     """Rank 0 writes a file. An error is raised on all ranks."""
-    if solver._ranks is not None:
-        solver._ranks.before_snapshot()
+    if solver.ranks is not None:
+        solver.ranks.before_snapshot()
     together(solver.communicator, work if solver.communicator.rank == 0 else lambda: None)
 
 
@@ -158,17 +158,17 @@ def write(solver: Any, path: Path, more: Mapping[str, np.ndarray] | None = None)
     solver.report.saving(str(path))
     host, names = solver.device.to_host, solver.net.named_params
     with Held(), solver.averaged():
-        means = solver._average.means if solver._average is not None else []
+        means = solver.average.means if solver.average is not None else []
         training = dict(zip(names, means, strict=bool(means)))
         named = snapshots.named(names, solver.rule.history)
         state = snapshots.State(
             solver.iteration,
             solver.net.context.seed,
-            solver._iteration.recorded,
-            host(solver._watch.losses),
+            solver.iterations.recorded,
+            host(solver.watch.losses),
             {name: host(array) for name, array in named.items()},
             {name: host(array) for name, array in training.items()},
-            {f"{name}/{one.key}": one.state() for name, one in solver._judge.trends.items()},
+            {f"{name}/{one.key}": one.state() for name, one in solver.judge.trends.items()},
         )
         snapshots.write(path, solver.net, state, solver.spec, more or {})
 

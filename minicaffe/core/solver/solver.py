@@ -49,14 +49,15 @@ class Solver:
 
     `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net shares
     the parameters; `dtype`, `precision`, `engine`, `workspace_cap`, `deterministic`, `keep` are Net's, but
-    blobs share memory unless `keep` is None. With `graph` iterations and tests on CUDA are graphs.
-    Nets of float16 and bfloat16 are updated and saved in float32 (see `mixed`). Each of several ranks of a
-    `communicator` computes a part of every batch, with `batch_per_rank` its own batch; gradients are summed
-    in `reduce_dtype`, if set (docs/scale.md). A folder `run`, if set, receives
-    the files of `minicaffe train`: model, log, snapshots (docs/runs.md). On a CPU the same model, seed, data,
-    plan of convolutions (`deterministic`: the fixed rule), threads, loops and BLAS compute the same bits.
-    Raises the MinicaffeErrors of Net; SpecError without a solver or, with `needs_loss`, a loss;
-    CheckpointError if the folder that `snapshot` needs is missing.
+    blobs share memory unless `keep` is None. With `graph` iterations and tests on CUDA are graphs. Nets of
+    float16 and bfloat16 are updated and saved in float32 (see `mixed`). Each of several ranks of a
+    `communicator` computes a part of every batch, with `batch_per_rank` its own batch; gradients are summed in
+    `reduce_dtype`, if set (docs/scale.md). A folder `run`, if set, receives the files of `minicaffe train`:
+    model, log, snapshots (docs/runs.md). On a CPU the same model, seed, data, plan of convolutions
+    (`deterministic`: the fixed rule), threads, loops and BLAS compute the same bits. Its parts: `net`,
+    `test_nets`, `rule`, `iterations`, `watch` (the NaN guard), `judge` (of tests), `saving`, and `average` and
+    `ranks` or None. Raises the MinicaffeErrors of Net; SpecError without a solver or, with `needs_loss`, a
+    loss; CheckpointError if the folder that `snapshot` needs is missing.
     """
 
     _folder_comes = False  # the folder of snapshots may be one that is made when training begins
@@ -93,7 +94,7 @@ class Solver:
         if not isinstance(device, backend.Device):
             device = device_of(device or self.spec.device, ranks)
         self.communicator = ranks.on(device)
-        self._record_folder: str | Path | None = None  # of the run, for diverged.npz
+        self.record_folder: str | Path | None = None  # of the run, for diverged.npz
         self._kept: Recorder | None = None
         if run is not None:
             self._kept = hooks().recorder(self, spec, settings)
@@ -108,17 +109,17 @@ class Solver:
             phase = "no layer of the phase TRAIN is a loss of a weight above 0"
             raise SpecError(f"{file}: nothing to learn from: {phase}; {hint}").on_all()
         with self.device.current():
-            self._watch = watch_of(self.net, self.spec.average_loss)
-            self.rule = rule_of(self.net, self.spec, self._watch, share is not None)
+            self.watch = watch_of(self.net, self.spec.average_loss)
+            self.rule = rule_of(self.net, self.spec, self.watch, share is not None)
             decay = self.spec.ema_decay
-            self._average = Average(decay, self.rule, self._watch) if decay else None
-        self._ranks: Together | None = None
+            self.average = Average(decay, self.rule, self.watch) if decay else None
+        self.ranks: Together | None = None
         if share is not None:
-            summed = self.net, self.rule.laid, self._watch, isinstance(self.rule, Mixed)
-            self._ranks = self.communicator.solver_ranks(*summed, reduce_dtype)
-        parts = self.net, self._watch, self._average, self._ranks
-        self._iteration = replayed("training", Iteration)(*parts)
-        self._iteration.graph = graph
+            summed = self.net, self.rule.laid, self.watch, isinstance(self.rule, Mixed)
+            self.ranks = self.communicator.solver_ranks(*summed, reduce_dtype)
+        parts = self.net, self.watch, self.average, self.ranks
+        self.iterations = replayed("training", Iteration)(*parts)
+        self.iterations.graph = graph
         built |= {"precision": self.net.precision, "replay": graph or not self.device.is_cuda}
         self.test_nets = together(self.communicator, partial(test_nets, spec, self.spec, **built))
         for net in (self.net, *self.test_nets):
@@ -128,7 +129,7 @@ class Solver:
             )
             net.debug = self.report.line if self.spec.debug_info or net.debug else None
         self.report.tests_on(score_suffixes(self.test_nets, self.net))
-        self._judge = Judge(trends(spec, self.spec, self.test_nets))
+        self.judge = Judge(trends(spec, self.spec, self.test_nets))
         self.iteration = 0
         self.stopped = self._asked_to_stop = False
         self.ended: str | None = None  # why training ended early, if it did
@@ -138,11 +139,11 @@ class Solver:
         self._said: list[str] = []  # reasons why an iteration is not one CUDA graph
         name = snapshots.name(spec)
         default_prefix = str(self.run / name if self.run else name)
-        self._saving = Saving(self.spec.snapshot_prefix or default_prefix)
-        self._saving.check_folder(self)
+        self.saving = Saving(self.spec.snapshot_prefix or default_prefix)
+        self.saving.check_folder(self)
         self._alike = False  # whether several ranks started from one state
-        if self._ranks is not None:
-            self._ranks.check_alike(self)
+        if self.ranks is not None:
+            self.ranks.check_alike(self)
 
     def _training_net(self, spec: NetSpec, share: Share | None, built: dict[str, Any]) -> Net:
         """The net of the phase TRAIN for a rank's share. An error on one rank is raised on all."""
@@ -161,7 +162,7 @@ class Solver:
     @property
     def rate(self) -> float:
         """The learning rate of the next iteration."""
-        return self._judge.rate(self.spec, self.iteration)
+        return self.judge.rate(self.spec, self.iteration)
 
     @property
     def log(self) -> Any:
@@ -171,7 +172,7 @@ class Solver:
     @property
     def unsaved(self) -> tuple[int, CheckpointError] | None:
         """The iteration of the last snapshot that could not be written, and why."""
-        return self._saving.unsaved
+        return self.saving.unsaved
 
     @property
     def _end(self) -> float:
@@ -181,7 +182,7 @@ class Solver:
     @property
     def _now(self) -> Now:
         """The arguments of this iteration."""
-        return self.spec, self.rule, self.iteration, self._judge.rate(self.spec, self.iteration)
+        return self.spec, self.rule, self.iteration, self.judge.rate(self.spec, self.iteration)
 
     def __repr__(self) -> str:
         head = f"{self.net.name or 'net'}, {self.spec.type} at iteration {self.iteration}"
@@ -206,14 +207,14 @@ class Solver:
         without max_iter.
         """
         check_max_iter(self.spec)
-        self._saving.check(self)
+        self.saving.check(self)
         self.report.started(self.net.warnings)
         signals = Signals(silent=self.communicator.rank > 0)
         with signals, np.errstate(all="ignore"):  # a NaN loss is reported
             self._step_or_save((self.spec.max_iter or 0) - self.iteration, signals)
         self.loss()
         self.stopped = self._asked_to_stop and self.iteration < self._end and not self.ended
-        self._saving.save_last(self)
+        self.saving.save_last(self)
         scores = self.scores if self.ended else {}
         if self.test_nets and not (self.stopped or self.ended):
             scores = self.test()
@@ -233,7 +234,7 @@ class Solver:
             if self.net.context.passes != self.iteration * self.spec.iter_size:
                 raise  # a part of an iteration ran: layers may have counted it
             self.stopped = True
-            raise self._saving.saved_before(self, error) from None
+            raise self.saving.saved_before(self, error) from None
 
     @recorded(ends=False)
     @on_its_device
@@ -244,14 +245,14 @@ class Solver:
         is reported, and `unsaved` says why. A signal waits for the end of an iteration, or of a test's batch.
         """
         self._asked_to_stop = False
-        if self._ranks is not None:
-            self._ranks.signals = signals
-            self._ranks.begin_alike(self)
+        if self.ranks is not None:
+            self.ranks.signals = signals
+            self.ranks.begin_alike(self)
         with Held():
             for _ in range(count):
                 if waiting:
                     deliver()
-                if self._test_due():
+                if self.test_due():
                     self.loss()  # raises if training has diverged
                     self.test()
                     if self._go_by_test():
@@ -259,22 +260,22 @@ class Solver:
                 self._iterate_and_tell()
                 due = self.spec.snapshot and self.iteration % self.spec.snapshot == 0
                 if asked(self, signals) or due:
-                    self._saving.try_to_save(self)
+                    self.saving.try_to_save(self)
                 if self._asked_to_stop:
                     break
 
     def _iterate_and_tell(self) -> None:
         """Do an iteration, count it, and tell of it; once it is done it counts, whatever a report raises."""
-        now, self._iteration.updated = self.iteration, False
+        now, self.iterations.updated = self.iteration, False
         try:
             self._iterate()
-            if self._watch.stopped_at_hand():
+            if self.watch.stopped_at_hand():
                 self.loss()
             if self.spec.display and now % self.spec.display == 0:
                 self._shown.append((now, self.loss(), self.rate))
                 self.report.displayed(*self._shown[-1])
         except BaseException:
-            if self._iteration.updated:
+            if self.iterations.updated:
                 self.iteration = now + 1
             raise
         self.iteration = now + 1
@@ -294,31 +295,31 @@ class Solver:
 
     def _iterate(self) -> None:
         """Compute the gradient and the update; as one work, unless a user overrides one of them."""
-        cls, why = type(self), self._iteration.seen
+        cls, why = type(self), self.iterations.seen
         own = "gradient" in vars(self) or "update" in vars(self)
         if own or cls.gradient is not Solver.gradient or cls.update is not Solver.update:
             why = f"{cls.__name__} takes gradient and update apart"
-            if self._ranks is not None:
-                self._ranks.share_no_more()
-        begins = self._average is not None and self.iteration == 0  # between the two
-        graphs = self.device.is_cuda and self._iteration.graph
+            if self.ranks is not None:
+                self.ranks.share_no_more()
+        begins = self.average is not None and self.iteration == 0  # between the two
+        graphs = self.device.is_cuda and self.iterations.graph
         if why or begins or (self.device.is_cuda and not graphs):
-            with Undone(self._iteration):
+            with Undone(self.iterations):
                 self.gradient()
                 self.update()
         else:
-            self._iteration.run(self._now)
-        if graphs and (reasons := self._iteration.explained(why)) not in ([], self._said):
+            self.iterations.run(self._now)
+        if graphs and (reasons := self.iterations.explained(why)) not in ([], self._said):
             self._said = reasons
             self.report.event(f"not in a CUDA graph: {'; '.join(reasons)}")
 
     def gradient(self) -> None:
         """Compute the gradient of this iteration's batches."""
-        self._iteration.gradient(self._now)
+        self.iterations.gradient(self._now)
 
     def update(self) -> None:
         """Update the parameters with the current gradients, at the rate of this iteration."""
-        self._iteration.update(self._now)
+        self.iterations.update(self._now)
 
     @on_its_device
     def loss(self) -> float:
@@ -329,26 +330,23 @@ class Solver:
         `iteration` is its number, and a file to compute it again was saved. If a layer knows the cause,
         such as an invalid label, it raises its own MinicaffeError.
         """
-        self._watch.weigh(self.rule.weights)
-        watched = self._watched = self._watch.told(self.device)
-        window = watched.losses[: max(self._iteration.recorded, 1)]
+        self.watch.weigh(self.rule.weights)
+        watched = self._watched = self.watch.told(self.device)
+        window = watched.losses[: max(self.iterations.recorded, 1)]
         loss = float(np.mean(window, dtype=np.float64))
         if watched.stopped:
-            self._raise_diverged(self._watch.iteration(watched), loss)
+            self._raise_diverged(self.watch.iteration(watched), loss)
         if not math.isfinite(loss):
             self._raise_diverged(self.iteration, loss)
-        if not (math.isfinite(watched.weights + watched.running) or self._all_finite()):
-            self._raise_diverged(self._watch.last + 1, loss, before=True)
+        if not math.isfinite(watched.weights + watched.running):  # perhaps only the sum of squares
+            running = [array for layer in self.net.layers.values() for array in layer.running]
+            if not all_finite(self.device, [*self.rule.weights, *running]):
+                self._raise_diverged(self.watch.last + 1, loss, before=True)
         return loss
-
-    def _all_finite(self) -> bool:
-        """Whether all weights are finite, and only the sum of their squares is not."""
-        running = [array for layer in self.net.layers.values() for array in layer.running]
-        return all_finite(self.device, [*self.rule.weights, *running])
 
     def _raise_diverged(self, iteration: int, loss: float, before: bool = False) -> NoReturn:
         """Raise the DivergedError that names the first number that is not finite."""
-        self._iteration.updated = False  # all will be as when that iteration began
+        self.iterations.updated = False  # all will be as when that iteration began
         hooks().raise_diverged(self, iteration, loss, before)
 
     def norms(self) -> tuple[float, float]:
@@ -358,7 +356,7 @@ class Solver:
         """
         return self._watched.gradient / self.spec.iter_size, self._watched.weights
 
-    def _test_due(self) -> bool:
+    def test_due(self) -> bool:
         """Whether a test comes before the next iteration."""
         due = self.spec.test_interval and self.iteration % self.spec.test_interval == 0
         return bool(due and (self.iteration or self.spec.test_initialization))
@@ -367,8 +365,8 @@ class Solver:
     def _go_by_test(self) -> bool:
         """React to the last test; returns whether training ends early, with the reason in `ended`."""
         now, goes_on, self.ended = self.iteration, self.iteration < self._end, None
-        report, keep = self.report.event, partial(self._saving.save_best, self)
-        worn = self._judge.judge(self.spec, now, self.scores, report, keep)
+        report, keep = self.report.event, partial(self.saving.save_best, self)
+        worn = self.judge.judge(self.spec, now, self.scores, report, keep)
         if worn is not None and goes_on:
             self.ended = str(worn)
             self.report.event(f"stopped early at iteration {now}: {worn}")
@@ -376,11 +374,11 @@ class Solver:
 
     def averaged(self) -> contextlib.AbstractContextManager[None]:
         """A context in which the nets have the averaged weights, if there are any."""
-        if self._average is None:
+        if self.average is None:
             return contextlib.nullcontext()
         if self.iteration == 0:
-            self._average.begin()
-        return self._average.in_place()
+            self.average.begin()
+        return self.average.in_place()
 
     @on_its_device
     def snapshot(self) -> Path:
@@ -389,7 +387,7 @@ class Solver:
         With `snapshot_keep` older snapshots beyond that number are removed. Raises CheckpointError.
         """
         self.loss()
-        return self._saving.save(self)
+        return self.saving.save(self)
 
     @on_its_device
     def restore(self, path: str | Path, replay: bool = False) -> None:
@@ -400,10 +398,10 @@ class Solver:
         finite.
         """
         self._alike = False
-        self._saving.restore(self, path, replay)
-        self._iteration.torn = False
-        self._watch.reset()  # its flags are of other weights
+        self.saving.restore(self, path, replay)
+        self.iterations.torn = False
+        self.watch.reset()  # its flags are of other weights
 
     def latest_snapshot(self) -> Path:
         """The newest snapshot of this solver. Raises CheckpointError without one."""
-        return self._saving.latest()
+        return self.saving.latest()

@@ -81,7 +81,7 @@ class Together(Protocol):
 
 def asked(solver: Any, signals: Any) -> bool:
     """True if any rank was asked for a snapshot; also notes whether any was asked to stop."""
-    ranks = solver._ranks
+    ranks = solver.ranks
     if ranks is None:
         solver._asked_to_stop = signals is not None and signals.asked
         return signals is not None and signals.snapshot_asked()

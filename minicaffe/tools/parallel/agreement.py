@@ -124,7 +124,7 @@ def facts(solver: Any) -> dict[str, Any]:
         "seed": net.context.seed,
         "engine": net.context.engine,
         "batch_per_rank": net.context.share.per_rank,
-        "reduce_dtype": solver._ranks.rounding is not None,
+        "reduce_dtype": solver.ranks.rounding is not None,
         "device": "cuda" if solver.device.is_cuda else "cpu",
         "shapes of parameters": digest(str(shapes).encode()),
     }
@@ -183,8 +183,8 @@ def begin_alike(solver: Any) -> None:
         if iteration != at[0]:
             problem = f"rank {rank} goes on from iteration {iteration}, rank 0 from {at[0]}"
             raise CheckpointError(problem).on_all()
-    solver._ranks.before_snapshot()
-    parts = solver.net, solver.rule, solver._watch, solver._average
+    solver.ranks.before_snapshot()
+    parts = solver.net, solver.rule, solver.watch, solver.average
     for array in left_behind(*parts).values():
         solver.communicator.bcast(array)
     solver._alike = True

@@ -271,7 +271,7 @@ def raise_diverged(solver: Any, iteration: int, loss: float, before: bool = Fals
 
     With `before` it has not begun: its weights are at fault.
     """
-    watch, communicator = solver._watch, solver.communicator
+    watch, communicator = solver.watch, solver.communicator
     if not before:
         watch.put_back()
     watch.reset()
@@ -279,21 +279,21 @@ def raise_diverged(solver: Any, iteration: int, loss: float, before: bool = Fals
     try:
         looked = Look(solver.net, check=True), Batches(solver.net), np.errstate(all="ignore")
         with looked[0] as look, looked[1] as batches, looked[2]:
-            solver._iteration.gradient(solver._now)
+            solver.iterations.gradient(solver._now)
     finally:
         watch.put_back()
         again = float(solver.device.to_host(watch.loss)[0])
         watch.losses.fill(0)  # the window begins anew
-        solver._iteration.recorded = 0
+        solver.iterations.recorded = 0
     text = diagnosis(solver, look, batches.passes, loss, again)
     texts = communicator.allgather_obj((look.first_bad() is not None, text))
     rank = next((i for i, (seen, _) in enumerate(texts) if seen), 0)
     head = f"rank {rank}: " if communicator.size > 1 else ""
-    if solver._ranks is not None:
-        solver._ranks.before_snapshot()
+    if solver.ranks is not None:
+        solver.ranks.before_snapshot()
     path = _save(solver, batches.passes) if rank == communicator.rank else None
     path = communicator.allgather_obj(path)[rank]
-    folder = solver._record_folder
+    folder = solver.record_folder
     saved = "" if path is None else f"; minicaffe replay {folder or path} shows all of it"
     error = DivergedError(f"iteration {iteration}: {head}{texts[rank][1]}{saved}")
     error.path, error.everywhere = path, communicator.size > 1
@@ -302,8 +302,8 @@ def raise_diverged(solver: Any, iteration: int, loss: float, before: bool = Fals
 
 def _save(solver: Any, passes: list[Pass]) -> Path | None:
     """Write what the iteration needs to be computed again; what cannot be written is told."""
-    folder = solver._record_folder
-    path = Path(f"{solver._saving.prefix}_{FILE}") if folder is None else Path(folder, FILE)
+    folder = solver.record_folder
+    path = Path(f"{solver.saving.prefix}_{FILE}") if folder is None else Path(folder, FILE)
     running = {
         f"{RUNNING}{step.spec.name}__{i}": solver.device.to_host(array)
         for step in solver.net.steps

@@ -84,13 +84,13 @@ class Replay:
         with solver.device.current(), np.errstate(all="ignore"):
             self.batches = Batches(solver.net, self.given)
             with self.look, self.batches:
-                solver._iteration.gradient(solver._now)
-            solver._watch.expect(solver.iteration)
-            solver._watch.judge(rule.gradients, -1.0)
-            solver._watch.weigh(rule.weights)
-            self.told = solver._watch.told(solver.device)
+                solver.iterations.gradient(solver._now)
+            solver.watch.expect(solver.iteration)
+            solver.watch.judge(rule.gradients, -1.0)
+            solver.watch.weigh(rule.weights)
+            self.told = solver.watch.told(solver.device)
         losses = self.told.losses
-        self.loss = float(losses[(solver._iteration.recorded - 1) % len(losses)])
+        self.loss = float(losses[(solver.iterations.recorded - 1) % len(losses)])
 
     def lines(self) -> list[str]:
         """What was found: the step, a row for each blob and parameter, the first bad one marked and told."""

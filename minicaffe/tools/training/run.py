@@ -199,9 +199,9 @@ class Run:
             self.lock = Lock(self.folder)
             if run_folder.is_run(self.folder):  # another process made it meanwhile
                 self._join(run_folder.read(self.folder))
-        solver._record_folder, solver._saving.prefix = self.folder, self._prefix(solver)
-        snapshots.check(solver._saving.prefix, solver.spec.snapshot_format, solver.net.layers)
-        run_folder.clean(self.folder, solver._saving.prefix)
+        solver.record_folder, solver.saving.prefix = self.folder, self._prefix(solver)
+        snapshots.check(solver.saving.prefix, solver.spec.snapshot_format, solver.net.layers)
+        run_folder.clean(self.folder, solver.saving.prefix)
         return self.folder
 
     def begin(self, solver: Any) -> None:
@@ -210,12 +210,12 @@ class Run:
         about = {"name": self.name, **facts(solver), **self.asked, "seed_asked": self.seed()}
         about |= {"started": now(), "resumed": None}
         about["resumed_from"] = self.snapshot and run_folder.seen_from(self.folder, self.snapshot)
-        about["snapshot_prefix"] = run_folder.seen_from(self.folder, solver._saving.prefix)
+        about["snapshot_prefix"] = run_folder.seen_from(self.folder, solver.saving.prefix)
         about["tests_on"] = list(score_suffixes(solver.test_nets, solver.net))
         lines = []
         if self.snapshot is not None and self.begun is not None:
             name = run_folder.seen_from(self.folder, self.snapshot)
-            lines = cut(self.begun.lines, name, solver.iteration, solver._test_due())
+            lines = cut(self.begun.lines, name, solver.iteration, solver.test_due())
             old = self.begun.about
             about |= {key: old[key] for key in ("model", "cwd", "started")}
             about["resumed"] = now()
@@ -279,7 +279,7 @@ class Kept:
         asked = {"model": str(file), "command": [*sys.argv], "imports": [], "seed_asked": seed}
         self.run = Run(self.record, snapshots.name(model), solver.run, asked)
         self.began = self.inside = False
-        solver._record_folder = solver.run
+        solver.record_folder = solver.run
         if solver.communicator.rank == 0:
             solver.report = Together(solver.report, self.record)
 
@@ -289,7 +289,7 @@ class Kept:
             self.record.again()
             return
         if solver.iteration:
-            self.run.snapshot = solver._saving.restored
+            self.run.snapshot = solver.saving.restored
         try:
             with contextlib.ExitStack() as stack:
                 stack.enter_context(self.run)

@@ -114,7 +114,7 @@ class World:
             for net in [one] if which > 1 else one.test_nets:
                 net.passes.guard.never = "asked"
             if which < 2:
-                one._iteration.premise.never = "asked"
+                one.iterations.premise.never = "asked"
 
     def net(self, which: int) -> Net:
         """The net, or a solver's."""
@@ -143,8 +143,8 @@ class World:
         if which < 2:
             one = self[which]
             found |= {f"history {i}": x for i, x in enumerate(one.rule.history)}
-            found |= {"losses": one._watch.losses, "flags": one._watch.flags}
-            found["recorded"] = np.array([one._iteration.recorded, one.iteration])
+            found |= {"losses": one.watch.losses, "flags": one.watch.flags}
+            found["recorded"] = np.array([one.iterations.recorded, one.iteration])
         return {name: np.array(array) for name, array in found.items()}
 
     def nets(self, which: int) -> list[Net]:

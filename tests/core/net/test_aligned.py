@@ -36,9 +36,9 @@ def test_all_that_a_step_computes_with(dtype):
     values = [value.blob for step in net.steps for value in step.tops]
     blobs = [blob for blob in [*values, *net.named_params.values()] if blob.size > 1]
     found = [array for blob in blobs for array in (blob.data, blob.diff)]
-    assert solver._average is not None
+    assert solver.average is not None
     found += [net.context.workspace, net.memory.scratch, *solver.rule.history]
-    found += solver._average.means
+    found += solver.average.means
     assert len(found) > 12 and not [
         array.shape for array in found if array.size and array.ctypes.data % LINE
     ]

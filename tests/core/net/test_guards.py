@@ -53,13 +53,13 @@ def learner(more="", **settings):
 
 def test_settings_that_change_twice_between_two_steps():
     both = learner(), learner()
-    both[1]._iteration.premise.never = "asked"
+    both[1].iterations.premise.never = "asked"
     for clip in (0.5, 0.1, 0.05, 0.01):
         for solver in both:
             solver.step(6)
             solver.rule.spec = solver.spec = dataclasses.replace(solver.spec, display=0)
             solver.rule.spec = solver.spec = dataclasses.replace(solver.spec, clip_gradients=clip)
-        assert both[0]._iteration.whole.nodes
+        assert both[0].iterations.whole.nodes
         weights = [solver.net.params["ip"][0].data.tobytes() for solver in both]
         assert weights[0] == weights[1]
 
@@ -189,7 +189,7 @@ def test_a_net_that_is_dropped_is_freed_at_once():
 def twins(text, **settings):
     """Two solvers of a model, of which the second replays nothing."""
     both = [Solver(parse(text), device="cpu", report=Quiet(), **settings) for _ in range(2)]
-    both[1]._iteration.premise.never = "asked"
+    both[1].iterations.premise.never = "asked"
     for solver in both:
         solver.net.blobs["data"].data[...] = np.random.default_rng(0).normal(size=(4, 8))
         solver.net.blobs["label"].data[...] = [0, 1, 2, 3]
@@ -202,7 +202,7 @@ def same(both):
         other = both[1].net.named_params[name]
         assert param.data.tobytes() == other.data.tobytes(), name
         assert param.diff.tobytes() == other.diff.tobytes(), name
-    assert both[0]._watch.flags.tobytes() == both[1]._watch.flags.tobytes()
+    assert both[0].watch.flags.tobytes() == both[1].watch.flags.tobytes()
     assert both[0].loss() == both[1].loss()
 
 
@@ -288,7 +288,7 @@ def test_a_refusal_does_not_clear_what_has_diverged():
     for solver in both:
         with pytest.raises(DataError):
             solver.gradient()
-    assert [solver._watch.stopped_at_hand() for solver in both] == [True, True]
+    assert [solver.watch.stopped_at_hand() for solver in both] == [True, True]
 
 
 EMBED = """

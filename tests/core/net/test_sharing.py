@@ -296,7 +296,7 @@ def test_training_takes_the_same_way(path, few_digits):
         solvers.append(solver)
     a, b = solvers
     assert b.net.memory.sharing.lives
-    assert np.array_equal(a._watch.losses, b._watch.losses)
+    assert np.array_equal(a.watch.losses, b.watch.losses)
     for one, other in zip(a.net.learnable, b.net.learnable, strict=True):
         assert one.data.tobytes() == other.data.tobytes()
 

@@ -49,7 +49,7 @@ def trained(both, count):
     both.step(half)
     assert both.replays
     for k, solver in enumerate(both.both):
-        solver._saving.prefix = f"twin{k}"
+        solver.saving.prefix = f"twin{k}"
     paths = [solver.snapshot() for solver in both.both]
     both.step(2)
     for solver, path in zip(both.both, paths, strict=True):

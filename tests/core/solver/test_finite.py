@@ -91,7 +91,7 @@ def everything(solver):
     host = solver.device.to_host
     arrays = [*solver.net.weights().values(), *map(host, solver.rule.history)]
     arrays += [host(x) for layer in solver.net.layers.values() for x in layer.running]
-    arrays += [host(x) for x in (solver._average.means if solver._average else ())]
+    arrays += [host(x) for x in (solver.average.means if solver.average else ())]
     return solver.iteration, [np.array(array).tobytes() for array in arrays]
 
 
@@ -132,8 +132,8 @@ def test_on_cuda_it_is_found_late_and_nothing_has_changed(cuda, what, display, s
     spec = spoilt(f"what: {what}")
     solver = made(spec, cuda, display=display, ema_decay=0.9)
     read = []
-    told = solver._watch.told
-    solver._watch.told = lambda device: read.append(solver.iteration) or told(device)
+    told = solver.watch.told
+    solver.watch.told = lambda device: read.append(solver.iteration) or told(device)
     said = diverges(solver)
     assert read[-1] == seen
     assert everything(solver) == before(spec, AT, cuda, ema_decay=0.9)

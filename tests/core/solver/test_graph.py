@@ -52,7 +52,7 @@ def few(monkeypatch, tmp_path):
 
 def graphs(solver):
     """What of an iteration is captured."""
-    return [node for node in solver._iteration.recordings["iteration"] if isinstance(node, Graph)]
+    return [node for node in solver.iterations.recordings["iteration"] if isinstance(node, Graph)]
 
 
 def steps(request, few, many):
@@ -263,7 +263,7 @@ def test_an_interrupted_iteration_is_counted_once(cuda, monkeypatch):
         solver = Solver(parse(GIVEN), device=cuda, report=Heard(), graph=graph)
         solver.step(3)
         with monkeypatch.context() as patch:
-            patch.setattr(type(solver._iteration), "passes", lambda *_: 1 / 0)
+            patch.setattr(type(solver.iterations), "passes", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 solver.net.reshape(x=(2, 6, 5, 5), label=(2,))
                 solver.step(1)
@@ -278,7 +278,7 @@ def test_an_interrupted_iteration_is_counted_once(cuda, monkeypatch):
 
 def test_without_a_graph(cuda):
     solver, events = told(cuda, graph=False)
-    assert not solver._iteration.recordings["iteration"] and events == []
+    assert not solver.iterations.recordings["iteration"] and events == []
 
 
 def test_what_a_capture_refuses_goes_on_as_it_is(cuda, monkeypatch):
@@ -302,7 +302,7 @@ def test_an_iteration_that_is_never_the_same_is_told(cuda, monkeypatch):
     monkeypatch.setattr(Update, "step", wavering)
     solver, (event,) = told(cuda)
     assert event == "not in a CUDA graph: SGD is not the same in each"
-    assert not solver._iteration.recordings["iteration"]
+    assert not solver.iterations.recordings["iteration"]
 
 
 def left_out(graph):
@@ -332,7 +332,7 @@ def test_a_replay_that_differs_is_found_and_given_up(cuda, fault, monkeypatch):
     both.step(8)
     (event,) = both.replaying.report.events
     assert event.startswith("not in a CUDA graph: a replay gave another ")
-    assert not both.replaying._iteration.recordings["iteration"]
+    assert not both.replaying.iterations.recordings["iteration"]
 
 
 def test_a_relu_that_no_kernel_ends_in_is_found(cuda, monkeypatch):
@@ -340,5 +340,5 @@ def test_a_relu_that_no_kernel_ends_in_is_found(cuda, monkeypatch):
     monkeypatch.setitem(fusion.SECOND, "elementwise", lambda first, then: first)
     both = twins(", display: 1", device=cuda, engine="implicit")
     both.step(8)
-    (reason,) = both.replaying._iteration.reasons
+    (reason,) = both.replaying.iterations.reasons
     assert reason.startswith("a replay gave another ")

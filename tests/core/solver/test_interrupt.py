@@ -40,9 +40,9 @@ def solver(how: str, report=None) -> Solver:
     """One whose iterations are replayed from the third on; or are never, so that gradient and update are apart."""
     made = Solver(parse(TEXT), device="cpu", report=report or Mute(), deterministic=True)
     if how == "ordinary":
-        made._iteration.premise.never = "asked for"
+        made.iterations.premise.never = "asked for"
     made.step(5)
-    assert bool(made._iteration.whole.nodes) == (how == "replayed")
+    assert bool(made.iterations.whole.nodes) == (how == "replayed")
     return made
 
 
@@ -130,7 +130,7 @@ def test_an_exception_at_any_instruction_is_told_at_the_least(how, tmp_path, mon
         sys.settrace(None)
         interrupt._let_go()
         twin.step(subject.iteration - twin.iteration)
-        was_torn = subject._iteration.torn
+        was_torn = subject.iterations.torn
         if was_torn:
             with pytest.raises(TrainingError, match="the update of iteration .* restore a snapsho"):
                 subject.step(1)
@@ -164,7 +164,7 @@ def test_an_exchange_with_the_average_is_whole_or_not_at_all():
     """At whatever instruction it fails: else some weights would be means, or means would be trained."""
     subject = solver("replayed")
     subject.step(1)
-    average = subject._average
+    average = subject.average
 
     def all_of_them():
         weights = [param.data.tobytes() for param in average.params]

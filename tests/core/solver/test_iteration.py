@@ -103,7 +103,7 @@ def test_tests_snapshots_and_a_look_at_blobs_in_between(tmp_path):
         both.step()
         if i % 5 == 3:
             for k, solver in enumerate(both.both):
-                solver._saving.prefix = str(tmp_path / f"net{k}")
+                solver.saving.prefix = str(tmp_path / f"net{k}")
                 solver.snapshot()
                 solver.net.forward()
                 solver.net.backward()
@@ -392,5 +392,5 @@ def test_halves_taken_one_by_one_are_replayed_too():
             solver.gradient()
             solver.update()
         both.check()
-    assert both.replaying._iteration.recordings.keys() == {"passes", "update"}
-    assert not both.plain._iteration.recordings.get("passes")
+    assert both.replaying.iterations.recordings.keys() == {"passes", "update"}
+    assert not both.plain.iterations.recordings.get("passes")

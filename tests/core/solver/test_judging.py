@@ -66,9 +66,9 @@ def state(solver):
     """All that decides how training goes on, as bytes."""
     found = {name: param.data for name, param in solver.net.named_params.items()}
     found |= {f"history {i}": array for i, array in enumerate(solver.rule.history)}
-    found |= {name: trend.state() for name, trend in solver._judge.trends.items()}
-    if solver._average is not None:
-        found |= {f"mean {i}": array for i, array in enumerate(solver._average.means)}
+    found |= {name: trend.state() for name, trend in solver.judge.trends.items()}
+    if solver.average is not None:
+        found |= {f"mean {i}": array for i, array in enumerate(solver.average.means)}
     return {name: array.tobytes() for name, array in found.items()} | {"rate": solver.rate}
 
 
@@ -128,7 +128,7 @@ def test_training_ends_early_and_stays_ended_until_it_may_wait_longer():
     longer = made(more, {"loss": [2.0] * 7}, early_stopping=5)
     longer.restore("small_iter_6.npz")
     longer.solve()
-    assert (longer.iteration, longer._judge.trends["best"].waited) == (10, 5)
+    assert (longer.iteration, longer.judge.trends["best"].waited) == (10, 5)
 
 
 def resumed(more, at):
@@ -189,7 +189,7 @@ def test_an_average_begins_where_a_snapshot_has_none_and_ends_where_it_is_not_wa
     path = plain.snapshot()
     averaging = made(", ema_decay: 0.8")
     averaging.restore(path)
-    for param, mean in zip(plain.net.learnable, averaging._average.means, strict=True):
+    for param, mean in zip(plain.net.learnable, averaging.average.means, strict=True):
         np.testing.assert_array_equal(param.data, mean)
     averaging.step(3)
     path = averaging.snapshot()
@@ -242,10 +242,10 @@ def test_what_is_best_begins_anew_where_its_file_is_not():
     moved = made(", best: accuracy", SCORES, snapshot_prefix="other")
     moved.restore(path)
     moved.step(2)
-    assert moved._judge.trends["best"].at == 8 and os.path.exists("other_best.npz")
+    assert moved.judge.trends["best"].at == 8 and os.path.exists("other_best.npz")
     another = made(", best: loss", SCORES)
     another.restore(path)
-    assert another._judge.trends["best"].at == -1
+    assert another.judge.trends["best"].at == -1
 
 
 @pytest.mark.parametrize(
@@ -272,12 +272,12 @@ def test_modes_are_found_or_must_be_said():
     ):
         Solver(parse(text), device="cpu")
     found = {
-        name: made(f", best: {name}")._judge.trends["best"].mode
+        name: made(f", best: {name}").judge.trends["best"].mode
         for name in ("accuracy", "each", "loss")
     }
     assert found == {"accuracy": "max", "each": "max", "loss": "min"}
     both = made(", test_compute_loss: true, best: total loss")
-    assert both._judge.trends["best"].mode == "min"
+    assert both.judge.trends["best"].mode == "min"
 
 
 def test_an_array_counts_by_its_mean():

@@ -147,7 +147,7 @@ def test_the_float32_masters_are_averaged(cuda, dtype, tmp_path):
     for one in (made, other):
         one.step(2)
     assert state(other) == state(made)
-    for mine, theirs in zip(made._average.means, other._average.means, strict=True):
+    for mine, theirs in zip(made.average.means, other.average.means, strict=True):
         np.testing.assert_array_equal(cuda.to_host(mine), cuda.to_host(theirs))
 
 

@@ -26,7 +26,7 @@ def few(monkeypatch):
 
 def change_rows(solver, change, *has):
     """Have a replay go by other rows: `change` gives (what, row) for those of a segment that has all of these."""
-    nodes = solver._iteration.recordings["iteration"]
+    nodes = solver.iterations.recordings["iteration"]
     for i, node in enumerate(nodes):
         if isinstance(node, Segment) and set(has) <= set(node.whose):
             nodes[i] = Segment(change(list(zip(node.whose, node.rows, strict=True))))
@@ -99,34 +99,34 @@ def a_row_twice(solver, patch):
 
 
 def a_rate_of_before(solver, patch):
-    patch.setattr(solver.rule, "prepare", lambda rate, i: solver._watch.expect(i))
+    patch.setattr(solver.rule, "prepare", lambda rate, i: solver.watch.expect(i))
 
 
 def a_batch_of_before(solver, patch):
-    nodes = solver._iteration.whole.nodes
+    nodes = solver.iterations.whole.nodes
     nodes[:] = [node for node in nodes if getattr(node, "what", "") != "the batch"]
 
 
 def the_number_of_another_pass(solver, patch):
     """Data and Dropout are functions of it."""
     patch.setattr(
-        solver._iteration.noted,
+        solver.iterations.noted,
         "begin",
-        lambda first: Passes.begin(solver._iteration.noted, first + 1),
+        lambda first: Passes.begin(solver.iterations.noted, first + 1),
     )
 
 
 def a_reshape_that_nobody_sees(solver, patch):
     """What was recorded goes on, over arrays that are not the net's any more."""
-    held = solver._iteration.whole.assumed
-    patch.setattr(solver._iteration, "_of_iteration", lambda: held)
+    held = solver.iterations.whole.assumed
+    patch.setattr(solver.iterations, "_of_iteration", lambda: held)
     solver.net.memory.take(solver.net.graph)
-    solver._iteration.taken = solver.net.context.taken
+    solver.iterations.taken = solver.net.context.taken
 
 
 def a_multiplier_that_nobody_sees(solver, patch):
-    held = solver._iteration.whole.assumed
-    patch.setattr(solver._iteration, "_of_iteration", lambda: held)
+    held = solver.iterations.whole.assumed
+    patch.setattr(solver.iterations, "_of_iteration", lambda: held)
     solver.net.params["ip"][0].decay_mult = 50.0
 
 
@@ -158,4 +158,4 @@ def test_without_a_fault_nothing_is_found():
     both.step(6)
     change_rows(both.replaying, lambda rows: rows)
     both.step(3)
-    assert both.replays and isinstance(both.replaying._iteration.whole.nodes[0], Call)
+    assert both.replays and isinstance(both.replaying.iterations.whole.nodes[0], Call)

@@ -112,7 +112,7 @@ def test_a_snapshot_is_replayed_from_its_data(things):
     gradient, _ = re.fullmatch(
         r"all is finite; loss [\d.]+, gradient's norm ([\d.]+), weights' norm ([\d.]+)", text
     ).groups()
-    assert float(gradient) == pytest.approx(np.sqrt(solver._watch.gradient) / 2, rel=1e-5)
+    assert float(gradient) == pytest.approx(np.sqrt(solver.watch.gradient) / 2, rel=1e-5)
     things.rename("elsewhere")
     with pytest.raises(MinicaffeError, match="things"):
         Replay(path, device="cpu")

@@ -376,7 +376,7 @@ def test_lists_paths_and_numpy_numbers_are_settings_too(tmp_path):
         snapshot_prefix=tmp_path / "x",
     )
     assert s.spec.stepvalue == (1, 2)
-    assert s._saving.prefix == str(tmp_path / "x")
+    assert s.saving.prefix == str(tmp_path / "x")
 
 
 def test_divergence_is_told_even_if_nothing_is_displayed():
@@ -501,7 +501,7 @@ def test_a_snapshot_that_cannot_be_written_on_the_way_does_not_end_training(monk
         f"no snapshot of iteration {i}" for i in (2, 4)
     ]
     assert "No space left on device; training goes on, and the next one is tried" in told[0]
-    assert made._saving.saved == 6 and made.unsaved is None and os.path.exists("blobs_iter_6.npz")
+    assert made.saving.saved == 6 and made.unsaved is None and os.path.exists("blobs_iter_6.npz")
 
 
 @pytest.mark.parametrize("after_train", [True, False])
@@ -548,7 +548,7 @@ def test_an_old_failure_is_forgotten_by_who_goes_on_from_a_snapshot(monkeypatch)
         made.solve()
     made.restore("blobs_iter_2.npz")
     made.solve()
-    assert made._saving.saved == 4
+    assert made.saving.saved == 4
 
 
 TESTED = """

@@ -22,7 +22,7 @@ def solver():
     return lenet(batch_size, deterministic=True).replaying
 
 def weights(one):
-    assert all(one._iteration.recordings.values()), 'nothing is replayed'
+    assert all(one.iterations.recordings.values()), 'nothing is replayed'
     return {name: array.tobytes() for name, array in one.net.weights().items()}
 
 def calm(count):

@@ -61,13 +61,13 @@ class Twins:
     @property
     def replays(self) -> bool:
         """Whether the one replays an iteration, all of it."""
-        return bool(self.replaying._iteration.recordings["iteration"])
+        return bool(self.replaying.iterations.recordings["iteration"])
 
 
 def plainly(solver: Solver) -> None:
     """Have a solver take each iteration as it is: on CUDA it is asked to, else somebody watches."""
     if solver.device.is_cuda:
-        solver._iteration.graph = False
+        solver.iterations.graph = False
         return
     solver.net.steps[0].watchers.setdefault("before_forward", []).append(lambda: None)
 
@@ -91,12 +91,12 @@ def numbers(solver: Solver) -> dict[str, np.ndarray]:
     found |= {f"history {i}": array for i, array in enumerate(solver.rule.history)}
     if isinstance(solver.rule, Mixed):
         found |= {f"master {i}": one.data for i, one in enumerate(solver.rule.masters)}
-    if solver._average is not None:
-        found |= {f"mean {i}": array for i, array in enumerate(solver._average.means)}
+    if solver.average is not None:
+        found |= {f"mean {i}": array for i, array in enumerate(solver.average.means)}
     found |= {
-        "losses": solver._watch.losses,
-        "flags": solver._watch.flags,
-        "square": solver._watch.squares[:1],
+        "losses": solver.watch.losses,
+        "flags": solver.watch.flags,
+        "square": solver.watch.squares[:1],
     }
     return {name: solver.device.to_host(array) for name, array in found.items()}
 
@@ -110,10 +110,10 @@ def differences(mine: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> l
 
 def calls(solver: Solver) -> dict[str, str]:
     """What of an iteration a replay does in Python, and why."""
-    nodes = [node for half in solver._iteration.recordings.values() for node in half]
+    nodes = [node for half in solver.iterations.recordings.values() for node in half]
     return {node.what: node.why for node in nodes if isinstance(node, Call)}
 
 
 def segments(solver: Solver) -> list[Segment]:
     """What of an iteration is replayed."""
-    return [node for node in solver._iteration.recordings["iteration"] if isinstance(node, Segment)]
+    return [node for node in solver.iterations.recordings["iteration"] if isinstance(node, Segment)]

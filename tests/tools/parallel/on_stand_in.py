@@ -59,7 +59,7 @@ def trained(device, communicator, sync="true", iterations=7, dtype="float64"):
     found = {"losses": np.array(losses), **solver.net.weights()}
     graphs = [
         node
-        for node in solver._iteration.recordings.get("iteration", [])
+        for node in solver.iterations.recordings.get("iteration", [])
         if isinstance(node, Graph)
     ]
     return found, graphs, solver
@@ -83,8 +83,8 @@ if __name__ == "__main__":
     assert graphs and not any(why), why
     assert device.number == ranks.local_rank and "NCCL" in solver.communicator.name
     asked = [name for graph in graphs for part in graph.parts for name, *_ in part.launches]
-    count = len(solver._ranks.buckets)
-    late = solver._ranks.late  # with 16 bits: one sum, behind the backward pass
+    count = len(solver.ranks.buckets)
+    late = solver.ranks.late  # with 16 bits: one sum, behind the backward pass
     assert count == 1 if late else count > 1
     assert asked.count("all_reduce beside") == (0 if late else count)
     if ranks.rank == 0:

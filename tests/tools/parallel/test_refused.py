@@ -302,7 +302,7 @@ def test_the_window_of_losses_is_as_before_what_failed():
                 solver.solve()
         else:
             solver.step(5)
-        return solver._iteration.recorded, solver._watch.losses.copy()
+        return solver.iterations.recorded, solver.watch.losses.copy()
 
     (alone,) = on_ranks(1, work)
     for recorded, losses in on_ranks(3, work):

@@ -63,9 +63,9 @@ def trained(model, iterations, communicator=None, meanwhile=None, **given):
             meanwhile(solver, iteration)
         solver.step(1)
         losses.append(solver.loss())
-    if solver._ranks is not None:
-        solver._ranks.before_snapshot()
-        assert iterations < 4 or meanwhile or solver._iteration.recordings.keys() == {"iteration"}
+    if solver.ranks is not None:
+        solver.ranks.before_snapshot()
+        assert iterations < 4 or meanwhile or solver.iterations.recordings.keys() == {"iteration"}
     found = {"losses": np.array(losses), **solver.net.weights()}
     found |= {name: np.array(score) for name, score in solver.scores.items()}
     return found | {f"history {i}": np.array(one) for i, one in enumerate(solver.rule.history)}
