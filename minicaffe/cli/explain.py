@@ -254,7 +254,7 @@ class Explain(Model, Computed, Phased):
                     layer.geometry = dataclasses.replace(layer.geometry, n=self.batch)
                 else:
                     layer.m = layer.m * self.batch // step.bottoms[0].shape[0]
-            with step.named():
+            with step:
                 plan(layer, anew if self.measure else None)
                 adjoint = "the adjoint of " if step.spec.type == "Deconvolution" else ""
                 print(f"\n{step.spec.name}: {adjoint}{sizes(layer.plan.case.g, net.context.dtype)}")

@@ -38,7 +38,7 @@ class Held:
 
     def __enter__(self) -> Held:
         frame, main = sys._getframe(1), threading.current_thread() is threading.main_thread()
-        self.outermost = main and not _is_held(frame)
+        self.outermost = main and not (_holding and _is_held(frame))
         try:
             if self.outermost:
                 if _before or _holding:

@@ -221,7 +221,7 @@ def run_flat(loop: Callable[..., None], out: Any, *args: Any) -> None:
 
 class Table:
     """Commands as (entry, address of its words, n, slices, its first thread, whether threads synchronise after
-    it), for `CompiledCrew.walk`. It keeps their arguments alive. Neighbours of one slice each, which the same
+    it), for `thread_pool_loops.lead`. It keeps their arguments alive. Neighbours of one slice each, which one
     thread runs, and those of a command `Apart`, have no synchronisation between them.
     """
 
@@ -257,4 +257,4 @@ def walk(table: Table) -> None:
     """Run the commands of a table, with several threads unless this is within a slice."""
     walkers = 1 if inside.get() else min(table.walkers, threads.count())
     crew: Any = threads.crew(threads.count())  # the pool of compiled loops
-    crew.walk(table.where, table.length, walkers)
+    crew.lead(crew.where, table.where, table.length, walkers)

@@ -105,7 +105,7 @@ class CompiledCrew(Crew):
     """Threads that wait in compiled code, without the GIL, and walk tables there."""
 
     def __init__(self, threads: int, replay: Any):
-        self._replay = replay
+        self._replay, self.lead = replay, replay.lead
         lines = 2 + 2 * threads
         self._memory = np.zeros((lines + 1) * replay.LINE // 8, np.int64)
         start = self._memory.ctypes.data
@@ -123,10 +123,6 @@ class CompiledCrew(Crew):
         for t in range(threads):
             self._set(replay.LINE * (2 + 2 * t) + replay.LOCK, _lock())
         super().__init__(threads)
-
-    def walk(self, table: int, length: int, walkers: int) -> None:
-        """Run the rows at an address, with so many threads if the crew is nobody's."""
-        self._replay.lead(self.where, table, length, walkers)
 
     def _set(self, place: int, value: int) -> None:
         self._memory[(self.where - self._memory.ctypes.data + place) // 8] = value

@@ -267,24 +267,15 @@ _performing = threading.Lock()  # held while a thread replays NumPy calls: two w
 
 
 class Program:
-    """Commands, all compiled loops or all NumPy calls, run in order on their recorded arguments, which it
-    keeps alive.
-    """
+    """Commands, all compiled loops or all NumPy calls, whose arguments it keeps alive; `run` runs them."""
 
     def __init__(self, rows: Sequence[Command]):
         calls = [row for row in rows if isinstance(row, Calls)]
         assert len(calls) in (0, len(rows))
-        self._made = (
-            Script(calls) if calls else Table([row for row in rows if not isinstance(row, Calls)])
-        )
-        self.rows = self._made.rows
-
-    def run(self) -> None:
-        """Run all commands, one after the other."""
-        if isinstance(self._made, Script):
-            perform(self._made)
-        else:
-            walk(self._made)
+        others = [row for row in rows if not isinstance(row, Calls)]
+        program: Any = Script(calls) if calls else Table(others)
+        self.rows = program.rows
+        self.run: Callable[[], None] = partial(perform if calls else walk, program)
 
     def times(self, repeats: int = 10) -> list[float]:
         """Run all commands `repeats` times; returns the least seconds of each."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any, cast
 
-from minicaffe.backends.dispatch import threads
+from minicaffe.backends.cpu.threads import count as threads
 from minicaffe.backends.replay.replay import Assumed
 from minicaffe.backends.thread_state import inside, state
 from minicaffe.core.config.types import keys_of

@@ -129,7 +129,7 @@ def twice(step: Step) -> bool:
 
 def _prepare(steps: Sequence[Step]) -> None:
     for step in steps:
-        with step.named():
+        with step:
             step.layer.prepare()
     steps[0].layer.context.slots.send()
 
@@ -172,7 +172,7 @@ def check(steps: Sequence[Step], context: Context | None = None) -> None:
         return
     for step in steps:
         if step.layer.refused[0]:
-            with step.named():
+            with step:
                 step.layer.refused[0] = 0
                 step.layer.check()
                 raise DataError("a label, index or region is not valid")

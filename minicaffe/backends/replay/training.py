@@ -6,6 +6,7 @@ iterations: whether they compute the same bits.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -59,10 +60,7 @@ class Replayed(Iteration):
         whole = nodes.pop("iteration")
         return nodes if any(nodes.values()) else {"iteration": whole}
 
-    @property
-    def seen(self) -> str:  # type: ignore[override]
-        """Why nothing may be replayed now, or ""."""
-        return self.premise.seen
+    seen: Any = property(operator.attrgetter("premise.seen"))  # why nothing may be replayed now
 
     def explained(self, why: str) -> list[str]:
         """Why iterations, or parts of them, are not in a graph."""

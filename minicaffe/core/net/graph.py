@@ -129,7 +129,7 @@ def build(spec: NetSpec, context: Context) -> Graph:
 def infer_shapes(steps: Sequence[Step]) -> None:
     """The shape pass: every layer's setup, with integers only."""
     for step in steps:
-        with step.named():
+        with step:
             shapes = step.layer.top_shapes(*[value.shape for value in step.bottoms])
         if len(shapes) != len(step.tops):
             where = step.spec.place("top")

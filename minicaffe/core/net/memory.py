@@ -415,7 +415,7 @@ class Memory:
         step.layer.out = [value.blob.data for value in step.tops]
         step.layer.grad = [None] * len(step.bottoms)
         step.ran = False
-        with step.named():
+        with step:
             step.layer.allocate()
             context.taken += 1
 

@@ -306,7 +306,7 @@ class Net:
     def check(self) -> None:
         """Raise the MinicaffeError that explains a loss that is not finite, if a layer knows one."""
         for step in self.steps:
-            with step.named():
+            with step:
                 step.layer.check()
 
 

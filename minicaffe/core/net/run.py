@@ -38,7 +38,7 @@ def forward(
     """Run one layer forward, after its `prepare` if `prepare` is true; `debug` receives lines on its tops."""
     layer, device = step.layer, graph.context.device
     step.tell("before_forward")
-    with step.named():
+    with step:
         if prepare:
             layer.prepare()
             graph.context.slots.send()
@@ -92,7 +92,7 @@ def backward(
             layer.grad[i] = value.blob.diff
         if layer.needs_gradient[i]:
             written.add(value)
-    with step.named():
+    with step:
         bottoms = layer.backward(*[value.blob.diff for value in step.tops])
         _store(step, bottoms, layer.grad, step.bottoms)
     for blob, part in added:

@@ -38,7 +38,7 @@ class Value:
 
 @dataclass(eq=False)
 class Step:
-    """A layer of a net, with the values that it reads and writes."""
+    """A layer of a net, with the values that it reads and writes; a context that adds its place to errors."""
 
     spec: LayerSpec
     layer: Layer
@@ -56,10 +56,6 @@ class Step:
     def place(self) -> str:
         """The place and name of the layer, for error messages."""
         return self.spec.place()
-
-    def named(self) -> Step:
-        """A context that adds the layer's place to errors, also to those of users' layers."""
-        return self
 
     def __enter__(self) -> None:
         pass

@@ -149,7 +149,7 @@ def fill_params(graph: Graph) -> None:
             if param.owner is not param:
                 param.share(param.owner)
                 continue
-            with step.named():
+            with step:
                 random = random_stream(graph.context.seed, step.spec.name, i)
                 for rows, values in fill_parts(param.filler, param.shape, random):
                     param.load(values, rows)

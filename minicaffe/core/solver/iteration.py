@@ -29,7 +29,8 @@ class Iteration(Parts):
     `seen` is a reason against it.
     """
 
-    graph, seen = False, ""
+    graph = False
+    seen: Any = ""
     recordings: Mapping[str, list[Any]] = {}  # of a replay
 
     def __init__(self, net: Net, watch: Watch, average: Average | None, ranks: Together | None):

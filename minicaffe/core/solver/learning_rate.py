@@ -35,10 +35,24 @@ def learning_rate(spec: SolverSpec, iteration: int, fallen: int = 0) -> float:
         case "cosine":
             done = min((iteration - length) / max((spec.max_iter or 0) - length, 1), 1.0)
             return spec.min_lr + (spec.base_lr - spec.min_lr) * (1 + math.cos(math.pi * done)) / 2
+    gamma, power, stepsize = spec.gamma or 0.0, spec.power or 0.0, spec.stepsize or 1
     try:
-        return spec.min_lr + (spec.base_lr - spec.min_lr) * _factor(spec, iteration)
+        match spec.lr_policy:
+            case "fixed":
+                factor = 1.0
+            case "step" | "multistep":
+                factor = gamma ** falls(spec, iteration)
+            case "exp":
+                factor = gamma**iteration
+            case "inv":
+                factor = (1 + gamma * iteration) ** -power
+            case "poly":
+                factor = max(0.0, 1 - iteration / max(spec.max_iter or 0, 1)) ** power
+            case _:
+                factor = 1 / (1 + math.exp(min(-gamma * (iteration - stepsize), 700.0)))
     except OverflowError:
         return math.inf
+    return spec.min_lr + (spec.base_lr - spec.min_lr) * factor
 
 
 def falls(spec: SolverSpec, iteration: int) -> int:
@@ -46,20 +60,3 @@ def falls(spec: SolverSpec, iteration: int) -> int:
     if spec.lr_policy == "multistep":
         return bisect.bisect_right(spec.stepvalue, iteration)
     return iteration // (spec.stepsize or 1) if spec.lr_policy == "step" else 0
-
-
-def _factor(spec: SolverSpec, iteration: int) -> float:
-    gamma, power, stepsize = spec.gamma or 0.0, spec.power or 0.0, spec.stepsize or 1
-    match spec.lr_policy:
-        case "fixed":
-            return 1.0
-        case "step" | "multistep":
-            return gamma ** falls(spec, iteration)
-        case "exp":
-            return gamma**iteration
-        case "inv":
-            return (1 + gamma * iteration) ** -power
-        case "poly":
-            return max(0.0, 1 - iteration / max(spec.max_iter or 0, 1)) ** power
-        case _:
-            return 1 / (1 + math.exp(min(-gamma * (iteration - stepsize), 700.0)))

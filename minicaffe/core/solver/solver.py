@@ -252,14 +252,15 @@ class Solver:
             for _ in range(count):
                 if waiting:
                     deliver()
-                if self.test_due():
+                if self.spec.test_interval and self.test_due():
                     self.loss()  # raises if training has diverged
                     self.test()
                     if self._go_by_test():
                         break
                 self._iterate_and_tell()
                 due = self.spec.snapshot and self.iteration % self.spec.snapshot == 0
-                if asked(self, signals) or due:
+                asks = (signals or self.ranks) and asked(self, signals)
+                if asks or due:
                     self.saving.try_to_save(self)
                 if self._asked_to_stop:
                     break

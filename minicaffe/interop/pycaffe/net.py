@@ -258,7 +258,7 @@ class Net:
         else:
             changed = [*(value.blob.data for value in step.tops), *layer.running]
             before = [array.copy() for array in changed]
-            with step.named():
+            with step:
                 layer.prepare()
                 self.net.context.slots.send()
                 layer.forward(*bottoms)

@@ -193,7 +193,7 @@ layers:
             net.forward(x=[[0, 1], [3, 2]])
         return
     net.forward(x=[[0, 1], [3, 2]])
-    with net.steps[-1].named(), pytest.raises(DataError, match="index 3 is not one of the 3 rows"):
+    with net.steps[-1], pytest.raises(DataError, match="index 3 is not one of the 3 rows"):
         net.layers["words"].check()
 
 

@@ -78,8 +78,7 @@ def test_threads_meet_wherever_one_reads_what_another_wrote(moves):
     with recording() as made:
         steps(x, y, moves)
     assert not made.hosts
-    script = Program(made.rows)._made
-    assert isinstance(script, Script)
+    script = Script(made.rows)
     for run in (script.alone, lambda: together(script)):
         wanted = [array.copy() for array in given_to]
         steps(*wanted, moves)

@@ -293,7 +293,7 @@ def write(net: Net, trials: Sequence[Trial]) -> Graph:
         graph.begin(step)
         if any(value in graph.open for value in step.bottoms):
             graph.open |= {value: range(len(value.shape)) for value in step.tops}
-        with step.named():
+        with step:
             writer = writer_of(step.spec.type)
             tops = writer(graph, step, *[graph.tensors[value] for value in step.bottoms])
         tops = [tops] if isinstance(tops, str) else tops
