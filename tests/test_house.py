@@ -322,8 +322,8 @@ def test_how_much_a_reader_has_to_follow():
     from walked import convolution, step
 
     one, ordinary = convolution(), step()
-    assert len(one) <= 13 and sum(one.values()) <= 40
-    assert len(ordinary) <= 59
+    assert len(one) <= 12 and sum(one.values()) <= 31
+    assert len(ordinary) <= 55
     assert sum(step(10).values()) <= 60
     assert sum(step(10, "caffe").values()) <= 60
 
