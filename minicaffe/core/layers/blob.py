@@ -62,7 +62,8 @@ def numbers(array: Any, what: str, shape: object) -> Any:
     Raises DataError, which says `what` the array is for, for other types and for rows of several lengths.
     """
     try:
-        array = array if device_of(array).is_cuda else np.asarray(array)
+        if type(array) is not np.ndarray and not device_of(array).is_cuda:
+            array = np.asarray(array)
         real = array.dtype.kind in "fiub" or np.can_cast(array.dtype, np.float64, "same_kind")
         got = None if real else array.dtype
     except (TypeError, ValueError) as error:

@@ -31,9 +31,10 @@ def fitting(arrays: Mapping[str, Any], blobs: Mapping[str, Blob], which: str) ->
 def put(arrays: Mapping[str, Any], blobs: Mapping[str, Blob], which: str) -> None:
     """Copy checked arrays into the data or diffs of blobs."""
     for name, array in arrays.items():
-        blob = blobs[name]
-        copy = blob.device.xp.copyto if device_of(array).is_cuda else blob.device.copy_from_host
-        copy(getattr(blob, which), array)
+        device = blobs[name].device
+        is_there = device.is_cuda and device_of(array).is_cuda
+        copy = device.xp.copyto if is_there else device.copy_from_host
+        copy(getattr(blobs[name], which), array)
 
 
 def given_to(
