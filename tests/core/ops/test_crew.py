@@ -18,9 +18,12 @@ if not cpu.available():
     pytest.skip("needs Numba", allow_module_level=True)
 
 from minicaffe.backends.cpu import Piece, compiled
+from minicaffe.backends.cpu.command import Apart
 from minicaffe.backends.cpu.run import in_slices, run
 from minicaffe.backends.cpu.threads import at_most
 from minicaffe.backends.replay.command_buffer import Program, recording
+from minicaffe.core.ops import conv
+from minicaffe.core.ops.geometry import ConvGeometry, Window
 
 ROOT = Path(__file__).parent.parent.parent.parent
 
@@ -369,3 +372,37 @@ with others_take_the_cores():
 def test_thousands_of_replays_while_others_take_the_cores(threads):
     """No hang, no call lost, no row before the one before it has ended."""
     python(LOADED.replace("REPLAYS", "10_000" if cases.LONG else "300"), threads, 1200)
+
+
+@pytest.mark.parametrize("name", ["caffe", "loopfree"])
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_an_engine_whose_slices_are_apart_is_replayed_on_other_numbers(name, n, threads):
+    """Of each slice its own loops: as many as it has samples, and the same bits as without a trace."""
+    g = ConvGeometry(n, 4, (90, 91), 6, Window((3, 3), pad=(1, 0)), 2)
+    engine, rng = conv.ENGINES[name], np.random.default_rng(1)
+    work = np.full(threads * engine.workspace(g, 2**22), np.nan, np.float32)
+    shapes = g.x_shape, g.y_shape, g.weight_shape, (g.f,)
+    x, dy, weight, bias = (rng.normal(size=shape).astype("f4") for shape in shapes)
+    y, dx, dw = (np.zeros_like(array) for array in (dy, x, weight))
+
+    def passes():
+        engine.forward(x, weight, bias, g, y, work)
+        engine.weight_gradient(x, dy, g, dw, work)
+        engine.input_gradient(dy, weight, g, dx, work)
+
+    with recording() as trace:
+        passes()
+    assert not trace.hosts
+    apart = [row for row in trace.rows if isinstance(row, Apart)]
+    assert [row.slices for row in apart] == [min(n, threads)] * len(apart)
+    assert bool(apart) == (min(n, threads) > 1)
+    for array in (x, dy, weight, bias):
+        array[...] = rng.normal(size=array.shape)
+    bits = []
+    for again in (passes, Program(trace.rows).run):
+        for array in (y, dx, work):
+            array.fill(np.nan)
+        dw.fill(0.5)
+        again()
+        bits.append([array.tobytes() for array in (y, dx, dw)])
+    assert bits[0] == bits[1]
