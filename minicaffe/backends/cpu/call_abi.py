@@ -42,8 +42,7 @@ def address(loop: Callable[..., None], kinds: tuple[Any, ...]) -> int:
         with _making:
             if key not in _entries:
                 _entries[key] = _entry(loop, nested(kinds))
-    where: int = _entries[key].address
-    return where
+    return _entries[key].address
 
 
 def bind(args: tuple[Any, ...], slices: int, words: array.array[int]) -> tuple[Any, ...]:

@@ -92,8 +92,8 @@ class Apart:
 
     @property
     def slices(self) -> int:
-        """The number of threads that share the loops."""
-        return len(self.parts)
+        """The number of threads that share the loops; 0 if there are none."""
+        return len(self.parts) if any(self.parts) else 0
 
     @property
     def name(self) -> str:

@@ -228,13 +228,12 @@ class Table:
     def __init__(self, rows: Sequence[Row | Apart]):
         self.rows = tuple([row for row in rows if row.slices])  # a generator would keep more memory
         self.walkers = max([row.slices for row in self.rows], default=0)
-        calls: list[
-            tuple[Row, int, bool]
-        ] = []  # a loop, its first thread, whether threads synchronise
+        # Of each a loop, its first thread, and whether threads synchronise after it
+        calls: list[tuple[Row, int, bool]] = []
         for i, row in enumerate(self.rows, 1):
             if isinstance(row, Apart):
                 calls += [(one, t, False) for t, part in enumerate(row.parts) for one in part]
-                calls[-1:] = [(*one[:2], True) for one in calls[-1:]]
+                calls[-1] = (*calls[-1][:2], True)
                 continue
             then = self.rows[i] if i < len(self.rows) else None
             alone = isinstance(then, Row) and row.slices == then.slices == 1

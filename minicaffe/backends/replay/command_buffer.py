@@ -75,6 +75,8 @@ class Recording:
             run()
             loops.append(self.rows)
         self.rows = before
+        if sum(map(len, loops)) > 2**15:  # each of some 600 bytes
+            self.host("more loops than it pays to keep")
         self.ran(Apart(loops) if cpu.available() else Calls(calls))
 
     def host(self, why: str) -> None:

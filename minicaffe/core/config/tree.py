@@ -223,9 +223,7 @@ def parse(text: str, file: str = "<text>") -> Node:
         raise SpecError(f"{_mark(file, loader.get_mark())}: nested too deeply") from None
     except (ValueError, OverflowError):  # PyYAML lets these out for "\UFFFFFFFF" and %YAML 1.999...
         raise SpecError(f"{_mark(file, loader.get_mark())}: the number is too large") from None
-    if root is None:
-        return Node(None, Mark(file, 1, 1))
-    return _Builder(file).build(root, ())
+    return Node(None, Mark(file, 1, 1)) if root is None else _Builder(file).build(root, ())
 
 
 def _mark(file: str, mark: Any) -> Mark:

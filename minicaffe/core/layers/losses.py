@@ -41,9 +41,7 @@ def check_alike(a: Shape, b: Shape) -> None:
 
 def same_type(array: Any, copy: Any) -> Any:
     """The array, or its copy in the buffer `copy` if that has another type."""
-    if copy is None or array.dtype == copy.dtype:
-        return array
-    return arrays.copy(array, copy)
+    return array if copy is None or array.dtype == copy.dtype else arrays.copy(array, copy)
 
 
 class Loss(Layer):

@@ -331,9 +331,7 @@ def scalar(value: Any) -> str:
     if isinstance(value, int):
         return str(value)
     own = any(pattern.fullmatch(value) for pattern, _ in PLAIN.values())
-    if BARE.fullmatch(value) and not own:
-        return str(value)
-    return quoted(value)
+    return str(value) if BARE.fullmatch(value) and not own else quoted(value)
 
 
 def number(value: float) -> str:

@@ -259,8 +259,7 @@ class Solver:
                         break
                 self._iterate_and_tell()
                 due = self.spec.snapshot and self.iteration % self.spec.snapshot == 0
-                asks = (signals or self.ranks) and asked(self, signals)
-                if asks or due:
+                if ((signals or self.ranks) and asked(self, signals)) or due:
                     self.saving.try_to_save(self)
                 if self._asked_to_stop:
                     break

@@ -181,8 +181,7 @@ class Draft:
             return self.linear(x, number) if kind == "Mul" else self.linear(x, shift=number)
         inputs: list[Any] = [Tensor("", one.shape, "float32", blob=one) for one in operands]
         output = Tensor("", np.broadcast_shapes(*(one.shape for one in operands)), "float32")
-        blob: Blob = READERS[kind](self, Node(kind, "", inputs, [output], attributes, OPSET, {}))
-        return blob
+        return READERS[kind](self, Node(kind, "", inputs, [output], attributes, OPSET, {}))
 
     def blob(self, tensor: Tensor | None) -> Blob:
         """What holds a tensor: a constant is the parameter of a Parameter layer. Raises RefusedError."""

@@ -52,8 +52,7 @@ def recognises(pattern: Pattern) -> Callable[[Callable[..., Any]], Callable[...,
                 word.lstrip("#*!"): value.blob if isinstance(value, Tensor) else value
                 for word, value in words.items()
             }
-            blob: Blob | None = function(draft, node, **values)
-            return blob
+            return function(draft, node, **values)
 
         forms: list[Any] = pattern if isinstance(pattern, list) else [pattern]
         for kind in dict.fromkeys(form[0].partition(":")[0] for form in forms):

@@ -247,3 +247,26 @@ def test_a_processor_is_known_by_its_model_or_else_its_kind(monkeypatch, text, n
     monkeypatch.setattr(autotune_cache.platform, "processor", lambda: "")
     monkeypatch.setattr(autotune_cache.platform, "machine", lambda: "other")
     assert autotune_cache._cpu.__wrapped__() == name
+
+
+@pytest.mark.parametrize("built_in", ["caffe", "batched", "implicit", "direct"])
+@pytest.mark.parametrize("says", [{}, {"is_compiled": lambda self, dtype: False}], ids=["", "says"])
+def test_what_a_subclass_of_a_built_in_engine_adds_is_done_in_each_pass(
+    built_in, says, loops, monkeypatch
+):
+    """Its NumPy is in no trace: a replay that knew only the built-in's loops would leave it out."""
+    kind = type(conv.ENGINES[built_in])
+
+    def forward(self, x, weight, bias, g, out, work):
+        kind.forward(self, x, weight, bias, g, out, work)
+        return np.maximum(out, 0, out=out)
+
+    own = type("Own", (kind,), {"name": "own", "forward": forward, "__module__": "users", **says})
+    monkeypatch.setitem(conv.ENGINES, "own", own())
+    net = Net(parse(MODEL.replace("ENGINE", "own")), "TEST", device="cpu")
+    lowest = []
+    for seed in range(7):
+        feed(net, seed)
+        net.forward()
+        lowest.append(float(net.blobs["y"].data.min()))
+    assert lowest == [0.0] * 7

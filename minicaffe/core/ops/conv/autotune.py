@@ -212,8 +212,7 @@ class _Arrays:
         device = self.case.device
         if not ENGINES[name].traced or backend is None or (device.is_cuda and self.few):
             return run, 1
-        replay: tuple[Callable[[], object], int] = backend.as_training_would(run, device, self.runs)
-        return replay
+        return backend.as_training_would(run, device, self.runs)
 
     def error(self, name: str, direction: str, reference: Any) -> float:
         """Returns |result - reference| / |reference|, root mean squares; WRONG if that is not finite."""

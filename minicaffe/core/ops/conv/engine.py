@@ -27,6 +27,7 @@ REMOVED = {  # names that models and runs may still have -> what computes the sa
     **dict.fromkeys(("lanes", "winograd2"), "'auto' or 'winograd'"),
     "pointwise": "'implicit' or 'batched'",
 }
+PASSES = "forward", "input_gradient", "weight_gradient", "gradients"
 RENAMED = {"places": "packed"}
 E = TypeVar("E", bound="type[Engine]")
 
@@ -48,6 +49,12 @@ class Engine(Protocol):
     launches_by_sample: bool = False  # on CUDA it launches kernels sample by sample
     gradients_together: bool = False  # `gradients` is faster than the two passes one by one
     one_product: bool = False  # (built-in ones) on CUDA a candidate for one product of matrices
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """A class with passes of its own is traced only if it says so itself: they may call NumPy."""
+        super().__init_subclass__(**kwargs)
+        if "traced" not in vars(cls) and not vars(cls).keys().isdisjoint(PASSES):
+            cls.traced = False
 
     def refuses(self, g: ConvGeometry) -> str | None:
         """Returns why the engine cannot compute a convolution; None if it can."""
@@ -129,7 +136,7 @@ def register_engine(cls: E) -> E:
     name = getattr(cls, "name", None)
     if not (isinstance(name, str) and name.isidentifier()) or name == AUTO:
         raise SpecError(f"engine {cls.__name__}: expected a name that is a word, got {name!r}")
-    for direction in ("forward", "input_gradient", "weight_gradient"):
+    for direction in PASSES[:3]:
         if getattr(cls, direction) is getattr(Engine, direction):
             raise SpecError(f"engine {cls.__name__}: does not define {direction}")
     if cls.one_product and not cls.__module__.startswith("minicaffe."):

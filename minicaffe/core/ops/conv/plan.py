@@ -79,12 +79,12 @@ class Plan:
         engine, size = self._engines["weight_gradient"]
         of_dx, dx_size = self._engines["input_gradient"]
         both = engine is of_dx and engine.gradients_together and dx is not None and dw is not None
-        both_params = dw is not None and db is not None
+        one = case.device.is_cuda and dw is not None and db is not None
         with case.limited(size):
             part = case.part_of(work, size)
             if both:
                 engine.gradients(x, dy, weight, g, dx, dw, part)
-            elif both_params and engine.weight_and_bias_gradients(x, dy, g, dw, db, part):
+            elif one and engine.weight_and_bias_gradients(x, dy, g, dw, db, part):
                 db = None
             elif dw is not None:
                 engine.weight_gradient(x, dy, g, dw, part)

@@ -213,8 +213,7 @@ def _asked(source: Source, names: list[str]) -> bytes:
     for name in names:
         if name not in known and name in computed:
             model.graph.output.append(onnx.ValueInfoProto(name=name))
-    data: bytes = model.SerializeToString()
-    return data
+    return model.SerializeToString()
 
 
 def _trials(net: Net, images: Sequence[np.ndarray]) -> Iterator[dict[str, np.ndarray]]:

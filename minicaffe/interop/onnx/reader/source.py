@@ -265,8 +265,7 @@ def _bytes(what: str, tensor: Any) -> int:
 def array_of(onnx: Any, path: Path, tensor: Any) -> np.ndarray:
     """The numbers of an array. Raises CheckpointError if it holds others than its shape promises."""
     _bytes(f"{path}: array {tensor.name!r}", tensor)
-    array: np.ndarray = _called(onnx.numpy_helper.to_array, path, tensor)
-    return array
+    return _called(onnx.numpy_helper.to_array, path, tensor)
 
 
 def _word(name: str) -> str:
