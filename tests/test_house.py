@@ -255,8 +255,8 @@ def test_every_command_has_help_with_an_example(capsys):
         assert f"example:\n  minicaffe {command}" in capsys.readouterr().out, command
 
 
-LINES = {"backends": 12_814, "core": 18_072}  # of Python, at the most
-ALL = 68_819  # of the whole package; 66,000 are the aim
+LINES = {"backends": 12_814, "core": 18_071}  # of Python, at the most
+ALL = 68_818  # of the whole package; 66,000 are the aim
 
 
 @pytest.mark.parametrize("name", LINES)
@@ -313,7 +313,7 @@ def test_the_reading_path_is_there_and_no_longer_than_an_afternoon():
     page = (ROOT / "docs" / "read-me-first.md").read_text("utf-8")
     path = [ROOT / name for name in re.findall(r"^\d+\. \[(minicaffe/\S+\.py)\]", page, re.M)]
     assert len(path) == len(set(path)) == 14
-    assert sum(len(file.read_text("utf-8").splitlines()) for file in path) <= 2_898
+    assert sum(len(file.read_text("utf-8").splitlines()) for file in path) <= 2_888
 
 
 @pytest.mark.skipif(not cpu.available(), reason="needs Numba")

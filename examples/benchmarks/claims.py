@@ -12,7 +12,7 @@ from measure import geometric_mean
 from result_tables import beside_torch, place, read, span, zoo_ratios
 
 from minicaffe.core.ops.conv import ENGINES
-from minicaffe.core.ops.conv.engine import RENAMED
+from minicaffe.core.ops.conv.plan import RENAMED
 
 # three runs of BVLC Caffe 1.0 with its own LeNet and solver: 10,000 iterations, the 10,000 test images
 CAFFES = (0.9904, 0.9904, 0.9913)

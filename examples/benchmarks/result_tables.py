@@ -14,7 +14,7 @@ from measure import RESULTS, ROOT, fastest, geometric_mean
 from tables import lay_out, plain
 from turns import FORMS
 
-from minicaffe.core.ops.conv.engine import RENAMED
+from minicaffe.core.ops.conv.plan import RENAMED
 
 NETS = {  # of models/, as the pages call them
     "logistic_regression": "logistic regression",

@@ -13,22 +13,15 @@ class Einsum(Engine):
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Protocol, TypeVar
 
 from minicaffe.backends.dispatch import is_compiled
 from minicaffe.core.ops.geometry import ConvGeometry
-from minicaffe.errors import SpecError, did_you_mean
+from minicaffe.errors import SpecError
 
 AUTO = "auto"  # not an engine: the fastest measured
 ENGINES: dict[str, Engine] = {}  # by name, in the order in which they are listed
-REMOVED = {  # names that models and runs may still have -> what computes the same
-    **dict.fromkeys(("columns", "mec"), "'batched' or 'implicit'"),
-    **dict.fromkeys(("lanes", "winograd2"), "'auto' or 'winograd'"),
-    "pointwise": "'implicit' or 'batched'",
-}
 PASSES = "forward", "input_gradient", "weight_gradient", "gradients"
-RENAMED = {"places": "packed"}
 E = TypeVar("E", bound="type[Engine]")
 
 
@@ -109,15 +102,6 @@ class Engine(Protocol):
     ) -> bool:
         """Adds dweight and dbias if one kernel computes both; returns whether it did."""
         return False
-
-
-def hint(name: str, words: Iterable[str]) -> str:
-    """What to do about a name that is none of the words, for the end of a message."""
-    if name in REMOVED:
-        return f"; it was removed: take {REMOVED[name]}"
-    if name in RENAMED:
-        return f"; it is called {RENAMED[name]!r} now"
-    return did_you_mean(name, words) or "; --import FILE brings engines of one's own"
 
 
 def names() -> tuple[str, ...]:

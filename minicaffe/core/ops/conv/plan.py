@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,12 +21,18 @@ import numpy as np
 from minicaffe.backends.device import Device
 from minicaffe.core.ops.conv import autotune_cache, common
 from minicaffe.core.ops.conv.autotune import DIRECTIONS
-from minicaffe.core.ops.conv.engine import AUTO, ENGINES, Engine, hint, names
+from minicaffe.core.ops.conv.engine import AUTO, ENGINES, Engine, names
 from minicaffe.core.ops.conv.problem import Case
 from minicaffe.core.ops.geometry import ConvGeometry
-from minicaffe.errors import ShapeError, SpecError, mib
+from minicaffe.errors import ShapeError, SpecError, did_you_mean, mib
 
 CAP = 256 * 2**20  # bytes of workspace; more if one thread of the rule's engines needs it
+REMOVED = {  # names that models and runs may still have -> what computes the same
+    **dict.fromkeys(("columns", "mec"), "'batched' or 'implicit'"),
+    **dict.fromkeys(("lanes", "winograd2"), "'auto' or 'winograd'"),
+    "pointwise": "'implicit' or 'batched'",
+}
+RENAMED = {"places": "packed"}
 NEAR = 16  # times more or less work is nearly the same
 
 
@@ -175,3 +181,12 @@ def check_name(engine: str) -> None:
     if engine not in known:
         more = hint(str(engine), known)
         raise SpecError(f"unknown engine {engine!r}; expected one of {', '.join(known)}{more}")
+
+
+def hint(name: str, words: Iterable[str]) -> str:
+    """What to do about a name that is none of the words, for the end of a message."""
+    if name in REMOVED:
+        return f"; it was removed: take {REMOVED[name]}"
+    if name in RENAMED:
+        return f"; it is called {RENAMED[name]!r} now"
+    return did_you_mean(name, words) or "; --import FILE brings engines of one's own"
