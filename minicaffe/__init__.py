@@ -17,10 +17,11 @@ _HOMES = {
     "core.gradient_check": "GradientError gradcheck",
     "core.layers": "Blob Layer Param Traits register",
     "core.net": "Net parse read",
+    "core.numerics": "Numerics",
     "core.ops.conv": "Engine register_engine",
     "core.ops.unroll": "col2im im2col",
     "core.solver": "Solver",
-    "core.solver.update_rules": "Rule register_rule",
+    "core.solver.own_rules": "Rule register_rule",
     "tools.deploy": "Classifier Detector predict",
     "tools.own_data": "Adapted adapt",
 }

@@ -10,13 +10,14 @@ from minicaffe.core.layers import register as register
 from minicaffe.core.net import Net as Net
 from minicaffe.core.net import parse as parse
 from minicaffe.core.net import read as read
+from minicaffe.core.numerics import Numerics as Numerics
 from minicaffe.core.ops.conv import Engine as Engine
 from minicaffe.core.ops.conv import register_engine as register_engine
 from minicaffe.core.ops.unroll import col2im as col2im
 from minicaffe.core.ops.unroll import im2col as im2col
 from minicaffe.core.solver import Solver as Solver
-from minicaffe.core.solver.update_rules import Rule as Rule
-from minicaffe.core.solver.update_rules import register_rule as register_rule
+from minicaffe.core.solver.own_rules import Rule as Rule
+from minicaffe.core.solver.own_rules import register_rule as register_rule
 from minicaffe.errors import CheckpointError as CheckpointError
 from minicaffe.errors import DataError as DataError
 from minicaffe.errors import DeviceError as DeviceError

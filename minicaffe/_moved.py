@@ -73,7 +73,7 @@ forks tools.data.layers: label_maps label_maps
 layers storage: files wire
 layers core.layers: activation elementwise batch_norm normalization dummy inputs label_loss losses
 layers core.layers: loss softmax lrn normalization order context pair_loss losses softmax_loss softmax
-layers core.layers: registry base sequence recurrent shape routing share context unknown base
+layers core.layers: sequence recurrent shape routing share context unknown base
 net backends.replay: guards guards inference_replay inference passes training
 net core.net: access net copies net sharing memory
 ops core.ops: activation random average update eltwise arrays embed take infogain label_losses stochastic pool

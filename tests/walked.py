@@ -5,11 +5,13 @@ PYTHONPATH=tests python -m walked
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 
@@ -53,12 +55,16 @@ def convolution(engine: str = "auto") -> Counter[str]:
     return walked(lambda: layer.forward(bottom))
 
 
-def step(before: int = 1, engine: str = "auto") -> Counter[str]:
-    """An iteration of LeNet, passes and update, no test, line or snapshot: an ordinary one, or after 10 others
-    one that is replayed.
+def step(before: int = 1, engine: str = "auto", replays: bool = False) -> Counter[str]:
+    """An iteration of LeNet, passes and update, no test, line or snapshot, after some others.
+
+    It is an ordinary one; or one that `replays`, which it does from the fourth on.
     """
     settings = {"max_iter": 100, "test_interval": 0, "display": 0, "best": None}
-    solver = Solver("lenet", device="cpu", engine=engine, deterministic=True, **settings)
+    with contextlib.ExitStack() as stack:
+        for file in () if replays else ("core.net.net", "core.solver.solver"):
+            stack.enter_context(patch(f"minicaffe.{file}.replayed", lambda _, ordinary: ordinary))
+        solver = Solver("lenet", device="cpu", engine=engine, deterministic=True, **settings)
     solver.step(before)
     return walked(lambda: solver.step(1))
 
@@ -67,7 +73,7 @@ if __name__ == "__main__":
     for name, calls in (
         ("a convolution's forward pass", convolution()),
         ("a step of LeNet", step()),
-        ("a replayed step of LeNet", step(10)),
-        ("a replayed step of LeNet, engine caffe", step(10, "caffe")),
+        ("a replayed step of LeNet", step(10, replays=True)),
+        ("a replayed step of LeNet, engine caffe", step(10, "caffe", replays=True)),
     ):
         print(f"{name}: {len(calls)} files, {sum(calls.values())} calls", *calls, sep="\n    ")

@@ -22,9 +22,9 @@ import nvrtc
 from machine import describe
 from measure import ROOT, parsed, parser, write
 
+from minicaffe.backends.cuda.device import TF32_SINCE
 from minicaffe.backends.cuda.implicit_gemm import CORES, LARGE, SMALL
 from minicaffe.backends.cuda.launch import CTYPES, OPTIONS, source
-from minicaffe.backends.device import TF32_SINCE
 from minicaffe.backends.formulas import RULES
 
 ARCHITECTURES = (75, 80, 90)  # of a T4, an A100, an H100

@@ -191,10 +191,10 @@ def im2col_calls(device, n: int, forms: tuple[str, ...]) -> tuple[dict[str, Call
     """im2col of n samples in each form, both ways, as calls; and the bytes each of them moves."""
     import numpy as np
 
-    from minicaffe.backends.cpu import run as dispatch
-    from minicaffe.backends.cpu import threads
+    from minicaffe.backends.cpu import slices, threads
+    from minicaffe.core.ops.columns import column_shape
     from minicaffe.core.ops.geometry import Window
-    from minicaffe.core.ops.im2col import column_shape, im2col
+    from minicaffe.core.ops.im2col import im2col
 
     xp, window = device.xp, Window((5, 5))
     images = np.random.default_rng(1).standard_normal((n, 20, 12, 12), np.float32)
@@ -209,7 +209,7 @@ def im2col_calls(device, n: int, forms: tuple[str, ...]) -> tuple[dict[str, Call
             for s in range(first, last):
                 im2col(x[s : s + 1], window, column, form=form)
 
-        dispatch.in_slices(part, n, work)
+        slices.in_slices(part, n, work)
 
     calls = {}
     for form in forms:
@@ -220,7 +220,7 @@ def im2col_calls(device, n: int, forms: tuple[str, ...]) -> tuple[dict[str, Call
 
 def copy_rate(device, rounds: int, block_ms: float, size: int) -> dict[str, float]:
     """GB/s of copying, bytes read and bytes written together; on the CPU by all threads."""
-    from minicaffe.backends.cpu.run import in_slices
+    from minicaffe.backends.cpu.slices import in_slices
 
     xp = device.xp
     source, target = xp.ones(size // 4, xp.float32), xp.zeros(size // 4, xp.float32)

@@ -156,13 +156,13 @@ class Op:
 
     def by_numpy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Call the NumPy function: with CuPy's arrays, or on the CPU's threads if it has slices."""
-        threads = module("minicaffe.backends.cpu.run") if self.traced else None
-        if threads is None:
+        slices = module("minicaffe.backends.cpu.slices") if self.traced else None
+        if slices is None:
             self.function(*args, **kwargs)
         elif self.on_cuda(args, kwargs):
             self._by_cupy(args, kwargs)
         else:
-            threads.by_numpy(self, args, kwargs)
+            slices.by_numpy(self, args, kwargs)
 
     def _by_cupy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         count, names = len(args), tuple(kwargs)
@@ -243,11 +243,11 @@ def in_slices(
 ) -> list[Any]:
     """Call part(first, last, work) on slices of 0..n; returns the pieces of `work` that they used.
 
-    It calls ops only. The CPU's threads share them: see backends/cpu/run.py. CUDA is called once.
+    It calls ops only. The CPU's threads share them: see backends/cpu/slices.py. CUDA is called once.
     """
-    run = module("minicaffe.backends.cpu.run")
-    if run is not None:
-        return cast(list[Any], run.in_slices(part, n, work, grain, worth, noted=True))
+    slices = module("minicaffe.backends.cpu.slices")
+    if slices is not None:
+        return cast(list[Any], slices.in_slices(part, n, work, grain, worth, noted=True))
     if n:
         part(0, n, work)
     return [work] * min(n, 1)

@@ -30,6 +30,7 @@ from minicaffe.core.layers.blob import check_type
 from minicaffe.core.layers.convolution import Filtered
 from minicaffe.core.net import Net
 from minicaffe.core.net.summary import table
+from minicaffe.core.numerics import Numerics
 from minicaffe.core.ops import conv
 from minicaffe.core.ops.conv import autotune_cache
 from minicaffe.core.ops.conv.autotune import DIRECTIONS, Finding, measure
@@ -47,9 +48,9 @@ QUIET: dict[str, Any] = {"test_interval": 0, "display": 0, "snapshot": 0, "test_
 Line = tuple[str, str, int, float, int, float]  # of, loop, slices, us, bytes, flop
 
 
-def explain_net(spec: NetSpec, device: Device, settings: dict[str, Any]) -> None:
+def explain_net(spec: NetSpec, device: Device, numerics: Numerics) -> None:
     """Infer a few times with nothing kept between, and print of each layer what computes it then."""
-    net = Net(spec, "TEST", device=device, keep=(), **settings)
+    net = Net(spec, "TEST", device=device, keep=(), numerics=numerics)
     for _ in range(SETTLED):
         net.forward()
     say(f"{net.name or 'the net'}, inference, {net.context.dtype}, on {net.device.name}")
@@ -85,16 +86,16 @@ def who_computes(net: Net) -> Iterator[tuple[str, str]]:
         yield name, ", ".join(dict.fromkeys(computed.get(name, [NOTHING])))
 
 
-def explain_program(spec: NetSpec, device: Device, phase: str | None, **settings: Any) -> None:
+def explain_program(spec: NetSpec, device: Device, phase: str | None, numerics: Numerics) -> None:
     """Train a few iterations, which are not kept, or infer in TEST; print what that ran, and its time."""
     if phase == "TEST":
-        net = Net(spec, "TEST", device=device, **settings)
+        net = Net(spec, "TEST", device=device, numerics=numerics)
         call: Callable[[], Any] = net.forward
         for _ in range(SETTLED):
             net.forward()
         nodes, what = net.passes.nodes, "a forward pass of the phase TEST"
     else:
-        solver = Solver(spec, device=device, **settings, **QUIET)
+        solver = Solver(spec, device=device, numerics=numerics, **QUIET)
         net, call = solver.net, partial(solver.step, 1)
         solver.step(SETTLED)
         nodes = [node for part in solver.iterations.recordings.values() for node in part]
@@ -235,12 +236,13 @@ class Explain(Model, Computed, Phased):
         spec = self.read_model()
         device = self.pick_device(spec)
         if self.net:
-            explain_net(spec, device, self.engine_settings())
+            explain_net(spec, device, self.numerics())
             return
         if self.step:
-            explain_program(spec, device, self.phase, **self.engine_settings())
+            explain_program(spec, device, self.phase, self.numerics())
             return
-        net = Net(spec, self.phase, device=device, shapes_only=True, **self.engine_settings())
+        settings: Any = {"device": device, "numerics": self.numerics()}
+        net = Net(spec, self.phase, shapes_only=True, **settings)
         check_type(net.context.dtype, device)
         say(f"{net.name or self.model}, phase {net.phase}, {net.context.dtype}, on {device.name}")
         count = 0
@@ -340,7 +342,7 @@ class Time(Model, Computed, Phased):
     def __call__(self) -> None:
         spec = self.read_model()
         phase, device = self.phase_of(spec), self.pick_device(spec)
-        net = Net(spec, phase, device=device, **self.engine_settings())
+        net = Net(spec, phase, device=device, numerics=self.numerics())
         for _ in range(2):
             net.forward()
             net.backward()

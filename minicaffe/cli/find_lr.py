@@ -63,8 +63,9 @@ def losses_of(
     rule |= {"early_stopping": None, "display": 0, "plateau": None, "patience": None}
     rule |= {"power": None, "stepsize": None, "stepvalue": (), "min_lr": 0.0}
     chosen = dataclasses.replace(spec, solver=dataclasses.replace(spec.solver, **rule))
-    settings = args.engine_settings() | ({} if args.seed is None else {"random_seed": args.seed})
-    solver = Solver(chosen, device=device, snapshot_after_train=False, **settings)
+    settings: dict[str, Any] = {} if args.seed is None else {"random_seed": args.seed}
+    settings |= {"numerics": args.numerics(), "snapshot_after_train": False}
+    solver = Solver(chosen, device=device, **settings)
     if files := args.weights or ",".join(spec.solver.weights):
         load_weights(solver.net, files, strict=False)
     losses: list[float] = []

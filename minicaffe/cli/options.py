@@ -9,7 +9,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from minicaffe.core.net import Net, read
 from minicaffe.core.net import model as net_model
 from minicaffe.core.net.model import located
 from minicaffe.core.net.weights import LoadReport, listed
+from minicaffe.core.numerics import Numerics
 from minicaffe.core.ops import conv
 from minicaffe.errors import (
     CheckpointError,
@@ -228,15 +229,15 @@ class Computed(OnDevice, Typed):
     ] = conv.CAP >> 20
     deterministic: Annotated[bool, "select engines by a fixed rule, not by measured times"] = False
 
-    def engine_settings(self) -> dict[str, Any]:
+    def numerics(self) -> Numerics:
         """Returns what these options say to Net and Solver."""
-        return {
-            "dtype": self.dtype,
-            "precision": self.precision,
-            "engine": self.conv_engine,
-            "workspace_cap": self.workspace << 20,
-            "deterministic": self.deterministic,
-        }
+        return Numerics(
+            dtype=self.dtype,
+            precision=self.precision,
+            engine=self.conv_engine,
+            workspace_cap=self.workspace << 20,
+            deterministic=self.deterministic,
+        )
 
 
 class Force(CommandOptions):

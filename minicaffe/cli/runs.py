@@ -148,7 +148,7 @@ class Replay(Computed, Imports):
     def __call__(self) -> None:
         self.import_files()
         device = backend.device(self.device)
-        replay = replay_step.Replay(self.file, device=device, **self.engine_settings())
+        replay = replay_step.Replay(self.file, device=device, numerics=self.numerics())
         self.tell(f"device: {replay.solver.device}")
         replay.run()
         say(*replay.lines())

@@ -99,7 +99,8 @@ class Test(Model, Weighted, Computed):
     def __call__(self) -> None:
         weights, spec = weights_of(self), for_test(self.read_model())
         check_filled(spec, "TEST", ANY)
-        net = Net(spec, "TEST", device=self.pick_device(spec), keep=(), **self.engine_settings())
+        device, numerics = self.pick_device(spec), self.numerics()
+        net = Net(spec, "TEST", device=device, numerics=numerics, keep=())
         for line in data_lines([net]):
             self.tell(line)
         for file, loaded in load_weights(net, weights):

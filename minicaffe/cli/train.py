@@ -381,7 +381,8 @@ def built(
     chosen = {key: getattr(args, key) for key in ("max_iter", "snapshot_prefix", "snapshot_keep")}
     chosen["random_seed"] = args.seed
     settings = {key: value for key, value in chosen.items() if value is not None}
-    settings |= {**args.engine_settings(), "graph": not args.no_graph, "communicator": communicator}
+    settings |= {"numerics": args.numerics(), "graph": not args.no_graph}
+    settings["communicator"] = communicator
     settings |= {key: getattr(args, key) for key in ("batch_per_rank", "reduce_dtype")}
     return OfRun(spec, device=device, report=report, **settings)
 

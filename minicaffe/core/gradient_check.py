@@ -10,6 +10,7 @@ from minicaffe.backends import device as backend
 from minicaffe.core.config.declare import State
 from minicaffe.core.layers import Context, Layer
 from minicaffe.core.layers.fillers import fill
+from minicaffe.core.numerics import Numerics
 from minicaffe.errors import MinicaffeError
 
 
@@ -61,7 +62,9 @@ class _Check:
     ):
         self.layer, self.random = layer, np.random.default_rng(seed)
         self.device = device if isinstance(device, backend.Device) else backend.device(device)
-        layer.context = Context(self.device, np.dtype("float64"), State(phase=phase), seed)
+        layer.context = Context(
+            self.device, Numerics(dtype=np.dtype("float64")), State(phase=phase), seed
+        )
         arrays = [
             self.normal(b) if isinstance(b, tuple) else np.array(b, np.float64) for b in bottoms
         ]

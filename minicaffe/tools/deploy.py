@@ -18,6 +18,7 @@ from minicaffe.core.layers.blob import numbers
 from minicaffe.core.net import Net, read
 from minicaffe.core.net.model import holds_weights, models
 from minicaffe.core.net.sources import with_classes
+from minicaffe.core.numerics import Numerics
 from minicaffe.core.plugins import label_map
 from minicaffe.errors import DataError, ShapeError, SpecError
 from minicaffe.storage.lists import find
@@ -44,20 +45,18 @@ class Deployed:
         weights: str | Path | Mapping[str, Any] | None = None,
         *,
         device: str | backend.Device | None = None,
-        dtype: Any = None,
-        precision: str | None = None,
-        engine: str = "auto",
-        deterministic: bool = True,
+        numerics: Numerics | None = None,
         keep: Sequence[str] | None = (),
+        **by_name: Any,
     ):
         self.model = for_test(model if isinstance(model, NetSpec) else read(model))
         spec, self.data = deploy(self.model, ends=self.ends)
         self._input = self.data.top[0]
         end = _ending(spec, self.ends)
         self.output, self.ended = end.tops[0], end.type
-        settings: Any = {"engine": engine, "deterministic": deterministic}
-        settings["keep"] = None if keep is None else [*keep, self.output]
-        self.net = Net(spec, "TEST", device=device, dtype=dtype, precision=precision, **settings)
+        numerics = replace(numerics or Numerics(deterministic=True), **by_name)
+        blobs = None if keep is None else [*keep, self.output]
+        self.net = Net(spec, "TEST", device=device, numerics=numerics, keep=blobs)
         if weights is None and isinstance(model, (str, Path)):
             weights = model if holds_weights(model) else shipped_weights(model)
         if isinstance(weights, (str, Path)):

@@ -12,6 +12,7 @@ from gpu import HAS_GPU
 
 from minicaffe import DeviceError, Net, Solver, parse
 from minicaffe.backends import device as backend
+from minicaffe.backends.cuda import device as cuda_device
 from minicaffe.core.solver import Report
 
 MODEL = """
@@ -159,7 +160,7 @@ def test_a_copy_under_way_keeps_its_memory(cuda, stand_in, monkeypatch):
 
 
 def test_a_large_array_takes_no_page_locked_memory(cuda, stand_in):
-    large = np.ones(backend.STAGED // 4 + 1, np.float32)
+    large = np.ones(cuda_device.STAGED // 4 + 1, np.float32)
     target = cuda.asarray(np.zeros_like(large))
     before = len(stand_in.cuda.pinned)
     cuda.copy_from_host(target, large)
@@ -169,7 +170,7 @@ def test_a_large_array_takes_no_page_locked_memory(cuda, stand_in):
 
 def test_a_large_array_takes_two_buffers_by_turns(cuda, stand_in, monkeypatch):
     """The third copy to a place waits for the first, whatever goes elsewhere; none is torn."""
-    size = backend.SMALL // 4 + 1
+    size = cuda_device.SMALL // 4 + 1
     there, elsewhere = (cuda.asarray(np.zeros(size, np.float32)) for _ in range(2))
     source = np.ones(size, np.float32)
     cuda.copy_from_host(elsewhere, source)  # is done: its memory is given back by the next

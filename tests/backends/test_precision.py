@@ -9,7 +9,7 @@ import pytest
 from half_nets import BATCH, LENET, Lines, solver
 
 from minicaffe import Net, Solver, SpecError, parse
-from minicaffe.backends import device as backend
+from minicaffe.backends.device import PRECISIONS
 from minicaffe.cli import main
 from minicaffe.core.ops.conv import autotune_cache
 
@@ -19,7 +19,7 @@ EXACT = SINGLE.replace("tf32", "highest")
 
 @pytest.fixture(autouse=True)
 def tensor_cores(cuda):
-    if backend.capability(cuda.number) < backend.TF32_SINCE:
+    if not cuda.has_tf32:
         pytest.skip("a GPU without tensor cores for TF32")
 
 
@@ -61,7 +61,7 @@ def test_who_asks_for_it(cuda):
 
 
 def test_an_older_gpu_is_exact_and_says_so(cuda, monkeypatch):
-    monkeypatch.setattr(backend, "capability", lambda number: 75)
+    monkeypatch.setattr("minicaffe.backends.cuda.device.capability", lambda number: 75)
     made = Net(parse(SINGLE), device="cuda").device
     assert not made.tf32 and "precision tf32 needs CUDA and an A100 or later" in repr(made)
 
@@ -85,7 +85,7 @@ def test_float64_and_16_bits_are_as_they_were(cuda):
 
 
 def test_measurements_are_kept_apart(cuda):
-    paths = {autotune_cache.path(cuda.of_precision(name)) for name in backend.PRECISIONS}
+    paths = {autotune_cache.path(cuda.of_precision(name)) for name in PRECISIONS}
     assert len(paths) == 2
 
 

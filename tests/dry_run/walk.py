@@ -12,8 +12,8 @@ from dry_run import elementwise, kernels, memory, products, reductions
 from dry_run.cases import Case
 from dry_run.record import Operation, complaints, differences, record
 from minicaffe import Net, Solver, parse
+from minicaffe.backends.cuda.device import CudaDevice
 from minicaffe.backends.cuda.fusion import FIRST, may_begin
-from minicaffe.backends.device import Device
 from minicaffe.backends.replay.command_buffer import recording
 from minicaffe.core.layers.elementwise import Dropout
 from minicaffe.core.net import read
@@ -32,14 +32,14 @@ UNTESTED = {"test_iter": 0, "test_interval": 0}
 seen: set[str] = set()  # types of layers that were walked
 
 
-def install() -> Device:
+def install() -> CudaDevice:
     """A device for nets, once the real one's place in CuPy is taken."""
     for part in (memory, elementwise, reductions, products, kernels):
         part.install()
     images, labels = np.zeros((300, 1, 28, 28), np.uint8), np.zeros(300, np.uint8)
     datasets.shape = lambda *_: images.shape
     datasets.load = lambda *_: datasets.Dataset("none", images, labels, "nowhere")
-    return Device("cuda:0", cupy, "dry run")
+    return CudaDevice("dry run", 0)
 
 
 class Quiet(Report):
@@ -49,7 +49,7 @@ class Quiet(Report):
         """Nothing."""
 
 
-def walk(case: Case, device: Device) -> list[str]:
+def walk(case: Case, device: CudaDevice) -> list[str]:
     """All that is wrong with a net's steps, in each type and phase."""
     found = []
     for dtype in case.types:

@@ -7,10 +7,6 @@ calls loop(*arguments, first, last). An array is (address, *sizes), a Piece (add
 
 from __future__ import annotations
 
-import array
-import ctypes
-import threading
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,7 +15,7 @@ from numba.core.ccallback import CFunc
 from numba.np.arrayobj import populate_array
 from numba.np.numpy_support import from_dtype
 
-from minicaffe.backends.cpu import Piece, Tail, helper
+from minicaffe.backends.cpu import Tail, helper
 from minicaffe.backends.cpu.compile_cache import Kept, digest
 from minicaffe.backends.cpu.compiler import Whole
 from minicaffe.backends.cpu.vector_ir import LONG as WORD
@@ -28,92 +24,10 @@ from minicaffe.backends.cpu.vector_ir import ir, made
 SIGNATURE = (types.int64,) * 4, types.void
 OPTIONS = {"nogil": True, "error_model": "numpy"}
 PLAIN: dict[Any, Any] = {int: types.int64, bool: types.boolean, float: types.float64}
-HEAD = object.__basicsize__  # bytes; then an array's address, says NumPy's C interface
-_word_at = ctypes.c_ssize_t.from_address  # a tenth of what array.ctypes.data takes
-BEGIN, END = object(), object()
-_entries: dict[Any, Any] = {}
-_making = threading.RLock()
 
 
-def address(loop: Callable[..., None], kinds: tuple[Any, ...]) -> int:
-    """The address of a loop's entry for arguments of these kinds, compiled or found on disk."""
-    key = loop, kinds
-    if key not in _entries:
-        with _making:
-            if key not in _entries:
-                _entries[key] = _entry(loop, nested(kinds))
-    return _entries[key].address
-
-
-def bind(args: tuple[Any, ...], slices: int, words: array.array[int]) -> tuple[Any, ...]:
-    """Append arguments as words; returns their kinds, those of a tuple's entries between BEGIN and END.
-
-    Raises TypeError for what has none.
-
-    >>> words = array.array("q")
-    >>> nested(bind((3, True, (np.float32(1), 2.0)), 1, words))
-    (<class 'int'>, <class 'bool'>, ('f', <class 'float'>))
-    >>> words.tolist() == [3, 1, 0x3F800000, 1 << 62]
-    True
-    """
-    kinds: list[Any] = []
-    todo = [*reversed(args)]
-    while todo:  # in one loop: it is called for each call of a compiled one
-        arg = todo.pop()
-        kind: Any = type(arg)
-        if kind is np.ndarray:
-            if not arg.flags.c_contiguous:
-                raise TypeError(f"an array of shape {arg.shape} with gaps has no place in a row")
-            words.append(_word_at(id(arg) + HEAD).value)
-            words.extend(arg.shape)
-            kind = arg.dtype.char, arg.ndim
-        elif kind is int or kind is bool:
-            words.append(arg)
-        elif isinstance(arg, tuple):
-            kind = BEGIN
-            todo += [END, *reversed(arg)]
-        elif kind is Piece:
-            words.append(_word_at(id(arg.work) + HEAD).value)
-            words.append(arg.work.size // slices)
-            kind = arg.work.dtype.char, -1
-        elif kind is Tail:
-            words.extend((_begun(arg, slices), arg.words.buffer_info()[0], arg.size))
-        elif kind is float or isinstance(arg, np.generic):
-            value = np.asarray(arg)
-            words.frombytes(value.tobytes().ljust(8, b"\0"))
-            kind = kind if kind is float else value.dtype.char
-        elif arg is END:
-            kind = END
-        else:
-            raise TypeError(f"{kind.__name__} has no place in a row: {arg!r:.60}")
-        kinds.append(kind)
-    return tuple(kinds)
-
-
-def nested(kinds: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The kinds of arguments, those of a tuple's entries in a tuple."""
-    open_ones: list[list[Any]] = [[]]
-    for kind in kinds:
-        if kind is BEGIN:
-            open_ones.append([])
-        elif kind is END:
-            entries = tuple(open_ones.pop())
-            open_ones[-1].append(entries)
-        else:
-            open_ones[-1].append(kind)
-    return tuple(open_ones[0])
-
-
-def _begun(tail: Tail, slices: int) -> int:
-    """The address of a tail's entry, 0 if it has none. Its words are laid out once, and stay there."""
-    words = array.array("q")
-    kinds = bind(tail.args, slices, words)
-    if tail.words is None:
-        tail.words = words
-    return address(tail.loop, kinds) if tail.loop else 0
-
-
-def _entry(loop: Any, kinds: tuple[Any, ...]) -> Any:
+def entry(loop: Any, kinds: tuple[Any, ...]) -> Any:
+    """A loop's entry for arguments of these kinds, compiled or found on disk."""
     read, body = _reader(kinds), helper(loop.py_func, loop.targetoptions["fastmath"])
 
     def call(where: int, first: int, last: int, piece: int) -> None:

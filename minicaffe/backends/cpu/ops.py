@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cpu import Piece, for_rows, loops, no_bias, skinny, threads
-from minicaffe.backends.cpu.run import GRAIN, run, run_flat
+from minicaffe.backends.cpu.threads import GRAIN, run, run_flat
 from minicaffe.backends.dispatch import Rows, flag, number
-from minicaffe.core.ops.im2col import numbers_of
+from minicaffe.core.ops.columns import numbers_of
+from minicaffe.core.ops.pool import workspace_of_one
 
 RANKS = (1, 4, 8)  # axes that the loop of two arrays is compiled for
 ENTRIES = "fdbBhHiIlLqQ?"  # types that it knows
@@ -291,7 +292,7 @@ def _optional(like: Any, *arrays: Any) -> list[Any]:
     return [no_bias(like.dtype) if array is None else array for array in arrays]
 
 
-@row("labels.accuracy", "softmax")
+@row("softmax.accuracy")
 def accuracy(compiled, scores, labels, top_k, ignore, out, read):
     n, c, s = scores.shape
     args = scores, labels, c, s, top_k, flag(ignore), out, read.valid, read.refused
@@ -299,7 +300,7 @@ def accuracy(compiled, scores, labels, top_k, ignore, out, read):
     read.check(labels, ignore, c)
 
 
-@row("labels.class_accuracy", "softmax")
+@row("softmax.class_accuracy")
 def class_accuracy(compiled, hits, valid, labels, out):
     args = hits, valid, labels, out
     _run(compiled.class_accuracy, out.size, *args, grain=grain(max(labels.size, 1)))
@@ -518,7 +519,8 @@ def _offsets(kernel: tuple[int, ...], width: int) -> Any:
 
 
 def _work(work: Any, window: Any, image: Any, pooled: Any) -> Piece:
-    size = window.workspace(image.shape[2:], pooled.shape[2:]) * threads.count()
+    each = workspace_of_one(window, image.shape[2:], pooled.shape[2:])
+    size = each * threads.count()
     return Piece(np.empty(size, image.dtype) if work is None else work[:size])
 
 

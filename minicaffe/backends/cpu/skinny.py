@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cpu import loops, no_bias
-from minicaffe.backends.cpu.run import run
-from minicaffe.backends.cpu.threads import share
+from minicaffe.backends.cpu.threads import run, share
 
 FEW = range(2, 65)  # vectors: one has loops of its own, and of more BLAS makes up for its copy
 # Rows that lie a multiple of MEET bytes apart share a few places of a cache. Fewer vectors are few then, where

@@ -1,27 +1,40 @@
-"""The CPU's threads: how many, those that there are, and BLAS held to one in each."""
+"""The CPU's threads: how many, BLAS held to one in each, and compiled loops that run on them.
+
+A call of a loop is recorded, if this thread records a trace.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import os
 import re
-from collections.abc import Iterator
+import threading
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.cpu import available, loops
+from minicaffe.backends.cpu import Piece, Tail, available, loops
+from minicaffe.backends.cpu.command import Apart, Row
 from minicaffe.backends.cpu.thread_pool import CompiledCrew, Crew
 from minicaffe.backends.device import on_cuda
-from minicaffe.backends.thread_state import state
-from minicaffe.errors import MinicaffeError
+from minicaffe.backends.thread_state import inside, state
+from minicaffe.errors import MinicaffeError, ShapeError
 
 VARIABLE = "MINICAFFE_NUM_THREADS"
 MOST = 1024  # threads one may ask for
 FEW = 8  # samples that it pays to give to a thread that is there, however little work they are
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-
+ROW = 6  # words of a command
+GRAIN = 2**13  # entries that a thread is worth waking for
+HEAD = object.__basicsize__  # bytes; then an array's address, says NumPy's C interface
+_word_at = ctypes.c_ssize_t.from_address  # a tenth of what array.ctypes.data takes
+BEGIN, END = object(), object()
+_entries: dict[Any, Any] = {}  # of loops, for arguments of some kinds
+_making = threading.RLock()
 
 _held: list[Any] = []  # holds on BLAS, never let go: its own threads would wake and take the cores
 
@@ -52,7 +65,7 @@ def at_most(most: int, each: int | None = None) -> Iterator[None]:
 
     That begins where a line of the cache does.
 
-    >>> from minicaffe.backends.cpu.run import in_slices
+    >>> from minicaffe.backends.cpu.slices import in_slices
     >>> with at_most(1):
     ...     len(in_slices(lambda first, last, work: None, 5))
     1
@@ -102,6 +115,149 @@ def _controller() -> Any:
 
 def _can_hold_blas() -> bool:
     return _controller() is not None or any(os.environ.get(name) == "1" for name in BLAS_THREADS)
+
+
+def run(loop: Callable[..., None], n: int, *args: Any, grain: int = 1) -> int:
+    """Run a compiled loop(*args, first, last) over slices of 0..n, one per thread; returns their number.
+
+    A slice has at least `grain` units, if there is more than one. An argument Piece(work) is divided into
+    pieces of one size, one per slice, in order. The call is recorded, if this thread records.
+    """
+    most = 1 if inside.get() else share()
+    slices = min(n, max(1, min(n // grain, most)))
+    if slices:
+        row = Row(loop, args, n, slices)
+        if state.trace is not None:
+            state.trace.ran(row)
+        walk(Table([row]))
+    return slices
+
+
+def run_flat(loop: Callable[..., None], out: Any, *args: Any) -> None:
+    """Run a compiled element-wise loop over all of `out`: arrays go flat, numbers as they are."""
+    sizes = {arg.size for arg in args if isinstance(arg, np.ndarray)}
+    if sizes != {out.size}:  # a loop does not look where an array ends
+        raise ShapeError(f"arrays of {sorted(sizes | {out.size})} elements do not go together")
+    flat = [arg.reshape(-1) if isinstance(arg, np.ndarray) else arg for arg in (*args, out)]
+    run(loop, out.size, *flat, grain=GRAIN)
+
+
+class Table:
+    """Commands as (entry, address of its words, n, slices, its first thread, whether threads synchronise after
+    it), for `thread_pool_loops.lead`. It keeps their arguments alive. Neighbours of one slice each, which one
+    thread runs, and those of a command `Apart`, have no synchronisation between them.
+    """
+
+    def __init__(self, rows: Sequence[Row | Apart]):
+        self.rows = tuple([row for row in rows if row.slices])  # a generator would keep more memory
+        self.walkers = max([row.slices for row in self.rows], default=0)
+        # Of each a loop, its first thread, and whether threads synchronise after it
+        calls: list[tuple[Row, int, bool]] = []
+        for i, row in enumerate(self.rows, 1):
+            if isinstance(row, Apart):
+                calls += [(one, t, False) for t, part in enumerate(row.parts) for one in part]
+                calls[-1] = (*calls[-1][:2], True)
+                continue
+            then = self.rows[i] if i < len(self.rows) else None
+            alone = isinstance(then, Row) and row.slices == then.slices == 1
+            calls.append((row, 0, not alone))
+        self.length = len(calls)
+        words, self._words = array("q"), array("q")
+        for one, thread, meets in calls:
+            start = len(words)
+            kinds = bind(one.args, one.slices, words)
+            call = address(one.loop, kinds), start, one.n, one.slices, thread, meets
+            self._words.extend(call)
+        self._words.extend(words)
+        self.where = self._words.buffer_info()[0]
+        for i in range(1, ROW * self.length, ROW):
+            self._words[i] = self.where + 8 * (ROW * self.length + self._words[i])
+
+
+def walk(table: Table) -> None:
+    """Run the commands of a table, with several threads unless this is within a slice."""
+    walkers = 1 if inside.get() else min(table.walkers, count())
+    everybody: Any = crew(count())  # the pool of compiled loops
+    everybody.lead(everybody.where, table.where, table.length, walkers)
+
+
+def address(loop: Callable[..., None], kinds: tuple[Any, ...]) -> int:
+    """The address of a loop's entry for arguments of these kinds (see `call_abi`)."""
+    key = loop, kinds
+    if key not in _entries:
+        with _making:
+            if key not in _entries:
+                call_abi: Any = loops("call_abi", "f")
+                _entries[key] = call_abi.entry(loop, nested(kinds))
+    return int(_entries[key].address)
+
+
+def bind(args: tuple[Any, ...], slices: int, words: array[int]) -> tuple[Any, ...]:
+    """Append arguments as words; returns their kinds, those of a tuple's entries between BEGIN and END.
+
+    Raises TypeError for what has none.
+
+    >>> words = array("q")
+    >>> nested(bind((3, True, (np.float32(1), 2.0)), 1, words))
+    (<class 'int'>, <class 'bool'>, ('f', <class 'float'>))
+    >>> words.tolist() == [3, 1, 0x3F800000, 1 << 62]
+    True
+    """
+    kinds: list[Any] = []
+    todo = [*reversed(args)]
+    while todo:  # in one loop: it is called for each call of a compiled one
+        arg = todo.pop()
+        kind: Any = type(arg)
+        if kind is np.ndarray:
+            if not arg.flags.c_contiguous:
+                raise TypeError(f"an array of shape {arg.shape} with gaps has no place in a row")
+            words.append(_word_at(id(arg) + HEAD).value)
+            words.extend(arg.shape)
+            kind = arg.dtype.char, arg.ndim
+        elif kind is int or kind is bool:
+            words.append(arg)
+        elif isinstance(arg, tuple):
+            kind = BEGIN
+            todo += [END, *reversed(arg)]
+        elif kind is Piece:
+            words.append(_word_at(id(arg.work) + HEAD).value)
+            words.append(arg.work.size // slices)
+            kind = arg.work.dtype.char, -1
+        elif kind is Tail:
+            words.extend((_begun(arg, slices), arg.words.buffer_info()[0], arg.size))
+        elif kind is float or isinstance(arg, np.generic):
+            value = np.asarray(arg)
+            words.frombytes(value.tobytes().ljust(8, b"\0"))
+            kind = kind if kind is float else value.dtype.char
+        elif arg is END:
+            kind = END
+        else:
+            raise TypeError(f"{kind.__name__} has no place in a row: {arg!r:.60}")
+        kinds.append(kind)
+    return tuple(kinds)
+
+
+def nested(kinds: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The kinds of arguments, those of a tuple's entries in a tuple."""
+    open_ones: list[list[Any]] = [[]]
+    for kind in kinds:
+        if kind is BEGIN:
+            open_ones.append([])
+        elif kind is END:
+            entries = tuple(open_ones.pop())
+            open_ones[-1].append(entries)
+        else:
+            open_ones[-1].append(kind)
+    return tuple(open_ones[0])
+
+
+def _begun(tail: Tail, slices: int) -> int:
+    """The address of a tail's entry, 0 if it has none. Its words are laid out once, and stay there."""
+    words = array("q")
+    kinds = bind(tail.args, slices, words)
+    if tail.words is None:
+        tail.words = words
+    return address(tail.loop, kinds) if tail.loop else 0
 
 
 if hasattr(os, "register_at_fork"):  # threads do not survive a fork

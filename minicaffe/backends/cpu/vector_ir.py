@@ -25,6 +25,7 @@ def wide() -> bool:
     return "+avx512f" in cpu_target.target_context.codegen().magic_tuple()[2]
 
 
+@functools.cache
 def lanes(dtype: Any) -> int:
     """Neighbours that are computed at a time.
 

@@ -18,8 +18,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from minicaffe.backends.cuda.device import capability
 from minicaffe.backends.cuda.launch import kernels, source
-from minicaffe.backends.device import Device, capability
+from minicaffe.backends.device import Device
 from minicaffe.backends.launch_listener import Asked, heard, hearing
 from minicaffe.storage import caches
 

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cuda.capture import Make, kept
+from minicaffe.backends.cuda.device import tf32
 from minicaffe.backends.cuda.launch import fill
-from minicaffe.backends.device import TOO_MANY, tf32
+from minicaffe.backends.device import TOO_MANY
 from minicaffe.backends.launch_listener import ask, tell
 from minicaffe.errors import ShapeError
 

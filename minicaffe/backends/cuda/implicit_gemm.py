@@ -23,8 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minicaffe.backends.cuda.capture import COUNTERS, arrived
+from minicaffe.backends.cuda.device import TF32_SINCE, capability, tf32
 from minicaffe.backends.cuda.launch import in_sum_type, launch_blocks
-from minicaffe.backends.device import TF32_SINCE, TOO_MANY, capability, tf32
+from minicaffe.backends.device import TOO_MANY
 from minicaffe.core.ops.geometry import lift
 from minicaffe.errors import ShapeError
 

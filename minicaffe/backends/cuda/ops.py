@@ -32,8 +32,8 @@ from minicaffe.backends.cuda.launch import (
 )
 from minicaffe.backends.dispatch import Rows, flag, number
 from minicaffe.backends.launch_listener import ask
+from minicaffe.core.ops.columns import numbers_of
 from minicaffe.core.ops.geometry import lift
-from minicaffe.core.ops.im2col import numbers_of
 from minicaffe.core.ops.rows import Affine, by_channel
 
 MANY = 2**16  # threads that are enough to keep a device busy
@@ -48,8 +48,8 @@ FILES = {  # of kernels that are in no file of the name of their family
     "recurrent": "lstm",
     "recurrent.tanh_unit": "rnn",
     "recurrent.tanh_unit_gradient": "rnn",
-    "labels.accuracy": "accuracy",
-    "labels.class_accuracy": "accuracy",
+    "softmax.accuracy": "accuracy",
+    "softmax.class_accuracy": "accuracy",
     "label_losses.row_sums": "infogain",
     "label_losses.infogain": "infogain",
     "label_losses.infogain_gradient": "infogain",
@@ -487,7 +487,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "pair_losses.sigmoid_cross_entropy_gradient": lambda x, target, ignore, scale, out: over(
         out, (x, target, out), x, target, *flag(ignore), scale, out
     ),
-    "labels.class_accuracy": lambda hits, valid, labels, out: over(
+    "softmax.class_accuracy": lambda hits, valid, labels, out: over(
         out, (out,), hits, valid, labels, labels.size, out
     ),
     "take.places": lambda index, n, out: over(index, (index,), index, n, out),
@@ -542,7 +542,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "label_losses.infogain_gradient": lambda prob, labels, matrix, sums, ignore, scale, out: over(
         prob, (matrix, out), matrix, prob, labels, sums, *prob.shape[1:], *flag(ignore), scale, out
     ),
-    "labels.accuracy": lambda scores, labels, top_k, ignore, out, read: over(
+    "softmax.accuracy": lambda scores, labels, top_k, ignore, out, read: over(
         out, (out,), scores, labels, *scores.shape[1:], top_k, *flag(ignore), out, read.valid
     ),
     "unpool.unpool_gradient": lambda dy, place, out: over(

@@ -7,9 +7,10 @@ import importlib
 import pkgutil
 
 from minicaffe.core import plugins
-from minicaffe.core.layers.base import REGISTRY, Layer, Traits, register
+from minicaffe.core.layers.base import Layer, Traits
 from minicaffe.core.layers.blob import Blob, Param
 from minicaffe.core.layers.context import Context
+from minicaffe.core.layers.registry import REGISTRY, register
 
 __all__ = ["REGISTRY", "Blob", "Context", "Layer", "Param", "Traits", "register"]
 

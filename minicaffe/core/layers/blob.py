@@ -11,6 +11,7 @@ import numpy as np
 from minicaffe.backends import aligned
 from minicaffe.backends.device import Device, device_of, on_its_device
 from minicaffe.core.config.declare import Filler
+from minicaffe.core.layers.version import another, assumed
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops.gemm import gemm
 from minicaffe.errors import DataError, DeviceError, SpecError, reason
@@ -73,6 +74,11 @@ def numbers(array: Any, what: str, shape: object) -> Any:
     return array
 
 
+def same_type(array: Any, copy: Any) -> Any:
+    """The array, or its copy in the buffer `copy` if that has another type."""
+    return array if copy is None or array.dtype == copy.dtype else arrays.copy(array, copy)
+
+
 class Blob:
     """An array `data` and the loss's gradient with respect to it, `diff` (Caffe's Blob).
 
@@ -98,7 +104,7 @@ class Blob:
     def data(self) -> Any:
         """The values, an array of the net's device."""
         if self._data is None:
-            self._data = self._zeros()
+            self.lie_in(self._zeros())
         return self._data
 
     @data.setter
@@ -111,7 +117,7 @@ class Blob:
     def diff(self) -> Any:
         """The gradient, an array of the net's device."""
         if self._diff is None:
-            self._diff = self._zeros()
+            self.lie_in(self._zeros(), "diff")
         return self._diff
 
     @diff.setter
@@ -127,12 +133,14 @@ class Blob:
     def lie_in(self, array: Any, which: str = "data") -> None:
         """Use an array of its shape as the `data`, or the `diff`."""
         setattr(self, f"_{which}", array)
+        another()
 
     def share(self, other: Blob, diff: bool = True) -> None:
         """Be the same memory as another blob of the same size; without `diff`, of its own gradient."""
         self._data = other.data.reshape(self.shape)
         if diff:
             self._diff = other.diff.reshape(self.shape)
+        another()
 
 
 def _range(array: Any) -> str:
@@ -146,6 +154,8 @@ def _range(array: Any) -> str:
 
 class Param(Blob):
     """A learnable blob: `diff` is accumulated by the layers that use it."""
+
+    lr_mult, decay_mult = assumed("_lr_mult"), assumed("_decay_mult")
 
     def __init__(self, shape: Shape, device: Device, dtype: Any, filler: Filler):
         super().__init__(shape, device, dtype)
@@ -163,6 +173,7 @@ class Param(Blob):
     @owner.setter
     def owner(self, param: Param) -> None:
         self._owner = None if param is self else param
+        another()
 
     @property
     def diff(self) -> Any:

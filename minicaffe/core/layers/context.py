@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from minicaffe.backends.dispatch import on_the_host
 from minicaffe.backends.step_constants import Slots
 from minicaffe.core.communicator import Communicator
 from minicaffe.core.config.declare import TRAIN, Phase, State
-from minicaffe.core.ops.conv import CAP
+from minicaffe.core.numerics import Numerics
 from minicaffe.core.ops.random import random_stream
 from minicaffe.errors import ShapeError, note
 
@@ -119,39 +120,35 @@ def share_of(communicator: Communicator, per_rank: bool) -> Share | None:
 
 
 FLOAT32 = np.dtype("float32")
+SINGLE = Numerics(dtype=FLOAT32)
 
 
 @dataclass
 class Context:
-    """What the layers of one net share: device, dtype, state, seed, folder of the model, workspace.
+    """What the layers of one net share: device, numerics, state, seed, folder of the model, workspace.
 
-    `passes` counts the forward passes so far: data and dropout are functions of (seed, layer, passes).
-    `engine` is the engine of convolutions that do not name one, with at most `workspace_cap` bytes of
-    workspace; `deterministic` chooses it without timing. With `forward_only` no layer runs backward. A
-    backward pass is of `loss_scale` times the loss. `tell` receives messages about the data for the user.
-    `share` is this rank's share of a batch. `taken` counts how often layers allocated buffers. `slots` hold
-    the step constants. `refused` has an int32 for each layer that may refuse labels, indices or regions: see
-    Layer.refused.
+    Its numerics name a NumPy type. With `forward_only` no layer runs backward. `share` is this rank's share
+    of a batch. `passes` counts the forward passes so far: data and dropout are functions of (seed, layer,
+    passes). A backward pass is of `loss_scale` times the loss. `tell` receives messages about the data for
+    the user. `taken` counts how often layers allocated buffers. `slots` hold the step constants. `refused`
+    has an int32 for each layer that may refuse labels, indices or regions: see Layer.refused.
     """
 
     device: Device
-    dtype: Any = FLOAT32
+    numerics: Numerics = SINGLE
     state: State = TRAIN
     seed: int = 1
-    passes: int = 0
     folder: Any = None
-    engine: str = "auto"
-    workspace_cap: int = CAP
-    deterministic: bool = False
     forward_only: bool = False
+    share: Share = field(default_factory=Share)
+    passes: int = 0
     loss_scale: float = 1.0
     tell: Callable[[str], None] = note
-    share: Share = field(default_factory=Share)
     workspace_size: int = 0
     taken: int = 0
-    _workspace: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        self.dtype = self.numerics.dtype
         self.slots = Slots(self.device)
         self.refused = np.zeros(0, np.int32)
         self.refusals: memoryview = self.refused.data  # the same, read without NumPy
@@ -163,7 +160,9 @@ class Context:
 
     def reserve(self, elements: int) -> None:
         """Ask for a workspace of at least this many elements."""
-        self.workspace_size = max(self.workspace_size, elements)
+        if elements > self.workspace_size:
+            self.workspace_size = elements
+            vars(self).pop("workspace", None)
 
     @property
     def sum_dtype(self) -> Any:
@@ -176,12 +175,10 @@ class Context:
         part = self.workspace.view(np.uint8)[start : start + math.prod(shape) * kind.itemsize]
         return part.view(kind).reshape(shape)
 
-    @property
+    @functools.cached_property
     def workspace(self) -> Any:
         """One flat buffer, shared by all layers; its content lasts for one call of a layer."""
-        if self._workspace is None or self._workspace.size < self.workspace_size:
-            self._workspace = aligned.empty(self.device.xp, self.workspace_size, self.dtype)
-        return self._workspace
+        return aligned.empty(self.device.xp, self.workspace_size, self.dtype)
 
 
 ALL = Share()

@@ -1,4 +1,4 @@
-"""Convolution, its adjoint Deconvolution, and Im2col: layers of windows of 1 to 3 axes."""
+"""Convolution, of 1 to 3 axes; and what it shares with its adjoint, Deconvolution."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import math
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-from minicaffe.backends.dispatch import compiles, threads
+from minicaffe.backends.dispatch import compiles
 from minicaffe.core.config.declare import Filler
 from minicaffe.core.config.types import Among, AtLeast
-from minicaffe.core.layers.base import Traits, register
 from minicaffe.core.layers.blob import Shape
 from minicaffe.core.layers.fillers import XAVIER, ZERO
+from minicaffe.core.layers.registry import register
 from minicaffe.core.layers.window import Unrolled
 from minicaffe.core.ops import conv
-from minicaffe.core.ops.geometry import ConvGeometry, Sizes, Window
-from minicaffe.core.ops.im2col import col2im, column_shape, im2col
+from minicaffe.core.ops.geometry import ConvGeometry
 from minicaffe.errors import ShapeError
 
 
@@ -57,7 +56,7 @@ class Filtered(Unrolled):
         self.choose(deterministic=True)  # what can be told of the work without a measurement
 
     def allocate(self) -> None:
-        self.choose(self.context.deterministic)
+        self.choose(self.context.numerics.deterministic)
         self.before = self.plan
         traced = self.plan.traced  # an engine of a user's own is called between what is replayed
         recordable = traced and (self.plan.case.compiled or not compiles())
@@ -67,8 +66,8 @@ class Filtered(Unrolled):
     def choose(self, deterministic: bool) -> None:
         """Choose a plan and reserve its workspace. Raises ShapeError if no engine fits the limit."""
         net = self.context
-        given = self.geometry, net.dtype, net.device, self.lowering, net.workspace_cap
-        self.plan = conv.plan(*given, deterministic, self.before)
+        problem = self.geometry, net.dtype, net.device, self.lowering, net.numerics.workspace_cap
+        self.plan = conv.plan(*problem, deterministic, self.before)
         net.reserve(self.work)
 
     @property
@@ -79,7 +78,7 @@ class Filtered(Unrolled):
     @property
     def lowering(self) -> str:
         """The engine's name: the layer's own key, else the net's."""
-        return self.context.engine if self.engine == "auto" else self.engine
+        return self.context.numerics.engine if self.engine == "auto" else self.engine
 
     @property
     def multiply_adds(self) -> int:  # type: ignore[override]
@@ -108,6 +107,7 @@ class Convolution(Filtered):
         lead, c, image, window = self.split(x)
         g = ConvGeometry(math.prod(lead), c, image, self.num_output, window, self.group)
         self.declare(g, c)
+        self.xs: list[Any] = []  # the bottoms of the last pass
         return self.tops_of((*lead, self.num_output, *g.out), (x, *more))
 
     @property
@@ -117,7 +117,7 @@ class Convolution(Filtered):
 
     def forward(self, *xs: Any) -> Any:
         g, work = self.geometry, self.context.workspace
-        self.xs = [x.reshape(g.x_shape) for x in xs]
+        self.xs[:] = [x.reshape(g.x_shape) for x in xs]
         bias = None if self.bias is None else self.bias.data
         for x, y in zip(self.xs, self.out, strict=True):
             self.plan.forward(x, self.weight.data, bias, y.reshape(g.y_shape), work)
@@ -131,79 +131,3 @@ class Convolution(Filtered):
             dx = None if grad is None else grad.reshape(g.x_shape)
             self.plan.gradients(x, dy.reshape(g.y_shape), self.weight.data, dx, dw, db, work)
         return self.grad
-
-
-@register
-class Deconvolution(Filtered):
-    """The adjoint of a convolution: each pixel adds its weighted window to y. 1-D to 3-D, with groups.
-
-    (n, c, *image) -> (n, num_output, *out), along each axis
-    out = stride (size - 1) + dilation (kernel - 1) + 1 - 2 pad.
-    Parameters: weight (c, num_output / group, *kernel), bias (num_output,). It is the input gradient of
-    the convolution with this weight. Several bottoms of one shape have a top each, with the same
-    parameters. Source: Caffe's Deconvolution; Zeiler et al. 2010.
-
-    Example: (2, 3, 4, 4) -> {type: Deconvolution, num_output: 5, kernel_size: 4, stride: 2} -> (2, 5, 10, 10)
-    """
-
-    def setup(self, x: Shape, *more: Shape) -> Shape | list[Shape]:
-        lead, c, image, window = self.split(x)
-        n, out = math.prod(lead), window.images(image)
-        self.declare(ConvGeometry(n, self.num_output, out, c, window, self.group), c)
-        self.tops = ConvGeometry(
-            n, 1, out, self.num_output, Window((1,) * len(out))
-        )  # for the bias
-        return self.tops_of((*lead, self.num_output, *out), (x, *more))
-
-    def allocate(self) -> None:
-        super().allocate()
-        bias = conv.common.bias_workspace(self.tops, self.context.device.is_cuda)
-        self.context.reserve(threads() * bias)
-
-    def forward(self, *xs: Any) -> Any:
-        g, work = self.geometry, self.context.workspace
-        self.xs = [x.reshape(g.y_shape) for x in xs]
-        for x, top in zip(self.xs, self.out, strict=True):
-            y = top.reshape(g.x_shape)
-            self.plan.input_gradient(x, self.weight.data, y, work)
-            conv.common.add_bias(None if self.bias is None else self.bias.data, y)
-        return self.out
-
-    def backward(self, *dys: Any) -> Any:
-        g, work = self.geometry, self.context.workspace
-        for x, dtop, grad in zip(self.xs, dys, self.grad, strict=True):
-            dy = dtop.reshape(g.x_shape)
-            if self.weight.learns:
-                self.plan.gradients(dy, x, None, None, self.weight.diff, None, work)
-            if self.bias is not None and self.bias.learns:
-                conv.common.bias_gradient(dy, self.tops, self.bias.diff, work)
-            if grad is not None:
-                self.plan.forward(dy, self.weight.data, None, grad.reshape(g.y_shape), work)
-        return self.grad
-
-
-@register
-class Im2col(Unrolled):
-    """The windows of an image, each a column: the matrix that a convolution multiplies by its weight.
-
-    (n, c, *image) -> (n, c kernel, *out): channel (c kh + i) kw + j holds, for every window, its
-    element (i, j) of channel c. Source: Caffe's Im2col.
-
-    Example: (2, 3, 5, 5) -> {type: Im2col, kernel_size: 3} -> (2, 27, 3, 3)
-    """
-
-    traits = Traits(recordable=True)
-
-    def setup(self, x: Shape) -> Shape:
-        lead, c, image, self.window = self.split(x)
-        self.x_shape: Sizes = (math.prod(lead), c, *image)
-        self.columns = column_shape(self.x_shape, self.window)
-        return (*lead, self.columns[1], *self.window.outputs(image))
-
-    def forward(self, x: Any) -> Any:
-        im2col(x.reshape(self.x_shape), self.window, self.out[0].reshape(self.columns))
-        return self.out[0]
-
-    def backward(self, dy: Any) -> Any:
-        col2im(dy.reshape(self.columns), self.window, self.grad[0].reshape(self.x_shape))
-        return self.grad[0]

@@ -15,8 +15,9 @@ import numpy as np
 
 from minicaffe.backends.formulas import FORMULAS
 from minicaffe.core.config.types import AtLeast, Below
-from minicaffe.core.layers.base import Layer, Traits, register
+from minicaffe.core.layers.base import Layer, Traits
 from minicaffe.core.layers.blob import Shape
+from minicaffe.core.layers.registry import register
 from minicaffe.core.ops import arrays, elementwise, random
 from minicaffe.errors import SpecError
 

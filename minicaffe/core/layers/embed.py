@@ -9,11 +9,11 @@ import numpy as np
 
 from minicaffe.core.config.declare import Filler
 from minicaffe.core.config.types import AtLeast
-from minicaffe.core.layers.base import Layer, Traits, register
-from minicaffe.core.layers.blob import Shape
+from minicaffe.core.layers.base import Layer, Traits
+from minicaffe.core.layers.blob import Shape, same_type
 from minicaffe.core.layers.fillers import XAVIER, ZERO
 from minicaffe.core.layers.inputs import BlobShape
-from minicaffe.core.layers.losses import same_type
+from minicaffe.core.layers.registry import register
 from minicaffe.core.ops import arrays, linear
 from minicaffe.core.ops import take as ops
 

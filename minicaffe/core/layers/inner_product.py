@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 from minicaffe.core.config.declare import Filler
 from minicaffe.core.config.types import AtLeast
-from minicaffe.core.layers.base import Layer, Traits, canonical_axis, register
+from minicaffe.core.layers.base import Layer, Traits, canonical_axis
 from minicaffe.core.layers.blob import Shape
 from minicaffe.core.layers.fillers import XAVIER, ZERO
+from minicaffe.core.layers.registry import register
 from minicaffe.core.ops import linear
 
 
@@ -45,7 +46,7 @@ class InnerProduct(Layer):
         return (*x[:axis], self.num_output)
 
     def allocate(self) -> None:
-        self.choose(self.context.deterministic)
+        self.choose(self.context.numerics.deterministic)
         self.before = self.plan
 
     def choose(self, deterministic: bool) -> None:

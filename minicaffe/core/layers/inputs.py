@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 from minicaffe.core.config.declare import Filler
 from minicaffe.core.config.types import AtLeast
-from minicaffe.core.layers.base import Layer, Traits, register
+from minicaffe.core.layers.base import Layer, Traits
 from minicaffe.core.layers.blob import Shape
 from minicaffe.core.layers.fillers import ZERO, fill, refill
+from minicaffe.core.layers.registry import register
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops.random import random_stream
 from minicaffe.errors import ShapeError

@@ -8,10 +8,11 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from minicaffe.core.layers.base import Layer, Traits, canonical_axis, register
-from minicaffe.core.layers.blob import Shape
+from minicaffe.core.layers.base import Layer, Traits, canonical_axis
+from minicaffe.core.layers.blob import Shape, same_type
+from minicaffe.core.layers.registry import register
 from minicaffe.core.ops import arrays, label_losses, pair_losses
-from minicaffe.core.ops.labels import Labels, Mean, check_classes
+from minicaffe.core.ops.softmax import Labels, Mean, check_classes
 from minicaffe.core.ops.sums import WORK, total
 from minicaffe.errors import ShapeError
 
@@ -37,11 +38,6 @@ def check_alike(a: Shape, b: Shape) -> None:
     """Raise ShapeError unless two bottoms have equal numbers of samples and entries."""
     if samples(a) != samples(b) or math.prod(a) != math.prod(b):
         raise ShapeError(f"needs bottoms of as many samples and entries, got {a} and {b}")
-
-
-def same_type(array: Any, copy: Any) -> Any:
-    """The array, or its copy in the buffer `copy` if that has another type."""
-    return array if copy is None or array.dtype == copy.dtype else arrays.copy(array, copy)
 
 
 class Loss(Layer):

@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal
 
 from minicaffe.core.config.declare import Filler
 from minicaffe.core.config.types import AtLeast
-from minicaffe.core.layers.base import Layer, Traits, canonical_axis, register
+from minicaffe.core.layers.base import Layer, Traits, canonical_axis
 from minicaffe.core.layers.blob import Param, Shape
 from minicaffe.core.layers.fillers import ONE, ZERO
+from minicaffe.core.layers.registry import register
 from minicaffe.core.ops import lrn
 from minicaffe.core.ops.normalize import Whole, gradients, normalise
 from minicaffe.core.ops.rows import Affine, Norm, Past, Rows, Statistics, by_channel, workspace

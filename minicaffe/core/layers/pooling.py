@@ -10,9 +10,10 @@ import numpy as np
 
 from minicaffe.backends.dispatch import on_the_host
 from minicaffe.core.config.types import AtLeast, Below
-from minicaffe.core.layers.base import Layer, Traits, register
+from minicaffe.core.layers.base import Layer, Traits
 from minicaffe.core.layers.blob import Shape
 from minicaffe.core.layers.context import Context
+from minicaffe.core.layers.registry import register
 from minicaffe.core.layers.window import Windowed
 from minicaffe.core.ops import arrays, pool, unpool
 from minicaffe.core.ops.geometry import Sizes, Window, pool_output_size

@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from minicaffe.core.config.types import AtLeast
-from minicaffe.core.layers.base import Layer, Traits, canonical_axis, register
+from minicaffe.core.layers.base import Layer, Traits, canonical_axis
 from minicaffe.core.layers.blob import Shape
+from minicaffe.core.layers.registry import register
 from minicaffe.core.ops import arrays, elementwise
 from minicaffe.core.ops.argmax import largest
 from minicaffe.core.ops.sums import WORK, rows

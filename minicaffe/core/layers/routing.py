@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from minicaffe.core.config.types import AtLeast
-from minicaffe.core.layers.base import Layer, Traits, canonical_axis, register
-from minicaffe.core.layers.blob import Shape
-from minicaffe.core.layers.losses import same_type
+from minicaffe.core.layers.base import Layer, Traits, canonical_axis
+from minicaffe.core.layers.blob import Shape, same_type
+from minicaffe.core.layers.registry import register
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops import take as rows
 from minicaffe.core.ops.take import fold

@@ -9,12 +9,13 @@ from typing import Annotated, Any
 import numpy as np
 
 from minicaffe.core.config.types import AtLeast
-from minicaffe.core.layers.base import Layer, Traits, register
-from minicaffe.core.layers.blob import Shape
-from minicaffe.core.layers.losses import Normalized, check_labels, folded, same_type
+from minicaffe.core.layers.base import Layer, Traits
+from minicaffe.core.layers.blob import Shape, same_type
+from minicaffe.core.layers.losses import Normalized, check_labels, folded
+from minicaffe.core.layers.registry import register
 from minicaffe.core.ops import arrays, label_losses
 from minicaffe.core.ops import softmax as ops
-from minicaffe.core.ops.labels import Labels, accuracy, check_classes, class_accuracy
+from minicaffe.core.ops.softmax import Labels, accuracy, check_classes, class_accuracy
 from minicaffe.core.ops.sums import WORK, total
 from minicaffe.errors import DataError, ShapeError
 from minicaffe.storage.lists import find

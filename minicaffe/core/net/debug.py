@@ -19,11 +19,10 @@ from minicaffe.errors import note
 Say = Callable[[str], None] | None
 
 
-def tell(say: Say, lines: Iterable[str]) -> None:
-    """Pass lines to `say`; if it is None, they are not computed."""
-    if say is not None:
-        for line in lines:
-            say(line)
+def tell(say: Callable[[str], None], lines: Iterable[str]) -> None:
+    """Pass lines to `say`."""
+    for line in lines:
+        say(line)
 
 
 def input_lines(steps: Sequence[Step], device: Device) -> Iterator[str]:
@@ -81,9 +80,9 @@ def _host(device: Device, array: Any) -> np.ndarray:
 
 def tell_of_zeros(net: Any) -> None:
     """Put a line on stderr, once, if the inputs of a net without losses have no gradient, as in Caffe."""
-    if net.losses or net.graph.forced or net.told_of_zeros:
-        return
     net.told_of_zeros = True
+    if net.graph.forced:
+        return
     tops = [value for step in net.steps if not step.bottoms for value in step.tops]
     names = [value.name for value in tops if value.readers and not value.gets_gradient]
     if names:

@@ -5,78 +5,16 @@ Nothing here computes. A blob written in place is a new value of the same name.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 from minicaffe.core.config.declare import LayerSpec, NetSpec, State
 from minicaffe.core.layers import REGISTRY, Context, Layer, Param
 from minicaffe.core.layers.base import bottom_counts
 from minicaffe.core.net import flow, sources
-from minicaffe.core.net.step import Step, Value
-from minicaffe.errors import ByName, ShapeError, SpecError, did_you_mean
+from minicaffe.core.net.step import Graph, Step, Value
+from minicaffe.errors import ShapeError, SpecError, did_you_mean
 
 MAX_AXES = 32  # as in Caffe; NumPy has a limit of its own, 64
-
-
-@dataclass(eq=False)
-class Graph:
-    """A net in one phase: its layers in order, and what they share."""
-
-    spec: NetSpec
-    file: str  # of the model, for error messages
-    steps: list[Step]
-    context: Context
-    forced: bool  # all gradients are computed, needed or not
-    inputs: dict[Any, Any] = field(default_factory=dict)  # the results of `inputs.given_to`
-
-    @property
-    def name(self) -> str:
-        """The net's name."""
-        return self.spec.name
-
-    @functools.cached_property
-    def layers(self) -> dict[str, Layer]:
-        """Every layer by its name."""
-        return ByName("layer", {step.spec.name: step.layer for step in self.steps})
-
-    @functools.cached_property
-    def params(self) -> dict[str, list[Param]]:
-        """The parameters of every layer that has any, by its name."""
-        some = {name: layer.params for name, layer in self.layers.items() if layer.params}
-        return ByName("layer with parameters", some)
-
-    @functools.cached_property
-    def learnable(self) -> list[Param]:
-        """Every parameter once, in the order of the layers."""
-        return [
-            param for params in self.params.values() for param in params if param.owner is param
-        ]
-
-    def range(self, start: str | None, end: str | None) -> tuple[int, int]:
-        """The numbers of the first and the last of the layers from `start` to `end`. Raises SpecError."""
-        names = list(self.layers)
-        for name in (start, end):
-            if name is not None and name not in names:
-                raise SpecError(f"there is no layer {name!r}{did_you_mean(name, names)}")
-        first = 0 if start is None else names.index(start)
-        last = len(names) - 1 if end is None else names.index(end)
-        if first > last:
-            raise SpecError(f"layer {names[first]!r} stands after layer {names[last]!r}")
-        return first, last
-
-    @functools.cached_property
-    def outputs(self) -> dict[str, Value]:
-        """The values that no layer reads, by name."""
-        return {
-            value.name: value for step in self.steps for value in step.tops if not value.readers
-        }
-
-    @functools.cached_property
-    def losses(self) -> list[Value]:
-        """The values that are added to the loss."""
-        return [value for step in self.steps for value in step.tops if value.loss_weight]
 
 
 def build(spec: NetSpec, context: Context) -> Graph:

@@ -8,8 +8,7 @@ from typing import Any
 from minicaffe.backends.device import device_of
 from minicaffe.core.layers import Blob
 from minicaffe.core.layers.blob import numbers
-from minicaffe.core.net.graph import Graph
-from minicaffe.core.net.step import Step, Value
+from minicaffe.core.net.step import Graph, Step, Value
 from minicaffe.errors import ShapeError, did_you_mean
 
 

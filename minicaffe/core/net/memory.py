@@ -28,8 +28,8 @@ from minicaffe.backends.dispatch import compiles
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.layers import Blob, Context, Layer
 from minicaffe.core.layers.blob import Shape
-from minicaffe.core.net.graph import Graph, infer_shapes
-from minicaffe.core.net.step import Step, Value
+from minicaffe.core.net.graph import infer_shapes
+from minicaffe.core.net.step import Graph, Step, Value
 from minicaffe.errors import ByName, MinicaffeError, ShapeError, SpecError, did_you_mean
 
 ALIGNED = 64  # bytes: a cache line of the CPU; enough for every load of a GPU

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -23,7 +23,8 @@ from minicaffe.core.net.inputs import diff_targets, fitting, given_to, put
 from minicaffe.core.net.model import read
 from minicaffe.core.net.step import Step
 from minicaffe.core.net.summary import summary
-from minicaffe.core.ops import arrays, conv, sums
+from minicaffe.core.numerics import Numerics
+from minicaffe.core.ops import arrays, sums
 from minicaffe.core.plugins import hooks
 from minicaffe.errors import SpecError, note
 
@@ -60,11 +61,8 @@ class Net:
     `phase`, by default that of the model's `state`, else TRAIN, `level` and `stages` decide which layers take
     part. `model` is an argument of `read` (a file of any kind, a name, a mapping) or a NetSpec. `blobs` and
     `params` hold blobs and parameters: `net.blobs["conv1"].data`, `net.params["conv1"][0].diff`;
-    `first_blobs` holds the blobs before any layer in place.
-    `dtype` replaces the model's: float32, float64, on CUDA float16 and bfloat16; so does `precision`:
-    highest, on CUDA tf32 (docs/concepts.md). `engine` is the engine of
-    convolutions whose own `engine` is auto, with at most `workspace_cap` bytes of workspace;
-    with `deterministic`, auto follows a fixed rule and measures nothing. With `shapes_only` nothing is
+    `first_blobs` holds the blobs before any layer in place. `numerics`, or its fields by name, say how it
+    computes: `dtype`, `precision`, `engine`, `workspace_cap`, `deterministic`. With `shapes_only` nothing is
     allocated and nothing can be computed. With `keep`, names of blobs or (), all others share memory if
     they can: in TEST their data, and there is no backward pass; in TRAIN, or with force_backward, their
     diffs. `share`: this rank's share of each batch. Raises SpecError, ShapeError, DataError, DeviceError.
@@ -87,31 +85,29 @@ class Net:
         level: int | None = None,
         stages: Sequence[str] = (),
         device: str | backend.Device | None = None,
-        dtype: Any = None,
-        precision: str | None = None,
+        numerics: Numerics | None = None,
         seed: int = 1,
         shapes_only: bool = False,
-        engine: str = "auto",
-        workspace_cap: int = conv.CAP,
-        deterministic: bool = False,
         keep: Sequence[str] | None = None,
         share: Share | None = None,
+        **by_name: Any,
     ):
         if phase not in ("TRAIN", "TEST", None):
             raise SpecError(f"phase: expected TRAIN or TEST, got {phase!r}")
-        conv.check_name(engine)
+        numerics = replace(numerics or Numerics(), **by_name)
         self.spec = model if isinstance(model, NetSpec) else read(model)
         base = device if isinstance(device, backend.Device) else backend.device(device)
         rounded = base.tf32 or self.spec.precision == "tf32"
-        self.precision: Any = precision or ("tf32" if rounded else "highest")
-        self.device = base.of_precision(self.precision)
-        dtype = float_type(self.spec.dtype if dtype is None else dtype)
+        precision = numerics.precision or ("tf32" if rounded else "highest")
+        self.device = base.of_precision(precision)
+        dtype = float_type(self.spec.dtype if numerics.dtype is None else numerics.dtype)
+        numerics = replace(numerics, dtype=dtype, precision=precision)
         if not shapes_only:
             check_type(dtype, self.device)
         state = State.given(phase, level, stages).over(self.spec.state).over(TRAIN)
         forward_only = keep is not None and state.phase == "TEST" and not self.spec.force_backward
-        more = self.spec.beside, engine, workspace_cap, deterministic, forward_only
-        self.context = Context(self.device, dtype, state, seed, 0, *more, share=share or Share())
+        more = self.spec.beside, forward_only, share or Share()
+        self.context = Context(self.device, numerics, state, seed, *more)
         built = self.graph = graph.build(self.spec, self.context)
         self.steps, self.layers, self.losses = built.steps, built.layers, built.losses
         self.params, self.learnable = built.params, built.learnable
@@ -141,12 +137,17 @@ class Net:
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles hold spec, inputs' shapes, passes and parameters, not the blobs."""
         context, taken = self.context, bool(self.memory.blobs)
-        names = "phase", "seed", "engine", "workspace_cap", "deterministic"
-        settings = {name: getattr(context, name) for name in names}
-        settings |= {"level": context.state.level, "stages": context.state.stage}
-        settings |= {"dtype": str(context.dtype), "shapes_only": not taken}
-        settings |= {"keep": self.memory.keep, "device": context.device.name}
-        settings["precision"] = PRECISIONS[context.device.tf32]
+        numerics = replace(context.numerics, dtype=str(context.dtype))
+        settings = {
+            "phase": context.phase,
+            "level": context.state.level,
+            "stages": context.state.stage,
+            "device": context.device.name,
+            "numerics": replace(numerics, precision=PRECISIONS[context.device.tf32]),
+            "seed": context.seed,
+            "shapes_only": not taken,
+            "keep": self.memory.keep,
+        }
         since = {
             "shapes": {name: value.shape for name, value in memory.resizable(self.graph).items()},
             "params": [(p.to_host(), p.lr_mult, p.decay_mult) for p in self.learnable if taken],
@@ -204,8 +205,10 @@ class Net:
             inputs = fitting(inputs, blobs, "data")
             self._left_out = (self._left_out - set(steps)) | left_out
         with self.memory.sharing.over("data", first, last, [blobs[name] for name in inputs]):
-            put(inputs, blobs, "data")
-            debug.tell(self.debug, debug.input_lines(self.steps, self.device))
+            if inputs:
+                put(inputs, blobs, "data")
+            if self.debug is not None:
+                debug.tell(self.debug, debug.input_lines(self.steps, self.device))
             self.passes.run(steps, self._left_out, self.debug)
         self.context.passes += last == len(self.steps) - 1  # then the pass is over
         tops = self.graph.outputs.values() if end is None else self.steps[last].tops
@@ -221,21 +224,26 @@ class Net:
         Raises ShapeError for a diff that no layer reads, and if a layer has not run forward.
         """
         self.memory.check_taken()
-        debug.tell_of_zeros(self)
+        if not (self.losses or self.told_of_zeros):
+            debug.tell_of_zeros(self)
         last, first = self.graph.range(end, start)
         begin = None if start is None else first
-        targets = diff_targets(self.graph, begin, diffs) if diffs else {}
-        diffs = fitting(diffs, targets, "diff")
+        targets: dict[str, Blob] = {}
+        if diffs:
+            targets = diff_targets(self.graph, begin, diffs)
+            diffs = fitting(diffs, targets, "diff")
         written = run.written_before(self.steps, begin, diffs)
         more = self.device, written, self.memory.scratch, self.loss_scale, self.debug
         with self.memory.sharing.over("diff", last, first, [targets[name] for name in diffs]):
-            put(diffs, targets, "diff")
+            if diffs:
+                put(diffs, targets, "diff")
             for step in reversed(self.steps[last : first + 1]):
                 if step not in self._left_out:
                     run.backward(step, *more)
                 if self.then is not None and (work := self.then(step)) is not None:
                     work()
-        debug.tell(self.debug, debug.params_line(self.learnable, self.device))
+        if self.debug is not None:
+            debug.tell(self.debug, debug.params_line(self.learnable, self.device))
 
     @on_its_device
     def loss_into(self, total: Any) -> Any:

@@ -7,9 +7,8 @@ from typing import Any
 
 from minicaffe.backends.device import Device
 from minicaffe.core.net import debug as debug_info
-from minicaffe.core.net.graph import Graph
 from minicaffe.core.net.memory import Memory, fit
-from minicaffe.core.net.step import Step, Value
+from minicaffe.core.net.step import Graph, Step, Value
 from minicaffe.core.ops import arrays
 from minicaffe.errors import ShapeError
 
@@ -36,10 +35,10 @@ def forward(
     step: Step, graph: Graph, memory: Memory, debug: debug_info.Say = None, prepare: bool = True
 ) -> None:
     """Run one layer forward, after its `prepare` if `prepare` is true; `debug` receives lines on its tops."""
-    layer, device = step.layer, graph.context.device
+    layer = step.layer
     step.tell("before_forward")
     with step:
-        if prepare:
+        if prepare and step.prepares:
             layer.prepare()
             graph.context.slots.send()
         tops = layer.forward(*[value.blob.data for value in step.bottoms])
@@ -47,7 +46,8 @@ def forward(
             _store(step, tops, layer.out, step.tops)
     if layer.traits.sizes_vary:
         fit(graph, memory, step, list(tops) if isinstance(tops, (tuple, list)) else [tops])
-    debug_info.tell(debug, debug_info.forward_lines(step, device))
+    if debug is not None:
+        debug_info.tell(debug, debug_info.forward_lines(step, graph.context.device))
     step.ran = True
     step.tell("after_forward")
 
@@ -97,7 +97,8 @@ def backward(
         _store(step, bottoms, layer.grad, step.bottoms)
     for blob, part in added:
         arrays.add(part, blob.diff)
-    debug_info.tell(debug, debug_info.backward_lines(step, device))
+    if debug is not None:
+        debug_info.tell(debug, debug_info.backward_lines(step, device))
     step.tell("after_backward")
 
 

@@ -1,22 +1,31 @@
-"""The parts of a built net: values, and steps that read and write them.
+"""The parts of a built net: values, the steps that read and write them, and the graph of both.
 
 References go one way, from a step to its values: a net that is dropped is freed at once.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from minicaffe.core.config.declare import LayerSpec
-from minicaffe.core.layers import Blob, Layer
+from minicaffe.core.config.declare import LayerSpec, NetSpec
+from minicaffe.core.layers import Blob, Context, Layer, Param
 from minicaffe.core.layers.blob import Shape
-from minicaffe.errors import LayerError, MinicaffeError, raised_at
+from minicaffe.core.layers.version import Versioned
+from minicaffe.errors import (
+    ByName,
+    LayerError,
+    MinicaffeError,
+    SpecError,
+    did_you_mean,
+    raised_at,
+)
 
 
 @dataclass(eq=False)
-class Value:
+class Value(Versioned):
     """One version of a blob: each layer in place writes a new value of the same name."""
 
     name: str
@@ -47,6 +56,11 @@ class Step:
     watchers: dict[str, list[Callable[[], Any]]] = field(default_factory=dict)
     ran: bool = False  # forward, since its memory was allocated
 
+    @functools.cached_property
+    def prepares(self) -> bool:
+        """Whether the layer defines `prepare`."""
+        return type(self.layer).prepare is not Layer.prepare
+
     def tell(self, when: str) -> None:
         """Call the watchers of an event: "before_forward", ..."""
         for watcher in self.watchers.get(when, ()):
@@ -68,3 +82,62 @@ class Step:
         own = not type(self.layer).__module__.startswith("minicaffe.")
         if isinstance(error, Exception) and own:
             raise LayerError(f"{self.place}: {raised_at(error)}") from error
+
+
+@dataclass(eq=False)
+class Graph:
+    """A net in one phase: its layers in order, and what they share."""
+
+    spec: NetSpec
+    file: str  # of the model, for error messages
+    steps: list[Step]
+    context: Context
+    forced: bool  # all gradients are computed, needed or not
+    inputs: dict[Any, Any] = field(default_factory=dict)  # the results of `inputs.given_to`
+
+    @property
+    def name(self) -> str:
+        """The net's name."""
+        return self.spec.name
+
+    @functools.cached_property
+    def layers(self) -> dict[str, Layer]:
+        """Every layer by its name."""
+        return ByName("layer", {step.spec.name: step.layer for step in self.steps})
+
+    @functools.cached_property
+    def params(self) -> dict[str, list[Param]]:
+        """The parameters of every layer that has any, by its name."""
+        some = {name: layer.params for name, layer in self.layers.items() if layer.params}
+        return ByName("layer with parameters", some)
+
+    @functools.cached_property
+    def learnable(self) -> list[Param]:
+        """Every parameter once, in the order of the layers."""
+        return [
+            param for params in self.params.values() for param in params if param.owner is param
+        ]
+
+    def range(self, start: str | None, end: str | None) -> tuple[int, int]:
+        """The numbers of the first and the last of the layers from `start` to `end`. Raises SpecError."""
+        names = list(self.layers)
+        for name in (start, end):
+            if name is not None and name not in names:
+                raise SpecError(f"there is no layer {name!r}{did_you_mean(name, names)}")
+        first = 0 if start is None else names.index(start)
+        last = len(names) - 1 if end is None else names.index(end)
+        if first > last:
+            raise SpecError(f"layer {names[first]!r} stands after layer {names[last]!r}")
+        return first, last
+
+    @functools.cached_property
+    def outputs(self) -> dict[str, Value]:
+        """The values that no layer reads, by name."""
+        return {
+            value.name: value for step in self.steps for value in step.tops if not value.readers
+        }
+
+    @functools.cached_property
+    def losses(self) -> list[Value]:
+        """The values that are added to the loss."""
+        return [value for step in self.steps for value in step.tops if value.loss_weight]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from minicaffe.core.net.graph import Graph
 from minicaffe.core.net.memory import Sharing
+from minicaffe.core.net.step import Graph
 from minicaffe.errors import mib, printable
 
 HEAD = ("layer", "type", "tops", "parameters", "multiply-adds", "column bytes")

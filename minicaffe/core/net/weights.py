@@ -16,9 +16,9 @@ from minicaffe.core.config.tree import Mark
 from minicaffe.core.layers import REGISTRY, Param
 from minicaffe.core.layers.fillers import fill_parts
 from minicaffe.core.net import model
-from minicaffe.core.net.graph import Graph
 from minicaffe.core.net.model import MODEL, entry, parse
 from minicaffe.core.net.sources import with_classes
+from minicaffe.core.net.step import Graph
 from minicaffe.core.net.yaml_text import flow, implied_bottoms, layer_options, plain
 from minicaffe.core.ops.random import random_stream
 from minicaffe.core.plugins import WEIGHTS, format_of

@@ -180,13 +180,6 @@ class Window:
             kernel.append(min(k - p + pad[-1], size + pad[-1]))
         return Window(tuple(kernel), self.stride, tuple(pad), self.dilation)
 
-    def workspace(self, image: Sizes, pooled: Sizes) -> int:
-        """Elements of work that pooling needs in each thread of the CPU; (h, w) and (oh, ow)."""
-        lines, across = (
-            (o - 1) * s + k for o, s, k in zip(pooled, self.stride, self.kernel, strict=True)
-        )
-        return 5 * lines * max(across, image[1]) + pooled[1]
-
     def divisors(self, image: Any, pooled: Any) -> tuple[Any, Any]:
         """What average pooling divides by: the heights of windows (oh, 1), and their widths (1, ow)."""
         return _divisors(self, image.shape[2:], pooled.shape[2:], pooled.dtype)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.dispatch import op
-from minicaffe.core.ops.labels import Labels
+from minicaffe.core.ops.softmax import Labels
 
 LEAST = 1e-20  # a smaller probability counts as this (Caffe's kLOG_THRESHOLD)
 

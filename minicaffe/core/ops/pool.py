@@ -24,7 +24,16 @@ TINY = float(np.finfo(np.float32).tiny)  # keeps a window of zeros from 0 / 0, a
 
 def workspace(window: Window, image: Sizes, pooled: Sizes) -> int:
     """Elements of work that the functions below share among the threads of the CPU; (h, w) and (oh, ow)."""
-    return window.workspace(image, pooled) * threads()
+    return workspace_of_one(window, image, pooled) * threads()
+
+
+@functools.cache
+def workspace_of_one(window: Window, image: Sizes, pooled: Sizes) -> int:
+    """Elements of work that each thread needs."""
+    lines, across = (
+        (o - 1) * s + k for o, s, k in zip(pooled, window.stride, window.kernel, strict=True)
+    )
+    return 5 * lines * max(across, image[1]) + pooled[1]
 
 
 @op("out which better", samples="x out which better", scratch="work", by_calls=True, **SLICES)

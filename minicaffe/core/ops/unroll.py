@@ -14,6 +14,7 @@ import numpy as np
 
 from minicaffe.backends.device import FLOATS, device_of
 from minicaffe.core.ops import im2col as op
+from minicaffe.core.ops.columns import column_shape, named
 from minicaffe.core.ops.geometry import AXES, Sizes, Window
 from minicaffe.errors import MinicaffeError, ShapeError, did_you_mean
 
@@ -60,7 +61,7 @@ def im2col(
     with device_of(x).current():
         x = _numbers(x, "x")
         window = _window(x.shape, kernel_size, stride, pad, dilation)
-        shape = op.column_shape(x.shape, window, op.named(layout))
+        shape = column_shape(x.shape, window, named(layout))
         return op.im2col(x, window, _out(out, shape, x), layout, form)  # type: ignore[arg-type]
 
 
@@ -96,7 +97,7 @@ def col2im(
         col = _numbers(col, "col")
         shape = _sizes("x_shape", x_shape, 0)
         window = _window(shape, kernel_size, stride, pad, dilation)
-        wanted = op.column_shape(shape, window, op.named(layout))
+        wanted = column_shape(shape, window, named(layout))
         if col.shape != wanted:
             raise ShapeError(f"col: {layout!r} columns of {shape} are {wanted}, got {col.shape}")
         out = _out(out, shape, col)

@@ -1,12 +1,14 @@
-"""The report of a solver while it trains: lines on stderr; the command line draws a bar instead."""
+"""The report of a solver while it trains, as lines on stderr; and the record of its run, if it has one."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from minicaffe.core.communicator import together
 from minicaffe.core.config.declare import SolverSpec
 from minicaffe.core.config.types import keys_of
 from minicaffe.core.net.summary import table
@@ -125,3 +127,23 @@ def keys_given(spec: SolverSpec) -> str:
     values = [(key, getattr(spec, key.name)) for key in keys_of(SolverSpec).values()]
     rows = [(key.name, str(value)) for key, value in values if value != key.default]
     return table(rows, ("key", "value"))
+
+
+@contextlib.contextmanager
+def recorded(solver: Any, ends: bool) -> Iterator[None]:
+    """A context in which a call of a Solver is recorded in the folder of its run; with `ends` the run ends.
+
+    Only rank 0 records.
+    """
+    recorder, first, error = solver._kept, solver.communicator.rank == 0, None
+    together(solver.communicator, lambda: recorder.enter(solver) if first else None)
+    recorder.inside = True
+    try:
+        yield
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        recorder.inside = False
+        if first:
+            recorder.leave(solver, error, ends)

@@ -1,12 +1,11 @@
-"""What a solver leaves on disk: its snapshots, and the record of its run, if it has one."""
+"""The snapshots that a solver leaves on disk."""
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +15,6 @@ from minicaffe.core.plugins import hooks
 from minicaffe.core.solver import changes, snapshots
 from minicaffe.core.solver.trend import Trend
 from minicaffe.errors import CheckpointError, DataError
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Saving:
@@ -171,33 +168,3 @@ def write(solver: Any, path: Path, more: Mapping[str, np.ndarray] | None = None)
             {f"{name}/{one.key}": one.state() for name, one in solver.judge.trends.items()},
         )
         snapshots.write(path, solver.net, state, solver.spec, more or {})
-
-
-def recorded(ends: bool) -> Callable[[F], F]:
-    """Record a method of a Solver in the folder of its run, if it has one.
-
-    With `ends` the run ends with it. Only rank 0 records.
-    """
-
-    def around(method: F) -> F:
-        @functools.wraps(method)
-        def inner(solver: Any, *args: Any, **kwargs: Any) -> Any:
-            recorder = solver._kept
-            if recorder is None or recorder.inside:
-                return method(solver, *args, **kwargs)
-            first, error = solver.communicator.rank == 0, None
-            together(solver.communicator, lambda: recorder.enter(solver) if first else None)
-            recorder.inside = True
-            try:
-                return method(solver, *args, **kwargs)
-            except BaseException as raised:
-                error = raised
-                raise
-            finally:
-                recorder.inside = False
-                if first:
-                    recorder.leave(solver, error, ends)
-
-        return cast(F, inner)
-
-    return around

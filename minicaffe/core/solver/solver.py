@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -25,22 +26,23 @@ from minicaffe.core.communicator import (
     together,
 )
 from minicaffe.core.config.declare import NetSpec, check_max_iter, with_settings
+from minicaffe.core.config.types import keys_of
 from minicaffe.core.interrupt import Held, Signals, deliver, waiting
 from minicaffe.core.layers.context import Share, share_of
 from minicaffe.core.net import Net, read
-from minicaffe.core.ops import conv
+from minicaffe.core.numerics import Numerics
 from minicaffe.core.plugins import Recorder, hooks
 from minicaffe.core.solver import snapshots
 from minicaffe.core.solver.average import Average
-from minicaffe.core.solver.iteration import Iteration, Now
+from minicaffe.core.solver.iteration import Iteration, Now, Undone
+from minicaffe.core.solver.learning_rate import learning_rate
 from minicaffe.core.solver.mixed import Mixed, rule_of
 from minicaffe.core.solver.nan_guard import all_finite, watch_of
-from minicaffe.core.solver.report import Mute, Report, keys_given
-from minicaffe.core.solver.saving import Saving, recorded
+from minicaffe.core.solver.report import Mute, Report, keys_given, recorded
+from minicaffe.core.solver.saving import Saving
 from minicaffe.core.solver.scores import score_suffixes, test_nets, test_scores
 from minicaffe.core.solver.together import Together, asked
 from minicaffe.core.solver.trend import Judge, trends
-from minicaffe.core.solver.undo import Undone
 from minicaffe.errors import CheckpointError, DataError, SpecError
 
 
@@ -48,8 +50,8 @@ class Solver:
     """Trains the net of a model file by its `solver`, in Caffe's order.
 
     `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net shares
-    the parameters; `dtype`, `precision`, `engine`, `workspace_cap`, `deterministic`, `keep` are Net's, but
-    blobs share memory unless `keep` is None. With `graph` iterations and tests on CUDA are graphs. Nets of
+    the parameters; `numerics`, or its fields by name, and `keep` are Net's, but blobs share memory unless
+    `keep` is None. With `graph` iterations and tests on CUDA are graphs. Nets of
     float16 and bfloat16 are updated and saved in float32 (see `mixed`). Each of several ranks of a
     `communicator` computes a part of every batch, with `batch_per_rank` its own batch; gradients are summed in
     `reduce_dtype`, if set (docs/scale.md). A folder `run`, if set, receives the files of `minicaffe train`:
@@ -68,11 +70,7 @@ class Solver:
         *,
         device: str | backend.Device | None = None,
         report: Report | None = None,
-        dtype: Any = None,
-        precision: str | None = None,
-        engine: str = "auto",
-        workspace_cap: int = conv.CAP,
-        deterministic: bool = False,
+        numerics: Numerics | None = None,
         keep: Sequence[str] | None = (),
         needs_loss: bool = True,
         graph: bool = True,
@@ -86,6 +84,8 @@ class Solver:
         file = spec.path or spec.layers[0].mark.file
         if spec.solver is None:
             raise SpecError(f"{file}: has no 'solver'; training needs one").on_all()
+        by_name = {key: settings.pop(key) for key in keys_of(Numerics) if key in settings}
+        numerics = replace(numerics or Numerics(), **by_name)
         self.spec = with_settings(spec.solver, settings)
         check_max_iter(self.spec, needed=False)
         ranks = communicator or ALONE
@@ -98,9 +98,8 @@ class Solver:
         self._kept: Recorder | None = None
         if run is not None:
             self._kept = hooks().recorder(self, spec, settings)
-        built = {"dtype": dtype, "precision": precision, "engine": engine, "device": device}
-        built |= {"workspace_cap": workspace_cap, "deterministic": deterministic, "keep": keep}
-        built |= {"seed": self.spec.random_seed}
+        built: dict[str, Any] = {"device": device, "numerics": numerics, "keep": keep}
+        built["seed"] = self.spec.random_seed
         share = share_of(self.communicator, batch_per_rank)
         self.net = self._training_net(spec, share, built)
         self.device = self.net.device
@@ -120,7 +119,8 @@ class Solver:
         parts = self.net, self.watch, self.average, self.ranks
         self.iterations = replayed("training", Iteration)(*parts)
         self.iterations.graph = graph
-        built |= {"precision": self.net.precision, "replay": graph or not self.device.is_cuda}
+        built["numerics"] = replace(numerics, precision=self.net.context.numerics.precision)
+        built["replay"] = graph or not self.device.is_cuda
         self.test_nets = together(self.communicator, partial(test_nets, spec, self.spec, **built))
         for net in (self.net, *self.test_nets):
             net.share_with(self.net)
@@ -162,7 +162,8 @@ class Solver:
     @property
     def rate(self) -> float:
         """The learning rate of the next iteration."""
-        return self.judge.rate(self.spec, self.iteration)
+        plateau = self.judge.trends.get("plateau")
+        return learning_rate(self.spec, self.iteration, plateau.fallen if plateau else 0)
 
     @property
     def log(self) -> Any:
@@ -182,7 +183,7 @@ class Solver:
     @property
     def _now(self) -> Now:
         """The arguments of this iteration."""
-        return self.spec, self.rule, self.iteration, self.judge.rate(self.spec, self.iteration)
+        return self.spec, self.rule, self.iteration, self.rate
 
     def __repr__(self) -> str:
         head = f"{self.net.name or 'net'}, {self.spec.type} at iteration {self.iteration}"
@@ -195,7 +196,6 @@ class Solver:
         """`solve`, watched: a bar and live curves in a notebook, a bar on a terminal, lines elsewhere."""
         return hooks().fit(self)
 
-    @recorded(ends=True)
     def solve(self) -> dict[str, Any]:
         """Train to max_iter, snapshot, test. Returns the last test's scores, {} without a test.
 
@@ -206,25 +206,32 @@ class Solver:
         if a number is not finite; DataError if data can no longer be read, after a snapshot; SpecError
         without max_iter.
         """
-        check_max_iter(self.spec)
-        self.saving.check(self)
-        self.report.started(self.net.warnings)
-        signals = Signals(silent=self.communicator.rank > 0)
-        with signals, np.errstate(all="ignore"):  # a NaN loss is reported
-            self._step_or_save((self.spec.max_iter or 0) - self.iteration, signals)
-        self.loss()
-        self.stopped = self._asked_to_stop and self.iteration < self._end and not self.ended
-        self.saving.save_last(self)
-        scores = self.scores if self.ended else {}
-        if self.test_nets and not (self.stopped or self.ended):
-            scores = self.test()
-            self._go_by_test()
-        self.report.finished(self.net.warnings)
-        if isinstance(self.rule, Mixed) and (sentence := self.rule.passed_over()):
-            self.report.failed(sentence)
-        unsaved = self.unsaved[1] if self.unsaved is not None else None
-        agree(self.communicator, unsaved)
-        return scores
+        with self._recording(ends=True):
+            check_max_iter(self.spec)
+            self.saving.check(self)
+            self.report.started(self.net.warnings)
+            signals = Signals(silent=self.communicator.rank > 0)
+            with signals, np.errstate(all="ignore"):  # a NaN loss is reported
+                self._step_or_save((self.spec.max_iter or 0) - self.iteration, signals)
+            self.loss()
+            self.stopped = self._asked_to_stop and self.iteration < self._end and not self.ended
+            self.saving.save_last(self)
+            scores = self.scores if self.ended else {}
+            if self.test_nets and not (self.stopped or self.ended):
+                scores = self.test()
+                self._go_by_test()
+            self.report.finished(self.net.warnings)
+            if isinstance(self.rule, Mixed) and (sentence := self.rule.passed_over()):
+                self.report.failed(sentence)
+            unsaved = self.unsaved[1] if self.unsaved is not None else None
+            agree(self.communicator, unsaved)
+            return scores
+
+    def _recording(self, ends: bool) -> contextlib.AbstractContextManager[None]:
+        """A context in which this is recorded in the folder of the run, if it has one."""
+        if self._kept is None or self._kept.inside:
+            return contextlib.nullcontext()
+        return recorded(self, ends)
 
     def _step_or_save(self, count: int, signals: Signals) -> None:
         """Step; if data can no longer be read, take a snapshot, then raise the error."""
@@ -236,7 +243,6 @@ class Solver:
             self.stopped = True
             raise self.saving.saved_before(self, error) from None
 
-    @recorded(ends=False)
     @on_its_device
     def step(self, count: int, signals: Signals | None = None) -> None:
         """Do `count` iterations, with their tests, lines and snapshots.
@@ -244,25 +250,26 @@ class Solver:
         It does fewer if early_stopping ends training; `ended` then says why. A snapshot that cannot be written
         is reported, and `unsaved` says why. A signal waits for the end of an iteration, or of a test's batch.
         """
-        self._asked_to_stop = False
-        if self.ranks is not None:
-            self.ranks.signals = signals
-            self.ranks.begin_alike(self)
-        with Held():
-            for _ in range(count):
-                if waiting:
-                    deliver()
-                if self.spec.test_interval and self.test_due():
-                    self.loss()  # raises if training has diverged
-                    self.test()
-                    if self._go_by_test():
+        with self._recording(ends=False):
+            self._asked_to_stop = False
+            if self.ranks is not None:
+                self.ranks.signals = signals
+                self.ranks.begin_alike(self)
+            with Held():
+                for _ in range(count):
+                    if waiting:
+                        deliver()
+                    if self.spec.test_interval and self.test_due():
+                        self.loss()  # raises if training has diverged
+                        self.test()
+                        if self._go_by_test():
+                            break
+                    self._iterate_and_tell()
+                    due = self.spec.snapshot and self.iteration % self.spec.snapshot == 0
+                    if ((signals or self.ranks) and asked(self, signals)) or due:
+                        self.saving.try_to_save(self)
+                    if self._asked_to_stop:
                         break
-                self._iterate_and_tell()
-                due = self.spec.snapshot and self.iteration % self.spec.snapshot == 0
-                if ((signals or self.ranks) and asked(self, signals)) or due:
-                    self.saving.try_to_save(self)
-                if self._asked_to_stop:
-                    break
 
     def _iterate_and_tell(self) -> None:
         """Do an iteration, count it, and tell of it; once it is done it counts, whatever a report raises."""
@@ -279,7 +286,8 @@ class Solver:
                 self.iteration = now + 1
             raise
         self.iteration = now + 1
-        self.report.iterated(self)
+        if getattr(self.report.iterated, "__func__", None) is not Report.iterated:
+            self.report.iterated(self)
 
     def test(self) -> dict[str, Any]:
         """The test nets' outputs, averaged over the first test_iter batches of the data, or all of it."""

@@ -74,11 +74,6 @@ class Judge:
     def __init__(self, trends: dict[str, Trend]):
         self.trends = trends
 
-    def rate(self, spec: SolverSpec, iteration: int) -> float:
-        """The learning rate of an iteration."""
-        plateau = self.trends.get("plateau")
-        return learning_rate(spec, iteration, plateau.fallen if plateau else 0)
-
     def judge(
         self,
         spec: SolverSpec,
@@ -98,11 +93,11 @@ class Judge:
             if iteration < spec.warmup_iter:  # such tests do not count
                 plateau.waited = 0
             if plateau.waited >= (spec.patience or 1):
-                rate, reason = self.rate(spec, iteration), str(plateau)
+                rate, reason = learning_rate(spec, iteration, plateau.fallen), str(plateau)
                 plateau.waited = 0
                 if rate > spec.min_lr:
                     plateau.fallen += 1
-                    rate = self.rate(spec, iteration)
+                    rate = learning_rate(spec, iteration, plateau.fallen)
                     report(f"iteration {iteration}: lr falls to {rate:.6g}: {reason}")
         if best is not None:
             before = best.value, best.at

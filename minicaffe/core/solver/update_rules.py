@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,9 +12,9 @@ from minicaffe.backends import aligned
 from minicaffe.backends.device import Device
 from minicaffe.backends.formulas import RULES
 from minicaffe.backends.step_constants import Slots
-from minicaffe.core.config.declare import BUILT_IN, TYPES, SolverSpec
+from minicaffe.core.config.declare import SolverSpec
 from minicaffe.core.ops import arrays
-from minicaffe.core.ops.update import BLOCK, Parts, add_rule, update
+from minicaffe.core.ops.update import BLOCK, Parts, update
 from minicaffe.core.solver.flat_parameters import Laid, multipliers
 from minicaffe.core.solver.nan_guard import Watch
 from minicaffe.core.solver.together import SharedUpdate
@@ -65,56 +65,6 @@ KINDS = {
     "Adam": Kind("adam", _adam),
     "AdamW": Kind("adam", _adamw, decoupled=True),
 }
-
-
-class Rule(Protocol):
-    """The base of a user's update rule: the formula of a step, and its numbers.
-
-    `step(w, g, *history, *numbers)` is a formula for one entry: of the weight, the gradient with its decay,
-    `memory` values of history, and what `numbers` returns. It returns what is subtracted from w, and the
-    new history. It may call exp, log, sqrt, abs, sign, where, maximum, minimum and similar functions
-    (see formulas.py), without branches: it is compiled for NumPy, for the CPU's loops and for CUDA.
-    """
-
-    memory: int = 1  # arrays of the parameter's shape: 1 or 2
-    decoupled: bool = False  # weight decay is passed to `numbers`, and is not in g
-
-    @staticmethod
-    def step(*values: Any) -> Any:
-        """Returns the step of an entry, and its new history."""
-        raise NotImplementedError
-
-    @staticmethod
-    def numbers(spec: SolverSpec, rate: float, iteration: int, decay: float) -> Sequence[float]:
-        """Returns the numbers of `step` in an iteration, counted from 0; by default only the learning rate."""
-        return (rate,)
-
-
-R = TypeVar("R", bound="type[Rule]")
-
-
-def register_rule(cls: R) -> R:
-    """Register an update rule under its class's name, for `type:` of a solver.
-
-    Raises SpecError if the class is no Rule, has a built-in rule's name, or if its formula cannot be compiled.
-    """
-    if Rule not in getattr(cls, "__mro__", ()):
-        raise SpecError(f"register_rule: {getattr(cls, '__name__', cls)} is no subclass of Rule")
-    name = cls.__name__
-    if not name.isascii():
-        raise SpecError(f"rule {name}: expected a name in ASCII, as C++ takes it")
-    if name in BUILT_IN:
-        raise SpecError(f"rule {name}: is a built-in rule's name")
-    if cls.memory not in (1, 2):
-        raise SpecError(f"rule {name}: memory: expected 1 or 2, got {cls.memory!r}")
-    try:
-        rule = add_rule(name, cls.step, cls.memory)
-    except TypeError as error:
-        raise SpecError(f"rule {name}: {error}") from None
-    KINDS[name] = Kind(rule, cls.numbers, cls.decoupled, apart=True)
-    if name not in TYPES:
-        TYPES.append(name)
-    return cls
 
 
 class Update:

@@ -10,7 +10,7 @@ from typing import Any
 from minicaffe.core.config.declare import LayerSpec, NetSpec
 from minicaffe.core.config.tree import Comment, Mark, Node
 from minicaffe.core.config.types import convert, keys_of
-from minicaffe.core.layers.base import Unknown
+from minicaffe.core.layers.registry import Unknown
 from minicaffe.core.net.yaml_text import (
     Pen,
     first_mark,

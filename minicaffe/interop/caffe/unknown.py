@@ -14,7 +14,7 @@ from typing import Annotated, Any, cast
 from minicaffe.core.config.declare import LayerSpec
 from minicaffe.core.config.tree import Mark, Node, shown
 from minicaffe.core.config.types import keys_of, meant
-from minicaffe.core.layers.base import Unknown
+from minicaffe.core.layers.registry import Unknown
 from minicaffe.errors import SpecError
 
 _log = logging.getLogger("minicaffe")

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.core.net.graph import Graph
+from minicaffe.core.net.step import Graph
 from minicaffe.core.net.weights import named
 from minicaffe.errors import CheckpointError
 from minicaffe.interop.caffe.schema import is_declared

@@ -19,7 +19,8 @@ from typing import Any, Literal
 import numpy as np
 
 from minicaffe.core.config.declare import NetSpec
-from minicaffe.core.layers.convolution import Convolution, Deconvolution, Filtered
+from minicaffe.core.layers.convolution import Convolution, Filtered
+from minicaffe.core.layers.deconvolution import Deconvolution
 from minicaffe.core.layers.inner_product import InnerProduct
 from minicaffe.core.net import Net, read
 from minicaffe.core.net.step import Step, Value

@@ -13,9 +13,10 @@ from typing import Annotated, Any, cast
 import numpy as np
 import yaml
 
-from minicaffe.core.layers.base import REGISTRY, Layer, Traits, register
+from minicaffe.core.layers.base import Layer, Traits
 from minicaffe.core.layers.blob import Param, Shape
 from minicaffe.core.layers.fillers import ZERO
+from minicaffe.core.layers.registry import REGISTRY, register
 from minicaffe.errors import (
     LayerError,
     MinicaffeError,

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.core.layers.convolution import Deconvolution
+from minicaffe.core.layers.deconvolution import Deconvolution
 from minicaffe.core.net import Net
 from minicaffe.core.net.step import Step
 from minicaffe.errors import CheckpointError, SpecError

@@ -122,7 +122,7 @@ def facts(solver: Any) -> dict[str, Any]:
         "dtype": net.context.dtype.name,
         "precision": PRECISIONS[net.device.tf32],
         "seed": net.context.seed,
-        "engine": net.context.engine,
+        "engine": net.context.numerics.engine,
         "batch_per_rank": net.context.share.per_rank,
         "reduce_dtype": solver.ranks.rounding is not None,
         "device": "cuda" if solver.device.is_cuda else "cpu",

@@ -226,4 +226,5 @@ class Follower(Mute):
 
 def _spec(solver: Solver) -> NetSpec:
     """What is trained, with the solver's settings."""
-    return dataclasses.replace(solver.net.spec, solver=solver.spec, precision=solver.net.precision)
+    precision: Any = solver.net.context.numerics.precision
+    return dataclasses.replace(solver.net.spec, solver=solver.spec, precision=precision)

@@ -11,11 +11,11 @@ from typing import Any
 from minicaffe.core.config.declare import LayerSpec, NetSpec, State
 from minicaffe.core.config.tree import Node
 from minicaffe.core.layers import REGISTRY, Layer
-from minicaffe.core.layers.base import Unknown, bottom_counts
+from minicaffe.core.layers.base import bottom_counts
 from minicaffe.core.layers.blob import Shape
+from minicaffe.core.layers.registry import Unknown
 from minicaffe.core.layers.window import Windowed
-from minicaffe.core.net.graph import Graph
-from minicaffe.core.net.step import Step, Value
+from minicaffe.core.net.step import Graph, Step, Value
 from minicaffe.core.net.summary import HEAD, rows, sums
 from minicaffe.errors import ShapeError, SpecError, did_you_mean
 from minicaffe.tools.training.log_table import html_table

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from minicaffe import Net, ShapeError, SpecError, gradcheck, im2col, parse
+from minicaffe import Net, Numerics, ShapeError, SpecError, gradcheck, im2col, parse
 from minicaffe.core.config.types import keys_of
 from minicaffe.core.layers import REGISTRY, Context
 from minicaffe.core.ops.conv import ENGINES
@@ -96,7 +96,7 @@ def test_every_engine_gives_the_gradient(kind, engine):
 def test_the_layers_engine_wins_over_the_nets():
     for own, nets, taken in (("auto", "caffe", "caffe"), ("batched", "caffe", "batched")):
         layer = REGISTRY["Convolution"](num_output=1, kernel_size=(3,), engine=own)
-        layer.context = Context(layer.context.device, layer.dtype, engine=nets)
+        layer.context = Context(layer.context.device, Numerics(dtype=layer.dtype, engine=nets))
         layer.top_shapes((1, 1, 5, 5))
         layer.allocate()
         assert set(layer.plan.names.values()) == {taken}

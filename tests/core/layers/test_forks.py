@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from minicaffe.core.layers import REGISTRY
-from minicaffe.core.layers.base import Registry
+from minicaffe.core.layers.registry import Registry
 from minicaffe.interop.caffe.forks import FORKS
 
 OWN = """

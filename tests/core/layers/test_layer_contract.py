@@ -12,13 +12,14 @@ import pytest
 
 from minicaffe import Layer, Net, ShapeError, SpecError, Traits, parse, register
 from minicaffe.core.layers import REGISTRY
-from minicaffe.core.layers.base import bottom_counts, check_keys, check_traits
+from minicaffe.core.layers.base import bottom_counts, check_traits
+from minicaffe.core.layers.registry import check_keys
 from minicaffe.errors import LayerError
 
 
 @pytest.fixture
 def clean_register(monkeypatch):
-    monkeypatch.setattr("minicaffe.core.layers.base.REGISTRY", REGISTRY)
+    monkeypatch.setattr("minicaffe.core.layers.registry.REGISTRY", REGISTRY)
     before = dict(REGISTRY)
     yield
     REGISTRY.clear()

@@ -226,7 +226,7 @@ def test_all_of_them_train_in_16_bits_and_take_nothing(cuda, dtype):
 @pytest.fixture
 def none_of(monkeypatch):
     """A layer that gives no sample, as Filter may."""
-    monkeypatch.setattr("minicaffe.core.layers.base.REGISTRY", REGISTRY)
+    monkeypatch.setattr("minicaffe.core.layers.registry.REGISTRY", REGISTRY)
 
     @register
     class NoneOf(Layer):

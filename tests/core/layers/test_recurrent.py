@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from test_caffe import run_layer
 
 from minicaffe import Net, ShapeError, Solver, SpecError, parse
-from minicaffe.core.layers.base import REGISTRY
 from minicaffe.core.layers.recurrent import LSTM
+from minicaffe.core.layers.registry import REGISTRY
 
 STATES = {"LSTM": 2, "RNN": 1}
 

@@ -44,7 +44,7 @@ def test_a_copy_computes_the_same_and_shares_nothing(again):
     net = trained()
     other = again(net)
     assert (other.phase, other.context.dtype, other.context.seed) == ("TRAIN", np.float64, 3)
-    assert other.context.deterministic
+    assert other.context.numerics.deterministic
     outputs = [n.forward(x=X, label=np.zeros(5))["loss"].item() for n in (net, other)]
     assert outputs[0] == outputs[1]
     other.params["ip"][0].data.fill(0)

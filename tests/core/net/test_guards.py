@@ -11,6 +11,7 @@ from core.solver.twins import Quiet
 
 from minicaffe import Net, Solver, parse
 from minicaffe.core.layers import REGISTRY, Layer, register
+from minicaffe.core.layers.version import Versioned
 from minicaffe.errors import DataError, LayerError, ShapeError
 
 pytestmark = pytest.mark.usefixtures("form")
@@ -149,7 +150,7 @@ class Fails(Layer):
 @pytest.mark.parametrize("when", ["forward", "backward"])
 @pytest.mark.parametrize("before", [0, 6])
 def test_a_layer_that_raises_leaves_no_gradient(when, before, monkeypatch):
-    monkeypatch.setattr("minicaffe.core.layers.base.REGISTRY", REGISTRY)
+    monkeypatch.setattr("minicaffe.core.layers.registry.REGISTRY", REGISTRY)
     known = dict(REGISTRY)
     register(Fails)
     try:
@@ -387,3 +388,46 @@ def test_no_array_of_before_a_reshape_is_kept():
     solver.step(1)
     gc.collect()
     assert old() is None
+
+
+def test_all_is_listed_again_only_once_something_was_set():
+    net, other = (Net(parse(ONE), "TEST", device="cpu", seed=n) for n in range(2))
+    for _ in range(6):
+        net.forward()
+    guard, nodes = net.passes.guard, net.passes.nodes
+    listed = guard.listed
+    net.forward()
+    assert guard.listed is listed
+    other.params["ip"][0].lr_mult = 3.0  # of whatever net: it is listed, and nothing has changed
+    net.forward()
+    assert guard.listed is not listed and net.passes.nodes is nodes
+    net.reshape(data=(2, 8))
+    assert guard.listed is None  # no array is kept alive
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda net: net.params["ip"][0].lie_in(np.zeros((4, 8), "f")),
+        lambda net: net.params["ip"][0].lie_in(np.zeros((4, 8), "f"), "diff"),
+        lambda net: setattr(net.params["ip"][0], "decay_mult", 0.5),
+        lambda net: setattr(net.params["ip"][0], "owner", net.params["ip"][0]),
+        lambda net: net.share_with(Net(parse(ONE), "TEST", device="cpu")),
+        lambda net: setattr(net.layers["ip"], "num_output", 5),
+        lambda net: setattr(net.layers["ip"], "forward", net.layers["ip"].forward),
+        lambda net: setattr(net.layers["ip"], "traits", net.layers["ip"].traits),
+        lambda net: setattr(net.layers["ip"], "plan", None),
+        lambda net: setattr(net.steps[1].tops[0], "loss_weight", 1.0),
+        lambda net: setattr(net.steps[1].tops[0], "blob", net.steps[1].tops[0].blob),
+        lambda net: delattr(net.layers["ip"], "num_output"),
+    ],
+)
+def test_what_passes_assume_makes_another_version(change):
+    net = Net(parse(ONE), "TEST", device="cpu")
+    before = Versioned.version
+    net.layers["ip"].remark = "nothing that passes assume"
+    net.params["ip"][0].stale = True
+    net.steps[1].ran = False
+    assert Versioned.version == before
+    change(net)
+    assert Versioned.version != before

@@ -505,7 +505,7 @@ def test_debug_info_says_the_same():
 
 
 def test_behind_a_layer_whose_sizes_vary_nothing_is_shared(monkeypatch):
-    monkeypatch.setattr("minicaffe.core.layers.base.REGISTRY", REGISTRY)
+    monkeypatch.setattr("minicaffe.core.layers.registry.REGISTRY", REGISTRY)
 
     @register
     class Half(Layer):

@@ -22,7 +22,7 @@ layers:
 
 @pytest.fixture(autouse=True)
 def positive(monkeypatch):
-    monkeypatch.setattr("minicaffe.core.layers.base.REGISTRY", REGISTRY)
+    monkeypatch.setattr("minicaffe.core.layers.registry.REGISTRY", REGISTRY)
     before = dict(REGISTRY)
 
     @register

@@ -5,7 +5,7 @@ from core.ops.cases import blank, numbers, put
 from core.ops.launch_rows import summed, table
 
 from minicaffe.core.ops import label_losses, pair_losses
-from minicaffe.core.ops.labels import Labels
+from minicaffe.core.ops.softmax import Labels
 
 ROWS, row = table()
 

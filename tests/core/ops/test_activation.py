@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from minicaffe.backends.cpu.run import run_flat
+from minicaffe.backends.cpu.threads import run_flat
 from minicaffe.backends.step_constants import Slots
 from minicaffe.core.ops import random as activation
 from minicaffe.errors import ShapeError

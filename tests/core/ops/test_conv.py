@@ -21,6 +21,7 @@ from core.ops.cases import (
 from hypothesis import given
 from hypothesis import strategies as st
 
+from minicaffe.backends.cpu.conv import implicit as cpu_implicit
 from minicaffe.backends.cpu.threads import share
 from minicaffe.core.ops import conv
 from minicaffe.core.ops.conv.common import bias_gradient, bias_workspace
@@ -122,14 +123,30 @@ def test_against_loops(device, strategy, direction, data, limit, bias_term, dtyp
     check(device, strategy, direction, g, limit, bias_term, dtype, seed)
 
 
+@pytest.fixture(params=[1, 60, 400])
+def small_tile(request, monkeypatch):
+    """Tiles of so many elements; what was computed of other tiles is forgotten, before and after."""
+    cached = (
+        conv.implicit.band,
+        conv.implicit.tile_size,
+        cpu_implicit._cut,
+        cpu_implicit._kernel_sizes,
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(conv.implicit, "TILE", request.param)
+        for function in cached:
+            function.cache_clear()
+        yield
+    for function in cached:
+        function.cache_clear()
+
+
 @on_threads
 @every_direction
 @pytest.mark.parametrize("device", ["cpu", "cpu-compiled"], indirect=True)
-@pytest.mark.parametrize("tile", [1, 60, 400])
 @cases(6)
 @given(convolutions(), dtypes, seeds)
-def test_implicit_in_small_tiles(device, monkeypatch, direction, tile, g, dtype, seed):
-    monkeypatch.setattr(conv.implicit, "TILE", tile)
+def test_implicit_in_small_tiles(device, small_tile, direction, g, dtype, seed):
     check(device, "implicit", direction, g, dtype=dtype, seed=seed)
 
 

@@ -19,8 +19,8 @@ if not cpu.available():
 
 from minicaffe.backends.cpu import Piece, compiled
 from minicaffe.backends.cpu.command import Apart
-from minicaffe.backends.cpu.run import in_slices, run
-from minicaffe.backends.cpu.threads import at_most
+from minicaffe.backends.cpu.slices import in_slices
+from minicaffe.backends.cpu.threads import at_most, run
 from minicaffe.backends.replay.command_buffer import Program, recording
 from minicaffe.core.ops import conv
 from minicaffe.core.ops.geometry import ConvGeometry, Window
@@ -310,7 +310,7 @@ def test_ctrl_c_between_programs(tmp_path):
         """
 import os, signal, threading, time
 import numpy as np
-from minicaffe.backends.cpu.run import in_slices
+from minicaffe.backends.cpu.slices import in_slices
 from core.ops.test_crew import chain
 x, y = np.zeros(100), np.zeros(100)
 program, armed, caught = chain(x, y, 4), False, 0

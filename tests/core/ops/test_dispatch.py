@@ -13,7 +13,7 @@ from core.solver.every_layer import Every
 
 import minicaffe
 from minicaffe.backends import cpu
-from minicaffe.backends.cpu import run
+from minicaffe.backends.cpu import slices
 from minicaffe.backends.cpu.command import arrays
 from minicaffe.backends.cpu.conv import ROWS as ENGINES
 from minicaffe.backends.cpu.ops import ROWS as LOOPS
@@ -46,7 +46,7 @@ def test_a_row_names_an_op_and_arguments_of_it(table, name):
 @pytest.fixture
 def checked(monkeypatch):
     """The ops that NumPy computed, and those that a replay may call that write more than they say."""
-    called, wrong, by_numpy = set(), set(), run.by_numpy
+    called, wrong, by_numpy = set(), set(), slices.by_numpy
 
     def check(op, args, kwargs):
         named = op.named(args, kwargs)
@@ -64,7 +64,7 @@ def checked(monkeypatch):
                 same = not op.replays or array.tobytes() == before.tobytes()
                 wrong.update([] if same else [op.key])
 
-    monkeypatch.setattr(run, "by_numpy", check)
+    monkeypatch.setattr(slices, "by_numpy", check)
     return called, wrong
 
 

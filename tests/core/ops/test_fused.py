@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from core.ops.cases import blank, numbers, put
 
-from minicaffe.backends import device as backend
 from minicaffe.backends.cuda import fusion, implicit_gemm
 from minicaffe.backends.launch_listener import heard
 from minicaffe.backends.step_constants import Slots
@@ -21,8 +20,8 @@ from minicaffe.core.ops import (
     softmax,
 )
 from minicaffe.core.ops.geometry import ConvGeometry, Window
-from minicaffe.core.ops.labels import Labels, Mean
 from minicaffe.core.ops.rows import Norm, Past, Statistics, by_channel, workspace
+from minicaffe.core.ops.softmax import Labels, Mean
 
 G = ConvGeometry(2, 3, (7, 6), 5, Window((3, 2), (1, 1), (1, 1)))
 POOL = Window((3, 2), (2, 3), (1, 1))
@@ -379,7 +378,7 @@ def test_a_product_pools_what_it_writes(cuda, monkeypatch, name, tile, dtype):
 @pytest.mark.parametrize("tile", [(2, 4), (4, 4), (4, 8), (8, 8)])
 @pytest.mark.parametrize("name", PLANES)
 def test_a_product_by_tf32_pools_what_it_writes(cuda, monkeypatch, name, tile):
-    if backend.capability(cuda.number) < backend.TF32_SINCE:
+    if not cuda.has_tf32:
         pytest.skip("a GPU without tensor cores for TF32")
     with cuda.of_precision("tf32").current():
         test_a_product_pools_what_it_writes(cuda, monkeypatch, name, tile, np.float32)

@@ -25,7 +25,6 @@ from core.ops.cases import (
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from minicaffe.backends import device as backend
 from minicaffe.backends import launch_listener as listener
 from minicaffe.backends.cuda import fusion, implicit_gemm
 from minicaffe.backends.cuda.capture import COUNTERS, arrived
@@ -211,7 +210,7 @@ def rounded_large(dtype):
 @pytest.fixture(scope="module")
 def with_cores(cuda):
     """The same device, which may round float32 to TF32, if it has tensor cores."""
-    if backend.capability(cuda.number) < backend.TF32_SINCE:
+    if not cuda.has_tf32:
         pytest.skip("a GPU without tensor cores for TF32")
     return cuda.of_precision("tf32")
 
@@ -279,7 +278,7 @@ def test_float32_is_exact_unless_somebody_allows_tf32(cuda, with_cores):
     """Nested as they are entered; and in another thread not at all."""
     import threading
 
-    from minicaffe.backends.device import tf32
+    from minicaffe.backends.cuda.device import tf32
 
     assert not tf32()
     with with_cores.current():

@@ -23,17 +23,17 @@ from minicaffe.backends.cuda.capture import arrived
 from minicaffe.backends.step_constants import Slots
 from minicaffe.core.ops import batch, channels, nan_guard, pool, random, update
 from minicaffe.core.ops import elementwise as functions
-from minicaffe.core.ops import labels as accuracies
 from minicaffe.core.ops import lrn as response_norms
 from minicaffe.core.ops import normalize as norms
+from minicaffe.core.ops import softmax as accuracies
 from minicaffe.core.ops import softmax as ops
 from minicaffe.core.ops import take as tables
 from minicaffe.core.ops.conv import ENGINES
 from minicaffe.core.ops.geometry import ConvGeometry, Window
 from minicaffe.core.ops.im2col import col2im, im2col
-from minicaffe.core.ops.labels import Labels, Mean
 from minicaffe.core.ops.lrn import Response
 from minicaffe.core.ops.rows import Affine, Norm, Past, Rows, Statistics, workspace
+from minicaffe.core.ops.softmax import Labels, Mean
 from minicaffe.core.ops.statistics import recall as recalled
 from minicaffe.core.ops.statistics import statistics as measure
 from minicaffe.core.ops.sums import add_places, add_rows, total

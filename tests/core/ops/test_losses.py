@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe.core.ops import label_losses, pair_losses
-from minicaffe.core.ops.labels import Labels
+from minicaffe.core.ops.softmax import Labels
 from minicaffe.errors import DataError
 
 shapes = st.tuples(st.integers(1, 5), st.integers(1, 6))

@@ -724,7 +724,7 @@ def test_what_computes_a_large_inner_product_on_cuda_is_measured(cuda, measured,
     assert set(plan.names.values()) == {"implicit"} and "measured now" in plan.reasons["forward"]
     again = linear.plan(70, 1024, 1025, *given, before=plan)  # another batch
     assert again.names == plan.names and len(measured) == 1
-    assert linear.plan(64, 1024, 1025, np.dtype("f4"), Device("cpu", np, "asked for")) is None
+    assert linear.plan(64, 1024, 1025, np.dtype("f4"), Device("asked for")) is None
 
 
 @pytest.mark.parametrize(

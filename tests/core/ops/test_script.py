@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from minicaffe.backends import cpu
 from minicaffe.backends import device as backend
 from minicaffe.backends.cpu import threads
-from minicaffe.backends.cpu.run import in_slices
+from minicaffe.backends.cpu.slices import in_slices
 from minicaffe.backends.cpu.thread_pool import Crew
 from minicaffe.backends.replay.command_buffer import Program, Script, recording
 from minicaffe.backends.thread_state import state

@@ -7,9 +7,9 @@ from core.ops.cases import blank, cases, close, dtypes, numbers, put, same, seed
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicaffe.core.ops import labels as accuracies
+from minicaffe.core.ops import softmax as accuracies
 from minicaffe.core.ops import softmax as ops
-from minicaffe.core.ops.labels import Labels, Mean
+from minicaffe.core.ops.softmax import Labels, Mean
 from minicaffe.errors import DataError
 
 pytestmark = pytest.mark.usefixtures("threads")

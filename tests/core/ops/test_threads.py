@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from minicaffe.backends.cpu import thread_pool
 from minicaffe.backends.cpu import threads as module
-from minicaffe.backends.cpu.run import in_slices
+from minicaffe.backends.cpu.slices import in_slices
 from minicaffe.backends.cpu.threads import at_most, share
 from minicaffe.core.ops import linear, pool
 from minicaffe.core.ops.geometry import Window
@@ -131,7 +131,7 @@ def test_blas_is_held_to_one_thread_from_the_first_slices_on():
     script = """
 import numpy, threadpoolctl
 from minicaffe.backends.cpu.threads import at_most
-from minicaffe.backends.cpu.run import in_slices
+from minicaffe.backends.cpu.slices import in_slices
 
 def blas():
     infos = threadpoolctl.threadpool_info()
@@ -230,7 +230,7 @@ def test_threads_after_a_fork():
     script = """
 import os, signal
 from minicaffe.backends.cpu.threads import at_most
-from minicaffe.backends.cpu.run import in_slices
+from minicaffe.backends.cpu.slices import in_slices
 signal.alarm(600)
 found = []
 in_slices(lambda first, last, _: found.append(first), 3)

@@ -17,8 +17,7 @@ import numpy as np
 
 from minicaffe.backends.cpu import Piece, loops, no_bias, no_epilogue
 from minicaffe.backends.cpu.conv.rows import row
-from minicaffe.backends.cpu.run import run
-from minicaffe.backends.cpu.threads import share
+from minicaffe.backends.cpu.threads import run, share
 from minicaffe.core.ops.geometry import ConvGeometry, lift
 
 LANES = 16  # numbers of a vector, at most

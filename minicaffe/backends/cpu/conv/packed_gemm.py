@@ -25,8 +25,7 @@ from minicaffe.backends.cpu.conv import panels, split
 from minicaffe.backends.cpu.conv.panels import TURNED, Panels
 from minicaffe.backends.cpu.conv.rows import row
 from minicaffe.backends.cpu.conv.space_to_depth import LANES, Planes
-from minicaffe.backends.cpu.run import run
-from minicaffe.backends.cpu.threads import share
+from minicaffe.backends.cpu.threads import run, share
 from minicaffe.core.ops.geometry import ConvGeometry, lift
 
 RESULTS = 2**17  # sums of a block at a time, so that they stay in the cache

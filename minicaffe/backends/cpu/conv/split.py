@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+
 ENOUGH = 4  # units for each thread from which on one thread with a unit more matters little
 
 
+@functools.lru_cache(maxsize=4096)
 def even(units: int, threads: int) -> bool:
     """Whether `units` split over threads into slices of nearly one size.
 
@@ -14,6 +17,7 @@ def even(units: int, threads: int) -> bool:
     return units % threads == 0 or units >= ENOUGH * threads
 
 
+@functools.lru_cache(maxsize=4096)
 def parts(units: int, threads: int, most: int, least: int = 1) -> int:
     """Returns into how many parts to cut each unit, `least` to `most`, so that threads have equally much.
 

@@ -18,8 +18,7 @@ from minicaffe.backends.cpu import Piece, no_bias, no_epilogue, with_blas
 from minicaffe.backends.cpu.conv import winograd_filters as filters
 from minicaffe.backends.cpu.conv.rows import row
 from minicaffe.backends.cpu.conv.strips import adjoint, strips
-from minicaffe.backends.cpu.run import run
-from minicaffe.backends.cpu.threads import share
+from minicaffe.backends.cpu.threads import run, share
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops.conv.transforms import by_axes, of_weights, taps
 from minicaffe.core.ops.geometry import ConvGeometry

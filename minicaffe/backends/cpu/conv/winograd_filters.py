@@ -17,8 +17,8 @@ import numpy as np
 
 from minicaffe.backends.cpu import Piece, loops, no_bias, no_epilogue
 from minicaffe.backends.cpu.conv.strips import GAP, Strips, strips
-from minicaffe.backends.cpu.run import run
 from minicaffe.backends.cpu.skinny import table
+from minicaffe.backends.cpu.threads import run
 from minicaffe.core.ops.conv.transforms import by_axes, of_weights, taps
 from minicaffe.core.ops.geometry import ConvGeometry
 

@@ -166,7 +166,7 @@ class _Arrays:
 
     def run(self, name: str, direction: str) -> Any:
         """Runs one direction of one engine, with as many threads as a plan; returns its result."""
-        with self.case.of(self.g).limited(self.sizes[name]):
+        with self.case.of(self.g).room(self.sizes[name])[1]():
             return self._run(ENGINES[name], direction, self.work[: self.sizes[name]])
 
     def truth(self, direction: str) -> Any:

@@ -14,6 +14,7 @@ S. Chetlur et al., cuDNN: Efficient Primitives for Deep Learning, 2014.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -119,12 +120,14 @@ def _across(g: ConvGeometry) -> int:
     return math.prod(g.out[1:])
 
 
+@functools.lru_cache(maxsize=1024)
 def band(g: ConvGeometry, groups: int = 1) -> int:
     """Returns the output rows of a band whose tile holds 1 / `groups` of the channels."""
     across = _across(g)
     return max(1, min(g.out[0], max(TILE // (g.rows // groups * across), -(-PLACES // across))))
 
 
+@functools.lru_cache(maxsize=1024)
 def tile_size(g: ConvGeometry) -> int:
     """Returns the elements of a tile of one group, as the compiled loops use it."""
     return band(g, g.group) * (g.rows // g.group) * _across(g)

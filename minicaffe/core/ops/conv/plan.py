@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,7 @@ REMOVED = {  # names that models and runs may still have -> what computes the sa
     "pointwise": "'implicit' or 'batched'",
 }
 RENAMED = {"places": "packed"}
+Limits = Callable[[], AbstractContextManager[None]]  # of the threads that a pass may use
 NEAR = 16  # times more or less work is nearly the same
 
 
@@ -70,9 +72,9 @@ class Plan:
 
     def forward(self, x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> Any:
         """Writes y = weight * x + bias to `out`, and returns it."""
-        (engine, size), case = self._engines["forward"], self.case
-        with case.limited(size):
-            return engine.forward(x, weight, bias, case.g, out, case.part_of(work, size))
+        engine, part, limits = self._passes["forward"]
+        with limits():
+            return engine.forward(x, weight, bias, self.case.g, out, work[part])
 
     def input_gradient(self, dy: Any, weight: Any, out: Any, work: Any) -> Any:
         """Writes dx to `out`, and returns it."""
@@ -81,33 +83,37 @@ class Plan:
 
     def gradients(self, x: Any, dy: Any, weight: Any, dx: Any, dw: Any, db: Any, work: Any) -> None:
         """Writes dx to `dx`, and adds dweight to `dw` and dbias to `db`; each may be None: not computed."""
-        case, g = self.case, self.case.g
-        engine, size = self._engines["weight_gradient"]
-        of_dx, dx_size = self._engines["input_gradient"]
+        g = self.case.g
+        engine, part, limits = self._passes["weight_gradient"]
+        of_dx, dx_part, dx_limits = self._passes["input_gradient"]
         both = engine is of_dx and engine.gradients_together and dx is not None and dw is not None
-        one = case.device.is_cuda and dw is not None and db is not None
-        with case.limited(size):
-            part = case.part_of(work, size)
+        one = self.case.device.is_cuda and dw is not None and db is not None
+        with limits():
             if both:
-                engine.gradients(x, dy, weight, g, dx, dw, part)
-            elif one and engine.weight_and_bias_gradients(x, dy, g, dw, db, part):
+                engine.gradients(x, dy, weight, g, dx, dw, work[part])
+            elif one and engine.weight_and_bias_gradients(x, dy, g, dw, db, work[part]):
                 db = None
             elif dw is not None:
-                engine.weight_gradient(x, dy, g, dw, part)
+                engine.weight_gradient(x, dy, g, dw, work[part])
         if dx is not None and not both:
-            with case.limited(dx_size):
-                of_dx.input_gradient(dy, weight, g, dx, case.part_of(work, dx_size))
+            with dx_limits():
+                of_dx.input_gradient(dy, weight, g, dx, work[dx_part])
         if db is not None:
-            size = case.shares * common.bias_workspace(g, case.device.is_cuda)
-            with case.limited(work.size):
-                common.bias_gradient(dy, g, db, case.part_of(work, size))
+            part, limits = self._bias
+            with limits():
+                common.bias_gradient(dy, g, db, work[part])
 
     @functools.cached_property
-    def _engines(self) -> dict[str, tuple[Engine, int]]:
-        """Each direction's engine, and its elements of workspace for all threads."""
-        return {
-            way: (ENGINES[name], self.case.workspace(name, way)) for way, name in self.names.items()
-        }
+    def _passes(self) -> dict[str, tuple[Engine, slice, Limits]]:
+        """Of each direction the engine, its part of the workspace, and the limits of threads."""
+        room, size = self.case.room, self.case.workspace
+        return {way: (ENGINES[name], *room(size(name, way))) for way, name in self.names.items()}
+
+    @functools.cached_property
+    def _bias(self) -> tuple[slice, Limits]:
+        """The same of the gradient of the bias."""
+        each = common.bias_workspace(self.case.g, self.case.device.is_cuda)
+        return self.case.room(self.case.shares * each)
 
 
 def plan(

@@ -7,13 +7,12 @@ can compute the shape. On the CPU, if a compiled engine is a candidate, then no 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -68,18 +67,16 @@ class Case:
         """Whether any engine runs it as compiled loops."""
         return any(map(self.recordable, ENGINES))
 
-    def limited(self, size: int) -> contextlib.AbstractContextManager[None]:
-        """A context in which ops use at most `shares` threads, for a workspace of `size` elements in all."""
-        if not (self.device.is_cuda or self.compiled):
-            return at_most(self.shares, size // self.shares)
-        fewer = self.shares < threads()
-        return at_most(self.shares) if fewer else contextlib.nullcontext()
+    def room(self, size: int) -> tuple[slice, Callable[[], AbstractContextManager[None]]]:
+        """Returns which part of a net's workspace a pass takes that needs `size` elements for all threads, and
+        what makes the context in which ops use at most `shares` threads.
 
-    def part_of(self, work: Any, size: int) -> Any:
-        """Returns the first `size` elements of a net's workspace; for NumPy's threads all of it, so that each
-        thread always has the same piece.
+        NumPy's threads share all of the workspace, so that each thread always has the same piece.
         """
-        return work[:size] if self.device.is_cuda or self.compiled else work
+        if not (self.device.is_cuda or self.compiled):
+            return slice(None), functools.partial(at_most, self.shares, size // self.shares)
+        fewer = self.shares < threads()
+        return slice(size), functools.partial(at_most, self.shares) if fewer else nullcontext
 
     def workspace(self, name: str, way: str = "") -> int:
         """Returns the elements of workspace of an engine, for all threads; `way` is a direction, or all."""

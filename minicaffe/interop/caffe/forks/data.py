@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from minicaffe.core.config.types import AtLeast
-from minicaffe.core.layers.base import register
 from minicaffe.core.layers.blob import Shape
+from minicaffe.core.layers.registry import register
 from minicaffe.errors import DataError, ShapeError
 from minicaffe.storage import lists
 from minicaffe.tools.data import box_recipe, datasets, lmdb_file, picture_files

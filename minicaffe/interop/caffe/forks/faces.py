@@ -10,12 +10,13 @@ import numpy as np
 
 from minicaffe.core.config.declare import Filler
 from minicaffe.core.config.types import AtLeast
-from minicaffe.core.layers.base import canonical_axis, register
-from minicaffe.core.layers.blob import Shape
+from minicaffe.core.layers.base import canonical_axis
+from minicaffe.core.layers.blob import Shape, same_type
 from minicaffe.core.layers.fillers import XAVIER, ZERO
-from minicaffe.core.layers.losses import Loss, check_labels, same_type
+from minicaffe.core.layers.losses import Loss, check_labels
+from minicaffe.core.layers.registry import register
 from minicaffe.core.ops import arrays, pair_losses, take
-from minicaffe.core.ops.labels import check_classes
+from minicaffe.core.ops.softmax import check_classes
 from minicaffe.core.ops.sums import WORK
 from minicaffe.errors import ShapeError
 from minicaffe.interop.caffe.forks.whole import Whole, add

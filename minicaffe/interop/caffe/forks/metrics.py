@@ -10,14 +10,14 @@ from typing import Annotated, Any, cast
 import numpy as np
 
 from minicaffe.core.config.types import AtLeast
-from minicaffe.core.layers.base import register
-from minicaffe.core.layers.blob import Shape
-from minicaffe.core.layers.losses import Loss, check_alike, check_labels, same_type, samples
+from minicaffe.core.layers.blob import Shape, same_type
+from minicaffe.core.layers.losses import Loss, check_alike, check_labels, samples
+from minicaffe.core.layers.registry import register
 from minicaffe.core.layers.softmax import SoftmaxLoss
 from minicaffe.core.ops import arrays, label_losses, pair_losses, take
 from minicaffe.core.ops import softmax as ops
-from minicaffe.core.ops.labels import check_classes
 from minicaffe.core.ops.random import random_stream
+from minicaffe.core.ops.softmax import check_classes
 from minicaffe.core.ops.sums import WORK
 from minicaffe.errors import ShapeError
 from minicaffe.interop.caffe.forks.whole import PairLoss, Whole

@@ -9,11 +9,12 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from minicaffe.core.config.types import AtLeast
-from minicaffe.core.layers.base import Traits, register
+from minicaffe.core.layers.base import Traits
 from minicaffe.core.layers.blob import Shape
 from minicaffe.core.layers.losses import check_alike
+from minicaffe.core.layers.registry import register
 from minicaffe.core.layers.softmax import SoftmaxWithLoss
-from minicaffe.core.ops.labels import Mean
+from minicaffe.core.ops.softmax import Mean
 from minicaffe.errors import ShapeError
 from minicaffe.interop.caffe.forks.whole import PairLoss, Whole
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from minicaffe.core.config.declare import Filler
 from minicaffe.core.config.types import AtLeast
-from minicaffe.core.layers.base import register
 from minicaffe.core.layers.blob import Shape
 from minicaffe.core.layers.fillers import XAVIER, ZERO
+from minicaffe.core.layers.registry import register
 from minicaffe.core.layers.window import Windowed
 from minicaffe.core.ops.geometry import Window
 from minicaffe.errors import ShapeError

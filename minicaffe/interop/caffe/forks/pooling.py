@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from minicaffe.core.config.types import AtLeast
-from minicaffe.core.layers.base import Traits, register
-from minicaffe.core.layers.blob import Shape
-from minicaffe.core.layers.losses import same_type
+from minicaffe.core.layers.base import Traits
+from minicaffe.core.layers.blob import Shape, same_type
+from minicaffe.core.layers.registry import register
 from minicaffe.core.layers.window import Windowed
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops import pool as ops

@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from minicaffe.core.config.types import AtLeast
-from minicaffe.core.layers.base import Traits, register
+from minicaffe.core.layers.base import Traits
 from minicaffe.core.layers.blob import Shape
+from minicaffe.core.layers.registry import register
 from minicaffe.errors import DataError, ShapeError
 from minicaffe.interop.caffe.forks import boxes
 from minicaffe.interop.caffe.forks.whole import Whole

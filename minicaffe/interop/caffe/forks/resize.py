@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import numpy as np
 
 from minicaffe.core.config.types import AtLeast, Below
-from minicaffe.core.layers.base import Layer, Traits, register
-from minicaffe.core.layers.blob import Shape
-from minicaffe.core.layers.losses import same_type
+from minicaffe.core.layers.base import Layer, Traits
+from minicaffe.core.layers.blob import Shape, same_type
+from minicaffe.core.layers.registry import register
 from minicaffe.core.ops import arrays, unpool
 from minicaffe.core.ops.geometry import Sizes, interp_output_size
 from minicaffe.core.ops.interp import Axis, interp, interp_gradient

@@ -11,11 +11,12 @@ import numpy as np
 
 from minicaffe.core.config.declare import Filler
 from minicaffe.core.config.types import AtLeast
-from minicaffe.core.layers.base import Layer, Traits, canonical_axis, register
+from minicaffe.core.layers.base import Layer, Traits, canonical_axis
 from minicaffe.core.layers.blob import Shape
 from minicaffe.core.layers.fillers import XAVIER, ZERO
 from minicaffe.core.layers.losses import folded
 from minicaffe.core.layers.recurrent import LSTM
+from minicaffe.core.layers.registry import register
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops.take import take
 from minicaffe.errors import DataError, ShapeError

@@ -14,9 +14,10 @@ import numpy as np
 
 from minicaffe.core.config.tree import load
 from minicaffe.core.config.types import AtLeast, Below
-from minicaffe.core.layers.base import Layer, Traits, register
+from minicaffe.core.layers.base import Layer, Traits
 from minicaffe.core.layers.blob import Shape
 from minicaffe.core.layers.losses import Loss
+from minicaffe.core.layers.registry import register
 from minicaffe.core.ops import arrays
 from minicaffe.errors import DataError, ShapeError
 from minicaffe.interop.caffe.forks import boxes as ops

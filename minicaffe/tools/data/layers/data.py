@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, cast
 import numpy as np
 
 from minicaffe.core.config.types import AtLeast, Below
-from minicaffe.core.layers.base import register
 from minicaffe.core.layers.blob import Shape
+from minicaffe.core.layers.registry import register
 from minicaffe.core.ops.batch import gather
 from minicaffe.errors import DataError, ShapeError, SpecError
 from minicaffe.storage import lists

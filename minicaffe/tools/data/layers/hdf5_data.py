@@ -13,9 +13,10 @@ from typing import Annotated, Any, cast
 import numpy as np
 
 from minicaffe.core.config.types import AtLeast
-from minicaffe.core.layers.base import Layer, Traits, register
+from minicaffe.core.layers.base import Layer, Traits
 from minicaffe.core.layers.blob import Shape
 from minicaffe.core.layers.context import Order
+from minicaffe.core.layers.registry import register
 from minicaffe.errors import DataError, ShapeError, note, reason
 from minicaffe.storage import hdf5, lists
 from minicaffe.storage.caches import TEMPORARY, forget_left

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import numpy as np
 
 from minicaffe.core.config.types import AtLeast
-from minicaffe.core.layers.base import Layer, Traits, register
+from minicaffe.core.layers.base import Layer, Traits
 from minicaffe.core.layers.blob import Shape
+from minicaffe.core.layers.registry import register
 from minicaffe.core.ops.take import take
 from minicaffe.errors import DataError, ShapeError, SpecError
 from minicaffe.tools.data.layers.pictures import Transform

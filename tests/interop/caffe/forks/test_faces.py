@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from minicaffe import DataError, Net, ShapeError, Solver, gradcheck, parse
+from minicaffe import DataError, Net, Numerics, ShapeError, Solver, gradcheck, parse
 from minicaffe.core.layers import REGISTRY, Context
 
 RNG = np.random.default_rng(4)
@@ -66,7 +66,8 @@ def test_center_loss_against_loops(device, weight):
 def test_the_bottom_of_center_loss_has_the_derivative(device):
     """That of the centers is left out: they do not learn here."""
     layer = REGISTRY["CenterLoss"](num_output=4)
-    layer.context = Context(made_device := Net(parse(LONE), device=device).device, np.dtype(float))
+    made_device = Net(parse(LONE), device=device).device
+    layer.context = Context(made_device, Numerics(dtype=np.dtype(float)))
     layer.top_shapes((5, 3), (5,))
     layer.params[0].lr_mult = 0.0
     labels = np.array([2.0, 0, 2, 2, 1])

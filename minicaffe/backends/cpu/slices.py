@@ -1,4 +1,4 @@
-"""Work on the CPU's threads: compiled loops, and functions over slices of a batch.
+"""NumPy on the CPU's threads: an op's function, or any other, over slices of a batch.
 
 All of it is recorded, if this thread records a trace.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import sys
-from array import array
 from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any, cast
@@ -15,15 +14,10 @@ from typing import Any, cast
 import numpy as np
 
 from minicaffe.backends.aligned import ENTRIES
-from minicaffe.backends.cpu import loops, threads
-from minicaffe.backends.cpu.command import Apart, Row
+from minicaffe.backends.cpu import threads
 from minicaffe.backends.device import on_cuda
 from minicaffe.backends.dispatch import Op
 from minicaffe.backends.thread_state import inside, state
-from minicaffe.errors import ShapeError
-
-ROW = 6  # words of a command
-GRAIN = 2**13  # entries that a thread is worth waking for
 
 
 def in_slices(
@@ -192,68 +186,3 @@ def _alone(calls: Sequence[Callable[[], None]]) -> None:
             state.trace.apart(calls)
     finally:
         inside.reset(token)
-
-
-def run(loop: Callable[..., None], n: int, *args: Any, grain: int = 1) -> int:
-    """Run a compiled loop(*args, first, last) over slices of 0..n, one per thread; returns their number.
-
-    A slice has at least `grain` units, if there is more than one. An argument Piece(work) is divided into
-    pieces of one size, one per slice, in order. The call is recorded, if this thread records.
-    """
-    most = 1 if inside.get() else threads.share()
-    slices = min(n, max(1, min(n // grain, most)))
-    if slices:
-        row = Row(loop, args, n, slices)
-        if state.trace is not None:
-            state.trace.ran(row)
-        walk(Table([row]))
-    return slices
-
-
-def run_flat(loop: Callable[..., None], out: Any, *args: Any) -> None:
-    """Run a compiled element-wise loop over all of `out`: arrays go flat, numbers as they are."""
-    sizes = {arg.size for arg in args if isinstance(arg, np.ndarray)}
-    if sizes != {out.size}:  # a loop does not look where an array ends
-        raise ShapeError(f"arrays of {sorted(sizes | {out.size})} elements do not go together")
-    flat = [arg.reshape(-1) if isinstance(arg, np.ndarray) else arg for arg in (*args, out)]
-    run(loop, out.size, *flat, grain=GRAIN)
-
-
-class Table:
-    """Commands as (entry, address of its words, n, slices, its first thread, whether threads synchronise after
-    it), for `thread_pool_loops.lead`. It keeps their arguments alive. Neighbours of one slice each, which one
-    thread runs, and those of a command `Apart`, have no synchronisation between them.
-    """
-
-    def __init__(self, rows: Sequence[Row | Apart]):
-        self.rows = tuple([row for row in rows if row.slices])  # a generator would keep more memory
-        self.walkers = max([row.slices for row in self.rows], default=0)
-        # Of each a loop, its first thread, and whether threads synchronise after it
-        calls: list[tuple[Row, int, bool]] = []
-        for i, row in enumerate(self.rows, 1):
-            if isinstance(row, Apart):
-                calls += [(one, t, False) for t, part in enumerate(row.parts) for one in part]
-                calls[-1] = (*calls[-1][:2], True)
-                continue
-            then = self.rows[i] if i < len(self.rows) else None
-            alone = isinstance(then, Row) and row.slices == then.slices == 1
-            calls.append((row, 0, not alone))
-        self.length = len(calls)
-        entry: Any = loops("call_abi", "f")
-        words, self._words = array("q"), array("q")
-        for one, thread, meets in calls:
-            start = len(words)
-            kinds = entry.bind(one.args, one.slices, words)
-            call = entry.address(one.loop, kinds), start, one.n, one.slices, thread, meets
-            self._words.extend(call)
-        self._words.extend(words)
-        self.where = self._words.buffer_info()[0]
-        for i in range(1, ROW * self.length, ROW):
-            self._words[i] = self.where + 8 * (ROW * self.length + self._words[i])
-
-
-def walk(table: Table) -> None:
-    """Run the commands of a table, with several threads unless this is within a slice."""
-    walkers = 1 if inside.get() else min(table.walkers, threads.count())
-    crew: Any = threads.crew(threads.count())  # the pool of compiled loops
-    crew.lead(crew.where, table.where, table.length, walkers)
