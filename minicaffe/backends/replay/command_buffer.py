@@ -1,7 +1,7 @@
 """Traces, and the command buffer: recorded commands that can be run again.
 
 A trace has the commands that ops run on the CPU, and the kernels that they launch on CUDA. On the CPU a
-command is a compiled loop, which `cpu.run.run` runs, or NumPy calls: see cpu.run.by_numpy. These have a
+command is a compiled loop, which `cpu.threads.run` runs, or NumPy calls: see cpu.slices.by_numpy. These have a
 schedule for threads, which synchronise only if one needs another's results.
 
 with recording() as trace:
@@ -28,7 +28,7 @@ import numpy as np
 from minicaffe.backends import cpu
 from minicaffe.backends.cpu import threads
 from minicaffe.backends.cpu.command import Apart, Calls, Command, name_of, place, touched, written
-from minicaffe.backends.cpu.run import Table, walk
+from minicaffe.backends.cpu.threads import Table, walk
 from minicaffe.backends.cuda import cublas
 from minicaffe.backends.cuda.capture import captured
 from minicaffe.backends.device import Device

@@ -14,10 +14,10 @@ from minicaffe.backends.thread_state import inside, state
 from minicaffe.core.config.types import keys_of
 from minicaffe.core.layers import Layer
 from minicaffe.core.layers.convolution import Filtered
-from minicaffe.core.net.graph import Graph
+from minicaffe.core.layers.version import Versioned
 from minicaffe.core.net.memory import Memory
 from minicaffe.core.net.net import Net
-from minicaffe.core.net.step import Step
+from minicaffe.core.net.step import Graph, Step
 
 _blob = operator.attrgetter("blob")
 _data, _diff = operator.attrgetter("_data"), operator.attrgetter("_diff")
@@ -25,6 +25,7 @@ _params, _needs = operator.attrgetter("params"), operator.attrgetter("needs_grad
 _weight = operator.attrgetter("loss_weight")
 is_stale = operator.attrgetter("stale")  # whether a gradient is zero, whatever the memory holds
 _multipliers = operator.attrgetter("lr_mult", "decay_mult", "_owner")
+_passes = operator.attrgetter("forward", "backward", "traits")  # of a class
 
 
 class Guard:
@@ -45,28 +46,42 @@ class Guard:
         self.steps: Sequence[Step] = []
         self.layers: list[Layer] = []
         self.keys: list[tuple[Callable[[Layer], Any], Layer]] = []
+        # What few things were when all was listed last, and the list
+        self.listed: tuple[Assumed, Assumed] | None = None
 
     def of_passes(
         self, steps: Sequence[Step], objects: Iterable[Any] = (), settings: Any = None
     ) -> Assumed:
-        """What passes through these layers assume now, with the caller's objects and settings."""
+        """What passes through these layers assume now, with the caller's objects and settings.
+
+        All is listed only if anything was set since, of any net (see `Versioned`).
+        """
         if steps != self.steps:
             self.steps = list(steps)
             self.layers = [step.layer for step in steps]
             self.keys = [(keys(cast(Any, type(layer))), layer) for layer in self.layers]
+            self.kinds = list(dict.fromkeys(map(type, self.layers)))
         context = self.context
+        of_net = context.taken, context.state, threads(), state.most_threads, inside.get()
+        objects = [vars(context).get("workspace"), self.memory.scratch, *objects, *steps]
+        version = Versioned.version, [*map(_passes, self.kinds)]
+        few = Assumed(objects, (version, of_net, settings))
+        if self.listed is None or not self.listed[0].holds(few):
+            self.listed = few, self._all(objects, (of_net, settings))
+        return self.listed[1]
+
+    def _all(self, objects: Sequence[Any], settings: Any) -> Assumed:
+        """What the passes assume: each array of a blob, each setting of a layer and of a parameter."""
         params = list(chain.from_iterable(map(_params, self.layers)))
         blobs = [*map(_blob, self.values), *params]
-        every = [context._workspace, self.memory.scratch, *objects, *steps]
         of_layers: list[Any] = [get(layer) for get, layer in self.keys]
-        every += map(_data, blobs)
+        every = [*objects, *map(_data, blobs)]
         if self.trains:
             every += map(_diff, blobs)
             of_layers += map(tuple, map(_needs, self.layers))
             of_layers += map(_weight, self.values)
             of_layers += map(_multipliers, params)
-        of_net = context.taken, context.state, threads(), state.most_threads, inside.get()
-        return Assumed(every, (of_layers, of_net, settings))
+        return Assumed(every, (of_layers, settings))
 
     def of_params(self, params: Sequence[Any], objects: Iterable[Any] = ()) -> Assumed:
         """What an update of parameters assumes now."""

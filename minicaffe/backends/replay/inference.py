@@ -15,9 +15,8 @@ from minicaffe.backends.replay.replay import Call, Node, Repeated, Tape
 from minicaffe.core.layers import Context, Layer
 from minicaffe.core.net import run
 from minicaffe.core.net.debug import Say
-from minicaffe.core.net.graph import Graph
 from minicaffe.core.net.memory import Memory
-from minicaffe.core.net.step import Step
+from minicaffe.core.net.step import Graph, Step
 from minicaffe.errors import DataError
 
 OURS = "minicaffe."
@@ -45,7 +44,7 @@ class Replayed(run.Forward):
 
     def forget(self) -> None:
         """Drop the traces, and keep no array alive."""
-        self.repeated = Repeated(self.graph.context.device)
+        self.repeated, self.guard.listed = Repeated(self.graph.context.device), None
 
     def run(self, steps: Sequence[Step], left_out: Collection[Step], debug: Say) -> None:
         """Run some neighbouring layers, except those that are left out."""
@@ -90,7 +89,7 @@ def note(
     begins, ready = len(tape.notes) if called else 0, []
     for step in steps:
         what, why = f"{step.spec.name} forward", why_not(step.layer)
-        work, first = partial(run.forward, step, graph, memory), prepares(step.layer)
+        work, first = partial(run.forward, step, graph, memory), step.prepares
         alone = partial(run.forward, step, graph, memory, prepare=False)
         if first:
             _prepare([step])
@@ -132,11 +131,6 @@ def _prepare(steps: Sequence[Step]) -> None:
         with step:
             step.layer.prepare()
     steps[0].layer.context.slots.send()
-
-
-def prepares(layer: Layer) -> bool:
-    """Whether a layer defines `prepare`."""
-    return type(layer).prepare is not Layer.prepare
 
 
 def refuses(step: Step) -> bool:

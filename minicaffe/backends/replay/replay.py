@@ -40,6 +40,8 @@ class Assumed(NamedTuple):
 
     def holds(self, now: Assumed) -> bool:
         """Whether `now` is the same. Settings must not contain arrays: `==` compares their entries."""
+        if now is self:
+            return True
         try:
             alike = len(self.objects) == len(now.objects) and self.settings == now.settings
         except ValueError:
@@ -219,12 +221,15 @@ class Repeated:
         now = assumes()
         if now is None:
             work(None)
-        elif self.assumed is None or not self.assumed.holds(now):
+            return
+        if self.assumed is None or not self.assumed.holds(now):
             self.begin()
             with ahead.waiting(self.device) if self.device.is_cuda else nullcontext():
                 work(None)
             self.assumed = now
-        elif self.nodes and check is not None and self.checked < CHECKED:
+            return
+        self.assumed = now  # it is compared sooner, if it is the same next time
+        if self.nodes and check is not None and self.checked < CHECKED:
             self.why = check(self._replay, partial(work, None))
             self.checked += 1
             self.nodes = [] if self.why else self.nodes

@@ -17,7 +17,6 @@ from minicaffe.backends.replay.inference import (
     check_before_the_last,
     checks,
     note,
-    prepares,
     twice,
     why_not,
 )
@@ -124,7 +123,7 @@ class Replayed(Iteration):
 
     def _begin_passes(self) -> None:
         if self.taken != self.net.context.taken:  # free arrays that the net has dropped
-            self.taken = self.net.context.taken
+            self.taken, self.premise.listed = self.net.context.taken, None
             for repeated in self.works.values():
                 repeated.begin()
         super()._begin_passes()
@@ -165,7 +164,7 @@ class Passes:
 
     def __init__(self, net: Net):
         self.net, self.first = net, 0
-        self.sends = any(prepares(step.layer) for step in net.steps)  # step constants
+        self.sends = any(step.prepares for step in net.steps)  # step constants
 
     def begin(self, first: int) -> None:
         """Begin the passes; the first has this number."""
