@@ -13,7 +13,6 @@ from minicaffe.core.layers.blob import Shape
 from minicaffe.core.layers.fillers import XAVIER, ZERO
 from minicaffe.core.layers.registry import register
 from minicaffe.core.layers.window import Windowed
-from minicaffe.core.ops.geometry import Window
 from minicaffe.errors import ShapeError
 from minicaffe.interop.caffe.forks.whole import Between, Whole, add
 
@@ -87,8 +86,7 @@ class DeformableConvolution(Windowed, Whole):
     def setup(self, x: Shape, offset: Shape) -> Shape:
         if len(x) != 4:
             raise ShapeError(f"needs a bottom of 4 axes (n, c, h, w), got {x}")
-        keys = (("kernel_size", None), ("stride", 1), ("pad", 0), ("dilation", 1))
-        self.window = Window(*(self.sizes(key, default) for key, default in keys))
+        self.window = self.keyed_window(2)
         out = self.window.outputs(x[2:])
         (n, c), parts = x[:2], math.prod(self.window.kernel)
         for key, count, by in (

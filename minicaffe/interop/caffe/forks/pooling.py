@@ -45,8 +45,7 @@ class DilatedPooling(Windowed, Whole):
     def setup(self, x: Shape) -> Shape:
         if len(x) != 4:
             raise ShapeError(f"needs a bottom of 4 axes (n, c, h, w), got {x}")
-        keys = (("kernel_size", None), ("stride", 1), ("pad", 0), ("dilation", 1))
-        self.window = window = Window(*(self.sizes(key, default) for key, default in keys))
+        self.window = window = self.keyed_window(2)
         # A window's size with its gaps
         self.spans = [d * (k - 1) + 1 for k, d in zip(window.kernel, window.dilation, strict=True)]
         ceil, clip = self.round_mode == "CEIL", any(window.pad)
