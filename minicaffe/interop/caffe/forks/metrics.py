@@ -11,14 +11,13 @@ import numpy as np
 
 from minicaffe.core.config.types import AtLeast
 from minicaffe.core.layers.blob import Shape, same_type
-from minicaffe.core.layers.losses import Loss, check_alike, check_labels, samples
+from minicaffe.core.layers.losses import Loss, check_labels, samples
 from minicaffe.core.layers.registry import register
 from minicaffe.core.layers.softmax import SoftmaxLoss
 from minicaffe.core.ops import arrays, label_losses, pair_losses, take
 from minicaffe.core.ops import softmax as ops
 from minicaffe.core.ops.random import random_stream
 from minicaffe.core.ops.softmax import check_classes
-from minicaffe.core.ops.sums import WORK
 from minicaffe.errors import ShapeError
 from minicaffe.interop.caffe.forks.whole import PairLoss, Whole
 
@@ -66,11 +65,7 @@ class WeightedEuclideanLoss(Loss):
     traits = replace(Loss.traits, label_bottoms=(2,))
 
     def setup(self, a: Shape, b: Shape, weights: Shape) -> Shape:
-        check_alike(a, b)
-        check_alike(a, weights)
-        self.shape, self.n = a, samples(a)
-        self.context.reserve(WORK)
-        return ()
+        return self.pair(a, b, weights)
 
     def allocate(self) -> None:
         super().allocate()
