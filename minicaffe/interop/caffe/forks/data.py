@@ -153,11 +153,10 @@ class AnnotatedData(Fed):
         (c, h, w), crop, means = self.image, self.crop, self.transform.mean_value
         if means and self.transform.mean_file:
             raise ShapeError("transform: give either mean_value or mean_file, not both")
-        if len(means) not in (0, 1, c):
-            raise ShapeError(f"transform: mean_value: expected 1 or {c} numbers, got {len(means)}")
         resized = self.resized()
         noise, expand = self.transform.noise_param, self.transform.expand_param
         for key, numbers in (
+            ("mean_value", means),
             ("resize_param: pad_value", resized.pad_value if resized else ()),
             ("noise_param: saltpepper_param: value", noise.saltpepper_param.value if noise else ()),
         ):
