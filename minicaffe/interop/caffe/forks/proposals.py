@@ -214,10 +214,7 @@ class BoxOutput(OnHost):
     def of_image(self, image: int, regions: np.ndarray, score: np.ndarray) -> np.ndarray:
         """The regions of one image that are kept: rows (kept, 6)."""
         counts = (score >= self.fg_thr) & (regions[:, 2:] >= self.min_size).all(axis=1)
-        regions, score = (
-            regions[counts][::-1],
-            score[counts][::-1],
-        )  # of equal ones the last comes first
+        regions, score = regions[counts][::-1], score[counts][::-1]  # of equal ones, the last first
         best = np.argsort(-score, kind="stable")[: self.max_nms_num or None]
         rows = np.empty((len(best), 6), regions.dtype)
         rows[:, 0], rows[:, 5] = image, score[best]
