@@ -293,10 +293,10 @@ def read_add(draft: Draft, node: Node) -> Blob:
     a, b = node.known
     sign = -1.0 if node.kind == "Sub" else 1.0
     if b.data is not None:
-        x = _grown(draft, draft.blob(a), node)
+        x = draft.spread(draft.blob(a), node.shape)
         return draft.plus(x, sign * np.asarray(b.data, np.float32))
     if a.data is not None:
-        x = _grown(draft, draft.blob(b), node)
+        x = draft.spread(draft.blob(b), node.shape)
         return draft.plus(draft.linear(x, sign), np.asarray(a.data, np.float32))
     left, right = draft.blob(a), draft.blob(b)
     if left.shape == right.shape:
@@ -319,9 +319,9 @@ def read_mul(draft: Draft, node: Node) -> Blob:
     """Power, Scale, or Eltwise PROD, by what is multiplied."""
     a, b = node.known
     if b.data is not None:
-        return draft.times(_grown(draft, draft.blob(a), node), b.data)
+        return draft.times(draft.spread(draft.blob(a), node.shape), b.data)
     if a.data is not None:
-        return draft.times(_grown(draft, draft.blob(b), node), a.data)
+        return draft.times(draft.spread(draft.blob(b), node.shape), a.data)
     if a is b:
         return draft.raised(draft.blob(a), 2.0)
     return draft.combined("Scale", draft.blob(a), draft.blob(b), node.shape)
@@ -336,19 +336,14 @@ def read_div(draft: Draft, node: Node) -> Blob:
             factor = 1 / np.asarray(b.data, np.float64)
         if not np.isfinite(factor).all():
             raise RefusedError("it divides by 0")
-        return draft.times(_grown(draft, draft.blob(a), node), factor)
+        return draft.times(draft.spread(draft.blob(a), node.shape), factor)
     below = draft.blob(b)
     before, scale, shift = draft.before_power(below, 0.5)
     root = before is not below  # 1 / sqrt(x), one layer
     share = draft.power(before, -0.5, scale, shift) if root else draft.raised(below, -1.0)
     if a.data is not None:
-        return draft.times(_grown(draft, share, node), a.data)
+        return draft.times(draft.spread(share, node.shape), a.data)
     return draft.combined("Scale", draft.blob(a), share, node.shape)
-
-
-def _grown(draft: Draft, x: Blob, node: Node) -> Blob:
-    """x repeated where numbers are of a larger shape."""
-    return x if x.shape == node.shape else draft.spread(x, node.shape)
 
 
 @reads("Pow")
@@ -357,7 +352,7 @@ def read_pow(draft: Draft, node: Node, x: Blob) -> Blob:
     exponent = one_number(node.needs_const(1, "exponent"))
     if exponent is None:
         raise RefusedError("its exponents are several")
-    return draft.raised(_grown(draft, x, node), exponent)
+    return draft.raised(draft.spread(x, node.shape), exponent)
 
 
 read_as("Sqrt", "Power of 1/2.", lambda draft, node, x: draft.raised(x, 0.5))
@@ -400,9 +395,9 @@ def read_greater(draft: Draft, node: Node) -> Blob:
     a, b = node.known if node.kind == "Greater" else reversed(node.known)
     level, below = one_number(b.data), one_number(a.data)
     if level is not None:
-        return draft.layer("Threshold", _grown(draft, draft.blob(a), node), threshold=level)
+        return draft.layer("Threshold", draft.spread(draft.blob(a), node.shape), threshold=level)
     if below is not None:  # c > x where -x > -c
-        turned = draft.linear(_grown(draft, draft.blob(b), node), -1.0)
+        turned = draft.linear(draft.spread(draft.blob(b), node.shape), -1.0)
         return draft.layer("Threshold", turned, threshold=-below)
     apart = draft.combined("Bias", draft.blob(a), draft.linear(draft.blob(b), -1.0), node.shape)
     return draft.layer("Threshold", apart, threshold=0.0)
