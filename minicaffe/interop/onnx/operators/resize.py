@@ -17,7 +17,7 @@ from minicaffe.errors import SpecError
 from minicaffe.interop.onnx.draft import Blob, Draft, Layer, Node
 from minicaffe.interop.onnx.operators.weighted import inner_product, matrix_times, window_keys
 from minicaffe.interop.onnx.table import RefusedError, draws, lowers, reads, writes
-from minicaffe.interop.onnx.writer.model import Graph, Written
+from minicaffe.interop.onnx.writer.model import END, Graph, Written
 
 HALVES = ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
 LARGEST = 2**24  # entries of a matrix of a resize
@@ -31,7 +31,7 @@ def read_resize(draft: Draft, node: Node, x: Blob) -> Blob:
         if shape == x.shape:
             return x
         raise RefusedError(f"from {x.shape} to {shape} it resizes other axes than an image's two")
-    how = _how(node)
+    how = _how(node, x)
     if shape == x.shape:
         return x
     sides = list(zip(x.shape[2:], shape[2:], how["scales"], strict=True))
@@ -71,7 +71,7 @@ def bilinear(draft: Draft, x: Blob, factors: list[int]) -> Blob:
     )
 
 
-def _how(node: Node) -> dict[str, Any]:
+def _how(node: Node, x: Blob) -> dict[str, Any]:
     """The mode, the rule of coordinates, and the scales. Raises RefusedError for what is not read."""
     mode = node.get("mode", "nearest")
     old = node.kind == "Upsample" or node.opset < 11
@@ -79,12 +79,10 @@ def _how(node: Node) -> dict[str, Any]:
     if rule == "tf_crop_and_resize":
         raise RefusedError("it crops and resizes by regions")
     scales = node.const(1 if old else 2)
-    source = node.inputs[0]
-    sizes = source.shape if source is not None and source.shape is not None else ()
     if node.get("keep_aspect_ratio_policy", "stretch") != "stretch":
         scales = None
     if scales is None or not scales.size:
-        ratios = [b / a for a, b in zip(sizes, node.shape, strict=True)]
+        ratios = [b / a for a, b in zip(x.shape, node.shape, strict=True)]
     else:
         axes = [axis % 4 for axis in node.get("axes", range(4))]
         known = dict(zip(axes, (float(one) for one in scales), strict=True))
@@ -173,15 +171,12 @@ def separable(draft: Draft, x: Blob, rows: np.ndarray, columns: np.ndarray) -> B
     return x
 
 
-LAST = np.iinfo(np.int64).max  # as far as an axis goes
-
-
 @writes("Interp")
 def write_interp(graph: Graph, step: Written, x: str, like: str | None = None) -> str:
     """Resize with aligned corners, the rule of Interp; what negative pads cut off is cut off before."""
     layer = step.layer
     if layer.pad_beg or layer.pad_end:
-        x = graph.op("Slice", x, [-layer.pad_beg] * 2, [layer.pad_end or LAST] * 2, [2, 3])
+        x = graph.op("Slice", x, [-layer.pad_beg] * 2, [layer.pad_end or END] * 2, [2, 3])
     return _aligned(graph, x, _size(graph, step, x, like))
 
 

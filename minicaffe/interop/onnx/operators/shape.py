@@ -25,7 +25,7 @@ from minicaffe.interop.onnx.table import (
     says,
     writes,
 )
-from minicaffe.interop.onnx.writer.model import Graph, Written
+from minicaffe.interop.onnx.writer.model import END, Graph, Written
 
 
 @reads("Identity", "Dropout")
@@ -230,9 +230,6 @@ def find_shuffle_channel(draft: Draft, node: Node, x: Blob, turn: Node, split: N
     if group == 0 or parts != (n, group, c // group, *image) or turn.get("perm") != order:
         return None
     return draft.layer("ShuffleChannel", x, group=group)
-
-
-END = np.iinfo(np.int64).max  # as far as an axis goes
 
 
 says("Permute", "Transpose", perm=lambda step: step.layer.axes)

@@ -32,7 +32,7 @@ def window_over(
     """
     ones = [1] * len(kernel)
     strides, dilations = list(node.get("strides", ones)), list(node.get("dilations", ones))
-    pads = pads_of(node, kernel, strides, dilations)
+    pads = pads_of(node, x, kernel, strides, dilations)
     source = node.inputs[0]
     pad = source.node if source is not None else None
     if pad is None or pad.kind != "Pad" or node.get("auto_pad", "NOTSET") not in PLAIN:
@@ -48,7 +48,7 @@ def window_over(
 
 
 def pads_of(
-    node: Node, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+    node: Node, x: Blob, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> list[int]:
     """The pads as `pads` or `auto_pad` says. Raises RefusedError."""
     auto, axes = node.get("auto_pad", "NOTSET"), len(kernel)
@@ -56,10 +56,8 @@ def pads_of(
         return [0] * 2 * axes if auto == "VALID" else list(node.get("pads", [0] * 2 * axes))
     if auto not in ("SAME_UPPER", "SAME_LOWER"):
         raise RefusedError(f"its auto_pad is {auto!r}, which ONNX does not have")
-    source = node.inputs[0]
-    image = source.shape[2:] if source is not None and source.shape is not None else ()
     begin, end = [], []
-    for size, k, s, d in zip(image, kernel, strides, dilations, strict=True):
+    for size, k, s, d in zip(x.shape[2:], kernel, strides, dilations, strict=True):
         total = max((-(-size // s) - 1) * s + (k - 1) * d + 1 - size, 0)
         small, large = total // 2, total - total // 2
         begin.append(small if auto == "SAME_UPPER" else large)
@@ -259,9 +257,7 @@ def read_mat_mul(draft: Draft, node: Node) -> Blob:
 def matrix_times(draft: Draft, matrix: np.ndarray, x: Blob) -> Blob:
     """A matrix times the last two axes of x: a Convolution by 1 x 1 whose channels are the rows of x."""
     *outer, rows, columns = x.shape
-    flat = draft.reshape(x, (math.prod(outer), rows, columns, 1))
-    shape = (flat.shape[0], len(matrix), columns, 1)
-    y = draft.weighted("Convolution", flat, matrix[:, :, None, None], shape, kernel_size=1)
+    y = draft.mixed(draft.reshape(x, (math.prod(outer), rows, columns, 1)), matrix)
     return draft.reshape(y, (*outer, len(matrix), columns))
 
 

@@ -24,6 +24,7 @@ from minicaffe.tools.inference import inputs
 
 Shapes = Sequence[Sequence[int]]  # of one array, in each trial
 Trial = Mapping[Value, Shape]
+END = np.iinfo(np.int64).max  # as far as an axis goes
 
 
 @dataclass
