@@ -151,7 +151,6 @@ def _put_own(
     if not isinstance(node.value, dict):
         raise SpecError(f"{node.mark}: {what}: {block}: expected {{ fields of {cls.__name__} }}")
     for own, value in _known(node, cls, f"{what}: {block}", unknown).value.items():
-        where = node.keys[own]
         type_ = option(keys[own].type)
         if type_ is Filler and isinstance(value.value, dict):
             value = filler(value)
@@ -161,7 +160,7 @@ def _put_own(
             value = Node(items, value.mark)
         elif type_ is bool and str(value.value) in BOOLS:
             value = Node(BOOLS[str(value.value)], value.mark)
-        put(own, value, where)
+        put(own, value, node.keys[own])
 
 
 def _known(node: Node, type_: Any, what: str, unknown: list[tuple[Mark, str]] | None) -> Node:

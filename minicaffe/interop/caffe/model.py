@@ -240,9 +240,8 @@ def solver_root(
         if all(one.value == train_file for one in others):  # one net with the layers of both phases
             tests = []
     own = dict(solver.value)
-    of_layers = {key: own.pop(key) for key in EVALUATED if key in own}
     solver = Node(own, solver.mark, solver.keys)
-    _evaluated([train, *tests], of_layers, solver)
+    _evaluated([train, *tests], {key: own.pop(key) for key in EVALUATED if key in own}, solver)
     values = {**train.value, "solver": _solver(solver, kind)}
     keys = {**train.keys, "solver": solver.mark}
     if tests:

@@ -155,8 +155,7 @@ def upgraded_net(net: Node, own: Container[str] = ()) -> Node:
             layers = [v1_of_v0(layer) for layer in without_padding(layers)]
         fields["layer"] = Node([_v2_of_v1(layer) for layer in layers], old.mark)
         keys["layer"] = keys.pop("layers")
-    first = _input_layer(fields, keys)
-    layers = [*first, *(fields["layer"].value if "layer" in fields else [])]
+    layers = [*_input_layer(fields, keys), *(fields["layer"].value if "layer" in fields else [])]
     if layers:
         mark = fields["layer"].mark if "layer" in fields else layers[0].mark
         layers = [

@@ -196,9 +196,8 @@ class Draft:
         array = np.asarray(array, np.float32, order="C")
         key = repr(array.shape).encode() + array.tobytes()
         if key not in self._constants:
-            dims = list(array.shape)
             self._constants[key] = self.add(
-                "Parameter", [], [array.shape], [array], shape={"dim": dims}
+                "Parameter", [], [array.shape], [array], shape={"dim": list(array.shape)}
             )[0]
         return self._constants[key]
 

@@ -34,8 +34,7 @@ def as_exported(
     bound: dict[str, Tensor] = {}
     if not _same(graph, graph.tensors[top], node.outputs[0], bound):
         return None
-    bottoms = [draft.blob(bound[name]) for name in sizes]
-    return draft.layer(kind, *bottoms, shape=top.shape, **keys)
+    return draft.layer(kind, *[draft.blob(bound[name]) for name in sizes], shape=top.shape, **keys)
 
 
 def _net(kind: str, sizes: Mapping[str, Shape], keys: dict[str, Any]) -> Net:

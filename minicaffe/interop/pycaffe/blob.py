@@ -180,9 +180,8 @@ class FlowBlob(Blob):
         held = self._held(which)
         self.seen[which] = value
         if held is not value.blob and held.shape == value.shape:
-            xp = held.device.xp
             with held.device.current():
-                xp.copyto(getattr(value.blob, which), getattr(held, which))
+                held.device.xp.copyto(getattr(value.blob, which), getattr(held, which))
 
     def _held(self, which: str) -> Held:
         value = self.seen[which]

@@ -166,6 +166,5 @@ def draw_net_to_file(
     display_lrm: bool = False,
 ) -> None:
     """Write such a picture to a file; its ending is the format."""
-    ext = Path(filename).suffix[1:].lower()
-    picture = draw_net(caffe_net, rankdir, ext, phase, display_lrm)
+    picture = draw_net(caffe_net, rankdir, Path(filename).suffix[1:].lower(), phase, display_lrm)
     checkpoint.replace(filename, lambda file: file.write(picture))

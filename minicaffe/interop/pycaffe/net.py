@@ -114,8 +114,7 @@ class Net:
         settings: dict[str, Any] = {"device": mode.device_name(), "seed": mode.random_seed(1)}
         settings |= {"level": level or 0, "stages": stages or ()}
         with own_errors():
-            spec = model(network_file)
-            self._show(minicaffe.Net(spec, "TEST" if phase else "TRAIN", **settings))
+            self._show(minicaffe.Net(model(network_file), "TEST" if phase else "TRAIN", **settings))
         if weights is not None:
             self.copy_from(weights)
 

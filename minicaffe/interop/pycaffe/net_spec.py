@@ -243,8 +243,7 @@ class Layers:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name not in REGISTRY:
-            near = did_you_mean(name, REGISTRY)
-            raise NoSuchNameError(f"there is no layer type {name!r}{near}")
+            raise NoSuchNameError(f"there is no layer type {name!r}{did_you_mean(name, REGISTRY)}")
 
         def layer(*inputs: Top, **params: Any) -> Any:
             fn = Function(name, inputs, params)
@@ -277,8 +276,7 @@ class Parameters:
     def __getattr__(self, name: str) -> Words:
         message, enums = f"{name}Parameter", schema().enums
         if message not in enums:
-            known = [one.removesuffix("Parameter") for one in enums]
-            near = did_you_mean(name, known)
+            near = did_you_mean(name, [one.removesuffix("Parameter") for one in enums])
             raise NoSuchNameError(f"caffe.proto has no message {message}{near}")
         return Words(message, {w: n for words in enums[message].values() for w, n in words.items()})
 

@@ -120,12 +120,11 @@ def _batch_norm(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
     named["num_batches_tracked"] = (np.zeros((), np.int64), ())
     if axes > 3 or len(bottoms[0]) < 2:
         return [Part(None, named, "by channel, of a bottom that no BatchNorm of PyTorch's takes")]
-    momentum = float(f"{1 - layer.moving_average_fraction:.6g}")
     call = text(
         f"BatchNorm{axes}d",
         channels,
         eps=(layer.eps, 1e-5),
-        momentum=(momentum, 0.1),
+        momentum=(float(f"{1 - layer.moving_average_fraction:.6g}"), 0.1),
         affine=(bool(learnt), True),
     )
     return [Part(call, named)]

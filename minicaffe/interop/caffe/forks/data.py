@@ -282,8 +282,7 @@ class ClipSet(Reader):
                 if path.is_file():
                     picture = picture_files.read(path, self.colour)
                     return picture if self.size is None else bilinear(picture, *self.size)
-        name = FRAMES[0].format(number)
-        raise DataError(f"{folder}: has no frame {number}, such as {name}")
+        raise DataError(f"{folder}: has no frame {number}, such as {FRAMES[0].format(number)}")
 
 
 @register

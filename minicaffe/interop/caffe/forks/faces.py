@@ -140,8 +140,7 @@ class MarginInnerProduct(Whole):
         return [(*x[:axis], self.num_output), (1,)][: max(len(self.top), 1)]
 
     def allocate(self) -> None:
-        device = self.context.device
-        self.classes = device.asarray(np.arange(self.num_output, dtype=self.sum_dtype))
+        self.classes = self.context.device.asarray(np.arange(self.num_output, dtype=self.sum_dtype))
         self.powers = MARGINS[self.margin_type]
         m = len(self.powers) - 1
         self.turns = [math.cos(math.pi * i / m) for i in range(1, m)]  # where k grows
@@ -159,8 +158,7 @@ class MarginInnerProduct(Whole):
 
     def lengths(self, rows: Any) -> Any:
         """The lengths of rows, none of them 0."""
-        squares = (rows * rows).sum(axis=1, keepdims=True)
-        return self.xp.maximum(self.xp.sqrt(squares), 1e-12)
+        return self.xp.maximum(self.xp.sqrt((rows * rows).sum(axis=1, keepdims=True)), 1e-12)
 
     def forward(self, x: Any, labels: Any) -> Any:
         xp, self.x, labels = self.xp, self.wide(x.reshape(self.mk)), labels.reshape(-1, 1)

@@ -141,7 +141,6 @@ class BatchTripletLoss(Whole):
         self.pairs, others = self.groups(labels.reshape(-1))
         squares = (self.x * self.x).sum(axis=1)
         d = squares.reshape(-1, 1) + squares - 2 * xp.matmul(self.x, self.x.T)
-        pairs = self.pairs.sum()
         total, wrong, lost, triplets, learnt = (xp.zeros((), self.sum_dtype) for _ in range(5))
         # How often a distance is that of a pair, less how often that to another
         self.pull = xp.zeros((n, n), self.sum_dtype)
@@ -155,7 +154,7 @@ class BatchTripletLoss(Whole):
             wrong, triplets = wrong + ((gap >= 0) * triples).sum(), triplets + triples.sum()
             learnt = learnt + chosen.sum()
             self.pull[i] = chosen.sum(axis=1) - chosen.sum(axis=0)
-        self.learnt, self.count = xp.maximum(learnt, 1), xp.maximum(pairs, 1)
+        self.learnt, self.count = xp.maximum(learnt, 1), xp.maximum(self.pairs.sum(), 1)
         every = xp.maximum(triplets, 1)
         rank, pair = total / every, (d * self.pairs).sum() / self.count
         pair = pair if self.mu < 1 else 0 * pair
@@ -246,8 +245,7 @@ class MMDLoss(PairLoss):
 
     def forward(self, source: Any, target: Any) -> Any:
         xp = self.xp
-        both = [self.wide(x.reshape(-1, self.k)) for x in (source, target)]
-        x = xp.concatenate(both)
+        x = xp.concatenate([self.wide(x.reshape(-1, self.k)) for x in (source, target)])
         self.begin(x)
         loss, self.slopes = 0, list[tuple[Any, ...]]()
         for a, b, sign in self.ends:

@@ -112,8 +112,7 @@ class DeformableConvolution(Windowed, Whole):
         ends = []
         for axis, size in ((0, oh), (1, ow)):
             elements = np.arange(g.kernel[axis]) * g.dilation[axis] - g.pad[axis]
-            places = elements[:, None] + np.arange(size) * g.stride[axis]
-            ends.append(places)
+            ends.append(elements[:, None] + np.arange(size) * g.stride[axis])
         rows = np.repeat(ends[0], kw, axis=0)[:, :, None]
         columns = np.tile(ends[1], (kh, 1))[:, None]
         self.rows, self.columns = self.from_host(rows), self.from_host(columns)

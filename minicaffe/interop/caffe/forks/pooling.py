@@ -264,15 +264,13 @@ class PSROIPooling(OnHost):
         base = channel * ((h + 1) * (w + 1))
         rows = [base + (y * (w + 1))[:, None, :, None] for y in (y0, y1)]
         columns = [x[:, None, None, :] for x in (x0, x1)]
-        corners = [[self.from_host(y + x, np.int64) for x in columns] for y in rows]
-        return corners, share
+        return [[self.from_host(y + x, np.int64) for x in columns] for y in rows], share
 
     def backward(self, dy: Any) -> Any:
         xp, (n, c, h, w) = self.xp, self.x_shape
         part = dy * self.share
         (a, b), (d, e) = self.corners
-        size = n * c * (h + 1) * (w + 1)
-        total = self.summed([a, b, d, e], [part, -part, -part, part], size)
+        total = self.summed([a, b, d, e], [part, -part, -part, part], n * c * (h + 1) * (w + 1))
         total = total.reshape(n, c, h + 1, w + 1)[:, :, :0:-1, :0:-1]
         return xp.cumsum(xp.cumsum(total, axis=3), axis=2)[:, :, ::-1, ::-1], None
 

@@ -176,8 +176,7 @@ class Upsample(Layer):
         n, c, h, w = self.x_shape
         if mask is None:
             sh, sw = self.scales
-            blocks = self.out[0].reshape(n * c, h, sh, w, sw)
-            arrays.copy(x.reshape(n * c, h, 1, w, 1), blocks)
+            arrays.copy(x.reshape(n * c, h, 1, w, 1), self.out[0].reshape(n * c, h, sh, w, sw))
             return self.out
         self.mask = mask = same_type(mask, self.copy)
         unpool.places(mask, self.y_shape[2:], self.place, self.refused)

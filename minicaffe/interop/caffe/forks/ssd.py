@@ -525,8 +525,7 @@ class MultiBoxLoss(Loss):
             outside |= ((boxes < 0) | (boxes > 1)).any(axis=1)
             overlaps[outside] = 0
         threshold = self.overlap_threshold if self.match_type == "PER_PREDICTION" else None
-        index = ops.match(overlaps, threshold)
-        return np.where(outside, -2, index), overlaps.max(axis=1)
+        return np.where(outside, -2, ops.match(overlaps, threshold)), overlaps.max(axis=1)
 
     def targets(self, matched: np.ndarray, boxes: list[np.ndarray]) -> Any:
         """What the scores (n, p, classes) should be: 1 for a box's class, 0 for others.

@@ -29,8 +29,7 @@ CODES = ("CENTER_SIZE", "CORNER", "CORNER_SIZE")
 @recognises(("Unsqueeze", ("Gather", ("Concat",), ("Squeeze", ("NonZero",)))))
 def find_detection_output(draft: Draft, node: Node) -> Blob | None:
     """DetectionOutput, as export writes it: decoded boxes, less those that overlap a better one."""
-    nodes = _before(node)
-    keys = _keys(nodes)
+    keys = _keys(_before(node))
     if keys is None:
         return None
     layer, sizes = keys
@@ -192,7 +191,6 @@ def _halves(graph: Graph, x: str) -> list[str]:
 
 def _suppressed(graph: Graph, layer: Any, boxes: str, scores: str) -> str:
     """Scores (n, classes, ranks), LEAST where a box overlaps a better one or is not good enough."""
-    nms = layer.nms_param
     least = LEAST if layer.confidence_threshold is None else layer.confidence_threshold
     if layer.code_type != "CENTER_SIZE":  # a box turned inside out overlaps none
         low, high = _halves(graph, boxes)
@@ -203,7 +201,7 @@ def _suppressed(graph: Graph, layer: Any, boxes: str, scores: str) -> str:
     each = graph.op("Pad", each, [0, 0, 0, 0, 1, 0])
     own = graph.op("Reshape", scores, graph.op("Concat", [-1, 1], ranks, axis=0))
     own = graph.op("Pad", own, [0, 0, 0, 0, 0, 1], -LEAST)
-    limits = [min(nms.nms_threshold, 1.0)], [max(least, LEAST)]
+    limits = [min(layer.nms_param.nms_threshold, 1.0)], [max(least, LEAST)]
     indices = graph.op("NonMaxSuppression", each, own, graph.size(own, 2), *limits)
     marks = graph.op("Expand", LEAST, graph.op("Shape", own))
     marks = graph.op("ScatterND", marks, indices, graph.op("GatherND", own, indices))

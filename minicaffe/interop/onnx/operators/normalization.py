@@ -117,8 +117,7 @@ def read_group_normalization(draft: Draft, node: Node, x: Blob) -> Blob:
     groups, channels = node.get("num_groups"), x.shape[1]
     if len(scale) != channels:  # opset 18 has one a group
         scale, bias = (np.repeat(one, channels // groups) for one in (scale, bias))
-    arrays = [scale, bias]
-    return draft.layer("GroupNorm", x, arrays=arrays, num_groups=groups, eps=_eps(node))
+    return draft.layer("GroupNorm", x, arrays=[scale, bias], num_groups=groups, eps=_eps(node))
 
 
 @reads("LayerNormalization")
@@ -143,8 +142,7 @@ def read_mean_variance(draft: Draft, node: Node, x: Blob) -> Blob:
             f"it is over the axes {axes}; MVN's are the last ones, and not the samples'"
         )
     rows = (math.prod(x.shape[: axes[0]]), 1, 1, math.prod(x.shape[axes[0] :]))
-    y = draft.layer("MVN", draft.reshape(x, rows), eps=1e-9)
-    return draft.reshape(y, x.shape)
+    return draft.reshape(draft.layer("MVN", draft.reshape(x, rows), eps=1e-9), x.shape)
 
 
 @reads("LpNormalization")
@@ -171,8 +169,7 @@ def read_softmax(draft: Draft, node: Node, x: Blob) -> Blob:
         flat = (math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
         inner, axis = draft.reshape(x, flat), 1
     if node.kind == "Softmax":
-        y = draft.layer("Softmax", inner, **differing(axis=(axis, 1)))
-        return draft.reshape(y, x.shape)
+        return draft.reshape(draft.layer("Softmax", inner, **differing(axis=(axis, 1))), x.shape)
     one, shape = shrunk(inner, [axis]), inner.shape
     top = draft.linear(reduction(draft, inner, [axis], "MAX"), -1.0)
     below = draft.combined("Bias", inner, draft.reshape(top, one), shape)

@@ -152,8 +152,7 @@ def _check(node: Node, kind: str, steps: int) -> None:
 
 def step_of(graph: Graph, kind: str, weight: str) -> Body:
     """The step that a Scan repeats: of the states h, and c, and of z and cont the next ones, and h again."""
-    names = ["h", "c"][: STATES[kind]]
-    with body(graph, *names, "z", "cont") as within:
+    with body(graph, *["h", "c"][: STATES[kind]], "z", "cont") as within:
         h, *c, z, cont = within.inputs
         r = graph.op("Gemm", h, weight, transB=1)
         gates = graph.op("Add", z, graph.op("Mul", r, cont))
@@ -306,8 +305,7 @@ def write_lstm_unit(graph: Graph, step: Written, c: str, x: str, cont: str) -> l
 
 
 def _write_product(graph: Graph, step: Written, x: str, index: int) -> str:
-    weight = graph.op("Transpose", graph.param(step, index), perm=(1, 0))
-    return graph.op("MatMul", x, weight)
+    return graph.op("MatMul", x, graph.op("Transpose", graph.param(step, index), perm=(1, 0)))
 
 
 @writes("Lstm")

@@ -73,7 +73,6 @@ def bilinear(draft: Draft, x: Blob, factors: list[int]) -> Blob:
 
 def _how(node: Node, x: Blob) -> dict[str, Any]:
     """The mode, the rule of coordinates, and the scales. Raises RefusedError for what is not read."""
-    mode = node.get("mode", "nearest")
     old = node.kind == "Upsample" or node.opset < 11
     rule = "asymmetric" if old else node.get("coordinate_transformation_mode", "half_pixel")
     if rule == "tf_crop_and_resize":
@@ -88,7 +87,7 @@ def _how(node: Node, x: Blob) -> dict[str, Any]:
         known = dict(zip(axes, (float(one) for one in scales), strict=True))
         ratios = [known.get(axis, 1.0) for axis in range(4)]
     return {
-        "mode": mode,
+        "mode": node.get("mode", "nearest"),
         "coordinates": rule,
         "scales": ratios[2:],
         "nearest": "floor" if old else node.get("nearest_mode", "round_prefer_floor"),

@@ -92,8 +92,7 @@ def read_split(draft: Draft, node: Node, x: Blob) -> list[Blob]:
         sizes = [min(each, x.shape[axis] - i * each) for i in range(len(node.outputs))]
     if min(sizes, default=1) < 1:
         raise RefusedError(f"one of its {len(sizes)} parts is empty, and no blob of a net is")
-    points = [int(point) for point in np.cumsum(sizes)[:-1]]
-    return draft.cut(x, axis, points)
+    return draft.cut(x, axis, [int(point) for point in np.cumsum(sizes)[:-1]])
 
 
 @reads("Slice")
@@ -175,8 +174,7 @@ def _filled(draft: Draft, x: Blob, widths: Sequence[tuple[int, int]], number: fl
     both = [max(a, b) for a, b in zip(before, behind, strict=True)]
     sizes = [s + a + b for s, a, b in zip(x.shape[2:], before, behind, strict=True)]
     keys = window_keys(kernel_size=kernel, pad=both)
-    shape = (*x.shape[:2], *sizes)
-    y = draft.weighted("Convolution", x, weight, shape, group=x.shape[1], **keys)
+    y = draft.weighted("Convolution", x, weight, (*x.shape[:2], *sizes), group=x.shape[1], **keys)
     frame = np.zeros(limited(*x.shape[2:]), np.float32)
     return draft.plus(y, np.pad(frame, widths[2:], constant_values=number))
 
@@ -272,9 +270,8 @@ def write_shuffle_channel(graph: Graph, step: Written, x: str) -> str:
     shapes = graph.shapes(step.bottoms[0])
     before = [(n, group, c // group, *image) for n, c, *image in shapes]
     after = [(n, c // group, group, *image) for n, c, *image in shapes]
-    axes = len(before[0])
     x = graph.reshape(x, shapes, before)
-    x = graph.op("Transpose", x, perm=[0, 2, 1, *range(3, axes)])
+    x = graph.op("Transpose", x, perm=[0, 2, 1, *range(3, len(before[0]))])
     return graph.reshape(x, after, shapes)
 
 
@@ -285,8 +282,7 @@ def write_crop(graph: Graph, step: Written, x: str, like: str) -> str:
     cropped = list(range(first, axes))
     starts = [step.layer.part[axis].start for axis in cropped]
     if graph.varies(step.bottoms[1], *cropped):
-        size = graph.op("Shape", like, start=first, end=axes)
-        ends = graph.op("Add", size, starts)
+        ends = graph.op("Add", graph.op("Shape", like, start=first, end=axes), starts)
     else:
         ends = graph.const([step.layer.part[axis].stop for axis in cropped])
     return graph.op("Slice", x, starts, ends, cropped)

@@ -249,8 +249,7 @@ def read_mat_mul(draft: Draft, node: Node) -> Blob:
         raise RefusedError("its constant is a stack of matrices, an InnerProduct's is one")
     column = weight.ndim == 1
     matrix = weight.reshape((-1, 1) if column else weight.shape[-2:])
-    shape = (*x.shape[:-1], matrix.size // len(matrix))
-    y = inner_product(draft, x, matrix.T, shape)
+    y = inner_product(draft, x, matrix.T, (*x.shape[:-1], matrix.size // len(matrix)))
     return draft.reshape(y, node.shape)
 
 
@@ -266,14 +265,12 @@ def inner_product(draft: Draft, x: Blob, weight: np.ndarray, shape: Shape) -> Bl
     axis, before = len(x.shape) - 1, x.layer
     if axis < 1:
         x = draft.reshape(x, (1, *x.shape))
-        y = inner_product(draft, x, weight, (1, len(weight)))
-        return draft.reshape(y, shape)
+        return draft.reshape(inner_product(draft, x, weight, (1, len(weight))), shape)
     if before is not None and before.type in ("Flatten", "Reshape") and len(x.shape) == 2:
         source = before.bottoms[0]
         if len(source.shape) > 2 and source.shape[0] == x.shape[0]:
             x, axis = source, 1
-    keys = differing(axis=(axis, 1))
-    return draft.weighted("InnerProduct", x, weight, shape, **keys)
+    return draft.weighted("InnerProduct", x, weight, shape, **differing(axis=(axis, 1)))
 
 
 @recognises(("Reshape", ("Gemm:product", [("Reshape:rows", "x"), ("Flatten:rows", "x")])))
@@ -348,8 +345,7 @@ def find_embed(draft: Draft, node: Node, x: Blob, table: np.ndarray) -> Blob | N
 
 def _embed(draft: Draft, index: Blob, table: np.ndarray) -> Blob:
     keys = {"input_dim": len(table), "num_output": table.shape[1], "bias_term": False}
-    shape = (*index.shape, table.shape[1])
-    return draft.layer("Embed", index, shape=shape, arrays=[table], **keys)
+    return draft.layer("Embed", index, shape=(*index.shape, table.shape[1]), arrays=[table], **keys)
 
 
 draws_below(lambda step: step.layer.input_dim, ("Embed", 0))

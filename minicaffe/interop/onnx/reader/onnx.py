@@ -110,8 +110,7 @@ def _imported(
     layers = living(outputs)
     inputs = dict(zip(source.inputs, draft.inputs, strict=True))
     weights = {name for name, tensor in walk.tensors.items() if tensor.data is not None}
-    readable = hints(walk.nodes, weights)
-    notes += give_names(layers, inputs, outputs, tensors, readable, signs)
+    notes += give_names(layers, inputs, outputs, tensors, hints(walk.nodes, weights), signs)
     listed: list[dict[str, Any]] = [
         {"name": blob.name, "type": "Input", "top": blob.name, "shape": {"dim": list(blob.shape)}}
         for blob in draft.inputs

@@ -64,8 +64,7 @@ def read(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None) ->
     model = _parsed(onnx, path)
     _check_names(path, model.graph)
     opset = _opset(path, model)
-    count = _count(model)
-    if count > NODES:
+    if _count(model) > NODES:
         raise SpecError(
             f"{path}: holds more nodes than {NODES}, or functions within functions without end"
         )

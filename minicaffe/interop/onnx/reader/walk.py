@@ -106,8 +106,7 @@ class Walk:
         """The blob of each output by name. One that is a constant, or an input, is a layer of its own."""
         blobs: dict[str, Blob] = {}
         for name in self.source.outputs:
-            tensor = self.tensors[name]
-            blob = self.draft.blob(tensor)
+            blob = self.draft.blob(self.tensors[name])
             if blob in self.draft.inputs or blob in blobs.values():
                 blob = self.draft.layer("Split", blob)
             blobs[name] = blob

@@ -322,8 +322,7 @@ def name_blobs(graph: Graph, net: Net) -> None:
         if tensor in fixed or tensor in new:
             continue
         taken = value.name in fixed or value.name in new.values()
-        before = f"{value.name}/{step.spec.name}"
-        new[tensor] = graph.unique(before) if taken else value.name
+        new[tensor] = graph.unique(f"{value.name}/{step.spec.name}") if taken else value.name
     graph.rename(new)
 
 
@@ -339,13 +338,12 @@ def proto(graph: Graph, net: Net, axes: Axes, more: Iterable[Value] = ()) -> Any
         )
     onnx, _ = packages()
     helper = onnx.helper
-    nodes = [operation(helper, node) for node in graph.nodes]
     info = helper.make_tensor_value_info
     outputs = {graph.tensors[value]: value for value in net.graph.outputs.values()}
     computed = {name for node in graph.nodes for name in node.outputs}
     outputs |= {graph.tensors[value]: value for value in more if graph.tensors[value] in computed}
     body = helper.make_graph(
-        nodes,
+        [operation(helper, node) for node in graph.nodes],
         net.name or "net",
         [info(*described(graph, value, axes)) for value in inputs(net)],
         [info(*described(graph, value, axes)) for value in outputs.values()],
