@@ -12,6 +12,7 @@ from minicaffe.core.config.tree import Mark, Node, shown
 from minicaffe.core.config.types import Key, keys_of, option
 from minicaffe.errors import SpecError, did_you_mean
 from minicaffe.interop.caffe.schema import Field, is_declared, own_block, schema
+from minicaffe.interop.caffe.unknown import Problem
 
 DROPPED = ("engine", "stable_prod_grad", "share_in_parallel")  # how, not what, is computed
 TRANSFORM, LOSS = "transform_param", "loss_param"
@@ -34,15 +35,12 @@ def warn(mark: Mark, text: str) -> None:
 
 
 def flat(
-    layer: Node,
-    layer_types: Mapping[str, type],
-    taken: Mapping[str, Any],
-    unknown: list[tuple[Mark, str]] | None = None,
+    layer: Node, layer_types: Mapping[str, type], taken: Mapping[str, Any], unknown: list[Problem]
 ) -> Node:
     """A LayerParameter as a layer of a model file. Raises SpecError.
 
     `taken` are the names of blobs: a loss without a top, to which Caffe gives one, gets one that is free.
-    Unknown keys of a declaration's block are left out and appended to `unknown`, if that is given.
+    Unknown keys of a declaration's block are left out and appended to `unknown`.
     """
     kind = layer.value["type"].value if "type" in layer.value else ""
     name = layer.value["name"].value if "name" in layer.value else ""
@@ -144,7 +142,7 @@ def phases(layers: list[Node], state: Node | None) -> None:
 
 
 def _put_own(
-    node: Node, block: str, what: str, cls: type, put: Any, unknown: list[tuple[Mark, str]] | None
+    node: Node, block: str, what: str, cls: type, put: Any, unknown: list[Problem]
 ) -> None:
     """The keys in the block of a type that caffe.proto does not have, as its declaration has them."""
     keys = keys_of(cls)
@@ -163,7 +161,7 @@ def _put_own(
         put(own, value, node.keys[own])
 
 
-def _known(node: Node, type_: Any, what: str, unknown: list[tuple[Mark, str]] | None) -> Node:
+def _known(node: Node, type_: Any, what: str, unknown: list[Problem]) -> Node:
     """What a text has for a declaration, or a tuple of them, less the keys that it does not have."""
     type_ = option(type_)
     if get_origin(type_) is tuple:
@@ -180,8 +178,6 @@ def _known(node: Node, type_: Any, what: str, unknown: list[tuple[Mark, str]] | 
             continue
         where = node.keys[own]
         problem = f"{where}: {what}: unknown key {shown(own)}{did_you_mean(own, keys)}"
-        if unknown is None:
-            raise SpecError(problem)
         unknown.append((where, problem))
     return Node(values, node.mark, node.keys)
 

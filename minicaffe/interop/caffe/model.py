@@ -19,7 +19,7 @@ from minicaffe.interop.caffe.schema import schema
 from minicaffe.interop.caffe.text import Message
 from minicaffe.interop.caffe.text import parse as parse_text
 from minicaffe.interop.caffe.typed import typed
-from minicaffe.interop.caffe.unknown import refuse, refuse_types
+from minicaffe.interop.caffe.unknown import Problem, refuse, refuse_types
 from minicaffe.interop.caffe.upgrade import upgraded_net
 
 SUFFIXES = (".prototxt", ".pbtxt", ".prototxt.txt")
@@ -113,7 +113,7 @@ def text_of(
         raise SpecError(
             f"{message.mark}: is a label map, the names of classes; expected a net or a solver"
         )
-    unknown: list[tuple[Mark, str]] = []
+    unknown: list[Problem] = []
 
     def net_in(path: str, mark: Mark) -> Node:
         """The net in a file that a solver names."""
@@ -150,9 +150,7 @@ def _is_solver(message: Message) -> bool:
     return not {"layer", "layers"} & names and len(names & solver) > len(names & net)
 
 
-def net_tree(
-    net: Node, layer_types: Mapping[str, type], unknown: list[tuple[Mark, str]] | None = None
-) -> Node:
+def net_tree(net: Node, layer_types: Mapping[str, type], unknown: list[Problem]) -> Node:
     """A NetParameter as the tree of a model file; `unknown` as `typed` has it. Raises SpecError."""
     net = upgraded_net(net, layer_types)
     fields, keys = dict(net.value), dict(net.keys)
