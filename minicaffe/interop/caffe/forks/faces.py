@@ -294,7 +294,4 @@ class InnerDistance(Whole):
             dw += 2 * (own.sum(axis=0).reshape(-1, 1) * self.w - xp.matmul(own.T, self.x))
         if self.weight is not None and self.weight.learns:
             add(self.weight, dw)
-        for i, values in enumerate((dx, dw)):
-            if i < len(self.grad) and self.grad[i] is not None and self.needs_gradient[i]:
-                self.put(values, self.grad[i])
-        return self.grad
+        return self.give(dx, dw)

@@ -46,6 +46,13 @@ class Whole(Layer):
         self.xp.copyto(out, values.reshape(out.shape))
         return out
 
+    def give(self, *gradients: Any) -> list[Any]:
+        """Write the gradients of the bottoms that need one."""
+        for values, dx in zip(gradients, self.grad, strict=False):
+            if dx is not None:
+                self.put(values, dx)
+        return self.grad
+
     def on_host(self, array: Any) -> np.ndarray:
         """An array on the host, in the type of sums; waits for the device."""
         return self.context.device.to_host(array).astype(self.sum_dtype, copy=False)
@@ -85,13 +92,6 @@ class PairLoss(Whole):
     def divisor(self) -> float:
         """How many samples the sum is divided by: on several ranks those of the whole batch, at least 1."""
         return self.context.share.of_whole(max(self.nk[0], 1))
-
-    def give(self, *gradients: Any) -> list[Any]:
-        """Write the gradients of the bottoms that need one."""
-        for values, dx in zip(gradients, self.grad, strict=False):
-            if dx is not None:
-                self.put(values, dx)
-        return self.grad
 
 
 class Between:
