@@ -27,6 +27,7 @@ from minicaffe.storage import checkpoint, lists
 from minicaffe.tools.data.box_recipe import Resize
 
 LEAST = float(np.finfo(np.float32).min)
+Code = Literal["CORNER", "CENTER_SIZE", "CORNER_SIZE"]  # of what is predicted of a box
 
 
 @dataclass
@@ -363,9 +364,7 @@ class MultiBoxLoss(Loss):
     do_neg_mining: Annotated[bool | None, "SSD's older key: whether mining_type is not NONE"] = None
     neg_pos_ratio: Annotated[float, "boxes of the background for each that is matched"] = 3.0
     neg_overlap: Annotated[float, "the background's boxes overlap true ones by less"] = 0.5
-    code_type: Annotated[
-        Literal["CORNER", "CENTER_SIZE", "CORNER_SIZE"], "what is predicted of a box"
-    ] = "CORNER"
+    code_type: Annotated[Code, "what is predicted of a box"] = "CORNER"
     encode_variance_in_target: Annotated[
         bool, "predictions are not scaled by variances: both sides of the loss are divided by them"
     ] = False
@@ -648,9 +647,7 @@ class DetectionOutput(Whole):
     background_label_id: Annotated[int, "the background's class; -1: none"] = 0
     nms_param: Annotated[Suppression, "how boxes that overlap are dropped"] = Suppression()
     save_output_param: Annotated[SaveOutput, "files of a test's detections"] = SaveOutput()
-    code_type: Annotated[
-        Literal["CORNER", "CENTER_SIZE", "CORNER_SIZE"], "what is predicted of a box"
-    ] = "CORNER"
+    code_type: Annotated[Code, "what is predicted of a box"] = "CORNER"
     variance_encoded_in_target: Annotated[bool, "do not scale predictions by variances"] = False
     clip: Annotated[bool, "cut the boxes to the image, as OpenCV's SSD can"] = False
     keep_top_k: Annotated[int, "how many of an image's best boxes are kept; -1: all"] = -1
