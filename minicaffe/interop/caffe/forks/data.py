@@ -210,9 +210,6 @@ class AnnotatedData(Fed):
         pictures, rows = super().take()
         return pictures, self.true_boxes(rows) if len(self.out) > 1 else rows
 
-    def forward(self) -> Any:
-        return self.fed()
-
     def true_boxes(self, rows: np.ndarray) -> np.ndarray:
         """The second top from the rows (n, most, 8) of the samples: boxes first, then those that are none."""
         boxes = rows.copy()

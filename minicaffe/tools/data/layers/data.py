@@ -150,7 +150,7 @@ class Data(Fed):
 
     def forward(self) -> Any:
         if self.images is None:
-            return self.fed()
+            return super().forward()
         args = self.images, self.all_labels, self.slot.there, self.mean_image, self.transform.scale
         gather(*args, *self.out, *[None] * (2 - len(self.out)))
         return self.out
@@ -210,5 +210,3 @@ class ImageData(Fed):
     def allocate(self) -> None:
         self.begin(self.shuffle)
         self.in_bytes()
-
-    forward = Fed.fed

@@ -146,7 +146,7 @@ class Fed(Pictures):
         """The batch that `take` returned may be written over."""
         self.feeding.done()
 
-    def fed(self) -> Any:
+    def forward(self) -> Any:
         """The tops, filled with the batch of this pass."""
         pictures, labels = self.take()
         device = self.context.device
