@@ -17,6 +17,7 @@ from minicaffe.core.layers.fillers import XAVIER, ZERO
 from minicaffe.core.layers.losses import folded
 from minicaffe.core.layers.recurrent import LSTM
 from minicaffe.core.layers.registry import register
+from minicaffe.core.layers.routing import Permuted
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops.take import take
 from minicaffe.errors import DataError, ShapeError
@@ -300,7 +301,7 @@ class Flip(Turned):
 
 
 @register
-class Transpose(Layer):
+class Transpose(Permuted):
     """y's axis i is x's axis dim[i]; every axis is named once. Source: Transpose of Z. Tian's Caffe (CTPN).
 
     Example: (2, 3, 4, 5) -> {type: Transpose, dim: [3, 0, 1, 2]} -> (5, 2, 3, 4)
@@ -313,16 +314,9 @@ class Transpose(Layer):
     def setup(self, x: Shape) -> Shape:
         if sorted(self.dim) != list(range(len(x))):
             raise ShapeError(f"dim: expected each of the {len(x)} axes once, got {list(self.dim)}")
+        self.axes = self.dim
         self.traits = replace(self.traits, mixes_samples=self.dim[:1] != (0,))
         return tuple(x[i] for i in self.dim)
-
-    def forward(self, x: Any) -> Any:
-        arrays.copy(x.transpose(self.dim), self.out[0])
-        return self.out[0]
-
-    def backward(self, dy: Any) -> Any:
-        arrays.copy(dy, self.grad[0].transpose(self.dim))
-        return self.grad[0]
 
 
 class OfSequences(Whole):

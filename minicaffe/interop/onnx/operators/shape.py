@@ -231,7 +231,7 @@ def find_shuffle_channel(draft: Draft, node: Node, x: Blob, turn: Node, split: N
 
 
 says("Permute", "Transpose", perm=lambda step: step.layer.axes)
-says("Transpose", "Transpose", perm=lambda step: step.layer.dim)
+says("Transpose", "Transpose", perm=lambda step: step.layer.axes)
 draws_below(lambda step: step.bottoms[0].shape[0], ("BatchReindex", 1))
 draws_below(lambda step: 2, ("Filter", -1))
 writes("BatchReindex")(
