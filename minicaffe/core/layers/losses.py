@@ -212,7 +212,7 @@ class EuclideanLoss(Loss):
         return self.mean(self.difference, 2 * self.n, squares=True)
 
     def backward(self, dloss: Any) -> Any:
-        for dx, wanted, sign in zip(self.grad, self.needs_gradient, (1, -1), strict=True):
+        for dx, wanted, sign in zip(self.grad, self.needs_gradient, (1, -1), strict=False):
             if wanted:
                 scale = self.scaled(dloss, self.n, sign)
                 arrays.multiply(self.difference.reshape(dx.shape), scale, dx)

@@ -11,11 +11,10 @@ import numpy as np
 
 from minicaffe.core.config.types import AtLeast
 from minicaffe.core.layers.blob import Shape, same_type
-from minicaffe.core.layers.losses import Loss, check_labels, samples
+from minicaffe.core.layers.losses import EuclideanLoss, check_labels, samples
 from minicaffe.core.layers.registry import register
-from minicaffe.core.layers.softmax import SoftmaxLoss
-from minicaffe.core.ops import arrays, label_losses, pair_losses, take
-from minicaffe.core.ops import softmax as ops
+from minicaffe.core.layers.softmax import Infogain
+from minicaffe.core.ops import arrays, pair_losses, take
 from minicaffe.core.ops.random import random_stream
 from minicaffe.core.ops.softmax import check_classes
 from minicaffe.errors import ShapeError
@@ -53,7 +52,7 @@ class ManhattanLoss(L1Loss):
 
 
 @register
-class WeightedEuclideanLoss(Loss):
+class WeightedEuclideanLoss(EuclideanLoss):
     """loss = sum of w (a - b)^2 / 2 n, n samples. Bottoms: a, b and weights w with as many entries.
 
     a and b have a gradient. Top: the loss, of shape (). Source: the WeightedEuclideanLoss that most forks
@@ -62,31 +61,22 @@ class WeightedEuclideanLoss(Loss):
     Example: (2, 3), (2, 3), (2, 3) -> {type: WeightedEuclideanLoss} -> ()
     """
 
-    traits = replace(Loss.traits, label_bottoms=(2,))
+    traits = replace(EuclideanLoss.traits, label_bottoms=(2,))
 
-    def setup(self, a: Shape, b: Shape, weights: Shape) -> Shape:
+    def setup(self, a: Shape, b: Shape, weights: Shape) -> Shape:  # type: ignore[override]
         return self.pair(a, b, weights)
 
     def allocate(self) -> None:
         super().allocate()
-        self.apart, self.weighted, self.work = (
-            self.empty(self.shape, self.sum_dtype) for _ in range(3)
-        )
+        self.apart, self.work = (self.empty(self.shape, self.sum_dtype) for _ in range(2))
         self.copy = self.empty(self.shape, self.sum_dtype) if self.dtype.itemsize == 2 else None
 
-    def forward(self, a: Any, b: Any, weights: Any) -> Any:
+    def forward(self, a: Any, b: Any, weights: Any) -> Any:  # type: ignore[override]
         weights = same_type(weights.reshape(self.shape), self.copy)
         pair_losses.difference(a, b.reshape(self.shape), self.apart)
-        arrays.multiply(self.apart, weights, self.weighted)
-        arrays.multiply(self.apart, self.weighted, self.work)
+        arrays.multiply(self.apart, weights, self.difference)
+        arrays.multiply(self.apart, self.difference, self.work)
         return self.mean(self.work, 2 * self.n)
-
-    def backward(self, dloss: Any) -> Any:
-        for dx, wanted, sign in zip(self.grad, self.needs_gradient, (1, -1, 0), strict=True):
-            if wanted:
-                scale = self.scaled(dloss, self.n, sign)
-                arrays.multiply(self.weighted.reshape(dx.shape), scale, dx)
-        return self.grad
 
 
 @register
@@ -406,7 +396,7 @@ class JMMDLoss(MMDLoss):
 
 
 @register
-class WeightedSoftmaxWithLoss(SoftmaxLoss):
+class WeightedSoftmaxWithLoss(Infogain):
     """loss = - sum over labels of w[label] log softmax(x)[label] / normalizer, w = class_weighting.
 
     Bottoms: scores, labels. The normalizer, labels and tops are those of SoftmaxWithLoss: weights do not
@@ -422,7 +412,7 @@ class WeightedSoftmaxWithLoss(SoftmaxLoss):
     class_weighting: Annotated[tuple[float, ...], "a weight for each class"]
     axis: Annotated[int, "the axis of the classes"] = 1
 
-    traits = replace(SoftmaxLoss.traits, inferred_as="Softmax")
+    traits = replace(Infogain.traits, inferred_as="Softmax")
 
     def setup(self, x: Shape, labels: Shape) -> list[Shape]:
         tops = super().setup(x, labels)
@@ -433,22 +423,7 @@ class WeightedSoftmaxWithLoss(SoftmaxLoss):
 
     def allocate(self) -> None:
         super().allocate()
-        (n, c, s), dtype, on_device = self.ncs, self.sum_dtype, self.context.device.asarray
-        self.sums = on_device(np.array(self.class_weighting, dtype))  # of the matrix's rows
-        self.matrix = on_device(np.diag(np.array(self.class_weighting, dtype)))
-        self.work = self.empty(self.ncs, dtype)
-        self.scratch = label_losses.InfogainScratch.empty(self.xp, n, c, s, dtype)
-
-    def lose(self, x: Any, *more: Any) -> None:
-        ops.softmax(x, self.prob, self.reduced)
-        operands = self.prob, self.labels, self.matrix, self.ignore_label, self.losses, self.read
-        label_losses.infogain(*operands, self.work, self.scratch)
-        self.of_losses.of(self.losses, self.read.valid, self.out[0], self.context.workspace)
-
-    def gradient(self, dloss: Any, out: Any) -> None:
-        scale = self.of_losses.gradient(dloss)
-        operands = self.prob, self.labels, self.matrix, self.sums, self.ignore_label, scale
-        label_losses.infogain_gradient(*operands, out, self.read, self.scratch)
+        self.take_matrix(np.diag(self.class_weighting))
 
 
 @register
