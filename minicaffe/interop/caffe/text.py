@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from minicaffe.core.config.tree import MAX_BYTES, MAX_DEPTH, MAX_VALUES, Comment, Mark, Node, shown
-from minicaffe.core.net.yaml_text import WIDTH, Pen, number
+from minicaffe.core.net import yaml_text
+from minicaffe.core.net.yaml_text import ESCAPES, WIDTH, Pen, number
 from minicaffe.errors import SpecError
 
 TOKEN = re.compile(
@@ -208,9 +209,6 @@ def _bytes(token: Token) -> bytes:
     return bytes(text)
 
 
-ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
-
-
 class Word(str):
     """A word of an enumeration: it stands without quotes."""
 
@@ -258,15 +256,11 @@ def scalar(value: Any) -> str:
     >>> scalar("a"), scalar(Word("MAX")), scalar(0.5), scalar(True)
     ('"a"', 'MAX', '0.5', 'true')
     """
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
     if isinstance(value, Word):
         return str.__str__(value)
     if isinstance(value, str):
         return f'"{"".join(_letter(letter) for letter in value)}"'
-    return number(value) if isinstance(value, float) else str(value)
+    return number(value) if isinstance(value, float) else yaml_text.scalar(value)
 
 
 def _letter(letter: str) -> str:
