@@ -364,17 +364,15 @@ def _v2_of_v1(layer: Node) -> Node:
         fields["type"] = Node(type_of_word(word), kind.mark)
     if word in TRANSFORMED and TRANSFORMED[word] in fields:
         _move_transform(fields, keys, TRANSFORMED[word])
-    specs: list[tuple[Fields, dict[str, Mark], Mark]] = []
+    specs: list[Node] = []
     renamed = {"param": "name", "blob_share_mode": "share_mode", "blobs_lr": "lr_mult"}
     for old, new in {**renamed, "weight_decay": "decay_mult"}.items():
         for i, node in enumerate(fields.pop(old).value if old in fields else ()):
             if len(specs) <= i:
-                specs.append(({}, {}, node.mark))
-            specs[i][0][new] = node
-            specs[i][1][new] = keys[old]
+                specs.append(Node({}, node.mark))
+            specs[i].value[new], specs[i].keys[new] = node, keys[old]
     if specs:
-        nodes = [Node(*spec[:1], spec[2], spec[1]) for spec in specs]
-        fields["param"] = Node(nodes, nodes[0].mark)
+        fields["param"] = Node(specs, specs[0].mark)
         keys["param"] = next(keys[old] for old in (*renamed, "weight_decay") if old in keys)
     return Node(fields, layer.mark, {key: keys[key] for key in fields if key in keys})
 
