@@ -11,7 +11,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -272,7 +272,8 @@ class Draft:
 
         Raises RefusedError if the parts are more than a net should hold.
         """
-        runs = list(_runs(indices))
+        upwards = np.split(indices, np.flatnonzero(np.diff(indices) != 1) + 1)
+        runs = [(int(run[0]), int(run[-1]) + 1) for run in upwards]
         points = sorted({p for run in runs for p in run} - {0, x.shape[axis]})
         if axis == 1 and len(runs) > MAX_PARTS:
             return self.picked(x, indices)
@@ -422,17 +423,6 @@ def _takes_bias(layer: Layer, axis: int, run: np.ndarray) -> bool:
         return False
     channels = len(layer.tops[0].shape) - 1 if layer.type in rows else 1
     return run.ndim == 1 and axis == channels and len(run) == layer.keys["num_output"]
-
-
-def _runs(indices: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Neighbours that count upwards, as (first, behind the last)."""
-    start = previous = indices[0]
-    for index in indices[1:]:
-        if index != previous + 1:
-            yield start, previous + 1
-            start = index
-        previous = index
-    yield start, previous + 1
 
 
 def readable(name: str, kind: str = "") -> str:
