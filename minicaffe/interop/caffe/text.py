@@ -38,12 +38,15 @@ END = "the end of the file"
 
 
 @dataclass(frozen=True)
-class Scalar:
-    """A value that is no message: of the kind `string` its text, of `word` and `number` as written."""
+class Token:
+    """A piece of the text; `kind` is a group of TOKEN, or `end`. Of a value, a string is without quotes."""
 
     kind: str
     text: str
     mark: Mark
+
+    def __str__(self) -> str:
+        return self.text if self.kind == "end" else shown(self.text)
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Field:
 
     name: str
     mark: Mark
-    value: Scalar | Message
+    value: Token | Message
 
 
 @dataclass(frozen=True)
@@ -62,13 +65,6 @@ class Message:
     mark: Mark
     fields: list[Field] = field(default_factory=list)
     empty: dict[str, Mark] = field(default_factory=dict)
-
-
-class Token(Scalar):
-    """A piece of the text; `kind` is a group of TOKEN, or `end`."""
-
-    def __str__(self) -> str:
-        return self.text if self.kind == "end" else shown(self.text)
 
 
 def parse(text: str, file: str = "<text>") -> tuple[Message, list[Comment]]:
@@ -163,7 +159,7 @@ class _Parser:
             if not self.taken(","):
                 raise SpecError(f"{self.next.mark}: expected ',' or ']', got {self.next}")
 
-    def value(self, name: Token, colon: Token | None, depth: int) -> Scalar | Message:
+    def value(self, name: Token, colon: Token | None, depth: int) -> Token | Message:
         self.count += 1
         if self.count > MAX_VALUES:
             raise SpecError(f"{self.next.mark}: more than {MAX_VALUES} values")
@@ -179,15 +175,15 @@ class _Parser:
         value = self.take() if minus else token
         if value.kind not in ("word", "number"):
             raise SpecError(f"{value.mark}: expected a value of {name}, got {value}")
-        return Scalar(value.kind, "-" * minus + value.text, token.mark)
+        return Token(value.kind, "-" * minus + value.text, token.mark)
 
-    def string(self, first: Token) -> Scalar:
+    def string(self, first: Token) -> Token:
         """One text in quotes, or several that follow each other."""
         parts = [_bytes(first)]
         while self.next.kind == "string":
             parts.append(_bytes(self.take()))
         try:
-            return Scalar("string", b"".join(parts).decode("utf-8"), first.mark)
+            return Token("string", b"".join(parts).decode("utf-8"), first.mark)
         except UnicodeDecodeError:
             raise SpecError(f"{first.mark}: the text in quotes is not UTF-8") from None
 

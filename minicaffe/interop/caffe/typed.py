@@ -11,7 +11,7 @@ from minicaffe.core.layers import REGISTRY
 from minicaffe.errors import SpecError, did_you_mean
 from minicaffe.interop.caffe.schema import Field, is_declared, schema
 from minicaffe.interop.caffe.text import Field as Given
-from minicaffe.interop.caffe.text import Message, Scalar, Word
+from minicaffe.interop.caffe.text import Message, Token, Word
 from minicaffe.interop.caffe.upgrade import type_of_word
 
 _log = logging.getLogger("minicaffe")
@@ -140,12 +140,12 @@ def _fits(block: Given, field: Field | None) -> bool:
 def _kind(message: Message) -> str:
     """The type that a layer gives itself."""
     texts = (one.value for one in message.fields if one.name == "type")
-    return next((value.text for value in texts if isinstance(value, Scalar)), "")
+    return next((value.text for value in texts if isinstance(value, Token)), "")
 
 
 def _layer(message: Message) -> str:
     """A layer as errors call it, by the name it gives itself."""
-    texts = {f.name: f.value.text for f in message.fields if isinstance(f.value, Scalar)}
+    texts = {f.name: f.value.text for f in message.fields if isinstance(f.value, Token)}
     kind = f" ({texts['type']})" if texts.get("type", "").isprintable() and "type" in texts else ""
     return f"layer {shown(texts['name'])}{kind}" if "name" in texts else ""
 
@@ -201,7 +201,7 @@ def _value(one: Given, field: Field, what: str, unknown: list[tuple[Mark, str]] 
     return Node(held, value.mark)
 
 
-def _word(value: Scalar, field: Field) -> str | None:
+def _word(value: Token, field: Field) -> str | None:
     """A word of an enumeration, given as such or by its number."""
     words = field.words or {}
     if value.kind == "word":
@@ -210,7 +210,7 @@ def _word(value: Scalar, field: Field) -> str | None:
     return next((word for word, meant in words.items() if meant == number), None)
 
 
-def _plain(value: Scalar, kind: str) -> bool | int | float | str | None:
+def _plain(value: Token, kind: str) -> bool | int | float | str | None:
     if kind == "string" or value.kind == "string":
         return value.text if value.kind == kind else None
     number = _integer(value)
@@ -223,7 +223,7 @@ def _plain(value: Scalar, kind: str) -> bool | int | float | str | None:
     return _float(value)
 
 
-def _integer(value: Scalar) -> int | None:
+def _integer(value: Token) -> int | None:
     """A whole number in decimal, hexadecimal or, behind a 0, octal digits."""
     text = value.text
     if value.kind != "number" or not WHOLE.fullmatch(text) or len(text) > 40:
@@ -237,7 +237,7 @@ def _integer(value: Scalar) -> int | None:
     return -number if text[0] == "-" else number
 
 
-def _float(value: Scalar) -> float | int | None:
+def _float(value: Token) -> float | int | None:
     if value.kind == "word":
         return float(value.text) if INFINITE.fullmatch(value.text) else None
     if (whole := _integer(value)) is not None:
@@ -246,7 +246,7 @@ def _float(value: Scalar) -> float | int | None:
     return float(text) if text and len(text) < 400 else None
 
 
-def _guessed(value: Scalar, words: bool) -> Node:
+def _guessed(value: Token, words: bool) -> Node:
     """A value whose type is not declared: whatever it looks like; with `words`, a word stays one."""
     text = value.text
     if value.kind == "number" or (value.kind == "word" and INFINITE.fullmatch(text)):
@@ -259,7 +259,7 @@ def _guessed(value: Scalar, words: bool) -> Node:
     return Node(Word(text) if words and value.kind == "word" else text, value.mark)
 
 
-def _shown(value: Scalar | Message) -> str:
+def _shown(value: Token | Message) -> str:
     if isinstance(value, Message):
         return "a message in braces"
     return shown(value.text) if value.kind == "string" else shown(value.text).strip("'\"")
