@@ -8,7 +8,7 @@ the layer carries from one forward pass to the next is not carried on.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -173,42 +173,29 @@ def unit(graph: Graph, gates: str, c: str, cont: str) -> tuple[str, str]:
     return c, graph.op("Mul", graph.op("Tanh", c), o)
 
 
-# kind, inputs, attributes, outputs
-Line = tuple[str, Sequence[str], Mapping[str, Any], Sequence[str]]
+STEPS = {kind: step_of(Graph([]), kind, "w") for kind in STATES}
 
 
-def _text(inputs: Sequence[str], nodes: Iterable[Line], outputs: Sequence[str]) -> str:
-    """A body's operators, what they read by number, and what it returns; w is of the graph around."""
-    numbers = {name: index for index, name in enumerate(inputs)}
-    lines = []
-    for kind, names, attributes, tops in nodes:
-        words = [kind, *(str(numbers.get(name, "w")) for name in names)]
-        lines.append(" ".join([*words, *(f"{key}={one}" for key, one in attributes.items())]))
-        numbers |= {name: len(numbers) + i for i, name in enumerate(tops)}
-    return "\n".join([*lines, *(str(numbers.get(name, "w")) for name in outputs)])
-
-
-BODIES = {kind: step_of(Graph([]), kind, "w") for kind in STATES}
-STEPS = {
-    _text(
-        within.inputs,
-        [(one.kind, one.inputs, one.attributes, one.outputs) for one in within.nodes],
-        within.outputs,
-    ): kind
-    for kind, within in BODIES.items()
-}
+def _is_step(graph: Any, ours: Body) -> bool:
+    """True if a Scan's graph has the operators of a step of ours; what it reads of the graph around is w."""
+    if (len(graph.input), len(graph.node)) != (len(ours.inputs), len(ours.nodes)):
+        return False
+    names = dict(zip(ours.inputs, (value.name for value in graph.input), strict=True))
+    for mine, theirs in zip(ours.nodes, graph.node, strict=True):
+        inputs = [name if name in names.values() else None for name in theirs.input]
+        attributes = {one.name: one.i for one in theirs.attribute}
+        wanted = mine.kind, list(map(names.get, mine.inputs)), mine.attributes, len(mine.outputs)
+        if (theirs.op_type, inputs, attributes, len(theirs.output)) != wanted:
+            return False
+        names |= zip(mine.outputs, theirs.output, strict=True)
+    return [value.name for value in graph.output] == [names[name] for name in ours.outputs]
 
 
 @reads("Scan")
 def read_scan(draft: Draft, node: Node) -> list[Blob]:
     """LSTM or RNN, where it is that of an export of ours; whatever else a Scan does is refused."""
     step = node.attributes["body"]
-    nodes = [
-        (one.op_type, one.input, {of.name: of.i for of in one.attribute}, one.output)
-        for one in step.node
-    ]
-    ends = ([value.name for value in values] for values in (step.input, step.output))
-    kind = STEPS.get(_text(next(ends), nodes, next(ends)))
+    kind = next((kind for kind, ours in STEPS.items() if _is_step(step, ours)), None)
     if kind is None or node.attributes.keys() != {"body", "num_scan_inputs"}:
         raise RefusedError(UNREAD["Loop"])
     count = STATES[kind]
