@@ -16,7 +16,7 @@ import numpy as np
 from minicaffe.interop.onnx.draft import Blob, Draft, Layer, Node, Tensor
 from minicaffe.interop.onnx.patterns import recognises
 from minicaffe.interop.onnx.table import UNREAD, RefusedError, draws_below, reads, writes
-from minicaffe.interop.onnx.writer.model import Body, Graph, Written, body
+from minicaffe.interop.onnx.writer.model import Body, Graph, Written
 
 ORDER = (0, 2, 1, 3)  # Caffe's i, f, o, g of ONNX's i, o, f, c
 STATES = {"LSTM": 2, "RNN": 1}  # h and c, or h
@@ -152,16 +152,18 @@ def _check(node: Node, kind: str, steps: int) -> None:
 
 def step_of(graph: Graph, kind: str, weight: str) -> Body:
     """The step that a Scan repeats: of the states h, and c, and of z and cont the next ones, and h again."""
-    with body(graph, *["h", "c"][: STATES[kind]], "z", "cont") as within:
-        h, *c, z, cont = within.inputs
-        r = graph.op("Gemm", h, weight, transB=1)
-        gates = graph.op("Add", z, graph.op("Mul", r, cont))
-        if kind == "LSTM":
-            c[0], h = unit(graph, gates, c[0], cont)
-        else:
-            h = graph.op("Tanh", gates)
-        within.outputs = [h, *c, graph.op("Identity", h)]
-    return within
+    outer, graph.nodes = graph.nodes, []
+    inputs = [graph.unique(name) for name in (*["h", "c"][: STATES[kind]], "z", "cont")]
+    h, *c, z, cont = inputs
+    r = graph.op("Gemm", h, weight, transB=1)
+    gates = graph.op("Add", z, graph.op("Mul", r, cont))
+    if kind == "LSTM":
+        c[0], h = unit(graph, gates, c[0], cont)
+    else:
+        h = graph.op("Tanh", gates)
+    step = Body(inputs, [h, *c, graph.op("Identity", h)], graph.nodes)
+    graph.nodes = outer
+    return step
 
 
 def unit(graph: Graph, gates: str, c: str, cont: str) -> tuple[str, str]:

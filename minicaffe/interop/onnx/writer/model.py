@@ -7,9 +7,8 @@ same in all is a number; another is asked for when the graph runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -192,19 +191,8 @@ class Body:
     """The graph within an operation, such as the step of a Scan; its constants lie in the whole graph."""
 
     inputs: Sequence[str]
-    outputs: Sequence[str] = ()
-    nodes: list[Node] = field(default_factory=list)
-
-
-@contextmanager
-def body(graph: Graph, *inputs: str) -> Iterator[Body]:
-    """Within it, operations go into a body that takes these inputs, whose names are made unique."""
-    outer, own = graph.nodes, Body([graph.unique(name) for name in inputs])
-    graph.nodes = own.nodes
-    try:
-        yield own
-    finally:
-        graph.nodes = outer
+    outputs: Sequence[str]
+    nodes: list[Node]
 
 
 def _column(shapes: Shapes, axis: int) -> list[int]:
