@@ -107,7 +107,7 @@ def write_detection_output(graph: Graph, step: Written, loc: str, scores: str, p
     images = graph.size(loc, 0)
     nothing = _nothing(graph, images)
     if not classes or nms.top_k == 0 or layer.keep_top_k == 0:
-        return _top(graph, nothing)
+        return graph.op("Unsqueeze", nothing, [0, 1])
     boxes = _decoded(graph, layer, loc, prior)
     if layer.clip:
         boxes = graph.op("Clip", boxes, 0.0, 1.0)
@@ -128,7 +128,7 @@ def write_detection_output(graph: Graph, step: Written, loc: str, scores: str, p
     either = graph.op("Concat", is_kept, graph.op("Expand", none, images), axis=0)
     rows = graph.op("Squeeze", graph.op("NonZero", either), [0])
     table = graph.op("Concat", candidates, nothing, axis=0)
-    return _top(graph, graph.op("Gather", table, rows, axis=0))
+    return graph.op("Unsqueeze", graph.op("Gather", table, rows, axis=0), [0, 1])
 
 
 def _rows(graph: Graph, layer: Any, images: str, scores: str, boxes: str) -> str:
@@ -139,10 +139,6 @@ def _rows(graph: Graph, layer: Any, images: str, scores: str, boxes: str) -> str
     columns = [graph.op("Expand", number, shape), graph.op("Expand", labels, shape), scores]
     columns = [graph.op("Unsqueeze", column, [3]) for column in columns]
     return graph.op("Reshape", graph.op("Concat", *columns, boxes, axis=3), [-1, 7])
-
-
-def _top(graph: Graph, rows: str) -> str:
-    return graph.op("Unsqueeze", rows, [0, 1])
 
 
 def _nothing(graph: Graph, images: str) -> str:
