@@ -385,21 +385,8 @@ class Reshape(Viewed):
         return self.y_shape
 
 
-class Permuted(Layer):
-    """y's axis i is x's axis axes[i]."""
-
-    axes: tuple[int, ...]
-
-    def forward(self, x: Any) -> Any:
-        return arrays.copy(x.transpose(self.axes), self.out[0])
-
-    def backward(self, dy: Any) -> Any:
-        arrays.copy(dy, self.grad[0].transpose(self.axes))
-        return self.grad[0]
-
-
 @register
-class Permute(Permuted):
+class Permute(Layer):
     """y's axis i is x's axis order[i]; axes that `order` leaves out follow in their own order.
 
     Source: Permute of SSD's Caffe (W. Liu et al. 2016).
@@ -420,6 +407,13 @@ class Permute(Permuted):
         self.axes = (*self.order, *(i for i in range(len(x)) if i not in self.order))
         self.traits = replace(self.traits, mixes_samples=self.axes[:1] not in ((), (0,)))
         return tuple(x[i] for i in self.axes)
+
+    def forward(self, x: Any) -> Any:
+        return arrays.copy(x.transpose(self.axes), self.out[0])
+
+    def backward(self, dy: Any) -> Any:
+        arrays.copy(dy, self.grad[0].transpose(self.axes))
+        return self.grad[0]
 
 
 @register

@@ -201,38 +201,8 @@ class SoftmaxWithLoss(SoftmaxLoss):
         ops.softmax_loss_gradient(*kernel_args, out, self.read, self.of_losses)
 
 
-class Infogain(SoftmaxLoss):
-    """The base of losses that weigh the classes by a matrix: a third bottom, or what `take_matrix` takes."""
-
-    def allocate(self) -> None:
-        super().allocate()
-        (n, c, s), dtype = self.ncs, self.sum_dtype
-        self.sums, self.work = self.empty((c,), dtype), self.empty(self.ncs, dtype)
-        self.scratch = label_losses.InfogainScratch.empty(self.xp, n, c, s, dtype)
-
-    def take_matrix(self, table: np.ndarray) -> None:
-        """Use these numbers (c, c)."""
-        self.matrix = self.context.device.asarray(table.astype(self.sum_dtype))
-        label_losses.row_sums(self.matrix, self.sums)
-
-    def lose(self, x: Any, *more: Any) -> None:
-        ops.softmax(x, self.prob, self.reduced)
-        if more:
-            self.matrix = more[0].reshape(self.sums.size, -1)
-            label_losses.row_sums(self.matrix, self.sums)
-        kernel_args = self.prob, self.labels, self.matrix, self.ignore_label, self.losses, self.read
-        label_losses.infogain(*kernel_args, self.work, self.scratch)
-        work = self.context.workspace
-        self.of_losses.of(self.losses, self.read.valid, self.out[0], work)
-
-    def gradient(self, dloss: Any, out: Any) -> None:
-        scale = self.of_losses.gradient(dloss)
-        kernel_args = self.prob, self.labels, self.matrix, self.sums, self.ignore_label, scale
-        label_losses.infogain_gradient(*kernel_args, out, self.read, self.scratch)
-
-
 @register
-class InfogainLoss(Infogain):
+class InfogainLoss(SoftmaxLoss):
     """loss = - sum over labels of sum over k of H[label, k] log softmax(x)[k] / normalizer.
 
     Bottoms: scores, labels and, unless a file holds it, the matrix H of c^2 numbers for c classes. Normalizer,
@@ -266,14 +236,17 @@ class InfogainLoss(Infogain):
 
     def allocate(self) -> None:
         super().allocate()
-        c = self.ncs[1]
+        (n, c, s), dtype = self.ncs, self.sum_dtype
+        self.sums, self.work = self.empty((c,), dtype), self.empty(self.ncs, dtype)
+        self.scratch = label_losses.InfogainScratch.empty(self.xp, n, c, s, dtype)
         if self.source is not None:
             if self.table is None:
                 self.table = self.load(self.source)
             if self.table.size != c * c:
                 shape = self.table.shape
                 raise DataError(f"source {self.source}: expected {c} x {c} numbers, got {shape}")
-            self.take_matrix(self.table.reshape(c, c))
+            self.matrix = self.context.device.asarray(self.table.reshape(c, c).astype(dtype))
+            label_losses.row_sums(self.matrix, self.sums)
 
     def load(self, source: str) -> np.ndarray:
         """The matrix in a file."""
@@ -281,3 +254,18 @@ class InfogainLoss(Infogain):
         if table.dtype.kind not in "fiu":
             raise DataError(f"source {source}: expected numbers, got {table.dtype}")
         return table
+
+    def lose(self, x: Any, *more: Any) -> None:
+        ops.softmax(x, self.prob, self.reduced)
+        if more:
+            self.matrix = more[0].reshape(self.sums.size, -1)
+            label_losses.row_sums(self.matrix, self.sums)
+        kernel_args = self.prob, self.labels, self.matrix, self.ignore_label, self.losses, self.read
+        label_losses.infogain(*kernel_args, self.work, self.scratch)
+        work = self.context.workspace
+        self.of_losses.of(self.losses, self.read.valid, self.out[0], work)
+
+    def gradient(self, dloss: Any, out: Any) -> None:
+        scale = self.of_losses.gradient(dloss)
+        kernel_args = self.prob, self.labels, self.matrix, self.sums, self.ignore_label, scale
+        label_losses.infogain_gradient(*kernel_args, out, self.read, self.scratch)

@@ -13,8 +13,8 @@ from minicaffe.core.config.types import AtLeast
 from minicaffe.core.layers.blob import Shape, same_type
 from minicaffe.core.layers.losses import EuclideanLoss, check_labels, samples
 from minicaffe.core.layers.registry import register
-from minicaffe.core.layers.softmax import Infogain
-from minicaffe.core.ops import arrays, pair_losses, take
+from minicaffe.core.layers.softmax import InfogainLoss, SoftmaxLoss
+from minicaffe.core.ops import arrays, label_losses, pair_losses, take
 from minicaffe.core.ops.random import random_stream
 from minicaffe.core.ops.softmax import check_classes
 from minicaffe.errors import ShapeError
@@ -396,7 +396,7 @@ class JMMDLoss(MMDLoss):
 
 
 @register
-class WeightedSoftmaxWithLoss(Infogain):
+class WeightedSoftmaxWithLoss(SoftmaxLoss):
     """loss = - sum over labels of w[label] log softmax(x)[label] / normalizer, w = class_weighting.
 
     Bottoms: scores, labels. The normalizer, labels and tops are those of SoftmaxWithLoss: weights do not
@@ -412,7 +412,7 @@ class WeightedSoftmaxWithLoss(Infogain):
     class_weighting: Annotated[tuple[float, ...], "a weight for each class"]
     axis: Annotated[int, "the axis of the classes"] = 1
 
-    traits = replace(Infogain.traits, inferred_as="Softmax")
+    traits = replace(SoftmaxLoss.traits, inferred_as="Softmax")
 
     def setup(self, x: Shape, labels: Shape) -> list[Shape]:
         tops = super().setup(x, labels)
@@ -423,7 +423,13 @@ class WeightedSoftmaxWithLoss(Infogain):
 
     def allocate(self) -> None:
         super().allocate()
-        self.take_matrix(np.diag(self.class_weighting))
+        (n, c, s), dtype, on_device = self.ncs, self.sum_dtype, self.context.device.asarray
+        self.sums = on_device(np.array(self.class_weighting, dtype))  # of the matrix's rows
+        self.matrix = on_device(np.diag(np.array(self.class_weighting, dtype)))
+        self.work = self.empty(self.ncs, dtype)
+        self.scratch = label_losses.InfogainScratch.empty(self.xp, n, c, s, dtype)
+
+    lose, gradient = InfogainLoss.lose, InfogainLoss.gradient  # by the matrix
 
 
 @register

@@ -17,7 +17,7 @@ from minicaffe.core.layers.fillers import XAVIER, ZERO
 from minicaffe.core.layers.losses import folded
 from minicaffe.core.layers.recurrent import LSTM
 from minicaffe.core.layers.registry import register
-from minicaffe.core.layers.routing import Permuted
+from minicaffe.core.layers.routing import Permute
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops.take import take
 from minicaffe.errors import DataError, ShapeError
@@ -301,7 +301,7 @@ class Flip(Turned):
 
 
 @register
-class Transpose(Permuted):
+class Transpose(Layer):
     """y's axis i is x's axis dim[i]; every axis is named once. Source: Transpose of Z. Tian's Caffe (CTPN).
 
     Example: (2, 3, 4, 5) -> {type: Transpose, dim: [3, 0, 1, 2]} -> (5, 2, 3, 4)
@@ -317,6 +317,8 @@ class Transpose(Permuted):
         self.axes = self.dim
         self.traits = replace(self.traits, mixes_samples=self.dim[:1] != (0,))
         return tuple(x[i] for i in self.dim)
+
+    forward, backward = Permute.forward, Permute.backward  # by `axes`
 
 
 class OfSequences(Whole):
