@@ -137,6 +137,7 @@ class MarginInnerProduct(Whole):
         self.mk = m, k = math.prod(x[:axis]), math.prod(x[axis:])
         check_labels(labels, m, 1)
         self.weight = self.param((self.num_output, k), self.weight_filler, self.sum_dtype)
+        self.multiply_adds = m * k * self.num_output
         return [(*x[:axis], self.num_output), (1,)][: max(len(self.top), 1)]
 
     def allocate(self) -> None:
@@ -144,11 +145,6 @@ class MarginInnerProduct(Whole):
         self.powers = MARGINS[self.margin_type]
         m = len(self.powers) - 1
         self.turns = [math.cos(math.pi * i / m) for i in range(1, m)]  # where k grows
-
-    @property
-    def multiply_adds(self) -> int:  # type: ignore[override]
-        """m k num_output."""
-        return self.mk[0] * self.mk[1] * self.num_output
 
     @property
     def decay(self) -> float:
@@ -249,13 +245,8 @@ class InnerDistance(Whole):
             raise ShapeError("num_output: expected at least 1, or a second bottom w")
         else:
             self.weight = self.param((n, k), self.weight_filler, self.sum_dtype)
-        self.n = n
+        self.n, self.multiply_adds = n, m * k * n
         return (*x[:axis], n)
-
-    @property
-    def multiply_adds(self) -> int:  # type: ignore[override]
-        """m k n."""
-        return self.mk[0] * self.mk[1] * self.n
 
     def forward(self, x: Any, *others: Any) -> Any:
         xp, (m, k) = self.xp, self.mk

@@ -173,6 +173,7 @@ class Lstm(Layer):
         self.lstm.top_shapes((self.steps, n, math.prod(x[1:])), (self.steps, n))
         weight, bias, state_weight = self.lstm.params
         self.params[:] = weight, state_weight, bias
+        self.multiply_adds = self.lstm.multiply_adds
         return (x[0], d)
 
     def allocate(self) -> None:
@@ -183,11 +184,6 @@ class Lstm(Layer):
             self.cont = self.empty((self.steps, self.batch_size), self.sum_dtype)
             self.cont.fill(1)
             self.cont[0].fill(0)
-
-    @property
-    def multiply_adds(self) -> int:  # type: ignore[override]
-        """Those of LSTM."""
-        return int(self.lstm.multiply_adds)
 
     @property
     def running(self) -> list[Any]:
