@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 
@@ -308,6 +308,7 @@ class VideoData(Fed):
     root_folder: Annotated[str, "put before each folder"] = ""
 
     traits = replace(Fed.traits, capturable=False, label_kind="")  # clips
+    made = cast(Any, None)  # the first top in the type of sums
 
     def setup(self) -> list[Shape]:
         transform = self.transform
@@ -340,22 +341,14 @@ class VideoData(Fed):
         n, c, frames, h, w = self.out[0].shape
         return n, c * frames, h, w
 
-    def allocate(self) -> None:
-        self.begin(self.shuffle)
-        self.maker_recipe, self.made_dtype = self.recipe, np.dtype(np.uint8)
-        device, dtype = self.context.device, self.sum_dtype
-        mean = np.reshape(self.transform.mean_value or (0.0,), (-1, 1, 1, 1))
-        self.mean_clip = device.asarray(np.asarray(mean, dtype))
-        self.pixels = device.xp.empty(self.made_shape, np.uint8) if device.is_cuda else None
-        narrow = self.dtype != dtype
-        self.made = device.xp.empty(self.out[0].shape, dtype) if narrow else self.out[0]
+    allocate = LabelMaps.allocate  # by the shapes of `out` and `made_shape`
 
     def forward(self) -> Any:
         xp, (pixels, labels), device = self.xp, self.take(), self.context.device
         if self.pixels is not None:
             device.copy_from_host(self.pixels, pixels)
             pixels = self.pixels
-        xp.subtract(pixels.reshape(self.out[0].shape), self.mean_clip, out=self.made)
+        xp.subtract(pixels.reshape(self.out[0].shape), self.mean_image[:, None], out=self.made)
         xp.multiply(self.made, self.transform.scale, out=self.made)
         if self.made is not self.out[0]:
             xp.copyto(self.out[0], self.made)
