@@ -372,8 +372,7 @@ class Draft:
         first, last = (own[0], own[-1]) if own else (0, 0)
         if padded and padded[0] == shape[0]:
             first = 0  # of the samples: the same net at another size of the batch
-        inner = shape[first : last + 1]
-        b = self.tile(self.reshape(b, padded[first : last + 1]), inner)
+        b = self.tile(self.reshape(b, padded[first : last + 1]), shape[first : last + 1])
         return self.layer(kind, a, b, axis=first)
 
 

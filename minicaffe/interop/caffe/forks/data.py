@@ -189,14 +189,13 @@ class AnnotatedData(Fed):
         self.in_bytes()
         transform, rest = self.transform, self.maker_recipe
         assert isinstance(rest, Recipe)
-        samplers = [one for one in self.batch_sampler if one.use_original_image]
         self.maker_recipe = box_recipe.BoxRecipe(
             rest=replace(rest, crop=max(self.crop) if self.crop else None, sized_by="resize_param"),
             boxes=self.most,
             distortion=transform.distort_param,
             expand=transform.expand_param,
             fill=transform.mean_value,
-            samplers=tuple(samplers),
+            samplers=tuple(one for one in self.batch_sampler if one.use_original_image),
             resized=self.resized(),
             noise=transform.noise_param,
             emit=transform.emit_constraint,

@@ -517,8 +517,7 @@ class SegAccuracy(Whole):
             left += counts.sum()
         hits, of_label = (confusion * self.diagonal).sum(axis=1), confusion.sum(axis=1)
         union = of_label + confusion.sum(axis=0) - hits
-        present = of_label > 0
-        recall = (hits / xp.maximum(of_label, 1)).sum() / xp.maximum(present.sum(), 1)
+        recall = (hits / xp.maximum(of_label, 1)).sum() / xp.maximum((of_label > 0).sum(), 1)
         shared = xp.where(union == hits, 1.0, hits / xp.maximum(union, 1))
         scores = [hits.sum() / xp.maximum(left, 1), recall, shared.sum() / c]
         wrong = xp.where(left == confusion.sum(), 0.0, np.nan)  # some label is no class

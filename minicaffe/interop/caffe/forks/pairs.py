@@ -203,9 +203,8 @@ class Correlation(Whole):
 
     def part(self, x: Any, move: tuple[int, int]) -> Any:
         """The part of a padded image that all patches together cover, displaced."""
-        starts = [self.max_displacement + by for by in move]
-        sizes = [(n - 1) * self.stride_1 + self.kernel_size for n in self.area]
-        (y, x0), (h, w) = starts, sizes
+        y, x0 = (self.max_displacement + by for by in move)
+        h, w = ((n - 1) * self.stride_1 + self.kernel_size for n in self.area)
         return x[:, :, y : y + h, x0 : x0 + w]
 
     def windows(self, array: Any) -> list[Any]:

@@ -316,11 +316,10 @@ class ROIWarping(Binned):
         outside = self.from_host(np.where(y_inside[:, None] & x_inside, 0.0, -np.inf))
         values = (values + outside).reshape(c, ph, sh, pw, sw).transpose(0, 1, 3, 2, 4)
         values = values.reshape(c, ph, pw, sh * sw)
-        which = values.argmax(axis=3)
         most = values.max(axis=3)
         is_inside = most != -np.inf  # NaN is shown
         top[...] = self.xp.where(is_inside, most, 0)
-        won = (self.xp.arange(sh * sw) == which[..., None]) & is_inside[..., None]
+        won = (self.xp.arange(sh * sw) == values.argmax(axis=3)[..., None]) & is_inside[..., None]
         return (int(roi[0]), *place), rows, columns, won.reshape(c, ph, pw, sh, sw)
 
     def points(

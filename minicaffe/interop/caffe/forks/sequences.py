@@ -91,8 +91,7 @@ def needed(label: Sequence[int], merge: bool) -> int:
     >>> needed([1, 1, 2], True)
     4
     """
-    repeats = sum(a == b for a, b in zip(label[1:], label[:-1], strict=True))
-    return len(label) + merge * repeats
+    return len(label) + merge * sum(a == b for a, b in zip(label[1:], label[:-1], strict=True))
 
 
 def classes(row: np.ndarray, count: int, blank: int, what: str) -> list[int]:

@@ -723,8 +723,7 @@ class DetectionOutput(Whole):
             parts.append(ops.detected(image, c, own[order], around[order]))
         rows = np.concatenate(parts)
         if 0 <= self.keep_top_k < len(rows):
-            best = np.argsort(-rows[:, 2], kind="stable")[: self.keep_top_k]
-            rows = rows[np.sort(best)]
+            rows = rows[np.sort(np.argsort(-rows[:, 2], kind="stable")[: self.keep_top_k])]
         return rows
 
 

@@ -423,6 +423,5 @@ def lower_normalize(draft: Draft, layer: Layer) -> Blob:
         flat = draft.reshape(draft.power(x, 2.0), (x.shape[0], channels, math.prod(x.shape[2:]), 1))
         ones = np.ones(limited(channels, channels, 1, 1))
         total = draft.weighted("Convolution", flat, ones, flat.shape, kernel_size=1)
-        share = draft.reshape(draft.power(total, -0.5, 1.0, eps), x.shape)
-        y = draft.product(x, share)
+        y = draft.product(x, draft.reshape(draft.power(total, -0.5, 1.0, eps), x.shape))
     return draft.times(y, scale.reshape(-1, *(1,) * (len(x.shape) - 2)))

@@ -155,8 +155,7 @@ def step_of(graph: Graph, kind: str, weight: str) -> Body:
     outer, graph.nodes = graph.nodes, []
     inputs = [graph.unique(name) for name in (*["h", "c"][: STATES[kind]], "z", "cont")]
     h, *c, z, cont = inputs
-    r = graph.op("Gemm", h, weight, transB=1)
-    gates = graph.op("Add", z, graph.op("Mul", r, cont))
+    gates = graph.op("Add", z, graph.op("Mul", graph.op("Gemm", h, weight, transB=1), cont))
     if kind == "LSTM":
         c[0], h = unit(graph, gates, c[0], cont)
     else:

@@ -201,8 +201,7 @@ def write_arg_max(graph: Graph, step: Written, x: str) -> str:
     if layer.axis is None:
         x = op("Flatten", x, axis=1)
     number, place = graph.ops("TopK", 2, graph.turned(x, [axis]), [k], axis=axis)
-    last = op("Sub", graph.size(x, axis), 1)
-    place = op("Cast", op("Sub", last, place), to=1)
+    place = op("Cast", op("Sub", op("Sub", graph.size(x, axis), 1), place), to=1)
     if layer.axis is not None:
         return number if layer.out_max_val else place
     parts = [place, number] if layer.out_max_val else [place]

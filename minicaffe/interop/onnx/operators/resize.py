@@ -129,8 +129,7 @@ def matrix(size: int, wanted: int, how: dict[str, Any], scale: float) -> np.ndar
             "floor": np.floor,
             "ceil": np.ceil,
         }
-        nearest = np.clip(rounding[how["nearest"]](x), 0, size - 1).astype(int)
-        return np.eye(size)[nearest]
+        return np.eye(size)[np.clip(rounding[how["nearest"]](x), 0, size - 1).astype(int)]
     if how["antialias"] and scale < 1:
         raise RefusedError(
             "it smooths what it makes smaller (antialias), where runtimes differ at the borders"

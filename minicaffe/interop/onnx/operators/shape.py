@@ -61,8 +61,7 @@ read_as("Expand", "Tile, of axes of 1.", lambda draft, node, x: draft.spread(x, 
 @reads("Flatten")
 def read_flatten(draft: Draft, node: Node, x: Blob) -> Blob:
     """Flatten, or Reshape where not only the axes behind the samples become one."""
-    axis = node.get("axis", 1)
-    if axis == 1 and len(x.shape) > 1:
+    if node.get("axis", 1) == 1 and len(x.shape) > 1:
         return x if len(x.shape) == 2 else draft.layer("Flatten", x, shape=node.shape)
     return draft.reshape(x, node.shape)
 
