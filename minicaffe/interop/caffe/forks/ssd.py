@@ -418,6 +418,10 @@ class MultiBoxLoss(Loss):
         self.count, self.places, self.kinds = prior_counts(self, loc, scores, prior)
         if not truth or truth[-1] != 8:
             raise ShapeError(f"needs true boxes (1, 1, k, 8) as its fourth bottom, got {truth}")
+        nms = mines and self.nms_param.nms_threshold > 0 and not self.use_prior_for_nms
+        hard = self.mining_type == "HARD_EXAMPLE"
+        # Whether predicted boxes decide what is matched or chosen
+        self.looks_at_predictions = hard or nms or not self.use_prior_for_matching
         return ()
 
     def forward(self, loc: Any, scores: Any, prior: Any, truth: Any) -> Any:
@@ -465,13 +469,6 @@ class MultiBoxLoss(Loss):
             shape = self.count, self.places, self.num_classes
             dscores.reshape(shape)[...] = self.change * self.chosen[:, :, None] * scale
         return [dloc, dscores, None, None]
-
-    @property
-    def looks_at_predictions(self) -> bool:
-        """Whether predicted boxes decide what is matched or chosen."""
-        nms = self.nms_param.nms_threshold > 0 and not self.use_prior_for_nms
-        hard = self.mining_type == "HARD_EXAMPLE"
-        return not self.use_prior_for_matching or hard or (nms and self.mining_type != "NONE")
 
     def true_boxes(self, rows: np.ndarray) -> list[np.ndarray]:
         """Of each picture its true boxes (k, 5): class, x0, y0, x1, y1."""
