@@ -307,7 +307,7 @@ class VideoData(Fed):
     root_folder: Annotated[str, "put before each folder"] = ""
 
     traits = replace(Fed.traits, capturable=False, label_kind="")  # clips
-    made = cast(Any, None)  # the first top in the type of sums
+    wide_top = cast(Any, None)  # the first top in the type of sums
 
     def setup(self) -> list[Shape]:
         transform = self.transform
@@ -347,10 +347,10 @@ class VideoData(Fed):
         if self.pixels is not None:
             device.copy_from_host(self.pixels, pixels)
             pixels = self.pixels
-        xp.subtract(pixels.reshape(self.out[0].shape), self.mean_image[:, None], out=self.made)
-        xp.multiply(self.made, self.transform.scale, out=self.made)
-        if self.made is not self.out[0]:
-            xp.copyto(self.out[0], self.made)
+        xp.subtract(pixels.reshape(self.out[0].shape), self.mean_image[:, None], out=self.wide_top)
+        xp.multiply(self.wide_top, self.transform.scale, out=self.wide_top)
+        if self.wide_top is not self.out[0]:
+            xp.copyto(self.out[0], self.wide_top)
         if len(self.out) > 1:
             device.copy_from_host(self.out[1], labels)
         self.done()

@@ -210,7 +210,7 @@ class LabelMaps(Fed):
         self.mean_image = device.asarray(np.asarray(self.mean(), dtype))
         self.pixels = device.xp.empty(self.made_shape, np.uint8) if device.is_cuda else None
         narrow = self.dtype != dtype
-        self.made = device.xp.empty(self.out[0].shape, dtype) if narrow else self.out[0]
+        self.wide_top = device.xp.empty(self.out[0].shape, dtype) if narrow else self.out[0]
 
     def labelled(self, pixels: Any) -> Any:
         """The labels that pixels of a picture of labels stand for."""
@@ -221,10 +221,10 @@ class LabelMaps(Fed):
         if self.pixels is not None:
             self.context.device.copy_from_host(self.pixels, pixels)
             pixels = self.pixels
-        xp.subtract(pixels[:, :c], self.mean_image, out=self.made)
-        xp.multiply(self.made, self.transform.scale, out=self.made)
-        if self.made is not self.out[0]:
-            xp.copyto(self.out[0], self.made)
+        xp.subtract(pixels[:, :c], self.mean_image, out=self.wide_top)
+        xp.multiply(self.wide_top, self.transform.scale, out=self.wide_top)
+        if self.wide_top is not self.out[0]:
+            xp.copyto(self.out[0], self.wide_top)
         for top in self.out[1:]:
             xp.copyto(top, self.labelled(pixels[:, c:]))
         self.done()
