@@ -1,7 +1,8 @@
-"""What a picture shows: boxes with lines of text, and arrows between them."""
+"""What a picture shows: boxes with lines of text, and arrows between them; how wide a text is, in pixels."""
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -35,6 +36,11 @@ class Node:
         """The first line."""
         return self.lines[0]
 
+    @property
+    def texts(self) -> list[tuple[str, float, float]]:
+        """Its lines as they are shown: each text, its size, and how high the line is."""
+        return [(shown(line), *LINES[min(i, 2)]) for i, line in enumerate(self.lines)]
+
 
 @dataclass(frozen=True)
 class Edge:
@@ -47,6 +53,11 @@ class Edge:
     target: int
     label: str = ""
     port: int = 0
+
+    @property
+    def text(self) -> str:
+        """The label as it is shown."""
+        return shown(self.label)
 
 
 @dataclass(frozen=True)
@@ -70,3 +81,44 @@ class Graph:
     def title(self) -> str:
         """What the picture is of."""
         return f"{self.name or 'net'}: {len(self.nodes)} boxes"
+
+
+LINES = ((13, 17), (12, 16), (11, 15))  # size and height of a box's name, its type, the lines below
+LABEL = 10.5
+NARROW, WIDE = frozenset("ijl.,:;|!'`If()[]{}t/ -"), frozenset("mwMW@%")
+LONGEST = 44  # characters of a line; the title has them all
+
+
+def text_width(text: str, size: float) -> float:
+    """About how wide a text is in a font such as Helvetica, rather too much than too little.
+
+    >>> round(text_width("conv1", 12))
+    36
+    """
+    return size * 1.07 * sum(map(_width, text))
+
+
+def _width(character: str) -> float:
+    if unicodedata.east_asian_width(character) in "WF":
+        return 1.0
+    if character in NARROW:
+        return 0.34
+    return 0.87 if character in WIDE else 0.7 if character.isupper() else 0.56
+
+
+def shown(text: str, longest: int = LONGEST) -> str:
+    """A text in one line, without what cannot be printed, and its middle left out if it is long.
+
+    >>> shown("a\\x00b" + 40 * "c", 11)
+    'a?bcc…ccccc'
+    """
+    text = "".join(c if c.isprintable() else "?" for c in text)
+    if len(text) <= longest:
+        return text
+    half = longest // 2
+    return f"{text[: longest - half - 1]}…{text[-half:]}"
+
+
+def slot(label: str, down: bool) -> float:
+    """How far along a box a port with a label is from the next."""
+    return 15.0 if not down else text_width(label, LABEL) + 14 if label else 16.0

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from minicaffe.errors import SpecError
-from minicaffe.tools.visualize.drawing import text
-from minicaffe.tools.visualize.drawing.graph import Edge, Graph, Node
+from minicaffe.tools.visualize.drawing.graph import LABEL, Edge, Graph, Node, slot, text_width
 from minicaffe.tools.visualize.drawing.ranks import Ranks, coordinates, order, ranks
 
 DIRECTIONS = ("TB", "LR")
@@ -45,10 +44,10 @@ def ways(
     arrows = []
     for number, (edge, way) in enumerate(zip(edges, ranked.ways, strict=True)):
         first = (edge.source, edge.port) not in labels
-        label = labels.setdefault((edge.source, edge.port), text.shown(edge.label))
+        label = labels.setdefault((edge.source, edge.port), edge.text)
         start, deep = starts[edge.source, edge.port], deeps[edge.source][1]
         # As long as its label is beside it
-        straight = 16.0 if down else text.width(label, text.LABEL) + 8
+        straight = 16.0 if down else text_width(label, LABEL) + 8
         points = [(start, deep), (start, deep + straight)]
         for item in way[1:-1]:
             points += [(middles[item], deeps[item][0]), (middles[item], deeps[item][1])]
@@ -74,7 +73,7 @@ def _starts(
     slots: dict[tuple[int, int], float] = {}
     for edge, way in zip(edges, ranked.ways, strict=True):
         nexts.setdefault(edge.source, {}).setdefault(edge.port, []).append(middles[way[1]])
-        slots.setdefault((edge.source, edge.port), text.slot(text.shown(edge.label), down))
+        slots.setdefault((edge.source, edge.port), slot(edge.text, down))
     starts = {}
     for node, ports in nexts.items():
         if len(ports) == 1:
@@ -178,8 +177,7 @@ def layout(graph: Graph, direction: str = "TB") -> Layout:
     items += [(PASSING, 0.0)] * (ranked.count - len(items))
     middles = [at + MARGIN for at in coordinates(ranked, [across for across, _ in items], GAP)]
     long = [
-        0.0 if down else max((text.width(one, text.LABEL) for one in own), default=0.0)
-        for own in labels
+        0.0 if down else max((text_width(one, LABEL) for one in own), default=0.0) for own in labels
     ]
     deeps = _deeps(ranked, middles, [deep for _, deep in items], long)
     wide = zip(middles, (across for across, _ in items), strict=True)
@@ -200,17 +198,16 @@ def _labels(graph: Graph) -> list[list[str]]:
     """The label of each node's ports."""
     labels: list[dict[int, str]] = [{} for _ in graph.nodes]
     for edge in graph.edges:
-        labels[edge.source].setdefault(edge.port, text.shown(edge.label))
+        labels[edge.source].setdefault(edge.port, edge.text)
     return [list(ports.values()) for ports in labels]
 
 
 def _size(node: Node, labels: Sequence[str], down: bool) -> Point:
     """A box's width and height: its text fits in, and so do the labels of its ports along its edge."""
-    lines = [text.shown(line) for line in node.lines]
-    wide = list(map(text.width, lines, text.sizes(len(lines))))
+    wide = [text_width(line, size) for line, size, _ in node.texts]
     width = max([1.08 * wide[0], *wide[1:]]) + 2 * PAD  # the name is bold
-    height = sum(text.heights(len(lines))) + 11
-    slots = [text.slot(label, down) for label in labels]
+    height = sum(height for *_, height in node.texts) + 11
+    slots = [slot(label, down) for label in labels]
     if not down:
         return width, max(height, sum(slots))
     return max(width, 2 * slots[0] - 12 if len(slots) == 1 else sum(slots)), height

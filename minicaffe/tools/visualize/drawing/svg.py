@@ -13,8 +13,7 @@ from typing import Any
 from xml.sax import saxutils
 
 from minicaffe.errors import DataError, ShapeError, SpecError
-from minicaffe.tools.visualize.drawing import text
-from minicaffe.tools.visualize.drawing.graph import COLOURS, Graph
+from minicaffe.tools.visualize.drawing.graph import COLOURS, LABEL, Graph
 from minicaffe.tools.visualize.drawing.layout import DIRECTIONS, Box, Layout, Point, Way
 
 FONT = "Helvetica, Arial, 'Liberation Sans', sans-serif"
@@ -57,7 +56,7 @@ def svg(laid: Layout, alone: bool = False) -> str:
     )
     if labels:
         labels = (
-            f'<g aria-hidden="true" font-size="{text.LABEL}" stroke="var(--paper, none)" '
+            f'<g aria-hidden="true" font-size="{LABEL}" stroke="var(--paper, none)" '
             f'stroke-width="3" stroke-linejoin="round" paint-order="stroke">{labels}</g>\n'
         )
     style = ALONE if alone else ""
@@ -68,11 +67,11 @@ def svg(laid: Layout, alone: bool = False) -> str:
 def _texts(laid: Layout, number: int) -> list[tuple[str, float, Point]]:
     """Returns the lines in a box: each text, its size, and the middle of its baseline."""
     node, box = laid.graph.nodes[number], laid.boxes[number]
-    heights = text.heights(len(node.lines))
+    heights = [height for *_, height in node.texts]
     x, y = box.x + box.width / 2, box.y + 5 + (box.height - 11 - sum(heights)) / 2
     ends = list(itertools.accumulate(heights, initial=y))[1:]
-    lines = zip(node.lines, text.sizes(len(heights)), ends, strict=True)
-    return [(text.shown(line), size, (x, end - 3)) for line, size, end in lines]
+    lines = zip(node.texts, ends, strict=True)
+    return [(line, size, (x, end - 3)) for (line, size, _), end in lines]
 
 
 def _box(laid: Layout, number: int, box: Box) -> str:
@@ -162,7 +161,7 @@ def png(laid: Layout, scale: int = SCALE) -> bytes:
     for way in laid.ways:
         if way.label:
             halo: dict[str, Any] = {"stroke_width": scale, "stroke_fill": "white"}
-            font = _font(text.LABEL * scale)
+            font = _font(LABEL * scale)
             draw.text(_scaled(way.at, scale), _plain(way.label), INK, font, "ls", **halo)
     stream = io.BytesIO()
     image.save(stream, "PNG", optimize=True)
