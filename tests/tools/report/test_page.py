@@ -12,7 +12,7 @@ from minicaffe.backends import device as backend
 from minicaffe.cli import main
 from minicaffe.errors import CheckpointError, MinicaffeError
 from minicaffe.tools.report import make, write
-from minicaffe.tools.report.payload import payload
+from minicaffe.tools.report.make import payload
 from minicaffe.tools.report.sections import left_out
 from minicaffe.tools.training import folder as run_folder
 from minicaffe.tools.training.folder import Lock

@@ -13,7 +13,7 @@ import pytest
 from minicaffe import Net, read
 from minicaffe.backends import device as backend
 from minicaffe.tools.report import write
-from minicaffe.tools.report.pictures import as_seen, smaller
+from minicaffe.tools.report.sections import as_seen, smaller
 
 CPU = backend.device("cpu")
 
