@@ -19,7 +19,7 @@ from minicaffe.tools.report import write
 from minicaffe.tools.report.sections import left_out
 from minicaffe.tools.report.study import Limits
 from minicaffe.tools.training import folder as run_folder
-from minicaffe.tools.training import replay_step
+from minicaffe.tools.training.divergence import Replay as Replayed
 from minicaffe.tools.training.folder import RUNS, RunRecord
 
 HEAD = ("run", "state", "iteration", "best test", "at", "last test", "started")
@@ -148,7 +148,7 @@ class Replay(Computed, Imports):
     def __call__(self) -> None:
         self.import_files()
         device = backend.device(self.device)
-        replay = replay_step.Replay(self.file, device=device, numerics=self.numerics())
+        replay = Replayed(self.file, device=device, numerics=self.numerics())
         self.tell(f"device: {replay.solver.device}")
         replay.run()
         say(*replay.lines())

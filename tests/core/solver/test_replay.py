@@ -15,7 +15,7 @@ from minicaffe.core.net import Net, read
 from minicaffe.core.solver import Report
 from minicaffe.errors import DivergedError, MinicaffeError
 from minicaffe.tools.data import fetch, idx
-from minicaffe.tools.training.replay_step import Replay
+from minicaffe.tools.training.divergence import Replay
 
 NET = """
 layers:
