@@ -63,7 +63,7 @@ data storage: safetensors_file safetensors_file
 data tools.data: annotated datum recipe augment resize augment weight_table weights
 export interop.onnx.writer: graph model
 export interop.torch: torch torch torch_modules torch
-export tools: folding folding inference inference preparation preparation
+export tools: folding folding inference inference preparation deploy
 feeding tools.data.layers: image_data data transform pictures
 forks interop.caffe.forks: adaptation metrics annotated data between whole bilinear resize deeplab resize
 forks interop.caffe.forks: deformable pairs dilated pooling evaluate ssd fast_rcnn pooling flow pairs
@@ -84,8 +84,8 @@ ops.conv backends.cpu.conv: strips strips winograd_filters winograd_filters wino
 solver backends.replay: compare training
 solver core.solver: judging trend policies learning_rate recording saving rules update_rules
 solver core.solver: state snapshots
-drawing tools.visualize.drawing: coordinates ranks
-runs tools.training: log_file folder nan_diagnosis divergence resume run
+drawing tools.visualize.drawing: coordinates ranks text graph
+runs tools.training: log_file folder nan_diagnosis divergence resume run replay_step divergence
 parallel tools.parallel: buckets ranks nccl mpi
 spec core.config: blocks settings mark tree schema model solver declare solver_rules declare state declare
 """  # an old folder, that of today, and of each file in it the file that it is in now

@@ -42,7 +42,6 @@ FLOORS = [
     # What a person needs
     {"tools/data"},
     {"tools/folding", "tools/inference", "tools/parallel", "tools/training", "tools/visualize"},
-    {"tools/preparation"},
     {"tools/deploy"},
     {"tools/own_data"},
     {"tools/report"},

@@ -50,9 +50,9 @@ from minicaffe.interop.onnx.writer import onnx as writer
 from minicaffe.interop.torch import torch
 from minicaffe.storage import checkpoint, safetensors_file
 from minicaffe.storage.wire import read_array
+from minicaffe.tools.deploy import Preparation, preparation
 from minicaffe.tools.folding import Folded, folded
 from minicaffe.tools.inference import for_test
-from minicaffe.tools.preparation import Preparation, preparation
 from minicaffe.tools.training import folder as run_folder
 
 YAML = (".yaml", ".yml")

@@ -16,9 +16,9 @@ from minicaffe.interop.onnx.table import packages
 from minicaffe.interop.onnx.writer import check, tensorrt
 from minicaffe.interop.onnx.writer import model as graphs
 from minicaffe.storage import checkpoint
+from minicaffe.tools.deploy import Preparation, metadata, preparation
+from minicaffe.tools.deploy import described as json_text
 from minicaffe.tools.inference import inference, inputs
-from minicaffe.tools.preparation import Preparation, metadata, preparation
-from minicaffe.tools.preparation import described as json_text
 
 
 def write(

@@ -10,7 +10,7 @@ import pytest
 from minicaffe import CheckpointError, Classifier, Net, parse
 from minicaffe.interop.onnx.writer import to_onnx
 from minicaffe.tools.data.augment import bilinear
-from minicaffe.tools.preparation import preparation
+from minicaffe.tools.deploy import preparation
 
 onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
