@@ -92,10 +92,16 @@ class ByName(dict[str, T]):
         raise UnknownNameError(f"there is no {self.kind} {name!r}{did_you_mean(str(name), self)}")
 
 
-def note(text: str) -> None:
-    """Put one line on stderr. A reader or terminal that has gone does not hear it; that is all."""
+def note(*lines: str) -> None:
+    """Put lines on stderr. A reader or terminal that has gone does not hear them; that is all."""
     with contextlib.suppress(OSError):
-        print(printable(text), file=sys.stderr, flush=True)
+        for line in lines:
+            print(printable(line), file=sys.stderr, flush=True)
+
+
+def say(*lines: object) -> None:
+    """Put lines on stdout; what a terminal would act on, in the name of a file or a class, is escaped."""
+    print(*map(printable, lines), sep="\n")
 
 
 def printable(text: object) -> str:
@@ -104,12 +110,7 @@ def printable(text: object) -> str:
     >>> print(printable("a\\x1b[31m.png"))
     a\\x1b[31m.png
     """
-    text = str(text)
-    return (
-        text
-        if text.isprintable()
-        else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-    )
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
 
 
 def reason(error: BaseException) -> str:

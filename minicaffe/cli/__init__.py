@@ -10,7 +10,6 @@ import re
 import sys
 from typing import Any
 
-from minicaffe.cli import streams
 from minicaffe.cli.parser import Parser, add_options, hint
 from minicaffe.errors import MinicaffeError, did_you_mean, note
 
@@ -103,10 +102,24 @@ def fitted(text: str) -> str:
     return "\n\n".join(paragraphs)
 
 
+def prepare_streams() -> None:
+    """Let stdout and stderr take any text: a closed one leads nowhere, what an encoding lacks is escaped."""
+    while (null := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass  # a number that was closed: else the next file opened would get it, and what is printed
+    os.close(null)
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            setattr(sys, name, os.fdopen(nowhere, "w", encoding="utf-8"))
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run a command; returns the exit code. A user's mistake is one line on stderr and 2."""
     argv = sys.argv[1:] if argv is None else argv
-    streams.prepare()
+    prepare_streams()
     for name in BLAS_THREADS:
         os.environ.setdefault(name, "1")
     try:

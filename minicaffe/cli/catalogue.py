@@ -14,14 +14,13 @@ from typing import Annotated, Any, NamedTuple, get_args
 
 from minicaffe.cli.options import Imports
 from minicaffe.cli.parser import Arg, CommandOptions
-from minicaffe.cli.streams import say
 from minicaffe.core.config.declare import Filler, LayerSpec
 from minicaffe.core.config.model import schema
 from minicaffe.core.config.types import Key, describe, keys_of
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.net.model import models
 from minicaffe.core.net.summary import table
-from minicaffe.errors import DataError, MinicaffeError, SpecError, did_you_mean
+from minicaffe.errors import DataError, MinicaffeError, SpecError, did_you_mean, say
 from minicaffe.interop.caffe.forks import FORKS
 from minicaffe.tools.data.fetch import ABOUT, NAMES, data_folder, fetch
 from minicaffe.tools.data.weights import NAMES as WEIGHT_NAMES

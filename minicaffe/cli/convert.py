@@ -17,7 +17,6 @@ import numpy as np
 from minicaffe.cli import options
 from minicaffe.cli.nets import built, tree_of
 from minicaffe.cli.parser import Arg, number
-from minicaffe.cli.streams import say
 from minicaffe.core.config import tree
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.config.model import model
@@ -34,6 +33,7 @@ from minicaffe.errors import (
     SpecError,
     did_you_mean,
     note,
+    say,
 )
 from minicaffe.interop.caffe import model as prototxt
 from minicaffe.interop.caffe.convert_weights import convert_weights, kind_of
@@ -182,8 +182,7 @@ def _write_folded(args: Convert) -> None:
     text = _text(model, spec, REGISTRY, {})
     result.net(device="cpu").save(weights)
     checkpoint.replace(model, lambda stream: stream.write(text.encode("utf-8")))
-    for line in (*lines, *result.notes):
-        note(line)
+    note(*lines, *result.notes)
     note(f"outputs compared on random numbers: max. relative difference {difference:.0e}")
     note(f"{model} and {os.path.basename(weights)}: {len(result.spec.layers)} layers")
 
@@ -342,8 +341,7 @@ class Export(options.OfNet, options.Weighted, options.Labelled, options.Force):
         _ = packages() if to_onnx else safetensors_file.library()
         spec = self.read_model()
         net, notes = writer.inferring(spec)
-        for line in notes:
-            note(line)
+        note(*notes)
         about = _about(self, spec, net) if to_onnx else None
         if net.learnable or self.weights is not None:
             for file, loaded in options.load_weights(net, options.weights_of(self)):
@@ -351,8 +349,7 @@ class Export(options.OfNet, options.Weighted, options.Labelled, options.Force):
         if self.fold:
             result = folded(net)
             net = result.net(device="cpu", dtype="float32", deterministic=True)
-            for line in result.notes:
-                note(line)
+            note(*result.notes)
         if about is not None:
             words = [word for word in self.dynamic.split(",") if word]
             say(*writer.save(net, self.onnx, about, words, self.tensorrt_safe))
@@ -450,8 +447,7 @@ class Calibrate(options.Model, options.Weighted, options.OnDevice, options.Prepa
         measured = calibration.calibrate(
             net, images=self.data, count=self.images, method=self.method
         )
-        for line in measured.notes:
-            self.tell(line)
+        self.tell(*measured.notes)
         texts = {file: writers[name](measured) for name, file in files.items()}
         rows = [
             (name, f"{one.low:.4g}", f"{one.high:.4g}", f"{one.threshold:.4g}")

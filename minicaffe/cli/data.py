@@ -15,9 +15,8 @@ import numpy as np
 from tqdm import tqdm
 
 from minicaffe.cli.parser import Arg, CommandOptions, number
-from minicaffe.cli.streams import say
 from minicaffe.core.config.tree import load
-from minicaffe.errors import DataError, note
+from minicaffe.errors import DataError, note, say
 from minicaffe.interop.caffe.convert_weights import write_blob
 from minicaffe.interop.caffe.label_map import names_in
 from minicaffe.storage import checkpoint

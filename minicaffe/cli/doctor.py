@@ -17,8 +17,7 @@ from minicaffe.backends.cpu import threads
 from minicaffe.cli import COMMANDS, command_of
 from minicaffe.cli.options import OnDevice
 from minicaffe.cli.parser import Arg, CommandOptions, add_options
-from minicaffe.cli.streams import say
-from minicaffe.errors import DeviceError, MinicaffeError
+from minicaffe.errors import DeviceError, MinicaffeError, say
 from minicaffe.storage import caches
 from minicaffe.tools.data import datasets
 from minicaffe.tools.parallel import mpi_library, world

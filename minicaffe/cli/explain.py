@@ -24,7 +24,6 @@ from minicaffe.backends.replay.command_buffer import Program
 from minicaffe.backends.replay.replay import Call, Graph, Node, Segment
 from minicaffe.cli.options import Computed, Model, Phased
 from minicaffe.cli.parser import Arg, CommandOptions, number
-from minicaffe.cli.streams import say
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.layers.blob import check_type
 from minicaffe.core.layers.convolution import Filtered
@@ -37,7 +36,7 @@ from minicaffe.core.ops.conv.autotune import DIRECTIONS, Finding, measure
 from minicaffe.core.ops.conv.problem import Case
 from minicaffe.core.ops.geometry import ConvGeometry
 from minicaffe.core.solver import Solver
-from minicaffe.errors import MinicaffeError, mib
+from minicaffe.errors import MinicaffeError, mib, say
 from minicaffe.tools.visualize import timing
 
 STEP_HEAD = ("of", "loop", "slices", "us", "share %", "MiB", "GFLOP/s")

@@ -16,11 +16,10 @@ from tqdm import tqdm
 
 from minicaffe.backends.device import Device
 from minicaffe.cli.options import load_weights
-from minicaffe.cli.streams import say
 from minicaffe.core.communicator import Communicator
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.solver import Solver
-from minicaffe.errors import MinicaffeError, SpecError, TrainingError
+from minicaffe.errors import MinicaffeError, SpecError, TrainingError, say
 from minicaffe.storage import checkpoint
 from minicaffe.tools.visualize.chart import line_chart
 

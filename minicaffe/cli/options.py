@@ -192,10 +192,10 @@ class OnDevice(CommandOptions):
         self.tell(f"device: {device}")
         return device
 
-    def tell(self, text: str) -> None:
-        """Put one line on stderr, unless --quiet."""
+    def tell(self, *lines: str) -> None:
+        """Put lines on stderr, unless --quiet."""
         if not self.quiet:
-            note(text)
+            note(*lines)
 
 
 class Typed(CommandOptions):

@@ -18,9 +18,9 @@ from minicaffe.backends import device as backend
 from minicaffe.backends.dispatch import threads
 from minicaffe.cli.options import WEIGHTS, Imports, named
 from minicaffe.cli.parser import Arg, CommandOptions, number
-from minicaffe.cli.streams import say
 from minicaffe.core.communicator import Communicator, device_of
 from minicaffe.core.config.declare import NetSpec, State
+from minicaffe.errors import say
 from minicaffe.tools.inference import reads_data
 from minicaffe.tools.own_data import EPOCHS, LARGEST_BATCH, Adapted, adapt, fitting
 from minicaffe.tools.training.folder import RUNS

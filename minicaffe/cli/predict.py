@@ -20,10 +20,9 @@ from minicaffe.backends import cpu
 from minicaffe.backends.device import Device
 from minicaffe.cli import options
 from minicaffe.cli.parser import Arg, number
-from minicaffe.cli.streams import say
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.net.sources import with_classes
-from minicaffe.errors import DataError, note
+from minicaffe.errors import DataError, note, say
 from minicaffe.storage import caches, checkpoint
 from minicaffe.tools.data.pictures import Doubt, named, read
 from minicaffe.tools.data.pictures.drawn import mask_image, save, with_boxes, with_mask, with_text

@@ -10,11 +10,10 @@ from typing import Annotated
 from minicaffe.backends import device as backend
 from minicaffe.cli.options import Computed, Imports, OnDevice
 from minicaffe.cli.parser import Arg, CommandOptions, number
-from minicaffe.cli.streams import say
 from minicaffe.core.net import read
 from minicaffe.core.net.summary import table
 from minicaffe.core.solver.report import show
-from minicaffe.errors import CheckpointError, MinicaffeError, note
+from minicaffe.errors import CheckpointError, MinicaffeError, note, say
 from minicaffe.tools.report import write
 from minicaffe.tools.report.sections import left_out
 from minicaffe.tools.report.study import Limits

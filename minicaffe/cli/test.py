@@ -10,13 +10,12 @@ from typing import Annotated
 from minicaffe.backends import device as backend
 from minicaffe.cli.options import Computed, Model, Weighted, load_weights, weights_of
 from minicaffe.cli.parser import number
-from minicaffe.cli.streams import say
 from minicaffe.core.config.declare import ANY, NetSpec, Phase, State
 from minicaffe.core.net import Net, sources
 from minicaffe.core.solver import mean_outputs
 from minicaffe.core.solver.report import banner
 from minicaffe.core.solver.scores import score_suffixes
-from minicaffe.errors import SpecError
+from minicaffe.errors import SpecError, say
 from minicaffe.tools.data.reader.base import Part
 from minicaffe.tools.inference import for_test, is_scored
 from minicaffe.tools.training.progress import score_table
@@ -101,8 +100,7 @@ class Test(Model, Weighted, Computed):
         check_filled(spec, "TEST", ANY)
         device, numerics = self.pick_device(spec), self.numerics()
         net = Net(spec, "TEST", device=device, numerics=numerics, keep=())
-        for line in data_lines([net]):
-            self.tell(line)
+        self.tell(*data_lines([net]))
         for file, loaded in load_weights(net, weights):
             self.tell(f"weights: {file}: {loaded}")
         print(score_table(mean_outputs(net, self.batches), score_suffixes([net])))

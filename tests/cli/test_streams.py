@@ -65,14 +65,14 @@ def test_a_stdout_that_cannot_be_written_is_told():
 def test_a_file_opened_where_stdout_was_closed_gets_nothing_that_is_printed(tmp_path):
     script = """
 import os, sys
-from minicaffe.cli import streams
-streams.prepare()
+from minicaffe.cli import prepare_streams
+prepare_streams()
 with open("there", "w") as file:
     assert file.fileno() > 2
     print("out")
     print("err", file=sys.stderr)
     os.write(1, b"raw")
-streams.prepare()
+prepare_streams()
 """
     closed = ["/bin/sh", "-c", f'"{sys.executable}" -W error -c "$0" >&- 2>&-', script]
     subprocess.run(

@@ -116,7 +116,7 @@ class Net:
         self.passes = replayed("inference", run.Forward)(self.graph, self.memory)
         self._left_out: set[Step] = set()  # their tops were inputs of the last forward pass
         # Prints what passes compute; waits for it
-        self.debug = note if self.spec.debug_info else None
+        self.debug: debug.Say = note if self.spec.debug_info else None
         # Called after a layer has run backward; it may return work to do
         self.then: Callable[[Step], Callable[[], Any] | None] | None = None
         self.loss_scale = 1.0  # a backward pass computes the gradients of the loss times this
