@@ -35,8 +35,7 @@ from minicaffe.tools.training import folder as run_folder
 from minicaffe.tools.training import progress
 from minicaffe.tools.training import run as runs
 from minicaffe.tools.training.folder import RUNS
-from minicaffe.tools.training.record import Record
-from minicaffe.tools.training.run import Run
+from minicaffe.tools.training.run import Record, Run
 from minicaffe.tools.training.speed import iterations
 
 NEWEST = "the newest snapshot"

@@ -15,7 +15,7 @@ from minicaffe.core.solver.report import Report
 from minicaffe.tools.training import folder as run_folder
 from minicaffe.tools.training.folder import Lock, LogFile, in_use, json_line
 from minicaffe.tools.training.progress import Together
-from minicaffe.tools.training.record import Record
+from minicaffe.tools.training.run import Record
 
 NET = """
 name: small
