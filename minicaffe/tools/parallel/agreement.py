@@ -23,8 +23,8 @@ from minicaffe.core.net import Net
 from minicaffe.core.net.model import text
 from minicaffe.core.net.step import Step, Value
 from minicaffe.errors import CheckpointError, MinicaffeError, ShapeError, SpecError
-from minicaffe.tools.data.layers.fed import Fed
 from minicaffe.tools.data.layers.hdf5_data import HDF5Data
+from minicaffe.tools.data.layers.pictures import Fed
 from minicaffe.tools.data.layers.window_data import WindowData
 
 LOOKED_AT = 16  # entries of a data set that is not in memory

@@ -19,8 +19,8 @@ from minicaffe.core.config.declare import NetSpec, SolverSpec
 from minicaffe.core.net import Net
 from minicaffe.core.net.step import Step
 from minicaffe.errors import SpecError
-from minicaffe.tools.data.layers.fed import Fed
 from minicaffe.tools.data.layers.hdf5_data import HDF5Data
+from minicaffe.tools.data.layers.pictures import Fed
 
 CUPY = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
 NONE = "not installed"

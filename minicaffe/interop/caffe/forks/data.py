@@ -16,9 +16,8 @@ from minicaffe.storage import lists
 from minicaffe.tools.data import box_recipe, datasets, lmdb_file, picture_files
 from minicaffe.tools.data.augment import Recipe, bilinear
 from minicaffe.tools.data.datum import AnnotatedSet
-from minicaffe.tools.data.layers.fed import Fed, size_of
 from minicaffe.tools.data.layers.label_maps import LabelMaps
-from minicaffe.tools.data.layers.pictures import Transform
+from minicaffe.tools.data.layers.pictures import Fed, Transform, size_of
 from minicaffe.tools.data.picture_files import Colour
 from minicaffe.tools.data.reader.base import Entry, Reader
 from minicaffe.tools.data.reader.picture_set import Size

@@ -16,7 +16,7 @@ from minicaffe.storage import lists
 from minicaffe.tools.data import datasets, lmdb_file, readers
 from minicaffe.tools.data.datasets import Split
 from minicaffe.tools.data.feed import draws
-from minicaffe.tools.data.layers.fed import Fed, size_of
+from minicaffe.tools.data.layers.pictures import Fed, size_of
 from minicaffe.tools.data.picture_files import Colour
 from minicaffe.tools.data.reader.base import SHARE, Reader, sides
 from minicaffe.tools.data.reader.picture_set import ListSet

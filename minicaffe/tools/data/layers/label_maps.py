@@ -16,8 +16,7 @@ from minicaffe.errors import DataError, ShapeError
 from minicaffe.storage import lists
 from minicaffe.tools.data import picture_files
 from minicaffe.tools.data.augment import bilinear, nearest
-from minicaffe.tools.data.layers.fed import Fed, size_of
-from minicaffe.tools.data.layers.pictures import Pictures
+from minicaffe.tools.data.layers.pictures import Fed, Pictures, size_of
 from minicaffe.tools.data.picture_files import Colour
 from minicaffe.tools.data.pictures import Fit
 from minicaffe.tools.data.reader.base import SHARE, Entry, sides
