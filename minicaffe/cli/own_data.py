@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import itertools
 import os
 import re
 import shlex
@@ -23,7 +22,7 @@ from minicaffe.core.config.declare import NetSpec, State
 from minicaffe.errors import say
 from minicaffe.tools.inference import reads_data
 from minicaffe.tools.own_data import EPOCHS, LARGEST_BATCH, Adapted, adapt, fitting
-from minicaffe.tools.training.folder import RUNS
+from minicaffe.tools.training.folder import RUNS, numbered
 
 AUTO = "auto"
 DATA = (
@@ -113,8 +112,8 @@ def free(source: str) -> str:
     'runs/dogs'
     """
     name = Path(os.path.abspath(source)).stem
-    names = (f"{name}-{count}" if count > 1 else name for count in itertools.count(1))
-    return next(path for one in names if not os.path.exists(path := f"{RUNS}/{one}"))
+    paths = (f"{RUNS}/{one}" for one in numbered(name))
+    return next(path for path in paths if not os.path.exists(path))
 
 
 def with_batch(spec: NetSpec, batch: int | str, device: backend.Device) -> tuple[NetSpec, int]:

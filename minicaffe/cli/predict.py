@@ -28,6 +28,7 @@ from minicaffe.tools.data.pictures import Doubt, named, read
 from minicaffe.tools.data.pictures.drawn import mask_image, save, with_boxes, with_mask, with_text
 from minicaffe.tools.deploy import TOGETHER, Classifier, Deployed, Detector, answer_of
 from minicaffe.tools.inference import for_test
+from minicaffe.tools.training.folder import numbered
 
 COLUMNS = {
     "classes": ("image", "rank", "class", "name", "probability", "done", "unsure"),
@@ -229,8 +230,7 @@ class _Drawn:
 
     def add(self, path: str, image: Any, what: str = "") -> None:
         """Write the picture drawn of the one in `path`; `what` comes behind its name."""
-        stem = f"{Path(path).stem}{what}"
-        names = (f"{stem}-{count}" if count > 1 else stem for count in itertools.count(1))
+        names = numbered(f"{Path(path).stem}{what}")
         name = next(one for one in names if one not in self.names)
         self.names.add(name)
         save(image, self.folder / f"{name}.png")

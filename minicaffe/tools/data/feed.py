@@ -11,11 +11,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from minicaffe.errors import DataError
+from minicaffe.tools.data.augment import Recipe
+from minicaffe.tools.data.box_recipe import BoxRecipe
 from minicaffe.tools.data.reader.base import Reader
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio
@@ -66,17 +68,6 @@ class Piece:
     key: int
 
 
-class AnyRecipe(Protocol):
-    """What a picture and its label become."""
-
-    @property
-    def numbers(self) -> int:
-        """How many random numbers of a sample it looks at, at most."""
-
-    def sample(self, picture: np.ndarray, label: Any, chance: np.ndarray, out: np.ndarray) -> Any:
-        """Write what the net sees of a picture into `out`; returns the label that belongs to it."""
-
-
 @dataclass(frozen=True)
 class Maker:
     """Makes samples of what a reader returns. With `skip`, those that are damaged are replaced.
@@ -86,7 +77,7 @@ class Maker:
     """
 
     reader: Reader
-    recipe: AnyRecipe
+    recipe: Recipe | BoxRecipe
     skip: bool
 
     def make(

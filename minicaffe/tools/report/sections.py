@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +17,7 @@ from minicaffe.tools.deploy import label_names
 from minicaffe.tools.report.study import LeftOutError, Study, detector
 from minicaffe.tools.report.try_ import hand
 from minicaffe.tools.visualize import notebook
-from minicaffe.tools.visualize.timing import Times, measure, medians
+from minicaffe.tools.visualize.timing import measure, medians
 
 BOXES, BOXES_SIDE = 24, 192  # pictures with boxes, and pixels of one at the most
 LEAST = 0.3  # score of a box that is shown
@@ -294,28 +293,17 @@ def _times(study: Study) -> tuple[dict[str, tuple[float, float]], str]:
     try:
         net = study.train_net()
         if net.graph.forced or net.losses:
-            times, count = _measured(net, study.limits.seconds / 4)
+            measure(net, 1)  # to get warm
+            times = measure(net, 20, study.limits.seconds / 4)
         else:
             raise LeftOutError("no layer is a loss")
     except MinicaffeError as error:
         return {}, f"Not timed: {error}"
     size = net.steps[0].tops[0].shape[:1]
     batch = f", batch {size[0]}" if size else ""
+    count = len(times[net.steps[0].spec.name][0])
     taken = f"Medians of {count} passes on {where}{batch}, as minicaffe time takes them."
     return medians(times), taken
-
-
-def _measured(net: Any, seconds: float) -> tuple[Times, int]:
-    """Passes for so many seconds, 20 at the most, after one to get warm."""
-    measure(net, 1)
-    until, count = time.perf_counter() + seconds, 0
-    whole: Times = {step.spec.name: ([], []) for step in net.steps}
-    while count < 20 and (not count or time.perf_counter() < until):
-        for name, both in measure(net, 1).items():
-            for total, new in zip(whole[name], both, strict=True):
-                total += new
-        count += 1
-    return whole, count
 
 
 # Of each section its id and title, and a function: `function(study)` returns what its script,

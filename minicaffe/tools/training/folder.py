@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import itertools
 import json
 import math
 import os
 import re
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -259,20 +260,24 @@ def fresh(name: str) -> Path:
 
     Raises CheckpointError if it cannot be made.
     """
-    base, count = Path(RUNS, f"{name}-{datetime.now():%Y%m%d-%H%M%S}"), 1
-    while True:
-        path = base if count == 1 else base.with_name(f"{base.name}-{count}")
+    for one in numbered(f"{name}-{datetime.now():%Y%m%d-%H%M%S}"):
+        path = Path(RUNS, one)
         try:
             path.parent.mkdir(exist_ok=True)
             path.mkdir()
+            break
         except OSError as error:
             if not (isinstance(error, FileExistsError) and path.is_dir()):
                 raise _cannot_be_made(path, error) from None
-            count += 1
-        else:
-            for one in (path.parent, path.parent.parent):
-                checkpoint.flush_folder(one)  # so that it survives a power cut
-            return path
+    for home in (path.parent, path.parent.parent):
+        checkpoint.flush_folder(home)  # so that it survives a power cut
+    return path
+
+
+def numbered(name: str) -> Iterator[str]:
+    """Yields a name and, for as long as they are taken, NAME-2, NAME-3, ..."""
+    yield name
+    yield from (f"{name}-{count}" for count in itertools.count(2))
 
 
 def make(path: Path) -> None:

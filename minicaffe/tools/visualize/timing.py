@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import statistics
+import time
 from collections.abc import Mapping
 
 from minicaffe.core.net.net import Net
@@ -12,10 +14,13 @@ from minicaffe.core.net.step import Value
 Times = dict[str, tuple[list[float], list[float]]]
 
 
-def measure(net: Net, passes: int) -> Times:
-    """The ms of every layer in so many forward and backward passes."""
+def measure(net: Net, passes: int, seconds: float = math.inf) -> Times:
+    """The ms of every layer in so many forward and backward passes, fewer where the seconds are over."""
     times: Times = {step.spec.name: ([], []) for step in net.steps}
-    for _ in range(passes):
+    until = time.perf_counter() + seconds
+    for done in range(passes):
+        if done and time.perf_counter() >= until:
+            break
         for step in net.steps:
             stop = net.device.timer()
             forward(step, net.graph, net.memory)

@@ -20,7 +20,8 @@ from minicaffe.errors import DataError, ShapeError, SpecError
 from minicaffe.storage.lists import find
 from minicaffe.storage.wire import read_array
 from minicaffe.tools.data.augment import Recipe
-from minicaffe.tools.data.feed import IN_A_ROW, AnyRecipe, Crew, Damage, Feed, Key, Maker
+from minicaffe.tools.data.box_recipe import BoxRecipe
+from minicaffe.tools.data.feed import IN_A_ROW, Crew, Damage, Feed, Key, Maker
 from minicaffe.tools.data.picture_files import LARGEST
 from minicaffe.tools.data.pictures import Fit
 from minicaffe.tools.data.reader.base import Reader
@@ -318,7 +319,7 @@ class Fed(Pictures):
         plain = kind == np.uint8 and mean.shape[1:] == (1, 1) and not colours
         if kind == np.uint8 and recipe.degrees and not 0 <= recipe.fill <= 255:
             raise ShapeError(f"transform: rotation_fill: expected 0 to 255, got {recipe.fill}")
-        self.maker_recipe: AnyRecipe = replace(recipe, mean=mean, finished=not plain)
+        self.maker_recipe: Recipe | BoxRecipe = replace(recipe, mean=mean, finished=not plain)
         self.made_dtype = np.dtype(np.uint8) if plain else np.dtype(self.sum_dtype)
         if plain:
             device, n = self.context.device, self.samples
