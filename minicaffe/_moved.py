@@ -86,7 +86,7 @@ solver core.solver: judging trend policies learning_rate recording saving rules 
 solver core.solver: state snapshots
 drawing tools.visualize.drawing: coordinates ranks text graph
 runs tools.training: log_file folder nan_diagnosis divergence resume run replay_step divergence
-parallel tools.parallel: buckets ranks nccl mpi
+parallel tools.parallel: agreement ranks buckets ranks nccl mpi
 spec core.config: blocks settings mark tree schema model solver declare solver_rules declare state declare
 """  # an old folder, that of today, and of each file in it the file that it is in now
 for _old, _new, *_words in (line.replace(":", "").split() for line in _MERGED.strip().split("\n")):

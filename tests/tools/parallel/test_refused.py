@@ -25,7 +25,7 @@ from minicaffe import (
 from minicaffe.core.communicator import together
 from minicaffe.core.interrupt import Signals
 from minicaffe.core.layers import REGISTRY
-from minicaffe.tools.parallel import agreement as alike
+from minicaffe.tools.parallel import ranks as alike
 
 SPOILT = [
     ("BatchReindex, bottom: [x, label]", "takes samples of a batch together"),
