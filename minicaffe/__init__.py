@@ -37,7 +37,7 @@ plugins.register_format(
     plugins.STATES, (".solverstate", ".solverstate.h5"), "minicaffe.interop.caffe.state"
 )
 plugins.register_format(plugins.NAMES, ("",), "minicaffe.interop.caffe.label_map")
-_DATA_LAYERS = ("data", "hdf5_data", "memory_data", "window_data")
+_DATA_LAYERS = ("data", "hdf5_data", "memory_data")
 plugins.LAYERS += [f"minicaffe.tools.data.layers.{name}" for name in _DATA_LAYERS]
 plugins.LAYERS += ["minicaffe.interop.pycaffe.python"]
 plugins.FORKS |= {

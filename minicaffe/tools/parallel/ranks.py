@@ -31,9 +31,9 @@ from minicaffe.core.solver.flat_parameters import Laid, Stretch, lies_in
 from minicaffe.core.solver.nan_guard import Watch
 from minicaffe.core.solver.together import Parts
 from minicaffe.errors import CheckpointError, MinicaffeError, ShapeError, SpecError, note
+from minicaffe.tools.data.layers.data import WindowData
 from minicaffe.tools.data.layers.hdf5_data import HDF5Data
 from minicaffe.tools.data.layers.pictures import Fed
-from minicaffe.tools.data.layers.window_data import WindowData
 
 LOOKED_AT = 16  # entries of a data set that is not in memory
 ACROSS = ("Reduction", "Reshape")  # whose first axis may be the batch: see below
