@@ -24,7 +24,7 @@ from minicaffe.tools.data import readers
 from minicaffe.tools.data.convert import Damage, Survey, by, mean_image, survey, to_lmdb, to_npz
 from minicaffe.tools.data.picture_files import LARGEST
 from minicaffe.tools.data.reader.base import SHARE, Reader, sides
-from minicaffe.tools.data.reader.box_list_set import BoxListSet
+from minicaffe.tools.data.reader.picture_set import BoxListSet
 
 
 def _size(text: str) -> tuple[int, int]:

@@ -128,7 +128,7 @@ def test_damage_is_told_in_a_line_and_nothing_is_written(
 ):
     import re
 
-    monkeypatch.setattr("minicaffe.tools.data.reader.box_list_set.LARGEST", 1 << 20)
+    monkeypatch.setattr("minicaffe.tools.data.reader.picture_set.LARGEST", 1 << 20)
     (files / file).write_text(text, "utf-8")
     command = ["convert-images", "--boxes", "list.txt", "db", "--label-map", "map.prototxt"]
     assert main(command) == 2
