@@ -23,6 +23,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
 
 from minicaffe.tools.visualize.drawing.graph import Edge
 
@@ -120,29 +121,32 @@ def order(ranks: Ranks) -> None:
 
 
 def _sweep(ranks: Ranks, down: bool) -> None:
-    """Each rank ordered by the one before it, going down or up; then neighbours change places."""
+    """Each rank ordered by the mean place of neighbours on the one before it, down or up; then `_transpose`.
+
+    An item without any keeps its own place.
+    """
     numbers = range(1, len(ranks.ranks)) if down else range(len(ranks.ranks) - 2, -1, -1)
     for number in numbers:
-        fixed = ranks.ranks[number - 1 if down else number + 1]
-        _sort(ranks.ranks[number], fixed, ranks.above if down else ranks.below)
+        rank, fixed = ranks.ranks[number], ranks.ranks[number - 1 if down else number + 1]
+        place = {item: i for i, item in enumerate(fixed)}
+        wanted: dict[int, float] = {item: i for i, item in enumerate(rank)}
+        for item in rank:
+            if others := (ranks.above if down else ranks.below)[item]:
+                wanted[item] = sum(place[other] for other in others) / len(others)
+        rank.sort(key=wanted.__getitem__)
     _transpose(ranks)
 
 
 def crossings(ranks: Ranks) -> int:
-    """How many pairs of links cross."""
-    pairs = itertools.pairwise(ranks.ranks)
-    return sum(_between(upper, lower, ranks.below) for upper, lower in pairs)
-
-
-def _between(upper: Sequence[int], lower: Sequence[int], below: Sequence[Sequence[int]]) -> int:
-    """How often the links of two ranks cross: pairs in the wrong order."""
-    place = {item: i for i, item in enumerate(lower)}
-    count, seen = 0, list[int]()
-    for item in upper:
-        ends = sorted(place[other] for other in below[item])
-        count += sum(len(seen) - bisect.bisect_right(seen, end) for end in ends)
-        for end in ends:
-            bisect.insort(seen, end)
+    """How many pairs of links cross: those whose ends are in the wrong order."""
+    count = 0
+    for upper, lower in itertools.pairwise(ranks.ranks):
+        place, seen = {item: i for i, item in enumerate(lower)}, list[int]()
+        for item in upper:
+            ends = sorted(place[other] for other in ranks.below[item])
+            count += sum(len(seen) - bisect.bisect_right(seen, end) for end in ends)
+            for end in ends:
+                bisect.insort(seen, end)
     return count
 
 
@@ -158,16 +162,6 @@ def _begin(ranks: Ranks, links: Sequence[Sequence[int]], backwards: bool) -> Non
                 waiting += reversed(links[item])
     for rank in ranks.ranks:
         rank.sort(key=place.__getitem__)
-
-
-def _sort(rank: list[int], fixed: Sequence[int], neighbours: Sequence[Sequence[int]]) -> None:
-    """By the mean place of neighbours; an item without any keeps its own."""
-    place = {item: i for i, item in enumerate(fixed)}
-    wanted: dict[int, float] = {item: i for i, item in enumerate(rank)}
-    for item in rank:
-        if others := neighbours[item]:
-            wanted[item] = sum(place[other] for other in others) / len(others)
-    rank.sort(key=wanted.__getitem__)
 
 
 def _transpose(ranks: Ranks) -> None:
@@ -263,7 +257,8 @@ def _pushed(
             apart = (widths[a] + widths[b]) / 2 + gap
             before[root[b]].append((root[a], apart))
             after[root[a]].append((root[b], apart))
-    turn = _in_turn(before, after)
+    lefts = {line: {other for other, _ in others} for line, others in before.items()}
+    turn = list(TopologicalSorter(lefts).static_order())  # each after those to the left of it
     place: dict[int, float] = {}
     for line in turn:
         place[line] = max((place[other] + apart for other, apart in before[line]), default=0.0)
@@ -271,21 +266,6 @@ def _pushed(
         free = min((place[other] - apart for other, apart in after[line]), default=place[line])
         place[line] = max(place[line], free)
     return [place[line] for line in root]
-
-
-def _in_turn(
-    before: dict[int, list[tuple[int, float]]], after: dict[int, list[tuple[int, float]]]
-) -> list[int]:
-    """Lines, each after those to the left of it."""
-    waiting = {line: len(others) for line, others in before.items()}
-    ready = [line for line, count in waiting.items() if not count]
-    for line in ready:
-        for other, _ in after[line]:
-            waiting[other] -= 1
-            if not waiting[other]:
-                ready.append(other)
-    assert len(ready) == len(waiting), "lines cross"
-    return ready
 
 
 def _merged(passes: list[list[float]], widths: Sequence[float]) -> list[float]:
