@@ -21,7 +21,7 @@ from minicaffe.core.config.settings import expanded, replaced
 from minicaffe.core.config.tree import Comment, Node
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.layers.inputs import BlobShape
-from minicaffe.core.net import Net, read
+from minicaffe.core.net import Net
 from minicaffe.core.net.model import holds_weights, located
 from minicaffe.core.net.step import Step
 from minicaffe.core.net.summary import summary
@@ -166,9 +166,9 @@ def _input(layer: LayerSpec, shapes: Sequence[tuple[int, ...]]) -> LayerSpec:
 
 def read_kept(args: CommandOptions) -> NetSpec:
     """The model asked for, with its layers of unknown types."""
-    args.begin()
     if holds_weights(args.model) or not os.path.isfile(located(args.model)):
-        return args.state_of(read(args.model, *args.settings, lenient=args.lenient))
+        return args.read_model()
+    args.begin()
     path = Path(located(args.model))
     root, _ = tree_of(path, args.lenient)
     types = with_unknown(root, REGISTRY, warn=False)  # `known_part` tells of them

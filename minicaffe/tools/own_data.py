@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -652,15 +653,17 @@ def _data_layers(
     mirror = {"mirror": True} if c > 1 else {}
     seen += ", half of them mirrored" if mirror else ""
     seen += f"; less a mean of {', '.join(f'{one:g}' for one in mean)}, times {scale:g}"
-    split = {"split": data_set.split} if data_set.split is not None else {}
+    layer |= {"split": data_set.split} if data_set.split is not None else {}
+    train = {"include": "TRAIN", "transform": transform | mirror}
+    return partial(_in_both, layer, train, {"include": "TEST", "transform": transform}), seen
 
-    def layers(batch: int) -> Sequence[LayerSpec]:
-        whole = layer | split | {"batch_size": batch}
-        train, test = transform | mirror, transform
-        both = [{"include": "TRAIN", "transform": train}, {"include": "TEST", "transform": test}]
-        return parse({"layers": [whole | one for one in both]}).layers
 
-    return layers, seen
+def _in_both(
+    layer: dict[str, Any], train: dict[str, Any], test: dict[str, Any], batch: int
+) -> Sequence[LayerSpec]:
+    """The data layers of TRAIN and TEST, each with keys of its own."""
+    whole = layer | {"batch_size": batch}
+    return parse({"layers": [whole | train, whole | test]}).layers
 
 
 def _mask_layers(
@@ -674,12 +677,7 @@ def _mask_layers(
     train = {"shuffle": True, "mirror": True, "include": "TRAIN"}
     seen = f"3 x {h} x {w}, half of them mirrored with their masks"
     seen += f"; less a mean of {', '.join(f'{one:g}' for one in mean)}, times {scale:g}"
-
-    def layers(batch: int) -> Sequence[LayerSpec]:
-        whole = layer | {"batch_size": batch}
-        return parse({"layers": [whole | train, whole | {"include": "TEST"}]}).layers
-
-    return layers, seen
+    return partial(_in_both, layer, train, {"include": "TEST"}), seen
 
 
 def _box_layers(data_set: DataSet, body: Body, image: tuple[int, int, int]) -> tuple[Any, str]:

@@ -123,9 +123,7 @@ def load(source: str, split: Split, beside: Path | None = None) -> Dataset:
                 _warned.add(missing)
                 note(f"minicaffe: {missing}")
             return _digits(source, split, _WARNING)
-    count, *sizes = _checked(home, split)
-    images, labels = (idx.read(_file(home, name)) for name in _FILES[split])
-    return Dataset(source, images.reshape(count, *sizes), labels, str(home))
+    return Dataset(source, *_arrays(home, split), str(home))
 
 
 def places(source: str, beside: Path | None) -> list[Path]:
@@ -207,6 +205,13 @@ def _checked(home: Path, split: Split) -> tuple[int, int, int, int]:
     return count, sizes[0] if len(sizes) == 3 else 1, height, width
 
 
+def _arrays(home: Path, split: Split) -> tuple[np.ndarray, np.ndarray]:
+    """The pictures (count, c, h, w) and labels of a found data set."""
+    shape = _checked(home, split)
+    images, labels = (idx.read(_file(home, name)) for name in _FILES[split])
+    return images.reshape(shape), labels
+
+
 def _digits(name: str, split: Split, warning: str | None = None) -> Dataset:
     """The drawn digits of a split, from the user's cache when they are there."""
     from minicaffe.tools.data import digits
@@ -216,8 +221,7 @@ def _digits(name: str, split: Split, warning: str | None = None) -> Dataset:
     try:
         held = all(any(fetch.find(home, file)) for file in _FILES[split])
         if held and _checked(home, split) == expected:
-            images, labels = (idx.read(_file(home, file)) for file in _FILES[split])
-            return Dataset(name, images.reshape(expected), labels, origin, warning)
+            return Dataset(name, *_arrays(home, split), origin, warning)
     except DataError as error:
         note(f"minicaffe: {error}: drawing it anew")
     seconds = _COUNTS[split] // 6000 + 1

@@ -192,11 +192,13 @@ def read(folder: str | Path) -> RunRecord:
 
 
 def about(folder: str | Path) -> dict[str, Any]:
-    """What run.json of a run's folder says. Raises CheckpointError if it is none."""
+    """What run.json of a run's folder says, checked. Raises CheckpointError, also if there is none."""
     file = Path(folder, RUN)
     if not file.exists():
         raise CheckpointError(f"{folder}: is no run's folder: there is no {RUN} in it")
-    return read_run(file)
+    run = {"tests_on": [], **_object(_bytes(file), str(file))}  # which older runs do not say
+    _check(run, ABOUT, str(file))
+    return run
 
 
 def write(folder: Path, about: dict[str, Any]) -> None:
@@ -428,13 +430,6 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
     """
     whole, _, _ = _bytes(file).rstrip(b"\0").rpartition(b"\n")
     return [_line(line, f"{file}:{n}") for n, line in enumerate(whole.split(b"\n"), 1) if line]
-
-
-def read_run(file: Path) -> dict[str, Any]:
-    """What run.json says, checked. Raises CheckpointError."""
-    run = {"tests_on": [], **_object(_bytes(file), str(file))}  # which older runs do not say
-    _check(run, ABOUT, str(file))
-    return run
 
 
 def _bytes(file: Path) -> bytes:

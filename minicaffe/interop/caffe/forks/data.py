@@ -147,11 +147,8 @@ class AnnotatedData(Fed):
         return self.shapes()
 
     def shapes(self) -> list[Shape]:
-        if not 1 <= len(self.top) <= 2:
-            raise ShapeError(f"has 1 or 2 tops (pictures, boxes), got {len(self.top)}")
-        (c, h, w), crop, means = self.image, self.crop, self.transform.mean_value
-        if means and self.transform.mean_file:
-            raise ShapeError("transform: give either mean_value or mean_file, not both")
+        (c, h, w), crop = self.image, self.crop
+        self.check_tops("pictures, boxes", c)
         resized = self.resized()
         noise, expand = self.transform.noise_param, self.transform.expand_param
         for key, numbers in (
@@ -322,13 +319,9 @@ class VideoData(Fed):
         return self.measure(self.reader)
 
     def shapes(self) -> list[Shape]:
-        if not 1 <= len(self.top) <= 2:
-            raise ShapeError(f"has 1 or 2 tops (clips, labels), got {len(self.top)}")
         planes, h, w = self.image
-        c = planes // self.new_length
-        means, crop = self.transform.mean_value, self.transform.crop_size
-        if len(means) not in (0, 1, c):
-            raise ShapeError(f"transform: mean_value: expected 1 or {c} numbers, got {len(means)}")
+        c, crop = planes // self.new_length, self.transform.crop_size
+        self.check_tops("clips, labels", c)
         if crop and crop > min(h, w):
             raise ShapeError(f"transform: crop_size {crop} is larger than the frames of {h} x {w}")
         size = (crop, crop) if crop else (h, w)

@@ -182,13 +182,8 @@ class LabelMaps(Fed):
         return alone
 
     def shapes(self) -> list[Shape]:
-        if not 1 <= len(self.top) <= 2:
-            raise ShapeError(f"has 1 or 2 tops (images, labels), got {len(self.top)}")
-        channels, h, w = self.image
-        means, cut = self.transform.mean_value, self.cut
-        if len(means) not in (0, 1, channels - 1):
-            expected = f"expected 1 or {channels - 1} numbers, got {len(means)}"
-            raise ShapeError(f"transform: mean_value: {expected}")
+        (channels, h, w), cut = self.image, self.cut
+        self.check_tops("images, labels", channels - 1)
         if cut and (cut[0] > h or cut[1] > w):
             raise ShapeError(
                 f"a crop of {cut[0]} x {cut[1]} is larger than the images of {h} x {w}"

@@ -135,15 +135,9 @@ class Pictures(Layer):
 
     def shapes(self) -> list[Shape]:
         """The tops' shapes, of pictures of shape `image`."""
-        if not 1 <= len(self.top) <= 2:
-            raise ShapeError(f"has 1 or 2 tops (images, labels), got {len(self.top)}")
         c, h, w = self.image
-        transform = self.transform
-        means, crop = transform.mean_value, transform.crop_size
-        if means and transform.mean_file:
-            raise ShapeError("transform: give either mean_value or mean_file, not both")
-        if len(means) not in (0, 1, c):
-            raise ShapeError(f"transform: mean_value: expected 1 or {c} numbers, got {len(means)}")
+        self.check_tops("images, labels", c)
+        transform, crop = self.transform, self.transform.crop_size
         if transform.random_resized_crop and not crop:
             raise ShapeError("transform: random_resized_crop needs crop_size, what it is scaled to")
         if transform.random_resized_crop and transform.mean_file:
@@ -158,6 +152,17 @@ class Pictures(Layer):
             raise ShapeError(f"transform: crop_size {crop} is larger than the images of {h} x {w}")
         area = (crop, crop) if crop else (h, w)
         return [(self.samples, c, *area), (self.samples, *self.label_shape)][: len(self.top)]
+
+    def check_tops(self, tops: str, channels: int) -> None:
+        """Raise ShapeError for other than one or two tops, and for means that are not those of channels."""
+        if not 1 <= len(self.top) <= 2:
+            raise ShapeError(f"has 1 or 2 tops ({tops}), got {len(self.top)}")
+        means = self.transform.mean_value
+        if means and self.transform.mean_file:
+            raise ShapeError("transform: give either mean_value or mean_file, not both")
+        if len(means) not in (0, 1, channels):
+            expected = f"expected 1 or {channels} numbers, got {len(means)}"
+            raise ShapeError(f"transform: mean_value: {expected}")
 
     @property
     def label_shape(self) -> Shape:
@@ -386,7 +391,7 @@ class Fed(Pictures):
         if workers is None:
             workers = min(MOST, threads())
         ahead = self.prefetch if workers else 1
-        shape, labels = (ahead, *self.made_shape), self.label_dtype
+        shape, labels = (ahead, *self.made_shape), np.dtype((self.sum_dtype, self.label_shape))
         size = int(np.prod(shape)) * self.made_dtype.itemsize
         backend.device("cpu").check_fits(size, f"prefetch of {ahead} batches")
         maker = Maker(self.reader, self.maker_recipe, self.on_error == "skip")
@@ -395,11 +400,6 @@ class Fed(Pictures):
     @property
     def label_shape(self) -> Shape:
         return () if self.reader is None else self.reader.label_shape
-
-    @property
-    def label_dtype(self) -> np.dtype:
-        """The type of a sample's label; of labels of some shape, a type of that shape."""
-        return np.dtype((self.sum_dtype, self.label_shape))
 
     def _choose(self, key: Key) -> tuple[np.ndarray, np.ndarray, int]:
         """Entries and epochs of the samples of a pass, and the key of their random numbers."""
