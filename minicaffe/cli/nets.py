@@ -20,7 +20,6 @@ from minicaffe.core.config.model import model
 from minicaffe.core.config.settings import expanded, replaced
 from minicaffe.core.config.tree import Comment, Node
 from minicaffe.core.layers import REGISTRY
-from minicaffe.core.layers.inputs import BlobShape
 from minicaffe.core.net import Net
 from minicaffe.core.net.model import holds_weights, located
 from minicaffe.core.net.step import Step
@@ -31,6 +30,7 @@ from minicaffe.interop.caffe import model as prototxt
 from minicaffe.interop.caffe.unknown import FORK_OF, with_unknown
 from minicaffe.storage import checkpoint
 from minicaffe.tools.data.layers.pictures import Transform
+from minicaffe.tools.inference import as_input
 from minicaffe.tools.visualize import drawing
 from minicaffe.tools.visualize import notebook as picture
 from minicaffe.tools.visualize.drawing.layout import DIRECTIONS
@@ -89,7 +89,7 @@ def built(
     dtype: str | None = None,
 ) -> Net:
     """Returns a net; data that are not here have the shapes that the model says. Raises DataError."""
-    layers = [_input(one, shapes) if (shapes := _shapes(one)) else one for one in spec.layers]
+    layers = [as_input(one, shapes) if (shapes := _shapes(one)) else one for one in spec.layers]
     for shown in (spec, dataclasses.replace(spec, layers=tuple(layers))):
         try:
             net = Net(shown, phase, device="cpu", dtype=dtype, shapes_only=shapes_only, keep=keep)
@@ -108,12 +108,13 @@ def with_shapes(spec: NetSpec, shapes: Mapping[str, tuple[int, ...]]) -> NetSpec
     for layer in spec.layers:
         named = [top for top in layer.tops if top in shapes]
         if named and is_source(layer):
-            shape, usual = shapes[named[0]], _shapes(layer)
+            shape, usual = shapes[named[0]], list(_shapes(layer).values())
             if named[0] == layer.tops[0]:  # of pictures
                 usual = [shape, *[_label(layer, shape)] * (len(layer.tops) - 1)]
             elif not usual or _labels(layer) != "boxes":  # whose rows do not tell how many pictures
                 usual = [(*shape[:1], *one[1:]) for one in usual or [shape[:1]] * len(layer.tops)]
-            layer = _input(layer, [shapes.get(*one) for one in zip(layer.tops, usual, strict=True)])
+            pairs = zip(layer.tops, usual, strict=True)
+            layer = as_input(layer, {top: shapes.get(top, plain) for top, plain in pairs})
             left -= set(named)
         layers.append(layer)
     if left:
@@ -121,13 +122,13 @@ def with_shapes(spec: NetSpec, shapes: Mapping[str, tuple[int, ...]]) -> NetSpec
     return dataclasses.replace(spec, layers=tuple(layers))
 
 
-def _shapes(layer: LayerSpec) -> list[tuple[int, ...]]:
+def _shapes(layer: LayerSpec) -> dict[str, tuple[int, ...]]:
     """The shapes of pictures and labels that a layer of data writes, as far as it says them; else none."""
     picture = _picture(layer) if _labels(layer) and len(layer.tops) < 3 else None
     if picture is None:
-        return []
+        return {}
     pictures = (layer.options.get("batch_size", 1), *picture)
-    return [pictures, _label(layer, pictures)][: len(layer.tops)]
+    return dict(zip(layer.tops, (pictures, _label(layer, pictures)), strict=False))
 
 
 def _labels(layer: LayerSpec) -> str:
@@ -156,12 +157,6 @@ def _picture(layer: LayerSpec) -> tuple[int, int, int] | None:
     height, width = cut if all(cut) else sizes
     grey = transform.force_gray or not layer.options.get("is_color", True)
     return (1 if grey else 3, height, width) if height and width else None
-
-
-def _input(layer: LayerSpec, shapes: Sequence[tuple[int, ...]]) -> LayerSpec:
-    """An Input in the place of a layer."""
-    options = {"shape": tuple(BlobShape(dim=shape) for shape in shapes)}
-    return dataclasses.replace(layer, type="Input", options=options, param=(), nodes={})
 
 
 def read_kept(args: CommandOptions) -> NetSpec:

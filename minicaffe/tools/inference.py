@@ -84,9 +84,9 @@ def inference(model: NetSpec, batch: int = 1) -> tuple[NetSpec, list[str]]:
         if not step.bottoms and not tops:
             continue  # data that only a loss reads
         if step.spec.type == "Input":
-            layer = _input(layer, {value.name: value.shape for value in tops})
+            layer = as_input(layer, {value.name: value.shape for value in tops})
         elif reads_data(step.spec):
-            layer = _input(layer, {value.name: (batch, *value.shape[1:]) for value in tops})
+            layer = as_input(layer, {value.name: (batch, *value.shape[1:]) for value in tops})
             notes[step] = f"{step.spec}: an input, {', '.join(layer.tops)}"
         if step in read or not step.bottoms:
             specs.append(layer)
@@ -138,10 +138,11 @@ def _bottoms(layers: Sequence[LayerSpec]) -> set[str]:
     return read
 
 
-def _input(layer: LayerSpec, shapes: Mapping[str, Shape]) -> LayerSpec:
+def as_input(layer: LayerSpec, shapes: Mapping[str, Shape]) -> LayerSpec:
     """An Input in the place of a layer, of blobs of these shapes."""
     options = {"shape": tuple(BlobShape(dim=shape) for shape in shapes.values())}
-    return dataclasses.replace(layer, type="Input", top=tuple(shapes), options=options)
+    new: Any = {"type": "Input", "top": tuple(shapes), "options": options, "param": (), "nodes": {}}
+    return dataclasses.replace(layer, **new)
 
 
 def _without_losses(steps: Sequence[Step]) -> tuple[dict[Step, LayerSpec], dict[Step, str]]:

@@ -14,7 +14,6 @@ import numpy as np
 from minicaffe.core.config.declare import LayerSpec, NetSpec
 from minicaffe.core.layers import REGISTRY, Param
 from minicaffe.core.layers.base import bottom_counts
-from minicaffe.core.layers.inputs import BlobShape
 from minicaffe.core.net import Net, read
 from minicaffe.core.net.step import Step, Value
 from minicaffe.core.net.summary import table
@@ -25,6 +24,7 @@ from minicaffe.core.solver.report import Mute
 from minicaffe.core.solver.solver import Solver
 from minicaffe.errors import CheckpointError, DivergedError
 from minicaffe.storage.checkpoint import Reader
+from minicaffe.tools.inference import as_input
 from minicaffe.tools.training import folder as run_folder
 from minicaffe.tools.training.folder import RunRecord
 from minicaffe.tools.visualize.ranges import Look, Seen, Watching, When
@@ -270,15 +270,13 @@ def of_file(arrays: Mapping[str, np.ndarray]) -> list[Pass]:
 def as_inputs(spec: NetSpec, batch: Mapping[str, np.ndarray]) -> NetSpec:
     """A model whose layers that gave this batch are Inputs of its shapes: its data need not be there."""
 
-    def as_input(layer: LayerSpec) -> LayerSpec:
+    def replaced(layer: LayerSpec) -> LayerSpec:
         reads = bottom_counts(REGISTRY[layer.type])[1] > 0
         if reads or not layer.tops or any(top not in batch for top in layer.tops):
             return layer
-        shapes = tuple(BlobShape(dim=batch[top].shape) for top in layer.tops)
-        new: dict[str, Any] = {"type": "Input", "options": {"shape": shapes}, "nodes": {}}
-        return dataclasses.replace(layer, **new)
+        return as_input(layer, {top: batch[top].shape for top in layer.tops})
 
-    return dataclasses.replace(spec, layers=tuple(map(as_input, spec.layers)))
+    return dataclasses.replace(spec, layers=tuple(map(replaced, spec.layers)))
 
 
 def raise_diverged(solver: Any, iteration: int, loss: float, before: bool = False) -> NoReturn:
