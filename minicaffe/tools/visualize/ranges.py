@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -101,15 +101,9 @@ class Look(Watching):
         super().__init__()
 
     def __enter__(self) -> Look:
-        arrays_at: dict[When, Callable[[Step], Iterator[Arrays]]] = {
-            "before_forward": params,
-            "after_forward": tops,
-            "before_backward": tops_diffs,
-            "after_backward": gradients,
-        }
         for i, step in enumerate(self.net.steps):
-            for when, arrays in arrays_at.items():
-                self.watch(step, when, self._watcher(i, step, when, arrays))
+            for when in get_args(When):
+                self.watch(step, when, self._watcher(i, step, when))
         return self
 
     def first_bad(self) -> tuple[int, Seen] | None:
@@ -117,15 +111,13 @@ class Look(Watching):
         every = ((i, one) for i, seen in enumerate(self.passes) for one in seen)
         return next(((i, one) for i, one in every if one.bad), None)
 
-    def _watcher(
-        self, number: int, step: Step, when: When, arrays: Callable[[Step], Iterator[Arrays]]
-    ) -> Callable[[], None]:
+    def _watcher(self, number: int, step: Step, when: When) -> Callable[[], None]:
         def watcher() -> None:
             if when == "before_forward":
                 if not self.passes or number <= self.begun:
                     self.passes.append([])
                 self.begun = number
-            for of, name, which in arrays(step):
+            for of, name, which in arrays_of(step, when):
                 array = getattr(of if isinstance(of, Param) else of.blob, which)
                 host = self.net.device.to_host(array)
                 self.passes[-1].append(describe(host, step, when, of, name, which))
@@ -153,33 +145,22 @@ def describe(
     return Seen(step, when, of, name, which, *measured)
 
 
-def params(step: Step) -> Iterator[Arrays]:
-    """The parameters of a layer, by the names that files know."""
-    for i, param in enumerate(step.layer.params):
-        yield param, f"{step.spec.name}__{i}", "data"
+def arrays_of(step: Step, when: When) -> Iterator[Arrays]:
+    """The arrays of a layer that are looked at, parameters by the names that files know.
 
-
-def tops(step: Step) -> Iterator[Arrays]:
-    """What a layer has written."""
-    for value in step.tops:
-        yield value, value.name, "data"
-
-
-def tops_diffs(step: Step) -> Iterator[Arrays]:
-    """The gradient that comes to a layer from above, if it passes one on."""
-    if step.layer.runs_backward:
-        for value in step.tops:
-            if value.gets_gradient and value.readers:
-                yield value, value.name, "diff"
-
-
-def gradients(step: Step) -> Iterator[Arrays]:
-    """The gradients that a layer has computed: of its parameters, then of its bottoms."""
-    if not step.layer.runs_backward:
-        return
-    for i, param in enumerate(step.layer.params):
-        if param.learns:
-            yield param, f"{step.spec.name}__{i}", "diff"
-    for value, wanted in zip(step.bottoms, step.layer.needs_gradient, strict=True):
-        if wanted:
-            yield value, value.name, "diff"
+    Before a pass forward its parameters, behind it what it has written; before a pass backward the gradient
+    that comes to it from above, behind it those that it has computed: of parameters, then of bottoms.
+    """
+    layer = step.layer
+    params = [(param, f"{step.spec.name}__{i}") for i, param in enumerate(layer.params)]
+    if when == "before_forward":
+        yield from ((param, name, "data") for param, name in params)
+    elif when == "after_forward":
+        yield from ((value, value.name, "data") for value in step.tops)
+    elif layer.runs_backward and when == "before_backward":
+        passed = (value for value in step.tops if value.gets_gradient and value.readers)
+        yield from ((value, value.name, "diff") for value in passed)
+    elif layer.runs_backward:
+        yield from ((param, name, "diff") for param, name in params if param.learns)
+        both = zip(step.bottoms, layer.needs_gradient, strict=True)
+        yield from ((value, value.name, "diff") for value, wanted in both if wanted)
