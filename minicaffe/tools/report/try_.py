@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,7 @@ from minicaffe.tools.data.layers.pictures import Pictures, takes_digits
 from minicaffe.tools.deploy import Classifier, deploy
 from minicaffe.tools.report.study import LeftOutError, Study
 
-Arrays = Sequence[np.ndarray]
-Said = tuple[str, dict[str, Any], Arrays]  # the script's layer, its keys, its arrays
+Said = tuple[str, dict[str, Any], Sequence[np.ndarray]]  # the script's layer, its keys, its arrays
 SAME = ("Dropout", "Flatten", "Reshape", "Split")
 FORMULAS = {  # of layers of one function of each number
     *("AbsVal", "BNLL", "Clip", "Constant", "ELU", "Exp", "GELUTanh", "HardSwish", "LeakyReLU"),
@@ -131,16 +130,10 @@ def program(steps: Sequence[Step], output: str) -> dict[str, Any]:
 
 def said(step: Step) -> Said:
     """How the script is told of a layer. Raises LeftOutError for one that it does not have."""
-    layer: Any = step.layer
-    kind = step.spec.type
-    arrays = [param.owner.to_host().astype(np.float64) for param in layer.params]
-    write = WRITERS.get(kind)
-    if kind in SAME and getattr(layer, "scale_train", True):
+    arrays = [param.owner.to_host().astype(np.float64) for param in step.layer.params]
+    if step.spec.type in SAME and getattr(step.layer, "scale_train", True):
         return "Same", {}, []
-    if write is None and getattr(layer, "name_of_formula", None) in FORMULAS:
-        keys = {"formula": layer.name_of_formula, "numbers": list(map(float, layer.numbers))}
-        return "Elementwise", keys, []
-    written = write(step, layer, arrays) if write is not None else None
+    written = _written(step, step.layer, arrays)
     if written is None:
         raise LeftOutError(f"{step.spec}: this page's script does not have it")
     return written
@@ -151,77 +144,50 @@ def encoded(array: np.ndarray) -> str:
     return base64.b64encode(array.tobytes()).decode()
 
 
-def _convolution(step: Step, layer: Any, arrays: Arrays) -> Said | None:
+def _written(step: Step, layer: Any, arrays: Sequence[np.ndarray]) -> Said | None:
+    """What the script takes of a layer with these parameters; None if it does not have such a one."""
     x, y = step.bottoms[0].shape, step.tops[0].shape
-    if len(x) != 4 or x[0] != 1 or layer.axis % 4 != 1 or len(step.bottoms) != 1:
-        return None
-    window = layer.geometry.window
-    keys = {key: list(getattr(window, key)) for key in ("kernel", "stride", "pad", "dilation")}
-    return "Convolution", {"x": x[1:], "y": y[1:], "group": layer.group, **keys}, arrays
+    match step.spec.type:
+        case "Convolution" if len(x) == 4 and x[0] == len(step.bottoms) == 1 == layer.axis % 4:
+            keys = _lists(layer.geometry.window, "kernel", "stride", "pad", "dilation")
+            return "Convolution", {"x": x[1:], "y": y[1:], "group": layer.group, **keys}, arrays
+        case "Pooling" if layer.pool != "STOCHASTIC" and len(step.tops) == 1 and len(x) == 4:
+            keys = _lists(layer.window, "kernel", "stride", "pad")
+            keys |= {"x": [x[0] * x[1], *x[2:]], "y": [y[0] * y[1], *y[2:]]}
+            return "Pooling", {**keys, "max": layer.pool == "MAX"}, []
+        case "InnerProduct":
+            sizes = {"m": layer.m, "k": layer.k, "n": layer.num_output}
+            return "InnerProduct", {**sizes, "transpose": layer.transpose}, arrays
+        case "Softmax":
+            return "Softmax", _lists(layer, "ncs"), []
+        case "LRN":
+            r = layer.response
+            keys = {key: getattr(r, key) for key in ("up", "side", "base", "alpha", "beta")}
+            return "LRN", {"image": list(r.image), **keys}, []
+        case "PReLU":
+            return "PReLU", _lists(layer, "nfp"), [arrays[0].ravel()]
+        case "Scale" | "Bias" as kind if len(step.bottoms) == 1:
+            first, *rest = (array.ravel() for array in arrays)
+            numbers = [first, *(rest or [np.zeros_like(first)])]
+            if kind == "Bias":
+                numbers = [np.ones_like(first), first]
+            return "Channels", _lists(layer, "nfp"), numbers
+        case "BatchNorm" if layer.by_past:
+            mean, variance, count, *learnt = arrays
+            share = 1 / count[0] if count[0] else 0.0
+            rate = 1 / np.sqrt(variance * share + layer.eps)
+            scale, bias = learnt or (np.ones_like(mean), np.zeros_like(mean))
+            nfp = [x[0], x[1], math.prod(x[2:])]
+            return "Channels", {"nfp": nfp}, [rate * scale, bias - mean * share * rate * scale]
+        case "Eltwise":
+            return "Eltwise", {"operation": layer.operation, **_lists(layer, "factors")}, []
+        case "Concat":
+            return "Concat", {"rows": math.prod(y[: len(layer.parts[0]) - 1])}, []
+        case _ if getattr(layer, "name_of_formula", None) in FORMULAS:
+            keys = {"formula": layer.name_of_formula, "numbers": list(map(float, layer.numbers))}
+            return "Elementwise", keys, []
+    return None
 
 
-def _pooling(step: Step, layer: Any, arrays: Arrays) -> Said | None:
-    x, y = step.bottoms[0].shape, step.tops[0].shape
-    if layer.pool == "STOCHASTIC" or len(step.tops) > 1 or len(x) != 4:
-        return None
-    keys = {key: list(getattr(layer.window, key)) for key in ("kernel", "stride", "pad")}
-    keys |= {"x": [x[0] * x[1], *x[2:]], "y": [y[0] * y[1], *y[2:]]}
-    return "Pooling", {**keys, "max": layer.pool == "MAX"}, []
-
-
-def _product(step: Step, layer: Any, arrays: Arrays) -> Said:
-    sizes = {"m": layer.m, "k": layer.k, "n": layer.num_output}
-    return "InnerProduct", {**sizes, "transpose": layer.transpose}, arrays
-
-
-def _lrn(step: Step, layer: Any, arrays: Arrays) -> Said:
-    r = layer.response
-    keys = {key: getattr(r, key) for key in ("up", "side", "base", "alpha", "beta")}
-    return "LRN", {"image": list(r.image), **keys}, []
-
-
-def _scale(step: Step, layer: Any, arrays: Arrays) -> Said | None:
-    """Of a Scale and of a Bias."""
-    if len(step.bottoms) > 1:
-        return None
-    first, *rest = (array.ravel() for array in arrays)
-    numbers = [first, *(rest or [np.zeros_like(first)])]
-    if step.spec.type == "Bias":
-        numbers = [np.ones_like(first), first]
-    return "Channels", {"nfp": list(layer.nfp)}, numbers
-
-
-def _batch_norm(step: Step, layer: Any, arrays: Arrays) -> Said | None:
-    if not layer.by_past:
-        return None
-    mean, variance, count = arrays[:3]
-    share = 1 / count[0] if count[0] else 0.0
-    rate = 1 / np.sqrt(variance * share + layer.eps)
-    scale, bias = arrays[3:] if len(arrays) > 3 else (np.ones_like(mean), np.zeros_like(mean))
-    x = step.bottoms[0].shape
-    nfp = [x[0], x[1], math.prod(x[2:])]
-    return "Channels", {"nfp": nfp}, [rate * scale, bias - mean * share * rate * scale]
-
-
-def _eltwise(step: Step, layer: Any, arrays: Arrays) -> Said:
-    return "Eltwise", {"operation": layer.operation, "factors": list(layer.factors)}, []
-
-
-def _concat(step: Step, layer: Any, arrays: Arrays) -> Said:
-    axis = len(layer.parts[0]) - 1
-    return "Concat", {"rows": math.prod(step.tops[0].shape[:axis])}, []
-
-
-WRITERS: dict[str, Callable[[Step, Any, Arrays], Said | None]] = {
-    "Convolution": _convolution,
-    "Pooling": _pooling,
-    "InnerProduct": _product,
-    "Softmax": lambda step, layer, arrays: ("Softmax", {"ncs": list(layer.ncs)}, []),
-    "LRN": _lrn,
-    "PReLU": lambda step, layer, arrays: ("PReLU", {"nfp": list(layer.nfp)}, [arrays[0].ravel()]),
-    "Scale": _scale,
-    "Bias": _scale,
-    "BatchNorm": _batch_norm,
-    "Eltwise": _eltwise,
-    "Concat": _concat,
-}
+def _lists(of: Any, *names: str) -> dict[str, Any]:
+    return {name: list(getattr(of, name)) for name in names}

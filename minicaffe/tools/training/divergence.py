@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -31,6 +31,7 @@ from minicaffe.tools.visualize.ranges import Look, Seen, Watching, When
 
 # A weight beyond it explodes; a sample beyond so many times the others is of another kind
 LARGE = 1e4
+SPREADS = ("BatchNorm", "GroupNorm", "LayerNorm", "MVN", "Normalize")  # layers that divide by one
 Ins = Sequence[Seen]
 Batch = Mapping[str, np.ndarray]
 
@@ -98,7 +99,7 @@ def advice(solver: Any, first: Seen, ins: Ins, batch: Batch, passes: int) -> str
         return "it was so before any update: start from other weights"
     if not step.bottoms:
         return f"the data themselves are not finite: {entry(step, first.first, passes)}"
-    if (own := OWN.get(step.spec.type)) and (hint := own(step.layer, first, ins)):
+    if hint := own_hint(step, first, ins):
         return hint
     theirs = not type(step.layer).__module__.startswith("minicaffe.")
     if ins and theirs and max(map(size, ins)) < LARGE:
@@ -147,58 +148,39 @@ def odd_sample(batch: Batch) -> str:
     return ""
 
 
-def _ends(layer: Any, ins: Ins) -> list[float]:
-    """Returns shift + scale x at both ends of what went in."""
-    return [layer.shift + layer.scale * end for end in (ins[-1].low, ins[-1].high)]
-
-
-def _log(layer: Any, first: Seen, ins: Ins) -> str:
-    """log of 0 is -inf, of less no number; its slope at 0 is infinite."""
-    low = min(_ends(layer, ins))
-    if low > 0:
-        return ""
-    shift = f"set its shift above {layer.shift - low:g} (now {layer.shift:g})"
-    return f"it takes the logarithm of {low:g}: {shift}, or keep what goes in above 0"
-
-
-def _exp(layer: Any, first: Seen, ins: Ins) -> str:
-    base = np.e if layer.base == -1 else layer.base
-    powers = [value * np.log(base) for value in _ends(layer, ins)]
-    most = float(np.log(np.finfo(np.float64 if layer.dtype.itemsize == 8 else np.float32).max))
-    if max(powers) <= most:
-        return ""
-    return f"exp of {max(powers):.4g} is infinite, and is of all above {most:.1f}; scale or clip what goes in"
-
-
-def _power(layer: Any, first: Seen, ins: Ins) -> str:
-    power = layer.power - (first.which == "diff")
-    low, high = sorted(_ends(layer, ins))
-    if low < 0 and layer.power != int(layer.power):
-        taken = f"it takes {low:g} to the power {layer.power:g}, which is no number"
-        return f"{taken}; clip what goes in, or raise shift (now {layer.shift:g})"
-    if low <= 0 <= high and power < 0:
-        way = "its slope divides" if first.which == "diff" else "it divides"
-        return f"{way} by 0; give it a shift that keeps shift + scale x away from 0 (now {layer.shift:g})"
+def own_hint(step: Step, first: Seen, ins: Ins) -> str:
+    """What is to be done to a layer where its own formula makes of what went in no number; else nothing."""
+    layer: Any = step.layer
+    kind, slope = step.spec.type, first.which == "diff"
+    low = high = 0.0
+    if kind in ("Log", "Exp", "Power"):
+        low, high = sorted(layer.shift + layer.scale * end for end in (ins[-1].low, ins[-1].high))
+    match kind:
+        case "Log" if (
+            not low > 0
+        ):  # log of 0 is -inf, of less no number; its slope at 0 is infinite
+            shift = f"set its shift above {layer.shift - low:g} (now {layer.shift:g})"
+            return f"it takes the logarithm of {low:g}: {shift}, or keep what goes in above 0"
+        case "Exp":
+            base = np.e if layer.base == -1 else layer.base
+            power = max(end * np.log(base) for end in (low, high))
+            wide = np.float64 if layer.dtype.itemsize == 8 else np.float32
+            most = float(np.log(np.finfo(wide).max))
+            if not power <= most:
+                way = "scale or clip what goes in"
+                return f"exp of {power:.4g} is infinite, and is of all above {most:.1f}; {way}"
+        case "Power" if low < 0 and layer.power != int(layer.power):
+            taken = f"it takes {low:g} to the power {layer.power:g}, which is no number"
+            return f"{taken}; clip what goes in, or raise shift (now {layer.shift:g})"
+        case "Power" if low <= 0 <= high and layer.power - slope < 0:
+            way = "its slope divides" if slope else "it divides"
+            away = f"a shift that keeps shift + scale x away from 0 (now {layer.shift:g})"
+            return f"{way} by 0; give it {away}"
+        case "LRN" if not (layer.k > 0 or max(map(size, ins)) > LARGE):
+            return f"it divides by 0 where all it sums are 0: give it a k above 0 (now {layer.k:g})"
+        case _ if kind in SPREADS and not (layer.eps > 0 or max(map(size, ins)) > LARGE):
+            return "it divides by a spread of 0: give it an eps above 0 (now 0)"
     return ""
-
-
-def _eps(layer: Any, first: Seen, ins: Ins) -> str:
-    """A spread of 0 is divided by, unless something is added to it."""
-    if layer.eps > 0 or max(map(size, ins)) > LARGE:
-        return ""
-    return "it divides by a spread of 0: give it an eps above 0 (now 0)"
-
-
-def _lrn(layer: Any, first: Seen, ins: Ins) -> str:
-    """k plus a sum of squares is divided by."""
-    if layer.k > 0 or max(map(size, ins)) > LARGE:
-        return ""
-    return f"it divides by 0 where all it sums are 0: give it a k above 0 (now {layer.k:g})"
-
-
-OWN: dict[str, Callable[[Any, Seen, Ins], str]]
-OWN = {"Log": _log, "Exp": _exp, "Power": _power, "LRN": _lrn}
-OWN |= dict.fromkeys(("BatchNorm", "GroupNorm", "LayerNorm", "MVN", "Normalize"), _eps)
 
 
 FILE = "diverged.npz"
