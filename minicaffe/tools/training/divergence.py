@@ -6,6 +6,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -203,23 +204,20 @@ class Batches(Watching):
         sources = [step for step in self.net.steps if not step.bottoms and not step.layer.params]
         when: When = "before_forward" if self.given else "after_forward"
         for i, step in enumerate(sources):
-            self.watch(step, when, self._watcher(step, i == 0))
+            self.watch(step, when, partial(self._exchange, step, i == 0))
         return self
 
-    def _watcher(self, step: Step, begins: bool) -> Any:
-        def watcher() -> None:
-            self.begun += begins
-            if self.given:
-                for value in step.tops:
-                    if (array := self.given[self.begun - 1].get(value.name)) is not None:
-                        self.net.device.copy_from_host(value.blob.data, array)
-                return
-            if begins:
-                self.passes.append({})
+    def _exchange(self, step: Step, begins: bool) -> None:
+        self.begun += begins
+        if self.given:
             for value in step.tops:
-                self.passes[-1][value.name] = np.array(self.net.device.to_host(value.blob.data))
-
-        return watcher
+                if (array := self.given[self.begun - 1].get(value.name)) is not None:
+                    self.net.device.copy_from_host(value.blob.data, array)
+            return
+        if begins:
+            self.passes.append({})
+        for value in step.tops:
+            self.passes[-1][value.name] = np.array(self.net.device.to_host(value.blob.data))
 
 
 def entries(passes: Sequence[Pass]) -> dict[str, np.ndarray]:

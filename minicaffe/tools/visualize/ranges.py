@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -103,7 +104,7 @@ class Look(Watching):
     def __enter__(self) -> Look:
         for i, step in enumerate(self.net.steps):
             for when in get_args(When):
-                self.watch(step, when, self._watcher(i, step, when))
+                self.watch(step, when, partial(self._look, i, step, when))
         return self
 
     def first_bad(self) -> tuple[int, Seen] | None:
@@ -111,21 +112,18 @@ class Look(Watching):
         every = ((i, one) for i, seen in enumerate(self.passes) for one in seen)
         return next(((i, one) for i, one in every if one.bad), None)
 
-    def _watcher(self, number: int, step: Step, when: When) -> Callable[[], None]:
-        def watcher() -> None:
-            if when == "before_forward":
-                if not self.passes or number <= self.begun:
-                    self.passes.append([])
-                self.begun = number
-            for of, name, which in arrays_of(step, when):
-                array = getattr(of if isinstance(of, Param) else of.blob, which)
-                host = self.net.device.to_host(array)
-                self.passes[-1].append(describe(host, step, when, of, name, which))
-            last = when == "after_forward" and step is self.net.steps[-1]
-            if last and self.check and self.first_bad():
-                self.net.check()
-
-        return watcher
+    def _look(self, number: int, step: Step, when: When) -> None:
+        if when == "before_forward":
+            if not self.passes or number <= self.begun:
+                self.passes.append([])
+            self.begun = number
+        for of, name, which in arrays_of(step, when):
+            array = getattr(of if isinstance(of, Param) else of.blob, which)
+            host = self.net.device.to_host(array)
+            self.passes[-1].append(describe(host, step, when, of, name, which))
+        last = when == "after_forward" and step is self.net.steps[-1]
+        if last and self.check and self.first_bad():
+            self.net.check()
 
 
 def describe(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -57,11 +57,6 @@ class ColorJitter:
     def __post_init__(self) -> None:
         if self.hue > 0.5:
             raise SpecError(f"hue: expected at most 0.5, half a turn, got {self.hue}")
-
-    @property
-    def most(self) -> tuple[float, float, float, float]:
-        """The largest changes of brightness, contrast, saturation and hue."""
-        return self.brightness, self.contrast, self.saturation, self.hue
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,7 +293,7 @@ class Fed(Pictures):
             crop=transform.crop_size or None,
             share=(part.scale[0], part.scale[1]) if part else None,
             ratio=(part.ratio[0], part.ratio[1]) if part else (1, 1),
-            jitter=jitter.most if jitter else None,
+            jitter=astuple(jitter) if jitter else None,
             mirror=transform.mirror,
             scale=transform.scale,
             blue_first=self.blue_first,

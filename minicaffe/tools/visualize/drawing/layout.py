@@ -184,14 +184,11 @@ def layout(graph: Graph, direction: str = "TB") -> Layout:
     spans = [(at - across / 2, at + across / 2) for at, across in wide]
     across = max((right for _, right in spans), default=MARGIN) + MARGIN
     deep = max((last for _, last in deeps), default=MARGIN) + MARGIN
-    corners = [_turned((spans[i][0], deeps[i][0]), down) for i in range(len(sizes))]
-    boxes = [Box(*corner, *size) for corner, size in zip(corners, sizes, strict=True)]
-    size = _turned((across, deep), down)
+    corners = zip((left for left, _ in spans), (first for first, _ in deeps), strict=True)
+    places = zip(corners, sizes, strict=False)
+    boxes = [Box(*(corner if down else corner[::-1]), *size) for corner, size in places]
+    size = (across, deep) if down else (deep, across)
     return Layout(graph, direction, *size, boxes, ways(graph.edges, ranked, spans, deeps, down))
-
-
-def _turned(point: Point, down: bool) -> Point:
-    return point if down else point[::-1]
 
 
 def _labels(graph: Graph) -> list[list[str]]:
