@@ -69,7 +69,7 @@ forks interop.caffe.forks: adaptation metrics annotated data between whole bilin
 forks interop.caffe.forks: deformable pairs dilated pooling evaluate ssd fast_rcnn pooling flow pairs
 forks interop.caffe.forks: hed metrics mnc pooling mscnn proposals openpose resize openvino ssd rfcn pooling
 forks interop.caffe.forks: multibox ssd segnet metrics video data yolo resize
-forks tools.data.layers: label_maps label_maps
+forks tools.data.layers: label_maps data
 layers storage: files wire
 layers core.layers: activation elementwise batch_norm normalization dummy inputs label_loss losses
 layers core.layers: loss softmax lrn normalization order context pair_loss losses softmax_loss softmax

@@ -39,10 +39,9 @@ from minicaffe.core.solver import Solver
 from minicaffe.errors import DataError, MinicaffeError, SpecError, mib, printable
 from minicaffe.tools.data import lmdb_file, picture_files, readers
 from minicaffe.tools.data.datum import AnnotatedSet
-from minicaffe.tools.data.layers.label_maps import PairSet, holds_pairs
 from minicaffe.tools.data.layers.pictures import Transform
 from minicaffe.tools.data.reader.base import SHARE, Reader, same_bytes, sides
-from minicaffe.tools.data.reader.picture_set import PictureSet
+from minicaffe.tools.data.reader.picture_set import PairSet, PictureSet, holds_pairs
 from minicaffe.tools.data.weights import lookup
 from minicaffe.tools.inference import is_scored, reads_data
 from minicaffe.tools.training import folder as run_folder

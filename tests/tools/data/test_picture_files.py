@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from minicaffe.errors import DataError
 from minicaffe.tools.data import picture_files, readers
-from minicaffe.tools.data.layers.label_maps import PairSet
 from minicaffe.tools.data.pictures import read
-from minicaffe.tools.data.reader.picture_set import ListSet
+from minicaffe.tools.data.reader.picture_set import ListSet, PairSet
 
 Image = pytest.importorskip("PIL.Image")
 

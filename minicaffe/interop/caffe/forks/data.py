@@ -16,7 +16,7 @@ from minicaffe.storage import lists
 from minicaffe.tools.data import box_recipe, datasets, lmdb_file, picture_files
 from minicaffe.tools.data.augment import Recipe, bilinear
 from minicaffe.tools.data.datum import AnnotatedSet
-from minicaffe.tools.data.layers.label_maps import LabelMaps
+from minicaffe.tools.data.layers.data import LabelMaps
 from minicaffe.tools.data.layers.pictures import Fed, Transform, size_of
 from minicaffe.tools.data.picture_files import Colour
 from minicaffe.tools.data.reader.base import Entry, Reader
@@ -152,7 +152,6 @@ class AnnotatedData(Fed):
         resized = self.resized()
         noise, expand = self.transform.noise_param, self.transform.expand_param
         for key, numbers in (
-            ("mean_value", means),
             ("resize_param: pad_value", resized.pad_value if resized else ()),
             ("noise_param: saltpepper_param: value", noise.saltpepper_param.value if noise else ()),
         ):

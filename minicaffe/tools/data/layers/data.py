@@ -1,8 +1,8 @@
-"""The layers that read pictures: of data sets (Data), of lists (ImageData), windows in them (WindowData)."""
+"""The layers that read pictures: of data sets, of lists, windows in them; and those with label maps."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -21,8 +21,9 @@ from minicaffe.tools.data.datasets import Split
 from minicaffe.tools.data.feed import draws
 from minicaffe.tools.data.layers.pictures import Fed, Pictures, size_of
 from minicaffe.tools.data.picture_files import Colour
+from minicaffe.tools.data.pictures import Fit
 from minicaffe.tools.data.reader.base import SHARE, Reader, sides
-from minicaffe.tools.data.reader.picture_set import ListSet
+from minicaffe.tools.data.reader.picture_set import ListSet, PairSet
 
 PARTS = 4  # of a GPU's memory: a data set larger than one such part stays in host memory
 
@@ -369,3 +370,106 @@ def _rounded(values: Any) -> np.ndarray:
     """Rounds as C does: a half away from zero."""
     values = np.asarray(values, np.float64)
     return (np.sign(values) * np.floor(np.abs(values) + 0.5)).astype(np.int64)
+
+
+class Alone(Pictures):
+    """Pictures without their labels, scaled to the size that a layer of both has."""
+
+    @property
+    def fit(self) -> Fit:
+        return "stretch"
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class LabelMaps(Fed):
+    """Pictures (n, c, h, w) and their labels (n, 1, h, w), cut and mirrored together."""
+
+    source: Annotated[
+        str, "a text file, a picture and its labels in each line; or a folder with images and masks"
+    ]
+    shuffle: Annotated[bool, "visit in random order"] = False
+    new_height: Annotated[int, "scale to so many rows; 0: do not scale", AtLeast(0)] = 0
+    new_width: Annotated[int, "scale to so many columns; 0: do not scale", AtLeast(0)] = 0
+    is_color: Annotated[bool, "3 channels; without it 1, grey"] = True
+    root_folder: Annotated[str, "put before each path"] = ""
+
+    traits = replace(Fed.traits, capturable=False, label_kind="map")
+    nearest = False  # how labels are scaled
+
+    @property
+    def cut(self) -> tuple[int, int] | None:
+        """The size of the part that is cut out, if any."""
+        side = self.transform.crop_size
+        return (side, side) if side else None
+
+    def setup(self) -> list[Shape]:
+        change = self.transform
+        forced = change.force_color or change.force_gray
+        if change.by_pixels or change.resize or change.mean_file or forced:
+            raise ShapeError(
+                "transform: pictures with labels take mirror, crop_size, mean_value and scale"
+            )
+        size = size_of(self.new_height, self.new_width)
+        if self.reader is None:
+            colour: Colour = "colour" if self.is_color else "grey"
+            how = colour, size, self.root_folder
+            split = "train" if self.phase == "TRAIN" else "test"
+            paths = Path(self.source), (self.context.folder or Path()) / self.source
+            place = next((place for place in paths if place.is_dir()), None)
+            place = place or lists.find(self.source, [self.context.folder], "source")
+            reader = PairSet(place, self.source, *how, nearest=self.nearest, split=split)
+            self.reader = reader
+            if reader.list is None and not reader.own_split and self.in_both is not None:
+                parts = sides(reader, SHARE)
+                self.reader = reader if parts is None else parts[self.phase == "TEST"]
+        return self.measure(self.reader)
+
+    def alone(self) -> Pictures:
+        plain = replace(self.transform, mirror=False, crop_size=None)
+        alone = Alone(batch_size=self.batch_size, transform=plain)
+        alone.name, alone.top, alone.blue_first = self.name, self.top[:1], self.blue_first
+        alone.image = (self.image[0] - 1, *(self.cut or self.image[1:]))
+        return alone
+
+    def shapes(self) -> list[Shape]:
+        (channels, h, w), cut = self.image, self.cut
+        self.check_tops("images, labels", channels - 1)
+        if cut and (cut[0] > h or cut[1] > w):
+            raise ShapeError(
+                f"a crop of {cut[0]} x {cut[1]} is larger than the images of {h} x {w}"
+            )
+        h, w = cut or (h, w)
+        tops: list[Shape] = [(self.samples, c, h, w) for c in (channels - 1, 1)]
+        return tops[: len(self.top)]
+
+    @property
+    def made_shape(self) -> Shape:
+        n, c, h, w = self.out[0].shape
+        return n, c + 1, h, w
+
+    def allocate(self) -> None:
+        self.begin(self.shuffle)
+        self.maker_recipe, self.made_dtype = self.recipe, np.dtype(np.uint8)
+        device, dtype = self.context.device, self.sum_dtype
+        self.mean_image = device.asarray(np.asarray(self.mean(), dtype))
+        self.pixels = device.xp.empty(self.made_shape, np.uint8) if device.is_cuda else None
+        narrow = self.dtype != dtype
+        self.wide_top = device.xp.empty(self.out[0].shape, dtype) if narrow else self.out[0]
+
+    def labelled(self, pixels: Any) -> Any:
+        """The labels that pixels of a picture of labels stand for."""
+        return pixels
+
+    def forward(self) -> Any:
+        xp, (pixels, _), c = self.xp, self.take(), self.out[0].shape[1]
+        if self.pixels is not None:
+            self.context.device.copy_from_host(self.pixels, pixels)
+            pixels = self.pixels
+        xp.subtract(pixels[:, :c], self.mean_image, out=self.wide_top)
+        xp.multiply(self.wide_top, self.transform.scale, out=self.wide_top)
+        if self.wide_top is not self.out[0]:
+            xp.copyto(self.out[0], self.wide_top)
+        for top in self.out[1:]:
+            xp.copyto(top, self.labelled(pixels[:, c:]))
+        self.done()
+        return self.out

@@ -1,4 +1,4 @@
-"""Pictures in files of their own: of a list or a table, with boxes too, or in a folder for each class."""
+"""Pictures in files of their own: of a list or a table, with boxes or masks, or in a folder for each class."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -21,7 +21,7 @@ import numpy as np
 from minicaffe.errors import DataError, did_you_mean, note
 from minicaffe.storage import lists
 from minicaffe.tools.data import picture_files
-from minicaffe.tools.data.augment import bilinear
+from minicaffe.tools.data.augment import bilinear, nearest
 from minicaffe.tools.data.picture_files import Colour
 from minicaffe.tools.data.reader.base import Entry, Reader
 
@@ -520,3 +520,102 @@ def _text(data: bytes) -> Annotation:
         x0, y0, x1, y1 = map(float, words[1:5])
         boxes.append((words[0], (x0, y0, x1, y1), words[5:] == ["1"]))
     return None, boxes
+
+
+class PairSet(PictureSet):
+    """The pairs of pictures that a text file lists, two paths in a line: one array, labels its last channel.
+
+    Or of a folder: each picture in its folder images, with the one of that name in its folder masks, whose
+    labels are grey values, or numbers of colours in a palette. Folders train and test (or val) are splits.
+
+    Pictures are scaled to `size`, of one size with their labels; labels bilinearly, with `nearest` each is
+    the nearest one's, as OpenCV chooses it.
+    """
+
+    unit = "pairs"
+
+    def __init__(self, path: Path, name: str, *how: Any, nearest: bool, split: str = "train"):
+        """`how` is what PictureSet takes."""
+        super().__init__(path, name, *how)
+        self.nearest = nearest
+        self.labels_as: Colour = "grey"
+        if path.is_dir():
+            self.labels_as = "labels"
+            within = split_of(path, split)
+            self.own_split, self.origin = within != path, str(within)
+            self.pairs = pairs_in(within)
+        else:
+            self.list = path
+            words = lists.words(path)
+            if not words or len(words) % 2:
+                raise DataError(
+                    f"{path}: expected two paths in each line, found {len(words)} words"
+                )
+            self.pairs = list(zip(words[::2], words[1::2], strict=True))
+        if self.size is not None:
+            self.shape = (4 if self.colour == "colour" else 2, *self.size)
+        self.paths = [picture for picture, _ in self.pairs]
+
+    def __getitem__(self, i: int) -> Entry:
+        files = map(self.found, self.pairs[i])
+        picture, labels = map(picture_files.read, files, (self.colour, self.labels_as))
+        if picture.shape[:2] != labels.shape[:2]:
+            (h, w), (oh, ow) = picture.shape[:2], labels.shape[:2]
+            raise DataError(
+                f"{self.place(i)}: is of {h} x {w}, its labels {self.pairs[i][1]} of {oh} x {ow}"
+            )
+        if self.size is not None:
+            scaled = nearest if self.nearest else bilinear
+            picture, labels = bilinear(picture, *self.size), scaled(labels, *self.size)
+        return np.concatenate([picture, labels], axis=2).transpose(2, 0, 1), 0
+
+    def label(self, i: int) -> int:
+        return 0
+
+    def key(self, i: int) -> str:
+        return Path(self.paths[i]).name if self.list is None else self.paths[i]
+
+
+IMAGES = ("images", "pictures", "photos", "JPEGImages")  # folders of pictures
+MASKS = ("masks", "labels", "annotations", "SegmentationClass")  # and of their labels
+
+
+def holds_pairs(folder: Path) -> bool:
+    """Whether a folder holds a folder of pictures and one of masks, or such folders by split."""
+    names = of_split(os.listdir(folder) if folder.is_dir() else (), "train")
+    places = (folder, *(folder / name for name in names))
+    return any(_one(place, IMAGES) and _one(place, MASKS) for place in places)
+
+
+def split_of(folder: Path, split: str) -> Path:
+    """The folder of a split: itself, if it is not divided. Raises DataError if the split is missing."""
+    names = os.listdir(folder)
+    if not any(_one(folder / name, IMAGES) for name in of_split(names, "train")):
+        return folder
+    for name in of_split(names, split):
+        if _one(folder / name, IMAGES):
+            return folder / name
+    raise DataError(f"{folder}: has a folder train; expected beside it, for TEST, test or val")
+
+
+def pairs_in(folder: Path) -> list[tuple[str, str]]:
+    """Each picture of a folder with its mask, which has the same name but for the ending.
+
+    Raises DataError for a picture without a mask, and for a folder without pictures.
+    """
+    images, masks = _one(folder, IMAGES), _one(folder, MASKS)
+    if images is None or masks is None:
+        raise DataError(f"{folder}: expected a folder images and a folder masks in it")
+    mask_of = {Path(path).stem: path for path in below(masks) if path.lower().endswith(SUFFIXES)}
+    paths = [path for path in below(images) if path.lower().endswith(SUFFIXES)]
+    if not paths:
+        raise DataError(f"{images}: holds no pictures; expected files in {', '.join(SUFFIXES)}")
+    for path in paths:
+        if Path(path).stem not in mask_of:
+            raise DataError(f"{path}: has no mask {masks / Path(path).stem}.png")
+    return [(path, mask_of[Path(path).stem]) for path in paths]
+
+
+def _one(folder: Path, names: Sequence[str]) -> Path | None:
+    """The folder in another that has one of some names."""
+    return next((folder / name for name in names if (folder / name).is_dir()), None)
