@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partialmethod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,18 +29,14 @@ class Together(Report):
     def __init__(self, *reports: Report):
         self.reports = reports
 
-
-def _each(name: str) -> Callable[..., None]:
-    def each(self: Together, *args: Any, **keys: Any) -> None:
+    def _each(self, name: str, *args: Any, **keys: Any) -> None:
         for report in self.reports:
             getattr(report, name)(*args, **keys)
-
-    return each
 
 
 for _name, _method in vars(Report).items():  # all that a solver says; `write` is a report's own
     if callable(_method) and not _name.startswith("_") and _name != "write":
-        setattr(Together, _name, _each(_name))
+        setattr(Together, _name, partialmethod(Together._each, _name))
 
 
 class Progress(Report):
