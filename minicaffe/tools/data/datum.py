@@ -6,6 +6,7 @@ Boxes are rows (k, 7): class, instance, x0, y0, x1, y1 as fractions of the pictu
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -218,11 +219,8 @@ class AnnotatedSet(LmdbSet):
     def _count(self, skip: bool) -> int:
         most = 0
         for i in range(len(self)):
-            try:
+            with suppress(DataError) if skip else nullcontext():
                 most = max(most, len(self.label(i)))
-            except DataError:
-                if not skip:
-                    raise
         return most
 
     def _annotated(self, i: int) -> tuple[Datum, np.ndarray]:

@@ -45,17 +45,13 @@ _MOBILENET_AT = "a0b0c46152e658559956158d7c2bf42bb029c09e"
 _VGG = "http://www.robots.ox.ac.uk/~vgg/software/very_deep/caffe/"
 _GIST = "https://gist.github.com/ksimonyan/"
 _RAW, _GITHUB = "https://raw.githubusercontent.com", "https://github.com"
-_CENTRE = "of the validation set, centre crop"
+_CENTRE, _FREE = "of the validation set, centre crop", "unrestricted use"
 
 
 def _bvlc(
-    name: str,
-    digest: str,
-    accuracy: str,
-    model: str | None = None,
-    licence: str = "unrestricted use",
+    page: str, digest: str, score: str, model: str | None = None, licence: str = _FREE
 ) -> Row:
-    return Row(_BVLC, digest, licence, accuracy, f"{_BVLC_PAGE}{name}", model)
+    return Row(_BVLC, digest, licence, score, f"{_BVLC_PAGE}{page}", model)
 
 
 WEIGHTS = {
@@ -131,7 +127,7 @@ WEIGHTS = {
     "fcn8s-heavy-pascal": Row(
         _BVLC,
         "c449ea74dd7d83751d1357d6a8c323fcf4038962",
-        "unrestricted use",
+        _FREE,
         "mean IU 65.5 % of seg11valid, 67.2 % of seg12test",
         f"{_GITHUB}/shelhamer/fcn.berkeleyvision.org",
         model="fcn8s",
