@@ -22,7 +22,7 @@ from minicaffe.core.net.model import models
 from minicaffe.core.net.summary import table
 from minicaffe.errors import DataError, MinicaffeError, SpecError, did_you_mean, say
 from minicaffe.interop.caffe.forks import FORKS
-from minicaffe.tools.data.fetch import ABOUT, NAMES, data_folder, fetch
+from minicaffe.tools.data.fetch import NAMES, SETS, data_folder, fetch
 from minicaffe.tools.data.weights import NAMES as WEIGHT_NAMES
 from minicaffe.tools.data.weights import WEIGHTS, fetch_weights, lookup
 
@@ -320,7 +320,7 @@ class Fetch(CommandOptions):
         if self.list and self.name is not None:
             raise MinicaffeError(f"--list goes without NAME, got {self.name!r}")
         if self.name is None:
-            sets = [(name, *ABOUT[name]) for name in NAMES]
+            sets = [(name, one.content, one.licence) for name, one in SETS.items()]
             print(table(sets, ("data set", "content", "licence"), (0, 1, 2)), end="\n\n")
             rows = [
                 (name, one.model or "-", one.licence, one.accuracy) for name, one in WEIGHTS.items()
