@@ -31,7 +31,7 @@ from minicaffe.storage import caches
 SOURCES = 4  # states of the sources whose loops stay on disk
 DIGEST = 32  # bytes
 # Of these files no line is compiled
-ON_THE_HOST = {"command", "ops", "run", "skinny", "thread_pool", "threads"}
+ON_THE_HOST = {"command", "ops", "skinny", "slices", "thread_pool", "threads"}
 _log = logging.getLogger("minicaffe")
 _told = threading.Lock()  # taken by the first loop that could not be kept, for good
 

@@ -70,7 +70,7 @@ def test_on_cuda_several_runs_are_timed_as_one_graph(cuda, monkeypatch):
         pytest.skip("the stand-in counts graphs")
     import cupy
 
-    monkeypatch.setattr(backend.Device, "timer", lambda self: lambda: 30.0)
+    monkeypatch.setattr(type(cuda), "timer", lambda self: lambda: 30.0)
     case = Case(SOME, np.dtype("f4"), cuda, conv.CAP)
     arrays, before = autotune._Arrays(case, SOME, case.candidates), cupy.graphs
     with cuda.current():

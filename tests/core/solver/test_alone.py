@@ -5,7 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import minicaffe
+from minicaffe import DeviceError
+from minicaffe.backends.device import device
 
 CORE = Path(minicaffe.__file__).parent / "core"
 TRAIN = """
@@ -41,3 +45,12 @@ def test_lenet_trains_without_its_backends():
 def test_no_file_of_the_core_asks_for_a_device_or_a_loop():
     asked = re.compile(r"on_cuda|\bloops\(")
     assert [path for path in CORE.rglob("*.py") if asked.search(path.read_text("utf-8"))] == []
+
+
+def test_without_the_backend_for_cuda_the_cpu_computes(monkeypatch):
+    monkeypatch.setitem(sys.modules, "minicaffe.backends.cuda.device", None)
+    with pytest.raises(
+        DeviceError, match="^device cuda: the backend for CUDA cannot be imported: "
+    ):
+        device("cuda")
+    assert device().name == "cpu"
