@@ -161,7 +161,6 @@ def _in_place(row: Row, x: Any, y: Any) -> bool:
 
 CONVOLUTIONS = (  # loops whose first arguments are an epilogue and y
     "depthwise.forward",
-    "depthwise_strided.forward",
     "direct.forward",
     "implicit.forward",
     "packed_gemm.correlate",

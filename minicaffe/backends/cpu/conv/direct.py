@@ -1,9 +1,7 @@
 """Direct convolution by compiled loops: rows of pixels times one weight, and planes if it is depthwise.
 
 A depthwise convolution (one channel and one filter in a group) has loops of its own, which keep tiles of
-outputs in registers. Without strides a plane is copied beside zeros, and dx is y of dy by the weight back to
-front. With strides its columns are put apart by their remainder (backends/cpu/kernels/depthwise_strided.py),
-and of dx all pixels of one remainder are computed together. Source: A. Howard et al., MobileNets, 2017.
+outputs in registers (backends/cpu/kernels/depthwise.py). Source: A. Howard et al., MobileNets, 2017.
 """
 
 from __future__ import annotations
@@ -33,60 +31,36 @@ def elements(g: ConvGeometry, back: bool = False) -> int:
     """Returns the elements of work of one thread; 0 if it is not depthwise."""
     if not g.is_depthwise:
         return 0
-    if not _strided(g):
-        _, _, kernel, _, dilation, (rows, columns), _ = _planes(g, back)
-        down, right = ((k - 1) * d for k, d in zip(kernel, dilation, strict=True))
-        wide = columns + LANES - 1
-        return (rows + down) * (wide + right) + rows * wide
-    if back:
+    if back and _strided(g):
         size, _, jobs, _ = _back(g)
         most = max((rows * columns for _, rows, _, columns, *_ in jobs), default=0)
         return math.prod(size) + most
-    _, _, _, (_, step), _, (oh, ow) = _numbers(g)
-    return step * math.prod(_size(g)) + oh * (ow + LANES - 1)
+    (*_, (_, step), _, _, (oh, ow), _), size, _ = _tables(g, back)
+    return step * math.prod(size) + oh * (ow + LANES - 1)
 
 
 def _strided(g: ConvGeometry) -> bool:
     return any(stride != 1 for stride in g.window.stride)
 
 
-def _kernels(g: ConvGeometry, dtype: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Returns the loops for a type, and their arguments between arrays and work."""
-    if _strided(g):
-        return loops("depthwise_strided", dtype), (_numbers(g), _size(g), _taps(g))
-    return loops("depthwise", dtype), (_planes(g),)
+@functools.lru_cache(maxsize=1024)
+def _tables(g: ConvGeometry, back: bool = False) -> tuple[Any, ...]:
+    """Returns `numbers`, `size` and `taps` of the depthwise loops; for dx without strides with `back`.
 
-
-def _planes(g: ConvGeometry, back: bool = False) -> tuple[Any, ...]:
-    """Arguments of the loops without strides: channels; image, kernel, pad, dilation, out; whether for dx."""
-    kernel, _, pad, dilation = (sizes[1:] for sizes in g.window.lifted())
+    `size` are rows and columns of each plane of x, of which vectors are read.
+    """
+    kernel, stride, pad, dilation = (sizes[1:] for sizes in g.window.lifted())
     image, out = lift(g.image)[1:], lift(g.out)[1:]
     if back:
-        far = tuple((k - 1) * d - p for k, d, p in zip(kernel, dilation, pad, strict=True))
-        return g.c, out, kernel, far, dilation, image, True
-    return g.c, image, kernel, pad, dilation, out, False
-
-
-def _numbers(g: ConvGeometry) -> tuple[Any, ...]:
-    """Arguments of the loops with strides: channels, image, elements of a kernel, strides, pads and out."""
-    kernel, stride, pad, _ = (sizes[1:] for sizes in g.window.lifted())
-    return g.c, lift(g.image)[1:], math.prod(kernel), stride, pad, lift(g.out)[1:]
-
-
-def _size(g: ConvGeometry) -> tuple[int, int]:
-    """Returns rows and columns of each plane of x, with a vector's room behind each row."""
-    kernel, (sh, sw), _, (dh, dw) = (sizes[1:] for sizes in g.window.lifted())
-    _, oh, ow = lift(g.out)
-    return (oh - 1) * sh + (kernel[0] - 1) * dh + 1, ow + LANES - 1 + (kernel[1] - 1) * dw // sw
-
-
-@functools.lru_cache(maxsize=1024)
-def _taps(g: ConvGeometry) -> Any:
-    """Returns rows (element of the kernel, where it reads in the planes of x)."""
-    (kh, kw), (_, sw), _, (dh, dw) = (sizes[1:] for sizes in g.window.lifted())
-    rows, columns = _size(g)
-    at = ((j * dw % sw * rows + i * dh) * columns + j * dw // sw for i, j in np.ndindex(kh, kw))
-    return np.array([*enumerate(at)], np.int64)
+        image, out = out, image
+        pad = tuple((k - 1) * d - p for k, p, d in zip(kernel, pad, dilation, strict=True))
+    (kh, kw), (sh, sw), (dh, dw), (oh, ow) = kernel, stride, dilation, out
+    rows = (oh - 1) * sh + (kh - 1) * dh + 1
+    columns = -(-ow // LANES) * LANES + (kw - 1) * dw // sw
+    at = [(j * dw % sw * rows + i * dh) * columns + j * dw // sw for i, j in np.ndindex(kh, kw)]
+    order = reversed(range(kh * kw)) if back else range(kh * kw)
+    taps = np.array([*zip(order, at, strict=True)], np.int64)
+    return (g.c, image, kernel, stride, pad, dilation, out, back), (rows, columns), taps
 
 
 @functools.lru_cache(maxsize=1024)
@@ -128,35 +102,36 @@ def forward(compiled, x, weight, bias, g, out, work):
     arrays = x.reshape(-1), weight.reshape(-1), no_bias(x.dtype) if bias is None else bias
     to = no_epilogue(g.f, math.prod(g.out)), out.reshape(-1)
     if fits(g, work):
-        kernels, tables = _kernels(g, x.dtype)
-        run(kernels.forward, g.n * g.c, *to, *arrays, *tables, Piece(work))
+        run(_depthwise(x).forward, g.n * g.c, *to, *arrays, *_tables(g), Piece(work))
     else:
         run(compiled.forward, g.n * g.f, *to, *arrays, _lifted(g))
 
 
 @row("direct.input_gradient", work=functools.partial(elements, back=True))
 def input_gradient(compiled, dy, weight, g, out, work):
-    arrays = dy.reshape(-1), weight.reshape(-1), out.reshape(-1)
+    dy, weight, dx = arrays = dy.reshape(-1), weight.reshape(-1), out.reshape(-1)
     if not fits(g, work, back=True):
         run(compiled.input_gradient, g.n * g.c, *arrays, _lifted(g))
-        return
-    kernels, (numbers, *_) = _kernels(g, dy.dtype)
-    if _strided(g):
-        run(kernels.input_gradient, g.n * g.c, *arrays, numbers, *_back(g), Piece(work))
-        return
-    to = no_epilogue(g.c, math.prod(g.image)), arrays[2]
-    args = *to, *arrays[:2], no_bias(dy.dtype), _planes(g, back=True)
-    run(kernels.forward, g.n * g.c, *args, Piece(work))
+    elif _strided(g):
+        args = *arrays, _tables(g)[0], *_back(g), Piece(work)
+        run(_depthwise(dy).input_gradient, g.n * g.c, *args)
+    else:
+        to = no_epilogue(g.c, math.prod(g.image)), dx
+        args = *to, dy, weight, no_bias(dy.dtype), *_tables(g, back=True), Piece(work)
+        run(_depthwise(dy).forward, g.n * g.c, *args)
 
 
 @row("direct.weight_gradient")
 def weight_gradient(compiled, x, dy, g, out, work):
     arrays = x.reshape(-1), dy.reshape(-1), g.n, out.reshape(-1)
     if fits(g, work):
-        kernels, tables = _kernels(g, x.dtype)
-        run(kernels.weight_gradient, g.c, *arrays, *tables, Piece(work))
+        run(_depthwise(x).weight_gradient, g.c, *arrays, *_tables(g), Piece(work))
     else:
         run(compiled.weight_gradient, g.f, *arrays, _lifted(g))
+
+
+def _depthwise(like: Any) -> Any:
+    return loops("depthwise", like.dtype)
 
 
 def _lifted(g: ConvGeometry) -> tuple[Any, ...]:

@@ -1,12 +1,15 @@
-"""Depthwise convolution with stride 1, each plane by a kernel of its own. Needs Numba.
+"""Depthwise convolution, each plane by tiles that stay in registers. Needs Numba.
 
-    y[r, q] = bias + sum over i, j of weight[i, j] x[r + i dh - ph, q + j dw - pw]
-    dweight[i, j] += sum over r, q of dy[r, q] x[r + i dh - ph, q + j dw - pw]
+    y[r, q] = bias + sum over i, j of weight[i, j] x[r sh + i dh - ph, q sw + j dw - pw]
+    dweight[i, j] += sum over r, q of dy[r, q] x[r sh + i dh - ph, q sw + j dw - pw]
 
-dx is the first of dy, by the weight back to front. A plane is copied into the thread's work, where there are
-zeros beside it. Tiles of outputs, and sums, stay in registers. A tile is ROWS rows of neighbours; where fewer
-are left, the last are computed again, or, in sums, have zeros behind them. Those zeros meet weights and
-pixels: what is infinite there becomes NaN.
+A plane is copied into the thread's work with the zeros beside it, its columns apart by their remainder when
+divided by sw: what neighbouring outputs read are then neighbours. `numbers` are channels, the sizes of image,
+kernel, strides, pads, dilation and outputs, and whether the weight is back to front; `taps` are rows (element
+of the kernel, where it reads). Without strides dx is y of dy by the weight back to front, else it has a job of
+taps for each remainder of a pixel by the strides. A tile is ROWS rows of neighbours; where fewer are left, the
+last are computed again, or, in sums, have zeros behind them. Those zeros meet weights and pixels: what is
+infinite there becomes NaN.
 """
 
 from __future__ import annotations
@@ -57,30 +60,15 @@ def plane_of(tile_of: Callable[[int, int], Any], count: int, *fewer: int) -> Any
     return plane
 
 
-def weighed(rows: int, count: int) -> Any:
-    """The kernel for tiles of y, of x padded, rows `pitch` apart."""
-
-    @emitted("y", count)
-    def tile(on, here, to, x, pitch, weight, element, turn, kernel, steps, start, y, apart):
-        """y[to..] = start + the sums; weights lie `turn` apart, and what they meet in x `steps`."""
-        builder, add, mul = on.builder, on.builder.add, on.builder.mul
-        (kh, kw), (down, right), first = kernel, steps, on.at(weight, element)
-        sums = [cgutils.alloca_once_value(builder, on.repeated(start)) for _ in range(rows)]
-        with cgutils.for_range(builder, kh) as i, cgutils.for_range(builder, kw) as j:
-            value = on.spread(on.at(first, mul(turn, add(mul(i.index, kw), j.index))))
-            shift = add(mul(i.index, down), mul(j.index, right))
-            for r, one in enumerate(sums):
-                on.multiply_add(value, on.load(on.at(x, here, mul(pitch, LONG(r)), shift)), one)
-        on.store_rows([builder.load(one) for one in sums], on.at(y, to), apart)
-
-    return tile
-
-
 def weighed_3x3(rows: int, count: int) -> Any:
-    """The same for weights of 3 x 3 alone, not dilated: what is loaded for one row serves the others."""
+    """The kernel for tiles of y, of weights of 3 x 3, of x padded.
+
+    What is loaded for one row of the tile serves the others.
+    """
 
     @emitted("y", count)
-    def tile(on, here, to, x, pitch, weight, element, turn, kernel, steps, start, y, apart):
+    def tile(on, here, to, x, pitch, weight, element, turn, start, y, apart):
+        """y[to..] = start + the sums; rows of x are `pitch` apart, and weights `turn`."""
         mul, first, sums = on.builder.mul, on.at(weight, element), [on.repeated(start)] * rows
         weights = [on.spread(on.at(first, mul(turn, LONG(k)))) for k in range(9)]
         for r, j in np.ndindex(rows + 2, 3):
@@ -88,6 +76,44 @@ def weighed_3x3(rows: int, count: int) -> Any:
             for i in range(max(0, r - rows + 1), min(3, r + 1)):
                 sums[r - i] = on.fused(weights[3 * i + j], pixels, sums[r - i])
         on.store_rows(sums, on.at(y, to), apart)
+
+    return tile
+
+
+def halved(rows: int, count: int) -> Any:
+    """The same with strides of 2, of x in planes by its columns' halves."""
+
+    @emitted("y", count)
+    def tile(on, here, to, x, pitch, further, weight, element, start, y, apart):
+        """y[to..] = start + the sums; rows of x are `pitch` apart, and its planes `further`."""
+        mul, first, pixel = on.builder.mul, on.at(weight, element), on.at(x, here)
+        weights = [on.spread(on.at(first, LONG(k))) for k in range(9)]
+        planes, sums = [pixel, on.at(pixel, further)], [on.repeated(start)] * rows
+        for line, j in np.ndindex(2 * rows + 1, 3):
+            pixels = on.load(on.at(planes[j % 2], mul(pitch, LONG(line)), LONG(j // 2)))
+            for i in range(line % 2, 3, 2):
+                if 0 <= line - i < 2 * rows:
+                    r = (line - i) // 2
+                    sums[r] = on.fused(weights[3 * i + j], pixels, sums[r])
+        on.store_rows(sums, on.at(y, to), apart)
+
+    return tile
+
+
+def tapped(rows: int, count: int) -> Any:
+    """The kernel for tiles of y, of x whose rows `pitch` apart they read, by a table of taps."""
+
+    @emitted("y", count)
+    def tile(on, here, to, x, pitch, weight, element, taps, first, last, start, y, apart):
+        """y[to..] = start + the sums; taps[t] = (which weight from `element` on, how much further in x)."""
+        builder, mul = on.builder, on.builder.mul
+        sums = [cgutils.alloca_once_value(builder, on.repeated(start)) for _ in range(rows)]
+        with cgutils.for_range(builder, last, first) as loop:
+            value = on.spread(on.at(weight, element, on.entry(taps, loop.index, 0)))
+            shift = on.entry(taps, loop.index, 1)
+            for r, one in enumerate(sums):
+                on.multiply_add(value, on.load(on.at(x, here, shift, mul(pitch, LONG(r)))), one)
+        on.store_rows([builder.load(one) for one in sums], on.at(y, to), apart)
 
     return tile
 
@@ -115,6 +141,18 @@ def sums_of(side: int) -> Any:
     return sums
 
 
+def halves_of(count: int) -> Any:
+    """The kernel that puts 2 count neighbours apart: of even places to b[b0..], of odd ones to b[b1..]."""
+
+    @emitted("a", count)
+    def halves(on, a, a0, b, b0, b1):
+        low, high = on.load(on.at(a, a0)), on.load(on.at(a, a0, LONG(count)))
+        for start, to in enumerate((b0, b1)):
+            on.store(on.pick(low, range(start, 2 * count, 2), high), on.at(b, to))
+
+    return halves
+
+
 @helper
 def zero(work, size):
     """The first numbers of the work become 0."""
@@ -122,73 +160,137 @@ def zero(work, size):
         work[at(q)] = 0
 
 
-_plane, _plane_by_3 = plane_of(weighed, WIDEST, 8, 4, 1), plane_of(weighed_3x3, WIDEST, 8, 4)
+_plane = plane_of(tapped, WIDEST, 8, 4, 1)
+_plane_by_3, _halved = plane_of(weighed_3x3, WIDEST, 8, 4), plane_of(halved, WIDEST, 8, 4)
 _sums_of_1, _sums_of_3 = sums_of(1), sums_of(3)
-_move_16, _move_4, _move_1 = (mover(1, count) for count in (WIDEST, 4, 1))
+_move_16, _move_4 = mover(1, WIDEST), mover(1, 4)
+_halves_16, _halves_8, _halves_4 = (halves_of(count) for count in (WIDEST, 8, 4))
 
 
 @helper
-def _pad(x, start, image, pad, size, work):
-    """The plane at x[start] into (rows, columns) of `size`, so far from its corner, cut where that ends."""
-    (h, w), (ph, pw), (rows, columns) = image, pad, size
-    low, high = max(pw, 0), min(columns, w + pw)
-    for r in range(max(ph, 0), min(rows, h + ph)):
-        here, to, wide = start + (r - ph) * w + low - pw, r * columns + low, high - low
-        if wide >= WIDEST:
-            for q in range(0, wide, WIDEST):
-                q = min(q, wide - WIDEST)
-                _move_16(x, here + q, work, to + q)
-        elif wide >= 4:
-            for q in range(0, wide, 4):
-                q = min(q, wide - 4)
-                _move_4(x, here + q, work, to + q)
+def _move(x, start, work, to, wide):
+    """A row of pixels to work[to..]."""
+    if wide >= WIDEST:
+        for q in range(0, wide, WIDEST):
+            q = min(q, wide - WIDEST)
+            _move_16(x, start + q, work, to + q)
+    elif wide >= 4:
+        for q in range(0, wide, 4):
+            q = min(q, wide - 4)
+            _move_4(x, start + q, work, to + q)
+    else:
+        for q in range(wide):
+            work[at(to + q)] = x[at(start + q)]
+
+
+@helper
+def _halves(x, start, w, work, even, odd):
+    """A row of w pixels, no fewer than 8: those of even places to work[even..], the others to work[odd..]."""
+    half = w // 2
+    wide = WIDEST if half >= WIDEST else (8 if half >= 8 else 4)
+    for q in range(0, half, wide):
+        q = min(q, half - wide)
+        pixels = x, start + 2 * q, work, even + q, odd + q
+        if wide == WIDEST:
+            _halves_16(*pixels)
+        elif wide == 8:
+            _halves_8(*pixels)
         else:
-            for q in range(wide):
-                _move_1(x, here + q, work, to + q)
+            _halves_4(*pixels)
+    if w % 2:
+        work[at(even + half)] = x[at(start + w - 1)]
+
+
+@helper
+def _apart(x, start, image, corner, step, size, work):
+    """The plane at x[start], so far from the corner, as `step` planes of (rows, columns) by its columns."""
+    (h, w), (down, right), (rows, columns) = image, corner, size
+    if step == 2 and right >= 0 and w >= 8 and (w + right) // 2 < columns:
+        for r in range(max(down, 0), min(rows, h + down)):
+            row = r * columns
+            even = right % 2 * rows * columns + row + right // 2
+            odd = (right + 1) % 2 * rows * columns + row + (right + 1) // 2
+            _halves(x, start + (r - down) * w, w, work, even, odd)
+        return
+    for b in range(step):
+        low = max(0, -((b - right) // step))
+        high = min(columns, (w - 1 + right - b) // step + 1)
+        for r in range(max(down, 0), min(rows, h + down)):
+            here = start + (r - down) * w + low * step + b - right
+            to = (b * rows + r) * columns + low
+            if step == 1:
+                _move(x, here, work, to, high - low)
+            elif step == 2:
+                for q in range(high - low):
+                    work[at(to + q)] = x[at(here + 2 * q)]
+            else:
+                for q in range(high - low):
+                    work[at(to + q)] = x[at(here + step * q)]
 
 
 @compiled_sums
-def forward(epilogue, y, x, weight, bias, numbers, work, first, last):
-    """y of planes first..last; if `turned` by the weight back to front. `numbers`: channels, sizes, that."""
-    c, image, kernel, pad, dilation, out, turned = numbers
-    (kh, kw), (dh, dw), (oh, ow) = kernel, dilation, out
-    size = oh + (kh - 1) * dh, ow + (kw - 1) * dw
-    steps, by_3 = (dh * size[1], dw), kh == kw == 3 and dh == dw == 1
-    zero(work, size[0] * size[1])
+def forward(epilogue, y, x, weight, bias, numbers, size, taps, work, first, last):
+    """y of planes first..last."""
+    c, image, (kh, kw), (sh, sw), pad, (dh, dw), (oh, ow), turned = numbers
+    elements, further, pitch = kh * kw, size[0] * size[1], sh * size[1]
+    by_3 = kh == kw == 3 and dh == dw == 1 and ow >= 4
+    zero(work, sw * further)
     for plane in range(first, last):
-        k = plane % c
-        _pad(x, plane * image[0] * image[1], image, pad, size, work)
-        element, turn = (k + 1) * kh * kw - 1 if turned else k * kh * kw, -1 if turned else 1
-        start = bias[at(k)] if bias.size else y.dtype.type(0)
-        to = plane * oh * ow
-        tile_args = work, size[1], weight, element, turn, kernel, steps, start, y, ow
-        plane_args = 0, size[1], to, out, tile_args
-        if by_3 and ow >= 4:
-            _plane_by_3(*plane_args)
+        k, to = plane % c, plane * oh * ow
+        element, start = k * elements, bias[at(k)] if bias.size else y.dtype.type(0)
+        _apart(x, plane * image[0] * image[1], image, pad, sw, size, work)
+        if by_3 and sh == sw == 1:
+            own, turn = (element + elements - 1, -1) if turned else (element, 1)
+            tile_args = work, pitch, weight, own, turn, start, y, ow
+            _plane_by_3(0, pitch, to, (oh, ow), tile_args)
+        elif by_3 and sh == sw == 2:
+            half_args = work, size[1], further, weight, element, start, y, ow
+            _halved(0, pitch, to, (oh, ow), half_args)
         else:
-            _plane(*plane_args)
+            tap_args = work, pitch, weight, element, taps, 0, len(taps), start, y, ow
+            _plane(0, pitch, to, (oh, ow), tap_args)
         finish(y, to, oh * ow, epilogue)
 
 
 @compiled_sums
-def weight_gradient(x, dy, n, dweight, numbers, work, first, last):
+def input_gradient(dy, weight, dx, numbers, size, corner, jobs, taps, work, first, last):
+    """dx of planes first..last; `jobs` are rows (first pixel, pixels, taps) of a remainder along both axes."""
+    c, (h, w), (kh, kw), (sh, sw), _, _, out, _ = numbers
+    room, none = size[0] * size[1], dx.dtype.type(0)
+    zero(work, room)
+    for plane in range(first, last):
+        _apart(dy, plane * out[0] * out[1], out, corner, 1, size, work)
+        for j in range(len(jobs)):
+            row, rows, column, columns = jobs[j, 0], jobs[j, 1], jobs[j, 2], jobs[j, 3]
+            here, begin, end = jobs[j, 4], jobs[j, 5], jobs[j, 6]
+            element = plane % c * kh * kw
+            tile_args = work, size[1], weight, element, taps, begin, end, none, work, columns
+            _plane(here, size[1], room, (rows, columns), tile_args)
+            for r in range(rows):
+                to = (plane * h + row + r * sh) * w + column
+                for q in range(columns):
+                    dx[at(to + q * sw)] = work[at(room + r * columns + q)]
+
+
+@compiled_sums
+def weight_gradient(x, dy, n, dweight, numbers, size, taps, work, first, last):
     """dweight += the sums over all n samples, for channels first..last."""
-    c, image, kernel, pad, dilation, out, _ = numbers
-    (kh, kw), (dh, dw), (oh, ow) = kernel, dilation, out
+    c, image, (kh, kw), (sh, sw), pad, _, (oh, ow), _ = numbers
     across = -(-ow // lanes_of(dy))
-    columns = across * lanes_of(dy)
-    size = oh + (kh - 1) * dh, columns + (kw - 1) * dw
-    steps, room = (dh * size[1], dw), work[at(oh * columns) :]
-    zero(work, oh * columns + size[0] * size[1])
+    columns, pitch = across * lanes_of(dy), sh * size[1]
+    room = work[at(oh * columns) :]
+    zero(work, oh * columns + sw * size[0] * size[1])
     for k in range(first, last):
         for s in range(n):
             plane, element = s * c + k, k * kh * kw
-            _pad(dy, plane * oh * ow, out, (0, 0), (oh, columns), work)
-            _pad(x, plane * image[0] * image[1], image, pad, size, room)
-            if kh == kw == 3:
-                _sums_of_3(work, (oh, across), room, 0, size[1], steps, dweight, element, kw)
+            _apart(dy, plane * oh * ow, (oh, ow), (0, 0), 1, (oh, columns), work)
+            _apart(x, plane * image[0] * image[1], image, pad, sw, size, room)
+            if kh == kw == 3 and sh == sw == 1:
+                steps = taps[3, 1], taps[1, 1]
+                _sums_of_3(work, (oh, across), room, 0, pitch, steps, dweight, element, kw)
             else:
-                for i in range(kh):
-                    for j in range(kw):
-                        here, to = i * steps[0] + j * dw, element + i * kw + j
-                        _sums_of_1(work, (oh, across), room, here, size[1], steps, dweight, to, kw)
+                for t in range(kh * kw):
+                    here = taps[t, 1]
+                    _sums_of_1(
+                        work, (oh, across), room, here, pitch, (0, 0), dweight, element + t, 1
+                    )
