@@ -5,11 +5,10 @@ A label that is none sets `refused`, and is NaN. Weights that are an empty array
 
 from __future__ import annotations
 
-import functools
 import math
-from typing import Any
 
 import numpy as np
+from numpy import exp, log1p
 
 from minicaffe.backends.cpu import at, compiled, compiled_sums, helper
 from minicaffe.backends.cpu.kernels import maths
@@ -148,33 +147,22 @@ def smooth_l1_gradient(a, b, inside, outside, square, scale, sign, dx, first, la
         dx[at(i)] = slope * outside[at(i)] if outside.size else slope
 
 
-@functools.cache
-def sigmoid_cross_entropy(dtype: Any) -> Any:
-    """The loop of y = max(x, 0) - x t + log(1 + exp(-|x|)), 0 where int(t) is to be ignored, as is `valid`."""
-    words = maths.words(dtype)
-    exp, log1p = words["exp"], words["log1p"]
-
-    def sigmoid_cross_entropy(x, target, ignore, y, valid, first, last):
-        for i in range(first, last):
-            value, t = x[at(i)], target[at(i)]
-            above = value * 0 if value <= 0 else value
-            loss = above - value * t + log1p(exp(-abs(value)))
-            counts = not (ignore[0] and np.trunc(t) == ignore[1])
-            y[at(i)] = loss if counts else 0
-            valid[at(i)] = counts
-
-    return compiled(sigmoid_cross_entropy)
+@maths.by_type(compiled)
+def sigmoid_cross_entropy(x, target, ignore, y, valid, first, last):
+    """y = max(x, 0) - x t + log(1 + exp(-|x|)), 0 where int(t) is to be ignored, as is `valid`."""
+    for i in range(first, last):
+        value, t = x[at(i)], target[at(i)]
+        above = value * 0 if value <= 0 else value
+        loss = above - value * t + log1p(exp(-abs(value)))
+        counts = not (ignore[0] and np.trunc(t) == ignore[1])
+        y[at(i)] = loss if counts else 0
+        valid[at(i)] = counts
 
 
-@functools.cache
-def sigmoid_cross_entropy_gradient(dtype: Any) -> Any:
-    """The loop of dx = scale (1 / (1 + exp(-x)) - t), 0 where `valid` is."""
-    exp = maths.words(dtype)["exp"]
-
-    def sigmoid_cross_entropy_gradient(x, target, valid, scale, dx, first, last):
-        one = dx.dtype.type(1)
-        for i in range(first, last):
-            slope = (one / (one + exp(-x[at(i)])) - target[at(i)]) * scale[0]
-            dx[at(i)] = slope if valid[at(i)] != 0 else 0
-
-    return compiled(sigmoid_cross_entropy_gradient)
+@maths.by_type(compiled)
+def sigmoid_cross_entropy_gradient(x, target, valid, scale, dx, first, last):
+    """dx = scale (1 / (1 + exp(-x)) - t), 0 where `valid` is."""
+    one = dx.dtype.type(1)
+    for i in range(first, last):
+        slope = (one / (one + exp(-x[at(i)])) - target[at(i)]) * scale[0]
+        dx[at(i)] = slope if valid[at(i)] != 0 else 0

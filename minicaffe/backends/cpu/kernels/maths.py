@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -136,3 +137,17 @@ def words(dtype: np.dtype) -> dict[str, Callable[..., Any]]:
         "log1p": inlined(lambda x: np.float32(log1p(np.float64(x)))),
         "power": inlined(lambda x, p: np.float32(power(np.float64(x), np.float64(p)))),
     }
+
+
+def by_type(compile_loop: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
+    """Make a loop one for each type: functions of NumPy that it calls by their names become `words` of it."""
+
+    def decorated(function: Callable[..., Any]) -> Any:
+        @functools.cache
+        def loop(dtype: np.dtype) -> Any:
+            meaning = {**function.__globals__, **words(dtype)}
+            return compile_loop(FunctionType(function.__code__, meaning, function.__name__))
+
+        return loop
+
+    return decorated

@@ -10,6 +10,7 @@ import functools
 from typing import Any
 
 import numpy as np
+from numpy import tanh
 
 from minicaffe.backends.cpu import at, compiled, helper
 from minicaffe.backends.cpu.kernels import maths
@@ -63,15 +64,9 @@ def _times_panels(a, a0, row, rows, count, panels, columns, c, c0):
 
 
 @functools.cache
-def lstm_unit(dtype: Any) -> Any:
-    """The loop of c = cont f c_prev + i g and h = o tanh(c), of acts + cont r, which becomes i, f, o, g."""
-    return compiled(_lstm_unit(dtype))
-
-
-@functools.cache
 def lstm(dtype: Any) -> Any:
     """The loop of all steps: of x' part z (t, n, 4 d), which becomes i, f, o, g, of the first h, and of c."""
-    unit = helper(_lstm_unit(dtype))
+    unit = helper(lstm_unit(dtype).py_func)
 
     def lstm(z, cont, start, c, h, weight, sizes, r, first, last):
         steps, n, d, columns = sizes
@@ -91,7 +86,7 @@ def lstm(dtype: Any) -> Any:
 @functools.cache
 def lstm_gradient(dtype: Any) -> Any:
     """The loop of all steps' dx, dz (t, n, 4 d), from the last to the first; r and dc begin with zeros."""
-    unit = helper(_lstm_unit_gradient(dtype))
+    unit = helper(lstm_unit_gradient(dtype).py_func)
 
     def lstm_gradient(acts, c, cont, dh, dc, dz, weight, sizes, r, first, last):
         steps, n, d, columns = sizes
@@ -111,58 +106,46 @@ def lstm_gradient(dtype: Any) -> Any:
     return compiled(lstm_gradient)
 
 
-def _lstm_unit(dtype: Any) -> Any:
-    tanh = maths.words(dtype)["tanh"]
-
-    def lstm_unit(acts, r, row, cont, c_prev, d, c, h, first, last):
-        half = acts.dtype.type(0.5)
-        for s in range(first, last):
-            start, mine, go = 4 * s * d, s * d, cont[at(s)]
-            if r.size:
-                for k in range(4 * d):
-                    acts[at(start + k)] += go * r[at(s * row + k)]
-            for k in range(start, start + 3 * d):  # sigmoid, which cannot overflow so
-                acts[at(k)] = tanh(acts[at(k)] * half) * half + half
-            for k in range(start + 3 * d, start + 4 * d):
-                acts[at(k)] = tanh(acts[at(k)])
-            for j in range(d):
-                i, f, g = start + j, start + d + j, start + 3 * d + j
-                remembered = go * acts[at(f)] * c_prev[at(mine + j)]
-                c[at(mine + j)] = remembered + acts[at(i)] * acts[at(g)]
-            for j in range(d):
-                h[at(mine + j)] = tanh(c[at(mine + j)])
-            for j in range(d):
-                h[at(mine + j)] *= acts[at(start + 2 * d + j)]
-
-    return lstm_unit
+@maths.by_type(compiled)
+def lstm_unit(acts, r, row, cont, c_prev, d, c, h, first, last):
+    """c = cont f c_prev + i g and h = o tanh(c), of acts + cont r, which becomes i, f, o, g."""
+    half = acts.dtype.type(0.5)
+    for s in range(first, last):
+        start, mine, go = 4 * s * d, s * d, cont[at(s)]
+        if r.size:
+            for k in range(4 * d):
+                acts[at(start + k)] += go * r[at(s * row + k)]
+        for k in range(start, start + 3 * d):  # sigmoid, which cannot overflow so
+            acts[at(k)] = tanh(acts[at(k)] * half) * half + half
+        for k in range(start + 3 * d, start + 4 * d):
+            acts[at(k)] = tanh(acts[at(k)])
+        for j in range(d):
+            i, f, g = start + j, start + d + j, start + 3 * d + j
+            remembered = go * acts[at(f)] * c_prev[at(mine + j)]
+            c[at(mine + j)] = remembered + acts[at(i)] * acts[at(g)]
+        for j in range(d):
+            h[at(mine + j)] = tanh(c[at(mine + j)])
+        for j in range(d):
+            h[at(mine + j)] *= acts[at(start + 2 * d + j)]
 
 
-@functools.cache
-def lstm_unit_gradient(dtype: Any) -> Any:
-    """The loop of dx, the gradient of what i, f, o, g are of, and of dc, in place; h's is dh + after r."""
-    return compiled(_lstm_unit_gradient(dtype))
-
-
-def _lstm_unit_gradient(dtype: Any) -> Any:
-    tanh = maths.words(dtype)["tanh"]
-
-    def lstm_unit_gradient(acts, c_prev, c, cont, dh, r, row, after, d, dc, dx, first, last):
-        one = dx.dtype.type(1)
-        for s in range(first, last):
-            mine, go, then = s * d, cont[at(s)], after[at(s)]
-            of_i, of_f, of_o, of_g = 4 * mine, 4 * mine + d, 4 * mine + 2 * d, 4 * mine + 3 * d
-            for j in range(d):
-                dx[at(of_o + j)] = tanh(c[at(mine + j)])
-            for j in range(d):
-                i, f = acts[at(of_i + j)], acts[at(of_f + j)]
-                o, g = acts[at(of_o + j)], acts[at(of_g + j)]
-                height = dx[at(of_o + j)]
-                back = dh[at(mine + j)] + then * r[at(s * row + j)]
-                down = dc[at(mine + j)] + back * o * (one - height * height)
-                dx[at(of_i + j)] = down * g * i * (one - i)
-                dx[at(of_f + j)] = down * go * c_prev[at(mine + j)] * f * (one - f)
-                dx[at(of_o + j)] = back * height * o * (one - o)
-                dx[at(of_g + j)] = down * i * (one - g * g)
-                dc[at(mine + j)] = down * go * f
-
-    return lstm_unit_gradient
+@maths.by_type(compiled)
+def lstm_unit_gradient(acts, c_prev, c, cont, dh, r, row, after, d, dc, dx, first, last):
+    """dx, the gradient of what i, f, o, g are of, and dc, in place; h's is dh + after r."""
+    one = dx.dtype.type(1)
+    for s in range(first, last):
+        mine, go, then = s * d, cont[at(s)], after[at(s)]
+        of_i, of_f, of_o, of_g = 4 * mine, 4 * mine + d, 4 * mine + 2 * d, 4 * mine + 3 * d
+        for j in range(d):
+            dx[at(of_o + j)] = tanh(c[at(mine + j)])
+        for j in range(d):
+            i, f = acts[at(of_i + j)], acts[at(of_f + j)]
+            o, g = acts[at(of_o + j)], acts[at(of_g + j)]
+            height = dx[at(of_o + j)]
+            back = dh[at(mine + j)] + then * r[at(s * row + j)]
+            down = dc[at(mine + j)] + back * o * (one - height * height)
+            dx[at(of_i + j)] = down * g * i * (one - i)
+            dx[at(of_f + j)] = down * go * c_prev[at(mine + j)] * f * (one - f)
+            dx[at(of_o + j)] = back * height * o * (one - o)
+            dx[at(of_g + j)] = down * i * (one - g * g)
+            dc[at(mine + j)] = down * go * f

@@ -7,56 +7,50 @@ to 1.
 
 from __future__ import annotations
 
-import functools
 import math
-from typing import Any
 
 import numpy as np
+from numpy import exp
 
 from minicaffe.backends.cpu import at, compiled, compiled_sums, helper
 from minicaffe.backends.cpu.kernels import maths
 
 
-@functools.cache
-def softmax(dtype: Any) -> Any:
-    """The loop of y = exp(x - max) / sum, for scores of a type."""
-    exp = maths.words(dtype)["exp"]
-
-    def softmax(x, c, s, reduced, y, first, last):
-        place = first
-        while place < last:
-            start, some = run_of_places(place, last, c, s)
-            if s == 1:
-                largest = x[at(start)]
-                for k in range(start + 1, start + c):
-                    largest = greater(x[at(k)], largest)
-                for k in range(start, start + c):
-                    y[at(k)] = exp(x[at(k)] - largest)
-                total = y.dtype.type(0)
-                for k in range(start, start + c):
-                    total += y[at(k)]
-                for k in range(start, start + c):
-                    y[at(k)] /= total
-            else:
+@maths.by_type(compiled_sums)
+def softmax(x, c, s, reduced, y, first, last):
+    """y = exp(x - max) / sum."""
+    place = first
+    while place < last:
+        start, some = run_of_places(place, last, c, s)
+        if s == 1:
+            largest = x[at(start)]
+            for k in range(start + 1, start + c):
+                largest = greater(x[at(k)], largest)
+            for k in range(start, start + c):
+                y[at(k)] = exp(x[at(k)] - largest)
+            total = y.dtype.type(0)
+            for k in range(start, start + c):
+                total += y[at(k)]
+            for k in range(start, start + c):
+                y[at(k)] /= total
+        else:
+            for q in range(some):
+                reduced[at(place + q)] = x[at(start + q)]
+            for k in range(start + s, start + c * s, s):
                 for q in range(some):
-                    reduced[at(place + q)] = x[at(start + q)]
-                for k in range(start + s, start + c * s, s):
-                    for q in range(some):
-                        reduced[at(place + q)] = greater(x[at(k + q)], reduced[at(place + q)])
-                for k in range(start, start + c * s, s):
-                    for q in range(some):
-                        y[at(k + q)] = exp(x[at(k + q)] - reduced[at(place + q)])
+                    reduced[at(place + q)] = greater(x[at(k + q)], reduced[at(place + q)])
+            for k in range(start, start + c * s, s):
                 for q in range(some):
-                    reduced[at(place + q)] = 0
-                for k in range(start, start + c * s, s):
-                    for q in range(some):
-                        reduced[at(place + q)] += y[at(k + q)]
-                for k in range(start, start + c * s, s):
-                    for q in range(some):
-                        y[at(k + q)] /= reduced[at(place + q)]
-            place += some
-
-    return compiled_sums(softmax)
+                    y[at(k + q)] = exp(x[at(k + q)] - reduced[at(place + q)])
+            for q in range(some):
+                reduced[at(place + q)] = 0
+            for k in range(start, start + c * s, s):
+                for q in range(some):
+                    reduced[at(place + q)] += y[at(k + q)]
+            for k in range(start, start + c * s, s):
+                for q in range(some):
+                    y[at(k + q)] /= reduced[at(place + q)]
+        place += some
 
 
 @helper
