@@ -60,44 +60,31 @@ def plane_of(tile_of: Callable[[int, int], Any], count: int, *fewer: int) -> Any
     return plane
 
 
-def weighed_3x3(rows: int, count: int) -> Any:
-    """The kernel for tiles of y, of weights of 3 x 3, of x padded.
+def by_3x3(stride: int) -> Callable[[int, int], Any]:
+    """The kernels for tiles of y, of weights of 3 x 3, of x in as many planes as there are strides, 1 or 2.
 
     What is loaded for one row of the tile serves the others.
     """
 
-    @emitted("y", count)
-    def tile(on, here, to, x, pitch, weight, element, turn, start, y, apart):
-        """y[to..] = start + the sums; rows of x are `pitch` apart, and weights `turn`."""
-        mul, first, sums = on.builder.mul, on.at(weight, element), [on.repeated(start)] * rows
-        weights = [on.spread(on.at(first, mul(turn, LONG(k)))) for k in range(9)]
-        for r, j in np.ndindex(rows + 2, 3):
-            pixels = on.load(on.at(x, here, mul(pitch, LONG(r)), LONG(j)))
-            for i in range(max(0, r - rows + 1), min(3, r + 1)):
-                sums[r - i] = on.fused(weights[3 * i + j], pixels, sums[r - i])
-        on.store_rows(sums, on.at(y, to), apart)
+    def kernel_of(rows: int, count: int) -> Any:
+        @emitted("y", count)
+        def tile(on, here, to, x, pitch, further, weight, element, turn, start, y, apart):
+            """y[to..] = start + the sums; rows of x are `pitch` apart, planes `further`, weights `turn`."""
+            mul, first, pixel = on.builder.mul, on.at(weight, element), on.at(x, here)
+            weights = [on.spread(on.at(first, mul(turn, LONG(k)))) for k in range(9)]
+            planes, sums = [pixel, on.at(pixel, further)], [on.repeated(start)] * rows
+            for line, j in np.ndindex(stride * (rows - 1) + 3, 3):
+                plane, shift = planes[j % stride], LONG(j // stride)
+                pixels = on.load(on.at(plane, mul(pitch, LONG(line)), shift))
+                for i in range(3):
+                    r, rest = divmod(line - i, stride)
+                    if rest == 0 and 0 <= r < rows:
+                        sums[r] = on.fused(weights[3 * i + j], pixels, sums[r])
+            on.store_rows(sums, on.at(y, to), apart)
 
-    return tile
+        return tile
 
-
-def halved(rows: int, count: int) -> Any:
-    """The same with strides of 2, of x in planes by its columns' halves."""
-
-    @emitted("y", count)
-    def tile(on, here, to, x, pitch, further, weight, element, start, y, apart):
-        """y[to..] = start + the sums; rows of x are `pitch` apart, and its planes `further`."""
-        mul, first, pixel = on.builder.mul, on.at(weight, element), on.at(x, here)
-        weights = [on.spread(on.at(first, LONG(k))) for k in range(9)]
-        planes, sums = [pixel, on.at(pixel, further)], [on.repeated(start)] * rows
-        for line, j in np.ndindex(2 * rows + 1, 3):
-            pixels = on.load(on.at(planes[j % 2], mul(pitch, LONG(line)), LONG(j // 2)))
-            for i in range(line % 2, 3, 2):
-                if 0 <= line - i < 2 * rows:
-                    r = (line - i) // 2
-                    sums[r] = on.fused(weights[3 * i + j], pixels, sums[r])
-        on.store_rows(sums, on.at(y, to), apart)
-
-    return tile
+    return kernel_of
 
 
 def tapped(rows: int, count: int) -> Any:
@@ -161,7 +148,7 @@ def zero(work, size):
 
 
 _plane = plane_of(tapped, WIDEST, 8, 4, 1)
-_plane_by_3, _halved = plane_of(weighed_3x3, WIDEST, 8, 4), plane_of(halved, WIDEST, 8, 4)
+_plane_by_3, _halved = (plane_of(by_3x3(stride), WIDEST, 8, 4) for stride in (1, 2))
 _sums_of_1, _sums_of_3 = sums_of(1), sums_of(3)
 _move_16, _move_4 = mover(1, WIDEST), mover(1, 4)
 _halves_16, _halves_8, _halves_4 = (halves_of(count) for count in (WIDEST, 8, 4))
@@ -239,13 +226,13 @@ def forward(epilogue, y, x, weight, bias, numbers, size, taps, work, first, last
         k, to = plane % c, plane * oh * ow
         element, start = k * elements, bias[at(k)] if bias.size else y.dtype.type(0)
         _apart(x, plane * image[0] * image[1], image, pad, sw, size, work)
-        if by_3 and sh == sw == 1:
+        if by_3 and sh == sw <= 2:
             own, turn = (element + elements - 1, -1) if turned else (element, 1)
-            tile_args = work, pitch, weight, own, turn, start, y, ow
-            _plane_by_3(0, pitch, to, (oh, ow), tile_args)
-        elif by_3 and sh == sw == 2:
-            half_args = work, size[1], further, weight, element, start, y, ow
-            _halved(0, pitch, to, (oh, ow), half_args)
+            tile_args = work, size[1], further, weight, own, turn, start, y, ow
+            if sh == 1:
+                _plane_by_3(0, pitch, to, (oh, ow), tile_args)
+            else:
+                _halved(0, pitch, to, (oh, ow), tile_args)
         else:
             tap_args = work, pitch, weight, element, taps, 0, len(taps), start, y, ow
             _plane(0, pitch, to, (oh, ow), tap_args)
