@@ -53,24 +53,29 @@ def lay(x, start, image, pad, extent, filling, out):
                 out[at(to + q)] = filling
 
 
-@helper
-def best_of(x, start, count, k, step, out, to):
-    """out[to + p] = the largest of x[start + p + i step], i < k; a NaN is none."""
-    least = out.dtype.type(-np.inf)
-    if k == 3:
+def _of_neighbours(join: Any, neutral: float) -> Any:
+    """The loop that joins k neighbours, beginning with a number that changes none."""
+
+    @helper
+    def of_neighbours(x, start, count, k, step, out, to):
+        """out[to + p] = all x[start + p + i step], i < k, joined."""
+        first = out.dtype.type(neutral)
+        if k == 3:
+            for p in range(count):
+                two = join(join(first, x[at(start + p)]), x[at(start + p + step)])
+                out[at(to + p)] = join(two, x[at(start + p + 2 * step)])
+            return
         for p in range(count):
-            a, b, c = x[at(start + p)], x[at(start + p + step)], x[at(start + p + 2 * step)]
-            best = a if a > least else least
-            best = b if b > best else best
-            out[at(to + p)] = c if c > best else best
-        return
-    for p in range(count):
-        a = x[at(start + p)]
-        out[at(to + p)] = a if a > least else least
-    for i in range(1, k):
-        for p in range(count):
-            a, best = x[at(start + p + i * step)], out[at(to + p)]
-            out[at(to + p)] = a if a > best else best
+            out[at(to + p)] = join(first, x[at(start + p)])
+        for i in range(1, k):
+            for p in range(count):
+                out[at(to + p)] = join(out[at(to + p)], x[at(start + p + i * step)])
+
+    return of_neighbours
+
+
+best_of = _of_neighbours(helper(lambda best, a: a if a > best else best), -np.inf)  # a NaN is none
+sum_of = _of_neighbours(helper(lambda total, a: total + a), -0.0)
 
 
 def _find_best(named: bool) -> Any:
@@ -229,21 +234,6 @@ def max_pool_gradient(dy, which, image, window, out, offset, dx, first, last):
             winner = which[at(row * ow + q)]
             if winner >= 0:
                 dx[at(corner + q * sw + offset[at(winner)])] += dy[at(row * ow + q)]
-
-
-@helper
-def sum_of(x, start, count, k, step, out, to):
-    """out[to + p] = the sum of x[start + p + i step], i < k."""
-    if k == 3:
-        for p in range(count):
-            pair = x[at(start + p)] + x[at(start + p + step)]
-            out[at(to + p)] = pair + x[at(start + p + 2 * step)]
-        return
-    for p in range(count):
-        out[at(to + p)] = x[at(start + p)]
-    for i in range(1, k):
-        for p in range(count):
-            out[at(to + p)] += x[at(start + p + i * step)]
 
 
 @compiled_sums
