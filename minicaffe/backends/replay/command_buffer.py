@@ -24,6 +24,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from minicaffe.backends import cpu
 from minicaffe.backends.cpu import threads
@@ -201,7 +202,7 @@ class Touched:
         """The memory of these calls; memory that they write counts as read too."""
         calls = list(calls)
         reads, writes = (
-            {span(array) for call in calls for array in arrays(call)}
+            {byte_bounds(array) for call in calls for array in arrays(call)}
             for arrays in (touched, written)
         )
         return cls(reads, writes)
@@ -212,25 +213,6 @@ class Touched:
     def collides(self, other: Touched) -> bool:
         """Whether one writes what the other reads or writes."""
         return meet(self.reads, other.writes) or meet(self.writes, other.reads)
-
-
-def span(array: np.ndarray) -> Span:
-    """The addresses of an array's entries.
-
-    >>> x = np.zeros(10, np.int8)
-    >>> start = span(x)[0]
-    >>> [place - start for place in span(x[8:2:-3])]
-    [5, 9]
-    """
-    first = last = array.__array_interface__["data"][0]
-    if array.size == 0:
-        return first, first
-    for size, step in zip(array.shape, array.strides, strict=True):
-        if step < 0:
-            first += (size - 1) * step
-        else:
-            last += (size - 1) * step
-    return first, last + array.itemsize
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
