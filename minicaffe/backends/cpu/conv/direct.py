@@ -16,6 +16,7 @@ import numpy as np
 from minicaffe.backends.cpu import Piece, loops, no_bias, no_epilogue
 from minicaffe.backends.cpu.conv.rows import row
 from minicaffe.backends.cpu.conv.space_to_depth import LANES, backward
+from minicaffe.backends.cpu.conv.strips import adjoint
 from minicaffe.backends.cpu.threads import run, share
 from minicaffe.core.ops.geometry import ConvGeometry, lift
 
@@ -47,11 +48,9 @@ def _tables(g: ConvGeometry, back: bool = False) -> tuple[Any, ...]:
 
     `size` are rows and columns of each plane of x, of which vectors are read.
     """
+    g = adjoint(g) if back else g
     kernel, stride, pad, dilation = (sizes[1:] for sizes in g.window.lifted())
     image, out = lift(g.image)[1:], lift(g.out)[1:]
-    if back:
-        image, out = out, image
-        pad = tuple((k - 1) * d - p for k, p, d in zip(kernel, pad, dilation, strict=True))
     (kh, kw), (sh, sw), (dh, dw), (oh, ow) = kernel, stride, dilation, out
     rows = (oh - 1) * sh + (kh - 1) * dh + 1
     columns = -(-ow // LANES) * LANES + (kw - 1) * dw // sw
