@@ -79,7 +79,7 @@ net core.net: access net copies net sharing memory
 ops core.ops: activation random average update eltwise arrays embed take infogain label_losses stochastic pool
 ops core.ops: accuracy softmax labels softmax roi_pool pool whole_batch normalize
 ops tools.training: usage speed
-ops.conv backends.cpu.conv: depthwise direct panels panels space_to_depth space_to_depth split split
+ops.conv backends.cpu.conv: depthwise direct panels packed_gemm space_to_depth space_to_depth split split
 ops.conv backends.cpu.conv: strips strips winograd_filters winograd_filters winograd_compiled winograd
 solver backends.replay: compare training
 solver core.solver: judging trend policies learning_rate recording saving rules update_rules

@@ -6,7 +6,7 @@ from core.ops.test_conv import DIRECTIONS, check, check_threads, on_threads
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicaffe.backends.cpu.conv import packed_gemm, panels, space_to_depth
+from minicaffe.backends.cpu.conv import packed_gemm, space_to_depth
 from minicaffe.core.ops.geometry import ConvGeometry, Window
 
 every_direction = pytest.mark.parametrize("direction", DIRECTIONS)
@@ -28,7 +28,6 @@ def narrow(monkeypatch):
         monkeypatch.setattr(space_to_depth, "IN_CACHE", elements)
         monkeypatch.setattr(space_to_depth, "MOST", columns)
         monkeypatch.setattr(space_to_depth, "DEPTH", depth)
-        monkeypatch.setattr(panels, "TURNED", depth)
         monkeypatch.setattr(packed_gemm, "TURNED", depth)
         monkeypatch.setattr(space_to_depth, "FEW", few)
         monkeypatch.setattr(space_to_depth, "MANY", 64 * depth)
@@ -143,7 +142,7 @@ def test_a_line_s_zeros_are_those_of_the_next():
 def test_planes_are_the_remainders_that_the_kernel_meets():
     g = ConvGeometry(1, 1, (9, 9), 1, Window((1, 3), (2, 2)))
     assert space_to_depth.Planes(g, False).phases.tolist() == [[0, 0, 0], [0, 0, 1]]
-    jobs, *_ = panels.Panels(space_to_depth.Planes(g, True), 16, 4, 4).tables
+    jobs, *_ = packed_gemm.Panels(space_to_depth.Planes(g, True), 16, 4, 4).tables
     assert len(jobs) == 4  # which of them a place of dx is
 
 
@@ -169,7 +168,7 @@ def test_channels_are_laid_out_for_a_panel_at_a_time():
 
 def test_a_panel_is_read_in_pieces_each_written_over_the_one_before():
     g = ConvGeometry(2, 1, (6, 6), 1, Window((3, 3), pad=(1, 1)))
-    given = panels.Panels(space_to_depth.Planes(g, False), 4, 3, 0)
+    given = packed_gemm.Panels(space_to_depth.Planes(g, False), 4, 3, 0)
     *_, blocks, pieces, runs = given.tables
     assert blocks[0].tolist() == [72, 0, 24, 0, 1] and runs[0].tolist() == [0, 72, 0]
     assert pieces[:4].tolist() == [[0, 0], [4, 4], [7, 6], [11, 10]]

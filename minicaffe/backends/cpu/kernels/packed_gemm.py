@@ -2,7 +2,7 @@
 
 `plane` and `phases` are the layout of the sources (`cpu.kernels.space_to_depth`). `target` is that of targets:
 the distances from line to line, from target to target, and from channel to channel; and of the weight, the
-elements of a group, and the distance from target to target. The other tables are those of `conv.panels`.
+elements of a group, and the distance from target to target. The other tables are those of `conv.packed_gemm`.
 Columns that are left and would fill little of a vector are summed along the elements of the kernel instead. In
 a `sparse` product, that of dx, the weights of a target are no neighbours. Where the columns of a 1 x 1
 convolution are whole vectors of an image, it is read as it is, without panels.

@@ -5,7 +5,7 @@ image; the step and the pad at which planes take pixels; layers, lines and pitch
 those and the lines of a block, bands of a sample; how far samples' planes are apart, elements of work for
 them (none: they are the images as they are) and for panels, numbers of a panel's row, its rows, channels that
 are laid out at a time. `phases` are the planes of a channel: which pixels of a step each takes. The other
-tables are those of `conv.panels`.
+tables are those of `conv.packed_gemm`.
 """
 
 from __future__ import annotations
