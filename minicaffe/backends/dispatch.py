@@ -129,13 +129,13 @@ class Op:
 
     @functools.cached_property
     def loop(self) -> Row | None:
-        """The row of the tables of backends/cpu, if there is one."""
-        return next((row for table in tables("cpu") if (row := table.row(self))), None)
+        """The row of the table of backends/cpu, if there is one."""
+        return table("cpu").row(self)
 
     @functools.cached_property
     def kernel(self) -> Row | None:
         """The row of the table of backends/cuda, if there is one."""
-        return next((row for table in tables("cuda") if (row := table.row(self))), None)
+        return table("cuda").row(self)
 
     def on_cuda(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """True if it is computed on CUDA: its array, or the first of several, lies there."""
@@ -229,13 +229,13 @@ def compiles() -> bool:
 
 def is_compiled(op: Any, dtype: Any) -> bool:
     """True if it is an op, and compiled loops compute it for a type."""
-    return hasattr(op, "op") and any(table.serves(op.op, dtype) for table in tables("cpu"))
+    return hasattr(op, "op") and table("cpu").serves(op.op, dtype)
 
 
 def workspace(op: Any, backend: str, *args: Any) -> int:
     """The elements of workspace that one thread of a backend needs for an op, of these arguments; else 0."""
-    rows = [table.rows[op.op.key] for table in tables(backend) if op.op.key in table.rows]
-    return sum(work(*args) for *_, work in rows if work is not None)
+    *_, work = table(backend).rows.get(op.op.key, (None,))
+    return 0 if work is None else int(work(*args))
 
 
 def in_slices(
@@ -291,10 +291,11 @@ def replayed(what: str, ordinary: Kind) -> Kind:
     return ordinary if backend is None else cast(Kind, backend.Replayed)
 
 
-def tables(backend: str) -> list[Rows]:
-    """The tables of a backend, if it is there."""
-    names = (f"minicaffe.backends.{backend}.{name}" for name in ("ops", "conv"))
-    return [table.ROWS for name in names if (table := module(name)) is not None]
+def table(backend: str) -> Rows:
+    """The table of a backend, to which its engines of convolutions add; an empty one if it is not there."""
+    module(f"minicaffe.backends.{backend}.conv")
+    ops = module(f"minicaffe.backends.{backend}.ops")
+    return Rows() if ops is None else cast(Rows, ops.ROWS)
 
 
 @functools.cache

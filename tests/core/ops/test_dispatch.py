@@ -15,10 +15,7 @@ import minicaffe
 from minicaffe.backends import cpu
 from minicaffe.backends.cpu import slices
 from minicaffe.backends.cpu.command import arrays
-from minicaffe.backends.cpu.conv import ROWS as ENGINES
-from minicaffe.backends.cpu.ops import ROWS as LOOPS
-from minicaffe.backends.cuda.ops import ROWS as KERNELS
-from minicaffe.backends.dispatch import by_backend, op
+from minicaffe.backends.dispatch import by_backend, op, table
 from minicaffe.core.layers import REGISTRY
 
 OPS = Path(minicaffe.__file__).parent / "core" / "ops"
@@ -36,7 +33,7 @@ def of(name):
 
 
 @pytest.mark.parametrize(
-    ("table", "name"), [(t, n) for t in (LOOPS, ENGINES, KERNELS) for n in t.rows]
+    ("table", "name"), [(t, n) for t in map(table, ("cpu", "cuda")) for n in t.rows]
 )
 def test_a_row_names_an_op_and_arguments_of_it(table, name):
     made = getattr(of(name), "op", None)

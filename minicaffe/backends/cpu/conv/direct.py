@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cpu import Piece, loops, no_bias, no_epilogue
-from minicaffe.backends.cpu.conv.rows import row
 from minicaffe.backends.cpu.conv.space_to_depth import LANES, backward
 from minicaffe.backends.cpu.conv.strips import adjoint
+from minicaffe.backends.cpu.ops import row
 from minicaffe.backends.cpu.threads import run, share
 from minicaffe.core.ops.geometry import ConvGeometry, lift
 

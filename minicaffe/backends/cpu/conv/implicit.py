@@ -12,7 +12,7 @@ from typing import Any
 
 from minicaffe.backends.cpu import Piece, loops, no_bias, no_epilogue
 from minicaffe.backends.cpu.conv import split
-from minicaffe.backends.cpu.conv.rows import row
+from minicaffe.backends.cpu.ops import row
 from minicaffe.backends.cpu.threads import run, share
 from minicaffe.core.ops.conv.implicit import PLACES, band, tile_size
 from minicaffe.core.ops.geometry import ConvGeometry, lift

@@ -31,8 +31,8 @@ import numpy as np
 
 from minicaffe.backends.cpu import Piece, loops, no_bias, no_epilogue
 from minicaffe.backends.cpu.conv import split
-from minicaffe.backends.cpu.conv.rows import row
 from minicaffe.backends.cpu.conv.space_to_depth import LANES, Planes, Run
+from minicaffe.backends.cpu.ops import row
 from minicaffe.backends.cpu.skinny import table
 from minicaffe.backends.cpu.threads import run, share
 from minicaffe.core.ops.geometry import ConvGeometry, lift

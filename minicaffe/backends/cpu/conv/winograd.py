@@ -16,8 +16,8 @@ from typing import Any
 
 from minicaffe.backends.cpu import Piece, no_bias, no_epilogue, with_blas
 from minicaffe.backends.cpu.conv import winograd_filters as filters
-from minicaffe.backends.cpu.conv.rows import row
 from minicaffe.backends.cpu.conv.strips import adjoint, strips
+from minicaffe.backends.cpu.ops import row
 from minicaffe.backends.cpu.threads import run, share
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops.conv.transforms import by_axes, of_weights, taps
