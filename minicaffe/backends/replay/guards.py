@@ -83,13 +83,6 @@ class Guard:
             of_layers += map(_multipliers, params)
         return Assumed(every, (of_layers, settings))
 
-    def of_params(self, params: Sequence[Any], objects: Iterable[Any] = ()) -> Assumed:
-        """What an update of parameters assumes now."""
-        every = [*objects, *params, *map(_data, params), *map(_diff, params)]
-        of_threads = threads(), state.most_threads, inside.get()
-        settings = [*map(_multipliers, params), *map(is_stale, params), *of_threads]
-        return Assumed(every, settings)
-
 
 class Premise(Guard):
     """The guard of a net's passes forward and backward, and of updates by them."""
@@ -111,7 +104,11 @@ class Premise(Guard):
 
     def of_update(self, objects: Iterable[Any]) -> Assumed | None:
         """What an update assumes now; None while nothing may be replayed."""
-        return None if self.seen else self.of_params(self.params, objects)
+        if self.seen:
+            return None
+        params, of_threads = self.params, (threads(), state.most_threads, inside.get())
+        every = [*objects, *params, *map(_data, params), *map(_diff, params)]
+        return Assumed(every, [*map(_multipliers, params), *map(is_stale, params), *of_threads])
 
     @property
     def seen(self) -> str:
