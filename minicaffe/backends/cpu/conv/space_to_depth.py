@@ -40,24 +40,22 @@ class Run:
     taps: tuple[tuple[int, int, int], ...]  # (kernel element, plane, offset of what it reads)
 
 
+@dataclass
 class Axis:
     """The sources along an axis as planes: `step` and `pad` of a plane's pixels, and the runs of targets."""
 
-    def __init__(
-        self,
-        size: int,
-        step: int,
-        pad: int,
-        phases: tuple[int, ...],
-        extent: int,
-        runs: Sequence[Run],
-    ):
-        self.size, self.step, self.pad, self.phases, self.runs = size, step, pad, phases, runs
-        self.extent = extent  # pixels read beyond the number of targets
-        self.targets = max(run.count for run in runs)  # of the longest run
-        self.length = self.targets + extent  # pixels of a plane that are read
+    size: int
+    step: int
+    pad: int
+    phases: tuple[int, ...]
+    extent: int  # pixels read beyond the number of targets
+    runs: Sequence[Run]
+
+    def __post_init__(self) -> None:
+        self.targets = max(run.count for run in self.runs)  # of the longest run
+        self.length = self.targets + self.extent  # pixels of a plane that are read
         # Pixels from line to line, without the zeros that the next line shares; at times below `targets`
-        before, behind = pad // step, self.length + -(size + pad) // step
+        before, behind = self.pad // self.step, self.length + -(self.size + self.pad) // self.step
         self.pitch = self.length - max(0, min(before, behind))
 
 

@@ -160,10 +160,7 @@ def _pads(g: ConvGeometry) -> Any:
     return zip(g.window.pad, g.window.stride, strict=True)
 
 
-@functools.lru_cache(maxsize=1024)
-def strips(g: ConvGeometry, m: int, lanes: int) -> Strips:
-    """Returns the strips of a convolution, cached."""
-    return Strips(g, m, lanes)
+strips = functools.lru_cache(maxsize=1024)(Strips)
 
 
 @functools.lru_cache(maxsize=1024)
