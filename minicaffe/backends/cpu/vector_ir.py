@@ -93,12 +93,16 @@ class Emitter:
         for r, vector in enumerate(vectors):
             self.store(vector, self.at(pointer, self.builder.mul(apart, LONG(r))))
 
+    def intrinsic(self, name: str, result: Any, *args: Any, **flags: Any) -> Any:
+        """What an instruction that LLVM has a name for makes of some arguments."""
+        kind = ir.FunctionType(result, [arg.type for arg in args])
+        function = cgutils.get_or_insert_function(self.builder.module, kind, f"llvm.{name}")
+        return self.builder.call(function, args, **flags)
+
     def prefetch(self, pointer: Any) -> None:
         """Have a line of memory fetched to the second cache, which is read later."""
         address = self.builder.bitcast(pointer, ir.IntType(8).as_pointer())
-        kind = ir.FunctionType(ir.VoidType(), [address.type, INT, INT, INT])
-        fetch = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0i8")
-        self.builder.call(fetch, [address, INT(0), INT(2), INT(1)])
+        self.intrinsic("prefetch.p0i8", ir.VoidType(), address, INT(0), INT(2), INT(1))
 
     def spread(self, pointer: Any) -> Any:
         """A number in memory, in all lanes."""
@@ -111,10 +115,7 @@ class Emitter:
 
     def fused(self, left: Any, right: Any, more: Any) -> Any:
         """left * right + more, rounded once."""
-        kind = ir.FunctionType(self.vector, [self.vector] * 3)
-        module, name = self.builder.module, f"llvm.fma.{self.name}"
-        fma = cgutils.get_or_insert_function(module, kind, name)
-        return self.builder.call(fma, [left, right, more])
+        return self.intrinsic(f"fma.{self.name}", self.vector, left, right, more)
 
     def multiply_add(self, left: Any, right: Any, accumulator: Any) -> None:
         """accumulator += left * right, rounded once."""
@@ -123,10 +124,8 @@ class Emitter:
 
     def total(self, vector: Any, more: Any) -> Any:
         """The sum over the lanes, and more."""
-        kind, module = ir.FunctionType(self.real, [self.real, self.vector]), self.builder.module
-        name = f"llvm.vector.reduce.fadd.{self.name}"
-        add = cgutils.get_or_insert_function(module, kind, name)
-        return self.builder.call(add, [more, vector], fastmath=("reassoc",))
+        name = f"vector.reduce.fadd.{self.name}"
+        return self.intrinsic(name, self.real, more, vector, fastmath=("reassoc",))
 
     def zero(self) -> Any:
         """A vector of zeros."""
