@@ -6,6 +6,7 @@ several have one shape.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,42 +43,6 @@ def add(x: Any, out: Any) -> Any:
     return apply("add", out, x, out)
 
 
-def plus(a: Any, b: Any, out: Any) -> Any:
-    """out = a + b.
-
-    >>> plus(np.array([1.0, 2.0]), np.array(3.0), np.empty(2))
-    array([4., 5.])
-    """
-    return apply("add", a, b, out)
-
-
-def minus(a: Any, b: Any, out: Any) -> Any:
-    """out = a - b.
-
-    >>> minus(np.array([1.0, 2.0]), np.array(3.0), np.empty(2))
-    array([-2., -1.])
-    """
-    return apply("subtract", a, b, out)
-
-
-def multiply(x: Any, factor: Any, out: Any) -> Any:
-    """out = x factor, both of them arrays.
-
-    >>> multiply(np.array([1.0, 2.0]), np.array(3.0), np.empty(2))
-    array([3., 6.])
-    """
-    return apply("multiply", x, factor, out)
-
-
-def divide(x: Any, by: Any, out: Any) -> Any:
-    """out = x / by, both of them arrays.
-
-    >>> divide(np.array([1.0, 2.0]), np.array(2.0), np.empty(2))
-    array([0.5, 1. ])
-    """
-    return apply("divide", x, by, out)
-
-
 def at_least(x: Any, value: float) -> Any:
     """x = max(x, value); NaN stays.
 
@@ -105,6 +70,13 @@ def apply(name: str, a: Any, b: Any, out: Any) -> Any:
         np.copyto(out, b, casting="same_kind")
     else:
         getattr(np, name)(a, b, out=out)
+
+
+# Of two arrays into a third: out = a + b, a - b, a b, a / b
+plus = functools.partial(apply, "add")
+minus = functools.partial(apply, "subtract")
+multiply = functools.partial(apply, "multiply")
+divide = functools.partial(apply, "divide")
 
 
 def total(xs: Sequence[Any], factors: Sequence[float], out: Any, scratch: Any) -> Any:
