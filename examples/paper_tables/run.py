@@ -192,8 +192,7 @@ def im2col_calls(device, n: int, forms: tuple[str, ...]) -> tuple[dict[str, Call
     import numpy as np
 
     from minicaffe.backends.cpu import slices, threads
-    from minicaffe.core.ops.columns import column_shape
-    from minicaffe.core.ops.geometry import Window
+    from minicaffe.core.ops.geometry import Window, column_shape
     from minicaffe.core.ops.im2col import im2col
 
     xp, window = device.xp, Window((5, 5))

@@ -16,7 +16,7 @@ import numpy as np
 from minicaffe.backends.cpu import Piece, for_rows, loops, no_bias, skinny, threads
 from minicaffe.backends.cpu.threads import GRAIN, run, run_flat
 from minicaffe.backends.dispatch import Rows, flag, number
-from minicaffe.core.ops.columns import numbers_of
+from minicaffe.core.ops.geometry import numbers_of
 from minicaffe.core.ops.pool import workspace_of_one
 
 RANKS = (1, 4, 8)  # axes that the loop of two arrays is compiled for
@@ -362,20 +362,20 @@ def _refusal(refused: Any) -> Any:
     return NotImplemented
 
 
-@row("unpool.places", "gather")
+@row("pool.places", "gather")
 def unpool_places(compiled, mask, image, out, refused):
     args = mask, image[0] * image[1], out, refused
     _run(compiled.mask_places, mask.size, *args, grain=GRAIN)
     return _refusal(refused)
 
 
-@row("unpool.unpool", "gather")
+@row("pool.unpool", "gather")
 def unpool(compiled, x, place, out):
     pixels, size = math.prod(x.shape[2:]), math.prod(out.shape[2:])
     _run(compiled.unpool, math.prod(x.shape[:2]), x, place, pixels, size, out)
 
 
-@row("unpool.unpool_gradient", "gather")
+@row("pool.unpool_gradient", "gather")
 def unpool_gradient(compiled, dy, place, out):
     pixels, size = math.prod(out.shape[2:]), math.prod(dy.shape[2:])
     _run(compiled.unpool_gradient, math.prod(out.shape[:2]), dy, place, pixels, size, out)
@@ -402,20 +402,20 @@ def add_products(compiled, dy, x, out, way):
     _run(compiled.add_sums, f, dy, x, way, f, p, n, out, grain=max(1, GRAIN // max(1, n * p)))
 
 
-@row("statistics._statistics", "normalize", of="x")
+@row("rows._statistics", "normalize", of="x")
 def _statistics(compiled, x, rows, norm, out):
     args = KINDS.index(norm.kind), out.rate.dtype.type(norm.eps), out.mean, out.spread, out.rate
     run_rows(compiled, "statistics", x, rows, rows.seen, *args)
 
 
-@row("statistics.remember", "normalize")
+@row("rows.remember", "normalize")
 def remember(compiled, mean, past, stats):
     numbers = mean.dtype.type(past.fraction), mean.dtype.type(past.correction)
     args = stats.mean, stats.spread, *numbers, mean, past.variance, past.batches
     run(compiled.remember, mean.size, *args, grain=GRAIN)
 
 
-@row("statistics.recalled", "normalize")
+@row("rows.recalled", "normalize")
 def recalled(compiled, mean, past, norm, out):
     args = mean, past.variance, past.batches, mean.dtype.type(norm.eps)
     run(compiled.recall, mean.size, *args, out.mean, out.spread, out.rate, grain=GRAIN)

@@ -32,8 +32,7 @@ from minicaffe.backends.cuda.launch import (
 )
 from minicaffe.backends.dispatch import Rows, flag, number
 from minicaffe.backends.launch_listener import ask
-from minicaffe.core.ops.columns import numbers_of
-from minicaffe.core.ops.geometry import lift
+from minicaffe.core.ops.geometry import lift, numbers_of
 from minicaffe.core.ops.rows import Affine, by_channel
 
 MANY = 2**16  # threads that are enough to keep a device busy
@@ -58,6 +57,7 @@ FILES = {  # of kernels that are in no file of the name of their family
     "pool.roi_pool_gradient": "roi_pool",
     "pool.expected_pool": "stochastic",
     "pool.expected_pool_gradient": "stochastic",
+    "pool.unpool_gradient": "unpool",
     "softmax.softmax_loss_gradient": "softmax_loss",
     "take": "rows",
     "take.embed": "embed",
@@ -219,13 +219,13 @@ def add_gradient(dy, indices, out, empty):
     launch("embed.cu", "embed_gradient", dy.size, out, dy, indices, len(dy), *out.shape, out)
 
 
-@row("unpool.mask")
+@row("pool.mask")
 def mask(which, window, width, corners, out):
     sizes = corners.size, window.kernel[1], width
     launch("unpool.cu", "winners", which.size, out, which, corners, *sizes, out)
 
 
-@row("unpool.unpool")
+@row("pool.unpool")
 def unpool(x, place, out, winner):
     pixels, size = math.prod(x.shape[2:]), math.prod(out.shape[2:])
     fill(winner, -1)
@@ -255,14 +255,14 @@ def add_products(dy, x, out, work, way):
         _sums_launch(products, products.shape, out, rest, add=True)
 
 
-@row("statistics.statistics")
+@row("rows.statistics")
 def statistics(x, rows, norm, out, work, past):
     if not x.size:
         return NotImplemented
     moments.moments(x, rows, norm, out, work, past)
 
 
-@row("statistics.recalled")
+@row("rows.recalled")
 def recalled(mean, past, norm, out):
     args = mean, past.variance, past.batches, mean.dtype.type(norm.eps)
     launch("normalize.cu", "recall", mean.size, mean, *args, out.mean, out.spread, out.rate)
@@ -545,7 +545,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "softmax.accuracy": lambda scores, labels, top_k, ignore, out, read: over(
         out, (out,), scores, labels, *scores.shape[1:], top_k, *flag(ignore), out, read.valid
     ),
-    "unpool.unpool_gradient": lambda dy, place, out: over(
+    "pool.unpool_gradient": lambda dy, place, out: over(
         out, (dy,), dy, place, math.prod(out.shape[2:]), math.prod(dy.shape[2:]), out
     ),
     "channels.scale": lambda x, a, b, out: over(
@@ -586,7 +586,7 @@ LAUNCHES: dict[str, Callable[..., Any]] = {
     "softmax.softmax_gradient": lambda dy, y, out: _softmax_launch(
         "softmax_gradient", dy.shape, (dy, out), dy, y
     ),
-    "unpool.places": lambda mask, image, out: launch(
+    "pool.places": lambda mask, image, out: launch(
         "unpool.cu", "mask_places", mask.size, mask, mask, image[0] * image[1], out
     ),
     "channels.prelu_gradient": lambda dy, x, a, out: launch(

@@ -12,8 +12,7 @@ from minicaffe.core.layers.convolution import Filtered
 from minicaffe.core.layers.registry import register
 from minicaffe.core.layers.window import Unrolled
 from minicaffe.core.ops import conv
-from minicaffe.core.ops.columns import column_shape
-from minicaffe.core.ops.geometry import ConvGeometry, Sizes, Window
+from minicaffe.core.ops.geometry import ConvGeometry, Sizes, Window, column_shape
 from minicaffe.core.ops.im2col import col2im, im2col
 
 

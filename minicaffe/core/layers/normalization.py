@@ -13,9 +13,9 @@ from minicaffe.core.layers.blob import Param, Shape
 from minicaffe.core.layers.fillers import ONE, ZERO
 from minicaffe.core.layers.registry import register
 from minicaffe.core.ops import lrn
+from minicaffe.core.ops import rows as ops
 from minicaffe.core.ops.normalize import Whole, gradients, normalise
-from minicaffe.core.ops.rows import Affine, Norm, Past, Rows, Statistics, by_channel, workspace
-from minicaffe.core.ops.statistics import recall
+from minicaffe.core.ops.rows import Affine, Norm, Past, Rows, Statistics, recall
 from minicaffe.errors import ShapeError, SpecError
 
 
@@ -43,7 +43,7 @@ class Normalization(Layer):
         self.scale = self.bias = None
         count = 0 if features is None else features.count
         if self.runs_backward or not self.by_past:
-            self.context.reserve(workspace(self.xp, math.prod(x), rows, count))
+            self.context.reserve(ops.workspace(self.xp, math.prod(x), rows, count))
         return x
 
     def allocate(self) -> None:
@@ -225,7 +225,7 @@ class BatchNorm(Normalization):
         return self.scale_bias or self.scale_filler is not None or self.bias_filler is not None
 
     def setup(self, x: Shape) -> Shape:
-        self.shape, rows = x, by_channel(x)
+        self.shape, rows = x, ops.by_channel(x)
         in_place = self.by_past and not self.learnt  # else backward needs the bottom
         self.traits = replace(self.traits, in_place=in_place)
         self.plan(x, rows, Norm("variance", self.eps), rows if self.learnt else None)

@@ -15,7 +15,7 @@ from minicaffe.core.layers.blob import Shape
 from minicaffe.core.layers.context import Context
 from minicaffe.core.layers.registry import register
 from minicaffe.core.layers.window import Windowed
-from minicaffe.core.ops import arrays, pool, unpool
+from minicaffe.core.ops import arrays, pool
 from minicaffe.core.ops.geometry import Sizes, Window, pool_output_size
 from minicaffe.core.ops.random import uniform
 from minicaffe.errors import ShapeError
@@ -191,7 +191,7 @@ class Pooling(Windowed):
         self.it.forward(x, self.out[0])
         if len(self.out) > 1:
             it, width = self.it, self.it.x_shape[3]
-            unpool.mask(it.which, it.seen, width, self.corners, self.out[1], self.place, it.flags)
+            pool.mask(it.which, it.seen, width, self.corners, self.out[1], self.place, it.flags)
         return self.out
 
     def backward(self, dy: Any, dmask: Any = None) -> Any:

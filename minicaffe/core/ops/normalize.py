@@ -10,8 +10,7 @@ import numpy as np
 from minicaffe.backends import aligned
 from minicaffe.backends.dispatch import op
 from minicaffe.core.ops import arrays, channels
-from minicaffe.core.ops.rows import Affine, Norm, Past, Rows, Statistics
-from minicaffe.core.ops.statistics import recall, statistics
+from minicaffe.core.ops.rows import Affine, Norm, Past, Rows, Statistics, recall, statistics
 
 LEAST = 1e-7  # the share of a deviation in itself and eps, at the least
 

@@ -14,8 +14,7 @@ import numpy as np
 
 from minicaffe.backends.device import FLOATS, device_of
 from minicaffe.core.ops import im2col as op
-from minicaffe.core.ops.columns import column_shape, named
-from minicaffe.core.ops.geometry import AXES, Sizes, Window
+from minicaffe.core.ops.geometry import AXES, Sizes, Window, column_shape, known_layout
 from minicaffe.errors import MinicaffeError, ShapeError, did_you_mean
 
 Size = int | Sequence[int]
@@ -61,7 +60,7 @@ def im2col(
     with device_of(x).current():
         x = _numbers(x, "x")
         window = _window(x.shape, kernel_size, stride, pad, dilation)
-        shape = column_shape(x.shape, window, named(layout))
+        shape = column_shape(x.shape, window, known_layout(layout))
         return op.im2col(x, window, _out(out, shape, x), layout, form)  # type: ignore[arg-type]
 
 
@@ -97,7 +96,7 @@ def col2im(
         col = _numbers(col, "col")
         shape = _sizes("x_shape", x_shape, 0)
         window = _window(shape, kernel_size, stride, pad, dilation)
-        wanted = column_shape(shape, window, named(layout))
+        wanted = column_shape(shape, window, known_layout(layout))
         if col.shape != wanted:
             raise ShapeError(f"col: {layout!r} columns of {shape} are {wanted}, got {col.shape}")
         out = _out(out, shape, col)

@@ -6,8 +6,8 @@ from core.ops.launch_rows import summed, table
 
 from minicaffe.core.ops import argmax
 from minicaffe.core.ops import interp as between
+from minicaffe.core.ops import pool as masks
 from minicaffe.core.ops import take as numbered
-from minicaffe.core.ops import unpool as masks
 from minicaffe.core.ops.geometry import Window
 
 ROWS, row = table()

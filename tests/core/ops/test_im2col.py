@@ -25,8 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe.backends.device import device as device_called
-from minicaffe.core.ops.columns import LAYOUTS, column_shape
-from minicaffe.core.ops.geometry import Window
+from minicaffe.core.ops.geometry import LAYOUTS, Window, column_shape
 from minicaffe.core.ops.im2col import col2im, im2col, side_by_side
 from minicaffe.errors import ShapeError
 

@@ -33,9 +33,9 @@ from minicaffe.core.ops.geometry import ConvGeometry, Window
 from minicaffe.core.ops.im2col import col2im, im2col
 from minicaffe.core.ops.lrn import Response
 from minicaffe.core.ops.rows import Affine, Norm, Past, Rows, Statistics, workspace
+from minicaffe.core.ops.rows import recall as recalled
+from minicaffe.core.ops.rows import statistics as measure
 from minicaffe.core.ops.softmax import Labels, Mean
-from minicaffe.core.ops.statistics import recall as recalled
-from minicaffe.core.ops.statistics import statistics as measure
 from minicaffe.core.ops.sums import add_places, add_rows, total
 from minicaffe.errors import ShapeError
 

@@ -8,7 +8,7 @@ from core.ops.cases import blank, cases, close, dtypes, need_loops, numbers, put
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicaffe.core.ops import argmax, interp, sums, unpool
+from minicaffe.core.ops import argmax, interp, pool, sums
 from minicaffe.core.ops import take as rows
 from minicaffe.errors import DataError
 
@@ -130,11 +130,11 @@ def test_unpooling_against_loops(device, sizes, planes, dtype, seed):
             y[p, 0, at // ow, at % ow] = x[p, 0, i, j]
             dx[p, 0, i, j] = dy[p, 0, at // ow, at % ow]
     into = blank(device, x.shape, np.int64), np.zeros(1, np.int32)
-    place = unpool.places(put(device, mask, dtype), (oh, ow), *into)
+    place = pool.places(put(device, mask, dtype), (oh, ow), *into)
     same(device, place, mask)
     winner = blank(device, dy.shape, np.int32)
-    same(device, unpool.unpool(put(device, x), place, blank(device, dy.shape, dtype), winner), y)
-    same(device, unpool.unpool_gradient(put(device, dy), place, blank(device, x.shape, dtype)), dx)
+    same(device, pool.unpool(put(device, x), place, blank(device, dy.shape, dtype), winner), y)
+    same(device, pool.unpool_gradient(put(device, dy), place, blank(device, x.shape, dtype)), dx)
 
 
 @pytest.mark.parametrize("odd", [4.0, -2.0, 1e30, np.nan])
@@ -142,17 +142,15 @@ def test_a_place_outside_the_image(cuda, odd):
     """Caffe looks for those past the end only, and then ends."""
     mask, shape = np.array([1, odd, 0, 2], np.float32).reshape(1, 2, 1, 2), (1, 2, 2, 2)
     with pytest.raises(DataError, match=r"^place .* of the mask is not in the image of 2 x 2$"):
-        unpool.places(
-            mask, (2, 2), np.empty(mask.shape, np.int64), refused := np.zeros(1, np.int32)
-        )
+        pool.places(mask, (2, 2), np.empty(mask.shape, np.int64), refused := np.zeros(1, np.int32))
     assert not refused[0]
-    place = unpool.places(put(cuda, mask), (2, 2), blank(cuda, mask.shape, np.int64), refused)
+    place = pool.places(put(cuda, mask), (2, 2), blank(cuda, mask.shape, np.int64), refused)
     x = put(cuda, np.arange(1.0, 5).reshape(mask.shape))
-    y = unpool.unpool(x, place, blank(cuda, shape, float), blank(cuda, shape, np.int32))
+    y = pool.unpool(x, place, blank(cuda, shape, float), blank(cuda, shape, np.int32))
     assert np.isnan(cuda.to_host(y)[0, 0, 0, 0])
     same(cuda, y[0, 1], [[3, 0], [4, 0]])
     with pytest.raises(DataError, match=r"^place .* of the mask is not in the image of 2 x 2$"):
-        unpool.check(mask, (2, 2))
+        pool.check_mask(mask, (2, 2))
 
 
 def weights(size, kept, count, start):

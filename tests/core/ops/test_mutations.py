@@ -19,8 +19,7 @@ from minicaffe.backends.cuda import capture, implicit_gemm, launch
 from minicaffe.backends.step_constants import Slots
 from minicaffe.core.ops import random, update
 from minicaffe.core.ops.geometry import ConvGeometry, Window
-from minicaffe.core.ops.rows import Norm, Past, Statistics, by_channel, workspace
-from minicaffe.core.ops.statistics import statistics
+from minicaffe.core.ops.rows import Norm, Past, Statistics, by_channel, statistics, workspace
 
 
 def sums(cuda, monkeypatch):

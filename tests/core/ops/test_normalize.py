@@ -12,8 +12,16 @@ from hypothesis import strategies as st
 from minicaffe.backends.cpu.ops import KINDS
 from minicaffe.backends.cuda import moments as module
 from minicaffe.core.ops import normalize as ops
-from minicaffe.core.ops.rows import Affine, Norm, Past, Rows, Statistics, workspace
-from minicaffe.core.ops.statistics import recall, statistics
+from minicaffe.core.ops.rows import (
+    Affine,
+    Norm,
+    Past,
+    Rows,
+    Statistics,
+    recall,
+    statistics,
+    workspace,
+)
 from minicaffe.errors import ShapeError
 
 shapes = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 5), st.integers(1, 4))

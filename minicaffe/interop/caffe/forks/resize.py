@@ -11,7 +11,7 @@ from minicaffe.core.config.types import AtLeast, Below
 from minicaffe.core.layers.base import Layer, Traits
 from minicaffe.core.layers.blob import Shape, same_type
 from minicaffe.core.layers.registry import register
-from minicaffe.core.ops import arrays, unpool
+from minicaffe.core.ops import arrays, pool
 from minicaffe.core.ops.geometry import Sizes, interp_output_size
 from minicaffe.core.ops.interp import Axis, interp, interp_gradient
 from minicaffe.core.ops.take import fold
@@ -179,15 +179,15 @@ class Upsample(Layer):
             arrays.copy(x.reshape(n * c, h, 1, w, 1), self.out[0].reshape(n * c, h, sh, w, sw))
             return self.out
         self.mask = mask = same_type(mask, self.copy)
-        unpool.places(mask, self.y_shape[2:], self.place, self.refused)
-        unpool.unpool(x, self.place, self.out[0], self.winner)
+        pool.places(mask, self.y_shape[2:], self.place, self.refused)
+        pool.unpool(x, self.place, self.out[0], self.winner)
         return self.out
 
     def backward(self, dy: Any) -> Any:
         n, c, h, w = self.x_shape
         dx = self.grad[0]
         if self.masked:
-            unpool.unpool_gradient(dy, self.place, dx)
+            pool.unpool_gradient(dy, self.place, dx)
             return dx, None
         sh, sw = self.scales
         lines = self.context.workspace[: dx.size * sw].reshape(n * c * h, w * sw)
@@ -197,7 +197,7 @@ class Upsample(Layer):
 
     def check(self) -> None:
         if self.masked:
-            unpool.check(self.context.device.to_host(self.mask), self.y_shape[2:])
+            pool.check_mask(self.context.device.to_host(self.mask), self.y_shape[2:])
 
 
 @register
