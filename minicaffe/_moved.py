@@ -83,8 +83,8 @@ ops tools.training: usage speed
 ops.conv backends.cpu.conv: depthwise direct panels packed_gemm space_to_depth space_to_depth split split
 ops.conv backends.cpu.conv: strips strips winograd_filters winograd_filters winograd_compiled winograd
 solver backends.replay: compare training
-solver core.solver: judging trend policies learning_rate recording saving rules update_rules
-solver core.solver: state snapshots
+solver core.solver: judging scores policies learning_rate recording snapshots rules update_rules
+solver core.solver: saving snapshots state snapshots trend scores
 drawing tools.visualize.drawing: coordinates ranks text graph
 runs tools.training: log_file folder nan_diagnosis divergence resume run replay_step divergence
 parallel tools.parallel: agreement ranks buckets ranks nccl mpi

@@ -1,4 +1,4 @@
-"""Every rule about sizes, in one place, for forward, backward, summary, docs and tests; columns' layouts too."""
+"""Every rule about sizes, in one place: forward, backward, summary, docs and tests call these; columns' layouts."""
 
 from __future__ import annotations
 

@@ -14,10 +14,10 @@ from minicaffe.core.layers.base import bottom_counts
 from minicaffe.core.layers.context import Order
 from minicaffe.core.net import Net, model
 from minicaffe.core.plugins import STATES, format_of
-from minicaffe.core.solver.snapshots import WANTED
 from minicaffe.errors import CheckpointError, SpecError
 from minicaffe.storage.checkpoint import Reader
 
+WANTED = "a solver's state in .npz and .solverstate"
 SILENT = ("device", "weights", "snapshot_prefix", "random_seed")  # keys that change nothing learnt
 HISTORY = {"Nesterov": "SGD", "AdamW": "Adam"}  # types with the same history as another
 RATE = (

@@ -1,4 +1,4 @@
-"""Snapshots on disk: one .npz, or Caffe's two files, one of the weights and one of the solver's state.
+"""The snapshots that a solver leaves on disk: one .npz, or Caffe's two files, one of the weights and one of the solver's state.
 
 Beside the parameters an .npz has the entries of a State.
 """
@@ -9,21 +9,25 @@ import contextlib
 import os
 import re
 import tempfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from minicaffe.core.config.declare import NetSpec, SolverSpec
+from minicaffe.core.communicator import together
+from minicaffe.core.config.declare import NetSpec
+from minicaffe.core.interrupt import Held
 from minicaffe.core.net import Net
 from minicaffe.core.net.model import MODEL, entry, is_ours
 from minicaffe.core.net.sources import with_classes
 from minicaffe.core.net.weights import check as check_weights
-from minicaffe.core.plugins import STATES, format_of
+from minicaffe.core.plugins import STATES, format_of, hooks
+from minicaffe.core.solver.changes import WANTED, changes, lines
 from minicaffe.core.solver.learning_rate import falls
-from minicaffe.errors import CheckpointError
+from minicaffe.core.solver.scores import Trend
+from minicaffe.errors import CheckpointError, DataError
 from minicaffe.storage import checkpoint, hdf5
 from minicaffe.storage.checkpoint import Reader, check_finite
 
@@ -31,7 +35,6 @@ OF_ONE = r"_(iter_[0-9]+|best)$"  # at the end of a snapshot's name
 ENDINGS = {"NPZ": ".npz", "BINARYPROTO": ".solverstate", "HDF5": ".solverstate.h5"}
 # The endings of all files of a snapshot
 WRITTEN: tuple[str, ...] = (*ENDINGS.values(), ".caffemodel", ".caffemodel.h5")
-WANTED = "a solver's state in .npz and .solverstate"
 COUNTS = ("iteration", "seed", "recorded")
 WATCHED = ("best/", "plateau/")  # prefixes of the names of trends; see Trend
 
@@ -89,27 +92,6 @@ def best_path(prefix: str) -> Path:
     'out/lenet_best.npz'
     """
     return Path(f"{prefix}_best.npz")
-
-
-def write(
-    file: Path, net: Net, state: State, spec: SolverSpec, more: Mapping[str, np.ndarray]
-) -> None:
-    """Write a snapshot atomically; of Caffe's two files, the weights first. Raises CheckpointError.
-
-    `more` are further entries of an .npz file.
-    """
-    plugged = format_of(STATES, file)
-    if plugged is None:
-        prefix = net.spec.solver.snapshot_prefix if net.spec.solver else None
-        model = with_classes(net.spec, net.layers.values())
-        model = replace(model, solver=replace(spec, snapshot_prefix=prefix))
-        text = entry(model, file)
-        checkpoint.write(file, {**net.weights(), **state.arrays(), **more, **text})
-        return
-    weights = weights_beside(file)
-    net.save(weights)
-    history = list(state.history.values())
-    plugged.save(file, state.iteration, str(weights), falls(spec, state.iteration), history)
 
 
 def restore(
@@ -278,3 +260,170 @@ def drop(prefix: str, iteration: int, keep: int) -> None:
 def weights_beside(file: Path) -> Path:
     """The file that holds a snapshot's weights: itself, or of Caffe's two the .caffemodel."""
     return file.with_name(".caffemodel".join(file.name.rsplit(".solverstate", 1)))
+
+
+class Saving:
+    """The prefix of a solver's snapshots, the last one, and the error if that could not be written.
+
+    `saved` is the iteration of the last one, written or restored; `restored` the file that training resumed
+    from. It does not hold the solver, which can be freed.
+    """
+
+    def __init__(self, prefix: str):
+        self.prefix = prefix
+        self.restored: Path | None = None
+        self.saved: int | None = None
+        self.unsaved: tuple[int, CheckpointError] | None = None
+
+    def check(self, solver: Any) -> None:
+        """Raise CheckpointError if nothing can be written, or nothing is left to train."""
+        self.check_left(solver)
+        arguments = self.prefix, solver.spec.snapshot_format, solver.net.layers
+        _one_writes(solver, lambda: check(*arguments))
+
+    def check_folder(self, solver: Any) -> None:
+        """Raise CheckpointError if the folder that snapshots need is missing, when a solver is made."""
+        spec, ranks = solver.spec, solver.communicator
+        needed = spec.snapshot and spec.snapshot_prefix and not solver._folder_comes
+        writes = needed and ranks.rank == 0
+        together(ranks, lambda: check_folder(self.prefix) if writes else None)
+
+    def check_left(self, solver: Any) -> None:
+        """Raise CheckpointError if the resumed snapshot is beyond max_iter."""
+        if solver.iteration > solver._end:
+            raise CheckpointError(
+                f"nothing to train: the snapshot is at iteration {solver.iteration}, "
+                f"max_iter is {solver.spec.max_iter}; raise it (--max-iter)"
+            ).on_all()
+
+    def save(self, solver: Any) -> Path:
+        """Write a snapshot, and remove old ones beyond `snapshot_keep`. Raises CheckpointError."""
+        path = self._path(solver)
+        _one_writes(solver, lambda: write(solver, path))
+        self.saved, self.unsaved = solver.iteration, None
+        solver.report.saved(str(path))
+        self._drop_older(solver)
+        return path
+
+    def try_to_save(self, solver: Any) -> None:
+        """Write a snapshot; a failure is reported, and `unsaved` holds the error."""
+        try:
+            solver.snapshot()
+        except CheckpointError as error:
+            self.unsaved = solver.iteration, error
+            goes_on = solver.iteration < solver._end and not solver.stopped
+            then = "; training goes on, and the next one is tried" if goes_on else ""
+            solver.report.failed(f"no snapshot of iteration {solver.iteration}: {error}{then}")
+
+    def saved_before(self, solver: Any, error: DataError) -> DataError:
+        """The error to raise where data can no longer be read; it says so if that left a snapshot."""
+        self.try_to_save(solver)
+        if self.saved != solver.iteration:
+            return error
+        stopped = DataError(f"{error}; stopped at iteration {solver.iteration}, with a snapshot")
+        stopped.everywhere = error.everywhere
+        return stopped
+
+    def save_last(self, solver: Any) -> None:
+        """At the end: write the last state, if that is wanted and was neither done nor tried."""
+        wanted = solver.spec.snapshot_after_train or solver.stopped or self.unsaved is not None
+        if wanted and solver.iteration not in (self.saved, *(self.unsaved or ())):
+            self.try_to_save(solver)
+        elif solver.iteration == self.saved and self._path(solver).exists():
+            self._drop_older(solver)  # its writer may have been killed before this
+
+    def save_best(self, solver: Any) -> bool:
+        """Write PREFIX_best.npz, as `save` does; returns whether it was written."""
+        path = best_path(self.prefix)
+        try:
+            _one_writes(solver, lambda: write(solver, path))
+        except CheckpointError as error:
+            solver.report.failed(f"no best snapshot of iteration {solver.iteration}: {error}")
+            return False
+        solver.report.saved(str(path), best=True)
+        return True
+
+    def restore(self, solver: Any, path: str | Path, replay: bool) -> None:
+        """Restore a solver from a file; see Solver.restore."""
+        if os.path.isdir(path):
+            path = hooks().newest_snapshot(path)
+        losses, trends, iteration = solver.watch.losses, solver.judge.trends, solver.iterations
+        changed = [] if replay else changes(path, solver.net, solver.spec)
+        remembered = named(solver.net.named_params, solver.rule.history)
+        state = restore(path, solver.net, remembered, finite=not replay)
+        for mine, theirs in zip(solver.rule.history, state.history.values(), strict=True):
+            solver.device.copy_from_host(mine, theirs)
+        solver.iteration, iteration.recorded = state.iteration, state.recorded
+        if state.losses.shape == losses.shape:
+            solver.device.copy_from_host(losses, state.losses)
+        else:  # average_loss has changed: the window is cleared
+            losses.fill(0)
+            iteration.recorded = 0
+        if solver.average is not None:  # the file's weights are the average; training uses others
+            solver.average.begin()
+        for name, values in state.training.items():
+            solver.net.named_params[name].load(values)
+        for name, trend in trends.items():
+            trend.restore(state.watched.get(f"{name}/{trend.key}", Trend.NOTHING))
+        exists = solver.communicator.bcast_obj(best_path(self.prefix).exists())
+        if "best" in trends and not exists:
+            trends["best"].at = -1
+        for net in (solver.net, *solver.test_nets):
+            net.context.seed = state.seed
+        for line in lines(changed, solver.net, solver.iteration, solver.rate):
+            solver.report.event(line)
+        self.restored, self.saved, self.unsaved = Path(path), solver.iteration, None
+
+    def latest(self) -> Path:
+        """Returns the newest snapshot. Raises CheckpointError without one."""
+        return latest(self.prefix)
+
+    def _path(self, solver: Any) -> Path:
+        """The file of a snapshot taken now: PREFIX_iter_N.npz, or .solverstate."""
+        return path(self.prefix, solver.iteration, solver.spec.snapshot_format)
+
+    def _drop_older(self, solver: Any) -> None:
+        """Remove all but the last `snapshot_keep` snapshots, counting that of this iteration."""
+        if solver.spec.snapshot_keep and solver.communicator.rank == 0:
+            drop(self.prefix, solver.iteration, solver.spec.snapshot_keep)
+
+
+def _one_writes(solver: Any, work: Callable[[], object]) -> None:
+    """Rank 0 writes a file. An error is raised on all ranks."""
+    if solver.ranks is not None:
+        solver.ranks.before_snapshot()
+    together(solver.communicator, work if solver.communicator.rank == 0 else lambda: None)
+
+
+def write(solver: Any, file: Path, more: Mapping[str, np.ndarray] | None = None) -> None:
+    """Write parameters, a solver's state, and `more` entries of an .npz, atomically. Raises CheckpointError.
+
+    Of Caffe's two files, the weights are written first.
+    """
+    solver.report.saving(str(file))
+    host, net = solver.device.to_host, solver.net
+    with Held(), solver.averaged():
+        means = solver.average.means if solver.average is not None else []
+        training = dict(zip(net.named_params, means, strict=bool(means)))
+        remembered = named(net.named_params, solver.rule.history)
+        state = State(
+            solver.iteration,
+            net.context.seed,
+            solver.iterations.recorded,
+            host(solver.watch.losses),
+            {name: host(array) for name, array in remembered.items()},
+            {name: host(array) for name, array in training.items()},
+            {f"{name}/{one.key}": one.state() for name, one in solver.judge.trends.items()},
+        )
+        plugged = format_of(STATES, file)
+        if plugged is None:
+            prefix = net.spec.solver.snapshot_prefix if net.spec.solver else None
+            model = with_classes(net.spec, net.layers.values())
+            model = replace(model, solver=replace(solver.spec, snapshot_prefix=prefix))
+            text = entry(model, file)
+            checkpoint.write(file, {**net.weights(), **state.arrays(), **(more or {}), **text})
+            return
+        weights, history = weights_beside(file), list(state.history.values())
+        net.save(weights)
+        fallen = falls(solver.spec, state.iteration)
+        plugged.save(file, state.iteration, str(weights), fallen, history)

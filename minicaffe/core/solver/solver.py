@@ -39,10 +39,9 @@ from minicaffe.core.solver.learning_rate import learning_rate
 from minicaffe.core.solver.mixed import Mixed, rule_of
 from minicaffe.core.solver.nan_guard import all_finite, watch_of
 from minicaffe.core.solver.report import Mute, Report, keys_given, recorded
-from minicaffe.core.solver.saving import Saving
-from minicaffe.core.solver.scores import score_suffixes, test_nets, test_scores
+from minicaffe.core.solver.scores import Judge, score_suffixes, test_nets, test_scores, trends
+from minicaffe.core.solver.snapshots import Saving
 from minicaffe.core.solver.together import Together, asked
-from minicaffe.core.solver.trend import Judge, trends
 from minicaffe.errors import CheckpointError, DataError, SpecError
 
 

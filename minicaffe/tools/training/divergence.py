@@ -18,7 +18,7 @@ from minicaffe.core.layers.base import bottom_counts
 from minicaffe.core.net import Net, read
 from minicaffe.core.net.step import Step, Value
 from minicaffe.core.net.summary import table
-from minicaffe.core.solver import saving
+from minicaffe.core.solver import snapshots
 from minicaffe.core.solver.learning_rate import learning_rate
 from minicaffe.core.solver.mixed import Mixed
 from minicaffe.core.solver.report import Mute
@@ -303,7 +303,7 @@ def _save(solver: Any, passes: list[Pass]) -> Path | None:
         for i, array in enumerate(step.layer.running)
     }
     try:
-        saving.write(solver, path, {**running, **entries(passes)})
+        snapshots.write(solver, path, {**running, **entries(passes)})
     except CheckpointError as error:
         solver.report.failed(f"the iteration that diverged: {error}")
         return None

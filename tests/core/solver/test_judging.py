@@ -10,7 +10,7 @@ import pytest
 
 from minicaffe import CheckpointError, Net, Solver, SpecError, parse
 from minicaffe.core.solver import Report
-from minicaffe.core.solver.trend import Trend
+from minicaffe.core.solver.scores import Trend
 
 MODEL = """
 name: small
