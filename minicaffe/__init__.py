@@ -17,7 +17,7 @@ _HOMES = {
     "core.gradient_check": "GradientError gradcheck",
     "core.layers": "Blob Layer Param Traits register",
     "core.net": "Net parse read",
-    "core.numerics": "Numerics",
+    "core.layers.context": "Numerics",
     "core.ops.conv": "Engine register_engine",
     "core.ops.unroll": "col2im im2col",
     "core.solver": "Solver",

@@ -7,10 +7,10 @@ from minicaffe.core.layers import Layer as Layer
 from minicaffe.core.layers import Param as Param
 from minicaffe.core.layers import Traits as Traits
 from minicaffe.core.layers import register as register
+from minicaffe.core.layers.context import Numerics as Numerics
 from minicaffe.core.net import Net as Net
 from minicaffe.core.net import parse as parse
 from minicaffe.core.net import read as read
-from minicaffe.core.numerics import Numerics as Numerics
 from minicaffe.core.ops.conv import Engine as Engine
 from minicaffe.core.ops.conv import register_engine as register_engine
 from minicaffe.core.ops.unroll import col2im as col2im

@@ -31,7 +31,6 @@ FLOORS = [
     {"core/config", "core/interrupt", "core/plugins"},
     {"core/communicator"},
     {"core/ops"},
-    {"core/numerics"},
     {"core/layers"},
     {"core/gradient_check", "core/net"},
     {"core/solver"},

@@ -26,10 +26,10 @@ from minicaffe.cli.options import Computed, Model, Phased
 from minicaffe.cli.parser import Arg, CommandOptions, number
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.layers.blob import check_type
+from minicaffe.core.layers.context import Numerics
 from minicaffe.core.layers.convolution import Filtered
 from minicaffe.core.net import Net
 from minicaffe.core.net.summary import table
-from minicaffe.core.numerics import Numerics
 from minicaffe.core.ops import conv
 from minicaffe.core.ops.conv import autotune_cache
 from minicaffe.core.ops.conv.autotune import DIRECTIONS, Finding, measure

@@ -23,11 +23,11 @@ from minicaffe.core.config.tree import load
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.layers.base import bottom_counts
 from minicaffe.core.layers.blob import FLOATS
+from minicaffe.core.layers.context import Numerics
 from minicaffe.core.net import Net, read
 from minicaffe.core.net import model as net_model
 from minicaffe.core.net.model import located
 from minicaffe.core.net.weights import LoadReport, listed
-from minicaffe.core.numerics import Numerics
 from minicaffe.core.ops import conv
 from minicaffe.errors import (
     CheckpointError,

@@ -9,8 +9,8 @@ import numpy as np
 from minicaffe.backends import device as backend
 from minicaffe.core.config.declare import State
 from minicaffe.core.layers import Context, Layer
+from minicaffe.core.layers.context import Numerics
 from minicaffe.core.layers.fillers import fill
-from minicaffe.core.numerics import Numerics
 from minicaffe.errors import MinicaffeError
 
 

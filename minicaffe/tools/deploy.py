@@ -16,10 +16,10 @@ import numpy as np
 from minicaffe.backends import device as backend
 from minicaffe.core.config.declare import LayerSpec, NetSpec
 from minicaffe.core.layers.blob import numbers
+from minicaffe.core.layers.context import Numerics
 from minicaffe.core.net import Net, read
 from minicaffe.core.net.model import holds_weights, models
 from minicaffe.core.net.sources import with_classes
-from minicaffe.core.numerics import Numerics
 from minicaffe.core.plugins import label_map
 from minicaffe.errors import DataError, ShapeError, SpecError
 from minicaffe.storage.lists import find

@@ -13,8 +13,8 @@ from minicaffe.backends.replay.replay import Assumed
 from minicaffe.backends.thread_state import inside, state
 from minicaffe.core.config.types import keys_of
 from minicaffe.core.layers import Layer
+from minicaffe.core.layers.blob import Versioned
 from minicaffe.core.layers.convolution import Filtered
-from minicaffe.core.layers.version import Versioned
 from minicaffe.core.net.memory import Memory
 from minicaffe.core.net.net import Net
 from minicaffe.core.net.step import Graph, Step

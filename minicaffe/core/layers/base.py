@@ -29,9 +29,8 @@ import numpy as np
 from minicaffe.backends import aligned
 from minicaffe.backends.device import Device
 from minicaffe.core.config.declare import Filler, Phase
-from minicaffe.core.layers.blob import Param, Shape
+from minicaffe.core.layers.blob import Param, Shape, Versioned
 from minicaffe.core.layers.context import Context
-from minicaffe.core.layers.version import Versioned
 from minicaffe.errors import ShapeError, SpecError
 
 

@@ -1,23 +1,28 @@
-"""Arrays with a gradient: blobs between layers, and parameters of layers."""
+"""Arrays with a gradient: blobs between layers, and parameters of layers; and a version of what passes assume.
+
+Each change of that makes another version; the guards of replays compare it.
+"""
 
 from __future__ import annotations
 
 import importlib
+import itertools
 import math
-from typing import Any
+import operator
+from typing import Any, ClassVar
 
 import numpy as np
 
 from minicaffe.backends import aligned
 from minicaffe.backends.device import Device, device_of, on_its_device
 from minicaffe.core.config.declare import Filler
-from minicaffe.core.layers.version import another, assumed
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops.gemm import gemm
 from minicaffe.errors import DataError, DeviceError, SpecError, reason
 
 Shape = tuple[int, ...]
 FLOATS = ("float32", "float64", "float16", "bfloat16")
+_numbers = itertools.count(1)
 
 
 def float_type(given: Any) -> np.dtype:
@@ -77,6 +82,54 @@ def numbers(array: Any, what: str, shape: object) -> Any:
 def same_type(array: Any, copy: Any) -> Any:
     """The array, or its copy in the buffer `copy` if that has another type."""
     return array if copy is None or array.dtype == copy.dtype else arrays.copy(array, copy)
+
+
+class Versioned:
+    """The base of what passes assume: setting a field of the dataclass, or one of `_assumed`, is a change.
+
+    `version` is one for all objects, so that a guard compares one number. No two changes have the same, also
+    of several threads.
+
+    >>> class Scale(Versioned):
+    ...     _assumed = frozenset({"factor"})
+    >>> scale, before = Scale(), Versioned.version
+    >>> scale.other = 1
+    >>> Versioned.version == before
+    True
+    >>> scale.factor = 2
+    >>> Versioned.version == before
+    False
+    """
+
+    version: ClassVar[int] = 0
+    _assumed: ClassVar[frozenset[str]] = frozenset()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+        self._changed(name)
+
+    def __delattr__(self, name: str) -> None:
+        object.__delattr__(self, name)
+        self._changed(name)
+
+    def _changed(self, name: str) -> None:
+        if name in self._assumed or name in getattr(self, "__dataclass_fields__", ()):
+            another()
+
+
+def another() -> None:
+    """Make another version: something that passes assume has just been changed."""
+    Versioned.version = next(_numbers)
+
+
+def assumed(name: str) -> Any:
+    """A property that is held in the attribute `name`; setting it makes another version."""
+
+    def change(self: Any, value: Any) -> None:
+        setattr(self, name, value)
+        another()
+
+    return property(operator.attrgetter(name), change)
 
 
 class Blob:

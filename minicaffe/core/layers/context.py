@@ -1,4 +1,4 @@
-"""What the layers of one net share; which entries each batch holds, and which of them this rank computes."""
+"""What the layers of a net share: numerics, state, workspace; each batch's entries, and this rank's share."""
 
 from __future__ import annotations
 
@@ -16,9 +16,35 @@ from minicaffe.backends.dispatch import on_the_host
 from minicaffe.backends.step_constants import Slots
 from minicaffe.core.communicator import Communicator
 from minicaffe.core.config.declare import TRAIN, Phase, State
-from minicaffe.core.numerics import Numerics
+from minicaffe.core.ops.conv import CAP, check_name
 from minicaffe.core.ops.random import random_stream
 from minicaffe.errors import ShapeError, note
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numerics:
+    """How a net computes its numbers: an argument of Net, Solver and Classifier, as one or field by field.
+
+    `dtype`, by default the model's, is float32, float64, on CUDA float16 or bfloat16; `precision` likewise
+    highest, on CUDA tf32 (docs/concepts.md). `engine` is the engine of convolutions whose own `engine` is
+    auto, with at most `workspace_cap` bytes of workspace; with `deterministic`, auto follows a fixed rule and
+    measures nothing. Raises SpecError for an unknown engine.
+
+    >>> from minicaffe import Net
+    >>> Net("lenet", "TEST", device="cpu", shapes_only=True, numerics=Numerics(dtype="float64")).context.dtype
+    dtype('float64')
+    >>> Net("lenet", "TEST", device="cpu", shapes_only=True, dtype="float64").context.dtype
+    dtype('float64')
+    """
+
+    dtype: Any = None
+    precision: str | None = None
+    engine: str = "auto"
+    workspace_cap: int = CAP
+    deterministic: bool = False
+
+    def __post_init__(self) -> None:
+        check_name(self.engine)
 
 
 @dataclass

@@ -17,13 +17,12 @@ from minicaffe.backends.dispatch import replayed
 from minicaffe.core.config.declare import TRAIN, NetSpec, Phase, State
 from minicaffe.core.layers import Blob, Context, Param
 from minicaffe.core.layers.blob import check_type, float_type
-from minicaffe.core.layers.context import Share
+from minicaffe.core.layers.context import Numerics, Share
 from minicaffe.core.net import debug, graph, memory, run, weights
 from minicaffe.core.net.inputs import diff_targets, fitting, given_to, put
 from minicaffe.core.net.model import read
 from minicaffe.core.net.step import Step
 from minicaffe.core.net.summary import summary
-from minicaffe.core.numerics import Numerics
 from minicaffe.core.ops import arrays, sums
 from minicaffe.core.plugins import hooks
 from minicaffe.errors import SpecError, note

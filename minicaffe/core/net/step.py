@@ -12,8 +12,7 @@ from typing import Any
 
 from minicaffe.core.config.declare import LayerSpec, NetSpec
 from minicaffe.core.layers import Blob, Context, Layer, Param
-from minicaffe.core.layers.blob import Shape
-from minicaffe.core.layers.version import Versioned
+from minicaffe.core.layers.blob import Shape, Versioned
 from minicaffe.errors import (
     ByName,
     LayerError,

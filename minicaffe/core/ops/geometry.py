@@ -1,4 +1,4 @@
-"""Every rule about sizes, in one place: forward, backward, summary, docs and tests call these; columns' layouts."""
+"""Every rule about sizes, in one place: forward, backward, summary, docs and tests call these."""
 
 from __future__ import annotations
 

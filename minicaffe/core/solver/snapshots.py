@@ -1,4 +1,4 @@
-"""The snapshots that a solver leaves on disk: one .npz, or Caffe's two files, one of the weights and one of the solver's state.
+"""The snapshots that a solver leaves on disk: one .npz, or Caffe's files of the weights and of the state.
 
 Beside the parameters an .npz has the entries of a State.
 """

@@ -28,9 +28,8 @@ from minicaffe.core.communicator import (
 from minicaffe.core.config.declare import NetSpec, check_max_iter, with_settings
 from minicaffe.core.config.types import keys_of
 from minicaffe.core.interrupt import Held, Signals, deliver, waiting
-from minicaffe.core.layers.context import Share, share_of
+from minicaffe.core.layers.context import Numerics, Share, share_of
 from minicaffe.core.net import Net, read
-from minicaffe.core.numerics import Numerics
 from minicaffe.core.plugins import Recorder, hooks
 from minicaffe.core.solver import snapshots
 from minicaffe.core.solver.average import Average

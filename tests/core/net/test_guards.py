@@ -11,7 +11,7 @@ from core.solver.twins import Quiet
 
 from minicaffe import Net, Solver, parse
 from minicaffe.core.layers import REGISTRY, Layer, register
-from minicaffe.core.layers.version import Versioned
+from minicaffe.core.layers.blob import Versioned
 from minicaffe.errors import DataError, LayerError, ShapeError
 
 pytestmark = pytest.mark.usefixtures("form")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from minicaffe import register
 from minicaffe.backends import cpu
 from minicaffe.backends.replay import guards, inference
-from minicaffe.core.layers import REGISTRY, version
+from minicaffe.core.layers import REGISTRY, blob
 from minicaffe.core.net import memory
 from minicaffe.core.solver import iteration
 from minicaffe.tools.data import datasets
@@ -77,7 +77,7 @@ def ids_that_are_compared(monkeypatch):
 
 
 def setters_that_count_nothing(monkeypatch):
-    monkeypatch.setattr(version, "_numbers", itertools.repeat(version.Versioned.version))
+    monkeypatch.setattr(blob, "_numbers", itertools.repeat(blob.Versioned.version))
 
 
 def checks_that_vanish(monkeypatch):
