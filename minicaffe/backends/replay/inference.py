@@ -46,7 +46,7 @@ class Replayed(run.Forward):
         """Drop the traces, and keep no array alive."""
         self.repeated, self.guard.listed = Repeated(self.graph.context.device), None
 
-    def run(self, steps: Sequence[Step], left_out: Collection[Step], debug: Say) -> None:
+    def run(self, steps: Sequence[Step], left_out: Collection[Step], debug: Say | None) -> None:
         """Run some neighbouring layers, except those that are left out."""
         if debug is not None or not self._repeats(steps):
             super().run(steps, left_out, debug)

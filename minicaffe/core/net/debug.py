@@ -6,7 +6,7 @@ Backward), except those of the Split layers that it inserts. Caffe never calls i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,42 +16,37 @@ from minicaffe.core.layers import Param
 from minicaffe.core.net.step import Step
 from minicaffe.errors import note
 
-Say = Callable[[str], None] | None
+Say = Callable[[str], None]
 
 
-def tell(say: Callable[[str], None], lines: Iterable[str]) -> None:
-    """Pass lines to `say`."""
-    for line in lines:
-        say(line)
-
-
-def input_lines(steps: Sequence[Step], device: Device) -> Iterator[str]:
+def tell_inputs(say: Say, steps: Sequence[Step], device: Device) -> None:
     """Lines on the content of Input layers, before a forward pass."""
     for value in [value for step in steps if step.spec.type == "Input" for value in step.tops]:
-        yield f"    [Forward] Input {value.name} data: {_mean(value.blob.data, device)}"
+        say(f"    [Forward] Input {value.name} data: {_mean(value.blob.data, device)}")
 
 
-def forward_lines(step: Step, device: Device) -> Iterator[str]:
+def tell_forward(say: Say, step: Step, device: Device) -> None:
     """Lines on a layer that has just run forward, as Caffe's debug_info prints them."""
     for value in step.tops:
-        yield _line("Forward", step, f"top blob {value.name} data", value.blob.data, device)
+        say(_line("Forward", step, f"top blob {value.name} data", value.blob.data, device))
     names = [param_spec.name for param_spec in step.spec.param]
     for i, param in enumerate(step.layer.params):
         name = (names[i] if i < len(names) else None) or i
-        yield _line("Forward", step, f"param blob {name} data", param.data, device)
+        say(_line("Forward", step, f"param blob {name} data", param.data, device))
 
 
-def backward_lines(step: Step, device: Device) -> Iterator[str]:
+def tell_backward(say: Say, step: Step, device: Device) -> None:
     """Lines on a layer that has just run backward."""
     for value, wanted in zip(step.bottoms, step.layer.needs_gradient, strict=True):
         if wanted:
-            yield _line("Backward", step, f"bottom blob {value.name} diff", value.blob.diff, device)
+            what = f"bottom blob {value.name} diff"
+            say(_line("Backward", step, what, value.blob.diff, device))
     for i, param in enumerate(step.layer.params):
         if param.learns:
-            yield _line("Backward", step, f"param blob {i} diff", param.diff, device)
+            say(_line("Backward", step, f"param blob {i} diff", param.diff, device))
 
 
-def params_line(params: Sequence[Param], device: Device) -> Iterator[str]:
+def tell_params(say: Say, params: Sequence[Param], device: Device) -> None:
     """One line on all parameters after a backward pass: the L1 and L2 norms of data and diff."""
     norms = []
     for order in (1, 2):
@@ -59,7 +54,7 @@ def params_line(params: Sequence[Param], device: Device) -> Iterator[str]:
             arrays = [_host(device, getattr(param, which)) for param in params]
             norms.append(sum(float((np.abs(array) ** order).sum()) for array in arrays))
     l1, l2 = norms[:2], [norm**0.5 for norm in norms[2:]]
-    yield (
+    say(
         f"    [Backward] All net params (data, diff): L1 norm = ({l1[0]:.6g}, {l1[1]:.6g}); "
         f"L2 norm = ({l2[0]:.6g}, {l2[1]:.6g})"
     )

@@ -115,7 +115,7 @@ class Net:
         self.passes = replayed("inference", run.Forward)(self.graph, self.memory)
         self._left_out: set[Step] = set()  # their tops were inputs of the last forward pass
         # Prints what passes compute; waits for it
-        self.debug: debug.Say = note if self.spec.debug_info else None
+        self.debug: debug.Say | None = note if self.spec.debug_info else None
         # Called after a layer has run backward; it may return work to do
         self.then: Callable[[Step], Callable[[], Any] | None] | None = None
         self.loss_scale = 1.0  # a backward pass computes the gradients of the loss times this
@@ -207,7 +207,7 @@ class Net:
             if inputs:
                 put(inputs, blobs, "data")
             if self.debug is not None:
-                debug.tell(self.debug, debug.input_lines(self.steps, self.device))
+                debug.tell_inputs(self.debug, self.steps, self.device)
             self.passes.run(steps, self._left_out, self.debug)
         self.context.passes += last == len(self.steps) - 1  # then the pass is over
         tops = self.graph.outputs.values() if end is None else self.steps[last].tops
@@ -242,7 +242,7 @@ class Net:
                 if self.then is not None and (work := self.then(step)) is not None:
                     work()
         if self.debug is not None:
-            debug.tell(self.debug, debug.params_line(self.learnable, self.device))
+            debug.tell_params(self.debug, self.learnable, self.device)
 
     @on_its_device
     def loss_into(self, total: Any) -> Any:

@@ -24,7 +24,9 @@ class Forward:
     def forget(self) -> None:
         """Drop what was kept of passes: the net's arrays will be others."""
 
-    def run(self, steps: Sequence[Step], left_out: Collection[Step], debug: debug_info.Say) -> None:
+    def run(
+        self, steps: Sequence[Step], left_out: Collection[Step], debug: debug_info.Say | None
+    ) -> None:
         """Run some neighbouring layers, except those that are left out."""
         for step in steps:
             if step not in left_out:
@@ -32,7 +34,11 @@ class Forward:
 
 
 def forward(
-    step: Step, graph: Graph, memory: Memory, debug: debug_info.Say = None, prepare: bool = True
+    step: Step,
+    graph: Graph,
+    memory: Memory,
+    debug: debug_info.Say | None = None,
+    prepare: bool = True,
 ) -> None:
     """Run one layer forward, after its `prepare` if `prepare` is true; `debug` receives lines on its tops."""
     layer = step.layer
@@ -47,7 +53,7 @@ def forward(
     if layer.traits.sizes_vary:
         fit(graph, memory, step, list(tops) if isinstance(tops, (tuple, list)) else [tops])
     if debug is not None:
-        debug_info.tell(debug, debug_info.forward_lines(step, graph.context.device))
+        debug_info.tell_forward(debug, step, graph.context.device)
     step.ran = True
     step.tell("after_forward")
 
@@ -58,7 +64,7 @@ def backward(
     written: set[Value],
     scratch: Any,
     loss_scale: float,
-    debug: debug_info.Say = None,
+    debug: debug_info.Say | None = None,
 ) -> None:
     """Run one layer backward; `written` are the values whose diff already holds a gradient.
 
@@ -98,7 +104,7 @@ def backward(
     for blob, part in added:
         arrays.add(part, blob.diff)
     if debug is not None:
-        debug_info.tell(debug, debug_info.backward_lines(step, device))
+        debug_info.tell_backward(debug, step, device)
     step.tell("after_backward")
 
 

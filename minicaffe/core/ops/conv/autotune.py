@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends import aligned
-from minicaffe.backends.device import Device
+from minicaffe.backends.device import Device, on_its_device
 from minicaffe.backends.dispatch import module
 from minicaffe.core.ops.conv import reference as definition
 from minicaffe.core.ops.conv.engine import ENGINES
@@ -52,13 +52,10 @@ class Finding:
     busy: bool = False
 
 
+@on_its_device
 def measure(case: Case, names: tuple[str, ...] | None = None) -> dict[str, Finding]:
     """Checks and times every candidate, or the engines `names`; returns a Finding for each direction."""
-    with case.device.current():
-        return _measure(case, case.candidates if names is None else names)
-
-
-def _measure(case: Case, names: tuple[str, ...]) -> dict[str, Finding]:
+    names = case.candidates if names is None else names
     date, g, findings = time.strftime("%Y-%m-%d"), case.g, {}
     few = _Arrays(case, _corner(case, names), names)
     exact = _Arrays(dataclasses.replace(case, dtype=np.dtype("f8")), few.g, names, few)

@@ -140,10 +140,7 @@ class Winograd(Engine):
     ) -> None:
         """Both gradients; NumPy transforms dy once for both. dx or dw may be None: not computed."""
         if self.needs_compiled(g):
-            if dw is not None:
-                self.weight_gradient(x, dy, g, dw, work)
-            if dx is not None:
-                self.input_gradient(dy, weight, g, dx, work)
+            super().gradients(x, dy, weight, g, dx, dw, work)
             return
         at, gg, bt = self._matrices(g, dy)
         at_t, bt_t = ([matrix.T for matrix in axes] for axes in (at, bt))
