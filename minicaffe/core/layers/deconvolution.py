@@ -33,9 +33,8 @@ class Deconvolution(Filtered):
         lead, c, image, window = self.split(x)
         n, out = math.prod(lead), window.images(image)
         self.declare(ConvGeometry(n, self.num_output, out, c, window, self.group), c)
-        self.tops = ConvGeometry(
-            n, 1, out, self.num_output, Window((1,) * len(out))
-        )  # for the bias
+        one = Window((1,) * len(out))
+        self.tops = ConvGeometry(n, 1, out, self.num_output, one)  # for the bias
         return self.tops_of((*lead, self.num_output, *out), (x, *more))
 
     def allocate(self) -> None:

@@ -13,14 +13,7 @@ from typing import Any
 from minicaffe.core.config.declare import LayerSpec, NetSpec
 from minicaffe.core.layers import Blob, Context, Layer, Param
 from minicaffe.core.layers.blob import Shape, Versioned
-from minicaffe.errors import (
-    ByName,
-    LayerError,
-    MinicaffeError,
-    SpecError,
-    did_you_mean,
-    raised_at,
-)
+from minicaffe.errors import ByName, LayerError, MinicaffeError, SpecError, did_you_mean, raised_at
 
 
 @dataclass(eq=False)

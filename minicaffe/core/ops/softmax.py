@@ -241,14 +241,7 @@ def softmax_loss_gradient(
 
 @op(samples="prob labels out start valid ignored place", grain=GRAIN)
 def nll_gradient(
-    prob: Any,
-    labels: Any,
-    scale: Any,
-    out: Any,
-    start: Any,
-    valid: Any,
-    ignored: Any,
-    place: Any,
+    prob: Any, labels: Any, scale: Any, out: Any, start: Any, valid: Any, ignored: Any, place: Any
 ) -> Any:
     """dx = scale (prob - onehot(label)) on the CPU, where `scale` is one number."""
     np.copyto(out, prob)

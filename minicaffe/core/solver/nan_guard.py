@@ -69,17 +69,15 @@ class Watch:
         self.going = going.view(np.bool_).reshape(())
         self.going.fill(True)
         self.parts = xp.empty(ops.PARTS, np.float64)
-        self.loss = xp.zeros(
-            1, dtype
-        )  # of this iteration: always at one address, so that it can be replayed
+        # Of this iteration: always at one address, so that it can be replayed
+        self.loss = xp.zeros(1, dtype)
         self.at_hand: AtHand | None = None
         if xp is np:
             looked_at = self.loss, self.losses, self.squares, self.flags
             self.at_hand = AtHand(*[array.data for array in looked_at])
         self.asked, self.last = 0, -1  # how many updates were launched; the iteration of the last
-        self.kept: list[
-            tuple[Any, list[tuple[Any, Any]]]
-        ] = []  # of layers: running arrays, and their copies
+        # Of layers: running arrays, and their copies
+        self.kept: list[tuple[Any, list[tuple[Any, Any]]]] = []
         self.blocks: list[tuple[Any, Any]] = []  # flat running arrays, and their copies
         self.together: dict[Any, Any] = {}  # the copy of each part of a flat array
 
@@ -191,9 +189,8 @@ class Watch:
 
     def iteration(self, told: Told) -> int:
         """The number of the bad iteration."""
-        return max(
-            0, self.last - (self.asked - 1 - told.done)
-        )  # a user may do several updates in one iteration
+        # A user may do several updates in one iteration
+        return max(0, self.last - (self.asked - 1 - told.done))
 
     def put_back(self) -> None:
         """Restore the arrays that forward passes change to their values before the bad iteration."""

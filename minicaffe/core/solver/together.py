@@ -29,15 +29,8 @@ class SharedUpdate(Protocol):
     def gradients(self) -> Sequence[Any]:
         """This rank's parts of the gradients, flat arrays."""
 
-    @property
-    def gathers(self) -> Sequence[Callable[[], object]]:
-        """Functions that send the weights to the other ranks."""
-
     def stretches(self, apart: bool) -> Sequence[Any]:
         """This rank's parts of the stretches of parameters (see flat_parameters)."""
-
-    def measure(self, watch: Any) -> None:
-        """Measure this rank's parts of the gradients."""
 
 
 class Together(Protocol):
@@ -49,7 +42,6 @@ class Together(Protocol):
     stop: bool  # whether any rank was asked to stop, and which
     stopped_by: Sequence[int]
     save: bool  # whether any was asked to save
-    buckets: Sequence[Any]
 
     def check_alike(self, solver: Any) -> None:
         """Raise SpecError, on all ranks, unless all have the same model, data and settings."""
