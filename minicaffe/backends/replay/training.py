@@ -144,9 +144,8 @@ class Replayed(Iteration):
     def _parts(self) -> list[Any]:
         """The objects of the solver that a replay assumes."""
         rule, means = self.rule, self.average.means if self.average else ()
-        of_update = (rule.rule if isinstance(rule, Mixed) else rule).spec
         ranks = self.ranks and self.ranks.shared
-        settings = self.spec, rule, of_update, self.watch, self.watch.loss, ranks
+        settings = self.spec, rule, rule.spec, self.watch, self.watch.loss, ranks
         return [*settings, *rule.history, *means]
 
 
@@ -284,9 +283,7 @@ def compared(iteration: Any, replay: Callable[[], None], as_it_is: Callable[[], 
     return ""
 
 
-def left_behind(
-    net: Net, rule: Update | Mixed, watch: Watch, average: Average | None
-) -> dict[str, Any]:
+def left_behind(net: Net, rule: Update, watch: Watch, average: Average | None) -> dict[str, Any]:
     """All arrays that an iteration changes permanently, by name."""
     arrays: dict[str, Any] = {"watch": watch.block, "loss": watch.loss}
     for step in net.steps:

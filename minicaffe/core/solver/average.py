@@ -27,11 +27,9 @@ class Average:
     Approximation by Averaging, 1992; d as TensorFlow's ExponentialMovingAverage.
     """
 
-    def __init__(self, decay: float, rule: Update | Mixed, watch: Watch):
+    def __init__(self, decay: float, rule: Update, watch: Watch):
         self.decay, self.xp, self.watch = decay, watch.xp, watch
-        self.mixed = rule if isinstance(rule, Mixed) else None
-        self.rule = rule.rule if isinstance(rule, Mixed) else rule
-        self.params = self.rule.params
+        self.rule, self.params = rule, rule.params
         self.means = [aligned.zeros(self.xp, param.shape, param.dtype) for param in self.params]
         self.slot = self.rule.slots.take((1,), np.float64)
         self.inside = False  # the net has the means, and `means` the weights
@@ -75,8 +73,8 @@ class Average:
                 for step, (to, source) in enumerate(self._copies(param, mean)):
                     place = i, step  # of the copy that may have been made
                     self.xp.copyto(to, source)
-            if self.mixed is not None:
-                self.mixed.round()
+            if isinstance(self.rule, Mixed):
+                self.rule.round()
             self.inside = not before
         except BaseException:
             if self.inside == before and pairs:

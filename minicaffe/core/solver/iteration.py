@@ -11,14 +11,13 @@ from minicaffe.core.net.net import Net
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops.nan_guard import DONE
 from minicaffe.core.solver.average import Average
-from minicaffe.core.solver.mixed import Mixed
 from minicaffe.core.solver.nan_guard import Watch
 from minicaffe.core.solver.together import Parts, Together
 from minicaffe.core.solver.update_rules import Update
 from minicaffe.errors import TrainingError
 
 # The arguments of an iteration: spec, rule, the iteration's number, and its learning rate
-Now = tuple[SolverSpec, Update | Mixed, int, float]
+Now = tuple[SolverSpec, Update, int, float]
 
 
 class Iteration(Parts):
@@ -41,7 +40,7 @@ class Iteration(Parts):
             self.one = self.device.xp.empty((), net.context.sum_dtype)  # the loss of a batch
         self.recorded = 0
         self.spec: SolverSpec
-        self.rule: Update | Mixed
+        self.rule: Update
         self.number: int  # of this iteration
         self.rate: float
         self.updated = self.torn = self.copied = False

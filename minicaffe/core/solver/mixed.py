@@ -17,6 +17,7 @@ from minicaffe.core.layers import Param
 from minicaffe.core.net import Net
 from minicaffe.core.ops.update import unscale
 from minicaffe.core.solver.nan_guard import Watch
+from minicaffe.core.solver.together import SharedUpdate
 from minicaffe.core.solver.update_rules import Update
 
 SCALE = {"float16": 1024.0}  # the default loss scale; else 1
@@ -56,8 +57,8 @@ class Master:
     decay_mult = property(operator.attrgetter("param.decay_mult"))
 
 
-class Mixed:
-    """Master weights, history and the sum of gradients in float32; the net has rounded copies.
+class Mixed(Update):
+    """The update of master weights, with their history and gradients, in float32; the net has rounded copies.
 
     The gradients are those of `scale` times the loss, so that small ones do not become 0; `gather`
     divides them by `scale`. If any is not finite, the iteration is skipped:
@@ -75,11 +76,9 @@ class Mixed:
         slots: Slots,
         backward: bool = False,
     ):
-        self.xp, self.watch = device.xp, watch
-        self.masters = [Master(param, self.xp) for param in params]
-        self.rule = Update(spec, self.masters, device, watch, slots, backward)
+        self.masters = [Master(param, device.xp) for param in params]
+        super().__init__(spec, self.masters, device, watch, slots, backward)
         name = params[0].dtype.name if params else ""
-        self.laid = self.rule.laid
         self.scale = spec.loss_scale or SCALE.get(name, 1.0)
 
     def passed_over(self) -> str:
@@ -91,10 +90,7 @@ class Mixed:
             f"{count} iterations passed over: gradients beyond {name}; loss_scale is {self.scale:g}"
         )
 
-    # How many iterations were skipped, the rule's history of each parameter, the arrays that the rule changes
-    skipped = property(operator.attrgetter("watch.passed"))
-    history = property(operator.attrgetter("rule.history"))
-    weights = property(operator.attrgetter("rule.weights"))
+    skipped = property(operator.attrgetter("watch.passed"))  # how many iterations were
 
     def before_passes(self, iteration: Any) -> None:
         """The first batch's gradients are written, not added."""
@@ -111,23 +107,19 @@ class Mixed:
             if master.learns:
                 unscale(master.param.diff, self.scale, master.diff, not first, self.watch.bad)
 
-    def prepare(self, rate: float, iteration: int) -> None:
-        """Set the step constants of the next step; they are not sent yet."""
-        self.rule.prepare(rate, iteration)
-
-    def step(self) -> None:
+    def step(self, shared: SharedUpdate | None = None) -> None:
         """Do the prepared step, and round the weights into the net."""
-        self.rule.step()
+        super().step(shared)
         self.round()
 
     def round(self) -> None:
         """Round all masters into the net."""
         for master in self.masters:
             if master.dtype != master.param.dtype:
-                self.xp.copyto(master.param.data, master.data)
+                self.device.xp.copyto(master.param.data, master.data)
 
 
-def rule_of(net: Net, spec: SolverSpec, watch: Watch, backward: bool) -> Update | Mixed:
+def rule_of(net: Net, spec: SolverSpec, watch: Watch, backward: bool) -> Update:
     """The update of a net, `Mixed` for float16 and bfloat16; `backward`: parameters in backward order."""
     arguments = spec, net.learnable, net.device, watch, net.context.slots, backward
     if net.context.dtype.itemsize != 2:

@@ -20,7 +20,6 @@ from minicaffe.core.net.step import Step, Value
 from minicaffe.core.net.summary import table
 from minicaffe.core.solver import snapshots
 from minicaffe.core.solver.learning_rate import learning_rate
-from minicaffe.core.solver.mixed import Mixed
 from minicaffe.core.solver.report import Mute
 from minicaffe.core.solver.solver import Solver
 from minicaffe.errors import CheckpointError, DivergedError
@@ -358,14 +357,13 @@ class Replay:
     def run(self) -> None:
         """Compute the step, but for its update."""
         solver = self.solver
-        rule = solver.rule.rule if isinstance(solver.rule, Mixed) else solver.rule
         with solver.device.current(), np.errstate(all="ignore"):
             self.batches = Batches(solver.net, self.given)
             with self.look, self.batches:
                 solver.iterations.gradient(solver._now)
             solver.watch.expect(solver.iteration)
-            solver.watch.judge(rule.gradients, -1.0)
-            solver.watch.weigh(rule.weights)
+            solver.watch.judge(solver.rule.gradients, -1.0)
+            solver.watch.weigh(solver.rule.weights)
             self.told = solver.watch.told(solver.device)
         losses = self.told.losses
         self.loss = float(losses[(solver.iterations.recorded - 1) % len(losses)])
