@@ -78,7 +78,7 @@ net backends.replay: guards guards inference_replay inference passes training
 net core.net: access net copies net sharing memory
 ops core.ops: activation random average update eltwise arrays embed take infogain label_losses stochastic pool
 ops core.ops: accuracy softmax labels softmax roi_pool pool statistics rows unpool pool whole_batch normalize
-ops.conv core.ops.conv: tiles winograd
+ops.conv core.ops.conv: tiles winograd transforms winograd
 ops tools.training: usage speed
 ops.conv backends.cpu.conv: depthwise direct panels packed_gemm space_to_depth space_to_depth split split
 ops.conv backends.cpu.conv: strips strips winograd_filters winograd_filters winograd_compiled winograd

@@ -28,7 +28,6 @@ from minicaffe.storage.file_kinds import foreign, reading
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 LIMIT = 2**31 - 1  # bytes of a message that Protocol Buffers read
-_WIDTH = {FIXED64: 8, FIXED32: 4}
 _FLOATS = {FIXED64: "<f8", FIXED32: "<f4"}
 _RUN = 4096  # records compared at once at first, where one number follows another
 AXES = 32  # Caffe's kMaxBlobAxes
@@ -93,8 +92,8 @@ def fields(data: memoryview) -> Iterator[tuple[int, int, Any]]:
                 raise ValueError(f"field {number} promises {size} bytes, {end - at} are left")
             yield number, kind, data[at : at + size]
             at += size
-        elif kind in _WIDTH:
-            width = at - start + _WIDTH[kind]
+        elif kind in _FLOATS:
+            width = at - start + np.dtype(_FLOATS[kind]).itemsize
             count = _equal_tags(data[start:], at - start, width)
             if not count:
                 raise ValueError(f"field {number} is cut short")
@@ -222,11 +221,8 @@ class BlobProto:
 
     def array(self) -> np.ndarray:
         """The array, in memory of its own."""
-        short = self.pieces[0].itemsize == 2
-        dtype = np.float32 if short else self.pieces[0].dtype.newbyteorder("=")
-        out = np.empty(self.shape, dtype)
-        np.concatenate(self.pieces, out=out.reshape(-1))
-        return out
+        array = self.view()
+        return array.astype(array.dtype.newbyteorder("="))
 
 
 def read_blob(path: str | Path) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from operator import index
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -243,7 +243,8 @@ TAKEN_BY = {  # the types and policies that a key is of; all other keys are of e
 
 def with_settings(solver: SolverSpec, settings: Mapping[str, Any]) -> SolverSpec:
     """A solver with some keys replaced, checked as in a model file. Raises SpecError."""
-    own = {key: _plain(getattr(solver, key)) for key in keys_of(SolverSpec)}
+    every = asdict(replace(solver, nodes={}))
+    own = {key: every[key] for key in keys_of(SolverSpec)}
     try:
         root = from_mapping(own | dict(settings), "Solver")
         idle = unused(root.value).keys() - settings.keys()
@@ -266,13 +267,6 @@ def check_max_iter(solver: SolverSpec, needed: bool = True) -> None:
         raise SpecError(
             f"{solver.mark}: solver: {problem}; --max-iter N, or Solver(..., max_iter=N), sets it"
         )
-
-
-def _plain(value: Any) -> Any:
-    """A value of a declaration as a model file holds it."""
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def unused(nodes: Mapping[str, Node]) -> dict[str, str]:

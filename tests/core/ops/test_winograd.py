@@ -19,8 +19,7 @@ from minicaffe.core.ops import conv
 from minicaffe.core.ops.conv import winograd
 from minicaffe.core.ops.conv.plan import plan
 from minicaffe.core.ops.conv.problem import Case
-from minicaffe.core.ops.conv.transforms import halves, kronecker, matrices
-from minicaffe.core.ops.conv.winograd import Winograd
+from minicaffe.core.ops.conv.winograd import Winograd, halves, kronecker, matrices
 from minicaffe.core.ops.geometry import ConvGeometry, Window
 
 WIDE = {  # more tiles than a vector has lanes, and some left over: in rows, over samples, in both

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cpu.conv import split
-from minicaffe.core.ops.conv.transforms import even, taps, two
-from minicaffe.core.ops.conv.winograd import TILES
+from minicaffe.core.ops.conv.winograd import TILES, even, taps, two
 from minicaffe.core.ops.geometry import ConvGeometry, Window
 
 FEWEST = 8  # tiles of a product, at least, if threads share the tiles of one sample

@@ -20,7 +20,7 @@ from minicaffe.backends.cpu.conv.strips import adjoint, strips
 from minicaffe.backends.cpu.ops import row
 from minicaffe.backends.cpu.threads import run, share
 from minicaffe.core.ops import arrays
-from minicaffe.core.ops.conv.transforms import by_axes, of_weights, taps
+from minicaffe.core.ops.conv.winograd import by_axes, of_weights, taps
 from minicaffe.core.ops.geometry import ConvGeometry
 
 

@@ -19,7 +19,7 @@ from minicaffe.backends.cpu import Piece, loops, no_bias, no_epilogue
 from minicaffe.backends.cpu.conv.strips import GAP, Strips, strips
 from minicaffe.backends.cpu.skinny import table
 from minicaffe.backends.cpu.threads import run
-from minicaffe.core.ops.conv.transforms import by_axes, of_weights, taps
+from minicaffe.core.ops.conv.winograd import by_axes, of_weights, taps
 from minicaffe.core.ops.geometry import ConvGeometry
 
 OF_TILES = 2**22  # elements of V of all samples, at most: each block reads V again

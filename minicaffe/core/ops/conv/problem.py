@@ -21,7 +21,7 @@ from minicaffe.backends.device import Device
 from minicaffe.backends.dispatch import at_most, threads
 from minicaffe.core.ops.conv import common
 from minicaffe.core.ops.conv.engine import ENGINES
-from minicaffe.core.ops.conv.transforms import taps
+from minicaffe.core.ops.conv.winograd import taps
 from minicaffe.core.ops.geometry import ConvGeometry
 from minicaffe.errors import mib
 
