@@ -85,6 +85,10 @@ class Communicator:
     def barrier(self) -> None:
         """Wait until all ranks are here."""
 
+    def note(self, text: str) -> None:
+        """Print what a rank beside the first reports of its data."""
+        note(f"rank {self.rank}: {text}")
+
     def abort(self, code: int) -> None:
         """End all ranks at once, wherever they are."""
         raise SystemExit(code)
@@ -162,8 +166,3 @@ def device_of(asked: str | None, communicator: Communicator) -> Device:
     if communicator.size == 1 or not default.is_cuda or asked not in (None, "cuda"):
         return default
     return device(f"cuda:{communicator.local_rank}")
-
-
-def note_of(rank: int, text: str) -> None:
-    """Print what a rank beside the first reports of its data."""
-    note(f"rank {rank}: {text}")

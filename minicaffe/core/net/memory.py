@@ -211,6 +211,18 @@ class Sharing:
         )
 
 
+def _while_valid(which: str) -> Any:
+    """A property: the data or the diff of a value's blob, which may be read and set while it is valid."""
+
+    def get(self: SharedBlob) -> Any:
+        return getattr(self._valid_blob(which), which)
+
+    def put(self: SharedBlob, values: Any) -> None:
+        setattr(self._valid_blob(which), which, values)
+
+    return property(get, put)
+
+
 class SharedBlob(Blob):
     """A blob whose data or diff shares memory: reading it raises ShapeError unless it is valid."""
 
@@ -222,23 +234,7 @@ class SharedBlob(Blob):
         shared = f"its {self.sharing.which} in shared memory"
         return f"Blob{self.shape} {self.dtype} on {self.device.name}, {shared}"
 
-    @property
-    def data(self) -> Any:
-        """The values, an array of the net's device."""
-        return self._valid_blob("data").data
-
-    @data.setter
-    def data(self, values: Any) -> None:
-        self._valid_blob("data").data = values
-
-    @property
-    def diff(self) -> Any:
-        """The gradient, an array of the net's device."""
-        return self._valid_blob("diff").diff
-
-    @diff.setter
-    def diff(self, values: Any) -> None:
-        self._valid_blob("diff").diff = values
+    data, diff = _while_valid("data"), _while_valid("diff")
 
     def share(self, other: Blob, diff: bool = True) -> None:
         """Raises ShapeError: the net decides where its memory is."""

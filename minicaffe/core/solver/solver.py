@@ -16,15 +16,7 @@ import numpy as np
 from minicaffe.backends import device as backend
 from minicaffe.backends.device import on_its_device
 from minicaffe.backends.dispatch import replayed
-from minicaffe.core.communicator import (
-    ALONE,
-    Communicator,
-    agree,
-    device_of,
-    note_of,
-    one_by_one,
-    together,
-)
+from minicaffe.core.communicator import ALONE, Communicator, agree, device_of, one_by_one, together
 from minicaffe.core.config.declare import NetSpec, check_max_iter, with_settings
 from minicaffe.core.config.types import keys_of
 from minicaffe.core.interrupt import Held, Signals, deliver, waiting
@@ -122,9 +114,7 @@ class Solver:
         self.test_nets = together(self.communicator, partial(test_nets, spec, self.spec, **built))
         for net in (self.net, *self.test_nets):
             net.share_with(self.net)
-            net.context.tell = (
-                self.report.event if ranks.rank == 0 else partial(note_of, ranks.rank)
-            )
+            net.context.tell = self.report.event if ranks.rank == 0 else ranks.note
             net.debug = self.report.line if self.spec.debug_info or net.debug else None
         self.report.tests_on(score_suffixes(self.test_nets, self.net))
         self.judge = Judge(trends(spec, self.spec, self.test_nets))
