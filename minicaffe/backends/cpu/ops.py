@@ -501,7 +501,7 @@ def ave_pool_gradient(compiled, dy, window, out, work):
 def _average(
     loop: Any, source: Any, image: Any, window: Any, pooled: Any, work: Any, out: Any
 ) -> None:
-    divisors = window.divisors(image, pooled)
+    divisors = window.divisors(image.shape[2:], pooled.shape[2:], pooled.dtype)
     window = window.seen(image.shape[2:], pooled.shape[2:])
     args = source, *_tuples(image, window, pooled), *divisors, _work(work, window, image, pooled)
     _run(loop, math.prod(image.shape[:2]), *args, out)

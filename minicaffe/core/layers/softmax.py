@@ -6,8 +6,6 @@ import math
 from dataclasses import replace
 from typing import Annotated, Any
 
-import numpy as np
-
 from minicaffe.core.config.types import AtLeast
 from minicaffe.core.layers.base import Layer, Traits
 from minicaffe.core.layers.blob import Shape, same_type
@@ -241,19 +239,15 @@ class InfogainLoss(SoftmaxLoss):
         self.scratch = label_losses.InfogainScratch.empty(self.xp, n, c, s, dtype)
         if self.source is not None:
             if self.table is None:
-                self.table = self.load(self.source)
+                self.table = read_array(find(self.source, [self.context.folder], "source"))
+            if self.table.dtype.kind not in "fiu":
+                what = self.table.dtype
+                raise DataError(f"source {self.source}: expected numbers, got {what}")
             if self.table.size != c * c:
                 shape = self.table.shape
                 raise DataError(f"source {self.source}: expected {c} x {c} numbers, got {shape}")
             self.matrix = self.context.device.asarray(self.table.reshape(c, c).astype(dtype))
             label_losses.row_sums(self.matrix, self.sums)
-
-    def load(self, source: str) -> np.ndarray:
-        """The matrix in a file."""
-        table = read_array(find(source, [self.context.folder], "source"))
-        if table.dtype.kind not in "fiu":
-            raise DataError(f"source {source}: expected numbers, got {table.dtype}")
-        return table
 
     def lose(self, x: Any, *more: Any) -> None:
         ops.softmax(x, self.prob, self.reduced)

@@ -191,9 +191,12 @@ class Window:
             kernel.append(min(k - p + pad[-1], size + pad[-1]))
         return Window(tuple(kernel), self.stride, tuple(pad), self.dilation)
 
-    def divisors(self, image: Any, pooled: Any) -> tuple[Any, Any]:
+    @functools.cache  # noqa: B019  (of equal windows one is kept)
+    def divisors(self, image: Sizes, pooled: Sizes, dtype: Any) -> tuple[Any, Any]:
         """What average pooling divides by: the heights of windows (oh, 1), and their widths (1, ow)."""
-        return _divisors(self, image.shape[2:], pooled.shape[2:], pooled.dtype)
+        sizes = map(window_sizes, image, pooled, self.kernel, self.stride, self.pad)
+        rows, columns = (np.maximum(of_axis, 1).astype(dtype) for of_axis in sizes)
+        return rows[:, None], columns[None]
 
     def lifted(self) -> tuple[Sizes, ...]:
         """Kernel, stride, pad and dilation along three axes: those that lack are of size 1."""
@@ -213,13 +216,6 @@ def lift(sizes: Sizes, fill: int = 1) -> Sizes:
     (1, 5, 7)
     """
     return (fill,) * (AXES - len(sizes)) + tuple(sizes)
-
-
-@functools.cache
-def _divisors(window: Window, image: Sizes, pooled: Sizes, dtype: Any) -> tuple[Any, Any]:
-    sizes = map(window_sizes, image, pooled, window.kernel, window.stride, window.pad)
-    rows, columns = (np.maximum(of_axis, 1).astype(dtype) for of_axis in sizes)
-    return rows[:, None], columns[None]
 
 
 @dataclass(frozen=True)

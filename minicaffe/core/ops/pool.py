@@ -118,7 +118,7 @@ def ave_pool(x: Any, window: Window, out: Any, work: Any = None) -> Any:
     >>> ave_pool(np.array([[[[1.0, 4.0], [3.0, 2.0]]]]), Window((2, 2)), np.empty((1, 1, 1, 1))).item()
     2.5
     """
-    rows, columns = window.divisors(x, out)
+    rows, columns = window.divisors(x.shape[2:], out.shape[2:], out.dtype)
     np.copyto(out, 0)
     for _, (oy, ox), (iy, ix) in window.elements(x.shape[2:], out.shape[2:]):
         here = out[:, :, oy, ox]
@@ -137,7 +137,7 @@ def ave_pool_gradient(dy: Any, window: Window, out: Any, share: Any, work: Any =
     >>> ave_pool_gradient(dy, Window((2, 2)), np.empty((1, 1, 2, 2)), np.empty_like(dy)).tolist()
     [[[[1.0, 1.0], [1.0, 1.0]]]]
     """
-    rows, columns = window.divisors(out, dy)
+    rows, columns = window.divisors(out.shape[2:], dy.shape[2:], dy.dtype)
     np.divide(dy, rows, out=share)
     np.divide(share, columns, out=share)
     np.copyto(out, 0)

@@ -219,8 +219,3 @@ def watch_of(net: Net, window: int) -> Watch:
     )
     watch.keep(net.layers.values())
     return watch
-
-
-def all_finite(device: Any, arrays: Iterable[Any]) -> bool:
-    """Whether all entries of arrays are finite numbers."""
-    return all(np.isfinite(device.to_host(array)).all() for array in arrays)

@@ -374,10 +374,6 @@ class Saving:
             solver.report.event(line)
         self.restored, self.saved, self.unsaved = Path(path), solver.iteration, None
 
-    def latest(self) -> Path:
-        """Returns the newest snapshot. Raises CheckpointError without one."""
-        return latest(self.prefix)
-
     def _path(self, solver: Any) -> Path:
         """The file of a snapshot taken now: PREFIX_iter_N.npz, or .solverstate."""
         return path(self.prefix, solver.iteration, solver.spec.snapshot_format)

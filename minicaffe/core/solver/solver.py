@@ -28,7 +28,7 @@ from minicaffe.core.solver.average import Average
 from minicaffe.core.solver.iteration import Iteration, Now, Undone
 from minicaffe.core.solver.learning_rate import learning_rate
 from minicaffe.core.solver.mixed import Mixed, rule_of
-from minicaffe.core.solver.nan_guard import all_finite, watch_of
+from minicaffe.core.solver.nan_guard import watch_of
 from minicaffe.core.solver.report import Mute, Report, keys_given, recorded
 from minicaffe.core.solver.scores import Judge, score_suffixes, test_nets, test_scores, trends
 from minicaffe.core.solver.snapshots import Saving
@@ -336,7 +336,8 @@ class Solver:
             self._raise_diverged(self.iteration, loss)
         if not math.isfinite(watched.weights + watched.running):  # perhaps only the sum of squares
             running = [array for layer in self.net.layers.values() for array in layer.running]
-            if not all_finite(self.device, [*self.rule.weights, *running]):
+            arrays = map(self.device.to_host, [*self.rule.weights, *running])
+            if not all(np.isfinite(array).all() for array in arrays):
                 self._raise_diverged(self.watch.last + 1, loss, before=True)
         return loss
 
@@ -400,4 +401,4 @@ class Solver:
 
     def latest_snapshot(self) -> Path:
         """The newest snapshot of this solver. Raises CheckpointError without one."""
-        return self.saving.latest()
+        return snapshots.latest(self.saving.prefix)
