@@ -10,6 +10,7 @@ import numpy as np
 from minicaffe.backends import aligned
 from minicaffe.backends.dispatch import op
 from minicaffe.core.ops import arrays, channels
+from minicaffe.core.ops.geometry import Sizes
 from minicaffe.core.ops.rows import Affine, Norm, Past, Rows, Statistics, recall, statistics
 
 LEAST = 1e-7  # the share of a deviation in itself and eps, at the least
@@ -135,13 +136,7 @@ class Whole:
     """
 
     def __init__(
-        self,
-        xp: Any,
-        shape: tuple[int, ...],
-        dtype: Any,
-        rows: Rows,
-        length: int,
-        add: Callable[[Any], Any],
+        self, xp: Any, shape: Sizes, dtype: Any, rows: Rows, length: int, add: Callable[[Any], Any]
     ):
         self.rows, self.length, self.add = rows, length, add
         self.y = aligned.empty(xp, shape, dtype)

@@ -53,10 +53,7 @@ def score_suffixes(nets: Sequence[Net], learning: Net | None = None) -> tuple[st
 
 
 def test_scores(
-    nets: Sequence[Net],
-    batches: Sequence[int | None],
-    with_loss: bool,
-    communicator: Communicator = ALONE,
+    nets: Sequence[Net], batches: Sequence[int | None], with_loss: bool, communicator: Communicator
 ) -> dict[str, Any]:
     """The mean outputs of each net; with several nets their number comes first, `0/accuracy`.
 

@@ -57,13 +57,6 @@ class State:
     training: dict[str, np.ndarray] = field(default_factory=dict)
     watched: dict[str, np.ndarray] = field(default_factory=dict)
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """The entries of a snapshot."""
-        counts = {f"@{name}": np.array(getattr(self, name)) for name in COUNTS}
-        training = {f"training/{name}": array for name, array in self.training.items()}
-        named = {**self.history, **training, **self.watched}
-        return {**{f"@{k}": v for k, v in named.items()}, **counts, "@losses": self.losses}
-
 
 def name(model: NetSpec) -> str:
     """The name of a model's snapshots: that of its file, without _iter_N of a snapshot; or the model's own.
@@ -402,24 +395,21 @@ def write(solver: Any, file: Path, more: Mapping[str, np.ndarray] | None = None)
         means = solver.average.means if solver.average is not None else []
         training = dict(zip(net.named_params, means, strict=bool(means)))
         remembered = named(net.named_params, solver.rule.history)
-        state = State(
-            solver.iteration,
-            net.context.seed,
-            solver.iterations.recorded,
-            host(solver.watch.losses),
-            {name: host(array) for name, array in remembered.items()},
-            {name: host(array) for name, array in training.items()},
-            {f"{name}/{one.key}": one.state() for name, one in solver.judge.trends.items()},
-        )
+        state = {name: host(array) for name, array in remembered.items()}
         plugged = format_of(STATES, file)
-        if plugged is None:
-            prefix = net.spec.solver.snapshot_prefix if net.spec.solver else None
-            model = with_classes(net.spec, net.layers.values())
-            model = replace(model, solver=replace(solver.spec, snapshot_prefix=prefix))
-            text = entry(model, file)
-            checkpoint.write(file, {**net.weights(), **state.arrays(), **(more or {}), **text})
+        if plugged is not None:
+            weights, fallen = weights_beside(file), falls(solver.spec, solver.iteration)
+            net.save(weights)
+            plugged.save(file, solver.iteration, str(weights), fallen, [*state.values()])
             return
-        weights, history = weights_beside(file), list(state.history.values())
-        net.save(weights)
-        fallen = falls(solver.spec, state.iteration)
-        plugged.save(file, state.iteration, str(weights), fallen, history)
+        state |= {f"training/{name}": host(array) for name, array in training.items()}
+        state |= {f"{name}/{one.key}": one.state() for name, one in solver.judge.trends.items()}
+        counts = solver.iteration, net.context.seed, solver.iterations.recorded
+        state |= dict(zip(COUNTS, map(np.array, counts), strict=True))
+        state["losses"] = host(solver.watch.losses)
+        prefix = net.spec.solver.snapshot_prefix if net.spec.solver else None
+        model = with_classes(net.spec, net.layers.values())
+        model = replace(model, solver=replace(solver.spec, snapshot_prefix=prefix))
+        entries = {f"@{name}": array for name, array in state.items()}
+        entries |= {**(more or {}), **entry(model, file)}
+        checkpoint.write(file, {**net.weights(), **entries})
