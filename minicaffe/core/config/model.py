@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -131,6 +130,7 @@ def schema(layer_types: Mapping[str, type]) -> dict[str, Any]:
         definitions[f"layer {name}"] = one
         chosen = {"properties": {"type": {"const": name}}, "required": ["type"]}
         branches.append({"if": chosen, "then": _to(f"layer {name}")})
+    of_layers = ["layer", *definitions]  # which those of a net and a solver are no part of
     layer = {
         "type": "object",
         "required": ["name", "type"],
@@ -145,7 +145,6 @@ def schema(layer_types: Mapping[str, type]) -> dict[str, Any]:
     definitions["layer"] = layer
     own = {k: v for k, v in root["properties"].items() if k not in ("solver", "test_nets")}
     definitions["test net"] = {**root, "properties": own}
-    of_layers = _reached(definitions, "layer")
     root["properties"]["blocks"] = {
         "type": "object",
         "description": "layers that `layers` uses by name",
@@ -178,16 +177,6 @@ def _layers(definition: str) -> dict[str, Any]:
 
 def _to(definition: str) -> dict[str, Any]:
     return {"$ref": f"#/$defs/{definition}".replace(" ", "%20")}
-
-
-def _reached(definitions: Mapping[str, Any], first: str) -> list[str]:
-    """The definitions that one refers to, itself first."""
-    names = [first]
-    for name in names:
-        for other in re.findall(r"#/\$defs/([^'\"]+)", str(definitions[name])):
-            if (other := other.replace("%20", " ")) not in names:
-                names.append(other)
-    return names
 
 
 def _with_words(schema: Mapping[str, Any]) -> dict[str, Any]:
