@@ -85,6 +85,7 @@ ops.conv backends.cpu.conv: strips strips winograd_filters winograd_filters wino
 solver backends.replay: compare training
 solver core.solver: judging scores policies learning_rate recording snapshots rules update_rules
 solver core.solver: saving snapshots state snapshots trend scores
+solver core: together communicator
 drawing tools.visualize.drawing: coordinates ranks text graph
 runs tools.training: log_file folder nan_diagnosis divergence resume run replay_step divergence
 parallel tools.parallel: agreement ranks buckets ranks nccl mpi

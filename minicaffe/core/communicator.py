@@ -1,14 +1,14 @@
 """What the ranks of a run say to each other, under MPI's names, and what all do or none.
 
-This is the form of a process that is alone; those of several are in parallel/. An error of one rank is raised
-by all, with a line that names the rank.
+This is the form of a process that is alone; those of several, and what their solvers do together, are in
+tools/parallel/. An error of one rank is raised by all, with a line that names the rank.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from minicaffe import errors
 from minicaffe.backends.device import Device, device
@@ -100,8 +100,8 @@ class Communicator:
     def check_net(self, net: Any, built: Any) -> None:
         """Raise SpecError, on all ranks, for a net of which each cannot compute a part of the batch."""
 
-    def solver_ranks(self, net: Any, laid: Any, watch: Any, late: bool, dtype: Any) -> Any:
-        """Returns what the solvers of several ranks do together, as `solver.together.Together`."""
+    def solver_ranks(self, net: Any, laid: Any, watch: Any, late: bool, dtype: Any) -> Together:
+        """Returns what the solvers of several ranks do together."""
         raise NotImplementedError(f"{type(self).__name__}: ranks that train nothing together")
 
 
@@ -166,3 +166,66 @@ def device_of(asked: str | None, communicator: Communicator) -> Device:
     if communicator.size == 1 or not default.is_cuda or asked not in (None, "cuda"):
         return default
     return device(f"cuda:{communicator.local_rank}")
+
+
+class Parts:
+    """The parts of an iteration, each of which is done at once."""
+
+    def do(self, what: str, work: Callable[[], Any]) -> None:
+        """Do a part, which has a name."""
+        work()
+
+    def sum(
+        self, work: Callable[[], Any], what: str = "a sum over ranks", restores: bool = False
+    ) -> None:
+        """Sum over ranks. `restores`: the work looks at which gradients are stale."""
+        work()
+
+
+class SharedUpdate(Protocol):
+    """A sharded update: each rank updates a part, and sends the weights to the others."""
+
+    @property
+    def gradients(self) -> Sequence[Any]:
+        """This rank's parts of the gradients, flat arrays."""
+
+    def stretches(self, apart: bool) -> Sequence[Any]:
+        """This rank's parts of the stretches of parameters (see flat_parameters)."""
+
+
+class Together(Protocol):
+    """The ranks sum their gradients, and agree on how to go on."""
+
+    late: bool  # whether gradients are summed after the backward pass
+    shared: Any  # the SharedUpdate, or None
+    signals: Any  # they may ask this rank to stop or to save
+    stop: bool  # whether any rank was asked to stop, and which
+    stopped_by: list[int]
+    save: bool  # whether any was asked to save
+
+    def check_alike(self, solver: Any) -> None:
+        """Raise SpecError, on all ranks, unless all have the same model, data and settings."""
+
+    def begin_alike(self, solver: Any) -> None:
+        """Send rank 0's state to all ranks, once."""
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Do work of an iteration on all ranks. An error on one rank is raised on all."""
+
+    def agree(self) -> None:
+        """Exchange requests and errors. An error on one rank is raised on all."""
+
+    def then(self, step: Any) -> Callable[[], Any] | None:
+        """Called after a layer has run backward: starts the sums that can start."""
+
+    def reduce(self, iteration: Any) -> None:
+        """Sum gradients and loss over the ranks, part by part of an iteration."""
+
+    def step(self, iteration: Any) -> None:
+        """Do the rule's step, of this rank's part of a sharded update."""
+
+    def share_no_more(self) -> None:
+        """From now on each rank does the whole update."""
+
+    def before_snapshot(self) -> None:
+        """Collect all that a snapshot holds on this rank."""

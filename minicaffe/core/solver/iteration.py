@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from minicaffe.core.communicator import Parts, Together
 from minicaffe.core.config.declare import SolverSpec
 from minicaffe.core.net.net import Net
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops.nan_guard import DONE
 from minicaffe.core.solver.average import Average
 from minicaffe.core.solver.nan_guard import Watch
-from minicaffe.core.solver.together import Parts, Together
 from minicaffe.core.solver.update_rules import Update
 from minicaffe.errors import TrainingError
 

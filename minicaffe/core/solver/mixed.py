@@ -12,12 +12,12 @@ import numpy as np
 from minicaffe.backends import aligned
 from minicaffe.backends.device import Device
 from minicaffe.backends.step_constants import Slots
+from minicaffe.core.communicator import SharedUpdate
 from minicaffe.core.config.declare import SolverSpec
 from minicaffe.core.layers import Param
 from minicaffe.core.net import Net
 from minicaffe.core.ops.update import unscale
 from minicaffe.core.solver.nan_guard import Watch
-from minicaffe.core.solver.together import SharedUpdate
 from minicaffe.core.solver.update_rules import Update
 
 SCALE = {"float16": 1024.0}  # the default loss scale; else 1

@@ -32,7 +32,6 @@ from minicaffe.core.solver.nan_guard import watch_of
 from minicaffe.core.solver.report import Mute, Report, keys_given, recorded
 from minicaffe.core.solver.scores import Judge, score_suffixes, test_nets, test_scores, trends
 from minicaffe.core.solver.snapshots import Saving
-from minicaffe.core.solver.together import Together, asked
 from minicaffe.errors import CheckpointError, DataError, SpecError
 
 
@@ -102,10 +101,8 @@ class Solver:
             self.rule = rule_of(self.net, self.spec, self.watch, share is not None)
             decay = self.spec.ema_decay
             self.average = Average(decay, self.rule, self.watch) if decay else None
-        self.ranks: Together | None = None
-        if share is not None:
-            summed = self.net, self.rule.laid, self.watch, isinstance(self.rule, Mixed)
-            self.ranks = self.communicator.solver_ranks(*summed, reduce_dtype)
+        summed = self.net, self.rule.laid, self.watch, isinstance(self.rule, Mixed), reduce_dtype
+        self.ranks = None if share is None else self.communicator.solver_ranks(*summed)
         parts = self.net, self.watch, self.average, self.ranks
         self.iterations = replayed("training", Iteration)(*parts)
         self.iterations.graph = graph
@@ -254,7 +251,7 @@ class Solver:
                             break
                     self._iterate_and_tell()
                     due = self.spec.snapshot and self.iteration % self.spec.snapshot == 0
-                    if ((signals or self.ranks) and asked(self, signals)) or due:
+                    if ((signals or self.ranks) and self.saving.asked(self, signals)) or due:
                         self.saving.try_to_save(self)
                     if self._asked_to_stop:
                         break

@@ -12,12 +12,12 @@ from minicaffe.backends import aligned
 from minicaffe.backends.device import Device
 from minicaffe.backends.formulas import RULES
 from minicaffe.backends.step_constants import Slots
+from minicaffe.core.communicator import SharedUpdate
 from minicaffe.core.config.declare import SolverSpec
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops.update import BLOCK, Parts, update
 from minicaffe.core.solver.flat_parameters import Laid, multipliers
 from minicaffe.core.solver.nan_guard import Watch
-from minicaffe.core.solver.together import SharedUpdate
 from minicaffe.errors import SpecError
 
 

@@ -19,7 +19,7 @@ from minicaffe import __version__
 from minicaffe.backends.device import PRECISIONS
 from minicaffe.backends.replay.inference import OURS
 from minicaffe.backends.replay.training import left_behind
-from minicaffe.core.communicator import Communicator, Work, agree, together
+from minicaffe.core.communicator import Communicator, Parts, Work, agree, together
 from minicaffe.core.config.declare import State
 from minicaffe.core.layers.base import canonical_axis
 from minicaffe.core.net import Net
@@ -29,7 +29,6 @@ from minicaffe.core.ops import arrays
 from minicaffe.core.ops.nan_guard import BAD
 from minicaffe.core.solver.flat_parameters import Laid, Stretch, lies_in
 from minicaffe.core.solver.nan_guard import Watch
-from minicaffe.core.solver.together import Parts
 from minicaffe.errors import CheckpointError, MinicaffeError, ShapeError, SpecError, note
 from minicaffe.tools.data.layers.data import WindowData
 from minicaffe.tools.data.layers.hdf5_data import HDF5Data
