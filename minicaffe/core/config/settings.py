@@ -39,9 +39,7 @@ def expanded(root: Node) -> Node:
     if not isinstance(root.value, dict):
         return root
     writer = _Writer(root.value.get("blocks"))
-    nodes = {key: node for key, node in root.value.items() if key != "blocks"}
-    if "layers" in nodes:
-        nodes["layers"] = writer.written(nodes["layers"])
+    nodes = {key: node for key, node in writer.net(root).value.items() if key != "blocks"}
     tests = nodes.get("test_nets")
     if tests is not None and isinstance(tests.value, list):
         nodes["test_nets"] = Node([writer.net(net) for net in tests.value], tests.mark)

@@ -53,20 +53,15 @@ class Laid:
             sizes = [-(-self.params[i].size // ALIGNED) * ALIGNED for i in mine]
             arrays = [aligned.zeros(xp, sum(sizes), dtype) for _ in range(2 + memory)]
             self.gradients.append(arrays[0])
-            for k, i in enumerate(mine):
-                self._lie(i, arrays, sum(sizes[:k]), xp)
-
-    def _lie(self, i: int, arrays: list[Any], start: int, xp: Any) -> None:
-        """Move parameter i into flat arrays, from `start` on."""
-        param, size = self.params[i], self.params[i].size
-        diff, data, *history = (
-            array[start : start + size].reshape(param.shape) for array in arrays
-        )
-        param.lie_in(diff, "diff")
-        xp.copyto(data, param.data)
-        param.lie_in(data, "data")
-        self.history[i :: len(self.params)] = history
-        self.where[i] = arrays, start
+            for i, start in zip(mine, itertools.accumulate(sizes, initial=0), strict=False):
+                param = self.params[i]
+                parts = (array[start : start + param.size] for array in arrays)
+                diff, data, *history = (part.reshape(param.shape) for part in parts)
+                param.lie_in(diff, "diff")
+                xp.copyto(data, param.data)
+                param.lie_in(data, "data")
+                self.history[i :: len(self.params)] = history
+                self.where[i] = arrays, start
 
     def beside(self, whole: Any) -> list[Any]:
         """The flat arrays whose gradients are `whole`: gradients, values, history."""

@@ -97,21 +97,26 @@ def restore(
     Weights and history of an .npz must be finite, unless `finite` is false.
     """
     plugged = format_of(STATES, file)
-    if plugged is None:
-        with Reader(file, WANTED) as reader:
-            check_weights(net.graph, reader)
-        arrays, state = read(file, remembered, finite)
-        net.load(arrays, origin=str(file), finite=finite)
-        return state
-    shapes = {name: param.shape for name, param in net.named_params.items()}
-    slots = len(remembered) // max(len(shapes), 1)
-    iteration, weights, arrays = plugged.restore(file, shapes, slots)
-    history = dict(zip(remembered, arrays, strict=True))
-    for name, like in remembered.items():
-        check_finite(history[name], like.dtype, f"{file}: {name}")
-    net.load(weights)
-    nothing = np.empty(0, np.float64)
-    return State(iteration, net.context.seed, 0, nothing, history)
+    if plugged is not None:
+        shapes = {name: param.shape for name, param in net.named_params.items()}
+        slots = len(remembered) // max(len(shapes), 1)
+        iteration, weights, slot_arrays = plugged.restore(file, shapes, slots)
+        history = dict(zip(remembered, slot_arrays, strict=True))
+        for name, like in remembered.items():
+            check_finite(history[name], like.dtype, f"{file}: {name}")
+        net.load(weights)
+        nothing = np.empty(0, np.float64)
+        return State(iteration, net.context.seed, 0, nothing, history)
+    with Reader(file, WANTED) as reader:
+        check_weights(net.graph, reader)
+        for name, like in remembered.items():
+            if reader.shapes.get(f"@{name}") != like.shape:
+                what, _, param = name.partition("/")
+                raise CheckpointError(f"{file}: has no {what} for {param} of shape {like.shape}")
+        arrays = {name: reader[name] for name in reader.shapes if name != MODEL}
+    state = _state(file, arrays, remembered, finite)
+    net.load(arrays, origin=str(file), finite=finite)
+    return state
 
 
 def named(names: Collection[str], history: Sequence[Any]) -> dict[str, Any]:
@@ -125,20 +130,10 @@ def named(names: Collection[str], history: Sequence[Any]) -> dict[str, Any]:
     return dict(zip(every, history, strict=True))
 
 
-def read(
-    file: str | Path, remembered: Mapping[str, Any], finite: bool = True
-) -> tuple[dict[str, np.ndarray], State]:
-    """All arrays of a snapshot, and the state in them.
-
-    `remembered` are arrays of the shapes that its history must have, by name. Raises CheckpointError, with
-    `finite` also for a history that is not finite.
-    """
-    with Reader(file, WANTED) as reader:
-        for name, like in remembered.items():
-            if reader.shapes.get(f"@{name}") != like.shape:
-                what, _, param = name.partition("/")
-                raise CheckpointError(f"{file}: has no {what} for {param} of shape {like.shape}")
-        arrays = {name: reader[name] for name in reader.shapes if name != MODEL}
+def _state(
+    file: str | Path, arrays: Mapping[str, np.ndarray], remembered: Mapping[str, Any], finite: bool
+) -> State:
+    """The state in the arrays of a snapshot; its history is there, in the right shapes."""
     counts = [f"@{name}" for name in COUNTS]
     for name, array in arrays.items():
         if array.dtype.kind not in ("iu" if name in counts else "f"):
@@ -155,7 +150,7 @@ def read(
     history = {name: arrays[f"@{name}"] for name in remembered}
     training = _training(file, arrays, remembered, finite)
     numbers = arrays["@losses"], history, training, _watched(file, arrays)
-    return arrays, State(iteration, seed, recorded, *numbers)
+    return State(iteration, seed, recorded, *numbers)
 
 
 def _training(
