@@ -96,8 +96,8 @@ def mean_outputs(
         if whole.rest and rank == size - 1:
             with whole.smaller(net):
                 final = range(whole.batches, whole.batches + 1)
-                last = _sums(net, final, with_loss, joined, whole.rows)
-        full = _sums(net, mine, with_loss, joined, whole.rows)
+                last = _sums(net, final, with_loss, joined, whole)
+        full = _sums(net, mine, with_loss, joined, whole)
         return _added([(full, whole.samples), (last, whole.rest)])
 
     parts = communicator.allgather_obj((together(communicator, sums), joined))
@@ -174,13 +174,9 @@ class Whole:
 
 
 def _sums(
-    net: Net,
-    batches: range,
-    with_loss: bool,
-    joined: dict[str, list[np.ndarray]],
-    rows: frozenset[str] = frozenset(),
+    net: Net, batches: range, with_loss: bool, joined: dict[str, list[np.ndarray]], whole: Whole
 ) -> dict[str, np.ndarray]:
-    """The sum of each output of a net over some batches; for `rows`, of the mean row.
+    """The sum of each output of a net over some batches of a whole; for its rows, of the mean row.
 
     The rows of outputs that are gathered are appended to those in `joined`.
     """
@@ -199,7 +195,7 @@ def _sums(
                     table = net.device.to_host(value).reshape(-1, value.shape[-1])
                     joined.setdefault(name, []).append(table.copy())
                     continue
-                if name in rows:
+                if name in whole.rows:
                     value = value.mean(axis=0, dtype=np.float64)
                 if name not in sums:
                     sums[name] = xp.zeros(value.shape, np.float64)

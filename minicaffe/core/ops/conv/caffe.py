@@ -101,12 +101,7 @@ class LoopFree(Caffe):
 def _split(work: Any, g: ConvGeometry) -> tuple[Any, ...]:
     """Columns (1, rows, places), the same by group, ones (1, places), and the rest of a thread's workspace."""
     size = g.column_elements
-    columns, ones = work[:size], work[size : size + g.places]
+    columns, ones, rest = work[:size], work[size : size + g.places], work[size + g.places :]
     arrays.fill(ones, 1)
     by_group = columns.reshape(g.group, -1, g.places)
-    return (
-        columns.reshape(1, g.rows, g.places),
-        by_group,
-        ones.reshape(1, -1),
-        work[size + g.places :],
-    )
+    return columns.reshape(1, g.rows, g.places), by_group, ones.reshape(1, -1), rest
