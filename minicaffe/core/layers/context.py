@@ -14,7 +14,6 @@ from minicaffe.backends import aligned
 from minicaffe.backends.device import Device, device_of
 from minicaffe.backends.dispatch import on_the_host
 from minicaffe.backends.step_constants import Slots
-from minicaffe.core.communicator import Communicator
 from minicaffe.core.config.declare import TRAIN, Phase, State
 from minicaffe.core.ops.conv import CAP, check_name
 from minicaffe.core.ops.random import random_stream
@@ -136,13 +135,6 @@ class Share:
         if not device_of(array).is_cuda:
             on_the_host("a sum over ranks")
         return self.communicator.allreduce(array)
-
-
-def share_of(communicator: Communicator, per_rank: bool) -> Share | None:
-    """Returns a rank's share of each batch; None if there is only one rank."""
-    if communicator.size == 1:
-        return None
-    return Share(communicator.rank, communicator.size, per_rank, communicator)
 
 
 FLOAT32 = np.dtype("float32")

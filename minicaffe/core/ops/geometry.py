@@ -318,21 +318,16 @@ def known_layout(layout: str, known: Container[str] = NAMED) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def column_axes(
+def axes_of(
     x_shape: Sizes, window: Window, places: Sizes | None, layout: str
 ) -> tuple[Sizes, Sizes]:
     """The sizes of all axes as columns of a layout have them, and their order in (n, c, *kernel, *places)."""
     n, c, *image = x_shape
     places = places or window.outputs(tuple(image))
     sizes = {"n": (n,), "c": (c,), "K": window.kernel, "P": places}
-    named = [
-        (axis, i, size)
-        for axis in LAYOUTS[layout].replace(" ", "")
-        for i, size in enumerate(sizes[axis])
-    ]
-    as_laid = [(axis, i) for axis, i, _ in named]
-    order = [as_laid.index((axis, i)) for axis in sizes for i in range(len(sizes[axis]))]
-    return tuple(size for *_, size in named), tuple(order)
+    laid = [(axis, i) for axis in LAYOUTS[layout].replace(" ", "") for i in range(len(sizes[axis]))]
+    order = [laid.index((axis, i)) for axis in sizes for i in range(len(sizes[axis]))]
+    return tuple(sizes[axis][i] for axis, i in laid), tuple(order)
 
 
 @functools.lru_cache(maxsize=4096)

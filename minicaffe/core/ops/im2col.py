@@ -11,7 +11,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from minicaffe.backends.dispatch import op
-from minicaffe.core.ops.geometry import Layout, Sizes, Window, column_axes
+from minicaffe.core.ops.geometry import Layout, Sizes, Window, axes_of
 
 BOTH = (slice(None), slice(None))  # all samples and channels
 Form = Literal["caffe", "loopfree"]
@@ -142,5 +142,5 @@ def _windows(x: Any, window: Window, shape: Sizes, writeable: bool = False) -> A
 
 def _windows_of(col: Any, x_shape: Sizes, window: Window, places: Sizes | None, layout: str) -> Any:
     """Columns of any layout as a view (n, c, *kernel, *places)."""
-    shape, order = column_axes(x_shape, window, places, layout)
+    shape, order = axes_of(x_shape, window, places, layout)
     return col.reshape(shape).transpose(order)

@@ -32,10 +32,8 @@ def workspace(window: Window, image: Sizes, pooled: Sizes) -> int:
 @functools.cache
 def workspace_of_one(window: Window, image: Sizes, pooled: Sizes) -> int:
     """Elements of work that each thread needs."""
-    lines, across = (
-        (o - 1) * s + k for o, s, k in zip(pooled, window.stride, window.kernel, strict=True)
-    )
-    return 5 * lines * max(across, image[1]) + pooled[1]
+    spans = [(o - 1) * s + k for o, s, k in zip(pooled, window.stride, window.kernel, strict=True)]
+    return 5 * spans[0] * max(spans[1], image[1]) + pooled[1]
 
 
 @op("out which better", samples="x out which better", scratch="work", by_calls=True, **SLICES)

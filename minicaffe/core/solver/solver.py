@@ -20,7 +20,7 @@ from minicaffe.core.communicator import ALONE, Communicator, agree, device_of, o
 from minicaffe.core.config.declare import NetSpec, check_max_iter, with_settings
 from minicaffe.core.config.types import keys_of
 from minicaffe.core.interrupt import Held, Signals, deliver, waiting
-from minicaffe.core.layers.context import Numerics, Share, share_of
+from minicaffe.core.layers.context import Numerics, Share
 from minicaffe.core.net import Net, read
 from minicaffe.core.plugins import Recorder, hooks
 from minicaffe.core.solver import snapshots
@@ -82,14 +82,14 @@ class Solver:
         self.run = Path(run) if run is not None else None
         if not isinstance(device, backend.Device):
             device = device_of(device or self.spec.device, ranks)
-        self.communicator = ranks.on(device)
+        self.communicator = ranks = ranks.on(device)
         self.record_folder: str | Path | None = None  # of the run, for diverged.npz
         self._kept: Recorder | None = None
         if run is not None:
             self._kept = hooks().recorder(self, spec, settings)
         built: dict[str, Any] = {"device": device, "numerics": numerics, "keep": keep}
         built["seed"] = self.spec.random_seed
-        share = share_of(self.communicator, batch_per_rank)
+        share = Share(ranks.rank, ranks.size, batch_per_rank, ranks) if ranks.size > 1 else None
         self.net = self._training_net(spec, share, built)
         self.device = self.net.device
         if needs_loss and not self.net.graph.losses:
