@@ -83,15 +83,11 @@ def layer_node(layer: LayerSpec, ends: Mapping[str, Any], layer_types: Mapping[s
 
 def in_order(nodes: Mapping[str, Node], start: Mark | None = None) -> dict[str, Node]:
     """Nodes by where they stood, if all are of one file that has lines; those at `start` come last."""
-    files = {node.mark.file for node in nodes.values()}
-    if len(files) != 1 or not all(node.mark.line for node in nodes.values()):
+    marks = {name: node.mark for name, node in nodes.items()}
+    if len({mark.file for mark in marks.values()}) != 1 or not all(m.line for m in marks.values()):
         return dict(nodes)
-
-    def order(one: tuple[str, Node]) -> tuple[bool, int, int]:
-        mark = one[1].mark
-        return mark == start, mark.line, mark.column
-
-    return dict(sorted(nodes.items(), key=order))
+    order = {name: (mark == start, mark.line, mark.column) for name, mark in marks.items()}
+    return {name: nodes[name] for name in sorted(nodes, key=order.__getitem__)}
 
 
 def given_nodes(spec: NetSpec | SolverSpec) -> dict[str, Node]:
@@ -349,13 +345,9 @@ def quoted(text: str) -> str:
     """A text in double quotes, as YAML reads them."""
     letters = []
     for letter in text:
-        if letter in ESCAPES:
-            letters.append(ESCAPES[letter])
-        elif letter.isprintable():
-            letters.append(letter)
-        else:
-            code = ord(letter)
-            letters.append(f"\\U{code:08x}" if code > 0xFFFF else f"\\u{code:04x}")
+        code = ord(letter)
+        by_code = f"\\U{code:08x}" if code > 0xFFFF else f"\\u{code:04x}"
+        letters.append(ESCAPES.get(letter, letter if letter.isprintable() else by_code))
     return f'"{"".join(letters)}"'
 
 

@@ -74,10 +74,8 @@ def interp_gradient(dy: Any, rows: Axis, columns: Axis, out: Any, work: Any) -> 
     """
     (oh, ow), w = dy.shape[2:], out.shape[3]
     half = work[: dy.size // ow * w].reshape(*dy.shape[:2], oh, w)
-    for source, axis, order, to in (
-        (dy, columns, (3, 0, 1, 2), half),
-        (half, rows, (2, 0, 1, 3), out),
-    ):
+    ways = (dy, columns, (3, 0, 1, 2), half), (half, rows, (2, 0, 1, 3), out)
+    for source, axis, order, to in ways:
         to.fill(0)
         source, to = source.transpose(order), to.transpose(order)
         part = work[half.size : half.size + source[0].size].reshape(source.shape[1:])

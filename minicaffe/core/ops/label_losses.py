@@ -137,9 +137,8 @@ def infogain(
     """
     c, s = prob.shape[1:]
     read.read(labels, ignore, c, s)
-    np.floor_divide(
-        np.subtract(read.place, read.start, out=scratch.classes), s, out=scratch.classes
-    )
+    np.subtract(read.place, read.start, out=scratch.classes)
+    np.floor_divide(scratch.classes, s, out=scratch.classes)
     np.log(np.maximum(prob, LEAST, out=work), out=work)
     np.take(matrix, scratch.classes, axis=0, out=scratch.rows, mode="clip")
     np.multiply(scratch.rows, work.transpose(0, 2, 1), out=scratch.rows)
