@@ -254,8 +254,8 @@ def test_every_command_has_help_with_an_example(capsys):
         assert f"example:\n  minicaffe {command}" in capsys.readouterr().out, command
 
 
-LINES = {"backends": 12_814, "core": 18_071}  # of Python, at the most
-ALL = 68_818  # of the whole package; 66,000 are the aim
+LINES = {"backends": 12_663, "core": 17_923}  # of Python, at the most
+ALL = 67_853  # of the whole package; 66,000 are the aim
 
 
 @pytest.mark.parametrize("name", LINES)
@@ -312,7 +312,7 @@ def test_the_reading_path_is_there_and_no_longer_than_an_afternoon():
     page = (ROOT / "docs" / "read-me-first.md").read_text("utf-8")
     path = [ROOT / name for name in re.findall(r"^\d+\. \[(minicaffe/\S+\.py)\]", page, re.M)]
     assert len(path) == len(set(path)) == 14
-    assert sum(len(file.read_text("utf-8").splitlines()) for file in path) <= 2_500
+    assert sum(len(file.read_text("utf-8").splitlines()) for file in path) <= 2_478
 
 
 @pytest.mark.skipif(not cpu.available(), reason="needs Numba")
@@ -322,7 +322,7 @@ def test_how_much_a_reader_has_to_follow():
 
     one, ordinary = convolution(), step()
     assert len(one) <= 8 and sum(one.values()) <= 26
-    assert len(ordinary) <= 35
+    assert len(ordinary) <= 34
     assert sum(step(10, replays=True).values()) <= 59
     assert sum(step(10, "caffe", replays=True).values()) <= 59
 
