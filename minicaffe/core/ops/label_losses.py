@@ -1,6 +1,6 @@
 """Losses of scores (n, d) with a label a row (n,), and their gradients; of 16 bits in float32.
 
-`read` are the buffers of labels.Labels for (n, d, 1), filled by the loss on the CPU. A label that is no
+`read` are the buffers of `Labels` for (n, d, 1), filled by the loss on the CPU. A label that is no
 class raises DataError there; on CUDA, which is not waited for, the loss is NaN. The infogain loss, which takes
 for each label its row of a matrix against the logarithms of the probabilities, is of (n, c, s).
 """

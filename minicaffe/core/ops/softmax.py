@@ -211,7 +211,7 @@ def nll(
     place: Any,
     refused: Any,
 ) -> Any:
-    """The loss of each label on the CPU, 0 where it does not count; the rest is as in labels.Labels."""
+    """The loss of each label on the CPU, 0 where it does not count; the rest is as in `Labels`."""
     c, s = prob.shape[1:]
     find(labels, ignore, c, s, start, out=(valid, ignored, place, refused))
     prob.reshape(-1).take(place - start[:1, :1], out=out, mode="clip")
