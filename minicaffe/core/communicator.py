@@ -6,9 +6,9 @@ tools/parallel/. An error of one rank is raised by all, with a line that names t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from minicaffe import errors
 from minicaffe.backends.device import Device, device
@@ -100,9 +100,11 @@ class Communicator:
     def check_net(self, net: Any, built: Any) -> None:
         """Raise SpecError, on all ranks, for a net of which each cannot compute a part of the batch."""
 
-    def solver_ranks(self, net: Any, laid: Any, watch: Any, late: bool, dtype: Any) -> Together:
-        """Returns what the solvers of several ranks do together."""
-        raise NotImplementedError(f"{type(self).__name__}: ranks that train nothing together")
+    def solver_ranks(self, net: Any, laid: Any, watch: Any, late: bool, dtype: Any) -> OneRank:
+        """Returns what the solvers of all ranks do together."""
+        if self.size > 1:
+            raise NotImplementedError(f"{type(self).__name__}: ranks that train nothing together")
+        return OneRank()
 
 
 ALONE = Communicator()
@@ -182,47 +184,53 @@ class Parts:
         work()
 
 
-class SharedUpdate(Protocol):
-    """A sharded update: each rank updates a part, and sends the weights to the others."""
+class OneRank:
+    """What the ranks of a solver do together: of one alone, that is nothing but its own work.
 
-    @property
-    def gradients(self) -> Sequence[Any]:
-        """This rank's parts of the gradients, flat arrays."""
+    tools/parallel/ranks.py has what several do, who sum their gradients and agree on how to go on.
+    """
 
-    def stretches(self, apart: bool) -> Sequence[Any]:
-        """This rank's parts of the stretches of parameters (see flat_parameters)."""
-
-
-class Together(Protocol):
-    """The ranks sum their gradients, and agree on how to go on."""
-
-    late: bool  # whether gradients are summed after the backward pass
-    shared: Any  # the SharedUpdate, or None
-    signals: Any  # they may ask this rank to stop or to save
-    stop: bool  # whether any rank was asked to stop, and which
-    stopped_by: list[int]
-    save: bool  # whether any was asked to save
+    several = False
+    late = True  # whether gradients are summed after the backward pass
+    shared: Any = None  # this rank's part of a sharded update: its `gradients`, and `stretches` as of Laid
+    signals: Any = None  # they may ask this rank to stop or to save
 
     def check_alike(self, solver: Any) -> None:
         """Raise SpecError, on all ranks, unless all have the same model, data and settings."""
 
     def begin_alike(self, solver: Any) -> None:
         """Send rank 0's state to all ranks, once."""
+        solver._alike = True
+
+    def asked(self, solver: Any) -> bool:
+        """True if any rank was asked for a snapshot; also notes whether any was asked to stop."""
+        solver._asked_to_stop = self.signals is not None and self.signals.asked
+        return self.signals is not None and self.signals.snapshot_asked()
+
+    def iterate(self, work: Callable[[], None]) -> None:
+        """Do a whole iteration on all ranks. An error on one rank is raised on all."""
+        work()
 
     def run(self, work: Callable[[], None]) -> None:
-        """Do work of an iteration on all ranks. An error on one rank is raised on all."""
+        """Do the passes of an iteration on all ranks. An error on one rank is raised on all."""
+        work()
 
     def agree(self) -> None:
         """Exchange requests and errors. An error on one rank is raised on all."""
 
+    def agree_between(self, iteration: Any) -> None:
+        """Agree on the CPU, between passes and update, whether to go on."""
+
     def then(self, step: Any) -> Callable[[], Any] | None:
         """Called after a layer has run backward: starts the sums that can start."""
+        return None
 
     def reduce(self, iteration: Any) -> None:
         """Sum gradients and loss over the ranks, part by part of an iteration."""
 
     def step(self, iteration: Any) -> None:
         """Do the rule's step, of this rank's part of a sharded update."""
+        iteration.do(iteration.spec.type, iteration.rule.step)
 
     def share_no_more(self) -> None:
         """From now on each rank does the whole update."""

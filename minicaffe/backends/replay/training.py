@@ -93,7 +93,7 @@ class Replayed(Iteration):
     def forward(self) -> None:
         """Run all layers forward."""
         self.noted.forward(self.tape)
-        if self.ranks is not None or self.spec.iter_size > 1:
+        if self.ranks.several or self.spec.iter_size > 1:
             self.noted.refuse(self.tape)  # before any sum with others, and the next batch
 
     def backward(self) -> None:
@@ -144,8 +144,7 @@ class Replayed(Iteration):
     def _parts(self) -> list[Any]:
         """The objects of the solver that a replay assumes."""
         rule, means = self.rule, self.average.means if self.average else ()
-        ranks = self.ranks and self.ranks.shared
-        settings = self.spec, rule, rule.spec, self.watch, self.watch.loss, ranks
+        settings = self.spec, rule, rule.spec, self.watch, self.watch.loss, self.ranks.shared
         return [*settings, *rule.history, *means]
 
 

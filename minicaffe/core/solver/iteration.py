@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from minicaffe.core.communicator import Parts, Together
+from minicaffe.core.communicator import OneRank, Parts
 from minicaffe.core.config.declare import SolverSpec
 from minicaffe.core.net.net import Net
 from minicaffe.core.ops import arrays
@@ -33,7 +33,7 @@ class Iteration(Parts):
     seen: Any = ""
     recordings: Mapping[str, list[Any]] = {}  # of a replay
 
-    def __init__(self, net: Net, watch: Watch, average: Average | None, ranks: Together | None):
+    def __init__(self, net: Net, watch: Watch, average: Average | None, ranks: OneRank):
         self.net, self.watch, self.average, self.ranks = net, watch, average, ranks
         self.device = net.device
         with self.device.current():
@@ -49,12 +49,7 @@ class Iteration(Parts):
         """Compute gradient and update."""
         self._set(now)
         with Undone(self):
-            if self.ranks is None or self.device.is_cuda:
-                self._whole()
-            else:
-                self.ranks.run(self._whole)
-        if self.ranks is not None and self.device.is_cuda:  # ranks agree once all work is launched
-            self.ranks.agree()
+            self.ranks.iterate(self._whole)
 
     def gradient(self, now: Now) -> None:
         """Run forward and backward over iter_size batches; their mean loss is written to the window.
@@ -63,10 +58,7 @@ class Iteration(Parts):
         """
         self._set(now)
         with Undone(self):
-            if self.ranks is None:
-                self._gradient()
-            else:
-                self.ranks.run(self._gradient)
+            self.ranks.run(self._gradient)
 
     def update(self, now: Now) -> None:
         """Update the parameters with the current gradients."""
@@ -93,7 +85,7 @@ class Iteration(Parts):
         for param in net.learnable:
             param.stale = True
         self.rule.before_passes(self)
-        then = None if ranks is None or ranks.late else ranks.then
+        then = None if ranks.late else ranks.then
         for batch in range(count):
             net.then = then if batch == count - 1 else None
             net.context.passes = self.number * count + batch
@@ -104,8 +96,7 @@ class Iteration(Parts):
         net.then = None
         if count > 1:
             self.do("loss", partial(arrays.scale, loss, 1 / count, loss))
-        if ranks is not None:
-            ranks.reduce(self)
+        ranks.reduce(self)
 
     def forward(self) -> None:
         """Run all layers forward."""
@@ -117,18 +108,14 @@ class Iteration(Parts):
 
     def step(self) -> None:
         """Do the update; its step constants are set."""
-        if self.ranks is None:
-            self.do(self.spec.type, self.rule.step)
-        else:
-            self.ranks.step(self)
+        self.ranks.step(self)
         if self.average is not None:
             self.do("average", self.average.step)
 
     def all(self) -> None:
-        """Run the passes and the update; on the CPU, several ranks agree in between whether to go on."""
+        """Run the passes and the update."""
         self.passes()
-        if self.ranks is not None and not self.device.is_cuda:
-            self.sum(self.ranks.agree, what="what all ranks ask for")
+        self.ranks.agree_between(self)
         self.step()
 
     def _set(self, now: Now) -> None:
@@ -147,8 +134,7 @@ class Iteration(Parts):
     def _gradient(self) -> None:
         self._begin_passes()
         self.compute("passes", self.passes)
-        if self.ranks is not None:
-            self.ranks.agree()
+        self.ranks.agree()
         self._end_passes()
 
     def _begin_passes(self) -> None:

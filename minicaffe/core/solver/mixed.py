@@ -12,7 +12,6 @@ import numpy as np
 from minicaffe.backends import aligned
 from minicaffe.backends.device import Device
 from minicaffe.backends.step_constants import Slots
-from minicaffe.core.communicator import SharedUpdate
 from minicaffe.core.config.declare import SolverSpec
 from minicaffe.core.layers import Param
 from minicaffe.core.net import Net
@@ -107,7 +106,7 @@ class Mixed(Update):
             if master.learns:
                 unscale(master.param.diff, self.scale, master.diff, not first, self.watch.bad)
 
-    def step(self, shared: SharedUpdate | None = None) -> None:
+    def step(self, shared: Any = None) -> None:
         """Do the prepared step, and round the weights into the net."""
         super().step(shared)
         self.round()

@@ -293,18 +293,6 @@ class Saving:
         self._drop_older(solver)
         return path
 
-    def asked(self, solver: Any, signals: Any) -> bool:
-        """True if any rank was asked for a snapshot; also notes whether any was asked to stop."""
-        ranks = solver.ranks
-        if ranks is None:
-            solver._asked_to_stop = signals is not None and signals.asked
-            return signals is not None and signals.snapshot_asked()
-        solver._asked_to_stop = ranks.stop
-        if ranks.stop:
-            who = ", ".join(map(str, ranks.stopped_by))
-            solver.report.event(f"asked to stop: rank {who} of {solver.communicator.size}")
-        return ranks.save
-
     def try_to_save(self, solver: Any) -> None:
         """Write a snapshot; a failure is reported, and `unsaved` holds the error."""
         try:
@@ -386,8 +374,7 @@ class Saving:
 
 def _one_writes(solver: Any, work: Callable[[], object]) -> None:
     """Rank 0 writes a file. An error is raised on all ranks."""
-    if solver.ranks is not None:
-        solver.ranks.before_snapshot()
+    solver.ranks.before_snapshot()
     together(solver.communicator, work if solver.communicator.rank == 0 else lambda: None)
 
 

@@ -46,9 +46,9 @@ class Solver:
     `reduce_dtype`, if set (docs/scale.md). A folder `run`, if set, receives the files of `minicaffe train`:
     model, log, snapshots (docs/runs.md). On a CPU the same model, seed, data, plan of convolutions
     (`deterministic`: the fixed rule), threads, loops and BLAS compute the same bits. Its parts: `net`,
-    `test_nets`, `rule`, `iterations`, `watch` (the NaN guard), `judge` (of tests), `saving`, and `average` and
-    `ranks` or None. Raises the MinicaffeErrors of Net; SpecError without a solver or, with `needs_loss`, a
-    loss; CheckpointError if the folder that `snapshot` needs is missing.
+    `test_nets`, `rule`, `iterations`, `watch` (the NaN guard), `judge` (of tests), `saving`, `ranks`,
+    `average` or None. Raises the MinicaffeErrors of Net; SpecError without a solver or, with `needs_loss`,
+    a loss; CheckpointError if the folder that `snapshot` needs is missing.
     """
 
     _folder_comes = False  # the folder of snapshots may be one that is made when training begins
@@ -102,7 +102,7 @@ class Solver:
             decay = self.spec.ema_decay
             self.average = Average(decay, self.rule, self.watch) if decay else None
         summed = self.net, self.rule.laid, self.watch, isinstance(self.rule, Mixed), reduce_dtype
-        self.ranks = None if share is None else self.communicator.solver_ranks(*summed)
+        self.ranks = self.communicator.solver_ranks(*summed)
         parts = self.net, self.watch, self.average, self.ranks
         self.iterations = replayed("training", Iteration)(*parts)
         self.iterations.graph = graph
@@ -127,8 +127,7 @@ class Solver:
         self.saving = Saving(self.spec.snapshot_prefix or default_prefix)
         self.saving.check_folder(self)
         self._alike = False  # whether several ranks started from one state
-        if self.ranks is not None:
-            self.ranks.check_alike(self)
+        self.ranks.check_alike(self)
 
     def _training_net(self, spec: NetSpec, share: Share | None, built: dict[str, Any]) -> Net:
         """The net of the phase TRAIN for a rank's share. An error on one rank is raised on all."""
@@ -147,8 +146,7 @@ class Solver:
     @property
     def rate(self) -> float:
         """The learning rate of the next iteration."""
-        plateau = self.judge.trends.get("plateau")
-        return learning_rate(self.spec, self.iteration, plateau.fallen if plateau else 0)
+        return self._now[-1]
 
     @property
     def log(self) -> Any:
@@ -168,7 +166,9 @@ class Solver:
     @property
     def _now(self) -> Now:
         """The arguments of this iteration."""
-        return self.spec, self.rule, self.iteration, self.rate
+        plateau = self.judge.trends.get("plateau")
+        rate = learning_rate(self.spec, self.iteration, plateau.fallen if plateau else 0)
+        return self.spec, self.rule, self.iteration, rate
 
     def __repr__(self) -> str:
         head = f"{self.net.name or 'net'}, {self.spec.type} at iteration {self.iteration}"
@@ -237,8 +237,8 @@ class Solver:
         """
         with self._recording(ends=False):
             self._asked_to_stop = False
-            if self.ranks is not None:
-                self.ranks.signals = signals
+            self.ranks.signals = signals
+            if not self._alike:
                 self.ranks.begin_alike(self)
             with Held():
                 for _ in range(count):
@@ -251,7 +251,7 @@ class Solver:
                             break
                     self._iterate_and_tell()
                     due = self.spec.snapshot and self.iteration % self.spec.snapshot == 0
-                    if ((signals or self.ranks) and self.saving.asked(self, signals)) or due:
+                    if ((signals or self.ranks.several) and self.ranks.asked(self)) or due:
                         self.saving.try_to_save(self)
                     if self._asked_to_stop:
                         break
@@ -292,8 +292,7 @@ class Solver:
         own = "gradient" in vars(self) or "update" in vars(self)
         if own or cls.gradient is not Solver.gradient or cls.update is not Solver.update:
             why = f"{cls.__name__} takes gradient and update apart"
-            if self.ranks is not None:
-                self.ranks.share_no_more()
+            self.ranks.share_no_more()
         begins = self.average is not None and self.iteration == 0  # between the two
         graphs = self.device.is_cuda and self.iterations.graph
         if why or begins or (self.device.is_cuda and not graphs):

@@ -12,7 +12,6 @@ from minicaffe.backends import aligned
 from minicaffe.backends.device import Device
 from minicaffe.backends.formulas import RULES
 from minicaffe.backends.step_constants import Slots
-from minicaffe.core.communicator import SharedUpdate
 from minicaffe.core.config.declare import SolverSpec
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops.update import BLOCK, Parts, update
@@ -151,7 +150,7 @@ class Update:
             self.slot.put(rows, slice(len(rows)))
             self.sent = rows
 
-    def step(self, shared: SharedUpdate | None = None) -> None:
+    def step(self, shared: Any = None) -> None:
         """Do the prepared step; with `shared`, whose gradients are measured already, only this rank's part."""
         for param in self.params:
             if param.learns:

@@ -19,7 +19,7 @@ from minicaffe import __version__
 from minicaffe.backends.device import PRECISIONS
 from minicaffe.backends.replay.inference import OURS
 from minicaffe.backends.replay.training import left_behind
-from minicaffe.core.communicator import Communicator, Parts, Work, agree, together
+from minicaffe.core.communicator import Communicator, OneRank, Parts, Work, agree, together
 from minicaffe.core.config.declare import State
 from minicaffe.core.layers.base import canonical_axis
 from minicaffe.core.net import Net
@@ -183,8 +183,6 @@ def begin_alike(solver: Any) -> None:
 
     Once, until a snapshot is restored.
     """
-    if solver._alike:
-        return
     at = solver.communicator.allgather_obj(solver.iteration)
     for rank, iteration in enumerate(at):
         if iteration != at[0]:
@@ -374,7 +372,7 @@ def cut(stretch: Stretch, part: Part) -> Stretch | None:
     return Stretch(stretch.weight[here], stretch.diff[here], history, ends, part.whole, first)
 
 
-class Ranks:
+class Ranks(OneRank):
     """The gradients of a net are summed over all ranks, bucket by bucket, while its backward pass goes on.
 
     A bucket's message begins once the layers that its parameters are of have run backward; messages begin in
@@ -385,6 +383,7 @@ class Ranks:
     Gradients are summed in another `dtype`, if one is given.
     """
 
+    several = True
     check_alike = staticmethod(check_alike)
     begin_alike = staticmethod(begin_alike)
 
@@ -403,7 +402,6 @@ class Ranks:
         self.said = np.zeros(3 + MEASURED)
         self.flags, self.measured = self.said[:3].data, self.said[3:].data
         self.sum_said = communicator.allreduce_init(self.said)
-        self.signals: Any = None  # which may ask for that here
         self.stop = self.save = False  # whether any rank was asked to
         self.stopped_by: list[int] = []
         self.late = late or not communicator.overlaps
@@ -523,6 +521,27 @@ class Ranks:
             self.shared.gather_history()
         for one in self.rounding or ():  # as it is for who goes on from the snapshot
             arrays.fill(one.lost, 0)
+
+    def asked(self, solver: Any) -> bool:
+        """True if any rank was asked for a snapshot; also notes whether any was asked to stop."""
+        solver._asked_to_stop = self.stop
+        if self.stop:
+            who = ", ".join(map(str, self.stopped_by))
+            solver.report.event(f"asked to stop: rank {who} of {self.communicator.size}")
+        return self.save
+
+    def iterate(self, work: Callable[[], None]) -> None:
+        """Have all ranks do a whole iteration; on CUDA they agree once all work is launched."""
+        if not self.net.device.is_cuda:
+            self.run(work)
+        else:
+            work()
+            self.agree()
+
+    def agree_between(self, iteration: Parts) -> None:
+        """Agree on the CPU, between passes and update, whether to go on."""
+        if not self.net.device.is_cuda:
+            iteration.sum(self.agree, what="what all ranks ask for")
 
     def run(self, work: Callable[[], None]) -> None:
         """Have all ranks do work in which they `agree`, once their passes are computed.

@@ -281,8 +281,7 @@ def raise_diverged(solver: Any, iteration: int, loss: float, before: bool = Fals
     texts = communicator.allgather_obj((look.first_bad() is not None, text))
     rank = next((i for i, (seen, _) in enumerate(texts) if seen), 0)
     head = f"rank {rank}: " if communicator.size > 1 else ""
-    if solver.ranks is not None:
-        solver.ranks.before_snapshot()
+    solver.ranks.before_snapshot()
     path = _save(solver, batches.passes) if rank == communicator.rank else None
     path = communicator.allgather_obj(path)[rank]
     folder = solver.record_folder

@@ -460,7 +460,9 @@ def run(group: int, actions: list[tuple[int, int, int]]) -> str:
             mine[which].context.passes = theirs[which].context.passes  # the other has gone on
             for layer in (*mine[which].layers.values(), *theirs[which].layers.values()):
                 if hasattr(layer, "fix_gamma"):
-                    layer.gamma = None  # which is kept of the first pass, that the other alone has run
+                    layer.gamma = (
+                        None  # which is kept of the first pass, that the other alone has run
+                    )
             outcomes = [outcome(one[which].forward) for one in both]
         if not (_same(*outcomes) or all(map(refused, outcomes))):
             return f"{'; '.join(done)}: {outcomes[0]} instead of {outcomes[1]}"

@@ -63,7 +63,6 @@ def trained(model, iterations, communicator=None, meanwhile=None, **given):
             meanwhile(solver, iteration)
         solver.step(1)
         losses.append(solver.loss())
-    if solver.ranks is not None:
         solver.ranks.before_snapshot()
         assert iterations < 4 or meanwhile or solver.iterations.recordings.keys() == {"iteration"}
     found = {"losses": np.array(losses), **solver.net.weights()}
