@@ -138,6 +138,8 @@ def run_flat(loop: Callable[..., None], out: Any, *args: Any) -> None:
     sizes = {arg.size for arg in args if isinstance(arg, np.ndarray)}
     if sizes != {out.size}:  # a loop does not look where an array ends
         raise ShapeError(f"arrays of {sorted(sizes | {out.size})} elements do not go together")
+    if not out.flags.c_contiguous:  # what is flat of it would be a copy
+        raise TypeError(f"an array of shape {out.shape} with gaps has no place in a row")
     flat = [arg.reshape(-1) if isinstance(arg, np.ndarray) else arg for arg in (*args, out)]
     run(loop, out.size, *flat, grain=GRAIN)
 

@@ -54,3 +54,11 @@ def test_a_loop_is_run_on_arrays_of_one_size_alone():
             ShapeError, match=f"^arrays of {re.escape(str(sizes))} elements do not go together$"
         ):
             run_flat(loop, np.zeros(4), *arrays)
+
+
+def test_a_loop_is_run_on_an_array_without_gaps_alone():
+    """What is flat of another would be a copy, and the array itself stay as it was."""
+    with pytest.raises(
+        TypeError, match=r"^an array of shape \(3, 2\) with gaps has no place in a row$"
+    ):
+        run_flat(lambda *_: None, np.zeros((2, 3)).T, np.ones((3, 2)))
