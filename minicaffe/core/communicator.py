@@ -185,10 +185,7 @@ class Parts:
 
 
 class OneRank:
-    """What the ranks of a solver do together: of one alone, that is nothing but its own work.
-
-    tools/parallel/ranks.py has what several do, who sum their gradients and agree on how to go on.
-    """
+    """What one rank alone does with others: nothing. Of several see tools/parallel/ranks.py."""
 
     several = False
     late = True  # whether gradients are summed after the backward pass

@@ -1,7 +1,4 @@
-"""The CPU's threads: how many, BLAS held to one in each, and compiled loops that run on them.
-
-A call of a loop is recorded, if this thread records a trace.
-"""
+"""The CPU's threads: how many, BLAS held to one in each, and compiled loops that run on them."""
 
 from __future__ import annotations
 
