@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cpu import Piece, loops, no_bias, no_epilogue
-from minicaffe.backends.cpu.conv.space_to_depth import LANES, backward
+from minicaffe.backends.cpu.conv.space_to_depth import LANES
 from minicaffe.backends.cpu.conv.strips import adjoint
 from minicaffe.backends.cpu.ops import row
 from minicaffe.backends.cpu.threads import run, share
 from minicaffe.core.ops.geometry import ConvGeometry, lift
+
+LANES = 16  # numbers of a vector, at most
 
 
 def fits(g: ConvGeometry, work: Any, back: bool = False) -> bool:
@@ -33,7 +35,8 @@ def elements(g: ConvGeometry, back: bool = False) -> int:
         return 0
     if back and _strided(g):
         size, _, jobs, _ = _back(g)
-        return math.prod(size) + max(rows * columns for _, rows, _, columns, *_ in jobs.tolist())
+        most = max((rows * columns for _, rows, _, columns, *_ in jobs), default=0)
+        return math.prod(size) + most
     (*_, (_, step), _, _, (oh, ow), _), size, _ = _tables(g, back)
     return step * math.prod(size) + oh * (ow + LANES - 1)
 
@@ -62,20 +65,36 @@ def _tables(g: ConvGeometry, back: bool = False) -> tuple[Any, ...]:
 
 @functools.lru_cache(maxsize=1024)
 def _back(g: ConvGeometry) -> tuple[Any, ...]:
-    """Returns of dx with strides: size of the plane of dy, its corner, jobs and taps; see the loop."""
-    axes = zip(lift(g.image), lift(g.out), *g.window.lifted(), strict=True)
-    _, lines, across = (backward(*numbers) for numbers in axes)
-    columns, wide = across.length + LANES - 1, g.window.kernel[-1]
+    """Returns of dx: size of the plane of dy, its corner, jobs and taps; see the loop.
+
+    Pixel p, with its pad, is read by output r through element t of the kernel if p = r stride + t dilation. Of
+    the pixels q, q + stride, ... the elements with t dilation % stride == q are taken.
+    """
+    kernel, stride, pad, dilation = (sizes[1:] for sizes in g.window.lifted())
+    image, out = lift(g.image)[1:], lift(g.out)[1:]
+    along, corner, size = [], [], []
+    for k, s, p, d, pixels, places in zip(kernel, stride, pad, dilation, image, out, strict=True):
+        far, reach, runs = (k - 1) * d // s, 0, []
+        for q in range(s):
+            first = -((q - p) // s) if q < p else 0  # of the pixels q + s P, padded
+            count = (pixels - 1 + p - q) // s + 1 - first
+            if count > 0:
+                taps = [(t, far - t * d // s) for t in range(k) if t * d % s == q]
+                runs.append((q + s * first - p, count, first, taps))
+                reach = max(reach, first + count + far)
+        along.append(runs)
+        corner.append(far)
+        size.append(max(reach, places + far))
+    columns = size[1] + LANES - 1
     jobs: list[tuple[int, ...]] = []
     table: list[tuple[int, int]] = []
-    for down, right in itertools.product(lines.runs, across.runs):
-        begin, first = len(table), down.base * columns + right.base
-        for (i, _, y), (j, _, x) in itertools.product(down.taps, right.taps):
-            table.append((i * wide + j, y * columns + x))
-        spans = down.start, down.count, right.start, right.count
-        jobs.append((*spans, first, begin, len(table)))
-    taps = np.array(table, np.int64).reshape(-1, 2)
-    return (lines.length, columns), (lines.pad, across.pad), np.array(jobs, np.int64), taps
+    for (line, lines, top, of_rows), (column, wide, left, of_columns) in itertools.product(*along):
+        begin = len(table)
+        for (i, down), (j, right) in itertools.product(of_rows, of_columns):
+            table.append((i * kernel[1] + j, down * columns + right))
+        jobs.append((line, lines, column, wide, top * columns + left, begin, len(table)))
+    both = np.array(jobs, np.int64).reshape(-1, 7), np.array(table, np.int64).reshape(-1, 2)
+    return (size[0], columns), tuple(corner), *both
 
 
 @row("direct.forward", work=elements)

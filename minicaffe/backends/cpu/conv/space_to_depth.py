@@ -66,11 +66,8 @@ def _forward(size: int, out: int, k: int, s: int, p: int, d: int) -> Axis:
     return Axis(size, s, p, phases, (k - 1) * d // s, (Run(0, out, 0, taps),))
 
 
-def backward(size: int, out: int, k: int, s: int, p: int, d: int) -> Axis:
-    """The axis of dy from which dx is computed: one plane, a run for each remainder.
-
-    Pixel p, with its pad, is read by output r through element t of the kernel if p = r s + t d.
-    """
+def _backward(size: int, out: int, k: int, s: int, p: int, d: int) -> Axis:
+    """The axis of dy from which dx is computed: one plane, a run for each remainder."""
     far, runs = (k - 1) * d // s, []
     for q in range(s):
         first, end = -((q - p) // s), (size - 1 + p - q) // s + 1  # of (place + pad) // stride
@@ -91,7 +88,7 @@ class Planes:
 
     def __init__(self, g: ConvGeometry, back: bool, sums: bool = False):
         self.g, self.back, self.sums = g, back, sums
-        along = backward if back else _forward
+        along = _backward if back else _forward
         sizes = zip(lift(g.image), lift(g.out), *g.window.lifted(), strict=True)
         self.axes = layers, lines, across = tuple(along(*numbers) for numbers in sizes)  # three
         # Channels of sources and of targets in a group, and the number of groups
