@@ -64,7 +64,7 @@ data tools.data: annotated datum recipe augment resize augment weight_table weig
 export interop.onnx.writer: graph model
 export interop.torch: torch torch torch_modules torch
 export tools: folding folding inference inference preparation deploy
-feeding tools.data.layers: image_data data transform pictures
+feeding tools.data.layers: image_data data transform pictures fed pictures window_data data
 forks interop.caffe.forks: adaptation metrics annotated data between whole bilinear resize deeplab resize
 forks interop.caffe.forks: deformable pairs dilated pooling evaluate ssd fast_rcnn pooling flow pairs
 forks interop.caffe.forks: hed metrics mnc pooling mscnn proposals openpose resize openvino ssd rfcn pooling
@@ -73,21 +73,22 @@ forks tools.data.layers: label_maps data
 layers storage: files wire
 layers core.layers: activation elementwise batch_norm normalization dummy inputs label_loss losses
 layers core.layers: loss softmax lrn normalization order context pair_loss losses softmax_loss softmax
-layers core.layers: sequence recurrent shape routing share context unknown base
+layers core.layers: sequence recurrent shape routing share context unknown registry
 net backends.replay: guards guards inference_replay inference passes training
 net core.net: access net copies net sharing memory
 ops core.ops: activation random average update eltwise arrays embed take infogain label_losses stochastic pool
 ops core.ops: accuracy softmax labels softmax roi_pool pool statistics rows unpool pool whole_batch normalize
 ops.conv core.ops.conv: tiles winograd transforms winograd
 ops tools.training: usage speed
-ops.conv backends.cpu.conv: depthwise direct panels packed_gemm space_to_depth space_to_depth split split
+ops.conv backends.cpu.conv: depthwise direct panels packed_gemm space_to_depth space_to_depth
 ops.conv backends.cpu.conv: strips strips winograd_filters winograd_filters winograd_compiled winograd
 solver backends.replay: compare training
 solver core.solver: judging scores policies learning_rate recording snapshots rules update_rules
 solver core.solver: saving snapshots state snapshots trend scores
 solver core: together communicator
 drawing tools.visualize.drawing: coordinates ranks text graph
-runs tools.training: log_file folder nan_diagnosis divergence resume run replay_step divergence
+runs tools.training: log_file folder nan_diagnosis divergence resume run replay_step divergence record run
+report tools.report: payload make pictures sections
 parallel tools.parallel: agreement ranks buckets ranks nccl mpi
 spec core.config: blocks settings mark tree schema model solver declare solver_rules declare state declare
 """  # an old folder, that of today, and of each file in it the file that it is in now

@@ -31,7 +31,7 @@ class Device:
 
     is_cuda, has_tf32, number = False, False, 0
 
-    def __init__(self, reason: str, name: str = "cpu", xp: Any = np):
+    def __init__(self, reason: str, *, name: str = "cpu", xp: Any = np):
         self.reason, self.name, self.xp, self.tf32 = reason, name, xp, False
 
     def __repr__(self) -> str:

@@ -149,9 +149,9 @@ class Classifier(Deployed):
     `model` is what `read` takes, or a NetSpec, with a Data layer and a softmax, or SoftmaxWithLoss; `weights`
     a file, or arrays by name, as `Net.load` takes them, or a run's folder, for its best snapshot, else the
     newest; a snapshot or a run's folder as `model` is both. `net` is the net that computes, as `deploy` makes
-    it; its blobs share memory, but for those of `keep`, unless that is None. Unless `deterministic` is false
-    no convolution is measured first, so that any number of pictures is
-    answered at once. Raises the MinicaffeErrors of `deploy`, Net and `Net.load`.
+    it; its blobs share memory, but for those of `keep`, unless that is None. `numerics`, or its fields by
+    name, are Net's, but `deterministic` by default: so any number of pictures is answered at once. Raises the
+    MinicaffeErrors of `deploy`, Net and `Net.load`.
 
     >>> from minicaffe.core.net import parse
     >>> classifier = Classifier(parse('''

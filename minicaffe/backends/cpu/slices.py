@@ -1,7 +1,4 @@
-"""NumPy on the CPU's threads: an op's function, or any other, over slices of a batch.
-
-All of it is recorded, if this thread records a trace.
-"""
+"""NumPy on the CPU's threads: an op's function, or any other, over slices of a batch."""
 
 from __future__ import annotations
 

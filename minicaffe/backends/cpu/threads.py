@@ -26,6 +26,7 @@ MOST = 1024  # threads one may ask for
 FEW = 8  # samples that it pays to give to a thread that is there, however little work they are
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 ROW = 6  # words of a command
+ENOUGH = 4  # units for each thread from which on one thread with a unit more matters little
 GRAIN = 2**13  # entries that a thread is worth waking for
 HEAD = object.__basicsize__  # bytes; then an array's address, says NumPy's C interface
 _word_at = ctypes.c_ssize_t.from_address  # a tenth of what array.ctypes.data takes
@@ -112,6 +113,29 @@ def _controller() -> Any:
 
 def _can_hold_blas() -> bool:
     return _controller() is not None or any(os.environ.get(name) == "1" for name in BLAS_THREADS)
+
+
+@functools.lru_cache(maxsize=4096)
+def evenly(units: int, threads: int) -> bool:
+    """Whether `units` split over threads into slices of nearly one size.
+
+    >>> evenly(3, 2), evenly(4, 2), evenly(9, 2)
+    (False, True, True)
+    """
+    return units % threads == 0 or units >= ENOUGH * threads
+
+
+@functools.lru_cache(maxsize=4096)
+def even_parts(units: int, threads: int, most: int, least: int = 1) -> int:
+    """Returns into how many parts to cut each unit, `least` to `most`, so that threads have equally much.
+
+    >>> even_parts(1, 2, 16), even_parts(8, 2, 16), even_parts(3, 2, 1), even_parts(1, 2, 3, least=3)
+    (2, 1, 1, 3)
+    """
+    for count in range(least, max(least, most) + 1):
+        if evenly(units * count, threads):
+            return count
+    return max(least, most)
 
 
 def run(loop: Callable[..., None], n: int, *args: Any, grain: int = 1) -> int:

@@ -34,7 +34,7 @@ class CudaDevice(Device):
     def __init__(self, reason: str, number: int):
         import cupy
 
-        super().__init__(reason, f"cuda:{number}", cupy)
+        super().__init__(reason, name=f"cuda:{number}", xp=cupy)
         self.number = number
 
     @property
@@ -98,7 +98,7 @@ class CudaDevice(Device):
         return int(self.xp.cuda.Device(self.number).mem_info[1])
 
     def timer(self) -> Callable[[], float]:
-        """Start a stopwatch; calling it returns the ms since, by device events on CUDA."""
+        """Start a stopwatch; calling it returns the ms since, by device events."""
         cuda = self.xp.cuda
         with self.current():
             first, last = cuda.Event(), cuda.Event()
@@ -137,18 +137,18 @@ def _new_stream(cuda: Any, number: int) -> Any:
     return cuda.Stream()
 
 
-def opened(number: int, reason: str) -> CudaDevice:
+def opened(number: int, why: str) -> CudaDevice:
     """The GPU of a number, if a net can be computed on it. Raises DeviceError that says why not."""
     try:
         import cupy
     except Exception as error:  # without it, without its libraries, without a folder for its cache
         if getattr(error, "name", "") != "cupy":
-            raise DeviceError(f"CuPy cannot be imported: {_short(error)}") from None
+            raise DeviceError(f"CuPy cannot be imported: {reason(error)[:200]}") from None
         raise DeviceError("CuPy is not installed; the extra cuda12 or cuda13 brings it") from None
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise DeviceError(f"CUDA does not work: {_short(error)}") from None
+        raise DeviceError(f"CUDA does not work: {reason(error)[:200]}") from None
     if number >= count:
         raise DeviceError(f"there is no cuda:{number}; {count} CUDA device(s) were found")
     try:  # a kernel compiled from source and a product of matrices are what a net needs
@@ -164,9 +164,5 @@ def opened(number: int, reason: str) -> CudaDevice:
         name = cupy.cuda.runtime.getDeviceProperties(number)["name"].decode()
         cupy.cuda.Device(number).use()  # for who goes on to compute with `xp`
     except Exception as error:  # whatever NVRTC, cuBLAS or the driver say
-        raise DeviceError(f"CuPy cannot compute: {_short(error)}") from None
-    return CudaDevice(f"{reason}: {name}", number)
-
-
-def _short(error: Exception) -> str:
-    return reason(error)[:200]
+        raise DeviceError(f"CuPy cannot compute: {reason(error)[:200]}") from None
+    return CudaDevice(f"{why}: {name}", number)

@@ -46,6 +46,7 @@ class Guard:
         self.steps: Sequence[Step] = []
         self.layers: list[Layer] = []
         self.keys: list[tuple[Callable[[Layer], Any], Layer]] = []
+        self.kinds: list[type] = []
         # What few things were when all was listed last, and the list
         self.listed: tuple[Assumed, Assumed] | None = None
 
@@ -60,11 +61,11 @@ class Guard:
             self.steps = list(steps)
             self.layers = [step.layer for step in steps]
             self.keys = [(keys(cast(Any, type(layer))), layer) for layer in self.layers]
-            self.kinds = list(dict.fromkeys(map(type, self.layers)))
         context = self.context
         of_net = context.taken, context.state, threads(), state.most_threads, inside.get()
         objects = [vars(context).get("workspace"), self.memory.scratch, *objects, *steps]
-        version = Versioned.version, [*map(_passes, self.kinds)]
+        needs = [*map(tuple, map(_needs, self.layers))] if self.trains else ()
+        version = Versioned.version, [*map(_passes, self.kinds)], needs
         few = Assumed(objects, (version, of_net, settings))
         if self.listed is None or not self.listed[0].holds(few):
             self.listed = few, self._all(objects, (of_net, settings))
@@ -72,6 +73,7 @@ class Guard:
 
     def _all(self, objects: Sequence[Any], settings: Any) -> Assumed:
         """What the passes assume: each array of a blob, each setting of a layer and of a parameter."""
+        self.kinds = list(dict.fromkeys(map(type, self.layers)))
         params = list(chain.from_iterable(map(_params, self.layers)))
         blobs = [*map(_blob, self.values), *params]
         of_layers: list[Any] = [get(layer) for get, layer in self.keys]

@@ -87,9 +87,7 @@ class Layer(Versioned):
     and returns those.
     """
 
-    _assumed = frozenset(
-        {"forward", "backward", "traits", "runs_backward", "needs_gradient", "plan"}
-    )
+    _assumed = frozenset({"forward", "backward", "traits", "runs_backward", "plan", "__class__"})
     traits = Traits()
     multiply_adds = 0  # of a forward pass, for the summary
     column_elements = 0  # of the column matrix of one image, for the summary

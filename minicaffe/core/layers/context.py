@@ -178,9 +178,9 @@ class Context:
 
     def reserve(self, elements: int) -> None:
         """Ask for a workspace of at least this many elements."""
-        if elements > self.workspace_size:
-            self.workspace_size = elements
-            vars(self).pop("workspace", None)
+        self.workspace_size = max(self.workspace_size, elements)
+        if "workspace" in vars(self) and self.workspace.size < elements:
+            del self.workspace
 
     @property
     def sum_dtype(self) -> Any:

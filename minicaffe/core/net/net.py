@@ -98,7 +98,7 @@ class Net:
         base = device if isinstance(device, backend.Device) else backend.device(device)
         rounded = base.tf32 or self.spec.precision == "tf32"
         precision = numerics.precision or ("tf32" if rounded else "highest")
-        self.device = base.of_precision(precision)
+        self.precision, self.device = precision, base.of_precision(precision)
         dtype = float_type(self.spec.dtype if numerics.dtype is None else numerics.dtype)
         numerics = replace(numerics, dtype=dtype, precision=precision)
         if not shapes_only:

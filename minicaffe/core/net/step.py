@@ -48,10 +48,10 @@ class Step:
     watchers: dict[str, list[Callable[[], Any]]] = field(default_factory=dict)
     ran: bool = False  # forward, since its memory was allocated
 
-    @functools.cached_property
+    @property
     def prepares(self) -> bool:
         """Whether the layer defines `prepare`."""
-        return type(self.layer).prepare is not Layer.prepare
+        return "prepare" in vars(self.layer) or type(self.layer).prepare is not Layer.prepare
 
     def tell(self, when: str) -> None:
         """Call the watchers of an event: "before_forward", ..."""

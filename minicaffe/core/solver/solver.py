@@ -34,6 +34,8 @@ from minicaffe.core.solver.scores import Judge, score_suffixes, test_nets, test_
 from minicaffe.core.solver.snapshots import Saving
 from minicaffe.errors import CheckpointError, DataError, SpecError
 
+UNHEARD = Report.iterated  # which does nothing
+
 
 class Solver:
     """Trains the net of a model file by its `solver`, in Caffe's order.
@@ -106,7 +108,7 @@ class Solver:
         parts = self.net, self.watch, self.average, self.ranks
         self.iterations = replayed("training", Iteration)(*parts)
         self.iterations.graph = graph
-        built["numerics"] = replace(numerics, precision=self.net.context.numerics.precision)
+        built["numerics"] = replace(numerics, precision=self.net.precision)
         built["replay"] = graph or not self.device.is_cuda
         self.test_nets = together(self.communicator, partial(test_nets, spec, self.spec, **built))
         for net in (self.net, *self.test_nets):
@@ -271,7 +273,7 @@ class Solver:
                 self.iteration = now + 1
             raise
         self.iteration = now + 1
-        if getattr(self.report.iterated, "__func__", None) is not Report.iterated:
+        if getattr(self.report.iterated, "__func__", None) is not UNHEARD:
             self.report.iterated(self)
 
     def test(self) -> dict[str, Any]:

@@ -8,15 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from minicaffe.errors import DataError, did_you_mean, note
-from minicaffe.tools.data.fetch import (
-    OFFLINE,
-    PUBLISHED,
-    data_folder,
-    download,
-    installing,
-    matches,
-    offline,
-)
+from minicaffe.tools.data import fetch
 
 Kind = Literal["sha1", "git_blob"]
 
@@ -44,7 +36,7 @@ class Row:
         return f"{self.folder}{name}.caffemodel"
 
 
-WEIGHTS = {name: Row(**row) for name, row in PUBLISHED["weights"].items()}
+WEIGHTS = {name: Row(**row) for name, row in fetch.PUBLISHED["weights"].items()}
 NAMES = tuple(dict.fromkeys([*WEIGHTS, *(row.model for row in WEIGHTS.values() if row.model)]))
 
 
@@ -82,9 +74,10 @@ def weights_named(name: str, folder: Path | None = None) -> Path | None:
     path = _place(own, folder)
     if path.is_file():
         return path
-    if offline():
+    if fetch.offline():
         raise DataError(
-            f"the weights {own} are not in {path.parent}, and {OFFLINE}; with a network: minicaffe fetch {own}"
+            f"the weights {own} are not in {path.parent}, and {fetch.OFFLINE}; with a network: minicaffe fetch"
+            f" {own}"
         )
     note(f"minicaffe: fetching {row.address(own)} into {path.parent}")
     return fetch_weights(own, folder)
@@ -108,12 +101,12 @@ def fetch_weights(
     own, row = weights
     path = _place(own, folder)
     digests: dict[str, str] = {row.kind: row.digest}
-    with installing(own, path.parent) as beside:
-        if not path.exists() or not matches(path, digests):
+    with fetch.installing(own, path.parent) as beside:
+        if not path.exists() or not fetch.matches(path, digests):
             addresses = [row.folder] if mirrors is None else list(mirrors)
-            download(own, beside / path.name, None, digests, addresses, progress)
+            fetch.download(own, beside / path.name, None, digests, addresses, progress)
     return path
 
 
 def _place(name: str, folder: Path | None) -> Path:
-    return Path(data_folder() if folder is None else folder) / FOLDER / f"{name}.caffemodel"
+    return Path(fetch.data_folder() if folder is None else folder) / FOLDER / f"{name}.caffemodel"

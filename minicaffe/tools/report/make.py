@@ -405,5 +405,5 @@ class Follower(Mute):
 
 def _spec(solver: Solver) -> NetSpec:
     """What is trained, with the solver's settings."""
-    precision: Any = solver.net.context.numerics.precision
+    precision: Any = solver.net.precision
     return dataclasses.replace(solver.net.spec, solver=solver.spec, precision=precision)

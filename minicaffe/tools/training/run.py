@@ -312,7 +312,7 @@ def model_text(solver: Any, folder: Path) -> str:
     dtype = solver.net.context.dtype.name
     prefix = net.solver.snapshot_prefix if net.solver is not None else None
     rule = dataclasses.replace(solver.spec, snapshot_prefix=prefix)
-    as_it_is = {"solver": rule, "dtype": dtype, "precision": solver.net.context.numerics.precision}
+    as_it_is = {"solver": rule, "dtype": dtype, "precision": solver.net.precision}
     return text(dataclasses.replace(net, **as_it_is), folder)
 
 

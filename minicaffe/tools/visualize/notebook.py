@@ -120,15 +120,14 @@ def _keys(layer: Layer) -> str:
     >>> layer.setup((1, 3, 9, 9)), _keys(layer)
     ((1, 20, 3, 3), '20 of 5x5, stride 2')
     """
-    many = [str(layer.num_output)] if hasattr(layer, "num_output") else []
-    words = many
+    words = [str(layer.num_output)] if hasattr(layer, "num_output") else []
     window: Any = getattr(getattr(layer, "geometry", layer), "window", None)
     is_global = getattr(layer, "global_pooling", False)
     if isinstance(layer, Windowed) and window is None and not is_global:
         with contextlib.suppress(ShapeError):  # where the keys say none
             window = layer.keyed_window(max(2, len(layer.kernel_size)))
     if isinstance(layer, Windowed) and (is_global or window is not None):
-        words = [" of ".join([*many, "global" if is_global else shape(window.kernel)])]
+        words = [" of ".join([*words, "global" if is_global else shape(window.kernel)])]
         for key, plain in (("stride", 1), ("pad", 0), ("dilation", 1)):
             sizes = () if is_global else getattr(window, key)
             if sizes and set(sizes) != {plain}:

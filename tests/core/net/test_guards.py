@@ -12,6 +12,7 @@ from core.solver.twins import Quiet
 from minicaffe import Net, Solver, parse
 from minicaffe.core.layers import REGISTRY, Layer, register
 from minicaffe.core.layers.blob import Versioned
+from minicaffe.core.solver import Report
 from minicaffe.errors import DataError, LayerError, ShapeError
 
 pytestmark = pytest.mark.usefixtures("form")
@@ -431,3 +432,79 @@ def test_what_passes_assume_makes_another_version(change):
     assert Versioned.version == before
     change(net)
     assert Versioned.version != before
+
+
+def other_class(net):
+    class Doubled(type(net.layers["relu"])):
+        def forward(self, x):
+            y = super().forward(x)
+            y *= 2
+            return y
+
+    net.layers["relu"].__class__ = Doubled
+
+
+def no_gradient(net):
+    net.layers["ip2"].needs_gradient[0] = False
+
+
+TWO = """  - {name: relu, type: ReLU, bottom: ip, top: ip}
+  - {name: ip2, type: InnerProduct, bottom: ip, num_output: 4, weight_filler: {type: gaussian, std: 1}}
+  - {name: loss2, type: SoftmaxWithLoss, bottom: [ip2, label]}
+"""
+
+
+@pytest.mark.parametrize("change", [no_gradient, other_class])
+def test_changes_of_a_layer_that_set_no_attribute(change):
+    """Each step has the bits of one without replay."""
+    both = learner(TWO), learner(TWO)
+    both[1].iterations.premise.never = "asked"
+    for solver in both:
+        solver.step(6)
+    apart = learner(TWO)
+    apart.step(12)
+    for solver in both:
+        change(solver.net)
+        solver.step(6)
+    mine, theirs, unchanged = (one.net.weights()["ip__0"].tobytes() for one in (*both, apart))
+    assert mine == theirs != unchanged
+
+
+def test_reports_of_all_kinds_hear_of_each_iteration(monkeypatch):
+    """Also where a method of their class is set later, as a plug-in may."""
+    heard = []
+    monkeypatch.setattr(Report, "iterated", lambda self, solver: heard.append(solver.iteration))
+    learner().step(2)
+    assert heard == [1, 2]
+
+
+def test_a_layer_may_choose_its_prepare():
+    """One object's own `prepare` is called before each pass, in a replay too."""
+    net, counted = Net(parse(ONE), "TEST", device="cpu"), []
+    net.layers["ip"].prepare = lambda: counted.append(len(counted))
+    for _ in range(6):
+        net.forward()
+    assert counted == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_workspace_that_is_large_enough_stays():
+    net = Net(
+        parse(
+            ONE.replace("InnerProduct", "Pooling")
+            .replace(
+                "num_output: 4, bias_term: false, weight_filler: {type: gaussian, std: 1}",
+                "kernel_size: 2",
+            )
+            .replace("[2, 8]", "[2, 1, 8, 8]")
+        ),
+        "TEST",
+        device="cpu",
+    )
+    net.forward()
+    before = net.context.workspace
+    net.reshape(data=(2, 1, 4, 4))
+    net.forward()
+    assert net.context.workspace is before
+    net.reshape(data=(2, 1, 64, 64))
+    net.forward()
+    assert net.context.workspace.size >= net.context.workspace_size > before.size

@@ -772,3 +772,12 @@ def test_an_inner_product_is_measured_as_it_is_computed(cuda, monkeypatch):
     linear.linear(x, weight, None, y, work, own)
     linear.input_gradient(y, weight.T, x, work, own)
     assert any(parts > 1 for _, parts in launched) and {*launched} <= timed
+
+
+@pytest.mark.parametrize(("stride", "elements"), [(1, 8210), (2, 6220)])
+def test_what_a_depthwise_loop_asks_for_decides_no_other_plan_than_before(stride, elements):
+    """Engines are chosen by their workspace: another number is another plan, and other bits."""
+    from minicaffe.backends.cpu.conv import direct
+
+    g = ConvGeometry(1, 64, (56, 56), 64, Window((3, 3), (stride, stride), (1, 1)), 64)
+    assert direct.elements(g) == elements

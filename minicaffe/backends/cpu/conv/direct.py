@@ -20,8 +20,6 @@ from minicaffe.backends.cpu.ops import row
 from minicaffe.backends.cpu.threads import run, share
 from minicaffe.core.ops.geometry import ConvGeometry, lift
 
-LANES = 16  # numbers of a vector, at most
-
 
 def fits(g: ConvGeometry, work: Any, back: bool = False) -> bool:
     """True if it is depthwise, and each thread has the workspace for its planes."""
@@ -37,8 +35,9 @@ def elements(g: ConvGeometry, back: bool = False) -> int:
         size, _, jobs, _ = _back(g)
         most = max((rows * columns for _, rows, _, columns, *_ in jobs), default=0)
         return math.prod(size) + most
-    (*_, (_, step), _, _, (oh, ow), _), size, _ = _tables(g, back)
-    return step * math.prod(size) + oh * (ow + LANES - 1)
+    (*_, (_, step), _, _, (oh, ow), _), (rows, columns), _ = _tables(g, back)
+    wide = ow + LANES - 1
+    return step * rows * (columns + wide + -ow // LANES * LANES) + oh * wide
 
 
 def _strided(g: ConvGeometry) -> bool:
@@ -65,11 +64,7 @@ def _tables(g: ConvGeometry, back: bool = False) -> tuple[Any, ...]:
 
 @functools.lru_cache(maxsize=1024)
 def _back(g: ConvGeometry) -> tuple[Any, ...]:
-    """Returns of dx: size of the plane of dy, its corner, jobs and taps; see the loop.
-
-    Pixel p, with its pad, is read by output r through element t of the kernel if p = r stride + t dilation. Of
-    the pixels q, q + stride, ... the elements with t dilation % stride == q are taken.
-    """
+    """Returns of dx: size of the plane of dy, its corner, jobs and taps; see `space_to_depth`."""
     kernel, stride, pad, dilation = (sizes[1:] for sizes in g.window.lifted())
     image, out = lift(g.image)[1:], lift(g.out)[1:]
     along, corner, size = [], [], []

@@ -11,9 +11,8 @@ import math
 from typing import Any
 
 from minicaffe.backends.cpu import Piece, loops, no_bias, no_epilogue
-from minicaffe.backends.cpu.conv import split
 from minicaffe.backends.cpu.ops import row
-from minicaffe.backends.cpu.threads import run, share
+from minicaffe.backends.cpu.threads import even_parts, evenly, run, share
 from minicaffe.core.ops.conv.implicit import PLACES, band, tile_size
 from minicaffe.core.ops.geometry import ConvGeometry, lift
 
@@ -33,7 +32,7 @@ def forward(compiled, blas, x, weight, bias, g, out, work):
 
 @row("implicit.input_gradient", blas=True)
 def input_gradient(compiled, blas, dy, weight, g, out, work):
-    parts = split.parts(g.n * g.group, share(), g.c // g.group)
+    parts = even_parts(g.n * g.group, share(), g.c // g.group)
     flat = dy.reshape(-1), weight.reshape(-1), out.reshape(-1)
     rows = g.out[0] if g.window.is_point else band(g, g.group)
     sizes = *_kernel_sizes(g, rows), g.window.is_point, parts
@@ -47,7 +46,7 @@ def weight_gradient(compiled, blas, x, dy, g, out, work):
     rows, _ = _cut(g, threads)
     units = g.n * -(-g.out[0] // rows)
     is_point = g.window.is_point
-    if is_point or units < threads or (g.rows >= ROWS * threads and split.even(g.c, threads)):
+    if is_point or units < threads or (g.rows >= ROWS * threads and evenly(g.c, threads)):
         sizes = *_kernel_sizes(g, band(g, g.group)), is_point, g.n, size
         kernel_args = *flat, out.reshape(-1), Piece(work)
         run(compiled.weight_rows_gradient, g.c, blas, *sizes, *kernel_args)
@@ -66,9 +65,9 @@ def _cut(g: ConvGeometry, threads: int) -> tuple[int, int]:
     units, bands = g.n * g.group, -(-g.out[0] // band(g, g.group))
     bands = 1 if g.window.is_point else bands  # it fills no tile
     most = min(g.out[0], 2 * g.places // PLACES)
-    rows = -(-g.out[0] // split.parts(units, threads, most, bands))
+    rows = -(-g.out[0] // even_parts(units, threads, most, bands))
     units *= -(-g.out[0] // rows)
-    return rows, split.parts(units, threads, max(1, g.f // g.group // FILTERS))
+    return rows, even_parts(units, threads, max(1, g.f // g.group // FILTERS))
 
 
 @functools.lru_cache(maxsize=1024)

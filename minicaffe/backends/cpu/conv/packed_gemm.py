@@ -30,11 +30,10 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cpu import Piece, loops, no_bias, no_epilogue
-from minicaffe.backends.cpu.conv import split
 from minicaffe.backends.cpu.conv.space_to_depth import LANES, Planes, Run
 from minicaffe.backends.cpu.ops import row
 from minicaffe.backends.cpu.skinny import table
-from minicaffe.backends.cpu.threads import run, share
+from minicaffe.backends.cpu.threads import even_parts, run, share
 from minicaffe.core.ops.geometry import ConvGeometry, lift
 
 RESULTS = 2**17  # sums of a block at a time, so that they stay in the cache
@@ -258,7 +257,7 @@ def _tables(g: ConvGeometry, back: bool, dtype: Any, threads: int) -> tuple[Any,
     planes = Planes(g, back)
     tables, tile = _panels(planes, dtype)
     units, tiles = planes.blocks * g.group, -(-planes.channels[1] // tile.ROWS)
-    parts = split.parts(units, threads, tiles, _parts(planes))
+    parts = even_parts(units, threads, tiles, _parts(planes))
     more = tables.tables, planes.back, tables.left
     return units * parts, *_layout(tables), parts, planes.phases, *more
 

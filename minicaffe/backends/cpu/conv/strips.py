@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backends.cpu.conv import split
+from minicaffe.backends.cpu.threads import even_parts
 from minicaffe.core.ops.conv.winograd import TILES, even, taps, two
 from minicaffe.core.ops.geometry import ConvGeometry, Window
 
@@ -132,7 +132,7 @@ class Strips:
         samples = max(1, g.n // max(threads, chunks + -chunks % threads))  # equally many a thread
         if samples == 1:
             fewest = max(1, FEWEST // columns)
-            high = -(-rows // split.parts(g.n, threads, rows // fewest, -(-rows // high)))
+            high = -(-rows // even_parts(g.n, threads, rows // fewest, -(-rows // high)))
         units = -(-g.n // samples) * -(-rows // high)
         line = self.line(samples * high * columns)
         return units, self.kernel_args((samples, high), line, of)

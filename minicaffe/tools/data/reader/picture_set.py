@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 
@@ -381,8 +380,16 @@ SCALED = "pictures of another size than their annotation says, whose boxes are s
 TURNED = (
     "pictures annotated before EXIF's orientation turned them, whose boxes are turned with them"
 )
-# What comes of damaged annotations, beside ElementTree's own error
-_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+# What comes of damaged annotations; ElementTree's own error is a SyntaxError
+_DAMAGE = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    SyntaxError,
+    OverflowError,
+    RecursionError,
+)
 Box = tuple[float, float, float, float]
 # (w, h) of the picture, if the file says it, and the boxes
 Annotation = tuple[tuple[float, float] | None, list[tuple[str, Box, bool]]]
@@ -429,7 +436,7 @@ class BoxListSet(PictureSet):
             size, boxes = kind(path.read_bytes())
         except OSError as error:
             raise DataError(f"{path}: cannot be read: {error.strerror}") from None
-        except (*_DAMAGE, ElementTree.ParseError) as error:
+        except _DAMAGE as error:
             said = f"it has no {error}" if isinstance(error, KeyError) else str(error)
             raise DataError(f"{path}: is not an annotation that can be read: {said}") from None
         turn = 1
@@ -485,6 +492,8 @@ def _size(width: Any, height: Any) -> tuple[float, float] | None:
 
 def _voc(data: bytes) -> Annotation:
     """PASCAL VOC's: size, and objects with name, bndbox (xmin, ymin, xmax, ymax), difficult."""
+    from xml.etree import ElementTree  # takes as long as all else here
+
     boxes = []
     root = ElementTree.fromstring(data)
     for one in root.iter("object"):
