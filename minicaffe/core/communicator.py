@@ -189,9 +189,7 @@ class OneRank:
 
     several = False
     late = True  # whether gradients are summed after the backward pass
-    shared: Any = (
-        None  # this rank's part of a sharded update: its `gradients`, and `stretches` as of Laid
-    )
+    shared: Any = None  # this rank's part of a sharded update: `gradients`, and `stretches`
     signals: Any = None  # they may ask this rank to stop or to save
 
     def check_alike(self, solver: Any) -> None:

@@ -55,7 +55,7 @@ class Guard:
     ) -> Assumed:
         """What passes through these layers assume now, with the caller's objects and settings.
 
-        All is listed only if anything was set since, of any net (see `Versioned`; results/guard_cpu.json).
+        All is listed again once anything was set (`Versioned`; examples/benchmarks/results/guard_cpu.json).
         """
         if steps != self.steps:
             self.steps = list(steps)
