@@ -4,9 +4,8 @@
 #pragma once
 #include <math.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
-#include <functional>
-#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -155,40 +154,52 @@ struct Text {
   static constexpr const char* value = nullptr;
 };
 
-// A type as NumPy writes it: f4, i4, u8, b1; pf4 for a pointer to f4, pv for void*.
+// Writes a type as NumPy writes it: f4, i4, u8, b1; pf4 for a pointer to f4, pv for void*.
 template <class T>
-std::string describe() {
+void describe(char*& to) {
   using Plain = std::remove_cv_t<T>;
   if constexpr (std::is_pointer_v<Plain>) {
-    return "p" + describe<std::remove_pointer_t<Plain>>();
+    *to++ = 'p';
+    describe<std::remove_pointer_t<Plain>>(to);
   } else if constexpr (std::is_void_v<Plain>) {
-    return "v";
+    *to++ = 'v';
   } else if constexpr (Text<Plain>::value) {
-    return Text<Plain>::value;
+    for (const char* from = Text<Plain>::value; *from; ++from) *to++ = *from;
   } else {
-    const char* kind = std::is_same_v<Plain, bool>          ? "b"
-                       : std::is_floating_point_v<Plain>    ? "f"
-                       : !std::is_integral_v<Plain>         ? "?"
-                       : std::is_signed_v<Plain>            ? "i"
-                                                            : "u";
-    return kind + std::to_string(sizeof(T));
+    *to++ = std::is_same_v<Plain, bool>       ? 'b'
+            : std::is_floating_point_v<Plain> ? 'f'
+            : !std::is_integral_v<Plain>      ? '?'
+            : std::is_signed_v<Plain>         ? 'i'
+                                              : 'u';
+    to += sprintf(to, "%zu", sizeof(T));
   }
 }
 
 template <class... A>
-std::string describe_all(void (*)(A...)) {
-  std::string text;
-  ((text += describe<A>() + " "), ...);
+const char* describe_all(void (*)(A...)) {
+  static char text[8 * sizeof...(A) + 1];
+  char* to = text;
+  ((describe<A>(to), *to++ = ' '), ...);
+  *to = 0;
   return text;
 }
 
+using Kernel = void (*)();
+using Call = void (*)(Kernel, void**);
+
 template <class... A, size_t... I>
-void call(void (*kernel)(A...), void** args, std::index_sequence<I...>) {
-  (void)args;
-  kernel(*static_cast<std::remove_reference_t<A>*>(args[I])...);
+Call call_of(void (*)(A...), std::index_sequence<I...>) {
+  return [](Kernel untyped, [[maybe_unused]] void** args) {
+    const auto typed = reinterpret_cast<void (*)(A...)>(untyped);
+    typed(*static_cast<std::remove_reference_t<A>*>(args[I])...);
+  };
 }
 
-static std::function<void()> body;  // one thread's run of the kernel
+static Call call;
+static Kernel kernel;
+static void** arguments;
+static char error[160];  // what went wrong, if anything did
+inline void body() { call(kernel, arguments); }  // one thread's run of the kernel
 
 inline void set_thread(unsigned t) {
   threadIdx = {t % blockDim.x, t / blockDim.x % blockDim.y, t / blockDim.x / blockDim.y};
@@ -200,42 +211,42 @@ inline void set_thread(unsigned t) {
 #include <standin_mma.h>
 namespace standin {
 #else
-inline std::string run_block(unsigned threads, bool reversed) {
+inline void run_block(unsigned threads, bool reversed) {
   for (unsigned step = 0; step < threads; ++step) {
     set_thread(reversed ? threads - 1 - step : step);
     body();
   }
-  return "";
 }
 #endif
 
 // Every block in turn and every thread of it, counted as CUDA does (x fastest); or in the opposite
 // order. Gives what went wrong.
-template <class... A>
-const char* launch(void (*kernel)(A...), dim3 grid, dim3 block, void** args, bool reversed) {
-  static std::string error;
+inline const char* launch(dim3 grid, dim3 block, bool reversed) {
   const unsigned long long blocks = (unsigned long long)grid.x * grid.y * grid.z;
   gridDim = grid;
   blockDim = block;
-  body = [=] { call(kernel, args, std::index_sequence_for<A...>()); };
-  error.clear();
-  for (unsigned long long step = 0; step < blocks && error.empty(); ++step) {
+  *error = 0;
+  for (unsigned long long step = 0; step < blocks && !*error; ++step) {
     const unsigned long long b = reversed ? blocks - 1 - step : step;
     blockIdx = {unsigned(b % grid.x), unsigned(b / grid.x % grid.y),
                 unsigned(b / grid.x / grid.y)};
-    error = run_block(block.x * block.y * block.z, reversed);
+    run_block(block.x * block.y * block.z, reversed);
   }
-  return error.empty() ? nullptr : error.c_str();
+  return *error ? error : nullptr;
+}
+
+template <class... A>
+const char* launch(void (*typed)(A...), const unsigned* size, void** args, int order) {
+  call = call_of(typed, std::index_sequence_for<A...>());
+  kernel = Kernel(typed);
+  arguments = args;
+  return launch({size[0], size[1], size[2]}, {size[3], size[4], size[5]}, order);
 }
 
 }  // namespace standin
 
 #define STANDIN_EXPORT(number, ...)                                                              \
-  extern "C" const char* standin_types_##number() {                                              \
-    static const std::string text = standin::describe_all(__VA_ARGS__);                          \
-    return text.c_str();                                                                         \
-  }                                                                                              \
+  extern "C" const char* standin_types_##number() { return standin::describe_all(__VA_ARGS__); } \
   extern "C" const char* standin_launch_##number(const unsigned* size, void** args, int order) { \
-    return standin::launch(__VA_ARGS__, {size[0], size[1], size[2]},                             \
-                           {size[3], size[4], size[5]}, args, order);                            \
+    return standin::launch(__VA_ARGS__, size, args, order);                                      \
   }

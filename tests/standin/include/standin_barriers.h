@@ -4,7 +4,6 @@
 #include <setjmp.h>
 #include <string.h>
 #include <ucontext.h>
-#include <vector>
 
 namespace standin {
 
@@ -13,7 +12,7 @@ struct Fiber {
   jmp_buf place;
   int line;  // of the barrier it waits at; 0 once it has ended
 };
-static std::vector<Fiber> fibers;
+static Fiber fibers[1024];
 static Fiber* current;
 static jmp_buf scheduler;
 static thread_local char in_shared;
@@ -51,8 +50,10 @@ inline void enter(Fiber& fiber) {
 }
 
 inline void forget_fibers() {
-  for (Fiber& fiber : fibers) free(fiber.stack);
-  fibers.clear();
+  for (Fiber& fiber : fibers) {
+    free(fiber.stack);
+    fiber.stack = nullptr;
+  }
 }
 
 // Fills the block's shared memory with NaN: it is all that this library has of its own per thread.
@@ -81,9 +82,8 @@ inline void poison_shared() {
 }
 
 // All threads of a block to the next barrier, again and again, until all have ended.
-inline std::string run_block(unsigned threads, bool reversed) {
+inline void run_block(unsigned threads, bool reversed) {
   poison_shared();
-  if (fibers.size() < threads) fibers.resize(threads);
   do {
     for (unsigned step = 0; step < threads; ++step) {
       const unsigned t = reversed ? threads - 1 - step : step;
@@ -92,16 +92,16 @@ inline std::string run_block(unsigned threads, bool reversed) {
     }
     for (unsigned t = 1; t < threads; ++t) {
       if (fibers[t].line == fibers[0].line) continue;
-      const auto place = [](const Fiber& fiber) {
-        return fiber.line ? "waits in line " + std::to_string(fiber.line) : "has ended";
-      };
-      const std::string places = "thread 0 " + place(fibers[0]) + ", thread " + std::to_string(t) +
-                                 " " + place(fibers[t]);
+      int end = snprintf(error, sizeof error, "a barrier that not all threads reach:");
+      for (unsigned one : {0u, t}) {
+        const char* text = fibers[one].line ? "waits in line %d" : "has ended";
+        end += sprintf(error + end, "%s thread %u ", one ? "," : "", one);
+        end += sprintf(error + end, text, fibers[one].line);
+      }
       forget_fibers();
-      return "a barrier that not all threads reach: " + places;
+      return;
     }
   } while (fibers[0].line);
-  return "";
 }
 
 }  // namespace standin
