@@ -8,6 +8,7 @@ from tools.parallel.in_threads import on_ranks
 
 from minicaffe import Layer, Net, ShapeError, Traits, parse, register
 from minicaffe.core.layers import REGISTRY
+from minicaffe.core.net.memory import Memory
 from minicaffe.core.solver import mean_outputs
 
 MODEL = """
@@ -86,6 +87,23 @@ def test_what_cannot_take_the_size_is_named_and_the_net_goes_on():
     with pytest.raises(ShapeError, match=r"layer 'sum' \(Eltwise\): needs bottoms of one shape"):
         net.forward(x=np.ones((4, 3)), keep=[1, 0, 0, 0])
     assert net.forward(x=np.ones((4, 3)), keep=[1, 1, 1, 1])["sum"].shape == (4, 3)
+
+
+def test_where_memory_for_the_size_is_missing_the_net_goes_on(monkeypatch):
+    net = Net(parse(MODEL), device="cpu")
+    take = Memory.take
+
+    def full(self, graph, behind=0):
+        if behind:
+            raise MemoryError
+        take(self, graph, behind)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Memory, "take", full)
+        with pytest.raises(MemoryError):
+            net.forward(x=np.ones((4, 3)), keep=[1, 0, 0, 0])
+    assert net.forward(x=np.ones((4, 3)), keep=[1, 0, 0, 0])["ip"].shape == (1, 2)
+    assert net.blobs["ip"].shape == (1, 2)
 
 
 def test_there_is_no_mean_of_outputs_that_vary():
