@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import importlib
+import json
 import logging
 import os
 import shutil
@@ -22,10 +24,11 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does; 
 
 from gpu import HAS_GPU
 from hypothesis import HealthCheck, settings
-from quick import QUICK
 
-ROOT = Path(__file__).resolve().parent.parent
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
 SHARED = ROOT.parent / "shared"
+SLOW: dict[str, float] = json.loads((HERE / "slow.json").read_text())["slow"]  # see tools/costs.py
 QUIET: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 STEP = """
 from pathlib import Path
@@ -33,30 +36,24 @@ from minicaffe import Solver, parse
 from minicaffe.tools.data import datasets
 datasets._COUNTS.update(train=100, test=100)
 text = Path("models/lenet_paper.yaml").read_text().replace("source: mnist", "source: digits")
-Solver(parse(text), device="cpu", dtype="{}").step(1)
+Solver(parse(text), device="cpu").step(1)
 """
 
-# How long a case takes is the machine's; a fixture that a property test wants is one for all its cases.
-IDLE = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-settings.register_profile("minicaffe", deadline=None, suppress_health_check=IDLE)
-settings.load_profile("minicaffe")
+LOOPS = pytest.StashKey[subprocess.Popen]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--require-gpu", action="store_true", help="fail where there is no CUDA GPU")
+    parser.addoption("--full", action="store_true", help="what is marked slow, too")
     parser.addoption(
-        "--long", action="store_true", help="more random cases, and what is marked long"
+        "--long", action="store_true", help="more random cases, and what is marked long, too"
     )
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
-    """A file of tests that cannot be imported fails, which --doctest-ignore-import-errors passes over."""
-    report = yield
-    ours = "tests" in collector.path.parts[len(ROOT.parts) : len(ROOT.parts) + 1]
-    if report.skipped and ours and "unable to import module" in str(report.longrepr):
-        report.outcome, report.longrepr = "failed", report.longrepr[2]
-    return report
+def pytest_collect_file() -> Generator[None, Any, list[pytest.Collector]]:
+    """Files of tests hold tests; examples are the package's."""
+    return [collector for collector in (yield) if type(collector) is pytest.Module]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -79,24 +76,37 @@ def older_objects() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What computes on CUDA bears the mark gpu, by which it can be selected: -m gpu; some the mark quick.
+    """What computes on CUDA bears the mark gpu, by which it can be selected: -m gpu; what SLOW names, slow.
 
-    What bears the mark long is left out but with --long.
+    Without --full what is slow is left out, and without --long what bears the mark long.
     """
-    if not config.getoption("--long"):
-        left_out = [item for item in items if item.get_closest_marker("long")]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("long")]
-    tests = Path(__file__).parent
+    touched = _touched()
     for item in items:
-        if tests in item.path.parents:
-            path = item.path.relative_to(tests)
-            if {str(path), path.parts[0]} & QUICK:
-                item.add_marker("quick")
+        function = item.nodeid.partition("[")[0]
+        if function in SLOW and function.partition("::")[0] not in touched:
+            item.add_marker("slow")
         params = getattr(getattr(item, "callspec", None), "params", {})
         names = getattr(item, "fixturenames", ())
         if params["device"] == "cuda" if "device" in params else "cuda" in names:
             item.add_marker("gpu")
+    chosen = {"slow": _full(config), "long": config.getoption("--long")}
+    without = [mark for mark, wanted in chosen.items() if not wanted]
+    left_out = [item for item in items if any(map(item.get_closest_marker, without))]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if not any(map(item.get_closest_marker, without))]
+
+
+def _full(config: pytest.Config) -> bool:
+    return bool(config.getoption("--full") or config.getoption("--long"))
+
+
+def _touched() -> set[str]:
+    """The files that differ from where this branch left main: all of their tests run."""
+    asked = ["git", "diff", "--name-only", "--merge-base", "origin/main"]
+    with contextlib.suppress(OSError):
+        said = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True)
+        return set(said.stdout.split())
+    return set()
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -106,6 +116,13 @@ def pytest_report_header(config: pytest.Config) -> str:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--require-gpu") and not HAS_GPU:
         raise pytest.UsageError("--require-gpu: no CUDA GPU works here")
+    if config.args_source is config.ArgsSource.ARGS and not hasattr(config, "workerinput"):
+        config.option.full = True  # of files that somebody names, everything
+    # How long a case takes is the machine's; a fixture that a property test wants is one for all its cases.
+    idle = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    cases = {"deadline": None, "max_examples": 100 if _full(config) else 25}
+    settings.register_profile("minicaffe", suppress_health_check=idle, **cases)
+    settings.load_profile("minicaffe")
     os.environ.setdefault("MINICAFFE_OFFLINE", "1")
     # As of what a shell runs in the background, or nohup does: the tests send these signals.
     usual = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
@@ -117,14 +134,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
     main = not hasattr(config, "workerinput")  # of pytest-xdist: its workers come when main is done
     kept = _use_own_cache(config, main)
-    if main and cpu.available():
-        # The loops are compiled once before all tests: in a fresh clone the first to need one would tell of it.
-        steps = [STEP.format(dtype) for dtype in ("float32", "float64")]
-        runs = [subprocess.Popen([sys.executable, "-c", step], cwd=ROOT, **QUIET) for step in steps]
-        for run in runs:
-            run.wait()
+    if cpu.available():
+        # The first process to compile a loop would tell of it.
+        importlib.import_module("minicaffe.backends.cpu.compile_cache")._can_keep()
+        if main:  # most loops, while its workers collect
+            config.stash[LOOPS] = subprocess.Popen([sys.executable, "-c", STEP], cwd=ROOT, **QUIET)
     if not main or not config.getoption("numprocesses", 0):
         os.environ.update(kept)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    if loops := session.config.stash.get(LOOPS, None):
+        loops.wait()
 
 
 def _use_own_cache(config: pytest.Config, main: bool) -> dict[str, str]:

@@ -334,9 +334,3 @@ def test_all_ambient_state_is_in_one_place():
         if re.search(r"threading\.local|ContextVar\(", path.read_text("utf-8"))
     }
     assert found == {"backends/thread_state.py"}
-
-
-def test_what_is_quick_is_there():
-    from quick import QUICK
-
-    assert [name for name in QUICK if not (ROOT / "tests" / name).exists()] == []

@@ -83,7 +83,7 @@ def phases(device: str, into: Path) -> Iterator[Phase]:
 
     def tests(*words: str) -> list[str]:
         # All are collected: given single files, pytest 9.1 forgot fixtures of their folders
-        options = "-m gpu --require-gpu --continue-on-collection-errors -q -n"
+        options = "--full -m gpu --require-gpu --continue-on-collection-errors -q -n"
         # pytest-benchmark, where it is installed, warns that it does nothing, and warnings are errors
         options = f"-p no:cacheprovider -p no:benchmark {options}"
         return [python, "-m", "pytest", *options.split(), jobs, *words]

@@ -178,6 +178,7 @@ def test_a_rate_that_ranks_do_not_scale(folder, more, told):
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "tcsh"])
 def test_completion_knows_every_command(cli, shell):
+    pytest.importorskip("shtab")
     script = cli("completion", shell)
     assert script.code == 0
     for command in COMMANDS:

@@ -52,6 +52,7 @@ OLD = b"what was there before"
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory):
     """A folder with all that the commands read."""
+    pytest.importorskip("onnx")
     folder = tmp_path_factory.mktemp("inputs")
     (folder / "net.yaml").write_text(NET)
     net = Net(folder / "net.yaml", "TEST", device="cpu")

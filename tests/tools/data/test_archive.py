@@ -33,13 +33,16 @@ def contents():
 def packed(files, change=None):
     """A .tar.gz of these files in their folder; `change(name, info)` gives the members to write in its place."""
     out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w:gz") as tar:
+    with tarfile.open(fileobj=out, mode="w:gz", compresslevel=1) as tar:
         for name, content in {"": None, **files, "readme.html": b"<html>"}.items():
             info = tarfile.TarInfo(f"{FOLDER}/{name}")
             info.type = tarfile.DIRTYPE if content is None else tarfile.REGTYPE
             info.size = len(content or b"")
             for member in (change and change(name, info)) or [info]:
-                tar.addfile(member, io.BytesIO((content or b"").ljust(member.size)))
+                whole = member.size < 1 << 30
+                tar.addfile(
+                    member, io.BytesIO((content or b"").ljust(member.size)) if whole else None
+                )
     return out.getvalue()
 
 
