@@ -1,13 +1,13 @@
 """Which branches of minicaffe the tests take: coverage.py over the whole suite with Numba off, then some with it on.
 
-    pip install -e '.[test,branches]'
+    pip install -e '.[test-all,branches]'
     python tests/branches.py --data /tmp/branches                   half an hour on two cores
     python tests/branches.py --data /tmp/branches --numba tests/core/ops and, with Numba on, what calls its loops
     python tests/branches.py --data /tmp/branches --read            the table of runs that were kept
 
 Loops that Numba compiles are beyond coverage.py: with it off their twins in NumPy are seen; with it on, who chooses
 and calls them. The rooms of loops are no part of the table. branches.json has a row a room and, for rooms of
-the core and for bridges/, each branch that no test took; the page docs/testing.md says why. FILE of --data keeps
+the core and for interop/onnx, each branch that no test took; the page docs/testing.md says why. FILE of --data keeps
 which test reached which line, as mutants.py asks.
 """
 
@@ -38,7 +38,7 @@ dynamic_context = test_function
 disable_warnings = no-data-collected, module-not-imported, module-not-measured
 """
 COMPILED = re.compile("minicaffe/backends/cpu/(kernels/|atomics|microkernel|thread_pool_loops)")
-LISTED = re.compile("minicaffe/(bridges|layers|net|ops|solver|spec)/|minicaffe/[a-z_]+[.]py")
+LISTED = re.compile("minicaffe/(core|interop/onnx)/|minicaffe/[a-z_]+[.]py")
 
 
 def main() -> None:
@@ -58,7 +58,7 @@ def main() -> None:
         settings.write_text(SETTINGS.format(data=args.data.resolve()))
         if not args.read:
             os.environ.update(MINICAFFE_NUMBA=str(int(args.numba)), PYTHONPATH=str(ROOT))
-            tests = ["-q", f"-n{args.jobs}", *args.tests]
+            tests = ["-q", "--full", f"-n{args.jobs}", *args.tests]
             said = coverage(settings, "run", "-m", "pytest", *tests)
             print(said[-3000:])
             coverage(settings, "combine", "--quiet", *["--append"] * args.numba)

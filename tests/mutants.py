@@ -1,14 +1,16 @@
-"""Mistakes put into the core one at a time, to see whether a test fails: mutation testing.
+"""Mistakes put into the code one at a time, to see whether a test fails: mutation testing.
 
-    pip install -e '.[test,branches]'
+    pip install -e '.[test-all,branches]'
     python tests/branches.py --data /tmp/branches                 which tests reach which line
     python tests/mutants.py --data /tmp/branches --count 500
     python tests/mutants.py --data /tmp/branches --again --ask tests/core/net/test_new.py     those that survived, once more
 
 A mutant is one change of an operator, a comparison, a number, a truth value, a condition, a returned value or a
-statement, drawn from all that the core's files hold. It is killed if one of the tests fails that reach its line, or
-an example of its file; they run in a process of their own, with Numba off and on, in the STAGES below. The result is
-mutants.json: what it knows already is not tried again. Who looks at one that survived writes the reason there.
+statement, drawn from all that the files of FOLDERS hold. It is killed if tests fail that reach its line, or an example
+of its file; they run in a process of their own, with Numba off and on, in the STAGES below, until one stage has failed:
+first what is not slow (see costs.py), and what is slow only if that finds nothing. mutants.json has of each mutant the tests that failed;
+what it knows already is not tried again. Who looks at one that survived writes the reason there. A slow test that finds
+what no other does is put into "alone" of slow.json, and from then on it is not left out.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import shutil
 import signal
 import sqlite3
@@ -30,6 +33,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +42,11 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-RESULT = Path("mutants.json")
+RESULT, SLOW = Path("mutants.json"), HERE / "slow.json"
+FOLDERS = ("core", "backends/cpu", "backends/replay", "tools/data")
+COMPILED = re.compile(
+    "backends/cpu/(kernels/|atomics|microkernel|thread_pool_loops)"
+)  # no line of it is seen
 LIMIT = 90  # seconds beyond those of a stage; a mutant whose tests do not end is killed
 # With Numba or without; of the tests that reach the line, those first that reach little, from which on to which;
 # and the seconds after which no further one is begun
@@ -82,7 +90,7 @@ class Mutant:
     line: int
     change: str
     outcome: str = ""
-    killer: str = ""  # the test that failed
+    killers: Sequence[str] = ()  # the tests that failed
 
     @property
     def key(self) -> str:
@@ -230,12 +238,14 @@ class Checkout:
 
     def outcome(self, mutant: Mutant, text: str, names: list[str]) -> str:
         """`killed`, `timeout` or `survived`. A test that fails without a mutant, too, is not asked."""
-        for numba, first, last, seconds in STAGES:
-            self.budget = self.patience * seconds
-            os.environ["MINICAFFE_NUMBA"] = numba
-            some = names[first:last]
-            if some and (outcome := self._outcome(mutant, text, some)):
-                return outcome
+        slow = json.loads(SLOW.read_text())["slow"]
+        for tier in ([n for n in names if n not in slow], [n for n in names if n in slow]):
+            for numba, first, last, seconds in STAGES:
+                self.budget = self.patience * seconds
+                os.environ["MINICAFFE_NUMBA"] = numba
+                some = tier[first:last]
+                if some and (outcome := self._outcome(mutant, text, some)):
+                    return outcome
         return "survived"
 
     def _outcome(self, mutant: Mutant, text: str, names: list[str]) -> str:
@@ -248,17 +258,14 @@ class Checkout:
                 failed = self.failed(names)
             finally:
                 self.write(file, before)
-            if failed in ("", "timeout"):
-                return failed
-            name = failed.partition("[")[0]
-            alike = [one for one in names if one.startswith(name) or name.startswith(one)]
-            asked = [name] if name in names else alike
-            if name not in self.sound:
-                self.sound[name] = not self.failed(asked or names)
-            if self.sound[name]:
-                mutant.killer = failed
+            if failed in ([], ["timeout"]):
+                return "".join(failed)
+            for name in {one.partition("[")[0] for one in failed} - {*self.sound}:
+                asked = [name] if name in names else names  # an error of a file, or of none
+                self.sound[name] = not self.failed(asked)
+            if sound := [one for one in failed if self.sound[one.partition("[")[0]]]:
+                mutant.killers = sound
                 return "killed"
-            self.sound.update(dict.fromkeys(asked or names, False))
         return ""
 
     def write(self, file: Path, text: str) -> None:
@@ -267,8 +274,8 @@ class Checkout:
         self.written += 1
         os.utime(file, (self.written, self.written))
 
-    def failed(self, names: list[str]) -> str:
-        """The first of some tests that fails, `timeout`, or ''; they run in a process of their own."""
+    def failed(self, names: list[str]) -> list[str]:
+        """Those of some tests that fail, or `timeout`; they run in a process of their own."""
         said = self.folder / "failed"
         said.write_text("")
         child = os.fork()
@@ -279,19 +286,19 @@ class Checkout:
             pid, status = os.waitpid(child, os.WNOHANG)
             if pid:
                 code = os.waitstatus_to_exitcode(status)
-                return said.read_text() or ("" if code == 0 else f"exit status {code}")
+                return said.read_text().splitlines() or [f"exit status {code}"] * (code != 0)
             time.sleep(0.02)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        return "timeout"
+        return ["timeout"]
 
     def _test(self, names: list[str], said: Path) -> None:
         """Run tests in this process, which ends with their exit status."""
         code, budget = 1, self.budget
 
-        class First:
-            """Notes the first test that fails, or file that cannot be imported; ends what takes long."""
+        class Failed:
+            """Notes the tests that fail, and files that cannot be imported; ends what takes long."""
 
             stopped = False
 
@@ -316,27 +323,31 @@ class Checkout:
                 items[:] = sorted((item for item in items if place(item) is not None), key=place)
 
             def pytest_runtest_logreport(self, report: Any) -> None:
-                if report.failed and not said.read_text():
-                    said.write_text(report.nodeid)
+                if report.failed:
+                    self.note(report.nodeid)
                 if time.monotonic() > self.end:
                     self.stopped, self.session.shouldstop = True, "no more time"
 
             def pytest_collectreport(self, report: Any) -> None:
                 if report.failed:
-                    said.write_text(report.nodeid)
+                    self.note(report.nodeid)
+
+            def note(self, name: str) -> None:
+                with said.open("a") as file:
+                    file.write(name + "\n")
 
         try:
             os.setpgid(0, 0)
             os.chdir(self.folder)
             sys.path[:1] = [str(self.folder)]  # in place of this file's folder
             os.environ.update(PYTHONPATH=str(self.folder))
-            quiet, first = io.StringIO(), First()
-            options = ["-x", "-q", "-n0", "-p", "no:cacheprovider"]
+            quiet, noted = io.StringIO(), Failed()
+            options = ["-q", "-n0", "-p", "no:cacheprovider", "--full"]
             with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
                 files = dict.fromkeys(name.partition("::")[0] for name in names)
-                code = int(pytest.main([*options, *files], [first]))
+                code = int(pytest.main([*options, *files], [noted]))
             none = code == pytest.ExitCode.NO_TESTS_COLLECTED
-            code = 0 if (first.stopped or none) and not said.read_text() else code
+            code = 0 if (noted.stopped or none) and not said.read_text() else code
             if code and not said.read_text():
                 print(quiet.getvalue()[-2000:], file=sys.__stderr__)
         except BaseException:
@@ -345,15 +356,20 @@ class Checkout:
             os._exit(code)
 
 
-def core() -> list[Path]:
-    """The files of the core ring, asked of another process: this one must not have imported minicaffe."""
-    code = (
-        "from test_house import RINGS, SOURCES, room\n"
-        "print(*[path for path in SOURCES if room(path) in RINGS['core'][0]], sep='\\n')"
-    )
-    command = [sys.executable, "-c", code]
-    listed = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=True).stdout
-    return [Path(line) for line in listed.splitlines()]
+def sources() -> list[Path]:
+    """The files that mutants are of."""
+    every = [path for folder in FOLDERS for path in (ROOT / "minicaffe" / folder).rglob("*.py")]
+    return sorted(path for path in every if not COMPILED.search(path.as_posix()))
+
+
+def alone(killed: dict[str, list[str]], known: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Of the mutants that only slow tests kill, the one of them that costs least, and the mutant."""
+    costs, found = known["slow"] | dict.fromkeys(known["alone"], 0), dict(known["alone"])
+    for key, killers in killed.items():
+        names = {killer.partition("[")[0] for killer in killers}
+        if names and names <= {*costs} and not names & {*found}:
+            found[min(names, key=lambda name: costs[name])] = key
+    return found
 
 
 def main() -> None:
@@ -374,7 +390,7 @@ def main() -> None:
         results = json.loads(args.into.read_text())
     known = {key for keys in results.values() for key in keys}
     again = {key for key, reason in results["survived"].items() if not reason}
-    chosen = drawn(core(), args.count, args.seed)
+    chosen = drawn(sources(), args.count, args.seed)
     given = str(args.data), args.ask, PATIENCE if args.again else 1
     with (
         tempfile.TemporaryDirectory(prefix="mutants-") as folder,
@@ -387,9 +403,13 @@ def main() -> None:
         ]
         for mutant in pool.imap_unordered(Job.tried, tried):
             results["survived"].pop(mutant.key, None)
-            results[mutant.outcome][mutant.key] = mutant.killer
-            print(mutant.outcome, mutant.key, mutant.killer, flush=True)
+            results[mutant.outcome][mutant.key] = mutant.killers
+            print(mutant.outcome, mutant.key, *mutant.killers, flush=True)
             args.into.write_text(json.dumps(results, indent=1) + "\n")
+    known = json.loads(SLOW.read_text())
+    known["alone"] = alone(results["killed"], known)
+    known["slow"] = {name: s for name, s in known["slow"].items() if name not in known["alone"]}
+    SLOW.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
 
 
 class Job:

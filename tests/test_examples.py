@@ -178,7 +178,7 @@ def outputs(tmp_path_factory):
         name for name in ("nbclient", "ipykernel", "pandas", "matplotlib") if not find_spec(name)
     ]
     if missing:
-        pytest.skip(f"needs {', '.join(missing)}: pip install 'minicaffe[test]'")
+        pytest.skip(f"needs {', '.join(missing)}: pip install 'minicaffe[test-all]'")
     folder = tmp_path_factory.mktemp("notebook")
     homes = dict.fromkeys(("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR"), str(folder))
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))

@@ -54,8 +54,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     known = json.loads(RESULT.read_text())
     slow = [name for name in sorted(SECONDS) if is_slow(SECONDS[name], CASES[name])]
     costs = {name: round(SECONDS[name], 1) for name in slow if name not in known["alone"]}
-    known["slow"] = costs if session.config.getoption("full") else known["slow"] | costs
-    RESULT.write_text(json.dumps(known, indent=1) + "\n")
+    known["slow"] = costs if session.config.getoption("full") else {**known["slow"], **costs}
+    RESULT.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
 
 
 def pytest_testnodedown(node: Any) -> None:
