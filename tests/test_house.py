@@ -6,6 +6,7 @@ import ast
 import collections
 import configparser
 import importlib
+import json
 import re
 import subprocess
 import sys
@@ -266,6 +267,20 @@ def test_no_ring_grows(name):
 
 def test_the_package_does_not_grow():
     assert sum(len(path.read_text("utf-8").splitlines()) for path in SOURCES) <= ALL
+
+
+TESTS = 76_037  # lines of Python in tests/; 45,000 are the aim
+
+
+def test_the_tests_do_not_grow():
+    files = (ROOT / "tests").rglob("*.py")
+    assert sum(len(path.read_text("utf-8").splitlines()) for path in files) <= TESTS
+
+
+def test_what_is_slow_is_there():
+    for name in json.loads((ROOT / "tests" / "slow.json").read_text())["slow"]:
+        file, _, function = name.partition("::")
+        assert f"def {function}(" in (ROOT / file).read_text("utf-8"), name
 
 
 SAY_NOTHING = {"found", "given", "there", "told", "fast", "kept", "made"}  # of what they hold
