@@ -14,13 +14,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kit import CPU, same_arrays
 
 import minicaffe
+from minicaffe.cli import main
 from minicaffe.errors import DataError
 from minicaffe.tools.training import folder as run_folder
+from minicaffe.tools.training import progress
 from minicaffe.tools.training.folder import Lock
 
-CPU = ("--device", "cpu")
 NET = "net.yaml"
 
 
@@ -43,12 +45,15 @@ def train(cli, net):
     return run
 
 
-def same(one, other):
-    with np.load(one) as a, np.load(other) as b:
-        assert set(a.files) == set(b.files)
-        for name in a.files:
-            if name != "@model":
-                np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+def kinds(path):
+    """What happened in a run, and when, but for events."""
+    lines = run_folder.read(path).lines
+    return [f"{line['kind']} {line['iteration']}" for line in lines if line["kind"] != "event"]
+
+
+def settings(*keys):
+    """Words of the command that set keys of the solver."""
+    return [word for key in keys for word in ("--set", f"solver.{key}")]
 
 
 def numbers(folder):
@@ -63,38 +68,26 @@ def test_a_run_gets_a_folder_that_tells_all(train, folder):
     (path,) = Path("runs").iterdir()
     assert re.fullmatch(r"net-\d{8}-\d{6}", path.name)
     assert f"run: {path}\n" in ran.err
-    assert sorted(file.name for file in path.iterdir()) == [
-        *("lock", "log.jsonl", "model.yaml", "net_iter_5.npz", "net_iter_7.npz", "run.json")
-    ]
+    names = ["lock", "log.jsonl", "model.yaml", "net_iter_5.npz", "net_iter_7.npz", "run.json"]
+    assert sorted(file.name for file in path.iterdir()) == names
     record = run_folder.read(path)
     about = record.about
     assert about["command"][1:] == ["train", NET, *CPU, "--max-iter", "7"]
     assert about["versions"]["minicaffe"] == minicaffe.__version__
     assert about["versions"]["numpy"] == np.__version__
-    told = {key: about[key] for key in ("name", "model", "seed", "state", "iteration", "dtype")}
-    assert told == {
-        "name": "net",
-        "model": NET,
-        "seed": 1,
-        "state": "finished",
-        "iteration": 7,
-        "dtype": "float32",
-    }
-    assert about["pid"] == os.getpid() and about["snapshot_prefix"] == "net"
+    told = {"name": "net", "model": NET, "seed": 1, "state": "finished", "iteration": 7}
+    told |= {"dtype": "float32", "pid": os.getpid(), "snapshot_prefix": "net"}
+    assert told.items() <= about.items()
     assert minicaffe.read(path).solver.max_iter == 7
-    kinds = [(line["kind"], line["iteration"]) for line in record.lines]
-    assert kinds == [
-        *(("test", 0), ("train", 0), ("snapshot", 5), ("train", 5), ("snapshot", 7), ("test", 7))
-    ]
+    assert kinds(path) == ["test 0", "train 0", "snapshot 5", "train 5", "snapshot 7", "test 7"]
     line = record.of("train")[1]
     assert line["epoch"] == pytest.approx(5 * 20 / 300)
     assert line["loss"] == pytest.approx(line["outputs"]["loss"])
     assert line["lr"] == 0.05 and line["images_per_s"] > 0 and line["memory_mib"] > 10
     seconds = [line["seconds"] for line in record.lines]
     assert seconds == sorted(seconds)
-    assert record.of("test")[1]["outputs"]["accuracy"] == pytest.approx(
-        float(re.search(r"accuracy +(\S+)", ran.out)[1]), abs=1e-4
-    )
+    shown = float(re.search(r"accuracy +(\S+)", ran.out)[1])
+    assert record.of("test")[1]["outputs"]["accuracy"] == pytest.approx(shown, abs=1e-4)
     assert [line["path"] for line in record.of("snapshot")] == ["net_iter_5.npz", "net_iter_7.npz"]
 
 
@@ -127,31 +120,29 @@ def test_a_reader_of_json_that_goes_away_ends_no_training(folder, net):
         "    code = cli(sys.argv[1:])\n    print('code', code, file=sys.stderr)\n"
     )
     ran = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, timeout=600)
+    for told in (
+        "stdout: Broken pipe: training goes on without",
+        "minicaffe: not all lines could be put on stdout: Broken pipe; the run's log holds them",
+        "code 2",
+    ):
+        assert told in ran.stdout
     assert "Traceback" not in ran.stdout
-    assert "stdout: Broken pipe: training goes on without" in ran.stdout
-    assert (
-        "minicaffe: not all lines could be put on stdout: Broken pipe; the run's log holds them"
-        in (ran.stdout)
-    )
-    assert "code 2" in ran.stdout
     assert run_folder.read("a").about["state"] == "finished"
 
 
 def test_a_folder_that_holds_a_run_is_not_written_over(train, mistake):
     train("--run", "a", "--max-iter", "3")
     before = Path("a/log.jsonl").read_bytes()
-    line = mistake("train", NET, *CPU, "--run", "a")
-    assert line == (
+    assert mistake("train", NET, *CPU, "--run", "a") == (
         "minicaffe: a: holds another run, with snapshots; go on with that by --resume a, "
         "or choose another folder with --run"
     )
     assert Path("a/log.jsonl").read_bytes() == before
-    train("--run", "b", "--max-iter", "0", "--set", "solver.snapshot_after_train=false")
+    train("--run", "b", "--max-iter", "0", *settings("snapshot_after_train=false"))
     train("--run", "b", "--max-iter", "3")  # what held no snapshot may begin anew
     assert len(run_folder.read("b").of("test")) == 2
-    assert "a: holds another run" in mistake(
-        "train", NET, *CPU, "--run", "a", "--resume", "b"
-    )  # it would be lost
+    lost = mistake("train", NET, *CPU, "--run", "a", "--resume", "b")
+    assert "a: holds another run" in lost
 
 
 def test_a_run_stopped_goes_on_by_the_command_it_tells(train, cli, interrupt):
@@ -163,7 +154,7 @@ def test_a_run_stopped_goes_on_by_the_command_it_tells(train, cli, interrupt):
     assert words[1:5] == ["train", NET, "--resume", "a"]
     again = cli(*words[1:])
     assert again.code == 0 and "resumed: a/net_iter_7.npz at iteration 7" in again.err
-    same("straight/net_iter_12.npz", "a/net_iter_12.npz")
+    same_arrays("straight/net_iter_12.npz", "a/net_iter_12.npz")
     assert numbers("a") == numbers("straight")
     assert run_folder.read("a").about["state"] == "finished"
 
@@ -171,56 +162,43 @@ def test_a_run_stopped_goes_on_by_the_command_it_tells(train, cli, interrupt):
 @pytest.mark.parametrize(
     "how",
     [
-        (NET, "--resume"),
-        ("--resume", "RUN"),
-        ("RUN", "--resume"),
-        (NET, "--resume", "RUN/net_iter_5.npz"),
-        (NET, "--run", "RUN", "--resume"),
+        f"{NET} --resume",
+        "--resume RUN",
+        "RUN --resume",
+        f"{NET} --resume RUN/net_iter_5.npz",
+        f"{NET} --run RUN --resume",
     ],
 )
 def test_all_ways_to_go_on_are_one(cli, train, how):
     run = "runs/net-20260101-120000"
     train("--run", run, "--max-iter", "6")
     os.remove(f"{run}/net_iter_6.npz")  # as if it had been killed before
-    ran = cli("train", *(word.replace("RUN", run) for word in how), *CPU, "--max-iter", "12")
+    ran = cli("train", *how.replace("RUN", run).split(), *CPU, "--max-iter", "12")
     assert ran.code == 0 and f"resumed: {run}/net_iter_5.npz at iteration 5" in ran.err, ran
     assert os.listdir("runs") == [os.path.basename(run)]
-    assert sorted(file for file in os.listdir(run) if file.endswith("npz")) == [
-        *("net_iter_10.npz", "net_iter_12.npz", "net_iter_5.npz")
-    ]
-    lines = run_folder.read(run).lines
-    kinds = [(line["kind"], line["iteration"]) for line in lines if line["kind"] != "event"]
-    assert kinds == [
-        *(("test", 0), ("train", 0), ("snapshot", 5), ("train", 5), ("snapshot", 10)),
-        *(("test", 10), ("train", 10), ("snapshot", 12), ("test", 12)),
-    ]
-    told = [line["text"] for line in lines if line["kind"] == "event"]
+    names = ["net_iter_10.npz", "net_iter_12.npz", "net_iter_5.npz"]
+    assert sorted(file for file in os.listdir(run) if file.endswith("npz")) == names
+    first, second = "test 0, train 0, snapshot 5, train 5", "snapshot 10, test 10, train 10"
+    assert ", ".join(kinds(run)) == f"{first}, {second}, snapshot 12, test 12"
+    record = run_folder.read(run)
+    told = [line["text"] for line in record.lines if line["kind"] == "event"]
     assert told[0] == "changed on resume: solver.max_iter: 6 -> 12"
     assert told[-1] == f"resumed: {run}/net_iter_5.npz at iteration 5"
-    assert run_folder.read(run).about["started"] <= run_folder.read(run).about["resumed"]
+    assert record.about["started"] <= record.about["resumed"]
 
 
-def test_run_and_resume_begin_where_nothing_is_yet(train):
+def test_run_and_resume_begin_where_nothing_is_yet_and_go_on_elsewhere(train, cli):
     ran = train("--run", "a", "--resume", "--max-iter", "3")
     assert "resumed" not in ran.err
-    assert "resumed: a/net_iter_3.npz" in train("--run", "a", "--resume").err
-
-
-def test_another_run_goes_on_from_a_snapshot_in_its_own_folder(train):
-    train("--run", "a", "--max-iter", "5")
-    train("--run", "b", "--resume", "a")
-    assert {line["iteration"] for line in run_folder.read("b").lines} == {5, 10, 12}
-    assert run_folder.read("a").about["iteration"] == 5
-    train("--resume", "b", "--max-iter", "14")
-    assert run_folder.read("b").about["iteration"] == 14
-
-
-def test_a_moved_run_goes_on(train, cli):
-    train("--run", "a", "--max-iter", "5")
+    train("--run", "b", "--resume", "a", "--max-iter", "5")
+    assert run_folder.read("a").about["iteration"] == 3
+    assert {line["iteration"] for line in run_folder.read("b").lines} == {3, 5}
     os.mkdir("else")
-    shutil.move("a", "else/b")
-    ran = cli("train", "--resume", "else/b", "--max-iter", "12", *CPU)
-    assert ran.code == 0 and os.path.exists("else/b/net_iter_12.npz")
+    shutil.move("b", "else/b")
+    ran = cli("train", "--resume", "else/b", "--max-iter", "14", *CPU)
+    assert ran.code == 0 and os.path.exists("else/b/net_iter_14.npz")
+    assert run_folder.read("else/b").about["iteration"] == 14
+    assert "resumed: a/net_iter_3.npz" in train("--run", "a", "--resume").err
 
 
 def test_snapshots_elsewhere_are_found_again(train):
@@ -238,24 +216,21 @@ def test_what_resume_cannot_mean_is_told(mistake, train):
     os.mkdir("empty")
     np.savez("bare.npz", ip__0=np.ones(2))
     for words, told in (
-        (("--resume",), "no MODEL: give its file, or --resume RUN, whose folder holds the model"),
-        (
-            (NET, "--resume"),
-            "there is no run of net.yaml with a snapshot in runs/, and there is no snapshot "
-            "net_iter_*.npz to resume from",
-        ),
-        ((NET, "--run", "/proc/x"), "/proc/x: the run's folder cannot be made: No such file or directory; choose another with --run"),
-        ((NET, "--run", NET), "net.yaml: the run's folder cannot be made: File exists; choose another with --run"),
-        (("--resume", "empty"), "empty: is no run's folder: there is no run.json in it"),
-        (("--resume", "none.npz"), "none.npz: no such file"),
-        (("--resume", "w.caffemodel"), "w.caffemodel: holds weights and no solver's state; try --weights"),
-        (("--resume", "w.solverstate"), "w.solverstate: no such file"),
-        (("--resume", "bare.npz"), "bare.npz: does not hold its net's text: train MODEL --resume bare.npz"),
-        ((NET, "--resume", "empty"), "empty: is no run's folder: there is no run.json in it"),
-        ((NET, "--resume", "w.caffemodel"), "w.caffemodel: holds weights and no solver's state; try --weights"),
+        (["--resume"], "no MODEL: give its file, or --resume RUN, whose folder holds the model"),
+        ([NET, "--resume"], "there is no run of net.yaml with a snapshot in runs/, and there is no snapshot net_iter_*.npz"
+         " to resume from"),
+        ([NET, "--run", "/proc/x"], "/proc/x: the run's folder cannot be made: No such file or directory; choose another with --run"),
+        ([NET, "--run", NET], "net.yaml: the run's folder cannot be made: File exists; choose another with --run"),
+        (["--resume", "empty"], "empty: is no run's folder: there is no run.json in it"),
+        (["--resume", "none.npz"], "none.npz: no such file"),
+        (["--resume", "w.caffemodel"], "w.caffemodel: holds weights and no solver's state; try --weights"),
+        (["--resume", "w.solverstate"], "w.solverstate: no such file"),
+        (["--resume", "bare.npz"], "bare.npz: does not hold its net's text: train MODEL --resume bare.npz"),
+        ([NET, "--resume", "empty"], "empty: is no run's folder: there is no run.json in it"),
+        ([NET, "--resume", "w.caffemodel"], "w.caffemodel: holds weights and no solver's state; try --weights"),
     ):  # fmt: skip
         assert mistake("train", *words, *CPU) == f"minicaffe: {told}"
-    train("--run", "a", "--max-iter", "0", "--set", "solver.snapshot_after_train=false")
+    train("--run", "a", "--max-iter", "0", *settings("snapshot_after_train=false"))
     assert mistake("train", NET, *CPU, "--resume", "a") == (
         "minicaffe: a: this run has no snapshot to go on from; begin it anew with --run a"
     )
@@ -290,46 +265,35 @@ def test_a_snapshot_brings_its_model_and_its_run(train, cli, folder):
 
     train("--run", "a")
     shutil.copy("a/net_iter_5.npz", "kept_iter_5.npz")
-    resumed(
-        "a/net_iter_5.npz",
-        "--set",
-        "solver.snapshot=0",
-        "--set",
-        "solver.snapshot_after_train=false",
-    )
+    resumed("a/net_iter_5.npz", *settings("snapshot=0", "snapshot_after_train=false"))
     assert run_folder.read("a").newest == Path("a/net_iter_5.npz")  # it has gone on from that
     assert "resumed: a/net_iter_5.npz" in resumed("a").err
     os.remove(NET)
     assert "resumed: kept_iter_5.npz at iteration 5" in resumed("kept_iter_5.npz").err
     (new,) = Path("runs").iterdir()
     assert (new / "kept_iter_12.npz").is_file()
-    same(new / "kept_iter_12.npz", "a/net_iter_12.npz")
+    same_arrays(new / "kept_iter_12.npz", "a/net_iter_12.npz")
 
 
 def test_a_run_whose_best_alone_is_kept_goes_on_from_that(train, mistake):
-    only = ("snapshot=0", "snapshot_after_train=false", "best=accuracy")
-    train("--run", "a", *(word for key in only for word in ("--set", f"solver.{key}")))
+    train("--run", "a", *settings("snapshot=0", "snapshot_after_train=false", "best=accuracy"))
     assert mistake("train", NET, *CPU, "--run", "a").startswith("minicaffe: a: holds another run")
     assert "resumed: a/net_best.npz" in train("--resume", "a").err
 
 
 def test_python_files_of_a_run_must_be_given_again(train, cli, mistake, folder):
-    (folder / "own.py").write_text(
-        "from pathlib import Path\nPath('executed').touch(exist_ok=False)\n"
-    )
+    (folder / "own.py").write_text("import os\nos.mkdir('executed')\n")
     train("--run", "a", "--max-iter", "3", "--import", "own.py")
     told = "minicaffe: a: was begun with Python files; give them again: --import own.py"
-    os.remove("executed")
+    os.rmdir("executed")
     assert mistake("train", *CPU, "--resume", "a") == told
     assert not os.path.exists("executed")
     assert cli("train", *CPU, "--resume", "a", "--import", "own.py").code == 0
 
 
 def test_what_diverged_is_forgotten_by_who_goes_on(train, mistake):
-    high = ("--set", "solver.base_lr=1.0e+30")
-    assert "; minicaffe replay a shows all of it" in mistake(
-        "train", NET, *CPU, "--run", "a", *high
-    )
+    told = mistake("train", NET, *CPU, "--run", "a", *settings("base_lr=1.0e+30"))
+    assert "; minicaffe replay a shows all of it" in told
     assert os.path.exists("a/diverged.npz")
     train("--run", "a")
     assert not os.path.exists("a/diverged.npz")
@@ -339,17 +303,12 @@ def test_where_a_run_goes_on_before_it_has_a_snapshot_of_its_own(train, mistake)
     train("--run", "a", "--max-iter", "5")
     told = mistake("train", *CPU, "--resume", "a", "--snapshot-prefix", "none/x")
     assert told.startswith("minicaffe: snapshot_prefix 'none/x': there is no folder 'none'")
-    told = mistake("train", *CPU, "--resume", "a", "--max-iter", "3")
-    assert told == (
-        "minicaffe: nothing to train: the snapshot is at iteration 5, max_iter is 3; raise it (--max-iter)"
-    )
+    told = "the snapshot is at iteration 5, max_iter is 3; raise it (--max-iter)"
+    line = mistake("train", *CPU, "--resume", "a", "--max-iter", "3")
+    assert line == f"minicaffe: nothing to train: {told}"
     about = run_folder.read("a").about  # what failed has changed nothing
     assert (about["snapshot_prefix"], about["state"]) == ("net", "finished")
-    keep = [
-        word
-        for key in ("snapshot=0", "snapshot_after_train=false")
-        for word in ("--set", f"solver.{key}")
-    ]
+    keep = settings("snapshot=0", "snapshot_after_train=false")
     for _ in range(2):  # as of a process that is killed early, and of a script that tries again
         train("--run", "b", "--resume", "a", *keep)
     assert "resumed: a/net_iter_5.npz" in train("--resume", "b").err
@@ -390,8 +349,6 @@ def test_a_folder_of_a_run_is_taken_for_weights(train, cli, mistake):
 
 
 def test_sighup_takes_a_snapshot_and_goes_on(train, monkeypatch):
-    from minicaffe.tools.training import progress
-
     def iterated(self, solver):
         if solver.iteration in (3, 8):
             signal.raise_signal(signal.SIGHUP)
@@ -403,16 +360,16 @@ def test_sighup_takes_a_snapshot_and_goes_on(train, monkeypatch):
 
 
 def test_a_second_interrupt_leaves_a_record_and_the_last_snapshot(cli, net, monkeypatch):
-    from minicaffe.tools.training import progress
-
     def iterated(self, solver):
         if solver.iteration == 7:
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)
 
+    before = signal.getsignal(signal.SIGINT)
     monkeypatch.setattr(progress.Lines, "iterated", iterated)
     ran = cli("train", net, *CPU, "--run", "a")
     assert (ran.code, ran.last) == (130, "minicaffe: interrupted")
+    assert signal.getsignal(signal.SIGINT) is before
     record = run_folder.read("a")
     assert record.about["state"] == "stopped"
     assert record.lines[-1]["text"] == "stopped at once, without a snapshot"
@@ -438,7 +395,7 @@ def test_data_that_goes_leaves_a_snapshot_and_a_clear_line(cli, net, train, monk
     assert ran.last.endswith(told)
     assert run_folder.read("a").about["state"] == "failed"
     train("--resume", "a")
-    same("straight/net_iter_12.npz", "a/net_iter_12.npz")
+    same_arrays("straight/net_iter_12.npz", "a/net_iter_12.npz")
     assert numbers("a") == numbers("straight")
 
 
@@ -449,9 +406,8 @@ def test_tensorboard_reads_the_logs_numbers(train):
     train("--run", "a", "--tensorboard", "--max-iter", "5")
     train("--resume", "a", "--tensorboard")
     found, starts = {}, []
-    for file in sorted(
-        Path("a").glob("events.out.tfevents.*"), key=lambda path: path.stat().st_mtime_ns
-    ):
+    files = Path("a").glob("events.out.tfevents.*")
+    for file in sorted(files, key=lambda path: path.stat().st_mtime_ns):
         data = file.read_bytes()
         while data:
             size = int.from_bytes(data[:8], "little")
@@ -465,9 +421,8 @@ def test_tensorboard_reads_the_logs_numbers(train):
         assert found["train/loss", line["iteration"]] == pytest.approx(line["loss"])
         assert found["train/lr", line["iteration"]] == pytest.approx(0.05)
     for line in record.of("test"):
-        assert found["test/accuracy", line["iteration"]] == pytest.approx(
-            line["outputs"]["accuracy"]
-        )
+        accuracy = pytest.approx(line["outputs"]["accuracy"])
+        assert found["test/accuracy", line["iteration"]] == accuracy
 
 
 def test_tensorboard_says_what_it_needs(mistake, net, monkeypatch):
@@ -486,8 +441,6 @@ def test_a_seed_from_the_command_stays_when_the_run_goes_on(cli, model):
 
 
 def test_a_folder_of_snapshots_that_goes_is_told_and_nothing_else_is_lost(cli, net, monkeypatch):
-    from minicaffe.tools.training import progress
-
     def iterated(self, solver):
         if solver.iteration == 3:
             shutil.rmtree("out")
@@ -499,9 +452,8 @@ def test_a_folder_of_snapshots_that_goes_is_told_and_nothing_else_is_lost(cli, n
     why = "cannot be written: No such file or directory"
     failed = [line for line in ran.err.splitlines() if line.startswith("no snapshot of iteration")]
     assert [line.split()[4] for line in failed] == ["5:", "10:", "12:"]
-    assert failed[0].endswith(
-        f"out/x_iter_5.npz: {why}; training goes on, and the next one is tried"
-    )
+    told = f"out/x_iter_5.npz: {why}; training goes on, and the next one is tried"
+    assert failed[0].endswith(told)
     assert ran.code == 2 and ran.last == f"minicaffe: out/x_iter_12.npz: {why}"
     assert ran.out.startswith("test output")
     record = run_folder.read("a")
@@ -519,13 +471,8 @@ def test_ctrl_c_while_a_snapshot_is_written_leaves_nothing_half_done(cli, net, m
 
     monkeypatch.setattr(np, "savez", savez)
     assert cli("train", net, *CPU, "--run", "a").code == 130
-    assert sorted(os.listdir("a")) == [
-        "lock",
-        "log.jsonl",
-        "model.yaml",
-        "net_iter_5.npz",
-        "run.json",
-    ]
+    names = ["lock", "log.jsonl", "model.yaml", "net_iter_5.npz", "run.json"]
+    assert sorted(os.listdir("a")) == names
 
 
 def test_a_run_that_ends_its_folder_meanwhile_is_not_written_over(mistake, net, monkeypatch):
@@ -538,8 +485,6 @@ def test_a_run_that_ends_its_folder_meanwhile_is_not_written_over(mistake, net, 
         make(path)
         if not os.path.exists("a/run.json"):
             shutil.copytree("b", "a", dirs_exist_ok=True)
-
-    from minicaffe.cli import main
 
     assert main(["train", net, *CPU, "--run", "b", "--max-iter", "3", "--quiet"]) == 0
     monkeypatch.setattr(run.run_folder, "make", made)
