@@ -269,6 +269,24 @@ def device(request):
     return backend.device("cpu") if request.param == "cpu" else request.getfixturevalue("cuda")
 
 
+@pytest.fixture
+def command(capsys):
+    """Run a command in this process, which must end with `code`, and give what it printed: stdout, stderr."""
+    from minicaffe.cli import main
+
+    def run(*words: object, code: int = 0) -> str:
+        capsys.readouterr()
+        try:
+            ended: Any = main([str(word) for word in words])
+        except SystemExit as stop:
+            ended = stop.code
+        printed = "".join(capsys.readouterr())
+        assert ended == code, printed
+        return printed
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def mnist_folder() -> Path:
     """The folder that holds mnist/, where the true files are at hand."""
