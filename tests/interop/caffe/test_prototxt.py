@@ -125,7 +125,7 @@ def test_every_key_of_caffes_is_known_or_named(kind):
         if (kind, name) == ("Pooling", "dilation"):
             assert layer(given).type == "DilatedPooling"
         else:
-            assert name in refusal(layer, given)
+            assert name in refusal(layer, given, error=SpecError)
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_mistakes_have_their_place(text, told):
     ],
 )  # fmt: skip
 def test_mistakes_in_old_nets_have_their_place(text, told):
-    assert told in refusal(parse, text, "f")
+    assert told in refusal(parse, text, "f", error=SpecError)
 
 
 def test_what_the_first_caffe_could_say():
@@ -348,7 +348,7 @@ def test_a_solver_names_its_nets(tmp_path, monkeypatch):
         ('net: "net.prototxt" type: "Sgd"', "there/solver.prototxt:1:27: solver: type: expected one of SGD"),
         ('net: "net2.prototxt"', "there/net2.prototxt:1:14: expected a value of 'top', got '}'"),
     ]:  # fmt: skip
-        assert told in refusal(solver, text)
+        assert told in refusal(solver, text, error=SpecError)
 
 
 def test_a_solvers_keys(caplog):

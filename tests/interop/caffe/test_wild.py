@@ -122,7 +122,7 @@ def net(text):
 
 
 def mistake(text):
-    return refusal(net, text)
+    return refusal(net, text, error=SpecError)
 
 
 def file_of(folder, text, name="net.prototxt"):
@@ -326,7 +326,7 @@ def test_intels_ways_to_make_pictures_one_size(size, least, change, cubic):
     ],
 )  # fmt: skip
 def test_what_of_intels_sizes_is_refused(block, told):
-    assert told in refusal(transformed, block)
+    assert told in refusal(transformed, block, error=SpecError)
 
 
 def test_cubic_scaling_is_said_to_be_linear(caplog):
@@ -796,4 +796,4 @@ def test_mistakes_in_old_layers_are_still_told():
         ("ZORG", "zorg_param { a: 1 }", "unknown type 'Zorg'"),
     ):  # fmt: skip
         text = f'{OLD}layers {{ name: "c" type: {kind} bottom: "x" top: "c" {rest} }}'
-        assert told in refusal(caffe.parse, text)
+        assert told in refusal(caffe.parse, text, error=SpecError)

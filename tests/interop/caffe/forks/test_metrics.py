@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from interop.caffe.forks.test_faces import host, near, net
+from kit import check, host, near, single
 
-from minicaffe import ShapeError
+from minicaffe.core.layers.blob import float_type
 from minicaffe.core.ops.random import random_stream
 
 RNG = np.random.default_rng(5)
@@ -19,7 +19,7 @@ def lost(kind, keys, bottoms, device, tops="[it]"):
     """The net of a loss with the loss weight 0.5, after both passes."""
     weights = [WEIGHT] + [0] * tops.count(",")
     more = f"loss_weight: {weights}" + (f", {keys}" if keys else "")
-    made = net(kind, more, bottoms, device, tops=tops)
+    made = single(kind, more, bottoms, device, tops=tops)
     made.backward()
     return made
 
@@ -29,20 +29,18 @@ def test_sums_of_magnitudes_against_loops(kind, device):
     a, b = RNG.normal(size=(3, 4)), RNG.normal(size=(3, 2, 2))
     made = lost(kind, "", [a, b], device)
     pairs = list(zip(a.ravel(), b.ravel(), strict=True))
-    near(host(made, made.blobs["it"].data), sum(abs(p - q) for p, q in pairs) / 3)
+    check(made, it=sum(abs(p - q) for p, q in pairs) / 3)
     signs = np.reshape([1 if p > q else -1 for p, q in pairs], a.shape) * WEIGHT / 3
-    near(host(made, made.blobs["b0"].diff), signs)
-    near(host(made, made.blobs["b1"].diff), -signs.reshape(b.shape))
+    check(made, b0=signs, b1=-signs.reshape(b.shape))
 
 
 def test_weighted_euclidean_loss_against_loops(device):
     a, b, w = (RNG.normal(size=(3, 4)) for _ in range(3))
     made = lost("WeightedEuclideanLoss", "", [a, b, abs(w)], device)
     every = [abs(r) * (p - q) ** 2 for p, q, r in zip(a.flat, b.flat, w.flat, strict=True)]
-    near(host(made, made.blobs["it"].data), sum(every) / 6)
+    check(made, it=sum(every) / 6)
     wanted = WEIGHT * abs(w) * (a - b) / 3
-    near(host(made, made.blobs["b0"].diff), wanted)
-    near(host(made, made.blobs["b1"].diff), -wanted)
+    check(made, b0=wanted, b1=-wanted)
 
 
 def test_dice_loss_against_loops(device):
@@ -56,9 +54,7 @@ def test_dice_loss_against_loops(device):
         dice.append((2 * (rows[i] * b[i]).sum() + 1) / over)
         da[i] = WEIGHT * 2 * (dice[i] * rows[i] - b[i]) / over
         db[i] = WEIGHT * 2 * (dice[i] * b[i] - rows[i]) / over
-    near(host(made, made.blobs["it"].data), 1 - sum(dice) / 3)
-    near(host(made, made.blobs["b0"].diff), da.reshape(a.shape))
-    near(host(made, made.blobs["b1"].diff), db)
+    check(made, it=1 - sum(dice) / 3, b0=da.reshape(a.shape), b1=db)
 
 
 @pytest.mark.parametrize("mu", [1.0, 0.3])
@@ -91,17 +87,24 @@ def test_triplets_against_loops(device, mu, sample):
     for i, j in pairs:
         dx[i] += (1 - mu) * 2 / len(pairs) * (x[i] - x[j])
         dx[j] += (1 - mu) * 2 / len(pairs) * (x[j] - x[i])
-    near(host(made, made.blobs["it"].data), mu * rank + (1 - mu) * pair)
-    near(host(made, made.blobs["right"].data), np.mean(right))
+    check(made, it=mu * rank + (1 - mu) * pair, right=np.mean(right))
     chosen = [0.8 + d[i][j] - d[i][k] for i, j, k in below]
     counts = [np.mean(chosen), rank, pair, len(losses), len(below)]
-    near(host(made, made.blobs["counts"].data), np.reshape(counts, (1, 1, 1, 5)))
-    near(host(made, made.blobs["b0"].diff), WEIGHT * dx)
+    check(made, counts=np.reshape(counts, (1, 1, 1, 5)), b0=WEIGHT * dx)
 
 
 def test_a_batch_without_triplets_has_no_loss(device):
     made = lost("BatchTripletLoss", "mu: 0.5", [np.ones((3, 2)), np.arange(3.0)], device)
     assert not host(made, made.blobs["it"].data) and not host(made, made.blobs["b0"].diff).any()
+
+
+def drawn_pairs():
+    """The pairs that are drawn of 4 sources and of 6 targets."""
+    stream, ends = random_stream(1, "it", 0), []
+    for size in (4, 6):
+        first = stream.integers(size, size=6)
+        ends.append((first, (first + stream.integers(1, size, size=6)) % size))
+    return ends
 
 
 @pytest.mark.parametrize("num", [1, 5])
@@ -112,11 +115,7 @@ def test_mmd_against_loops(device, num):
     made = lost("MMDLoss", keys, [source, target], device)
     every = [*source, *target]
     gamma = 90 / sum(((p - q) ** 2).sum() for p in every for q in every)
-    stream, ends = random_stream(1, "it", 0), []
-    for size in (4, 6):
-        first = stream.integers(size, size=6)
-        ends.append((first, (first + stream.integers(1, size, size=6)) % size))
-    (s, s2), (t, t2) = ends
+    (s, s2), (t, t2) = drawn_pairs()
     assert (s != s2).all() and (t != t2).all()
     loss, ds, dt = 0.0, np.zeros_like(source), np.zeros_like(target)
 
@@ -136,9 +135,7 @@ def test_mmd_against_loops(device, num):
         loss += add(target[t[i]], target[t2[i]], dt[t[i]], dt[t2[i]], 1)
         loss += add(source[s[i]], target[t2[i]], ds[s[i]], dt[t2[i]], -1)
         loss += add(target[t[i]], source[s2[i]], dt[t[i]], ds[s2[i]], -1)
-    near(host(made, made.blobs["it"].data), loss / 6)
-    near(host(made, made.blobs["b0"].diff), WEIGHT * ds / 6)
-    near(host(made, made.blobs["b1"].diff), WEIGHT * dt / 6)
+    check(made, it=loss / 6, b0=WEIGHT * ds / 6, b1=WEIGHT * dt / 6)
 
 
 @pytest.mark.parametrize("auto", [False, True])
@@ -147,20 +144,13 @@ def test_joint_mmd_against_loops(device, num, of_labels, auto):
     """With the very pairs that are drawn; features and answers have a gradient."""
     xs = [RNG.normal(size=(4, 3)), RNG.normal(size=(6, 3)) + 0.5]
     ys = [RNG.random((4, 2)), RNG.random((6, 2))]
-    keys = (
-        f"kernel_num: {num}, kernel_mul: 1.7, label_kernel_num: {of_labels}, label_kernel_mul: 3, "
-    )
-    made = lost(
-        "JMMDLoss", keys + ("auto_sigma: true" if auto else "sigma: 0.7"), [*xs, *ys], device
-    )
+    keys = f"kernel_num: {num}, kernel_mul: 1.7, label_kernel_num: {of_labels}, label_kernel_mul: 3"
+    keys += ", auto_sigma: true" if auto else ", sigma: 0.7"
+    made = lost("JMMDLoss", keys, [*xs, *ys], device)
     spread = [sum(((p - q) ** 2).sum() for p in rows for q in rows) / 90
               for rows in ([*xs[0], *xs[1]], [*ys[0], *ys[1]])]  # fmt: skip
     sigma = spread[1] if auto else 0.7
-    stream, ends = random_stream(1, "it", 0), []
-    for size in (4, 6):
-        first = stream.integers(size, size=6)
-        ends.append((first, (first + stream.integers(1, size, size=6)) % size))
-    (s, s2), (t, t2) = ends
+    (s, s2), (t, t2) = drawn_pairs()
     loss, dxs, dys = 0.0, [np.zeros_like(x) for x in xs], [np.zeros_like(y) for y in ys]
     for i in range(6):
         for a, p, b, q, sign in (
@@ -174,13 +164,11 @@ def test_joint_mmd_against_loops(device, num, of_labels, auto):
                     near_by = 1 / (sigma * 3.0 ** (k - of_labels // 2))
                     value = sign * math.exp(-wide * (dx**2).sum() - near_by * (dy**2).sum())
                     loss += value
-                    for deltas, slope in (
-                        (dxs, -2 * wide * value * dx),
-                        (dys, -2 * near_by * value * dy),
-                    ):
+                    slopes = -2 * wide * value * dx, -2 * near_by * value * dy
+                    for deltas, slope in zip((dxs, dys), slopes, strict=True):
                         deltas[a][p] += slope
                         deltas[b][q] -= slope
-    near(host(made, made.blobs["it"].data), loss / 6)
+    check(made, it=loss / 6)
     for i, wanted in enumerate([*dxs, *dys]):
         near(host(made, made.blobs[f"b{i}"].diff), WEIGHT * wanted / 6)
 
@@ -200,14 +188,13 @@ def test_entropy_against_loops(device, first):
             if p[n, k] >= 0.05 and turn >= first:
                 loss -= p[n, k] * math.log(p[n, k])
                 dp[n, k] = -1 - math.log(p[n, k])
-        near(host(made, made.blobs["it"].data), loss / 5)
-        near(host(made, made.blobs["b0"].diff), WEIGHT * dp / 5)
+        check(made, it=loss / 5, b0=WEIGHT * dp / 5)
 
 
 def test_rows_of_length_1_against_loops(device):
     x = RNG.normal(size=(3, 2, 4))
     x[1] = 0
-    made, pull = net("L2Norm", "loss_weight: 0", [x], device), RNG.normal(size=x.shape)
+    made, pull = single("L2Norm", "loss_weight: 0", [x], device), RNG.normal(size=x.shape)
     made.backward(it=pull)
     for n in range(3):
         row, dy = x[n].ravel(), pull[n].ravel()
@@ -223,56 +210,33 @@ def test_rows_of_length_1_against_loops(device):
 def test_mmd_keeps_its_width_if_asked_to(fixed):
     source, target = RNG.normal(size=(4, 3)), RNG.normal(size=(4, 3))
     keys = f"fix_gamma: {str(fixed).lower()}"
-    made = net("MMDLoss", keys, [source, target])
+    made = single("MMDLoss", keys, [source, target])
     before = float(made.layers["it"].gamma)
     made.forward(b0=2 * source, b1=2 * target)
     ratio = before / float(made.layers["it"].gamma)
     assert ratio == pytest.approx(1 if fixed else 4)
 
 
-@pytest.mark.parametrize(
-    ("kind", "shapes", "told"),
-    [
-        ("L1Loss", [(4, 2), (4, 3)], "needs bottoms of as many samples and entries"),
-        ("WeightedEuclideanLoss", [(4, 2), (4, 2), (4,)], "needs bottoms of as many samples"),
-        ("BatchTripletLoss", [(4, 2), (3,)], "needs 4 labels, one a prediction"),
-        ("DiceCoefLoss", [(4, 2), (2, 4)], "needs bottoms of as many samples and entries"),
-        ("MMDLoss", [(4, 2), (1, 2)], "needs two bottoms of at least 2 samples"),
-        ("MMDLoss", [(4, 2), (4, 3)], "with as many entries"),
-    ],
-)
-def test_shapes_that_do_not_fit(kind, shapes, told):
-    with pytest.raises(ShapeError, match=told):
-        net(kind, "loss_weight: 1", [np.ones(shape) for shape in shapes])
+LOSSES = [
+    "L1Loss",
+    "DiceCoefLoss",
+    "WeightedEuclideanLoss",
+    "MMDLoss",
+    "SigmoidCrossEntropyBalanceLoss",
+]
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "L1Loss",
-        "DiceCoefLoss",
-        "WeightedEuclideanLoss",
-        "MMDLoss",
-        "SigmoidCrossEntropyBalanceLoss",
-    ],
-)
+@pytest.mark.parametrize("kind", LOSSES)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_16_bits_against_float64(kind, dtype, cuda):
     """The losses are float32; bottoms that 16 bits can hold."""
-    from minicaffe.core.layers.blob import float_type
-
     count = 3 if kind == "WeightedEuclideanLoss" else 2
-    given = [
-        RNG.normal(size=(5, 6)).astype(float_type(dtype)).astype(np.float64) for _ in range(count)
-    ]
+    given = list(RNG.normal(size=(count, 5, 6)).astype(float_type(dtype)).astype(np.float64))
     if kind.startswith("Sigmoid"):
         given[1] = (given[1] > 0) * 1.0
-    nets = [
-        net(kind, "loss_weight: 2", given, *where) for where in (("cpu",), (cuda, "TRAIN", dtype))
-    ]
-    for made in nets:
-        made.backward()
-    exact, half = nets
+    exact = single(kind, "loss_weight: 2", given)
+    half = single(kind, "loss_weight: 2", given, cuda, "TRAIN", dtype)
+    exact.backward(), half.backward()
     assert half.blobs["it"].data.dtype.name == "float32"
     near(host(half, half.blobs["it"].data), host(exact, exact.blobs["it"].data), "float32")
     for name in ("b0", "b1")[: 1 + (kind != "SigmoidCrossEntropyBalanceLoss")]:

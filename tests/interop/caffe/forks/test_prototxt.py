@@ -1,12 +1,14 @@
-"""Layers of forks in prototxt as the forks' users write them: read, written, and read again."""
+"""Layers of forks in prototxt as the forks' users write them: read, written, and read again; their refusals."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from kit import layer_text, refusal, single
 
-from minicaffe import Net, SpecError, parse
+from minicaffe import Net, ShapeError, parse
 from minicaffe.core.config.declare import Filler
 from minicaffe.core.config.types import keys_of
 from minicaffe.core.layers import REGISTRY
@@ -118,8 +120,40 @@ def test_a_layer_there_and_back(kind):
 
 
 def test_a_margin_that_is_none():
-    with pytest.raises(SpecError, match="QUINTUPLE"):
-        caffe.parse(
-            f'{INPUTS}layer {{ name: "l" type: "MarginInnerProduct" bottom: "x" bottom: "label" top: "l"'
-            " margin_inner_product_param { num_output: 3 type: QUINTUPLE } }"
-        )
+    block = "margin_inner_product_param { num_output: 3 type: QUINTUPLE }"
+    text = layer_text("MarginInnerProduct", block, bottom="x label")
+    assert "QUINTUPLE" in refusal(caffe.parse, INPUTS + text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "shapes", "told"),
+    [
+        ("CenterLoss", "num_output: 3", [(4, 2), (3,)], "needs 4 labels, one a prediction"),
+        ("MarginInnerProduct", "num_output: 3", [(4, 2), (4, 2)], "needs 4 labels"),
+        ("InnerDistance", "axis: 1", [(4, 2)], "num_output: expected at least 1, or a second"),
+        ("InnerDistance", "axis: 1", [(4, 2), (3, 5)], "needs vectors of 2 numbers as its second bottom"),
+        ("InnerDistance", "num_output: 2", [(4, 2), (3, 2)], "here w is a bottom"),
+        ("InnerDistance", "num_output: 2, update_center_only: true", [(4, 2)], "needs labels as the last bottom"),
+        ("InnerDistance", "num_output: 3", [(4, 2), (3, 2), (4,)], "takes a third bottom, labels"),
+        ("Flip", "flip_width: true", [(4, 2)], "needs a bottom of 4 axes"),
+        ("L1Loss", "loss_weight: 1", [(4, 2), (4, 3)], "needs bottoms of as many samples and entries"),
+        ("WeightedEuclideanLoss", "loss_weight: 1", [(4, 2), (4, 2), (4,)], "needs bottoms of as many samples"),
+        ("BatchTripletLoss", "loss_weight: 1", [(4, 2), (3,)], "needs 4 labels, one a prediction"),
+        ("DiceCoefLoss", "loss_weight: 1", [(4, 2), (2, 4)], "needs bottoms of as many samples and entries"),
+        ("MMDLoss", "loss_weight: 1", [(4, 2), (1, 2)], "needs two bottoms of at least 2 samples"),
+        ("MMDLoss", "loss_weight: 1", [(4, 2), (4, 3)], "with as many entries"),
+        ("SigmoidCrossEntropyBalanceLoss", "loss_weight: 1", [(4, 2), (4, 3)], "needs bottoms of"),
+        ("WeightedSoftmaxWithLoss", "class_weighting: [1, 2]", [(2, 3), (2,)], "expected 3 weights, one a class, got 2"),
+        ("SegAccuracy", "ignore_label: 1", [(2, 3), (2,)], "needs scores of 4 axes"),
+        ("SegAccuracy", "ignore_label: 1", [(2, 3, 4, 4), (2, 1, 4, 5)], "needs 32 labels"),
+        ("DilatedPooling", "kernel_size: 2", [(2, 3)], "needs a bottom of 4 axes"),
+        ("DilatedPooling", "kernel_size: 2, dilation: 3, pad: 4", [(1, 2, 4, 4)], "pad 4 must be sm"),
+        ("ImResize", "factor: 2", [(2, 3)], "needs a bottom of 4 axes"),
+        ("ImResize", "factor: 0.1", [(1, 2, 4, 4)], "factor 0.1 leaves nothing"),
+        ("ImResize", "scale_gap: 1", [(2, 1, 4, 4)], "cut borders of"),
+        ("ImResize", "start_scale: 2", [(1, 1, 4, 4)], "cut borders of"),
+    ],
+)  # fmt: skip
+def test_shapes_that_do_not_fit(kind, keys, shapes, told):
+    bottoms = [np.ones(shape) for shape in shapes]
+    assert told in refusal(single, kind, keys, bottoms, error=ShapeError)
