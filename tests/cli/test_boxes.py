@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from kit import refusal
 
-from minicaffe.cli import main
+from minicaffe import Detector, Net, parse
 from minicaffe.errors import SpecError
 from minicaffe.interop.caffe.label_map import label_map
 from minicaffe.tools.data.datum import AnnotatedSet
 
 pytest.importorskip("lmdb")
 Image = pytest.importorskip("PIL.Image")
+CONVERT = ["convert-images", "--boxes", "list.txt", "db", "--label-map", "map.prototxt"]
 
 MAP = """item { name: "none_of_the_above" label: 0 display_name: "background" }
 item { name: "n1" label: 1 display_name: "a cat" }
@@ -40,10 +43,8 @@ def files(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("options", [[], ["--encoded"], ["--resize", "20x10"]])
-def test_a_list_of_pictures_and_boxes_becomes_a_database(options, files, capsys):
-    command = ["convert-images", "--boxes", "list.txt", "db", "--label-map", "map.prototxt"]
-    assert main([*command, *options]) == 0
-    assert capsys.readouterr().out == "db: 3 pictures\n"
+def test_a_list_of_pictures_and_boxes_becomes_a_database(options, files, command):
+    assert command(*CONVERT, *options) == "db: 3 pictures\n"
     found = AnnotatedSet(files / "db", "db")
     assert found.boxes() == 2
     wanted = [
@@ -64,75 +65,39 @@ def test_a_list_of_pictures_and_boxes_becomes_a_database(options, files, capsys)
         ("a.xml", XML.replace("n1", "n3"), "a.xml: the label map has no class 'n3'"),
         ("a.xml", "<annotation>", "a.xml: is not an annotation that can be read: no element found"),
         ("a.xml", XML.replace("xmin", "x"), "a.xml: .*an object has no name, or no bndbox"),
-        (
-            "a.xml",
-            XML.replace(">20<", ">4<"),
-            "a.xml: a box of 'n1' has no area: 4.0, 5.0, 4.0, 15.0",
-        ),
+        ("a.xml", XML.replace(">20<", ">4<"), "a.xml: a box of 'n1' has no area: 4.0, 5.0, 4.0, 15.0"),
+        ("a.xml", XML.replace(">40</w", ">x</w"), "a.xml: is not an annotation .*could not convert"),
         ("b.txt", "1 2 3", "b.txt: .*line 1: expected class, x0, y0, x1, y1, got '1 2 3'"),
         ("b.txt", "1 2 3 4 x", "b.txt: .*could not convert"),
         ("b.txt", "\u00b2 1 1 5 5", "b.txt: the label map has no class '\u00b2'"),
         ("b.txt", f"{'9' * 5000} 1 1 5 5", "b.txt: the label map has no class '9{60}'"),
-        (
-            "b.txt",
-            "1 40 3 50 9",
-            "b.txt: a box of '1' is beside its picture of 40 x 20: 40.0, 3.0, 50.0, 9.0",
-        ),
+        ("b.txt", "1 40 3 50 9", "b.txt: a box of '1' is beside its picture of 40 x 20: 40.0, 3.0, 50.0, 9.0"),
         ("b.txt", "1 0.5 0.5 0.6 0.8", "b.txt: a box of '1' is smaller than a pixel: .*fractions"),
         ("b.txt", "1 0.5 0.5 0.2 0.3", "b.txt: a box of '1' is smaller than a pixel"),  # YOLO's
         ("b.txt", "1 0 0 1 1", "b.txt: a box of '1' is smaller than a pixel"),
-        (
-            "a.xml",
-            XML.replace(">40</w", ">x</w"),
-            "a.xml: is not an annotation .*could not convert",
-        ),
         ("b.txt", "1 2 -3 50 0", "b.txt: a box of '1' is beside its picture of 40 x 20"),
         ("c.json", "{}", "c.json: .*it has no 'annotation'"),
         ("c.json", '{"image": [1], "annotation": []}', "c.json: is not an annotation"),
         ("c.json", "[" * 100_000, "c.json: is not an annotation .*recursion"),
-        (
-            "c.json",
-            '{"annotation": [{"category_id": 1, "bbox": [1, 1, 1%s, 3]}]}' % ("0" * 400),
-            "c.json: is not an annotation .*too large",
-        ),
+        ("c.json", '{"annotation": [{"category_id": 1, "bbox": [1, 1, 1%s, 3]}]}' % ("0" * 400),
+         "c.json: is not an annotation .*too large"),
         ("list.txt", "a.png", "list.txt:1: expected a picture and its annotation, got 'a.png'"),
         ("list.txt", "a.png a.doc", "no such file"),
         ("list.txt", "a.png a.png", "a.png: expected an annotation in .xml, .json or .txt"),
-        pytest.param(
-            "b.txt",
-            "1 2 3 4 5\n" * 200_000,
-            "b.txt: an annotation of more than 1 MiB is not read",
-            id="large",
-        ),
-        (
-            "map.prototxt",
-            MAP.replace("n2", "n1"),
-            "map.prototxt: the name 'n1' has two labels, 1 and 2",
-        ),
-        (
-            "map.prototxt",
-            MAP.replace("label: 2", "label: -2"),
-            "the label of 'n2' is -2; expected 0 or more",
-        ),
+        pytest.param("b.txt", "1 2 3 4 5\n" * 200_000, "b.txt: an annotation of more than 1 MiB is not read", id="large"),
+        ("map.prototxt", MAP.replace("n2", "n1"), "map.prototxt: the name 'n1' has two labels, 1 and 2"),
+        ("map.prototxt", MAP.replace("label: 2", "label: -2"), "the label of 'n2' is -2; expected 0 or more"),
         ("map.prototxt", 'item { name: "a\\x07" label: 1 }', "a name that cannot be printed: 'a"),
         ("map.prototxt", "", "map.prototxt: a label map without a class"),
-        (
-            "map.prototxt",
-            'item { name: "n1" }',
-            "map.prototxt:1:1: an item of a label map needs label",
-        ),
+        ("map.prototxt", 'item { name: "n1" }', "map.prototxt:1:1: an item of a label map needs label"),
     ],
-)
+)  # fmt: skip
 def test_damage_is_told_in_a_line_and_nothing_is_written(
-    file, text, message, files, capsys, monkeypatch
+    file, text, message, files, command, monkeypatch
 ):
-    import re
-
     monkeypatch.setattr("minicaffe.tools.data.reader.picture_set.LARGEST", 1 << 20)
     (files / file).write_text(text, "utf-8")
-    command = ["convert-images", "--boxes", "list.txt", "db", "--label-map", "map.prototxt"]
-    assert main(command) == 2
-    said = capsys.readouterr().err
+    said = command(*CONVERT, code=2)
     assert said.count("\n") == 1 and re.search(message, said), said
     assert not (files / "db").exists()
 
@@ -149,7 +114,7 @@ def test_damage_is_told_in_a_line_and_nothing_is_written(
         ((10, 8), 1, [0.4, 0.625, 1, 1], "beyond their picture's edge"),
     ],
 )
-def test_boxes_are_of_the_picture_that_is_shown(size, turn, rows, told, files, capsys):
+def test_boxes_are_of_the_picture_that_is_shown(size, turn, rows, told, files, command):
     exif = Image.Exif()
     exif[0x0112] = turn
     Image.fromarray(np.zeros((20, 40, 3), np.uint8)).save("a.png", exif=exif)
@@ -158,31 +123,23 @@ def test_boxes_are_of_the_picture_that_is_shown(size, turn, rows, told, files, c
         xml = xml.replace(old, old.rstrip("0123456789") + str(new))
     (files / "a.xml").write_text(xml)
     (files / "list.txt").write_text("a.png a.xml\n")
-    command = ["convert-images", "--boxes", "list.txt", "db", "--label-map", "map.prototxt"]
-    assert main(command) == 0
-    said = capsys.readouterr().err
+    said = command(*CONVERT).removeprefix("db: 1 pictures\n")
     assert (told in said and ": 1\n" in said) if told else not said
     expected = np.array(rows)
     if turn == 6 and told:  # turned by a quarter to the right: x is what was the height from below
         expected = np.array([1 - 0.75, 0.1, 1 - 0.25, 0.5])
-    np.testing.assert_allclose(
-        AnnotatedSet(files / "db", "db").label(0)[0, 2:6], expected, atol=1e-6
-    )
+    boxes = AnnotatedSet(files / "db", "db").label(0)
+    np.testing.assert_allclose(boxes[0, 2:6], expected, atol=1e-6)
 
 
-def test_names_need_a_label_map_and_numbers_do_not(files, capsys):
-    assert main(["convert-images", "--boxes", "list.txt", "db"]) == 2
-    assert "the class 'n1' has no number: --label-map FILE says it" in capsys.readouterr().err
-    (files / "list.txt").write_text("c.png c.json\n")
-    assert main(["convert-images", "--boxes", "list.txt", "db"]) == 0
-    assert main(["convert-images", "list.txt", "db2", "--label-map", "map.prototxt"]) == 2
-    assert main(["convert-images", "--boxes", "list.txt", "db.npz"]) == 2
-
-
-def test_a_text_may_begin_with_a_byte_order_mark(files):
+def test_names_need_a_label_map_and_numbers_do_not(files, command):
+    """A text may begin with a byte order mark."""
+    without = CONVERT[:-2]
+    told = command(*without, code=2)
+    assert "the class 'n1' has no number: --label-map FILE says it" in told
     (files / "b.txt").write_text("\ufeff1 0 0 4 4\n", encoding="utf-8")
-    (files / "list.txt").write_text("b.png b.txt\n")
-    assert main(["convert-images", "--boxes", "list.txt", "db"]) == 0
+    (files / "list.txt").write_text("b.png b.txt\nc.png c.json\n")
+    command(*without)
     assert AnnotatedSet(files / "db", "db").label(0)[0, 0] == 1
 
 
@@ -190,8 +147,8 @@ def test_a_label_map(tmp_path):
     (tmp_path / "map.prototxt").write_text(MAP)
     assert label_map(tmp_path / "map.prototxt") == {0: "background", 1: "a cat", 2: "a dog"}
     (tmp_path / "map.prototxt").write_text(MAP + MAP)
-    with pytest.raises(SpecError, match="label 0 has two names"):
-        label_map(tmp_path / "map.prototxt")
+    told = refusal(label_map, tmp_path / "map.prototxt", error=SpecError)
+    assert "label 0 has two names" in told
 
 
 NET = """
@@ -214,26 +171,23 @@ layers:
 
 
 @pytest.fixture
-def detector(files):
+def detector(files, command):
     """A net that says of each picture that its middle is a dog."""
-    from minicaffe import Net, parse
-
-    assert main(["convert-images", "--boxes", "list.txt", "db", "--label-map", "map.prototxt"]) == 0
+    command(*CONVERT)
     (files / "net.yaml").write_text(NET)
     net = Net(parse(NET), "TEST", device="cpu")
-    bias = net.layers["conf"].params[1].data
-    bias[:] = [9, 0, 0, 9, 0, 0, 9, 0, 0]
-    bias[2] = 12
+    net.layers["conf"].params[1].data[:] = [9, 0, 12, 9, 0, 0, 9, 0, 0]
     net.save(files / "w.npz")
     return files
 
 
-def test_predict_tells_boxes_in_pixels_and_draws_them(detector, capsys):
-    capsys.readouterr()
-    command = ["predict", "net.yaml", "a.png", "b.png", "--weights", "w.npz"]
-    assert main([*command, "--save", "drawn", "--csv", "t.csv"]) == 0
-    out = capsys.readouterr()
-    assert out.out.splitlines() == [f"{name}.png: a dog (95.26 %) at 10,5-30,15" for name in "ab"]
+PREDICT = ["predict", "net.yaml", "--weights", "w.npz"]
+
+
+def test_predict_tells_boxes_in_pixels_and_draws_them(detector, command):
+    said = command(*PREDICT, "a.png", "b.png", "--save", "drawn", "--csv", "t.csv").splitlines()
+    lines = [f"{name}.png: a dog (95.26 %) at 10,5-30,15" for name in "ab"]
+    assert said[:2] == lines
     rows = (detector / "t.csv").read_text().splitlines()
     assert rows[0] == "image,rank,class,name,score,x0,y0,x1,y1"
     assert rows[1] == "a.png,1,2,a dog,0.952569,10,5,30,15"
@@ -245,50 +199,33 @@ def test_predict_tells_boxes_in_pixels_and_draws_them(detector, capsys):
         assert (drawn[41:118, 80:82] == edge).all() and edge.max() > 150
         assert (drawn[80, 120] == 50 * (name == "b")).all()
     assert not (detector / "out").exists()
-    assert main([*command, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out.splitlines()[0])["boxes"]
-    assert found[0]["name"] == "a dog" and found[0]["box"] == [10, 5, 30, 15]
-    assert main([*command, "--threshold", "0.99"]) == 0
-    assert capsys.readouterr().out == "a.png: nothing found\nb.png: nothing found\n"
+    (found,) = json.loads(command(*PREDICT, "a.png", "--json").splitlines()[0])["boxes"]
+    assert found["name"] == "a dog" and found["box"] == [10, 5, 30, 15]
+    none = command(*PREDICT, "a.png", "b.png", "--threshold", "0.99")
+    assert none.startswith("a.png: nothing found\nb.png: nothing found\n")
+    twice = command(*PREDICT, "a.png", "a.png").splitlines()
+    assert twice[:2] == lines[:1] * 2
 
 
-def test_labels_that_name_nothing(detector, capsys):
-    Path("empty.txt").write_text("\n")
-    words = ["predict", "net.yaml", "a.png", "--weights", "w.npz", "--labels", "empty.txt"]
-    assert main(words) == 2
-    told = "--labels empty.txt: expected a label map, or a name in each line"
-    assert told in capsys.readouterr().err
-
-
-def test_names_are_those_of_the_labels_given(detector, capsys):
-    capsys.readouterr()
+def test_names_are_those_of_the_labels_given(detector, command):
     (detector / "words.txt").write_text("nothing\none\ntwo\n")
     (detector / "other.prototxt").write_text('# animals\nitem { name: "wolf" label: 2 }')
     for file, name in (("words.txt", "two"), ("other.prototxt", "wolf")):
-        assert main(["predict", "net.yaml", "a.png", "--weights", "w.npz", "--labels", file]) == 0
-        assert capsys.readouterr().out.startswith(f"a.png: {name} (")
+        assert command(*PREDICT, "a.png", "--labels", file).startswith(f"a.png: {name} (")
     (detector / "map.prototxt").unlink()
-    assert main(["predict", "net.yaml", "a.png", "--weights", "w.npz"]) == 0
-    assert capsys.readouterr().out.startswith("a.png: 2 (")
+    assert command(*PREDICT, "a.png").startswith("a.png: 2 (")
+    Path("empty.txt").write_text("\n")
+    for words, told in (
+        (
+            ["--labels", "empty.txt"],
+            "--labels empty.txt: expected a label map, or a name in each line",
+        ),
+        (["--threshold", "nan"], "--threshold: invalid float value: 'nan'"),
+    ):
+        assert told in command(*PREDICT, "a.png", *words, code=2)
 
 
-def test_a_picture_named_twice_is_told_twice(detector, capsys):
-    capsys.readouterr()
-    assert main(["predict", "net.yaml", "a.png", "a.png", "--weights", "w.npz"]) == 0
-    first, second = capsys.readouterr().out.splitlines()
-    assert first == second
-
-
-def test_a_threshold_is_a_number(detector, capsys):
-    command = ["predict", "net.yaml", "a.png", "--weights", "w.npz", "--threshold"]
-    with pytest.raises(SystemExit) as left:
-        main([*command, "nan"])
-    assert left.value.code == 2
-    assert "--threshold: invalid float value: 'nan'" in capsys.readouterr().err
-
-
-def test_a_box_that_is_nan_is_no_box(detector, monkeypatch, capsys):
-    from minicaffe import Detector
+def test_a_box_that_is_nan_is_no_box(detector, monkeypatch, command):
     from minicaffe.interop.caffe.forks import ssd
 
     found = ssd.DetectionOutput.found
@@ -301,70 +238,51 @@ def test_a_box_that_is_nan_is_no_box(detector, monkeypatch, capsys):
     whole = len(Detector("net.yaml", "w.npz", device="cpu").predict("a.png"))
     monkeypatch.setattr(ssd.DetectionOutput, "found", spoilt)
     assert len(Detector("net.yaml", "w.npz", device="cpu").predict("a.png")) == whole - 1
-    capsys.readouterr()
-    command = ["predict", "net.yaml", "a.png", "--weights", "w.npz", "--threshold", "0"]
-    assert main([*command, "--save", "drawn", "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["boxes"]) == whole - 1
+    said = command(*PREDICT, "a.png", "--threshold", "0", "--save", "drawn", "--json")
+    assert len(json.loads(said.splitlines()[0])["boxes"]) == whole - 1
 
 
 def test_a_detector_in_python(detector):
-    from minicaffe import Detector
-
     net = Detector("net.yaml", "w.npz", device="cpu")
     found = net.predict("a.png")
     assert (np.diff(found[:, 1]) <= 0).all()
     np.testing.assert_allclose(found[0], [2, 0.95256, 0.25, 0.25, 0.75, 0.75], atol=1e-4)
     several = net.predict(["a.png", np.zeros((30, 50, 3), np.uint8)] * 3)
-    assert len(several) == 6
+    assert len(several) == 6 and len(several[1]) == len(found)
     np.testing.assert_array_equal(several[0], found)
-    assert len(several[1]) == len(found)
 
 
-def test_answers_of_a_classifier_are_drawn_too(files, capsys):
+def test_answers_of_a_classifier_are_drawn_too(files, command):
     text = """
 layers:
   - {name: data, type: Input, shape: {dim: [1, 3, 20, 40]}}
   - {name: ip, type: InnerProduct, num_output: 2, weight_filler: constant}
   - {name: prob, type: Softmax}
 """
-    from minicaffe import Net, parse
-
     (files / "net.yaml").write_text(text)
     Net(parse(text), device="cpu").save("w.npz")
     (files / "more").mkdir()
     (files / "c.png").rename(files / "more" / "a.png")
-    command = ["predict", "net.yaml", "a.png", "b.png", "more", "--weights", "w.npz"]
-    assert main([*command, "--save", "d"]) == 0
+    command(*PREDICT, "a.png", "b.png", "more", "--save", "d")
     assert sorted(path.name for path in (files / "d").iterdir()) == ["a-2.png", "a.png", "b.png"]
 
 
-def test_a_run_with_a_net_to_train_and_one_to_test_is_tested_and_used(files, capsys):
+def test_a_run_with_a_net_to_train_and_one_to_test_is_tested_and_used(files, command):
     """As SSD's own solvers have them: the net that is trained has no data in TEST."""
     import yaml
 
-    assert main(["convert-images", "--boxes", "list.txt", "db", "--label-map", "map.prototxt"]) == 0
-    layers = yaml.safe_load(NET)["layers"]
-    nets = {
-        phase: [
-            {
-                key: value
-                for key, value in layer.items()
-                if key not in ("include", "save_output_param")
-            }
-            for layer in layers
-            if layer.get("include", phase) == phase
-        ]
-        for phase in ("TRAIN", "TEST")
-    }
+    command(*CONVERT)
+    nets = {"TRAIN": [], "TEST": []}
+    for layer in yaml.safe_load(NET)["layers"]:
+        own = {k: v for k, v in layer.items() if k not in ("include", "save_output_param")}
+        for phase, layers in nets.items():
+            layers += [dict(own)] * (layer.get("include", phase) == phase)
     nets["TRAIN"][0]["include"] = "TRAIN"
     solver = {"base_lr": 0.01, "max_iter": 2, "test_iter": [1], "test_interval": 2}
     text = {"layers": nets["TRAIN"], "test_nets": [{"layers": nets["TEST"]}], "solver": solver}
     (files / "two.yaml").write_text(yaml.safe_dump(text))
-    assert main(["train", "two.yaml", "--device", "cpu", "--run", "run"]) == 0
-    capsys.readouterr()
-    assert main(["test", "run", "--device", "cpu"]) == 0
-    assert "map" in capsys.readouterr().out
-    assert main(["predict", "run", "a.png", "--threshold", "0"]) == 0
-    assert capsys.readouterr().out.startswith("a.png: a ")
-    assert main(["report", "run"]) == 0
+    command("train", "two.yaml", "--device", "cpu", "--run", "run")
+    assert "map" in command("test", "run", "--device", "cpu")
+    assert command("predict", "run", "a.png", "--threshold", "0").startswith("a.png: a ")
+    command("report", "run")
     assert '"id":"boxes"' in (files / "run" / "report.html").read_text("utf-8").replace(" ", "")
