@@ -94,14 +94,14 @@ def test_several_tops_share_what_is_below():
     assert list(net.layer[3].bottom) == ["ReLU1", "TanH1"]
 
 
-def test_layers_without_tops_are_assigned_too():
+def test_layers_without_tops_are_assigned_too(text_file):
     n = caffe.NetSpec()
     n.data, n.data2 = L.DummyData(shape=dict(dim=3), ntop=2)
     n.silence_data = L.Silence(n.data, ntop=0)
     n.silence_data2 = L.Silence(n.data2, ntop=0)
     net = n.to_proto()
     assert [layer.name for layer in net.layer] == ["data", "silence_data", "silence_data2"]
-    assert not net.layer[1].top
+    assert not net.layer[1].top and not caffe.Net(text_file(str(net)), caffe.TEST).forward()
     anonymous = to_proto(L.Silence(L.DummyData(shape=dict(dim=3)), ntop=0))
     assert anonymous.layer[1].name == "Silence1"
 

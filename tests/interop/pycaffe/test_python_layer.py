@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from kit import refusal
 
 import minicaffe.interop.pycaffe as caffe
 from minicaffe.errors import SpecError
@@ -96,6 +97,17 @@ class Broken(caffe.Layer):
         self.raise_in("backward")
 
 
+class Half(caffe.Layer):
+    """Lacks forward, of which what its setup raises goes first."""
+
+    def setup(self, bottom, top):
+        if self.param_str:
+            raise RuntimeError(self.param_str)
+
+    def reshape(self, bottom, top):
+        top[0].reshape(1)
+
+
 @pytest.fixture(autouse=True)
 def importable(monkeypatch):
     monkeypatch.setitem(sys.modules, HERE, sys.modules[__name__])
@@ -113,9 +125,10 @@ THREE = INPUT + python("one", "Tenfold", "data") + python("two", "Tenfold", "one
 
 def test_forward_backward_and_shapes(text_file, placed):
     net = caffe.Net(text_file(THREE), caffe.TRAIN)
+    net.blobs["two"].diff[...] = 7
+    assert (net.backward()["data"] == 700).all()  # nothing has run forward
     net.blobs["data"].data[...] = 8
     assert (net.forward()["two"] == 800).all()
-    net.blobs["two"].diff[...] = 7
     assert (net.backward()["data"] == 700).all()
     net.blobs["data"].reshape(4, 4, 4)
     net.forward()
@@ -161,18 +174,23 @@ def test_the_phase(text_file):
 
 
 def test_what_a_layer_raises_comes_out_as_it_was_raised(text_file):
-    def net(where):
-        text = INPUT + python("broken", "Broken", "data", f'param_str: "{where}"')
+    def net(param_str, kind="Broken"):
+        text = INPUT + python("broken", kind, "data", f'param_str: "{param_str}"')
         return caffe.Net(text_file(text), caffe.TRAIN)
 
-    with pytest.raises(RuntimeError, match="^in setup$"):
-        net("setup")
-    with pytest.raises(RuntimeError, match="^in forward$"):
-        net("forward").forward()
     broken = net("backward")
     broken.forward()
-    with pytest.raises(RuntimeError, match="^in backward$"):
-        broken.backward()
+    for where, run in (
+        ("setup", lambda: net("setup")),
+        ("forward", lambda: net("forward").forward()),
+        ("backward", broken.backward),
+        ("half", lambda: net("in half", "Half")),
+    ):
+        with pytest.raises(RuntimeError, match=f"^in {where}$") as caught:
+            run()
+        assert type(caught.value) is RuntimeError
+    told = refusal(net, "", "Half", error=Exception)
+    assert "class 'Half' of module" in told and "has no forward: a layer has setup" in told
 
 
 def test_a_net_imports_nothing(text_file, tmp_path, monkeypatch):
