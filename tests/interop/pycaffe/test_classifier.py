@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from kit import layer_text, refusal
 
 import minicaffe.interop.pycaffe as caffe
-from minicaffe import MinicaffeError, Net
+from minicaffe import Net
 from minicaffe.interop.caffe import parse
 
 DEPLOY = """
@@ -85,22 +86,17 @@ def test_it_is_a_net_and_its_mean_may_be_a_picture(files):
 
 
 def test_mistakes_are_named(files, tmp_path):
-    with pytest.raises(MinicaffeError, match="expected pictures to classify, got none"):
-        classifier(files).predict([])
-    with pytest.raises(MinicaffeError, match="no piece of 5 x 6 lies in a picture of 4 x 9"):
-        classifier(files, image_dims=(4, 9)).predict(pictures(1, 9, 9))
-    with pytest.raises(MinicaffeError, match="expected a mean of 3 channels, got 2"):
-        caffe.Classifier(*files[:2], mean=np.zeros(2))
-    (tmp_path / "flat.prototxt").write_text(
-        'input: "x" input_shape { dim: 1 dim: 3 } layer { name: "p" type: "Softmax" bottom: "x" top: "p" }'
-    )
-    with pytest.raises(MinicaffeError, match=r"x: expected an input for pictures, .* got \(1, 3\)"):
-        caffe.Classifier(tmp_path / "flat.prototxt", None)
-    (tmp_path / "train.prototxt").write_text(
-        'layer { name: "x" type: "DummyData" top: "x" dummy_data_param { shape { dim: 1 dim: 3 } } }'
-    )
-    for kind in (caffe.Classifier, caffe.Detector):
-        with pytest.raises(
-            MinicaffeError, match="the net has no input for pictures: give the deploy net"
-        ):
-            kind(tmp_path / "train.prototxt", None)
+    flat, train = tmp_path / "flat.prototxt", tmp_path / "train.prototxt"
+    flat.write_text('input: "x" input_shape { dim: 1 dim: 3 } ' + layer_text("Softmax"))
+    train.write_text(layer_text("DummyData", "dummy_data_param { shape { dim: 1 } }", bottom=""))
+    narrow = classifier(files, image_dims=(4, 9))
+    for told, use, *given in (
+        ("expected pictures to classify, got none", classifier(files).predict, []),
+        ("no piece of 5 x 6 lies in a picture of 4 x 9", narrow.predict, pictures(1, 9, 9)),
+        ("expected a mean of 3 channels, got 2", caffe.Classifier, *files[:2], None, np.zeros(2)),
+        ("x: expected an input for pictures, ", caffe.Classifier, flat, None),
+        (" got (1, 3)", caffe.Classifier, flat, None),
+        ("the net has no input for pictures: give the deploy net", caffe.Classifier, train, None),
+        ("the net has no input for pictures: give the deploy net", caffe.Detector, train, None),
+    ):
+        assert told in refusal(use, *given)

@@ -150,9 +150,8 @@ def test_what_we_write_protobuf_reads(tmp_path):
 
 def test_what_protobuf_writes_we_read():
     blob = caffe_pb2.BlobProto(num=1, channels=2, height=1, width=2, data=[1, 2, 3, 4.5])
-    assert wire.parse_blob(memoryview(blob.SerializeToString())).array().tolist() == [
-        [[[1, 2]], [[3, 4.5]]]
-    ]
+    found = wire.parse_blob(memoryview(blob.SerializeToString())).array()
+    assert found.tolist() == [[[[1, 2]], [[3, 4.5]]]]
     one = caffe_pb2.Datum(channels=1, height=1, width=2, data=b"\x07\xff", label=3)
     read = datum.read(memoryview(one.SerializeToString()))
     assert (read.label, read.pixels.tolist()) == (3, [[[7, 255]]])
@@ -168,11 +167,11 @@ def test_stock_nets_and_solvers_merge_and_mean_the_same(path):
     ours = _plain(typed(parse(text)[0], kind))
     assert same(_plain(typed(parse(str(message))[0], kind)), ours)
     if kind == "NetParameter" and "train" not in path.name:
-        printed = caffe.parse(str(message))
-        wanted = caffe.parse(text)
-        assert [(one.name, one.type, one.bottom, one.tops) for one in printed.layers] == [
-            (one.name, one.type, one.bottom, one.tops) for one in wanted.layers
-        ]
+        printed, wanted = (
+            [(one.name, one.type, one.bottom, one.tops) for one in caffe.parse(text).layers]
+            for text in (str(message), text)
+        )
+        assert printed == wanted
 
 
 def test_floats_of_blobs_are_packed():
