@@ -298,11 +298,7 @@ def test_a_pad_of_one_axis_drops_the_last_window_of_the_other(tmp_path):
 
 POOLED = ("GlobalAveragePool", "x", "p")
 REFUSED = [
-    (
-        "nvdla",
-        ([node("Transpose", perm=[0, 2, 3, 1])], {}),
-        "Permute: it is not among its layers; axes of 1",
-    ),
+    ("nvdla", ([node("Transpose", perm=[0, 2, 3, 1])], {}), "Permute: it is not among its layers; axes of 1"),
     ("caffe", ([node("Gelu")], {}), "export it with approximate: tanh"),
     ("nvdla", ([node("ArgMax", axis=1)], {}), "take the largest score on the host"),
     (
@@ -310,15 +306,11 @@ REFUSED = [
         chained(POOLED, ("Sigmoid", "p", "s"), ("Mul", "x s", "y")),
         "does not take its layer Scale: its keys .* are not all read; nothing",
     ),
-    (
-        "nvdla",
-        chained(POOLED, ("Add", "x p", "y")),
-        "Bias: .*; a sum of a blob and another that is",
-    ),
+    ("nvdla", chained(POOLED, ("Add", "x p", "y")), "Bias: .*; a sum of a blob and another that is"),
     ("nvdla", chained(("Sqrt", "x", "y")), r"\['power'\] are not all read; only a Power that mult"),
     ("nvdla", chained(("Relu", "x", "a"), ("Mul", "x a", "y")), "a product of two blobs is not"),
     ("ascend", stepped(4), "ContinuationIndicator: .*; a sequence's start has no layer there"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("target", "case", "reason"), REFUSED)

@@ -67,7 +67,6 @@ def test_lenet_is_the_same_message_and_the_same_text():
     assert net == wanted
     assert str(net) == str(wanted)
     assert layers_of(parse_prototxt(str(net))) == layers_of(parse_prototxt(LENET))
-
     net = Net(parse_prototxt(str(lenet(caffe.NetSpec()).to_proto())), "TRAIN", device="cpu")
     assert net.blobs["ip2"].shape == (5, 10)
     assert net.forward()["loss"] >= 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from interop.onnx.writer.test_onnx import (
     runs,
     started,
 )
+from kit import refusal
 
 from minicaffe import CheckpointError, MinicaffeError, Net, SpecError
 from minicaffe.core.layers import REGISTRY
@@ -89,10 +91,9 @@ UNREAD = {
     ("ROIPooling", 0): "onnxruntime cannot run it",  # of boxes drawn at random
     ("ROIPooling", 2): "onnxruntime cannot run it",
     ("DilatedPooling", 1): "its pads [1, 1, 1, 2] differ by no multiple of its dilation 2",
+    **{(name, row): "it changes numbers; blobs are floating point" for name in ("BatchReindex", "Upsample") for row in range(2)},
     **{("ImResize", row): "its constant is a stack of matrices" for row in range(2)},
-    **{("BatchReindex", row): "it changes numbers; blobs are floating point" for row in range(2)},
-    **{("Upsample", row): "it changes numbers; blobs are floating point" for row in range(2)},
-}
+}  # fmt: skip
 # What one layer exports and several say when it comes back, for its operators say no more than they.
 SEVERAL = {
     "Convolution": (5, 6, 7),  # along other axes; twice, with one weight
@@ -179,8 +180,7 @@ NETS = {"lenet": (2, 1, 28, 28), "squeezenet": (1, 3, 47, 63), "cifar10_full": (
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(one, marks=[pytest.mark.long] * (one != "lenet")) for one in NETS],
+    "name", [pytest.param(one, marks=[pytest.mark.long] * (one != "lenet")) for one in NETS]
 )
 def test_a_net_of_the_zoo_comes_back(name, tmp_path):
     """In layers of the same types."""
@@ -193,26 +193,32 @@ def test_a_net_of_the_zoo_comes_back(name, tmp_path):
 
 
 window = st.integers(1, 3)
+AUTO = st.sampled_from(["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"])
+
+
+def windows(data, axes):
+    """Kernel, strides, dilations and the group of a convolution, and these as attributes."""
+    kernel, stride, dilation = (
+        data.draw(st.lists(window, min_size=axes, max_size=axes), name)
+        for name in ("kernel", "stride", "dilation")
+    )
+    group = data.draw(st.integers(1, 2), "group")
+    return kernel, {"strides": stride, "dilations": dilation, "group": group}
 
 
 @settings(max_examples=25)
 @given(data=st.data())
 def test_convolutions(data, tmp_path_factory):
     axes = data.draw(st.integers(1, 3), "axes")
-    kernel, stride, dilation = (
-        data.draw(st.lists(window, min_size=axes, max_size=axes), name)
-        for name in ("kernel", "stride", "dilation")
-    )
-    group = data.draw(st.integers(1, 2), "group")
-    how = {"strides": stride, "dilations": dilation, "group": group}
-    auto = data.draw(st.sampled_from(["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]), "auto_pad")
+    kernel, how = windows(data, axes)
+    auto = data.draw(AUTO, "auto_pad")
     if auto == "NOTSET":
         how["pads"] = data.draw(st.lists(window, min_size=2 * axes, max_size=2 * axes), "pads")
     else:
         how["auto_pad"] = auto
         if auto != "VALID":
             how["dilations"] = [1] * axes  # onnxruntime refuses others
-    arrays = [normal(4, 4 // group, *kernel)]
+    arrays = [normal(4, 4 // how["group"], *kernel)]
     arrays += [normal(4)] * data.draw(st.booleans(), "bias")
     model = one("Conv", (2, 4, *[9, 8, 7][:axes]), arrays, **how)
     right_or_refused(model, tmp_path_factory, "differ by no multiple of its dilation")
@@ -222,19 +228,15 @@ def test_convolutions(data, tmp_path_factory):
 @given(data=st.data())
 def test_transposed_convolutions(data, tmp_path_factory):
     axes = data.draw(st.integers(1, 2), "axes")
-    kernel, stride, dilation = (
-        data.draw(st.lists(window, min_size=axes, max_size=axes), name)
-        for name in ("kernel", "stride", "dilation")
-    )
-    group = data.draw(st.integers(1, 2), "group")
-    how = {"strides": stride, "dilations": dilation, "group": group}
+    kernel, how = windows(data, axes)
     pads = [
-        data.draw(st.integers(0, (k - 1) * d), "pad") for k, d in zip(kernel, dilation, strict=True)
+        data.draw(st.integers(0, (k - 1) * d), "pad")
+        for k, d in zip(kernel, how["dilations"], strict=True)
     ]
-    more = [data.draw(st.integers(0, max(s - 1, 0)), "output_padding") for s in stride]
+    more = [data.draw(st.integers(0, max(s - 1, 0)), "output_padding") for s in how["strides"]]
     how |= {"pads": pads + [p // 2 for p in pads], "output_padding": more}
     arrays = [normal(4, 3, *kernel)]
-    arrays += [normal(3 * group)] * data.draw(st.booleans(), "bias")
+    arrays += [normal(3 * how["group"])] * data.draw(st.booleans(), "bias")
     model = one("ConvTranspose", (2, 4, *[5, 4][:axes]), arrays, **how)
     right_or_refused(model, tmp_path_factory, "")
 
@@ -248,7 +250,7 @@ def test_poolings(data, tmp_path_factory):
     kernel = data.draw(st.lists(st.integers(1, 4), min_size=axes, max_size=axes), "kernel")
     how = {"kernel_shape": kernel}
     how["strides"] = data.draw(st.lists(window, min_size=axes, max_size=axes), "stride")
-    auto = data.draw(st.sampled_from(["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]), "auto_pad")
+    auto = data.draw(AUTO, "auto_pad")
     if auto == "NOTSET":
         how["pads"] = [data.draw(st.integers(0, k - 1), "pad") for k in kernel * 2]
         how["ceil_mode"] = data.draw(st.integers(0, 1), "ceil_mode")
@@ -285,8 +287,8 @@ def test_windows_in_gaps_of_which_there_is_no_pixel(tmp_path):
     how = {"kernel_shape": [3, 2], "dilations": [3, 1], "pads": [2, 0, 4, 0]}
     for kind in ("MaxPool", "AveragePool"):
         path = saved(one(kind, (1, 2, 1, 4), opset=19, **how), tmp_path)
-        with pytest.raises(SpecError, match="one of its windows holds no pixel"):
-            from_onnx(path, tmp_path / "net")
+        told = refusal(from_onnx, path, tmp_path / "net", error=SpecError)
+        assert "one of its windows holds no pixel" in told
 
 
 def unpooled(image=(2, 3, 6, 8), size=None, middle=(), pool=None, **how):
@@ -321,24 +323,25 @@ def test_pixels_go_back_to_where_they_were_the_largest(tmp_path):
 
 def test_places_that_are_not_a_masks(tmp_path):
     other = [node("Mul", ["places", "places"], ["q"]), node("Cast", ["q"], ["w"], to=1)]
+
+    def refused(model, **more):
+        return refusal(from_onnx, saved(model, tmp_path), tmp_path / "net", error=SpecError, **more)
+
     for model, reason in (
-        (unpooled((1, 2, 7, 9)), r"it makes \(1, 2, 6, 8\) of \(1, 2, 3, 4\); its places are of"),
+        (unpooled((1, 2, 7, 9)), "it makes (1, 2, 6, 8) of (1, 2, 3, 4); its places are of"),
         (unpooled(pool={"storage_order": 1}), "are counted by columns"),
         (unpooled(pool={"dilations": [2, 2], "strides": [1, 1]}), "no Pooling, which alone has a"),
     ):
-        with pytest.raises(SpecError, match=reason):
-            from_onnx(saved(model, tmp_path), tmp_path / "net")
+        assert reason in refused(model)
     model = unpooled(middle=other)
     model.graph.output.append(onnx.helper.make_tensor_value_info("w", 1, [None] * 4))
-    with pytest.raises(SpecError, match="a node MaxPool of 'p': its second output, places in"):
-        from_onnx(saved(model, tmp_path), tmp_path / "net")
+    told = "a node MaxPool of 'p': its second output, places in"
+    assert told in refused(model)
     model.graph.node[1].CopyFrom(node("Cast", ["places"], ["w"], to=1))
     del model.graph.node[2]
-    with pytest.raises(SpecError, match="a node MaxPool of 'p': its second output, places in"):
-        from_onnx(saved(model, tmp_path), tmp_path / "net")
+    assert told in refused(model)
     for target in ("caffe", "ascend"):
-        with pytest.raises(SpecError, match="does not take its layer Upsample"):
-            from_onnx(saved(unpooled(), tmp_path), tmp_path / "net", target=target)
+        assert "does not take its layer Upsample" in refused(unpooled(), target=target)
 
 
 def right_or_refused(model, tmp_path_factory, reason):
@@ -366,12 +369,12 @@ def test_resizes(how, tmp_path):
         imported(saved(one("Resize", (1, 2, 5, 6), arrays, **how), tmp_path))
     twice = [None, np.float32([1, 1, 2, 2])]
     result = imported(saved(one("Resize", (1, 2, 5, 6), twice, **how), tmp_path))
-    if how == {
+    plain = {
         "mode": "nearest",
         "coordinate_transformation_mode": "asymmetric",
         "nearest_mode": "floor",
-    }:
-        assert kinds(result) == ["Upsample"]
+    }
+    assert how != plain or kinds(result) == ["Upsample"]
 
 
 def chain(*nodes, shape=(1, 4, 5, 5), outputs=("y",), opset=17, **arrays):
@@ -391,11 +394,8 @@ PATTERNS = [
     ("HardSwish", f"{CLIPPED} d = Div(c, six) y = Mul(x, d)"),
     ("GELU", "a = Div(x, root) b = Erf(a) c = Add(b, one) d = Mul(x, c) y = Mul(d, half)"),
     ("GELU", "a = Mul(x, r) b = Erf(a) c = Add(b, one) h = Mul(x, half) y = Mul(h, c)"),
-    (
-        "ShuffleChannel",
-        "a = Reshape(x, p) b = Transpose <perm = [0, 2, 1, 3, 4]> (a) y = Reshape(b, q)",
-    ),
-]
+    ("ShuffleChannel", "a = Reshape(x, p) b = Transpose <perm = [0, 2, 1, 3, 4]> (a) y = Reshape(b, q)"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "text"), PATTERNS)
@@ -421,18 +421,10 @@ SAYINGS = [
     ("Split", "y = Mean(x)", {}),
     ("Power Eltwise", "y = Max(x, half)", {}),
     ("Power Power Eltwise Power", "y = Min(half, x, k)", {"k": F([0.25])}),
-    (
-        "InnerProduct ReLU Power Eltwise",
-        "r = Relu(x) y = Gemm <beta = 0.5> (x, w, r)",
-        {"shape": (2, 4), "w": normal(4, 4)},
-    ),
+    ("InnerProduct ReLU Power Eltwise", "r = Relu(x) y = Gemm <beta = 0.5> (x, w, r)", {"shape": (2, 4), "w": normal(4, 4)}),
     (MVN, "y = MeanVarianceNormalization <axes = [1, 2, 3]> (x)", {}),
     (MVN, "y = MeanVarianceNormalization <axes = [-1, -2]> (x)", {}),
-    (
-        "Sigmoid Reduction",
-        "s = Sigmoid(x) y = ReduceSum <keepdims = 0> (s, at)",
-        {"at": np.array([2, 3])},
-    ),
+    ("Sigmoid Reduction", "s = Sigmoid(x) y = ReduceSum <keepdims = 0> (s, at)", {"at": np.array([2, 3])}),
     ("AbsVal", "y = ReduceL1 <noop_with_empty_axes = 1> (x)", {"opset": 18}),
     ("Power Power", "y = ReduceL2 <noop_with_empty_axes = 1> (x)", {"opset": 18}),
     ("Split", "y = ReduceMax <noop_with_empty_axes = 1> (x)", {"opset": 18}),
@@ -440,14 +432,11 @@ SAYINGS = [
     ("Split", "y = Resize(x, , s)", {"shape": (1, 4, 5), "s": F([1, 1, 1.1])}),
     ("Split", "y = Pad(x, p)", {"p": np.zeros(8, int)}),
     ("Slice Slice Slice Convolution Bias Silence", "y = Pad(x, p, half)", {"p": MOVED}),
-    (
-        "Convolution Convolution",  # the first of 1, that pads
-        "r = Pad(x, p, , at) y = Conv(r, w)",
-        {"opset": 18, "p": np.array([1, 2, 0, 1]), "at": np.array([2, 3]), "w": normal(3, 4, 3, 3)},
-    ),
+    ("Convolution Convolution", "r = Pad(x, p, , at) y = Conv(r, w)",  # the first of 1, that pads
+     {"opset": 18, "p": np.array([1, 2, 0, 1]), "at": np.array([2, 3]), "w": normal(3, 4, 3, 3)}),
     ("Bias", "d = CastLike(c, x) y = Add(x, d)", {"c": np.arange(5)}),
     ("Bias", "d = NonZero(c) e = Cast <to = 1> (d) y = Add(x, e)", {"c": F([1, 0, 3, 4, 5, 2])}),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("types", "text", "more"), SAYINGS)
@@ -522,8 +511,8 @@ def test_a_reader_that_loses_digits_is_found(reader, made, monkeypatch, tmp_path
     monkeypatch.setitem(READERS, made.op_type, reader)
     arrays = {"c": F(-1000)} if "c" in made.input else {}
     path = saved(chain(made, shape=(2, 4), **arrays), tmp_path)
-    with pytest.raises(CheckpointError, match="of numbers far apart; nothing was written"):
-        from_onnx(path, tmp_path / "net")
+    told = refusal(from_onnx, path, tmp_path / "net", error=CheckpointError)
+    assert "of numbers far apart; nothing was written" in told
     assert [one.name for one in tmp_path.iterdir()] == ["it.onnx"]
 
 
@@ -534,12 +523,8 @@ ROUNDED = [  # what onnxruntime rounds itself, or by another order
     [node("Gelu", ["x"], ["y"])],
     [node("Sub", ["c", "x"], ["s"]), node("InstanceNormalization", ["s", "one", "one"], ["y"])],
     [node("Sub", ["c", "x"], ["s"]), node("Add", ["c", "s"], ["y"])],
-    [
-        node("Pow", ["x", "four"], ["p"]),
-        node("Mul", ["p", "p"], ["q"]),
-        node("Div", ["q", "q"], ["y"]),
-    ],
-]
+    [node("Pow", ["x", "four"], ["p"]), node("Mul", ["p", "p"], ["q"]), node("Div", ["q", "q"], ["y"])],
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("nodes", ROUNDED)
@@ -590,8 +575,8 @@ def test_rows_that_whole_numbers_choose(tmp_path):
     x = np.array([[0, 4, 2], [1, 1, 3]])
     np.testing.assert_array_equal(result.net().forward(x=x)["y"], normal(5, 3)[x])
     path = saved(of_nodes(node("Gather", ["w", "x"], ["y"]), kind=7, w=normal(5, 3, 2)), tmp_path)
-    with pytest.raises(SpecError, match="its indices are computed; Embed reads rows of a constant"):
-        from_onnx(path)
+    told = refusal(from_onnx, path, error=SpecError)
+    assert "its indices are computed; Embed reads rows of a constant" in told
 
 
 def test_an_input_that_is_an_array_or_an_output(tmp_path):
@@ -693,13 +678,7 @@ def test_what_is_read_twice_is_not_folded(tmp_path):
         node("BatchNormalization", ["c", "s", "b", "m", "v"], ["n"]),
         node("Add", ["c", "n"], ["y"]),
     ]
-    arrays = {
-        "w": normal(4, 3, 1, 1),
-        "s": normal(4),
-        "b": normal(4),
-        "m": normal(4),
-        "v": F([1, 2, 3, 4]),
-    }
+    arrays = dict.fromkeys("sbm", normal(4)) | {"w": normal(4, 3, 1, 1), "v": F([1, 2, 3, 4])}
     path = saved(model_of(nodes, {"x": (1, 3, 4, 4)}, ["y"], arrays), tmp_path)
     assert kinds(imported(path, folded=True)) == ["Convolution", "BatchNorm", "Scale", "Eltwise"]
 
@@ -745,66 +724,50 @@ def test_numbers_that_lie_beside_the_model(tmp_path):
     imported(path)
 
 
-def opset_model(kind, opset):
-    """A model of one operator, as that opset has it."""
-    ints = np.array
-    if kind == "Squeeze":
-        how = {"axes": [0, 2]} if opset < 13 else {}
-        return one(kind, (1, 3, 1, 5), [] if how else [ints([0, 2])], opset, **how)
-    if kind == "Unsqueeze":
-        how = {"axes": [0, 3]} if opset < 13 else {}
-        return one(kind, (3, 4), [] if how else [ints([0, 3])], opset, **how)
-    if kind == "Clip":
-        how = {"min": -0.5, "max": 0.75} if opset < 11 else {}
-        return one(kind, (2, 3, 4), [] if how else [F(-0.5), F(0.75)], opset, **how)
-    if kind == "Pad":
-        pads = [0, 0, 1, 2, 0, 0, 0, 3]
-        how = {"pads": pads, "value": 1.5} if opset < 11 else {}
-        return one(kind, (1, 2, 4, 5), [] if how else [ints(pads), F(1.5)], opset, **how)
-    if kind == "Resize":
-        if opset < 10:
-            return one("Upsample", (1, 2, 3, 4), [F([1, 1, 2, 3])], opset, mode="nearest")
-        return one(kind, (1, 2, 3, 4), [None, F([1, 1, 2, 3])], opset, mode="linear")
-    if kind == "Slice":
-        how = {"starts": [1, -3], "ends": [9, 2**31], "axes": [1, 3]} if opset < 10 else {}
-        numbers = [ints([1, -3]), ints([9, 2**31]), ints([1, -1]), ints([1, 2])]
-        return one(kind, (1, 3, 4, 7), [] if how else numbers, opset, **how)
-    if kind == "Split":
-        how = {"split": [1, 3]} if opset < 13 else {}
-        return one(kind, (2, 4, 3), [] if how else [ints([1, 3])], opset, 2, axis=1, **how)
-    if kind == "ReduceSum":
-        how = {"axes": [1]} if opset < 13 else {}
-        return one(kind, (2, 4, 3), [] if how else [ints([1])], opset, **how)
-    return one(kind, (2, 3, 4, 5), [], opset, axis=1)
+OPSETS = {  # by operator: its shape, until which opset, attributes before it, and arrays since
+    "Squeeze": ((1, 3, 1, 5), 13, {"axes": [0, 2]}, [np.array([0, 2])]),
+    "Unsqueeze": ((3, 4), 13, {"axes": [0, 3]}, [np.array([0, 3])]),
+    "Clip": ((2, 3, 4), 11, {"min": -0.5, "max": 0.75}, [F(-0.5), F(0.75)]),
+    "Pad": ((1, 2, 4, 5), 11, {"pads": [0, 0, 1, 2, 0, 0, 0, 3], "value": 1.5},
+            [np.array([0, 0, 1, 2, 0, 0, 0, 3]), F(1.5)]),
+    "Resize": ((1, 2, 3, 4), 0, {}, [None, F([1, 1, 2, 3])]),
+    "Slice": ((1, 3, 4, 7), 10, {"starts": [1, -3], "ends": [9, 2**31], "axes": [1, 3]},
+              [np.array(n) for n in ([1, -3], [9, 2**31], [1, -1], [1, 2])]),
+    "Split": ((2, 4, 3), 13, {"split": [1, 3]}, [np.array([1, 3])]),
+    "ReduceSum": ((2, 4, 3), 13, {"axes": [1]}, [np.array([1])]),
+    "Softmax": ((2, 3, 4, 5), 99, {"axis": 1}, []),
+    "LogSoftmax": ((2, 3, 4, 5), 99, {"axis": 1}, []),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("opset", [9, 13, 17, 21])
-@pytest.mark.parametrize(
-    "kind",
-    ["Squeeze", "Unsqueeze", "Clip", "Pad", "Resize", "Slice", "Split", "ReduceSum", "Softmax", "LogSoftmax"],
-)  # fmt: skip
+@pytest.mark.parametrize("kind", OPSETS)
 def test_operators_as_each_opset_has_them(kind, opset, tmp_path):
-    imported(saved(opset_model(kind, opset), tmp_path))
+    shape, since, before, arrays = OPSETS[kind]
+    how = dict(before) if opset < since else {}
+    how |= {"axis": 1} if kind == "Split" else {"mode": "linear"} if kind == "Resize" else {}
+    if kind == "Resize" and opset < 10:
+        kind, arrays, how = "Upsample", arrays[1:], {"mode": "nearest"}
+    arrays = [] if opset < since else arrays
+    imported(saved(one(kind, shape, arrays, opset, 1 + (kind == "Split"), **how), tmp_path))
 
 
 @pytest.mark.parametrize("start", range(3))
 @pytest.mark.parametrize("step", [2, 3])
 @pytest.mark.parametrize("axis", [1, 2, 3])
 def test_slices_with_steps(axis, start, step, tmp_path):
-    for end in (7, 8, 100):
-        arrays = [
-            np.array(one)
-            for one in ([start, 0], [end, 9], [axis, 5 - axis if axis > 1 else 2], [step, 1])
-        ]
-        imported(saved(one("Slice", (1, 9, 9, 8), arrays), tmp_path))
+    for end, other in itertools.product((7, 8, 100), (1, 2)):
+        second = 5 - axis if axis > 1 else 2
+        rows = [start, 0], [end, 9], [axis, second], [step, other]
+        model = one("Slice", (1, 9, 9, 8), list(map(np.array, rows)))
+        imported(saved(model, tmp_path))
 
 
 def test_a_refused_node_is_named(tmp_path):
-    model = chain(node("Relu", ["x"], ["r"]), node("Einsum", ["r", "r"], ["y"], name="/att/Einsum", equation="abcd,abcd->abcd"))  # fmt: skip
-    with pytest.raises(SpecError) as caught:
-        from_onnx(saved(model, tmp_path), tmp_path / "net")
-    assert str(caught.value) == (
-        f"{tmp_path}/it.onnx: node '/att/Einsum' (Einsum): Caffe has no product of two blobs: attention "
+    einsum = node("Einsum", ["r", "r"], ["y"], name="/att/Einsum", equation="abcd,abcd->abcd")
+    path = saved(chain(node("Relu", ["x"], ["r"]), einsum), tmp_path)
+    assert refusal(from_onnx, path, tmp_path / "net", error=SpecError) == (
+        f"{path}: node '/att/Einsum' (Einsum): Caffe has no product of two blobs: attention "
         "cannot be said in its layers; nothing was written"
     )
     assert os.listdir(tmp_path) == ["it.onnx"]
@@ -817,10 +780,8 @@ def test_a_net_that_differs_is_not_written(tmp_path, monkeypatch):
         return draft.layer("TanH", draft.blob(node.inputs[0]))
 
     monkeypatch.setitem(READERS, "Sigmoid", wrong)
-    with pytest.raises(
-        CheckpointError,
-        match=r"it.onnx: layer 'y' \(TanH\) differs from 'y' in onnxruntime by .* of its largest number; nothing",
-    ):
+    told = r"it.onnx: layer 'y' \(TanH\) differs from 'y' in onnxruntime by .* of its largest number; nothing"
+    with pytest.raises(CheckpointError, match=told):
         from_onnx(path, tmp_path / "net")
     assert os.listdir(tmp_path) == ["it.onnx"]
 
@@ -830,8 +791,8 @@ def test_files_that_are_there_stay_where_an_import_is_refused(tmp_path, monkeypa
     imported(path)
     before = {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)}
     monkeypatch.setattr(check, "MOST", -1.0)
-    with pytest.raises(CheckpointError, match="nothing was written"):
-        from_onnx(path, tmp_path / "net")
+    told = refusal(from_onnx, path, tmp_path / "net", error=CheckpointError)
+    assert "nothing was written" in told
     assert before == {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)}
 
 
@@ -840,14 +801,13 @@ def test_shapes_that_the_file_leaves_open(tmp_path):
     dims = model.graph.input[0].type.tensor_type.shape.dim
     dims[0].dim_param, dims[2].dim_param = "n", "height"
     path = saved(model, tmp_path)
-    with pytest.raises(
-        SpecError, match=r"the size of its axis 2 \(height\) is not known.*--shape x=1x3x224x4"
+    for shapes, told in (
+        (None, r"the size of its axis 2 \(height\) is not known.*--shape x=1x3x224x4"),
+        ({"x": (1, 3, 4, 4), "xx": (1,)}, "has no input 'xx'; did you mean 'x'"),
+        ({"x": (1, 3, 4, 5)}, r"expected a shape that fits \['n', 3, 'height', 4\], got"),
     ):
-        from_onnx(path)
-    with pytest.raises(SpecError, match="has no input 'xx'; did you mean 'x'"):
-        from_onnx(path, shapes={"x": (1, 3, 4, 4), "xx": (1,)})
-    with pytest.raises(SpecError, match=r"expected a shape that fits \['n', 3, 'height', 4\], got"):
-        from_onnx(path, shapes={"x": (1, 3, 4, 5)})
+        with pytest.raises(SpecError, match=told):
+            from_onnx(path, shapes=shapes)
     assert imported(path, shapes={"x": (1, 3, 4, 4)}).source.inputs == {"x": (1, 3, 4, 4)}
 
 
@@ -860,18 +820,13 @@ def test_an_input_whose_shape_is_open_is_named_as_a_shell_takes_it(tmp_path, nam
     model.graph.input[0].name = model.graph.node[0].input[0] = name
     path, shape = saved(model, tmp_path), model.graph.input[0].type.tensor_type.shape
     shape.dim[2].dim_param = "of\ntwo lines"
-    with pytest.raises(SpecError) as caught:
-        from_onnx(saved(model, tmp_path))
-    assert str(caught.value).isprintable()
-    assert str(caught.value).endswith(
+    told = refusal(from_onnx, saved(model, tmp_path), error=SpecError)
+    assert told.isprintable() and told.endswith(
         rf"axis 2 ('of\ntwo lines') is not known; give all of them, such as --shape {word}=1x3x224x4"
     )
     model.graph.input[0].type.tensor_type.ClearField("shape")
-    with pytest.raises(SpecError) as caught:
-        from_onnx(saved(model, tmp_path))
-    assert str(caught.value) == (
-        f"{path}: input {name!r}: its shape is not known; give it by --shape {word}=1x3x224x224"
-    )
+    told = f"{path}: input {name!r}: its shape is not known; give it by --shape {word}=1x3x224x224"
+    assert refusal(from_onnx, saved(model, tmp_path), error=SpecError) == told
 
 
 def test_the_page_exports_from_pytorch(tmp_path):

@@ -300,13 +300,9 @@ REFUSALS = [
         "cannot be exported to ONNX: ONNX knows nothing of Python",
     ),
     ("{name: ip, type: InnerProduct, num_output: 2}", ["height"], "dynamic height: .*layer 'ip'"),
-    (
-        "{name: relu, type: ReLU}",
-        ["hight"],
-        "dynamic: there is no axis 'hight'; did you mean 'height'",
-    ),
+    ("{name: relu, type: ReLU}", ["hight"], "dynamic: there is no axis 'hight'; did you mean 'height'"),
     ("{name: relu, type: ReLU}", ["x"], "no axis 'x'; expected batch, height, width"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("layer", "dynamic", "told"), REFUSALS)

@@ -99,13 +99,10 @@ def test_a_k_may_be_computed_if_it_is_bounded(most, fits):
     ("attributes", "told"),
     [
         ({"coordinate_transformation_mode": "align_corners", "mode": "linear"}, None),
-        (
-            {"coordinate_transformation_mode": "tf_crop_and_resize"},
-            "coordinates tf_crop_and_resize",
-        ),
+        ({"coordinate_transformation_mode": "tf_crop_and_resize"}, "coordinates tf_crop_and_resize"),
         ({"mode": "cubic"}, "the mode cubic"),
     ],
-)
+)  # fmt: skip
 def test_resize(attributes, told):
     net = Net(parse("layers: [{name: x, type: Input, shape: {dim: [2]}}]"), device="cpu")
     graph = Graph([])

@@ -39,11 +39,7 @@ ONE_MODULE = [  # bottom, the layer, the module, from our bottom to PyTorch's, f
         " group: 2, bias_term: false",
         "Conv2d(4, 6, kernel_size=(3, 2), stride=(2, 2), padding=(1, 0), dilation=(1, 2), groups=2, bias=False)",
     ),
-    (
-        (2, 3, 7),
-        "type: Convolution, num_output: 2, kernel_size: 3",
-        "Conv1d(3, 2, kernel_size=(3,))",
-    ),
+    ((2, 3, 7), "type: Convolution, num_output: 2, kernel_size: 3", "Conv1d(3, 2, kernel_size=(3,))"),
     (
         (2, 3, 4, 3, 4),
         "type: Convolution, num_output: 2, kernel_size: [2, 1, 2]",
@@ -55,11 +51,7 @@ ONE_MODULE = [  # bottom, the layer, the module, from our bottom to PyTorch's, f
         "ConvTranspose2d(4, 6, kernel_size=(4, 4), stride=(2, 2), padding=(1, 1), groups=2)",
     ),
     ((3, 4), "type: InnerProduct, num_output: 5", "Linear(4, 5)"),
-    (
-        (3, 4),
-        "type: InnerProduct, num_output: 5, transpose: true, bias_term: false",
-        "Linear(4, 5, bias=False)",
-    ),
+    ((3, 4), "type: InnerProduct, num_output: 5, transpose: true, bias_term: false", "Linear(4, 5, bias=False)"),
     (X, "type: BatchNorm", "BatchNorm2d(4, momentum=0.001, affine=False)"),
     (
         (3, 4, 7),
@@ -71,7 +63,7 @@ ONE_MODULE = [  # bottom, the layer, the module, from our bottom to PyTorch's, f
     ((3, 4, 5), "type: LayerNorm, axis: 1, eps: 0.1", "LayerNorm((4, 5), eps=0.1)"),
     ((3, 5), "type: LayerNorm, bias_term: false", "LayerNorm((5,), bias=False)"),
     (X, "type: GroupNorm, num_groups: 2", "GroupNorm(2, 4)"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("shape", "layer", "call"), ONE_MODULE)
