@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kit import CPU, arrays
 
 from minicaffe.backends import cpu
 from minicaffe.core.ops import conv
@@ -15,7 +16,6 @@ from minicaffe.core.ops.conv import autotune, autotune_cache
 from minicaffe.core.ops.conv import problem as case
 from minicaffe.core.ops.conv.implicit import IMPLICIT
 
-CPU = ("--device", "cpu")
 LARGE = ("num_output: 4, kernel_size: 5, stride: 2", "num_output: 8, kernel_size: 5")
 
 
@@ -26,12 +26,11 @@ def fresh(folder, monkeypatch, tmp_path):
     monkeypatch.setattr(autotune_cache, "_known", {})
 
 
-def weights(path) -> dict[str, np.ndarray]:
-    with np.load(path, allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
-
-
-# the options
+def explain(cli, *words) -> str:
+    """What `explain` prints of a model."""
+    ran = cli("explain", *words, *CPU)
+    assert ran.code == 0, ran
+    return ran.out
 
 
 @pytest.mark.parametrize("command", ["train", "test", "time", "explain"])
@@ -39,10 +38,8 @@ def test_every_command_that_computes_takes_an_engine(mistake, cli, command, mode
     assert cli("train", "tiny.yaml", *CPU, "--max-iter", "1").code == 0
     more = ("--weights", "tiny_iter_1.npz") if command == "test" else ()
     line = mistake(command, "tiny.yaml", *CPU, *more, "--conv-engine", "bached")
-    assert line.startswith(
-        "minicaffe: unknown engine 'bached'; expected one of auto, direct, caffe, "
-    )
-    assert line.endswith("; did you mean 'batched'?")
+    told = "minicaffe: unknown engine 'bached'; expected one of auto, direct, caffe, "
+    assert line.startswith(told) and line.endswith("; did you mean 'batched'?")
     apart = model(("stride: 2", "stride: 5"))
     line = mistake(command, apart, *CPU, *more, "--conv-engine", "winograd")
     assert f"{apart}:4:5: layer 'conv1' (Convolution): engine 'winograd' cannot take" in line
@@ -56,7 +53,7 @@ def test_training_by_an_engine(cli, folder, engine):
     given = ("--deterministic", "--snapshot-prefix", "rule")
     assert cli("train", "tiny.yaml", *CPU, *given).code == 0
     assert cli("train", "tiny.yaml", *CPU, "--conv-engine", engine).code == 0
-    first, second = weights("rule_iter_12.npz"), weights("tiny_iter_12.npz")
+    first, second = arrays("rule_iter_12.npz"), arrays("tiny_iter_12.npz")
     np.testing.assert_allclose(second["conv1__0"], first["conv1__0"], atol=1e-4)
 
 
@@ -66,34 +63,26 @@ def test_the_command_that_goes_on_keeps_the_engine(cli, interrupt):
     ran = cli("train", "tiny.yaml", *CPU, *given)
     words = shlex.split(ran.last.split("to go on: ")[1])
     assert all(word in words for word in given)
-    again = cli(*words[1:])
-    assert again.code == 0
+    assert cli(*words[1:]).code == 0
 
 
 def test_deterministic_training_asks_no_clock(cli, folder, model, monkeypatch):
     net = model(LARGE)
     for prefix in ("a", "b"):
         monkeypatch.setenv("MINICAFFE_CACHE", str(folder / f"plans {prefix}"))
-        ran = cli("train", net, *CPU, "--deterministic", "--snapshot-prefix", prefix)
-        assert ran.code == 0
+        assert cli("train", net, *CPU, "--deterministic", "--snapshot-prefix", prefix).code == 0
         assert not list((folder / f"plans {prefix}").glob("plans-*"))
-    first, second = weights("a_iter_12.npz"), weights("b_iter_12.npz")
+    first, second = arrays("a_iter_12.npz"), arrays("b_iter_12.npz")
     assert all(np.array_equal(first[name], second[name]) for name in first)
 
 
-# explain
-
-
 def test_explain_lenet(cli):
-    ran = cli("explain", "models/lenet.yaml", *CPU)
-    lines = ran.out.splitlines()
-    assert ran.code == 0
+    lines = explain(cli, "models/lenet.yaml").splitlines()
     assert max(map(len, lines[:-1])) <= 100
     assert len(lines) < 50
     assert lines[0] == "LeNet, phase TRAIN, float32, on cpu"
-    one = lines.index(
-        "conv2: 64x20x12x12 -> 64x50x8x8, weight 50x20x5x5, stride 1x1, pad 0x0, dilation 1x1, group 1"
-    )
+    window = "stride 1x1, pad 0x0, dilation 1x1, group 1"
+    one = lines.index(f"conv2: 64x20x12x12 -> 64x50x8x8, weight 50x20x5x5, {window}")
     assert lines[one + 1 : one + 3] == [
         "  102,400,000 multiply-adds, 1.6 MiB moved (x, weight and y), 123.6 flop/byte",
         "  column matrix 7.8 MiB, each entry of x 11.1 times",
@@ -117,12 +106,9 @@ def test_explain_lenet(cli):
 @pytest.mark.parametrize("options", [("--all",), ("--conv-engine", "caffe"), ()])
 def test_explain_times_what_is_asked_for(cli, options):
     """--all: every engine that takes the shape; by name: that one beside the candidates."""
-    ran = cli("explain", "tiny.yaml", *CPU, *options)
-    assert ran.code == 0
-    timed = re.findall(
-        r"^  (\w+)(?:  +(?:(?:\* )?\d+\.\d{3}|inaccurate)){3}  +\de-\d\d", ran.out, re.M
-    )
-    told = dict(re.findall(r"^  (\w+): (.*)", ran.out, re.M))
+    out = explain(cli, "tiny.yaml", *options)
+    row = r"^  (\w+)(?:  +(?:(?:\* )?\d+\.\d{3}|inaccurate)){3}  +\de-\d\d"
+    timed, told = re.findall(row, out, re.M), dict(re.findall(r"^  (\w+): (.*)", out, re.M))
     assert not set(timed) & set(told)
     assert set(timed) | set(told) >= set(conv.ENGINES)
     if "--all" in options:
@@ -131,17 +117,17 @@ def test_explain_times_what_is_asked_for(cli, options):
     compiled = IMPLICIT.is_compiled(np.float32)
     assert ("caffe" in timed) == (bool(options) or not compiled)
     chosen = "caffe" if "caffe" in options else None
-    starred = re.findall(r"^  (\w+) .*\* ", ran.out, re.M)
+    starred = re.findall(r"^  (\w+) .*\* ", out, re.M)
     assert chosen is None or starred == [chosen]
 
 
 def test_explain_remembers(cli, model, monkeypatch):
     net = model(LARGE)
-    first = cli("explain", net, *CPU)
+    first = explain(cli, net)
     monkeypatch.setattr(autotune_cache, "_known", {})
     monkeypatch.setattr(autotune_cache, "measure", lambda case: pytest.fail("measured again"))
-    again = cli("explain", net, *CPU)
-    assert re.sub("remembered from [-0-9]*", "measured now", again.out) == first.out
+    again = explain(cli, net)
+    assert re.sub("remembered from [-0-9]*", "measured now", again) == first
     assert cli("train", net, *CPU, "--max-iter", "1").code == 0
 
 
@@ -154,74 +140,57 @@ def test_explain_remembers(cli, model, monkeypatch):
     ],
 )
 def test_explain_measures_and_tells_what_would_be_used(cli, options, why):
-    ran = cli("explain", "tiny.yaml", *CPU, "--phase", "TEST", *options)
+    out = explain(cli, "tiny.yaml", "--phase", "TEST", *options)
     rule = "implicit" if IMPLICIT.is_compiled(np.float32) else "batched"
     name = "loopfree" if "loopfree" in options else rule
-    assert f"  forward: {name} ({why})\n" in ran.out
-    assert re.search(r"\n  implicit  [ *]+\d+\.\d{3}  ", ran.out)
+    assert f"  forward: {name} ({why})\n" in out
+    assert re.search(r"\n  implicit  [ *]+\d+\.\d{3}  ", out)
     batch = options[1] if "--batch" in options else "20"
-    assert f"conv1: {batch}x1x28x28 -> {batch}x4x12x12" in ran.out
+    assert f"conv1: {batch}x1x28x28 -> {batch}x4x12x12" in out
 
 
 def test_explain_tells_what_exceeds_the_cap(cli, model):
-    net = model(
-        ("num_output: 4, kernel_size: 5, stride: 2", "num_output: 16, kernel_size: 27, pad: 13")
-    )
-    ran = cli("explain", net, *CPU, "--workspace", "1")
-    assert re.search(r"\n  caffe: needs [\d.]+ MiB of workspace, the cap is 1.0 MiB\n", ran.out)
+    net = model((LARGE[0], "num_output: 16, kernel_size: 27, pad: 13"))
+    told = r"\n  caffe: needs [\d.]+ MiB of workspace, the cap is 1.0 MiB\n"
+    assert re.search(told, explain(cli, net, "--workspace", "1"))
 
 
 @pytest.mark.skipif(not cpu.available(), reason="needs Numba")
 def test_explain_shows_what_is_inexact(cli, monkeypatch):
     monkeypatch.setattr(case, "TOLERANCE", {"f": 0.0})
-    ran = cli("explain", "tiny.yaml", *CPU)
-    assert ran.code == 0
-    assert "inaccurate" in ran.out
+    assert "inaccurate" in explain(cli, "tiny.yaml")
 
 
-def test_explain_of_a_net_without_convolutions(cli, model):
-    net = model(("type: Convolution, bottom: data, num_output: 4, kernel_size: 5, stride: 2",
-                 "type: InnerProduct, bottom: data, num_output: 4"))  # fmt: skip
-    ran = cli("explain", net, *CPU)
-    assert ran.code == 0
-    assert "no convolution" in ran.out
+PRODUCT = (
+    "type: Convolution, bottom: data, num_output: 4, kernel_size: 5, stride: 2",
+    "type: InnerProduct, bottom: data, num_output: 4",
+)
 
 
-def test_explain_of_a_net_with_a_batchnorm(cli, folder):
-    (folder / "norm.yaml").write_text(
+def test_explain_of_other_layers(cli, folder, model):
+    assert "no convolution" in explain(cli, model(PRODUCT))
+    (folder / "others.yaml").write_text(
         "layers:\n"
         "  - {name: x, type: Input, shape: {dim: [2, 3, 8, 8]}}\n"
         "  - {name: conv, type: Convolution, num_output: 4, kernel_size: 3}\n"
         "  - {name: norm, type: BatchNorm}\n"
+        "  - {name: up, type: Deconvolution, bottom: x, num_output: 4, kernel_size: 4, stride: 2, pad: 1}\n"
     )
-    ran = cli("explain", "norm.yaml", *CPU)
-    assert ran.code == 0 and "\nconv: 2x3x8x8" in ran.out and "\nnorm:" not in ran.out
+    out = explain(cli, "others.yaml")
+    assert "\nconv: 2x3x8x8" in out and "\nnorm:" not in out
+    assert "\nup: the adjoint of 2x4x16x16 -> 2x3x8x8, weight 3x4x4x4, stride 2x2, pad 1x1" in out
 
 
 def test_explain_of_an_inner_product_on_cuda(cli, cuda, model, monkeypatch):
     """Our kernel or cuBLAS."""
     monkeypatch.setattr(case, "OWN", 1000)
-    net = model(("type: Convolution, bottom: data, num_output: 4, kernel_size: 5, stride: 2",
-                 "type: InnerProduct, bottom: data, num_output: 4"))  # fmt: skip
-    ran = cli("explain", net, "--device", "cuda", "--batch", "80")
+    ran = cli("explain", model(PRODUCT), "--device", "cuda", "--batch", "80")
     assert ran.code == 0
     rows = ran.out.splitlines()
     one = next(i for i, row in enumerate(rows) if row.startswith("conv1: 80x784x1 -> 80x4x1"))
     assert [row.split()[0] for row in rows[one + 4 : one + 6]] == ["batched", "implicit"]
     chosen = [row for row in rows[one:] if "gradient: " in row or row.startswith("  forward: ")]
     assert all(re.search(r": (implicit|batched) \(fastest of 2", row) for row in chosen[:3])
-
-
-def test_explain_of_a_deconvolution(cli, folder):
-    (folder / "up.yaml").write_text(
-        "layers:\n"
-        "  - {name: x, type: Input, shape: {dim: [2, 3, 8, 8]}}\n"
-        "  - {name: up, type: Deconvolution, num_output: 4, kernel_size: 4, stride: 2, pad: 1}\n"
-    )
-    ran = cli("explain", "up.yaml", *CPU)
-    assert (
-        "\nup: the adjoint of 2x4x16x16 -> 2x3x8x8, weight 3x4x4x4, stride 2x2, pad 1x1" in ran.out
-    )
 
 
 def test_what_was_measured_on_a_busy_machine_is_measured_anew(cli, folder, monkeypatch):
@@ -235,26 +204,19 @@ def test_what_was_measured_on_a_busy_machine_is_measured_anew(cli, folder, monke
         return dict.fromkeys(autotune.DIRECTIONS, one)
 
     monkeypatch.setattr(autotune_cache, "measure", measure)
-    words = ("explain", "large.yaml", *CPU)
-    shown = [cli(*words, *more).out for more in ((), (), ("--measure",), ())]
+    shown = [explain(cli, "large.yaml", *more) for more in ((), (), ("--measure",), ())]
     assert [text.count(" 1.000 ") > 0 for text in shown] == [True, True, False, False]
     assert [text.count(" 2.000 ") > 0 for text in shown] == [False, False, True, True]
     assert ["measured now" in text for text in shown] == [True, False, True, False]
     assert found["ms"] == 2.0
 
 
-# explain --step
-
-
 @pytest.mark.skipif(not cpu.available(), reason="needs Numba")
 def test_explain_the_rows_of_an_iteration(cli):
     """Each row with what it is of; what Python does between them, and why; nothing is left behind."""
-    ran = cli("explain", "tiny.yaml", *CPU, "--step")
-    assert ran.code == 0
-    head, *lines = ran.out.splitlines()
-    assert re.fullmatch(
-        r"Tiny, an iteration of SGD, float32, on cpu, \d+ threads: \d+\.\d{3} ms", head
-    )
+    head, *lines = explain(cli, "tiny.yaml", "--step").splitlines()
+    told = r"Tiny, an iteration of SGD, float32, on cpu, \d+ threads: \d+\.\d{3} ms"
+    assert re.fullmatch(told, head)
     assert lines[0].split() == ["of", "loop", "slices", "us", "share", "%", "MiB", "GFLOP/s"]
     shown = [re.split("  +", line) for line in lines[1:-2]]
     of = [row[0] for row in shown]
@@ -269,9 +231,7 @@ def test_explain_the_rows_of_an_iteration(cli):
 
 
 def test_explain_the_rows_of_a_pass(cli):
-    ran = cli("explain", "tiny.yaml", *CPU, "--step", "--phase", "TEST")
-    assert ran.code == 0
-    head, *lines = ran.out.splitlines()
+    head, *lines = explain(cli, "tiny.yaml", "--step", "--phase", "TEST").splitlines()
     assert head.startswith("Tiny, a forward pass of the phase TEST, float32, on cpu, ")
     if cpu.available():
         of = [re.split("  +", line)[0] for line in lines[1:-2]]
@@ -279,14 +239,19 @@ def test_explain_the_rows_of_a_pass(cli):
         assert re.fullmatch(r"\d+ rows .* ms, Python between them .* ms,", lines[-2])
 
 
-def test_explaining_a_step_is_of_the_net_as_it_is(mistake):
-    for more in (("--batch", "2"), ("--measure",), ("--all",)):
-        assert "--step is of the net as it is" in mistake(
-            "explain", "tiny.yaml", *CPU, "--step", *more
-        )
-
-
-# explain --net
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--step --batch 2", "--step is of the net as it is"),
+        ("--step --measure", "--step is of the net as it is"),
+        ("--step --all", "--step is of the net as it is"),
+        ("--net --all", "--net is of the net as it is"),
+        ("--net --step", "--net is of inference"),
+        ("--net --phase TRAIN", "--net is of inference"),
+    ],
+)
+def test_what_goes_not_together(mistake, words, told):
+    assert told in mistake("explain", "tiny.yaml", *CPU, *words.split())
 
 
 JOINED = """
@@ -307,9 +272,7 @@ layers:
 
 def test_explain_what_is_computed_as_one(cli):
     Path("joined.yaml").write_text(JOINED)
-    ran = cli("explain", "joined.yaml", *CPU, "--net")
-    assert ran.code == 0
-    head, *lines = ran.out.splitlines()
+    head, *lines = explain(cli, "joined.yaml", "--net").splitlines()
     assert head == "Joined, inference, float32, on cpu"
     if not cpu.available():
         return
@@ -319,10 +282,3 @@ def test_explain_what_is_computed_as_one(cli):
     assert rows["scale"] == "with bn" and rows["orelu"] == "with other"
     assert rows["x"] == rows["drop"] == "-" and "." in rows["ip"]
     assert lines[-1].startswith("2 layers compute nothing; blobs: 0.0 MiB")
-
-
-def test_what_is_computed_as_one_is_of_inference(mistake):
-    words = "explain", "tiny.yaml", *CPU, "--net"
-    assert "--net is of the net as it is" in mistake(*words, "--all")
-    for more in (("--step",), ("--phase", "TRAIN")):
-        assert "--net is of inference" in mistake(*words, *more)

@@ -6,15 +6,14 @@ import os
 import re
 import shlex
 
-import numpy as np
 import pytest
+from kit import CPU, arrays
 
 from minicaffe.backends.cpu import threads
 from minicaffe.cli.parser import Parser, add_options, words_of
 from minicaffe.cli.train import Train
 from minicaffe.storage.file_kinds import FOREIGN
 
-CPU = ("--device", "cpu")
 WITH_MODEL = {
     "train": ("tiny.yaml", *CPU),
     "test": ("tiny.yaml", *CPU, "--weights", "w.npz"),
@@ -40,9 +39,6 @@ def threads_afterwards(monkeypatch):
     threads.count.cache_clear()
     yield
     threads.count.cache_clear()
-
-
-# --set
 
 
 @pytest.mark.parametrize("command", WITH_MODEL)
@@ -94,20 +90,14 @@ def test_the_printed_command_goes_on_with_what_was_set(cli, folder, interrupt, t
     ]  # fmt: skip
     assert words[words.index("--threads") + 1] == "1"
     again = cli(*words[1:])
-    assert again.code == 0
-    assert "3 iterations in" in again.err
+    assert again.code == 0 and "3 iterations in" in again.err
     assert (folder / "tiny_iter_6.npz").exists()
 
 
 def test_set_without_a_value(mistake):
-    line = mistake("summary", "tiny.yaml", "--set", "name")
-    assert line.startswith(
-        "minicaffe: --set 'name': expected PATH=VALUE, such as solver.base_lr=0.02"
-    )
+    told = "minicaffe: --set 'name': expected PATH=VALUE, such as solver.base_lr=0.02"
+    assert mistake("summary", "tiny.yaml", "--set", "name").startswith(told)
     assert "expected one argument" in mistake("summary", "tiny.yaml", "--set")
-
-
-# --quiet
 
 
 def test_quiet_training_tells_the_table_and_the_warnings_alone(cli, folder):
@@ -141,9 +131,6 @@ def test_a_quiet_command_tells_a_mistake_and_how_to_go_on(cli, mistake, interrup
     assert "--quiet" in shlex.split(ran.last.split("to go on: ")[1])
 
 
-# --threads and MINICAFFE_NUM_THREADS
-
-
 @pytest.mark.parametrize("command", WITH_MODEL)
 def test_threads_of_every_command(cli, trained, command, threads_afterwards, monkeypatch):
     monkeypatch.setattr(threads, "_can_hold_blas", lambda: True)
@@ -175,10 +162,8 @@ def test_a_variable_that_is_no_number_of_threads(
     mistake, command, asked, threads_afterwards, monkeypatch
 ):
     monkeypatch.setenv(threads.VARIABLE, asked)
-    line = mistake(command, *WITH_MODEL[command])
-    assert line == (
-        f"minicaffe: MINICAFFE_NUM_THREADS: expected an integer from 1 to 1024, got '{asked}'"
-    )
+    told = f"MINICAFFE_NUM_THREADS: expected an integer from 1 to 1024, got '{asked}'"
+    assert mistake(command, *WITH_MODEL[command]) == f"minicaffe: {told}"
 
 
 def test_doctor_tells_of_such_a_variable_and_of_all_else(cli, threads_afterwards, monkeypatch):
@@ -188,9 +173,6 @@ def test_doctor_tells_of_such_a_variable_and_of_all_else(cli, threads_afterwards
     wanted = r"cpu threads +MINICAFFE_NUM_THREADS: expected an integer from 1 to 1024, got 'abc'\n"
     assert re.search(wanted, ran.out)
     assert "\nwould use " in ran.out
-
-
-# files of another kind
 
 
 @pytest.mark.parametrize("ending", FOREIGN)
@@ -206,19 +188,18 @@ def test_files_of_other_software_are_told_what_they_are(mistake, folder, ending)
     line = f"{file}: is {what}; minicaffe reads a solver's state in .npz and .solverstate"
     told = mistake("train", "tiny.yaml", "--resume", file)
     if ending == ".solverstate":  # that is read
-        assert told.startswith(
-            f"minicaffe: {file}: is not a whole .solverstate: it is the text of a prototxt"
-        )
+        text = "is not a whole .solverstate: it is the text of a prototxt"
+        assert told.startswith(f"minicaffe: {file}: {text}")
     elif ending == ".caffemodel":
-        line = "minicaffe: net.caffemodel: holds weights and no solver's state; try --weights"
-        assert told == line
+        assert told == f"minicaffe: {file}: holds weights and no solver's state; try --weights"
     else:
         assert told == f"minicaffe: {line}"
-    line = f"{file}: is {what}; minicaffe reads weights in .npz, .safetensors and .caffemodel"
+    line = f"is {what}; minicaffe reads weights in .npz, .safetensors and .caffemodel"
     if ending in (".caffemodel", ".h5"):  # those are read
-        line = f"{file}: is not a whole .caffemodel: it is the text of a prototxt"
-    assert mistake("test", "tiny.yaml", "--weights", file).startswith(f"minicaffe: {line}")
-    assert mistake("train", "tiny.yaml", "--weights", file).startswith(f"minicaffe: {line}")
+        line = "is not a whole .caffemodel: it is the text of a prototxt"
+    for command in ("test", "train"):
+        told = mistake(command, "tiny.yaml", "--weights", file)
+        assert told.startswith(f"minicaffe: {file}: {line}")
 
 
 def test_a_net_as_caffes_text_is_not_trained_without_its_solver(mistake, folder):
@@ -233,33 +214,21 @@ def test_a_python_layer_that_imports_caffe_is_told_what_to_do(mistake, folder):
     told = mistake("layers", "--import", "own.py")
     assert told.startswith("minicaffe: own.py:1: ")
     assert told.endswith("; leave caffe out: a Python layer needs no base (see docs/from-caffe.md)")
-
-
-def test_such_a_file_that_is_not_there(mistake):
     assert "no.prototxt: no such file" in mistake("summary", "no.prototxt")
     line = mistake("test", "tiny.yaml", "--weights", "no.caffemodel")
     assert line == "minicaffe: no.caffemodel: no such file"
-
-
-# fine-tuning
 
 
 def test_fine_tuning_with_another_num_output_is_told_how(cli, mistake, model, trained):
     other = model(("num_output: 10", "num_output: 20"))
     line = mistake("train", other, *CPU, "--weights", "w.npz")
     told, _, remedy = line.partition("; to train layer 'ip1' anew, give it another name: ")
-    assert told == (
-        "minicaffe: w.npz: mismatched: ip1__0 (file (10, 576), net (20, 576)),"
-        " ip1__1 (file (10,), net (20,))"
-    )
+    sizes = "ip1__0 (file (10, 576), net (20, 576)), ip1__1 (file (10,), net (20,))"
+    assert told == f"minicaffe: w.npz: mismatched: {sizes}"
     ran = cli("train", other, *CPU, "--weights", "w.npz", *shlex.split(remedy))
     assert ran.code == 0
     assert "weights: w.npz: 2 loaded; missing: ip1_new__0, ip1_new__1; unused: ip1__0" in ran.err
-    with np.load("changed_iter_12.npz") as learnt:
-        assert learnt["ip1_new__0"].shape == (20, 576)
-
-
-def test_a_layer_with_a_top_of_its_own_needs_a_name_alone(mistake, model, trained):
+    assert arrays("changed_iter_12.npz")["ip1_new__0"].shape == (20, 576)
     net = model(("num_output: 10", "num_output: 20, top: scores"), ("[ip1", "[scores"))
     line = mistake("train", net, *CPU, "--weights", "w.npz")
     assert line.endswith("another name: --set layers.ip1.name=ip1_new")
@@ -267,10 +236,8 @@ def test_a_layer_with_a_top_of_its_own_needs_a_name_alone(mistake, model, traine
 
 def test_level_and_stage_decide_which_layers_take_part(cli, folder):
     text = (folder / "tiny.yaml").read_text()
-    more = (
-        "  - {name: deep, type: ReLU, bottom: ip1, include: {min_level: 2, stage: [a, b]}}\nsolver:"
-    )
-    (folder / "staged.yaml").write_text(text.replace("solver:", more))
+    deep = "  - {name: deep, type: ReLU, bottom: ip1, include: {min_level: 2, stage: [a, b]}}\n"
+    (folder / "staged.yaml").write_text(text.replace("solver:", f"{deep}solver:"))
     assert "deep" not in cli("summary", "staged.yaml").out
     assert "deep" not in cli("summary", "staged.yaml", "--level", "2", "--stage", "a").out
     assert "deep" in cli("summary", "staged.yaml", "--level", "2", "--stage", "b,a").out
@@ -285,9 +252,6 @@ def test_the_solver_names_its_device_and_its_weights(cli, folder, mistake):
     (folder / "own.yaml").write_text(weights)
     ran = cli("train", "own.yaml", "--max-iter", "1")
     assert ran.code == 0 and "weights: tiny_iter_1.npz: 4 loaded" in ran.err
-
-
-# words of options
 
 
 @pytest.mark.parametrize("words", [
@@ -307,9 +271,6 @@ def test_words_of_options_are_those_that_were_typed(words):
     assert sorted(words_of(options, ())) == sorted(asked)
     assert again == options
     assert words_of(Train(), ()) == []
-
-
-def test_words_are_less_those_named():
-    options = Train()
+    options = Train()  # less those that are named
     options.model, options.stage, options.seed = "tiny.yaml", "a", 3
     assert words_of(options, {"seed"}) == ["--stage", "a"]
