@@ -23,11 +23,19 @@ def alone(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
 
 
-def refused(ran, *messages):
-    assert ran.code == 2
-    assert len(ran.err.splitlines()) == len(messages), ran.err
-    for message, line in zip(messages, ran.err.splitlines(), strict=True):
-        assert message in line
+@pytest.fixture
+def refused(cli):
+    """Run a command that is refused by lines with these words, one a line."""
+
+    def run(words, *messages):
+        ran = cli(*words.split())
+        assert ran.code == 2
+        assert len(ran.err.splitlines()) == len(messages), ran.err
+        for message, line in zip(messages, ran.err.splitlines(), strict=True):
+            assert message in line
+        return ran
+
+    return run
 
 
 def spoilt():
@@ -59,11 +67,11 @@ def test_data(cli):
     ]
 
 
-def test_values_that_are_no_finite_numbers(cli):
+def test_values_that_are_no_finite_numbers(cli, refused):
     images = np.float32([np.nan, -2, 3, np.inf, 0, 1]).reshape(1, 1, 2, 3)
     np.savez("a.npz", images=images, labels=[0])
     assert "values: -2 to 3, 2 no finite numbers" in cli("data", "a.npz").out
-    refused(cli("mean", "a.npz", "-o", "mean.npy"), "a.npz: holds values that are no finite")
+    refused("mean a.npz -o mean.npy", "a.npz: holds values that are no finite")
     assert not Path("mean.npy").exists()
 
 
@@ -87,36 +95,29 @@ def test_a_sample_stands_for_many(cli, monkeypatch):
     assert f"mean of each channel: {values.mean():.3f}" in cli("data", "set", "--check").out
 
 
-def test_damaged_entries_are_named_and_counted(cli):
+def test_damaged_entries_are_named_and_counted(refused):
     pytest.importorskip("PIL")
     spoilt()
-    ran = cli("data", "list.txt", "--check", "-o", "sheet.png")
-    refused(ran, "1.png: is not a picture that can be read", "list.txt: 1 of 3 entries are damaged")
+    damage = "1.png: is not a picture that can be read", "list.txt: 1 of 3 entries are damaged"
+    ran = refused("data list.txt --check -o sheet.png", *damage)
     assert "shape: 3 x 6 x 7" in ran.out
     assert os.path.exists("sheet.png")
 
 
-def test_the_sheet(cli):
+def test_the_sheet(cli, refused):
     image = pytest.importorskip("PIL.Image")
+    drawn = np.repeat(np.repeat(pictures()[:3, :6, :6], 2, 1), 2, 2)
     for name, i in (("ant", 0), ("ant", 1), ("bee", 2)):
         Path("set", name).mkdir(parents=True, exist_ok=True)
-        image.fromarray(np.repeat(np.repeat(pictures()[i][:6, :6], 2, 0), 2, 1)).save(
-            f"set/{name}/{i}.png"
-        )
-    ran = cli("data", "set", "-o", "sheet.png")
-    assert ran.out.splitlines()[-3:] == [
-        "  0 ant: 2",
-        "  1 bee: 1",
-        "sheet: sheet.png, 165 x 140 pixels",
-    ]
+        image.fromarray(drawn[i]).save(f"set/{name}/{i}.png")
+    lines = cli("data", "set", "-o", "sheet.png").out.splitlines()
+    assert lines[-3:] == ["  0 ant: 2", "  1 bee: 1", "sheet: sheet.png, 165 x 140 pixels"]
     seen = np.asarray(image.open("sheet.png"))
     assert seen.shape == (140, 165, 3)
     small = seen[4:68, 29:93]  # the first picture, 12 x 12, on 64 x 64
     at = (np.arange(12) * 64 // 12) + 2
-    np.testing.assert_array_equal(
-        small[at][:, at], np.repeat(np.repeat(pictures()[0][:6, :6], 2, 0), 2, 1)
-    )
-    refused(cli("data", "set", "-o", "sheet.jpg"), "expected a name that ends in .png")
+    np.testing.assert_array_equal(small[at][:, at], drawn[0])
+    refused("data set -o sheet.jpg", "expected a name that ends in .png")
     assert not list(Path().glob(".*"))
 
 
@@ -132,28 +133,23 @@ def test_mean(cli, name):
     np.testing.assert_array_equal(found.reshape(wanted.shape), wanted.astype(np.float32))
 
 
-def test_a_mean_of_sizes_that_differ(cli):
+def test_a_mean_of_sizes_that_differ(cli, refused):
     image = pytest.importorskip("PIL.Image")
     image.new("RGB", (4, 5)).save("a.png")
     Path("list.txt").write_text(f"{EXAMPLES}/0.png 0\na.png 0\n")
     message = f"a.png: expected a picture of 3 x 6 x 7 as {EXAMPLES}/0.png, found 3 x 5 x 4"
-    refused(cli("mean", "list.txt", "-o", "m.npy"), message)
+    refused("mean list.txt -o m.npy", message)
     assert not os.path.exists("m.npy")
-    assert cli("mean", "list.txt", "--resize", "9x8", "--gray").out.startswith(
-        "2 images of 1 x 8 x 9"
-    )
-    refused(
-        cli("mean", "list.txt", "-o", "m.txt"), "expected a name that ends in .npy or .binaryproto"
-    )
-    refused(
-        cli("mean", "list.txt", "--resize", "9"),
-        "argument --resize: expected WxH such as 256x256, got '9'",
-    )
-    refused(cli("mean", "no"), "data set 'no' not found")
+    ran = cli("mean", "list.txt", "--resize", "9x8", "--gray")
+    assert ran.out.startswith("2 images of 1 x 8 x 9")
+    refused("mean list.txt -o m.txt", "expected a name that ends in .npy or .binaryproto")
+    size = "argument --resize: expected WxH such as 256x256, got '9'"
+    refused("mean list.txt --resize 9", size)
+    refused("mean no", "data set 'no' not found")
 
 
 @pytest.mark.parametrize("at_once", [1, 300, 1 << 20])
-def test_pictures_into_an_lmdb_as_caffes(cli, monkeypatch, at_once):
+def test_pictures_into_an_lmdb_as_caffes(cli, refused, monkeypatch, at_once):
     monkeypatch.setattr(convert, "_AT_ONCE", at_once)
     lmdb, _ = pytest.importorskip("lmdb"), pytest.importorskip("PIL")
     assert cli("convert-images", LIST, "db").out == "db: 5 images\n"
@@ -163,10 +159,10 @@ def test_pictures_into_an_lmdb_as_caffes(cli, monkeypatch, at_once):
     assert [key for key, _ in entries] == [b"%08d_%d.png" % (i, i) for i in range(5)]
     wanted = [datum.write(PLANES[i], i % 3) for i in range(5)]
     assert [value for _, value in entries] == wanted
-    refused(cli("convert-images", LIST, "db"), "db: is there already")
+    refused(f"convert-images {LIST} db", "db: is there already")
 
 
-def test_shuffled_scaled_grey_encoded(cli):
+def test_shuffled_scaled_grey_encoded(cli, refused):
     pytest.importorskip("PIL"), pytest.importorskip("lmdb")
     cli("convert-images", LIST, "a", "--shuffle", "--seed", "3")
     cli("convert-images", LIST, "b", "--encoded", "--shuffle", "--seed", "3")
@@ -183,12 +179,8 @@ def test_shuffled_scaled_grey_encoded(cli):
     grey = readers.open(LIST, "test", colour="grey", size=(5, 4))
     for i in range(5):
         np.testing.assert_array_equal(found[i][0], grey[i][0])
-    refused(
-        cli("convert-images", LIST, "d", "--encoded", "--gray"), "--encoded keeps files as they are"
-    )
-    refused(
-        cli("convert-images", "a", "d", "--encoded"), "only pictures in files of their own are kept"
-    )
+    refused(f"convert-images {LIST} d --encoded --gray", "--encoded keeps files as they are")
+    refused("convert-images a d --encoded", "only pictures in files of their own are kept")
 
 
 def test_arrays_have_red_first_and_databases_blue(cli):
@@ -203,12 +195,11 @@ def test_arrays_have_red_first_and_databases_blue(cli):
 
 
 @pytest.mark.parametrize("out", ["out", "out.npz"])
-def test_damage_is_fatal_or_left_out(cli, out):
+def test_damage_is_fatal_or_left_out(cli, refused, out):
     pytest.importorskip("PIL"), pytest.importorskip("lmdb")
     spoilt()
     before = sorted(os.listdir())
-    ran = cli("convert-images", "list.txt", out)
-    refused(ran, "1.png: is not a picture that can be read")
+    ran = refused(f"convert-images list.txt {out}", "1.png: is not a picture that can be read")
     assert ran.err.endswith("; --on-error skip leaves it out\n")
     assert sorted(os.listdir()) == before
     ran = cli("convert-images", "list.txt", out, "--on-error", "skip")
@@ -218,24 +209,20 @@ def test_damage_is_fatal_or_left_out(cli, out):
     assert sorted(os.listdir()) == sorted([*before, out])
 
 
-def test_without_the_package_lmdb(cli, monkeypatch):
+def test_without_the_package_lmdb(cli, refused, monkeypatch):
     monkeypatch.setitem(sys.modules, "lmdb", None)
     np.savez("a.npz", x=np.zeros((2, 3, 3), np.uint8), y=[0, 1])
-    refused(
-        cli("convert-images", "a.npz", "out"),
-        "out: writing an LMDB needs the package lmdb: pip install",
-    )
+    told = "out: writing an LMDB needs the package lmdb: pip install"
+    refused("convert-images a.npz out", told)
     assert cli("convert-images", "a.npz", "out.npz").code == 0
 
 
-def test_nothing_is_left_where_nothing_can_be_written(cli):
+def test_nothing_is_left_where_nothing_can_be_written(refused):
     pytest.importorskip("lmdb")
     np.savez("a.npz", x=np.zeros((2, 3, 3), np.uint8), y=[0, 1])
     np.savez("b.npz", x=np.zeros((2, 0, 3), np.uint8), y=[0, 1])
     before = sorted(os.listdir())
-    refused(cli("convert-images", "a.npz", "no/out"), "no/out: cannot be written: No such file")
-    refused(
-        cli("convert-images", "a.npz", "no/out.npz"), "no/out.npz: cannot be written: No such file"
-    )
-    refused(cli("convert-images", "b.npz", "out"), "b.npz: x: expected pictures")
+    for out in ("no/out", "no/out.npz"):
+        refused(f"convert-images a.npz {out}", f"{out}: cannot be written: No such file")
+    refused("convert-images b.npz out", "b.npz: x: expected pictures")
     assert sorted(os.listdir()) == before

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kit import CPU
 
 from minicaffe import Net
 from minicaffe.cli.predict import write_csv
@@ -18,7 +19,6 @@ from minicaffe.storage import wire
 from minicaffe.tools.data import picture_files
 
 Image = pytest.importorskip("PIL.Image")
-CPU = ("--device", "cpu")
 MODEL = """
 name: Shapes
 layers:
@@ -54,41 +54,49 @@ def run(cli, photos):
     return "run"
 
 
-def test_classes_have_their_names_in_text_and_in_the_snapshot(cli, photos, run):
-    ran = cli("predict", run, "photos/dark/dark3.png", *CPU)
+@pytest.fixture
+def predict(cli):
+    return lambda *words: cli("predict", *map(str, words), *CPU)
+
+
+DARK = "photos/dark/dark0.png"
+
+
+def test_classes_have_their_names_in_text_and_in_the_snapshot(predict, photos, run):
+    ran = predict(run, "photos/dark/dark3.png")
     assert ran.out.startswith("photos/dark/dark3.png: dark (") and ", light (" in ran.out
     (snapshot,) = Path("run").glob("*.npz")
     photos.rename("others")  # whose names are others
     shutil.copytree("others/dark", "photos/a")
     shutil.copytree("others/light", "photos/b")
-    ran = cli("predict", str(snapshot), "photos/a/dark3.png", *CPU)
-    assert ran.out.startswith("photos/a/dark3.png: dark (")
-    ran = cli("predict", "shapes.yaml", "photos/a/dark3.png", "--weights", run, *CPU)
-    assert ran.out.startswith("photos/a/dark3.png: a (")
+    picture = "photos/a/dark3.png"
+    assert predict(snapshot, picture).out.startswith(f"{picture}: dark (")
+    ran = predict("shapes.yaml", picture, "--weights", run)
+    assert ran.out.startswith(f"{picture}: a (")
 
 
-def test_a_folder_gives_an_answer_for_each_picture_below_it(cli, photos, run):
+def test_a_folder_gives_an_answer_for_each_picture_below_it(predict, photos, run):
     (photos / "notes.txt").write_text("no picture")
-    lines = cli("predict", run, "photos", "--top", "1", *CPU).out.splitlines()
+    lines = predict(run, "photos", "--top", "1").out.splitlines()
     assert len(lines) == 20
-    alone = [cli("predict", run, line.partition(":")[0], "--top", "1", *CPU).out for line in lines]
+    alone = [predict(run, line.partition(":")[0], "--top", "1").out for line in lines]
     assert [f"{line}\n" for line in lines] == alone
     Path("empty").mkdir()
-    ran = cli("predict", run, "empty", *CPU)
+    ran = predict(run, "empty")
     assert ran.code == 2 and "minicaffe: empty: holds no pictures; expected" in ran.err
 
 
-def test_a_damaged_picture_of_a_folder_is_passed_over_and_counted(cli, photos, run):
+def test_a_damaged_picture_of_a_folder_is_passed_over_and_counted(predict, photos, run):
     (photos / "dark" / "dark4.png").write_bytes(b"no picture")
-    ran = cli("predict", run, "photos", "--csv", "out.csv", *CPU)
+    ran = predict(run, "photos", "--csv", "out.csv")
     assert ran.code == 2 and len(ran.out.splitlines()) == 19
     assert "minicaffe: photos/dark/dark4.png: is not a picture" in ran.err
     assert ran.last == "minicaffe: 1 of 20 pictures could not be read"
     assert len(Path("out.csv").read_text().splitlines()) == 1 + 2 * 19
 
 
-def test_json_and_csv_say_the_same(cli, photos, run):
-    ran = cli("predict", run, "photos/light", "--json", "--csv", "out.csv", *CPU)
+def test_json_and_csv_say_the_same(predict, run):
+    ran = predict(run, "photos/light", "--json", "--csv", "out.csv")
     answers = [json.loads(line) for line in ran.out.splitlines()]
     with open("out.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -98,36 +106,32 @@ def test_json_and_csv_say_the_same(cli, photos, run):
         for one in answers
         for rank, best in enumerate(one["classes"], 1)
     ]
-    for row, (path, rank, number, name, prob) in zip(rows, listed, strict=True):
-        assert (row["image"], row["rank"], row["class"], row["name"]) == (
-            path,
-            str(rank),
-            str(number),
-            name,
-        )
+    keys = ("image", "rank", "class", "name")
+    for row, (*words, prob) in zip(rows, listed, strict=True):
+        assert [row[key] for key in keys] == list(map(str, words))
         assert float(row["probability"]) == pytest.approx(prob, abs=1e-6)
     assert {best["name"] for one in answers for best in one["classes"]} == {"dark", "light"}
 
 
-def test_names_are_printed_so_that_no_terminal_acts_on_them(cli, photos, run):
+def test_names_are_printed_so_that_no_terminal_acts_on_them(predict, run):
     names = ["\x1b[31mred\x1b]0;title\x07.png", "a.png: light (99.99 %)\nz.png"]
     os.mkdir("new")
     for i, name in enumerate(names):
         shutil.copy(f"photos/dark/dark{i}.png", f"new/{name}")
-    ran = cli("predict", run, "new", *CPU)
+    ran = predict(run, "new")
     assert len(ran.out.splitlines()) == 2 and ran.out.replace("\n", "").isprintable()
     assert r"new/\x1b[31mred\x1b]0;title\x07.png: " in ran.out
     assert r"new/a.png: light (99.99 %)\nz.png: " in ran.out
-    ran = cli("predict", run, "new/\x1bgone.png", *CPU)
-    assert ran.last == r"minicaffe: new/\x1bgone.png: no such file"
+    told = r"minicaffe: new/\x1bgone.png: no such file"
+    assert predict(run, "new/\x1bgone.png").last == told
 
 
-def test_no_cell_of_a_table_is_a_formula(cli, photos, run):
+def test_no_cell_of_a_table_is_a_formula(predict, run):
     Path("words.txt").write_text("=1+1\n-2+cmd|x\n")
     os.mkdir("@new")
-    shutil.copy("photos/dark/dark0.png", "@new/+1.png")
+    shutil.copy(DARK, "@new/+1.png")
     os.chdir("@new")
-    cli("predict", f"../{run}", "+1.png", "--csv", "o.csv", "--labels", "../words.txt", *CPU)
+    predict(f"../{run}", "+1.png", "--csv", "o.csv", "--labels", "../words.txt")
     with open("o.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert {row["image"] for row in rows} == {"'+1.png"}
@@ -136,25 +140,25 @@ def test_no_cell_of_a_table_is_a_formula(cli, photos, run):
     assert Path("o.csv").read_text().splitlines()[1] == "a,-1.5,-1.5,'\t=1"
 
 
-def test_labels_name_the_classes_one_a_line(cli, run):
+def test_labels_name_the_classes_one_a_line(predict, run):
+    def ask(labels):
+        return predict(run, DARK, "--labels", labels)
+
     Path("words.txt").write_text("n01 night, dusk\nn02 day\n\n")
-    ran = cli("predict", run, "photos/dark/dark0.png", "--labels", "words.txt", *CPU)
-    assert "n01 night, dusk (" in ran.out and "n02 day (" in ran.out
+    words = ask("words.txt").out
+    assert "n01 night, dusk (" in words and "n02 day (" in words
     label_map = 'item { name: "n02" label: 1 display_name: "day" } item { name: "n01" label: 0 }\n'
     Path("map").write_text(label_map)
-    ran = cli("predict", run, "photos/dark/dark0.png", "--labels", "map", *CPU)
-    words = cli("predict", run, "photos/dark/dark0.png", "--labels", "words.txt", *CPU).out
-    assert ran.out == words.replace("n01 night, dusk", "n01").replace("n02 day", "day")
+    assert ask("map").out == words.replace("n01 night, dusk", "n01").replace("n02 day", "day")
     Path("map").write_text(label_map.replace("label: 0", "label: 2"))
-    ran = cli("predict", run, "photos/dark/dark0.png", "--labels", "map", *CPU)
-    told = "--labels map: names 2 classes, from 1 to 2; the net has classes 0 to 1"
-    assert (ran.code, ran.out, ran.last) == (2, "", f"minicaffe: {told}")
-    for text, told in (("one\n", "--labels words.txt: has 1 names; the net has 2 classes"),):
-        Path("words.txt").write_text(text)
-        ran = cli("predict", run, "photos/dark/dark0.png", "--labels", "words.txt", *CPU)
+    Path("words.txt").write_text("one\n")
+    for file, told in (
+        ("map", "--labels map: names 2 classes, from 1 to 2; the net has classes 0 to 1"),
+        ("words.txt", "--labels words.txt: has 1 names; the net has 2 classes"),
+        ("none.txt", "none.txt: no such file"),
+    ):
+        ran = ask(file)
         assert (ran.code, ran.out, ran.last) == (2, "", f"minicaffe: {told}")
-    ran = cli("predict", run, "photos/dark/dark0.png", "--labels", "none.txt", *CPU)
-    assert ran.last == "minicaffe: none.txt: no such file"
 
 
 def deployed(run, picture, mean, scale, order):
@@ -182,13 +186,13 @@ MEANS = np.float32([104, 117, 123])[:, None, None]
         (("--mean", "channels.npy", "--scale", "0.01"), MEANS, 0.01, 1),
     ],
 )  # fmt: skip
-def test_a_deploy_net_classifies(cli, run, words, mean, scale, order):
+def test_a_deploy_net_classifies(predict, run, words, mean, scale, order):
     np.save("same.npy", np.arange(108, dtype=np.float32).reshape(3, 6, 6))
     np.save("channels.npy", MEANS.ravel())
     larger = np.broadcast_to(MEANS, (3, 9, 8)).copy()
     Path("larger.binaryproto").write_bytes(b"".join(map(bytes, wire.blob_parts(larger[None]))))
     picture = "photos/light/light2.png"
-    ran = cli("predict", "deploy.prototxt", picture, "--weights", run, "--json", *CPU, *words)
+    ran = predict("deploy.prototxt", picture, "--weights", run, "--json", *words)
     assert ran.code == 0, ran.err
     found = {best["class"]: best["probability"] for best in json.loads(ran.out)["classes"]}
     wanted = deployed(run, picture, mean, scale, order)
@@ -196,37 +200,32 @@ def test_a_deploy_net_classifies(cli, run, words, mean, scale, order):
     assert f"pictures: {'blue, green, red' if order == 1 else 'red, green, blue'}, mean " in ran.err
 
 
-def test_a_picture_of_another_size_is_scaled_to_a_deploy_nets_as_caffe_does(cli, run):
+def test_a_picture_of_another_size_is_scaled_to_a_deploy_nets_as_caffe_does(predict, run):
     pixels = np.full((20, 40, 3), 200, np.uint8)
     Image.fromarray(pixels).save("wide.png")
     Image.fromarray(pixels[:6, :6]).save("small.png")
-    words = ("--weights", run, "--scale", "0.01", *CPU)
-    lines = cli("predict", "deploy.prototxt", "wide.png", "small.png", *words).out.splitlines()
-    assert lines[0].partition(": ")[2] == lines[1].partition(": ")[2]
+    words = ("deploy.prototxt", "wide.png", "small.png", "--weights", run, "--scale", "0.01")
+    wide, small = predict(*words).out.splitlines()
+    assert wide.partition(": ")[2] == small.partition(": ")[2]
 
 
-def test_what_a_deploy_net_cannot_be_asked(cli, mistake, run):
+def test_what_a_deploy_net_cannot_be_asked(predict, mistake, run):
     picture = "photos/light/light2.png"
-    words = ("predict", "deploy.prototxt", picture, "--weights", run, *CPU, "--quiet")
-    assert "--mean none.npy: there is no such file, and it is not one number or 3" in mistake(
-        *words, "--mean", "none.npy"
-    )
-    assert "--mean 1,2: expected 1 or 3 numbers" in mistake(*words, "--mean", "1,2")
-    told = mistake("predict", run, picture, "--scale", "2", *CPU, "--quiet")
-    assert "--scale: the layer 'data' says it; give --set layers.data.transform.scale=..." in told
-    Path("two.prototxt").write_text(
-        DEPLOY + 'input: "info" input_dim: 1 input_dim: 3 input_dim: 1 input_dim: 1'
-    )
-    assert "its inputs are data 10x3x6x6, info 1x3x1x1" in mistake(
-        "predict", "two.prototxt", *words[2:]
-    )
-    text = DEPLOY.replace('"InnerProduct"', '"Convolution"').replace(
-        "inner_product_param {", "convolution_param { kernel_size: 3"
-    )
+    data = 'input: "info" input_dim: 1 input_dim: 3 input_dim: 1 input_dim: 1'
+    Path("two.prototxt").write_text(DEPLOY + data)
+    deploy = f"deploy.prototxt {picture} --weights {run} --mean"
+    for words, told in (
+        (f"{deploy} none.npy", "--mean none.npy: there is no such file, and it is not one number or 3"),
+        (f"{deploy} 1,2", "--mean 1,2: expected 1 or 3 numbers"),
+        (f"{run} {picture} --scale 2", "--scale: the layer 'data' says it; give --set layers.data.transform.scale=..."),
+        (f"two.prototxt {picture} --weights {run}", "its inputs are data 10x3x6x6, info 1x3x1x1"),
+    ):  # fmt: skip
+        assert told in mistake("predict", *words.split(), *CPU, "--quiet")
+    text = DEPLOY.replace('"InnerProduct"', '"Convolution"')
+    text = text.replace("inner_product_param {", "convolution_param { kernel_size: 3")
     Path("places.prototxt").write_text(text)
-    net = Net(caffe.read("places.prototxt"), "TEST", device="cpu")
-    net.save("places.npz")
-    ran = cli("predict", "places.prototxt", picture, "--weights", "places.npz", *CPU, "--quiet")
+    Net(caffe.read("places.prototxt"), "TEST", device="cpu").save("places.npz")
+    ran = predict("places.prototxt", picture, "--weights", "places.npz", "--quiet")
     assert ran.code == 0 and ran.out.endswith(" of the pixels\n")
 
 
