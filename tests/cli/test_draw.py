@@ -39,10 +39,8 @@ def test_without_options_the_models_name_in_svg_is_written(folder, capsys):
 def test_several_formats_at_once_settings_and_phase(folder):
     pytest.importorskip("PIL")
     given = ["--svg", "a.svg", "--dot", "b.txt", "-o", "c.PNG", "--phase", "TEST"]
-    assert (
-        main(["draw", "small.yaml", *given, "--set", "layers.ip.num_output=7", "--direction", "LR"])
-        == 0
-    )
+    given += ["--set", "layers.ip.num_output=7", "--direction", "LR"]
+    assert main(["draw", "small.yaml", *given]) == 0
     assert "InnerProduct 7" in (folder / "a.svg").read_text()
     assert "Dropout" not in (folder / "a.svg").read_text()
     assert (folder / "b.txt").read_text().startswith('digraph "small" {\n  rankdir="LR"')
@@ -102,9 +100,8 @@ def test_a_layer_of_an_unknown_type_is_drawn_and_what_hangs_on_it_without_shapes
 
 
 def test_a_net_that_begins_with_an_unknown_type_is_drawn(folder, capfd):
-    text = (
-        "layers:\n  - {name: own, type: Zorg}\n  - {name: ip, type: InnerProduct, num_output: 4}\n"
-    )
+    ip = "{name: ip, type: InnerProduct, num_output: 4}"
+    text = f"layers:\n  - {{name: own, type: Zorg}}\n  - {ip}\n"
     (folder / "other.yaml").write_text(text)
     assert "n0 -> n1\n" in drawn(capfd, "other.yaml").out
     (folder / "other.yaml").write_text(text.replace("num_output: 4", "num_output: 4, bottom: on"))
@@ -115,13 +112,11 @@ def test_a_net_that_begins_with_an_unknown_type_is_drawn(folder, capfd):
 def test_a_net_whose_sizes_nothing_says_is_drawn_without_shapes(folder, capfd):
     data = "{name: data, type: Data, source: no_such, batch_size: 2, top: [data, label]}"
     text = NET.replace("{name: data, type: Input, shape: {dim: [2, 3]}}", data)
-    (folder / "small.yaml").write_text(
-        text.replace("type: InnerProduct,", "type: InnerProduct, bottom: data,")
-    )
+    text = text.replace("type: InnerProduct,", "type: InnerProduct, bottom: data,")
+    (folder / "small.yaml").write_text(text)
     out, err = drawn(capfd, "small.yaml")
-    assert (
-        "'no_such' not found" in err and "drawn without shapes; --shape BLOB=N,C,H,W gives" in err
-    )
+    assert "'no_such' not found" in err
+    assert "drawn without shapes; --shape BLOB=N,C,H,W gives" in err
     assert r'[label="ip\nInnerProduct 4\n+ ReLU + Dropout" ' in out and "n0 -> n1\n" in out
     out, err = drawn(capfd, "small.yaml", "--shape", "data=2,3")
     assert 'n0 -> n1 [label="2x3"]' in out and not err
@@ -133,9 +128,8 @@ TYPES = sorted(name for name, kind in REGISTRY.items() if kind.__module__.starts
 @pytest.mark.parametrize("name", TYPES)
 def test_a_layer_of_any_type_is_drawn_without_its_shapes(name):
     """By the example in its docstring: nothing is asked that only a layer with shapes knows."""
-    found = re.search(
-        rf"\{{(type: {name}\b.*?)\}}(?= ->|$)", REGISTRY[name].__doc__ or "", re.M | re.S
-    )
+    example = rf"\{{(type: {name}\b.*?)\}}(?= ->|$)"
+    found = re.search(example, REGISTRY[name].__doc__ or "", re.M | re.S)
     keys = found[1] if found else f"type: {name}"
     text = "layers: [{name: x, type: Input, shape: {dim: [1]}, top: [a, b]}, {name: y, bottom: [a, b], "
     try:
@@ -149,15 +143,12 @@ def test_a_layer_of_any_type_is_drawn_without_its_shapes(name):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (
-            ["-o", "net.pgn"],
-            "net.pgn: expected a name that ends in .svg, .png, .dot, .gv; did you mean '.png'?",
-        ),
+        (["-o", "net.pgn"], "net.pgn: expected a name that ends in .svg, .png, .dot, .gv; did you mean '.png'?"),
         (["-o", "net"], ".svg, .png, .dot, .gv; --svg, --png and --dot take any name"),
         (["--svg", "a", "--dot", "a"], "a: is asked for twice"),
         (["--svg", "no/such/a.svg"], "no/such"),
     ],
-)
+)  # fmt: skip
 def test_mistakes_are_one_line_and_nothing_is_written(given, told, folder, capsys):
     assert main(["draw", "small.yaml", *given]) == 2
     err = capsys.readouterr().err

@@ -22,15 +22,11 @@ solver: {base_lr: 0.1, max_iter: 2, snapshot_after_train: false, snapshot_prefix
     ("words", "model", "hint"),
     [
         ("train models/alexnet.yaml", "models/alexnet.yaml", True),
-        (
-            "test models/resnet50.yaml --weights w.npz",
-            "models/resnet50.yaml",
-            True,
-        ),
+        ("test models/resnet50.yaml --weights w.npz", "models/resnet50.yaml", True),
         ("train models/alexnet.yaml --stage lbdm", "models/alexnet.yaml", True),
         ("train models/lstm.yaml", "models/lstm.yaml", False),
     ],
-)
+)  # fmt: skip
 def test_an_input_is_refused_and_the_stage_named_that_does_without(cli, folder, words, model, hint):
     ran = cli(*words.split())
     stage = "with --stage lmdb the net reads a data set instead; " if hint else ""

@@ -33,37 +33,36 @@ def normed(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "files",
-    [
-        ("out.prototxt", "out.caffemodel"),
-        ("out.pbtxt", "out.caffemodel"),
-        ("out.yaml", "out.npz"),
-    ],
+    ("model", "weights"), [("prototxt", "caffemodel"), ("pbtxt", "caffemodel"), ("yaml", "npz")]
 )
-def test_convert_writes_a_model_and_its_weights(normed, files, cli):
-    ran = cli("convert", "normed.yaml", files[0], "--fold", "--weights", "normed.npz")
+def test_convert_writes_a_model_and_its_weights(normed, model, weights, cli):
+    words = ("convert", "normed.yaml", f"out.{model}", "--fold", "--weights", "normed.npz")
+    ran = cli(*words)
     assert ran.code == 0, ran.err
     assert "layer 'norm' (BatchNorm): folded into 'conv'" in ran.err
     assert "outputs compared on random numbers: max. relative difference " in ran.err
-    net = Net(files[0], "TEST", device="cpu", dtype="float32")
-    net.load(files[1])
+    net = Net(f"out.{model}", "TEST", device="cpu", dtype="float32")
+    net.load(f"out.{weights}")
     assert [step.spec.name for step in net.steps] == ["data", "conv", "relu", "score", "prob"]
     x = np.random.default_rng(1).normal(size=(1, 3, 8, 8))
-    np.testing.assert_allclose(
-        net.forward(data=x)["prob"], normed.forward(data=x)["prob"], atol=1e-5
-    )
-    again = cli("convert", "normed.yaml", files[0], "--fold", "--weights", "normed.npz")
+    wanted = normed.forward(data=x)["prob"]
+    np.testing.assert_allclose(net.forward(data=x)["prob"], wanted, atol=1e-5)
+    again = cli(*words)
     assert again.code == 2 and "is there already; --force writes over it" in again.err
 
 
 def test_what_goes_with_fold(normed, mistake):
-    assert "--weights goes with --fold" in mistake(
-        "convert", "normed.yaml", "a.prototxt", "--weights", "x"
-    )
-    assert "--fold writes a model" in mistake("convert", "normed.npz", "a.caffemodel", "--fold")
-    assert "holds no weights" in mistake("convert", "normed.yaml", "a.prototxt", "--fold")
-    words = ("convert", "normed.yaml", "a.prototxt", "--fold", "--weights", "normed.npz")
-    assert "--model does not go with --fold" in mistake(*words, "--model", "normed.yaml")
+    files = "normed.yaml a.prototxt"
+    for words, told in (
+        (f"{files} --weights x", "--weights goes with --fold"),
+        ("normed.npz a.caffemodel --fold", "--fold writes a model"),
+        (f"{files} --fold", "holds no weights"),
+        (
+            f"{files} --fold --weights normed.npz --model normed.yaml",
+            "--model does not go with --fold",
+        ),
+    ):
+        assert told in mistake("convert", *words.split())
 
 
 def test_a_snapshots_files_are_still_found(normed, cli, tmp_path):
@@ -84,16 +83,9 @@ def test_nothing_is_written_where_they_differ(normed, mistake, monkeypatch, tmp_
 def test_export_writes_fewer_nodes(normed, cli):
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
-    for fold in ((), ("--fold",)):
-        words = (
-            "export",
-            "normed.yaml",
-            "--weights",
-            "normed.npz",
-            "--onnx",
-            f"net{len(fold)}.onnx",
-        )
-        assert cli(*words, *fold).code == 0
+    for i, fold in enumerate(("", "--fold")):
+        words = f"export normed.yaml --weights normed.npz --onnx net{i}.onnx {fold}"
+        assert cli(*words.split()).code == 0
     kinds = [[node.op_type for node in onnx.load(f"net{i}.onnx").graph.node] for i in (0, 1)]
     assert {"BatchNormalization", "Mul"} <= set(kinds[0])
     assert kinds[1] == ["Conv", "Relu", "Flatten", "Gemm", "Softmax"]

@@ -10,6 +10,7 @@ import pytest
 
 from minicaffe.core.net import read
 from minicaffe.core.solver import Solver
+from minicaffe.tools.training import speed
 from minicaffe.tools.training.progress import Bar, Lines, clock, score_table
 from minicaffe.tools.training.speed import images_per_iteration
 
@@ -21,11 +22,15 @@ def solver(folder):
     return Solver(read("tiny.yaml"), device="cpu")
 
 
-def test_lines_show_speed_and_time_left(solver, capsys, monkeypatch):
-    from minicaffe.tools.training import speed
+@pytest.fixture
+def now(monkeypatch):
+    """[The time in seconds], which tests set."""
+    seconds = [0.0]
+    monkeypatch.setattr(speed.time, "perf_counter", lambda: seconds[0])
+    return seconds
 
-    now = [0.0]
-    monkeypatch.setattr(speed.time, "perf_counter", lambda: now[0])
+
+def test_lines_show_speed_and_time_left(solver, capsys, now):
     lines = Lines()
     lines.begin(solver)
     lines.displayed(0, 2.5, 0.05)
@@ -44,11 +49,7 @@ def test_lines_show_speed_and_time_left(solver, capsys, monkeypatch):
     ]
 
 
-def test_lines_after_a_resume_count_only_what_was_done(solver, capsys, monkeypatch):
-    from minicaffe.tools.training import speed
-
-    now = [0.0]
-    monkeypatch.setattr(speed.time, "perf_counter", lambda: now[0])
+def test_lines_after_a_resume_count_only_what_was_done(solver, capsys, now):
     solver.iteration = 6
     lines = Lines()
     lines.begin(solver)
@@ -57,11 +58,9 @@ def test_lines_after_a_resume_count_only_what_was_done(solver, capsys, monkeypat
     assert "2.0 iter/s, 40 images/s, 0:02 left" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "seconds, text", [(0, "0:00"), (59.6, "1:00"), (75, "1:15"), (3675, "1:01:15"), (90000, "25:00:00")]
-)  # fmt: skip
-def test_clock(seconds, text):
-    assert clock(seconds) == text
+def test_clock():
+    times = [clock(seconds) for seconds in (0, 59.6, 75, 3675, 90000)]
+    assert times == ["0:00", "1:00", "1:15", "1:01:15", "25:00:00"]
 
 
 def test_images_per_iteration_counts_iter_size(model):
@@ -87,11 +86,7 @@ def test_bar_on_a_terminal(folder, terminal, capsys):
     assert re.search(r"100%.* 12/12 \[", states[-1])
     assert re.search(r"loss=[\d.]+, lr=0\.05, \d+ images/s\]", states[-1])
     assert all(len(state) <= 120 for state in states)
-    for line in (
-        "iteration 0: test accuracy = ",
-        "snapshot: tiny_iter_12.npz",
-        "12 iterations in ",
-    ):
+    for line in ("0: test accuracy = ", "snapshot: tiny_iter_12.npz", "12 iterations in "):
         assert line in text
     assert "iteration 5: loss" not in text  # it stands in the bar
     assert "BUILT-IN DRAWN DIGITS" in text
@@ -130,11 +125,7 @@ def test_bar_on_a_narrow_terminal_stays_in_its_line(folder, terminal, columns):
     assert max(map(len, terminal.states())) <= columns
 
 
-def test_loss_lr_and_speed_are_whole_in_80_columns(solver, terminal, monkeypatch):
-    from minicaffe.tools.training import speed
-
-    now = [0.0]
-    monkeypatch.setattr(speed.time, "perf_counter", lambda: now[0])
+def test_loss_lr_and_speed_are_whole_in_80_columns(solver, terminal, now):
     terminal.columns = 80
     object.__setattr__(solver.spec, "max_iter", 10000)
     with redirect_stderr(terminal):
@@ -147,24 +138,13 @@ def test_loss_lr_and_speed_are_whole_in_80_columns(solver, terminal, monkeypatch
     assert re.search(r"loss=0\.04336, lr=0\.00964\d*, \d+ images/s\]", terminal.states()[-1])
 
 
-def test_no_speed_is_shown_before_there_is_one(solver, terminal):
+def test_the_bars_speed_leaves_tests_out(solver, terminal, now):
+    """And there is none before there is one."""
     with redirect_stderr(terminal):
         bar = Bar()
         bar.begin(solver)
         bar.displayed(0, 2.5, 0.05)
-        bar.end()
-    assert " 0 images/s" not in terminal.getvalue()
-
-
-def test_the_bars_speed_leaves_tests_out(solver, terminal, monkeypatch):
-    from minicaffe.tools.training import speed
-
-    now = [0.0]
-    monkeypatch.setattr(speed.time, "perf_counter", lambda: now[0])
-    with redirect_stderr(terminal):
-        bar = Bar()
-        bar.begin(solver)
-        bar.displayed(0, 2.5, 0.05)
+        assert " 0 images/s" not in terminal.getvalue()
         now[0] = 2.0
         bar.displayed(4, 0.25, 0.05)
         assert "40 images/s" in terminal.states()[-1]

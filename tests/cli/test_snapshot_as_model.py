@@ -7,8 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
-
-CPU = ("--device", "cpu")
+from kit import CPU, arrays
 
 
 @pytest.fixture
@@ -63,24 +62,19 @@ def test_weights_of_another_file(snapshot, cli):
     first = cli("predict", snapshot, "black.pgm", *CPU).out
     assert cli("predict", "a.safetensors", "black.pgm", *CPU).out == first
     assert cli("predict", snapshot, "black.pgm", "--weights", "a.safetensors", *CPU).out == first
-    with np.load(snapshot) as file:
-        arrays = {name: file[name] for name in file.files}
-    arrays["conv1__1"] += 9
-    np.savez("b.npz", **arrays)
+    given = arrays(snapshot)
+    np.savez("b.npz", **given | {"conv1__1": given["conv1__1"] + 9})
     assert cli("predict", "a.safetensors", "black.pgm", "--weights", "b.npz", *CPU).out != first
 
 
 def test_mistakes(snapshot, mistake):
-    with np.load(snapshot) as file:
-        arrays = {name: file[name] for name in file.files}
-    text = bytes(arrays.pop("@model"))
-    np.savez("bare.npz", **arrays)
-    assert mistake("predict", "bare.npz", "black.pgm", *CPU) == (
-        "minicaffe: bare.npz: does not hold its net's text (@model): give the model file,"
-        " and this one by --weights"
-    )
+    given = arrays(snapshot)
+    text = bytes(given.pop("@model"))
+    np.savez("bare.npz", **given)
+    told = "does not hold its net's text (@model): give the model file, and this one by --weights"
+    assert mistake("predict", "bare.npz", "black.pgm", *CPU) == f"minicaffe: bare.npz: {told}"
     spoilt = np.frombuffer(text.replace(b"Convolution", b"Convolutoin"), np.uint8)
-    np.savez("spoilt.npz", **arrays, **{"@model": spoilt})
+    np.savez("spoilt.npz", **given, **{"@model": spoilt})
     line = mistake("test", "spoilt.npz", *CPU)
     assert line.startswith("minicaffe: spoilt.npz: @model:")
     assert line.endswith("layer 'conv1': unknown type 'Convolutoin'; did you mean 'Convolution'?")

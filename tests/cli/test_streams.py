@@ -28,9 +28,8 @@ def noisy(model, folder):
     for split in ("train", "t10k"):
         pictures = chance.integers(0, 256, (20, 12, 12), np.uint8)
         idx.write(folder / "noise" / f"{split}-images-idx3-ubyte", pictures)
-        idx.write(
-            folder / "noise" / f"{split}-labels-idx1-ubyte", np.arange(20, dtype=np.uint8) % 10
-        )
+        labels = np.arange(20, dtype=np.uint8) % 10
+        idx.write(folder / "noise" / f"{split}-labels-idx1-ubyte", labels)
     return model(("source: mnist", "source: noise"), name="noisy.yaml")
 
 
@@ -75,12 +74,8 @@ with open("there", "w") as file:
 prepare_streams()
 """
     closed = ["/bin/sh", "-c", f'"{sys.executable}" -W error -c "$0" >&- 2>&-', script]
-    subprocess.run(
-        closed,
-        cwd=tmp_path,
-        check=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run(closed, cwd=tmp_path, check=True, env=env)
     assert (tmp_path / "there").read_text() == ""
 
 
@@ -156,18 +151,10 @@ def test_every_command(noisy, folder, how):
     np.savez(folder / "pair.npz", x=np.zeros((2, 3, 3), np.uint8), y=[0, 1])
     (folder / "black.pgm").write_bytes(b"P5 12 12 255\n" + bytes(144))
     write_relu(folder / "relu.onnx")
-    words = [
-        sys.executable,
-        *(["-OO"] if how == "-OO" else []),
-        "-c",
-        ALL,
-        json.dumps(EVERY),
-        "help",
-    ]
-    closed = ["/bin/sh", "-c", '"$0" "$@" >&- 2>&-', *words]
-    ran = subprocess.run(
-        closed if how == "closed" else words, capture_output=True, text=True, timeout=600
-    )
+    words = [sys.executable, *["-OO"] * (how == "-OO"), "-c", ALL, json.dumps(EVERY), "help"]
+    if how == "closed":
+        words = ["/bin/sh", "-c", '"$0" "$@" >&- 2>&-', *words]
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=600)
     assert ran.returncode == 0, ran
     codes = json.loads((folder / "codes.json").read_text())
     assert codes.pop("fetch") == 2
@@ -198,9 +185,8 @@ class Ascii(io.TextIOWrapper):
 @pytest.mark.skipif(sys.getfilesystemencoding() != "utf-8", reason="no file can have such a name")
 def test_names_outside_the_terminals_encoding_are_escaped(model, terminal):
     out, err = Ascii(), Ascii()
-    net = model(
-        ("ip1", NAME), ("name: Tiny", "name: Ü"), ("accuracy,", "Güte,"), name="käse.yaml"
-    )  # fmt: skip
+    changes = ("ip1", NAME), ("name: Tiny", "name: Ü"), ("accuracy,", "Güte,")
+    net = model(*changes, name="käse.yaml")
     with redirect_stdout(out), redirect_stderr(err):
         assert main(["summary", net]) == 0
         assert main(["time", net, "--iterations", "1", "--device", "cpu"]) == 0
@@ -215,9 +201,8 @@ def test_names_outside_the_terminals_encoding_are_escaped(model, terminal):
 
 
 def test_a_layer_without_documentation_is_shown(cli, folder):
-    (folder / "own.py").write_text(
-        "import minicaffe\n\n@minicaffe.register\nclass Bare(minicaffe.Layer):\n    x: int = 1\n"
-    )
+    bare = "@minicaffe.register\nclass Bare(minicaffe.Layer):\n    x: int = 1\n"
+    (folder / "own.py").write_text(f"import minicaffe\n\n{bare}")
     assert "\nBare\n" in cli("layers", "--import", "own.py").out
     shown = cli("layers", "Bare", "--import", "own.py").out
     assert shown.startswith("Bare\n\nno documentation\n\nkeys:\n  x: an integer (default 1)")

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from kit import CPU, arrays
 from mirrors import served
 
 from minicaffe import Net
 from minicaffe.tools.data.weights import WEIGHTS
-
-CPU = ("--device", "cpu")
 
 
 @pytest.fixture
@@ -27,9 +26,9 @@ def caffes(cli, folder):
 def test_weights_are_converted_and_not_written_over(cli, mistake, caffes):
     ran = cli("convert", caffes, "again.npz")
     assert ran.code == 0 and "w.caffemodel -> again.npz: 4 arrays" in ran.err
-    with np.load("w.npz") as one, np.load("again.npz") as other:
-        for name in other.files:
-            assert one[name].tobytes() == other[name].tobytes()
+    given = arrays("w.npz")
+    for name, array in arrays("again.npz").items():
+        assert given[name].tobytes() == array.tobytes()
     assert "is there already" in mistake("convert", caffes, "again.npz")
     assert cli("convert", caffes, "again.npz", "--force").code == 0
     assert "cannot become" in mistake("convert", caffes, "mean.npy")
@@ -49,9 +48,7 @@ def test_a_test_takes_them_alone_or_several(cli, mistake, caffes):
 def test_a_run_of_caffes_is_gone_on_from(cli, caffes, folder):
     from minicaffe.interop.caffe import state
 
-    with np.load("w.npz") as given:
-        names = [name for name in given.files if name.startswith("@history")]
-        history = [given[name] for name in names]
+    history = [array for name, array in arrays("w.npz").items() if name.startswith("@history")]
     state.write("tiny.solverstate", state.SolverState(2, f"gone/{caffes}", 0, history))
     ran = cli("train", "tiny.yaml", *CPU, "--resume", "tiny.solverstate", "--max-iter", "4")
     assert ran.code == 0 and "resumed: tiny.solverstate at iteration 2" in ran.err

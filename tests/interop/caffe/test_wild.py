@@ -30,40 +30,6 @@ from minicaffe.interop.caffe.unknown import FORK_OF
 
 DATA = 'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 dim: 8 dim: 8 } } }\n'
 OLD = 'input: "x" input_dim: 1 input_dim: 3 input_dim: 8 input_dim: 8\n'
-FORK = """
-from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from minicaffe import Layer, register
-
-
-@dataclass(frozen=True)
-class Corner:
-    at: int = 0
-    name: str = ""
-
-
-@register
-class MyScale(Layer):
-    factor: float
-    mode: Literal["FAST", "EXACT"] = "EXACT"
-    corners: tuple[Corner, ...] = ()
-
-    def setup(self, x):
-        return x
-
-    def forward(self, x):
-        return x * self.factor
-
-
-@register
-class PSTurn(Layer):
-    def setup(self, x):
-        return x
-
-    def forward(self, x):
-        return -x
-"""
 
 
 @dataclass(frozen=True)
@@ -193,12 +159,13 @@ def test_mistakes_in_the_block_of_a_declaration_have_their_place(own_types):
     lead = 'layer { name: "m" type: "MyScale" bottom: "x" top: "m" '
     what = "layer 'm' (MyScale)"
     for text, told in [
-        ("my_scale_param { factr: 3 } }", f"n.prototxt:2:73: {what}: my_scale_param: unknown key 'factr';"),
+        ("my_scale_param { factr: 3 } }", f"n.prototxt:2:73: {what}: my_scale_param: unknown key 'factr'; did you mean 'factor'?"),
         ("my_scale_param { factor: 3 mode: SLOW } }", f"{what}: mode: expected one of FAST, EXACT, got 'SLOW'"),
         ("my_scale_param { mode: FAST } }", f"{what}: missing key 'factor'"),
         ("my_scale_param { factor: 3 corner { at: -1 } } }", f"{what}: corner: at: expected at least 0, got -1"),
         ("scale_param_of_mine { factor: 3 } }", f"n.prototxt:2:56: {what}: unknown key 'scale_param_of_mine'"),
         ("my_scale_param: 3 }", "my_scale_param: expected { fields of MyScale }"),
+        ('my_scale_param { factor: 3 ratios: "x" } }', "ratios: expected a number"),
     ]:  # fmt: skip
         assert told in mistake(lead + text)
     for word in ("1", "t", "True", "true"):
@@ -388,23 +355,6 @@ def test_a_net_whose_data_are_of_test_alone_is_looked_at_in_test(tmp_path, comma
         assert "phase: TEST (no layer that has data is part of TRAIN)" in printed
         assert "\nc " in printed
     command("summary", path, "--phase", "TRAIN", code=2)
-
-
-def test_a_users_fork_from_a_file(tmp_path, command):
-    """Read, converted there and back, summarised; a key that it does not have is refused."""
-    fork = file_of(tmp_path, FORK, "fork.py")
-    block = "my_scale_param { factor: 3 mode: FAST corners { at: 1 } }"
-    text = layer_text("MyScale", block, "m") + layer_text("PSTurn", "", "t", "m")
-    path = file_of(tmp_path, DATA + text)
-    with types_restored():
-        there, back = tmp_path / "net.yaml", tmp_path / "again.prototxt"
-        command("convert", path, there, "--import", fork)
-        command("convert", there, back)
-        first, second = read(path), read(back)
-        assert [one.options for one in first.layers] == [one.options for one in second.layers]
-        x = np.ones((2, 3, 8, 8), np.float32)
-        assert (Net(second, "TEST", device="cpu").forward(x=x)["t"] == -3).all()
-        assert "MyScale" in command("summary", path)
 
 
 ZORG = 'zorg_param { depth: 3 mode: FAST inner { a: "b" } inner { a: "c" } }'
