@@ -10,6 +10,7 @@ from typing import Literal, get_args, get_origin
 import caffe_nets
 import numpy as np
 import pytest
+from kit import refusal
 from test_fuzz import texts
 
 from minicaffe.cli import main
@@ -64,6 +65,9 @@ def test_stock_nets_there_and_back(name):
     check_there_and_back(minicaffe.interop.caffe.read(caffe_nets.NETS / name))
 
 
+TEXTS = "a", "b c", 'say "x"', "null", "1", "#", "é\n", "path/to-it.txt", "{}"
+
+
 def value(rng, kind, checks=()):
     """Some value of a declared type, as a model file gives it."""
     origin, args = get_origin(kind), get_args(kind)
@@ -83,9 +87,7 @@ def value(rng, kind, checks=()):
             bool: rng.random() < 0.5,
             int: rng.choice((-1, 0, 1, 2, 3, 100)),
             float: rng.choice((-2.5, 0.0, 0.5, 1.0, 1e-7, 123456.0)),
-            str: rng.choice(
-                ("a", "b c", 'say "x"', "null", "1", "#", "é\n", "path/to-it.txt", "{}")
-            ),
+            str: rng.choice(TEXTS),
         }[kind]
         if not any(check.problem(found) for check in checks):
             return found
@@ -109,28 +111,18 @@ def net(rng):
         for key, some in {
             "bottom": [["a"], ["a", "b"], [], ["layer0"]],
             "top": [["a"], [f"layer{number}"], ["x y", "z"], []],
-            "include": [
-                ["TRAIN"],
-                [{"phase": "TEST", "stage": ["s"]}],
-                [{"min_level": 1, "not_stage": "s"}],
-            ],
+            "include": [["TRAIN"], [{"phase": "TEST", "stage": ["s"]}], [{"min_level": 1, "not_stage": "s"}]],
             "loss_weight": [[0.5]],
             "propagate_down": [[True, False]],
-            "param": [
-                [{"name": "w", "lr_mult": 0}, {"decay_mult": 2, "share_mode": "PERMISSIVE"}],
-                [{}],
-            ],
-        }.items():
+            "param": [[{"name": "w", "lr_mult": 0}, {"decay_mult": 2, "share_mode": "PERMISSIVE"}], [{}]],
+        }.items():  # fmt: skip
             if rng.random() < 0.3:
                 layer[key] = rng.choice(some)
         layers.append(layer)
     found = {"layers": layers}
     if rng.random() < 0.3:
-        found |= {
-            "name": rng.choice(("n", "a: b", "")),
-            "dtype": "float64",
-            "state": {"stage": ["s", "t"]},
-        }
+        found |= {"name": rng.choice(("n", "a: b", "")), "dtype": "float64"}
+        found |= {"state": {"stage": ["s", "t"]}}
     if rng.random() < 0.5:
         found["solver"] = {"base_lr": 0.1, "max_iter": 3} | mapped(rng, SolverSpec, 0.2)
     return found
@@ -146,11 +138,8 @@ def test_drawn_models_there_and_back(request):
             continue
         try:
             check_there_and_back(spec)
-        except SpecError as error:
-            assert "give a bottom" in str(error), (
-                number,
-                given,
-            )  # it reads another blob in each phase
+        except SpecError as error:  # it reads another blob in each phase
+            assert "give a bottom" in str(error), (number, given)
             continue
         except AssertionError:
             print(number, given)
@@ -203,31 +192,10 @@ layers:
 """
 
 
-AS_PROTOTXT = """\
-# LeNet, as it was
-# in two lines
-name: "LeNet"  # its name
-# the data
-layer {
-  name: "data"
-  type: "Input"
-  top: "data"
-  input_param { shape { dim: 1 dim: 1 dim: 8 dim: 8 } }
-}
-# five by five
-layer {
-  name: "conv"
-  type: "Convolution"
-  bottom: "data"
-  top: "conv"
-  convolution_param {
-    num_output: 3  # filters
-    kernel_size: 5
-    weight_filler { type: "xavier" }
-  }
-}
-# the end
-"""
+AS_PROTOTXT = COMMENTED.replace("its name\n\n", "its name\n").replace("    # from Glorot\n", "")
+AS_PROTOTXT = AS_PROTOTXT.replace("  # five by five\n", "").replace(
+    'layer {\n  name: "conv"', '# five by five\nlayer {\n  name: "conv"'
+)
 
 
 def test_comments_stay_where_they_stood():
@@ -297,21 +265,13 @@ def test_what_the_command_does(tmp_path, capsys, monkeypatch):
     first, second = capsys.readouterr().out.split("LeNet, phase")[1:]
     assert first == second
     assert main(["convert", "a.yaml", "c.yam"]) == 2
-    assert (
-        "c.yam: expected a name that ends in .yaml or .prototxt; did you mean '.yaml'?"
-        in capsys.readouterr().err
-    )
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "a.prototxt",
-        "a.yaml",
-        "b.prototxt",
-    ]
+    told = "c.yam: expected a name that ends in .yaml or .prototxt; did you mean '.yaml'?"
+    assert told in capsys.readouterr().err
+    names = ["a.prototxt", "a.yaml", "b.prototxt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
     np.savez("w.npz", conv__0=np.ones((3, 1, 5, 5), np.float32))
-    assert (
-        main(["convert", "w.npz", "w.caffemodel"])
-        == main(["convert", "w.caffemodel", "v.npz"])
-        == 0
-    )
+    for words in (["w.npz", "w.caffemodel"], ["w.caffemodel", "v.npz"]):
+        assert main(["convert", *words]) == 0
     assert main(["convert", "w.npz", "w.caffemodel"]) == 2
     assert "w.caffemodel: is there already" in capsys.readouterr().err
     assert (np.load("v.npz")["conv__0"] == 1).all()
@@ -333,12 +293,8 @@ def test_what_caffe_has_no_place_for_stands_in_minicaffe_param():
         REGISTRY,
     )
     text = prototxt(spec, REGISTRY)
-    for wanted in (
-        'dtype: "float64"',
-        'minicaffe_param { engine: "direct" }',
-        "loss_scale: 8",
-        "device_id: 1",
-    ):
+    own = 'minicaffe_param { engine: "direct" }'
+    for wanted in ('dtype: "float64"', own, "loss_scale: 8", "device_id: 1"):
         assert wanted in text
     check_there_and_back(spec)
 
@@ -352,14 +308,10 @@ def test_a_layer_that_reads_another_blob_in_each_phase_is_refused_as_prototxt():
         REGISTRY,
         "m.yaml",
     )
-    with pytest.raises(
-        SpecError,
-        match=r"m.yaml:4:3: layer 'r' \(ReLU\): reads a or b, by the phase; in a prototxt it reads one",
-    ):
-        prototxt(spec, REGISTRY)
-    assert caffe_nets.resolved(model(from_yaml(yaml_text(spec, REGISTRY)).root, REGISTRY)) == (
-        caffe_nets.resolved(spec)
-    )
+    told = "m.yaml:4:3: layer 'r' (ReLU): reads a or b, by the phase; in a prototxt it reads one"
+    assert told in refusal(prototxt, spec, REGISTRY, error=SpecError)
+    again = model(from_yaml(yaml_text(spec, REGISTRY)).root, REGISTRY)
+    assert caffe_nets.resolved(again) == caffe_nets.resolved(spec)
 
 
 def test_schedules_and_stops_go_both_ways():

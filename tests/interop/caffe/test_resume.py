@@ -9,6 +9,7 @@ import os
 import caffe_cases as cases
 import numpy as np
 import pytest
+from kit import refusal
 
 from minicaffe import CheckpointError, Solver
 from minicaffe.interop.caffe import state, weights
@@ -68,22 +69,14 @@ def test_a_state_of_another_type_of_solver_or_without_weights_is_refused(case_of
     _, _, solver = case_of("Solver_SGD_momentum")
     before = solver.net.weights()
     given = state.read("s.solverstate")
-    state.write("other.solverstate", state.SolverState(5, given.learned_net, 0, given.history * 2))
-    with pytest.raises(
-        CheckpointError, match="holds 8 arrays of history; this net and type of solver have 4"
-    ):
-        solver.restore("other.solverstate")
-    state.write("lone.solverstate", state.SolverState(5, "no/where.caffemodel", 0, given.history))
-    with pytest.raises(CheckpointError, match="its weights are not there; looked for no/where"):
-        solver.restore("lone.solverstate")
-    state.write("none.solverstate", state.SolverState(5, "", 0, given.history))
-    with pytest.raises(
-        CheckpointError, match=r"names no weights \(learned_net\); load them with --weights"
-    ):
-        solver.restore("none.solverstate")
-    state.write("none.solverstate", state.SolverState(-5, "x"))
-    with pytest.raises(CheckpointError, match="iteration -5, step 0: expected 0 to 2.31 - 1"):
-        solver.restore("none.solverstate")
+    for wrong, told in (
+        ((5, given.learned_net, 0, given.history * 2), "holds 8 arrays of history; this net and type of solver have 4"),
+        ((5, "no/where.caffemodel", 0, given.history), "its weights are not there; looked for no/where"),
+        ((5, "", 0, given.history), "names no weights (learned_net); load them with --weights"),
+        ((-5, "x"), "iteration -5, step 0: expected 0 to 2^31 - 1"),
+    ):  # fmt: skip
+        state.write("wrong.solverstate", state.SolverState(*wrong))
+        assert told in refusal(solver.restore, "wrong.solverstate", error=CheckpointError)
     assert all((solver.net.weights()[n] == a).all() for n, a in before.items())
 
 

@@ -55,13 +55,8 @@ def test_numbers_of_every_spelling():
     text = "base_lr: 1.f gamma: .5 power: 1e-3F momentum: -Infinity weight_decay: nan delta: 010"
     found = read(text, "SolverParameter")
     assert math.isnan(found.pop("weight_decay"))
-    assert found == {
-        "base_lr": 1.0,
-        "gamma": 0.5,
-        "power": 1e-3,
-        "momentum": -math.inf,
-        "delta": 8.0,
-    }
+    wanted = {"base_lr": 1.0, "gamma": 0.5, "power": 1e-3, "momentum": -math.inf, "delta": 8.0}
+    assert found == wanted
 
 
 @pytest.mark.parametrize(
@@ -85,20 +80,15 @@ def test_numbers_of_every_spelling():
         ("layer: 3", "f:1:8: layer: expected { fields of LayerParameter }, got 3"),
         ("name {}", "f:1:6: name: expected text in quotes, got a message in braces"),
         ("force_backward: 2", "f:1:17: force_backward: expected true or false, got 2"),
-        (
-            "layer {\n name: 'c' pooling_param { pool: AV }}",
-            "f:2:34: layer 'c': pooling_param: pool: expected one of MAX, AVE, STOCHASTIC, got AV;"
-            " did you mean 'AVE'?",
-        ),
+        ("layer {\n name: 'c' pooling_param { pool: AV }}",
+         "f:2:34: layer 'c': pooling_param: pool: expected one of MAX, AVE, STOCHASTIC, got AV; did you mean 'AVE'?"),
         ("layer { pooling_param { pool: 'MAX' } }", "one of MAX, AVE, STOCHASTIC, got 'MAX'; without quotes"),
         ("layer { pooling_param { pool: 7 } }", "expected one of MAX, AVE, STOCHASTIC, got 7"),
         ("layer { convolution_param { num_output: -1 } }", "expected an integer from 0, got -1"),
         ("layers { type: 'Convolu tion' }", "expected a word such as CONVOLUTION, got 'Convolu tion'"),
-        (
-            "layer { name: 'c' convolution_param { num_outpt: 1 } }",
-            "f:1:39: layer 'c': convolution_param: unknown key 'num_outpt': neither BVLC Caffe's"
-            " ConvolutionParameter has it nor what is read of its forks; did you mean 'num_output'?",
-        ),
+        ("layer { name: 'c' convolution_param { num_outpt: 1 } }",
+         "f:1:39: layer 'c': convolution_param: unknown key 'num_outpt': neither BVLC Caffe's"
+         " ConvolutionParameter has it nor what is read of its forks; did you mean 'num_output'?"),
         ("layer { yolo_loss_param { } }", "unknown key 'yolo_loss_param': neither BVLC"),
         ("layer { num_output: 1 }", "it is a key of ConvolutionParameter"),
         ("\x00", "f:1:1: '\\x00' is not understood"),
@@ -134,12 +124,9 @@ def test_what_is_too_large_is_refused(request, monkeypatch):
 
 def test_comments_know_where_they_stood():
     _, comments = parse("# one\nname: 'x' # two\n  # three\n#\n")
-    assert [(c.line, c.column, c.text, c.alone) for c in comments] == [
-        (1, 1, "one", True),
-        (2, 11, "two", False),
-        (3, 3, "three", True),
-        (4, 1, "", True),
-    ]
+    found = [(c.line, c.column, c.text, c.alone) for c in comments]
+    wanted = [(1, 1, "one", True), (2, 11, "two", False), (3, 3, "three", True), (4, 1, "", True)]
+    assert found == wanted
 
 
 def test_what_protobuf_writes_is_read():
@@ -169,9 +156,7 @@ def test_the_schema_holds_together():
         assert len(set(numbers)) == len(numbers), name
         for field in fields.values():
             assert field.words or field.type in known, field
-            assert field.default is None or field.words is None or field.default in field.words, (
-                field
-            )
+            assert None in (field.default, field.words) or field.default in field.words, field
     homes = {home for homes in SCHEMA.layers.values() for home in homes}
     params = {key for key in SCHEMA.messages["LayerParameter"] if key.endswith("_param")}
     assert homes == params - {"minicaffe_param"}

@@ -443,11 +443,8 @@ def test_a_training_net_is_shown_without_its_data(tmp_path, command):
     for words, told in [
         ([], "--shape BLOB=N,C,H,W shows the net without its data"),
         (["--shape", "dta=8,3"], "--shape dta=...: no layer of data writes such a blob"),
-        (
-            ["--shape", "data=8,x"],
-            "expected BLOB=N,C,H,W, such as data=8,3,224,224, got 'data=8,x'",
-        ),
-    ]:
+        (["--shape", "data=8,x"], "expected BLOB=N,C,H,W, such as data=8,3,224,224, got 'data=8,x'"),
+    ]:  # fmt: skip
         assert told in command("summary", bare, *words, code=2)
 
 

@@ -10,24 +10,26 @@ from hypothesis import strategies as st
 from minicaffe import Net, parse
 from minicaffe.tools.folding import folded
 
+PRODUCT = "{name: product, type: Convolution, num_output: 6, kernel_size: 3}"
 PRODUCTS = {
     "Convolution": "num_output: 6, kernel_size: 3, pad: 1, group: 2",
     "Deconvolution": "num_output: 6, kernel_size: 2, stride: 2, group: 2",
     "InnerProduct": "num_output: 6",
 }
 BEHIND = {
-    "BatchNorm": "{}",
-    "Scale": "{bias_term: true}",
-    "Bias": "{}",
-    "Power": "{scale: -0.5, shift: 2}",
-    "Dropout": "{dropout_ratio: 0.4}",
-    "ReLU": "{}",
+    "BatchNorm": "",
+    "Scale": ", bias_term: true",
+    "Bias": "",
+    "Power": ", scale: -0.5, shift: 2",
+    "Dropout": ", dropout_ratio: 0.4",
+    "ReLU": "",
 }
 
 
-def built(layers, dtype, bottom=(2, 4, 5, 6)):
-    lines = [f"  - {{name: x, type: Input, shape: {{dim: {list(bottom)}}}}}", *layers]
-    net = Net(parse("layers:\n" + "\n".join(lines)), "TEST", device="cpu", dtype=dtype)
+def built(layers, dtype="float64", bottom=(2, 4, 5, 6)):
+    lines = [f"{{name: x, type: Input, shape: {{dim: {list(bottom)}}}}}", *layers]
+    text = "\n".join(f"  - {line}" for line in lines)
+    net = Net(parse(f"layers:\n{text}"), "TEST", device="cpu", dtype=dtype)
     random = np.random.default_rng(3)
     arrays = net.weights()
     sums = {f"{s.spec.name}__{i}" for s in net.steps for i in (1, 2) if s.spec.type == "BatchNorm"}
@@ -52,21 +54,16 @@ def compare(net, result, limit):
 def chains(draw):
     """A product and layers behind it, in place or not, some of whose tops something else reads too."""
     product = draw(st.sampled_from(sorted(PRODUCTS)))
-    bias = draw(st.booleans())
-    layers = [
-        f"  - {{name: product, type: {product}, {PRODUCTS[product]}, bias_term: {str(bias).lower()}}}"
-    ]
+    bias = f"bias_term: {str(draw(st.booleans())).lower()}"
+    layers = [f"{{name: product, type: {product}, {PRODUCTS[product]}, {bias}}}"]
     top, read = "product", []
     for i, kind in enumerate(draw(st.lists(st.sampled_from(sorted(BEHIND)), max_size=5))):
         # Read before it changes in place: another value of the same name
         if draw(st.integers(0, 4)) == 0:
-            layers.append(f"  - {{name: other{i}, type: AbsVal, bottom: {top}, top: other{i}}}")
+            layers.append(f"{{name: other{i}, type: AbsVal, bottom: {top}, top: other{i}}}")
             read.append(i)
         own = top if draw(st.booleans()) else f"{kind}{i}"
-        keys = BEHIND[kind].strip("{}")
-        layers.append(
-            f"  - {{name: {kind}{i}, type: {kind}, bottom: {top}, top: {own}{', ' * bool(keys)}{keys}}}"
-        )
+        layers.append(f"{{name: {kind}{i}, type: {kind}, bottom: {top}, top: {own}{BEHIND[kind]}}}")
         top = own
     return product, layers, read
 
@@ -89,30 +86,26 @@ def test_chains_compute_the_same(dtype, limit, case):
 @pytest.mark.parametrize("kind", sorted(set(BEHIND) - {"ReLU"}))
 @pytest.mark.parametrize("product", sorted(PRODUCTS))
 def test_each_pair(product, kind):
-    keys = BEHIND[kind].strip("{}")
-    layers = [
-        f"  - {{name: product, type: {product}, {PRODUCTS[product]}}}",
-        f"  - {{name: behind, type: {kind}{', ' * bool(keys)}{keys}}}",
-    ]
-    net = built(layers, "float64")
+    first = f"{{name: product, type: {product}, {PRODUCTS[product]}}}"
+    net = built([first, f"{{name: behind, type: {kind}{BEHIND[kind]}}}"])
     other = compare(net, folded(net), 1e-12)
     assert len(other.steps) == 2 and list(other.outputs) == ["behind"]
 
 
 KEPT = {
-    "a sum of its own": "  - {name: n, type: BatchNorm, use_global_stats: false}",
-    "other axes": "  - {name: s, type: Scale, axis: 2}",
-    "two axes": "  - {name: s, type: Scale, num_axes: 2}",
-    "a blob": "  - {name: s, type: Scale, bottom: [product, x], axis: 0}",
-    "a square": "  - {name: p, type: Power, power: 2}",
+    "a sum of its own": "{name: n, type: BatchNorm, use_global_stats: false}",
+    "other axes": "{name: s, type: Scale, axis: 2}",
+    "two axes": "{name: s, type: Scale, num_axes: 2}",
+    "a blob": "{name: s, type: Scale, bottom: [product, x], axis: 0}",
+    "a square": "{name: p, type: Power, power: 2}",
 }
 
 
 @pytest.mark.parametrize("why", KEPT)
 def test_what_stays(why):
     kernel = "kernel_size: 1" if why == "a blob" else "kernel_size: 3"
-    layers = [f"  - {{name: product, type: Convolution, num_output: 4, {kernel}}}", KEPT[why]]
-    net = built(layers, "float64")
+    first = f"{{name: product, type: Convolution, num_output: 4, {kernel}}}"
+    net = built([first, KEPT[why]])
     result = folded(net)
     assert not result.notes
     compare(net, result, 1e-12)
@@ -120,31 +113,19 @@ def test_what_stays(why):
 
 def test_weights_of_two_layers_stay():
     """One of them would compute something else."""
-    layers = [
-        "  - {name: a, type: Convolution, bottom: x, num_output: 4, kernel_size: 1, param: {name: w}}",
-        "  - {name: b, type: Convolution, bottom: x, num_output: 4, kernel_size: 1, param: {name: w}}",
-        "  - {name: s, type: Scale, bottom: a}",
-    ]
-    net = built([layers[0], layers[1], layers[2]], "float64")
-    assert not folded(net).notes
+    shared = "type: Convolution, bottom: x, num_output: 4, kernel_size: 1, param: {name: w}"
+    layers = [f"{{name: {name}, {shared}}}" for name in "ab"]
+    assert not folded(built([*layers, "{name: s, type: Scale, bottom: a}"])).notes
 
 
 def test_axes_may_be_counted_from_the_end():
-    layers = [
-        "  - {name: product, type: Convolution, num_output: 6, kernel_size: 3}",
-        "  - {name: scale, type: Scale, axis: -3, bias_term: true}",
-    ]
-    net = built(layers, "float64")
+    net = built([PRODUCT, "{name: scale, type: Scale, axis: -3, bias_term: true}"])
     assert len(compare(net, folded(net), 1e-12).steps) == 2
 
 
 def test_numbers_that_are_not_finite_stay():
     """They would make weights that cannot be loaded."""
-    layers = [
-        "  - {name: product, type: Convolution, num_output: 6, kernel_size: 3}",
-        "  - {name: norm, type: BatchNorm, eps: 0}",
-    ]
-    net = built(layers, "float64")
+    net = built([PRODUCT, "{name: norm, type: BatchNorm, eps: 0}"])
     net.load(net.weights() | {"norm__1": np.zeros(6)})
     result = folded(net)
     assert not result.notes
@@ -153,10 +134,6 @@ def test_numbers_that_are_not_finite_stay():
 
 def test_a_batch_norm_that_has_seen_nothing():
     """Its count is 0: a mean and a variance of 0, whatever their sums are."""
-    layers = [
-        "  - {name: product, type: Convolution, num_output: 6, kernel_size: 3}",
-        "  - {name: norm, type: BatchNorm, eps: 0.25}",
-    ]
-    net = built(layers, "float64")
+    net = built([PRODUCT, "{name: norm, type: BatchNorm, eps: 0.25}"])
     net.load(net.weights() | {"norm__2": np.zeros(1)})
     assert len(compare(net, folded(net), 1e-12).steps) == 2
