@@ -26,6 +26,16 @@ def same_arrays(first: str | Path, second: str | Path) -> None:
         np.testing.assert_array_equal(one[name], other[name], err_msg=name)
 
 
+def onnx_runs(path: str | Path, **given) -> dict[str, np.ndarray]:
+    """What onnxruntime computes from a file, by the outputs' names."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    inputs = {name: np.asarray(array, np.float32) for name, array in given.items()}
+    return dict(zip(names, session.run(names, inputs), strict=True))
+
+
 def refusal(work, *args, error=MinicaffeError, **more) -> str:
     """The message of the error that work(*args, **more) raises."""
     with pytest.raises(error) as caught:

@@ -9,10 +9,11 @@ from pathlib import Path
 import my_layers
 import numpy as np
 import pytest
+from kit import onnx_runs
 
 from minicaffe import Net
 
-runtime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxruntime")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -38,9 +39,7 @@ def test_a_trained_net_becomes_a_classifier(cli, mistake, weights):
     assert first.startswith("prob (1, 10): checked against onnxruntime: max. relative difference ")
     assert other.startswith("prob (3, 10): checked against onnxruntime: max. relative difference ")
     assert last == "tiny.onnx: 5 nodes, opset 17, 0.0 MiB"
-    session = runtime.InferenceSession("tiny.onnx", providers=["CPUExecutionProvider"])
-    (prob,) = session.run(["prob"], {"data": np.zeros((7, 1, 28, 28), np.float32)})
-    assert prob.shape == (7, 10)
+    assert onnx_runs("tiny.onnx", data=np.zeros((7, 1, 28, 28)))["prob"].shape == (7, 10)
     assert mistake(*given) == "minicaffe: tiny.onnx: is there already; --force writes over it"
     assert cli(*given, "--force").code == 0
 

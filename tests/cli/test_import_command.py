@@ -6,13 +6,14 @@ import os
 
 import numpy as np
 import pytest
+from kit import onnx_runs
 
 from minicaffe import Net
 from minicaffe.interop.onnx.patterns import RECOGNISERS
 from minicaffe.interop.onnx.table import READERS, UNREAD
 
 onnx = pytest.importorskip("onnx")
-runtime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxruntime")
 PIL = pytest.importorskip("PIL.Image")
 
 
@@ -64,8 +65,7 @@ def test_a_model_becomes_a_net(cli, mistake, model):
     net = Net("net.prototxt", "TEST", device="cpu")
     net.load("net.caffemodel")
     image = np.random.default_rng(1).normal(size=(1, 3, 8, 10)).astype(np.float32)
-    session = runtime.InferenceSession(model, providers=["CPUExecutionProvider"])
-    (wanted,) = session.run(None, {"image": image})
+    (wanted,) = onnx_runs(model, image=image).values()
     np.testing.assert_allclose(net.forward(image=image)["logits"], wanted, rtol=1e-5)
     assert mistake(*given) == "minicaffe: net.prototxt: is there already; --force writes over it"
     os.unlink("net.prototxt")

@@ -152,9 +152,8 @@ def test_predict_sees_photographs_as_they_were_trained(cli, turned):
     words = ("train", "small", "--size", "16", "--device", "cpu", "--epochs", "8", "--run", "r")
     assert cli(*words, "--data", "photos").code == 0
     for name in ("side", "top"):
-        lines = cli(
-            "predict", "r", f"photos/{name}", "--device", "cpu", "--top", "1"
-        ).out.splitlines()
+        words = ("predict", "r", f"photos/{name}", "--device", "cpu", "--top", "1")
+        lines = cli(*words).out.splitlines()
         assert len(lines) == 12 and all(f": {name} (" in line for line in lines)
 
 

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from kit import onnx_runs
 
 from minicaffe import CheckpointError, Classifier, Net, parse
 from minicaffe.interop.onnx.writer import to_onnx
@@ -13,7 +14,7 @@ from minicaffe.tools.data.augment import bilinear
 from minicaffe.tools.deploy import preparation
 
 onnx = pytest.importorskip("onnx")
-runtime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxruntime")
 pytest.importorskip("PIL")
 
 NET = """
@@ -108,11 +109,10 @@ def test_who_follows_it_gets_what_the_classifier_gives(shades, case):
     assert told["classes"] == ["dark", "grey", "light"]
     how = told["preprocessing"]
     assert (how["fit"], how["channels"]) == ("cover" if case == "cover" else "stretch", "bgr")
-    session = runtime.InferenceSession("net.onnx", providers=["CPUExecutionProvider"])
     for path in sorted(shades.rglob("*.png")):
         x = followed(how, path)[None].astype(np.float32)
         assert list(x.shape) == told["inputs"][how["input"]]
-        (prob,) = session.run(list(told["outputs"]), {how["input"]: x})
+        (prob,) = (onnx_runs("net.onnx", **{how["input"]: x})[name] for name in told["outputs"])
         np.testing.assert_allclose(prob[0], classifier.predict(str(path)), atol=2e-5)
 
 
@@ -132,11 +132,8 @@ def test_pictures_of_one_size_are_contained(tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(2)
-    arrays = {
-        "images": random.integers(0, 256, (9, 3, 12, 16), np.uint8),
-        "labels": np.arange(9) % 3,
-    }
-    np.savez("shades.npz", **arrays)
+    images = random.integers(0, 256, (9, 3, 12, 16), np.uint8)
+    np.savez("shades.npz", images=images, labels=np.arange(9) % 3)
     text = NET.replace("source: shades", "source: shades.npz").replace("KEYS", MEANS + "}")
     spec = parse(text, file="shades.yaml")
     classifier = Classifier(spec, device="cpu")
@@ -144,9 +141,8 @@ def test_pictures_of_one_size_are_contained(tmp_path, monkeypatch):
     told = json.loads((tmp_path / "net.json").read_text())
     assert (told["classes"], told["preprocessing"]["channels"]) == (None, "rgb")
     Image.fromarray(random.integers(0, 256, (30, 20, 3), np.uint8)).save("p.png")
-    session = runtime.InferenceSession("net.onnx", providers=["CPUExecutionProvider"])
-    x = followed(told["preprocessing"], "p.png")[None].astype(np.float32)
-    (prob,) = session.run(None, {"data": x})
+    x = followed(told["preprocessing"], "p.png")[None]
+    (prob,) = onnx_runs("net.onnx", data=x).values()
     np.testing.assert_allclose(prob[0], classifier.predict("p.png"), atol=2e-5)
 
 
@@ -183,10 +179,8 @@ def test_a_net_of_other_numbers_has_no_preprocessing(tmp_path):
 
 def test_a_digit_is_looked_for_and_light_paper_inverted():
     text = "layers: [{name: d, type: Data, top: [data, label], source: digits, batch_size: 1},"
-    found = preparation(
-        parse(text + "{name: ip, type: InnerProduct, bottom: data, num_output: 2}]")
-    )
-    how = found.preprocessing("")
+    text += "{name: ip, type: InnerProduct, bottom: data, num_output: 2}]"
+    how = preparation(parse(text)).preprocessing("")
     assert (how["fit"], how["channels"], how["invert_light_border"]) == ("digit", "grey", True)
 
 

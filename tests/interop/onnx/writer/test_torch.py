@@ -229,13 +229,8 @@ def test_refusals_leave_nothing_behind(tmp_path, monkeypatch):
         (empty, target, SpecError, "net 'empty' has no parameters to write"),
         (twice, target, SpecError, "two layers would be named 'conv/a_b' in PyTorch"),
         (net, tmp_path / "none" / "net.safetensors", CheckpointError, "cannot be written"),
-        (
-            net,
-            tmp_path / "net.pt",
-            CheckpointError,
-            "net.pt: expected a name that ends in .safetensors",
-        ),
-    ):
+        (net, tmp_path / "net.pt", CheckpointError, "net.pt: expected a name that ends in .safetensors"),
+    ):  # fmt: skip
         assert told in refusal(state_dict.write, given, path, error=error)
     monkeypatch.setitem(sys.modules, "safetensors", None)
     monkeypatch.setitem(sys.modules, "safetensors.numpy", None)

@@ -7,6 +7,7 @@ from pathlib import Path
 import caffe_nets
 import numpy as np
 import pytest
+from kit import onnx_runs
 
 from minicaffe import Net
 from minicaffe.core.net import read
@@ -19,7 +20,7 @@ MODELS = sorted((Path(__file__).parents[4] / "models").glob("*.yaml"))
 MODELS = [
     path for path in MODELS if path.stem != "ssd_small"
 ]  # its data make it: test_ssd_example.py
-runtime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 
 
@@ -47,10 +48,7 @@ def test_onnxruntime_computes_a_net_of_the_zoo(name, tmp_path):
     arrays = {blob: np.float32(random.integers(0, 2, shape)) for blob in inputs}
     net.reshape(**dict.fromkeys(inputs, shape))
     wanted = net.forward(**arrays)
-    session = runtime.InferenceSession(
-        str(tmp_path / "net.onnx"), providers=["CPUExecutionProvider"]
-    )
-    (found,) = session.run(list(wanted), arrays)
+    (found,) = onnx_runs(tmp_path / "net.onnx", **arrays).values()
     np.testing.assert_allclose(found, wanted["prob"], atol=1e-5 * wanted["prob"].max())
 
 
@@ -64,8 +62,5 @@ def test_caffes_own_files_go_straight_to_onnx(name, tmp_path):
     net.save(tmp_path / "net.caffemodel")
     to_onnx(deploy, tmp_path / "net.onnx", tmp_path / "net.caffemodel")
     x = random.random(net.blobs["data"].shape, np.float32)
-    session = runtime.InferenceSession(
-        str(tmp_path / "net.onnx"), providers=["CPUExecutionProvider"]
-    )
-    (found,) = session.run(["prob"], {"data": x})
+    found = onnx_runs(tmp_path / "net.onnx", data=x)["prob"]
     np.testing.assert_allclose(found, net.forward(data=x)["prob"], atol=1e-5)
