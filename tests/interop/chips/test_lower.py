@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import numpy as np
@@ -43,43 +44,35 @@ def node(kind, *inputs, out="y", **attributes):
     return helper.make_node(kind, ["x", *inputs], [out], name=kind, **attributes)
 
 
-TIMES_TWO = np.array([1, 1, 2, 2], np.float32)
+def text(nodes, **arrays):
+    """Nodes as onnx.parser reads them, and their arrays."""
+    graph = onnx.parser.parse_graph(f"g (float[2,6,7,5] x) => (float y) {{ {nodes} }}")
+    return list(graph.node), {name: np.asarray(array) for name, array in arrays.items()}
+
+
+F = np.float32
+NEAREST = 'mode = "nearest", coordinate_transformation_mode = "asymmetric", nearest_mode = "floor"'
+CORNERS = 'mode = "linear", coordinate_transformation_mode = "align_corners"'
 CASES = {
-    "ReLU6": ([node("Clip", "low", "high")], {"low": np.float32(0), "high": np.float32(6)}),
-    "Clip": ([node("Clip", "low", "high")], {"low": np.float32(-0.5), "high": np.float32(0.7)}),
-    "HardSwish": ([node("HardSwish")], {}),
-    "Swish": ([node("Sigmoid", out="s"), helper.make_node("Mul", ["x", "s"], ["y"])], {}),
-    "GELU": ([node("Gelu", approximate="tanh")], {}),
-    "Upsample": ([node("Resize", "", "scales", mode="nearest",
-                       coordinate_transformation_mode="asymmetric", nearest_mode="floor")],
-                 {"scales": TIMES_TWO}),
-    "Interp": ([node("Resize", "", "", "sizes", mode="linear",
-                     coordinate_transformation_mode="align_corners")],
-               {"sizes": np.array([2, 6, 11, 4])}),
-    "LayerNorm": ([node("LayerNormalization", "s", "b", axis=2)],
-                  {"s": numbers(7, 5), "b": numbers(7, 5)}),
-    "Reverse": ([node("Slice", "last", "first", "axis", "last")],
-                {"last": np.array([-1]), "first": np.array([-99]), "axis": np.array([2])}),
-    "Normalize": (
-        [
-            helper.make_node("Mul", ["x", "x"], ["xx"]),
-            helper.make_node("ReduceSum", ["xx", "one"], ["sum"]),
-            helper.make_node("Add", ["sum", "eps"], ["more"]),
-            helper.make_node("Sqrt", ["more"], ["length"]),
-            node("Div", "length", out="unit"),
-            helper.make_node("Mul", ["unit", "scale"], ["y"]),
-        ],
-        {"one": np.array([1]), "eps": np.float32(0.01), "scale": numbers(6, 1, 1)},
+    "ReLU6": text("y = Clip(x, low, high)", low=F(0), high=F(6)),
+    "Clip": text("y = Clip(x, low, high)", low=F(-0.5), high=F(0.7)),
+    "HardSwish": text("y = HardSwish(x)"),
+    "Swish": text("s = Sigmoid(x) y = Mul(x, s)"),
+    "GELU": text('y = Gelu <approximate = "tanh"> (x)'),
+    "Upsample": text(f"y = Resize <{NEAREST}> (x, , scales)", scales=F([1, 1, 2, 2])),
+    "Interp": text(f"y = Resize <{CORNERS}> (x, , , sizes)", sizes=[2, 6, 11, 4]),
+    "LayerNorm": text("y = LayerNormalization <axis = 2> (x, s, b)", s=numbers(7, 5), b=numbers(7, 5)),
+    "Reverse": text("y = Slice(x, last, first, axis, last)", last=[-1], first=[-99], axis=[2]),
+    "Normalize": text(
+        "xx = Mul(x, x) sum = ReduceSum(xx, one) more = Add(sum, eps) length = Sqrt(more)"
+        " unit = Div(x, length) y = Mul(unit, scale)",
+        one=[1], eps=F(0.01), scale=numbers(6, 1, 1),
     ),
-    "ShuffleChannel": (
-        [
-            node("Reshape", "apart", out="a"),
-            helper.make_node("Transpose", ["a"], ["t"], perm=[0, 2, 1, 3, 4]),
-            helper.make_node("Reshape", ["t", "whole"], ["y"]),
-        ],
-        {"apart": np.array([2, 3, 2, 7, 5]), "whole": np.array([2, 6, 7, 5])},
+    "ShuffleChannel": text(
+        "a = Reshape(x, apart) t = Transpose <perm = [0, 2, 1, 3, 4]> (a) y = Reshape(t, whole)",
+        apart=[2, 3, 2, 7, 5], whole=[2, 6, 7, 5],
     ),
-    "Pooling": ([node("MaxPool", kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 0])], {}),
+    "Pooling": text("y = MaxPool <kernel_shape = [3, 2], strides = [2, 2], pads = [1, 0, 1, 0]> (x)"),
 }  # fmt: skip
 
 
@@ -135,14 +128,6 @@ def test_what_nvdla_does_not_read(tmp_path):
     assert net.arrays["c__1"].tolist() == [0, 0, 0, 0]
 
 
-def resized(factor):
-    """The nearest pixel."""
-    how = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    return [node("Resize", "", "s", mode="nearest", **how)], {
-        "s": np.float32([1, 1, *[factor] * 2])
-    }
-
-
 def chained(*steps, shape=(2, 6, 7, 5), **arrays):
     """Nodes by kind, inputs and output."""
     made = [helper.make_node(kind, ins.split(), outs.split(), outs) for kind, ins, outs in steps]
@@ -161,7 +146,7 @@ IMAGE = {"axes": [1, 2, 3], "eps": np.float32(0.01), "scale": numbers(6, 1, 1)}
 TWO = {"two": np.float32(2), "one": np.float32(1)}
 BRANCHES = (("Relu", "x", "a"), ("Sigmoid", "x", "b"))
 SAID = [
-    ("nvdla", resized(2), "Deconvolution"),  # of one group
+    ("nvdla", CASES["Upsample"], "Deconvolution"),  # of one group
     ("nvdla", chained(("Mul", "x two", "a"), ("Add", "a one", "y"), **TWO), "Scale"),
     ("nvdla", chained(("Add", "x b", "y"), b=numbers(6, 1, 1)), "Scale"),
     ("nvdla", chained(*BRANCHES, ("Sub", "a b", "y")), "ReLU Sigmoid Power Eltwise"),
@@ -186,18 +171,12 @@ def test_what_a_target_is_said_in(target, case, types, tmp_path):
 
 OF_IMAGES = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1")
 AXES = ([1], [2], [3], [2, 3], [1, 2], [1, 3], [1, 2, 3])
+OF_ROWS = (*OF_IMAGES, "ReduceSumSquare")
 REDUCED = [
-    (target, kind, axes, (2, 5, 4, 3))
-    for target in ("caffe", "nvdla")
-    for kind in OF_IMAGES
-    for axes in AXES
+    *((*one, (2, 5, 4, 3)) for one in itertools.product(("caffe", "nvdla"), OF_IMAGES, AXES)),
+    *((*one, (2, 5, 4)) for one in itertools.product(["caffe"], OF_ROWS, ([0], [1], [2], [0, 2]))),
+    *(("caffe", kind, [1], (2, 5, 4, 3)) for kind in ("ReduceL2", "LogSoftmax")),
 ]
-REDUCED += [
-    ("caffe", kind, axes, (2, 5, 4))
-    for kind in (*OF_IMAGES, "ReduceSumSquare")
-    for axes in ([0], [1], [2], [0, 2])
-]
-REDUCED += [("caffe", kind, [1], (2, 5, 4, 3)) for kind in ("ReduceL2", "LogSoftmax")]
 
 
 @pytest.mark.parametrize(("target", "kind", "axes", "shape"), REDUCED)
@@ -206,9 +185,8 @@ def test_numbers_of_axes_become_one(target, kind, axes, shape, tmp_path):
     nodes, arrays = [node(kind, "axes")], {"axes": np.array(axes)}
     if kind == "LogSoftmax":
         nodes, arrays = [node(kind, axis=1)], {}
-    net = from_onnx(
-        model(tmp_path / "it.onnx", nodes, arrays, shape), tmp_path / "net", target=target
-    )
+    path = model(tmp_path / "it.onnx", nodes, arrays, shape)
+    net = from_onnx(path, tmp_path / "net", target=target)
     assert {layer.type for layer in net.spec.layers} <= CHIPS[target].layers | {"Input"}
     x, along = numbers(*shape), {"axis": tuple(axes), "keepdims": True}
     y = x.astype(np.float64)
@@ -256,13 +234,12 @@ SMALL_NETS = {  # of PyTorch's usual exports, by the layers that they become
 @pytest.mark.parametrize("name", SMALL_NETS)
 def test_attention_and_norms_in_those_of_caffe(name, tmp_path):
     """Proven by onnxruntime as they are written."""
-    text, types = SMALL_NETS[name]
+    nodes, types = SMALL_NETS[name]
     arrays = {"one": np.array([1]), "rows": np.array([2]), "columns": np.array([3])}
     arrays |= {"image": np.array([2, 3]), "shape": np.array([2, 6, 7, 5]), "two": np.float32(2)}
     arrays |= {"tiny": np.float32(1e-10), "weight": numbers(1, 6, 1, 1), "to2": numbers(2, 6, 1, 1)}
     arrays |= {"to6": numbers(6, 2, 1, 1), "to1": numbers(1, 2, 3, 3)}
-    nodes = onnx.parser.parse_graph(f"g (float[2,6,7,5] x) => (float y) {{ {text} }}").node
-    path = model(tmp_path / "it.onnx", nodes, arrays)
+    path = model(tmp_path / "it.onnx", *text(nodes, **arrays))
     net = from_onnx(path, tmp_path / "net", target="caffe")
     assert " ".join(layer.type for layer in net.spec.layers[1:]) == types
     assert max(net.differences.values()) < 1e-5
