@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
-from minicaffe.cli import main
 from minicaffe.core.net import Net, parse
 from minicaffe.errors import CheckpointError
 from minicaffe.interop.caffe import weights
@@ -25,6 +24,13 @@ layers { name: "ip" type: INNER_PRODUCT bottom: "x" top: "ip" inner_product_para
 layers { name: "relu" type: RELU bottom: "ip" top: "ip" }
 """
 WEIGHT, BIAS = np.arange(12, dtype=np.float32).reshape(4, 3), np.ones(4, np.float32)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """An empty folder with old.prototxt."""
+    monkeypatch.chdir(tmp_path)
+    Path("old.prototxt").write_text(TEXT)
 
 
 def field(number, *parts):
@@ -43,15 +49,12 @@ def v1(weight=WEIGHT, name=b"ip", more=b"", kind=14):
     return field(2, layer + blobs + more)
 
 
-def test_a_pair_of_v1_becomes_one_of_v2(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "old.prototxt").write_text(TEXT)
-    (tmp_path / "old.caffemodel").write_bytes(v1())
-    assert main(["convert", "old.prototxt", "new.prototxt"]) == 0
-    assert "layers" not in (tmp_path / "new.prototxt").read_text()
+def test_a_pair_of_v1_becomes_one_of_v2(command):
+    Path("old.caffemodel").write_bytes(v1())
+    command("convert", "old.prototxt", "new.prototxt")
+    assert "layers" not in Path("new.prototxt").read_text()
     for model in ("old.prototxt", "new.prototxt"):
-        words = ["convert", "old.caffemodel", "new.caffemodel", "--force", "--model", model]
-        assert main(words) == 0
+        command("convert", "old.caffemodel", "new.caffemodel", "--force", "--model", model)
         data = Path("new.caffemodel").read_bytes()
         with wire.opened("new.caffemodel", ".caffemodel", CheckpointError) as message:
             layers = [value for number, _, value in wire.fields(message) if number == weights.V2]
@@ -73,13 +76,13 @@ def test_a_pair_of_v1_becomes_one_of_v2(tmp_path, monkeypatch):
         (v1(name=b"i\np"), r"is not .*: expected printable text, found 'i\\n"),
     ],
 )
-def test_what_does_not_fit_is_one_line(tmp_path, monkeypatch, capsys, data, message):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "old.prototxt").write_text(TEXT)
-    (tmp_path / "old.caffemodel").write_bytes(data)
-    assert main(["convert", "old.caffemodel", "n.caffemodel", "--model", "old.prototxt"]) == 2
-    assert re.search(message, capsys.readouterr().err)
-    assert not (tmp_path / "n.caffemodel").exists()
+def test_what_does_not_fit_is_one_line(command, data, message):
+    Path("old.caffemodel").write_bytes(data)
+    words = ("convert", "old.caffemodel", "n.caffemodel")
+    assert re.search(message, command(*words, "--model", "old.prototxt", code=2))
+    assert not Path("n.caffemodel").exists()
+    hint = "are of one format: nothing to convert; --model NET writes them as its"
+    assert hint in command(*words, code=2)
 
 
 V0_TEXT = """
@@ -94,25 +97,16 @@ def v0(name, kind, bottom, top, *blobs):
     return field(2, field(1, inner) + field(2, bottom) + field(3, top))
 
 
-def test_a_padding_layer_of_v0_is_left_out(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_padding_layer_of_v0_is_left_out(command):
     weight, bias = np.random.default_rng(0).random((2, 1, 3, 3), np.float32), BIAS[:2]
     data = v0(b"p", b"padding", b"x", b"p") + v0(b"c", b"conv", b"p", b"c", weight, bias)
     Path("old.caffemodel").write_bytes(field(1, b"old") + data)
     Path("old.prototxt").write_text(V0_TEXT)
-    assert main(["convert", "old.caffemodel", "new.caffemodel", "--model", "old.prototxt"]) == 0
+    command("convert", "old.caffemodel", "new.caffemodel", "--model", "old.prototxt")
     stored = weights.read("new.caffemodel")
     assert list(stored) == ["c"]
     assert stored["c"][0].tobytes() == weight.tobytes() and stored["c"][1].shape == (2,)
     assert b"padding" not in Path("new.caffemodel").read_bytes()
-
-
-def test_without_a_net_there_is_nothing_to_convert(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    Path("old.caffemodel").write_bytes(v1())
-    assert main(["convert", "old.caffemodel", "new.caffemodel"]) == 2
-    hint = "are of one format: nothing to convert; --model NET writes them as its"
-    assert hint in capsys.readouterr().err
 
 
 NET = """
@@ -127,17 +121,16 @@ layers:
 
 
 @pytest.fixture
-def net(tmp_path, monkeypatch):
+def net(here):
     """A net whose weights stand in w.caffemodel, in the current folder."""
-    monkeypatch.chdir(tmp_path)
     net = Net(parse(NET), device="cpu", seed=1)
     net.save("w.caffemodel")
     return net
 
 
-def test_a_net_of_float16_rounds_nothing(net):
+def test_a_net_of_float16_rounds_nothing(net, command):
     Path("net.yaml").write_text(f"dtype: float16\n{NET}")
-    assert main(["convert", "w.caffemodel", "new.caffemodel", "--model", "net.yaml"]) == 0
+    command("convert", "w.caffemodel", "new.caffemodel", "--model", "net.yaml")
     before, after = weights.read("w.caffemodel"), weights.read("new.caffemodel")
     assert before.keys() == after.keys()
     for name, blobs in before.items():
@@ -174,17 +167,14 @@ def test_arrays_keep_their_bits(layers):
                 assert read[name].tobytes() == one.tobytes()
 
 
-def test_opencv_computes_with_the_pair(tmp_path, monkeypatch):
+def test_opencv_computes_with_the_pair(command):
     cv2 = pytest.importorskip("cv2")
     if not hasattr(cv2.dnn, "readNetFromCaffe"):
         pytest.skip("OpenCV 5 reads no Caffe nets")
-    monkeypatch.chdir(tmp_path)
-    Path("old.prototxt").write_text(TEXT)
     weight = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
     Path("old.caffemodel").write_bytes(v1(weight))
-    assert main(["convert", "old.prototxt", "new.prototxt"]) == 0
-    words = ["convert", "old.caffemodel", "new.caffemodel", "--model", "old.prototxt"]
-    assert main(words) == 0
+    command("convert", "old.prototxt", "new.prototxt")
+    command("convert", "old.caffemodel", "new.caffemodel", "--model", "old.prototxt")
     network = cv2.dnn.readNetFromCaffe("new.prototxt", "new.caffemodel")
     x = np.random.default_rng(1).standard_normal((1, 1, 1, 3)).astype(np.float32)
     network.setInput(x)
@@ -192,12 +182,12 @@ def test_opencv_computes_with_the_pair(tmp_path, monkeypatch):
     np.testing.assert_allclose(network.forward().ravel(), wanted, rtol=1e-5, atol=1e-6)
 
 
-def test_protobuf_reads_what_is_converted(net):
+def test_protobuf_reads_what_is_converted(net, command):
     pytest.importorskip("google.protobuf")
     from minicaffe.interop.pycaffe.proto import caffe_pb2
 
     Path("net.yaml").write_text(NET)
-    assert main(["convert", "w.caffemodel", "new.caffemodel", "--model", "net.yaml"]) == 0
+    command("convert", "w.caffemodel", "new.caffemodel", "--model", "net.yaml")
     message = caffe_pb2.NetParameter.FromString(Path("new.caffemodel").read_bytes())
     assert message.name == "pair" and not message.layers
     assert [(one.name, one.type, list(one.bottom), list(one.top)) for one in message.layer] == [
