@@ -7,9 +7,9 @@ import sys
 
 import numpy as np
 import pytest
+from kit import layer_text, refusal
 
 from minicaffe import Net, SpecError
-from minicaffe.cli import main
 from minicaffe.interop.caffe import parse as parse_prototxt
 
 ANCHORS = """
@@ -85,8 +85,8 @@ def folder(tmp_path, monkeypatch):
 IMPORTS = ["--import", "rpn/generate_anchors.py", "--import", "rpn/proposal_layer.py"]
 
 
-def test_a_module_of_a_package_is_imported_by_its_path(folder, capsys):
-    assert main(["time", "test.prototxt", *IMPORTS, "--device", "cpu", "--iterations", "2"]) == 0
+def test_a_module_of_a_package_is_imported_by_its_path(folder, command):
+    command("time", "test.prototxt", *IMPORTS, "--device", "cpu", "--iterations", "2")
     net = Net(folder / "test.prototxt", "TEST", device="cpu")
     scores = np.zeros((1, 4, 2, 3), np.float32)
     scores[0, 2, 1, 2] = scores[0, 3, 0, 1] = 0.75
@@ -98,39 +98,28 @@ def test_a_module_of_a_package_is_imported_by_its_path(folder, capsys):
         np.testing.assert_array_equal(found["scores"], np.full((count, 1), 0.75))
 
 
-def test_what_is_not_imported_is_told_with_its_path(folder):
+def test_what_is_not_imported_or_lies_elsewhere_is_told_with_its_path(folder, command):
     with pytest.raises(SpecError, match=r"'rpn.proposal_layer' is not .*: --import rpn/proposal_l"):
         Net(folder / "test.prototxt", "TEST", device="cpu")
+    (folder / "rpn" / "proposal_layer.py").rename(folder / "proposal_layer.py")
+    imports = ["--import", "rpn/generate_anchors.py", "--import", "proposal_layer.py"]
+    command("summary", "test.prototxt", *imports, code=2)
 
 
 @pytest.mark.parametrize("stride", ["'feat_stride': 16", "'stride': 16"])
 def test_faster_rcnns_layer_has_one_that_stands_in(stride, capsys):
     """With the three bottoms that are published; a line says so, once the param_str is understood."""
-    shapes = "".join(
-        f'input: "{name}" input_shape {{ dim: 1 {dims} }}\n'
-        for name, dims in (
-            ("s", "dim: 18 dim: 2 dim: 3"),
-            ("d", "dim: 36 dim: 2 dim: 3"),
-            ("i", "dim: 3"),
-        )
-    )
-    layer = (
-        "layer { name: 'p' type: 'Python' bottom: 's' bottom: 'd' bottom: 'i' top: 'rois' python_param {"
-        f" module: 'rpn.proposal_layer' layer: 'ProposalLayer' param_str: \"{stride}\" }} }}"
-    )
+    shapes = {"s": "dim: [1, 18, 2, 3]", "d": "dim: [1, 36, 2, 3]", "i": "dim: [1, 3]"}
+    text = "".join(f'input: "{name}" input_shape {{ {dim} }}\n' for name, dim in shapes.items())
+    param = f"module: 'rpn.proposal_layer' layer: 'ProposalLayer' param_str: \"{stride}\""
+    text += layer_text("Python", f"python_param {{ {param} }}", "p", "s d i", "rois")
     if "feat" not in stride:
-        with pytest.raises(SpecError, match="param_str: expected 'feat_stride': 16 and the like: "):
-            Net(parse_prototxt(shapes + layer), "TEST", device="cpu")
+        told = refusal(Net, parse_prototxt(text), "TEST", device="cpu", error=SpecError)
+        assert "param_str: expected 'feat_stride': 16 and the like: " in told
         return
-    Net(parse_prototxt(shapes + layer), "TEST", device="cpu")
+    Net(parse_prototxt(text), "TEST", device="cpu")
     said = "p: rpn.proposal_layer is not imported: Proposal does what ProposalLayer does, with the settings"
     assert said in capsys.readouterr().err
-
-
-def test_a_module_of_that_name_elsewhere_is_another(folder):
-    (folder / "rpn" / "proposal_layer.py").rename(folder / "proposal_layer.py")
-    imports = ["--import", "rpn/generate_anchors.py", "--import", "proposal_layer.py"]
-    assert main(["summary", "test.prototxt", *imports]) == 2
 
 
 def test_a_module_may_import_the_base_class_before_all_else():
