@@ -10,12 +10,13 @@ from contextlib import redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from minicaffe.cli import main
 from minicaffe.core.layers import REGISTRY
 from minicaffe.storage import caches
-from minicaffe.tools.data import datasets
+from minicaffe.tools.data import datasets, idx
 
 FEW = {"train": 300, "test": 100}
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -99,6 +100,19 @@ def folder(tmp_path, monkeypatch, drawn):
     yield tmp_path
     REGISTRY.clear()
     REGISTRY.update(before)
+
+
+@pytest.fixture
+def noise(folder):
+    """noise/, an IDX data set of 12 x 12 noise, so that a process of its own need not draw 60,000 digits."""
+    chance = np.random.default_rng(0)
+    (folder / "noise").mkdir()
+    for split, count in (("train", 50), ("t10k", 10)):
+        pictures = chance.integers(0, 256, (count, 12, 12), np.uint8)
+        idx.write(folder / "noise" / f"{split}-images-idx3-ubyte", pictures)
+        labels = (np.arange(count) % 10).astype(np.uint8)
+        idx.write(folder / "noise" / f"{split}-labels-idx1-ubyte", labels)
+    return folder / "noise"
 
 
 @pytest.fixture

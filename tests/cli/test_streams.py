@@ -14,22 +14,14 @@ import pytest
 
 from minicaffe.cli import COMMANDS, main
 from minicaffe.errors import note
-from minicaffe.tools.data import idx
 
 NAME = "größe😀"
 SHOWN = r"gr\xf6\xdfe\U0001f600"
 
 
 @pytest.fixture
-def noisy(model, folder):
-    """tiny.yaml on noise, so that a process of its own need not draw 60,000 digits."""
-    chance = np.random.default_rng(0)
-    (folder / "noise").mkdir()
-    for split in ("train", "t10k"):
-        pictures = chance.integers(0, 256, (20, 12, 12), np.uint8)
-        idx.write(folder / "noise" / f"{split}-images-idx3-ubyte", pictures)
-        labels = np.arange(20, dtype=np.uint8) % 10
-        idx.write(folder / "noise" / f"{split}-labels-idx1-ubyte", labels)
+def noisy(model, noise):
+    """tiny.yaml on noise."""
     return model(("source: mnist", "source: noise"), name="noisy.yaml")
 
 
