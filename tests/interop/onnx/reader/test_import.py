@@ -36,7 +36,7 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 from interop.onnx.reader.mutants import image_net, model_of, normal, other_net, said  # noqa: E402
-from interop.onnx.reader.test_hostile import of_nodes  # noqa: E402
+from interop.onnx.reader.test_hostile import nodes_of, of_nodes  # noqa: E402
 
 node = onnx.helper.make_node
 MODELS = Path(__file__).parents[4] / "models"
@@ -269,18 +269,15 @@ def test_poolings(data, tmp_path_factory):
 
 def test_a_pad_of_the_least_number_is_a_poolings(tmp_path):
     """Of -inf too. One with other readers is a Bias around the image, which rounds nothing."""
-    for value in (np.finfo(F).min, F("-inf")):
-        nodes = [
-            node("Pad", ["x", "pads", "value"], ["p"]),
-            node("MaxPool", ["p"], ["y"], kernel_shape=[3, 2], dilations=[1, 2], strides=[2, 1]),
-        ]
-        arrays = {"pads": np.array([0, 0, 1, 1, 0, 0, 1, 1]), "value": value}
-        result = imported(saved(chain(*nodes, **arrays), tmp_path))
-        assert kinds(result) == ["DilatedPooling"]
-    nodes[1] = node("MaxPool", ["p"], ["y"], kernel_shape=[3, 2], strides=[2, 1])
-    arrays["value"] = F(-1e6)
-    result = imported(saved(chain(*nodes, **arrays), tmp_path))
-    assert kinds(result) == ["Convolution", "Bias", "Pooling"]
+    pads = np.array([0, 0, 1, 1, 0, 0, 1, 1])
+    for value, gaps, types in (
+        (np.finfo(F).min, [1, 2], ["DilatedPooling"]),
+        (F("-inf"), [1, 2], ["DilatedPooling"]),
+        (F(-1e6), [1, 1], ["Convolution", "Bias", "Pooling"]),
+    ):
+        pool = f"MaxPool <kernel_shape = [3, 2], strides = [2, 1], dilations = {gaps}>"
+        model = said(f"p = Pad(x, pads, value) y = {pool} (p)", pads=pads, value=value)
+        assert kinds(imported(saved(model, tmp_path))) == types
 
 
 def test_windows_in_gaps_of_which_there_is_no_pixel(tmp_path):
@@ -517,38 +514,32 @@ def test_a_reader_that_loses_digits_is_found(reader, made, monkeypatch, tmp_path
 
 
 ROUNDED = [  # what onnxruntime rounds itself, or by another order
-    [node("LRN", ["x"], ["y"], size=3, alpha=1.0)],  # of running sums
-    [node("Sigmoid", ["x"], ["y"])],  # 0 below -18
-    [node("Elu", ["x"], ["y"])],  # exp(x) - 1
-    [node("Gelu", ["x"], ["y"])],
-    [node("Sub", ["c", "x"], ["s"]), node("InstanceNormalization", ["s", "one", "one"], ["y"])],
-    [node("Sub", ["c", "x"], ["s"]), node("Add", ["c", "s"], ["y"])],
-    [node("Pow", ["x", "four"], ["p"]), node("Mul", ["p", "p"], ["q"]), node("Div", ["q", "q"], ["y"])],
-]  # fmt: skip
+    "y = LRN <size = 3, alpha = 1.0> (x)",  # of running sums
+    "y = Sigmoid(x)",  # 0 below -18
+    "y = Elu(x)",  # exp(x) - 1
+    "y = Gelu(x)",
+    "s = Sub(c, x) y = InstanceNormalization(s, one, one)",
+    "s = Sub(c, x) y = Add(c, s)",
+    "p = Pow(x, four) q = Mul(p, p) y = Div(q, q)",
+]
 
 
-@pytest.mark.parametrize("nodes", ROUNDED)
-def test_honest_rounding_is_no_difference(nodes, tmp_path):
-    path = saved(chain(*nodes, opset=20, c=F(-1000), one=F([1] * 4), four=F(4)), tmp_path)
+@pytest.mark.parametrize("text", ROUNDED)
+def test_honest_rounding_is_no_difference(text, tmp_path):
+    path = saved(said(text, opset=20, c=F(-1000), one=F([1] * 4)), tmp_path)
     assert max(from_onnx(path, tmp_path / "net").differences.values()) < 1e-4
 
 
 WHOLE = [
-    ("ReLU", lambda x: x, [node("Cast", ["x"], ["c"], to=1), node("Relu", ["c"], ["y"])]),
-    (
-        "Power",  # by 1.7, which is 1 as a whole number, and as a truth
-        lambda x: x + 1.0,
-        [
-            node("CastLike", ["number", "x"], ["h"]), node("Cast", ["h"], ["g"], to=1),
-            node("Cast", ["x"], ["c"], to=1), node("Add", ["c", "g"], ["y"]),
-        ],
-    ),
+    ("ReLU", lambda x: x, "c = Cast <to = 1> (x) y = Relu(c)"),
+    ("Power", lambda x: x + 1.0,  # by 1.7, which is 1 as a whole number, and as a truth
+     "h = CastLike(number, x) g = Cast <to = 1> (h) c = Cast <to = 1> (x) y = Add(c, g)"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["int64", "int32", "uint8", "bool"])
-@pytest.mark.parametrize(("type_", "formula", "nodes"), WHOLE)
-def test_inputs_of_whole_numbers(kind, type_, formula, nodes, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("type_", "formula", "text"), WHOLE)
+def test_inputs_of_whole_numbers(kind, type_, formula, text, tmp_path, monkeypatch):
     """Both nets are asked for the same whole numbers, some of them not 0."""
     asked, run = [], check.run
 
@@ -558,7 +549,7 @@ def test_inputs_of_whole_numbers(kind, type_, formula, nodes, tmp_path, monkeypa
 
     monkeypatch.setattr(check, "run", noted)
     code = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind))
-    path = saved(of_nodes(*nodes, kind=code, number=F(1.7)), tmp_path)
+    path = saved(of_nodes(*nodes_of(text), kind=code, number=F(1.7)), tmp_path)
     result = from_onnx(path, tmp_path / "net")
     assert kinds(result) == [type_] and len(asked) == 3
     assert all(one.dtype == kind and one.any() for one in asked)
