@@ -1,4 +1,4 @@
-"""One test body for both devices: CUDA is a GPU where there is one, else the stand-in of tests/standin."""
+"""One test body for both devices: CUDA is a GPU where there is one, else the stand-in of tests/tools/standin."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _touched() -> set[str]:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    return f"CUDA: {'a GPU' if HAS_GPU else 'the stand-in of tests/standin (no GPU)'}"
+    return f"CUDA: {'a GPU' if HAS_GPU else 'the stand-in of tests/tools/standin (no GPU)'}"
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,4 +1,4 @@
-"""Which CUDA the tests run on: a GPU through CuPy, or the stand-in for CuPy in tests/standin."""
+"""Which CUDA the tests run on: a GPU through CuPy, or the stand-in for CuPy in tests/tools/standin."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 import sys
 from pathlib import Path
 
-STAND_IN = Path(__file__).parent / "standin"
+STAND_IN = Path(__file__).parent / "tools" / "standin"
 
 
 def _gpu_works() -> bool:

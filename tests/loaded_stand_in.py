@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent / "standin"
+HERE = Path(__file__).parent / "tools" / "standin"
 EXTERN = 'extern "C" __global__ '
 
 

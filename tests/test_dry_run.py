@@ -22,7 +22,7 @@ from minicaffe.core.layers import REGISTRY
 TESTS = Path(__file__).parent
 WITHOUT_THE_STAND_IN = {
     **os.environ,
-    "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)]),
+    "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS), str(TESTS / "tools")]),
 }
 
 

@@ -39,13 +39,13 @@ EVERY_LAYER = (ROOT / "tests" / "nets" / "steps" / "lenet.yaml").read_text()
 
 ELSEWHERE = {  # types that no such net holds, and why
     "AnnotatedData": "a batch comes from a file, whose decoder takes memory",
-    "DetectionEvaluate": "nothing learns from it; tests/dry_run walks its rows",
+    "DetectionEvaluate": "nothing learns from it; tests/tools/dry_run walks its rows",
     **{
         name: "it computes with NumPy's own operators, which take arrays"
         for name, layer in REGISTRY.items()
         if layer.traits.capturable is False
     },
-    "DetectionOutput": "nothing learns from detections; tests/dry_run walks its rows",
+    "DetectionOutput": "nothing learns from detections; tests/tools/dry_run walks its rows",
     "Filter": "how many entries it keeps is the host's to know: each pass waits for the selectors",
     "HDF5Data": "a batch comes from a file, whose reader takes memory",
     "HDF5Output": "what it keeps grows with each batch",

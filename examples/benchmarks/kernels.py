@@ -55,7 +55,7 @@ def main() -> None:
 
 def instances(sm: int) -> list[Instance]:
     """All that the code can ask for, of the real CuPy's dry run and of the tiles."""
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    path = os.pathsep.join(map(str, (ROOT, ROOT / "tests", ROOT / "tests" / "tools")))
     run = subprocess.run(
         [sys.executable, "-m", "dry_run", "kernels"],
         env={**os.environ, "PYTHONPATH": path},

@@ -142,7 +142,7 @@ def raises(*_):
 def test_kernels_are_compiled_once_by_processes(cuda, monkeypatch):
     """Each notes what it compiled; kernels that do not compile are left to their launch."""
     if hasattr(cuda.xp, "is_stand_in"):
-        path = [str(Path(__file__).parents[2] / "standin"), *sys.path]
+        path = [str(Path(__file__).parents[2] / "tools" / "standin"), *sys.path]
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, path)))
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     monkeypatch.setattr(ahead, "FEW", 4)

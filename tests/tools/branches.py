@@ -1,9 +1,9 @@
 """Which branches of minicaffe the tests take: coverage.py over the whole suite with Numba off, then some with it on.
 
     pip install -e '.[test-all,branches]'
-    python tests/branches.py --data /tmp/branches                   half an hour on two cores
-    python tests/branches.py --data /tmp/branches --numba tests/core/ops and, with Numba on, what calls its loops
-    python tests/branches.py --data /tmp/branches --read            the table of runs that were kept
+    python tests/tools/branches.py --data /tmp/branches                   half an hour on two cores
+    python tests/tools/branches.py --data /tmp/branches --numba tests/core/ops and, with Numba on, what calls its loops
+    python tests/tools/branches.py --data /tmp/branches --read            the table of runs that were kept
 
 Loops that Numba compiles are beyond coverage.py: with it off their twins in NumPy are seen; with it on, who chooses
 and calls them. The rooms of loops are no part of the table. branches.json has a row a room and, for rooms of
@@ -24,7 +24,7 @@ from collections import defaultdict
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent
+ROOT = HERE.parent.parent
 RESULT = Path("branches.json")
 SETTINGS = """
 [run]

@@ -13,7 +13,7 @@ from test_step_memory import EVERY_LAYER, STEPS
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.ops.conv import ENGINES
 
-MODELS = Path(__file__).parent.parent.parent / "models"
+MODELS = Path(__file__).parents[3] / "models"
 ON_THE_HOST = {  # whose passes wait for the device, or take memory, as their documentation says
     "Python",
     "HDF5Output",
@@ -41,7 +41,7 @@ layers:
   - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
 solver: {base_lr: 0.001, max_iter: 9}
 """
-FILES = Path(__file__).parent.parent / "fixtures" / "examples"
+FILES = Path(__file__).parents[2] / "fixtures" / "examples"
 FROM_FILES = f"""
 layers:
   - {{name: lmdb, type: Data, top: [a, al], source: {FILES}/lmdb, batch_size: 4}}

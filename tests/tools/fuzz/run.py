@@ -1,10 +1,10 @@
 """Fuzz the readers of files for some minutes each, guided by coverage, and write down how far that came.
 
     pip install 'minicaffe[fuzz]'
-    python tests/fuzz/run.py --minutes 60
-    python tests/fuzz/run.py --minutes 1 --only yaml onnx --into /tmp/fuzz
+    python tests/tools/fuzz/run.py --minutes 60
+    python tests/tools/fuzz/run.py --minutes 1 --only yaml onnx --into /tmp/fuzz
 
-What a fuzzer finds is minimised and kept in tests/fuzz/finds/READER, which test_fuzzed.py reads again. The inputs
+What a fuzzer finds is minimised and kept in tests/tools/fuzz/finds/READER, which test_fuzzed.py reads again. The inputs
 that reached something new stay in INTO/corpus, and the next run goes on from them. INTO/results.json has a
 row a reader: how many inputs were read, the edges of minicaffe's and PyYAML's byte code that they reached, the finds.
 """
@@ -100,5 +100,5 @@ def harness(name: str, corpus: Path, *options: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
+    sys.path[:0] = map(str, HERE.parents[:3])
     main()

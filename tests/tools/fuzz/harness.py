@@ -1,6 +1,6 @@
 """One reader of files under a fuzzer that is guided by coverage: run.py starts this, a process for each.
 
-    python tests/fuzz/harness.py READER CORPUS [libFuzzer's options]
+    python tests/tools/fuzz/harness.py READER CORPUS [libFuzzer's options]
 
 Whatever a file holds, it is read, or refused by a MinicaffeError of one line. Needs `pip install
 'minicaffe[fuzz]'`.
@@ -13,11 +13,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parent.parent
+TESTS = Path(__file__).resolve().parents[2]
 
 
 def main() -> None:
-    sys.path[:0] = [str(TESTS.parent), str(TESTS)]
+    sys.path[:0] = [str(TESTS.parent), str(TESTS), str(TESTS / "tools")]
     os.environ["MINICAFFE_NUMBA"] = "0"  # readers compile nothing
     import atheris
 

@@ -1,4 +1,4 @@
-"""A stand-in for CuPy on machines without a GPU; put tests/standin on sys.path to import it.
+"""A stand-in for CuPy on machines without a GPU; put tests/tools/standin on sys.path to import it.
 
 Arrays are NumPy arrays kept apart from the host's, kernels run one thread after the other. Tests
 may read and reset `synchronizations` (waits for the device), `allocations` (of memory: arrays, and what

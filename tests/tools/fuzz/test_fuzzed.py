@@ -1,4 +1,4 @@
-"""What tests/fuzz/run.py fuzzes: whole files are read, and what it has found is read or refused in one line."""
+"""What tests/tools/fuzz/run.py fuzzes: whole files are read, and what it has found is read or refused in one line."""
 
 from __future__ import annotations
 

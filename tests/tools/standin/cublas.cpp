@@ -1,4 +1,4 @@
-// libcublas as a program finds it by its name once CuPy has loaded it: functions that call those of tests/standin.
+// libcublas as a program finds it by its name once CuPy has loaded it: functions that call those of tests/tools/standin.
 
 #include <stddef.h>
 

@@ -1,8 +1,8 @@
 """The tests of docs/testing.md's promises, again and again, while other processes take the cores and the caches.
 
-    python tests/promises.py --times 1000
-    python tests/promises.py --times 1000 --minutes 2     at most two minutes each
-    python tests/promises.py --only seed same_bits        those with such a word in their names
+    python tests/tools/promises.py --times 1000
+    python tests/tools/promises.py --times 1000 --minutes 2     at most two minutes each
+    python tests/tools/promises.py --only seed same_bits        those with such a word in their names
 
 promises.json has a row a test: how often it was run, and how often it failed. A test with parameters, or of
 several processes, counts once for all of them.
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent
+ROOT = HERE.parent.parent
 RESULT = Path("promises.json")
 BUSY = "import numpy as np; a = np.ones((2000, 2000), np.float32)\nwhile True: a = (a + a.T) * 0.5"
 
@@ -71,7 +71,7 @@ def load() -> Iterator[None]:
 def repeated(name: str, times: int, seconds: float) -> dict[str, float]:
     """Run a test so often, or for so long."""
     code = f"import promises; promises.run_here({name!r}, {times}, {seconds})"
-    paths = os.pathsep.join(map(str, (ROOT, HERE)))
+    paths = os.pathsep.join(map(str, (ROOT, HERE.parent, HERE)))
     environment = {**os.environ, "PYTHONPATH": paths}
     start = time.monotonic()
     done = subprocess.run(

@@ -1,9 +1,9 @@
 """An evening of training, resuming, ranks and feeding: memory, files, threads and temporary files must not grow.
 
-    python tests/soak.py                      200,000 iterations, 5,000 resumes, 50,000 by two ranks
-    python tests/soak.py --share 0.01         a hundredth of it
-    python tests/soak.py --only resumes
-    python tests/soak.py --only cuda_iterations cuda_resumes     the first two on a GPU
+    python tests/tools/soak.py                      200,000 iterations, 5,000 resumes, 50,000 by two ranks
+    python tests/tools/soak.py --share 0.01         a hundredth of it
+    python tests/tools/soak.py --only resumes
+    python tests/tools/soak.py --only cuda_iterations cuda_resumes     the first two on a GPU
 
 A row is written after each twentieth of a part: MiB that the process holds, its open files and threads, the
 files in its temporary folder, and MiB that are taken of the GPU. The result is soak.json: the first row,
@@ -26,7 +26,8 @@ from pathlib import Path
 from unittest.mock import patch
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE)]
+ROOT = HERE.parent.parent
+sys.path[:0] = [str(ROOT), str(HERE.parent)]
 
 from tools.parallel.mpi import environment, launched, ranks_of  # noqa: E402
 
@@ -122,7 +123,7 @@ def ranks(count: int, folder: Path) -> Iterator[tuple[int, int]]:
     words = ["-m", "minicaffe", "train", str(model), "--device", "cpu", "--max-iter", str(count)]
     command = launched(2, sys.executable, *words, "--run", str(folder / "run"))
     quiet = {"stdout": subprocess.DEVNULL, "env": environment()}
-    with subprocess.Popen(command, cwd=HERE.parent, **quiet) as running:
+    with subprocess.Popen(command, cwd=ROOT, **quiet) as running:
         log, wanted, rank = folder / "run" / "log.jsonl", iter(portions(count)), 0
         done = next(wanted)
         while running.poll() is None:

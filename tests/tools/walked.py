@@ -1,6 +1,6 @@
 """Which files of minicaffe some work walks through, and in how many calls: what a reader has to follow.
 
-PYTHONPATH=tests python -m walked
+PYTHONPATH=tests/tools python -m walked
 """
 
 from __future__ import annotations

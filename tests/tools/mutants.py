@@ -1,9 +1,9 @@
 """Mistakes put into the code one at a time, to see whether a test fails: mutation testing.
 
     pip install -e '.[test-all,branches]'
-    python tests/branches.py --data /tmp/branches                 which tests reach which line
-    python tests/mutants.py --data /tmp/branches --count 500
-    python tests/mutants.py --data /tmp/branches --again --ask tests/core/net/test_new.py     those that survived, once more
+    python tests/tools/branches.py --data /tmp/branches                 which tests reach which line
+    python tests/tools/mutants.py --data /tmp/branches --count 500
+    python tests/tools/mutants.py --data /tmp/branches --again --ask tests/core/net/test_new.py     those that survived, once more
 
 A mutant is one change of an operator, a comparison, a number, a truth value, a condition, a returned value or a
 statement, drawn from all that the files of FOLDERS hold. It is killed if tests fail that reach its line, or an example
@@ -41,8 +41,8 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent
-RESULT, SLOW = Path("mutants.json"), HERE / "slow.json"
+ROOT = HERE.parent.parent
+RESULT, SLOW = Path("mutants.json"), HERE.parent / "slow.json"
 FOLDERS = ("core", "backends/cpu", "backends/replay", "tools/data")
 COMPILED = re.compile(
     "backends/cpu/(kernels/|atomics|microkernel|thread_pool_loops)"
