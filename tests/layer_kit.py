@@ -1,0 +1,47 @@
+"""What tests share: tables written as text, nets of one layer, the words of a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minicaffe import MinicaffeError, Net, parse
+
+
+def rows(text: str) -> list[Any]:
+    """The rows of a table in text, for parametrize: one a line, its cells apart by ` | `.
+
+    >>> [row.values for row in rows("type: ReLU, top: [] | needs one top")]
+    [('type: ReLU, top: []', 'needs one top')]
+    """
+    lines = [f" {line} " for line in text.splitlines() if line.strip()]
+    table = [tuple(cell.strip() for cell in line.split(" | ")) for line in lines]
+    assert len(set(map(len, table))) == 1, "the rows of one table have as many cells"
+    return [pytest.param(*cells, id=" ".join(cells[:-1])[:60]) for cells in table]
+
+
+def net_of(layer: str | dict[str, Any], *bottoms: Any, **options: Any) -> Net:
+    """A net of one layer `it`, by its keys as YAML or as a dict; its bottoms are b0, b1, ...
+
+    A bottom is a shape, or an array whose shape it is. The net is of float64, is on the CPU, and has gradients
+    of its bottoms, unless options of Net say otherwise.
+    """
+    keys = layer if isinstance(layer, str) else str(layer)[1:-1]
+    names = ", ".join(f"b{i}" for i in range(len(bottoms)))
+    shapes = [list(one if isinstance(one, tuple) else np.shape(one)) for one in bottoms]
+    dims = ", ".join(f"{{dim: {shape}}}" for shape in shapes)
+    data = f"  - {{name: data, type: Input, top: [{names}], shape: [{dims}]}}\n" if bottoms else ""
+    text = f"layers:\n{data}  - {{name: it, bottom: [{names}], {keys}}}\nforce_backward: true"
+    given = {"phase": "TRAIN", "device": "cpu", "dtype": "float64"} | options
+    return Net(parse(text), **given)
+
+
+def refusal(work: Callable[..., object], *args: Any, **keys: Any) -> str:
+    """What work(*args) is refused with: the error's type and its words, in one line."""
+    with pytest.raises(MinicaffeError) as caught:
+        work(*args, **keys)
+    assert str(caught.value).isprintable()
+    return f"{type(caught.value).__name__}: {caught.value}"
