@@ -20,7 +20,9 @@ def rows(text: str) -> list[Any]:
     lines = [f" {line} " for line in text.splitlines() if line.strip()]
     table = [tuple(cell.strip() for cell in line.split(" | ")) for line in lines]
     assert len(set(map(len, table))) == 1, "the rows of one table have as many cells"
-    return [pytest.param(*cells, id=" ".join(cells[:-1])[:60]) for cells in table]
+    named = len({cells[0] for cells in table}) == len(table)
+    ids = [cells[0] if named else ", ".join(cells[:-1]) for cells in table]
+    return [pytest.param(*cells, id=name[:60]) for name, cells in zip(ids, table, strict=True)]
 
 
 def net_of(layer: str | dict[str, Any], *bottoms: Any, **options: Any) -> Net:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+
+import layer_kit
 import numpy as np
 import pytest
 from half_nets import TYPES
@@ -12,90 +15,82 @@ from minicaffe.core.layers.blob import float_type
 X = (3, 4, 6, 5)
 EPS = {"float16": 2**-11, "bfloat16": 2**-8}  # of a rounding, relative
 
-# what is tested -> the layer's YAML, the shapes of its bottoms, roundings allowed of the largest entry
-ROWS = {
-    "Convolution": ("type: Convolution, num_output: 6, kernel_size: 3, pad: 1, group: 2", [X], 4),
-    "strided": ("type: Convolution, num_output: 5, kernel_size: [3, 2], stride: 2", [X], 4),
-    "1 x 1": ("type: Convolution, num_output: 5, kernel_size: 1, engine: implicit", [X], 4),
-    "MAX": ("type: Pooling, kernel_size: 3, stride: 2, pad: 1", [X], 1),
-    "AVE": ("type: Pooling, pool: AVE, kernel_size: 3, stride: 2, pad: 1", [X], 1),
-    "ReLU": ("type: ReLU", [X], 1),
-    "leaky": ("type: ReLU, negative_slope: 0.1", [X], 2),
-    "BNLL": ("type: BNLL", [X], 2),
-    "Clip": ("type: Clip, min: -0.5, max: 1.5", [X], 1),
-    "ELU": ("type: ELU, alpha: 0.5", [X], 2),
-    "GELU": ("type: GELU", [X], 2),
-    "GELU tanh": ("type: GELU, approximate: tanh", [X], 3),
-    "Power": ("type: Power, power: 2, scale: 0.5, shift: -1", [X], 2),
-    "Sigmoid": ("type: Sigmoid", [X], 4),
-    "Swish": ("type: Swish, beta: 0.5", [X], 3),
-    "TanH": ("type: TanH", [X], 4),
-    "PReLU": ("type: PReLU", [X], 2),
-    "Scale": ("type: Scale, bias_term: true", [X], 3),
-    "given scale": ("type: Scale, axis: 0", [X, (3, 4)], 3),
-    "Bias": ("type: Bias, axis: 1, num_axes: 2", [X], 2),
-    "Axpy": ("type: Axpy", [(3, 4), X, X], 3),
-    "InnerProduct": ("type: InnerProduct, num_output: 7", [X], 2),
-    "transposed": ("type: InnerProduct, num_output: 7, transpose: true", [X], 2),
-    "Dropout": ("type: Dropout, dropout_ratio: 0.3", [X], 2),
-    "Softmax": ("type: Softmax", [X], 1),
-    "SUM": ("type: Eltwise, coeff: [0.5, -2, 1]", [X, X, X], 4),
-    "PROD": ("type: Eltwise, operation: PROD", [X, X, X], 3),
-    "EMAX": ("type: Eltwise, operation: MAX", [X, X, X], 1),
-    "Concat": ("type: Concat, axis: 2", [X, (3, 4, 1, 5)], 1),
-    "Flatten": ("type: Flatten", [X], 1),
-    "Reshape": ("type: Reshape, shape: {dim: [0, -1]}", [X], 1),
-    "Permute": ("type: Permute, order: [0, 3, 1, 2]", [X], 1),
-    "Shuffle": ("type: ShuffleChannel, group: 2", [X], 1),
-    "Crop": ("type: Crop, offset: 1", [X, (3, 4, 2, 3)], 1),
-    "Tile": ("type: Tile, axis: 2, tiles: 3", [X], 1),
-    "Split": ("type: Split", [X], 1),
-    "SUM of rows": ("type: Reduction, axis: 2, coeff: 0.5", [X], 1),
-    "ASUM": ("type: Reduction, operation: ASUM, axis: 1", [X], 2),
-    "SUMSQ": ("type: Reduction, operation: SUMSQ, axis: 2", [X], 3),
-    "MEAN": ("type: Reduction, operation: MEAN", [X], 2),
-    "SPP": ("type: SPP, pyramid_height: 2", [X], 2),
-    "SPP of means": ("type: SPP, pyramid_height: 2, pool: AVE", [X], 3),
-    "Interp": ("type: Interp, zoom_factor: 3", [X], 1),
-    "Upsample": ("type: Upsample, scale_h: 2, scale_w: 3", [X], 2),
-    "Flip": ("type: Flip, flip_height: true", [X], 1),
-    "InnerDistance": ("type: InnerDistance, num_output: 7", [X], 2),
-    "magnitudes": ("type: InnerDistance, num_output: 7, distance_type: L1", [X], 2),
-    "DilatedPooling": ("type: DilatedPooling, kernel_size: 3, dilation: 2, pool: AVE", [X], 2),
-    "ImResize": ("type: ImResize, factor: 1.5, scale_gap: 0.3", [X], 2),
-    "drawn": ("type: Pooling, pool: STOCHASTIC, kernel_size: 3, stride: 2", [X], 1),
-    "LSTM": ("type: LSTM, num_output: 3", [(5, 4, 6), (5, 4), (4, 2)], 20),
-    "RNN": ("type: RNN, num_output: 3", [(5, 4, 6), (5, 4), (4, 2)], 40),
-    "BatchNorm": ("type: BatchNorm", [X], 3),
-    "scaled": ("type: BatchNorm, scale_bias: true", [(3, 70)], 4),
-    "past": ("type: BatchNorm, use_global_stats: true, eps: 60", [X], 3),
-    "MVN": ("type: MVN, across_channels: true", [X], 3),
-    "LayerNorm": ("type: LayerNorm, axis: 2", [X], 4),
-    "GroupNorm": ("type: GroupNorm, num_groups: 2", [X], 4),
-    "Normalize": ("type: Normalize, across_spatial: false, channel_shared: false", [X], 4),
-    "across": ("type: LRN, local_size: 3, alpha: 0.5", [X], 3),
-    "BilinearInterpolation": ("type: BilinearInterpolation, interpolation_factor: 2", [X], 2),
-    "CompactBilinear": ("type: CompactBilinear, num_output: 6", [X, X], 3),
-    "Correlation": (
-        "type: Correlation, kernel_size: 1, max_displacement: 1, pad: 1",
-        [X, X],
-        3,
-    ),
-    "DeformableConvolution": (
-        "type: DeformableConvolution, num_output: 3, kernel_size: 3, pad: 1",
-        [X, (3, 18, 6, 5)],
-        4,
-    ),
-    "FlowWarp": ("type: FlowWarp", [X, (3, 2, 6, 5)], 3),
-    "Reorg": ("type: Reorg, stride: 2, reverse: true", [X], 1),
-    "MaskPooling": ("type: MaskPooling", [X, (3, 1, 6, 5)], 3),
-    "MaskResize": ("type: MaskResize, output_height: 4, output_width: 7", [X], 2),
-    "L2Norm": ("type: L2Norm", [X], 3),
-    "Lstm": ("type: Lstm, num_output: 3, batch_size: 4", [(20, 6)], 20),
-    "Reverse": ("type: Reverse, axis: 1", [X], 1),
-    "Transpose": ("type: Transpose, dim: [3, 0, 2, 1]", [X], 1),
-    "within": ("type: LRN, norm_region: WITHIN_CHANNEL", [X], 3),
-}
+# what is tested, the layer's YAML, the shapes of its bottoms, roundings allowed of the largest entry
+ROWS = kit.rows("""
+Convolution | Convolution, num_output: 6, kernel_size: 3, pad: 1, group: 2 | X | 4
+strided | Convolution, num_output: 5, kernel_size: [3, 2], stride: 2 | X | 4
+1 x 1 | Convolution, num_output: 5, kernel_size: 1, engine: implicit | X | 4
+MAX | Pooling, kernel_size: 3, stride: 2, pad: 1 | X | 1
+AVE | Pooling, pool: AVE, kernel_size: 3, stride: 2, pad: 1 | X | 1
+ReLU | ReLU | X | 1
+leaky | ReLU, negative_slope: 0.1 | X | 2
+BNLL | BNLL | X | 2
+Clip | Clip, min: -0.5, max: 1.5 | X | 1
+ELU | ELU, alpha: 0.5 | X | 2
+GELU | GELU | X | 2
+GELU tanh | GELU, approximate: tanh | X | 3
+Power | Power, power: 2, scale: 0.5, shift: -1 | X | 2
+Sigmoid | Sigmoid | X | 4
+Swish | Swish, beta: 0.5 | X | 3
+TanH | TanH | X | 4
+PReLU | PReLU | X | 2
+Scale | Scale, bias_term: true | X | 3
+given scale | Scale, axis: 0 | X, (3, 4) | 3
+Bias | Bias, axis: 1, num_axes: 2 | X | 2
+Axpy | Axpy | (3, 4), X, X | 3
+InnerProduct | InnerProduct, num_output: 7 | X | 2
+transposed | InnerProduct, num_output: 7, transpose: true | X | 2
+Dropout | Dropout, dropout_ratio: 0.3 | X | 2
+Softmax | Softmax | X | 1
+SUM | Eltwise, coeff: [0.5, -2, 1] | X, X, X | 4
+PROD | Eltwise, operation: PROD | X, X, X | 3
+EMAX | Eltwise, operation: MAX | X, X, X | 1
+Concat | Concat, axis: 2 | X, (3, 4, 1, 5) | 1
+Flatten | Flatten | X | 1
+Reshape | Reshape, shape: {dim: [0, -1]} | X | 1
+Permute | Permute, order: [0, 3, 1, 2] | X | 1
+Shuffle | ShuffleChannel, group: 2 | X | 1
+Crop | Crop, offset: 1 | X, (3, 4, 2, 3) | 1
+Tile | Tile, axis: 2, tiles: 3 | X | 1
+Split | Split | X | 1
+SUM of rows | Reduction, axis: 2, coeff: 0.5 | X | 1
+ASUM | Reduction, operation: ASUM, axis: 1 | X | 2
+SUMSQ | Reduction, operation: SUMSQ, axis: 2 | X | 3
+MEAN | Reduction, operation: MEAN | X | 2
+SPP | SPP, pyramid_height: 2 | X | 2
+SPP of means | SPP, pyramid_height: 2, pool: AVE | X | 3
+Interp | Interp, zoom_factor: 3 | X | 1
+Upsample | Upsample, scale_h: 2, scale_w: 3 | X | 2
+Flip | Flip, flip_height: true | X | 1
+InnerDistance | InnerDistance, num_output: 7 | X | 2
+magnitudes | InnerDistance, num_output: 7, distance_type: L1 | X | 2
+DilatedPooling | DilatedPooling, kernel_size: 3, dilation: 2, pool: AVE | X | 2
+ImResize | ImResize, factor: 1.5, scale_gap: 0.3 | X | 2
+drawn | Pooling, pool: STOCHASTIC, kernel_size: 3, stride: 2 | X | 1
+LSTM | LSTM, num_output: 3 | (5, 4, 6), (5, 4), (4, 2) | 20
+RNN | RNN, num_output: 3 | (5, 4, 6), (5, 4), (4, 2) | 40
+BatchNorm | BatchNorm | X | 3
+scaled | BatchNorm, scale_bias: true | (3, 70) | 4
+past | BatchNorm, use_global_stats: true, eps: 60 | X | 3
+MVN | MVN, across_channels: true | X | 3
+LayerNorm | LayerNorm, axis: 2 | X | 4
+GroupNorm | GroupNorm, num_groups: 2 | X | 4
+Normalize | Normalize, across_spatial: false, channel_shared: false | X | 4
+across | LRN, local_size: 3, alpha: 0.5 | X | 3
+BilinearInterpolation | BilinearInterpolation, interpolation_factor: 2 | X | 2
+CompactBilinear | CompactBilinear, num_output: 6 | X, X | 3
+Correlation | Correlation, kernel_size: 1, max_displacement: 1, pad: 1 | X, X | 3
+DeformableConvolution | DeformableConvolution, num_output: 3, kernel_size: 3, pad: 1 | X, (3, 18, 6, 5) | 4
+FlowWarp | FlowWarp | X, (3, 2, 6, 5) | 3
+Reorg | Reorg, stride: 2, reverse: true | X | 1
+MaskPooling | MaskPooling | X, (3, 1, 6, 5) | 3
+MaskResize | MaskResize, output_height: 4, output_width: 7 | X | 2
+L2Norm | L2Norm | X | 3
+Lstm | Lstm, num_output: 3, batch_size: 4 | (20, 6) | 20
+Reverse | Reverse, axis: 1 | X | 1
+Transpose | Transpose, dim: [3, 0, 2, 1] | X | 1
+within | LRN, norm_region: WITHIN_CHANNEL | X | 3
+""")
 
 
 def rounded(array, dtype):
@@ -103,46 +98,41 @@ def rounded(array, dtype):
     return array.astype(float_type(dtype)).astype(np.float64)
 
 
-def build(row, shapes):
-    tops = ", ".join(f"x{i}" for i in range(len(shapes)))
-    dims = ", ".join(f"{{dim: {list(shape)}}}" for shape in shapes)
-    return parse(
-        "force_backward: true\nlayers:\n"
-        f"  - {{name: data, type: Input, top: [{tops}], shape: [{dims}]}}\n"
-        f"  - {{name: y, {row}, bottom: [{tops}]}}\n"
-    )
-
-
 def near(got, wanted, tolerance):
     assert got.shape == wanted.shape and np.isfinite(got).all()
     assert np.abs(got - wanted).max() <= tolerance * max(np.abs(wanted).max(), 1e-30)
 
 
+def agree(half, exact, roundings, dtype):
+    """Every blob, every gradient of it."""
+    for key, blob in exact.blobs.items():
+        for part in ("data", "diff"):
+            got = half.device.to_host(getattr(half.blobs[key], part)).astype(np.float64)
+            near(got, getattr(blob, part), roundings * EPS[dtype])
+
+
 @TYPES
-@pytest.mark.parametrize("name", ROWS)
-def test_a_layer_against_float64(cuda, dtype, name):
-    row, shapes, roundings = ROWS[name]
+@pytest.mark.parametrize(("name", "layer", "shapes", "roundings"), ROWS)
+def test_a_layer_against_float64(cuda, dtype, name, layer, shapes, roundings):
+    shapes = ast.literal_eval(f"[{shapes.replace('X', str(X))}]")
     rng = np.random.default_rng(1)
-    exact = Net(build(row, shapes), device="cpu", dtype="float64")
-    half = Net(build(row, shapes), device=cuda, dtype=dtype)
+    exact = kit.net_of(f"type: {layer}", *shapes)
+    half = kit.net_of(f"type: {layer}", *shapes, device=cuda, dtype=dtype)
     weights = {
         key: rounded(rng.normal(size=value.shape), dtype) for key, value in exact.weights().items()
     }
-    inputs = {f"x{i}": rounded(rng.normal(size=shape), dtype) for i, shape in enumerate(shapes)}
-    dy = rounded(rng.normal(size=exact.blobs["y"].shape), dtype)
+    inputs = {f"b{i}": rounded(rng.normal(size=shape), dtype) for i, shape in enumerate(shapes)}
+    dy = rounded(rng.normal(size=exact.blobs["it"].shape), dtype)
     for net in (exact, half):
         if weights:
             net.load(weights)
         net.forward(**inputs)
-        net.backward(y=dy)
+        net.backward(it=dy)
     assert {blob.data.dtype.name for blob in half.blobs.values()} == {dtype}
-    for key, blob in exact.blobs.items():
-        got = [cuda.to_host(part) for part in (half.blobs[key].data, half.blobs[key].diff)]
-        for part, wanted in zip(got, (blob.data, blob.diff), strict=True):
-            near(part.astype(np.float64), wanted, roundings * EPS[dtype])
+    agree(half, exact, int(roundings), dtype)
     for mine, other in zip(half.learnable, exact.learnable, strict=True):
         diff = cuda.to_host(mine.diff).astype(np.float64)
-        near(diff, other.diff, roundings * EPS[dtype])
+        near(diff, other.diff, int(roundings) * EPS[dtype])
 
 
 LOSS = """
@@ -182,12 +172,7 @@ def test_labels_and_losses_are_float32(cuda, dtype):
 
 @pytest.mark.parametrize("reader", ["SoftmaxWithLoss", "Accuracy"])
 def test_an_input_that_is_read_as_labels_is_float32(reader):
-    text = f"""
-layers:
-  - {{name: data, type: Input, top: [x, label], shape: [{{dim: [4, 5]}}, {{dim: [4]}}]}}
-  - {{name: reader, type: {reader}, bottom: [x, label]}}
-"""
-    net = Net(parse(text), device="cpu", dtype="float16", shapes_only=True)
+    net = kit.net_of(f"type: {reader}", (4, 5), (4,), dtype="float16", shapes_only=True)
     types = [value.dtype.name for step in net.steps for value in step.tops]
     assert types == ["float16", "float32", "float32"]
 
@@ -220,12 +205,8 @@ def test_data_of_a_data_set(cuda, dtype, monkeypatch, tmp_path):
     monkeypatch.setattr(datasets, "_DRAWING", "few-40")  # kept apart from the whole set
     text = """
 layers:
-  - name: data
-    type: Data
-    top: [x, label]
-    source: digits
-    batch_size: 7
-    transform: {scale: 0.00390625, mean_value: 33.3}
+  - {name: data, type: Data, top: [x, label], source: digits, batch_size: 7,
+     transform: {scale: 0.00390625, mean_value: 33.3}}
 """
     nets = [Net(parse(text), device="cpu"), Net(parse(text), device=cuda, dtype=dtype)]
     (x, label), got = ([blob.data for blob in net.blobs.values() if net.forward()] for net in nets)
@@ -267,17 +248,11 @@ layers:
 @TYPES
 def test_what_drawing_gives_on_average(cuda, dtype):
     """In TEST; windows hold more than float16 does."""
-    text = build("type: Pooling, pool: STOCHASTIC, kernel_size: 3, stride: 2", [X])
+    layer = "type: Pooling, pool: STOCHASTIC, kernel_size: 3, stride: 2"
     x = rounded(np.random.default_rng(1).uniform(10_000, 30_000, X), dtype)
-    nets = [
-        Net(text, device="cpu", dtype="float64", phase="TEST"),
-        Net(text, device=cuda, dtype=dtype, phase="TEST"),
-    ]
-    for net in nets:
-        net.forward(x0=x)
-        net.backward(y=np.ones(net.blobs["y"].shape))
-    exact, half = nets
-    for key, blob in exact.blobs.items():
-        for part in ("data", "diff"):
-            got = cuda.to_host(getattr(half.blobs[key], part)).astype(np.float64)
-            near(got, getattr(blob, part), 4 * EPS[dtype])
+    exact = kit.net_of(layer, X, phase="TEST")
+    half = kit.net_of(layer, X, phase="TEST", device=cuda, dtype=dtype)
+    for net in (exact, half):
+        net.forward(b0=x)
+        net.backward(it=np.ones(net.blobs["it"].shape))
+    agree(half, exact, 4, dtype)

@@ -2,6 +2,7 @@
 
 import functools
 
+import layer_kit
 import numpy as np
 import pytest
 from core.ops import (
@@ -110,16 +111,25 @@ def pools(cuda, monkeypatch):
         test_fused.test_a_product_pools_what_it_writes(cuda, monkeypatch, name, tile, np.float32)
 
 
-def rules(cuda, monkeypatch):
-    """Of each rule against its NumPy form, entries that go by several rows of numbers."""
-    cpu = backend.device("cpu")
-    for name in update.FORMS:
-        run, there = test_launch.ROWS[f"update, {name}"](cuda, np.float64)
-        here_run, here = test_launch.ROWS[f"update, {name}"](cpu, np.float64)
+def as_numpy(cuda, name, dtype, tolerance):
+    """A row of the kernels' table against its NumPy form."""
+    results = []
+    for device in (cuda, backend.device("cpu")):
+        run, written = test_launch.ROWS[name](device, dtype)
         run()
-        here_run()
-        for one, other in zip(there, here, strict=True):
-            np.testing.assert_allclose(cuda.to_host(one), other, rtol=1e-12)
+        results.append([device.to_host(array) for array in written])
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_allclose(one, other, rtol=tolerance)
+
+
+def rules(cuda, monkeypatch):
+    """Entries that go by several rows of numbers."""
+    for name in update.FORMS:
+        as_numpy(cuda, f"update, {name}", np.float64, 1e-12)
+
+
+def judged(cuda, monkeypatch):
+    as_numpy(cuda, "judge", np.float32, 1e-5)
 
 
 def drawn(cuda, monkeypatch):
@@ -131,15 +141,6 @@ def drawn(cuda, monkeypatch):
     noise = test_random.ref.philox(test_random.ref.random_key(7, "drop", 3), 101)
     same(cuda, mask.kept, noise >= np.float32(0.4))
     np.testing.assert_allclose(cuda.to_host(y), (noise >= np.float32(0.4)) / 0.6)
-
-
-def judged(cuda, monkeypatch):
-    run, there = test_launch.ROWS["judge"](cuda, np.float32)
-    here_run, here = test_launch.ROWS["judge"](backend.device("cpu"), np.float32)
-    run()
-    here_run()
-    for one, other in zip(there, here, strict=True):
-        np.testing.assert_allclose(cuda.to_host(one), other, rtol=1e-5)
 
 
 def norms(cuda, monkeypatch):
@@ -160,174 +161,71 @@ def remembered(cuda, monkeypatch):
         np.testing.assert_allclose(cuda.to_host(mine), 0.5 + new * np.ones(mine.size))
 
 
-IMPLICIT, SOFTMAX, BLOCK, NORMALIZE = (
-    "implicit.cu",
-    "softmax.cu",
-    "block.cu",
-    "normalize.cu",
-)
-WHERE = {
-    "mma.cu": IMPLICIT,
-    "types.cu": SOFTMAX,
-    "block.cu": SOFTMAX,
-    "share.cu": NORMALIZE,
-    "nll.cu": SOFTMAX,
-}  # what is no file of kernels
-CROSSED = "sums[i][j] = d[1], sums[i][j + BESIDE] = d[0]"
-SPLIT = "units * split / splits"
-MUTATIONS = {
-    "a missing barrier": (
-        IMPLICIT,
-        "__syncthreads();  // the next slab is there, and this one is used up",
-        "",
-        tiles,
-    ),
-    "a table that is not made anew": (
-        *(IMPLICIT, "if (row_of_table == 0)", "if (next == begin)", tables),
-    ),
-    "a table of the slabs before": (
-        *(IMPLICIT, "tabulate(next)", "tabulate(next == begin ? next : k0)", tables),
-    ),
-    "a slab that is read a stage early": (
-        *(IMPLICIT, "slab = slabs[which_slab];", "slab = slabs[which_slab ^ 1];", tiles),
-    ),
-    "a slab written over the one that is read": (
-        *(IMPLICIT, "slab = slabs[which_slab ^ 1];", "slab = slabs[which_slab];", tiles),
-    ),
-    "places that have every element": (IMPLICIT, "to.bits |= 1u << bit", "to.bits |= 0", tiles),
-    "elements of a column for those of a row": (
-        *(IMPLICIT, "at_x = axes.d + axes.h + inner", "at_x = axes.d + inner", tiles),
-    ),
-    "a row of packs for its neighbour": (IMPLICIT, "/ CHUNKS + i * STEP", "/ CHUNKS + i", tiles),
-    "a pack of the k's before": (
-        *(IMPLICIT, "*(const Pack<T, V>*)at", "*(const Pack<T, V>*)(from + mine.at)", packs),
-    ),
-    "a position that is passed over": (
-        *(IMPLICIT, "&& lies(a.x + b.x, w);", "&& a.x > NOWHERE && b.x > NOWHERE;", long_kernels),
-    ),
-    "a rest of pixels left out": (IMPLICIT, "which % p.sw,", "which % p.sw / 2,", rests),
-    "elements of every rest": (IMPLICIT, "while (next * each % stride) ++next;", "", rests),
-    "elements of another rest": (
-        IMPLICIT,
-        "pixel + place + begin * each) % s",
-        "place) % s",
-        rests,
-    ),
-    "the first of the elements for all": (IMPLICIT, "+ inner % k.w * step[2]", "", rests),
-    "a pixel for its neighbour": (
-        IMPLICIT,
-        "+ inner % column.w * p.sw",
-        "+ inner % column.w",
-        rests,
-    ),
-    "a part that is summed twice": (
-        *(
-            IMPLICIT,
-            "+ (size_t)mine * FAN * step * part;",
-            "+ (size_t)mine * (FAN - 1) * step * part;",
-        ),
-        parts,
-    ),
-    "neighbours written where they do not lie side by side": (
-        *(IMPLICIT, "return number % VN == 0;", "return number + 1 > 0;", sides),
-    ),
-    "rows summed but for the first of a slab": (
-        *(IMPLICIT, "int k = 0; k < SLAB && has_row", "int k = 1; k < SLAB && has_row", sums),
-    ),
-    "half a slab left out": (IMPLICIT, "i < COUNT; i += PAIR", "i < COUNT / 2; i += PAIR", tiles),
-    "a slab that goes on into the next part": (
-        *(IMPLICIT, "(split + 1) / splits) *", "(split + 1) / splits + 1) *", parts),
-    ),
-    "an off-by-one in the split": (IMPLICIT, f"{SPLIT}) * UNIT", f"{SPLIT} + 1) * UNIT", parts),
-    "a wrong offset of the rows' sums": (IMPLICIT, "to[behind + t]", "to[row_at + t]", sums),
-    "the last few parts of a tree forgotten": (
-        *(IMPLICIT, "count = (count + FAN - 1) / FAN;", "count /= FAN;", parts),
-    ),
-    "counters that are not set back": (BLOCK, "if (last) *arrived = 0;", "", parts),
-    "the first to arrive taken for the last": (BLOCK, "== blocks - 1", "== 0", parts),
-    "fragments of the left exchanged": (
-        *(
-            "mma.cu",
-            "matrix % 2 * 8 + line] + matrix / 2 * 4",
-            "matrix / 2 * 8 + line] + matrix % 2 * 4",
-            cores,
-        ),
-    ),
-    "fragments of the right exchanged": (
-        *("mma.cu", "BESIDE] + matrix % 2 * 4", "BESIDE] + 4 - matrix % 2 * 4", cores),
-    ),
-    "sums of a lane's columns exchanged": (
-        *("mma.cu", "sums[i][j] = d[0], sums[i][j + BESIDE] = d[1]", CROSSED, cores),
-    ),
-    "a float that is cut off, not rounded": (
-        *("mma.cu", "fmaf(power, 0x1p-11f, value)", "value + 0 * power", cores),
-    ),
-    "a float that is rounded twice as far": ("mma.cu", "0x1p-11f", "0x1p-10f", cores),
-    "every other number of 16 bits lost": (
-        "mma.cu",
-        "(&both)[1] = values[1]",
-        "(&both)[1] = values[0]",
-        cores,
-    ),
-    "columns of a warp for its neighbour": (
-        "mma.cu",
-        "/ 32 % 4 * 4 * TN",
-        "/ 32 % 2 * 4 * TN",
-        cores,
-    ),
-    "a ReLU left out": (IMPLICIT, "if (relu && value <= 0) value = 0;", "", relu),
-    "four pixels of a row for a window": (IMPLICIT, "* wide + window %", "* 2 + window %", pools),
-    "the last of equal pixels": (IMPLICIT, "(pair.of[k] > best)", "(pair.of[k] >= best)", pools),
-    "a bias left out of what is pooled": (
-        *(IMPLICIT, "finished(sums[i][j + v + k], at + k, row)", "O(sums[i][j + v + k])", pools),
-    ),
-    "a mask that lets zero pass": ("types.cu", "S(mask[at]) > 0", "S(mask[at]) >= 0", masks),
-    "a row of numbers of the neighbours": ("update.cu", "entry < parts", "entry <= parts", rules),
-    "numbers that are always the first row's": (
-        *("update.cu", "parts[2 * low + 1] * columns", "0", rules),
-    ),
-    "half a key": ("random.cu", "key[0], key[1]", "key[0], key[0]", drawn),
-    "a gradient of the sum, not the mean": (
-        *(SOFTMAX, "dx ? S(*dloss) / S(*normalizer)", "dx ? S(*dloss)", lost),
-    ),
-    "ignored labels that learn": ("nll.cu", "label == T(ignore)", "label == T(ignore - 1)", lost),
-    "a normalizer of zero": (SOFTMAX, "count < 1 && counts == 1 ? 1 : count", "count", losses),
-    "a loss of one block alone": (SOFTMAX, "__ldcg(losses + i)", "__ldcg(losses)", losses),
-    "parts of rows that all weigh the same": (
-        *(NORMALIZE, "size(p) * center_of(p)", "center_of(p)", norms),
-    ),
-    "a part's own mean taken for the row's": (
-        *(NORMALIZE, "apart = center_of(p) - center", "apart = center_of(p) - center_of(p)", norms),
-    ),
-    "sums of the part before the last": (
-        *(NORMALIZE, "__ldcg(from + (size_t)p * 4 * count)", "__ldcg(from)", norms),
-    ),
-    "a scale's gradient of what is not rounded": (
-        *(NORMALIZE, "fma(dy, y ? at.y : plain, all[1])", "fma(dy, plain, all[1])", norms),
-    ),
-    "a sum with what is not rounded": (
-        *(NORMALIZE, "end(S(T(value)) + beside, true)", "end(value + beside, true)", norms),
-    ),
-    "a lane that is left out": (
-        "share.cu",
-        "e += many * lanes",
-        "e += (many + 1) * lanes",
-        norms,
-    ),
-    "rows that are summed before all is there": (
-        *("share.cu", "*mine = value;\n    __syncthreads();", "*mine = value;", norms),
-    ),
-    "a variance that is remembered as it is": (
-        *(NORMALIZE, "rounded(correction, squares)", "squares", remembered),
-    ),
-    "batches that every row counts": (NORMALIZE, "if (row == 0) *batches", "*batches", remembered),
-    "a norm of half the blocks": (
-        "watch.cu",
-        "i < count; i += BLOCK",
-        "2 * i < count; i += BLOCK",
-        judged,
-    ),
+# What goes wrong, in which file, what stands there, what is planted in its place, and the check that finds it.
+MUTATIONS = kit.rows(r"""
+a missing barrier | implicit | __syncthreads();  // the next slab is there, and this one is used up |  | tiles
+a table that is not made anew | implicit | if (row_of_table == 0) | if (next == begin) | tables
+a table of the slabs before | implicit | tabulate(next) | tabulate(next == begin ? next : k0) | tables
+a slab that is read a stage early | implicit | slab = slabs[which_slab]; | slab = slabs[which_slab ^ 1]; | tiles
+a slab written over the one that is read | implicit | slab = slabs[which_slab ^ 1]; | slab = slabs[which_slab]; | tiles
+places that have every element | implicit | to.bits |= 1u << bit | to.bits |= 0 | tiles
+elements of a column for those of a row | implicit | at_x = axes.d + axes.h + inner | at_x = axes.d + inner | tiles
+a row of packs for its neighbour | implicit | / CHUNKS + i * STEP | / CHUNKS + i | tiles
+a pack of the k's before | implicit | *(const Pack<T, V>*)at | *(const Pack<T, V>*)(from + mine.at) | packs
+a position that is passed over | implicit | && lies(a.x + b.x, w); | && a.x > NOWHERE && b.x > NOWHERE; | long_kernels
+a rest of pixels left out | implicit | which % p.sw, | which % p.sw / 2, | rests
+elements of every rest | implicit | while (next * each % stride) ++next; |  | rests
+elements of another rest | implicit | pixel + place + begin * each) % s | place) % s | rests
+the first of the elements for all | implicit | + inner % k.w * step[2] |  | rests
+a pixel for its neighbour | implicit | + inner % column.w * p.sw | + inner % column.w | rests
+a part that is summed twice | implicit | + (size_t)mine * FAN * step * part; | + (size_t)mine * (FAN - 1) * step * part; | parts
+neighbours written where they do not lie side by side | implicit | return number % VN == 0; | return number + 1 > 0; | sides
+rows summed but for the first of a slab | implicit | int k = 0; k < SLAB && has_row | int k = 1; k < SLAB && has_row | sums
+half a slab left out | implicit | i < COUNT; i += PAIR | i < COUNT / 2; i += PAIR | tiles
+a slab that goes on into the next part | implicit | (split + 1) / splits) * | (split + 1) / splits + 1) * | parts
+an off-by-one in the split | implicit | units * split / splits) * UNIT | units * split / splits + 1) * UNIT | parts
+a wrong offset of the rows' sums | implicit | to[behind + t] | to[row_at + t] | sums
+the last few parts of a tree forgotten | implicit | count = (count + FAN - 1) / FAN; | count /= FAN; | parts
+counters that are not set back | block | if (last) *arrived = 0; |  | parts
+the first to arrive taken for the last | block | == blocks - 1 | == 0 | parts
+fragments of the left exchanged | mma | matrix % 2 * 8 + line] + matrix / 2 * 4 | matrix / 2 * 8 + line] + matrix % 2 * 4 | cores
+fragments of the right exchanged | mma | BESIDE] + matrix % 2 * 4 | BESIDE] + 4 - matrix % 2 * 4 | cores
+sums of a lane's columns exchanged | mma | sums[i][j] = d[0], sums[i][j + BESIDE] = d[1] | sums[i][j] = d[1], sums[i][j + BESIDE] = d[0] | cores
+a float that is cut off, not rounded | mma | fmaf(power, 0x1p-11f, value) | value + 0 * power | cores
+a float that is rounded twice as far | mma | 0x1p-11f | 0x1p-10f | cores
+every other number of 16 bits lost | mma | (&both)[1] = values[1] | (&both)[1] = values[0] | cores
+columns of a warp for its neighbour | mma | / 32 % 4 * 4 * TN | / 32 % 2 * 4 * TN | cores
+a ReLU left out | implicit | if (relu && value <= 0) value = 0; |  | relu
+four pixels of a row for a window | implicit | * wide + window % | * 2 + window % | pools
+the last of equal pixels | implicit | (pair.of[k] > best) | (pair.of[k] >= best) | pools
+a bias left out of what is pooled | implicit | finished(sums[i][j + v + k], at + k, row) | O(sums[i][j + v + k]) | pools
+a mask that lets zero pass | types | S(mask[at]) > 0 | S(mask[at]) >= 0 | masks
+a row of numbers of the neighbours | update | entry < parts | entry <= parts | rules
+numbers that are always the first row's | update | parts[2 * low + 1] * columns | 0 | rules
+half a key | random | key[0], key[1] | key[0], key[0] | drawn
+a gradient of the sum, not the mean | softmax | dx ? S(*dloss) / S(*normalizer) | dx ? S(*dloss) | lost
+ignored labels that learn | nll | label == T(ignore) | label == T(ignore - 1) | lost
+a normalizer of zero | softmax | count < 1 && counts == 1 ? 1 : count | count | losses
+a loss of one block alone | softmax | __ldcg(losses + i) | __ldcg(losses) | losses
+parts of rows that all weigh the same | normalize | size(p) * center_of(p) | center_of(p) | norms
+a part's own mean taken for the row's | normalize | apart = center_of(p) - center | apart = center_of(p) - center_of(p) | norms
+sums of the part before the last | normalize | __ldcg(from + (size_t)p * 4 * count) | __ldcg(from) | norms
+a scale's gradient of what is not rounded | normalize | fma(dy, y ? at.y : plain, all[1]) | fma(dy, plain, all[1]) | norms
+a sum with what is not rounded | normalize | end(S(T(value)) + beside, true) | end(value + beside, true) | norms
+a lane that is left out | share | e += many * lanes | e += (many + 1) * lanes | norms
+rows that are summed before all is there | share | *mine = value;\n    __syncthreads(); | *mine = value; | norms
+a variance that is remembered as it is | normalize | rounded(correction, squares) | squares | remembered
+batches that every row counts | normalize | if (row == 0) *batches | *batches | remembered
+a norm of half the blocks | watch | i < count; i += BLOCK | 2 * i < count; i += BLOCK | judged
+""")
+WITHIN = {
+    "mma": "implicit",
+    "types": "softmax",
+    "block": "softmax",
+    "share": "normalize",
+    "nll": "softmax",
 }
+CHECKS = sorted({row.values[-1] for row in MUTATIONS})
 
 
 @pytest.fixture(autouse=True)
@@ -338,22 +236,24 @@ def stand_in(cuda, monkeypatch):
     monkeypatch.setattr(capture, "_kept", {})
 
 
-@pytest.mark.parametrize("check", sorted({case[3] for case in MUTATIONS.values()}, key=str))
+@pytest.mark.parametrize("check", CHECKS)
 def test_without_a_fault_nothing_is_found(cuda, monkeypatch, check):
-    check(cuda, monkeypatch)
+    globals()[check](cuda, monkeypatch)
 
 
-@pytest.mark.parametrize("fault", MUTATIONS)
-def test_a_fault_is_found(cuda, monkeypatch, fault):
-    file, right, wrong, check = MUTATIONS[fault]
+@pytest.mark.parametrize(("fault", "file", "right", "wrong", "check"), MUTATIONS)
+def test_a_fault_is_found(cuda, monkeypatch, fault, file, right, wrong, check):
     real = launch.source
+    right, wrong = (text.replace("\\n", "\n") for text in (right, wrong))
 
     def source(name, template):
         code, names = real(name, template)
         return code.replace(right, wrong), names
 
-    assert right in real(WHERE.get(file, file), "float")[0]
+    assert (
+        right in real(f"{WITHIN.get(file, file)}.cu", "float")[0]
+    )  # a file that the other includes
     monkeypatch.setattr(launch, "source", source)
     monkeypatch.setattr(launch, "kernels", functools.cache(launch.kernels.__wrapped__))
     with pytest.raises(AssertionError):
-        check(cuda, monkeypatch)
+        globals()[check](cuda, monkeypatch)
