@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -17,8 +18,8 @@ def rows(text: str) -> list[Any]:
     >>> [row.values for row in rows("type: ReLU, top: [] | needs one top")]
     [('type: ReLU, top: []', 'needs one top')]
     """
-    lines = [f" {line} " for line in text.splitlines() if line.strip()]
-    table = [tuple(cell.strip() for cell in line.split(" | ")) for line in lines]
+    lines = [f"{line} " for line in text.splitlines() if line.strip()]
+    table = [tuple(cell.strip() for cell in re.split(r" \|(?= )", line)) for line in lines]
     assert len(set(map(len, table))) == 1, "the rows of one table have as many cells"
     named = len({cells[0] for cells in table}) == len(table)
     ids = [cells[0] if named else ", ".join(cells[:-1]) for cells in table]
