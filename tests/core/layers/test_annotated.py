@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 
+import layer_kit
 import numpy as np
 import pytest
 from core.ops.cases import cases
@@ -59,6 +60,12 @@ def database(folder, count=6, packed=True):
     return folder
 
 
+def net(source, keys="", batch=2, kind="AnnotatedData", phase="TRAIN", device="cpu"):
+    """A net of the layer d alone; of its tops x and y."""
+    text = f"name: d, type: {kind}, source: {source}, batch_size: {batch}, top: [x, y]"
+    return Net(parse(f"layers: [{{{text}{', ' * bool(keys)}{keys}}}]"), phase, device=device)
+
+
 def on_objects(picture, boxes):
     """Each box is where its object's channel is bright; returns the classes that have a box."""
     h, w = picture.shape[1:]
@@ -79,15 +86,10 @@ def on_objects(picture, boxes):
 @pytest.mark.parametrize("packed", [True, False])
 def test_pictures_and_boxes_are_those_of_the_database(packed, tmp_path, device):
     database(tmp_path / "db", packed=packed)
-    net = Net(
-        parse(
-            f"layers: [{{name: d, type: AnnotatedData, source: {tmp_path / 'db'}, batch_size: 4, top: [x, y]}}]"
-        ),
-        device=device,
-    )
+    one = net(tmp_path / "db", batch=4, device=device)
     for first in (0, 4):
-        net.forward()
-        x, y = (device.to_host(net.blobs[name].data) for name in "xy")
+        one.forward()
+        x, y = (device.to_host(one.blobs[name].data) for name in "xy")
         assert x.shape == (4, 3, H, W) and y.shape == (1, 1, 12, 8)
         wanted = []
         for place in range(4):
@@ -133,12 +135,8 @@ def test_a_message_is_read_as_it_was_written():
 def test_what_is_no_annotated_datum_is_told(value, message, tmp_path, monkeypatch):
     monkeypatch.setattr(datum, "MOST", 2)
     write_lmdb(tmp_path / "db", [value])
-    text = f"layers: [{{name: d, type: AnnotatedData, source: {tmp_path / 'db'}, batch_size: 1}}]"
     with pytest.raises(DataError, match=f"entry 0: is not a whole AnnotatedDatum: {message}"):
-        Net(parse(text), device="cpu")
-
-
-LINE = "layers: [{{name: d, type: AnnotatedData, source: {}, batch_size: 2, top: [x, y]{}}}]"
+        net(tmp_path / "db")
 
 
 def test_damaged_entries_are_skipped_or_told(tmp_path):
@@ -150,7 +148,7 @@ def test_damaged_entries_are_skipped_or_told(tmp_path):
     grey = datum.write_annotated(datum.encoded(file.getvalue(), 0), painted(2)[1])
     whole = message(*painted(1, 2))
     change = (
-        ", transform: {mean_value: [1, 2, 3], distort_param: {random_order_prob: 1, hue_prob: 1},"
+        "transform: {mean_value: [1, 2, 3], distort_param: {random_order_prob: 1, hue_prob: 1},"
         f" expand_param: {{max_expand_ratio: 2}}, resize_param: {{height: {H}, width: {W}}}}}"
     )
     for bad, said in (
@@ -165,54 +163,57 @@ def test_damaged_entries_are_skipped_or_told(tmp_path):
         folder = tmp_path / str(len(bad))
         write_lmdb(folder, [whole, bad, whole])
         with pytest.raises(DataError, match=f"entry 1: {said}"):
-            Net(parse(LINE.format(folder, change)), device="cpu").forward()
-        net = Net(parse(LINE.format(folder, f"{change}, on_error: skip")), device="cpu")
-        net.forward()
-        assert (net.blobs["y"].data[..., 0] >= -1).all()
+            net(folder, change).forward()
+        labels = net(folder, f"{change}, on_error: skip").forward()["y"]
+        assert (labels[..., 0] >= -1).all()
 
 
 @pytest.mark.parametrize(
     ("keys", "message"),
-    [
-        (
-            "resize_param: {height: 9, width: 9, pad_value: [1, 2]}",
-            "expected 1 or 3 numbers, got 2",
-        ),
-        (
-            "noise_param: {saltpepper: true, saltpepper_param: {fraction: 0.1, value: [1, 2]}}",
-            "saltpepper_param: value: expected 1 or 3 numbers, got 2",
-        ),
-        ("noise_param: {saltpepper_param: {fraction: 2}}", "fraction: expected at most 1, got 2"),
-        ("expand_param: {max_expand_ratio: 1000000}", "expand_param: a canvas 1e.06 times"),
-        ("distort_param: {saturation_lower: 2}", "expected saturation_lower <= saturation_upper"),
-        (
-            "resize_param: {height: 99999, width: 99999}",
-            "resize_param: pictures of 99999 x 99999 are too large",
-        ),
-        (
-            "distort_param: {contrast_prob: 1, contrast_upper: 1e39}",
-            "contrast_upper: expected below",
-        ),
-    ],
+    kit.rows(r"""
+transform: {resize_param: {height: 9, width: 9, pad_value: [1, 2]}} | expected 1 or 3 numbers, got 2
+transform: {noise_param: {saltpepper: true, saltpepper_param: {fraction: 0.1, value: [1, 2]}}} | saltpepper_param: value: expected 1 or 3 numbers, got 2
+transform: {noise_param: {saltpepper_param: {fraction: 2}}} | fraction: expected at most 1, got 2
+transform: {expand_param: {max_expand_ratio: 1000000}} | expand_param: a canvas 1e.06 times
+transform: {distort_param: {saturation_lower: 2}} | expected saturation_lower <= saturation_upper
+transform: {distort_param: {contrast_prob: 1, contrast_upper: 1e39}} | contrast_upper: expected below
+transform: {resize_param: {height: 99999, width: 99999}} | resize_param: pictures of 99999 x 99999 are too large
+transform: {resize_param: {height: 0, width: 3}} | height
+transform: {resize_param: [{height: 9, width: 9}, {height: 9, width: 9}]} | resize_param: expected one, got 2: the pictures of all batches have one size
+transform: {resize_param: {resize_mode: FIT_SMALL_SIZE, height: 9, width: 9}} | FIT_SMALL_SIZE makes pictures of several sizes
+transform: {rotation: 5} | rotation does not move boxes
+transform: {crop_h: 5} | give crop_size, or both crop_h and crop_w
+transform: {crop_size: 49} | a crop of 49 x 49 is larger than the pictures of 48 x 64
+transform: {mean_file: m.npy, expand_param: {}} | go with mean_value
+transform: {force_color: true, force_gray: true} | either force_color or force_gray
+batch_sampler: {sampler: {min_scale: 0}} | expected 0 < min_scale <= max_scale <= 1
+batch_sampler: {sampler: {min_aspect_ratio: 2}} | expected 0 < min_aspect_ratio
+backend: LEVELDB | LevelDB databases are not read.*; make an LMDB of it \(convert-images --boxes\)$
+"""),
 )
-def test_what_cannot_be_made_of_a_picture_is_told_at_once(keys, message, tmp_path):
-    database(tmp_path / "db")
+def test_what_is_refused_at_once(keys, message, tmp_path):
     with pytest.raises(MinicaffeError, match=message):
-        Net(parse(LINE.format(tmp_path / "db", f", transform: {{{keys}}}")), device="cpu")
+        net(database(tmp_path / "db"), keys)
 
 
-def test_a_leveldb_is_told_how_to_become_an_lmdb(tmp_path):
-    text = LINE.format(database(tmp_path / "db"), ", backend: LEVELDB")
-    with pytest.raises(DataError, match=r"make an LMDB of it \(convert-images --boxes\)$"):
-        Net(parse(text), device="cpu")
-
-
-def test_pictures_of_several_sizes_need_a_key_that_it_has(tmp_path):
-    write_lmdb(tmp_path / "db", [message(*painted(1)), message(*painted(1, h=24, w=40))])
-    with pytest.raises(
-        DataError, match="transform: crop_size, and resize_param, makes pictures of several"
+def test_what_a_database_may_not_be(tmp_path):
+    boxes, sizes, none = (tmp_path / name for name in ("boxes", "sizes", "none"))
+    database(boxes)
+    write_lmdb(sizes, [message(*painted(1)), message(*painted(1, h=24, w=40))])
+    write_lmdb(none, [])
+    for source, kind, told in (
+        (
+            sizes,
+            "AnnotatedData",
+            "transform: crop_size, and resize_param, makes pictures of several",
+        ),
+        (boxes, "Data", "a picture with boxes, which the layer AnnotatedData reads"),
+        (none, "AnnotatedData", "data set '.*none' holds no images"),
+        (none, "Data", "data set '.*none' holds no images"),
+        ("nowhere", "AnnotatedData", "there is no LMDB database 'nowhere'"),
     ):
-        Net(parse(LINE.format(tmp_path / "db", "")), device="cpu").forward()
+        with pytest.raises(DataError, match=told):
+            net(source, kind=kind).forward()
 
 
 def salted(value):
@@ -240,25 +241,13 @@ def test_boxes_are_counted_once_while_the_file_stays_the_same(tmp_path, monkeypa
         "_count",
         lambda self, skip: counts.append(skip) or count(self, skip),
     )
-    text = LINE.format(database(tmp_path / "db"), "")
+    database(tmp_path / "db")
     for _ in range(2):
-        net = Net(parse(text), device="cpu")
-        net.forward()
-    assert len(counts) == 1 and net.blobs["y"].shape == (1, 1, 6, 8)
+        assert net(tmp_path / "db").forward()["y"].shape == (1, 1, 6, 8)
+    assert len(counts) == 1
     (tmp_path / "db" / "data.mdb").unlink()
     write_lmdb(tmp_path / "db", [message(*painted(0, 1))])
-    assert Net(parse(text), device="cpu").blobs["y"].shape == (1, 1, 2, 8)
-
-
-def test_the_layer_data_says_which_layer_reads_boxes(tmp_path):
-    database(tmp_path / "db")
-    text = (
-        f"layers: [{{name: d, type: Data, source: {tmp_path / 'db'}, batch_size: 1, top: [x, y]}}]"
-    )
-    with pytest.raises(
-        DataError, match="a picture with boxes, which the layer AnnotatedData reads"
-    ):
-        Net(parse(text), device="cpu").forward()
+    assert net(tmp_path / "db").blobs["y"].shape == (1, 1, 2, 8)
 
 
 limits = st.lists(
@@ -500,58 +489,14 @@ def test_there_and_back(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ("transform: {rotation: 5}", "rotation does not move boxes"),
-        ("transform: {resize_param: {height: 0, width: 3}}", "height"),
-        (
-            "transform: {resize_param: [{height: 9, width: 9}, {height: 9, width: 9}]}",
-            "resize_param: expected one, got 2: the pictures of all batches have one size",
-        ),
-        ("transform: {crop_h: 5}", "give crop_size, or both crop_h and crop_w"),
-        ("transform: {crop_size: 49}", "a crop of 49 x 49 is larger than the pictures of 48 x 64"),
-        (
-            "transform: {resize_param: {resize_mode: FIT_SMALL_SIZE, height: 9, width: 9}}",
-            "FIT_SMALL_SIZE makes pictures of several sizes",
-        ),
-        ("batch_sampler: {sampler: {min_scale: 0}}", "expected 0 < min_scale <= max_scale <= 1"),
-        ("batch_sampler: {sampler: {min_aspect_ratio: 2}}", "expected 0 < min_aspect_ratio"),
-        ("backend: LEVELDB", "LevelDB databases are not read"),
-        ("transform: {mean_file: m.npy, expand_param: {}}", "go with mean_value"),
-        ("transform: {force_color: true, force_gray: true}", "either force_color or force_gray"),
-    ],
-)
-def test_what_is_refused(keys, message, tmp_path):
-    database(tmp_path / "db")
-    text = f"layers: [{{name: d, type: AnnotatedData, source: {tmp_path / 'db'}, batch_size: 1, {keys}}}]"
-    with pytest.raises(MinicaffeError, match=message):
-        Net(parse(text), device="cpu")
-
-
-@pytest.mark.parametrize("kind", ["Data", "AnnotatedData"])
-def test_a_database_of_nothing(kind, tmp_path):
-    write_lmdb(tmp_path / "db", [])
-    text = f"layers: [{{name: d, type: {kind}, source: {tmp_path / 'db'}, batch_size: 1}}]"
-    with pytest.raises(DataError, match="data set '.*db' holds no images"):
-        Net(parse(text), device="cpu")
-
-
-def test_a_source_that_is_none():
-    with pytest.raises(DataError, match="there is no LMDB database 'nowhere'"):
-        Net(parse("layers: [{name: d, type: AnnotatedData, source: nowhere, batch_size: 1}]"))
-
-
-@pytest.mark.parametrize(
     ("mode", "crop", "shape"),
     [("FIT_LARGE_SIZE_AND_PAD", "", (30, 30)), ("FIT_SMALL_SIZE", ", crop_size: 28", (28, 28))],
 )
 def test_sizes_that_keep_the_shape(mode, crop, shape, tmp_path):
     database(tmp_path / "db")
     keys = f"transform: {{resize_param: {{resize_mode: {mode}, height: 30, width: 30}}{crop}}}"
-    text = f"layers: [{{name: d, type: AnnotatedData, source: {tmp_path / 'db'}, batch_size: 6, top: [x, y], {keys}}}]"
-    net = Net(parse(text), "TEST", device="cpu")
-    net.forward()
-    assert net.blobs["x"].shape == (6, 3, *shape)
+    found = net(tmp_path / "db", keys, 6, phase="TEST").forward()
+    assert found["x"].shape == (6, 3, *shape)
     for place in range(6):
-        rows = net.blobs["y"].data[0, 0]
-        on_objects(net.blobs["x"].data[place], rows[rows[:, 0] == place])
+        rows = found["y"][0, 0]
+        on_objects(found["x"][place], rows[rows[:, 0] == place])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import layer_kit
 import numpy as np
 import pytest
 
@@ -227,19 +228,16 @@ def test_where_all_are_damaged_there_is_an_end(folder):
 
 @pytest.mark.parametrize(
     ("keys", "message"),
-    [
-        ("{crop_size: 30}", "crop_size 30 is larger than the images of 16 x 24"),
-        ("{random_resized_crop: {}}", "random_resized_crop needs crop_size"),
-        (
-            "{crop_size: 8, random_resized_crop: {scale: [0.5, 2]}}",
-            "scale: expected [least, largest] above 0",
-        ),
-        ("{crop_size: 8, random_resized_crop: {ratio: 1}}", "ratio: expected [least, largest]"),
-        ("{crop_size: 8, mean_file: m.npy, random_resized_crop: {}}", "goes with mean_value"),
-        ("{color_jitter: {hue: 0.6}}", "hue: expected at most 0.5"),
-        ("{color_jitter: {hues: 0.6}}", "unknown key 'hues'; did you mean 'hue'?"),
-        ("{rotation: 9, rotation_fill: 300}", "rotation_fill: expected 0 to 255, got 300"),
-    ],
+    kit.rows("""
+{crop_size: 30} | crop_size 30 is larger than the images of 16 x 24
+{random_resized_crop: {}} | random_resized_crop needs crop_size
+{crop_size: 8, random_resized_crop: {scale: [0.5, 2]}} | scale: expected [least, largest] above 0
+{crop_size: 8, random_resized_crop: {ratio: 1}} | ratio: expected [least, largest]
+{crop_size: 8, mean_file: m.npy, random_resized_crop: {}} | goes with mean_value
+{color_jitter: {hue: 0.6}} | hue: expected at most 0.5
+{color_jitter: {hues: 0.6}} | unknown key 'hues'; did you mean 'hue'?
+{rotation: 9, rotation_fill: 300} | rotation_fill: expected 0 to 255, got 300
+"""),
 )
 def test_mistakes_are_named(folder, keys, message):
     with pytest.raises(MinicaffeError) as caught:

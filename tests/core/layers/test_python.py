@@ -7,6 +7,7 @@ import subprocess
 import sys
 import types
 
+import layer_kit
 import my_layers
 import numpy as np
 import pytest
@@ -187,24 +188,16 @@ def test_what_it_must_not_do(where, error, message):
 
 @pytest.mark.parametrize(
     ("module", "layer", "message"),
-    [
-        (
-            "nowhere",
-            "Scaled",
-            "module 'nowhere' is not imported, and a model does not import: --import nowhere.py",
-        ),
-        ("a.b", "Scaled", "--import a/b.py does, or `import a.b` before the net is built"),
-        ("my_layers", "Scale", "module 'my_layers' has no class 'Scale'; did you mean 'Scaled'?"),
-        ("my_layers", "function", "module 'my_layers' has no class 'function'"),
-        ("my_layers", "Unfinished", "has no reshape and no forward: a layer has setup, reshape"),
-        ("os", "system", "module 'os' has no class 'system'"),
-        (
-            "subprocess",
-            "Popen",
-            "class 'Popen' of module 'subprocess' has no setup and no reshape and no",
-        ),
-        ("__main__", "Scaled", "module '__main__' has no class 'Scaled'"),
-    ],
+    kit.rows("""
+nowhere | Scaled | module 'nowhere' is not imported, and a model does not import: --import nowhere.py
+a.b | Scaled | --import a/b.py does, or `import a.b` before the net is built
+my_layers | Scale | module 'my_layers' has no class 'Scale'; did you mean 'Scaled'?
+my_layers | function | module 'my_layers' has no class 'function'
+my_layers | Unfinished | has no reshape and no forward: a layer has setup, reshape
+os | system | module 'os' has no class 'system'
+subprocess | Popen | class 'Popen' of module 'subprocess' has no setup and no reshape and no
+__main__ | Scaled | module '__main__' has no class 'Scaled'
+"""),
 )
 def test_a_class_that_is_not_there(module, layer, message):
     text = f"layers: [{{name: it, type: Python, module: {module}, layer: {layer}, bottom: []}}]"

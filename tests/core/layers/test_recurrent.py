@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 
 import caffe_cases as cases
+import layer_kit
 import numpy as np
 import pytest
 from core.ops import cases as drawn
@@ -223,23 +224,15 @@ solver: {base_lr: 1.0, momentum: 0.9, clip_gradients: 1, max_iter: 300, snapshot
 
 @pytest.mark.parametrize(
     ("bottoms", "keys", "message"),
-    [
-        ("(3,) (3,)", "", "needs x (t, n, ...) and cont (t, n), got (3,) and (3,)"),
-        ("(3, 2, 4) (2, 3)", "", "got (3, 2, 4) and (2, 3)"),
-        ("(3, 2, 4) (3, 2) (3, 5)", "", "needs x_static (2, ...), a row a stream, got (3, 5)"),
-        ("(3, 2, 4) (3, 2) (2,)", "", "needs x_static (2, ...), a row a stream, got (2,)"),
-        (
-            "(3, 2, 4) (3, 2) (2, 5) (2, 5)",
-            "",
-            "with expose_hidden False needs 2 or 3 bottoms, got 4",
-        ),
-        ("(3, 2, 4) (3, 2)", ", expose_hidden: true", "True needs 4 or 5 bottoms, got 2"),
-        (
-            "(3, 2, 4) (3, 2) (1, 2, 6) (2, 6)",
-            ", expose_hidden: true",
-            "needs a first state of shape (1, 2, 6), got (2, 6)",
-        ),
-    ],
+    kit.rows("""
+(3,) (3,) |  | needs x (t, n, ...) and cont (t, n), got (3,) and (3,)
+(3, 2, 4) (2, 3) |  | got (3, 2, 4) and (2, 3)
+(3, 2, 4) (3, 2) (3, 5) |  | needs x_static (2, ...), a row a stream, got (3, 5)
+(3, 2, 4) (3, 2) (2,) |  | needs x_static (2, ...), a row a stream, got (2,)
+(3, 2, 4) (3, 2) (2, 5) (2, 5) |  | with expose_hidden False needs 2 or 3 bottoms, got 4
+(3, 2, 4) (3, 2) | , expose_hidden: true | True needs 4 or 5 bottoms, got 2
+(3, 2, 4) (3, 2) (1, 2, 6) (2, 6) | , expose_hidden: true | needs a first state of shape (1, 2, 6), got (2, 6)
+"""),
 )
 def test_bottoms_that_do_not_fit(bottoms, keys, message):
     shapes = bottoms.replace("(", "{dim: [").replace(",)", ")").replace(")", "]}")
