@@ -239,19 +239,6 @@ def test_a_filler_key_that_would_do_nothing_is_refused(text, message):
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("key", "message"),
-    [
-        ("stride", "with global_pooling there is no stride and no pad"),
-        ("pad", "with global_pooling there is no stride and no pad"),
-        ("kernel_size", "with global_pooling the window is the image; remove kernel_size"),
-    ],
-)
-def test_global_pooling_takes_no_window_of_its_own(key, message):
-    with pytest.raises(ShapeError, match=message):
-        REGISTRY["Pooling"](global_pooling=True, **{key: (2,)}).setup((1, 1, 5, 5))
-
-
 def test_the_keys_of_built_in_layers_are_such_as_users_may_have():
     for cls in REGISTRY.values():
         check_keys(cls)

@@ -1,4 +1,4 @@
-"""Loss layers: second tops, what sums are divided by, refusals, bad labels on CUDA, 16 bits."""
+"""Loss layers: second tops, what sums are divided by, bad labels on CUDA, 16 bits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from half_nets import TYPES
 from minicaffe import Net, gradcheck, parse
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.layers.blob import float_type
-from minicaffe.errors import DataError, ShapeError, SpecError
+from minicaffe.errors import DataError
 
 LABELS = np.array([1.0, 0.0, 3.0])
 WITH_PROB = [("SoftmaxWithLoss", [(3, 4), LABELS]), ("InfogainLoss", [(3, 4), LABELS, np.eye(4)])]
@@ -93,45 +93,6 @@ def test_no_label_that_counts_divides_by_one(device):
         net.forward(b1=np.ones((1, 1)))
         net.backward()
         assert net.loss == 0 and not device.to_host(net.blobs["b0"].diff).any()
-
-
-@pytest.mark.parametrize(
-    ("row", "shapes", "message"),
-    [
-        ("type: EuclideanLoss", [(2, 3), (3, 2)], "as many samples and entries"),
-        ("type: EuclideanLoss", [(2, 3), (2, 4)], "as many samples and entries"),
-        (
-            "type: ContrastiveLoss",
-            [(2, 3, 2), (2, 3, 2), (2,)],
-            r"needs bottoms of rows \(n, c\), got \(2, 3, 2\)",
-        ),
-        ("type: ContrastiveLoss", [(2, 3), (2, 3), (3,)], "needs 2 labels"),
-        ("type: SmoothL1Loss", [(2, 3), (2, 3), (2, 1)], "as many samples and entries"),
-        ("type: SmoothL1Loss, sigma: 0", [(2, 3), (2, 3)], "sigma: expected above 0, got 0"),
-        ("type: SigmoidCrossEntropyLoss", [(2, 3), (2,)], "as many samples and entries"),
-        ("type: HingeLoss", [(2, 3), (2, 3)], "needs 2 labels"),
-        ("type: MultinomialLogisticLoss", [(2, 3), (3,)], "needs 2 labels"),
-        ("type: InfogainLoss", [(2, 3), (2,)], "needs the matrix once"),
-        ("type: InfogainLoss, source: a.npy", [(2, 3), (2,), (3, 3)], "needs the matrix once"),
-        ("type: InfogainLoss", [(2, 3), (2,), (2, 3)], "matrix of 3 x 3 as its third bottom"),
-        ("type: Accuracy, top_k: 4", [(2, 3), (2,)], "top_k 4 is more than the 3 classes"),
-        (
-            "type: InfogainLoss, normalize: true",
-            [(2, 3), (2,), (3, 3)],
-            "normalize is not taken by InfogainLoss; give normalization, as Caffe asks",
-        ),
-    ],
-)
-def test_bottoms_and_keys_that_do_not_fit(row, shapes, message):
-    with pytest.raises(ShapeError, match=message):
-        net_of(row, shapes)
-
-
-def test_tops_are_counted():
-    with pytest.raises(ShapeError, match="has 1 or 2 tops"):
-        net_of("type: SoftmaxWithLoss", [(2, 3), (2,)], tops=("a", "b", "c"))
-    with pytest.raises(SpecError, match="loss_weight: expected 2"):
-        net_of("type: SoftmaxWithLoss, loss_weight: 1", [(2, 3), (2,)], tops=("a", "b"))
 
 
 def test_a_matrix_is_read_once_from_beside_the_model(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from core.layers.test_rfcn import nearest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicaffe import DataError, ShapeError
+from minicaffe import DataError
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -115,23 +115,6 @@ def test_masks_of_another_size_against_loops(device, area, size, seed):
         total += 0 if value is None else (other - value) * pull[n, k, i, j]
     along = (np.array(net.device.to_host(net.blobs["b0"].diff)) * step).sum() * 1e-3
     assert along == pytest.approx(total, rel=1e-6, abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("kind", "shapes", "message"),
-    [
-        ("ROIWarping", [(1, 2, 3), (1, 5)], r"needs a bottom of 4 axes \(n, c, h, w\)"),
-        ("ROIWarping", [(1, 2, 3, 3), (1, 6)], r"needs regions \(r, 5\)"),
-        ("MaskPooling", [(1, 2, 3, 3), (1, 2, 3, 3)], r"a mask \(n, 1, h, w\), got"),
-        ("MaskResize", [(1, 2, 3)], r"needs a bottom of 4 axes \(n, c, h, w\)"),
-        ("MaskPooling", [(1, 2, 3), (1, 1, 3)], r"needs x \(n, c, h, w\)"),
-    ],
-)
-def test_what_does_not_fit_is_refused(kind, shapes, message):
-    keys = {"ROIWarping": {"pooled_h": 1, "pooled_w": 1}}.get(kind, {})
-    keys = {"output_height": 1, "output_width": 1} if kind == "MaskResize" else keys
-    with pytest.raises(ShapeError, match=message):
-        build(kind, keys, shapes)
 
 
 def test_a_prototxt_as_mncs_users_write_it():

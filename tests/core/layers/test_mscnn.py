@@ -12,7 +12,7 @@ from core.ops.test_roi_pool import reference
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicaffe import DataError, Net, ShapeError
+from minicaffe import DataError, Net
 from minicaffe.interop import caffe
 
 seeds = st.integers(0, 2**32 - 1)
@@ -210,33 +210,8 @@ def test_pooled_regions_that_are_widened_against_loops(
     np.testing.assert_allclose(net.device.to_host(net.blobs["b0"].diff), dx, rtol=1e-9, atol=1e-12)
 
 
-BOX = {"field_w": 8, "field_h": 8, "downsample_rate": 8}
-ONE, ALIGNED = [(1, 6, 2, 2)], {"pooled_h": 1, "pooled_w": 1}
-
-
-@pytest.mark.parametrize(
-    ("kind", "keys", "shapes", "message"),
-    [
-        ("BoxOutput", BOX, ONE * 2, "field_h: expected 2 numbers, one a bottom, got 1"),
-        ("BoxOutput", {**BOX, "field_w": [8, 8]}, ONE, "field_w: expected 1 numbers, one a bottom, got 2"),
-        ("BoxOutput", BOX, [(1, 5, 2, 2)], r"needs bottoms \(n, k \+ 4, h, w\)"),
-        ("BoxOutput", {**BOX, "field_whr": 0.5}, ONE, "field_whr is at least 1"),
-        ("BoxOutput", {**BOX, "bbox_mean": [0] * 3, "bbox_std": [1] * 4}, ONE, "bbox_mean: expected 4 numbers, got 3"),
-        ("DecodeBBox", {}, [(3, 4), (3, 5)], r"needs predictions \(r, 8\), r as many as regions"),
-        ("DecodeBBox", {}, [(3, 8), (3, 4)], r"needs regions \(r, 5\)"),
-        ("DecodeBBox", {}, [(3, 8), (3, 5), (2, 5)], "needs a box for each of 3 regions"),
-        ("DecodeBBox", {}, [(3, 8), (3, 5), (3, 5)], "is there in TRAIN alone"),
-        ("ROIAlign", ALIGNED, [(1, 2, 3), (1, 5)], r"needs a bottom of 4 axes"),
-        ("ROIAlign", ALIGNED, [(1, 2, 3, 3), (1, 4)], r"needs regions \(r, 5\)"),
-    ],
-)  # fmt: skip
-def test_what_does_not_fit_is_refused(kind, keys, shapes, message):
-    with pytest.raises(ShapeError, match=message):
-        build(kind, keys, shapes)
-
-
 def test_a_region_of_an_image_that_is_not_there():
-    net = build("ROIAlign", ALIGNED, [(2, 1, 2, 2), (1, 5)])
+    net = build("ROIAlign", {"pooled_h": 1, "pooled_w": 1}, [(2, 1, 2, 2), (1, 5)])
     with pytest.raises(DataError, match="region 0 is of image 2; there are 2"):
         run(net, np.ones((2, 1, 2, 2)), [[2, 0, 0, 1, 1]])
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from test_caffe import run_layer
 from test_step_memory import STEPS
 
-from minicaffe import Layer, Net, ShapeError, Solver, SpecError, Traits, parse, register
+from minicaffe import Layer, Net, Solver, Traits, parse, register
 from minicaffe.core.layers import REGISTRY
 
 shapes = st.lists(st.integers(1, 5), min_size=2, max_size=5).map(tuple)
@@ -327,41 +327,3 @@ layers:
     for name in ("conv", "norm"):
         for one, other in zip(*(net.params[name] for net in nets), strict=True):
             np.testing.assert_array_equal(one.diff, other.diff)
-
-
-@pytest.mark.parametrize(
-    ("layer", "shape", "error", "message"),
-    [
-        ("type: LRN, local_size: 4", "2, 4, 5, 6", SpecError, "expected an odd local_size, got 4"),
-        (
-            "type: LRN",
-            "2, 4, 5",
-            ShapeError,
-            r"needs a bottom of 4 axes \(n, c, h, w\), got \(2, 4, 5\)",
-        ),
-        (
-            "type: MVN",
-            "7",
-            ShapeError,
-            r"needs a bottom of at least 2 axes \(n, c, ...\), got \(7,\)",
-        ),
-        ("type: Normalize", "7", ShapeError, "needs a bottom of at least 2 axes"),
-        (
-            "type: GroupNorm, num_groups: 3",
-            "2, 4",
-            ShapeError,
-            "4 channels cannot be divided into 3 groups",
-        ),
-        ("type: GroupNorm, num_groups: 1", "7", ShapeError, "needs a bottom of at least 2 axes"),
-        ("type: LayerNorm, axis: 2", "2, 4", ShapeError, "axis 2 is out of range for 2 axes"),
-        (
-            "type: BatchNorm, param: [{}, {lr_mult: 1}]",
-            "2, 4",
-            SpecError,
-            "are not learnt: give the first three",
-        ),
-    ],
-)
-def test_what_cannot_be_is_refused(layer, shape, error, message):
-    with pytest.raises(error, match=rf"layer 'y' \({layer.split()[1].strip(',')}\): .*{message}"):
-        net_of(layer, shape)

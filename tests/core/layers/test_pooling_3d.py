@@ -6,13 +6,10 @@ import itertools
 import math
 
 import numpy as np
-import pytest
 from core.layers.test_detection import build
 from core.ops.cases import cases
 from hypothesis import assume, given
 from hypothesis import strategies as st
-
-from minicaffe.errors import ShapeError
 
 
 def windows(size, k, s, p, ceil):
@@ -74,16 +71,3 @@ def test_the_case_of_a_forks_file():
     x = np.arange(288.0).reshape(1, 2, 4, 6, 6)
     wanted = x.reshape(1, 2, 2, 2, 3, 2, 3, 2).max(axis=(3, 5, 7))
     np.testing.assert_array_equal(net.forward(b0=x)["it"], wanted)
-
-
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {"kernel_size": 2, "pool": "STOCHASTIC"},
-        {"kernel_h": 2, "kernel_w": 2},
-        {"kernel_size": [2, 2]},
-    ],
-)
-def test_what_is_refused(keys):
-    with pytest.raises(ShapeError, match="axes|numbers"):
-        build("Pooling", keys, [(1, 2, 4, 6, 6)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 
 import caffe_cases as cases
-import layer_kit
 import numpy as np
 import pytest
 from core.ops import cases as drawn
@@ -13,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_caffe import run_layer
 
-from minicaffe import Net, ShapeError, Solver, SpecError, parse
+from minicaffe import Net, Solver, SpecError, parse
 from minicaffe.core.layers.recurrent import LSTM
 from minicaffe.core.layers.registry import REGISTRY
 
@@ -220,45 +219,6 @@ solver: {base_lr: 1.0, momentum: 0.9, clip_gradients: 1, max_iter: 300, snapshot
         solver.step(1)
         right.append(float(solver.net.blobs["accuracy"].data))
     assert np.mean(right[-25:]) > 0.95
-
-
-@pytest.mark.parametrize(
-    ("bottoms", "keys", "message"),
-    kit.rows("""
-(3,) (3,) |  | needs x (t, n, ...) and cont (t, n), got (3,) and (3,)
-(3, 2, 4) (2, 3) |  | got (3, 2, 4) and (2, 3)
-(3, 2, 4) (3, 2) (3, 5) |  | needs x_static (2, ...), a row a stream, got (3, 5)
-(3, 2, 4) (3, 2) (2,) |  | needs x_static (2, ...), a row a stream, got (2,)
-(3, 2, 4) (3, 2) (2, 5) (2, 5) |  | with expose_hidden False needs 2 or 3 bottoms, got 4
-(3, 2, 4) (3, 2) | , expose_hidden: true | True needs 4 or 5 bottoms, got 2
-(3, 2, 4) (3, 2) (1, 2, 6) (2, 6) | , expose_hidden: true | needs a first state of shape (1, 2, 6), got (2, 6)
-"""),
-)
-def test_bottoms_that_do_not_fit(bottoms, keys, message):
-    shapes = bottoms.replace("(", "{dim: [").replace(",)", ")").replace(")", "]}")
-    shapes, names = shapes.replace("} {", "}, {"), [f"b{i}" for i in range(bottoms.count(")"))]
-    net = f"""
-layers:
-  - {{name: in, type: Input, top: [{", ".join(names)}], shape: [{shapes}]}}
-  - {{name: rec, type: LSTM, num_output: 6, bottom: [{", ".join(names)}]{keys}}}
-"""
-    with pytest.raises(ShapeError, match="layer 'rec' .LSTM.: ") as caught:
-        Net(parse(net), device="cpu")
-    assert message in str(caught.value)
-
-
-def test_debug_info_and_an_lstm_unit_of_other_shapes_are_refused():
-    with pytest.raises(SpecError, match="debug_info: steps are not layers here"):
-        Net(parse(text("RNN", 1, 1, [2], 2, more=", debug_info: true")), device="cpu")
-    shapes = "{dim: [1, 2, 3]}, {dim: [1, 2, 11]}, {dim: [1, 2]}"
-    with pytest.raises(ShapeError, match=r"needs \(1, n, d\), \(1, n, 4 d\) and \(1, n\), got"):
-        Net(
-            parse(
-                f"layers: [{{name: in, type: Input, top: [c, x, g], shape: [{shapes}]}},"
-                " {name: u, type: LSTMUnit, bottom: [c, x, g], top: [a, b]}]"
-            ),
-            device="cpu",
-        )
 
 
 def test_a_layer_that_limits_gradients_does_so_at_each_step(monkeypatch):

@@ -10,7 +10,7 @@ from core.layers.fork_nets import build, cases, run, there_and_back
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicaffe import DataError, ShapeError
+from minicaffe import DataError
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -182,28 +182,6 @@ def test_a_fourth_number_is_the_scale_of_columns():
             run(net, np.full((1, 2, 1, 1), 0.5), np.zeros((1, 4, 1, 1)), [[99, 99, *scales]])[1]
             == score
         )
-
-
-@pytest.mark.parametrize(
-    ("kind", "keys", "shapes", "message"),
-    [
-        ("PSROIPooling", {"output_dim": 2, "group_size": 2, "spatial_scale": 1}, [(1, 4, 3, 3), (1, 5)],
-         r"group_size\^2 = 8 channels, got \(1, 4, 3, 3\)"),
-        ("PSROIPooling", {"output_dim": 1, "group_size": 2, "spatial_scale": 1}, [(1, 4, 3, 3), (1, 4)],
-         r"needs regions \(r, 5\)"),
-        ("BoxAnnotatorOHEM", {"roi_per_img": 2}, [(3, 4), (3,), (3,), (3, 8)], r"needs regions \(r, 5\)"),
-        ("BoxAnnotatorOHEM", {"roi_per_img": 2}, [(3, 5), (4,), (3,), (3, 8)], r"needs losses of 3 entries, one a region, got \(4,\)"),
-        ("BoxAnnotatorOHEM", {"roi_per_img": 2}, [(3, 5), (3,), (3, 2), (3, 8)], "needs labels of 3 entries"),
-        ("BoxAnnotatorOHEM", {"roi_per_img": 2}, [(3, 5), (3,), (3,), (2, 8)], r"needs weights \(3, k\), a row a region"),
-        ("Proposal", {"ratio": [1], "scale": []}, [(1, 2, 3, 3), (1, 4, 3, 3), (1, 3)], "scale: expected numbers"),
-        ("Proposal", {"ratio": [1], "scale": [1]}, [(2, 2, 3, 3), (2, 4, 3, 3), (1, 3)], r"needs scores \(1, 2, h, w\) for 1 anchors"),
-        ("Proposal", {"ratio": [1], "scale": [1]}, [(1, 2, 3, 3), (1, 4, 3, 2), (1, 3)], r"predictions \(1, 4, 3, 3\)"),
-        ("Proposal", {"ratio": [1], "scale": [1]}, [(1, 2, 3, 3), (1, 4, 3, 3), (1, 2)], r"needs im_info \(1, 3\)"),
-    ],
-)  # fmt: skip
-def test_what_does_not_fit_is_refused(kind, keys, shapes, message):
-    with pytest.raises(ShapeError, match=message):
-        build(kind, keys, shapes, tops=("a", "b")[: 1 if kind == "PSROIPooling" else 2])
 
 
 def test_a_prototxt_as_r_fcns_users_write_it():

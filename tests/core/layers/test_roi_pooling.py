@@ -1,4 +1,4 @@
-"""ROIPooling as a layer: shapes, regions of images that are not there, 16 bits."""
+"""ROIPooling as a layer: regions of images that are not there, 16 bits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from core.layers.rows.detection import MAPS, REGIONS
 from half_nets import TYPES
 
 from minicaffe import Net, parse
-from minicaffe.errors import DataError, ShapeError
+from minicaffe.errors import DataError
 
 TEXT = """
 force_backward: true
@@ -21,20 +21,6 @@ layers:
 
 def build(device="cpu", dtype=None, shape="[4, 5]"):
     return Net(parse(TEXT.replace("SHAPE", shape)), device=device, dtype=dtype)
-
-
-@pytest.mark.parametrize("shape", ["[4, 4]", "[20]", "[4, 5, 2]"])
-def test_regions_of_another_shape_are_refused(shape):
-    with pytest.raises(ShapeError, match=r"layer 'pool' .*: needs regions \(r, 5\)"):
-        build(shape=shape)
-
-
-def test_maps_of_another_shape_are_refused():
-    text = TEXT.replace("SHAPE", "[4, 5]").replace("[2, 3, 5, 6]", "[2, 3, 5]")
-    with pytest.raises(
-        ShapeError, match=r"needs a bottom of 4 axes \(n, c, h, w\), got \(2, 3, 5\)"
-    ):
-        Net(parse(text), device="cpu")
 
 
 def test_an_image_that_is_not_there_is_named(device):

@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pytest
 from core.layers.fork_nets import build, cases, run, there_and_back
 from hypothesis import given
 from hypothesis import strategies as st
-
-from minicaffe import ShapeError
 
 
 def sigmoid(x):
@@ -118,38 +115,6 @@ def test_clustered_boxes_against_loops(device, area, count, clip, variance, step
     np.testing.assert_allclose(got[0, 0], wanted, rtol=1e-9, atol=1e-12)
     spread = variance if len(variance) == 4 else (variance or [0.1]) * 4
     np.testing.assert_allclose(got[0, 1], spread * (len(wanted) // 4))
-
-
-YOLO = {
-    "num_classes": 1,
-    "num_box": 1,
-    "biases": [9, 9],
-    "mask": 0,
-    "anchors_scale": 32,
-    "mask_group_num": 1,
-}
-X, MAPS = [(1, 6, 2, 2)], [(1, 1, 2, 2), (1, 1, 8, 8)]
-
-
-@pytest.mark.parametrize(
-    ("kind", "keys", "shapes", "message"),
-    [
-        ("Yolov3DetectionOutput", YOLO, X * 2, "as many bottoms as mask_group_num 1, .* got 2 and 1"),
-        ("Yolov3DetectionOutput", YOLO, [(1, 5, 2, 2)], r"needs bottoms \(n, 6, side, side\)"),
-        ("Yolov3DetectionOutput", YOLO, [(1, 6, 2, 3)], r"needs bottoms \(n, 6, side, side\)"),
-        ("Yolov3DetectionOutput", {**YOLO, "mask": 1}, X, "biases: expected two for each of 2 anchors"),
-        ("Yolov3DetectionOutput", {**YOLO, "mask": []}, X, "mask: expected num_box 1 a bottom, got 0"),
-        ("Yolov3DetectionOutput", {**YOLO, "nms_threshold": 0}, X, "nms_threshold: expected above 0"),
-        ("PriorBoxClustered", {"width": [3, 4], "height": 3}, MAPS, r"height: expected 2 numbers above 0, got \(3.0,\)"),
-        ("PriorBoxClustered", {"width": [], "height": []}, MAPS, "width: expected 1 numbers above 0"),
-        ("PriorBoxClustered", {"width": 3, "height": -3}, MAPS, "height: expected 1 numbers above 0"),
-        ("PriorBoxClustered", {"width": 3, "height": 3, "img_h": 4}, MAPS, "give either img_size or both img_h and"),
-        ("PriorBoxClustered", {"width": 3, "height": 3, "variance": [1, 2]}, MAPS, "variance: expected 1 or 4"),
-    ],
-)  # fmt: skip
-def test_what_does_not_fit_is_refused(kind, keys, shapes, message):
-    with pytest.raises(ShapeError, match=message):
-        build(kind, keys, shapes)
 
 
 def test_prototxts_as_their_users_write_them():
