@@ -16,13 +16,8 @@ BLUE_FIRST = pictures()[:4, :, :, ::-1].transpose(0, 3, 1, 2)
 
 def npz(folder, rng):
     images = rng.integers(0, 256, (4, 3, 5, 7), np.uint8)
-    np.savez(
-        folder / "set.npz",
-        x_test=np.moveaxis(images, 1, -1),
-        y_test=np.arange(4),
-        x_train=images[:1],
-        y_train=[0],
-    )
+    last = np.moveaxis(images, 1, -1)
+    np.savez(folder / "set.npz", x_test=last, y_test=np.arange(4), x_train=images[:1], y_train=[0])
     return "set.npz", images
 
 

@@ -16,6 +16,14 @@ COPY = "  - {name: copy, type: Eltwise, bottom: [b0, b0], coeff: [0.5, 0.5], top
 TRIPLE = "  - {{name: triple, type: Power, bottom: {}, scale: 3, top: {}}}\n"
 
 
+def arrays_for(bottoms, random):
+    """What the bottoms of a row are given."""
+    return {
+        f"b{i}": random.normal(size=bottom) if isinstance(bottom, tuple) else bottom
+        for i, bottom in enumerate(bottoms)
+    }
+
+
 def test_every_layer_has_a_row():
     assert set(ROWS) | WITHOUT_GRADIENT == set(REGISTRY)
 
@@ -42,10 +50,7 @@ def test_a_layer_in_a_net_learns_nothing_wrong(name, device):
     keys, bottoms = ROWS[name][0]
     net = Net(parse(net_of(name, keys, bottoms)), device=device, dtype="float64")
     random = np.random.default_rng(3)
-    arrays = {
-        f"b{i}": random.normal(size=bottom) if isinstance(bottom, tuple) else bottom
-        for i, bottom in enumerate(bottoms)
-    }
+    arrays = arrays_for(bottoms, random)
     labels = net.layers["it"].traits.label_bottoms
     moved = [f"b{i}" for i in range(len(bottoms)) if i not in labels]
 
@@ -69,10 +74,7 @@ def test_what_wants_no_gradient_leaves_those_of_the_others(name, device):
     """Without one parameter or bottom the gradients of the rest are as they were, and its own is not taken."""
     keys, bottoms = ROWS[name][0]
     random, spec = np.random.default_rng(5), parse(net_of(name, keys, bottoms))
-    given = {
-        f"b{i}": random.normal(size=bottom) if isinstance(bottom, tuple) else bottom
-        for i, bottom in enumerate(bottoms)
-    }
+    given = arrays_for(bottoms, random)
     it = Net(spec, device="cpu").layers["it"]
     wanted = [*(param.learns for param in it.params), *it.needs_gradient]
     params, places = len(it.params), [i for i, wants in enumerate(wanted) if wants]
@@ -116,11 +118,7 @@ def test_work_in_place_changes_no_gradient(name, device):
             net, random = Net(parse(text), device=device, dtype="float64"), np.random.default_rng(7)
             for param in net.learnable:
                 param.load(random.uniform(0.5, 2, param.shape))
-            given = {
-                f"b{i}": random.normal(size=bottom) if isinstance(bottom, tuple) else bottom
-                for i, bottom in enumerate(bottoms)
-            }
-            net.forward(**given)
+            net.forward(**arrays_for(bottoms, random))
             loss = net.loss
             net.clear_param_diffs()
             net.backward()
@@ -196,26 +194,19 @@ class Without(Wrong):
         return None
 
 
-def test_the_checker_fails_on_a_wrong_gradient():
-    with pytest.raises(
-        GradientError, match="layer Without: backward returns no gradient for bottom 0"
-    ):
-        gradcheck(Without(), (2, 3))
-    with pytest.raises(
-        GradientError, match="layer Overwriting: the gradient of parameter 0 is wrong"
-    ):
-        gradcheck(Overwriting(), (2, 3))
-    with pytest.raises(
-        GradientError,
-        match="layer Faint: the gradient of bottom 0 is wrong: relative error .* along a random direction",
-    ):
-        gradcheck(Faint(), (2, 3))
-    with pytest.raises(GradientError, match="layer Wrong: the gradient of bottom 0 is wrong"):
-        gradcheck(Wrong(), (2, 3))
-    with pytest.raises(
-        GradientError, match="layer WrongBias: the gradient of parameter 1 is wrong"
-    ):
-        gradcheck(WrongBias(), (2, 3))
+@pytest.mark.parametrize(
+    ("layer", "told"),
+    [
+        (Wrong, "the gradient of bottom 0 is wrong"),
+        (WrongBias, "the gradient of parameter 1 is wrong"),
+        (Overwriting, "the gradient of parameter 0 is wrong"),
+        (Faint, "the gradient of bottom 0 is wrong: relative error .* along a random direction"),
+        (Without, "backward returns no gradient for bottom 0"),
+    ],
+)
+def test_the_checker_fails_on_a_wrong_gradient(layer, told):
+    with pytest.raises(GradientError, match=f"layer {layer.__name__}: {told}"):
+        gradcheck(layer(), (2, 3))
 
 
 def test_the_checker_passes_custom_layers_on_each_device(device):

@@ -7,10 +7,11 @@ from dataclasses import FrozenInstanceError, fields, replace
 from pathlib import Path
 from typing import Annotated, ClassVar
 
+import layer_kit
 import numpy as np
 import pytest
 
-from minicaffe import Layer, Net, ShapeError, SpecError, Traits, parse, register
+from minicaffe import Layer, Net, SpecError, Traits, parse, register
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.layers.base import bottom_counts, check_traits
 from minicaffe.core.layers.registry import check_keys
@@ -48,27 +49,11 @@ def double(clean_register):
 
 
 def test_fields_are_keys(double):
-    net = Net(
-        parse(
-            "layers: [{name: d, type: Input, shape: {dim: 3}}, {name: y, type: Double, factor: 4}]"
-        ),
-        device="cpu",
+    np.testing.assert_array_equal(
+        kit.net_of("type: Double, factor: 4", (3,)).forward(b0=[1] * 3)["it"], 4
     )
-    np.testing.assert_array_equal(net.forward(d=np.ones(3))["y"], 4)
-    with pytest.raises(
-        SpecError, match=r"1:75: layer 'y' \(Double\): unknown key 'faktor'; did you mean 'factor'"
-    ):
-        parse(
-            "layers: [{name: d, type: Input, shape: {dim: 3}}, {name: y, type: Double, faktor: 4}]"
-        )
-
-
-def test_a_key_of_every_layer_is_refused(clean_register):
-    with pytest.raises(SpecError, match="layer Bad: the key 'top' is taken by every layer"):
-
-        @register
-        class Bad(Layer):
-            top: int = 3
+    said = "layer 'it' (Double): unknown key 'faktor'; did you mean 'factor'"
+    assert f"<text>:3:44: {said}" in kit.refusal(kit.net_of, "type: Double, faktor: 4", (3,))
 
 
 @pytest.mark.parametrize("thing", [int, len, Net])
@@ -87,55 +72,20 @@ def test_what_a_layer_does_not_define_is_named(clean_register, double, missing):
         "forward": "layer Double must define forward",
         "backward": "layer Double has no gradient: it does not define backward",
     }
-    with pytest.raises(LayerError, match=f"layer 'y' .*: TypeError: {said[missing]}$"):
-        net = Net(
-            {
-                "force_backward": True,
-                "layers": [
-                    {"name": "d", "type": "Input", "shape": {"dim": 3}},
-                    {"name": "y", "type": "Double"},
-                ],
-            },
-            device="cpu",
-        )
-        net.forward(d=np.ones(3))
-        net.backward(y=np.ones(3))
+    with pytest.raises(LayerError, match=f"layer 'it' .*: TypeError: {said[missing]}$"):
+        net = kit.net_of("type: Double", (3,))
+        net.forward(b0=np.ones(3))
+        net.backward(it=np.ones(3))
 
 
 def test_a_custom_layer_in_place_is_safe(double):
     """It keeps its bottom; in place by name, it gets memory of its own."""
-    net = Net(
-        parse("""
-force_backward: true
-layers:
-  - {name: d, type: Input, shape: {dim: 3}}
-  - {name: double, type: Double, bottom: d, top: d}
-"""),
-        device="cpu",
-    )
-    net.forward(d=[1, 2, 3])
-    np.testing.assert_array_equal(net.blobs["d"].data, [2, 4, 6])
-    np.testing.assert_array_equal(net.layers["double"].x, [1, 2, 3])
-    net.backward(d=[1, 1, 1])
+    net = kit.net_of("type: Double, top: b0", (3,))
+    net.forward(b0=[1, 2, 3])
+    np.testing.assert_array_equal(net.blobs["b0"].data, [2, 4, 6])
+    np.testing.assert_array_equal(net.layers["it"].x, [1, 2, 3])
+    net.backward(b0=[1, 1, 1])
     np.testing.assert_array_equal(net.steps[0].tops[0].blob.diff, 2)
-
-
-def test_a_layer_that_breaks_its_promise_is_named(clean_register):
-    @register
-    class Liar(Layer):
-        """Promises one shape, gives another."""
-
-        def setup(self, x):
-            return (7,)
-
-        def forward(self, x):
-            return x
-
-    net = Net(parse("layers: [{name: d, type: Input, shape: {dim: 3}}, {name: l, type: Liar}]"))
-    with pytest.raises(
-        ShapeError, match=r"layer 'l' \(Liar\): setup promised shape \(7,\), got an array of \(3,\)"
-    ):
-        net.forward()
 
 
 def test_bottoms_are_counted_by_the_signature_of_setup():
@@ -144,14 +94,8 @@ def test_bottoms_are_counted_by_the_signature_of_setup():
     assert bottom_counts(REGISTRY["Input"]) == (0, 0)
     assert bottom_counts(REGISTRY["Eltwise"])[0] == 2
     assert bottom_counts(REGISTRY["Eltwise"])[1] > 100
-    with pytest.raises(
-        ShapeError, match=r"layer 'loss' \(SoftmaxWithLoss\): takes 2 bottom\(s\), got 1"
-    ):
-        Net(
-            parse(
-                "layers: [{name: d, type: Input, shape: {dim: [3, 2]}}, {name: loss, type: SoftmaxWithLoss}]"
-            )
-        )
+    said = "ShapeError: <text>:3:5: layer 'it' (SoftmaxWithLoss): takes 2 bottom(s), got 1"
+    assert kit.refusal(kit.net_of, "type: SoftmaxWithLoss", (3, 2)) == said
 
 
 def test_one_padded_axis_clips_the_last_window_of_both_as_in_caffe():
@@ -162,81 +106,64 @@ def test_one_padded_axis_clips_the_last_window_of_both_as_in_caffe():
 
 @pytest.mark.parametrize("pool", ["AVE", "MAX"])
 def test_a_huge_padded_window_takes_no_longer_than_the_image(pool):
-    net = Net(
-        parse(
-            "layers: [{name: x, type: Input, shape: {dim: [1, 1, 28, 28]}},"
-            f" {{name: p, type: Pooling, pool: {pool}, kernel_size: 1000000001, pad: 500000000}}]"
-        ),
-        device="cpu",
+    net = kit.net_of(
+        f"type: Pooling, pool: {pool}, kernel_size: 1000000001, pad: 500000000", (1, 1, 28, 28)
     )
-    found = net.forward(x=np.ones((1, 1, 28, 28)))["p"]
+    found = net.forward(b0=np.ones((1, 1, 28, 28)))["it"]
     assert found.shape == (1, 1, 28, 28)
     np.testing.assert_allclose(found, 1 if pool == "MAX" else 28**2 / 1000000001**2, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("returned", "message"),
+    ("promised", "returned", "message"),
     [
-        (None, "setup promised shape (3,), got NoneType"),
-        (2.5, "setup promised shape (3,), got float"),
-        ([np.ones(3), np.ones(3)], "expected an array for each of 1 tops, got 2"),
+        ((7,), np.ones(3), "setup promised shape (7,), got an array of (3,)"),
+        ((3,), None, "setup promised shape (3,), got NoneType"),
+        ((3,), 2.5, "setup promised shape (3,), got float"),
+        ((3,), [np.ones(3), np.ones(3)], "expected an array for each of 1 tops, got 2"),
     ],
 )
-def test_what_forward_returns_is_checked(clean_register, returned, message):
+def test_what_forward_returns_is_checked(clean_register, promised, returned, message):
     @register
     class Odd(Layer):
         """Returns what it should not."""
 
         def setup(self, x):
-            return x
+            return promised
 
         def forward(self, x):
             return returned
 
-    net = Net(
-        parse("layers: [{name: d, type: Input, shape: {dim: 3}}, {name: l, type: Odd}]"),
-        device="cpu",
-    )
-    with pytest.raises(ShapeError, match="layer 'l' .Odd.: ") as caught:
-        net.forward()
-    assert message in str(caught.value)
-
-
-def test_names_and_types_of_a_custom_layer_are_checked(clean_register):
-    with pytest.raises(
-        SpecError, match="layer ReLU: minicaffe.core.layers.elementwise has a layer of that name"
-    ):
-
-        @register
-        class ReLU(Layer):
-            """Another."""
-
-    with pytest.raises(
-        SpecError, match="layer Listed: the key 'sizes' is of a type YAML cannot give"
-    ):
-
-        @register
-        class Listed(Layer):
-            sizes: list = ()
+    said = kit.refusal(kit.net_of("type: Odd", (3,)).forward)
+    assert said.startswith("ShapeError: ") and f"layer 'it' (Odd): {message}" in said
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("name", "keys", "message"),
     [
-        (
-            "type: InnerProduct, num_output: 2, weight_filler: {type: xavier, value: 3}",
-            "value goes with constant, not with xavier",
-        ),
-        (
-            "type: InnerProduct, num_output: 2, weight_filler: {type: constant, std: 3}",
-            "std goes with gaussian, not with constant",
-        ),
+        ("ReLU", {}, "minicaffe.core.layers.elementwise has a layer of that name"),
+        ("Listed", {"sizes": list}, "the key 'sizes' is of a type YAML cannot give"),
+        ("Bad", {"top": int}, "the key 'top' is taken by every layer"),
     ],
 )
-def test_a_filler_key_that_would_do_nothing_is_refused(text, message):
-    with pytest.raises(SpecError, match="layer 'l' .InnerProduct.: weight_filler") as caught:
-        parse(f"layers: [{{name: d, type: Input, shape: {{dim: [1, 3]}}}}, {{name: l, {text}}}]")
-    assert message in str(caught.value)
+def test_names_and_types_of_a_custom_layer_are_checked(clean_register, name, keys, message):
+    members = dict.fromkeys(keys, ()) | {"__doc__": "A layer."}
+    cls = type(name, (Layer,), members | {"__annotations__": keys})
+    assert f"SpecError: layer {name}: {message}" in kit.refusal(register, cls)
+
+
+@pytest.mark.parametrize(
+    ("filler", "message"),
+    [
+        ("type: xavier, value: 3", "value goes with constant, not with xavier"),
+        ("type: constant, std: 3", "std goes with gaussian, not with constant"),
+    ],
+)
+def test_a_filler_key_that_would_do_nothing_is_refused(filler, message):
+    keys = f"type: InnerProduct, num_output: 2, weight_filler: {{{filler}}}"
+    said = kit.refusal(kit.net_of, keys, (1, 3))
+    assert said.startswith("SpecError: ") and message in said
+    assert "layer 'it' (InnerProduct): weight_filler" in said
 
 
 def test_the_keys_of_built_in_layers_are_such_as_users_may_have():
@@ -320,8 +247,8 @@ def test_a_trait_set_as_an_attribute_in_setup_is_refused(clean_register):
             return x
 
     said = "label_bottoms is a trait: write self.traits = replace(self.traits, label_bottoms=...)"
-    with pytest.raises(SpecError, match=rf"layer 'l' \(Late\): {re.escape(said)}$"):
-        Net(parse("layers: [{name: d, type: Input, shape: {dim: 3}}, {name: l, type: Late}]"))
+    told = kit.refusal(kit.net_of, "type: Late", (3,))
+    assert told == f"SpecError: <text>:3:5: layer 'it' (Late): {said}"
 
 
 @pytest.mark.parametrize("given", [{"in_place": True}, Traits, None])
@@ -372,24 +299,21 @@ def test_what_setup_returns_is_checked(clean_register):
             def setup(self, x, returned=returned):
                 return returned
 
-        with pytest.raises(ShapeError, match="layer 'v' .Vague.: setup gave .*, expected a shape"):
-            Net(
-                parse(
-                    "layers: [{name: d, type: Input, shape: {dim: 3}}, {name: v, type: Vague, bottom: d}]"
-                ),
-                device="cpu",
-            )
+        said = kit.refusal(kit.net_of, "type: Vague", (3,))
+        assert re.search(
+            r"^ShapeError: .*layer 'it' \(Vague\): setup gave .*, expected a shape", said
+        )
 
 
 def test_a_layer_says_what_it_is():
-    net = Net(
-        parse(
-            "layers: [{name: x, type: Input, shape: {dim: [2, 1, 8, 8]}},"
-            " {name: conv1, type: Convolution, num_output: 3, kernel_size: 5}, {name: r, type: ReLU},"
-            " {name: quiet, type: Silence}]"
-        ),
-        device="cpu",
-    )
+    text = """
+layers:
+  - {name: x, type: Input, shape: {dim: [2, 1, 8, 8]}}
+  - {name: conv1, type: Convolution, num_output: 3, kernel_size: 5}
+  - {name: r, type: ReLU}
+  - {name: quiet, type: Silence}
+"""
+    net = Net(parse(text), device="cpu")
     assert list(map(repr, net.layers.values())) == [
         "<Input 'x': -> (2, 1, 8, 8)>",
         "<Convolution 'conv1': (2, 1, 8, 8) -> (2, 3, 4, 4); parameters (3, 1, 5, 5), (3,)>",

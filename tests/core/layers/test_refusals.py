@@ -87,6 +87,12 @@ DetectionOutput | num_classes: 2 | (1, 8), (1, 4), (1, 1, 8) | needs prior boxes
 DetectionOutput | num_classes: 2 | (1, 8), (2, 4), (1, 2, 8) | needs scores of shape (1, 4) for 2 prior boxes, got (2, 4)
 DetectionOutput | num_classes: 2, nms_param: {eta: 0} | (1, 8), (1, 4), (1, 2, 8) | nms_param: eta: expected above 0 and at most 1, got 0.0
 DetectionOutput | num_classes: 2, visualize: true | (1, 8), (1, 4), (1, 2, 8) | visualize: minicaffe shows no windows; expected false
+DummyData | num: 1 | | channels: expected 1 or 1, one a top, got 0
+DummyData | shape: {dim: 2}, num: 1 | | give either shape or num, channels, height, width, not both
+DummyData |  | | shape: expected 1 or 1, one a top, got 0
+DummyData | shape: [{dim: 2}, {dim: 3}] | | shape: expected 1 or 1, one a top, got 2
+DummyData | shape: {dim: 2}, data_filler: [xavier, msra] | | data_filler: expected 1 or 1, one a top, got 2
+DummyData | shape: {dim: 2}, data_filler: bilinear | | the bilinear filler needs a square (n, c, k, k) parameter, got (2,)
 Eltwise | coeff: 2 | (2, 6, 5, 4), (2, 6, 5, 4) | coeff goes with SUM, one number for each of 2 bottoms
 Eltwise | coeff: [1, 2], operation: MAX | (2, 6, 5, 4), (2, 6, 5, 4) | coeff goes with SUM, one number for each of 2 bottoms
 EuclideanLoss |  | (2, 3), (3, 2) | needs bottoms of as many samples and entries, got (2, 3) and (3, 2)
