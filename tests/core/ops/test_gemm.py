@@ -170,14 +170,6 @@ def test_nothing_to_multiply(device, shapes, accumulate):
     same(device, out, np.full(out.shape, accumulate))
 
 
-def test_adding_twice_adds_twice(device):
-    a, b, start = numbers(2, (2, 3), (3, 2), (2, 2), dtype=np.float64)
-    a_there, b_there, out = put(device, a), put(device, b), put(device, start)
-    for _ in range(2):
-        gemm(a_there, b_there, out, accumulate=True, scratch=blank(device, 4, np.float64))
-    close(device, out, start + 2 * ref.matmul(a, b))
-
-
 @pytest.mark.parametrize("out", [np.float16, np.float32])
 @pytest.mark.parametrize("accumulate", [False, True])
 def test_16_bits_are_summed_in_32(cuda, out, accumulate):

@@ -15,7 +15,6 @@ from core.ops.cases import (
     close,
     conv_windows,
     dtypes,
-    need_loops,
     numbers,
     put,
     same,
@@ -142,34 +141,6 @@ def test_float16(device, layout, form, way, n, c, window, seed):
 
 
 @layouts
-@ways
-@cases(12)
-@given(*drawn)
-def test_col2im_is_the_adjoint_of_im2col(device, layout, form, way, n, c, window, seed):
-    """<im2col(x), c> = <x, col2im(c)>, exactly: the numbers are whole."""
-    image, window = window
-    shape, col_shape = sizes(n, c, image, window)
-    rng = np.random.default_rng(seed)
-    x, col = (rng.integers(-9, 10, size).astype(float) for size in (shape, col_shape))
-    columns = device.to_host(lower(device, x, window, layout, form))
-    image = device.to_host(raised(device, col, window, shape, layout, way))
-    assert (columns * ref.arranged(col, layout, shape[1])).sum() == (x * image).sum()
-
-
-@ways
-@cases(12)
-@given(*drawn)
-def test_col2im_of_im2col_counts_the_windows_over_each_pixel(device, form, way, n, c, window, seed):
-    image, window = window
-    (x,) = np.random.default_rng(seed).integers(1, 9, (1, n, c, *image)).astype(float)
-    columns = device.to_host(lower(device, x, window, form=form))
-    overlaps = np.zeros(image)
-    for _, _, pixel in ref.taps(image, window, ref.conv_sizes(image, window)):
-        overlaps[pixel] += 1
-    same(device, raised(device, columns, window, x.shape, way=way), x * overlaps)
-
-
-@layouts
 @cases(12)
 @given(*drawn, st.data())
 def test_a_band_of_the_windows(device, layout, n, c, window, seed, data):
@@ -197,29 +168,6 @@ def test_a_band_of_the_windows(device, layout, n, c, window, seed, data):
         close(device, col2im(there, band, image, layout, way, places), lifted)
         image = put(device, start)
         close(device, col2im(there, band, image, layout, way, places, add=True), start + lifted)
-
-
-@layouts
-@cases(15)
-@given(*drawn, dtypes)
-def test_every_form_agrees(cuda, monkeypatch, layout, n, c, window, seed, dtype):
-    """The columns bit for bit; the images up to the order of their sums."""
-    need_loops()
-    image, window = window
-    shape, col_shape = sizes(n, c, image, window)
-    x, col = numbers(seed, shape, col_shape, dtype=dtype)
-    results = []
-    for compiled, device in (
-        (False, device_called("cpu")),
-        (True, device_called("cpu")),
-        (None, cuda),
-    ):
-        monkeypatch.setattr("minicaffe.backends.cpu.available", lambda yes=compiled: yes)
-        arrays = lower(device, x, window, layout), raised(device, col, window, shape, layout)
-        results.append([device.to_host(array) for array in arrays])
-    for there in results[1:]:
-        np.testing.assert_array_equal(there[0], results[0][0])
-        np.testing.assert_allclose(there[1], results[0][1], rtol=1e-6, atol=1e-5)
 
 
 def test_images_and_columns_that_are_parts_of_larger_arrays(device):

@@ -114,21 +114,6 @@ def test_against_loops_and_adjoint(device, forms, drawn, n, c, layout, dtype, se
     assert (col.astype(float) * c_hat).sum() == (x.astype(float) * back).sum()
 
 
-@cases(50)
-@given(windows(), layouts)
-def test_col2im_of_im2col_counts_the_windows_over_each_pixel(device, forms, drawn, layout):
-    image, sizes = drawn
-    ones = put(device, np.ones((1, 2, *image)))
-    seen = by_loops(np.arange(math.prod(image)).reshape(1, 1, *image) + 1, **sizes)
-    counts = np.bincount(seen.ravel(), minlength=math.prod(image) + 1)[1:].reshape(image)
-    col = im2col(ones, **sizes, layout=layout)
-    np.testing.assert_array_equal(
-        device.to_host(col), by_loops(np.ones((1, 2, *image)), **sizes, layout=layout)
-    )
-    back = device.to_host(col2im(col, ones.shape, **sizes, layout=layout))
-    np.testing.assert_array_equal(back, np.broadcast_to(counts, back.shape))
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_out_is_filled_and_given_back(device, layout):
     shape = by_loops(X, 3, layout=layout).shape
