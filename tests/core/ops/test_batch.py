@@ -39,19 +39,3 @@ def test_against_loops(device, n, c, image, data, scale, dtype, seed):
         same(device, array, host)
     there[1] = None
     same(device, gather(*there, scale, blank(device, out.shape, dtype), None), device.to_host(out))
-
-
-def test_a_mirrored_crop_of_one_image(device):
-    images = np.arange(24, dtype=np.uint8).reshape(2, 1, 3, 4)
-    places = put(device, [[1, 0], [1, 0], [1, 2], [1, 0]], np.int64)
-    mean, out = put(device, np.ones((1, 3, 4)), np.float32), blank(device, (2, 1, 2, 2), np.float32)
-    gather(put(device, images), None, places, mean, 2.0, out, None)
-    same(device, out, [[[[34, 32], [42, 40]]], [[[2, 4], [10, 12]]]])
-
-
-def test_a_dark_pixel_minus_the_mean_is_negative(device):
-    """Bytes must not wrap around."""
-    places, mean = put(device, np.zeros((4, 1)), np.int64), put(device, [[[200.0]]], np.float32)
-    out = blank(device, (1, 1, 1, 1), np.float32)
-    gather(put(device, [[[[10]]]], np.uint8), None, places, mean, 1.0, out, None)
-    same(device, out, [[[[-190]]]])

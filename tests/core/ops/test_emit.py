@@ -6,31 +6,10 @@ from core.ops.cases import blank, close, put
 
 from minicaffe.backends import formulas
 from minicaffe.backends.cuda import emit
-from minicaffe.backends.formulas import FORMULAS, RULES, on_blocks
+from minicaffe.backends.formulas import FORMULAS, RULES
 from minicaffe.core.ops import elementwise, update
 
-NUMBERS = {"Clip": (-1.5, 2.0), "Log": (0.5, 9.0, 2.0), "Power": (0.5, 9.0, 1.75)}
-NUMBERS = {name: NUMBERS.get(name, (0.75, 0.25, 1.25)) for name in FORMULAS}
 both = pytest.mark.parametrize("dtype", [np.float32, np.float64])
-
-
-@both
-@pytest.mark.parametrize("name", FORMULAS)
-def test_a_function_is_what_numpy_makes_of_its_formula(device, name, dtype):
-    rng = np.random.default_rng(5)
-    x = np.append(rng.uniform(-8, 8, 500), [0, 3, -3, 6, -1.5, 2]).astype(dtype)
-    dy = np.ones_like(x)
-    numbers = NUMBERS[name][: len(emit.parameters(FORMULAS[name].y)) - 1]
-    typed = [dtype(number) for number in numbers]
-    there, out = put(device, x), blank(device, x.size, dtype)
-    with np.errstate(all="ignore"):
-        y = on_blocks(name, "y", x.dtype)(x, *typed) * np.ones_like(x)
-        elementwise.forward(name, there, numbers, out)
-        close(device, out, y)
-        if FORMULAS[name].slope is not None:
-            slope = on_blocks(name, "slope", x.dtype)(x, y, *typed) * np.ones_like(x)
-            elementwise.gradient(name, put(device, dy), there, put(device, y), numbers, out)
-            close(device, out, slope)
 
 
 @both

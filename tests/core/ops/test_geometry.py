@@ -68,23 +68,6 @@ def test_pool_output_size_counts_the_windows(size, kernel, stride, pad, ceil):
         assert pool_output_size(size, kernel, stride, pad, ceil) == count
 
 
-@pytest.mark.parametrize(
-    ("size", "kernel", "stride", "pad", "expected"),
-    [
-        (224, 3, 2, 0, 112),  # pool1 of GoogLeNet: one column less would be rounding down
-        (55, 3, 2, 0, 27),  # pool1 of AlexNet
-        (5, 2, 2, 1, 3),
-        (4, 2, 3, 1, 2),  # a third window would begin behind the image
-        (5, 1, 3, 0, 3),  # without padding Caffe keeps it, though it sees nothing
-        (1, 1, 1, 0, 1),
-        (1, 2, 2, 0, 1),  # OpenPose's nets, whose text says 1 x 1
-        (2, 3, 2, 0, 1),
-    ],
-)
-def test_pool_output_sizes_of_caffe(size, kernel, stride, pad, expected):
-    assert pool_output_size(size, kernel, stride, pad) == expected
-
-
 @cases(200)
 @given(pool_axis(), st.booleans())
 def test_window_sizes_count_the_positions_in_the_padded_image(axis, ceil):
@@ -156,18 +139,6 @@ def test_a_convolution_knows_its_shapes():
     assert (g.weight_shape, g.places) == ((6, 2, 3, 2), 4 * 5)
     assert (g.rows, g.column_elements) == (4 * 3 * 2, 4 * 3 * 2 * 4 * 5)
     assert g.multiply_adds == 3 * 6 * 4 * 5 * 2 * 3 * 2
-
-
-@pytest.mark.parametrize("axes", [1, 2, 3])
-def test_a_convolution_knows_its_shapes_along_any_axes(axes):
-    image, window = (9, 8, 5)[:axes], Window((3, 2, 1)[:axes])
-    g = ConvGeometry(2, 4, image, 6, window)
-    assert g.out == (7, 7, 5)[:axes]
-    assert (g.x_shape, g.y_shape, g.weight_shape) == (
-        (2, 4, *image),
-        (2, 6, *g.out),
-        (6, 4, *window.kernel),
-    )
 
 
 def test_a_window_that_does_not_fit():

@@ -55,6 +55,11 @@ def draw_regions(rng, count, n, dtype):
     return np.column_stack([rng.integers(0, n, count), corners]).astype(dtype)
 
 
+def pooled(device, x, rois, scale, y, which):
+    flags = blank(device, x.shape[1], bool), np.zeros(1, np.int32)
+    return roi_pool.roi_pool(x, rois, scale, y, which, *flags)
+
+
 @cases(60)
 @given(shapes, st.integers(1, 5), grids, st.sampled_from([1.0, 0.5, 0.0625]), dtypes, seeds)
 def test_against_loops(device, shape, count, grid, scale, dtype, seed):
@@ -66,12 +71,7 @@ def test_against_loops(device, shape, count, grid, scale, dtype, seed):
     out = (count, shape[1], *grid)
     y, which = blank(device, out, dtype), blank(device, out, np.int32)
     there = put(device, x), put(device, rois)
-    assert (
-        roi_pool.roi_pool(
-            *there, scale, y, which, blank(device, shape[1], bool), np.zeros(1, np.int32)
-        )
-        is y
-    )
+    assert pooled(device, *there, scale, y, which) is y
     wanted, winners = reference(x, rois, scale, grid)
     same(device, y, wanted)
     same(device, which, winners)
@@ -94,31 +94,18 @@ def test_numbers_beyond_measure_and_none(device):
     x = put(device, np.ones((1, 1, 2, 2), np.float32))
     rois = np.array([[0, 1e30, 0, 1e30, 1], [0, -1e30, 0, 1e30, 1], [0, np.nan, 0, np.nan, 1]])
     y, which = blank(device, (3, 1, 1, 1), np.float32), blank(device, (3, 1, 1, 1), np.int32)
-    roi_pool.roi_pool(
-        x,
-        put(device, rois, np.float32),
-        1.0,
-        y,
-        which,
-        blank(device, 1, bool),
-        np.zeros(1, np.int32),
-    )
+    pooled(device, x, put(device, rois, np.float32), 1.0, y, which)
     same(device, y.ravel(), [0, 1, 0])
     same(device, which.ravel(), [-1, 0, -1])
 
 
 @pytest.mark.parametrize("image", [-1, 2, np.nan])
 def test_an_image_that_is_not_there(device, image):
-    x, rois = (
-        put(device, np.ones((2, 1, 3, 3))),
-        put(device, np.array([[1, 0, 0, 1, 1.0], [image, 0, 0, 1, 1]])),
-    )
+    x, rois = np.ones((2, 1, 3, 3)), np.array([[1, 0, 0, 1, 1.0], [image, 0, 0, 1, 1]])
     y, which = blank(device, (2, 1, 1, 1), float), blank(device, (2, 1, 1, 1), np.int32)
 
     def run():
-        return roi_pool.roi_pool(
-            x, rois, 1.0, y, which, blank(device, 1, bool), np.zeros(1, np.int32)
-        )
+        return pooled(device, put(device, x), put(device, rois), 1.0, y, which)
 
     if device.is_cuda:
         got = device.to_host(run()).ravel()

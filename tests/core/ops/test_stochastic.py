@@ -81,16 +81,6 @@ def test_draws_against_loops(device, drawn_window, n, least, dtype, seed):
     same(device, which, wanted[1])
 
 
-def test_a_pixel_is_drawn_by_its_share(device):
-    """1, 0, 2 and 5 of 8, in 20,000 windows: within four standard deviations."""
-    x = np.tile(np.float32([[1, 0], [2, 5]]), (1, 1, 100, 200))
-    noise = np.random.default_rng(0).random((1, 1, 100, 200), np.float32)
-    y, _ = draw(device, x, Window((2, 2), (2, 2)), noise)
-    for value, share in ((0, 0), (1, 1 / 8), (2, 2 / 8), (5, 5 / 8)):
-        count = int((device.to_host(y) == value).sum())
-        assert abs(count - 20_000 * share) <= 4 * math.sqrt(20_000 * share * (1 - share))
-
-
 @cases(60)
 @given(unpadded, st.integers(0, 3), dtypes, seeds)
 def test_expected_against_loops(device, drawn_window, n, dtype, seed):
