@@ -1,6 +1,7 @@
 """What the rows of test_launch.py's table share, which stand there and in launch_rows_<family>.py."""
 
 import numpy as np
+from core.ops.cases import blank, numbers, put
 
 
 def table():
@@ -15,6 +16,21 @@ def table():
         return function
 
     return rows, row
+
+
+def drawn(device, dtype, *shapes, seed=1):
+    """Random arrays there."""
+    return [put(device, array) for array in numbers(seed, *shapes, dtype=dtype)]
+
+
+def plain(op, inputs, out):
+    """A row of an op that computes an array of some."""
+
+    def build(device, dtype):
+        given, written = drawn(device, dtype, *inputs), blank(device, out, dtype)
+        return lambda: op(*given, written), [written]
+
+    return build
 
 
 def summed(dtype):

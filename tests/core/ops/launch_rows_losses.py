@@ -2,7 +2,7 @@
 
 import numpy as np
 from core.ops.cases import blank, numbers, put
-from core.ops.launch_rows import summed, table
+from core.ops.launch_rows import drawn, summed, table
 
 from minicaffe.core.ops import label_losses, pair_losses
 from minicaffe.core.ops.softmax import Labels
@@ -46,7 +46,7 @@ def contrastive(device, dtype):
 def weighted(device, dtype):
     """a, b and two weights; and without weights."""
     a, b = pair(device, dtype)
-    weights = [put(device, w) for w in numbers(2, (8, 5), (8, 5), dtype=summed(dtype))]
+    weights = drawn(device, summed(dtype), (8, 5), (8, 5), seed=2)
     return (a, b, *weights), (a, b, None, None)
 
 

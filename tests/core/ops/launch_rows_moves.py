@@ -2,7 +2,7 @@
 
 import numpy as np
 from core.ops.cases import blank, numbers, put
-from core.ops.launch_rows import summed, table
+from core.ops.launch_rows import drawn, summed, table
 
 from minicaffe.core.ops import argmax
 from minicaffe.core.ops import interp as between
@@ -22,7 +22,7 @@ def places(device, dtype):
 
 @row
 def take(device, dtype):
-    x, place = put(device, numbers(1, (5, 3), dtype=dtype)[0]), put(device, PLACES, np.int32)
+    x, place = *drawn(device, dtype, (5, 3)), put(device, PLACES, np.int32)
     out = blank(device, (8, 3), dtype)
     return lambda: numbered.take(x, place, out), [out]
 
@@ -81,7 +81,7 @@ def mask_places(device, dtype):
 
 @row
 def unpool(device, dtype):
-    x, (_, place) = put(device, numbers(1, POOLED, dtype=dtype)[0]), mask(device, dtype)
+    x, (_, place) = *drawn(device, dtype, POOLED), mask(device, dtype)
     out, winner = blank(device, IMAGES, dtype), blank(device, IMAGES, np.int32)
     return lambda: masks.unpool(x, place, out, winner), [out]
 
@@ -91,7 +91,7 @@ ROWS["claim"] = unpool
 
 @row
 def unpool_gradient(device, dtype):
-    dy, (_, place) = put(device, numbers(1, IMAGES, dtype=dtype)[0]), mask(device, dtype)
+    dy, (_, place) = *drawn(device, dtype, IMAGES), mask(device, dtype)
     out = blank(device, POOLED, dtype)
     return lambda: masks.unpool_gradient(dy, place, out), [out]
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 from core.ops.cases import blank, numbers, put
-from core.ops.launch_rows import summed, table
+from core.ops.launch_rows import drawn, summed, table
 
 from minicaffe.core.ops import pool
 from minicaffe.core.ops.geometry import Window
@@ -58,7 +58,7 @@ ROIS = [  # one at halves, one that leaves the image, one of a pixel, one smalle
 
 @row
 def roi_pool(device, dtype):
-    x, rois = put(device, numbers(1, IMAGES, dtype=dtype)[0]), put(device, ROIS, summed(dtype))
+    x, rois = *drawn(device, dtype, IMAGES), put(device, ROIS, summed(dtype))
     y, which = (blank(device, (160, 3, 4, 2), kind) for kind in (dtype, np.int32))
     better = blank(device, 3, bool)
     return lambda: pool.roi_pool(x, rois, 0.5, y, which, better, np.zeros(1, np.int32)), [

@@ -2,7 +2,7 @@
 
 import numpy as np
 from core.ops.cases import blank, numbers, put
-from core.ops.launch_rows import summed, table
+from core.ops.launch_rows import drawn, summed, table
 
 from minicaffe.core.ops import recurrent
 
@@ -13,9 +13,9 @@ CONT = [1, 0, 1, 1]  # the second of four streams begins anew
 @row
 def lstm_unit(device, dtype):
     """A step after another; and a lone one, into the memory that it reads, of cells of the same type."""
-    x, r, alone = (put(device, a) for a in numbers(1, (4, 20), (4, 20), (4, 20), dtype=dtype))
+    x, r, alone = drawn(device, dtype, (4, 20), (4, 20), (4, 20))
     types = summed(dtype), dtype
-    before = [put(device, numbers(2, (4, 5), dtype=kind)[0]) for kind in types]
+    before = [drawn(device, kind, (4, 5), seed=2)[0] for kind in types]
     acts, cont = blank(device, (4, 20), dtype), put(device, CONT, dtype)
     cs = [blank(device, (4, 5), kind) for kind in types]
     hs = [blank(device, (4, 5), dtype) for _ in range(2)]
@@ -33,10 +33,7 @@ def lstm_unit_gradient(device, dtype):
     acts, dh, *rs = numbers(1, (4, 20), *[(4, 5)] * 3, dtype=dtype)
     acts[:, :15] = np.abs(acts[:, :15])  # i, f and o are between 0 and 1
     acts, dh, *rs = (put(device, a) for a in (acts, dh, *rs))
-    cells = [
-        [put(device, a) for a in numbers(2, *[(4, 5)] * 3, dtype=kind)]
-        for kind in (summed(dtype), dtype)
-    ]
+    cells = [drawn(device, kind, *[(4, 5)] * 3, seed=2) for kind in (summed(dtype), dtype)]
     cont, after = put(device, CONT, dtype), put(device, CONT[::-1], dtype)
     dxs = [blank(device, (4, 20), dtype) for _ in cells]
 
@@ -49,7 +46,7 @@ def lstm_unit_gradient(device, dtype):
 
 @row
 def tanh_unit(device, dtype):
-    x, r = (put(device, a) for a in numbers(1, (4, 5), (4, 5), dtype=dtype))
+    x, r = drawn(device, dtype, (4, 5), (4, 5))
     cont, hs = put(device, CONT, dtype), [blank(device, (4, 5), dtype) for _ in range(2)]
 
     def run():
@@ -61,7 +58,7 @@ def tanh_unit(device, dtype):
 
 @row
 def tanh_unit_gradient(device, dtype):
-    h, dh, r = (put(device, a) for a in numbers(1, *[(4, 5)] * 3, dtype=dtype))
+    h, dh, r = drawn(device, dtype, *[(4, 5)] * 3)
     after, dxs = put(device, CONT, dtype), [blank(device, (4, 5), dtype) for _ in range(2)]
 
     def run():

@@ -14,7 +14,7 @@ from core.ops import (
     launch_rows_recurrent,
 )
 from core.ops.cases import blank, close, numbers, put
-from core.ops.launch_rows import summed, table
+from core.ops.launch_rows import drawn, plain, summed, table
 
 from minicaffe.backends import device as backend
 from minicaffe.backends.cpu import threads
@@ -44,20 +44,18 @@ POOL = Window((3, 2), (2, 3), (1, 1))  # image 7 x 6, pooled 4 x 3
 ROWS, row = table()
 
 
-def windowed(op, inputs, window, out, **options):
-    def build(device, dtype):
-        arrays = [put(device, array) for array in numbers(1, *inputs, dtype=dtype)]
-        written = blank(device, out, dtype)
-        return lambda: op(*arrays, window, written, **options), [written]
-
-    return build
-
-
 IMAGES, COLUMNS = (3, 3, 7, 6), (3, 18, 32)
-ROWS["im2col"] = windowed(im2col, [IMAGES], CONV, COLUMNS)
-ROWS["im2col_loopfree"] = windowed(im2col, [IMAGES], CONV, COLUMNS, form="loopfree")
-ROWS["col2im"] = windowed(col2im, [COLUMNS], CONV, IMAGES)
-ROWS["ave_pool"] = windowed(pool.ave_pool, [(2, 3, 7, 6)], POOL, (2, 3, 4, 3))
+ROWS["im2col"] = plain(lambda x, out: im2col(x, CONV, out), [IMAGES], COLUMNS)
+ROWS["im2col_loopfree"] = plain(
+    lambda x, out: im2col(x, CONV, out, form="loopfree"), [IMAGES], COLUMNS
+)
+ROWS["col2im"] = plain(lambda x, out: col2im(x, CONV, out), [COLUMNS], IMAGES)
+ROWS["ave_pool"] = plain(lambda x, y: pool.ave_pool(x, POOL, y), [(2, 3, 7, 6)], (2, 3, 4, 3))
+ROWS["scale"] = plain(channels.scale, [(3, 4, 5), (4,), (4,)], (3, 4, 5))
+ROWS["elementwise"] = plain(lambda x, y: functions.forward("Swish", x, (0.5,), y), [(40,)], 40)
+ROWS["elementwise_gradient"] = plain(
+    lambda dy, x, y, dx: functions.gradient("Swish", dy, x, y, (0.5,), dx), [(40,)] * 3, 40
+)
 
 
 @row
@@ -74,13 +72,13 @@ def convolution(strategy, direction):
     def build(device, dtype):
         g = ConvGeometry(3, 4, (7, 6), 6, CONV, 2)
         shapes = (g.x_shape, g.weight_shape, (g.f,), g.y_shape)
-        x, weight, bias, dy = (put(device, array) for array in numbers(1, *shapes, dtype=dtype))
+        x, weight, bias, dy = drawn(device, dtype, *shapes)
         inputs, out = {
             "forward": ((x, weight, bias), g.y_shape),
             "input_gradient": ((dy, weight), g.x_shape),
             "weight_gradient": ((x, dy), g.weight_shape),
         }[direction]
-        written = put(device, numbers(2, out, dtype=dtype)[0])
+        (written,) = drawn(device, dtype, out, seed=2)
         work = blank(device, ENGINES[strategy].workspace(g, 10**6) * threads.count(), dtype)
         run = getattr(ENGINES[strategy], direction)
         return lambda: run(*inputs, g, written, work), [written]
@@ -96,7 +94,7 @@ ROWS["implicit"] = convolution("implicit", "forward")
 
 @row
 def sums(device, dtype):
-    x, start = (put(device, array) for array in numbers(1, (5, 40, 3), (40,), dtype=dtype))
+    x, start = drawn(device, dtype, (5, 40, 3), (40,))
     rows, work = x.reshape(15, 40), blank(device, 600, dtype)
     places, columns, every = start, start.copy(), blank(device, (), summed(dtype))
 
@@ -110,12 +108,8 @@ def sums(device, dtype):
 
 @row
 def ave_pool_gradient(device, dtype):
-    (dy,) = numbers(1, (2, 3, 4, 3), dtype=dtype)
-    dy, dx, share = (
-        put(device, dy),
-        blank(device, (2, 3, 7, 6), dtype),
-        blank(device, dy.shape, dtype),
-    )
+    (dy,) = drawn(device, dtype, (2, 3, 4, 3))
+    dx, share = (blank(device, shape, dtype) for shape in ((2, 3, 7, 6), dy.shape))
     return lambda: pool.ave_pool_gradient(dy, POOL, dx, share), [dx]
 
 
@@ -151,7 +145,7 @@ def scores_and_labels(device, dtype):
 def softmax(device, dtype):
     """One class a thread, and several; columns side by side, and one class behind the other."""
     shapes = (5, 7, 3), (40, 300, 1)
-    xs = [put(device, array) for array in numbers(1, *shapes, dtype=dtype)]
+    xs = drawn(device, dtype, *shapes)
     ys = [blank(device, shape, summed(dtype)) for shape in shapes]
     ends = [blank(device, (n, 1, s), summed(dtype)) for n, _, s in shapes]
     return lambda: list(map(ops.softmax, xs, ys, ends)), ys
@@ -160,7 +154,7 @@ def softmax(device, dtype):
 @row
 def softmax_gradient(device, dtype):
     shapes = (5, 7, 3), (40, 300, 1)
-    dys = [put(device, array) for array in numbers(1, *shapes, dtype=dtype)]
+    dys = drawn(device, dtype, *shapes)
     ys = [put(device, array, summed(dtype)) for array in numbers(2, *shapes, dtype=dtype)]
     dxs = [blank(device, shape, summed(dtype)) for shape in shapes]
     ends = [blank(device, (n, 1, s), summed(dtype)) for n, _, s in shapes]
@@ -172,7 +166,7 @@ def loss_of(device, dtype, counts=True):
     kind, (n, c, s) = summed(dtype), (40, 5, 30)
     rng = np.random.default_rng(1)
     labels = put(device, rng.integers(0, c, (n, s)), kind)
-    x = put(device, numbers(1, (n, c, s), dtype=dtype)[0])
+    (x,) = drawn(device, dtype, (n, c, s))
     mean = Mean.empty(device.xp, 7, counts, kind)
     prob, losses = blank(device, (n, c, s), kind), blank(device, (n, s), kind)
     read = Labels.empty(device.xp, n, c, s, kind)
@@ -222,7 +216,7 @@ def uniform(device, dtype):
 
 @row
 def dropout(device, dtype):
-    (x,) = (put(device, array) for array in numbers(1, (101,), dtype=dtype))
+    (x,) = drawn(device, dtype, (101,))
     slots, y = Slots(device), blank(device, 101, dtype)
     mask = random.Mask(slots, (101,))
     mask.draw(0.4, 1, "drop")
@@ -232,7 +226,7 @@ def dropout(device, dtype):
 
 @row
 def dropout_gradient(device, dtype):
-    (dy,) = (put(device, array) for array in numbers(1, (101,), dtype=dtype))
+    (dy,) = drawn(device, dtype, (101,))
     mask, dx = random.Mask(Slots(device), (101,)), blank(device, 101, dtype)
     mask.kept.fill(False)
     mask.kept[::3] = True
@@ -302,7 +296,7 @@ def unscale(device, dtype):
 
 @row
 def squares(device, dtype):
-    x = put(device, numbers(1, (5000,), dtype=dtype)[0])
+    (x,) = drawn(device, dtype, (5000,))
     out, parts, bad = (blank(device, n, kind) for n, kind in (((), "d"), (3, "d"), (1, np.int32)))
     rounded = blank(device, (), summed(dtype))
 
@@ -318,7 +312,7 @@ def squares(device, dtype):
 def judge(device, dtype):
     kind = summed(dtype)
     loss, square = put(device, [0.5], kind), blank(device, (), np.float64)
-    gradients = [put(device, x) for x in numbers(1, (30,), (5000,), dtype=dtype)]
+    gradients = drawn(device, dtype, (30,), (5000,))
     parts, rounded = blank(device, 7, np.float64), blank(device, (), kind)
     flags, factor = put(device, [1, 0, 0, 5, 2, 0], np.int32), blank(device, (), kind)
     going = blank(device, (), bool)
@@ -348,43 +342,22 @@ def average(device, dtype):
 
 
 @row
-def elementwise(device, dtype):
-    x = put(device, numbers(1, (40,), dtype=dtype)[0])
-    out = blank(device, 40, dtype)
-    return lambda: functions.forward("Swish", x, (0.5,), out), [out]
-
-
-@row
-def elementwise_gradient(device, dtype):
-    given = [put(device, array) for array in numbers(1, *[(40,)] * 3, dtype=dtype)]
-    out = blank(device, 40, dtype)
-    return lambda: functions.gradient("Swish", *given, (0.5,), out), [out]
-
-
-@row
-def scale(device, dtype):
-    x, a, b = (put(device, v) for v in numbers(1, (3, 4, 5), (4,), (4,), dtype=dtype))
-    out = blank(device, x.shape, dtype)
-    return lambda: channels.scale(x, a, b, out), [out]
-
-
-@row
 def prelu(device, dtype):
-    dy, x, a = (put(device, v) for v in numbers(1, (3, 4, 5), (3, 4, 5), (4,), dtype=dtype))
+    dy, x, a = drawn(device, dtype, (3, 4, 5), (3, 4, 5), (4,))
     out, work = blank(device, x.shape, dtype), blank(device, 60, dtype)
     return lambda: channels.prelu_gradient(dy, x, a, out, work), [out]
 
 
 @row
 def products(device, dtype):
-    dy, x, sums = (put(device, v) for v in numbers(1, (3, 4, 5), (3, 4, 5), (4,), dtype=dtype))
+    dy, x, sums = drawn(device, dtype, (3, 4, 5), (3, 4, 5), (4,))
     work = blank(device, channels.workspace(device.xp, (3, 4, 5), below=True), dtype)
     return lambda: channels.add_products(dy, x, sums, work, below=True), [sums]
 
 
 @row
 def embed(device, dtype):
-    weight, out = put(device, numbers(1, (3, 5), dtype=dtype)[0]), blank(device, (4, 5), dtype)
+    weight, out = *drawn(device, dtype, (3, 5)), blank(device, (4, 5), dtype)
     indices = put(device, [2, 0, 2, 1], summed(dtype))
     rows = blank(device, 4, np.int64)
     return lambda: tables.embed(indices, weight, out, rows, np.zeros(1, np.int32)), [out]
@@ -392,7 +365,7 @@ def embed(device, dtype):
 
 @row
 def embed_gradient(device, dtype):
-    dy, sums = (put(device, v) for v in numbers(1, (4, 5), (3, 5), dtype=dtype))
+    dy, sums = drawn(device, dtype, (4, 5), (3, 5))
     indices, rows = (put(device, [2, 0, 2, 1], kind) for kind in (summed(dtype), np.int64))
     return lambda: tables.add_gradient(dy, indices, rows, sums), [sums]
 
@@ -409,7 +382,7 @@ NORMS = (  # what is normalised and what is scaled, of (6, 9, 70)
 def normalised(device, dtype):
     """For each of NORMS: rows, norm, affine, statistics, x, dy, work."""
     for rows, norm, features in NORMS:
-        x, dy = (put(device, array) for array in numbers(1, (6, 9, 70), (6, 9, 70), dtype=dtype))
+        x, dy = drawn(device, dtype, (6, 9, 70), (6, 9, 70))
         kind, affine = summed(dtype), None
         given = (
             put(device, np.abs(array) + kind(0.5))
@@ -418,7 +391,7 @@ def normalised(device, dtype):
         if features is not None:
             affine = Affine(
                 features,
-                *(put(device, a) for a in numbers(3, *[(features.count,)] * 2, dtype=dtype)),
+                *drawn(device, dtype, *[(features.count,)] * 2, seed=3),
             )
         yield (
             rows,
@@ -494,7 +467,7 @@ RESPONSES = (
 
 @row
 def lrn(device, dtype):
-    xs = [put(device, numbers(1, r.image, dtype=dtype)[0]) for r in RESPONSES]
+    xs = [drawn(device, dtype, r.image)[0] for r in RESPONSES]
     ss, ys = (
         [blank(device, x.shape, summed(dtype)) for x in xs],
         [blank(device, x.shape, dtype) for x in xs],
@@ -512,7 +485,7 @@ def lrn(device, dtype):
 def lrn_gradient(device, dtype):
     find, written = lrn(device, dtype)
     find()
-    both = [[put(device, a) for a in numbers(1, r.image, r.image, dtype=dtype)] for r in RESPONSES]
+    both = [drawn(device, dtype, r.image, r.image) for r in RESPONSES]
     outs = [blank(device, r.image, dtype) for r in RESPONSES]
     work = blank(device, 2 * 3780, dtype)
 
