@@ -17,13 +17,13 @@ def cases(count):
     return settings(max_examples=count, derandomize=True, database=None)
 
 
-def build(kind, keys, shapes, device="cpu", dtype="float64", tops=("it",), phase="TEST"):
-    """A net of one layer `it`, whose bottoms are b0, b1, ..."""
+def build(kind, keys, shapes, device="cpu", dtype="float64", tops=("it",), phase="TEST", more=()):
+    """A net of one layer `it`, whose bottoms are b0, b1, ..., and perhaps more layers behind it."""
     names = [f"b{i}" for i in range(len(shapes))]
     dims = [{"dim": list(shape)} for shape in shapes]
     data = {"name": "data", "type": "Input", "top": names, "shape": dims}
     it = {"name": "it", "type": kind, "bottom": names, "top": list(tops), **keys}
-    layers = [data, it] if shapes else [it]
+    layers = [*([data] if shapes else []), it, *more]
     return Net({"force_backward": True, "layers": layers}, phase, device=device, dtype=dtype)
 
 

@@ -5,24 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from core.layers import detection_references as ref
+from core.layers.fork_nets import build
 from core.ops.cases import cases, dtypes, seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe import Net, parse
 from minicaffe.errors import DataError
-
-
-def build(kind, keys, shapes, device="cpu", dtype="float32", more=()):
-    names = [f"b{i}" for i in range(len(shapes))]
-    dims = [{"dim": list(shape)} for shape in shapes]
-    layers = [
-        {"name": "data", "type": "Input", "top": names, "shape": dims},
-        {"name": "it", "type": kind, "bottom": names, **keys},
-        *more,
-    ]
-    return Net({"layers": layers}, "TEST", device=device, dtype=dtype)
-
 
 sides = st.floats(1, 60).map(lambda x: round(x, 2))
 
@@ -151,7 +140,8 @@ def test_the_number_of_boxes_changes_from_pass_to_pass(device):
 @pytest.mark.parametrize("code", ["CORNER", "CORNER_SIZE", "CENTER_SIZE"])
 def test_predictions_that_are_not_finite_are_decoded_without_a_word(code):
     """What comes of weights that have diverged; filterwarnings makes a warning an error."""
-    net = build("DetectionOutput", {**TWO, "code_type": code}, [(1, 8), (1, 4), (1, 2, 8)])
+    shapes = (1, 8), (1, 4), (1, 2, 8)
+    net = build("DetectionOutput", {**TWO, "code_type": code}, shapes, dtype="float32")
     loc = np.array([[np.inf] * 4 + [np.inf, -np.inf, np.nan, 3e38]])
     assert net.forward(b0=loc, b1=[[0, 0.9, 0, 0.8]], b2=PRIOR)["it"].shape[3] == 7
 

@@ -7,7 +7,8 @@ import json
 import numpy as np
 import pytest
 from core.layers.detection_references import overlap
-from core.layers.test_detection import PRIOR, TWO, build
+from core.layers.fork_nets import build
+from core.layers.test_detection import PRIOR, TWO
 from core.ops.cases import cases
 from hypothesis import given
 from hypothesis import strategies as st

@@ -10,6 +10,7 @@ import random
 import signal
 from pathlib import Path
 
+import layer_kit
 import numpy as np
 import pytest
 from core.layers.test_annotated import database
@@ -78,57 +79,31 @@ layer { name: "map" type: "DetectionEvaluate" bottom: "found" bottom: "label" to
   detection_evaluate_param { num_classes: 4 background_label_id: 0 overlap_threshold: 0.5
     evaluate_difficult_gt: false name_size_file: "sizes.txt" } }
 """
-VARIED = (
-    ("mining_type: MAX_NEGATIVE", "mining_type: HARD_EXAMPLE"),
-    ("SOFTMAX", "LOGISTIC"),
-    ("mining_type: MAX_NEGATIVE", "mining_type: NONE"),
-    ("share_location: true match", "share_location: false match"),
-    ("use_prior_for_matching: true", "use_prior_for_matching: false"),
-    ("CENTER_SIZE", "CORNER_SIZE"),
-    ("FIT_LARGE_SIZE_AND_PAD", "FIT_SMALL_SIZE"),
-    ("FIT_LARGE_SIZE_AND_PAD", "WARP"),
-    ("pad_mode: CONSTANT", "pad_mode: MIRRORED"),
-    ("SMOOTH_L1", "L2"),
-    ("VALID", "FULL"),
-    ('"VOC"', '"COCO"'),
-    ('"VOC"', '"ILSVRC"'),
-    ("bp_inside: false", "bp_inside: true"),
-    ("bbox: false", "bbox: true"),
-    ("use_difficult_gt: true", "use_difficult_gt: false"),
-)
-NUMBERS = [
-    "0",
-    "-1",
-    "1",
-    "2",
-    "3",
-    "0.5",
-    "-0.5",
-    "1e-30",
-    "1e30",
-    "-1e30",
-    "1e39",
-    "1e308",
-    "inf",
-    "-inf",
-    "nan",
-    "100",
-    "101",
-    "255",
-    "256",
-    "1e5",
-    "1e9",
-    "2147483647",
-    "-2147483648",
-    "4294967295",
-    "1e-400",
-]
+VARIED = kit.rows("""
+mining_type: MAX_NEGATIVE | mining_type: HARD_EXAMPLE
+SOFTMAX | LOGISTIC
+mining_type: MAX_NEGATIVE | mining_type: NONE
+share_location: true match | share_location: false match
+use_prior_for_matching: true | use_prior_for_matching: false
+CENTER_SIZE | CORNER_SIZE
+FIT_LARGE_SIZE_AND_PAD | FIT_SMALL_SIZE
+FIT_LARGE_SIZE_AND_PAD | WARP
+pad_mode: CONSTANT | pad_mode: MIRRORED
+SMOOTH_L1 | L2
+VALID | FULL
+"VOC" | "COCO"
+"VOC" | "ILSVRC"
+bp_inside: false | bp_inside: true
+bbox: false | bbox: true
+use_difficult_gt: true | use_difficult_gt: false
+""")
+NUMBERS = ["0", "-1", "1", "2", "3", "0.5", "-0.5", "1e-30", "1e30", "-1e30", "1e39", "1e308", "inf", "-inf", "nan", "100", "101", "255", "256", "1e5", "1e9", "2147483647", "-2147483648", "4294967295", "1e-400"]
 
 
 def varied(rng: random.Random) -> str:
     """SSD's net, with some of its words others."""
     text = SSD
-    for old, new in VARIED:
+    for old, new in (row.values for row in VARIED):
         if rng.random() < 0.15:
             text = text.replace(old, new)
     return text
@@ -150,17 +125,7 @@ def turned(text: str, rng: random.Random) -> str:
 
 def other_texts() -> list[str]:
     """Nets with the layers of every fork, as prototxts."""
-    names = (
-        "detection",
-        "regions",
-        "faces",
-        "sequences",
-        "pictures",
-        "losses",
-        "between",
-        "channels",
-        "vision",
-    )
+    names = ["detection", "regions", "faces", "sequences", "pictures", "losses", "between", "channels", "vision"]
     found = yaml_texts()
     return [prototxt(parse(found[f"{name}.yaml"]), REGISTRY) for name in names]
 

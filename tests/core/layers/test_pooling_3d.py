@@ -6,7 +6,7 @@ import itertools
 import math
 
 import numpy as np
-from core.layers.test_detection import build
+from core.layers.fork_nets import build
 from core.ops.cases import cases
 from hypothesis import assume, given
 from hypothesis import strategies as st
