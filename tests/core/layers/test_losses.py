@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from core.layers.fork_nets import build
 from core.layers.rows.losses import ROWS, H
 from half_nets import TYPES
+from layer_kit import net_of
 
 from minicaffe import Net, gradcheck, parse
 from minicaffe.core.layers import REGISTRY
@@ -16,28 +18,12 @@ LABELS = np.array([1.0, 0.0, 3.0])
 WITH_PROB = [("SoftmaxWithLoss", [(3, 4), LABELS]), ("InfogainLoss", [(3, 4), LABELS, np.eye(4)])]
 
 
-def net_of(row, shapes, device="cpu", dtype=None, tops=("loss",), more=""):
-    names = [f"b{i}" for i in range(len(shapes))]
-    dims = ", ".join(
-        f"{{dim: {list(np.shape(b) if not isinstance(b, tuple) else b)}}}" for b in shapes
-    )
-    return Net(
-        parse(
-            f"force_backward: true\nlayers:\n"
-            f"  - {{name: data, type: Input, top: [{', '.join(names)}], shape: [{dims}]}}\n"
-            f"  - {{name: it, {row}, bottom: [{', '.join(names)}], top: [{', '.join(tops)}]}}\n{more}"
-        ),
-        device=device,
-        dtype=dtype,
-    )
-
-
 @pytest.mark.parametrize(("name", "bottoms"), WITH_PROB)
 def test_the_probabilities_and_their_gradient(name, bottoms, device):
     layer = REGISTRY[name]()
     layer.top = ("loss", "prob")
     assert gradcheck(layer, *bottoms, device=device) < 1e-6
-    net = net_of(f"type: {name}", bottoms, device, "float64", ("loss", "prob"))
+    net = net_of(f"type: {name}, top: [loss, prob]", *bottoms, device=device)
     x = np.random.default_rng(0).normal(size=(3, 4))
     given = {f"b{i}": array for i, array in enumerate([x, *bottoms[1:]])}
     net.forward(**given)
@@ -46,7 +32,7 @@ def test_the_probabilities_and_their_gradient(name, bottoms, device):
     assert net.loss == pytest.approx(-np.log(wanted[[0, 1, 2], [1, 0, 3]]).mean())
     net.backward(prob=np.zeros((3, 4)))
     alone = np.array(device.to_host(net.blobs["b0"].diff))
-    once = net_of(f"type: {name}", bottoms, device, "float64")
+    once = net_of(f"type: {name}", *bottoms, device=device)
     once.forward(**given)
     once.backward()
     np.testing.assert_allclose(alone, device.to_host(once.blobs["b0"].diff), atol=1e-15)
@@ -54,8 +40,9 @@ def test_the_probabilities_and_their_gradient(name, bottoms, device):
 
 @pytest.mark.parametrize(("name", "bottoms"), WITH_PROB)
 def test_the_probabilities_are_not_overwritten_by_work_in_place(name, bottoms):
-    more = "  - {name: relu, type: ReLU, bottom: prob, top: prob}\n"
-    net = net_of(f"type: {name}", bottoms, tops=("loss", "prob"), more=more)
+    relu = {"name": "relu", "type": "ReLU", "bottom": "prob", "top": "prob"}
+    shapes = [(3, 4), (3,), (4, 4)][: len(bottoms)]
+    net = build(name, {}, shapes, tops=("loss", "prob"), phase="TRAIN", more=[relu])
     assert net.steps[2].tops[0].reuses is None
 
 
@@ -77,11 +64,11 @@ def test_what_the_sum_is_divided_by(keys, softmax, bits, device):
     bits = {"": 2, "normalize: true": 3}.get(keys, bits)
     zero = {"b0": np.zeros((2, 2, 3)), "b1": labels}
     row = f"type: SoftmaxWithLoss, ignore_label: 9{', ' * bool(keys)}{keys}"
-    net = net_of(row, [(2, 2, 3), labels], device)
+    net = net_of(row, (2, 2, 3), labels, device=device, dtype="float32")
     net.forward(**zero)
     assert net.loss == pytest.approx(3 * np.log(2) / softmax, rel=1e-6)
     row = row.replace("SoftmaxWithLoss", "SigmoidCrossEntropyLoss")
-    net = net_of(row, [(2, 3), labels], device)
+    net = net_of(row, (2, 3), labels, device=device, dtype="float32")
     net.forward(b0=np.zeros((2, 3)), b1=labels)
     assert net.loss == pytest.approx(3 * np.log(2) / bits, rel=1e-6)
 
@@ -89,7 +76,7 @@ def test_what_the_sum_is_divided_by(keys, softmax, bits, device):
 def test_no_label_that_counts_divides_by_one(device):
     for name in ("SoftmaxWithLoss", "SigmoidCrossEntropyLoss"):
         row = f"type: {name}, ignore_label: 1, normalization: VALID"
-        net = net_of(row, [(1, 2) if name[1] == "o" else (1, 1), (1, 1)], device)
+        net = net_of(row, (1, 2) if name[1] == "o" else (1, 1), (1, 1), device=device)
         net.forward(b1=np.ones((1, 1)))
         net.backward()
         assert net.loss == 0 and not device.to_host(net.blobs["b0"].diff).any()
@@ -110,32 +97,28 @@ layers:
     net.reshape(x=(2, 3), y=(2,))
     net.forward(x=np.zeros((2, 3)), y=np.zeros(2))
     assert net.loss == pytest.approx(2 * np.log(3))
-    with pytest.raises(
-        DataError, match="source: no such file; looked for 'h.npy' and 'nets/h.npy'"
+    for array, told in (
+        (None, "source: no such file; looked for 'h.npy' and 'nets/h.npy'"),
+        (np.eye(4), r"expected 3 x 3 numbers, got \(4, 4\)"),
+        (np.full((3, 3), "a"), "expected numbers, got <U1"),
     ):
-        Net("nets/net.yaml", device="cpu")
-    np.save(tmp_path / "nets" / "h.npy", np.eye(4))
-    with pytest.raises(DataError, match=r"expected 3 x 3 numbers, got \(4, 4\)"):
-        Net("nets/net.yaml", device="cpu")
-    np.save(tmp_path / "nets" / "h.npy", np.full((3, 3), "a"))
-    with pytest.raises(DataError, match="expected numbers, got <U1"):
-        Net("nets/net.yaml", device="cpu")
+        if array is not None:
+            np.save("nets/h.npy", array)
+        with pytest.raises(DataError, match=told):
+            Net("nets/net.yaml", device="cpu")
 
 
 @pytest.mark.parametrize("name", ["HingeLoss", "MultinomialLogisticLoss", "InfogainLoss"])
 def test_a_label_that_is_no_class_is_named(name, device):
     shapes = [(2, 3), (2,), *[(3, 3)] * (name == "InfogainLoss")]
-    net = net_of(f"type: {name}", shapes, device)
-
-    def run():
-        net.forward(b0=np.full((2, 3), 0.3), b1=[0, 7])
-        assert np.isnan(net.loss)
-        net.check()
+    net = net_of(f"type: {name}", *shapes, device=device)
 
     with pytest.raises(
         DataError, match=rf"layer 'it' \({name}\): label 7 is not one of the 3 classes"
     ):
-        run()
+        net.forward(b0=np.full((2, 3), 0.3), b1=[0, 7])
+        assert np.isnan(net.loss)
+        net.check()
 
 
 @TYPES
@@ -150,8 +133,7 @@ def test_16_bits(cuda, dtype, name, keys, bottoms):
         keys = {"margin": keys["margin"] / 1000}
     rng, options = np.random.default_rng(5), str(keys)[1:-1].replace("True", "true")
     row = f"type: {name}{', ' * bool(keys)}{options.replace('False', 'false')}"
-    exact = net_of(row, bottoms, dtype="float64")
-    half = net_of(row, bottoms, cuda, dtype)
+    exact, half = net_of(row, *bottoms), net_of(row, *bottoms, device=cuda, dtype=dtype)
     arrays = {}
     for i, bottom in enumerate(bottoms):
         array = rng.normal(size=bottom) if isinstance(bottom, tuple) else np.asarray(bottom)
@@ -160,7 +142,7 @@ def test_16_bits(cuda, dtype, name, keys, bottoms):
         net.forward(**arrays)
         net.backward()
     assert half.loss == pytest.approx(exact.loss, rel=1e-5)
-    assert half.blobs["loss"].data.dtype.name == "float32"
+    assert half.blobs["it"].data.dtype.name == "float32"
     eps = {"float16": 2**-11, "bfloat16": 2**-8}[dtype]
     for i in range(len(bottoms)):
         if i in REGISTRY[name].traits.label_bottoms:
@@ -183,5 +165,5 @@ layers:
 
 
 def test_the_matrix_of_caffe_is_the_fixtures():
-    net = net_of(f"type: InfogainLoss, source: {H}", [(1, 5), (1,)])
+    net = net_of(f"type: InfogainLoss, source: {H}", (1, 5), (1,))
     assert net.layers["it"].matrix.shape == (5, 5)

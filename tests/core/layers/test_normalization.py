@@ -8,6 +8,7 @@ from core.ops.cases import cases
 from half_nets import TYPES, feed
 from hypothesis import given
 from hypothesis import strategies as st
+from layer_kit import net_of
 from test_caffe import run_layer
 from test_step_memory import STEPS
 
@@ -25,29 +26,24 @@ layers:
   - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
 solver: {base_lr: 0.1, momentum: 0.9, weight_decay: 0.01, clip_gradients: 1, iter_size: 2, max_iter: 9, test_iter: 1, test_interval: 100}
 """
+X = 2, 4, 5, 6
 RNG = np.random.default_rng(0)
 BATCH = {"x": RNG.normal(2, 3, (6, 2, 5, 4)), "label": RNG.integers(0, 3, 6)}
 
 
 def run(device, dtype, shape, seed, kind, **keys):
     """x, dy, parameters of a layer in a net; y, dx and gradients from it."""
-    model = {
-        "force_backward": True,
-        "layers": [
-            {"name": "x", "type": "Input", "shape": {"dim": list(shape)}},
-            {"name": "y", "type": kind, **keys},
-        ],
-    }
-    net, rng = Net(model, device=device, dtype=dtype), np.random.default_rng(seed)
+    net = net_of({"type": kind, **keys}, shape, device=device, dtype=dtype)
+    rng = np.random.default_rng(seed)
     x, dy = rng.normal(size=(2, *shape)).astype(dtype)
-    params = [rng.normal(size=p.shape).astype(dtype) for p in net.layers["y"].params]
-    for param, values in zip(net.layers["y"].params, params, strict=True):
+    own = net.layers["it"].params
+    params = [rng.normal(size=p.shape).astype(dtype) for p in own]
+    for param, values in zip(own, params, strict=True):
         param.load(values)
-    net.forward(x=x)
-    net.backward(y=dy)
-    host = device.to_host
-    got = [net.blobs["y"].data, net.blobs["x"].diff, *(p.diff for p in net.layers["y"].params)]
-    return x, dy, params, list(map(host, got))
+    net.forward(b0=x)
+    net.backward(it=dy)
+    got = [net.blobs["it"].data, net.blobs["b0"].diff, *(p.diff for p in own)]
+    return x, dy, params, [device.to_host(array) for array in got]
 
 
 def agree(got, wanted, dtype):
@@ -214,12 +210,13 @@ def test_all_of_them_train_in_16_bits_and_take_nothing(cuda, dtype):
     made = Solver(parse(text), device=cuda, dtype=dtype)
     feed(made, {"x": RNG.normal(size=(2, 8, 7, 6)), "label": [3, 4]})
     made.step(2)
-    before = getattr(cuda.xp, "allocations", 0), getattr(cuda.xp, "synchronizations", 0)
+
+    def taken():
+        return [getattr(cuda.xp, name, 0) for name in ("allocations", "synchronizations")]
+
+    before = taken()
     made.step(1)
-    assert before == (
-        getattr(cuda.xp, "allocations", 0),
-        getattr(cuda.xp, "synchronizations", 0),
-    )
+    assert taken() == before
     assert int(made.rule.skipped) == 0 and np.isfinite(made.loss())
 
 
@@ -262,39 +259,37 @@ def test_no_sample_gives_none_and_is_not_remembered(device, none_of, kind):
         assert not device.to_host(net.params[layer][int(number)].diff).any()
 
 
-def net_of(layer, shape="2, 4, 5, 6", phase="TRAIN"):
-    text = f"layers: [{{name: x, type: Input, shape: {{dim: [{shape}]}}}}, {{name: y, {layer}}}]"
-    return Net(parse(text), phase, device="cpu")
-
-
 @pytest.mark.parametrize(
     "filler", ["scale_bias: true", "scale_filler: constant", "bias_filler: constant"]
 )
 def test_a_filler_of_scale_or_bias_asks_for_both(filler):
-    assert len(net_of(f"type: BatchNorm, {filler}").params["y"]) == 5
+    assert len(net_of(f"type: BatchNorm, {filler}", X).params["it"]) == 5
 
 
 def test_weights_of_nvcaffe_are_read_as_there():
     """Mean and variance themselves with a count of 1; their scale starts at 1, their bias at 0."""
-    net = net_of("type: BatchNorm, scale_bias: true", phase="TEST")
-    assert [float(p.data[0]) for p in net.params["y"]] == [0, 0, 0, 1, 0]
+    net = net_of("type: BatchNorm, scale_bias: true", X, phase="TEST", dtype="float32")
+    assert [float(p.data[0]) for p in net.params["it"]] == [0, 0, 0, 1, 0]
     mean, variance, scale, bias = np.arange(1, 17, dtype=np.float32).reshape(4, 4)
-    net.load({f"y__{i}": a for i, a in enumerate([mean, variance, np.ones(1), scale, bias])})
+    net.load({f"it__{i}": a for i, a in enumerate([mean, variance, np.ones(1), scale, bias])})
     x = np.random.default_rng(1).normal(size=(2, 4, 5, 6))
     wide = [a.reshape(1, 4, 1, 1) for a in (mean, variance, scale, bias)]
     wanted = (x - wide[0]) / np.sqrt(wide[1] + 1e-5) * wide[2] + wide[3]
-    np.testing.assert_allclose(net.forward(x=x)["y"], wanted, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(net.forward(b0=x)["it"], wanted, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("region", ["ACROSS_CHANNELS", "WITHIN_CHANNEL"])
 def test_lrn_finds_room_in_a_net_without_a_way_back(region):
     """Nothing learns and the bottom is data, in either phase, kept or not."""
-    layers = [{"name": "x", "type": "Input", "shape": {"dim": [2, 4, 5, 6]}}]
-    layers.append({"name": "y", "type": "LRN", "norm_region": region, "local_size": 1})
-    x = np.random.default_rng(1).normal(size=(2, 4, 5, 6))
+    x = np.random.default_rng(1).normal(size=X)
+    text = f"""
+layers:
+  - {{name: x, type: Input, shape: {{dim: [2, 4, 5, 6]}}}}
+  - {{name: y, type: LRN, norm_region: {region}, local_size: 1}}
+"""
     for kept in [{}, {"keep": ()}]:
-        net = Net({"layers": layers}, "TEST", device="cpu", **kept)
-        np.testing.assert_allclose(net.forward(x=x)["y"], x * (1 + x * x) ** -0.75, rtol=1e-4)
+        y = Net(parse(text), "TEST", device="cpu", **kept).forward(x=x)["y"]
+        np.testing.assert_allclose(y, x * (1 + x * x) ** -0.75, rtol=1e-4)
 
 
 def test_in_a_deployed_net_it_works_in_place():
