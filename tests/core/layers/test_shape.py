@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 import caffe_cases as cases
+import layer_kit
 import numpy as np
 import pytest
 from core.ops import references as ref
@@ -16,30 +17,18 @@ from minicaffe.core.ops.geometry import Window
 X = (2, 6, 5, 4)
 
 
-def net(keys, *shapes, device="cpu", top="y", phase="TRAIN", **options):
-    names = ", ".join(f"x{i}" for i in range(len(shapes)))
-    dims = ", ".join(f"{{dim: {list(shape)}}}" for shape in shapes)
-    text = f"""
-force_backward: true
-layers:
-  - {{name: in, type: Input, top: [{names}], shape: [{dims}]}}
-  - {{name: l, bottom: [{names}], top: {top}, {keys}}}
-"""
-    options.setdefault("dtype", "float64")
-    return Net(parse(text), phase, device=device, **options)
+def net(keys, *shapes, top="y", **options):
+    return kit.net_of(f"{keys}, top: {top}", *shapes, **options)
 
 
 def run(one, *arrays, **diffs):
     """The tops and, with their diffs, the bottoms' gradients, as host arrays."""
     host = one.device.to_host
-    tops = [
-        np.array(host(a))
-        for a in one.forward(**{f"x{i}": a for i, a in enumerate(arrays)}).values()
-    ]
+    given = {f"b{i}": array for i, array in enumerate(arrays)}
+    tops = [np.array(host(top)) for top in one.forward(**given).values()]
     if diffs:
         one.backward(**diffs)
-    grads = [np.array(host(one.blobs[f"x{i}"].diff)) for i in range(len(arrays))] if diffs else []
-    return tops, grads
+    return tops, [np.array(host(one.blobs[name].diff)) for name in given] if diffs else []
 
 
 def random(*shape, seed=0):
@@ -131,7 +120,7 @@ layers:
 @pytest.mark.parametrize("kept", [[1, 3], [0, 1, 2, 3], []])
 @pytest.mark.parametrize("without", [None, 0])
 def test_filter_lets_some_through(device, kept, selector, without):
-    layer = net("type: Filter", (4, 2), (4,), selector, device=device, top="[a, b]").layers["l"]
+    layer = net("type: Filter", (4, 2), (4,), selector, device=device, top="[a, b]").layers["it"]
     xs, chosen = [random(4, 2), random(4, seed=1)], np.zeros(selector)
     chosen.reshape(4)[kept] = [0.5, -1, 2, 3][: len(kept)]
     tops = layer.forward(*map(device.asarray, (*xs, chosen)))
@@ -253,9 +242,9 @@ def test_several_bottoms_share_the_filters(device, kind):
     apart = Net(parse(f"""
 force_backward: true
 layers:
-  - {{name: in, type: Input, top: [x0, x1], shape: {{dim: [2, 4, 7, 6]}}}}
-  - {{name: l, bottom: x0, top: a, {keys}, {named}}}
-  - {{name: m, bottom: x1, top: b, {keys}, {named}}}
+  - {{name: in, type: Input, top: [b0, b1], shape: {{dim: [2, 4, 7, 6]}}}}
+  - {{name: it, bottom: b0, top: a, {keys}, {named}}}
+  - {{name: m, bottom: b1, top: b, {keys}, {named}}}
 """), device=device, dtype="float64")  # fmt: skip
     xs = [random(2, 4, 7, 6, seed=seed) for seed in (1, 2)]
     shape = one.blobs["a"].shape
@@ -267,7 +256,7 @@ layers:
         pair = device.to_host(mine.diff), device.to_host(wanted.diff)
         np.testing.assert_allclose(*pair, rtol=1e-12, atol=1e-12)
     counts = [layer.multiply_adds for layer in apart.layers.values()]
-    assert one.layers["l"].multiply_adds == sum(counts)
+    assert one.layers["it"].multiply_adds == sum(counts)
 
 
 @pytest.mark.parametrize(
@@ -285,7 +274,7 @@ def test_numbers_that_name_nothing(cuda, keys, shapes, odd, message):
     one = net(keys, *shapes, device=cuda)
     (y,), _ = run(one, *arrays)
     assert np.isnan(y).any()
-    with pytest.raises(MinicaffeError, match=r"layer 'l' \("):
+    with pytest.raises(MinicaffeError, match=r"layer 'it' \("):
         one.check()
 
 
