@@ -32,14 +32,28 @@ def net_of(layer: str | dict[str, Any], *bottoms: Any, **options: Any) -> Net:
     A bottom is a shape, or an array whose shape it is. The net is of float64, is on the CPU, and has gradients
     of its bottoms, unless options of Net say otherwise.
     """
-    keys = layer if isinstance(layer, str) else str(layer)[1:-1]
-    names = ", ".join(f"b{i}" for i in range(len(bottoms)))
+    names = [f"b{i}" for i in range(len(bottoms))]
     shapes = [list(one if isinstance(one, tuple) else np.shape(one)) for one in bottoms]
-    dims = ", ".join(f"{{dim: {shape}}}" for shape in shapes)
-    data = f"  - {{name: data, type: Input, top: [{names}], shape: [{dims}]}}\n" if bottoms else ""
-    text = f"layers:\n{data}  - {{name: it, bottom: [{names}], {keys}}}\nforce_backward: true"
+    if isinstance(layer, str):
+        dims = ", ".join(f"{{dim: {shape}}}" for shape in shapes)
+        data = f"  - {{name: data, type: Input, top: [{', '.join(names)}], shape: [{dims}]}}\n"
+        it = f"  - {{name: it, bottom: [{', '.join(names)}], {layer}}}\n"
+        model: Any = f"layers:\n{data if bottoms else ''}{it}force_backward: true"
+    else:
+        dims = [{"dim": shape} for shape in shapes]
+        data = {"name": "data", "type": "Input", "top": names, "shape": dims}
+        it = {"name": "it", "bottom": names, "top": ["it"], **layer}
+        model = {"force_backward": True, "layers": [data, it][not bottoms :]}
     given = {"phase": "TRAIN", "device": "cpu", "dtype": "float64"} | options
-    return Net(parse(text), **given)
+    return Net(parse(model), **given)
+
+
+def arrays_for(bottoms: list[Any], random: np.random.Generator) -> dict[str, Any]:
+    """What such bottoms are given: normal numbers of a shape, or the array itself."""
+    return {
+        f"b{i}": random.normal(size=one) if isinstance(one, tuple) else np.asarray(one)
+        for i, one in enumerate(bottoms)
+    }
 
 
 def refusal(work: Callable[..., object], *args: Any, **keys: Any) -> str:

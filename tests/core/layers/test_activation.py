@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import layer_kit
 import numpy as np
 import pytest
 
@@ -44,14 +45,9 @@ def test_dropout_in_the_test_phase_copies_only_where_it_must(device, monkeypatch
 )
 def test_a_power_keeps_the_sign_of_a_zero(power, scale, dtype, device):
     """As pow of C does, by which Caffe computes it, without a sum where the shift is 0."""
-    model = f"""
-    layers:
-      - {{name: x, type: Input, shape: {{dim: [2, 9]}}}}
-      - {{name: y, type: Power, power: {power}, scale: {scale}}}
-    """
-    net = Net(parse(model), device=device, dtype=dtype)
+    layer = f"type: Power, power: {power}, scale: {scale}"
     x = np.tile([[0.0], [-0.0]], 9)
-    y = device.to_host(net.forward(x=x)["y"])
+    y = device.to_host(kit.net_of(layer, x, device=device, dtype=dtype).forward(b0=x)["it"])
     with np.errstate(divide="ignore"):
         wanted = (scale * x) ** power
     np.testing.assert_array_equal(y, wanted)
@@ -61,16 +57,10 @@ def test_a_power_keeps_the_sign_of_a_zero(power, scale, dtype, device):
 @pytest.mark.parametrize("power", [-1.5, 0, 0.5, 1, 2, 3])
 def test_power_is_its_formula_whichever_kernel_computes_it(power, device):
     """y = (scale x + shift)^power and dx = power scale (scale x + shift)^(power - 1) dy."""
-    model = f"""
-    force_backward: true
-    layers:
-      - {{name: x, type: Input, shape: {{dim: [4, 3]}}}}
-      - {{name: y, type: Power, power: {power}, scale: 0.5, shift: 2}}
-    """
-    net = Net(parse(model), device=device, dtype="float64")
+    net = kit.net_of(f"type: Power, power: {power}, scale: 0.5, shift: 2", (4, 3), device=device)
     x, dy = np.random.default_rng(0).uniform(-2, 2, (2, 4, 3))
-    y = device.to_host(net.forward(x=x)["y"])
+    y = device.to_host(net.forward(b0=x)["it"])
     np.testing.assert_allclose(y, (0.5 * x + 2) ** power, rtol=1e-12)
-    net.backward(y=dy)
+    net.backward(it=dy)
     wanted = power * 0.5 * (0.5 * x + 2) ** (power - 1) * dy
-    np.testing.assert_allclose(device.to_host(net.blobs["x"].diff), wanted, rtol=1e-12)
+    np.testing.assert_allclose(device.to_host(net.blobs["b0"].diff), wanted, rtol=1e-12)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from core.layers.rows import OWN_GRADIENT, ROWS, WITHOUT_GRADIENT, net_of
+from layer_kit import arrays_for
 
 from minicaffe import GradientError, Layer, Net, gradcheck, parse
 from minicaffe.core.config.declare import Filler, ParamSpec
@@ -14,14 +15,6 @@ from minicaffe.core.layers import REGISTRY
 
 COPY = "  - {name: copy, type: Eltwise, bottom: [b0, b0], coeff: [0.5, 0.5], top: c}\n"
 TRIPLE = "  - {{name: triple, type: Power, bottom: {}, scale: 3, top: {}}}\n"
-
-
-def arrays_for(bottoms, random):
-    """What the bottoms of a row are given."""
-    return {
-        f"b{i}": random.normal(size=bottom) if isinstance(bottom, tuple) else bottom
-        for i, bottom in enumerate(bottoms)
-    }
 
 
 def test_every_layer_has_a_row():

@@ -15,7 +15,7 @@ import yaml
 from core.layers import rows
 from core.layers.rows.detection import PRIORS
 
-from minicaffe import MinicaffeError, Net, parse
+from minicaffe import MinicaffeError
 from minicaffe.core.config.declare import Filler
 from minicaffe.core.config.types import Key, keys_of
 from minicaffe.core.layers import REGISTRY
@@ -243,17 +243,10 @@ def others(key: Key) -> list[object]:
 def outcome(name, keys, bottoms, phase):
     """All numbers of a pass, or the error."""
     tops = list(keys.get("top", ["it"]))
-    shapes = [{"dim": list(one if isinstance(one, tuple) else np.shape(one))} for one in bottoms]
-    data = {"name": "data", "type": "Input", "top": [f"b{i}" for i in range(len(bottoms))]}
-    it = {**keys, "name": "it", "type": name, "bottom": data["top"], "top": tops}
     random = np.random.default_rng(5)
-    given = {
-        f"b{i}": random.normal(size=one) if isinstance(one, tuple) else np.asarray(one)
-        for i, one in enumerate(bottoms)
-    }
+    given = kit.arrays_for(bottoms, random)
     try:
-        model = {"force_backward": True, "layers": [{**data, "shape": shapes}, it][not bottoms :]}
-        net = Net(parse(model), phase, device="cpu", dtype="float64")
+        net = kit.net_of({"type": name, **keys}, *bottoms, phase=phase)
         layer = net.layers["it"]
         for _ in range(2):  # the second from what the first left behind
             net.forward(**given)

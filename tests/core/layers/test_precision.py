@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import layer_kit
 import numpy as np
 import pytest
 from core.layers.rows import ROWS
-
-from minicaffe import Net, parse
 
 ROW = [
     pytest.param(name, keys, bottoms, id=f"{name}-{i}")
@@ -19,16 +18,9 @@ TOLERANCE = 1e-4  # of the largest number of an array in float64
 def numbers(name, keys, bottoms, device, dtype):
     """The tops, the gradients of the bottoms and of the parameters, of a pass of the row's net."""
     tops = list(keys.get("top", ["it"]))
-    shapes = [{"dim": list(one if isinstance(one, tuple) else np.shape(one))} for one in bottoms]
-    data = {"name": "data", "type": "Input", "top": [f"b{i}" for i in range(len(bottoms))]}
-    it = {**keys, "name": "it", "type": name, "bottom": data["top"], "top": tops}
-    model = {"force_backward": True, "layers": [{**data, "shape": shapes}, it]}
-    net = Net(parse(model), device=device, dtype=dtype)
+    net = kit.net_of({"type": name, **keys}, *bottoms, device=device, dtype=dtype)
     random = np.random.default_rng(5)
-    given = {
-        f"b{i}": random.normal(size=one) if isinstance(one, tuple) else np.asarray(one)
-        for i, one in enumerate(bottoms)
-    }
+    given = kit.arrays_for(bottoms, random)
     layer = net.layers["it"]
     for param in layer.params:
         if param.learns:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import layer_kit
 import numpy as np
 import pytest
 
@@ -31,11 +32,10 @@ def clips(tmp_path, monkeypatch):
 
 
 def net_of(keys="", phase="TRAIN", device="cpu", **more):
-    text = (
-        "layers: [{name: d, type: VideoData, source: clips.txt, batch_size: 2, top: [x, y], "
-        f"new_length: {LENGTH}{keys}}}]"
+    text = f"source: clips.txt, batch_size: 2, top: [x, y], new_length: {LENGTH}{keys}"
+    return Net(
+        parse(f"layers: [{{name: d, type: VideoData, {text}}}]"), phase, device=device, **more
     )
-    return Net(parse(text), phase, device=device, **more)
 
 
 def wanted(frames, clip, first):
@@ -85,26 +85,22 @@ def test_frames_are_scaled_and_grey(clips):
 
 @pytest.mark.parametrize(
     ("keys", "text", "message"),
-    [
-        ("", "v0 4 1\n", "v0: has no frame 6, such as image_0006.jpg"),
-        (
-            "",
-            "v0 1\n",
-            "expected a folder, a frame's number and a label in each line, found 2 words",
-        ),
-        ("", "v0 x 1\n", "expected a number, found 'x'"),
-        ("", "odd 1 1\n", "odd: frame 1: its frames are of several sizes"),
-        (", transform: {crop_size: 7}", None, "crop_size 7 is larger than the frames of 6 x 8"),
-        (", transform: {mean_value: [1, 2]}", None, "expected 1 or 3 numbers, got 2"),
-        (", transform: {rotation: 3}", None, "clips take mirror, crop_size, mean_value and scale"),
-    ],
+    kit.rows("""
+ | v0 4 1 | v0: has no frame 6, such as image_0006.jpg
+ | v0 1 | expected a folder, a frame's number and a label in each line, found 2 words
+ | v0 x 1 | expected a number, found 'x'
+ | odd 1 1 | odd: frame 1: its frames are of several sizes
+, transform: {crop_size: 7} | | crop_size 7 is larger than the frames of 6 x 8
+, transform: {mean_value: [1, 2]} | | expected 1 or 3 numbers, got 2
+, transform: {rotation: 3} | | clips take mirror, crop_size, mean_value and scale
+"""),
 )
 def test_what_is_refused(keys, text, message, clips, tmp_path):
     (tmp_path / "odd").mkdir()
     for number in range(1, 4):
         Image.new("RGB", (8, 5 + number)).save(tmp_path / "odd" / f"{number:06d}.png")
     if text:
-        (tmp_path / "clips.txt").write_text(text)
+        (tmp_path / "clips.txt").write_text(f"{text}\n")
     with pytest.raises((DataError, MinicaffeError), match=re.escape(message)):
         net_of(keys).forward()
 

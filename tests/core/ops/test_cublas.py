@@ -18,7 +18,7 @@ from minicaffe.errors import ShapeError
 
 BY_NAME = """
 import ctypes, sys
-from minicaffe.core.ops import cublas
+from minicaffe.backends.cuda import cublas
 ctypes.CDLL(sys.argv[1])  # as CuPy loads it, wherever it lies
 found = ctypes.CDLL(sys.argv[2])  # from now on its name will do
 for name, types in cublas.SIGNATURES.items():
