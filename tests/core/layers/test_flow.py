@@ -164,12 +164,10 @@ def test_compact_bilinear_against_loops(device, shape, other, d, pooled, seed):
     seeds,
 )
 def test_deformable_convolution_against_loops(device, sizes, kernel, how, group, d, bias, seed):
-    random, (n, h, w), (kh, kw), (stride, pad, dilation) = (
-        np.random.default_rng(seed),
-        sizes,
-        kernel,
-        how,
-    )
+    random = np.random.default_rng(seed)
+    n, h, w = sizes
+    kh, kw = kernel
+    stride, pad, dilation = how
     out = [
         (size + 2 * pad - dilation * (k - 1) - 1) // stride + 1
         for size, k in zip((h, w), kernel, strict=True)
@@ -200,10 +198,8 @@ def test_deformable_convolution_against_loops(device, sizes, kernel, how, group,
 
 def test_without_offsets_it_is_a_convolution(device):
     random = np.random.default_rng(0)
-    x, keys = (
-        random.normal(size=(2, 4, 6, 7)),
-        {"num_output": 6, "kernel_size": 3, "stride": 2, "group": 2},
-    )
+    x = random.normal(size=(2, 4, 6, 7))
+    keys = {"num_output": 6, "kernel_size": 3, "stride": 2, "group": 2}
     plain = build("Convolution", keys, [x.shape], device)
     other = build("DeformableConvolution", keys, [x.shape, (2, 18, 2, 3)], device)
     for param, mine in zip(plain.params["it"], other.params["it"], strict=True):

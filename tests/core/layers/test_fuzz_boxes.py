@@ -97,7 +97,11 @@ bp_inside: false | bp_inside: true
 bbox: false | bbox: true
 use_difficult_gt: true | use_difficult_gt: false
 """)
-NUMBERS = ["0", "-1", "1", "2", "3", "0.5", "-0.5", "1e-30", "1e30", "-1e30", "1e39", "1e308", "inf", "-inf", "nan", "100", "101", "255", "256", "1e5", "1e9", "2147483647", "-2147483648", "4294967295", "1e-400"]
+OTHERS = "detection regions faces sequences pictures losses between channels vision"
+NUMBERS = """
+0 -1 1 2 3 0.5 -0.5 1e-30 1e30 -1e30 1e39 1e308 inf -inf nan 100
+101 255 256 1e5 1e9 2147483647 -2147483648 4294967295 1e-400
+"""
 
 
 def varied(rng: random.Random) -> str:
@@ -116,7 +120,7 @@ def turned(text: str, rng: random.Random) -> str:
     words = [k for k, piece in enumerate(pieces) if piece.isupper() or piece in ("true", "false")]
     for _ in range(rng.choice((1, 1, 2, 3))):
         if rng.random() < 0.7:
-            pieces[rng.choice(numbers)] = rng.choice(NUMBERS)
+            pieces[rng.choice(numbers)] = rng.choice(NUMBERS.split())
         else:
             k = rng.choice(words)
             pieces[k] = rng.choice([pieces[j] for j in words]) if rng.random() < 0.8 else "x"
@@ -125,9 +129,8 @@ def turned(text: str, rng: random.Random) -> str:
 
 def other_texts() -> list[str]:
     """Nets with the layers of every fork, as prototxts."""
-    names = ["detection", "regions", "faces", "sequences", "pictures", "losses", "between", "channels", "vision"]
     found = yaml_texts()
-    return [prototxt(parse(found[f"{name}.yaml"]), REGISTRY) for name in names]
+    return [prototxt(parse(found[f"{name}.yaml"]), REGISTRY) for name in OTHERS.split()]
 
 
 def light(net: Net) -> bool:

@@ -127,12 +127,10 @@ def test_regions_that_are_moved_against_loops(device, phase, r, normal, matched,
         image, x0, y0, x1, y1 = rois[i]
         dx, dy, dw, dh = (v * s + m for v, s, m in zip(moves[i, 4:], std, mean, strict=True))
         w, h = x1 - x0 + 1, y1 - y0 + 1
-        cx, cy, bw, bh = (
-            dx * w + (x0 + x1) / 2,
-            dy * h + (y0 + y1) / 2,
-            w * math.exp(dw),
-            h * math.exp(dh),
-        )
+        cx = dx * w + (x0 + x1) / 2
+        cy = dy * h + (y0 + y1) / 2
+        bw = w * math.exp(dw)
+        bh = h * math.exp(dh)
         one = [image, cx - (bw - 1) / 2, cy - (bh - 1) / 2]
         one += [one[1] + bw - 1, one[2] + bh - 1]
         inside_out = one[1] > one[3] or one[2] > one[4]

@@ -90,10 +90,8 @@ def test_two_passes_and_gradients_against_the_definition(
     """The second pass begins where the first ended; gradients are differences of the definition's."""
     t, n, d = sizes
     model = parse(text(kind, t, n, k, d, static, exposed))
-    net, random = (
-        Net(model, device=device, dtype=dtype, seed=seed % 1000),
-        np.random.default_rng(seed),
-    )
+    net = Net(model, device=device, dtype=dtype, seed=seed % 1000)
+    random = np.random.default_rng(seed)
     tolerance = 1e-5 if dtype == "float32" else 1e-7
     params = [p.to_host().astype(np.float64) for p in net.params["rec"]]
     states = [np.zeros((1, n, d))] * STATES[kind]

@@ -10,10 +10,8 @@ import caffe_cases as cases
 from minicaffe.core.layers import REGISTRY
 
 TESTS = Path(__file__).parent.parent.parent
-FACES, METRICS = (
-    "interop/caffe/forks/test_faces.py::test_",
-    "interop/caffe/forks/test_metrics.py::test_",
-)
+FACES = "interop/caffe/forks/test_faces.py::test_"
+METRICS = "interop/caffe/forks/test_metrics.py::test_"
 SEGMENTATION = "interop/caffe/forks/test_segmentation.py::test_"
 # Of the types that Caffe's cases do not hold: the test that compares it with a slow, independent reference.
 REFERENCES = {

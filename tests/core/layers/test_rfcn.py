@@ -116,12 +116,10 @@ def proposed(scores, given, info, keys):
                     cx = x * keys["feat_stride"] + (keys["base_size"] - 1) / 2 + 0.5
                     cy = y * keys["feat_stride"] + (keys["base_size"] - 1) / 2 + 0.5
                     dx, dy, dw, dh = given[0, 4 * i : 4 * i + 4, y, x]
-                    cx, cy, bw, bh = (
-                        cx + dx * aw,
-                        cy + dy * ah,
-                        aw * math.exp(dw),
-                        ah * math.exp(dh),
-                    )
+                    cx = cx + dx * aw
+                    cy = cy + dy * ah
+                    bw = aw * math.exp(dw)
+                    bh = ah * math.exp(dh)
                     ends = [cx - bw / 2, cy - bh / 2, cx + bw / 2, cy + bh / 2]
                     ends = [max(min(v, info[(j + 1) % 2] - 1), 0) for j, v in enumerate(ends)]
                     least = keys["min_size"] * info[2]

@@ -60,10 +60,8 @@ def test_an_lstm_against_loops(device, sizes, clipped, seed):
         param.load(values)
     carried = np.zeros((2, n, d))
     for _ in range(2):
-        x, clip = (
-            random.normal(size=(t, n, k)),
-            random.integers(2, size=(t, n)) if clipped else None,
-        )
+        x = random.normal(size=(t, n, k))
+        clip = random.integers(2, size=(t, n)) if clipped else None
         (got,) = run(net, x.reshape(t * n, k), *([clip.ravel()] if clipped else []))
         wanted, carried = lstm(x, *params, clip, carried)
         np.testing.assert_allclose(got, wanted.reshape(t * n, d), rtol=1e-9, atol=1e-9)
@@ -97,10 +95,8 @@ def test_a_limit_reaches_the_steps_before(device):
     random = np.random.default_rng(1)
     x, dy = random.normal(size=(2, 2)), np.array([[0.0, 0], [50, -80]])
     params = [random.normal(size=shape) for shape in ((8, 2), (8, 2), (8,))]
-    free, wide = (
-        gradients(x, dy, params, device),
-        gradients(x, dy, params, device, clipping_threshold=1e6),
-    )
+    free = gradients(x, dy, params, device)
+    wide = gradients(x, dy, params, device, clipping_threshold=1e6)
     for one, other in zip(free, wide, strict=True):
         np.testing.assert_array_equal(one, other)
     tight = gradients(x, dy, params, device, clipping_threshold=1e-3)

@@ -113,10 +113,8 @@ def labelled(device, dtype):
 
 @row
 def hinge(device, dtype):
-    x, (labels, read, own) = (
-        put(device, 2 * numbers(1, (8, 5), dtype=dtype)[0]),
-        labelled(device, dtype),
-    )
+    x = put(device, 2 * numbers(1, (8, 5), dtype=dtype)[0])
+    (labels, read, own) = labelled(device, dtype)
     margins = blank(device, (8, 5), summed(dtype))
     return lambda: label_losses.hinge(x, labels, margins, read, own), [margins]
 
@@ -124,10 +122,8 @@ def hinge(device, dtype):
 @row
 def hinge_gradient(device, dtype):
     """Of the margins and of their squares."""
-    x, (labels, read, own) = (
-        put(device, 2 * numbers(1, (8, 5), dtype=dtype)[0]),
-        labelled(device, dtype),
-    )
+    x = put(device, 2 * numbers(1, (8, 5), dtype=dtype)[0])
+    (labels, read, own) = labelled(device, dtype)
     scale, margins = put(device, 0.3, summed(dtype)), blank(device, (8, 5), summed(dtype))
     label_losses.hinge(x, labels, margins, read, own)
     outs = [blank(device, (8, 5), dtype) for _ in range(2)]

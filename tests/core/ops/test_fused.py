@@ -323,10 +323,8 @@ class Pooled:
         self.x, self.weight, self.bias = (put(cuda, one, dtype) for one in (x, weight, bias))
         self.work = blank(cuda, implicit_gemm.FAN * 4 * g.n * g.f * (g.places + 1), dtype)
         n, f, h, w = g.y_shape
-        self.y, self.z = (
-            blank(cuda, (n, f, h, w), dtype),
-            blank(cuda, (n, f, h // 2, w // 2), dtype),
-        )
+        self.y = blank(cuda, (n, f, h, w), dtype)
+        self.z = blank(cuda, (n, f, h // 2, w // 2), dtype)
         self.which = put(cuda, np.full(self.z.shape, -7), np.int32)
 
     def convolve(self):

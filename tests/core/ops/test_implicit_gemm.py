@@ -423,10 +423,8 @@ def test_16_bits_are_summed_in_32(cuda, out, lent):
 
 def test_a_relu_passes_what_is_no_number(cuda):
     g = ConvGeometry(1, 1, (1, 3), 1, Window((1, 1)))
-    x, weight = (
-        put(cuda, np.array([-1.0, np.nan, 2.0]).reshape(g.x_shape)),
-        put(cuda, np.ones((1, 1, 1, 1))),
-    )
+    x = put(cuda, np.array([-1.0, np.nan, 2.0]).reshape(g.x_shape))
+    weight = put(cuda, np.ones((1, 1, 1, 1)))
     y = implicit_gemm.forward(x, weight, None, g, blank(cuda, g.y_shape, float), relu=True)
     np.testing.assert_array_equal(cuda.to_host(y).ravel(), [0, np.nan, 2])
 

@@ -280,10 +280,8 @@ def unscale(device, dtype):
     (given,) = numbers(1, (40,), dtype=dtype)
     given[7] = np.inf
     given, diff = put(device, given), blank(device, 40, dtype)
-    gradient, bad = (
-        blank(device, 40, np.promote_types(dtype, np.float32)),
-        blank(device, 1, np.int32),
-    )
+    gradient = blank(device, 40, np.promote_types(dtype, np.float32))
+    bad = blank(device, 1, np.int32)
 
     def run():
         device.xp.copyto(diff, given)
@@ -468,10 +466,8 @@ RESPONSES = (
 @row
 def lrn(device, dtype):
     xs = [drawn(device, dtype, r.image)[0] for r in RESPONSES]
-    ss, ys = (
-        [blank(device, x.shape, summed(dtype)) for x in xs],
-        [blank(device, x.shape, dtype) for x in xs],
-    )
+    ss = [blank(device, x.shape, summed(dtype)) for x in xs]
+    ys = [blank(device, x.shape, dtype) for x in xs]
     work = blank(device, 2 * 3780, dtype)
 
     def run():

@@ -68,10 +68,8 @@ def test_what_threads_share_is_the_same(m, k, f, biased):
 
 def test_rows_that_stand_apart_are_multiplied_as_they_lie(device):
     x, w, b = numbers(3, (5, 8), (4, 8), (4,), dtype=np.float32)
-    out, work = (
-        blank(device, (5, 4), np.float32),
-        blank(device, linear.workspace(5, 8, 4), np.float32),
-    )
+    out = blank(device, (5, 4), np.float32)
+    work = blank(device, linear.workspace(5, 8, 4), np.float32)
     for columns in (slice(6), slice(2, 8)):
         part, weight = put(device, x)[:, columns], put(device, w)[:, columns]
         linear.linear(part, weight.T, put(device, b), out, work)

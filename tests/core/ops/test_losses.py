@@ -126,10 +126,8 @@ def test_multinomial_against_loops(device, shape, dtype, seed):
     prob = (rng.random(shape) * (rng.random(shape) > 0.2) + 1e-25).astype(dtype)
     labels = rng.integers(0, shape[1], shape[0]).astype(dtype)
     wanted, gradient = ref.multinomial(prob, labels)
-    there, read = (
-        (put(device, prob), put(device, labels)),
-        Labels.empty(device.xp, *shape, 1, dtype),
-    )
+    there = (put(device, prob), put(device, labels))
+    read = Labels.empty(device.xp, *shape, 1, dtype)
     losses, own = blanks(device, shape[:1], dtype, 2)
     close(device, label_losses.multinomial(*there, losses, read), wanted)
     scale = put(device, np.array(0.25, dtype))
@@ -184,10 +182,8 @@ def test_a_label_that_is_no_class(device, label):
     x, labels = put(device, np.full((2, 3), 0.5)), put(device, np.array([0.0, label]))
     read = Labels.empty(device.xp, 2, 3, 1, float)
     margins, own = blank(device, (2, 3), float), blank(device, 2, float)
-    scratch, work = (
-        label_losses.InfogainScratch.empty(device.xp, 2, 3, 1, float),
-        blank(device, (2, 3, 1), float),
-    )
+    scratch = label_losses.InfogainScratch.empty(device.xp, 2, 3, 1, float)
+    work = blank(device, (2, 3, 1), float)
     gain = x.reshape(2, 3, 1), labels.reshape(2, 1), put(device, np.eye(3)), None
     runs = [
         lambda: label_losses.hinge(x, labels, margins, read, own),

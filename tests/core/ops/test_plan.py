@@ -649,10 +649,8 @@ def test_forward_gets_by_with_the_work_that_it_says(device, engine, g):
     x, weight = (rng.normal(size=shape).astype("f4") for shape in (g.x_shape, g.weight_shape))
     found = []
     for size in (p.workspace, p.forward_workspace):
-        work, y = (
-            device.asarray(np.full(size + guard, np.nan, "f4")),
-            device.xp.empty(g.y_shape, "f4"),
-        )
+        work = device.asarray(np.full(size + guard, np.nan, "f4"))
+        y = device.xp.empty(g.y_shape, "f4")
         p.forward(device.asarray(x), device.asarray(weight), None, y, work[:size])
         assert np.isnan(device.to_host(work)[size:]).all()
         found.append(device.to_host(y).tobytes())

@@ -58,11 +58,9 @@ def test_a_step_of_an_lstm_against_the_definition(device, n, d, cont, dtype, see
     go = np.full(n, cont, dtype)
     go[::2] = 1
     acts, c, h = unit(x, 0 * r if alone else r, go, c_prev)
-    x_there, c_there, h_there = (
-        put(device, x),
-        blank(device, (n, d), dtype),
-        blank(device, (n, d), dtype),
-    )
+    x_there = put(device, x)
+    c_there = blank(device, (n, d), dtype)
+    h_there = blank(device, (n, d), dtype)
     r_there, before = None if alone else put(device, r), put(device, c_prev)
     ops.lstm_unit(x_there, r_there, put(device, go), before, x_there, c_there, h_there)
     close(device, x_there, acts)

@@ -223,10 +223,8 @@ def test_what_threads_work_in_is_theirs_until_they_meet():
     from minicaffe.core.ops.update import Parts, update
 
     w, d, h = (np.zeros(220_000, np.float32) for _ in range(3))
-    numbers, parts = (
-        np.array([[0.1, 0.9, 0.0]] * 2),
-        Parts([(200_000, 0), (220_000, 1)], device("cpu")),
-    )
+    numbers = np.array([[0.1, 0.9, 0.0]] * 2)
+    parts = Parts([(200_000, 0), (220_000, 1)], device("cpu"))
     with recording() as made:
         update(
             "sgd",

@@ -30,10 +30,8 @@ def draw_labels(rng, shape, ignore, dtype):
 def loss(device, x, labels, ignore, fixed=1, counts=False):
     """The loss, the probabilities, and what the gradient takes beside them."""
     n, c, s = x.shape
-    read, mean = (
-        Labels.empty(device.xp, n, c, s, x.dtype),
-        Mean.empty(device.xp, fixed, counts, x.dtype),
-    )
+    read = Labels.empty(device.xp, n, c, s, x.dtype)
+    mean = Mean.empty(device.xp, fixed, counts, x.dtype)
     prob, losses = blank(device, x.shape, x.dtype), blank(device, (n, s), x.dtype)
     there = put(device, x), put(device, labels)
     out, work = blank(device, (), x.dtype), blank(device, 8, x.dtype)
@@ -96,10 +94,8 @@ def test_softmax_gradient_against_the_jacobian(device, shape, dtype, seed):
 @given(shapes, ignores, st.integers(1, 9), st.booleans(), dtypes, seeds)
 def test_the_loss_and_its_gradient_against_loops(device, shape, ignore, fixed, counts, dtype, seed):
     rng = np.random.default_rng(seed)
-    x, labels = (
-        numbers(seed, shape, dtype=dtype)[0] * dtype(3),
-        draw_labels(rng, shape, ignore, dtype),
-    )
+    x = numbers(seed, shape, dtype=dtype)[0] * dtype(3)
+    labels = draw_labels(rng, shape, ignore, dtype)
     got, prob, rest = loss(device, x, labels, ignore, fixed, counts)
     wanted = ref.softmax(x)
     close(device, prob, wanted)
