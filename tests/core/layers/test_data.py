@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from reading_files import EXAMPLES, pictures
 
 from minicaffe import DataError, MinicaffeError, Net, ShapeError, parse
 from minicaffe.tools.data import idx
+from minicaffe.tools.data.reader.cifar10_set import FILES
 
 N = 10
 
@@ -20,19 +23,17 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "set").mkdir()
     for name, count in (("train", N), ("t10k", 3)):
-        images = (
-            np.arange(count, dtype=np.uint8)[:, None, None] * 10
-            + np.arange(20, dtype=np.uint8).reshape(4, 5) // 4
-        )
+        images = 10 * np.arange(count, dtype=np.uint8)[:, None, None]
+        images = images + np.arange(20, dtype=np.uint8).reshape(4, 5) // 4
         idx.write(tmp_path / "set" / f"{name}-images-idx3-ubyte", images)
         idx.write(tmp_path / "set" / f"{name}-labels-idx1-ubyte", np.arange(count, dtype=np.uint8))
     return tmp_path
 
 
-def net(keys="", phase="TRAIN", batch=4, **options):
-    text = f"layers: [{{name: d, type: Data, top: [data, label], source: set, batch_size: {batch}{keys}}}]"
+def net(keys="", phase="TRAIN", batch=4, source="set", **options):
+    text = f"name: d, type: Data, top: [data, label], source: {source}, batch_size: {batch}{keys}"
     options.setdefault("device", "cpu")
-    return Net(parse(text), phase, **options)
+    return Net(parse(f"layers: [{{{text}}}]"), phase, **options)
 
 
 def test_what_is_too_large_for_a_gpu_stays_with_the_host(cuda, monkeypatch):
@@ -165,3 +166,81 @@ def test_a_mean_file_that_is_none(content):
     assert "m.npy" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert isinstance(caught.value, DataError) == (content in ("shape", "text"))
+
+
+# sources of every kind
+
+RAW = pictures()[:4, :, :, ::-1].transpose(0, 3, 1, 2)  # blue before green before red
+
+
+def npz(folder, rng):
+    images = rng.integers(0, 256, (4, 3, 5, 7), np.uint8)
+    last = np.moveaxis(images, 1, -1)
+    np.savez(folder / "set.npz", x_test=last, y_test=np.arange(4), x_train=images[:1], y_train=[0])
+    return "set.npz", images
+
+
+def floats(folder, rng):
+    images = rng.normal(size=(4, 3, 5, 7)).astype(np.float32)
+    np.savez(folder / "set.npz", images=images, labels=np.arange(4))
+    return "set.npz", images
+
+
+def npy(folder, rng):
+    images = rng.normal(size=(4, 5, 7))
+    (folder / "set").mkdir()
+    np.save(folder / "set" / "images.npy", images)
+    np.save(folder / "set" / "labels.npy", np.arange(4))
+    return "set", images[:, None].astype(np.float32)
+
+
+def hdf5(folder, rng):
+    h5py = pytest.importorskip("h5py")
+    images = rng.integers(0, 256, (4, 3, 5, 7), np.uint8)
+    with h5py.File(folder / "set.h5", "w") as file:
+        file["data"], file["label"] = images, np.arange(4)
+    return "set.h5", images
+
+
+def cifar10(folder, rng):
+    records = rng.integers(0, 256, (4, 3073), np.uint8)
+    records[:, 0] = np.arange(4)
+    (folder / "set").mkdir()
+    for name in (*FILES["train"], *FILES["test"]):
+        (folder / "set" / name).write_bytes(records[:, ::1].tobytes())
+    return "set", records[:, 1:].reshape(4, 3, 32, 32)
+
+
+def classes(folder, rng):
+    pytest.importorskip("PIL")
+    for i in range(4):
+        (folder / "set" / "val" / f"class {i}").mkdir(parents=True)
+        (folder / "set" / "train" / f"class {i}").mkdir(parents=True)
+        shutil.copy(EXAMPLES / f"{i}.png", folder / "set" / "val" / f"class {i}")
+    return "set", RAW
+
+
+def listed(folder, rng):
+    pytest.importorskip("PIL")
+    (folder / "set.txt").write_text("".join(f"{EXAMPLES}/{i}.png {i}\n" for i in range(4)))
+    return "set.txt", RAW
+
+
+@pytest.mark.parametrize("make", [npz, floats, npy, hdf5, cifar10, classes, listed])
+def test_batches_are_the_entries(make, tmp_path, monkeypatch):
+    (tmp_path / "home").mkdir()
+    monkeypatch.chdir(tmp_path / "home")
+    source, images = make(tmp_path / "home", np.random.default_rng(0))
+    given = net(source=source, phase="TEST", batch=6)
+    for k in range(2):
+        found = given.forward()
+        order = (np.arange(6) + 6 * k) % 4
+        np.testing.assert_array_equal(found["label"], order)
+        np.testing.assert_array_equal(found["data"], images[order].astype(np.float32))
+
+
+def test_a_source_that_is_nowhere(tmp_path):
+    (tmp_path / "pictures").mkdir()
+    told = r"data set 'picturse' not found, looked in .*; did you mean 'pictures'\?"
+    with pytest.raises(DataError, match=told):
+        net(source="picturse")
