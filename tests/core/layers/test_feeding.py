@@ -260,9 +260,8 @@ def test_pictures_of_several_sizes_want_a_remedy(folder):
             Image.new("RGB", (9, 9)).save(folder / "a" / "0.png")
         with pytest.raises(DataError, match=rf"set/a/\d.png: expected a picture of .*{remedy}"):
             given.forward()
-    with pytest.raises(
-        ShapeError, match="color_jitter: expected 3 channels, or 1 and no saturation"
-    ):
+    told = "color_jitter: expected 3 channels, or 1 and no saturation"
+    with pytest.raises(ShapeError, match=told):
         text = "layers: [{type: Data, name: d, source: digits, batch_size: 1, transform: {color_jitter: {hue: 0.1}}}]"
         Net(parse(text), device="cpu", shapes_only=True)
     with pytest.raises(ShapeError, match="prefetch of 9999999 batches needs"):

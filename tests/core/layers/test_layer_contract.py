@@ -231,9 +231,8 @@ def test_a_trait_that_is_an_attribute_of_its_own_is_refused(clean_register, name
             register(cls)
         assert cls.__name__ not in REGISTRY
     required = type("Required", (Layer,), {"__annotations__": {name: bool}})
-    with pytest.raises(
-        SpecError, match=f"layer Required: the key '{name}' is taken by every layer"
-    ):
+    told = f"layer Required: the key '{name}' is taken by every layer"
+    with pytest.raises(SpecError, match=told):
         register(required)
 
 

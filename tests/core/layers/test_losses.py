@@ -113,9 +113,8 @@ def test_a_label_that_is_no_class_is_named(name, device):
     shapes = [(2, 3), (2,), *[(3, 3)] * (name == "InfogainLoss")]
     net = net_of(f"type: {name}", *shapes, device=device)
 
-    with pytest.raises(
-        DataError, match=rf"layer 'it' \({name}\): label 7 is not one of the 3 classes"
-    ):
+    told = rf"layer 'it' \({name}\): label 7 is not one of the 3 classes"
+    with pytest.raises(DataError, match=told):
         net.forward(b0=np.full((2, 3), 0.3), b1=[0, 7])
         assert np.isnan(net.loss)
         net.check()

@@ -121,7 +121,6 @@ def test_batches_that_do_not_fit_and_a_transform():
     with pytest.raises(ShapeError, match=r"data: expected \(2, 1, 2, 3\) but for the first number"):
         net.reshape(data=(2, 1, 3, 3))
     assert labels_of(net, 1) == [0, 1]
-    with pytest.raises(
-        SpecError, match="layer 'mem' .MemoryData.: transform: arrays are taken as they are"
-    ):
+    told = "layer 'mem' .MemoryData.: transform: arrays are taken as they are"
+    with pytest.raises(SpecError, match=told):
         Net(parse(TEXT.replace("width: 3", "width: 3, transform: {scale: 2}")), device="cpu")

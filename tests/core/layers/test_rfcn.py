@@ -63,9 +63,8 @@ def test_means_of_bins_against_loops(device, area, dim, g, count, scale, seed):
 def test_a_region_of_an_image_that_is_not_there(device):
     keys = {"output_dim": 1, "group_size": 1, "spatial_scale": 1}
     net = build("PSROIPooling", keys, [(1, 1, 2, 2), (1, 5)], device)
-    with pytest.raises(
-        DataError, match=r"layer 'it' .*: region 0 is of image 1; there are 1: 0..0"
-    ):
+    told = r"layer 'it' .*: region 0 is of image 1; there are 1: 0..0"
+    with pytest.raises(DataError, match=told):
         run(net, np.ones((1, 1, 2, 2)), [[1, 0, 0, 1, 1]])
 
 

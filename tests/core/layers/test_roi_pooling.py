@@ -31,9 +31,8 @@ def test_an_image_that_is_not_there_is_named(device):
         assert np.isnan(net.loss)
         net.check()
 
-    with pytest.raises(
-        DataError, match=r"layer 'pool' .*: region 0 is of image 2; there are 2: 0..1"
-    ):
+    told = r"layer 'pool' .*: region 0 is of image 2; there are 2: 0..1"
+    with pytest.raises(DataError, match=told):
         run()
 
 

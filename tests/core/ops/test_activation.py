@@ -50,15 +50,13 @@ def test_a_loop_is_run_on_arrays_of_one_size_alone():
         raise AssertionError("it would go past the end of an array")
 
     for arrays, sizes in (((np.zeros(3),), [3, 4]), ((np.zeros(4), 2, np.zeros(5)), [4, 5])):
-        with pytest.raises(
-            ShapeError, match=f"^arrays of {re.escape(str(sizes))} elements do not go together$"
-        ):
+        told = f"^arrays of {re.escape(str(sizes))} elements do not go together$"
+        with pytest.raises(ShapeError, match=told):
             run_flat(loop, np.zeros(4), *arrays)
 
 
 def test_a_loop_is_run_on_an_array_without_gaps_alone():
     """What is flat of another would be a copy, and the array itself stay as it was."""
-    with pytest.raises(
-        TypeError, match=r"^an array of shape \(3, 2\) with gaps has no place in a row$"
-    ):
+    told = r"^an array of shape \(3, 2\) with gaps has no place in a row$"
+    with pytest.raises(TypeError, match=told):
         run_flat(lambda *_: None, np.zeros((2, 3)).T, np.ones((3, 2)))

@@ -184,8 +184,6 @@ def test_images_and_columns_that_are_parts_of_larger_arrays(device):
 
 
 def test_an_unknown_layout():
-    with pytest.raises(
-        ShapeError,
-        match="layout 'colums' is not one of caffe, columns, rows; did you mean",
-    ):
+    told = "layout 'colums' is not one of caffe, columns, rows; did you mean"
+    with pytest.raises(ShapeError, match=told):
         column_shape((1, 1, 3, 3), Window((2, 2)), "colums")

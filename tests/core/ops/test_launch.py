@@ -653,9 +653,8 @@ def test_more_than_a_thread_can_count_is_refused_before_a_launch(monkeypatch):
     monkeypatch.setattr(launch, "launch_blocks", lambda *call: calls.append(call))
     most = 2**31 - 1 - launch.GRID * launch.THREADS
     launch.launch_typed("f.cu", "f", most, ())
-    with pytest.raises(
-        ShapeError, match=rf"^f: {most + 1} elements are more than a kernel's 32-bit index"
-    ):
+    told = rf"^f: {most + 1} elements are more than a kernel's 32-bit index"
+    with pytest.raises(ShapeError, match=told):
         launch.launch_typed("f.cu", "f", most + 1, ())
     assert len(calls) == 1
 

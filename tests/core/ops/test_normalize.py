@@ -178,9 +178,8 @@ def recall_of(device, past, found, eps):
 
 
 def test_rows_longer_than_an_index_reaches_are_refused():
-    with pytest.raises(
-        ShapeError, match="rows of 2147483648 elements are more than a kernel's 32-bit"
-    ):
+    told = "rows of 2147483648 elements are more than a kernel's 32-bit"
+    with pytest.raises(ShapeError, match=told):
         module.cut(Rows(1, 2, 1, 2**30), np.empty(0, np.float32), np.empty(0, np.float32))
 
 

@@ -136,9 +136,8 @@ def test_a_key_names_it_once_it_is_registered(counted):
     assert set(Net(parse(MODEL.replace("ENGINE", "counted"))).layers["y"].plan.names.values()) == {
         "counted"
     }
-    with pytest.raises(
-        SpecError, match=r"expected one of auto, direct.*, counted, got 'count'; did you"
-    ):
+    told = r"expected one of auto, direct.*, counted, got 'count'; did you"
+    with pytest.raises(SpecError, match=told):
         parse(MODEL.replace("ENGINE", "count"))
 
 

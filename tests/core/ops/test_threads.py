@@ -299,9 +299,8 @@ def test_threads_that_cannot_be_started_are_told_in_one_line(monkeypatch):
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", fails)
-    with pytest.raises(
-        MinicaffeError, match="3 threads: can't start new thread; ask for fewer with"
-    ):
+    told = "3 threads: can't start new thread; ask for fewer with"
+    with pytest.raises(MinicaffeError, match=told):
         module._crew.__wrapped__(3, True)
 
 
