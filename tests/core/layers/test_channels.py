@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import layer_kit
 import numpy as np
 import pytest
 from core.ops.cases import cases, close
@@ -40,28 +41,24 @@ def test_scale_and_bias_against_the_definition(device, dtype, where, back, learn
         db[k] += dy[at]
     keys = f"axis: {axis - len(shape) if back else axis}, num_axes: {count}"
     kind = "Scale" + (", bias_term: true" if learned else "") if scaled else "Bias"
-    text = f"""
-force_backward: true
-layers:
-  - {{name: d, type: Input, top: [x, given], shape: [{{dim: {list(shape)}}}, {{dim: {list(own)}}}]}}
-  - {{name: y, type: {kind}, bottom: {"x" if learned else "[x, given]"}, {keys}}}
-"""
-    net = Net(parse(text), device=device, dtype=dtype)
+    bottoms = [x] if learned else [x, a if scaled else b]
+    net = kit.net_of(f"type: {kind}, {keys}", *bottoms, device=device, dtype=dtype)
     wanted = [da, db][not scaled :] if learned else [da if scaled else db]
     if learned:
-        for param, value in zip(net.params["y"], [a, b][not scaled :], strict=True):
+        for param, value in zip(net.params["it"], [a, b][not scaled :], strict=True):
             device.copy_from_host(param.data, value.astype(dtype))
-    net.forward(x=x, given=a if scaled else b)
+    net.forward(**{f"b{i}": bottom for i, bottom in enumerate(bottoms)})
     net.clear_param_diffs()
-    net.backward(y=dy)
-    blobs = [net.blobs["y"].data, net.blobs["x"].diff]
-    sums = [p.diff for p in net.params["y"]] if learned else [net.blobs["given"].diff]
+    net.backward(it=dy)
+    blobs = [net.blobs["it"].data, net.blobs["b0"].diff]
+    sums = [p.diff for p in net.params["it"]] if learned else [net.blobs["b1"].diff]
     for got, expected in zip([*blobs, *sums], [y, dx, *wanted], strict=True):
         close(device, got, expected)
 
 
 def test_a_parameter_is_given_out_and_learns(device):
-    assert gradcheck(REGISTRY["Parameter"](shape=parse_shape([2, 3])), device=device) < 1e-6
+    spec = parse("layers: [{name: p, type: Parameter, shape: {dim: [2, 3]}}]").layers[0]
+    assert gradcheck(REGISTRY["Parameter"](**spec.options), device=device) < 1e-6
     text = """
 layers:
   - {name: p, type: Parameter, shape: {dim: [2, 3]}}
@@ -74,19 +71,11 @@ solver: {base_lr: 0.5, max_iter: 40, snapshot_after_train: false}
     np.testing.assert_allclose(device.to_host(solver.net.params["p"][0].data), 1, atol=1e-6)
 
 
-def parse_shape(dim):
-    return (
-        parse(f"layers: [{{name: p, type: Parameter, shape: {{dim: {dim}}}}}]")
-        .layers[0]
-        .options["shape"]
-    )
-
-
 FROZEN = """
 force_backward: FORCE
 layers:
   - {name: x, type: Input, shape: {dim: [3, 2, 4]}}
-  - {name: it, type: TYPE, bottom: x, param: [{lr_mult: 0}, {lr_mult: LAST}]}
+  - {name: it, type: TYPE, bottom: x, param: [{lr_mult: 0}LAST]}
   - {name: y, type: Power, scale: 2, loss_weight: 1}
 """
 
@@ -95,10 +84,8 @@ layers:
 def test_what_does_not_learn_gets_no_gradient(device, kind):
     for force in ("true", "false"):
         text = FROZEN.replace("FORCE", force).replace("TYPE", kind)
-        text = (
-            text.replace("LAST", "1") if "Scale" in kind else text.replace(", {lr_mult: LAST}", "")
-        )
-        net = Net(parse(text), device=device)
+        last = ", {lr_mult: 1}" if "Scale" in kind else ""
+        net = Net(parse(text.replace("LAST", last)), device=device)
         net.forward(x=np.linspace(-1, 1, 24).reshape(3, 2, 4))
         net.clear_param_diffs()
         net.backward()
@@ -110,10 +97,8 @@ def test_what_does_not_learn_gets_no_gradient(device, kind):
 
 
 def test_a_parameter_that_learns_no_more_keeps_its_gradient(device):
-    net = Net(
-        parse("layers: [{name: p, type: Parameter, shape: {dim: 3}, loss_weight: 2}]"),
-        device=device,
-    )
+    text = "layers: [{name: p, type: Parameter, shape: {dim: 3}, loss_weight: 2}]"
+    net = Net(parse(text), device=device)
     (param,) = net.params["p"]
     for rate in (1.0, 0.0):
         param.lr_mult = rate
@@ -148,35 +133,25 @@ layers:
 
 
 def test_an_index_that_is_no_row_is_named(device):
-    text = """
-layers:
-  - {name: x, type: Input, shape: {dim: [2, 2]}}
-  - {name: words, type: Embed, input_dim: 3, num_output: 2}
-"""
-    net = Net(parse(text), device=device)
-    wanted = r"layer 'words' \(Embed\): index 3 is not one of the 3 rows 0\.\.2"
+    net = kit.net_of("type: Embed, input_dim: 3, num_output: 2", (2, 2), device=device)
+    told = r"index 3 is not one of the 3 rows 0\.\.2"
     if not device.is_cuda:
-        with pytest.raises(DataError, match=wanted):
-            net.forward(x=[[0, 1], [3, 2]])
+        with pytest.raises(DataError, match=rf"layer 'it' \(Embed\): {told}"):
+            net.forward(b0=[[0, 1], [3, 2]])
         return
-    net.forward(x=[[0, 1], [3, 2]])
-    with net.steps[-1], pytest.raises(DataError, match="index 3 is not one of the 3 rows"):
-        net.layers["words"].check()
+    net.forward(b0=[[0, 1], [3, 2]])
+    with net.steps[-1], pytest.raises(DataError, match=told):
+        net.layers["it"].check()
 
 
 @pytest.mark.parametrize("scale_shape", [(2, 3), (2, 3, 1, 1)])
 def test_axpy_against_the_definition(device, scale_shape):
     """Entry by entry, in float64."""
-    text = f"""
-force_backward: true
-layers:
-  - {{name: in, type: Input, top: [a, x, y], shape: [{{dim: {list(scale_shape)}}}, {{dim: [2, 3, 4, 5]}}, {{dim: [2, 3, 4, 5]}}]}}
-  - {{name: out, type: Axpy, bottom: [a, x, y]}}
-"""
-    net, random = Net(parse(text), device=device, dtype="float64"), np.random.default_rng(1)
+    random = np.random.default_rng(1)
     a, x, y, dout = (random.normal(size=s) for s in (scale_shape, *[(2, 3, 4, 5)] * 3))
-    got = device.to_host(net.forward(a=a, x=x, y=y)["out"])
-    net.backward(out=dout)
+    net = kit.net_of("type: Axpy", a, x, y, device=device)
+    got = device.to_host(net.forward(b0=a, b1=x, b2=y)["it"])
+    net.backward(it=dout)
     da = np.zeros((2, 3))
     dx = np.zeros(x.shape)
     for n, c, h, w in np.ndindex(x.shape):
@@ -185,17 +160,11 @@ layers:
         da[n, c] += dout[n, c, h, w] * x[n, c, h, w]
         dx[n, c, h, w] = scale * dout[n, c, h, w]
     host = device.to_host
-    np.testing.assert_allclose(host(net.blobs["a"].diff).reshape(2, 3), da, atol=1e-12)
-    np.testing.assert_allclose(host(net.blobs["x"].diff), dx, atol=1e-12)
-    np.testing.assert_allclose(host(net.blobs["y"].diff), dout, atol=1e-12)
+    np.testing.assert_allclose(host(net.blobs["b0"].diff).reshape(2, 3), da, atol=1e-12)
+    np.testing.assert_allclose(host(net.blobs["b1"].diff), dx, atol=1e-12)
+    np.testing.assert_allclose(host(net.blobs["b2"].diff), dout, atol=1e-12)
 
 
 def test_indices_have_no_gradient_even_if_all_else_has():
-    text = """
-force_backward: true
-layers:
-  - {name: in, type: Input, top: word, shape: {dim: [4]}}
-  - {name: words, type: Embed, input_dim: 3, num_output: 2}
-"""
-    net = Net(parse(text), device="cpu")
-    assert net.layers["words"].needs_gradient == [False]
+    net = kit.net_of("type: Embed, input_dim: 3, num_output: 2", (4,))
+    assert net.layers["it"].needs_gradient == [False]
