@@ -52,7 +52,9 @@ def message(picture, rows, packed=True):
     return datum.write_annotated(datum.encoded(file.getvalue(), 0), rows)
 
 
-NONE = np.zeros((0, 7))
+def bare(picture):
+    """A message of a picture, and of no box."""
+    return datum.write_annotated(picture, np.zeros((0, 7)))
 
 
 def database(folder, count=6, packed=True):
@@ -107,29 +109,21 @@ def test_a_message_is_read_as_it_was_written():
     np.testing.assert_allclose(boxes, rows, rtol=1e-7)
 
 
+UNBOXED = datum.write(np.zeros((1, 2, 2), np.uint8), 3)
+NAN = np.array([[1, 0, np.nan, 0, 1, 1, 0]])
+
+
 @pytest.mark.parametrize(
-    ("value", "message"),
+    ("message", "value"),
     [
-        (b"", "it holds no picture"),
-        (wire.put_integer(2, 1), "its annotations are no boxes"),
-        (
-            datum.write(np.zeros((1, 2, 2), np.uint8), 3),
-            "it is a picture without boxes, which the layer Data reads",
-        ),
-        (wire.put_integer(3, 1), "expected a message"),
-        (message(*painted(5, 3)), "it holds more than 2 boxes"),
-        (
-            message(painted(5)[0], np.array([[1, 0, np.nan, 0, 1, 1, 0]])),
-            "a box has a side that is not finite",
-        ),
-        (
-            datum.write_annotated(wire.put_integer(7, 1), NONE),
-            "it says its picture is encoded, and hol",
-        ),
-        (
-            datum.write_annotated(wire.put_integer(1, 3), NONE),
-            r"a picture of shape \(3, 0, 0\) holds 0 pix",
-        ),
+        ("it holds no picture", b""),
+        ("its annotations are no boxes", wire.put_integer(2, 1)),
+        ("it is a picture without boxes, which the layer Data reads", UNBOXED),
+        ("expected a message", wire.put_integer(3, 1)),
+        ("it holds more than 2 boxes", message(*painted(5, 3))),
+        ("a box has a side that is not finite", message(painted(5)[0], NAN)),
+        ("it says its picture is encoded, and hol", bare(wire.put_integer(7, 1))),
+        (r"a picture of shape \(3, 0, 0\) holds 0 pix", bare(wire.put_integer(1, 3))),
     ],
 )
 def test_what_is_no_annotated_datum_is_told(value, message, tmp_path, monkeypatch):
@@ -156,7 +150,7 @@ def test_damaged_entries_are_skipped_or_told(tmp_path):
         (whole.replace(b"IDAT", b"IDXX"), "is not a picture"),
         (grey, "expected a picture of 3 channels, got 1"),
         (
-            datum.write_annotated(datum.write(np.ones((3, H, W)), 0), NONE),
+            bare(datum.write(np.ones((3, H, W)), 0)),
             "expected bytes, got float32",
         ),
     ):
@@ -224,9 +218,8 @@ def salted(value):
 @pytest.mark.parametrize("value", [-300.0, 300.0])
 def test_values_beyond_a_byte_are_the_nearest(value):
     picture, rows = painted(1)
-    resized = box_recipe.Resize(
-        height=40, width=90, resize_mode="FIT_LARGE_SIZE_AND_PAD", pad_value=(value,)
-    )
+    mode = {"resize_mode": "FIT_LARGE_SIZE_AND_PAD", "pad_value": (value,)}
+    resized = box_recipe.Resize(height=40, width=90, **mode)
     made, _ = resized.of(picture, rows, 0.5)
     salt = salted(value).of(picture[:, :9] * 0 + 7, 0.5)
     assert made[0, 0, 0] == (255 if value > 0 else 0)
@@ -236,11 +229,8 @@ def test_values_beyond_a_byte_are_the_nearest(value):
 def test_boxes_are_counted_once_while_the_file_stays_the_same(tmp_path, monkeypatch):
     """A test makes the last batch smaller, and the next one larger; a report makes many nets."""
     counts, count = [], datum.AnnotatedSet._count
-    monkeypatch.setattr(
-        datum.AnnotatedSet,
-        "_count",
-        lambda self, skip: counts.append(skip) or count(self, skip),
-    )
+    counted = lambda self, skip: counts.append(skip) or count(self, skip)  # noqa: E731
+    monkeypatch.setattr(datum.AnnotatedSet, "_count", counted)
     database(tmp_path / "db")
     for _ in range(2):
         assert net(tmp_path / "db").forward()["y"].shape == (1, 1, 6, 8)
@@ -250,15 +240,9 @@ def test_boxes_are_counted_once_while_the_file_stays_the_same(tmp_path, monkeypa
     assert net(tmp_path / "db").blobs["y"].shape == (1, 1, 2, 8)
 
 
-limits = st.lists(
-    st.tuples(
-        st.sampled_from(["jaccard", "sample", "object"]),
-        st.sampled_from([None, 0.1, 0.3]),
-        st.sampled_from([None, 0.9]),
-    ),
-    max_size=2,
-)
 LIMITS = {"jaccard": "jaccard_overlap", "sample": "sample_coverage", "object": "object_coverage"}
+one_of = st.sampled_from
+limits = st.tuples(one_of([*LIMITS]), one_of([None, 0.1, 0.3]), one_of([None, 0.9]))
 
 
 def sampler(trials, enough, scale, ratio, limits=()):
@@ -266,27 +250,22 @@ def sampler(trials, enough, scale, ratio, limits=()):
     for kind, least, most in limits:
         keys |= {f"min_{LIMITS[kind]}": least, f"max_{LIMITS[kind]}": most}
     sizes = box_recipe.Sampler(min_scale=scale, min_aspect_ratio=1 / ratio, max_aspect_ratio=ratio)
+    shared = box_recipe.SampleConstraint(**keys)
     return box_recipe.BatchSampler(
-        max_trials=trials,
-        max_sample=enough,
-        sampler=sizes,
-        sample_constraint=box_recipe.SampleConstraint(**keys),
+        max_trials=trials, max_sample=enough, sampler=sizes, sample_constraint=shared
     )
 
 
 samplers = st.builds(
     lambda scale, ratio, limits: sampler(20, 1, scale, ratio, limits),
-    st.sampled_from([0.3, 0.6]),
-    st.sampled_from([1.0, 2.0]),
-    limits,
+    *(one_of([0.3, 0.6]), one_of([1.0, 2.0]), st.lists(limits, max_size=2)),
 )
 resizes = st.builds(
-    lambda size, mode, filters: box_recipe.Resize(
-        height=size[0], width=size[1], resize_mode=mode, interp_mode=(filters,)
+    lambda size, mode, interp_mode: box_recipe.Resize(
+        height=size[0], width=size[1], resize_mode=mode, interp_mode=(interp_mode,)
     ),
-    st.sampled_from([(60, 60), (40, 90)]),
-    st.sampled_from(["WARP", "FIT_LARGE_SIZE_AND_PAD"]),
-    st.sampled_from(["LINEAR", "NEAREST", "AREA"]),
+    *(one_of([(60, 60), (40, 90)]), one_of(["WARP", "FIT_LARGE_SIZE_AND_PAD"])),
+    one_of(["LINEAR", "NEAREST", "AREA"]),
 )
 
 
@@ -304,12 +283,9 @@ def test_boxes_stay_on_their_objects(device, seed, expand, samplers, resized, mi
     random = np.random.default_rng(seed)
     size = (resized.height, resized.width)
     out_size = (size[0] - 7, size[1] - 5) if crops else size
+    rest = Recipe(chance=True, crop=max(out_size) if crops else None, mirror=mirror)
     recipe = box_recipe.BoxRecipe(
-        rest=Recipe(chance=True, crop=max(out_size) if crops else None, mirror=mirror),
-        boxes=4,
-        expand=expand,
-        samplers=tuple(samplers),
-        resized=resized,
+        rest=rest, boxes=4, expand=expand, samplers=tuple(samplers), resized=resized
     )
     out = np.empty((3, *out_size), np.uint8)
     boxes = recipe.sample(picture, rows, random.random(recipe.numbers), out)
@@ -337,11 +313,8 @@ def test_a_sampler_takes_parts_that_share_so_much_with_one_box(kind):
     def shared(a, b):
         w, h = (min(a[i + 2], b[i + 2]) - max(a[i], b[i]) for i in (0, 1))
         inside = w * h if w > 0 and h > 0 else 0
-        return {
-            "jaccard": overlap(a, b),
-            "sample": inside / area(a),
-            "object": inside / area(b),
-        }[kind]
+        own = {"sample": a, "object": b}
+        return overlap(a, b) if kind == "jaccard" else inside / area(own[kind])
 
     wanted = [p for p in every if any(0.3 <= shared(p, o) <= 0.8 for o in objects)]
     assert 0 < len(wanted) < 200
@@ -375,13 +348,9 @@ def test_colours_against_colorsys():
     picture = np.random.default_rng(0).integers(0, 256, (3, 5, 6), dtype=np.uint8)
     chance = np.full(11, 0.5)
     for saturation, turn in ((1.7, 0.0), (0.3, 0.0), (1.0, 30.0), (1.0, -75.0)):
-        distortion = box_recipe.Distort(
-            saturation_prob=1.0,
-            saturation_lower=saturation,
-            saturation_upper=saturation,
-            hue_prob=1.0,
-            hue_delta=abs(turn),
-        )
+        keys = {"saturation_lower": saturation, "saturation_upper": saturation}
+        keys |= {"saturation_prob": 1.0, "hue_prob": 1.0, "hue_delta": abs(turn)}
+        distortion = box_recipe.Distort(**keys)
         chance[7] = 1.0 if turn > 0 else 0.0
         got = distortion.of(picture, chance)
         for y in range(5):

@@ -87,36 +87,19 @@ def test_detections_against_loops(
     loc = rng.normal(size=(n, p, kinds, 4)) * (0.1 if in_target else 0.7)
     conf, prior = rng.random((n, p, c)), draw_boxes(rng, p)
     loc, conf, prior = (array.astype(dtype) for array in (loc, conf, prior))
-    keys = {
-        "num_classes": c,
-        "share_location": share,
-        "background_label_id": background,
-        "nms_param": {"nms_threshold": nms[0], "eta": nms[1], "top_k": top_k},
-        "code_type": code,
-        "variance_encoded_in_target": in_target,
-        "keep_top_k": keep,
-        "clip": clip,
-    } | ({} if least is None else {"confidence_threshold": least})
+    keys = {"num_classes": c, "share_location": share, "background_label_id": background}
+    keys["nms_param"] = {"nms_threshold": nms[0], "eta": nms[1], "top_k": top_k}
+    keys |= {"code_type": code, "variance_encoded_in_target": in_target}
+    keys |= {"keep_top_k": keep, "clip": clip}
+    keys |= {} if least is None else {"confidence_threshold": least}
     given_ = loc.reshape(n, -1), conf.reshape(n, -1), prior.reshape(1, 2, -1)
     net = build("DetectionOutput", keys, [array.shape for array in given_], device, dtype)
     most = net.steps[1].tops[0].shape
     top = net.forward(**{f"b{i}": array for i, array in enumerate(given_)})["it"]
-    wanted = ref.detections(
-        loc,
-        conf,
-        prior,
-        classes=c,
-        share=share,
-        background=background,
-        threshold=nms[0],
-        top_k=top_k,
-        eta=nms[1],
-        code=code,
-        in_target=in_target,
-        keep=keep,
-        least=-1e30 if least is None else least,
-        clip=clip,
-    )
+    told = {"classes": c, "share": share, "background": background, "code": code, "keep": keep}
+    told |= {"threshold": nms[0], "eta": nms[1], "top_k": top_k, "in_target": in_target}
+    told |= {"least": -1e30 if least is None else least, "clip": clip}
+    wanted = ref.detections(loc, conf, prior, **told)
     assert top.shape == (1, 1, len(wanted), 7) and len(wanted) <= most[2]
     np.testing.assert_allclose(device.to_host(top)[0, 0], wanted, rtol=1e-5, atol=1e-6)
 
