@@ -6,6 +6,7 @@ from core.ops.cases import need_loops
 
 from minicaffe.backends import device as backend
 from minicaffe.backends.cpu import threads as module
+from minicaffe.core.ops.conv import ENGINES
 
 
 def pytest_configure(config):
@@ -45,6 +46,15 @@ def crew():
     """More threads than any test wants; and the process's own, before a test hides the loops from it."""
     module.crew(module.count())
     return module.crew(64)
+
+
+@pytest.fixture
+def engines():
+    """All engines are there again after a test, in their order."""
+    before = dict(ENGINES)
+    yield
+    ENGINES.clear()
+    ENGINES.update(before)
 
 
 @pytest.fixture(params=[1, pytest.param(2, marks=pytest.mark.long), 3])

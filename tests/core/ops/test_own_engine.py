@@ -17,6 +17,8 @@ from minicaffe.core.ops.conv.autotune import measure
 from minicaffe.core.ops.conv.problem import Case
 from minicaffe.core.ops.geometry import ConvGeometry, Window
 
+pytestmark = pytest.mark.usefixtures("engines")
+CPU = device("cpu")
 MODEL = """
 layers:
   - {name: x, type: Input, shape: {dim: [3, 2, 6, 7]}}
@@ -30,7 +32,7 @@ solver: {base_lr: 0.01, momentum: 0.9, max_iter: 9, display: 0}
 @pytest.fixture
 def counted():
     """An engine that computes as the definition says, and how often each of its passes was called."""
-    before, calls = dict(conv.ENGINES), dict.fromkeys(("forward", "input", "weight"), 0)
+    calls = dict.fromkeys(("forward", "input", "weight"), 0)
 
     @register_engine
     class Counted(Engine):
@@ -48,9 +50,7 @@ def counted():
             calls["weight"] += 1
             return reference.weight_gradient(x, dy, g, out)
 
-    yield calls
-    conv.ENGINES.clear()
-    conv.ENGINES.update(before)
+    return calls
 
 
 @pytest.fixture(params=["compiled", "numpy"])
@@ -97,45 +97,40 @@ def test_it_is_called_in_each_pass_of_a_net_that_infers(loops, counted):
 
 def test_it_is_measured_as_it_is_called(loops, counted):
     g = ConvGeometry(2, 3, (9, 9), 4, Window((3, 3)))
-    found = measure(Case(g, np.dtype("f4"), device("cpu"), conv.CAP), ("counted", "direct"))
+    found = measure(Case(g, np.dtype("f4"), CPU, conv.CAP), ("counted", "direct"))
     assert set(found["forward"].ms) == {"counted", "direct"}
     assert counted["forward"] > 2  # for its error, and in turn with the other
 
 
-def test_what_was_measured_of_an_engine_is_not_of_another_of_its_name(tmp_path, monkeypatch):
+@pytest.fixture
+def slow(monkeypatch):
+    """Without compiled loops, so that any engine is a candidate."""
+    monkeypatch.setattr("minicaffe.backends.cpu.available", lambda: False)
+
+
+def test_what_was_measured_of_an_engine_is_not_of_another_of_its_name(slow, tmp_path, monkeypatch):
     """It goes by the engine's file; where there is none, by the class itself."""
-    monkeypatch.setattr(
-        "minicaffe.backends.cpu.available", lambda: False
-    )  # so that it is a candidate
     g, keys = ConvGeometry(2, 3, (9, 9), 4, Window((3, 3))), []
-    before = dict(conv.ENGINES)
+
+    def key():
+        return autotune_cache._key(Case(g, np.dtype("f4"), CPU, conv.CAP))
+
     passes = dict.fromkeys(("forward", "input_gradient", "weight_gradient"), lambda self, *_: None)
-    try:
-        for module, text in (
-            ("a_file", "1"),
-            ("a_file", "1"),
-            ("a_file", "2"),
-            ("none", ""),
-            ("none", ""),
-        ):
-            if text:
-                (tmp_path / "a.py").write_text(text)
-                spec = importlib.util.spec_from_file_location(module, tmp_path / "a.py")
-                monkeypatch.setitem(sys.modules, module, importlib.util.module_from_spec(spec))
-            register_engine(type("Own", (Engine,), {**passes, "name": "own", "__module__": module}))
-            keys.append(autotune_cache._key(Case(g, np.dtype("f4"), device("cpu"), conv.CAP)))
-            del conv.ENGINES["own"]
-    finally:
-        conv.ENGINES.clear()
-        conv.ENGINES.update(before)
+    for module, text in (("file", "1"), ("file", "1"), ("file", "2"), ("none", ""), ("none", "")):
+        if text:
+            (tmp_path / "a.py").write_text(text)
+            spec = importlib.util.spec_from_file_location(module, tmp_path / "a.py")
+            monkeypatch.setitem(sys.modules, module, importlib.util.module_from_spec(spec))
+        register_engine(type("Own", (Engine,), {**passes, "name": "own", "__module__": module}))
+        keys.append(key())
+        del conv.ENGINES["own"]
     assert keys[0] == keys[1] and len({*keys}) == 4
-    assert "own" not in autotune_cache._key(Case(g, np.dtype("f4"), device("cpu"), conv.CAP))
+    assert "own" not in key()
 
 
 def test_a_key_names_it_once_it_is_registered(counted):
-    assert set(Net(parse(MODEL.replace("ENGINE", "counted"))).layers["y"].plan.names.values()) == {
-        "counted"
-    }
+    net = Net(parse(MODEL.replace("ENGINE", "counted")))
+    assert set(net.layers["y"].plan.names.values()) == {"counted"}
     told = r"expected one of auto, direct.*, counted, got 'count'; did you"
     with pytest.raises(SpecError, match=told):
         parse(MODEL.replace("ENGINE", "count"))
@@ -204,31 +199,20 @@ def test_a_name_that_is_not_there_is_told_what_to_do(engine, told):
             Net(parse(MODEL.replace("ENGINE", "auto")), device="cpu", engine=engine)
 
 
-def test_what_is_measured_beside_an_engine_of_no_file_is_not_kept_in_one(monkeypatch, tmp_path):
-    monkeypatch.setattr(
-        "minicaffe.backends.cpu.available", lambda: False
-    )  # so that it is a candidate
+def test_what_is_measured_beside_an_engine_of_no_file_is_not_kept_in_one(
+    slow, monkeypatch, tmp_path
+):
     monkeypatch.setattr(autotune_cache.caches, "folder", lambda: tmp_path)
-    before = dict(conv.ENGINES)
     passes = {
-        "forward": lambda self, x, weight, bias, g, out, _: reference.forward(
-            x, weight, bias, g, out
-        ),
-        "input_gradient": lambda self, *given: reference.input_gradient(*given[:-1]),
-        "weight_gradient": lambda self, *given: reference.weight_gradient(*given[:-1]),
+        way: lambda self, *given, way=way: getattr(reference, way)(*given[:-1])
+        for way in ("forward", "input_gradient", "weight_gradient")
     }
-    case = Case(
-        ConvGeometry(1, 2, (6, 7), 3, Window((2, 2))), np.dtype("f4"), device("cpu"), conv.CAP
-    )
-    try:
-        register_engine(type("Own", (Engine,), {**passes, "name": "own", "__module__": "none"}))
-        found, origin = autotune_cache.findings(case)
-        assert "own" in found["forward"].ms and origin.startswith("measured now")
-        assert autotune_cache.findings(case)[1].startswith("remembered from ")
-        assert not [*tmp_path.iterdir()]
-    finally:
-        conv.ENGINES.clear()
-        conv.ENGINES.update(before)
+    case = Case(ConvGeometry(1, 2, (6, 7), 3, Window((2, 2))), np.dtype("f4"), CPU, conv.CAP)
+    register_engine(type("Own", (Engine,), {**passes, "name": "own", "__module__": "none"}))
+    found, origin = autotune_cache.findings(case)
+    assert "own" in found["forward"].ms and origin.startswith("measured now")
+    assert autotune_cache.findings(case)[1].startswith("remembered from ")
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from minicaffe.core.ops.conv.implicit import IMPLICIT, Implicit
 from minicaffe.core.ops.conv.problem import Case
 from minicaffe.core.ops.geometry import ConvGeometry, Window
 
+pytestmark = pytest.mark.usefixtures("engines")
 LARGE = ConvGeometry(4, 6, (16, 14), 8, Window((3, 3)))  # 290 thousand multiply-adds
 SMALL = ConvGeometry(2, 3, (8, 7), 4, Window((3, 3)))
 POINT = ConvGeometry(2, 3, (8, 7), 4, Window((1, 1)))
@@ -72,15 +73,6 @@ def measured(monkeypatch):
 
     monkeypatch.setattr(autotune_cache, "measure", measure)
     return cases
-
-
-@pytest.fixture(autouse=True)
-def engines():
-    """All engines are there again after a test, in their order."""
-    before = dict(conv.ENGINES)
-    yield
-    conv.ENGINES.clear()
-    conv.ENGINES.update(before)
 
 
 def fake(monkeypatch, **methods):
