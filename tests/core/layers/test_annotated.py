@@ -149,10 +149,7 @@ def test_damaged_entries_are_skipped_or_told(tmp_path):
         (b"x", "is not a whole AnnotatedDatum"),
         (whole.replace(b"IDAT", b"IDXX"), "is not a picture"),
         (grey, "expected a picture of 3 channels, got 1"),
-        (
-            bare(datum.write(np.ones((3, H, W)), 0)),
-            "expected bytes, got float32",
-        ),
+        (bare(datum.write(np.ones((3, H, W)), 0)), "expected bytes, got float32"),
     ):
         folder = tmp_path / str(len(bad))
         write_lmdb(folder, [whole, bad, whole])

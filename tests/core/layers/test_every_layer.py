@@ -26,8 +26,7 @@ def test_every_layer_has_a_row():
 
 
 @pytest.mark.parametrize(
-    ("name", "keys", "bottoms"),
-    [row for row in EVERY if row[0] not in OWN_GRADIENT],
+    ("name", "keys", "bottoms"), [row for row in EVERY if row[0] not in OWN_GRADIENT]
 )
 def test_backward_is_the_gradient_of_forward(name, keys, bottoms, device):
     spec = parse(net_of(name, keys, bottoms)).layers[1]

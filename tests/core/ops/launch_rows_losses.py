@@ -29,11 +29,7 @@ def contrastive(device, dtype):
     kind = summed(dtype)
     diff = numbers(1, (8, 5), dtype=kind)[0] * np.arange(0.25, 2.25, 0.25, kind)[:, None]
     diff, similar = put(device, diff), put(device, [0, 1] * 4, dtype)
-    scratch = (
-        blank(device, (8, 5), kind),
-        blank(device, 8, kind),
-        blank(device, 8, bool),
-    )
+    scratch = (blank(device, (8, 5), kind), blank(device, 8, kind), blank(device, 8, bool))
     outs = [[blank(device, 8, kind) for _ in range(2)] for _ in range(2)]
 
     def run():

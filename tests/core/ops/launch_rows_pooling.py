@@ -61,10 +61,7 @@ def roi_pool(device, dtype):
     x, rois = *drawn(device, dtype, IMAGES), put(device, ROIS, summed(dtype))
     y, which = (blank(device, (160, 3, 4, 2), kind) for kind in (dtype, np.int32))
     better = blank(device, 3, bool)
-    return lambda: pool.roi_pool(x, rois, 0.5, y, which, better, np.zeros(1, np.int32)), [
-        y,
-        which,
-    ]
+    return lambda: pool.roi_pool(x, rois, 0.5, y, which, better, np.zeros(1, np.int32)), [y, which]
 
 
 @row

@@ -10,15 +10,7 @@ from core.ops.cases import blank, numbers, put
 from minicaffe.backends.cuda import fusion, implicit_gemm
 from minicaffe.backends.launch_listener import heard
 from minicaffe.backends.step_constants import Slots
-from minicaffe.core.ops import (
-    arrays,
-    channels,
-    elementwise,
-    normalize,
-    pool,
-    random,
-    softmax,
-)
+from minicaffe.core.ops import arrays, channels, elementwise, normalize, pool, random, softmax
 from minicaffe.core.ops.geometry import ConvGeometry, Window
 from minicaffe.core.ops.rows import Norm, Past, Statistics, by_channel, workspace
 from minicaffe.core.ops.softmax import Labels, Mean

@@ -387,10 +387,7 @@ def normalised(device, dtype):
             for array in numbers(2, *[(rows.count,)] * 3, dtype=kind)
         )
         if features is not None:
-            affine = Affine(
-                features,
-                *drawn(device, dtype, *[(features.count,)] * 2, seed=3),
-            )
+            affine = Affine(features, *drawn(device, dtype, *[(features.count,)] * 2, seed=3))
         yield (
             rows,
             norm,
@@ -493,12 +490,7 @@ def lrn_gradient(device, dtype):
 
 
 ROWS["lrn_ratio"] = lrn_gradient
-for family in (
-    launch_rows_losses,
-    launch_rows_moves,
-    launch_rows_pooling,
-    launch_rows_recurrent,
-):
+for family in (launch_rows_losses, launch_rows_moves, launch_rows_pooling, launch_rows_recurrent):
     ROWS.update(family.ROWS)
 
 
