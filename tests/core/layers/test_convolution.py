@@ -76,13 +76,8 @@ def test_the_engines_of_the_key_are_those_there_are():
 def test_every_engine_gives_the_gradient(kind, engine):
     """Of a shape that all can take, and of one with everything that not all can."""
     for kernel, pad, dilation in (((1, 1), 0, 1), ((3, 3), 1, 1), ((3, 2), 1, 2)):
-        keys = {
-            "num_output": 4,
-            "group": 2,
-            "kernel_size": kernel,
-            "pad": (pad,),
-            "dilation": (dilation,),
-        }
+        keys = {"num_output": 4, "group": 2, "kernel_size": kernel, "pad": (pad,)}
+        keys["dilation"] = (dilation,)
         layer = REGISTRY[kind](engine=engine, **keys)
         try:
             assert gradcheck(layer, (2, 4, 6, 5)) < 1e-6
@@ -121,13 +116,9 @@ def test_an_engine_that_cannot_is_refused(keys, error, words):
 
 def test_bilinear_upsampling_keeps_a_ramp():
     """Twice as large, a plane that rises evenly rises evenly, away from the edges."""
-    up = net(
-        conv(
-            "num_output: 2, group: 2, kernel_size: 4, stride: 2, pad: 1, bias_term: false, weight_filler: bilinear",
-            "Deconvolution",
-        ),
-        given="{name: x, type: Input, shape: {dim: [1, 2, 5, 6]}}",
-    )
+    keys = "num_output: 2, group: 2, kernel_size: 4, stride: 2, pad: 1, weight_filler: bilinear"
+    given = "{name: x, type: Input, shape: {dim: [1, 2, 5, 6]}}"
+    up = net(conv(f"{keys}, bias_term: false", "Deconvolution"), given=given)
     y, x = np.mgrid[0:5, 0:6].astype(float)
     large = up.forward(x=np.stack([y, 2 * x - y])[None])["y"]
     assert large.shape == (1, 2, 10, 12)

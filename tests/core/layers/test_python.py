@@ -89,15 +89,13 @@ solver: {base_lr: 0.1, max_iter: 9, weight_decay: 0, snapshot_after_train: false
 
 
 def test_reshape_runs_before_each_pass_and_shapes_follow_the_net(device):
-    net = Net(
-        parse("""
+    text = """
 layers:
   - {name: data, type: Python, module: my_layers, layer: Counting, bottom: [], top: [n, twice]}
   - {name: x, type: Input, shape: {dim: [2, 3]}}
   - {name: y, type: Python, module: my_layers, layer: Scaled, param_str: "10"}
-"""),
-        device=device,
-    )
+"""
+    net = Net(parse(text), device=device)
     assert [net.blobs[name].shape for name in ("n", "twice", "y")] == [(3,), (3, 1), (2, 3)]
     seen = []
     for _ in range(3):

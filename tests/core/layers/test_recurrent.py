@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 
 import caffe_cases as cases
+import layer_kit
 import numpy as np
 import pytest
 from core.ops import cases as drawn
@@ -195,8 +196,7 @@ def test_a_layer_in_place_above_leaves_the_states_alone(device):
 
 def test_an_lstm_learns_to_remember():
     """Whether a stream's first number was positive, told at its last step."""
-    solver = Solver(
-        parse("""
+    text = """
 layers:
   - {name: in, type: Input, top: [x, cont, label], shape: [{dim: [8, 32, 1]}, {dim: [8, 32]}, {dim: [8, 32]}]}
   - {name: rec, type: LSTM, bottom: [x, cont], num_output: 8}
@@ -204,9 +204,8 @@ layers:
   - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label], axis: 2}
   - {name: accuracy, type: Accuracy, bottom: [ip, label], axis: 2}
 solver: {base_lr: 1.0, momentum: 0.9, clip_gradients: 1, max_iter: 300, snapshot_after_train: false}
-"""),
-        device="cpu",
-    )
+"""
+    solver = Solver(parse(text), device="cpu")
     random, right = np.random.default_rng(0), []
     for _ in range(150):
         x, cont = random.normal(size=(8, 32, 1)), np.ones((8, 32))
@@ -230,14 +229,9 @@ def test_a_layer_that_limits_gradients_does_so_at_each_step(monkeypatch):
             steps.append(dz.shape)
 
     monkeypatch.setitem(REGISTRY, "LSTM", Counting)
-    model = (
-        "layers:\n  - {name: x, type: Input, top: [x, cont], shape: [{dim: [20, 4, 6]}, {dim: [20, 4]}]}\n"
-        "  - {name: lstm, type: LSTM, bottom: [x, cont], num_output: 5}\n"
-        "  - {name: loss, type: Reduction, bottom: lstm, loss_weight: 1}\n"
-    )
-    net = Net(parse(model), device="cpu")
-    net.forward(x=np.ones((20, 4, 6)), cont=np.ones((20, 4)))
-    net.backward()
+    net = kit.net_of("type: LSTM, num_output: 5", (20, 4, 6), (20, 4), dtype="float32")
+    net.forward(b0=np.ones((20, 4, 6)), b1=np.ones((20, 4)))
+    net.backward(it=np.ones((20, 4, 5)))
     assert steps == [(4, 20)] * 20
 
 
@@ -252,9 +246,7 @@ layers:
 """
     net = Net(parse("force_backward: true\n" + text), device="cpu")
     assert net.layers["unit"].needs_gradient == [True, True, False]
-    asked = text.replace(
-        "bottom: [c, x, go],", "bottom: [c, x, go], propagate_down: [true, true, true],"
-    )
+    asked = text.replace("[c, x, go],", "[c, x, go], propagate_down: [true, true, true],")
     with pytest.raises(SpecError, match="no gradient can flow into bottom 'go'; expected false"):
         Net(parse(asked), device="cpu")
 

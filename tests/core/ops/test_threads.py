@@ -114,10 +114,6 @@ def test_an_error_of_the_first_slice_waits_for_the_others(threads):
     assert sorted(ended) == list(range(1, threads))
 
 
-def test_no_sample_is_no_slice(threads):
-    assert in_slices(None, 0) == in_slices(None, 0, np.zeros(6)) == []
-
-
 def test_work_on_cuda_is_one_slice(threads, cuda):
     work, slices = blank(cuda, 6, np.float32), []
     assert share(work) == 1

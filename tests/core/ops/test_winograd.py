@@ -2,12 +2,12 @@
 
 import dataclasses
 
+import layer_kit
 import numpy as np
 import pytest
 from core.ops.cases import EDGES, blank, close, pairs, put, same
 from core.ops.test_conv import DIRECTIONS, TOLERANCES, arrays, check, expected
 
-from minicaffe import Net, parse
 from minicaffe.backends.cpu import available, loops
 from minicaffe.backends.cpu.conv import winograd_filters
 from minicaffe.backends.cpu.conv.strips import Strips
@@ -48,17 +48,13 @@ FEW = {  # tiles beside U, of all samples at a time: less and more than a vector
 APART = {  # pixels of a tile: compiled loops alone take them
     "dilated": ConvGeometry(5, 4, (23, 19), 6, Window((3, 3), (), (2, 2), (2, 2)), 2),
     "dilated unlike": ConvGeometry(2, 3, (17, 40), 4, Window((2, 5), (), (3, 0), (4, 3))),
-    "dilated beyond its outputs": ConvGeometry(
-        9, 2, (12, 11), 3, Window((3, 3), (), (0, 1), (5, 6))
-    ),
+    "dilated far": ConvGeometry(9, 2, (12, 11), 3, Window((3, 3), (), (0, 1), (5, 6))),
     "dilated, many channels": ConvGeometry(2, 66, (10, 9), 65, Window((3, 3), (), (1, 2), (2, 2))),
     "one axis dilated": ConvGeometry(3, 2, (97,), 4, Window((3,), (), (5,), (7,))),
     "strided": ConvGeometry(3, 4, (23, 29), 6, Window((5, 7), (2, 2), (2, 3)), 2),
     "strided unlike": ConvGeometry(2, 3, (17, 60), 4, Window((3, 11), (1, 4), (1, 0))),
     "strided and dilated": ConvGeometry(2, 2, (25, 19), 3, Window((9, 3), (3, 1), (4, 2), (1, 3))),
-    "strided, and pixels behind that no place sees": ConvGeometry(
-        2, 2, (35, 13), 3, Window((8, 5), (4, 2))
-    ),
+    "strided, pixels unseen": ConvGeometry(2, 2, (35, 13), 3, Window((8, 5), (4, 2))),
     "strided, in many rooms": ConvGeometry(40, 2, (21, 23), 3, Window((5, 5), (2, 2))),
     "strided, many planes": ConvGeometry(3, 17, (13, 12), 66, Window((5, 5), (2, 2), (1, 2))),
     "one axis strided": ConvGeometry(3, 2, (201,), 4, Window((11,), (4,), (5,))),
@@ -291,16 +287,9 @@ def test_long_images_stay_within_the_work(device, threads, image, kernel):
 @pytest.mark.parametrize("name", ["direct", "winograd", "winograd2"])
 def test_places_of_a_constant_image_are_the_same_bits_but_for_winograd(name):
     """As docs/convolution.md says of ties."""
-    net = Net(
-        parse("""
-layers:
-  - {name: x, type: Input, shape: {dim: [1, 3, 12, 12]}}
-  - {name: conv, type: Convolution, num_output: 4, kernel_size: 5}
-"""),
-        device="cpu",
-        engine=name,
-    )
-    y = net.forward(x=np.full((1, 3, 12, 12), 0.3))["conv"][0].reshape(4, -1)
+    layer = "type: Convolution, num_output: 4, kernel_size: 5"
+    net = kit.net_of(layer, (1, 3, 12, 12), engine=name, dtype="float32")
+    y = net.forward(b0=np.full((1, 3, 12, 12), 0.3))["it"][0].reshape(4, -1)
     apart = np.ptp(y, axis=1).max() / abs(y).max()
     assert 0 < apart < 1e-6 if name.startswith("winograd") else apart == 0
 
@@ -315,9 +304,6 @@ layers:
     ],
 )
 def test_a_shape_that_is_not_taken_says_why(image, window, reason):
-    said = [
-        engine.refuses(ConvGeometry(1, 2, image, 2, window)) or ""
-        for engine in conv.ENGINES.values()
-        if isinstance(engine, Winograd)
-    ]
+    g = ConvGeometry(1, 2, image, 2, window)
+    said = [one.refuses(g) or "" for one in conv.ENGINES.values() if isinstance(one, Winograd)]
     assert any(reason in one for one in said), said
