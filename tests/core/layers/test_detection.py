@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe import Net, parse
-from minicaffe.errors import DataError
 
 sides = st.floats(1, 60).map(lambda x: round(x, 2))
 
@@ -139,13 +138,3 @@ def test_equal_scores_are_taken_in_the_order_of_their_boxes():
 def test_a_label_map_without_a_directory_does_nothing_as_in_ssd():
     keys = {**TWO, "save_output_param": {"label_map_file": "data/labelmap.prototxt"}}
     build("DetectionOutput", keys, [(1, 8), (1, 4), (1, 2, 8)])
-
-
-@pytest.mark.parametrize("code", ["CENTER_SIZE", "CORNER_SIZE"])
-def test_a_prior_box_without_area_is_named(code, device):
-    keys, prior = {**TWO, "code_type": code}, PRIOR.copy()
-    prior[0, 0, 6] = 0.5
-    net = build("DetectionOutput", keys, [(1, 8), (1, 4), (1, 2, 8)], device)
-    told = r"layer 'it' .*: prior box 1 has no area: \[0.5, 0.5, 0.5, 1"
-    with pytest.raises(DataError, match=told):
-        net.forward(b2=prior)

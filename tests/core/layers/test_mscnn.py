@@ -208,12 +208,6 @@ def test_pooled_regions_that_are_widened_against_loops(
     np.testing.assert_allclose(net.device.to_host(net.blobs["b0"].diff), dx, rtol=1e-9, atol=1e-12)
 
 
-def test_a_region_of_an_image_that_is_not_there():
-    net = build("ROIAlign", {"pooled_h": 1, "pooled_w": 1}, [(2, 1, 2, 2), (1, 5)])
-    with pytest.raises(DataError, match="region 0 is of image 2; there are 2"):
-        run(net, np.ones((2, 1, 2, 2)), [[2, 0, 0, 1, 1]])
-
-
 CASCADE = """
 input: "a" input_shape { dim: 1 dim: 6 dim: 4 dim: 6 }
 input: "b" input_shape { dim: 1 dim: 6 dim: 2 dim: 3 }

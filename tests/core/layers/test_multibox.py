@@ -10,7 +10,6 @@ from core.ops.cases import cases
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicaffe.errors import DataError
 from minicaffe.interop.caffe.forks import boxes as ops
 
 
@@ -135,19 +134,3 @@ def test_the_gradient_is_that_of_differences(mining, conf, loc_loss):
             sides.append(run(net, *moved, *given_[2:]))
         slope = (sides[0] - sides[1]) / 2e-6
         assert (gradients[which] * way).sum() == pytest.approx(slope, rel=1e-5, abs=1e-8)
-
-
-@pytest.mark.parametrize(
-    ("place", "value", "message"),
-    [
-        (1, 0, "a box of picture 0 of the batch is of class 0, the background"),
-        (1, 3, "a box of picture 0 of the batch is of class 3; expected 0 to 2"),
-        (0, 2, "a box is of picture 2 of a batch of 2"),
-    ],
-)
-def test_true_boxes_that_are_none(place, value, message):
-    loc, scores, prior, variance, truth = scene(0)
-    truth[0, 0] = 0
-    truth[0, place] = value
-    with pytest.raises(DataError, match=message):
-        run(net_of({}, loc, scores, prior, truth), loc, scores, prior, variance, truth)

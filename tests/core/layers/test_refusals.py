@@ -1,8 +1,9 @@
-"""What each layer says of keys and bottoms that it cannot take, word for word."""
+"""What each layer says of keys, bottoms and numbers that it cannot take, word for word."""
 
 import ast
 
 import layer_kit
+import numpy as np
 import pytest
 
 
@@ -237,3 +238,33 @@ def test_a_layer_refuses(kind, keys, shapes, told):
     error, _, words = said.partition(": ")
     words = words.partition(f"layer 'it' ({kind}): ")[2]
     assert (words if error == "ShapeError" else f"{error}: {words}") == told
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "bottoms", "told"),
+    kit.rows("""
+CTCLoss |  | (2, 2, 3), (2, 2), [[0, 0], [-1, 0]] | sequence 1: its 2 labels need 3 steps, it has 2
+CTCLoss |  | (2, 2, 3), (2, 2), [[0, 0], [3, 0]] | sequence 0: label 3 is not one of the 3 classes 0..2 without the blank 2
+CTCLoss |  | (2, 2, 3), (2, 2), [[0, 2], [-1, -1]] | sequence 1: label 2 is not one of the 3 classes 0..2 without the blank 2
+CtcLoss | alphabet_size: 3, time_step: 2 | (2, 2, 3), [[0, -1], [1, 1]] | sequence 0: label -1 is not one of the 3 classes 0..2 without the blank 0
+CtcLoss | alphabet_size: 3, time_step: 2 | (2, 2, 3), [[0, 5], [1, 1]] | sequence 0: label 5 is not one of the 3 classes 0..2 without the blank 0
+DetectionEvaluate | num_classes: 3 | (1, 1, 1, 7), [[[[0, 1, 0, 0, 0, 1, 1, 0], [1, -2, 0, 0, 0, 1, 1, 0]]]] | a box of picture 1 of the batch is of class -2; expected 0 to 2
+DetectionEvaluate | num_classes: 3 | (1, 1, 1, 7), [[[[0, 1, 0, 0, 0, 1, 1, 0], [1, 0, 0, 0, 0, 1, 1, 0]]]] | a box of picture 1 of the batch is of class 0, the background
+DetectionEvaluate | num_classes: 3 | (1, 1, 1, 7), [[[[0, 1, 0, 0, 0, 1, 1, 0], [1, 3, 0, 0, 0, 1, 1, 0]]]] | a box of picture 1 of the batch is of class 3; expected 0 to 2
+DetectionOutput | num_classes: 2, code_type: CENTER_SIZE | (1, 8), (1, 4), [[[0, 0, 0.5, 0.5, 0.5, 0.5, 0.5, 1], [0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1]]] | prior box 1 has no area: [0.5, 0.5, 0.5, 1.0]
+DetectionOutput | num_classes: 2, code_type: CORNER_SIZE | (1, 8), (1, 4), [[[0, 0, 0.5, 0.5, 0.5, 0.5, 0.5, 1], [0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1]]] | prior box 1 has no area: [0.5, 0.5, 0.5, 1.0]
+MultiBoxLoss | num_classes: 3 | (2, 4), (2, 3), [[[0, 0, 0.5, 0.5], [0.1, 0.1, 0.2, 0.2]]], [[[[0, 0, 0, 0, 0, 1, 1, 0]]]] | a box of picture 0 of the batch is of class 0, the background
+MultiBoxLoss | num_classes: 3 | (2, 4), (2, 3), [[[0, 0, 0.5, 0.5], [0.1, 0.1, 0.2, 0.2]]], [[[[0, 3, 0, 0, 0, 1, 1, 0]]]] | a box of picture 0 of the batch is of class 3; expected 0 to 2
+MultiBoxLoss | num_classes: 3 | (2, 4), (2, 3), [[[0, 0, 0.5, 0.5], [0.1, 0.1, 0.2, 0.2]]], [[[[2, 1, 0, 0, 0, 1, 1, 0]]]] | a box is of picture 2 of a batch of 2
+PSROIPooling | output_dim: 1, group_size: 1, spatial_scale: 1 | (1, 1, 2, 2), [[1, 0, 0, 1, 1]] | region 0 is of image 1; there are 1: 0..0
+ROIAlign | pooled_h: 1, pooled_w: 1 | (2, 1, 2, 2), [[2, 0, 0, 1, 1]] | region 0 is of image 2; there are 2: 0..1
+ROIWarping | pooled_h: 1, pooled_w: 1 | (2, 1, 2, 2), [[-1, 0, 0, 1, 1]] | region 0 is of image -1; there are 2: 0..1
+"""),
+)
+def test_a_layer_refuses_numbers(device, kind, keys, bottoms, told):
+    """In a pass, with a DataError. A bottom is a shape of ones, or is written out."""
+    listed = ast.literal_eval(f"[{bottoms}]")
+    arrays = [np.ones(one) if isinstance(one, tuple) else np.array(one, float) for one in listed]
+    net = kit.net_of(f"type: {kind}, {keys}", *arrays, phase="TEST", device=device)
+    said = kit.refusal(net.forward, **{f"b{i}": array for i, array in enumerate(arrays)})
+    assert said.startswith("DataError: ") and said.endswith(f"layer 'it' ({kind}): {told}")
