@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from core.ops import references as ref
 from core.ops.cases import (
-    EDGES,
     blank,
     cases,
     close,
@@ -89,11 +88,6 @@ def test_against_loops(cuda, g, bias_term, relu, lent, dtype, seed):
     x, weight, bias, *others = drawn(g, seed, dtype)
     arrays = (x, weight, bias if bias_term else None, *others)
     check(cuda, g, arrays, relu=relu, work=blank(cuda, lent, dtype))
-
-
-@pytest.mark.parametrize("g", EDGES.values(), ids=EDGES)
-def test_edges_against_loops(cuda, g):
-    check(cuda, g, drawn(g, 1, np.float64))
 
 
 @pytest.fixture(scope="module")
