@@ -8,7 +8,7 @@ import caffe_cases as cases
 import numpy as np
 import pytest
 
-from minicaffe import DataError, Net, ShapeError, Solver, SpecError, parse
+from minicaffe import DataError, Net, ShapeError, Solver, parse
 
 TEXT = """
 layers:
@@ -113,7 +113,7 @@ def test_arrays_that_do_not_fit_leave_those_before(images, labels, message):
     assert labels_of(net, 1) == [0, 1]
 
 
-def test_batches_that_do_not_fit_and_a_transform():
+def test_batches_that_do_not_fit():
     net = Net(parse(TEXT), device="cpu")
     net.layers["mem"].reset(IMAGES, LABELS)
     with pytest.raises(ShapeError, match="6 images are no multiple of a batch of 4"):
@@ -121,6 +121,3 @@ def test_batches_that_do_not_fit_and_a_transform():
     with pytest.raises(ShapeError, match=r"data: expected \(2, 1, 2, 3\) but for the first number"):
         net.reshape(data=(2, 1, 3, 3))
     assert labels_of(net, 1) == [0, 1]
-    told = "layer 'mem' .MemoryData.: transform: arrays are taken as they are"
-    with pytest.raises(SpecError, match=told):
-        Net(parse(TEXT.replace("width: 3", "width: 3, transform: {scale: 2}")), device="cpu")

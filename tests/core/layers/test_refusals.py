@@ -77,6 +77,7 @@ DeformableConvolution | num_output: 2, kernel_size: 1 | (2, 3), (1, 2, 3, 3) | n
 DeformableConvolution | num_output: 2, kernel_size: 1, group: 3 | (1, 4, 3, 3), (1, 2, 3, 3) | channels 4 cannot be divided into groups of 3
 DeformableConvolution | num_output: 2, kernel_size: 1, group: 4 | (1, 4, 3, 3), (1, 2, 3, 3) | num_output 2 cannot be divided into groups of 4
 DeformableConvolution | num_output: 2, kernel_size: 1, deformable_group: 3 | (1, 4, 3, 3), (1, 2, 3, 3) | channels 4 cannot be divided into groups of 3
+Data | source: digits, batch_size: 1, top: [a, b, c] | | has 1 or 2 tops (images, labels), got 3
 DetectionEvaluate | num_classes: 3 | (1, 1, 4, 6), (1, 1, 4, 8) | needs detections (1, 1, k, 7), got (1, 1, 4, 6)
 DetectionEvaluate | num_classes: 3 | (1, 1, 4, 7), (1, 4, 8) | needs true boxes (1, 1, k, 8), got (1, 4, 8)
 DetectionEvaluate | num_classes: 1 | (1, 1, 4, 7), (1, 1, 4, 8) | num_classes: expected a class beside the background
@@ -141,6 +142,7 @@ MultiBoxLoss | num_classes: 3, map_object_to_agnostic: true | (2, 36), (2, 27), 
 MultiBoxLoss | num_classes: 3 | (2, 36), (2, 27), (1, 1, 36), (1, 1, 3, 8) | needs prior boxes (1, 2, 4 p) as its third bottom, got (1, 1, 36)
 MultiBoxLoss | num_classes: 3 | (2, 36), (2, 27), (1, 2, 36), (1, 1, 3, 7) | needs true boxes (1, 1, k, 8) as its fourth bottom, got (1, 1, 3, 7)
 MultiBoxLoss | num_classes: 3 | (2, 36), (2, 26), (1, 2, 36), (1, 1, 3, 8) | needs scores of shape (2, 27) for 9 prior boxes, got (2, 26)
+MemoryData | batch_size: 2, channels: 1, height: 2, width: 3, top: [a, b], transform: {scale: 2} | | SpecError: transform: arrays are taken as they are; transform them before reset
 MultinomialLogisticLoss |  | (2, 3), (3,) | needs 2 labels, one a prediction, got a bottom of shape (3,)
 MVN |  | (7,) | needs a bottom of at least 2 axes (n, c, ...), got (7,)
 Normalize |  | (7,) | needs a bottom of at least 2 axes (n, c, ...), got (7,)
