@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-import layer_kit
+import kit
 import numpy as np
 import pytest
 from half_nets import TYPES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import layer_kit
+import kit
 import numpy as np
 import pytest
 

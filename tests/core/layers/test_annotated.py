@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 
-import layer_kit
+import kit
 import numpy as np
 import pytest
 from core.ops.cases import cases

@@ -6,7 +6,7 @@ import shutil
 import zipfile
 from pathlib import Path
 
-import layer_kit
+import kit
 import numpy as np
 import pytest
 from reading_files import EXAMPLES, pictures
@@ -120,7 +120,7 @@ def test_crops_are_central_in_test_and_all_about_in_train():
 )
 def test_mistakes_are_named(keys, message):
     np.save("two.npy", np.ones(2))
-    said = kit.refusal(net, keys)
+    said = kit.error_line(net, keys)
     assert "layer 'd' (Data): " in said and message in said
 
 
@@ -148,7 +148,7 @@ def test_a_mean_file_that_is_none(content):
     else:
         with open("m.npy", "wb") as file:
             file.write(content)
-    said = kit.refusal(net, ", transform: {mean_file: m.npy}")
+    said = kit.error_line(net, ", transform: {mean_file: m.npy}")
     assert "m.npy" in said
     assert said.startswith("DataError: ") == (content in ("shape", "text"))
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from core.layers.rows import OWN_GRADIENT, ROWS, WITHOUT_GRADIENT, net_of
-from layer_kit import arrays_for
-from layer_kit import net_of as single_layer
+from kit import arrays_for
+from kit import net_of as single_layer
 
 from minicaffe import GradientError, Layer, Net, gradcheck, parse
 from minicaffe.core.config.declare import Filler, ParamSpec

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import layer_kit
+import kit
 import numpy as np
 import pytest
 
@@ -240,7 +240,7 @@ def test_where_all_are_damaged_there_is_an_end(folder):
 """),
 )
 def test_mistakes_are_named(folder, keys, message):
-    assert message in kit.refusal(net, transform=keys)
+    assert message in kit.error_line(net, transform=keys)
 
 
 def test_a_data_set_that_does_not_answer(monkeypatch):

@@ -10,7 +10,7 @@ import random
 import signal
 from pathlib import Path
 
-import layer_kit
+import kit
 import numpy as np
 import pytest
 from core.layers.test_annotated import database

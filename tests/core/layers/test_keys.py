@@ -8,7 +8,7 @@ import typing
 from pathlib import Path
 from types import NoneType
 
-import layer_kit
+import kit
 import numpy as np
 import pytest
 import yaml

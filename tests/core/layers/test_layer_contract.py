@@ -7,7 +7,7 @@ from dataclasses import FrozenInstanceError, fields, replace
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-import layer_kit
+import kit
 import numpy as np
 import pytest
 
@@ -53,7 +53,7 @@ def test_fields_are_keys(double):
         kit.net_of("type: Double, factor: 4", (3,)).forward(b0=[1] * 3)["it"], 4
     )
     said = "layer 'it' (Double): unknown key 'faktor'; did you mean 'factor'"
-    assert f"<text>:3:44: {said}" in kit.refusal(kit.net_of, "type: Double, faktor: 4", (3,))
+    assert f"<text>:3:44: {said}" in kit.error_line(kit.net_of, "type: Double, faktor: 4", (3,))
 
 
 @pytest.mark.parametrize("thing", [int, len, Net])
@@ -95,7 +95,7 @@ def test_bottoms_are_counted_by_the_signature_of_setup():
     assert bottom_counts(REGISTRY["Eltwise"])[0] == 2
     assert bottom_counts(REGISTRY["Eltwise"])[1] > 100
     said = "ShapeError: <text>:3:5: layer 'it' (SoftmaxWithLoss): takes 2 bottom(s), got 1"
-    assert kit.refusal(kit.net_of, "type: SoftmaxWithLoss", (3, 2)) == said
+    assert kit.error_line(kit.net_of, "type: SoftmaxWithLoss", (3, 2)) == said
 
 
 def test_one_padded_axis_clips_the_last_window_of_both_as_in_caffe():
@@ -134,7 +134,7 @@ def test_what_forward_returns_is_checked(clean_register, promised, returned, mes
         def forward(self, x):
             return returned
 
-    said = kit.refusal(kit.net_of("type: Odd", (3,)).forward)
+    said = kit.error_line(kit.net_of("type: Odd", (3,)).forward)
     assert said.startswith("ShapeError: ") and f"layer 'it' (Odd): {message}" in said
 
 
@@ -149,7 +149,7 @@ def test_what_forward_returns_is_checked(clean_register, promised, returned, mes
 def test_names_and_types_of_a_custom_layer_are_checked(clean_register, name, keys, message):
     members = dict.fromkeys(keys, ()) | {"__doc__": "A layer."}
     cls = type(name, (Layer,), members | {"__annotations__": keys})
-    assert f"SpecError: layer {name}: {message}" in kit.refusal(register, cls)
+    assert f"SpecError: layer {name}: {message}" in kit.error_line(register, cls)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_names_and_types_of_a_custom_layer_are_checked(clean_register, name, key
 )
 def test_a_filler_key_that_would_do_nothing_is_refused(filler, message):
     keys = f"type: InnerProduct, num_output: 2, weight_filler: {{{filler}}}"
-    said = kit.refusal(kit.net_of, keys, (1, 3))
+    said = kit.error_line(kit.net_of, keys, (1, 3))
     assert said.startswith("SpecError: ") and message in said
     assert "layer 'it' (InnerProduct): weight_filler" in said
 
@@ -246,7 +246,7 @@ def test_a_trait_set_as_an_attribute_in_setup_is_refused(clean_register):
             return x
 
     said = "label_bottoms is a trait: write self.traits = replace(self.traits, label_bottoms=...)"
-    told = kit.refusal(kit.net_of, "type: Late", (3,))
+    told = kit.error_line(kit.net_of, "type: Late", (3,))
     assert told == f"SpecError: <text>:3:5: layer 'it' (Late): {said}"
 
 
@@ -298,7 +298,7 @@ def test_what_setup_returns_is_checked(clean_register):
             def setup(self, x, returned=returned):
                 return returned
 
-        said = kit.refusal(kit.net_of, "type: Vague", (3,))
+        said = kit.error_line(kit.net_of, "type: Vague", (3,))
         assert re.search(
             r"^ShapeError: .*layer 'it' \(Vague\): setup gave .*, expected a shape", said
         )

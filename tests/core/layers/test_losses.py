@@ -7,7 +7,7 @@ import pytest
 from core.layers.fork_nets import build
 from core.layers.rows.losses import ROWS, H
 from half_nets import TYPES
-from layer_kit import net_of
+from kit import net_of
 
 from minicaffe import Net, gradcheck, parse
 from minicaffe.core.layers import REGISTRY

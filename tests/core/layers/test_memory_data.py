@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 import caffe_cases as cases
-import layer_kit
+import kit
 import numpy as np
 import pytest
 
@@ -108,7 +108,7 @@ def test_where_nothing_was_given():
 def test_arrays_that_do_not_fit_leave_those_before(images, labels, message):
     net = Net(parse(TEXT), device="cpu")
     net.layers["mem"].reset(IMAGES, LABELS)
-    said = kit.refusal(net.layers["mem"].reset, np.ones(images), np.ones(labels))
+    said = kit.error_line(net.layers["mem"].reset, np.ones(images), np.ones(labels))
     assert said.startswith("ShapeError: ") and message in said
     assert labels_of(net, 1) == [0, 1]
 

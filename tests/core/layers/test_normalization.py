@@ -8,7 +8,7 @@ from core.ops.cases import cases
 from half_nets import TYPES, feed
 from hypothesis import given
 from hypothesis import strategies as st
-from layer_kit import net_of
+from kit import net_of
 from test_caffe import run_layer
 from test_step_memory import STEPS
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import types
 
-import layer_kit
+import kit
 import my_layers
 import numpy as np
 import pytest
@@ -200,7 +200,7 @@ __main__ | Scaled | module '__main__' has no class 'Scaled'
 )
 def test_a_class_that_is_not_there(module, layer, message):
     text = f"layers: [{{name: it, type: Python, module: {module}, layer: {layer}, bottom: []}}]"
-    said = kit.refusal(Net, parse(text), device="cpu")
+    said = kit.error_line(Net, parse(text), device="cpu")
     assert re.match(r"SpecError: .*layer 'it' \(Python\): ", said) and message in said
 
 

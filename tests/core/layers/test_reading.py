@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 
 import caffe_cases as cases
-import layer_kit
+import kit
 import numpy as np
 import pytest
 from reading_files import COUNT, EXAMPLES, pictures, write_lmdb
@@ -257,7 +257,7 @@ def test_mistakes_are_named(here, kind, keys, message, monkeypatch):
     (here / "level" / "CURRENT").write_text("MANIFEST-000001\n")
     keys = keys.replace("CROP", "transform: {crop_size: 4}")
     keys = keys.replace("HUGE", "new_height: 400000, new_width: 500000")
-    said = kit.refusal(net, kind, f"{keys}, batch_size: 4")
+    said = kit.error_line(net, kind, f"{keys}, batch_size: 4")
     assert message in said and f"layer 'd' ({kind}): " in said
     assert said.startswith("ShapeError: ") or "HUGE" not in keys
 
@@ -528,7 +528,7 @@ def test_what_a_file_of_rows_may_not_be(rows, h5py, monkeypatch):
             make(file)
         Path("bad.txt").write_text("y.h5\nbad.h5\n")
         given = "HDF5Data", "source: bad.txt, batch_size: 2"
-        return kit.refusal(lambda: net(*given, tops="[a, b]").forward())
+        return kit.error_line(lambda: net(*given, tops="[a, b]").forward())
 
     outside, soft = h5py.ExternalLink("z.h5", "/b"), h5py.SoftLink("/a")
     elsewhere = {"dtype": "f8", "external": [("raw.bin", 0, 32)]}

@@ -2,7 +2,7 @@
 
 import ast
 
-import layer_kit
+import kit
 import numpy as np
 import pytest
 
@@ -236,7 +236,7 @@ Yolov3DetectionOutput | num_classes: 1, num_box: 1, biases: [9, 9], mask: 0, anc
 def test_a_layer_refuses(kind, keys, shapes, told):
     """With a ShapeError, unless the row names another class."""
     bottoms = ast.literal_eval(f"[{shapes}]")
-    said = kit.refusal(kit.net_of, f"type: {kind}, {keys}", *bottoms, phase="TEST")
+    said = kit.error_line(kit.net_of, f"type: {kind}, {keys}", *bottoms, phase="TEST")
     error, _, words = said.partition(": ")
     words = words.partition(f"layer 'it' ({kind}): ")[2]
     assert (words if error == "ShapeError" else f"{error}: {words}") == told
@@ -268,5 +268,5 @@ def test_a_layer_refuses_numbers(device, kind, keys, bottoms, told):
     listed = ast.literal_eval(f"[{bottoms}]")
     arrays = [np.ones(one) if isinstance(one, tuple) else np.array(one, float) for one in listed]
     net = kit.net_of(f"type: {kind}, {keys}", *arrays, phase="TEST", device=device)
-    said = kit.refusal(net.forward, **{f"b{i}": array for i, array in enumerate(arrays)})
+    said = kit.error_line(net.forward, **{f"b{i}": array for i, array in enumerate(arrays)})
     assert said.startswith("DataError: ") and said.endswith(f"layer 'it' ({kind}): {told}")

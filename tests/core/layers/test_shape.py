@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 import caffe_cases as cases
-import layer_kit
+import kit
 import numpy as np
 import pytest
 from core.ops import references as ref

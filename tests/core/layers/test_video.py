@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-import layer_kit
+import kit
 import numpy as np
 import pytest
 

@@ -2,7 +2,7 @@
 
 import functools
 
-import layer_kit
+import kit
 import numpy as np
 import pytest
 from core.ops import (

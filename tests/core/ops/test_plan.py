@@ -9,7 +9,7 @@ import os
 import re
 import stat
 
-import layer_kit
+import kit
 import numpy as np
 import pytest
 
@@ -173,12 +173,12 @@ FC6 = ConvGeometry(
 def test_what_no_plan_can_be_made_of(cpu, g, engine, cap, told):
     able = ", ".join(n for n, op in conv.ENGINES.items() if op.refuses(POINT) is None)
     given = {} if cap is None else {"cap": cap}
-    said = kit.refusal(conv.plan, g, "f4", cpu, engine, deterministic=True, **given)
+    said = kit.error_line(conv.plan, g, "f4", cpu, engine, deterministic=True, **given)
     assert re.match(told.replace("{able}", able), said)
 
 
 def test_a_name_is_checked_before_there_is_a_plan():
-    assert "cannot take" in kit.refusal(conv.check, POINT, "winograd")
+    assert "cannot take" in kit.error_line(conv.check, POINT, "winograd")
     conv.check(SMALL, "winograd")
     conv.check(SMALL, "auto")
 

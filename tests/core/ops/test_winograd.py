@@ -2,7 +2,7 @@
 
 import dataclasses
 
-import layer_kit
+import kit
 import numpy as np
 import pytest
 from core.ops.cases import EDGES, blank, close, pairs, put, same
