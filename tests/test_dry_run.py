@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from backends.cuda.test_nvrtc import kept, kernels  # noqa: F401  a fixture
 from dry_run.cases import ON_THE_HOST, cases
-from test_nvrtc import kept, kernels  # noqa: F401  a fixture
 
 from minicaffe.core.layers import REGISTRY
 

@@ -63,7 +63,7 @@ class Package:
 
     def __init__(self) -> None:
         self.trees = {
-            str(path.relative_to(ROOT / "minicaffe")): ast.parse(path.read_text())
+            str(path.relative_to(ROOT / "minicaffe")): ast.parse(path.read_text("utf-8"))
             for path in sorted((ROOT / "minicaffe").rglob("*.py"))
         }
         self.scope: dict[ast.AST, ast.AST] = {}
@@ -218,11 +218,11 @@ def words_of_tests() -> str:
     """The words of the texts in tests, and of what docs and docstrings show as printed."""
     texts = []
     for path in {*(ROOT / "tests").rglob("*.py")} - {Path(__file__)}:
-        tree = ast.parse(path.read_text())
+        tree = ast.parse(path.read_text("utf-8"))
         prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         texts += [" ".join(literal(node)) for node in ast.walk(tree) if id(node) not in prose]
     for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
-        texts += re.findall(r"^```console\n(.*?)^```", page.read_text(), re.S | re.M)
+        texts += re.findall(r"^```console\n(.*?)^```", page.read_text("utf-8"), re.S | re.M)
     for tree in package().trees.values():
         for node in ast.walk(tree):
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
@@ -242,7 +242,7 @@ def is_tested(text: Text) -> bool:
 @functools.cache
 def known_names() -> set[str]:
     """Keys, functions, files, and other words that the package reads or writes."""
-    names = set(re.findall(r"`([\w.]+)`", (ROOT / "docs" / "layers.md").read_text()))
+    names = set(re.findall(r"`([\w.]+)`", (ROOT / "docs" / "layers.md").read_text("utf-8")))
     for tree in package().trees.values():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):

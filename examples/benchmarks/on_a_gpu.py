@@ -34,7 +34,7 @@ SHOWN = 240  # characters of a line
 # Tests of what is likeliest to differ between CUDA and the stand-in; and some that a sanitizer has time for
 TELLING = [
     "test_cublas",
-    "test_fused",
+    "test_fusion",
     "test_implicit_gemm",
     "test_normalize",
     "test_softmax",

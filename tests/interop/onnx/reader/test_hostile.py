@@ -29,7 +29,7 @@ HERE = Path(__file__).parent
 def refusal(path, **more):
     """Why a file is refused; there is no more in its folder then than before."""
     before = sorted(os.listdir(path.parent))
-    told = kit.error_line(from_onnx, path, path.parent / "net", **more)
+    told = kit.refusal(from_onnx, path, path.parent / "net", **more)
     assert sorted(os.listdir(path.parent)) == before
     assert "\n" not in told
     return told
@@ -299,7 +299,7 @@ def test_what_the_checker_takes(nodes, more, reason, tmp_path):
     """Refused in a line, each node once."""
     nodes = nodes_of(nodes) if isinstance(nodes, str) else nodes
     path = saved(of_nodes(*nodes, **more), tmp_path / "it.onnx")
-    assert reason in kit.error_line(from_onnx, path)  # before onnxruntime is asked
+    assert reason in kit.refusal(from_onnx, path)  # before onnxruntime is asked
     assert "other nodes are refused" not in refusal(path)
 
 

@@ -5,14 +5,8 @@ import functools
 import kit
 import numpy as np
 import pytest
-from core.ops import (
-    test_fused,
-    test_implicit_gemm,
-    test_launch,
-    test_normalize,
-    test_random,
-    test_softmax,
-)
+from backends.cuda import test_fusion, test_implicit_gemm, test_launch
+from core.ops import test_normalize, test_random, test_softmax
 from core.ops.cases import blank, close, numbers, put, same
 
 from minicaffe.backends import device as backend
@@ -94,21 +88,21 @@ def losses(cuda, monkeypatch):
 
 
 def lost(cuda, monkeypatch):
-    test_fused.test_a_loss_goes_on_to_its_gradient(cuda, (5, 7, 3), 2, np.float32)
+    test_fusion.test_a_loss_goes_on_to_its_gradient(cuda, (5, 7, 3), 2, np.float32)
 
 
 def masks(cuda, monkeypatch):
-    for work in (test_fused.max_pool, test_fused.input_gradient):
-        test_fused.test_a_gradient_ends_in_that_of_a_relu(cuda, work, np.float32)
+    for work in (test_fusion.max_pool, test_fusion.input_gradient):
+        test_fusion.test_a_gradient_ends_in_that_of_a_relu(cuda, work, np.float32)
 
 
 def relu(cuda, monkeypatch):
-    test_fused.test_a_product_ends_in_a_relu(cuda, test_fused.convolution, np.float32)
+    test_fusion.test_a_product_ends_in_a_relu(cuda, test_fusion.convolution, np.float32)
 
 
 def pools(cuda, monkeypatch):
     for name, tile in (("strides", (4, 4)), ("parts", (2, 4))):
-        test_fused.test_a_product_pools_what_it_writes(cuda, monkeypatch, name, tile, np.float32)
+        test_fusion.test_a_product_pools_what_it_writes(cuda, monkeypatch, name, tile, np.float32)
 
 
 def as_numpy(cuda, name, dtype, tolerance):
@@ -147,7 +141,7 @@ def norms(cuda, monkeypatch):
     for kind in ("variance", "length"):
         test_normalize.test_long_rows_are_summed_in_parts(cuda, (1, 3, 2, 4000), kind)
     for name in ("whole", "parts"):
-        test_fused.test_a_batch_norm_goes_on_to_what_follows(cuda, monkeypatch, name, np.float16)
+        test_fusion.test_a_batch_norm_goes_on_to_what_follows(cuda, monkeypatch, name, np.float16)
 
 
 def remembered(cuda, monkeypatch):

@@ -13,7 +13,7 @@ import pytest
 
 from minicaffe.backends.formulas import RULES
 
-BENCHMARKS = Path(__file__).parent.parent / "examples" / "benchmarks"
+BENCHMARKS = Path(__file__).parents[3] / "examples" / "benchmarks"
 
 
 @pytest.fixture

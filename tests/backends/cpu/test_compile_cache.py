@@ -21,7 +21,7 @@ from minicaffe.backends import cpu as module
 from minicaffe.backends.cpu import loops
 from minicaffe.storage import caches
 
-ROOT = Path(__file__).parent.parent.parent.parent
+ROOT = Path(__file__).parents[3]
 SCRIPT = """
 import logging, sys
 import numpy as np
@@ -161,7 +161,7 @@ def kept(monkeypatch, tmp_path):
 
 def files(kept):
     """Those of the loops here; a thread of a crew may keep one of its own meanwhile."""
-    return sorted(kept.folder().glob("test_loops.*"))
+    return sorted(kept.folder().glob("test_compile_cache.*"))
 
 
 def found(function=double):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from core.ops.cases import cases, dtypes, seeds
-from core.ops.test_conv import DIRECTIONS, check, check_threads, on_threads
+from core.ops.conv.test_conv import DIRECTIONS, check, check_threads, on_threads
 from hypothesis import given
 from hypothesis import strategies as st
 

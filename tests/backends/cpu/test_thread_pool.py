@@ -25,7 +25,7 @@ from minicaffe.backends.replay.command_buffer import Program, recording
 from minicaffe.core.ops import conv
 from minicaffe.core.ops.geometry import ConvGeometry, Window
 
-ROOT = Path(__file__).parent.parent.parent.parent
+ROOT = Path(__file__).parents[3]
 
 
 @compiled
@@ -159,7 +159,7 @@ def test_recording_is_of_this_thread_alone(threads):
         other = threading.Thread(target=run, args=(add_one, 8, x, y))
         other.start()
         other.join()
-    assert [row.name for row in outer.rows] == ["test_crew.add_one"]
+    assert [row.name for row in outer.rows] == ["test_thread_pool.add_one"]
     assert not outer.hosts
     assert not inner.rows
     assert len(inner.hosts) == 1
@@ -268,7 +268,7 @@ def test_programs_after_a_fork(threads):
         """
 import os, time
 import numpy as np
-from core.ops.test_crew import chain
+from backends.cpu.test_thread_pool import chain
 x, y = np.zeros(100), np.zeros(100)
 program = chain(x, y, 4)
 for times in range(2, 22):
@@ -293,7 +293,7 @@ def test_more_threads_than_cores(threads):
     python(
         """
 import numpy as np
-from core.ops.test_crew import chain
+from backends.cpu.test_thread_pool import chain
 x, y = np.zeros(1000), np.zeros(1000)
 program = chain(x, y, 20)
 for times in range(2, 102):
@@ -311,7 +311,7 @@ def test_ctrl_c_between_programs(tmp_path):
 import os, signal, threading, time
 import numpy as np
 from minicaffe.backends.cpu.slices import in_slices
-from core.ops.test_crew import chain
+from backends.cpu.test_thread_pool import chain
 x, y = np.zeros(100), np.zeros(100)
 program, armed, caught = chain(x, y, 4), False, 0
 
@@ -356,7 +356,7 @@ LOADED = """
 import time
 import numpy as np
 from disturbed import others_take_the_cores
-from core.ops.test_crew import chain
+from backends.cpu.test_thread_pool import chain
 x, y = np.zeros(3000), np.zeros(3000)
 program = chain(x, y, 10)
 with others_take_the_cores():

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 from core.ops.cases import EDGES, blank, cases, close, dtypes, numbers, put, seeds
-from core.ops.test_conv import arrays
+from core.ops.conv.test_conv import arrays
 from hypothesis import given
 from hypothesis import strategies as st
 

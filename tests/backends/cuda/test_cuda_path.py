@@ -17,7 +17,7 @@ from minicaffe.backends import device as backend
 from minicaffe.core.solver import Report, mean_outputs
 from minicaffe.tools.data import datasets
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 
 
 class Quiet(Report):

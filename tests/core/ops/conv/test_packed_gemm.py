@@ -2,7 +2,7 @@
 
 import pytest
 from core.ops.cases import EDGES, cases, convolutions, dtypes, seeds
-from core.ops.test_conv import DIRECTIONS, check, check_threads, on_threads
+from core.ops.conv.test_conv import DIRECTIONS, check, check_threads, on_threads
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,7 +6,7 @@ import kit
 import numpy as np
 import pytest
 from core.ops.cases import EDGES, blank, close, pairs, put, same
-from core.ops.test_conv import DIRECTIONS, TOLERANCES, arrays, check, expected
+from core.ops.conv.test_conv import DIRECTIONS, TOLERANCES, arrays, check, expected
 
 from minicaffe.backends.cpu import available, loops
 from minicaffe.backends.cpu.conv import winograd_filters
