@@ -6,6 +6,7 @@ import stat
 import struct
 import tracemalloc
 
+import kit
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -22,21 +23,28 @@ IMAGES = np.arange(3 * 4 * 5, dtype=np.uint8).reshape(3, 4, 5)
 
 def raw(array):
     """An IDX file as the format's description spells it, apart from the code under test."""
-    return (
-        b"\0\0\x08"
-        + bytes([array.ndim])
-        + struct.pack(f">{array.ndim}I", *array.shape)
-        + (array.tobytes())
-    )
+    sizes = struct.pack(f">{array.ndim}I", *array.shape)
+    return b"\0\0\x08" + bytes([array.ndim]) + sizes + array.tobytes()
+
+
+def zipped(content):
+    return gzip.compress(content, mtime=0)
+
+
+def peak(work, *args):
+    """The most memory that Python takes while work(*args) runs, in bytes; and what it returns."""
+    tracemalloc.start()
+    try:
+        found = work(*args)
+        return tracemalloc.get_traced_memory()[1], found
+    finally:
+        tracemalloc.stop()
 
 
 def refusal(path, reader=idx.read, **how):
     """The one line with which a reader refuses a file; it names the file."""
-    with pytest.raises(DataError) as caught:
-        reader(path, **how)
-    text = str(caught.value)
-    assert "\n" not in text
-    assert printable(path) in text
+    text = kit.refusal(reader, path, error=DataError, **how)
+    assert "\n" not in text and printable(path) in text
     return text
 
 
@@ -97,33 +105,31 @@ def test_bytes_too_many_are_refused(tmp_path, array, more, zipped):
     assert "expected" in refusal(path)
 
 
+def read_or_refused(path, content):
+    """The array of a file of these bytes, or None where it is refused by name."""
+    path.write_bytes(content)
+    try:
+        return idx.read(path)
+    except DataError as error:
+        assert str(path) in str(error)
+
+
 @quick
 @given(st.data())
 def test_a_flipped_bit_is_refused_or_leaves_the_array_right(tmp_path, data):
     """gzip's CRC finds it, or it sits in a field of the gzip header that does not matter."""
-    whole = bytearray(gzip.compress(raw(IMAGES), mtime=0))
+    whole = bytearray(zipped(raw(IMAGES)))
     bit = data.draw(st.integers(0, 8 * len(whole) - 1))
     whole[bit // 8] ^= 1 << bit % 8
-    path = tmp_path / "a"
-    path.write_bytes(whole)
-    try:
-        found = idx.read(path)
-    except DataError as error:
-        assert str(path) in str(error)
-    else:
-        np.testing.assert_array_equal(found, IMAGES)
+    found = read_or_refused(tmp_path / "a", whole)
+    assert found is None or np.array_equal(found, IMAGES)
 
 
 @quick
 @given(st.binary(max_size=80))
 def test_random_bytes_never_raise_anything_else(tmp_path, noise):
-    path = tmp_path / "a"
     for content in (noise, b"\0\0\x08" + noise, b"\x1f\x8b\x08" + noise, gzip.compress(noise)):
-        path.write_bytes(content)
-        try:
-            idx.read(path)
-        except DataError as error:
-            assert str(path) in str(error)
+        read_or_refused(tmp_path / "a", content)
 
 
 @pytest.mark.parametrize("zipped", [False, True])
@@ -133,13 +139,8 @@ def test_an_oversized_header_is_refused_without_memory(tmp_path, sizes, zipped):
     content = header + bytes(1000)
     path = tmp_path / "a"
     path.write_bytes(gzip.compress(content) if zipped else content)
-    tracemalloc.start()
-    try:
-        told = refusal(path)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 1 << 19
+    taken, told = peak(refusal, path)
+    assert taken < 1 << 19
     if 0 not in sizes:
         cannot = f"but a gzip file of {path.stat().st_size} bytes cannot hold more than " * zipped
         assert "the header promises " in told and cannot in told
@@ -149,13 +150,7 @@ def test_an_oversized_header_is_refused_without_memory(tmp_path, sizes, zipped):
 def test_reading_takes_little_more_memory_than_the_array(tmp_path, name):
     array = np.random.default_rng(1).integers(0, 4, (8, 1024, 1024), np.uint8)
     idx.write(tmp_path / name, array)
-    tracemalloc.start()
-    try:
-        idx.read(tmp_path / name)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < array.nbytes + (3 << 20)
+    assert peak(idx.read, tmp_path / name)[0] < array.nbytes + (3 << 20)
 
 
 @pytest.mark.parametrize(
@@ -171,20 +166,11 @@ def test_reading_takes_little_more_memory_than_the_array(tmp_path, name):
         (b"\0\0\x08\x05" + bytes(20), "expected 1 to 4 axes, found 5"),
         (raw(IMAGES)[:-1], "the header promises 3x4x5: expected 76 bytes, found 75"),
         (raw(IMAGES) + b"!", "promises 3x4x5: expected 76 bytes, found 77"),
-        (
-            gzip.compress(raw(IMAGES)[:-1], mtime=0),
-            "cut short: expected 60 bytes for 3x4x5, found 59",
-        ),
-        (
-            gzip.compress(raw(IMAGES) + b"!", mtime=0),
-            "expected 60 bytes for 3x4x5, found more bytes after them",
-        ),
-        (gzip.compress(raw(IMAGES), mtime=0)[:-9], "damaged gzip file"),
-        (
-            gzip.compress(raw(IMAGES), mtime=0)[:-8] + bytes(8),
-            "damaged gzip file: CRC check failed",
-        ),
-        (gzip.compress(raw(IMAGES), mtime=0) + b"junk", "damaged gzip file"),
+        (zipped(raw(IMAGES)[:-1]), "cut short: expected 60 bytes for 3x4x5, found 59"),
+        (zipped(raw(IMAGES) + b"!"), "expected 60 bytes for 3x4x5, found more bytes after them"),
+        (zipped(raw(IMAGES))[:-9], "damaged gzip file"),
+        (zipped(raw(IMAGES))[:-8] + bytes(8), "damaged gzip file: CRC check failed"),
+        (zipped(raw(IMAGES)) + b"junk", "damaged gzip file"),
         (b"\x1f\x8b\x08\0" + bytes(30), "damaged gzip file"),
     ],
 )
@@ -226,9 +212,7 @@ def test_labels_given_for_images(tmp_path):
     assert idx.read_shape(path, axes=(1,)) == (5,)
 
 
-@pytest.mark.parametrize(
-    "array", [np.zeros(3), np.zeros((), np.uint8), np.zeros((1,) * 5, np.uint8)]
-)
+@pytest.mark.parametrize("array", [np.zeros(3), np.uint8(0), np.zeros((1,) * 5, np.uint8)])
 def test_arrays_that_idx_cannot_hold(tmp_path, array):
     assert "IDX files hold uint8" in refusal(tmp_path / "a", lambda path: idx.write(path, array))
     assert not os.listdir(tmp_path)
@@ -246,9 +230,8 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_beside(tmp_path, monkeyp
     assert "cannot be written: No space left on device" in words
     assert os.listdir(tmp_path) == ["a.gz"]
     np.testing.assert_array_equal(idx.read(path), IMAGES)
-    assert "cannot be written" in refusal(
-        tmp_path / "no" / "a", lambda path: idx.write(path, IMAGES)
-    )
+    missing = tmp_path / "no" / "a"
+    assert "cannot be written" in refusal(missing, lambda path: idx.write(path, IMAGES))
 
 
 def test_written_files_have_the_users_mode(tmp_path):
