@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
 from core.solver.twins import Quiet
+from kit import refusal
 from tools.parallel.in_threads import on_ranks
-from tools.parallel.test_same_run import few, text  # noqa: F401
+from tools.parallel.test_same_run import few, text, text_with  # noqa: F401
 
-from minicaffe import (
-    CheckpointError,
-    DataError,
-    Layer,
-    Solver,
-    SpecError,
-    TrainingError,
-    Traits,
-    parse,
-    register,
-)
+import minicaffe
+from minicaffe import DataError, Solver, SpecError, parse, register
 from minicaffe.core.communicator import together
 from minicaffe.core.interrupt import Signals
 from minicaffe.core.layers import REGISTRY
+from minicaffe.errors import CheckpointError, ShapeError, TrainingError
 from minicaffe.tools.parallel import ranks as alike
-
-SPOILT = [
-    ("BatchReindex, bottom: [x, label]", "takes samples of a batch together"),
-    ("Permute, bottom: x, order: [1, 0, 2, 3]", "takes samples of a batch together"),
-    ("Filter, bottom: [x, label]", "the size of a top varies"),
-]
 
 
 @pytest.fixture(autouse=True)
@@ -55,42 +44,72 @@ class Said(Quiet):
         self.lines.append(told)
 
 
-@pytest.mark.parametrize(("layer", "why"), SPOILT)
-def test_a_net_that_cannot_be_in_parts(layer, why):
-    spoilt = f"  - {{name: it, top: t, type: {layer}}}\n  - {{name: conv,"
-    model = text().replace("  - {name: conv,", spoilt, 1)
-    with pytest.raises(SpecError, match=f"layer 'it' .*: {why}"):
+def refused(model, size=2, error=SpecError):
+    """The line with which so many ranks refuse a model."""
+    return refusal(on_ranks, size, lambda ranks: made(ranks, model), error=error)
+
+
+TOGETHER = "takes samples of a batch together"
+
+
+@pytest.mark.parametrize(
+    ("layer", "why"),
+    [
+        ("BatchReindex, bottom: [x, label]", TOGETHER),
+        ("Permute, bottom: x, order: [1, 0, 2, 3]", TOGETHER),
+        ("Softmax, bottom: ip, axis: 0, top: t", TOGETHER),
+        ("Slice, bottom: ip, axis: 0, top: [t, u]", TOGETHER),
+        ("Concat, bottom: [ip, ip], axis: 0, top: t", TOGETHER),
+        ("Reshape, bottom: ip, top: t, shape: {dim: [1, -1]}", TOGETHER),
+        ("Scale, bottom: ip, top: t, axis: 0", TOGETHER),
+        ("Tile, bottom: ip, top: t, axis: 0, tiles: 2", TOGETHER),
+        ("CenterLoss, bottom: [ip, label], num_output: 10", TOGETHER),
+        ("BatchTripletLoss, bottom: [ip, label]", TOGETHER),
+        ("Filter, bottom: [x, label]", "the size of a top varies"),
+        (
+            "Reduction, bottom: p, operation: SUMSQ, loss_weight: 1",
+            "is a loss of no batch, which every rank would add",
+        ),
+        ("Parameter, top: t, shape: {dim: [3]}", ""),
+        ("Reshape, bottom: ip, top: t, shape: {dim: [0, 3, 4]}", ""),
+        ("Reduction, bottom: ip, top: t, axis: 0, loss_weight: 1", ""),
+    ],
+)
+def test_layers_that_cannot_be_in_parts(layer, why):
+    model = text_with(f"name: it, type: {layer}", "solver", batch=8)
+    model = model.replace("layers:", "layers:\n  - {name: p, type: Parameter, shape: {dim: [4]}}")
+    if why:
+        assert re.search(f"layer 'it' .*: {why}", refused(model))
+    else:
         on_ranks(2, lambda ranks: made(ranks, model))
 
 
-def test_another_model_or_seed():
-    def other(ranks, what):
-        model, settings = text(), {}
-        if ranks.rank == 1 and what == "model":
-            model = model.replace("num_output: 12", "num_output: 13")
-        if ranks.rank == 1 and what == "seed":
-            settings["random_seed"] = 5
-        return made(ranks, model, **settings)
+def test_batches_too_small_and_of_two_sizes():
+    told = refused(text(batch=2), 3, ShapeError)
+    assert "2 samples in a batch are too few for 3 ranks" in told
+    other = text_with("name: other, type: DummyData, top: o, shape: {dim: [8, 3]}", "conv")
+    assert "batches of 8 and, in another layer, of 7 samples" in refused(other, error=ShapeError)
 
-    with pytest.raises(SpecError, match="rank 1 has another model than rank 0"):
-        on_ranks(3, lambda ranks: other(ranks, "model"))
-    with pytest.raises(SpecError, match="rank 1 has another .* than rank 0"):
-        on_ranks(3, lambda ranks: other(ranks, "seed"))
+
+def test_another_model_or_seed():
+    models = text(), text().replace("num_output: 12", "num_output: 13"), text()
+    line = refusal(on_ranks, 3, lambda ranks: made(ranks, models[ranks.rank]), error=SpecError)
+    assert "rank 1 has another model than rank 0" in line
+    seeds = {}, {"random_seed": 5}, {}
+    line = refusal(on_ranks, 3, lambda ranks: made(ranks, **seeds[ranks.rank]), error=SpecError)
+    assert re.search("rank 1 has another .* than rank 0", line)
 
 
 def test_another_version(monkeypatch):
     facts = alike.facts
 
     def older(solver):
-        found = facts(solver)
-        if solver.communicator.rank == 1:
-            found["version of minicaffe"] = "0.0.9"
-        return found
+        one = solver.communicator.rank == 1
+        return facts(solver) | ({"version of minicaffe": "0.0.9"} if one else {})
 
     monkeypatch.setattr(alike, "facts", older)
     told = "rank 1 has another version of minicaffe than rank 0: 0.0.9, not "
-    with pytest.raises(SpecError, match=told):
-        on_ranks(2, made)
+    assert told in refused(text())
 
 
 def test_other_data(monkeypatch):
@@ -105,21 +124,24 @@ def test_other_data(monkeypatch):
 
     monkeypatch.setattr(alike, "of_data", spoilt)
     told = "rank 1 has another data set for layer 'data' of TRAIN than rank 0"
-    with pytest.raises(SpecError, match=told):
-        on_ranks(2, made)
+    assert told in refused(text())
 
 
-def fails_at(solver, iteration, rank, error):
-    """Have a rank's data layer raise as an iteration begins."""
+def at(solver, iteration, rank, act):
+    """Have a rank do something to its data layer as an iteration begins."""
     layer = solver.net.layers["data"]
     prepare = layer.prepare
 
     def prepared():
         if solver.iteration == iteration and solver.communicator.rank == rank:
-            raise error
+            act(layer)
         prepare()
 
     layer.prepare = prepared
+
+
+def cannot_be_read(_):
+    raise DataError("a.png: cannot be read")
 
 
 @pytest.mark.parametrize("iteration", [0, 1, 5])
@@ -129,19 +151,14 @@ def test_data_that_cannot_be_read_on_one_rank(iteration):
 
     def work(ranks):
         solver = made(ranks, model, max_iter=9, test_interval=0)
-        fails_at(solver, iteration, 1, DataError("a.png: cannot be read"))
-        with pytest.raises(DataError) as told:
-            solver.solve()
-        return str(told.value), solver.iteration, solver.report
+        at(solver, iteration, 1, cannot_be_read)
+        return refusal(solver.solve, error=DataError), solver.iteration
 
     found = on_ranks(3, work)
-    assert {one[:2] for one in found} == {
-        (f"rank 1: {found[0][0].partition('rank 1: ')[2]}", iteration)
-    }
-    assert f"cannot be read; stopped at iteration {iteration}, with a snapshot" in found[0][0]
-    alone = Solver(
-        parse(model), device="cpu", deterministic=True, report=Quiet(), max_iter=9, test_interval=0
-    )
+    ((told, stopped),) = set(found)
+    assert told.startswith("rank 1: ") and stopped == iteration
+    assert f"cannot be read; stopped at iteration {iteration}, with a snapshot" in told
+    alone = made(None, model, max_iter=9, test_interval=0)
     alone.restore(f"net_iter_{iteration}.npz")
     alone.step(1)
 
@@ -151,18 +168,8 @@ def test_a_number_that_is_none_on_one_rank():
 
     def work(ranks):
         solver = made(ranks, max_iter=9, test_interval=0)
-        layer = solver.net.layers["data"]
-        prepare = layer.prepare
-
-        def prepared():
-            if solver.iteration == 4 and ranks.rank == 2:
-                layer.mean_image[...] = np.nan
-            prepare()
-
-        layer.prepare = prepared
-        with pytest.raises(TrainingError) as told:
-            solver.solve()
-        return str(told.value), solver.iteration
+        at(solver, 4, 2, lambda layer: layer.mean_image.fill(np.nan))
+        return refusal(solver.solve, error=TrainingError), solver.iteration
 
     found = on_ranks(3, work)
     assert len(set(found)) == 1 and found[0][1] == 4
@@ -191,11 +198,8 @@ def test_who_is_asked_to_stop_stops_all():
 
 
 def test_an_error_of_all_is_told_as_it_is():
-    def fails(ranks):
-        together(ranks, lambda: (_ for _ in ()).throw(DataError("the same")))
-
-    with pytest.raises(DataError, match="^the same$"):
-        on_ranks(2, fails)
+    fails = partial(together, work=partial(cannot_be_read, None))
+    assert refusal(on_ranks, 2, fails, error=DataError) == "a.png: cannot be read"
 
 
 @pytest.mark.parametrize("iteration", [0, 3])
@@ -204,51 +208,18 @@ def test_an_error_where_others_wait_for_a_sum_ends_all(iteration):
 
     def work(ranks):
         solver = made(ranks, max_iter=9, test_interval=0)
-        fails_at(solver, iteration, 1, DataError("a.png: cannot be read"))
+        at(solver, iteration, 1, cannot_be_read)
         solver.solve()
 
     with pytest.raises((SystemExit, threading.BrokenBarrierError)):
         on_ranks(2, work)
 
 
-MIXED = [
-    ("Softmax, bottom: ip, axis: 0, top: t", "takes samples of a batch together"),
-    ("Slice, bottom: ip, axis: 0, top: [t, u]", "takes samples of a batch together"),
-    ("Concat, bottom: [ip, ip], axis: 0, top: t", "takes samples of a batch together"),
-    ("Reshape, bottom: ip, top: t, shape: {dim: [1, -1]}", "takes samples of a batch together"),
-    ("Scale, bottom: ip, top: t, axis: 0", "takes samples of a batch together"),
-    ("Tile, bottom: ip, top: t, axis: 0, tiles: 2", "takes samples of a batch together"),
-    ("Parameter, top: t, shape: {dim: [3]}", ""),
-    ("Reshape, bottom: ip, top: t, shape: {dim: [0, 3, 4]}", ""),
-    ("Reduction, bottom: ip, top: t, axis: 0, loss_weight: 1", ""),
-]
-
-
-@pytest.mark.parametrize(("layer", "why"), MIXED)
-def test_what_works_along_the_batch(layer, why):
-    model = text(batch=8).replace(
-        "  - {name: left,", f"  - {{name: it, type: {layer}}}\n  - {{name: left, bottom: ip,", 1
-    )
-    if not why:
-        on_ranks(2, lambda ranks: made(ranks, model))
-        return
-    with pytest.raises(SpecError, match=f"layer 'it' .*: {why}"):
-        on_ranks(2, lambda ranks: made(ranks, model))
-
-
-def test_losses_that_are_no_sum_over_the_batch():
-    regular = "  - {name: p, type: Parameter, top: p, shape: {dim: [4]}}\n  - {name: it, type: Reduction, bottom: p, operation: SUMSQ, loss_weight: 1}\n"
-    with pytest.raises(
-        SpecError, match="layer 'it' .*: is a loss of no batch, which every rank would add"
-    ):
-        on_ranks(
-            2, lambda ranks: made(ranks, text(batch=8).replace("solver:", f"{regular}solver:", 1))
-        )
-
-    class Own(Layer):
+def test_a_loss_of_ones_own_is_of_the_whole(request):
+    class Own(minicaffe.Layer):
         """The mean of what is here."""
 
-        traits = Traits(is_loss=True)
+        traits = minicaffe.Traits(is_loss=True)
 
         def setup(self, x):
             return ()
@@ -259,19 +230,12 @@ def test_losses_that_are_no_sum_over_the_batch():
         def backward(self, dy):
             return np.zeros_like(dy)
 
-    before = dict(REGISTRY)
-    try:
-        register(Own)
-        own = text().replace("solver:", "  - {name: it, type: Own, bottom: right}\nsolver:", 1)
-        with pytest.raises(
-            SpecError, match="layer 'it' .*: a loss of one's own divides by the samples"
-        ):
-            on_ranks(2, lambda ranks: made(ranks, own))
-        Own.traits = Traits(is_loss=True, of_whole=True)
-        on_ranks(2, lambda ranks: made(ranks, own))
-    finally:
-        REGISTRY.clear()
-        REGISTRY.update(before)
+    register(Own)
+    request.addfinalizer(lambda: REGISTRY.pop("Own"))
+    own = text_with("name: it, type: Own, bottom: right", "solver")
+    assert re.search("'it' .*: a loss of one's own divides by the samples", refused(own))
+    Own.traits = minicaffe.Traits(is_loss=True, of_whole=True)
+    on_ranks(2, lambda ranks: made(ranks, own))
 
 
 def test_what_no_longer_learns_is_not_summed_up():
@@ -297,9 +261,8 @@ def test_the_window_of_losses_is_as_before_what_failed():
     def work(ranks):
         solver = made(ranks, model, max_iter=9, test_interval=0)
         if ranks.size > 1:
-            fails_at(solver, 5, 1, DataError("a.png: cannot be read"))
-            with pytest.raises(DataError):
-                solver.solve()
+            at(solver, 5, 1, cannot_be_read)
+            refusal(solver.solve, error=DataError)
         else:
             solver.step(5)
         return solver.iterations.recorded, solver.watch.losses.copy()
@@ -336,9 +299,7 @@ def test_ranks_that_go_on_from_unlike_snapshots():
             paths.append(solver.snapshot())
             ranks.barrier()
         solver.restore(paths[1 - ranks.rank])
-        with pytest.raises(CheckpointError) as error:
-            solver.step(1)
-        return str(error.value)
+        return refusal(solver.step, 1, error=CheckpointError)
 
     for told in on_ranks(2, work):
         assert "rank 1 goes on from iteration 2, rank 0 from 4" in told

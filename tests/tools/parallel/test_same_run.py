@@ -43,14 +43,20 @@ def few(monkeypatch, tmp_path):
     """The drawn digits, but few; files go into a folder of their own."""
     monkeypatch.setattr(datasets, "_COUNTS", {"train": 50, "test": 20})
     monkeypatch.setattr(datasets, "_DRAWING", "few-50")
-    monkeypatch.setattr(
-        "minicaffe.tools.parallel.ranks.WORTH", 0
-    )  # small nets share the update as large ones do
+    # small nets share the update as large ones do
+    monkeypatch.setattr("minicaffe.tools.parallel.ranks.WORTH", 0)
     monkeypatch.chdir(tmp_path)
 
 
 def text(more="", batch=7, pool="MAX", loss="SoftmaxWithLoss"):
     return NET.format(more=more, batch=batch, pool=pool, loss=loss)
+
+
+def text_with(layer, before, **how):
+    """The net with a layer more, before another or before `solver`."""
+    mark = "solver:" if before == "solver" else f"  - {{name: {before},"
+    assert mark in NET.replace("{{", "{")
+    return text(**how).replace(mark, f"  - {{{layer}}}\n{mark}", 1)
 
 
 def trained(model, iterations, communicator=None, meanwhile=None, **given):
@@ -96,14 +102,11 @@ def test_every_type_of_solver(kind, request):
     check(model, 6, (2, 3), overlaps=(False, True) if both else (TYPES.index(kind) % 2 == 0,))
 
 
+WAYS = "BATCH_SIZE", "NONE", "FULL, ignore_label: 2"
+
+
 @pytest.mark.parametrize(
-    "loss",
-    [
-        "HingeLoss",
-        "SoftmaxWithLoss, normalization: BATCH_SIZE",
-        "SoftmaxWithLoss, normalization: NONE",
-        "SoftmaxWithLoss, normalization: FULL, ignore_label: 2",
-    ],
+    "loss", ["HingeLoss", *(f"SoftmaxWithLoss, normalization: {way}" for way in WAYS)]
 )
 def test_every_way_to_normalise(loss):
     check(text(loss=loss), 3, (4,))
@@ -129,13 +132,6 @@ solver:"""
 
 def test_layers_of_forks():
     check(text().replace("\nsolver:", OF_FORKS), 3, (3,))
-
-
-@pytest.mark.parametrize("kind", ["CenterLoss, num_output: 10", "BatchTripletLoss"])
-def test_layers_of_forks_that_take_a_batch_together(kind):
-    lines = f"\n  - {{name: it, type: {kind}, bottom: [ip, label]}}\nsolver:"
-    with pytest.raises(MinicaffeError, match="takes samples of a batch together"):
-        check(text().replace("\nsolver:", lines), 1, (2,))
 
 
 def test_without_compiled_loops(monkeypatch):
@@ -184,14 +180,11 @@ def test_what_changes_once_iterations_are_replayed(monkeypatch, meanwhile, worth
 def test_what_a_parameter_has_left_behind_is_not_summed():
     """Nor measured, where it lies elsewhere from then on: sums of sums would grow."""
 
-    def stays(solver, iteration):
-        if iteration < 7:
-            moved(solver, iteration)
-
     def work(ranks):
         solver = Solver(parse(text()), device="cpu", report=Quiet(), communicator=ranks)
         for iteration in range(8):
-            stays(solver, iteration)
+            if iteration < 7:
+                moved(solver, iteration)
             solver.step(1)
         return float(np.abs(solver.before[1]).max())
 
@@ -220,9 +213,8 @@ def test_a_parameter_that_no_loss_depends_on(monkeypatch, overlaps, compiled):
     """It decays, and no more: what lies in its gradient's place from the step before is not summed."""
     if not compiled:
         monkeypatch.setattr(cpu, "available", lambda: False)
-    side = "  - {name: side, type: Parameter, shape: {dim: [30]}, param: {lr_mult: 1}}\n  - {name: loss,"
-    model = text(", clip_gradients: 0.2").replace("  - {name: loss,", side, 1)
-    check(model, 8, (2,), overlaps=(overlaps,))
+    side = "name: side, type: Parameter, shape: {dim: [30]}, param: {lr_mult: 1}"
+    check(text_with(side, "loss", more=", clip_gradients: 0.2"), 8, (2,), overlaps=(overlaps,))
 
 
 def test_losses_of_pairs_and_of_what_is_reduced():
@@ -231,9 +223,7 @@ def test_losses_of_pairs_and_of_what_is_reduced():
 
 def test_statistics_are_the_mean_of_the_ranks():
     """BatchNorm normalises by its rank's batch; what it remembers is the weighted mean, on all the same."""
-    model = text().replace(
-        "  - {name: pool", "  - {name: norm, type: BatchNorm}\n  - {name: pool", 1
-    )
+    model = text_with("name: norm, type: BatchNorm", "pool")
     found = on_ranks(3, lambda ranks: trained(model, 4, ranks))
     for mine in found[1:]:
         for name, wanted in found[0].items():
@@ -249,15 +239,10 @@ def test_statistics_of_the_whole_batch(monkeypatch, keys, compiled):
     if not compiled:
         monkeypatch.setattr(cpu, "available", lambda: False)
         monkeypatch.setattr(cpu, "loops", lambda *_: None)
-    model = text().replace(
-        "  - {name: pool",
-        f"  - {{name: norm, type: BatchNorm, sync: true{keys}}}\n  - {{name: pool",
-        1,
+    model = text_with(f"name: norm, type: BatchNorm, sync: true{keys}", "pool")
+    check(
+        model.replace("num_output: 4,", "num_output: 4, bias_term: false,"), 4, (2, 3), near=1e-11
     )
-    model = model.replace(
-        "kernel_size: 5, stride: 2", "kernel_size: 5, stride: 2, bias_term: false"
-    )
-    check(model, 4, (2, 3), near=1e-11)
 
 
 @pytest.mark.parametrize(
@@ -265,18 +250,15 @@ def test_statistics_of_the_whole_batch(monkeypatch, keys, compiled):
 )
 def test_statistics_of_the_whole_batch_of_data(keys):
     """Of bottoms that no gradient flows into: only scale and bias have one."""
-    norm = f"{{name: norm, type: BatchNorm, sync: true, scale_bias: true{keys}}}"
-    model = text().replace("  - {name: conv,", f"  - {norm}\n  - {{name: conv,", 1)
-    model = model.replace("type: Convolution, bottom: x", "type: Convolution, bottom: norm")
-    check(model.replace("type: BatchNorm", "bottom: x, type: BatchNorm"), 4, (2, 3), near=1e-11)
+    norm = f"name: norm, bottom: x, type: BatchNorm, sync: true, scale_bias: true{keys}"
+    model = text_with(norm, "conv").replace("Convolution, bottom: x", "Convolution, bottom: norm")
+    check(model, 4, (2, 3), near=1e-11)
 
 
 def test_gradients_in_16_bits():
     """Near the run in float32; from a snapshot on nothing is made up for, as for who goes on from there."""
-    alone = trained(text(batch=8), 30, dtype="float32")
-    found = on_ranks(
-        2, lambda ranks: trained(text(batch=8), 30, ranks, dtype="float32", reduce_dtype="float16")
-    )
+    work = partial(trained, text(batch=8), 30, dtype="float32")
+    alone, found = work(), on_ranks(2, partial(work, reduce_dtype="float16"))
     for name in [name for name in alone if "__" in name]:
         apart = np.abs(found[0][name] - alone[name]).max() / np.abs(alone[name]).max()
         assert 0 < apart < 0.05, name
@@ -307,9 +289,7 @@ def test_a_batch_a_rank_is_a_larger_batch():
 
 def test_a_sum_begins_before_the_backward_pass_is_over(monkeypatch):
     """Buckets begin in the order of the layers, the last first; the second is no longer than what is left."""
-    from minicaffe.tools.parallel import ranks as module
-
-    monkeypatch.setattr(module, "BUCKET", 800)
+    monkeypatch.setattr("minicaffe.tools.parallel.ranks.BUCKET", 800)
 
     def work(ranks):
         trained(text(), 4, ranks)
@@ -318,15 +298,6 @@ def test_a_sum_begins_before_the_backward_pass_is_over(monkeypatch):
     for calls, under_way in on_ranks(2, work):
         begun = [call for call in calls if call.startswith("begin")]
         assert len(set(begun[:3])) > 1 and len(begun) % 4 == 0 and not under_way
-
-
-def test_batches_too_small_and_of_two_sizes():
-    with pytest.raises(MinicaffeError, match="2 samples in a batch are too few for 3 ranks"):
-        on_ranks(3, lambda ranks: trained(text(batch=2), 1, ranks))
-    other = "  - {name: other, type: DummyData, top: o, shape: {dim: [8, 3]}}\n  - {name: conv,"
-    model = text().replace("  - {name: conv,", other, 1)
-    with pytest.raises(MinicaffeError, match="batches of 8 and, in another layer, of 7 samples"):
-        on_ranks(2, lambda ranks: trained(model, 1, ranks))
 
 
 def test_the_first_rank_keeps_the_run_and_all_are_refused_another():
