@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import caffe_cases as cases
+import kit
 import numpy as np
 import pytest
 
@@ -16,16 +17,12 @@ from minicaffe.core.layers import REGISTRY
 from minicaffe.core.layers.fillers import fill
 from minicaffe.core.ops import random as activation
 from minicaffe.core.ops.conv import ENGINES
+from minicaffe.core.solver import mean_outputs
 from minicaffe.errors import ShapeError
+from minicaffe.tools.data import datasets
 
-ELSEWHERE = (  # tested below or with their layers, in ways of their own
-    "Data_",
-    "DummyData_",
-    "HDF5Data_",
-    "Dropout_train",
-    "LSTM_carry",
-    "MemoryData_",
-)
+# Tested below or with their layers, in ways of their own
+ELSEWHERE = ("Data_", "DummyData_", "HDF5Data_", "Dropout_train", "LSTM_carry", "MemoryData_")
 LAYERS = [name for name in cases.names(*REGISTRY) if not name.startswith(ELSEWHERE)]
 # Where Caffe's answer is an accident that minicaffe does not copy (docs/from-caffe.md), tested below.
 ACCIDENTS = {
@@ -58,6 +55,11 @@ def run_layer(case, device, **keys):
     return net, step
 
 
+def parts(case, prefix):
+    """The arrays of a case whose names begin so, by the rest of their names."""
+    return {key.removeprefix(prefix): case[key] for key in case if key.startswith(prefix)}
+
+
 def check_layer(case, device, note="", **keys):
     """Forward and, with the injected gradients, backward are Caffe's."""
     assert int(case["steps"]) == 1
@@ -71,13 +73,11 @@ def check_layer(case, device, note="", **keys):
     net.backward(**diffs)
     for i, value in enumerate(step.bottoms):
         if case["propagate_down"][i]:
-            cases.assert_close(
-                host(value.blob.diff), case[f"bottom_diff_{i}"], f"{note}gradient of bottom {i}"
-            )
+            what = f"{note}gradient of bottom {i}"
+            cases.assert_close(host(value.blob.diff), case[f"bottom_diff_{i}"], what)
     for j, param in enumerate(step.layer.params):
-        cases.assert_close(
-            host(param.diff), case[f"param_diff_{j}"], f"{note}gradient of parameter {j}"
-        )
+        what = f"{note}gradient of parameter {j}"
+        cases.assert_close(host(param.diff), case[f"param_diff_{j}"], what)
 
 
 @pytest.mark.parametrize("name", [name for name in LAYERS if name not in ACCIDENTS])
@@ -136,37 +136,25 @@ def test_dropout_agrees_with_caffe(device):
 @pytest.mark.parametrize("name", cases.names("Net_"))
 def test_a_net_agrees_with_caffe(name):
     case = cases.load(name)
-    net = Net(
-        cases.as_model(cases.from_json(case["net_json"])),
-        str(case["phase"]),
-        device="cpu",
-    )
-    for key, array in case.items():
-        if key.startswith("param__"):
-            layer, index = key.removeprefix("param__").rsplit("__", 1)
-            net.params[layer][int(index)].data[...] = array
-    net.forward(
-        **{k.removeprefix("input__"): v for k, v in case.items() if k.startswith("input__")}
-    )
-    for key, array in case.items():
-        if key.startswith("blob__") and "_split_" not in key:
-            cases.assert_close(net.blobs[key.removeprefix("blob__")].data, array, key)
+    net = Net(cases.as_model(cases.from_json(case["net_json"])), str(case["phase"]), device="cpu")
+    for name, array in parts(case, "param__").items():
+        layer, index = name.rsplit("__", 1)
+        net.params[layer][int(index)].data[...] = array
+    net.forward(**parts(case, "input__"))
+    for name, array in parts(case, "blob__").items():
+        if "_split_" not in name:
+            cases.assert_close(net.blobs[name].data, array, name)
     cases.assert_close(net.loss, case["loss"], "loss")
     net.backward()
-    for key, array in case.items():
-        blob = key.removeprefix("blobdiff__")
-        if key.startswith("blobdiff__") and "_split_" not in blob:
-            cases.assert_close(net.first_blobs[blob].diff, array, key)  # the last that Caffe wrote
-        if key.startswith("paramdiff__"):
-            layer, index = key.removeprefix("paramdiff__").rsplit("__", 1)
-            noise = (
-                1e-6
-                if layer == "conv1" and index == "1" and "BatchNorm" in str(case["net_json"])
-                else 0
-            )
-            wanted = net.params[layer][int(index)].diff
-            if not noise or np.abs(wanted - array).max() > noise:
-                cases.assert_close(wanted, array, key)
+    for name, array in parts(case, "blobdiff__").items():
+        if "_split_" not in name:  # the last that Caffe wrote
+            cases.assert_close(net.first_blobs[name].diff, array, f"gradient of {name}")
+    for name, array in parts(case, "paramdiff__").items():
+        layer, index = name.rsplit("__", 1)
+        found = net.params[layer][int(index)].diff
+        noise = name == "conv1__1" and "BatchNorm" in str(case["net_json"])
+        if not noise or np.abs(found - array).max() > 1e-6:
+            cases.assert_close(found, array, f"gradient of {name}")
 
 
 @pytest.mark.parametrize("name", cases.names("Solver"))
@@ -178,12 +166,11 @@ def test_training_follows_caffe_step_by_step(name):
     settings.pop("display", None)
     solver = Solver({**model, "solver": settings}, device="cpu")
     net, iter_size = solver.net, int(case["iter_size"])
-    named = {
-        n: net.params[n.rsplit("__", 1)[0]][int(n.rsplit("__", 1)[1])]
-        for n in json.loads(str(case["param_names"]))
-    }
-    for param_name, param in named.items():
-        param.data[...] = case[f"traj__{param_name}"][0]
+    named = {}
+    for name in json.loads(str(case["param_names"])):
+        layer, index = name.rsplit("__", 1)
+        named[name] = net.params[layer][int(index)]
+        named[name].data[...] = case[f"traj__{name}"][0]
     feed = iter(zip(case["data"], case["label"], strict=True))
     blobs = [value.blob for value in net.steps[0].tops]
     net.steps[0].layer.forward = lambda: [
@@ -195,158 +182,83 @@ def test_training_follows_caffe_step_by_step(name):
         before = {n: p.data.copy() for n, p in named.items()}
         solver.step(1)
         window.append(case["loss_per_forward"][i * iter_size : (i + 1) * iter_size].mean())
-        assert solver.loss() == pytest.approx(
-            np.mean(window[-solver.spec.average_loss :]), rel=1e-5
-        )
+        mean = np.mean(window[-solver.spec.average_loss :])
+        assert solver.loss() == pytest.approx(mean, rel=1e-5)
         for n, param in named.items():
             cases.assert_close(param.data, case[f"traj__{n}"][i + 1], f"{n} after step {i}", 2e-5)
             update = case[f"update__{n}"][i]
             if np.abs(update).max() > 1e-6:
-                cases.assert_close(
-                    before[n] - param.data, update, f"update of {n} in step {i}", 1e-3
-                )
+                found = before[n] - param.data
+                cases.assert_close(found, update, f"update of {n} in step {i}", 1e-3)
+
+
+def of_mnist(case, folder, monkeypatch, device="cpu", **transform):
+    """The net of a case of the layer Data, which reads MNIST from its files."""
+    monkeypatch.setenv("MINICAFFE_DATA", str(folder))
+    model = cases.as_model(cases.from_json(case["net_json"]))
+    model["layers"][0].update(source="mnist")
+    model["layers"][0].pop("backend")
+    model["layers"][0].setdefault("transform", {}).update(transform)
+    return Net(model, "TEST", device=device)
 
 
 @pytest.mark.parametrize(
     "name", ["mnist_scale", "mnist_mean_value_scale", "mnist_crop20_test_center"]
 )
 def test_data_agrees_with_caffe(name, device, mnist_folder, monkeypatch):
-    monkeypatch.setenv("MINICAFFE_DATA", str(mnist_folder))
     case = cases.load(f"Data_{name}")
-    model = cases.as_model(cases.from_json(case["net_json"]))
-    model["layers"][0].update(source="mnist")
-    model["layers"][0].pop("backend")
-    net = Net(model, "TEST", device=device)
+    net = of_mnist(case, mnist_folder, monkeypatch, device)
     for k in range(2):
         net.forward()
-        cases.assert_close(device.to_host(net.blobs["data"].data), case[f"data_{k}"], f"batch {k}")
-        cases.assert_close(
-            device.to_host(net.blobs["label"].data), case[f"label_{k}"], f"labels {k}"
-        )
+        for blob in ("data", "label"):
+            found = device.to_host(net.blobs[blob].data)
+            cases.assert_close(found, case[f"{blob}_{k}"], f"{blob} of batch {k}")
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".binaryproto"])
 def test_a_mean_file_is_subtracted_as_by_caffe(mnist_folder, monkeypatch, tmp_path, suffix):
-    monkeypatch.setenv("MINICAFFE_DATA", str(mnist_folder))
+    """It is that of MNIST's training images, or of its test images."""
     case = cases.load("Data_mnist_crop21_mean_file_test_center")
-    from minicaffe.tools.data import datasets
-
-    images = datasets.load("mnist", "train").images
-    candidates = {"train": images, "test": datasets.load("mnist", "test").images}
     errors, path = {}, tmp_path / f"mean{suffix}"
-    for name, images in candidates.items():
+    for split in ("train", "test"):
+        images = datasets.load(str(mnist_folder / "mnist"), split).images
         mean = images.mean(axis=0, dtype=np.float64).astype(np.float32)
         if suffix == ".npy":
             np.save(path, mean)
         else:  # num, channels, height, width as varints; 784 floats, packed
             path.write_bytes(bytes.fromhex("0801 1001 181c 201c 2ac018") + mean.tobytes())
-        model = cases.as_model(cases.from_json(case["net_json"]))
-        model["layers"][0].update(source="mnist")
-        model["layers"][0].pop("backend")
-        model["layers"][0]["transform"]["mean_file"] = str(path)
-        net = Net(model, "TEST", device="cpu")
+        net = of_mnist(case, mnist_folder, monkeypatch, mean_file=str(path))
         net.forward()
-        errors[name] = np.abs(net.blobs["data"].data - case["data_0"]).max() / 255
+        errors[split] = np.abs(net.blobs["data"].data - case["data_0"]).max() / 255
     assert min(errors.values()) < 1e-5, errors
 
 
 def test_batches_wrap_around_as_in_caffe(mnist_folder, monkeypatch):
-    monkeypatch.setenv("MINICAFFE_DATA", str(mnist_folder))
     case = cases.load("Data_mnist_wraparound_labels")
-    model = cases.as_model(cases.from_json(case["net_json"]))
-    model["layers"][0].update(source="mnist")
-    model["layers"][0].pop("backend")
-    net = Net(model, "TEST", device="cpu")
+    net = of_mnist(case, mnist_folder, monkeypatch)
     labels = np.concatenate([net.forward()["label"].copy() for _ in range(5)])
     np.testing.assert_array_equal(labels, case["labels"])
 
 
-@pytest.mark.parametrize("name", ["Shapes_mnist_lenet", "Shapes_cifar10_cifar10_quick"])
-def test_shapes_are_caffes(name):
-    wanted = json.loads((cases.FIXTURES / f"{name}.json").read_text())
-    prototxt = {"Shapes_mnist_lenet": LENET, "Shapes_cifar10_cifar10_quick": CIFAR}[name]
-    net = Net(prototxt, "TEST", device="cpu", shapes_only=True)
-    shapes = {value.name: list(value.shape) for step in net.steps for value in step.tops}
-    assert shapes == dict(wanted["blobs"])
-    params = [
-        [s.spec.name, s.spec.type, [list(p.shape) for p in s.layer.params]] for s in net.steps
-    ]
-    assert params == wanted["layers"]
-
-
-def conv(name, outputs, **more):
-    return {"name": name, "type": "Convolution", "num_output": outputs, "kernel_size": 5, **more}
-
-
-def pool(name, kind, size):
-    return {"name": name, "type": "Pooling", "pool": kind, "kernel_size": size, "stride": 2}
-
-
-LENET = {
-    "layers": [
-        {"name": "data", "type": "Input", "shape": {"dim": [64, 1, 28, 28]}},
-        conv("conv1", 20),
-        pool("pool1", "MAX", 2),
-        conv("conv2", 50),
-        pool("pool2", "MAX", 2),
-        {"name": "ip1", "type": "InnerProduct", "num_output": 500},
-        {"name": "relu1", "type": "ReLU", "top": "ip1"},
-        {"name": "ip2", "type": "InnerProduct", "num_output": 10},
-        {"name": "prob", "type": "Softmax"},
-    ]
-}
-CIFAR = {
-    "layers": [
-        {"name": "data", "type": "Input", "shape": {"dim": [1, 3, 32, 32]}},
-        conv("conv1", 32, pad=2),
-        pool("pool1", "MAX", 3),
-        {"name": "relu1", "type": "ReLU", "top": "pool1"},
-        conv("conv2", 32, pad=2),
-        {"name": "relu2", "type": "ReLU", "top": "conv2"},
-        pool("pool2", "AVE", 3),
-        conv("conv3", 64, pad=2),
-        {"name": "relu3", "type": "ReLU", "top": "conv3"},
-        pool("pool3", "AVE", 3),
-        {"name": "ip1", "type": "InnerProduct", "num_output": 64},
-        {"name": "ip2", "type": "InnerProduct", "num_output": 10},
-        {"name": "prob", "type": "Softmax"},
-    ]
-}
-
-
 def test_fillers_agree_with_caffe():
-    case = cases.load("Fillers_stats")
+    case, words = cases.load("Fillers_stats"), ("type", "variance_norm")
     for key, text in json.loads(str(case["notes"])).items():
-        settings = dict(pair.split(": ") for pair in _pairs(text.split(" -- ")[0]))
-        filler = Filler(
-            **{k: v if k in ("type", "variance_norm") else float(v) for k, v in settings.items()}
-        )
-        wanted = case[key]
+        said = iter(text.split(" -- ")[0].replace('"', "").replace(":", "").split())
+        settings = dict(zip(said, said, strict=True))
+        filler = Filler(**{k: v if k in words else float(v) for k, v in settings.items()})
+        wanted, random = case[key], np.random.default_rng(0)
         if key.startswith("exact"):
-            cases.assert_close(
-                fill(filler, wanted.shape, np.random.default_rng(0)), wanted, key, 1e-6
-            )
+            cases.assert_close(fill(filler, wanted.shape, random), wanted, key, 1e-6)
             continue
-        values = fill(filler, (200, 50, 5, 5), np.random.default_rng(0))
-        got = [
-            values.mean(),
-            values.std(),
-            values.min(),
-            values.max(),
-            (values == 0).mean(),
-            values.reshape(200, -1).sum(axis=1).mean(),
-        ]
-        np.testing.assert_allclose(got[1], wanted[1], rtol=0.05, err_msg=text)
-        np.testing.assert_allclose(got[0], wanted[0], atol=0.02 * wanted[1], err_msg=text)
-        np.testing.assert_allclose(
-            got[2:4], wanted[2:4], rtol=0.25, atol=0.01 * wanted[1], err_msg=text
-        )
-        np.testing.assert_allclose(got[4], wanted[4], atol=0.002, err_msg=text)
-
-
-def _pairs(text):
-    words = text.replace('"', "").split()
-    return [f"{words[i]} {words[i + 1]}" for i in range(0, len(words), 2)]
+        values = fill(filler, (200, 50, 5, 5), random)
+        got = values.mean(), values.std(), values.min(), values.max(), (values == 0).mean()
+        for which, tolerance in (
+            (slice(0, 1), {"rtol": 1e-7, "atol": 0.02 * wanted[1]}),
+            (slice(1, 2), {"rtol": 0.05}),
+            (slice(2, 4), {"rtol": 0.25, "atol": 0.01 * wanted[1]}),
+            (slice(4, 5), {"rtol": 1e-7, "atol": 0.002}),
+        ):
+            np.testing.assert_allclose(got[which], wanted[which], err_msg=text, **tolerance)
 
 
 def test_caffes_lenet_gives_caffes_blobs(device):
@@ -357,11 +269,8 @@ def test_caffes_lenet_gives_caffes_blobs(device):
     report = net.load(cases.FIXTURES / "lenet_iter_10000.npz")
     assert len(report.loaded) == 8
     net.forward(data=case["blob__data"], label=case["label"])
-    for key, wanted in case.items():
-        if key.startswith("blob__"):
-            cases.assert_close(
-                device.to_host(net.blobs[key.removeprefix("blob__")].data), wanted, key
-            )
+    for name, wanted in parts(case, "blob__").items():
+        cases.assert_close(device.to_host(net.blobs[name].data), wanted, name)
 
 
 def test_caffes_lenet_gives_caffes_blobs_and_logits_of_all_test_images(mnist_folder):
@@ -369,11 +278,8 @@ def test_caffes_lenet_gives_caffes_blobs_and_logits_of_all_test_images(mnist_fol
     whole = cases.SHARED / "cases" / "LeNet_test100.npz"
     if not whole.exists():
         pytest.skip("LeNet_test100.npz of the reference numbers is not here")
-    from minicaffe.tools.data import datasets
-
     images = datasets.load(str(mnist_folder / "mnist"), "test").images / np.float32(256)
-    with np.load(whole) as archive:
-        case = {key: archive[key] for key in archive.files}
+    case = kit.arrays(whole)
     net = Net(cases.as_model(cases.from_json(case["net_json"])), "TEST", device="cpu")
     net.load(cases.FIXTURES / "lenet_iter_10000.npz")
     logits = np.empty((10_000, 10), np.float32)
@@ -381,27 +287,17 @@ def test_caffes_lenet_gives_caffes_blobs_and_logits_of_all_test_images(mnist_fol
         net.forward(data=images[start : start + 100], label=case["label"])
         logits[start : start + 100] = net.blobs["ip2"].data
         if start == 0:
-            for key, wanted in case.items():
-                if key.startswith("blob__") and "_split_" not in key:
-                    cases.assert_close(net.blobs[key.removeprefix("blob__")].data, wanted, key)
+            for name, wanted in parts(case, "blob__").items():
+                if "_split_" not in name:
+                    cases.assert_close(net.blobs[name].data, wanted, name)
     cases.assert_close(logits, case["all_logits"], "logits of the 10,000 test images")
     np.testing.assert_array_equal(logits.argmax(axis=1), case["pred"])
 
 
 def test_caffes_lenet_gets_caffes_accuracy(mnist_folder, monkeypatch):
     monkeypatch.setenv("MINICAFFE_DATA", str(mnist_folder))
-    from minicaffe.core.solver import mean_outputs
-
     net = Net(Path(__file__).parent.parent / "models" / "lenet.yaml", "TEST", device="cpu")
     net.load(cases.FIXTURES / "lenet_iter_10000.npz")
     scores = mean_outputs(net, 100)
     assert scores["accuracy"] == pytest.approx(0.9904, abs=1e-7)
     assert scores["loss"] == pytest.approx(0.02891, abs=1e-5)
-
-
-def test_a_kernel_that_does_not_fit_is_named():
-    model = {"layers": [LENET["layers"][0], {**LENET["layers"][1], "kernel_size": 50}]}
-    with pytest.raises(
-        ShapeError, match=r"layer 'conv1' \(Convolution\): a kernel of extent 50 does not fit"
-    ):
-        Net(model, device="cpu")
