@@ -8,6 +8,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,12 +33,16 @@ def launched(size: int, *words: str) -> list[str]:
     return [str(MPIEXEC), "-n", str(size), *words]
 
 
+def ran(command: list[str], folder: Path | None = None, **more: str) -> subprocess.CompletedProcess:
+    """What became of a command that has been waited for."""
+    heard: Any = {"capture_output": True, "text": True, "timeout": 600}
+    return subprocess.run(command, cwd=folder, env=environment(**more), **heard)
+
+
 def train(folder: Path, size: int, *words: str, **more: str) -> subprocess.CompletedProcess:
     """Train on so many ranks, and wait."""
     command = [*TRAIN, *words] if size == 1 else launched(size, *TRAIN, *words)
-    return subprocess.run(
-        command, cwd=folder, env=environment(**more), capture_output=True, text=True, timeout=600
-    )
+    return ran(command, folder, **more)
 
 
 def below(pid: int) -> list[int]:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import test_kill as kill
-from tools.parallel.mpi import TRAIN, alive, environment, launched, needs_mpi, ranks_of, train
+from tools.parallel.mpi import TRAIN, alive, environment, launched, needs_mpi, ran, ranks_of, train
 
 pytestmark = [
     needs_mpi,
@@ -26,6 +26,7 @@ ITERATIONS = 60
 WORDS = ["small.yaml", "--device", "cpu", "--run", str(RUN), "--deterministic"]
 SHORT = [*WORDS, "--max-iter", str(ITERATIONS)]
 DOUBLE = [*SHORT, "--dtype", "float64"]
+QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 LAST = f"small_iter_{ITERATIONS}.npz"
 
 
@@ -55,9 +56,8 @@ def near(one: Path, other: Path, tolerance: float) -> None:
     for a, b in zip(mine, theirs, strict=True):
         assert a.keys() == b.keys() and a["iteration"] == b["iteration"]
         for key in ("loss", "lr", "scores"):
-            assert a.get(key) == (
-                b[key] and pytest.approx(b[key], rel=100 * tolerance) if key in b else None
-            )
+            wanted = b.get(key)
+            assert a.get(key) == (wanted and pytest.approx(wanted, rel=100 * tolerance))
 
 
 def test_three_ranks_have_the_run_of_one(alone, tmp_path_factory):
@@ -67,10 +67,8 @@ def test_three_ranks_have_the_run_of_one(alone, tmp_path_factory):
         done = train(folder, 3, *DOUBLE)
         assert done.returncode == 0, done.stderr
         near(alone, folder, 1e-12)
-        for said in (
-            "iteration 50: loss",
-            "3 ranks, 1 thread each, 2 of the 8 samples of a batch on rank 0",
-        ):
+        ranks = "3 ranks, 1 thread each, 2 of the 8 samples of a batch on rank 0"
+        for said in ("iteration 50: loss", ranks):
             assert done.stderr.count(said) == 1, done.stderr
         assert done.stdout.count("test output") == 1
     one, other = (kill.final(folder, LAST) for folder in folders)
@@ -96,13 +94,8 @@ def test_a_rank_that_is_killed_ends_the_job(tmp_path_factory, request):
     took, chance = time.monotonic() - begun, random.Random(3)
     kills, sooner, wanted = 0, 1.0, 30 if request.config.getoption("--long") else 1
     while kills < wanted:
-        job = subprocess.Popen(
-            launched(2, *TRAIN, *SHORT, "--resume"),
-            cwd=broken,
-            env=environment(),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        command = launched(2, *TRAIN, *SHORT, "--resume")
+        job = subprocess.Popen(command, cwd=broken, env=environment(), **QUIET)
         try:
             job.wait(chance.uniform(0.3, 1.1) * took * sooner)
         except subprocess.TimeoutExpired:
@@ -136,23 +129,9 @@ def test_a_rank_that_is_killed_ends_the_job(tmp_path_factory, request):
 def test_a_signal_to_one_rank_stops_all(tmp_path_factory):
     """After the same iteration, with a snapshot; the line that says how to go on says on how many."""
     folder = folder_of(tmp_path_factory, "stopped")
-    words = [
-        *WORDS,
-        "--max-iter",
-        "1000000",
-        "--set",
-        "solver.display=1",
-        "--set",
-        "solver.snapshot=0",
-    ]
-    words += [
-        "--set",
-        "solver.test_interval=0",
-        "--set",
-        "solver.best=null",
-        "--set",
-        "solver.lr_policy=fixed",
-    ]
+    words = [*WORDS, "--max-iter", "1000000"]
+    for one in ("display=1", "snapshot=0", "test_interval=0", "best=null", "lr_policy=fixed"):
+        words += ["--set", f"solver.{one}"]
     command, lines = launched(2, *TRAIN, *words), []
     told_on = {"stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=folder, env=environment(), **told_on) as job:
@@ -181,18 +160,8 @@ def test_another_model_on_one_rank_is_refused(tmp_path_factory):
     folder = folder_of(tmp_path_factory, "two models")
     (folder / "other.yaml").write_text(kill.MODEL.replace("num_output: 4", "num_output: 5"))
     words = ["--device", "cpu", "--run", str(RUN)]
-    both = [
-        *launched(1, *TRAIN, "small.yaml", *words),
-        ":",
-        "-n",
-        "1",
-        *TRAIN,
-        "other.yaml",
-        *words,
-    ]
-    done = subprocess.run(
-        both, cwd=folder, env=environment(), capture_output=True, text=True, timeout=600
-    )
+    other = [":", "-n", "1", *TRAIN, "other.yaml", *words]
+    done = ran([*launched(1, *TRAIN, "small.yaml", *words), *other], folder)
     assert done.returncode == 2
     assert done.stderr.count("minicaffe: rank 1 has another model than rank 0") == 1
     assert "Traceback" not in done.stderr and not (folder / RUN / "run.json").exists()
@@ -233,18 +202,8 @@ told(lambda: mpi.Nccl(device))
 mpi.MPI.FLOAT16_T = mpi.MPI.DATATYPE_NULL
 told(lambda: alone.allreduce(np.ones(3, np.float16)))
 """
-    done = subprocess.run(
-        launched(
-            1,
-            sys.executable,
-            "-c",
-            script.replace("TESTS", repr(str(Path(__file__).parent.parent.parent))),
-        ),
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    script = script.replace("TESTS", repr(str(Path(__file__).parent.parent.parent)))
+    done = ran(launched(1, sys.executable, "-c", script))
     assert done.stdout.splitlines() == [
         "MPI adds arrays of the host; those of GPUs are NCCL's",
         "NCCL sums C-contiguous arrays only",
@@ -279,14 +238,8 @@ assert trained(False)[0] == behind
 
 def test_sums_between_machines_have_the_bits_of_those_of_one(tmp_path_factory):
     """There they begin while the backward pass goes on, in an MPI's own time; of two numbers there is one sum."""
-    done = subprocess.run(
-        launched(2, sys.executable, "-c", SUMMED),
-        cwd=folder_of(tmp_path_factory, "summed"),
-        env=environment(MINICAFFE_NUMBA="1"),
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    folder = folder_of(tmp_path_factory, "summed")
+    done = ran(launched(2, sys.executable, "-c", SUMMED), folder, MINICAFFE_NUMBA="1")
     assert done.returncode == 0, done.stderr
 
 
@@ -300,9 +253,7 @@ print([name for name in sys.modules if name.startswith("mpi4py")])
 
 
 def test_alone_nothing_of_mpi_is_imported():
-    done = subprocess.run(
-        [sys.executable, "-c", ALONE], capture_output=True, text=True, env=environment()
-    )
+    done = ran([sys.executable, "-c", ALONE])
     assert done.stdout == "[]\n", done.stderr
 
 
@@ -312,13 +263,9 @@ def test_started_together_without_mpi4py(tmp_path, error):
     (tmp_path / "mpi4py.py").write_text(f"raise {error}('it is not here')")
     script = "from minicaffe.tools.parallel import world; world()"
     more = {"PMI_SIZE": "4", "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=environment(**more)
-    )
-    assert (
-        "one of 4 processes that were started together, and mpi4py cannot be imported"
-        in done.stderr
-    )
+    done = ran([sys.executable, "-c", script], **more)
+    together = "one of 4 processes that were started together, and mpi4py cannot be imported"
+    assert together in done.stderr
     assert "pip install 'minicaffe[mpi]'" in done.stderr
 
 
@@ -332,6 +279,5 @@ rank.comm = SimpleNamespace(Abort=lambda code: print("asked for", code, flush=Tr
 rank.abort(3)
 print("went on")
 """
-    command = [sys.executable, "-c", script]
-    ran = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=600)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (3, "asked for 3\n", "")
+    done = ran([sys.executable, "-c", script])
+    assert (done.returncode, done.stdout, done.stderr) == (3, "asked for 3\n", "")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from gpu import HAS_GPU
-from tools.parallel.mpi import environment, launched, needs_mpi
+from kit import arrays
+from tools.parallel.mpi import launched, needs_mpi, ran
 from tools.parallel.on_stand_in import trained
 
 SCRIPT = Path(__file__).parent / "on_stand_in.py"
@@ -25,33 +25,26 @@ needs_two = pytest.mark.skipif(HAS_GPU, reason="a GPU is no stand-in with two")
 def run(tmp_path, *words, **more):
     command = launched(2, sys.executable, str(SCRIPT), str(tmp_path / "found.npz"), *words)
     given = {"MINICAFFE_CACHE": os.environ.get("MINICAFFE_CACHE", str(tmp_path)), **more}
-    return subprocess.run(
-        command, cwd=tmp_path, env=environment(**given), capture_output=True, text=True, timeout=600
-    )
+    return ran(command, tmp_path, **given)
 
 
 @needs_mpi
 @needs_two
-def test_two_gpus_have_the_run_of_one_process(cuda, tmp_path):
-    """In graphs, with iter_size, clipping, dropout, labels counted and statistics summed over both."""
-    done = run(tmp_path, "true")
-    assert done.returncode == 0, done.stderr
-    wanted, _, _ = trained("cpu", None)
-    with np.load(tmp_path / "found.npz") as found:
-        for name, array in wanted.items():
-            np.testing.assert_allclose(found[name], array, rtol=1e-12, atol=1e-14, err_msg=name)
+@pytest.mark.parametrize(
+    ("dtype", "near"),
+    [("", {"rtol": 1e-12, "atol": 1e-14}), ("float16", {"rtol": 0.02, "atol": 2e-3})],
+)
+def test_two_gpus_have_the_run_of_one_process(cuda, tmp_path, dtype, near):
+    """In graphs, with iter_size, clipping, dropout, labels counted and statistics summed over both.
 
-
-@needs_mpi
-@needs_two
-def test_two_gpus_learn_in_16_bits(cuda, tmp_path):
-    """Masters in float32 are summed behind the backward pass."""
-    done = run(tmp_path, "true", "float16")
+    In 16 bits masters in float32 are summed behind the backward pass.
+    """
+    done = run(tmp_path, "true", *dtype.split())
     assert done.returncode == 0, done.stderr
-    wanted, _, _ = trained(cuda, None, dtype="float16")
-    with np.load(tmp_path / "found.npz") as found:
-        for name, array in wanted.items():
-            np.testing.assert_allclose(found[name], array, rtol=0.02, atol=2e-3, err_msg=name)
+    wanted, _, _ = trained(cuda, None, dtype=dtype) if dtype else trained("cpu", None)
+    found = arrays(tmp_path / "found.npz")
+    for name, array in wanted.items():
+        np.testing.assert_allclose(found[name], array, err_msg=name, **near)
 
 
 @needs_mpi
@@ -82,13 +75,7 @@ def test_two_ranks_on_one_gpu_are_refused(cuda, tmp_path):
         "try:\n    world().on(backend.device('cuda:0'))\n"
         "except DeviceError as error:\n    print(error)\n"
     )
-    done = subprocess.run(
-        launched(2, sys.executable, "-c", script),
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    done = ran(launched(2, sys.executable, "-c", script))
     assert done.stdout.count("several ranks have cuda:0 of ") == 2, done.stderr
 
 
@@ -104,13 +91,7 @@ def test_the_real_cupy_takes_our_calls():
     )
     kept = [path for path in sys.path if "standin" not in path]
     more = {"PYTHONPATH": os.pathsep.join(kept), "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env=environment(**more),
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    done = ran([sys.executable, "-c", script], **more)
     if done.returncode or not done.stdout:
         pytest.skip("CuPy or NCCL is not installed: pip install cupy-cuda12x nvidia-nccl-cu12")
     assert done.stdout.splitlines() == [

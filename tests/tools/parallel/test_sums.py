@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from tools.parallel.mpi import environment, launched, needs_mpi
+from tools.parallel.mpi import launched, needs_mpi, ran
 
 pytestmark = needs_mpi
 SCRIPT = Path(__file__).parent / "sums.py"
@@ -16,9 +15,7 @@ SCRIPT = Path(__file__).parent / "sums.py"
 def summed(size: int, lent: int, worth: int) -> str:
     """What rank 0 says of the sums of so many ranks; each checks them."""
     words = sys.executable, "-W", "error", str(SCRIPT), str(lent), str(worth)
-    done = subprocess.run(
-        launched(size, *words), env=environment(), capture_output=True, text=True, timeout=600
-    )
+    done = ran(launched(size, *words))
     assert done.returncode == 0, done.stderr
     return done.stdout
 
