@@ -10,12 +10,14 @@ import zipfile
 import zlib
 from pathlib import Path
 
+import kit
 import numpy as np
 import pytest
 from reading_files import COUNT, EXAMPLES, pictures
 
 from minicaffe.errors import DataError
 from minicaffe.tools.data import datum, fetch, idx, readers
+from minicaffe.tools.data.reader.cifar10_set import FILES
 
 
 @pytest.fixture(autouse=True)
@@ -29,12 +31,15 @@ def alone(tmp_path, monkeypatch):
 
 def refusal(source, split="train", **options):
     """The one line with which a source is refused, on opening it or reading it all."""
-    with pytest.raises(DataError) as caught:
+
+    def read():
         found = readers.open(source, split, **options)
         for i in range(len(found)):
             found[i]
-    assert str(caught.value).isprintable()
-    return str(caught.value)
+
+    line = kit.refusal(read, error=DataError)
+    assert line.isprintable()
+    return line
 
 
 def agree(found, images, labels):
@@ -116,13 +121,11 @@ def test_a_folder_of_classes_for_each_split(alone, planes, capsys):
     agree(readers.open("set", "train"), planes[:2], [0, 1])
     assert capsys.readouterr().err == ""
     agree(readers.open("set", "test"), planes[2:3], [1])
-    assert (
-        capsys.readouterr().err.removeprefix("minicaffe: ")
-    ) == "set/val: 1 file passed over, no pictures of a class: set/val/dog/notes.txt\n"
+    told = "set/val: 1 file passed over, no pictures of a class: set/val/dog/notes.txt\n"
+    assert capsys.readouterr().err.removeprefix("minicaffe: ") == told
     classes(alone / "set" / "test", ["dgo"], [[2]])
-    assert refusal("set", "test") == (
-        "set/test/dgo: there is no such class in set/train; did you mean 'dog'?"
-    )
+    told = "set/test/dgo: there is no such class in set/train; did you mean 'dog'?"
+    assert refusal("set", "test") == told
 
 
 def test_mistakes(alone):
@@ -150,11 +153,9 @@ def test_mistakes(alone):
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("kind", ["npz", "packed", "npy"])
 def test_arrays(alone, kind, last):
-    rng = np.random.default_rng(0)
-    images = {
-        split: rng.integers(0, 256, (n, 3, 5, 7), np.uint8)
-        for split, n in (("train", 4), ("test", 3))
-    }
+    rng, shape = np.random.default_rng(0), (3, 5, 7)
+    counts = ("train", 4), ("test", 3)
+    images = {split: rng.integers(0, 256, (n, *shape), np.uint8) for split, n in counts}
     arrays = {}
     for split, given in images.items():
         arrays[f"X_{split}"] = np.moveaxis(given, 1, -1) if last else given
@@ -185,13 +186,13 @@ def test_the_axes_and_the_type_of_arrays(shape, wanted, dtype):
     agree(found, pixels, range(4))
 
 
+NAMED = "x_train and y_train, or images and labels, or data and label"
+
+
 def test_arrays_that_are_none():
     images, labels = np.zeros((4, 5, 6), np.uint8), np.arange(4)
     cases = [
-        (
-            {"pictures": images},
-            "a.npz: holds pictures; expected x_train and y_train, or images and labels, or data and label",
-        ),
+        ({"pictures": images}, f"a.npz: holds pictures; expected {NAMED}"),
         ({"x": images, "y": labels[:3]}, "a.npz: y: expected 4 labels, one a picture, found (3,)"),
         ({"x": images, "y": labels / 2}, "a.npz: y: expected labels that are integers"),
         ({"x": images, "y": labels + 2**40}, "a.npz: y: expected labels that are integers"),
@@ -212,9 +213,8 @@ def test_arrays_that_are_none():
         "images.npy: is not a whole .npy file: it is arrays of NumPy's (.npz file)"
     )
     Path("a.npy").write_bytes(b"")
-    assert refusal("a.npy") == (
-        "a.npy: expected the folder of two .npy files, of pictures and of labels"
-    )
+    said = "a.npy: expected the folder of two .npy files, of pictures and of labels"
+    assert refusal("a.npy") == said
 
 
 @pytest.mark.parametrize("listed", [False, True])
@@ -246,8 +246,6 @@ def test_hdf5_files_of_other_pictures(monkeypatch):
 
 def cifar(folder, count=3):
     """CIFAR-10's files with few records; (n, 3, 32, 32) and labels of the first and the last file."""
-    from minicaffe.tools.data.reader.cifar10_set import FILES
-
     folder.mkdir(parents=True)
     rng, found = np.random.default_rng(0), []
     for file in (*FILES["train"], *FILES["test"]):
@@ -278,8 +276,6 @@ def test_cifar10(alone, below):
 
 
 def test_cifar10_that_is_nowhere(monkeypatch):
-    from minicaffe.tools.data import fetch
-
     monkeypatch.setattr(fetch, "_failed", {})
     found = readers.open("cifar10", "test")
     assert len(found) == 10000 and found.shape == (3, 32, 32) and len(found.classes) == 10
@@ -328,8 +324,7 @@ def test_what_changes_while_it_is_read(alone):
     np.savez("a.npz", x=np.zeros((3, 2, 2), np.uint8), y=[0, 1, 2])
     found = readers.open("a.npz", "train")
     np.savez("a.npz", x=np.zeros((2, 7), np.uint8), y=[0, 1])
-    with pytest.raises(DataError, match="changed while it was read"):
-        found.arrays()
+    assert "changed while it was read" in kit.refusal(found.arrays, error=DataError)
 
 
 @pytest.mark.parametrize("kind", ["npy", "LMDB"])
@@ -349,5 +344,5 @@ def test_a_file_that_is_cut_short_while_it_is_read_is_told(kind):
     found = readers.open("set", "train")
     assert found[8][0].shape == (3, 30, 40)
     os.truncate(path, 5000)
-    with pytest.raises(DataError, match=f"{path}: .*: it was cut short while it was read"):
-        found[8]
+    told = kit.refusal(found.__getitem__, 8, error=DataError)
+    assert re.search(f"{path}: .*: it was cut short while it was read", told)
