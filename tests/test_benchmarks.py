@@ -58,7 +58,7 @@ PLACE = STAMP | {"threads": 2, "machine": {"processor": "P", "torch": "2", "nump
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FOLDERS[0].glob("*.py")))
-def test_every_script_can_be_imported_and_has_a_help(name, scripts, monkeypatch, capsys):
+def test_every_script_can_be_imported(name, scripts, monkeypatch, capsys):
     if name in NEEDED:
         pytest.importorskip(NEEDED[name])
     assert doctest.testmod(scripts(name)).failed == 0

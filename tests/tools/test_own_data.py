@@ -113,8 +113,8 @@ def test_folders_of_classes(photos):
     assert line.endswith("; THERE IS NO PICTURE OF violet to train with")
 
 
-def test_what_a_run_has_learnt_is_true_and_another_begins_with_it(photos):
-    """Its score is that of pictures that training never saw."""
+def test_it_learns_and_its_score_is_true(photos):
+    """What pictures say that training never saw; and what begins with such a run has what it learnt."""
     _, scores = trained("small", "photos", epochs=20, batch_size=8, size=(24, 24))
     assert scores["accuracy"] == 1
     random = np.random.default_rng(6)
