@@ -25,18 +25,8 @@ import pytest
 FIXTURES = Path(__file__).parent / "fixtures"
 EXAMPLES = FIXTURES / "examples"
 MEMORY = 3 << 30  # bytes of address space, of which Python, NumPy and BLAS reserve the most
-KINDS = [
-    "caffemodel",
-    "solverstate",
-    "binaryproto",
-    "lmdb",
-    "h5",
-    "caffemodel.h5",
-    "solverstate.h5",
-    "npz",
-    "entry.npz",
-    "safetensors",
-]
+KINDS = ["caffemodel", "solverstate", "binaryproto", "lmdb", "h5", "caffemodel.h5"]
+KINDS += ["solverstate.h5", "npz", "entry.npz", "safetensors"]
 NET = """
 name: small
 layers:
@@ -45,23 +35,8 @@ layers:
   - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
 solver: {base_lr: 0.1, momentum: 0.9, max_iter: 9, display: 0, snapshot_prefix: FOLDER/a}
 """
-INTERESTING = [
-    0,
-    1,
-    2,
-    4,
-    7,
-    8,
-    127,
-    128,
-    255,
-    2**16 - 1,
-    2**31 - 1,
-    2**31,
-    2**32 - 1,
-    2**63,
-    2**64 - 1,
-]
+INTERESTING = [0, 1, 2, 4, 7, 8, 127, 128, 255, 2**16 - 1]
+INTERESTING += [2**31 - 1, 2**31, 2**32 - 1, 2**63, 2**64 - 1]
 
 
 def mutated(data: bytes, rng: random.Random) -> bytes:
@@ -179,9 +154,8 @@ def use(kind: str, folder: Path, data: bytes) -> None:
     if kind == "lmdb":
         (folder / "db").mkdir(exist_ok=True)
         (folder / "db" / "data.mdb").write_bytes(data)
-        keys = (
-            f"source: {folder}/db, backend: LMDB, batch_size: 5, workers: 0"  # written to at once
-        )
+        # no workers: the file is written to at once
+        keys = f"source: {folder}/db, backend: LMDB, batch_size: 5, workers: 0"
         Net(parse(f"layers: [{{name: d, type: Data, {keys}}}]"), device="cpu").forward()
         return
     file = folder / f"x.{kind}"
@@ -206,19 +180,14 @@ def use(kind: str, folder: Path, data: bytes) -> None:
 
 def work(kind: str, folder: Path, first: int, count: int) -> None:
     """Read so many mutations of the files of a kind."""
-    tried(
-        kind, seeds(kind, folder), lambda which, data: use(kind, folder, data), folder, first, count
-    )
+    whole = seeds(kind, folder)
+    tried(kind, whole, lambda which, data: use(kind, folder, data), folder, first, count)
 
 
-def tried(
-    kind: str,
-    whole: list[bytes],
-    use: Callable[[int, bytes], None],
-    folder: Path,
-    first: int,
-    count: int,
-) -> None:
+Use = Callable[[int, bytes], None]
+
+
+def tried(kind: str, whole: list[bytes], use: Use, folder: Path, first: int, count: int) -> None:
     """Use so many mutations of the files; what became of each is counted, and told when all is done."""
     from minicaffe.errors import MinicaffeError
 

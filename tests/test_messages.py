@@ -18,32 +18,15 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parent.parent
-LINES = {
-    "note",
-    "say",
-    "_say",
-    "tell",
-    "line",
-    "failed",
-    "event",
-    "warning",
-    "warn",
-    "error",
-    "refuses",
-}
+LINES = {"note", "say", "_say", "tell", "line", "failed", "event"}
+LINES |= {"warning", "warn", "error", "refuses"}
 OURS = {"AssertionError", "AttributeError", "NotImplementedError"}  # of mistakes in the source
 FUNCTION = (ast.FunctionDef, ast.Lambda)
 SENTENCE = re.compile("[a-z] [a-z]|[a-z]: .* .* ")
 
 # Torch's, R-CNN's, NVCaffe's, and the bottoms that Caffe's papers name so.
-ELSEWHERE = {
-    "im_info",
-    "opset_version",
-    "raw_data",
-    "selective_search_ijcv_with_python",
-    "state_dict",
-    "x_static",
-}
+ELSEWHERE = {"im_info", "opset_version", "raw_data", "state_dict", "x_static"}
+ELSEWHERE |= {"selective_search_ijcv_with_python"}
 
 
 class Text(NamedTuple):
@@ -74,9 +57,8 @@ class Package:
         for file, tree in self.trees.items():
             self.file[tree] = file
             self._enter(tree, tree)
-        self.passed: set[tuple[str, str]] = (
-            set()
-        )  # functions and their parameters that become texts
+        # functions and their parameters that become texts
+        self.passed: set[tuple[str, str]] = set()
         self.walked: set[ast.AST] = set()
         self.texts: list[Text] = []
         before = -1

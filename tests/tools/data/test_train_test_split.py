@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
+from kit import refusal
+from reading_files import write_lmdb
 
 from minicaffe import DataError, Net, Solver, SpecError, parse
-from minicaffe.tools.data import readers
+from minicaffe.tools.data import datum, readers
 from minicaffe.tools.data.reader.base import Reader, sides
 
 MODEL = """
@@ -105,12 +109,8 @@ def test_the_phases_of_a_model_read_two_sides_of_a_folder(photos):
     assert 3 <= len(test) <= 24
     assert seen(model("photos", "split: 0.6"), "TEST") > test
     assert seen(model("photos", "split: 0"), "TEST") == set(range(60))
-
-
-def test_the_side_goes_by_the_path_within_the_class(photos):
-    before = seen(model("photos"), "TEST")
-    photos.rename(photos.with_name("elsewhere"))
-    assert seen(model("elsewhere"), "TEST") == before
+    photos.rename(photos.with_name("elsewhere"))  # the side goes by the path within the class
+    assert seen(model("elsewhere"), "TEST") == test
 
 
 def test_lists_and_arrays_are_divided_as_well(photos, arrays):
@@ -138,8 +138,8 @@ def test_what_has_test_entries_of_its_own_is_untouched(photos):
     (photos / "train" / "bee" / "bee0.png").rename(photos / "val" / "bee" / "bee0.png")
     assert seen(model("photos"), "TEST") == {20}
     assert seen(model("photos"), "TRAIN") == set(range(60)) - {20}
-    with pytest.raises(DataError, match=r"split: photos.* has test entries of its own"):
-        Net(model("photos", "split: 0.1"), "TRAIN", device="cpu")
+    told = refusal(seen, model("photos", "split: 0.1"), "TRAIN", error=DataError)
+    assert re.search("split: photos.* has test entries of its own", told)
 
 
 def test_what_one_phase_reads_is_read_whole(photos):
@@ -163,8 +163,8 @@ def test_two_layers_of_one_source_agree_on_the_split(photos):
     assert seen(spec, "TEST") == set(range(60)) - seen(spec, "TRAIN")
     assert seen(spec, "TEST") == seen(model("photos", "split: 0.5"), "TEST")
     spec = parse(text.replace("layers:\n", f"layers:\n  - {other % ', split: 0.1'}\n"))
-    with pytest.raises(SpecError, match="split: layers that read .*photos say 0.1 and 0.5"):
-        Net(spec, "TEST", device="cpu")
+    told = refusal(seen, spec, "TEST", error=SpecError)
+    assert re.search("split: layers that read .*photos say 0.1 and 0.5", told)
 
 
 def test_where_nothing_can_be_held_out_all_is_read_and_an_asked_split_is_refused(tmp_path):
@@ -172,16 +172,12 @@ def test_where_nothing_can_be_held_out_all_is_read_and_an_asked_split_is_refused
     source = str(tmp_path / "one.npz")
     net = Net(model(source), "TEST", device="cpu")
     assert len(net.layers["data"].reader) == 3
-    with pytest.raises(DataError, match=r"split: .*one.npz has no class of two entries"):
-        Net(model(source, "split: 0.3"), "TEST", device="cpu")
+    told = refusal(seen, model(source, "split: 0.3"), "TEST", error=DataError)
+    assert re.search("split: .*one.npz has no class of two entries", told)
 
 
 def test_an_lmdb_is_read_whole_unless_a_split_is_asked_for(tmp_path, monkeypatch):
     pytest.importorskip("lmdb")
-    from reading_files import write_lmdb
-
-    from minicaffe.tools.data import datum
-
     monkeypatch.chdir(tmp_path)
     pixels = np.arange(60, dtype=np.uint8).reshape(60, 1, 1, 1)
     write_lmdb(tmp_path / "db", [datum.write(image, i % 3) for i, image in enumerate(pixels)])
@@ -192,31 +188,22 @@ def test_an_lmdb_is_read_whole_unless_a_split_is_asked_for(tmp_path, monkeypatch
 
 
 def test_a_solver_says_what_its_scores_are_of(arrays, capsys):
-    for keys, told in (
-        ("split: null", "iteration 0: test accuracy = "),
-        ("split: 0", "iteration 0: accuracy on the training pictures = "),
-    ):
-        Solver(model(arrays, keys), device="cpu").solve()
-        assert told in capsys.readouterr().err
+    for split, told in (("null", "test accuracy"), ("0", "accuracy on the training pictures")):
+        Solver(model(arrays, f"split: {split}"), device="cpu").solve()
+        assert f"iteration 0: {told} = " in capsys.readouterr().err
 
 
 def test_a_test_net_of_its_own_on_the_training_pictures_is_told(photos, capsys):
     """Such a net, as Caffe's train_net and test_net, reads its data whole."""
     layers = MODEL.format(source="photos", keys="split: null").partition("solver:")[0]
-    own = (
-        layers.replace(", include: TEST", "")
-        .replace("layers:", "- layers:")
-        .replace("\n  -", "\n    -")
-    )
+    own = layers.replace(", include: TEST", "").replace("\n  -", "\n    -")
+    own = own.replace("layers:", "- layers:")
     np.savez("set.npz", images=np.ones((6, 3, 4, 4), np.uint8), labels=np.zeros(6, np.uint8))
     solver = "solver: {base_lr: 0.001, max_iter: 1, test_interval: 1, snapshot_after_train: false}"
-    for source, told in (
-        ("photos", "accuracy on the training pictures"),
-        ("set.npz", "test accuracy"),
-    ):
+    on_training = "accuracy on the training pictures"
+    for source, told in (("photos", on_training), ("set.npz", "test accuracy")):
         text = f"{layers}test_nets:\n{own.replace('photos', source).strip()}\n{solver}"
-        made = Solver(parse(text), device="cpu")
-        made.solve()
+        Solver(parse(text), device="cpu").solve()
         assert f"iteration 0: {told} = " in capsys.readouterr().err
 
 
