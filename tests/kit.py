@@ -136,3 +136,26 @@ def check(made: Net, **wanted) -> None:
     for name, numbers in wanted.items():
         blob = made.blobs[name]
         near(host(made, blob.diff if name[1:].isdigit() else blob.data), numbers)
+
+
+def model_of(inputs: dict[str, Any], *layers: str, head: str = "") -> str:
+    """A model's text: its inputs' shapes by name, then a layer each: `name Type key: value, ...`.
+
+    >>> print(model_of({"x": [2, 3]}, "ip InnerProduct num_output: 4", head="name: small"), end="")
+    name: small
+    layers:
+      - {name: data, type: Input, top: [x], shape: [{dim: [2, 3]}]}
+      - {name: ip, type: InnerProduct, num_output: 4}
+    """
+    shapes = ", ".join(f"{{dim: {shape}}}" for shape in inputs.values())
+    data = f"{{name: data, type: Input, top: [{', '.join(inputs)}], shape: [{shapes}]}}"
+    words = [layer.split(None, 2) for layer in layers]
+    keys = ["".join(f", {more}" for more in rest) for _, _, *rest in words]
+    named = [f"{{name: {name}, type: {kind}" for name, kind, *_ in words]
+    lines = [data, *(f"{one}{more}}}" for one, more in zip(named, keys, strict=True))]
+    return f"{head}\nlayers:\n".lstrip() + "".join(f"  - {line}\n" for line in lines)
+
+
+def small_net(inputs: dict[str, Any], *layers: str, head: str = "", **options: Any) -> Net:
+    """The net of such a text, on the CPU unless options of Net say otherwise."""
+    return Net(parse(model_of(inputs, *layers, head=head)), **{"device": "cpu"} | options)
