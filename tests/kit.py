@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minicaffe import MinicaffeError, Net, parse
+from minicaffe import CheckpointError, MinicaffeError, Net, parse
+from minicaffe.core.solver import Report
+from minicaffe.storage import checkpoint
 
 CPU = ("--device", "cpu")
 
@@ -159,3 +161,37 @@ def model_of(inputs: dict[str, Any], *layers: str, head: str = "") -> str:
 def small_net(inputs: dict[str, Any], *layers: str, head: str = "", **options: Any) -> Net:
     """The net of such a text, on the CPU unless options of Net say otherwise."""
     return Net(parse(model_of(inputs, *layers, head=head)), **{"device": "cpu"} | options)
+
+
+class Heard(Report):
+    """Shows nothing, and keeps what it is told: the lines, and what happened when."""
+
+    def __init__(self):
+        self.lines, self.events = [], []
+
+    def write(self, text):
+        self.lines.append(text)
+
+    def displayed(self, iteration, loss, rate):
+        super().displayed(iteration, loss, rate)
+        self.events.append(("display", iteration))
+
+    def tested(self, iteration, scores):
+        super().tested(iteration, scores)
+        self.events.append(("test", iteration))
+
+    def saved(self, path):
+        super().saved(path)
+        self.events.append(("save", Path(path).name))
+
+
+def full_disk(monkeypatch, *ends: str) -> None:
+    """Snapshots whose names end so cannot be written."""
+    write = checkpoint.write
+
+    def fails(path, arrays):
+        if str(path).endswith(ends):
+            raise CheckpointError(f"{path}: cannot be written: No space left on device")
+        write(path, arrays)
+
+    monkeypatch.setattr(checkpoint, "write", fails)
