@@ -8,24 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from kit import refusal
 
 from minicaffe import Net, Solver, parse, read
 from minicaffe.core.config import tree
-from minicaffe.errors import MinicaffeError, SpecError
+from minicaffe.errors import SpecError
 
 LENET = Path(__file__).resolve().parents[3] / "models" / "lenet.yaml"
 
 
 def small() -> dict:
+    shapes = [{"dim": [2, 3]}, {"dim": 2}]
     return {
         "name": "small",
         "layers": [
-            {
-                "name": "x",
-                "type": "Input",
-                "top": ("x", "t"),
-                "shape": [{"dim": [2, 3]}, {"dim": 2}],
-            },
+            {"name": "x", "type": "Input", "top": ("x", "t"), "shape": shapes},
             {"name": "ip", "type": "InnerProduct", "bottom": "x", "num_output": np.int64(4)},
             {"name": "loss", "type": "SoftmaxWithLoss", "bottom": ["ip", "t"]},
         ],
@@ -79,9 +76,7 @@ def test_net_solver_and_read_take_it_too():
 def test_mistakes_name_the_path(key, value, message):
     model = small()
     model["layers"][1][key] = value
-    with pytest.raises(MinicaffeError) as caught:
-        Net(model, device="cpu")
-    assert str(caught.value) == message
+    assert refusal(Net, model, device="cpu") == message
 
 
 def test_mistakes_of_the_whole():
@@ -90,15 +85,11 @@ def test_mistakes_of_the_whole():
         ({"layers": []}, "<mapping>:layers: layers: expected at least one layer"),
         ({"nmae": 1}, "<mapping>:nmae: unknown key 'nmae'; did you mean 'name'?"),
     ]:
-        with pytest.raises(SpecError) as caught:
-            parse(model)
-        assert str(caught.value) == message
-    with pytest.raises(SpecError, match=r"^mine: missing key"):
-        parse({}, "mine")
+        assert refusal(parse, model) == message
+    assert refusal(parse, {}, "mine").startswith("mine: missing key")
     model = small()
     del model["solver"]
-    with pytest.raises(SpecError, match=r"^<mapping>: has no 'solver'; training needs one$"):
-        Solver(model, device="cpu")
+    assert refusal(Solver, model) == "<mapping>: has no 'solver'; training needs one"
 
 
 def test_what_has_no_end_is_refused(request, monkeypatch):
@@ -119,13 +110,10 @@ def test_what_has_no_end_is_refused(request, monkeypatch):
 
 def test_a_limit_is_what_it_says(monkeypatch):
     model = {"layers": [{"name": "x", "type": "Input"}]}  # two mappings, a list and two words
-    for many in (5, 4):
-        monkeypatch.setattr(tree, "MAX_VALUES", many)
-        if many == 5:
-            tree.from_mapping(model)
-        else:
-            with pytest.raises(SpecError, match="more than 4 values"):
-                tree.from_mapping(model)
+    monkeypatch.setattr(tree, "MAX_VALUES", 5)
+    tree.from_mapping(model)
+    monkeypatch.setattr(tree, "MAX_VALUES", 4)
+    assert "more than 4 values" in refusal(tree.from_mapping, model)
 
 
 def test_numpys_numbers_and_paths_are_plain_ones():

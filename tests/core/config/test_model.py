@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 from calls import calls
+from kit import refusal
 
 from minicaffe.core.config.declare import Filler, LayerSpec, ParamSpec, Rule, SolverSpec, State
 from minicaffe.core.net import Net, parse, read
-from minicaffe.errors import MinicaffeError, SpecError
+from minicaffe.core.solver.update_rules import KINDS
+from minicaffe.errors import SpecError
 
 LENET = Path(__file__).resolve().parents[3] / "models" / "lenet.yaml"
 
@@ -52,10 +54,8 @@ def changed(old: str, new: str) -> str:
     return NET.replace(old, new)
 
 
-def refusal(text: str, phase: str = "TRAIN") -> str:
-    with pytest.raises(MinicaffeError) as caught:
-        Net(parse(text, "m.yaml"), phase, device="cpu")
-    return str(caught.value)
+def refused(text: str) -> str:
+    return refusal(lambda: Net(parse(text, "m.yaml"), "TRAIN", device="cpu"))
 
 
 def test_the_model_of_these_tests_works():
@@ -66,33 +66,16 @@ def test_the_model_of_these_tests_works():
 
 
 def test_what_a_model_declares():
-    spec = parse(
-        """
+    spec = parse("""
 name: no
 force_backward: true
 layers:
   - {name: a, type: Input, shape: {dim: 3}}
-  - name: b
-    type: InnerProduct
-    bottom: a
-    top: [c]
-    num_output: 2
-    axis: 0
-    weight_filler: xavier
-    bias_filler: {type: constant, value: 1}
-    param: {name: w, lr_mult: 0}
-    loss_weight: 2
-    propagate_down: false
-    include: TRAIN
-    exclude: []
-solver:
-  base_lr: 1
-  max_iter: 0
-  lr_policy: multistep
-  gamma: 0.1
-  stepvalue: 5
-"""
-    )
+  - {name: b, type: InnerProduct, bottom: a, top: [c], num_output: 2, axis: 0, weight_filler: xavier,
+     bias_filler: {type: constant, value: 1}, param: {name: w, lr_mult: 0}, loss_weight: 2,
+     propagate_down: false, include: TRAIN, exclude: []}
+solver: {base_lr: 1, max_iter: 0, lr_policy: multistep, gamma: 0.1, stepvalue: 5}
+""")
     assert (spec.name, spec.force_backward, spec.path) == ("no", True, None)
     a, b = spec.layers
     assert (a.name, a.type, a.bottom, a.top, a.tops) == ("a", "Input", None, None, ("a",))
@@ -100,16 +83,21 @@ solver:
     assert b.param == (ParamSpec(name="w", lr_mult=0.0),)
     assert (b.loss_weight, b.propagate_down) == ((2.0,), (False,))
     assert (b.include, b.exclude) == ((Rule(phase="TRAIN"),), ())
-    assert b.options == {
-        "num_output": 2,
-        "axis": 0,
+    fillers = {
         "weight_filler": Filler(type="xavier"),
-        "bias_filler": Filler(type="constant", value=1.0),
+        "bias_filler": Filler(type="constant", value=1),
     }
+    assert b.options == {"num_output": 2, "axis": 0, **fillers}
     assert str(b.mark) == "<text>:6:5"
     solver = spec.solver
     assert (solver.base_lr, solver.gamma, solver.stepvalue) == (1.0, 0.1, (5,))
     assert (solver.type, solver.momentum, solver.random_seed) == ("SGD", 0.0, 1)
+
+
+def test_what_caffe_demands_has_a_default_and_a_test_interval_of_0_is_one_test_at_the_end():
+    spec = parse(changed("max_iter: 10", "max_iter: 2\n  test_iter: 1\n  test_interval: 0"))
+    assert (spec.solver.test_iter, spec.solver.test_interval) == ((1,), 0)
+    assert spec.solver.lr_policy == "fixed"
 
 
 def test_a_layer_tells_its_phases():
@@ -181,20 +169,14 @@ def test_lenet_is_read_from_its_file():
 def test_the_example_of_the_brief(tmp_path):
     path = tmp_path / "lenet.yaml"
     path.write_text(LENET.read_text().replace("num_output: 20", "num_ouput: 20"))
-    with pytest.raises(SpecError) as caught:
-        read(path)
-    assert str(caught.value) == (
-        f"{path}:23:5: layer 'conv1' (Convolution): unknown key 'num_ouput'"
-        "; did you mean 'num_output'?"
-    )
+    said = "layer 'conv1' (Convolution): unknown key 'num_ouput'; did you mean 'num_output'?"
+    assert refusal(read, path) == f"{path}:23:5: {said}"
 
 
-CONV, POOL, IP = (
-    "layer 'conv1' (Convolution)",
-    "layer 'pool1' (Pooling)",
-    "layer 'ip1' (InnerProduct)",
-)
+CONV, POOL = "layer 'conv1' (Convolution)", "layer 'pool1' (Pooling)"
+IP = "layer 'ip1' (InnerProduct)"
 LOSS = "layer 'loss' (SoftmaxWithLoss)"
+INPUT = "    type: Input\n    top: [data, label]\n    shape: [{dim: [2, 1, 8, 8]}, {dim: [2]}]"
 
 
 @pytest.mark.parametrize(
@@ -202,12 +184,8 @@ LOSS = "layer 'loss' (SoftmaxWithLoss)"
     [
         # the file as a whole
         (NET, "", "1:1: is empty; expected a mapping with 'name' and 'layers'"),
-        (NET, "# only\n", "1:1: is empty; expected a mapping with 'name' and 'layers'"),
-        (NET, "~", "1:1: is empty; expected a mapping with 'name' and 'layers'"),
         (NET, "[]", "1:1: expected a mapping, got an empty list"),
-        (NET, "hello", "1:1: expected a mapping, got 'hello'"),
         (NET, "{}", "1:1: missing key 'layers' (the list of layers)"),
-        (NET, "name: x", "1:1: missing key 'layers' (the list of layers)"),
         (NET, "layers:", "1:8: layers: expected a list, got nothing"),
         (NET, "layers: {a: 1}", "1:9: layers: expected a list, got a mapping"),
         (NET, "layers: []", "1:9: layers: expected at least one layer"),
@@ -215,25 +193,14 @@ LOSS = "layer 'loss' (SoftmaxWithLoss)"
         (NET, "layers: [{}]", "1:10: layer 1: missing key 'type' (the layer's class)"),
         ("name: small", "nmae: small", "1:1: unknown key 'nmae'; did you mean 'name'?"),
         ("name: small", "name: 5", "1:7: name: expected text, got 5; quote it to make it text"),
-        ("name: small", "name: small\nname: big", "2:1: duplicate key 'name', first given at line 1"),
         ("solver:", "solvr:", "26:1: unknown key 'solvr'; did you mean 'solver'?"),
         # a layer's keys
         ("    num_output: 4", "    num_ouput: 4",
          f"10:5: {CONV}: unknown key 'num_ouput'; did you mean 'num_output'?"),
-        ("    num_output: 4", "    num_output: 4\n    num_output: 4",
-         "11:5: duplicate key 'num_output', first given at line 10"),
         ("    num_output: 4\n", "", f"7:5: {CONV}: missing key 'num_output' (number of filters)"),
         ("num_output: 4", "num_output: four",
          f"10:17: {CONV}: num_output: expected an integer, got 'four'"),
         ("num_output: 4", "num_output: 0", f"10:17: {CONV}: num_output: expected at least 1, got 0"),
-        ("num_output: 4", "num_output: 1e999",
-         f"10:17: {CONV}: num_output: expected an integer, got inf"),
-        ("    num_output: 4", "    num_output: 4\n    bias_term: no",
-         f"11:16: {CONV}: bias_term: expected true or false, got 'no'"),
-        ("kernel_size: 3", "kernel_size: [3, x]",
-         f"11:22: {CONV}: kernel_size: expected an integer, got 'x'"),
-        ("kernel_size: 3", "kernel_size: [3, 0]",
-         f"11:22: {CONV}: kernel_size: expected at least 1, got 0"),
         ("kernel_size: 3", "kernel_size: [1, 2, 3]",
          f"7:5: {CONV}: kernel_size: expected one number or [h, w], got 3 numbers"),
         ("kernel_size: 3", "kernel_h: 3", f"7:5: {CONV}: needs both kernel_h and kernel_w"),
@@ -268,8 +235,6 @@ LOSS = "layer 'loss' (SoftmaxWithLoss)"
          f"15:11: {POOL}: pool: expected one of MAX, AVE, STOCHASTIC, got 'max'; did you mean 'MAX'?"),
         ("{lr_mult: 1}, {lr_mult: 2}", "{lr_mult: 1}, {decay_mult: -2}",
          f"21:40: {IP}: param: decay_mult: expected at least 0, got -2.0"),
-        ("{lr_mult: 1}, {lr_mult: 2}", "{lr_mult: 1}, {lrmult: 2}",
-         f"21:28: {IP}: param: unknown key 'lrmult'; did you mean 'lr_mult'?"),
         ("{lr_mult: 1}, {lr_mult: 2}", "{}, {}, {lr_mult: 2}",
          f"21:21: {IP}: param: 3 entries for 2 parameter(s)"),
         ("{lr_mult: 1}, {lr_mult: 2}", "{name: w}, {name: w}",
@@ -309,8 +274,6 @@ LOSS = "layer 'loss' (SoftmaxWithLoss)"
         ("    bottom: data", "    bottom: data\n    include: {phase: TRAINING}",
          f"10:22: {CONV}: include: phase: expected one of TRAIN, TEST, got 'TRAINING'"
          "; did you mean 'TRAIN'?"),
-        ("    bottom: data", "    bottom: data\n    include: {stages: x}",
-         f"10:15: {CONV}: include: unknown key 'stages'; did you mean 'stage'?"),
         ("    bottom: data", "    bottom: data\n    include: TRAIN\n    exclude: TEST",
          f"11:5: {CONV}: give either include or exclude, not both"),
         ("    type: Input", "    type: Input\n    include: TEST",
@@ -322,9 +285,6 @@ LOSS = "layer 'loss' (SoftmaxWithLoss)"
         ("max_iter: 10", "max_iters: 10",
          "28:3: solver: unknown key 'max_iters'; did you mean 'max_iter'?"),
         ("base_lr: 0.01", "base_lr: -1", "27:12: solver: base_lr: expected at least 0, got -1.0"),
-        ("base_lr: 0.01", "base_lr: .nan", "27:12: solver: base_lr: expected a finite number, got nan"),
-        ("base_lr: 0.01", "base_lr: 1" + "0" * 400,
-         "27:12: solver: base_lr: expected a finite number, got a very long number"),
         ("max_iter: 10", "max_iter: 10\n  momentum: 1",
          "29:13: solver: momentum: expected below 1, got 1.0"),
         ("max_iter: 10", "max_iter: 10\n  lr_policy: exp\n  gamma: -1",
@@ -356,109 +316,36 @@ LOSS = "layer 'loss' (SoftmaxWithLoss)"
          "29:15: solver: test_state needs the key 'test_interval'"),
         ("solver:\n  base_lr: 0.01\n  max_iter: 10", "solver:",
          "26:8: solver: expected a mapping, got nothing"),
+        ("max_iter: 10", "max_iter: 10\n  type: Zebra", f"29:9: solver: type: expected one of {', '.join(KINDS)},"
+         " got 'Zebra'; --import FILE brings rules of one's own"),
+        # what Caffe aborts on, too
+        ("max_iter: 10", "max_iter: 10\n  lr_policy: cosin",
+         "29:14: solver: lr_policy: expected one of fixed, step, multistep, exp, inv, poly, sigmoid,"
+         " cosine, plateau, got 'cosin'; did you mean 'cosine'?"),
+        ("max_iter: 10", "max_iter: 10\n  lr_policy: step\n  gamma: 0.1",
+         "29:14: solver: lr_policy 'step' needs the key 'stepsize'"),
+        ("max_iter: 10", "max_iter: 10\n  test_iter: 5",
+         "29:14: solver: test_iter needs the key 'test_interval' (0: one test, at the end)"),
+        ("    type: InnerProduct\n", "", "18:5: layer 'ip1': missing key 'type' (the layer's class)"),
+        ("bottom: [ip1, label]", "bottom: ip1", f"22:5: {LOSS}: takes 2 bottom(s), got 1"),
+        ("    kernel_size: 3\n", "", f"7:5: {CONV}: missing key 'kernel_size'"),
+        ("kernel_size: 3", "kernel_size: 50",
+         f"7:5: {CONV}: a kernel of extent 50 does not fit an image of 8 padded by 0"),
+        ("  - name: loss\n", "  - {name: e, type: Eltwise, bottom: [pool1, ip1]}\n  - name: loss\n",
+         "22:5: layer 'e' (Eltwise): needs bottoms of one shape, got (2, 4, 3, 3) and (2, 5)"),
+        ("bottom: [ip1, label]", "bottom: [conv1, label]",
+         f"22:5: {LOSS}: needs 72 labels, one a prediction, got a bottom of shape (2,)"),
+        (INPUT, "    type: Data\n    top: [data, label]\n    source: nodb\n    batch_size: 4",
+         "3:5: layer 'data' (Data): data set 'nodb' not found, looked in nodb, data/nodb;"
+         " known by name: mnist, fashion-mnist, cifar10, digits"),
+        (INPUT, "    type: Data\n    top: [data, label]\n    source: digits",
+         "3:5: layer 'data' (Data): missing key 'batch_size' (images in a batch)"),
     ],
     ids=itertools.count(),
 )  # fmt: skip
-def test_mistakes(old, new, message):
-    assert refusal(changed(old, new)) == f"m.yaml:{message}"
-
-
-# The situations of Caffe's own checks that concern a net or a solver: here each is one line.
-CAFFE = {
-    "solver is not valid text": (
-        "base_lr: 0.01\n  max_iter", "base_lr 0.01\n  max_iter",
-        "28:11: a ':' is not expected here; put a space behind that of each key, indent the keys of one"
-         " mapping alike, and quote text that holds ': '"),
-    "solver unknown field": (
-        "base_lr:", "base_learning_rate:", "27:3: solver: unknown key 'base_learning_rate'"),
-    "solver value of wrong type": (
-        "base_lr: 0.01", "base_lr: fast", "27:12: solver: base_lr: expected a number, got 'fast'"),
-    "unknown lr_policy": (
-        "max_iter: 10", "max_iter: 10\n  lr_policy: cosin",
-        "29:14: solver: lr_policy: expected one of fixed, step, multistep, exp, inv, poly, sigmoid,"
-        " cosine, plateau, got 'cosin'; did you mean 'cosine'?"),
-    "step policy without stepsize": (
-        "max_iter: 10", "max_iter: 10\n  lr_policy: step\n  gamma: 0.1",
-        "29:14: solver: lr_policy 'step' needs the key 'stepsize'"),
-    "solver_mode": (
-        "max_iter: 10", "max_iter: 10\n  solver_mode: GPU",
-        "29:3: solver: unknown key 'solver_mode'"),
-    "test_iter without test_interval": (
-        "max_iter: 10", "max_iter: 10\n  test_iter: 5",
-        "29:14: solver: test_iter needs the key 'test_interval' (0: one test, at the end)"),
-    "unknown layer type": (
-        "type: InnerProduct", "type: InerProduct",
-        "19:11: layer 'ip1': unknown type 'InerProduct'; did you mean 'InnerProduct'?"),
-    "layer without type": (
-        "    type: InnerProduct\n", "",
-        "18:5: layer 'ip1': missing key 'type' (the layer's class)"),
-    "unknown field in layer": (
-        "num_output: 4", "num_outputs: 4",
-        f"10:5: {CONV}: unknown key 'num_outputs'; did you mean 'num_output'?"),
-    "missing bottom (typo)": (
-        "    num_output: 5", "    num_output: 5\n    bottom: pol1",
-        f"21:13: {IP}: unknown bottom 'pol1'; did you mean 'pool1'?"),
-    "wrong number of bottoms": (
-        "bottom: [ip1, label]", "bottom: ip1", f"22:5: {LOSS}: takes 2 bottom(s), got 1"),
-    "duplicate top": (
-        "    pool: MAX", "    pool: MAX\n    bottom: data\n    top: conv1",
-        f"17:10: {POOL}: top 'conv1' is already written by layer 'conv1' at line 7;"
-        " to work in place, name it as a bottom too"),
-    "missing num_output": (
-        "    num_output: 4\n", "", f"7:5: {CONV}: missing key 'num_output' (number of filters)"),
-    "missing kernel_size": (
-        "    kernel_size: 3\n", "", f"7:5: {CONV}: missing key 'kernel_size'"),
-    "kernel bigger than input": (
-        "kernel_size: 3", "kernel_size: 50",
-        f"7:5: {CONV}: a kernel of extent 50 does not fit an image of 8 padded by 0"),
-    "shape mismatch Eltwise": (
-        "  - name: loss\n", "  - {name: e, type: Eltwise, bottom: [pool1, ip1]}\n  - name: loss\n",
-        "22:5: layer 'e' (Eltwise): needs bottoms of one shape, got (2, 4, 3, 3) and (2, 5)"),
-    "label count mismatch in loss": (
-        "bottom: [ip1, label]", "bottom: [conv1, label]",
-        f"22:5: {LOSS}: needs 72 labels, one a prediction, got a bottom of shape (2,)"),
-    "lmdb missing": (
-        "    type: Input\n    top: [data, label]\n    shape: [{dim: [2, 1, 8, 8]}, {dim: [2]}]",
-        "    type: Data\n    top: [data, label]\n    source: nodb\n    batch_size: 4",
-        "3:5: layer 'data' (Data): data set 'nodb' not found, looked in nodb, data/nodb;"
-        " known by name: mnist, fashion-mnist, cifar10, digits"),
-    "no batch_size": (
-        "    type: Input\n    top: [data, label]\n    shape: [{dim: [2, 1, 8, 8]}, {dim: [2]}]",
-        "    type: Data\n    top: [data, label]\n    source: digits",
-        "3:5: layer 'data' (Data): missing key 'batch_size' (images in a batch)"),
-    "bad filler": (
-        "{type: xavier}", "xavior",
-        f"12:20: {CONV}: weight_filler: type: expected one of constant, gaussian, uniform, xavier,"
-        " msra, positive_unitball, bilinear, got 'xavior'; did you mean 'xavier'?"),
-    "bad enum value": (
-        "pool: MAX", "pool: MIN",
-        f"15:11: {POOL}: pool: expected one of MAX, AVE, STOCHASTIC, got 'MIN'"),
-    "unbalanced brace": (
-        "{type: xavier}", "{type: xavier",
-        "13:9: expected ',' or '}' in what the bracket at 12:20 opens, found ':'"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("situation", CAFFE)
-def test_what_caffe_aborts_on(situation, monkeypatch):
+def test_mistakes(old, new, message, monkeypatch):
     monkeypatch.delenv("MINICAFFE_DATA", raising=False)
-    old, new, message = CAFFE[situation]
-    assert refusal(changed(old, new)) == f"m.yaml:{message}"
-
-
-def test_an_unknown_solver_type_is_told_the_known_ones():
-    message = refusal(changed("max_iter: 10", "max_iter: 10\n  type: Zebra"))
-    assert message.startswith("m.yaml:29:9: solver: type: expected one of SGD")
-    assert message.endswith(", got 'Zebra'; --import FILE brings rules of one's own")
-
-
-def test_a_model_without_a_file():
-    with pytest.raises(SpecError, match=r"^nope\.yaml: no such file$"):
-        read("nope.yaml")
-
-
-def test_the_policy_that_caffe_demands_has_a_default():
-    assert parse(NET).solver.lr_policy == "fixed"
+    assert refused(changed(old, new)) == f"m.yaml:{message}"
 
 
 @pytest.mark.parametrize(
@@ -488,7 +375,7 @@ def test_absurd_sizes_are_refused_before_memory_is_taken(old, new):
     text = text.replace("type: Input", "type: Data") if "batch_size" in new else text
     tracemalloc.start()
     try:
-        assert refusal(text).isprintable()
+        assert refused(text).isprintable()
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
         tracemalloc.stop()
@@ -526,12 +413,7 @@ def test_a_layer_may_be_as_another_but_for_some_keys():
 )  # fmt: skip
 def test_mistakes_in_merged_layers_are_told_where_they_stand(old, new, message):
     assert BLOCKS.count(old) == 1
-    assert refusal(BLOCKS.replace(old, new)) == f"m.yaml:{message}"
-
-
-def test_test_interval_0_is_one_test_at_the_end():
-    spec = parse(changed("max_iter: 10", "max_iter: 2\n  test_iter: 1\n  test_interval: 0"))
-    assert (spec.solver.test_iter, spec.solver.test_interval) == ((1,), 0)
+    assert refused(BLOCKS.replace(old, new)) == f"m.yaml:{message}"
 
 
 def test_of_a_model_twice_as_large_the_work_is_twice_as_much():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import random
 import re
 from pathlib import Path
@@ -34,6 +33,21 @@ solver: {base_lr: 0.1, max_iter: 10}
 """
 
 
+BLOCKS = """\
+blocks:
+  one:
+    layers:
+      - {name: conv<n>, type: Convolution, num_output: <width>, kernel_size: [<k>, 3], param: [{lr_mult: <m>}]}
+      - {name: r<n>, type: <kind>, bottom: <from>}
+      - {block: two, n: <n>}
+    defaults: {k: 3, m: 1, from: null, kind: ReLU}
+  two: {layers: [{name: e<n>, type: Exp, include: {phase: <phase>}}], defaults: {phase: TRAIN}}
+layers:
+  - {name: data, type: Input, shape: {dim: [2, 1, 8, 8]}}
+  - {block: one, n: 1, width: 4}
+"""
+
+
 def test_the_schema_is_valid(request):
     """Without --long of some layers: that of all takes long."""
     layers = sorted(name for name in SCHEMA["$defs"] if name.startswith("layer "))
@@ -58,6 +72,12 @@ def test_every_model_validates(path):
     CHECK.validate(yaml.safe_load(path.read_text()))
 
 
+@pytest.mark.parametrize("text", [NET, BLOCKS])
+def test_the_models_of_these_tests_validate(text):
+    CHECK.validate(yaml.safe_load(text))
+    assert len(parse(text).layers) == 4
+
+
 def test_there_are_models():
     assert ROOT / "models" / "lenet.yaml" in MODELS
 
@@ -70,26 +90,6 @@ def test_an_editor_sees_merged_keys_where_they_are_merged():
     CHECK.validate(yaml.safe_load(text))
     assert parse(text).layers[3].options == parse(text).layers[2].options
     assert "<<" not in SCHEMA["properties"]
-
-
-BLOCKS = """\
-blocks:
-  one:
-    layers:
-      - {name: conv<n>, type: Convolution, num_output: <width>, kernel_size: [<k>, 3], param: [{lr_mult: <m>}]}
-      - {name: r<n>, type: <kind>, bottom: <from>}
-      - {block: two, n: <n>}
-    defaults: {k: 3, m: 1, from: null, kind: ReLU}
-  two: {layers: [{name: e<n>, type: Exp, include: {phase: <phase>}}], defaults: {phase: TRAIN}}
-layers:
-  - {name: data, type: Input, shape: {dim: [2, 1, 8, 8]}}
-  - {block: one, n: 1, width: 4}
-"""
-
-
-def test_a_model_with_blocks_validates():
-    CHECK.validate(yaml.safe_load(BLOCKS))
-    assert len(parse(BLOCKS).layers) == 4
 
 
 @pytest.mark.parametrize(
@@ -112,11 +112,6 @@ def test_mistakes_in_blocks_do_not_validate(old, new, expected):
     assert any(expected in message for message in messages), messages
 
 
-def test_the_net_of_these_tests_validates():
-    CHECK.validate(yaml.safe_load(NET))
-    assert len(parse(NET).layers) == 4
-
-
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -136,16 +131,11 @@ def test_the_net_of_these_tests_validates():
         (lambda net: net["layers"][1].update(bias_term="no"), "'no' is not of type 'boolean'"),
         (lambda net: net["layers"][1].update(type="Convolutoin"), "'Convolutoin' is not one of"),
         (lambda net: net["layers"][1].update(weight_filler="xavior"), "'xavior' is not valid"),
-        (
-            lambda net: net["layers"][1].update(bias_filler={"value": 1}),
-            "{'value': 1} is not valid",
-        ),
+        (lambda net: net["layers"][1].update(bias_filler={"value": 1}), "{'value': 1} is not valid"),
         (lambda net: net["layers"][1].update(param=[{"lr": 1}]), "[{'lr': 1}] is not valid"),
         (lambda net: net["layers"][1].update(bottom=[1]), "[1] is not valid"),
-        (
-            lambda net: net["layers"][2].update(pool="max"),
-            "'max' is not one of ['MAX', 'AVE', 'STOCHASTIC']",
-        ),
+        (lambda net: net["layers"][2].update(pool="max"),
+         "'max' is not one of ['MAX', 'AVE', 'STOCHASTIC']"),
         (lambda net: net["layers"][2].update(include="TRAINING"), "'TRAINING' is not valid"),
         (lambda net: net["layers"][2].update(include=[None]), "[None] is not valid"),
         (lambda net: net["layers"][3].update(dropout_ratio=1), "1 is greater than or equal to"),
@@ -154,9 +144,9 @@ def test_the_net_of_these_tests_validates():
         (lambda net: net["solver"].update(momentum=1), "1 is greater than or equal to the maximum"),
         (lambda net: net["solver"].update(solver_mode="GPU"), "'solver_mode' was unexpected"),
     ],
-)
+)  # fmt: skip
 def test_common_mistakes_do_not_validate(change, expected):
-    net = copy.deepcopy(yaml.safe_load(NET))
+    net = yaml.safe_load(NET)
     change(net)
     messages = [error.message for error in CHECK.iter_errors(net)]
     assert any(expected in message for message in messages), messages

@@ -6,6 +6,7 @@ import itertools
 from pathlib import Path
 
 import pytest
+from kit import refusal
 
 from minicaffe.core import net
 from minicaffe.core.config.declare import Filler, ParamSpec, Rule
@@ -74,10 +75,10 @@ def test_entries_of_lists():
 
 
 def test_a_word_that_stands_for_a_mapping_becomes_one():
-    filler = options("layers.a.weight_filler.std=0.5")["weight_filler"]
-    assert filler == Filler(type="gaussian", std=0.5)
-    filler = options("layers.a.weight_filler.type=xavier")["weight_filler"]
-    assert filler == Filler(type="xavier")
+    for setting, filler in (
+        ("std=0.5", Filler(type="gaussian", std=0.5)), ("type=xavier", Filler(type="xavier")),
+    ):  # fmt: skip
+        assert options(f"layers.a.weight_filler.{setting}")["weight_filler"] == filler
     assert read("layers[2].include.phase=TEST").layers[2].include == (Rule(phase="TEST"),)
 
 
@@ -115,25 +116,15 @@ WANTED = "expected PATH=VALUE, such as solver.base_lr=0.02 or layers.conv1.num_o
         ("nmae=x", "--set nmae: unknown key 'nmae'; did you mean 'name'?"),
         ("name=5", "--set name: name: expected text, got 5; quote it to make it text"),
         ("name=", "--set name: name: expected text, got nothing"),
-        ("name=#x", "--set name: name: expected text, got nothing"),
         ("solvr.base_lr=1", "--set solvr.base_lr: unknown key 'solvr'; did you mean 'solver'?"),
+        ("layers.a.num_output.x=5",
+         "--set layers.a.num_output.x: layer 'a' (Convolution): num_output: expected an integer, got a mapping"),
         ("solver.base_lr=fast", "--set solver.base_lr: solver: base_lr: expected a number, got 'fast'"),
-        ("solver.bas_lr=1", "--set solver.bas_lr: solver: unknown key 'bas_lr'; did you mean 'base_lr'?"),
         ("solver.max_iter=1", "--set solver.max_iter: solver: missing key 'base_lr' (the learning rate at the start)"),
         ("solver=5", "--set solver: solver: expected a mapping, got 5"),
-        ("layers=5", "--set layers: layers: expected a list, got 5"),
         ("layers.a=5", "--set layers.a: layer 2: expected a mapping, got 5"),
         ("layers.a.num_ouput=5",
          "--set layers.a.num_ouput: layer 'a' (Convolution): unknown key 'num_ouput'; did you mean 'num_output'?"),
-        ("layers.a.num_output=five",
-         "--set layers.a.num_output: layer 'a' (Convolution): num_output: expected an integer, got 'five'"),
-        ("layers.a.num_output.x=5",
-         "--set layers.a.num_output.x: layer 'a' (Convolution): num_output: expected an integer, got a mapping"),
-        ("layers.a.type=Convolutoin",
-         "--set layers.a.type: layer 'a': unknown type 'Convolutoin'; did you mean 'Convolution'?"),
-        ("layers.a.wieght_filler.type=msra",
-         "--set layers.a.wieght_filler.type: layer 'a' (Convolution): unknown key 'wieght_filler'"
-         "; did you mean 'weight_filler'?"),
         ("layers.a.weight_filler.tpye=msra",
          "--set layers.a.weight_filler.tpye: layer 'a' (Convolution): weight_filler: unknown key 'tpye'"
          "; did you mean 'type'?"),
@@ -155,9 +146,7 @@ WANTED = "expected PATH=VALUE, such as solver.base_lr=0.02 or layers.conv1.num_o
     ids=itertools.count(),
 )  # fmt: skip
 def test_mistakes(setting, message):
-    with pytest.raises(SpecError) as caught:
-        read(setting)
-    assert str(caught.value) == message
+    assert refusal(read, setting) == message
 
 
 @pytest.mark.parametrize("model", [{}, {"layers": 5}, {"layers": [5]}, {"name": "x"}])
@@ -166,21 +155,17 @@ def test_a_model_that_is_wrong_itself_is_refused_for_that(model):
         net.read(model, "name=y")
 
 
-def test_a_layer_without_a_name_hides_no_other(tmp_path):
+def test_a_layer_without_a_name_hides_no_other():
     layers = [{"type": "Exp"}, *NET["layers"]]
-    with pytest.raises(
-        SpecError, match="no key 'kernel_size'; did you mean 'layers.a.kernel_size'"
-    ):
-        net.read({"layers": layers}, "kernel_size=5")
+    said = refusal(net.read, {"layers": layers}, "kernel_size=5")
+    assert "no key 'kernel_size'; did you mean 'layers.a.kernel_size'" in said
 
 
 def test_another_policy_or_type_takes_out_the_files_keys_that_it_does_not_use():
     found = net.read(LENET, "solver.lr_policy=cosine", "solver.type=AdaGrad").solver
     assert found.gamma is None and found.power is None and found.momentum == 0
-    for settings in (
-        ["solver.lr_policy=cosine", "solver.gamma=0.5"],
-        ["solver.gamma=0.5", "solver.lr_policy=cosine"],
-    ):
+    both = ["solver.lr_policy=cosine", "solver.gamma=0.5"]
+    for settings in (both, both[::-1]):
         with pytest.raises(SpecError, match=r"^--set solver.gamma: solver: gamma goes with"):
             net.read(LENET, *settings)
     alone = {**NET, "solver": {"base_lr": 1, "max_iter": 1, "gamma": 0.5}}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from kit import refusal
 
-from minicaffe import SpecError, parse
+from minicaffe import parse
 from minicaffe.core.config.declare import Watched
 
 NET = """
@@ -51,9 +52,7 @@ def solver(keys):
     ],
 )  # fmt: skip
 def test_what_does_not_go_together(keys, told):
-    with pytest.raises(SpecError) as caught:
-        solver(keys)
-    assert str(caught.value) == f"m.yaml:{told}"
+    assert refusal(solver, keys) == f"m.yaml:{told}"
 
 
 def test_what_does():
