@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
+from kit import model_of, refusal
 
 from minicaffe.core.net import Net, parse
-from minicaffe.errors import ShapeError, SpecError
+from minicaffe.errors import SpecError
 
-HEAD = """
-layers:
-  - {name: in, type: Input, top: [data, label], shape: [{dim: [4, 3]}, {dim: [4]}]}
-"""
+HEAD = model_of({"data": [4, 3], "label": [4]}).replace("name: data", "name: in")
 
 
 def net(text: str, phase: str = "TRAIN", head: str = HEAD, **options) -> Net:
@@ -36,28 +36,19 @@ def backwards(net: Net) -> dict[str, list[bool]]:
 
 
 def test_bottom_is_the_first_top_above_and_top_the_layers_name():
+    """But of a layer that may be without bottoms."""
     got = net("""
         name: ip, type: InnerProduct, num_output: 2
         name: relu, type: ReLU, top: ip
         name: flat, type: Flatten, axis: 0
+        name: more, type: Input, shape: {dim: 5}
+        name: last, type: ReLU
         """)
     assert wiring(got) == {
-        "in": ((), ("data", "label")),
-        "ip": (("data",), ("ip",)),
-        "relu": (("ip",), ("ip",)),
-        "flat": (("ip",), ("flat",)),
-    }
-    assert got.outputs == ["label", "flat"]
-
-
-def test_a_layer_without_bottoms_takes_none_by_default():
-    got = net("""
-        name: ip, type: InnerProduct, num_output: 2
-        name: more, type: Input, shape: {dim: 5}
-        name: relu, type: ReLU
-        """)
-    assert wiring(got)["more"] == ((), ("more",))
-    assert wiring(got)["relu"] == (("more",), ("relu",))
+        "in": ((), ("data", "label")), "ip": (("data",), ("ip",)), "relu": (("ip",), ("ip",)),
+        "flat": (("ip",), ("flat",)), "more": ((), ("more",)), "last": (("more",), ("last",)),
+    }  # fmt: skip
+    assert got.outputs == ["label", "flat", "last"]
 
 
 def test_the_layer_above_is_the_one_of_the_same_phase():
@@ -76,26 +67,12 @@ def test_phases_choose_layers_and_may_use_one_name_twice():
         name: a, type: Softmax, bottom: data, include: {phase: TEST}
         name: b, type: Flatten, bottom: a, exclude: TRAIN
         """
-    train, test = net(text, "TRAIN"), net(text, "TEST")
-    assert {name: type(layer).__name__ for name, layer in train.layers.items()} == {
-        "in": "Input",
-        "a": "ReLU",
-    }
-    assert {name: type(layer).__name__ for name, layer in test.layers.items()} == {
-        "in": "Input",
-        "a": "Softmax",
-        "b": "Flatten",
-    }
-
-
-def test_a_name_twice_in_one_phase_is_refused():
-    text = "name: a, type: ReLU, bottom: data\nname: a, type: ReLU, bottom: data, include: TEST"
-    assert list(net(text, "TRAIN").layers) == ["in", "a"]
-    with pytest.raises(SpecError) as caught:
-        net(text, "TEST")
-    assert str(caught.value) == (
-        "m.yaml:5:12: layer 'a' (ReLU): the name is taken by the layer at line 4"
+    train, test = (
+        {name: type(layer).__name__ for name, layer in net(text, phase).layers.items()}
+        for phase in ("TRAIN", "TEST")
     )
+    assert train == {"in": "Input", "a": "ReLU"}
+    assert test == {"in": "Input", "a": "Softmax", "b": "Flatten"}
 
 
 def test_a_bottom_is_the_latest_of_its_name():
@@ -108,18 +85,6 @@ def test_a_bottom_is_the_latest_of_its_name():
     assert step(got, "ip").tops[0].readers == 1
 
 
-def test_what_has_too_many_axes_is_refused():
-    head = f"layers:\n  - {{name: in, type: Input, shape: {{dim: [{', '.join('1' * 33)}]}}}}\n"
-    with pytest.raises(ShapeError) as caught:
-        Net(parse(head, "m.yaml"), device="cpu")
-    assert str(caught.value) == (
-        "m.yaml:2:5: layer 'in' (Input): top 'in' would have 33 axes; a blob has at most 32"
-    )
-
-
-# Memory
-
-
 def reuses(net: Net, name: str) -> bool:
     top, bottom = step(net, name).tops[0], step(net, name).bottoms[0]
     assert (top.blob is bottom.blob) == (top.reuses is bottom)
@@ -128,26 +93,34 @@ def reuses(net: Net, name: str) -> bool:
 
 
 IP = "name: ip, type: InnerProduct, bottom: data, num_output: 2\n"
+LOSS = IP.replace("\n", ", loss_weight: 1\n")
+RELU = "name: relu, type: ReLU, bottom: ip, top: ip"
+DROP = "name: drop, type: Dropout, bottom: ip, top: ip"
 
 
-def test_a_layer_that_works_in_place_takes_over_its_bottom():
-    assert reuses(net(IP + "name: relu, type: ReLU, bottom: ip, top: ip"), "relu")
-
-
-def test_without_the_bottoms_name_there_is_a_blob_of_its_own():
-    assert not reuses(net(IP + "name: relu, type: ReLU, bottom: ip"), "relu")
-
-
-def test_a_layer_that_cannot_work_in_place_gets_a_blob_of_its_own():
-    got = net(IP + "name: soft, type: Softmax, bottom: ip, top: ip")
-    assert not reuses(got, "soft")
-    assert got.blobs["ip"] is step(got, "soft").tops[0].blob
-
-
-def test_a_relu_needs_its_bottom_if_what_is_below_0_comes_back_above():
-    text = IP + "name: relu, type: ReLU, bottom: ip, top: ip, negative_slope: "
-    assert reuses(net(text + "0.1"), "relu")
-    assert not reuses(net(text + "-0.1"), "relu")
+@pytest.mark.parametrize(
+    ("text", "in_place"),
+    [
+        (IP + RELU, "relu"),
+        (IP + "name: relu, type: ReLU, bottom: ip", ""),  # it has a name of its own
+        (IP + "name: soft, type: Softmax, bottom: ip, top: ip", ""),  # it cannot
+        (f"{IP}{RELU}, negative_slope: 0.1", "relu"),
+        (f"{IP}{RELU}, negative_slope: -0.1", ""),  # what is below 0 comes back above
+        (IP + "name: soft, type: Softmax, top: ip\n" + RELU, ""),  # the layer below needs its top
+        ("name: relu, type: ReLU, bottom: data, top: data", ""),  # the user fills it
+        (LOSS + RELU, ""),  # it is a loss
+        (f"{IP}{DROP}\n{RELU}", "drop relu"),
+        (f"{IP}{RELU}\n{DROP}", "relu"),
+    ],
+    ids=itertools.count(),
+)
+def test_which_layers_take_over_their_bottom(text, in_place):
+    built = net(text)
+    kinds = [
+        one.spec.name for one in built.steps if one.spec.type in ("ReLU", "Softmax", "Dropout")
+    ]
+    assert [name for name in kinds if reuses(built, name)] == in_place.split()
+    assert built.blobs[built.steps[-1].tops[0].name] is built.steps[-1].tops[0].blob
 
 
 def test_a_bottom_that_another_layer_reads_is_kept():
@@ -165,37 +138,32 @@ def test_a_bottom_that_another_layer_reads_is_kept():
     assert (got.blobs["ip"].data == np.maximum(before, 0)).all()
 
 
-def test_a_top_that_its_layer_needs_is_kept():
-    text = IP + "name: soft, type: Softmax, top: s\nname: relu, type: ReLU, bottom: s, top: s"
-    assert step(net(text), "soft").layer.traits.keeps_top
-    assert not reuses(net(text), "relu")
-
-
-def test_what_the_user_fills_is_kept():
-    assert not reuses(net("name: relu, type: ReLU, bottom: data, top: data"), "relu")
-
-
-def test_a_bottom_that_is_a_loss_is_kept():
-    text = IP.replace("\n", ", loss_weight: 1\n") + "name: relu, type: ReLU, bottom: ip, top: ip"
-    assert not reuses(net(text), "relu")
-
-
-def test_dropout_then_relu_share_one_blob_but_not_the_reverse():
-    drop = "name: drop, type: Dropout, bottom: ip, top: ip\n"
-    relu = "name: relu, type: ReLU, bottom: ip, top: ip\n"
-    got = net(IP + drop + relu)
-    assert reuses(got, "drop") and reuses(got, "relu")
-    got = net(IP + relu + drop)
-    assert reuses(got, "relu") and not reuses(got, "drop")
-
-
-# Shared parameters
-
 SHARED = """
     name: a, type: InnerProduct, bottom: data, num_output: 2, param: [{{name: w, {}}}, {{}}]
     name: b, type: InnerProduct, bottom: data, num_output: {}, param: [{{name: w, {}}}, {{}}]
     name: sum, type: Concat, bottom: [a, b]
     """
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("name: a, type: ReLU, bottom: data\nname: a, type: ReLU, bottom: data",
+         "m.yaml:4:12: layer 'a' (ReLU): the name is taken by the layer at line 3"),
+        (f"name: x, type: Input, shape: {{dim: [{', '.join('1' * 33)}]}}",
+         "m.yaml:3:5: layer 'x' (Input): top 'x' would have 33 axes; a blob has at most 32"),
+        ("name: x, type: Input, top: [a, b, c], shape: [{dim: 2}, {dim: 3}]",
+         "m.yaml:3:5: layer 'x' (Input): shape: expected 1 or 3, one a top, got 2"),
+        (SHARED.format("lr_mult: 1", 5, "lr_mult: 1"),
+         "m.yaml:4:72: layer 'b' (InnerProduct): param 'w' has shape (5, 3) here,"
+         " (2, 3) in layer 'a' (InnerProduct) at line 3"),
+        *((SHARED.format(f"{key}: 1", 2, f"{key}: 3"),
+           f"m.yaml:4:72: layer 'b' (InnerProduct): param 'w' has another {key}"
+           " than in layer 'a' (InnerProduct) at line 3") for key in ("lr_mult", "decay_mult")),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_wired_is_refused(text, said):
+    assert refusal(net, text) == said
 
 
 def test_parameters_of_one_name_are_one():
@@ -209,25 +177,6 @@ def test_parameters_of_one_name_are_one():
     got.forward(data=np.ones((4, 3)))
     got.backward(sum=np.ones((4, 4)))
     assert (wa.diff == 8).all()  # 4 samples, 2 layers
-
-
-def test_shared_parameters_need_equal_shapes():
-    with pytest.raises(ShapeError) as caught:
-        net(SHARED.format("lr_mult: 1", 5, "lr_mult: 1"))
-    assert str(caught.value) == (
-        "m.yaml:5:72: layer 'b' (InnerProduct): param 'w' has shape (5, 3) here,"
-        " (2, 3) in layer 'a' (InnerProduct) at line 4"
-    )
-
-
-@pytest.mark.parametrize("key", ["lr_mult", "decay_mult"])
-def test_shared_parameters_need_equal_multipliers(key):
-    with pytest.raises(SpecError) as caught:
-        net(SHARED.format(f"{key}: 1", 2, f"{key}: 3"))
-    assert str(caught.value) == (
-        f"m.yaml:5:72: layer 'b' (InnerProduct): param 'w' has another {key}"
-        " than in layer 'a' (InnerProduct) at line 4"
-    )
 
 
 def test_a_multiplier_given_by_the_sharer_alone_is_the_owners_too():
@@ -272,59 +221,37 @@ def test_a_frozen_layer_between_passes_the_gradient_on():
     assert not got.params["ip2"][0].diff.any() and got.params["ip1"][0].diff.any()
 
 
+LEARN = """
+    name: a, type: InnerProduct, bottom: data, num_output: 3
+    name: b, type: InnerProduct, bottom: data, num_output: 3
+    name: l, """
+LABEL = "propagate_down: no gradient can flow into bottom 'label'"
+LEARNS = "no gradient flows into bottom 'b', which depends on parameters that learn"
+
+
 @pytest.mark.parametrize(
-    "kind, flags", [("SoftmaxWithLoss", "[true, true]"), ("Filter", "[false, true]")]
-)
-def test_propagate_down_into_labels_is_refused(kind, flags):
-    text = (
-        "layers: [{name: d, type: Input, top: [x, label], shape: [{dim: [4, 3]}, {dim: 4}]},\n"
-        f"{{name: l, type: {kind}, bottom: [x, label], loss_weight: 1, propagate_down: {flags}}}]"
-    )
-    with pytest.raises(
-        SpecError,
-        match=r"2:\d+: layer 'l' .*propagate_down: no gradient can flow into bottom 'label'",
-    ):
-        Net(parse(text))
-    Net(parse(text.replace("true]", "false]")))
+    ("layer", "mended", "said"),
+    [
+        ("type: SoftmaxWithLoss, bottom: [a, label], propagate_down: [true, true]", "true, false]", LABEL),
+        ("type: Filter, bottom: [a, label], loss_weight: 1, propagate_down: [false, true]", "false, false]", LABEL),
+        ("type: SmoothL1Loss, bottom: [a, data, b, data]", "", LEARNS),
+        ("type: SmoothL1Loss, bottom: [a, data, data, b]", "", LEARNS),
+        ("type: SigmoidCrossEntropyLoss, bottom: [a, b]", "a, b], propagate_down: [true, false]", LEARNS),
+    ],
+)  # fmt: skip
+def test_what_learns_or_is_no_number_gets_no_gradient_from_a_loss(layer, mended, said):
+    told = refusal(net, LEARN + layer, error=SpecError)
+    assert told.startswith("m.yaml:5:") and "layer 'l'" in told and said in told
+    if mended:
+        built = net(LEARN + layer[: layer.rindex("[") + 1] + mended)
+        assert built.layers["l"].needs_gradient[1] is False
+    if "Sigmoid" in layer:
+        net(LEARN + layer, head="force_backward: true\n" + HEAD)
 
 
-@pytest.mark.parametrize("bottoms", ["[a, y, b, y]", "[a, y, y, b]"])
-def test_weights_of_boxes_that_learn_are_refused(bottoms):
-    text = f"""layers:
-  - {{name: d, type: Input, top: [x, y], shape: [{{dim: [4, 3]}}, {{dim: [4, 3]}}]}}
-  - {{name: a, type: InnerProduct, bottom: x, num_output: 3}}
-  - {{name: b, type: InnerProduct, bottom: x, num_output: 3}}
-  - {{name: loss, type: SmoothL1Loss, bottom: {bottoms}}}
-"""
-    with pytest.raises(
-        SpecError, match=r"5:\d+: layer 'loss' .*: no gradient flows into bottom 'b'"
-    ):
-        Net(parse(text))
-
-
-def test_labels_that_learn_are_refused_unless_propagate_down_says_so():
-    text = """layers:
-  - {name: d, type: Input, top: [x, y], shape: [{dim: [4, 3]}, {dim: [4, 3]}]}
-  - {name: a, type: InnerProduct, bottom: x, num_output: 3}
-  - {name: b, type: InnerProduct, bottom: y, num_output: 3}
-  - {name: loss, type: SigmoidCrossEntropyLoss, bottom: [a, b]}
-"""
-    told = r"5:\d+: layer 'loss' .*: no gradient flows into bottom 'b', which depends on parameters that learn"
-    with pytest.raises(SpecError, match=told):
-        Net(parse(text))
-    net = Net(parse(text.replace("[a, b]}", "[a, b], propagate_down: [true, false]}")))
-    assert net.layers["loss"].needs_gradient == [True, False]
-    Net(parse("force_backward: true\n" + text))
-
-
-def test_an_input_has_a_shape_for_each_top_or_one_for_all():
-    row = "name: x, type: Input, top: [a, b, c], shape: [SHAPES]"
-    built = net(row.replace("SHAPES", "{dim: [2, 3]}"))
+def test_an_input_may_have_one_shape_for_all_tops():
+    built = net("name: x, type: Input, top: [a, b, c], shape: [{dim: [2, 3]}]")
     assert [built.blobs[name].shape for name in "abc"] == [(2, 3)] * 3
-    with pytest.raises(
-        ShapeError, match=r"layer 'x' \(Input\): shape: expected 1 or 3, one a top, got 2$"
-    ):
-        net(row.replace("SHAPES", "{dim: 2}, {dim: 3}"))
 
 
 def test_propagate_down_stops_the_gradient():
@@ -334,7 +261,7 @@ def test_propagate_down_stops_the_gradient():
 
 
 def test_force_backward_reaches_the_data_but_no_label():
-    got = net(TWO.format(FROZEN, FROZEN, ""), head="force_backward: true" + HEAD)
+    got = net(TWO.format(FROZEN, FROZEN, ""), head="force_backward: true\n" + HEAD)
     assert backwards(got) == {"ip1": [True], "ip2": [True], "loss": [True, False]}
     got.forward(data=np.arange(12).reshape(4, 3), label=np.zeros(4))
     got.backward()
