@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from minicaffe import CheckpointError, MinicaffeError, Net, parse
+from minicaffe import CheckpointError, Layer, MinicaffeError, Net, parse, register
+from minicaffe.core.layers import REGISTRY
 from minicaffe.core.solver import Report
 from minicaffe.storage import checkpoint
+from minicaffe.tools.data import datasets
 
 CPU = ("--device", "cpu")
 
@@ -180,8 +184,8 @@ class Heard(Report):
         super().tested(iteration, scores)
         self.events.append(("test", iteration))
 
-    def saved(self, path):
-        super().saved(path)
+    def saved(self, path, best=False):
+        super().saved(path, best)
         self.events.append(("save", Path(path).name))
 
 
@@ -195,3 +199,32 @@ def full_disk(monkeypatch, *ends: str) -> None:
         write(path, arrays)
 
     monkeypatch.setattr(checkpoint, "write", fails)
+
+
+def few_digits(monkeypatch) -> None:
+    """The drawn digits, but few, kept apart from the whole set."""
+    monkeypatch.setattr(datasets, "_COUNTS", {"train": 50, "test": 20})
+    monkeypatch.setattr(datasets, "_DRAWING", "few-50")
+
+
+@contextlib.contextmanager
+def registered(*layers: type[Layer]) -> Iterator[None]:
+    """Types of layers that are known while a test runs."""
+    before = dict(REGISTRY)
+    try:
+        for layer in layers:
+            register(layer)
+        yield
+    finally:
+        REGISTRY.clear()
+        REGISTRY.update(before)
+
+
+def numbers_of(bottoms: list[Any], turn: int, random: np.random.Generator) -> list[np.ndarray]:
+    """Other numbers each turn for the bottoms of a row: of a shape, or the same in another order."""
+    drawn = []
+    for bottom in bottoms:
+        given = random.normal(size=bottom) if isinstance(bottom, tuple) else np.asarray(bottom)
+        turned = not isinstance(bottom, tuple) and turn % 2 and len(given)
+        drawn.append(np.ascontiguousarray(given[::-1]) if turned else given)
+    return drawn

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from core.layers.rows import ROWS, net_of
+from kit import numbers_of
 
 from minicaffe import Net, parse
 from minicaffe.core.net import run
@@ -48,10 +49,7 @@ def test_a_layer_replayed_on_other_numbers(name, keys, bottoms):
     both = [Net(parse(net_of(name, keys, bottoms)), "TEST", device="cpu") for _ in range(2)]
     random = np.random.default_rng(3)
     for turn in range(6):
-        for i, bottom in enumerate(bottoms):
-            given = random.normal(size=bottom) if isinstance(bottom, tuple) else np.asarray(bottom)
-            if not isinstance(bottom, tuple) and turn % 2 and len(given):
-                given = given[::-1]
+        for i, given in enumerate(numbers_of(bottoms, turn, random)):
             for one in both:
                 one.blobs[f"b{i}"].data[...] = given
         both[0].forward()

@@ -7,6 +7,7 @@ import pytest
 from core.layers.rows import net_of
 from core.net.test_again import EVERY, TEXT
 from core.solver.twins import Quiet
+from kit import numbers_of
 
 from minicaffe import Net, Solver, parse
 from minicaffe.backends.replay.replay import Graph
@@ -32,13 +33,10 @@ def test_a_layer_in_a_graph_on_other_numbers(cuda, name, keys, bottoms):
     both[1].passes.guard.never = "asked"
     random = np.random.default_rng(3)
     for turn in range(5):
-        for i, bottom in enumerate(bottoms):
-            given = random.normal(size=bottom) if isinstance(bottom, tuple) else np.asarray(bottom)
-            if not isinstance(bottom, tuple) and turn % 2 and len(given):
-                given = given[::-1]
+        for i, given in enumerate(numbers_of(bottoms, turn, random)):
             for one in both:
                 blob = one.blobs[f"b{i}"].data
-                one.device.copy_from_host(blob, np.ascontiguousarray(given))
+                one.device.copy_from_host(blob, given)
         for one in both:
             one.forward()
         mine, theirs = (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from kit import few_digits
 
 from minicaffe import Layer, Net, ShapeError, SpecError, parse, register
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.layers.fillers import XAVIER
 from minicaffe.errors import DataError
-from minicaffe.tools.data import datasets
 
 DATA = """
 layers:
@@ -28,10 +28,9 @@ layers:
 
 
 @pytest.fixture(autouse=True)
-def few_digits(monkeypatch, tmp_path):
+def few(monkeypatch):
     """The drawn digits, but few."""
-    monkeypatch.setattr(datasets, "_COUNTS", {"train": 50, "test": 20})
-    monkeypatch.setattr(datasets, "_DRAWING", "few-50")  # kept apart from the whole set
+    few_digits(monkeypatch)
 
 
 def pictures(n: int) -> np.ndarray:

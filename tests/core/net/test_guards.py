@@ -8,9 +8,10 @@ import re
 import numpy as np
 import pytest
 from core.solver.twins import Quiet
+from kit import registered, small_net
 
 from minicaffe import Net, Solver, parse
-from minicaffe.core.layers import REGISTRY, Layer, register
+from minicaffe.core.layers import Layer
 from minicaffe.core.layers.blob import Versioned
 from minicaffe.core.solver import Report
 from minicaffe.errors import DataError, LayerError, ShapeError
@@ -150,21 +151,13 @@ class Fails(Layer):
 
 @pytest.mark.parametrize("when", ["forward", "backward"])
 @pytest.mark.parametrize("before", [0, 6])
-def test_a_layer_that_raises_leaves_no_gradient(when, before, monkeypatch):
-    monkeypatch.setattr("minicaffe.core.layers.registry.REGISTRY", REGISTRY)
-    known = dict(REGISTRY)
-    register(Fails)
-    try:
-        solver = learner("  - {name: fails, type: Fails, bottom: ip, top: ip}\n")
-        solver.step(before)
-        weights = solver.net.params["ip"][0].data.copy()
-        Fails.when = when
-        with pytest.raises(LayerError, match="as told"):
-            solver.step(1)
-    finally:
-        Fails.when = ""
-        REGISTRY.clear()
-        REGISTRY.update(known)
+def test_a_layer_that_raises_leaves_no_gradient(when, before, own, monkeypatch):
+    solver = learner("  - {name: fails, type: Fails, bottom: ip, top: ip}\n")
+    solver.step(before)
+    weights = solver.net.params["ip"][0].data.copy()
+    with monkeypatch.context() as now, pytest.raises(LayerError, match="as told"):
+        now.setattr(own, "when", when)
+        solver.step(1)
     assert not any(param.diff.any() for param in solver.net.learnable)
     assert np.array_equal(solver.net.params["ip"][0].data, weights)
     assert solver.net.context.passes == before
@@ -224,12 +217,9 @@ def label_of(both, value):
 @pytest.fixture
 def own():
     """The layer of one's own, which notes what is asked of it."""
-    known = dict(REGISTRY)
-    register(Fails)
-    yield Fails
+    with registered(Fails):
+        yield Fails
     Fails.when = ""
-    REGISTRY.clear()
-    REGISTRY.update(known)
 
 
 BEHIND = """
@@ -488,18 +478,7 @@ def test_a_layer_may_choose_its_prepare():
 
 
 def test_a_workspace_that_is_large_enough_stays():
-    net = Net(
-        parse(
-            ONE.replace("InnerProduct", "Pooling")
-            .replace(
-                "num_output: 4, bias_term: false, weight_filler: {type: gaussian, std: 1}",
-                "kernel_size: 2",
-            )
-            .replace("[2, 8]", "[2, 1, 8, 8]")
-        ),
-        "TEST",
-        device="cpu",
-    )
+    net = small_net({"data": [2, 1, 8, 8]}, "pool Pooling kernel_size: 2", phase="TEST")
     net.forward()
     before = net.context.workspace
     net.reshape(data=(2, 1, 4, 4))

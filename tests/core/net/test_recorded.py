@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from core.layers.rows import ROWS, net_of
+from kit import numbers_of
 
 from minicaffe import Net, parse
 from minicaffe.backends import device as backend
@@ -60,10 +61,7 @@ def test_a_layer_replayed_on_other_numbers(form, name, keys, bottoms):
         assert both[0].premise.seen
         return
     for turn in range(6):
-        for i, bottom in enumerate(bottoms):
-            given = random.normal(size=bottom) if isinstance(bottom, tuple) else np.asarray(bottom)
-            if not isinstance(bottom, tuple) and turn % 2 and len(given):
-                given = given[::-1]
+        for i, given in enumerate(numbers_of(bottoms, turn, random)):
             for one in both:
                 one.net.blobs[f"b{i}"].data[...] = given
         for one in both:

@@ -17,7 +17,7 @@ from minicaffe import CheckpointError, Classifier, Net, Solver, SpecError, parse
 from minicaffe.core.config.tree import MAX_BYTES
 from minicaffe.core.net import model
 from minicaffe.core.net.model import text
-from minicaffe.core.solver.report import Report
+from minicaffe.core.solver.report import Mute
 from minicaffe.storage import checkpoint
 
 MODEL = """
@@ -31,13 +31,6 @@ layers:
   - {name: loss, type: SoftmaxWithLoss, bottom: [scale, label]}
 solver: {base_lr: 0.1, max_iter: 3, display: 0, snapshot: 0}
 """
-
-
-class Quiet(Report):
-    """Says nothing."""
-
-    def line(self, text):
-        pass
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +50,7 @@ def trained(**settings) -> Solver:
         labels = chance.integers(0, 3, 6).astype(np.uint8)
         idx.write(Path(f"there/tiny/{split}-labels-idx1-ubyte"), labels)
     Path("there/small.yaml").write_text(MODEL)
-    solver = Solver("there/small.yaml", device="cpu", report=Quiet(), **settings)
+    solver = Solver("there/small.yaml", device="cpu", report=Mute(), **settings)
     solver.step(2)
     return solver
 
@@ -80,7 +73,7 @@ def test_a_snapshot_is_a_model_whose_paths_mean_what_they_did(tmp_path, monkeypa
     assert [layer.name for layer in spec.layers] == ["data", "ip", "scale", "loss"]
     assert (spec.solver.base_lr, spec.solver.max_iter) == (0.25, 9)
     assert spec.solver.snapshot_prefix is None  # where that run's files went
-    again = Solver("a/small_iter_2.npz", device="cpu", report=Quiet())
+    again = Solver("a/small_iter_2.npz", device="cpu", report=Mute())
     again.restore(tmp_path / path)
     for one in (solver, again):
         one.step(1)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from kit import Heard, arrays, few_digits, refusal
 
 from minicaffe import CheckpointError, Solver, parse
-from minicaffe.core.solver import Report
-from minicaffe.tools.data import datasets
 
 MODEL = """
 name: small
@@ -27,14 +26,8 @@ solver:
 """
 
 
-class Events(Report):
-    """Keeps events and lines."""
-
-    def __init__(self):
-        self.events, self.lines = [], []
-
-    def write(self, text):
-        self.lines.append(text)
+class Events(Heard):
+    """Keeps events apart, as their texts."""
 
     def event(self, text):
         self.events.append(text)
@@ -49,16 +42,15 @@ def made(*changes, dtype=None, **settings):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def few_digits():
+def few():
     """The drawn digits, but few."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(datasets, "_COUNTS", {"train": 50, "test": 20})
-        patch.setattr(datasets, "_DRAWING", "few-50")  # kept apart from the whole set
+        few_digits(patch)
         yield
 
 
 @pytest.fixture(scope="module")
-def snapshot(few_digits, tmp_path_factory):
+def snapshot(few, tmp_path_factory):
     """Of iteration 5."""
     solver = made(snapshot_prefix=str(tmp_path_factory.mktemp("taken") / "small"))
     solver.step(5)
@@ -76,12 +68,10 @@ def told(snapshot, *changes, **settings):
 def refused(snapshot, *changes, **settings):
     solver = made(*changes, **settings)
     before = {name: param.data.copy() for name, param in solver.net.named_params.items()}
-    with pytest.raises(CheckpointError) as caught:
-        solver.restore(snapshot)
+    text = refusal(solver.restore, snapshot, error=CheckpointError)
     for name, param in solver.net.named_params.items():
         np.testing.assert_array_equal(param.data, before[name])
     assert solver.iteration == 0 and not solver.report.events
-    text = str(caught.value)
     lead = f"{snapshot}: cannot be gone on from, for it is of another run: "
     end = "; to begin anew with its weights: --weights"
     assert text.startswith(lead) and text.endswith(end)
@@ -98,23 +88,15 @@ def test_nothing_is_told_where_nothing_changed(snapshot):
     [
         (("max_iter: 12", "max_iter: 20"), ["solver.max_iter: 12 -> 20", "lr is 0.1 at iteration 5"]),
         (("base_lr: 0.1", "base_lr: 0.01"), ["solver.base_lr: 0.1 -> 0.01", "lr is 0.01 at iteration 5"]),
-        (
-            ("base_lr: 0.1", "base_lr: 0.1\n  lr_policy: step\n  gamma: 0.5\n  stepsize: 5"),
-            [
-                "solver.lr_policy: fixed -> step",
-                "solver.gamma: none -> 0.5",
-                "solver.stepsize: none -> 5",
-                "lr is 0.05 at iteration 5",
-            ],
-        ),
+        (("base_lr: 0.1", "base_lr: 0.1\n  lr_policy: step\n  gamma: 0.5\n  stepsize: 5"),
+         ["solver.lr_policy: fixed -> step", "solver.gamma: none -> 0.5", "solver.stepsize: none -> 5",
+          "lr is 0.05 at iteration 5"]),
         (("max_iter", "best: {output: loss, min_delta: 0.5}\n  max_iter"), ["solver.best: none -> loss (min_delta 0.5)"]),
         (("max_iter", "type: Nesterov\n  max_iter"), ["solver.type: SGD -> Nesterov"]),
         (("test_interval: 4", "test_interval: 3\n  display: 2"), ["solver.test_interval: 4 -> 3", "solver.display: 0 -> 2"]),
         (("max_iter", "iter_size: 2\n  max_iter"), ["solver.iter_size: 1 -> 2; the data goes on where 5 iterations of so many would be"]),
-        (
-            ("batch_size: 4, transform", "batch_size: 8, transform"),
-            ["layers.data.batch_size: 4 -> 8; the data goes on where 5 iterations of so many would be: epoch 0.80, which was 0.40"],
-        ),
+        (("batch_size: 4, transform", "batch_size: 8, transform"),
+         ["layers.data.batch_size: 4 -> 8; the data goes on where 5 iterations of so many would be: epoch 0.80, which was 0.40"]),
         (("scale: 0.004", "scale: 0.005"), ["layers.data.transform.scale: 0.004 -> 0.005"]),
         (("batch_size: 4, include: TEST", "batch_size: 5, include: TEST"), ["what is tested: the snapshot's -> the model's"]),
         (("num_output: 10", "num_output: 10, param: [{lr_mult: 2}]"), ["layers.ip.param[0].lr_mult: none -> 2"]),
@@ -173,11 +155,10 @@ def test_layers_in_another_order_are_refused(snapshot, tmp_path):
 
 
 def test_of_a_snapshots_text_without_a_solver_only_the_layers_are_compared(snapshot, tmp_path):
-    with np.load(snapshot) as archive:
-        arrays = dict(archive)
-    text = arrays["@model"].tobytes()
+    held = arrays(snapshot)
+    text = held["@model"].tobytes()
     layers = np.frombuffer(text[: text.index(b"\nsolver:") + 1], np.uint8)
-    np.savez(tmp_path / "layers.npz", **{**arrays, "@model": layers})
+    np.savez(tmp_path / "layers.npz", **{**held, "@model": layers})
     assert told(tmp_path / "layers.npz", ("base_lr: 0.1", "base_lr: 0.01")) == []
     assert refused(tmp_path / "layers.npz", ("num_output: 10", "num_output: 11")) == (
         "layers.ip.num_output: 10 -> 11"
@@ -185,17 +166,16 @@ def test_of_a_snapshots_text_without_a_solver_only_the_layers_are_compared(snaps
 
 
 def test_a_snapshot_without_its_models_text_is_gone_on_from(snapshot, tmp_path):
-    with np.load(snapshot) as archive:
-        arrays = {name: array for name, array in archive.items() if name != "@model"}
-    np.savez(tmp_path / "old.npz", **arrays)
+    held = arrays(snapshot)
+    del held["@model"]
+    np.savez(tmp_path / "old.npz", **held)
     assert told(tmp_path / "old.npz", ("dropout_ratio: 0.25", "dropout_ratio: 0.5")) == []
 
 
 def test_a_text_that_cannot_be_read_is_told(snapshot, tmp_path):
-    with np.load(snapshot) as archive:
-        arrays = dict(archive)
-    text = arrays["@model"].tobytes().replace(b"dropout_ratio", b"dropout_ration")
-    np.savez(tmp_path / "later.npz", **{**arrays, "@model": np.frombuffer(text, np.uint8)})
+    held = arrays(snapshot)
+    text = held["@model"].tobytes().replace(b"dropout_ratio", b"dropout_ration")
+    np.savez(tmp_path / "later.npz", **{**held, "@model": np.frombuffer(text, np.uint8)})
     (line,) = told(tmp_path / "later.npz")
     assert line.startswith(
         "what changed since the snapshot is not known, for its model cannot be read: "

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from half_nets import BATCH, LENET, Lines
 from half_nets import solver as half_solver
+from kit import registered
 
 from minicaffe import DataError, Solver, parse
 from minicaffe.backends import cpu
-from minicaffe.core.layers import REGISTRY, Layer, register
+from minicaffe.core.layers import Layer, register
 from minicaffe.core.ops import nan_guard
 from minicaffe.core.solver.nan_guard import Watch
 from minicaffe.errors import DivergedError
@@ -69,11 +70,8 @@ def spoilt(keys="{}", **changes):
 @pytest.fixture(autouse=True, scope="module")
 def known():
     """The layer above is a type of layer while these tests run, and so are those of single tests."""
-    before = dict(REGISTRY)
-    register(SpoilsAt)
-    yield
-    REGISTRY.clear()
-    REGISTRY.update(before)
+    with registered(SpoilsAt):
+        yield
 
 
 @pytest.fixture(autouse=True)

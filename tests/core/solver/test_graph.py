@@ -11,6 +11,7 @@ from core.solver.every_layer import Every
 from core.solver.test_every_layer import TYPES, WITHOUT_MOMENTUM, trained
 from core.solver.twins import SMALL, Quiet, Twins, calls, twins
 from gpu import HAS_GPU
+from kit import few_digits, registered
 
 from minicaffe import Layer, Solver, Traits, parse, register
 from minicaffe.backends.cuda import cublas, fusion
@@ -21,7 +22,6 @@ from minicaffe.core.ops import arrays
 from minicaffe.core.ops.conv import problem
 from minicaffe.core.solver.update_rules import Update
 from minicaffe.errors import DivergedError
-from minicaffe.tools.data import datasets
 
 OWN = "its Python is not minicaffe's"
 KINDS = [
@@ -45,8 +45,7 @@ class Heard(Quiet):
 @pytest.fixture(autouse=True)
 def few(monkeypatch, tmp_path):
     """The drawn digits, but few; files go into a folder of their own."""
-    monkeypatch.setattr(datasets, "_COUNTS", {"train": 50, "test": 20})
-    monkeypatch.setattr(datasets, "_DRAWING", "few-50")
+    few_digits(monkeypatch)
     monkeypatch.chdir(tmp_path)
 
 
@@ -85,11 +84,8 @@ def test_a_snapshot_and_a_resume_in_between(cuda):
 @pytest.fixture
 def own():
     """A layer of one's own, registered."""
-    before = dict(REGISTRY)
-    register(Stretched)
-    yield
-    REGISTRY.clear()
-    REGISTRY.update(before)
+    with registered(Stretched):
+        yield
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

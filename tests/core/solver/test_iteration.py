@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from core.solver.twins import SMALL, Quiet, Twins, calls, segments, twins
+from kit import few_digits, registered
 
-from minicaffe import DataError, Layer, Net, Solver, parse, register
+from minicaffe import DataError, Layer, Net, Solver, parse
 from minicaffe.backends.cpu import threads
 from minicaffe.backends.replay.inference import why_not
 from minicaffe.core.config.declare import Filler
 from minicaffe.core.layers import REGISTRY
 from minicaffe.errors import DivergedError
-from minicaffe.tools.data import datasets
 
 LENET = Path(__file__).resolve().parents[3] / "models" / "lenet.yaml"
 TYPES = ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam", "AdamW")
@@ -28,8 +28,7 @@ pytestmark = pytest.mark.usefixtures("form")
 @pytest.fixture(autouse=True)
 def few(monkeypatch, tmp_path):
     """The drawn digits, but few; files go into a folder of their own."""
-    monkeypatch.setattr(datasets, "_COUNTS", {"train": 50, "test": 20})
-    monkeypatch.setattr(datasets, "_DRAWING", "few-50")
+    few_digits(monkeypatch)
     monkeypatch.chdir(tmp_path)
 
 
@@ -150,11 +149,8 @@ class Doubled(Layer):
 
 @pytest.fixture
 def doubled():
-    before = dict(REGISTRY)
-    register(Doubled)
-    yield
-    REGISTRY.clear()
-    REGISTRY.update(before)
+    with registered(Doubled):
+        yield
 
 
 OWN = SMALL.replace(

@@ -7,9 +7,9 @@ import re
 
 import numpy as np
 import pytest
+from kit import Heard, arrays, refusal
 
 from minicaffe import CheckpointError, Net, Solver, SpecError, parse
-from minicaffe.core.solver import Report
 from minicaffe.core.solver.scores import Trend
 
 MODEL = """
@@ -29,16 +29,6 @@ PLATEAU = ", lr_policy: plateau, gamma: 0.5, patience: 2, min_lr: 0.02, plateau:
 ALL = f"{PLATEAU}, best: accuracy, early_stopping: 4, ema_decay: 0.8, warmup_iter: 3, snapshot: 4"
 
 
-class Told(Report):
-    """Keeps what it is told."""
-
-    def __init__(self):
-        self.lines = []
-
-    def write(self, text):
-        self.lines.append(text)
-
-
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -47,7 +37,7 @@ def here(tmp_path, monkeypatch):
 def made(more="", scores=None, **options):
     """A solver whose tests give `scores`, one after the other by the iteration, if they are given."""
     solver = Solver(
-        parse(MODEL.format(more=more), "m.yaml"), device="cpu", report=Told(), **options
+        parse(MODEL.format(more=more), "m.yaml"), device="cpu", report=Heard(), **options
     )
     if scores is not None:
         true = solver.test
@@ -256,9 +246,8 @@ def test_what_is_best_begins_anew_where_its_file_is_not():
     ],
 )  # fmt: skip
 def test_an_unknown_output_is_refused(more, told):
-    with pytest.raises(SpecError, match=r"^m.yaml:\d+:\d+: solver: best: ") as caught:
-        made(more)
-    assert str(caught.value).endswith(told)
+    said = refusal(made, more, error=SpecError)
+    assert re.match(r"m.yaml:\d+:\d+: solver: best: ", said) and said.endswith(told)
 
 
 def test_modes_are_found_or_must_be_said():
@@ -304,13 +293,9 @@ def test_damaged_entries_are_refused_before_any_change(entry, value):
     solver = made(ALL)
     solver.step(5)
     path = solver.snapshot()
-    with np.load(path) as archive:
-        arrays = dict(archive)
-    assert entry in arrays
-    del arrays[entry]
-    if value is not None:
-        arrays[entry] = value
-    np.savez(path, **arrays)
+    held = arrays(path)
+    del held[entry]
+    np.savez(path, **held, **({} if value is None else {entry: value}))
     fresh = made(ALL)
     before = state(fresh)
     with pytest.raises(CheckpointError, match=r"small_iter_5.npz: .*(ip__0|accuracy|loss)"):
@@ -334,10 +319,9 @@ def test_an_average_within_an_average_is_the_same_one():
 def test_trained_weights_that_are_not_finite_are_for_a_replay_alone():
     solver = made(", ema_decay: 0.8")
     solver.step(3)
-    with np.load(solver.snapshot()) as archive:
-        arrays = dict(archive)
-    arrays["@training/ip__0"][1, 2] = np.nan
-    np.savez("spoilt.npz", **arrays)
+    held = arrays(solver.snapshot())
+    held["@training/ip__0"][1, 2] = np.nan
+    np.savez("spoilt.npz", **held)
     with pytest.raises(CheckpointError, match="^spoilt.npz: entry '@training/ip__0'.* finite"):
         made(", ema_decay: 0.8").restore("spoilt.npz")
     again = made(", ema_decay: 0.8")

@@ -8,11 +8,11 @@ from functools import partial
 import numpy as np
 import pytest
 from core.solver.twins import twins
+from kit import few_digits
 
 from minicaffe.backends.cpu.command import Calls
 from minicaffe.backends.replay.replay import Call, Segment
 from minicaffe.backends.replay.training import Passes
-from minicaffe.tools.data import datasets
 
 pytestmark = pytest.mark.usefixtures("form")
 
@@ -20,8 +20,7 @@ pytestmark = pytest.mark.usefixtures("form")
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
     """The drawn digits, but few."""
-    monkeypatch.setattr(datasets, "_COUNTS", {"train": 50, "test": 20})
-    monkeypatch.setattr(datasets, "_DRAWING", "few-50")
+    few_digits(monkeypatch)
 
 
 def change_rows(solver, change, *has):

@@ -12,7 +12,7 @@ import pytest
 from minicaffe import Solver, parse
 from minicaffe.cli import main
 from minicaffe.core.net import Net, read
-from minicaffe.core.solver import Report
+from minicaffe.core.solver.report import Mute
 from minicaffe.errors import DivergedError, MinicaffeError
 from minicaffe.tools.data import fetch, idx
 from minicaffe.tools.training.divergence import Replay
@@ -39,13 +39,6 @@ solver: {base_lr: 1.0e+9, max_iter: 20}
 """
 
 
-class Silent(Report):
-    """Says nothing."""
-
-    def line(self, text):
-        pass
-
-
 @pytest.fixture(autouse=True)
 def things(tmp_path, monkeypatch):
     """A data set of 20 images in a folder, beside which the tests run."""
@@ -62,7 +55,7 @@ def things(tmp_path, monkeypatch):
 
 
 def made(text, device="cpu", **settings):
-    return Solver(parse(text), device=device, report=Silent(), **settings)
+    return Solver(parse(text), device=device, report=Mute(), **settings)
 
 
 def diverged(text, device="cpu"):
@@ -223,7 +216,7 @@ def test_what_was_saved_is_a_snapshot_with_the_batch():
             for name, array in arrays.items()
         }
     np.savez("small.npz", **small)
-    solver = Solver(spec, device="cpu", report=Silent(), base_lr=0.1)
+    solver = Solver(spec, device="cpu", report=Mute(), base_lr=0.1)
     solver.restore("small.npz")
     assert solver.iteration == iteration
     solver.step(1)

@@ -13,7 +13,7 @@ from minicaffe import Net, Solver, parse
 from minicaffe.backends import cpu as loops
 from minicaffe.core.config.declare import Filler, SolverSpec
 from minicaffe.core.layers.blob import Param
-from minicaffe.core.solver.report import Report
+from minicaffe.core.solver.report import Mute
 from minicaffe.core.solver.update_rules import KINDS, Update
 from minicaffe.errors import CheckpointError
 
@@ -131,13 +131,6 @@ def test_a_rule_is_its_formula_on_each_device(kind, penalty, dtype, device):
         np.testing.assert_allclose(mine, theirs, rtol=tolerance, atol=tolerance)
 
 
-class Quiet(Report):
-    """Says nothing."""
-
-    def line(self, text):
-        pass
-
-
 LINE = """
 layers:
   - {{name: data, type: Input, top: [x, label], shape: [{{dim: [4, 3]}}, {{dim: [4]}}]}}
@@ -150,7 +143,7 @@ solver: {{type: {kind}, base_lr: 0.1, max_iter: 6, weight_decay: 0.01{more}}}
 def made(kind):
     more = "" if kind in ("AdaGrad", "RMSProp") else ", momentum: 0.9"
     more += ", delta: 0.01" if kind == "AdaDelta" else ""
-    solver = Solver(parse(LINE.format(kind=kind, more=more)), device="cpu", report=Quiet())
+    solver = Solver(parse(LINE.format(kind=kind, more=more)), device="cpu", report=Mute())
     solver.net.blobs["x"].data = np.random.default_rng(0).normal(size=(4, 3))
     return solver
 

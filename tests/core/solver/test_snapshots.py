@@ -10,7 +10,7 @@ import pytest
 
 from minicaffe import CheckpointError, Solver, parse
 from minicaffe.core.config.declare import with_settings
-from minicaffe.core.solver.report import Report
+from minicaffe.core.solver.report import Mute
 from minicaffe.core.solver.update_rules import KINDS
 from minicaffe.interop.caffe import state as caffes
 
@@ -27,13 +27,6 @@ solver:
 FORMS = {"NPZ": ".npz", "BINARYPROTO": ".solverstate", "HDF5": ".solverstate.h5"}
 
 
-class Quiet(Report):
-    """Says nothing."""
-
-    def line(self, text):
-        pass
-
-
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -41,9 +34,7 @@ def here(tmp_path, monkeypatch):
 
 def made(kind="SGD", form="BINARYPROTO"):
     more = "" if kind in ("AdaGrad", "RMSProp") else ", momentum: 0.9"
-    solver = Solver(
-        parse(NET.format(kind=kind, form=form, more=more)), device="cpu", report=Quiet()
-    )
+    solver = Solver(parse(NET.format(kind=kind, form=form, more=more)), device="cpu", report=Mute())
     solver.net.blobs["x"].data = np.random.default_rng(0).normal(size=(4, 3))
     return solver
 
@@ -151,7 +142,7 @@ def test_a_state_of_real_caffe_goes_on_as_caffe_did(name, n, tmp_path):
     settings = {**settings, "snapshot_after_train": False, "snapshot_format": "BINARYPROTO"}
     settings.setdefault("max_iter", 10_000)
     settings.pop("display", None)
-    solver = Solver({**cases.as_model(net_json), "solver": settings}, device="cpu", report=Quiet())
+    solver = Solver({**cases.as_model(net_json), "solver": settings}, device="cpu", report=Mute())
     net = solver.net
     for kind in ("caffemodel", "solverstate"):
         (tmp_path / f"theirs_iter_{n}.{kind}").write_bytes(case[f"{kind}_iter{n}"].tobytes())

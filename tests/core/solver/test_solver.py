@@ -10,7 +10,7 @@ import tempfile
 
 import numpy as np
 import pytest
-from kit import Heard, arrays, full_disk, model_of, refusal
+from kit import Heard, arrays, few_digits, full_disk, model_of, refusal
 
 from minicaffe import CheckpointError, DataError, Net, Solver, parse
 from minicaffe.core.config.declare import SolverSpec
@@ -32,10 +32,9 @@ solver: {{base_lr: 0.05, momentum: 0.9, weight_decay: 0.001, max_iter: 12, test_
 
 
 @pytest.fixture(autouse=True)
-def few_digits(monkeypatch, tmp_path):
+def few(monkeypatch, tmp_path):
     """The drawn digits, but few."""
-    monkeypatch.setattr(datasets, "_COUNTS", {"train": 50, "test": 20})
-    monkeypatch.setattr(datasets, "_DRAWING", "few-50")  # kept apart from the whole set
+    few_digits(monkeypatch)
     monkeypatch.chdir(tmp_path)
 
 

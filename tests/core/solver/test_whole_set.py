@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kit import Heard
 from tools.parallel.in_threads import on_ranks
 
 from minicaffe import Net, ShapeError, Solver, SpecError, parse
 from minicaffe.core.solver import mean_outputs
-from minicaffe.core.solver.report import Report
 
 COUNT = 23
 MODEL = """
@@ -23,17 +23,6 @@ layers:
   - {{name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}}
 solver: {{base_lr: 0.01, max_iter: 4, snapshot_after_train: false, {solver}}}
 """
-
-
-class Heard(Report):
-    def __init__(self):
-        self.tests = []
-
-    def write(self, text):
-        pass
-
-    def tested(self, iteration, scores):
-        self.tests.append((iteration, dict(scores)))
 
 
 @pytest.fixture
@@ -95,7 +84,7 @@ def test_training_tests_on_the_whole_set(model, interval, tested):
     heard = Heard()
     solver = Solver(model(7, f"test_interval: {interval}"), device="cpu", report=heard)
     scores = solver.solve()
-    assert [iteration for iteration, _ in heard.tests] == tested
+    assert [iteration for what, iteration in heard.events if what == "test"] == tested
     for name, value in reference(model, solver.net).items():
         np.testing.assert_allclose(scores[name], value, rtol=2e-6, err_msg=name)
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from minicaffe import Solver, parse
 from minicaffe.backends.replay.replay import Call, Segment
-from minicaffe.core.solver import Report
 from minicaffe.core.solver.mixed import Mixed
+from minicaffe.core.solver.report import Mute as Quiet
 
 SMALL = """
 name: small
@@ -30,13 +30,6 @@ layers:
   - {{name: more, type: SoftmaxWithLoss, bottom: [right, label], loss_weight: 0.3}}
 solver: {{base_lr: 0.05, momentum: 0.9, weight_decay: 0.001, max_iter: 1000{more}}}
 """
-
-
-class Quiet(Report):
-    """Says nothing."""
-
-    def line(self, text: str) -> None:
-        """Nothing."""
 
 
 class Twins:
