@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
-from kit import few_digits
+from kit import few_digits, model_of, registered
 
-from minicaffe import Layer, Net, ShapeError, SpecError, parse, register
-from minicaffe.core.layers import REGISTRY
+from minicaffe import Layer, Net, ShapeError, SpecError, parse
 from minicaffe.core.layers.fillers import XAVIER
 from minicaffe.errors import DataError
+from minicaffe.interop import pycaffe
 
 DATA = """
 layers:
@@ -53,8 +55,6 @@ def test_given_pictures_are_scored_not_the_data_sets(device):
 
 def test_another_number_of_samples_after_a_reshape():
     net = Net(parse(DATA), "TEST", device="cpu")
-    with pytest.raises(ShapeError, match=r"net.reshape\(data=\(7, 1, 28, 28\)\) would change it"):
-        net.forward(data=pictures(7), label=np.zeros(7))
     net.reshape(data=(7, 1, 28, 28))
     assert net.blobs["label"].shape == (7,)
     net.forward(data=pictures(7), label=np.arange(7))
@@ -65,24 +65,37 @@ def test_another_number_of_samples_after_a_reshape():
     )
 
 
+COUNTS = "data: expected a shape of integers of at least 1, got"
+
+
 @pytest.mark.parametrize(
-    "shapes, why",
+    ("way", "given", "why"),
     [
-        ({"data": (4, 1, 28, 27)}, r"data: expected \(n, 1, 28, 28\), .*, got \(4, 1, 28, 27\)"),
-        ({"label": ()}, r"label: expected \(n,\), .*, got \(\)"),
-        ({"data": (5, 1, 28, 28), "label": (6,)}, "while another top of its layer has other"),
-        (
-            {"dat": (5, 1, 28, 28)},
-            "'dat' is not a top of an Input or Data layer; did you mean 'data'",
-        ),
+        ("reshape", {"data": (4, 1, 28, 27)}, r"data: expected \(n, 1, 28, 28\), .*, got \(4, 1, 28, 27\)"),
+        ("reshape", {"label": ()}, r"label: expected \(n,\), .*, got \(\)"),
+        ("reshape", {"data": (5, 1, 28, 28), "label": (6,)}, "while another top of its layer has other"),
+        ("reshape", {"dat": 5}, "'dat' is not a top of an Input or Data layer; did you mean 'data'"),
+        ("reshape", {"data": 5}, f"^{COUNTS} 5"),
+        ("reshape", {"data": (True, 1, 28, 28)}, f"^{COUNTS}"),
+        ("reshape", {"data": (0, 1, 28, 28)}, f"^{COUNTS}"),
+        ("reshape", {"data": (2.0, 1, 28, 28)}, f"^{COUNTS}"),
+        ("reshape", {"data": None}, f"^{COUNTS} None"),
+        ("forward", {"data": np.zeros((7, 1, 28, 28)), "label": np.zeros(7)},
+         r"net.reshape\(data=\(7, 1, 28, 28\)\) would change it"),
+        ("forward", {"data": np.zeros((4, 1, 28, 28)), "label": np.zeros(5)}, "blob 'label' has shape"),
+        ("forward", {"data": np.zeros((4, 1, 28, 28))},
+         "label is not: .*; minicaffe.Classifier needs no labels"),
+        ("forward", {"label": np.zeros(4)}, r"data is not: layer 'digits' \(Data\) gives them together$"),
     ],
-)
-def test_a_data_sets_blobs_change_in_their_number_of_samples_alone(shapes, why):
+    ids=itertools.count(),
+)  # fmt: skip
+def test_what_a_data_set_does_not_take_leaves_the_next_pass_as_it_was(way, given, why):
     net = Net(parse(DATA), "TEST", device="cpu")
     with pytest.raises(ShapeError, match=why):
-        net.reshape(**shapes)
+        getattr(net, way)(**given)
     assert net.blobs["data"].shape == (4, 1, 28, 28)
     net.forward()
+    np.testing.assert_array_equal(net.blobs["label"].data, net.layers["digits"].dataset.labels[:4])
 
 
 def test_a_blob_that_a_layer_computes_cannot_be_given_to_it():
@@ -90,10 +103,8 @@ def test_a_blob_that_a_layer_computes_cannot_be_given_to_it():
     with pytest.raises(ShapeError, match="blob 'ip' is computed by layer 'ip' or not .*start="):
         net.forward(ip=np.zeros((4, 2)))
     net.forward(x=np.ones((4, 3)))
-    for wrong in (
-        {"start": "loss", "side": np.zeros((4, 3))},
-        {"end": "ip", "side": np.zeros((4, 3))},
-    ):
+    side = np.zeros((4, 3))
+    for wrong in ({"start": "loss", "side": side}, {"end": "ip", "side": side}):
         before = net.blobs["side"].data.copy()
         with pytest.raises(ShapeError, match="blob 'side' is computed by layer 'side' or not read"):
             net.forward(**wrong)
@@ -110,30 +121,24 @@ def test_some_tops_of_an_input_are_enough():
     assert net.blobs["label"].data.tolist() == [1, 0, 1, 0]
 
 
-def test_a_layer_that_was_passed_over_gets_no_gradient(monkeypatch):
-    class Learnt(Layer):
-        """A blob that is a parameter."""
+class Learnt(Layer):
+    """A blob that is a parameter."""
 
-        def setup(self):
-            self.values = self.param((4, 3), XAVIER)
-            return (4, 3)
+    def setup(self):
+        self.values = self.param((4, 3), XAVIER)
+        return (4, 3)
 
-        def forward(self):
-            return self.values.data
+    def forward(self):
+        return self.values.data
 
-        def backward(self, dy):
-            self.values.diff[...] += dy
+    def backward(self, dy):
+        self.values.diff[...] += dy
 
-    monkeypatch.setitem(REGISTRY, "Learnt", Learnt)  # taken out again at the end
-    register(Learnt)
-    net = Net(
-        parse("""
-layers:
-  - {name: x, type: Learnt}
-  - {name: y, type: Eltwise, bottom: [x, x], operation: PROD, loss_weight: 1}
-"""),
-        device="cpu",
-    )
+
+def test_a_layer_that_was_passed_over_gets_no_gradient():
+    loss = "{name: y, type: Eltwise, bottom: [x, x], operation: PROD, loss_weight: 1}"
+    with registered(Learnt):
+        net = Net(parse(f"layers: [{{name: x, type: Learnt}}, {loss}]"), device="cpu")
     net.forward()
     net.backward()
     np.testing.assert_allclose(net.params["x"][0].diff, 2 * net.params["x"][0].data, rtol=1e-6)
@@ -148,10 +153,9 @@ def test_a_diff_that_would_go_nowhere_is_refused_with_the_remedy():
     net = Net(parse(SIDE), device="cpu")
     net.forward(x=np.ones((4, 3)), label=[0, 1, 0, 1])
     d = np.arange(12.0).reshape(4, 3)
+    said = "'side' would go nowhere: .* no loss .* force_backward: true"
     for start in (None, "side"):
-        with pytest.raises(
-            ShapeError, match="'side' would go nowhere: .* no loss .* force_backward: true"
-        ):
+        with pytest.raises(ShapeError, match=said):
             net.backward(start=start, side=d)
     forced = Net(parse("force_backward: true" + SIDE), device="cpu")
     forced.forward(x=np.ones((4, 3)), label=[0, 1, 0, 1])
@@ -168,31 +172,6 @@ def test_no_remedy_is_named_that_would_not_help(layer):
     net = Net(parse(text), device="cpu")
     with pytest.raises(ShapeError, match="'more' would go nowhere: [^;]*$"):
         net.backward(more=np.zeros(net.blobs["more"].shape))
-
-
-def test_images_without_labels_are_told_of_the_classifier_but_labels_without_images_are_not():
-    net = Net(parse(DATA), "TEST", device="cpu")
-    with pytest.raises(ShapeError, match="label is not: .*; minicaffe.Classifier needs no labels"):
-        net.forward(data=pictures(4))
-    with pytest.raises(
-        ShapeError, match=r"data is not: layer 'digits' \(Data\) gives them together$"
-    ):
-        net.forward(label=np.zeros(4))
-
-
-def test_a_refused_pass_leaves_the_next_as_it_was():
-    net = Net(parse(DATA), "TEST", device="cpu")
-    with pytest.raises(ShapeError):
-        net.forward(data=pictures(4), label=np.zeros(5))
-    net.forward()
-    np.testing.assert_array_equal(net.blobs["label"].data, net.layers["digits"].dataset.labels[:4])
-
-
-@pytest.mark.parametrize("shape", [5, (True, 1, 28, 28), (0, 1, 28, 28), (2.0, 1, 28, 28), None])
-def test_shapes_that_are_none(shape):
-    net = Net(parse(DATA), "TEST", device="cpu")
-    with pytest.raises(ShapeError, match="data: expected a shape of integers of at least 1, got"):
-        net.reshape(data=shape)
 
 
 def test_what_an_input_holds_may_be_given_to_any_pass():
@@ -217,30 +196,18 @@ def test_a_net_of_shapes_alone_computes_nothing():
             call()
 
 
-DEPLOY = """
-layers:
-  - {name: data, type: Input, shape: {dim: [1, 4]}}
-  - {name: ip, type: InnerProduct, bottom: data, num_output: 3, weight_filler: xavier}
-"""
-
-
 @pytest.mark.parametrize(
-    ("more", "told"),
-    [
-        ("", 1),
-        ("force_backward: true", 0),
-        ("  - {name: loss, type: EuclideanLoss, bottom: [ip, ip]}", 0),
-    ],
+    ("head", "loss", "told"),
+    [("", "", 1), ("force_backward: true", "", 0), ("", "loss EuclideanLoss bottom: [ip, ip]", 0)],
 )
-def test_zeros_that_are_no_gradient_are_told_once(more, told, capsys, tmp_path):
+def test_zeros_that_are_no_gradient_are_told_once(head, loss, told, capsys, tmp_path):
     """A deploy net's inputs have no gradient, in Caffe too, and people lost days over that."""
-    from minicaffe.interop import pycaffe
-
-    text = f"{more}{DEPLOY}" if more.startswith("force") else f"{DEPLOY}{more}"
+    layers = ["ip InnerProduct bottom: data, num_output: 3, weight_filler: xavier", loss]
+    text = model_of({"data": [1, 4]}, *filter(None, layers), head=head)
     net = Net(parse(text), "TEST", device="cpu")
     for _ in range(2):
         net.forward(data=np.ones((1, 4)))
-        net.backward(**({} if "loss" in more else {"ip": np.ones((1, 3))}))
+        net.backward(**({} if loss else {"ip": np.ones((1, 3))}))
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == told
     if told:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from kit import few_digits, refusal, small_net
 
 import minicaffe
 from minicaffe.cli import main
@@ -59,60 +62,42 @@ def test_so_is_a_solver(name, folder):
 
 
 @pytest.mark.parametrize("name", ["model.yaml", "model.txt", "model", "model.yml"])
-def test_and_a_model_of_ours(name, folder):
+def test_and_a_model_of_ours_and_of_json(name, folder):
     (folder / name).write_text(YAML)
     assert minicaffe.Net(name, device="cpu").params["ip"][0].shape == (4, 3)
     minicaffe.Solver(name, device="cpu", snapshot=0).step(1)
-
-
-def test_json_is_yaml(folder):
-    (folder / "model").write_text(
-        '{"layers": [{"name": "x", "type": "Input", "shape": {"dim": [1, 2]}}]}'
-    )
-    assert minicaffe.Net("model", device="cpu").blobs["x"].shape == (1, 2)
+    layer = '{"name": "x", "type": "Input", "shape": {"dim": [1, 2]}}'
+    (folder / name).write_text(f'{{"layers": [{layer}]}}')
+    assert minicaffe.Net(name, device="cpu").blobs["x"].shape == (1, 2)
 
 
 @pytest.mark.parametrize(
     ("name", "data", "told"),
     [
-        (
-            "net.pt",
-            b"\x80\x02}q\x00.",
-            "net.pt: is PyTorch's pickle; minicaffe reads models in .yaml",
-        ),
+        ("net.pt", b"\x80\x02}q\x00.", "net.pt: is PyTorch's pickle; minicaffe reads models in .yaml"),
         ("net.onnx", b"\x08\x07\x12\x00", "net.onnx: is a net in the ONNX format; minicaffe reads"),
         ("picture", b"\x89PNG\x00\x00", "picture: is no model file: it is a picture"),
         ("gone.prototxt", None, "gone.prototxt: no such file"),
         ("model.yaml", NET.encode(), "model.yaml:3:"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_model_is_refused_in_one_line(name, data, told, folder, capsys):
     if data is not None:
         (folder / name).write_bytes(data)
-    with pytest.raises(SpecError) as refused:
-        minicaffe.Net(name, device="cpu")
-    assert str(refused.value).startswith(told)
+    said = refusal(minicaffe.Net, name, device="cpu", error=SpecError)
+    assert said.startswith(told)
     assert main(["summary", name]) == 2
-    assert capsys.readouterr().err == f"minicaffe: {refused.value}\n"
+    assert capsys.readouterr().err == f"minicaffe: {said}\n"
 
 
 def test_types_without_tops_need_not_say_so():
-    net = minicaffe.Net(
-        minicaffe.parse(
-            "layers: [{name: x, type: Input, shape: {dim: [2, 3]}}, {name: quiet, type: Silence}]"
-        ),
-        device="cpu",
-    )
+    net = small_net({"x": [2, 3]}, "quiet Silence")
     assert net.outputs == [] and net.steps[1].tops == []
 
 
 def test_a_classifier_takes_the_folder_of_a_run(monkeypatch):
-    from minicaffe.tools.data import datasets
-
-    monkeypatch.setattr(datasets, "_COUNTS", {"train": 20, "test": 20})
-    monkeypatch.setattr(datasets, "_DRAWING", "few-20")
-    with open("mine.yaml", "w") as file:
-        file.write(PICTURES)
+    few_digits(monkeypatch)
+    Path("mine.yaml").write_text(PICTURES)
     assert main(["train", "mine.yaml", "--run", "run", "--device", "cpu", "--quiet"]) == 0
     pixels = np.arange(784, dtype=np.uint8).reshape(1, 28, 28)
     best = minicaffe.Classifier("mine.yaml", "run/mine_best.npz", device="cpu").predict(pixels)

@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+from kit import small_net
 
 from minicaffe import Net, Solver
 from minicaffe.core.net import parse
@@ -41,48 +42,28 @@ def test_layers_in_place_stand_in_the_box_before():
     boxes = {node.name: node for node in picture.boxes(net.graph).nodes}
     assert list(boxes) == ["data", "conv", "pool", "ip", "loss"]
     conv = boxes["conv"]
-    assert conv.lines == (
-        "conv",
-        "Convolution 6 of 3x1, stride 2, group 3",
-        "+ ReLU",
-        "24 parameters",
-    )
+    said = "conv\nConvolution 6 of 3x1, stride 2, group 3\n+ ReLU\n24 parameters"
+    assert "\n".join(conv.lines) == said
     assert conv.folded == ("relu",) and "relu: ReLU" in conv.title.splitlines()
     assert "bottom data 4x3x8x8" in conv.title and "864 multiply-adds" in conv.title
     assert boxes["pool"].lines[1] == "Pooling AVE global"
-    assert [boxes[name].family for name in boxes] == [
-        "data",
-        "convolution",
-        "pooling",
-        "product",
-        "loss",
-    ]
+    families = " ".join(box.family for box in boxes.values())
+    assert families == "data convolution pooling product loss"
     assert arrows(net) == {
-        ("data", "conv", "4x3x8x8"),
-        ("data", "loss", "4"),
-        ("conv", "pool", "4x6x3x4"),
-        ("pool", "ip", "4x6x1x1"),
-        ("ip", "loss", "4x2"),
-    }
+        ("data", "conv", "4x3x8x8"), ("data", "loss", "4"), ("conv", "pool", "4x6x3x4"),
+        ("pool", "ip", "4x6x1x1"), ("ip", "loss", "4x2"),
+    }  # fmt: skip
 
 
 def test_what_is_read_before_it_is_written_over_keeps_its_own_box():
-    text = """
-    layers:
-      - {name: data, type: Input, shape: {dim: [2, 3]}}
-      - {name: ip, type: InnerProduct, bottom: data, num_output: 3}
-      - {name: raw, type: Power, bottom: ip}
-      - {name: relu, type: ReLU, bottom: ip, top: ip}
-      - {name: both, type: Eltwise, bottom: [ip, raw]}
-    """
-    net = built(text)
-    assert [node.name for node in picture.boxes(net.graph).nodes] == [
-        "data",
-        "ip",
-        "raw",
-        "relu",
-        "both",
+    layers = [
+        "ip InnerProduct num_output: 3",
+        "raw Power bottom: ip",
+        "relu ReLU bottom: ip, top: ip",
     ]
+    net = small_net({"data": [2, 3]}, *layers, "both Eltwise bottom: [ip, raw]", shapes_only=True)
+    names = [node.name for node in picture.boxes(net.graph).nodes]
+    assert names == ["data", "ip", "raw", "relu", "both"]
     assert ("ip", "raw", "2x3") in arrows(net) and ("relu", "both", "2x3") in arrows(net)
     assert picture.boxes(net.graph).nodes[-1].lines[-1] == "gives 2x3"
 
@@ -92,9 +73,8 @@ def test_shared_parameters_are_told_by_whose_they_are():
     boxes = {node.name: node for node in picture.boxes(net.graph).nodes}
     assert boxes["conv1"].lines[-1] == "520 parameters"
     assert boxes["conv1_p"].lines[-1] == "parameters of conv1"
-    assert {("feat", "loss", "64x2"), ("feat_p", "loss", "64x2"), ("sim", "loss", "64")} <= arrows(
-        net
-    )
+    into_loss = {("feat", "loss", "64x2"), ("feat_p", "loss", "64x2"), ("sim", "loss", "64")}
+    assert into_loss <= arrows(net)
 
 
 @pytest.mark.parametrize("name", ["googlenet", "resnet50", "lstm", "fcn8s"])
@@ -119,17 +99,15 @@ def test_a_net_shows_itself_in_a_notebook():
 
 
 def test_a_hostile_net_is_drawn_as_text():
-    net = built(
-        "{name: '</svg><b>', layers: [{name: '<script>1</script>', type: Input, shape: {dim: [1]}}]}"
-    )
+    layer = "{name: '<script>1</script>', type: Input, shape: {dim: [1]}}"
+    net = built(f"{{name: '</svg><b>', layers: [{layer}]}}")
     assert "<script" not in net._repr_html_() and "&lt;script&gt;" in net._repr_html_()
 
 
 def test_the_picture_in_the_docs_is_what_is_drawn():
     net = Net(MODELS / "lenet.yaml", device="cpu", shapes_only=True)
-    assert (MODELS.parent / "docs" / "lenet.svg").read_text("utf-8") == picture.svg(
-        net.graph, alone=True
-    )
+    shown = (MODELS.parent / "docs" / "lenet.svg").read_text("utf-8")
+    assert shown == picture.svg(net.graph, alone=True)
 
 
 def test_a_solver_shows_its_settings_and_its_net():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from kit import registered
 from tools.parallel.in_threads import on_ranks
 
-from minicaffe import Layer, Net, ShapeError, Traits, parse, register
-from minicaffe.core.layers import REGISTRY
+from minicaffe import Layer, Net, ShapeError, Traits, parse
 from minicaffe.core.net.memory import Memory
 from minicaffe.core.solver import mean_outputs
 
@@ -21,50 +21,40 @@ layers:
 """
 
 
+class Positive(Layer):
+    """The samples whose mark is above 0."""
+
+    traits = Traits(sizes_vary=True, label_bottoms=(1,))
+
+    def setup(self, x, keep):
+        return x
+
+    def forward(self, x, keep):
+        self.kept = np.flatnonzero(self.context.device.to_host(keep) > 0)
+        y = self.out[0][: len(self.kept)]
+        for i, k in enumerate(self.kept):
+            y[i] = x[int(k)]
+        return y
+
+    def backward(self, dy):
+        self.grad[0].fill(0)
+        for i, k in enumerate(self.kept):
+            self.grad[0][int(k)] = dy[i]
+        return self.grad[0], None
+
+
 @pytest.fixture(autouse=True)
-def positive(monkeypatch):
-    monkeypatch.setattr("minicaffe.core.layers.registry.REGISTRY", REGISTRY)
-    before = dict(REGISTRY)
-
-    @register
-    class Positive(Layer):
-        """The samples whose mark is above 0."""
-
-        traits = Traits(sizes_vary=True, label_bottoms=(1,))
-
-        def setup(self, x, keep):
-            return x
-
-        def forward(self, x, keep):
-            self.kept = np.flatnonzero(self.context.device.to_host(keep) > 0)
-            y = self.out[0][: len(self.kept)]
-            for i, k in enumerate(self.kept):
-                y[i] = x[int(k)]
-            return y
-
-        def backward(self, dy):
-            self.grad[0].fill(0)
-            for i, k in enumerate(self.kept):
-                self.grad[0][int(k)] = dy[i]
-            return self.grad[0], None
-
-    yield
-    REGISTRY.clear()
-    REGISTRY.update(before)
+def positive():
+    with registered(Positive):
+        yield
 
 
 def test_the_layers_behind_take_the_size_of_each_pass(device):
     net = Net(parse(MODEL), device=device)
     host, random = net.device.to_host, np.random.default_rng(0)
     weight = host(net.params["ip"][0].data)
-    for keep in (
-        [0, 1, 1, 0],
-        [1, 1, 1, 1],
-        [0, 0, 1, 0],
-        [0, 0, 1, 0],
-        [0, 0, 0, 0],
-        [1, 1, 0, 1],
-    ):
+    for marks in ("0110", "1111", "0010", "0010", "0000", "1101"):
+        keep = [int(mark) for mark in marks]
         x = random.normal(size=(4, 3)).astype(np.float32)
         chosen = np.flatnonzero(keep)
         out = net.forward(x=x, keep=keep)["ip"]
@@ -110,10 +100,8 @@ def test_there_is_no_mean_of_outputs_that_vary():
     net = Net(parse(MODEL), device="cpu")
     forward, marks = net.forward, iter(([1, 1, 0, 0], [1, 0, 0, 0]))
     net.forward = lambda: forward(x=np.ones((4, 3)), keep=next(marks))
-    with pytest.raises(
-        ShapeError,
-        match=r"'ip' has shape \(2, 2\) of one batch, \(1, 2\) of another: there is no mean of it",
-    ):
+    said = r"'ip' has shape \(2, 2\) of one batch, \(1, 2\) of another: there is no mean of it"
+    with pytest.raises(ShapeError, match=said):
         mean_outputs(net, 2)
 
 
@@ -142,10 +130,8 @@ def test_a_batch_of_nothing_goes_through(layer, device):
     text = f"""
     force_backward: true
     layers:
-      - name: data
-        type: Input
-        top: [x, prob, label, keep]
-        shape: [{{dim: [4, 2, 3, 3]}}, {{dim: [4, 2]}}, {{dim: [4]}}, {{dim: [4]}}]
+      - {{name: data, type: Input, top: [x, prob, label, keep],
+         shape: [{{dim: [4, 2, 3, 3]}}, {{dim: [4, 2]}}, {{dim: [4]}}, {{dim: [4]}}]}}
       - {{name: filter, type: Filter, bottom: [x, prob, label, keep], top: [some, p, t]}}
       - {layer.replace("{", "{name: last, ", 1).replace("type", "bottom: some, type", "bottom" not in layer)}
       - {{name: quiet, type: Silence, bottom: [some, p, t]}}
