@@ -9,6 +9,7 @@ import caffe_cases
 import numpy as np
 import pytest
 from calls import calls
+from kit import refusal
 
 from minicaffe.errors import DataError, MinicaffeError
 from minicaffe.storage import wire
@@ -99,10 +100,9 @@ def test_one_that_caffe_wrote():
 )
 def test_what_is_wrong_is_said_in_one_line(tmp_path, content, said):
     path = written(tmp_path, content)
-    with pytest.raises(DataError) as caught:
-        wire.read_blob(path)
-    assert str(caught.value).startswith(f"{path}: is not a whole BlobProto (.binaryproto): ")
-    assert said in str(caught.value) and "\n" not in str(caught.value)
+    told = refusal(wire.read_blob, path, error=DataError)
+    assert told.startswith(f"{path}: is not a whole BlobProto (.binaryproto): ")
+    assert said in told and "\n" not in told
 
 
 def test_any_bytes_are_read_or_refused_in_one_line(tmp_path):

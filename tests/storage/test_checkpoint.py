@@ -11,16 +11,14 @@ import zipfile
 
 import numpy as np
 import pytest
+from kit import refusal
 
 from minicaffe import CheckpointError
 from minicaffe.storage import checkpoint
 from minicaffe.storage.checkpoint import Reader
 
-ARRAYS = {
-    "conv1__0": np.arange(24.0).reshape(2, 3, 4),
-    "@iteration": np.array(7),
-    "empty": np.zeros((0, 3)),
-}
+WEIGHTS = np.arange(24.0).reshape(2, 3, 4)
+ARRAYS = {"conv1__0": WEIGHTS, "@iteration": np.array(7), "empty": np.zeros((0, 3))}
 
 
 def test_what_is_written_is_read(tmp_path):
@@ -49,13 +47,10 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
 
 
 def test_missing_and_foreign_files(tmp_path):
-    with pytest.raises(CheckpointError, match="no such file"):
-        Reader(tmp_path / "a.npz")
-    with pytest.raises(CheckpointError, match="cannot be read: Is a directory"):
-        Reader(tmp_path)
+    for read in (Reader, checkpoint.read_npy):
+        assert refusal(read, tmp_path / "a.np") == f"{tmp_path}/a.np: no such file"
     (tmp_path / "b.npz").write_bytes(b"not a zip")
-    with pytest.raises(CheckpointError, match="is not a whole .npz file"):
-        Reader(tmp_path / "b.npz")
+    assert "is not a whole .npz file" in refusal(Reader, tmp_path / "b.npz")
 
 
 @pytest.fixture
@@ -73,20 +68,10 @@ def pipe(tmp_path):
 
 def test_what_is_no_regular_file_is_not_read(pipe, tmp_path):
     """Reading a pipe waits for ever, reading a device may find no end."""
-    for path, kind in (
-        (pipe, "a pipe or a device"),
-        ("/dev/zero", "a pipe or a device"),
-        (tmp_path, "a directory"),
-    ):
-        with pytest.raises(CheckpointError, match=f"{path}: cannot be read: Is {kind}"):
-            Reader(path)
-        with pytest.raises(CheckpointError, match=f"{path}: cannot be read: Is {kind}"):
-            checkpoint.read_npy(path)
-
-
-def test_missing_arrays(tmp_path):
-    with pytest.raises(CheckpointError, match="a.npy: no such file$"):
-        checkpoint.read_npy(tmp_path / "a.npy")
+    for path in (pipe, "/dev/zero", tmp_path):
+        kind = "a directory" if path is tmp_path else "a pipe or a device"
+        for read in (Reader, checkpoint.read_npy):
+            assert refusal(read, path).startswith(f"{path}: cannot be read: Is {kind}")
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -106,14 +91,9 @@ def test_random_damage_is_an_error_or_harmless(tmp_path):
     chance, refused = random.Random(1), 0
     for _ in range(300):
         at = chance.randrange(len(whole))
-        damaged = chance.choice(
-            [
-                whole[:at],
-                whole[:at] + bytes([whole[at] ^ 1 << chance.randrange(8)]) + whole[at + 1 :],
-                whole + whole[:at],
-            ]
-        )
-        (tmp_path / "b.npz").write_bytes(damaged)
+        flipped = bytes([whole[at] ^ 1 << chance.randrange(8)])
+        damaged = (whole[:at], whole[:at] + flipped + whole[at + 1 :], whole + whole[:at])
+        (tmp_path / "b.npz").write_bytes(chance.choice(damaged))
         try:
             with Reader(tmp_path / "b.npz") as reader:
                 for name in reader.shapes:
@@ -145,10 +125,8 @@ def test_nothing_is_unpickled(tmp_path, monkeypatch):
 
 
 def test_a_header_that_promises_too_much_is_refused_before_memory_is_taken(tmp_path):
-    head = io.BytesIO()
-    np.lib.format.write_array_header_1_0(
-        head, {"descr": "<f8", "fortran_order": False, "shape": (1 << 40,)}
-    )
+    head, says = io.BytesIO(), {"descr": "<f8", "fortran_order": False, "shape": (1 << 40,)}
+    np.lib.format.write_array_header_1_0(head, says)
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("x.npy", head.getvalue() + bytes(100))
     with pytest.raises(CheckpointError, match="promises 8796093022208 bytes, holds 100"):
