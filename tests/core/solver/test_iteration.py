@@ -16,12 +16,12 @@ from kit import few_digits, registered
 from minicaffe import DataError, Layer, Net, Solver, parse
 from minicaffe.backends.cpu import threads
 from minicaffe.backends.replay.inference import why_not
-from minicaffe.core.config.declare import Filler
+from minicaffe.core.config.declare import Filler, State
 from minicaffe.core.layers import REGISTRY
+from minicaffe.core.solver.update_rules import KINDS
 from minicaffe.errors import DivergedError
 
 LENET = Path(__file__).resolve().parents[3] / "models" / "lenet.yaml"
-TYPES = ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam", "AdamW")
 pytestmark = pytest.mark.usefixtures("form")
 
 
@@ -67,7 +67,7 @@ def test_whatever_the_solver_does(more, keep):
     assert both.replays
 
 
-@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_type_of_solver(kind):
     text = SMALL.replace("momentum: 0.9, ", "") if kind in ("AdaGrad", "RMSProp") else SMALL
     both = twins(f", iter_size: 2, clip_gradients: 1, type: {kind}", text=text)
@@ -182,9 +182,7 @@ def test_a_subclass_that_overrides_forward_is_ones_own():
 
 
 def reshape(solver):
-    solver.net.reshape(x=(4, 1, 20, 20), label=(4,)) if False else solver.net.reshape(
-        x=(4, 1, 20, 20)
-    )
+    solver.net.reshape(x=(4, 1, 20, 20))
 
 
 def other_data(solver):
@@ -198,51 +196,37 @@ def shared_weights(solver):
     solver.net.share_with(other)
 
 
-def multiplier(solver):
-    solver.net.params["ip"][0].lr_mult = 0.5
-
-
-def decay(solver):
-    solver.net.params["ip"][1].decay_mult = 3.0
-
-
-def key(solver):
-    solver.net.layers["drop"].dropout_ratio = 0.2
-
-
 def engine(solver):
     solver.net.layers["conv"].engine = "caffe"
     solver.net.memory.take(solver.net.graph)
 
 
-def own_forward(solver):
-    solver.net.layers["relu"].forward = lambda x: np.maximum(x, 0.1)
-
-
 def solver_keys(solver):
-    solver.spec = dataclasses.replace(solver.spec, clip_gradients=0.01)
-    solver.rule.spec = solver.spec
+    solver.spec = solver.rule.spec = dataclasses.replace(solver.spec, clip_gradients=0.01)
 
 
-def weight_of_the_loss(solver):
-    solver.net.graph.losses[1].loss_weight = 2.0
+def setting(of, name, value):
+    """To set an attribute of what `of` finds in a solver's net."""
+    return lambda solver: setattr(of(solver.net), name, value)
 
 
-def scale_of_the_loss(solver):
-    solver.net.loss_scale = 3.0
+CHANGES = {
+    "reshape": reshape,
+    "other data": other_data,
+    "shared weights": shared_weights,
+    "engine": engine,
+    "keys of the solver": solver_keys,
+    "multiplier": setting(lambda net: net.params["ip"][0], "lr_mult", 0.5),
+    "decay": setting(lambda net: net.params["ip"][1], "decay_mult", 3.0),
+    "key": setting(lambda net: net.layers["drop"], "dropout_ratio", 0.2),
+    "forward": setting(lambda net: net.layers["relu"], "forward", lambda x: np.maximum(x, 0.1)),
+    "weight of the loss": setting(lambda net: net.graph.losses[1], "loss_weight", 2.0),
+    "scale of the loss": setting(lambda net: net, "loss_scale", 3.0),
+    "phase": setting(lambda net: net.context, "state", State(phase="TEST")),
+}
 
 
-def phase(solver):
-    solver.net.context.state = dataclasses.replace(solver.net.context.state, phase="TEST")
-
-
-CHANGES = [
-    *(reshape, other_data, shared_weights, multiplier, decay, key, engine, own_forward),
-    *(solver_keys, weight_of_the_loss, scale_of_the_loss, phase),
-]
-
-
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_change_is_seen(change):
     """What was recorded is of another net now: it is recorded anew, with no wrong step in between."""
     both = twins(keep=None)
@@ -317,13 +301,8 @@ def test_any_number_of_threads(form, threads_asked, tmp_path, request):
     here = Path(__file__).resolve().parents[2]
     given = {"MINICAFFE_NUM_THREADS": str(threads_asked), "PYTHONPATH": f"{here}:{here.parent}"}
     given |= {"MINICAFFE_NUMBA": "0"} if form == "numpy" else {}
-    told = subprocess.run(
-        [sys.executable, script],
-        env=os.environ | given,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    how = {"env": os.environ | given, "capture_output": True, "text": True, "timeout": 600}
+    told = subprocess.run([sys.executable, script], **how)
     assert told.returncode == 0, told.stderr
 
 
