@@ -97,19 +97,15 @@ def test_another_run_is_not_written_over_but_gone_on_with():
     other = solver()
     with pytest.raises(CheckpointError, match="api: holds another run, with snapshots"):
         other.solve()
-    assert {name: os.stat(f"api/{name}").st_mtime_ns for name in os.listdir("api")} == {
-        **before,
-        "lock": os.stat("api/lock").st_mtime_ns,
-    }
+    before["lock"] = os.stat("api/lock").st_mtime_ns
+    assert {name: os.stat(f"api/{name}").st_mtime_ns for name in os.listdir("api")} == before
     other.restore("api")  # its newest snapshot
     assert other.iteration == 3
     other.solve()
     assert state() == "finished" and run_folder.about("api")["resumed"]
     solver("whole").solve()
     kinds = ("train", "test", "snapshot")
-    mine, whole = (
-        [line for line in lines(run) if line["kind"] in kinds] for run in ("api", "whole")
-    )
+    mine, whole = ([one for one in lines(run) if one["kind"] in kinds] for run in ("api", "whole"))
     assert mine == whole
 
 
@@ -146,17 +142,8 @@ def test_the_log_is_that_of_the_folder():
 def test_what_of_a_solver_is_public():
     """What a user of Caffe, Keras or Chainer looks for; all else is inner, and may change."""
     assert {name for name in dir(solver(run=None)) if not name.startswith("_")} == {
-        *(
-            "net",
-            "test_net",
-            "test_nets",
-            "spec",
-            "rule",
-            "device",
-            "communicator",
-            "report",
-            "run",
-        ),
+        *("net", "test_net", "test_nets", "spec", "rule", "device", "communicator"),
+        *("report", "run"),
         *("iteration", "rate", "loss", "norms", "scores", "log", "ended", "stopped", "unsaved"),
         *("fit", "solve", "step", "test", "gradient", "update", "averaged"),
         *("snapshot", "latest_snapshot", "restore"),

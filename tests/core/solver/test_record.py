@@ -52,15 +52,8 @@ def made(tmp_path):
     record = Record(shown.failed, [])
     text = NET.replace("PREFIX", str(folder / "small"))
     solver = Solver(parse(text), device="cpu", report=Together(shown, record))
-    about = {
-        "name": "small",
-        "command": [],
-        "cwd": "",
-        "model": "",
-        "imports": [],
-        "started": "",
-        "snapshot_prefix": "small",
-    }
+    about = {"name": "small", "snapshot_prefix": "small", "command": [], "imports": []}
+    about |= dict.fromkeys(("cwd", "model", "started"), "")
     record.begin(solver, folder, about, "layers: []\n", 5.0, Lock(folder))
     return solver, record, shown, folder
 
@@ -120,10 +113,8 @@ def test_lines_that_cannot_be_written_are_written_later_and_told_once(made, monk
     solver, record, shown, folder = made
     on = []
     refuse(monkeypatch, number, on)
-    shown.act = lambda solver: (
-        (on.append(1) if solver.iteration == 1 else None)
-        or (on.clear() if solver.iteration == 5 else None)
-    )
+    acts = {1: lambda: on.append(1), 5: on.clear}
+    shown.act = lambda solver: acts.get(solver.iteration, int)()
     solver.solve()
     record.end("finished")
     assert iterations(folder) == [0, 1, 2, 3, 4, 5]

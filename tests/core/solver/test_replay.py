@@ -8,6 +8,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from kit import arrays
 
 from minicaffe import Solver, parse
 from minicaffe.cli import main
@@ -48,9 +49,8 @@ def things(tmp_path, monkeypatch):
     random = np.random.default_rng(0)
     for place, file in enumerate(fetch.FILES):
         shape = (20, 4, 4) if place % 2 == 0 else (20,)
-        idx.write(
-            folder / file, random.integers(0, 3 if place % 2 else 256, shape).astype(np.uint8)
-        )
+        drawn = random.integers(0, 3 if place % 2 else 256, shape).astype(np.uint8)
+        idx.write(folder / file, drawn)
     return folder
 
 
@@ -102,9 +102,8 @@ def test_a_snapshot_is_replayed_from_its_data(things):
     head, *_, text = replay.lines()
     assert re.fullmatch(r"\S+_iter_3.npz: iteration 3, lr 0.1, seed 1, batch 2 of 2", head)
     solver.update()
-    gradient, _ = re.fullmatch(
-        r"all is finite; loss [\d.]+, gradient's norm ([\d.]+), weights' norm ([\d.]+)", text
-    ).groups()
+    says = r"all is finite; loss [\d.]+, gradient's norm ([\d.]+), weights' norm [\d.]+"
+    gradient = re.fullmatch(says, text)[1]
     assert float(gradient) == pytest.approx(np.sqrt(solver.watch.gradient) / 2, rel=1e-5)
     things.rename("elsewhere")
     with pytest.raises(MinicaffeError, match="things"):
@@ -118,30 +117,19 @@ def test_the_command_shows_each_blob_and_marks_the_first_bad_one(tmp_path, capsy
     path.rename(run / "diverged.npz")
     assert main(["replay", str(run), "--device", "cpu"]) == 0
     head, *table, said = capsys.readouterr().out.splitlines()
-    assert head.startswith(
-        f"{run}/diverged.npz: iteration {iteration}, lr 1000, seed 1, batch 1 of 2"
-    )
+    begin = f"{run}/diverged.npz: iteration {iteration}, lr 1000, seed 1, batch 1 of 2"
+    assert head.startswith(begin)
     names = [re.split(r"\s+", row)[2] for row in table[1:]]
-    wanted = [
-        "x",
-        "label",
-        "ip__0",
-        "ip__1",
-        "ip",
-        "norm__0",
-        "norm__1",
-        "norm__2",
-        "norm",
-        "norm",
-        "norm",
-    ]
-    assert names == [*wanted, "out__0", "out__1", "out", "exp", "loss"]
+    wanted = (
+        "x label ip__0 ip__1 ip norm__0 norm__1 norm__2 norm norm norm out__0 out__1 out exp loss"
+    )
+    assert names == wanted.split()
     marked = [row for row in table if row.endswith("<- first")]
     assert len(marked) == 1
     name = re.search(r"layer '(\w+)' \(\w+\) gives blob", said)[1]
     assert marked[0].startswith(name)
-    with np.load(run / "diverged.npz") as arrays:
-        x, weight = arrays["@batch/0/x"], arrays["ip__0"]
+    held = arrays(run / "diverged.npz")
+    x, weight = held["@batch/0/x"], held["ip__0"]
     for row, array in ((table[1], x), (table[3], weight)):
         cells = row.split()[3:6]
         ends = array.min(), array.max(), array.astype(np.float64).mean()
@@ -188,10 +176,8 @@ def test_what_cannot_be_replayed(tmp_path, capsys):
 
 def test_a_rate_that_tests_have_lowered_is_replayed(tmp_path):
     """The net that is replayed has no tests: what they have led to was saved."""
-    keys = (
-        "max_iter: 20, test_iter: 1, test_interval: 1, lr_policy: plateau, patience: 1, gamma: 0.5"
-    )
-    keys += ", best: {output: loss, mode: max, min_delta: 1000}, early_stopping: 99"
+    keys = "max_iter: 20, test_iter: 1, test_interval: 1, lr_policy: plateau, patience: 1"
+    keys += ", gamma: 0.5, best: {output: loss, mode: max, min_delta: 1000}, early_stopping: 99"
     solver = made(NET.replace("RATE", "0.1").replace("max_iter: 20", keys))
     with np.errstate(all="ignore"):  # BatchNorm's sums are of few batches yet
         solver.step(4)
@@ -206,15 +192,11 @@ def test_a_rate_that_tests_have_lowered_is_replayed(tmp_path):
 def test_what_was_saved_is_a_snapshot_with_the_batch():
     """It can be gone on from, with a rate that is lower."""
     iteration, path = diverged(NET.replace("RATE", "1.0e+3"))
-    with np.load(path) as arrays:
-        assert {name.split("/")[1] for name in arrays if name.startswith("@batch/")} == {"0", "1"}
+    held = arrays(path)
+    assert {name.split("/")[1] for name in held if name.startswith("@batch/")} == {"0", "1"}
     spec = read(path)
     assert spec.solver.base_lr == 1e3
-    with np.load(path) as arrays:
-        small = {
-            name: array / 1e3 if array.dtype.kind == "f" else array
-            for name, array in arrays.items()
-        }
+    small = {name: one / 1e3 if one.dtype.kind == "f" else one for name, one in held.items()}
     np.savez("small.npz", **small)
     solver = Solver(spec, device="cpu", report=Mute(), base_lr=0.1)
     solver.restore("small.npz")

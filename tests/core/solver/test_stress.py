@@ -90,9 +90,8 @@ def run(script, threads, count, batch_size, minutes):
         str(count),
         str(batch_size),
     ]
-    told = subprocess.run(
-        words, env=os.environ | given, capture_output=True, text=True, timeout=60 * minutes
-    )
+    how = {"env": os.environ | given, "capture_output": True, "text": True}
+    told = subprocess.run(words, timeout=60 * minutes, **how)
     assert told.returncode == 0, told.stderr
     return told.stdout
 
@@ -110,16 +109,16 @@ def many(request):
     return (10_000, 30) if request.config.getoption("--long") else (60, 10)
 
 
-@pytest.mark.parametrize(
+def forms(names, few, many):
+    """Parameters of a test: few of them, and many with --long."""
+    rows = [*few, *(pytest.param(*one, marks=pytest.mark.long) for one in many)]
+    return pytest.mark.parametrize(names, rows, indirect=["form"])
+
+
+@forms(
     ("form", "threads", "batch_size"),
-    [
-        *(("compiled", 3, 8), ("compiled", 16, 1)),
-        *(
-            pytest.param(*one, marks=pytest.mark.long)
-            for one in (("compiled", 2, 1), ("numpy", 3, 8), ("numpy", 2, 1), ("numpy", 16, 1))
-        ),
-    ],
-    indirect=["form"],
+    [("compiled", 3, 8), ("compiled", 16, 1)],
+    [("compiled", 2, 1), ("numpy", 3, 8), ("numpy", 2, 1), ("numpy", 16, 1)],
 )
 def test_others_take_the_cores(threads, batch_size, many):
     """Also with more threads than cores."""
@@ -127,15 +126,7 @@ def test_others_take_the_cores(threads, batch_size, many):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-@pytest.mark.parametrize(
-    ("form", "threads"),
-    [
-        ("compiled", 16),
-        ("numpy", 2),
-        *(pytest.param(*one, marks=pytest.mark.long) for one in (("compiled", 2), ("numpy", 16))),
-    ],
-    indirect=["form"],
-)
+@forms(("form", "threads"), [("compiled", 16), ("numpy", 2)], [("compiled", 2), ("numpy", 16)])
 def test_after_a_fork(threads, many):
     """Parent and children train on, all to one end."""
     told = run(FORKED, threads, many[0], 1, many[1]).split()
@@ -143,15 +134,7 @@ def test_after_a_fork(threads, many):
     assert len(set(told)) == 1
 
 
-@pytest.mark.parametrize(
-    ("form", "threads"),
-    [
-        ("compiled", 2),
-        ("numpy", 16),
-        *(pytest.param(*one, marks=pytest.mark.long) for one in (("compiled", 16), ("numpy", 2))),
-    ],
-    indirect=["form"],
-)
+@forms(("form", "threads"), [("compiled", 2), ("numpy", 16)], [("compiled", 16), ("numpy", 2)])
 def test_two_threads_with_a_solver_each(threads, many):
     """Who finds the crew taken walks alone."""
     run(TWO, threads, many[0], 1, many[1])
