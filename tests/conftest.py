@@ -101,8 +101,9 @@ def _full(config: pytest.Config) -> bool:
 
 
 def _touched() -> set[str]:
-    """The files that differ from where this branch left main: all of their tests run."""
-    asked = ["git", "diff", "--name-only", "--merge-base", "origin/main"]
+    """The files that differ from where this branch left main, or $TESTED: all of their tests run."""
+    tested = os.environ.get("TESTED", "origin/main")
+    asked = ["git", "diff", "--name-only", "--merge-base", tested]
     with contextlib.suppress(OSError):
         said = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True)
         return set(said.stdout.split())
