@@ -111,15 +111,11 @@ def layer_text(kind: str, rest: str = "", name: str = "l", bottom: str = "x", to
 
 def single(kind, keys, bottoms, device="cpu", phase="TRAIN", dtype="float64", tops="[it]") -> Net:
     """A net of a layer `it` of inputs b0, b1, ..., after its forward pass."""
-    names = [f"b{i}" for i in range(len(bottoms))]
-    dims = ", ".join(f"{{dim: {list(np.shape(bottom))}}}" for bottom in bottoms)
-    text = (
-        f"force_backward: true\nlayers:\n"
-        f"  - {{name: data, type: Input, top: [{', '.join(names)}], shape: [{dims}]}}\n"
-        f"  - {{name: it, type: {kind}, bottom: [{', '.join(names)}], top: {tops}, {keys}}}\n"
+    arrays = [np.asarray(bottom) for bottom in bottoms]
+    made = net_of(
+        f"type: {kind}, top: {tops}, {keys}", *arrays, device=device, phase=phase, dtype=dtype
     )
-    made = Net(parse(text), phase, device=device, dtype=dtype)
-    made.forward(**dict(zip(names, bottoms, strict=True)))
+    made.forward(**{f"b{i}": array for i, array in enumerate(arrays)})
     return made
 
 

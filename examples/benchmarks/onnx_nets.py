@@ -274,7 +274,7 @@ def reason(error: MinicaffeError) -> str:
 
 def cases() -> dict[str, Any]:
     """Of each operator: the cases that are right, refused by reason, wrong, and those not converted down."""
-    sys.path[:0] = [str(ROOT / "tests" / "bridges")]
+    sys.path[:0] = [str(ROOT / "tests" / "interop" / "onnx" / "reader")]
     import test_onnx_cases as judge
 
     told: dict[str, Any] = {}

@@ -8,9 +8,9 @@
 A mutant is one change of an operator, a comparison, a number, a truth value, a condition, a returned value or a
 statement, drawn from all that the files of FOLDERS hold. It is killed if tests fail that reach its line, or an example
 of its file; they run in a process of their own, with Numba off and on, in the STAGES below, until one stage has failed:
-first what is not slow (see costs.py), and what is slow only if that finds nothing. mutants.json has of each mutant the tests that failed;
-what it knows already is not tried again. Who looks at one that survived writes the reason there. A slow test that finds
-what no other does is put into "alone" of slow.json, and from then on it is not left out.
+first what is not slow (see costs.py), and what is slow only if that finds nothing. mutants.json has of each mutant the
+tests that failed; what it knows already is not tried again. Who looks at one that survived writes the reason there. A
+slow test that finds what no other does is put into "alone" of slow.json, and from then on it is not left out.
 """
 
 from __future__ import annotations
