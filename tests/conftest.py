@@ -190,6 +190,18 @@ def form(request, monkeypatch):
     return request.param
 
 
+@pytest.fixture
+def scripts(monkeypatch):
+    """Imports a script of the benchmarks by name; all of them are forgotten afterwards."""
+    paths = [str(ROOT / "examples" / name) for name in ("benchmarks", "paper_tables")]
+    monkeypatch.setattr(sys, "path", [*paths, *sys.path])
+    before = set(sys.modules)
+    yield importlib.import_module
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(tuple(paths)):
+            del sys.modules[name]
+
+
 @pytest.fixture(scope="session")
 def cuda():
     """A CUDA device: the GPU or the stand-in."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import functools
-import importlib
 import json
 import os
 import re
@@ -26,18 +25,11 @@ NEEDED = {"photographs": "PIL", "photos": "PIL", "torch_nets": "torch"}
 COMMANDS = "digits_net inference_memory kernels ladder lenet_mnist mnist_parts onnx_nets photos zoo on_a_gpu"
 
 
-@pytest.fixture
-def scripts(monkeypatch, tmp_path):
-    """Imports a script of examples/ by name, and forgets it afterwards."""
-    for folder in FOLDERS:
-        monkeypatch.syspath_prepend(str(folder))
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path):
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / "loops").symlink_to(caches.folder() / "loops")
     monkeypatch.setenv("MINICAFFE_CACHE", str(tmp_path / "cache"))
-    yield importlib.import_module
-    for folder in FOLDERS:
-        for path in folder.glob("*.py"):
-            sys.modules.pop(path.stem, None)
 
 
 def run(script: str, *words: str) -> str:
@@ -305,7 +297,7 @@ def test_numbers_that_are_far_apart_end_a_measurement(scripts, tmp_path):
 
 def test_the_zoo_is_measured_as_it_is(scripts):
     """Every net of models/ but the paper's variant and four of our own; to infer, without labels and losses."""
-    nets, titles = scripts("nets"), scripts("result_tables").NETS
+    nets, titles = scripts("nets"), scripts("measure").NETS
     of_our_own = {"lenet_paper", "digits", "segment", "small", "ssd_small"}
     assert {path.stem for path in (ROOT / "models").glob("*.yaml")} == {*titles, *of_our_own}
     from minicaffe import Net

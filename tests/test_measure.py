@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 SCRIPTS = Path(__file__).parent.parent / "examples" / "benchmarks"
 
 
-def test_contenders_take_turns(monkeypatch):
+def test_contenders_take_turns(scripts, monkeypatch):
     """Every round runs every contender, with a call that is not timed, and begins with another one."""
     calls, now = [], [0.0]
 
@@ -26,8 +25,7 @@ def test_contenders_take_turns(monkeypatch):
         start = now[0]
         return lambda: now[0] - start
 
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    measure = importlib.import_module("measure")
+    measure = scripts("measure")
     monkeypatch.setattr(measure, "REST", 0)
     both = {"a": contender("a", 1.0), "b": contender("b", 2.0)}
     times = measure.interleaved(both, timer, 2, 2.0, warm_up=1)
@@ -49,10 +47,9 @@ def test_measurements_run_without_the_pins(tmp_path):
     assert done.stdout == "['an argument'] [False, False]\n"
 
 
-def test_a_result_says_what_was_measured(monkeypatch, tmp_path):
+def test_a_result_says_what_was_measured(scripts, tmp_path):
     """The commit, and whether the code differs from it; a result that was written does not count."""
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    machine = importlib.import_module("machine")
+    machine = scripts("machine")
     git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b.c"]
     assert machine.commit(tmp_path) is None
     for name in ("code.py", "result.json"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
 import os
 import subprocess
@@ -18,18 +17,6 @@ from gpu import HAS_GPU, STAND_IN
 from minicaffe import Solver, parse
 
 BENCHMARKS = Path(__file__).parent.parent / "examples" / "benchmarks"
-
-
-@pytest.fixture
-def scripts(monkeypatch):
-    """Imports a script of the benchmarks by name; all of them are forgotten afterwards."""
-    paths = [str(BENCHMARKS), str(BENCHMARKS.parent / "paper_tables")]
-    monkeypatch.setattr(sys, "path", [*paths, *sys.path])
-    before = set(sys.modules)
-    yield importlib.import_module
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(tuple(paths)):
-            del sys.modules[name]
 
 
 SMALL = """
@@ -75,6 +62,11 @@ def report(folder):
     return json.loads((folder / "on_a_gpu.json").read_text())["phases"]
 
 
+def test_it_starts_where_minicaffe_is_not_installed():
+    code = ["-c", "import sys; sys.modules['minicaffe'] = None; import on_a_gpu"]
+    assert not subprocess.run([sys.executable, *code], cwd=BENCHMARKS).returncode
+
+
 def test_phases_that_fail_hang_or_are_not_there_end_no_other(script, tmp_path, capsys):
     hangs = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'])"
     course = [
@@ -86,11 +78,11 @@ def test_phases_that_fail_hang_or_are_not_there_end_no_other(script, tmp_path, c
     ]
     assert not script.run(course, tmp_path, time.monotonic() + 10_000)
     found = report(tmp_path)
-    assert found["gate"]["state"] == "ok" and found["gate"]["lines"] == ["works"]
     assert found["bad"]["state"] == "failed: exit code 3" and found["bad"]["lines"] == ["a", "b"]
     assert found["slow"]["state"] == "cut off after 2 s" and found["slow"]["lines"] == ["begun"]
     assert found["tool"] == {"state": "left out: no-such-tool is not installed"}
-    assert found["last"]["state"] == "ok" and found["last"]["lines"] == ["1"]
+    assert [found[name]["state"] for name in ("gate", "last")] == ["ok", "ok"]
+    assert found["gate"]["lines"] + found["last"]["lines"] == ["works", "1"]
     assert (tmp_path / "bad.log").read_text() == "a\nb\n"
     said = capsys.readouterr().out
     assert "[slow] cut off after 2 s\n    begun\n" in said and said.endswith(f"-> {tmp_path}\n")
@@ -131,8 +123,7 @@ def test_the_gate_as_a_process(cuda, script, tmp_path, monkeypatch, capsys):
     if not HAS_GPU:
         monkeypatch.setenv("PYTHONPATH", str(STAND_IN))
     (gate,) = (one for one in script.phases("cuda", tmp_path) if one.name == "gate")
-    course = [dataclasses.replace(gate, seconds=600)]
-    assert script.run(course, tmp_path, time.monotonic() + 10_000)
+    assert script.run([dataclasses.replace(gate, seconds=600)], tmp_path, time.monotonic() + 10_000)
     assert report(tmp_path)["gate"]["lines"][-1] == "a product in a graph, 64: 64.0"
 
 
@@ -144,8 +135,7 @@ def test_a_phase_for_which_no_time_remains_is_left_out(script, tmp_path):
 def test_phases_have_names_that_are_known(script, tmp_path, monkeypatch, capsys):
     names = [phase.name for phase in script.phases("cuda", tmp_path)]
     assert len(set(names)) == len(names) and names[0] == "gate"
-    words = ["on_a_gpu.py", "--into", str(tmp_path), "--only", "gates"]
-    monkeypatch.setattr(sys, "argv", words)
+    monkeypatch.setattr(sys, "argv", ["on_a_gpu.py", "--into", str(tmp_path), "--only", "gates"])
     with pytest.raises(SystemExit) as ended:
         script.main()
     assert ended.value.code == 2
@@ -156,8 +146,9 @@ def test_the_gate_and_compiling_side_by_side(cuda, scripts, tmp_path, monkeypatc
     steps = scripts("on_a_gpu_steps")
     steps.gate("cuda", tmp_path)
     assert "a product in a graph, 64: 64.0" in capsys.readouterr().out
-    asked = [("average.cu", "float"), ("average.cu", "no_type")]
-    monkeypatch.setattr(steps, "instances", lambda: asked)
+    monkeypatch.setattr(
+        steps, "instances", lambda: [("average.cu", "float"), ("average.cu", "no_type")]
+    )
     steps.compile_all("cuda", tmp_path)
     refusal, last = capsys.readouterr().out.splitlines()
     assert refusal.startswith("average.cu<no_type>: ") and last.startswith("2 modules in ")

@@ -14,6 +14,23 @@ from machine import ROOT, commit
 
 RESULTS = ROOT / "examples" / "benchmarks" / "results"
 REST = 0.02  # seconds, until idle threads have gone to sleep
+NETS = {  # of models/, as the pages call them
+    "logistic_regression": "logistic regression",
+    "lenet": "LeNet",
+    "cifar10_quick": "CIFAR-10 quick",
+    "cifar10_full": "CIFAR-10 full",
+    "mnist_autoencoder": "autoencoder of MNIST",
+    "mnist_siamese": "siamese LeNet, of a pair",
+    "lstm": "character LSTM",
+    "squeezenet": "SqueezeNet 1.1",
+    "mobilenet": "MobileNet v1",
+    "googlenet": "GoogLeNet",
+    "alexnet": "AlexNet",
+    "caffenet": "CaffeNet",
+    "resnet50": "ResNet-50",
+    "vgg16": "VGG-16",
+    "fcn8s": "FCN-8s",
+}
 
 
 def interleaved(

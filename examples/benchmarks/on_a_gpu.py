@@ -24,8 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from machine import describe, free_environment
-from measure import ROOT, write
-from result_tables import NETS
+from measure import NETS, ROOT, write
 
 HERE = Path(__file__).resolve().parent
 REST = 5  # seconds that are kept to write what was found
@@ -50,7 +49,13 @@ TELLING = [
     "test_backend",
     "test_mixed_precision",
 ]
-TOLD = ("resnet50", "alexnet", "googlenet", "vgg16")  # nets that are measured first
+TOLD = ("resnet50", "vgg16", "mobilenet", "alexnet", "googlenet")  # nets that are measured first
+WHOS = ["minicaffe, auto, TF32", "torch, TF32, channels_last, graph", "torch, TF32, graph"]
+WHOS += [
+    "minicaffe, auto",
+    "torch, graph",
+    "torch, channels_last, graph",
+]  # which one is the fastest
 SANE = "test_implicit_gemm or test_softmax or test_normalize or test_sums"
 
 
@@ -100,9 +105,12 @@ def phases(device: str, into: Path) -> Iterator[Phase]:
     lenet = ("--step", "--batches", "64", "256", "1")
     yield boxed("lenet", 150, 6, "benchmarks/zoo.py", *results, *lenet)
     nets = (*results, "--only")
-    yield boxed("nets", 150, 30, "benchmarks/zoo.py", *nets, *TOLD)
+    yield boxed(
+        "nets", 240, 30, "benchmarks/zoo.py", *nets, *TOLD, "--ways", "train", "--with", *WHOS
+    )
     yield step("train", 60, 12)
     yield step("kernels", 60, 60)
+    yield step("profile", 120, 70)
     yield boxed("paper", 240, 14, "paper_tables/run.py", "--out", str(into / "cuda.json"))
     yield Phase("parts", 150, 16, script("benchmarks/mnist_parts.py", *results))
     yield Phase("mnist", 90, 6, script("benchmarks/lenet_mnist.py", *results))

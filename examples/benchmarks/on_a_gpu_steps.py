@@ -3,19 +3,27 @@
 python examples/benchmarks/on_a_gpu_steps.py gate cuda /tmp/gpu
 """
 
+import gc
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from measure import RESULTS, ROOT, drawn, in_memory
+from machine import describe, gpu
+from measure import RESULTS, ROOT, drawn, in_memory, save
 
 STEPS = 20  # of a net, that are timed together
+OURS, THEIRS = "minicaffe, auto", "torch, graph"
+TF32 = (f"{OURS}, TF32", "torch, TF32, channels_last, graph")
+PROFILED = [(name, who) for name in ("resnet50", "mobilenet", "vgg16") for who in TF32]
+PROFILED += [(name, who) for name in ("resnet50", "vgg16") for who in (OURS, THEIRS)]
 
 
 def gate(device: str, into: Path) -> None:
@@ -148,29 +156,63 @@ def train(device: str, into: Path) -> None:
 
 def kernels(device: str, into: Path) -> None:
     """The kernels of a replayed step of LeNet in their order, by CUPTI through PyTorch's profiler."""
-    import torch
-
-    torch.zeros(1, device="cuda")
     solver = lenet(device, deterministic=True)
     solver.step(30)
     solver.device.synchronize()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        solver.step(STEPS)
-        torch.cuda.synchronize()
-    trace = into / "lenet_trace.json"
-    profile.export_chrome_trace(str(trace))
-    kinds = ("kernel", "gpu_memcpy", "gpu_memset")
-    events = [
-        one for one in json.loads(trace.read_text())["traceEvents"] if one.get("cat") in kinds
-    ]
-    events.sort(key=lambda one: one["ts"])
+    events = launched(lambda: solver.step(1), STEPS, into)
     last = events[-(len(events) // STEPS) :]
     for one in last:
         print(f"{one['dur']:8.2f} us  {one.get('args', {}).get('grid')}  {one['name'][:80]}")
     print(f"{len(last)} kernels, {sum(one['dur'] for one in last):.1f} us")
 
 
+def launched(call: Callable[[], object], times: int, into: Path) -> list[dict]:
+    """What CUPTI saw so many calls launch on the device: kernels and copies, by time."""
+    import torch
+
+    torch.zeros(1, device="cuda")
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for _ in range(times):
+            call()
+        torch.cuda.synchronize()
+    trace = into / "trace.json"
+    profile.export_chrome_trace(str(trace))
+    kinds = ("kernel", "gpu_memcpy", "gpu_memset")
+    events = [
+        one for one in json.loads(trace.read_text())["traceEvents"] if one.get("cat") in kinds
+    ]
+    return sorted(events, key=lambda one: one["ts"])
+
+
+def profile(device: str, into: Path) -> None:
+    """Where the time of a training step goes, kernel by kernel: ours and PyTorch's beside each other."""
+    import nets
+    from contenders import CONTENDERS, WARM_UP
+
+    steps, report = 3, {}
+    machine = describe() | gpu(device)
+    for name, who in PROFILED:
+        plug, batch = CONTENDERS["cuda"][who], nets.batch_of(name, "train", "cuda")
+        with tempfile.TemporaryDirectory() as folder:
+            nets.write(Path(folder), name, "train", batch, for_others=False)
+            one = plug.make(Path(folder), "train", device, 1, **plug.settings)
+            for _ in range(WARM_UP):
+                one.call()
+            one.finish()
+            events = launched(one.call, steps, into)
+        del one  # for memory's sake
+        gc.collect()
+        us: Counter[str] = Counter()
+        for event in events:
+            us[event["name"]] += event["dur"] / steps
+        report[f"{name}, {who}"] = {key: round(took, 1) for key, took in us.most_common()}
+        save(into / "profile_cuda.json", {"machine": machine, "us of a step": report})
+        print(f"{name}, {who}: {len(events) / steps:.0f} kernels, {us.total():.0f} us")
+        for kernel, took in us.most_common(6):
+            print(f"  {took:8.1f} us  {kernel[:100]}", flush=True)
+
+
 if __name__ == "__main__":
-    PHASES = {one.__name__: one for one in (gate, replay, train, kernels)}
+    PHASES = {one.__name__: one for one in (gate, replay, train, kernels, profile)}
     PHASES["compile"] = compile_all
     PHASES[sys.argv[1]](sys.argv[2], Path(sys.argv[3]))

@@ -10,29 +10,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
 
 import tables
-from measure import RESULTS, ROOT, fastest, geometric_mean
+from measure import NETS, RESULTS, ROOT, fastest, geometric_mean
 from tables import lay_out, plain
 from turns import FORMS
 
 from minicaffe.core.ops.conv.plan import RENAMED
 
-NETS = {  # of models/, as the pages call them
-    "logistic_regression": "logistic regression",
-    "lenet": "LeNet",
-    "cifar10_quick": "CIFAR-10 quick",
-    "cifar10_full": "CIFAR-10 full",
-    "mnist_autoencoder": "autoencoder of MNIST",
-    "mnist_siamese": "siamese LeNet, of a pair",
-    "lstm": "character LSTM",
-    "squeezenet": "SqueezeNet 1.1",
-    "mobilenet": "MobileNet v1",
-    "googlenet": "GoogLeNet",
-    "alexnet": "AlexNet",
-    "caffenet": "CaffeNet",
-    "resnet50": "ResNet-50",
-    "vgg16": "VGG-16",
-    "fcn8s": "FCN-8s",
-}
 PEERS = {
     "torch": "PyTorch",
     "opencv": "OpenCV 4",

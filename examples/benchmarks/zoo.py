@@ -30,6 +30,7 @@ import numpy as np
 from contenders import ALONE, BEFORE, CONTENDERS, TURN, in_mode, timed
 from machine import commit, describe, free_process, gpu, new_plans, version, warn_if_busy
 from measure import (
+    NETS,
     REST,
     digits,
     fastest,
@@ -42,7 +43,6 @@ from measure import (
     save,
     spread,
 )
-from result_tables import NETS
 from turns import FORMS, Process, answers, asked, child, one_line, say
 
 BATCHES = (1, 8, 32, 64, 128, 256)  # of LeNet's step

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import json
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,12 +16,9 @@ BENCHMARKS = Path(__file__).parents[3] / "examples" / "benchmarks"
 
 
 @pytest.fixture
-def kernels(monkeypatch):
+def kernels(scripts):
     """The script that compiles them."""
-    monkeypatch.setattr(
-        sys, "path", [str(BENCHMARKS), str(BENCHMARKS.parent / "paper_tables"), *sys.path]
-    )
-    return importlib.import_module("kernels")
+    return scripts("kernels")
 
 
 def needed(kernels):
