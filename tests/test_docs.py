@@ -262,7 +262,7 @@ def test_the_benchmark_runs(folder, monkeypatch, capsys):
 
 
 def test_the_lenet_of_readme_is_trained_to_the_end_on_the_real_mnist():
-    """Its table is one of those that tests/test_benchmarks.py compares with the result files."""
+    """Its table is one of those that examples/benchmarks compares with the result files."""
     results = ROOT / "examples" / "benchmarks" / "results" / "lenet_mnist_cpu.json"
     for run in json.loads(results.read_text("utf-8"))["runs"]:
         assert run["iterations"] == 10_000

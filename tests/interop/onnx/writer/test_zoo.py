@@ -17,9 +17,7 @@ from minicaffe.interop.onnx.writer import to_onnx
 from minicaffe.tools.inference import inference
 
 MODELS = sorted((Path(__file__).parents[4] / "models").glob("*.yaml"))
-MODELS = [
-    path for path in MODELS if path.stem != "ssd_small"
-]  # its data make it: test_ssd_example.py
+MODELS = [path for path in MODELS if path.stem != "ssd_small"]  # its data make it: examples/ssd
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 

@@ -16,7 +16,7 @@ from gpu import HAS_GPU, STAND_IN
 
 from minicaffe import Solver, parse
 
-BENCHMARKS = Path(__file__).parent.parent / "examples" / "benchmarks"
+BENCHMARKS = Path(__file__).parent
 
 
 SMALL = """

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).parent.parent / "examples" / "caffe_models"
+FOLDER = Path(__file__).parent
 SCRIPTS = ("compare_with_opencv", "through_onnx", "machine", "measure", "qr_pictures", "both")
 
 

@@ -13,7 +13,7 @@ import pytest
 
 @pytest.fixture
 def walkthrough(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "examples"))
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
     yield importlib.import_module("im2col_walkthrough")
     for name in ("im2col_walkthrough", "drawing"):
         sys.modules.pop(name, None)

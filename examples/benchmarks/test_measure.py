@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPTS = Path(__file__).parent.parent / "examples" / "benchmarks"
+SCRIPTS = Path(__file__).parent
 
 
 def test_contenders_take_turns(scripts, monkeypatch):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tools.parallel import mpi
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SCALE = ROOT / "examples" / "scale"
 
 

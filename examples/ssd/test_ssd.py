@@ -15,7 +15,7 @@ from minicaffe.tools.data.datum import AnnotatedSet
 
 pytest.importorskip("lmdb")
 pytest.importorskip("PIL")
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "ssd"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "after_opencv_5"
 PAGE = (ROOT / "docs" / "export.md").read_text("utf-8")
 

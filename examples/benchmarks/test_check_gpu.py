@@ -15,7 +15,7 @@ from minicaffe.core.ops import softmax
 from minicaffe.core.ops.conv import problem
 from minicaffe.errors import DeviceError
 
-sys.path.append(str(Path(__file__).parent.parent / "examples" / "benchmarks"))
+sys.path.append(str(Path(__file__).parent))
 import check_gpu
 import check_gpu_layers
 
