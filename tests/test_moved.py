@@ -26,10 +26,8 @@ def test_an_old_name_is_the_module_of_today(name):
 
 def test_the_warning_names_both():
     sys.modules.pop("minicaffe.spec", None)
-    with pytest.warns(
-        DeprecationWarning,
-        match=r"minicaffe\.spec is minicaffe\.core\.config now; the old name goes with 0\.3",
-    ):
+    said = r"minicaffe\.spec is minicaffe\.core\.config now; the old name goes with 0\.3"
+    with pytest.warns(DeprecationWarning, match=said):
         importlib.import_module("minicaffe.spec")
 
 

@@ -58,9 +58,8 @@ def _pages(size: int) -> np.ndarray | None:
     """
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return None
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     try:
-        pages = mmap.mmap(-1, (-(-size // PAGE) + 1) * PAGE, flags)
+        pages = mmap.mmap(-1, (-(-size // PAGE) + 1) * PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, OverflowError):  # NumPy may have so much, or tells
         return None
     with contextlib.suppress(OSError):  # a system without them: it was but advice

@@ -76,12 +76,13 @@ class Device:
         """Wait until the device has done all that was asked of it."""
 
     def memory(self) -> int:
-        """Bytes of memory this device has in all."""
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        """Bytes of memory this device has in all; 0 where the system does not tell, as Windows."""
+        sysconf = getattr(os, "sysconf", lambda name: 0)
+        return sysconf("SC_PAGE_SIZE") * sysconf("SC_PHYS_PAGES")
 
     def check_fits(self, size: int, what: str) -> None:
         """Raise ShapeError if `size` bytes cannot be had, before any of them is taken."""
-        if size > self.memory():
+        if 0 < self.memory() < size:
             raise ShapeError(f"{what} needs {mib(size)}; {self.name} has {mib(self.memory())}")
 
     def timer(self) -> Callable[[], float]:

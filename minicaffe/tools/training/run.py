@@ -137,7 +137,7 @@ class Record(Mute):
             lr=rate,
             images_per_s=round(speed * self.images, 1) or None,
             seconds=self.seconds(),
-            memory_mib=round(memory_used(solver.device) / 2**20, 1),
+            memory_mib=round(memory_used(solver.device) / 2**20, 1) or None,
             gradient_norm=gradient,
             weight_norm=weights,
         )

@@ -6,7 +6,6 @@ import importlib.metadata
 import math
 import os
 import platform
-import resource
 import socket
 import sys
 import time
@@ -21,6 +20,11 @@ from minicaffe.core.net.step import Step
 from minicaffe.errors import SpecError
 from minicaffe.tools.data.layers.hdf5_data import HDF5Data
 from minicaffe.tools.data.layers.pictures import Fed
+
+try:
+    import resource
+except ImportError:  # Windows has none
+    resource = None  # type: ignore[assignment]
 
 CUPY = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
 NONE = "not installed"
@@ -57,13 +61,9 @@ def facts(solver: Any) -> dict[str, Any]:
         "pid": os.getpid(),
         "host": socket.gethostname(),
         "platform": platform.platform(),
-        "versions": {
-            "minicaffe": __version__,
-            "python": platform.python_version(),
-            "numpy": version("numpy"),
-            "numba": version("numba"),
-            "cupy": cupy_version(),
-        },
+        "versions": {"minicaffe": __version__, "python": platform.python_version()}
+        | {name: version(name) for name in ("numpy", "numba")}
+        | {"cupy": cupy_version()},
         "device": repr(solver.device),
         "dtype": solver.net.context.dtype.name,
         "precision": PRECISIONS[solver.device.tf32],
@@ -77,7 +77,7 @@ def facts(solver: Any) -> dict[str, Any]:
 def memory_used(device: Device) -> int:
     """Bytes: on CUDA what CuPy has taken of the device, on the CPU what the process has in memory.
 
-    Where the system does not tell that (no /proc), the most that it has had.
+    Where the system does not tell that (no /proc), the most that it has had; 0 where it tells neither.
     """
     if device.is_cuda:
         with device.current():
@@ -86,7 +86,7 @@ def memory_used(device: Device) -> int:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss if resource else 0
         return most if sys.platform == "darwin" else most << 10
 
 
