@@ -1,163 +1,115 @@
-"""Forward passes of the phase TEST are replayed once they repeat, and compute what the layers one by one do."""
+"""Passes and iterations are replayed once they repeat, and compute what the layers one by one do: of every layer."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from core.layers.rows import ROWS, net_of
+from core.solver.twins import Quiet, Twins, calls, graphs, nodes, replays
 from kit import numbers_of
 
-from minicaffe import Net, parse
-from minicaffe.core.net import run
+from minicaffe import Net, Solver, parse
+from minicaffe.core.layers import REGISTRY
 from minicaffe.errors import DataError
 
-pytestmark = pytest.mark.usefixtures("form")
 EVERY = [(name, keys, bottoms) for name, rows in ROWS.items() for keys, bottoms in rows]
-TEXT = """
+TRAINED = [row for row in EVERY if row[1].get("top") != []]
+SOLVER = "\nsolver: {base_lr: 0.001, max_iter: 99}"
+LABELS = """
 layers:
-  - {name: x, type: Input, shape: {dim: [2, 3, 8, 8]}}
-  - {name: conv, type: Convolution, num_output: 4, kernel_size: 3}
-  - {name: norm, type: BatchNorm, top: conv}
-  - {name: scale, type: Scale, top: conv, bias_term: true}
-  - {name: relu, type: ReLU, top: conv, negative_slope: 0.5}
-  - {name: ip, type: InnerProduct, num_output: 5}
+  - {name: data, type: Input, top: [x, label], shape: [{dim: [4, 5]}, {dim: 4}]}
+  - {name: acc, type: Accuracy, bottom: [x, label]}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [x, label]}
 """
 
 
-def net(**settings):
-    return Net(parse(TEXT), "TEST", device="cpu", **settings)
-
-
-def found(one):
-    return {name: blob.data.copy() for name, blob in one.blobs.items()}
-
-
-def one_by_one(one):
-    """A pass that no replay has a part in."""
-    for step in one.steps:
-        run.forward(step, one.graph, one.memory)
-    one.context.passes += 1
-
-
-def same(one, other):
-    mine, theirs = found(one), found(other)
-    return all(mine[name].tobytes() == theirs[name].tobytes() for name in mine)
+def on_other_numbers(make, bottoms, turns=6):
+    """The twins of a layer, after passes or iterations on other numbers each time."""
+    both, random = Twins(make), np.random.default_rng(3)
+    for turn in range(turns):
+        for i, given in enumerate(numbers_of(bottoms, turn, random)):
+            for one in both.both:
+                net = getattr(one, "net", one)
+                net.device.copy_from_host(net.blobs[f"b{i}"].data, given)
+        both.step()
+    steps = getattr(both.plain, "net", both.plain).steps
+    varies = any(step.layer.traits.sizes_vary for step in steps)
+    assert not replays(both.plain) and not (varies and both.replays)
+    return both, varies
 
 
 @pytest.mark.parametrize(("name", "keys", "bottoms"), EVERY)
-def test_a_layer_replayed_on_other_numbers(name, keys, bottoms):
-    both = [Net(parse(net_of(name, keys, bottoms)), "TEST", device="cpu") for _ in range(2)]
-    random = np.random.default_rng(3)
-    for turn in range(6):
-        for i, given in enumerate(numbers_of(bottoms, turn, random)):
-            for one in both:
-                one.blobs[f"b{i}"].data[...] = given
-        both[0].forward()
-        one_by_one(both[1])
-        assert same(*both), turn
-    if any(step.layer.traits.sizes_vary for step in both[0].steps):
-        assert not both[0].passes.nodes
+def test_a_layer_replayed_on_other_numbers(form, name, keys, bottoms):
+    model = parse(net_of(name, keys, bottoms))
+    both, varies = on_other_numbers(lambda: Net(model, "TEST", device="cpu"), bottoms)
+    recordable = both.plain.layers["it"].traits.recordable and name != "Silence"
+    assert varies or both.replays or not recordable
 
 
-def test_passes_are_replayed_once_they_repeat_and_read_what_is_there():
-    """With inputs given, parameters changed in their place, and passes in pieces between."""
-    one, other, random = net(), net(), np.random.default_rng(0)
-    for turn in range(8):
-        x = random.normal(size=(2, 3, 8, 8))
-        one.params["conv"][0].data[...] = other.params["conv"][0].data[...] = random.normal()
-        one.forward(x=x)
-        other.blobs["x"].data[...] = x
-        one_by_one(other)
-        assert same(one, other)
-        if turn < 2 or turn >= 3:  # the first may have taken memory that the others work in
-            assert bool(one.passes.nodes) is (turn >= 3)
-        if turn == 5:
-            one.forward(end="norm")
-            assert np.ptp(one.blobs["conv"].data) > 0
+@pytest.mark.parametrize(("name", "keys", "bottoms"), TRAINED)
+def test_a_layer_trained_in_a_replay(form, name, keys, bottoms):
+    """What is recordable lies in rows alone."""
+    model = parse(net_of(name, keys, bottoms) + SOLVER)
+    make = lambda: Solver(model, device="cpu", report=Quiet(), keep=None)  # noqa: E731
+    both, varies = on_other_numbers(make, bottoms)
+    of_numpy = form == "numpy" or not both.plain.net.layers["it"].traits.recordable
+    assert varies or of_numpy or both.replays, "two recordings in a row differ"
+    told = {why for what, why in calls(both.replaying).items() if what.startswith("it ")}
+    assert of_numpy or told <= {"mask by NumPy", "pixels are drawn"}
 
 
-def test_what_a_user_changes_begins_anew():
-    one, other, x = net(), net(), np.random.default_rng(1).normal(size=(2, 3, 8, 8))
-    for each in (one, other):
-        each.blobs["x"].data[...] = x
-
-    def change_slope(each):
-        each.layers["relu"].negative_slope = 0.25
-
-    def change_array(each):
-        each.params["ip"][0].data = np.full((5, 144), 0.5, np.float32)
-
-    def change_input(each):
-        each.blobs["x"].data = 2 * each.blobs["x"].data
-
-    def change_shape(each):
-        each.reshape(x=(1, 3, 8, 8))
-        each.blobs["x"].data[...] = x[:1]
-
-    for change in (change_array, change_input, change_shape, change_slope):
-        for _ in range(4):
-            one.forward()
-        assert one.passes.nodes
-        for each in (one, other):
-            change(each)
-        one.forward()
-        one_by_one(other)
-        assert same(one, other)
+@pytest.mark.parametrize(("name", "keys", "bottoms"), EVERY[::3])
+def test_a_layer_in_a_graph_on_other_numbers(cuda, name, keys, bottoms):
+    """On CUDA the whole pass is one graph, but for what reads files or is Python's."""
+    model = parse(net_of(name, keys, bottoms))
+    make = lambda: Net(model, "TEST", device=cuda, engine="implicit")  # noqa: E731
+    both, varies = on_other_numbers(make, bottoms, 5)
+    assert all(graph.why == "" for graph in graphs(both.replaying))
+    of_fork = REGISTRY[name].__module__.startswith("minicaffe.interop.caffe.forks")
+    assert graphs(both.replaying) or varies or of_fork
 
 
-def test_who_watches_or_debugs_sees_every_layer():
-    one, seen = net(), []
+def test_who_watches_or_debugs_sees_every_layer(form):
+    one, seen = Net(parse(LABELS), "TEST", device="cpu"), []
     for _ in range(4):
         one.forward()
-    one.steps[2].watchers["after_forward"] = [lambda: seen.append(one.blobs["conv"].data.mean())]
+    one.steps[2].watchers["after_forward"] = [lambda: seen.append(one.blobs["loss"].data.mean())]
     one.forward()
     assert len(seen) == 1
     one.steps[2].watchers.clear()
     one.debug = seen.append
     one.forward()
-    assert len(seen) > 5
+    assert len(seen) > 3
 
 
-def test_a_pass_in_training_is_taken_as_it_is():
-    one = Net(parse(TEXT), "TRAIN", device="cpu")
-    for _ in range(5):
-        one.forward()
-    assert not one.passes.nodes
+@pytest.mark.parametrize("phase", ["TRAIN", "TEST"])
+def test_a_pass_that_was_refused_is_none_of_those_that_are_compared(form, phase):
+    """And one in training is taken as it is."""
+    net = Net(parse(LABELS), phase, device="cpu")
+    for number in range(9):
+        label = [0, 1, 2, 9 if number in (0, 2, 4) else 3]
+        if label[3] == 9:
+            with pytest.raises(DataError):
+                net.forward(x=np.ones((4, 5)), label=label)
+        else:
+            net.forward(x=np.ones((4, 5)), label=label)
+        assert bool(nodes(net)) is (number >= 5 and phase == "TEST")  # after 1, 3 and 5
 
 
-def test_a_way_back_after_a_replay():
-    """The layers hold what the gradient needs, as after passes one by one."""
-    one, other, random = net(), net(), np.random.default_rng(2)
-    for _ in range(5):
-        x = random.normal(size=(2, 3, 8, 8))
-        one.forward(x=x)
-        other.blobs["x"].data[...] = x
-        one_by_one(other)
-    dy = random.normal(size=(2, 5))
-    for each in (one, other):
-        each.clear_param_diffs()
-        each.backward(ip=dy)
-    for name, param in one.named_params.items():
-        assert param.diff.tobytes() == other.named_params[name].diff.tobytes(), name
+DIGITS = """
+layers:
+  - {name: data, type: Data, top: [data, label], source: digits, batch_size: 4, transform: {crop_size: 12}}
+  - {name: ip, type: InnerProduct, bottom: data, num_output: 10}
+  - {name: right, type: Accuracy, bottom: [ip, label]}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+solver: {test_iter: 3, test_interval: 5, max_iter: 5, base_lr: 0.1}
+"""
 
 
-def test_a_bad_label_is_refused_by_a_replay_too(form):
-    model = (
-        "layers:\n"
-        "  - {name: x, type: Input, shape: {dim: [24, 5]}}\n"
-        "  - {name: label, type: Input, shape: {dim: [24]}}\n"
-        "  - {name: loss, type: SoftmaxWithLoss, bottom: [x, label]}\n"
-    )
-    net, rng = Net(parse(model), "TEST", device="cpu", keep=()), np.random.default_rng(0)
-    refused = []
-    for i in range(12):
-        labels = rng.integers(0, 5, 24).astype(np.float32)
-        labels[3] = 9 if i == 7 else labels[3]
-        given = {"x": rng.normal(size=(24, 5)).astype(np.float32), "label": labels}
-        try:
-            assert np.isfinite(net.forward(**given)["loss"])
-        except DataError as error:
-            assert str(error).endswith("label 9 is not one of the 5 classes 0..4")
-            refused.append(i)
-    assert net.passes.nodes  # they were replayed
-    assert refused == [7]
+def test_tests_of_a_solver_are_graphs_unless_they_are_switched_off(cuda, few_digits):
+    model, scores = parse(DIGITS), []
+    for graph in (True, False):
+        solver = Solver(model, device=cuda, report=Quiet(), graph=graph, engine="implicit")
+        scores.append([solver.test() for _ in range(4)])
+        assert replays(solver.test_nets[0]) is graph
+    assert scores[0] == scores[1]

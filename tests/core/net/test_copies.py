@@ -83,10 +83,14 @@ def test_a_dropped_net_and_solver_are_freed_at_once():
         net.backward()
         solver = Solver(parse(TEXT), device="cpu", report=Report())
         solver.step(5)  # of which the last replay what was recorded
-        kept = [net, solver, solver.net, *net.steps, *net.layers.values(), *net.learnable]
+        infers = Net(parse(TEXT), "TEST", device="cpu")
+        for _ in range(5):
+            infers.forward(x=np.ones((2, 1, 8, 8)), label=[0, 1])
+        assert infers.passes.nodes
+        kept = [net, infers, solver, solver.net, *net.steps, *net.layers.values(), *net.learnable]
         kept += net.blobs.values()
         gone = [weakref.ref(thing) for thing in kept]
-        del net, solver, kept
+        del net, infers, solver, kept
         assert [ref() for ref in gone] == [None] * len(gone)
     finally:
         gc.enable()
