@@ -29,14 +29,13 @@ from core.net.sequences import (
 from core.solver.twins import replays
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit import few_digits, registered
 
-from minicaffe import register
 from minicaffe.backends import cpu
 from minicaffe.backends.replay import guards, inference
-from minicaffe.core.layers import REGISTRY, blob
+from minicaffe.core.layers import blob
 from minicaffe.core.net import memory
 from minicaffe.core.solver import iteration
-from minicaffe.tools.data import datasets
 
 STEPS = st.lists(
     st.tuples(st.integers(0, 5), st.integers(0, len(ACTIONS) - 1), st.integers(0, 2**32 - 1)),
@@ -50,14 +49,10 @@ def ready(monkeypatch, tmp_path):
     """The drawn digits, but few; a layer of one's own; files go into a folder of their own."""
     pytest.importorskip("h5py")
     pytest.importorskip("PIL")
-    monkeypatch.setattr(datasets, "_COUNTS", {"train": 50, "test": 20})
-    monkeypatch.setattr(datasets, "_DRAWING", "few-50")
+    few_digits(monkeypatch)
     monkeypatch.chdir(tmp_path)
-    before = dict(REGISTRY)
-    register(sequences.Raising)
-    yield
-    REGISTRY.clear()
-    REGISTRY.update(before)
+    with registered(sequences.Raising):
+        yield
     sequences.group_of.cache_clear()
 
 

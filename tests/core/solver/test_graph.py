@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from core.layers.test_every_layer import Stretched
-from core.solver.every_layer import Every
 from core.solver.test_every_layer import TYPES, trained
 from core.solver.twins import Quiet, Twins, calls, differences, graphs, numbers, replays, twins
 from gpu import HAS_GPU
@@ -77,22 +76,6 @@ def own():
     """A layer of one's own, registered."""
     with registered(Stretched):
         yield
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_a_net_of_every_layer(cuda, own, dtype, request):
-    """What reads files, or is of the user's own Python, lies between graphs; all else is in them."""
-    if dtype == "float16" and not request.config.getoption("--long"):
-        pytest.skip("takes ten seconds more: --long")
-    pytest.importorskip("h5py")
-    pytest.importorskip("PIL")
-    given = {"type": "SGD", "momentum": 0.9, "iter_size": 2, "clip_gradients": 1, "base_lr": 0.001}
-    both = Twins(Every(False, cuda, dtype, **given))
-    both.step(steps(request, 5, 200))
-    assert both.replays
-    assert {graph.why for graph in graphs(both.replaying)} == {""}
-    said = calls(both.replaying)
-    assert said["own forward"] == said["own backward"] == OWN
 
 
 def test_what_cupy_does_itself_comes_behind_what_is_held_back(cuda):

@@ -95,24 +95,6 @@ def test_the_rows_are_those_of_the_iteration(form):
     assert python["own forward"] == python["own backward"] == "its Python is not minicaffe's"
 
 
-def test_going_on_from_a_snapshot(tmp_path):
-    """With one that replays, and with one that begins there."""
-    both = twins(", ema_decay: 0.9, iter_size: 2", type="Adam")
-    both.step(7)
-    path, _ = [solver.snapshot() for solver in both.both]
-    both.step(6)
-    for solver in both.both:
-        solver.restore(path)
-    both.step(6)
-    fresh = twins(", ema_decay: 0.9, iter_size: 2", type="Adam")
-    for solver in fresh.both:
-        solver.restore(path)
-    fresh.step(6)
-    both.both = both.replaying, fresh.replaying
-    both.check()
-    assert both.replays and fresh.replays
-
-
 def test_a_subclass_that_overrides_forward_is_ones_own():
     base = REGISTRY["ReLU"]
 
