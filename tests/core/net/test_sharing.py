@@ -43,16 +43,6 @@ def poison(net: Net) -> None:
     net.memory.sharing.block.view("u1").fill(255)
 
 
-def same_forward(model, phase="TEST", **given) -> tuple[Net, Net]:
-    """The nets of `pair`, of float64, after a pass of the same inputs that gave the same bits."""
-    both = pair(model, phase, dtype="float64")
-    poison(both[1])
-    for net in both:
-        net.forward(**given)
-    assert_same(*both)
-    return both
-
-
 def pair(model, phase, keep=(), device="cpu", **settings) -> tuple[Net, Net]:
     """A net that shares nothing and one that shares, of the same parameters."""
     apart, sharing = (
@@ -82,6 +72,11 @@ def assert_same(a: Net, b: Net) -> int:
         wanted = a.device.to_host(one.diff)
         assert b.device.to_host(other.diff).tobytes() == wanted.tobytes()
     return shown
+
+
+def given_to(net: Net) -> list:
+    """What stands before all layers."""
+    return [value for step in net.steps if not step.bottoms for value in step.tops]
 
 
 @functools.cache
@@ -191,25 +186,172 @@ def kept(net_spec, chance: random.Random) -> list[str]:
     return chance.sample(names, chance.randint(0, min(2, len(names))))
 
 
-@pytest.mark.parametrize("phase", ["TRAIN", "TEST"])
-def test_random_nets_give_the_same_bits(phase, request):
-    shown = 0
-    for seed in range(300 if request.config.getoption("--long") else 12):
-        spec = wired(seed, phase == "TRAIN")
-        a, b = pair(spec, phase, kept(spec, random.Random(seed)), dtype="float64")
-        for _ in range(2):
-            x = RNG.normal(size=SHAPE)
-            poison(b)
-            for net in (a, b):
-                net.clear_param_diffs()
-                net.forward(x=x, label=[0, 1])
-            assert a.loss == b.loss
+class Rows(Layer):
+    """Rows of the first bottom times the numbers of the second."""
+
+    traits = Traits(over_a_bottom=True)
+
+    def setup(self, x, factors):
+        return x
+
+    def forward(self, x, factors):
+        return np.multiply(x, factors, out=self.out[0])
+
+
+class Half(Layer):
+    """The first half of the samples at the second pass."""
+
+    traits = Traits(sizes_vary=True)
+    passes = 0
+
+    def setup(self, x):
+        return x
+
+    def forward(self, x):
+        self.passes += 1
+        y = self.out[0][: len(x) // self.passes]
+        y[...] = x[: len(y)]
+        return y
+
+
+class Square(Layer):
+    """Keeps its bottom, not a copy of it."""
+
+    def setup(self, x):
+        return x
+
+    def forward(self, x):
+        self.x = x
+        return x * x
+
+    def backward(self, dy):
+        return 2 * self.x * dy
+
+
+class Mirror(Layer):
+    """Gives views of what it is given."""
+
+    def setup(self, x):
+        return x, x
+
+    def forward(self, x):
+        return x[:, ::-1], x
+
+    def backward(self, dy, dz):
+        dy[:, ::-1] += dz  # where another layer's gradient lies
+        return dy[:, ::-1]
+
+
+class First(Layer):
+    """The first of two; the other has no gradient."""
+
+    def setup(self, x, y):
+        return x
+
+    def forward(self, x, y):
+        return x
+
+    def backward(self, dy):
+        return dy, None
+
+
+@pytest.fixture(autouse=True)
+def layers_of_ones_own():
+    """Which may write over a bottom, vary in size, keep what they are given, and give views."""
+    with registered(Rows, Half, Square, Mirror, First):
+        yield
+
+
+OWN = model_of(
+    {"x": [2, 3, 6, 6], "label": [2]},
+    "conv1 Convolution bottom: x, num_output: 4, kernel_size: 3, pad: 1",
+    "relu1 ReLU top: conv1",
+    "s1 Square",
+    "m1 Mirror top: [a, b]",
+    "s2 Square bottom: a",
+    "s3 Square bottom: b",
+    "f1 First bottom: [s2, b]",
+    "sum Eltwise bottom: [f1, s3, conv1]",
+    "m2 Mirror top: [c, d]",
+    "f2 First bottom: [d, c]",
+    "ip InnerProduct num_output: 5",
+    "loss SoftmaxWithLoss bottom: [ip, label]",
+)
+WIDE, NARROW = "wide Power bottom: x, scale: 3", "narrow InnerProduct bottom: x, num_output: 1"
+OVER = "y Rows bottom: [wide, narrow]", "z Power shift: 1"
+CONV = "Convolution bottom: x, num_output: 4, kernel_size: 1"
+MODELS = {  # and the phases in which they run
+    "own": (OWN, "TRAIN TEST"),
+    # A top is written over a bottom of its own size alone
+    "wide is last": (model_of({"x": [6, 9]}, NARROW, WIDE, *OVER), "TEST"),
+    "narrow is last": (model_of({"x": [6, 9]}, WIDE, NARROW, *OVER), "TEST"),
+    # A bottom that is read later does not lie in what joins it, which the next layer writes over in place
+    "read later": (
+        model_of(
+            {"x": [2, 4, 8, 8]},
+            *(f"a {CONV}", f"b {CONV}", "both Concat bottom: [a, b], axis: 0"),
+            *("down Power bottom: both, top: both, shift: -3", "again Eltwise bottom: [a, b]"),
+            "ip InnerProduct bottom: both, num_output: 2",
+        ),
+        "TEST",
+    ),
+}
+SAME = [
+    pytest.param(
+        functools.partial(wired, seed, phase == "TRAIN"), phase, {"dtype": "float64"}, seed,
+        id=f"random-{phase}-{seed}", marks=[pytest.mark.long] * (seed > 11),
+    )
+    for phase in ("TRAIN", "TEST") for seed in range(300)
+]  # fmt: skip
+SAME += [
+    pytest.param(functools.partial(parse, text), phase, {"dtype": "float64"}, 0, id=f"{name}-{phase}")
+    for name, (text, phases) in MODELS.items() for phase in phases.split()
+]  # fmt: skip
+SAME += [
+    pytest.param(lambda path=path: parse(path.read_text()), "TEST", {}, 0, id=path.stem)
+    for path in sorted(STEPS.glob("*.yaml"))
+]
+SAME += [
+    pytest.param(lambda name=name: read(caffe_nets.NETS / f"{name}.prototxt"), "TEST", {}, 0, id=name)
+    for name in DEPLOYED[1:]
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "phase", "settings", "seed"), SAME)
+def test_a_net_that_shares_gives_the_same_bits(make, phase, settings, seed, few_digits):
+    """Also where work and shared blobs hold nothing of the layer, or the pass, before."""
+    spec, draws = make(), np.random.default_rng(seed)
+    keep = kept(spec, random.Random(seed)) if "dtype" in settings else ()
+    a, b = pair(spec, phase, keep, deterministic=True, **settings)
+    for _ in range(3):
+        poison(b)
+        drawn = [
+            draws.normal(size=v.shape) if v.name == "x" else draws.integers(0, 2, v.shape)
+            for v in given_to(a)
+        ]
+        for net in (a, b):
+            net.clear_param_diffs()
+            net.context.workspace.view("u1").fill(255)
+            for value, numbers in zip(given_to(net), drawn, strict=True):
+                value.blob.data[...] = numbers
+            net.forward()
             if phase == "TRAIN":
-                poison(b)
-                a.backward()
-                b.backward()
-            shown += assert_same(a, b)
-    assert shown > 150
+                net.backward()
+        assert a.loss == b.loss and assert_same(a, b)
+    assert b.context.workspace_size <= a.context.workspace_size
+    assert b.memory.sharing.lives or "dtype" in settings
+
+
+def test_behind_a_layer_whose_sizes_vary_nothing_is_shared():
+    layers = ("a ReLU", "b TanH", "half Half", "c ReLU", "ip InnerProduct num_output: 2")
+    a, b = pair(parse(model_of({"x": [4, 3]}, *layers)), "TEST")
+    assert {value.name for value in b.memory.sharing.lives} == {"a", "b"}
+    for _ in range(2):
+        poison(b)
+        for net in (a, b):
+            net.forward(x=np.ones((4, 3)))
+        assert_same(a, b)
+    assert b.blobs["ip"].shape == (2, 2)
 
 
 @pytest.mark.parametrize("phase", ["TRAIN", "TEST"])
@@ -308,22 +450,6 @@ def test_training_takes_the_same_way(path, few_digits):
         assert one.data.tobytes() == other.data.tobytes()
 
 
-@pytest.mark.parametrize("path", sorted(STEPS.glob("*.yaml")), ids=lambda path: path.stem)
-def test_inference_of_every_layer_gives_the_same_bits(path, few_digits):
-    """Also where the work holds nothing of the layer before, and backward's buffers are not taken."""
-    a, b = pair(parse(path.read_text()), "TEST", deterministic=True)
-    for net in (a, b):
-        rng = np.random.default_rng(0)
-        given = [value for step in net.steps if not step.bottoms for value in step.tops]
-        for value in given:
-            value.blob.data[...] = rng.integers(0, 3, value.shape)
-        poison(b)
-        net.context.workspace.view("u1").fill(255)
-        net.forward()
-    assert b.context.workspace_size <= a.context.workspace_size
-    assert assert_same(a, b)
-
-
 def test_what_only_backward_needs_is_not_taken(device):
     text = model_of(
         {"x": [2, 4, 9, 9], "rois": [3, 5]},
@@ -351,21 +477,6 @@ def test_what_only_backward_needs_is_not_taken(device):
     assert b.context.workspace_size < a.context.workspace_size / 2
 
 
-@pytest.mark.parametrize("name", DEPLOYED[1:])
-def test_stock_nets_infer_the_same(name):
-    spec = read(caffe_nets.NETS / f"{name}.prototxt")
-    a, b = pair(spec, "TEST", deterministic=True)
-    image = a.steps[0].tops[0]
-    for net in (a, b):
-        net.reshape(**{image.name: (1, *image.shape[1:])})
-        poison(b)
-        for seed in range(2):
-            data = np.random.default_rng(seed).normal(size=(1, *image.shape[1:]))
-            net.forward(**{image.name: data})
-    assert b.memory.sharing.lives
-    assert assert_same(a, b)
-
-
 def test_sixteen_bits_share_with_thirty_two(device):
     spec = parse(LENET) if device.is_cuda else parse(LENET.replace("float16", "float32"))
     losses = []
@@ -383,31 +494,6 @@ def test_sixteen_bits_share_with_thirty_two(device):
         loss = test.forward(**BATCH)["loss"]
         losses.append((float(solver.loss()), float(loss)))
     assert losses[0] == losses[1]
-
-
-class Rows(Layer):
-    """Rows of the first bottom times the numbers of the second."""
-
-    traits = Traits(over_a_bottom=True)
-
-    def setup(self, x, factors):
-        return x
-
-    def forward(self, x, factors):
-        return np.multiply(x, factors, out=self.out[0])
-
-
-@pytest.mark.parametrize("last", ["wide", "narrow"])
-def test_a_top_is_written_over_a_bottom_of_its_own_size_alone(last):
-    rows = ["wide Power bottom: x, scale: 3", "narrow InnerProduct bottom: x, num_output: 1"]
-    rows = rows[::-1] if last == "wide" else rows
-    rows += ["y Rows bottom: [wide, narrow]", "z Power shift: 1"]
-    x = RNG.normal(size=(6, 9))
-    with registered(Rows):
-        a, b = same_forward(parse(model_of({"x": [6, 9]}, *rows)), x=x)
-    weight, bias = (param.data for param in a.learnable)
-    wanted = 3 * x * (x @ weight.T + bias) + 1
-    np.testing.assert_allclose(b.blobs["z"].data, wanted, rtol=1e-12)
 
 
 def test_what_is_kept_shown_and_not():
@@ -497,110 +583,6 @@ def test_debug_info_says_the_same():
     assert said[0] == said[1] and len(said[0]) > 20
 
 
-class Half(Layer):
-    """The first half of the samples at the second pass."""
-
-    traits = Traits(sizes_vary=True)
-    passes = 0
-
-    def setup(self, x):
-        return x
-
-    def forward(self, x):
-        self.passes += 1
-        y = self.out[0][: len(x) // self.passes]
-        y[...] = x[: len(y)]
-        return y
-
-
-def test_behind_a_layer_whose_sizes_vary_nothing_is_shared():
-    layers = ("a ReLU", "b TanH", "half Half", "c ReLU", "ip InnerProduct num_output: 2")
-    with registered(Half):
-        a, b = pair(parse(model_of({"x": [4, 3]}, *layers)), "TEST")
-        assert {value.name for value in b.memory.sharing.lives} == {"a", "b"}
-        for _ in range(2):
-            poison(b)
-            for net in (a, b):
-                net.forward(x=np.ones((4, 3)))
-            assert_same(a, b)
-        assert b.blobs["ip"].shape == (2, 2)
-
-
-class Square(Layer):
-    """Keeps its bottom, not a copy of it."""
-
-    def setup(self, x):
-        return x
-
-    def forward(self, x):
-        self.x = x
-        return x * x
-
-    def backward(self, dy):
-        return 2 * self.x * dy
-
-
-class Mirror(Layer):
-    """Gives views of what it is given."""
-
-    def setup(self, x):
-        return x, x
-
-    def forward(self, x):
-        return x[:, ::-1], x
-
-    def backward(self, dy, dz):
-        dy[:, ::-1] += dz  # where another layer's gradient lies
-        return dy[:, ::-1]
-
-
-class First(Layer):
-    """The first of two; the other has no gradient."""
-
-    def setup(self, x, y):
-        return x
-
-    def forward(self, x, y):
-        return x
-
-    def backward(self, dy):
-        return dy, None
-
-
-OWN = model_of(
-    {"x": [2, 3, 6, 6], "label": [2]},
-    "conv1 Convolution bottom: x, num_output: 4, kernel_size: 3, pad: 1",
-    "relu1 ReLU top: conv1",
-    "s1 Square",
-    "m1 Mirror top: [a, b]",
-    "s2 Square bottom: a",
-    "s3 Square bottom: b",
-    "f1 First bottom: [s2, b]",
-    "sum Eltwise bottom: [f1, s3, conv1]",
-    "m2 Mirror top: [c, d]",
-    "f2 First bottom: [d, c]",
-    "ip InnerProduct num_output: 5",
-    "loss SoftmaxWithLoss bottom: [ip, label]",
-)
-
-
-@pytest.mark.parametrize("phase", ["TRAIN", "TEST"])
-def test_layers_of_ones_own_may_keep_and_give_views(phase):
-    with registered(Square, Mirror, First):
-        a, b = pair(parse(OWN), phase, dtype="float64", deterministic=True)
-    shown = 0
-    for _ in range(3):
-        x = RNG.normal(size=(2, 3, 6, 6))
-        poison(b)
-        for net in (a, b):
-            net.clear_param_diffs()
-            net.forward(x=x, label=[1, 4])
-            if phase == "TRAIN":
-                net.backward()
-        shown += assert_same(a, b)
-    assert b.memory.sharing.lives and np.isfinite(b.loss) and shown >= 9
-
-
 def test_the_summary_tells_of_memory_before_and_after():
     net = Net(parse(SMALL), "TEST", device="cpu", keep=(), shapes_only=True)
     sizes = {"x": 216, "label": 2, "conv1": 288, "conv2": 288, "sum": 288, "pool": 72, "ip": 10}
@@ -613,20 +595,6 @@ def test_the_summary_tells_of_memory_before_and_after():
     diffs = {name: size for name, size in sizes.items() if name not in ("x", "label")}
     assert net.memory.sharing.before == whole + 4 * (sum(diffs.values()) + 1)
     assert "blobs and diffs: 0.0 MiB; diffs sharing memory: 0.0 MiB" in repr(net)
-
-
-def test_a_bottom_that_is_read_later_does_not_lie_in_what_joins_it():
-    """There the next layer, in place, would write over it."""
-    text = model_of(
-        {"x": [2, 4, 8, 8]},
-        "a Convolution bottom: x, num_output: 4, kernel_size: 1",
-        "b Convolution bottom: x, num_output: 4, kernel_size: 1",
-        "both Concat bottom: [a, b], axis: 0",
-        "down Power bottom: both, top: both, shift: -3",
-        "ip InnerProduct bottom: both, num_output: 2",
-        "again Eltwise bottom: [a, b]",
-    )
-    same_forward(parse(text), x=RNG.normal(size=(2, 4, 8, 8)))
 
 
 def test_solvers_and_classifiers_share_all_but_what_is_kept(few_digits):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 from kit import refusal
 
 from minicaffe import Rule, Solver, SpecError, parse, register_rule
 from minicaffe.backends import cpu
+from minicaffe.backends.cpu import threads
 from minicaffe.backends.formulas import RULES, exp, sign, where
 from minicaffe.core.config.declare import TYPES
 from minicaffe.core.solver import Report
@@ -34,12 +37,18 @@ def rules():
     TYPES[:] = before[1]
 
 
-@pytest.fixture(params=["compiled", "numpy"])
-def loops(request, monkeypatch):
-    if request.param == "compiled":
-        pytest.importorskip("numba")
-    else:
+@pytest.fixture(params=["compiled", "numpy", "cuda"])
+def place(request, monkeypatch):
+    """The forms of the CPU's loops, and CUDA."""
+    if request.param == "numpy":
         monkeypatch.setattr(cpu, "available", lambda: False)
+        monkeypatch.setattr(threads, "_crew", functools.cache(threads._crew.__wrapped__))
+    return request.getfixturevalue("cuda") if request.param == "cuda" else "cpu"
+
+
+def rule(name, step, **members):
+    """A rule by its formula."""
+    return type(name, (Rule,), {"step": staticmethod(step), **members})
 
 
 def lion(power=1.0):
@@ -67,12 +76,23 @@ def feed(solver, seed):
         blob[...] = solver.device.asarray(rng.normal(size=blob.shape), blob.dtype)
 
 
-def trained(steps=9, **given):
-    solver = Solver(parse(MODEL), report=Report(), dtype="float64", **given)
-    for seed in range(steps):
+def train(solver, seeds):
+    """An iteration on the batch of each seed."""
+    for seed in seeds:
         feed(solver, seed)
         solver.step(1)
     return solver
+
+
+def solver_of(kind, device="cpu", **settings):
+    """A solver of a rule."""
+    text = MODEL.replace("type: Lion", f"type: {kind}")
+    text = text if kind == "Lion" else text.replace("momentum2: 0.8, ", "")
+    return Solver(parse(text), device=device, report=Report(), dtype="float64", **settings)
+
+
+def trained(steps=9, **given):
+    return train(solver_of("Lion", **given), range(steps))
 
 
 def weights(solver):
@@ -81,9 +101,7 @@ def weights(solver):
 
 def by_hand(steps=9):
     """The same in float64, a parameter after the other, from the gradient of the loss by hand."""
-    plain = MODEL.replace("type: Lion", "type: SGD").replace("momentum2: 0.8, ", "")
-    solver = Solver(parse(plain), device="cpu", dtype="float64")
-    w, b = weights(solver)
+    w, b = weights(solver_of("SGD"))
     mw, mb = np.zeros_like(w), np.zeros_like(b)
     for i in range(steps):
         rng = np.random.default_rng(i)
@@ -96,186 +114,109 @@ def by_hand(steps=9):
     return w, b
 
 
-def test_on_the_cpu_it_is_what_is_computed_by_hand(loops):
+def test_it_is_what_is_computed_by_hand(place):
     lion()
-    for got, expected in zip(weights(trained(device="cpu")), by_hand(), strict=True):
+    for got, expected in zip(weights(trained(device=place)), by_hand(), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-12)
 
 
-def test_on_cuda_too(cuda):
+def test_it_goes_on_from_a_snapshot(place, tmp_path):
     lion()
-    for got, expected in zip(weights(trained(device=cuda)), by_hand(), strict=True):
-        np.testing.assert_allclose(got, expected, rtol=1e-12)
-
-
-def test_it_goes_on_from_a_snapshot(loops, tmp_path):
-    lion()
-    whole = trained(device="cpu")
-    half = trained(5, device="cpu", snapshot_prefix=str(tmp_path / "a"))
-    again = Solver(parse(MODEL), device="cpu", report=Report(), dtype="float64")
+    half = trained(5, device=place, snapshot_prefix=str(tmp_path / "a"))
+    again = solver_of("Lion", place)
     again.restore(half.snapshot())
-    for seed in range(5, 9):
-        feed(again, seed)
-        again.step(1)
-    for one, other in zip(weights(whole), weights(again), strict=True):
+    train(again, range(5, 9))
+    for one, other in zip(weights(trained(device=place)), weights(again), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-def test_two_arrays_of_history_and_words(loops):
-    @register_rule
-    class Odd(Rule):
-        memory = 2
+def odd(w, g, a, b, rate, momentum):
+    a = momentum * a + g * g
+    return where(g > 0.0, rate, -rate) * (1.0 - exp(-abs(g))) + 0.0 * b, a, b + 1.0
 
-        @staticmethod
-        def step(w, g, a, b, rate, momentum):
-            a = momentum * a + g * g
-            return where(g > 0.0, rate, -rate) * (1.0 - exp(-abs(g))) + 0.0 * b, a, b + 1.0
 
-        @staticmethod
-        def numbers(spec, rate, iteration, decay):
-            return rate, spec.momentum
-
-    model = MODEL.replace("type: Lion", "type: Odd").replace("momentum2: 0.8, ", "")
-    solver = Solver(parse(model), device="cpu", dtype="float64")
-    for seed in range(5):
-        feed(solver, seed)
-        solver.step(1)
+def test_two_arrays_of_history_and_words(place):
+    numbers = staticmethod(lambda spec, rate, iteration, decay: (rate, spec.momentum))
+    register_rule(rule("Odd", odd, memory=2, numbers=numbers))
+    solver = train(solver_of("Odd", place), range(5))
     assert len(solver.rule.history) == 4
-    np.testing.assert_array_equal(solver.rule.history[2], np.full((3, 5), 5.0))
+    counted = solver.device.to_host(solver.rule.history[2])
+    np.testing.assert_array_equal(counted, np.full((3, 5), 5.0))
 
 
-def test_a_rule_that_is_registered_again_is_another(loops):
+def test_a_rule_that_is_registered_again_is_another(place):
     """Whoever has the first one goes on by it, replayed or not; the next solver takes the second."""
     lion()
-    first = trained(4, device="cpu")
+    first = trained(4, device=place)
     lion(power=2.0)
-    for seed in range(4, 9):
-        feed(first, seed)
-        first.step(1)
+    train(first, range(4, 9))
     for got, expected in zip(weights(first), by_hand(), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-12)
-    assert abs(weights(trained(1, device="cpu"))[1] - by_hand(0)[1]).max() == pytest.approx(0.04)
+    assert abs(weights(trained(1, device=place))[1] - by_hand(0)[1]).max() == pytest.approx(0.04)
 
 
-def odd_words():
-    """Parameters and a class of names that kernels have, or C++ has, for their own."""
-
-    class Sum(Rule):
-        @staticmethod
-        def step(weight, new, S, rate):
-            return rate * new, S
-
-    return Sum
-
-
-def what_it_is_given():
-    """The gradient itself is remembered."""
-
-    class Optimistic(Rule):
-        @staticmethod
-        def step(w, g, before, rate):
-            return rate * (2 * g - before), g
-
-    return Optimistic
+FORMULAS = {
+    # Of names that kernels have, or C++ has, for their own
+    "Sum": lambda weight, new, S, rate: (rate * new, S),
+    # The gradient itself is remembered
+    "Optimistic": lambda w, g, before, rate: (rate * (2 * g - before), g),
+    # What lies between two parameters is 0, and none of the rule's business
+    "Signs": lambda w, g, h, rate: (rate * g / abs(g), h),
+}
 
 
-def zero_by_zero():
-    """What lies between two parameters is 0, and none of the rule's business."""
-
-    class Signs(Rule):
-        @staticmethod
-        def step(w, g, h, rate):
-            return rate * g / abs(g), h
-
-    return Signs
-
-
-@pytest.mark.parametrize("make", [odd_words, what_it_is_given, zero_by_zero])
-@pytest.mark.parametrize("device", ["cuda", "compiled", "numpy"])
-def test_a_formula_is_one_wherever_it_runs(make, device, request, monkeypatch):
+@pytest.mark.parametrize("name", FORMULAS)
+def test_a_formula_is_one_wherever_it_runs(place, name):
     """As Python computes it, entry by entry."""
-    cls = register_rule(make())
-    if device == "cuda":
-        device = request.getfixturevalue("cuda")
-    else:
-        if device == "numpy":
-            monkeypatch.setattr(cpu, "available", lambda: False)
-        device = "cpu"
-    model = MODEL.replace("type: Lion", f"type: {cls.__name__}").replace(
-        "weight_decay: 0.1", "weight_decay: 0"
-    )
-    model = model.replace("lr_policy: exp, gamma: 0.9, ", "").replace("lr_mult: 2, ", "")
-    solver = Solver(parse(model), device=device, report=Report(), dtype="float64")
+    register_rule(rule(name, FORMULAS[name]))
+    solver = solver_of(name, place, weight_decay=0, lr_policy="fixed", gamma=None)
+    for param in solver.net.params["y"]:
+        param.lr_mult = 1
     held = [np.zeros_like(one) for one in weights(solver)]
     for seed in range(6):
         before = [one.copy() for one in weights(solver)]
-        feed(solver, seed)
         rng = np.random.default_rng(seed)
         x, t = rng.normal(size=(4, 5)), rng.normal(size=(4, 3))
         dy = (x @ before[0].T + before[1] - t) / 4
         diffs = [dy.T @ x, dy.sum(0)]
-        solver.step(1)
+        train(solver, [seed])
         for i, after in enumerate(weights(solver)):
-            step, held[i] = cls.step(before[i], diffs[i], held[i], 0.01)
+            step, held[i] = FORMULAS[name](before[i], diffs[i], held[i], 0.01)
             np.testing.assert_allclose(after, before[i] - step, rtol=1e-12)
     solver.loss()
 
 
-def test_numbers_that_are_too_few_are_named():
-    @register_rule
-    class Short(Rule):
-        @staticmethod
-        def step(w, g, h, rate, momentum):
-            return rate * g, momentum * h
-
-    model = MODEL.replace("type: Lion", "type: Short")
-    with pytest.raises(SpecError, match="rule Short: `numbers` returns 1 values, `step` takes 2"):
-        Solver(parse(model), device="cpu")
-
-
-def test_another_formula_of_one_name_is_compiled_anew(loops):
+def test_another_formula_of_one_name_is_compiled_anew(place):
     """The loops on disk go by the formula, which is in no file of ours."""
 
-    def once(factor):
-        class Plain(Rule):
-            @staticmethod
-            def step(w, g, h, rate):
-                return rate * g, h
-
-        class Twice(Plain):
-            @staticmethod
-            def step(w, g, h, rate):
-                return rate * g * 2.0, h
-
-        cls = Plain if factor == 1 else Twice
-        cls.__name__ = "Plain"
-        register_rule(cls)
-        model = MODEL.replace("type: Lion", "type: Plain").replace(
-            "weight_decay: 0.1", "weight_decay: 0"
-        )
-        solver = Solver(parse(model), device="cpu", dtype="float64")
+    def once(formula):
+        register_rule(rule("Plain", formula))
+        solver = solver_of("Plain", place, weight_decay=0)
         before = weights(solver)[0].copy()
-        feed(solver, 0)
-        solver.step(1)
-        return weights(solver)[0] - before
+        return weights(train(solver, [0]))[0] - before
 
-    np.testing.assert_allclose(once(2), 2 * once(1), rtol=1e-12)
+    plain = once(lambda w, g, h, rate: (rate * g, h))
+    np.testing.assert_allclose(
+        once(lambda w, g, h, rate: (rate * g * 2.0, h)), 2 * plain, rtol=1e-12
+    )
 
 
-def bad(name, step, **members):
-    return type(name, (Rule,), {"step": staticmethod(step), **members})
+def test_numbers_that_are_too_few_are_named():
+    register_rule(rule("Short", lambda w, g, h, rate, momentum: (rate * g, momentum * h)))
+    with pytest.raises(SpecError, match="rule Short: `numbers` returns 1 values, `step` takes 2"):
+        solver_of("Short")
 
 
 @pytest.mark.parametrize(
     ("cls", "message"),
     [
-        (bad("SGD", step=lambda w, g, h, rate: (g, h)), "rule SGD: is a built-in rule's name"),
-        (bad("New", memory=3, step=lambda w, g, h, rate: (g, h)), "rule New: memory: expected 1 or 2, got 3"),
-        (bad("New", step=lambda w, g, h, rate: rate * g), "rule New: it returns 1 values, not the step and 1 of history"),
-        (bad("New", step=lambda w, g, h, rate: (np.cbrt(g), h)), "rule New: the formula <lambda> has no CUDA: "),
-        (bad("New", step=lambda w, g, h, rate: (g if g > 0 else h, h)), "it branches on a value"),
+        (rule("SGD", lambda w, g, h, rate: (g, h)), "rule SGD: is a built-in rule's name"),
+        (rule("New", lambda w, g, h, rate: (g, h), memory=3), "rule New: memory: expected 1 or 2, got 3"),
+        (rule("New", lambda w, g, h, rate: rate * g), "rule New: it returns 1 values, not the step and 1 of history"),
+        (rule("New", lambda w, g, h, rate: (np.cbrt(g), h)), "rule New: the formula <lambda> has no CUDA: "),
+        (rule("New", lambda w, g, h, rate: (g if g > 0 else h, h)), "it branches on a value"),
         (int, "register_rule: int is no subclass of Rule"),
-        (bad("Große", step=lambda w, g, h, rate: (g, h)), "rule Große: expected a name in ASCII, as C++ takes it"),
+        (rule("Große", lambda w, g, h, rate: (g, h)), "rule Große: expected a name in ASCII, as C++ takes it"),
     ],
     ids=["built in", "memory", "too few", "a function", "a branch", "no rule", "no ASCII"],
 )  # fmt: skip

@@ -57,6 +57,7 @@ def test_training_goes_on_to_the_bit_from_each_kind_of_file(kind, form, tmp_path
         np.testing.assert_array_equal(a.data, b.data)
     for a, b in zip(straight.rule.history, resumed.rule.history, strict=True):
         np.testing.assert_array_equal(a, b)
+        assert np.any(a)
     if form != "NPZ":
         assert caffes.read(path).current_step == 1
         assert (
