@@ -57,43 +57,31 @@ def steps(x, y, moves):
         x, y = y, x
 
 
+def recorded(work, *args, **keywords):
+    """The script of some work, which runs."""
+    with recording() as made:
+        work(*args, **keywords)
+    assert not made.hosts
+    return Script(made.rows)
+
+
 def together(script):
     script.together(threads.crew(3).run)
 
 
-@settings(max_examples=30)
-@given(
-    moves=st.lists(
-        st.tuples(
-            st.integers(0, 3), st.lists(st.sampled_from([0.0, 0.002]), min_size=3, max_size=3)
-        ),
-        min_size=1,
-        max_size=5,
-    )
-)
-def test_threads_meet_wherever_one_reads_what_another_wrote(moves):
-    """However late one is, numbers are those of one thread."""
-    given_to = [np.arange(12.0), np.zeros(12)]
-    x, y = (array.copy() for array in given_to)
-    with recording() as made:
-        steps(x, y, moves)
-    assert not made.hosts
-    script = Script(made.rows)
-    for run in (script.alone, lambda: together(script)):
-        wanted = [array.copy() for array in given_to]
-        steps(*wanted, moves)
-        for array, before in zip((x, y), given_to, strict=True):
-            array[...] = before
-        run()
-        assert x.tobytes() == wanted[0].tobytes() and y.tobytes() == wanted[1].tobytes()
+def ways(script):
+    """To run it: by one thread, or by all."""
+    return script.alone, functools.partial(together, script)
 
 
 def test_threads_that_need_nothing_of_each_other_do_not_meet():
     x, y = np.zeros((6, 2)), np.zeros((6, 2))
-    with recording() as made:
+
+    def work():
         steps(x, y, [(0, [0.0])] * 4)
         do(np.add, x, 1, out=y)  # of all
-    assert calls(Script(made.rows)) == [[0, 0, 0], [4, 4, 4], [1, 0, 0]]
+
+    assert calls(recorded(work)) == [[0, 0, 0], [4, 4, 4], [1, 0, 0]]
 
 
 def calls(script):
@@ -104,14 +92,16 @@ def calls(script):
 def test_calls_come_before_others_that_they_have_nothing_to_do_with():
     """What one thread has to do for all is done before they are woken, and none waits for a sum in between."""
     x, y, z, scale, sums = (np.zeros(shape) for shape in ((6, 2), (6, 2), (6, 2), (), 2))
-    with recording() as made:
+
+    def work():
         steps(x, y, [(0, [0.0])])
         do(np.add.reduce, y, axis=0, out=sums)
         do(np.copyto, scale, 2.0)
         in_slices(lambda a, b, _: do(np.multiply, y[a:b], scale, out=z[a:b]), 6, noted=True)
-    script = Script(made.rows)
+
+    script = recorded(work)
     assert calls(script) == [[1, 0, 0], [2, 2, 2], [1, 0, 0]]
-    for run in (script.alone, lambda: together(script)):
+    for run in ways(script):
         for array in (y, z, scale, sums):
             array.fill(-1)
         run()
@@ -125,34 +115,28 @@ MOVES = st.tuples(st.booleans(), st.integers(0, 3), st.integers(0, 3), SLICES, s
 @settings(max_examples=100)
 @given(moves=st.lists(MOVES, min_size=2, max_size=12), seed=st.integers(0, 2**16))
 def test_calls_in_another_order_make_the_same_numbers(moves, seed):
-    """Of any arrays, by one thread or by all, over what others may still read."""
+    """Of any arrays, by one thread or by all, however late one is, over what others may still read."""
     given_to = np.random.default_rng(seed).random((4, 12))
-    delay = np.random.default_rng(seed).choice([0.0, 0.0, 0.001], (len(moves), 3))
+    delay = np.random.default_rng(seed).choice([0.0, 0.0, 0.002], (len(moves), 3))
 
     def make(arrays):
-        for (alone, source, target, (skip, lead), turned), late_by in zip(
-            moves, delay, strict=True
-        ):
+        for move, late_by in zip(moves, delay, strict=True):
+            alone, source, target, (skip, lead), turned = move
             x, y = arrays[source][skip:], arrays[target][lead:]
             x = x[::-1] if turned else x
             n = min(len(x), len(y))
             if source == target:
                 x = given_to[source, -len(x) :]
-            if alone:
-                do(late, x[:n], late_by[0], out=y[:n])
-                continue
-            in_slices(
-                lambda a, b, _, x=x, y=y, by=late_by: do(late, x[a:b], by[a % 3], out=y[a:b]),
-                n,
-                noted=True,
-            )
+
+            def part(a, b, _, x=x, y=y, late_by=late_by):
+                do(late, x[a:b], late_by[a % 3], out=y[a:b])
+
+            part(0, n, 0) if alone else in_slices(part, n, noted=True)
 
     arrays, wanted = [*given_to.copy()], [*given_to.copy()]
-    with recording() as made:
-        make(arrays)
+    script = recorded(make, arrays)
     make(wanted)
-    script = Script(made.rows)
-    for run in (script.alone, lambda: together(script)):
+    for run in ways(script):
         for array, before in zip(arrays, given_to, strict=True):
             array[...] = before
         run()
@@ -165,9 +149,7 @@ def test_without_meetings_numbers_are_wrong(monkeypatch):
         "minicaffe.backends.replay.command_buffer.Touched.collides", lambda *_: False
     )
     x, y = np.arange(12.0), np.zeros(12)
-    with recording() as made:
-        steps(x, y, [(3, [0.0, 0.02, 0.02]), (3, [0.0])])
-    script = Script(made.rows)
+    script = recorded(steps, x, y, [(3, [0.0, 0.02, 0.02]), (3, [0.0])])
     wanted = [np.arange(12.0), np.zeros(12)]
     steps(*wanted, [(3, [0.0]), (3, [0.0])])
     x[:], y[:] = np.arange(12.0), 0
@@ -226,19 +208,17 @@ def test_what_threads_work_in_is_theirs_until_they_meet():
     numbers = np.array([[0.1, 0.9, 0.0]] * 2)
     parts = Parts([(200_000, 0), (220_000, 1)], device("cpu"))
     work = np.empty(2**18, np.float32)
-    with recording() as made:
-        update("sgd", w, d, [h], numbers, parts, "L2", 1.0, work, np.zeros(1, np.int32))
-    assert [row.slices for row in made.rows] == [3, 2]
-    assert len(Script(made.rows).stages) == 3
+    given = w, d, [h], numbers, parts, "L2", 1.0, work, np.zeros(1, np.int32)
+    script = recorded(update, "sgd", *given)
+    assert [row.slices for row in script.rows] == [3, 2]
+    assert len(script.stages) == 3
 
 
 def test_two_threads_of_python_at_once():
     """The crew is one's at a time: the other makes its calls by itself."""
     scripts, arrays = [], [np.zeros(9) for _ in range(2)]
     for x in arrays:
-        with recording() as made:
-            steps(x, x, [(0, [0.001])] * 3)
-        scripts.append(Program(made.rows))
+        scripts.append(Program(recorded(steps, x, x, [(0, [0.001])] * 3).rows))
         x[:] = 0
 
     def run(program):
@@ -256,11 +236,7 @@ def test_two_threads_of_python_at_once():
 def test_a_step_that_takes_memory_is_never_the_same():
     """What it is given lies elsewhere each time; so it is not replayed."""
     x = np.zeros(3)
-    noted = []
-    for _ in range(2):
-        with recording() as made:
-            do(np.add, x, np.ones(3), out=x)
-        noted.append(made.rows)
+    noted = [recorded(lambda: do(np.add, x, np.ones(3), out=x)).rows for _ in range(2)]
     assert noted[0] != noted[1]
 
 
@@ -295,14 +271,11 @@ def test_a_convolution_replayed_on_other_numbers(name, data):
         op.input_gradient(dy, weight, g, dx, work)
         conv.common.bias_gradient(dy, g, db, work)
 
-    with recording() as made:
-        run()
-    assert not made.hosts
-    script = Script(made.rows)
+    script = recorded(run)
     for array in (x, dy, weight, bias):
         array[...] = rng.normal(size=array.shape)
     found = []
-    for again in (run, script.alone, lambda: together(script)):
+    for again in (run, *ways(script)):
         for array in (y, dx, work):
             array.fill(np.nan)
         dw.fill(0.5)
@@ -320,8 +293,5 @@ def test_the_bias_waits_for_no_thread(filters):
     x, dy, weight = (np.ones(s, np.float32) for s in (g.x_shape, g.y_shape, g.weight_shape))
     dw, db = np.zeros_like(weight), np.zeros(filters, np.float32)
     work = np.empty(plan.workspace, np.float32)
-    with recording() as made:
-        plan.gradients(x, dy, weight, None, dw, db, work)
-    with recording() as less:
-        plan.gradients(x, dy, weight, None, dw, None, work)
-    assert len(Script(made.rows).stages) == len(Script(less.rows).stages)
+    scripts = [recorded(plan.gradients, x, dy, weight, None, dw, b, work) for b in (db, None)]
+    assert len(scripts[0].stages) == len(scripts[1].stages)
