@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import math
 import os
 import signal
@@ -10,6 +11,7 @@ import tempfile
 
 import numpy as np
 import pytest
+from core.solver.twins import differences, numbers
 from kit import Heard, arrays, few_digits, full_disk, model_of, refusal
 
 from minicaffe import CheckpointError, DataError, Net, Solver, parse
@@ -44,9 +46,7 @@ def solver(more="", **options):
 
 
 def same(a, b):
-    return all(
-        np.array_equal(a.net.weights()[name], b.net.weights()[name]) for name in a.net.weights()
-    )
+    return all(np.array_equal(x, b.net.weights()[name]) for name, x in a.net.weights().items())
 
 
 def test_things_happen_in_caffes_order():
@@ -133,16 +133,6 @@ def test_a_signal_stops_after_the_iteration_with_a_snapshot(number):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_snapshot_of_another_net_is_refused_before_any_change():
-    solver().snapshot()
-    text = MODEL.format(more="").replace("num_output: 2", "num_output: 3")
-    other = Solver(parse(text), report=Heard(), device="cpu")
-    before = other.net.weights()["conv__0"].copy()
-    with pytest.raises(CheckpointError, match="of another run: layers.conv.num_output: 2 -> 3;"):
-        other.restore("blobs_iter_0.npz")
-    np.testing.assert_array_equal(other.net.weights()["conv__0"], before)
-
-
 NO_FOLDER = (
     "there is no folder 'gone'; make it, or choose another with snapshot_prefix (--snapshot-prefix)"
 )
@@ -215,6 +205,10 @@ def test_a_snapshot_is_found_again_whatever_its_prefix(prefix):
     assert s.latest_snapshot() == path
 
 
+WORDS, MANY = np.full((2, 1, 9, 9), "x"), np.full((2, 1, 9, 9), np.nan, np.float32)
+ALL = ", lr_policy: plateau, gamma: 0.5, patience: 2, plateau: loss, best: acc, ema_decay: 0.8"
+
+
 @pytest.mark.parametrize(
     ("entry", "value", "told"),
     [
@@ -226,27 +220,35 @@ def test_a_snapshot_is_found_again_whatever_its_prefix(prefix):
         ("@seed", np.array("x"), "entry '@seed' "),
         ("@losses", None, "entry '@losses' is missing or no list"),
         ("@losses", np.array(1.0), "blobs_iter_1.npz: "),
-        ("@history/conv__0", np.full((2, 1, 9, 9), "x"), "blobs_iter_1.npz: "),
+        ("@history/conv__0", WORDS, "blobs_iter_1.npz: "),
         ("@training/conv__0", np.ones(3), "has no training weights for conv__0 of shape "),
         ("@best/loss", np.full(5, np.nan), "entry '@best/loss' holds no test's numbers"),
-        ("conv__0", np.full((2, 1, 9, 9), "x"), "entry 'conv__0' "),
+        ("conv__0", WORDS, "entry 'conv__0' "),
         ("conv__0", None, "conv__0"),
+        (f"@training/conv__0{ALL}", None, "conv__0"),
+        (f"@training/conv__0{ALL}", np.zeros((3, 2), np.float32), "conv__0"),
+        (f"@training/conv__0{ALL}", MANY, "conv__0"),
+        *((f"@best/max/acc{ALL}", one, "acc") for one in (np.zeros(4), np.array([np.nan, 0, 0, 0, 0]))),
+        *((f"@plateau/min/loss{ALL}", np.array(one), "loss")
+          for one in ([0.0, -2, 0, 0, 0], [0.0, 0, 0, 1e300, 0], [0.0, 0, 0, 2.0**62, 0])),
     ],
-)
+    ids=itertools.count(),
+)  # fmt: skip
 def test_a_damaged_snapshot_is_refused_before_any_change(entry, value, told):
-    s = solver()
+    """Also of one that keeps an average and the best, and whose rate falls."""
+    more = ALL if entry.endswith(ALL) else ""
+    entry, s = entry.removesuffix(ALL), solver(more)
     s.step(1)
     path = s.snapshot()
     held = arrays(path)
+    assert entry in held or (entry.startswith(("@training", "@best")) and not more)
     held.pop(entry, None)
     np.savez(path, **held, **({} if value is None else {entry: value}))
-    fresh = solver(random_seed=9)
-    before = fresh.net.weights()
+    fresh = solver(more, random_seed=9)
+    before = numbers(fresh)
     said = refusal(fresh.restore, path, error=CheckpointError)
     assert told in said and ("blobs_iter_1.npz" in said or "weights" in said)
-    assert fresh.iteration == 0
-    for name, array in fresh.net.weights().items():
-        np.testing.assert_array_equal(array, before[name])
+    assert not differences(numbers(fresh), before)
 
 
 def test_lists_paths_and_numpy_numbers_are_settings_too(tmp_path):
