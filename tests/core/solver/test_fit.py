@@ -68,6 +68,10 @@ class Cell:
     def last(self) -> ElementTree.Element:
         return ElementTree.fromstring(self.drawings[-1])
 
+    @property
+    def charts(self) -> list[ElementTree.Element]:
+        return self.last.findall(f"div/{SVG}svg")
+
 
 @pytest.fixture
 def cell(monkeypatch):
@@ -118,12 +122,9 @@ def test_the_figure_is_drawn_in_place_and_tells_how_far_it_is(cell, capsys):
     assert re.match(r"iteration 24 of 24; loss 0\.\d+, lr 0.1; test right< \d", told)
     assert "done after 0:0" in told and "each" not in told
     assert cell.text == f"a<b: {told}"
-    losses, scores = last.findall(f"div/{SVG}svg")
-    names = [[name.text for name in chart.iter(f"{SVG}tspan")] for chart in (losses, scores)]
-    assert names == [["loss", "test loss"], ["test right<"]]
     counts = [
         [len(line.get("points").split()) for line in chart.iter(f"{SVG}polyline")]
-        for chart in (losses, scores)
+        for chart in cell.charts
     ]
     assert counts == [[12, 5], [5]]
     assert "prefers-color-scheme" not in cell.drawings[-1] and "currentColor" in cell.drawings[-1]
@@ -131,31 +132,25 @@ def test_the_figure_is_drawn_in_place_and_tells_how_far_it_is(cell, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_it_is_drawn_twice_a_second_at_most(cell, monkeypatch):
-    drawn = []
-    update = Cell.update
+def drawn_at(cell, monkeypatch, count, seconds):
+    """When a figure is drawn in so many iterations, each drawing of which takes so long."""
+    update, times = Cell.update, []
 
     def noted(self, figure):
-        drawn.append(cell.now[0])
+        times.append(cell.now[0])
+        cell.now[0] += seconds
         update(self, figure)
 
     monkeypatch.setattr(Cell, "update", noted)
-    solver(max_iter=200).fit()
-    apart = np.diff(drawn[:-1])  # the last is that of the end
-    assert len(apart) > 3 and apart.min() >= live.APART
+    solver(max_iter=count).fit()
+    return times
 
 
-def test_a_slow_page_is_drawn_seldom(cell, monkeypatch):
+def test_it_is_drawn_twice_a_second_at_most_and_seldom_on_a_slow_page(cell, monkeypatch):
     """Two of a hundred seconds may go into drawing."""
-    update = Cell.update
-
-    def slow(self, figure):
-        cell.now[0] += 1
-        update(self, figure)
-
-    monkeypatch.setattr(Cell, "update", slow)
-    solver(max_iter=600).fit()
-    assert len(cell.drawings) == 3  # the first, one, the last
+    apart = np.diff(drawn_at(cell, monkeypatch, 200, 0)[:-1])  # the last is that of the end
+    assert len(apart) > 3 and apart.min() >= live.APART
+    assert len(drawn_at(cell, monkeypatch, 600, 1)) == 3  # the first, one, the last
 
 
 def test_it_shows_that_it_tests_and_what_happens(cell, tmp_path, monkeypatch):
@@ -195,14 +190,28 @@ def test_without_an_end_there_is_no_figure(cell):
     assert cell.calls == 0
 
 
-def test_losses_are_known_by_the_names_of_the_net(cell):
-    """A name may have a slash, as GoogLeNet's; of several test nets a number and a slash come first."""
-    model = MODEL.replace("name: loss", "name: a/loss")
-    several = model.replace("test_iter: 1,", "test_iter: [1, 1],")
-    for text, names in ((model, ["test a/loss"]), (several, ["test 0/a/loss", "test 1/a/loss"])):
-        Solver(parse(text), device="cpu").fit()
-        chart = cell.last.find(f"div/{SVG}svg")
-        assert [name.text for name in chart.iter(f"{SVG}tspan")] == ["loss", *names]
+UNTESTED = re.sub(r"  - \{name: 'right.*\n", "", MODEL).replace(
+    "test_iter: 1, test_interval: 6,", ""
+)
+SLASH = MODEL.replace("name: loss", "name: a/loss")
+
+
+@pytest.mark.parametrize(
+    ("model", "charts"),
+    [
+        (MODEL, [["loss", "test loss"], ["test right<"]]),
+        (UNTESTED, [["loss"]]),
+        # A name may have a slash, as GoogLeNet's; of several test nets a number and a slash come first
+        (SLASH, [["loss", "test a/loss"], ["test right<"]]),
+        (SLASH.replace("test_iter: 1,", "test_iter: [1, 1],"),
+         [["loss", "test 0/a/loss", "test 1/a/loss"], ["test 0/right<", "test 1/right<"]]),
+    ],
+    ids=["tested", "untested", "slash", "two tests"],
+)  # fmt: skip
+def test_curves_are_known_by_the_names_of_the_net(model, charts, cell):
+    Solver(parse(model), device="cpu").fit()
+    names = [[name.text for name in chart.iter(f"{SVG}tspan")] for chart in cell.charts]
+    assert names == charts
 
 
 def test_an_interrupt_stops_it_and_the_figure_stays(cell, tmp_path):
@@ -243,25 +252,14 @@ def test_a_report_of_ones_own_hears_as_before(cell):
     assert mine.heard == 12 and cell.calls == 1
 
 
-def test_a_solver_without_tests_has_one_chart(cell):
-    model = re.sub(r"  - \{name: 'right.*\n", "", MODEL).replace(
-        "test_iter: 1, test_interval: 6,", ""
-    )
-    Solver(parse(model), device="cpu").fit()
-    assert len(cell.last.findall(f"div/{SVG}svg")) == 1
-
-
 def test_a_long_curve_keeps_its_highs(cell):
     one = solver(max_iter=2500, display=1)
     one.fit()
-    chart = cell.last.find(f"div/{SVG}svg")
-    loss, test = (line.get("points").split() for line in chart.iter(f"{SVG}polyline"))
+    lines = cell.charts[0].iter(f"{SVG}polyline")
+    loss, test = (line.get("points").split() for line in lines)
     assert len(one.log["loss"]) == 2500 and 500 <= len(loss) <= 1000 and len(test) <= 1000
     heights = [float(point.partition(",")[2]) for point in (*loss, *test)]
-    assert (min(heights), max(heights)) == (
-        40,
-        230,
-    )  # of the axis, whose ends are those of all numbers
+    assert (min(heights), max(heights)) == (40, 230)  # of the axis: the ends of all numbers
     assert len(cell.drawings[-1]) < 50_000
 
 
@@ -312,19 +310,13 @@ def test_the_table_has_a_row_for_each_iteration():
     ]  # fmt: skip
 
 
-def test_a_long_table_shows_its_ends():
+def test_tables_that_are_long_or_empty_or_have_an_iteration_twice():
+    """A long one shows its ends; an iteration that is done twice has its later numbers."""
     rows = repr(Log([(i, 1.0, 0.1) for i in range(1000)], [])).splitlines()
     assert len(rows) == 22 and rows[10].split()[0] == "9" and rows[12].split()[0] == "990"
     assert rows[11].strip() == "..."
-
-
-def test_an_iteration_done_twice_has_its_later_numbers():
     log = Log([(0, 3.0, 0.1), (2, 2.0, 0.1), (0, 1.0, 0.1)], [])
-    assert log["loss"].tolist() == [3, 2, 1]
-    assert log.aligned()[1]["loss"].tolist() == [1, 2]
-
-
-def test_an_empty_log_is_a_table_without_rows():
+    assert log["loss"].tolist() == [3, 2, 1] and log.aligned()[1]["loss"].tolist() == [1, 2]
     assert repr(Log([], [])) == "iteration  loss  lr"
 
 
