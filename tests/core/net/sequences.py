@@ -37,29 +37,15 @@ SMALL_REST = TWINS.replace("  - {name: left,", OWN)
 RESTS = {0: REST, ONE_PARAMETER: LONE, SMALL_NET: SMALL_REST, TWO_BATCHES: SMALL_REST}
 NONE = (np.nan, np.inf, -np.inf, -7, 1e6)  # labels, indices and images that are none
 SETTINGS: list[dict[str, Any]] = [
-    {"clip_gradients": 0.5},
-    {"clip_gradients": 0.01},
-    {"weight_decay": 0.1},
-    {"regularization_type": "L1"},
-    {"iter_size": 2},
-    {"momentum": 0.3},
-    {"base_lr": 0.003},
-]
+    {"clip_gradients": 0.5}, {"clip_gradients": 0.01}, {"weight_decay": 0.1}, {"iter_size": 2},
+    {"regularization_type": "L1"}, {"momentum": 0.3}, {"base_lr": 0.003},
+]  # fmt: skip
 KEYS: dict[str, tuple[Any, ...]] = {  # what a user may set of a layer between two passes
-    "dropout_ratio": (0.2, 0.7),
-    "negative_slope": (0.0, 0.3),
-    "use_global_stats": (True, False, None),
-    "moving_average_fraction": (0.5, 0.9),
-    "eps": (1e-3, 1e-2),
-    "ignore_label": (None, 1),
-    "top_k": (1, 2),
-    "margin": (1.0, 3.0),
-    "norm": ("L1", "L2"),
-    "scale": (0.5, 2.0),
-    "coeff": (0.5, 2.0),
-    "alpha": (0.1, 2.0),
-    "beta": (0.5, 1.0),
-}
+    "dropout_ratio": (0.2, 0.7), "negative_slope": (0.0, 0.3), "use_global_stats": (True, False, None),
+    "moving_average_fraction": (0.5, 0.9), "eps": (1e-3, 1e-2), "ignore_label": (None, 1), "top_k": (1, 2),
+    "margin": (1.0, 3.0), "norm": ("L1", "L2"), "scale": (0.5, 2.0), "coeff": (0.5, 2.0),
+    "alpha": (0.1, 2.0), "beta": (0.5, 1.0),
+}  # fmt: skip
 
 
 class Raising(Stretched):

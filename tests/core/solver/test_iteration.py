@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -141,38 +138,6 @@ def test_who_looks_sees_an_iteration_as_it_is_and_what_was_recorded_stays(what):
             solver.net.steps[2].watchers.clear()
     both.step(2)
     assert len(seen) == looked and both.replays
-
-
-@pytest.mark.parametrize(
-    ("form", "threads_asked"),
-    [
-        *(("compiled", 2), ("compiled", 3), ("numpy", 3)),
-        *(pytest.param("compiled", asked, marks=pytest.mark.long) for asked in (1, 4)),
-        *(pytest.param("numpy", asked, marks=pytest.mark.long) for asked in (1, 2, 4)),
-    ],
-    indirect=["form"],
-)
-def test_any_number_of_threads(form, threads_asked, tmp_path, request):
-    """Iterations of LeNet in a process of so many threads: with --long 200."""
-    count = 200 if request.config.getoption("--long") else 20
-    script = tmp_path / "script.py"
-    script.write_text(
-        "from core.solver import test_iteration as tests\n"
-        "from minicaffe.tools.data import datasets\n"
-        "datasets._COUNTS, datasets._DRAWING = {'train': 50, 'test': 20}, 'few-50'\n"
-        "both = tests.lenet(8, deterministic=True)\n"
-        f"both.step({count})\n"
-        "assert both.replays\n"
-        "more = tests.twins(', iter_size: 2, clip_gradients: 0.1')\n"
-        "more.step(12)\n"
-        "assert more.replays\n"
-    )
-    here = Path(__file__).resolve().parents[2]
-    given = {"MINICAFFE_NUM_THREADS": str(threads_asked), "PYTHONPATH": f"{here}:{here.parent}"}
-    given |= {"MINICAFFE_NUMBA": "0"} if form == "numpy" else {}
-    how = {"env": os.environ | given, "capture_output": True, "text": True, "timeout": 600}
-    told = subprocess.run([sys.executable, script], **how)
-    assert told.returncode == 0, told.stderr
 
 
 def test_halves_taken_one_by_one_are_replayed_too():

@@ -15,6 +15,7 @@ import os, sys, threading, time
 from disturbed import others_take_the_cores
 from minicaffe.tools.data import datasets
 from core.solver.test_iteration import lenet
+from core.solver.twins import twins
 datasets._COUNTS, datasets._DRAWING = {'train': 50, 'test': 20}, 'few-50'
 count, batch_size = map(int, sys.argv[1:])
 
@@ -29,6 +30,12 @@ def calm(count):
     one = solver()
     one.step(count)
     return weights(one)
+"""
+AS_IT_IS = """
+both, more = lenet(batch_size, deterministic=True), twins(', iter_size: 2, clip_gradients: 0.1')
+both.step(count // 3 if count < 100 else 200)
+more.step(12)
+assert both.replays and more.replays
 """
 LOADED = """
 one = solver()
@@ -81,15 +88,8 @@ def run(script, threads, count, batch_size, minutes):
     """The script's output; where it hangs, what its threads were at."""
     watch = f"import faulthandler, hashlib\nfaulthandler.dump_traceback_later({60 * minutes - 5})\n"
     given = {"MINICAFFE_NUM_THREADS": str(threads), "PYTHONPATH": f"{TESTS}:{TESTS.parent}"}
-    words = [
-        sys.executable,
-        "-W",
-        "ignore",
-        "-c",
-        watch + BEGIN + script,
-        str(count),
-        str(batch_size),
-    ]
+    words = [sys.executable, "-W", "ignore", "-c", watch + BEGIN + script]
+    words += [str(count), str(batch_size)]
     how = {"env": os.environ | given, "capture_output": True, "text": True}
     told = subprocess.run(words, timeout=60 * minutes, **how)
     assert told.returncode == 0, told.stderr
@@ -113,6 +113,16 @@ def forms(names, few, many):
     """Parameters of a test: few of them, and many with --long."""
     rows = [*few, *(pytest.param(*one, marks=pytest.mark.long) for one in many)]
     return pytest.mark.parametrize(names, rows, indirect=["form"])
+
+
+@forms(
+    ("form", "threads"),
+    [("compiled", 2), ("compiled", 3), ("numpy", 3)],
+    [*(("compiled", count) for count in (1, 4)), *(("numpy", count) for count in (1, 2, 4))],
+)
+def test_any_number_of_threads(threads, many):
+    """Each iteration has the bits of one that is taken as it is."""
+    run(AS_IT_IS, threads, many[0], 8, many[1])
 
 
 @forms(
