@@ -35,8 +35,15 @@ def backwards(net: Net) -> dict[str, list[bool]]:
 # Names
 
 
+BY_PHASE = """
+    name: a, type: ReLU, bottom: data
+    name: b, type: ReLU, bottom: data, include: TEST
+    name: c, type: Softmax
+    """
+
+
 def test_bottom_is_the_first_top_above_and_top_the_layers_name():
-    """But of a layer that may be without bottoms."""
+    """But of a layer that may be without bottoms; and the layer above is one of the same phase."""
     got = net("""
         name: ip, type: InnerProduct, num_output: 2
         name: relu, type: ReLU, top: ip
@@ -49,16 +56,8 @@ def test_bottom_is_the_first_top_above_and_top_the_layers_name():
         "flat": (("ip",), ("flat",)), "more": ((), ("more",)), "last": (("more",), ("last",)),
     }  # fmt: skip
     assert got.outputs == ["label", "flat", "last"]
-
-
-def test_the_layer_above_is_the_one_of_the_same_phase():
-    text = """
-        name: a, type: ReLU, bottom: data
-        name: b, type: ReLU, bottom: data, include: TEST
-        name: c, type: Softmax
-        """
-    assert wiring(net(text, "TRAIN"))["c"] == (("a",), ("c",))
-    assert wiring(net(text, "TEST"))["c"] == (("b",), ("c",))
+    for phase, above in (("TRAIN", "a"), ("TEST", "b")):
+        assert wiring(net(BY_PHASE, phase))["c"] == ((above,), ("c",))
 
 
 def test_phases_choose_layers_and_may_use_one_name_twice():
@@ -179,16 +178,16 @@ def test_parameters_of_one_name_are_one():
     assert (wa.diff == 8).all()  # 4 samples, 2 layers
 
 
-def test_a_multiplier_given_by_the_sharer_alone_is_the_owners_too():
-    got = net(SHARED.format("lr_mult: 2", 2, "decay_mult: 0"))
-    (wa, _), (wb, _) = got.params["a"], got.params["b"]
-    assert [(w.lr_mult, w.decay_mult) for w in (wa, wb)] == [(2, 0), (2, 0)]
-
-
-def test_a_sharer_that_gives_no_multipliers_has_the_owners():
-    got = net(SHARED.format("lr_mult: 0, decay_mult: 3", 2, "").replace("w, }", "w}"))
-    assert [(p.lr_mult, p.decay_mult) for p in got.params["b"]] == [(0, 3), (1, 1)]
-    assert not got.params["b"][0].learns
+@pytest.mark.parametrize(
+    ("owners", "sharers", "multipliers"),
+    [("lr_mult: 2", "decay_mult: 0", (2, 0)), ("lr_mult: 0, decay_mult: 3", "", (0, 3))],
+)
+def test_multipliers_are_the_owners_and_its_the_sharers(owners, sharers, multipliers):
+    """Where one alone gives them."""
+    got = net(SHARED.format(owners, 2, sharers).replace("w, }", "w}"))
+    for weight, bias in (got.params["a"], got.params["b"]):
+        assert (weight.lr_mult, weight.decay_mult) == multipliers
+        assert (bias.lr_mult, bias.decay_mult) == (1, 1) and weight.learns is (multipliers[0] > 0)
 
 
 # The gradient's way
@@ -201,24 +200,50 @@ TWO = """
 FROZEN = ", param: [{lr_mult: 0}, {lr_mult: 0}]"
 
 
-def test_the_first_learning_layer_computes_no_input_gradient():
-    got = net(TWO.format("", "", ""))
-    assert backwards(got) == {"ip1": [False], "ip2": [True], "loss": [True, False]}
-    assert [v.gets_gradient for s in got.steps for v in s.tops] == [False, False, True, True, True]
+SIDE = "    name: side, type: InnerProduct, bottom: ip1, num_output: 2"
+FORCED = "force_backward: true\n" + HEAD
+ALL = {"ip1": [False], "ip2": [True], "loss": [True, False]}  # none to the data, and no label
 
 
-def test_frozen_layers_below_end_the_gradient():
-    assert backwards(net(TWO.format(FROZEN, "", ""))) == {"ip2": [False], "loss": [True, False]}
-    assert backwards(net(TWO.format(FROZEN, FROZEN, ""))) == {}
+@pytest.mark.parametrize(
+    ("text", "head", "wanted"),
+    [
+        (TWO.format("", "", ""), HEAD, ALL),
+        (TWO.format("", FROZEN, ""), HEAD, ALL),  # a frozen layer between passes it on
+        (TWO.format(FROZEN, "", ""), HEAD, {"ip2": [False], "loss": [True, False]}),
+        (TWO.format(FROZEN, FROZEN, ""), HEAD, {}),
+        (TWO.format("", ", propagate_down: false", ""), HEAD, {"ip2": [False], "loss": [True, False]}),
+        (TWO.format("", "", ", propagate_down: [false, false]"), HEAD, {}),
+        (TWO.format(FROZEN, FROZEN, ""), FORCED, {**ALL, "ip1": [True]}),
+        (TWO.format("", "", "") + SIDE, HEAD, ALL),  # there is no loss at the side
+        # Without any loss the outputs get it; a weight makes one, and unmakes it
+        (IP + "name: relu, type: ReLU", HEAD, {"ip": [False], "relu": [True]}),
+        (TWO.format(", loss_weight: 0.5", "", ", loss_weight: 0"), HEAD, {"ip1": [False]}),
+    ],
+    ids=itertools.count(),
+)  # fmt: skip
+def test_where_the_gradient_goes(text, head, wanted):
+    assert backwards(net(text, head=head)) == wanted
 
 
-def test_a_frozen_layer_between_passes_the_gradient_on():
-    got = net(TWO.format("", FROZEN, ""))
-    assert backwards(got) == {"ip1": [False], "ip2": [True], "loss": [True, False]}
-    label = np.zeros(4)
-    got.forward(data=np.ones((4, 3)), label=label)
-    got.backward()
-    assert not got.params["ip2"][0].diff.any() and got.params["ip1"][0].diff.any()
+def test_which_values_get_a_gradient():
+    got = net(TWO.format("", "", "") + SIDE)
+    gets = [value.gets_gradient for one in got.steps for value in one.tops]
+    assert gets == [False, False, True, True, True, False]
+    frozen = net(TWO.format("", FROZEN, ""))
+    forced = net(TWO.format(FROZEN, FROZEN, ""), head=FORCED)
+    for one in (frozen, forced):
+        one.forward(data=np.arange(12).reshape(4, 3), label=np.zeros(4))
+        one.backward()
+    assert not frozen.params["ip2"][0].diff.any() and frozen.params["ip1"][0].diff.any()
+    assert forced.blobs["data"].diff.any() and not forced.blobs["label"].diff.any()
+
+
+def test_the_weight_of_a_loss():
+    weights = {"": 1, ", loss_weight: 0": 0, ", loss_weight: 0.5": 0.5}
+    for text, weight in weights.items():
+        assert step(net(TWO.format("", "", text)), "loss").tops[0].loss_weight == weight
+    assert step(net(TWO.format(", loss_weight: 0.5", "", "")), "ip1").tops[0].loss_weight == 0.5
 
 
 LEARN = """
@@ -252,39 +277,6 @@ def test_what_learns_or_is_no_number_gets_no_gradient_from_a_loss(layer, mended,
 def test_an_input_may_have_one_shape_for_all_tops():
     built = net("name: x, type: Input, top: [a, b, c], shape: [{dim: [2, 3]}]")
     assert [built.blobs[name].shape for name in "abc"] == [(2, 3)] * 3
-
-
-def test_propagate_down_stops_the_gradient():
-    got = backwards(net(TWO.format("", ", propagate_down: false", "")))
-    assert got == {"ip2": [False], "loss": [True, False]}
-    assert backwards(net(TWO.format("", "", ", propagate_down: [false, false]"))) == {}
-
-
-def test_force_backward_reaches_the_data_but_no_label():
-    got = net(TWO.format(FROZEN, FROZEN, ""), head="force_backward: true\n" + HEAD)
-    assert backwards(got) == {"ip1": [True], "ip2": [True], "loss": [True, False]}
-    got.forward(data=np.arange(12).reshape(4, 3), label=np.zeros(4))
-    got.backward()
-    assert got.blobs["data"].diff.any() and not got.blobs["label"].diff.any()
-
-
-def test_no_gradient_where_no_loss_is():
-    text = TWO.format("", "", "") + "    name: side, type: InnerProduct, bottom: ip1, num_output: 2"
-    assert "side" not in backwards(net(text))
-    assert not step(net(text), "side").tops[0].gets_gradient
-
-
-def test_without_any_loss_the_outputs_get_the_gradient():
-    got = net("name: ip, type: InnerProduct, bottom: data, num_output: 2\nname: relu, type: ReLU")
-    assert backwards(got) == {"ip": [False], "relu": [True]}
-
-
-def test_loss_weight_makes_and_unmakes_a_loss():
-    got = net(TWO.format(", loss_weight: 0.5", "", ", loss_weight: 0"))
-    assert backwards(got) == {"ip1": [False]}
-    assert step(got, "ip1").tops[0].loss_weight == 0.5
-    assert step(got, "loss").tops[0].loss_weight == 0
-    assert step(net(TWO.format("", "", "")), "loss").tops[0].loss_weight == 1
 
 
 def test_fan_out_counts_every_reader():
