@@ -16,7 +16,7 @@ HEAD = model_of({"data": [4, 3], "label": [4]}).replace("name: data", "name: in"
 
 def net(text: str, phase: str = "TRAIN", head: str = HEAD, **options) -> Net:
     rows = "".join(f"  - {{{row.strip()}}}\n" for row in text.strip().splitlines())
-    return Net(parse(head + rows, "m.yaml"), phase, device="cpu", **options)
+    return Net(parse(head + rows, "m.yaml"), phase, **{"device": "cpu"} | options)
 
 
 def step(net: Net, name: str):
@@ -165,17 +165,18 @@ def test_what_cannot_be_wired_is_refused(text, said):
     assert refusal(net, text) == said
 
 
-def test_parameters_of_one_name_are_one():
-    got = net(SHARED.format("lr_mult: 2", 2, "lr_mult: 2"))
+def test_parameters_of_one_name_are_one(device):
+    got = net(SHARED.format("lr_mult: 2", 2, "lr_mult: 2"), device=device)
     (wa, ba), (wb, bb) = got.params["a"], got.params["b"]
     assert wb.owner is wa and bb.owner is bb
     assert got.learnable == [wa, ba, bb]
-    assert np.shares_memory(wa.data, wb.data) and np.shares_memory(wa.diff, wb.diff)
-    assert not np.shares_memory(ba.data, bb.data)
     assert [p.lr_mult for p in (wa, ba, wb, bb)] == [2, 1, 2, 1]
+    wa.data[...], ba.data[...] = 7, 5
+    assert device.to_host(wb.data).min() == 7 and device.to_host(bb.data).max() < 5
     got.forward(data=np.ones((4, 3)))
     got.backward(sum=np.ones((4, 4)))
-    assert (wa.diff == 8).all()  # 4 samples, 2 layers
+    assert (device.to_host(wa.diff) == 8).all()  # 4 samples, 2 layers
+    assert (device.to_host(wb.diff) == 8).all()
 
 
 @pytest.mark.parametrize(
@@ -214,6 +215,7 @@ ALL = {"ip1": [False], "ip2": [True], "loss": [True, False]}  # none to the data
         (TWO.format(FROZEN, FROZEN, ""), HEAD, {}),
         (TWO.format("", ", propagate_down: false", ""), HEAD, {"ip2": [False], "loss": [True, False]}),
         (TWO.format("", "", ", propagate_down: [false, false]"), HEAD, {}),
+        (TWO.format(", propagate_down: true", "", ""), HEAD, {**ALL, "ip1": [True]}),
         (TWO.format(FROZEN, FROZEN, ""), FORCED, {**ALL, "ip1": [True]}),
         (TWO.format("", "", "") + SIDE, HEAD, ALL),  # there is no loss at the side
         # Without any loss the outputs get it; a weight makes one, and unmakes it

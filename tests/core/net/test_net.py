@@ -107,38 +107,6 @@ def test_a_loss_weight_on_any_blob_is_its_gradient(last, loss, gradient):
         np.testing.assert_array_equal(net.blobs["x"].diff, gradient)
 
 
-def test_the_first_convolution_computes_no_input_gradient():
-    net = small_net(
-        {"x": [1, 1, 4, 4], "label": 1},
-        "conv1 Convolution bottom: x, num_output: 2, kernel_size: 2",
-        "conv2 Convolution num_output: 2, kernel_size: 3",
-        "loss SoftmaxWithLoss bottom: [conv2, label]",
-    )
-    assert net.layers["conv1"].needs_gradient == [False]
-    assert net.layers["conv2"].needs_gradient == [True]
-    net.forward(x=np.ones((1, 1, 4, 4)), label=[1])
-    net.backward()
-    assert not net.blobs["x"].diff.any()
-    assert net.params["conv1"][0].diff.any()
-
-
-def test_layers_share_parameters_by_name(device):
-    net = small_net(
-        {"x": [2, 3]},
-        "a InnerProduct num_output: 3, param: [{name: w, lr_mult: 3}, {lr_mult: 2}]",
-        "b InnerProduct num_output: 3, param: {name: w}",
-        device=device,
-    )
-    a, b = net.params["a"], net.params["b"]
-    assert b[0].owner is a[0] and b[0].lr_mult == 3
-    assert len(net.learnable) == 3
-    a[0].data[...] = 7
-    assert float(b[0].data.min()) == 7
-    net.forward(x=np.ones((2, 3)))
-    net.backward(b=np.ones((2, 3)))
-    np.testing.assert_allclose(device.to_host(a[0].diff), 2 * 21 + 2 * 21)
-
-
 def test_reshape_keeps_the_parameters():
     net = small_net({"x": [2, 1, 6, 6]}, "conv Convolution num_output: 2, kernel_size: 3")
     before = net.params["conv"][0].data.copy()
@@ -300,13 +268,6 @@ def test_a_refused_reshape_leaves_the_net_as_it_was():
         with pytest.raises(ShapeError):
             net.reshape(x=shape)
         assert net.forward(x=np.ones((2, 3)), label=[0, 1])["loss"] == before
-
-
-def test_propagate_down_decides_either_way_as_in_caffe():
-    net = Net(parse(FAN_OUT.replace("bottom: x", "bottom: x, propagate_down: true")), device="cpu")
-    net.forward(x=np.ones((2, 3)), label=[0, 1])
-    net.backward()
-    assert net.blobs["x"].diff.any()
 
 
 def test_a_parameter_shared_in_the_test_phase_alone_is_the_trained_one():

@@ -14,7 +14,7 @@ from minicaffe import Net, Solver, parse
 from minicaffe.core.layers import REGISTRY
 
 FILES = Path(__file__).parent.parent.parent / "fixtures" / "examples"
-ELSEWHERE = {  # whose tops vary in size: a net of them is not recorded, says tests/core/net/test_recorded.py
+ELSEWHERE = {  # whose tops vary in size: a net of them is not recorded, says tests/core/net/test_again.py
     "BoxOutput",
     "DecodeBBox",
     "DetectionEvaluate",
