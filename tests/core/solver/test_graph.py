@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import replace
 
@@ -9,11 +10,11 @@ import numpy as np
 import pytest
 from core.layers.test_every_layer import Stretched
 from core.solver.test_every_layer import TYPES, trained
-from core.solver.twins import Quiet, Twins, calls, differences, graphs, numbers, replays, twins
+from core.solver.twins import Quiet, Twins, calls, graphs, twins
 from gpu import HAS_GPU
 from kit import few_digits, model_of, registered
 
-from minicaffe import Layer, Solver, Traits, parse, register
+from minicaffe import Layer, Solver, Traits, parse
 from minicaffe.backends.cuda import cublas, fusion
 from minicaffe.backends.replay import replay
 from minicaffe.backends.replay.replay import Graph
@@ -71,13 +72,6 @@ def test_a_snapshot_and_a_resume_in_between(cuda):
     trained(twins(", ema_decay: 0.9", device=cuda, engine="implicit"), 12)
 
 
-@pytest.fixture
-def own():
-    """A layer of one's own, registered."""
-    with registered(Stretched):
-        yield
-
-
 def test_what_cupy_does_itself_comes_behind_what_is_held_back(cuda):
     """The gradient of a maximum that a pooling sees, of two blobs that others read too."""
     both = twins("", text=MOST, device=cuda, engine="implicit")
@@ -109,68 +103,6 @@ GIVEN = model_of(
 )
 
 
-def own_before_loss(kind):
-    """The model with a layer of one's own before its loss."""
-    loss = "  - {name: loss"
-    return GIVEN.replace(loss, f"  - {{name: own, type: {kind}, top: ip}}\n{loss}")
-
-
-def told(cuda, text=GIVEN, count=6, **settings):
-    """A solver that has taken some iterations, and the events it told."""
-    heard = Heard()
-    solver = Solver(parse(text), device=cuda, report=heard, **settings)
-    solver.step(count)
-    return solver, heard.events
-
-
-def test_products_by_cublas_go_into_the_graph(cuda, monkeypatch):
-    monkeypatch.setattr(problem, "OWN", 10)
-    solver, events = told(cuda)
-    plain, none = told(cuda, graph=False)
-    assert len(graphs(solver)) == 1 and events == none == []
-    assert not replays(plain) and not differences(numbers(solver), numbers(plain))
-
-
-def test_products_by_a_cublas_that_is_not_found_do_not(cuda, monkeypatch):
-    """CuPy refuses them in a capture: they lie between graphs, which is said once."""
-    monkeypatch.setattr(problem, "OWN", 10)
-    monkeypatch.setattr(cublas, "library", lambda: None)
-    solver, (event,) = told(cuda)
-    assert len(graphs(solver)) == 3
-    assert event.startswith("not in a CUDA graph: ip forward: a product by cuBLAS")
-
-
-@pytest.mark.parametrize("left_out", ["cublasSetStream_v2", "cublasSetWorkspace_v2"])
-def test_cublas_must_be_told_the_stream_and_its_memory(cuda, monkeypatch, left_out):
-    """Else it refuses within a capture, and training goes on without it; a GPU multiplies in another stream."""
-    monkeypatch.setattr(problem, "OWN", 10)
-    known = cublas.library()
-    monkeypatch.setattr(cublas, "library", lambda: known | {left_out: lambda *args: None})
-    _, events = told(cuda)
-    reasons = ("another stream", "a workspace taken in a capture", "a replay gave another")
-    if HAS_GPU and left_out == "cublasSetWorkspace_v2":  # it finds memory of its own for a graph
-        assert events == []
-    else:
-        assert len(events) == 1 and any(reason in events[0] for reason in reasons)
-
-
-def test_a_layer_may_say_that_it_is_not_to_be_captured(cuda, monkeypatch):
-    said = replace(REGISTRY["InnerProduct"].traits, capturable=False)
-    monkeypatch.setattr(REGISTRY["InnerProduct"], "traits", said)
-    _, (event,) = told(cuda)
-    assert "ip forward: InnerProduct says capturable=False" in event
-
-
-def test_a_layer_of_ones_own_may_say_that_it_can_be(cuda, own, monkeypatch):
-    _, (event,) = told(cuda, own_before_loss("Stretched"))
-    assert event == f"not in a CUDA graph: own forward: {OWN}; own backward: {OWN}"
-    monkeypatch.setattr(REGISTRY["Stretched"], "traits", Traits(capturable=True))
-    _, (event,) = told(cuda, own_before_loss("Stretched"))
-    # it takes memory, which is elsewhere each time, or in the capture
-    reasons = "own forward is not the same in each|allocations in a capture|taken in a capture"
-    assert re.search(reasons, event)
-
-
 class Doubled(Layer):
     """2 x, into the buffers that are there."""
 
@@ -186,12 +118,112 @@ class Doubled(Layer):
         return self.xp.multiply(dy, dy.dtype.type(2), out=self.grad[0])
 
 
-def test_a_layer_of_ones_own_can_be_a_part(cuda, own):
-    register(Doubled)
-    text = own_before_loss("Doubled")
-    both = Twins(lambda: Solver(parse(text), device=cuda, report=Heard()))
-    both.step(7)
-    assert len(graphs(both.replaying)) == 1 and both.replaying.report.events == []
+def nothing(patch):
+    """All is as it is."""
+
+
+def by_cublas(patch):
+    patch.setattr(problem, "OWN", 10)
+
+
+def by_no_cublas(patch):
+    """CuPy refuses its products in a capture."""
+    by_cublas(patch)
+    patch.setattr(cublas, "library", lambda: None)
+
+
+def untold(function):
+    """cuBLAS must be told the stream and its memory; else it refuses within a capture."""
+
+    def setup(patch):
+        by_cublas(patch)
+        known = cublas.library()
+        patch.setattr(cublas, "library", lambda: known | {function: lambda *args: None})
+
+    return setup
+
+
+def saying(kind, able):
+    """A layer says whether it can be captured."""
+    return lambda patch: patch.setattr(
+        REGISTRY[kind], "traits", replace(REGISTRY[kind].traits, capturable=able)
+    )
+
+
+def refusing(patch):
+    def refuses(device, work, needs):
+        raise RuntimeError("cudaErrorStreamCaptureUnsupported")
+
+    patch.setattr(replay, "captured", refuses)
+
+
+def wavering(patch):
+    """An update is not the same in each."""
+    step = Update.step
+
+    def other(self):
+        arrays.scale(self.scratch, 1.0 + self.watch.last % 2, self.scratch)
+        step(self)
+
+    patch.setattr(Update, "step", other)
+
+
+def faulty(change):
+    """Graphs of other parts than were recorded."""
+    make = Graph.__init__
+
+    def setup(patch):
+        def other(self, parts, device):
+            make(self, list(parts), device)
+            change(self.parts)
+
+        patch.setattr(Graph, "__init__", other)
+
+    return setup
+
+
+def in_each_others_place(parts):
+    i = next(i for i, part in enumerate(parts) if part.what == "ip forward")
+    parts[i - 1 : i + 1] = parts[i], parts[i - 1]
+
+
+UNTOLD = "another stream|a workspace taken in a capture|a replay gave another"
+MEMORY = "own forward is not the same in each|allocations in a capture|taken in a capture"
+
+
+@pytest.mark.parametrize(
+    ("setup", "own", "said", "count"),
+    [
+        (by_cublas, "", "", 1),
+        (by_no_cublas, "", "^ip forward: a product by cuBLAS", 3),
+        (untold("cublasSetStream_v2"), "", UNTOLD, None),
+        (untold("cublasSetWorkspace_v2"), "", "" if HAS_GPU else UNTOLD, None),  # a GPU's finds memory for a graph
+        (saying("InnerProduct", False), "", "ip forward: InnerProduct says capturable=False", None),
+        (nothing, "Doubled", "", 1),
+        (nothing, "Stretched", f"^own forward: {OWN}; own backward: {OWN}$", None),
+        (saying("Stretched", True), "Stretched", MEMORY, None),  # it takes memory, elsewhere each time
+        (refusing, "", "^what is kept to SGD: cudaErrorStreamCaptureUnsupported$", None),
+        (wavering, "", "^SGD is not the same in each$", 0),
+        (faulty(lambda parts: parts.pop()), "", "^a replay gave another ", 0),
+        (faulty(lambda parts: parts.append(parts[-1])), "", "^a replay gave another ", 0),
+        (faulty(in_each_others_place), "", "^a replay gave another ", 0),
+    ],
+    ids=itertools.count(),
+)  # fmt: skip
+def test_what_is_not_in_a_graph_is_told_once(cuda, setup, own, said, count, monkeypatch):
+    """Training goes on with the bits of iterations as they are."""
+    with registered(Stretched, Doubled):
+        setup(monkeypatch)
+        loss = "  - {name: loss"
+        layer = f"  - {{name: own, type: {own}, top: ip}}\n{loss}" if own else loss
+        text = GIVEN.replace(loss, layer)
+        both = Twins(lambda: Solver(parse(text), device=cuda, report=Heard()))
+        both.step(8)
+    events = both.replaying.report.events
+    assert len(events) == bool(said)
+    for event in events:
+        assert re.search(said, event.removeprefix("not in a CUDA graph: ")), event
+    assert count in (None, len(graphs(both.replaying))) and both.replays is (count != 0)
 
 
 def test_what_is_watched_is_not_captured(cuda):
@@ -219,61 +251,8 @@ def test_an_interrupted_iteration_is_counted_once(cuda, monkeypatch):
         with pytest.raises(DivergedError) as error:
             solver.loss()
         said.append(str(error.value).partition(":")[0])
+        assert solver.report.events == []
     assert said == ["iteration 6"] * 2
-
-
-def test_what_a_capture_refuses_goes_on_as_it_is(cuda, monkeypatch):
-    def refuses(device, work, needs):
-        raise RuntimeError("cudaErrorStreamCaptureUnsupported")
-
-    monkeypatch.setattr(replay, "captured", refuses)
-    both = Twins(lambda: Solver(parse(GIVEN), device=cuda, report=Heard()))
-    both.step(7)
-    (event,) = both.replaying.report.events
-    assert event == "not in a CUDA graph: what is kept to SGD: cudaErrorStreamCaptureUnsupported"
-
-
-def test_an_iteration_that_is_never_the_same_is_told(cuda, monkeypatch):
-    step = Update.step
-
-    def wavering(self):
-        arrays.scale(self.scratch, 1.0 + self.watch.last % 2, self.scratch)
-        step(self)
-
-    monkeypatch.setattr(Update, "step", wavering)
-    solver, (event,) = told(cuda)
-    assert event == "not in a CUDA graph: SGD is not the same in each"
-    assert not replays(solver)
-
-
-def left_out(graph):
-    del graph.parts[-1]
-
-
-def twice(graph):
-    graph.parts.append(graph.parts[-1])
-
-
-def in_each_others_place(graph):
-    i = next(i for i, part in enumerate(graph.parts) if part.what == "ip forward")
-    graph.parts[i - 1 : i + 1] = graph.parts[i], graph.parts[i - 1]
-
-
-@pytest.mark.parametrize("fault", [left_out, twice, in_each_others_place])
-def test_a_replay_that_differs_is_found_and_given_up(cuda, fault, monkeypatch):
-    """Training goes on with the bits of iterations as they are, and says why."""
-    make = Graph.__init__
-
-    def faulty(self, parts, device):
-        make(self, list(parts), device)
-        fault(self)
-
-    monkeypatch.setattr(Graph, "__init__", faulty)
-    both = Twins(lambda: Solver(parse(GIVEN), device=cuda, report=Heard()))
-    both.step(8)
-    (event,) = both.replaying.report.events
-    assert event.startswith("not in a CUDA graph: a replay gave another ")
-    assert not both.replays
 
 
 def test_a_relu_that_no_kernel_ends_in_is_found(cuda, monkeypatch):
