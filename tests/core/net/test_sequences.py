@@ -116,6 +116,18 @@ def test_a_change_is_noticed(form, name, which):
     changed(CHANGES[name], which)
 
 
+@pytest.mark.parametrize("which", [SOLVER, NET, SHARING], ids=IDS)
+@pytest.mark.parametrize("name", ["debug", "load", "loss", "part", "watch", "write"])
+def test_what_is_no_change_ends_no_replay(form, name, which):
+    worlds = Worlds(SMALL_NET)
+    for _ in range(4):
+        worlds.do(sequences.one_pass, which)
+    for seed in range(4):
+        for act in (ACTS[name], look_away, sequences.one_pass):
+            worlds.do(act, which, seed)
+            assert replays(worlds.both[0][which])
+
+
 @pytest.mark.parametrize("name", CHANGES_OF_TRAINING)
 def test_a_change_of_training_is_noticed(form, name):
     changed(CHANGES_OF_TRAINING[name], SOLVER)
