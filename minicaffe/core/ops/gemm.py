@@ -56,11 +56,9 @@ def gemm(a: Any, b: Any, out: Any, accumulate: bool = False, scratch: Any = None
 def multiply(a: Any, b: Any, out: Any, product: Any, accumulate: bool) -> Any:
     """product = a b, which `out` is too, unless it is added to that."""
     by: Any = np.multiply if a.shape[-1] == 1 else np.matmul  # BLAS is slow at outer products
-    if out.ndim > 2:
-        by(a, b, out=product)
-    else:
-        *matrices, parts = _in_parts(a, b, product)
-        by(*matrices, out=parts)
+    *matrices, to = (a, b, product) if out.ndim > 2 else _in_parts(a, b, product)
+    with np.errstate(all="ignore"):  # BLAS of other processors divides what it throws away
+        by(*matrices, out=to)
     if accumulate:
         np.add(out, product, out=out)
 

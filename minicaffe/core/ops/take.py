@@ -86,9 +86,9 @@ def read(indices: Any, count: int, out: Any, refused: Any = None) -> Any:
     """
     with np.errstate(invalid="ignore"):
         np.copyto(out, indices, casting="unsafe")
-    if out.size and (out.min() < 0 or out.max() >= count):
-        bad = indices[(out < 0) | (out >= count)][0]
-        raise DataError(f"index {bad:g} is not one of the {count} rows 0..{count - 1}")
+    bad = indices[~((indices > -1) & (indices < count))]  # NaN, too, whatever a cast makes of it
+    if bad.size:
+        raise DataError(f"index {bad[0]:g} is not one of the {count} rows 0..{count - 1}")
 
 
 @op(traced=False)

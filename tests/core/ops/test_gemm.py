@@ -250,3 +250,8 @@ def test_cublas_reads_the_operands_as_they_lie(cuda, how, accumulate):
     gemm(a_there, b_there, out, accumulate)
     assert (cuda.xp.allocations, cuda.xp.synchronizations) == before
     close(cuda, out, loops(a, b) + accumulate)
+
+
+def test_a_product_that_is_no_number_says_nothing(device):
+    a, b = put(device, [[np.inf, 1.0], [1.0, 1.0]]), put(device, [[0.0, 1.0], [1.0, 1.0]])
+    same(device, gemm(a, b, blank(device, (2, 2), float)), [[np.nan, np.inf], [1.0, 2.0]])

@@ -164,7 +164,7 @@ class MarginInnerProduct(Whole):
         self.unit = weight / self.lengths(weight)
         if self.phase == "TRAIN":
             xp.copyto(weight, self.unit)
-        y = xp.matmul(self.x, self.unit.T)
+        y = self.matmul(self.x, self.unit.T)
         self.own = self.wide(self.wide(labels) == self.classes)  # 1 at the label's, else 0
         self.length = self.lengths(self.x)
         self.cos = cos = (y * self.own).sum(axis=1, keepdims=True) / self.length
@@ -179,20 +179,20 @@ class MarginInnerProduct(Whole):
         self.psi, self.slope = sign * self.psi - 2 * k, sign * self.slope
         label = self.part * self.length * (self.psi - cos)  # what is added to |x| cos
         self.put(y + self.own * label, self.out[0])
-        if len(self.out) > 1:
-            self.out[1].fill(self.decay)
+        for top in self.out[1:]:
+            top.fill(self.decay)
         return self.out
 
     def backward(self, dy: Any, dlambda: Any = None) -> Any:
         xp, dy = self.xp, self.wide(dy.reshape(self.mk[0], -1))
         if self.weight.learns:
-            add(self.weight, xp.matmul(dy.T, self.x))
+            add(self.weight, self.matmul(dy.T, self.x))
         if self.needs_gradient[0]:
             own = (dy * self.own).sum(axis=1, keepdims=True)
             along = (self.psi - self.cos * self.slope) / self.length
             size = xp.sqrt(self.slope * self.slope + along * along)
             by_weight = dy + self.own * own * self.part * (self.slope / size - 1)
-            dx = xp.matmul(by_weight, self.unit) + own * self.part * along / size * self.x
+            dx = self.matmul(by_weight, self.unit) + own * self.part * along / size * self.x
             self.put(dx, self.grad[0])
         return self.grad[0], None
 
@@ -278,11 +278,11 @@ class InnerDistance(Whole):
         if self.distance_type == "L1":
             for row in range(m):
                 sign = xp.sign(self.x[row] - self.w)
-                dx[row] = xp.matmul(dy[row], sign)
+                dx[row] = self.matmul(dy[row], sign)
                 dw -= own[row].reshape(-1, 1) * sign
         else:
-            dx += 2 * (dy.sum(axis=1, keepdims=True) * self.x - xp.matmul(dy, self.w))
-            dw += 2 * (own.sum(axis=0).reshape(-1, 1) * self.w - xp.matmul(own.T, self.x))
+            dx += 2 * (dy.sum(axis=1, keepdims=True) * self.x - self.matmul(dy, self.w))
+            dw += 2 * (own.sum(axis=0).reshape(-1, 1) * self.w - self.matmul(own.T, self.x))
         if self.weight is not None and self.weight.learns:
             add(self.weight, dw)
         return self.give(dx, dw)

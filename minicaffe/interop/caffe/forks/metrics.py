@@ -130,7 +130,7 @@ class BatchTripletLoss(Whole):
         self.x = self.wide(x.reshape(self.nk))
         self.pairs, others = self.groups(labels.reshape(-1))
         squares = (self.x * self.x).sum(axis=1)
-        d = squares.reshape(-1, 1) + squares - 2 * xp.matmul(self.x, self.x.T)
+        d = squares.reshape(-1, 1) + squares - 2 * self.matmul(self.x, self.x.T)
         total, wrong, lost, triplets, learnt = (xp.zeros((), self.sum_dtype) for _ in range(5))
         # How often a distance is that of a pair, less how often that to another
         self.pull = xp.zeros((n, n), self.sum_dtype)
@@ -146,8 +146,7 @@ class BatchTripletLoss(Whole):
             self.pull[i] = chosen.sum(axis=1) - chosen.sum(axis=0)
         self.learnt, self.count = xp.maximum(learnt, 1), xp.maximum(self.pairs.sum(), 1)
         every = xp.maximum(triplets, 1)
-        rank, pair = total / every, (d * self.pairs).sum() / self.count
-        pair = pair if self.mu < 1 else 0 * pair
+        rank, pair = total / every, (d * self.pairs).sum() / self.count * (self.mu < 1)
         self.put(self.mu * rank + (1 - self.mu) * pair, self.out[0])
         if len(self.out) > 1:
             self.put(1 - wrong / every, self.out[1])
@@ -160,9 +159,8 @@ class BatchTripletLoss(Whole):
         if self.mu < 1:
             pull = pull + self.pairs * ((1 - self.mu) / self.count)
         both = pull + pull.T
-        dx = both.sum(axis=1, keepdims=True) * self.x - self.xp.matmul(both, self.x)
-        self.put(2 * dloss * dx, self.grad[0])
-        return self.grad[0], None
+        dx = both.sum(axis=1, keepdims=True) * self.x - self.matmul(both, self.x)
+        return self.put(2 * dloss * dx, self.grad[0]), None
 
 
 @register
@@ -513,7 +511,7 @@ class SegAccuracy(Whole):
             for label in self.ignore_label:
                 counts = counts & (own != label)
             right = self.wide((own == self.classes) & counts)
-            confusion += xp.matmul(right, self.wide(best == self.classes).T)
+            confusion += self.matmul(right, self.wide(best == self.classes).T)
             left += counts.sum()
         hits, of_label = (confusion * self.diagonal).sum(axis=1), confusion.sum(axis=1)
         union = of_label + confusion.sum(axis=0) - hits

@@ -132,17 +132,17 @@ class DeformableConvolution(Windowed, Whole):
 
     def forward(self, x: Any, offset: Any) -> Any:
         self.seen = self.read(x, offset)
-        y = self.xp.matmul(self.filters(), self.seen).reshape(self.y_shape)
+        y = self.matmul(self.filters(), self.seen).reshape(self.y_shape)
         return y if self.bias is None else y + self.wide(self.bias.data).reshape(-1, 1, 1)
 
     def backward(self, dy: Any) -> Any:
         xp, (n, c), d = self.xp, self.x_shape[:2], self.deformable_group
         dy = self.wide(dy).reshape(n, self.group, self.num_output // self.group, -1)
         if self.weight.learns:
-            add(self.weight, xp.matmul(dy, self.seen.swapaxes(2, 3)).sum(axis=0))
+            add(self.weight, self.matmul(dy, self.seen.swapaxes(2, 3)).sum(axis=0))
         if self.bias is not None and self.bias.learns:
             add(self.bias, dy.sum(axis=(0, 3)))
-        of_seen = xp.matmul(self.filters().swapaxes(1, 2), dy).reshape(n * d, c // d, -1)
+        of_seen = self.matmul(self.filters().swapaxes(1, 2), dy).reshape(n * d, c // d, -1)
         grads: list[Any] = [None, None]
         if self.needs_gradient[0]:
             grads[0] = self.at.of_maps(self, of_seen).reshape(self.x_shape)

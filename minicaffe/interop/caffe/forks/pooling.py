@@ -312,7 +312,7 @@ class ROIWarping(Binned):
             self.from_host(weights[:, part])
             for weights, part in ((rows, place[1]), (columns, place[2]))
         )
-        values = self.xp.matmul(self.xp.matmul(rows, x[place]), columns.T)  # (c, ph sh, pw sw)
+        values = self.matmul(self.matmul(rows, x[place]), columns.T)  # (c, ph sh, pw sw)
         outside = self.from_host(np.where(y_inside[:, None] & x_inside, 0.0, -np.inf))
         values = (values + outside).reshape(c, ph, sh, pw, sw).transpose(0, 1, 3, 2, 4)
         values = values.reshape(c, ph, pw, sh * sw)
@@ -332,11 +332,11 @@ class ROIWarping(Binned):
         return *hat((first + at * length).ravel(), size), steps + 1
 
     def backward(self, dy: Any) -> Any:
-        xp, c, dx = self.xp, self.x_shape[1], self.xp.zeros(self.x_shape, self.sum_dtype)
+        c, dx = self.x_shape[1], self.xp.zeros(self.x_shape, self.sum_dtype)
         for (place, rows, columns, won), part in zip(self.kept, dy, strict=True):
             spread = self.wide(part)[..., None, None] * won
             spread = spread.transpose(0, 1, 3, 2, 4).reshape(c, rows.shape[0], columns.shape[0])
-            dx[place] += xp.matmul(xp.matmul(rows.T, spread), columns)
+            dx[place] += self.matmul(self.matmul(rows.T, spread), columns)
         return dx, None
 
 
@@ -372,23 +372,22 @@ class ROIAlign(Binned):
                 top[...] = 0
                 regions.append(None)
                 continue
+            axes = zip(start, size, bins, self.x_shape[:1:-1], strict=True)
             columns, rows = (
                 hat(first + np.arange(count + 1) * (length / count), pixels)[0]
-                for first, length, count, pixels in zip(
-                    start, size, bins, self.x_shape[:1:-1], strict=True
-                )
+                for first, length, count, pixels in axes
             )
             place = int(roi[0]), slice(None), used(rows), used(columns)
             rows, columns = self.from_host(rows[:, place[2]]), self.from_host(columns[:, place[3]])
-            top[...] = self.xp.matmul(self.xp.matmul(rows, x[place]), columns.T)
+            top[...] = self.matmul(self.matmul(rows, x[place]), columns.T)
             regions.append((place, rows, columns))
         self.kept = regions
         return self.out
 
     def backward(self, dy: Any) -> Any:
-        xp, dx = self.xp, self.xp.zeros(self.x_shape, self.sum_dtype)
+        dx = self.xp.zeros(self.x_shape, self.sum_dtype)
         for region, part in zip(self.kept, dy, strict=True):
             if region is not None:
                 place, rows, columns = region
-                dx[place] += xp.matmul(xp.matmul(rows.T, self.wide(part)), columns)
+                dx[place] += self.matmul(self.matmul(rows.T, self.wide(part)), columns)
         return dx, None

@@ -230,10 +230,10 @@ class MaskResize(Whole):
         self.rows, self.columns = map(self.from_host, self.weights())
 
     def forward(self, x: Any) -> Any:
-        return self.xp.matmul(self.xp.matmul(self.rows, self.wide(x)), self.columns.T)
+        return self.matmul(self.matmul(self.rows, self.wide(x)), self.columns.T)
 
     def backward(self, dy: Any) -> Any:
-        return self.xp.matmul(self.xp.matmul(self.rows.T, self.wide(dy)), self.columns)
+        return self.matmul(self.matmul(self.rows.T, self.wide(dy)), self.columns)
 
 
 @register
@@ -295,9 +295,9 @@ class ImResize(Whole):
         xp, (n, c, h, w), (oh, ow) = self.xp, self.x_shape, self.out[0].shape[2:]
         y = xp.zeros((c, oh, ow), self.sum_dtype)
         for image, rows, columns in zip(self.wide(x), self.rows, self.columns, strict=True):
-            across = xp.matmul(image.reshape(c * h, w), columns).reshape(c, h, ow)
+            across = self.matmul(image.reshape(c * h, w), columns).reshape(c, h, ow)
             for channel in range(c):
-                y[channel] += xp.matmul(rows, across[channel])
+                y[channel] += self.matmul(rows, across[channel])
         return self.put(y / n, self.out[0])
 
     def backward(self, dy: Any) -> Any:
@@ -305,7 +305,7 @@ class ImResize(Whole):
         dy, dx = self.wide(dy)[0] / n, xp.zeros(self.x_shape, self.sum_dtype)
         for image, rows, columns in zip(dx, self.rows, self.columns, strict=True):
             for channel in range(c):
-                image[channel] += xp.matmul(xp.matmul(rows.T, dy[channel]), columns.T)
+                image[channel] += self.matmul(self.matmul(rows.T, dy[channel]), columns.T)
         return self.put(dx, self.grad[0])
 
 

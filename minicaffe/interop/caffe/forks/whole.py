@@ -41,6 +41,11 @@ class Whole(Layer):
         """An array in the type of sums."""
         return array.astype(self.sum_dtype, copy=False)
 
+    def matmul(self, a: Any, b: Any) -> Any:
+        """A product; some processors' BLAS divides what it throws away, of which NumPy would warn."""
+        with np.errstate(all="ignore"):
+            return self.xp.matmul(a, b)
+
     def put(self, values: Any, out: Any) -> Any:
         """Write values, of as many entries, into a top or a gradient."""
         self.xp.copyto(out, values.reshape(out.shape))
