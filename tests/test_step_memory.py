@@ -162,7 +162,7 @@ print(next(line.split()[1] for line in open("/proc/self/status") if line.startsw
     for place, file in enumerate(fetch.FILES):
         shape = ((60000, 10000)[place // 2], *((28, 28) if place % 2 == 0 else ()))
         idx.write(home / file, np.zeros(shape, np.uint8))
-    for _ in range(2):  # the first may compile, which takes memory of its own
+    for _ in range(1 + int(numba)):  # the first may compile, which takes memory of its own
         result = subprocess.run(
             [sys.executable, "-c", script],
             cwd=tmp_path,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from minicaffe.backends import cpu
 from minicaffe.core.ops.geometry import ConvGeometry, Window
 
-LONG = False  # --long, by conftest.py
+LONG = FULL = False  # --long, --full, by conftest.py
 GRAIN = 0.0  # what `numbers` are multiples of, but for 0: a test may ask for ones that 16 bits hold
 LOOPS = cpu.available()  # before any test hides them
 TOLERANCE = {"e": 2e-3, "E": 8e-3, "f": 1e-5, "d": 1e-12}  # E is bfloat16

