@@ -42,7 +42,7 @@ DetectionEvaluate: ap_version # of a test's score: test_evaluate
 DetectionOutput: save_file visualize_threshold
 Eltwise: stable_prod_grad
 Im2col: force_nd_im2col
-JMMDLoss MMDLoss: fix_gamma # each pass is of the same numbers: tests/interop/caffe/forks/test_metrics.py
+JMMDLoss MMDLoss: fix_gamma # each pass is of the same numbers: references/metrics.py draws others
 Python: share_in_parallel
 WindowData: cache_images
 """)
