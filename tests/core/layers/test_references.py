@@ -27,7 +27,6 @@ ELSEWHERE = {
     "BoxOutput": "core/layers/test_mscnn.py::test_proposed_regions_against_loops",
     "CTCGreedyDecoder": "core/layers/test_sequences.py::test_decoding_against_loops",
     "CTCLoss": "core/layers/test_sequences.py::test_ctc_against_all_ways",
-    "CenterLoss": "interop/caffe/forks/test_faces.py::test_center_loss_against_loops",
     "CompactBilinear": "core/layers/test_flow.py::test_compact_bilinear_against_loops",
     "ContinuationIndicator": "core/layers/test_sequences.py::test_an_indicator_says_where_sequences_begin",
     "Correlation": "core/layers/test_flow.py::test_correlation_against_loops",
@@ -37,22 +36,17 @@ ELSEWHERE = {
     "DenseImageData": "interop/caffe/forks/test_segmentation.py::test_labels_are_cut_and_mirrored_with_their_pictures",
     "DetectionEvaluate": "core/layers/test_evaluate.py::test_against_loops",
     "DetectionOutput": "core/layers/test_detection.py::test_detections_against_loops",
-    "DilatedPooling": "interop/caffe/forks/test_segmentation.py::test_dilated_pooling_against_loops",
-    "Flip": "interop/caffe/forks/test_faces.py::test_flip_against_loops",
     "FlowWarp": "core/layers/test_flow.py::test_a_warped_image_against_loops",
     "GELU": "core/ops/test_elementwise.py::test_a_row_against_the_definition",
     "GroupNorm": "core/layers/test_normalization.py::test_group_norm",
     "HDF5Output": "core/layers/test_reading.py::test_blobs_are_written_and_read_again",
     "HardSwish": "core/ops/test_elementwise.py::test_a_row_against_the_definition",
-    "ImResize": "interop/caffe/forks/test_segmentation.py::test_im_resize_against_loops",
     "ImageData": "core/layers/test_reading.py::test_scaling_is_bilinear_and_opencvs_bit_for_bit",
     "ImageLabelmapData": "interop/caffe/forks/test_segmentation.py::test_labels_are_scaled_to_the_nearest_and_edges_are_not",
-    "InnerDistance": "interop/caffe/forks/test_faces.py::test_inner_distance_against_loops",
     "Input": "core/net/test_given.py::test_what_an_input_holds_may_be_given_to_any_pass",
     "Interp": "core/ops/test_moves.py::test_interpolation_against_products",
     "LayerNorm": "core/layers/test_normalization.py::test_layer_norm",
     "Lstm": "core/layers/test_sequences.py::test_an_lstm_against_loops",
-    "MarginInnerProduct": "interop/caffe/forks/test_faces.py::test_margin_inner_product_against_loops",
     "MaskPooling": "core/layers/test_mnc.py::test_a_mask_against_loops",
     "MaskResize": "core/layers/test_mnc.py::test_masks_of_another_size_against_loops",
     "MultiBoxLoss": "core/layers/test_multibox.py::test_against_loops",
@@ -69,9 +63,7 @@ ELSEWHERE = {
     "ReLU6": "core/ops/test_elementwise.py::test_a_row_against_the_definition",
     "Reorg": "core/layers/test_flow.py::test_places_become_channels_as_in_darknet",
     "Reverse": "core/layers/test_sequences.py::test_an_axis_is_turned_round",
-    "SegAccuracy": "interop/caffe/forks/test_segmentation.py::test_segmentation_accuracy_against_loops",
     "ShuffleChannel": "core/layers/test_shape.py::test_a_layer_of_one_bottom_is_what_numpy_says",
-    "SigmoidCrossEntropyBalanceLoss": "interop/caffe/forks/test_segmentation.py::test_balanced_cross_entropy_against_loops",
     "Silence": "core/layers/test_shape.py::test_split_and_silence",
     "SmoothL1Loss": "core/ops/test_losses.py::test_smooth_l1_against_loops",
     "SmoothL1LossOHEM": "core/layers/test_ohem.py::test_smooth_l1_of_each_region_against_loops",
@@ -79,7 +71,6 @@ ELSEWHERE = {
     "Transpose": "core/layers/test_sequences.py::test_axes_change_places",
     "Upsample": "core/layers/test_shape.py::test_unpooling_undoes_max_pooling",
     "VideoData": "core/layers/test_video.py::test_clips_are_the_frames_in_order",
-    "WeightedSoftmaxWithLoss": "interop/caffe/forks/test_segmentation.py::test_weighted_classes_against_loops",
     "WindowData": "core/layers/test_reading.py::test_windows_are_caffes",
     "Yolov3DetectionOutput": "core/layers/test_yolo.py::test_detections_against_loops",
 }
@@ -116,7 +107,7 @@ def slope(name, before, after, bottoms, ways, pulls):
 
 
 def compare(name, keys, passes, device, sloped=True):
-    """The layer's tops in each pass are the reference's; so are its gradients.
+    """The layer's tops in each pass are the reference's, and so are the parameters that it leaves and its gradients.
 
     These are those of `<name>_gradient` or, if there is none and they are wanted, the slope of the reference.
     """
@@ -141,6 +132,8 @@ def compare(name, keys, passes, device, sloped=True):
         net.forward(**{f"b{i}": one for i, one in enumerate(bottoms)})
         for top, exact in zip(spec.top, wanted, strict=True):
             alike(host(net, net.blobs[top].data), exact, f"top {top} of {keys}")
+        for i, (param, exact) in enumerate(zip(it.params, layer.params, strict=True)):
+            alike(host(net, param.data), exact, f"parameter {i} of {keys}")
         gradient = GRADIENTS.get(name)
         if not it.runs_backward or not (gradient or sloped):
             continue
