@@ -11,6 +11,7 @@ import io
 import kit
 import numpy as np
 import pytest
+from core.layers.references.points import shared
 from core.ops.cases import cases
 from hypothesis import given
 from hypothesis import strategies as st
@@ -297,8 +298,6 @@ def test_boxes_stay_on_their_objects(device, seed, expand, samplers, resized, mi
 
 @pytest.mark.parametrize("kind", ["jaccard", "sample", "object"])
 def test_a_sampler_takes_parts_that_share_so_much_with_one_box(kind):
-    from core.layers.detection_references import area, overlap
-
     _, rows = painted(5)
     objects = rows[:, 2:6]
     numbers = np.random.default_rng(1).random((200, 4))
@@ -307,13 +306,14 @@ def test_a_sampler_takes_parts_that_share_so_much_with_one_box(kind):
     every = free.parts(objects, numbers)
     assert len(every) == 200 and (every >= 0).all() and (every <= 1 + 1e-12).all()
 
-    def shared(a, b):
+    def share(a, b):
         w, h = (min(a[i + 2], b[i + 2]) - max(a[i], b[i]) for i in (0, 1))
         inside = w * h if w > 0 and h > 0 else 0
-        own = {"sample": a, "object": b}
-        return overlap(a, b) if kind == "jaccard" else inside / area(own[kind])
+        own = {"sample": a, "object": b}.get(kind, a)
+        area = (own[2] - own[0]) * (own[3] - own[1])
+        return shared(a, b) if kind == "jaccard" else inside / area
 
-    wanted = [p for p in every if any(0.3 <= shared(p, o) <= 0.8 for o in objects)]
+    wanted = [p for p in every if any(0.3 <= share(p, o) <= 0.8 for o in objects)]
     assert 0 < len(wanted) < 200
     np.testing.assert_array_equal(one.parts(objects, numbers), wanted)
 

@@ -5,55 +5,9 @@ from __future__ import annotations
 import kit
 import numpy as np
 import pytest
-from core.ops.cases import cases, close
-from hypothesis import given
-from hypothesis import strategies as st
 
 from minicaffe import DataError, Net, Solver, gradcheck, parse
 from minicaffe.core.layers import REGISTRY
-
-
-@st.composite
-def placed(draw):
-    """A shape, the axis at which a run of its axes begins, and their number."""
-    shape = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=4)))
-    axis = draw(st.integers(0, len(shape) - 1))
-    return shape, axis, draw(st.integers(0, len(shape) - axis))
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@cases(25)
-@given(placed(), st.booleans(), st.booleans(), st.booleans(), st.integers(0, 99))
-def test_scale_and_bias_against_the_definition(device, dtype, where, back, learned, scaled, seed):
-    """Entry by entry, the scale and the bias being parameters or, without a bias of its own, a bottom."""
-    shape, axis, count = where
-    own, rng = shape[axis : axis + count], np.random.default_rng(seed)
-    x, dy, a, b = (rng.normal(size=size) for size in (shape, shape, own, own))
-    if not scaled:
-        a = np.ones(own)
-    elif not learned:
-        b = np.zeros(own)
-    y, dx, da, db = np.empty(shape), np.empty(shape), np.zeros(own), np.zeros(own)
-    for at in np.ndindex(shape):
-        k = at[axis : axis + count]
-        y[at], dx[at] = x[at] * a[k] + b[k], dy[at] * a[k]
-        da[k] += dy[at] * x[at]
-        db[k] += dy[at]
-    keys = f"axis: {axis - len(shape) if back else axis}, num_axes: {count}"
-    kind = "Scale" + (", bias_term: true" if learned else "") if scaled else "Bias"
-    bottoms = [x] if learned else [x, a if scaled else b]
-    net = kit.net_of(f"type: {kind}, {keys}", *bottoms, device=device, dtype=dtype)
-    wanted = [da, db][not scaled :] if learned else [da if scaled else db]
-    if learned:
-        for param, value in zip(net.params["it"], [a, b][not scaled :], strict=True):
-            device.copy_from_host(param.data, value.astype(dtype))
-    net.forward(**{f"b{i}": bottom for i, bottom in enumerate(bottoms)})
-    net.clear_param_diffs()
-    net.backward(it=dy)
-    blobs = [net.blobs["it"].data, net.blobs["b0"].diff]
-    sums = [p.diff for p in net.params["it"]] if learned else [net.blobs["b1"].diff]
-    for got, expected in zip([*blobs, *sums], [y, dx, *wanted], strict=True):
-        close(device, got, expected)
 
 
 def test_a_parameter_is_given_out_and_learns(device):
@@ -142,27 +96,6 @@ def test_an_index_that_is_no_row_is_named(device):
     net.forward(b0=[[0, 1], [3, 2]])
     with net.steps[-1], pytest.raises(DataError, match=told):
         net.layers["it"].check()
-
-
-@pytest.mark.parametrize("scale_shape", [(2, 3), (2, 3, 1, 1)])
-def test_axpy_against_the_definition(device, scale_shape):
-    """Entry by entry, in float64."""
-    random = np.random.default_rng(1)
-    a, x, y, dout = (random.normal(size=s) for s in (scale_shape, *[(2, 3, 4, 5)] * 3))
-    net = kit.net_of("type: Axpy", a, x, y, device=device)
-    got = device.to_host(net.forward(b0=a, b1=x, b2=y)["it"])
-    net.backward(it=dout)
-    da = np.zeros((2, 3))
-    dx = np.zeros(x.shape)
-    for n, c, h, w in np.ndindex(x.shape):
-        scale = a.reshape(2, 3)[n, c]
-        assert got[n, c, h, w] == pytest.approx(scale * x[n, c, h, w] + y[n, c, h, w], abs=1e-12)
-        da[n, c] += dout[n, c, h, w] * x[n, c, h, w]
-        dx[n, c, h, w] = scale * dout[n, c, h, w]
-    host = device.to_host
-    np.testing.assert_allclose(host(net.blobs["b0"].diff).reshape(2, 3), da, atol=1e-12)
-    np.testing.assert_allclose(host(net.blobs["b1"].diff), dx, atol=1e-12)
-    np.testing.assert_allclose(host(net.blobs["b2"].diff), dout, atol=1e-12)
 
 
 def test_indices_have_no_gradient_even_if_all_else_has():

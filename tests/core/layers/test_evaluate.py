@@ -1,4 +1,4 @@
-"""DetectionEvaluate and the average precision of a test against loops over detections; the files of a test."""
+"""The average precision of a test, against loops over detections; the files of a test."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 
 import numpy as np
 import pytest
-from core.layers.detection_references import overlap
 from core.layers.fork_nets import build
+from core.layers.references.detection import DetectionEvaluate, found_and_true
 from core.layers.test_detection import PRIOR, TWO
 from core.ops.cases import cases
 from hypothesis import given
@@ -18,69 +18,6 @@ from minicaffe.core.solver import mean_outputs
 from minicaffe.errors import MinicaffeError, SpecError
 from minicaffe.interop.caffe import parse as parse_prototxt
 from minicaffe.interop.caffe.forks.ssd import average_precision
-
-
-def scene(seed, images=3, classes=4):
-    """Detections (k, 7) and true boxes (m, 8), some of which are alike."""
-    random = np.random.default_rng(seed)
-    truth, found = [], []
-    for image in range(images):
-        for _ in range(random.integers(0, 4)):
-            corner = random.uniform(0, 0.6, 2)
-            box = [*corner, *(corner + random.uniform(0.1, 0.4, 2))]
-            label = int(random.integers(1, classes))
-            truth.append([image, label, 0, *box, float(random.random() < 0.3)])
-            for _ in range(random.integers(0, 3)):
-                moved = np.array(box) + random.normal(size=4) * 0.03
-                label = label if random.random() < 0.8 else int(random.integers(1, classes))
-                found.append([image, label, random.integers(1, 50) / 50, *moved])
-        for _ in range(random.integers(0, 2)):
-            corner = random.uniform(0, 0.6, 2)
-            found.append(
-                [image, int(random.integers(1, classes)), random.random(), *corner, *(corner + 0.2)]
-            )
-    truth.append([-1] * 8)
-    return np.array(found).reshape(-1, 7), np.array(truth, float)
-
-
-def reference(found, truth, threshold, difficult, classes):
-    """The rows of the top, as a list."""
-    rows = []
-    for c in range(1, classes):
-        rows.append(
-            [-1, c, sum(t[0] >= 0 and t[1] == c and (difficult or not t[7]) for t in truth), -1, -1]
-        )
-    for image in sorted({d[0] for d in found}):
-        for label in sorted({d[1] for d in found if d[0] == image}):
-            own = [d for d in found if d[0] == image and d[1] == label]
-            true = [t for t in truth if t[0] == image and t[1] == label]
-            had = set()
-            for d in sorted(own, key=lambda d: -d[2]):
-                right, wrong = 0, 1
-                overlaps = [overlap(d[3:7], t[3:7]) for t in true]
-                if overlaps and max(overlaps) >= threshold:
-                    best = overlaps.index(max(overlaps))
-                    right = wrong = 0
-                    if difficult or not true[best][7]:
-                        right, wrong = (0, 1) if best in had else (1, 0)
-                        had.add(best)
-                rows.append([image, label, d[2], right, wrong])
-    return rows
-
-
-@cases(80)
-@given(st.integers(0, 10**6), st.sampled_from([0.5, 0.8]), st.booleans())
-def test_against_loops(device, seed, threshold, difficult):
-    found, truth = scene(seed)
-    keys = {"num_classes": 4, "overlap_threshold": threshold, "evaluate_difficult_gt": difficult}
-    if not len(found):
-        found = np.array([[0, -1, -1, -1, -1, -1, -1.0]])
-    net = build(
-        "DetectionEvaluate", keys, [(1, 1, *x.shape) for x in (found, truth)], device, "float64"
-    )
-    top = device.to_host(net.forward(b0=found[None, None], b1=truth[None, None])["it"])
-    wanted = reference(found[found[:, 1] >= 0].tolist(), truth.tolist(), threshold, difficult, 4)
-    np.testing.assert_allclose(top[0, 0], wanted)
 
 
 def curve(scores, right, count):
@@ -120,23 +57,25 @@ def test_a_test_joins_the_rows_of_its_batches():
         [(1, 1, 40, 7), (1, 1, 40, 8)],
         dtype="float64",
     )
-    every, scenes = [], [scene(seed) for seed in (1, 2, 3)]
+    scenes = [found_and_true(np.random.default_rng(seed)) for seed in (1, 2, 3)]
     waiting = list(scenes)
     original = net.forward
 
     def forward():
         arrays = []
         for array in waiting.pop(0):
-            whole = np.full((1, 1, 40, array.shape[1]), -1.0)
+            whole = np.full((1, 1, 40, array.shape[-1]), -1.0)
             whole[0, 0, : len(array)] = array
             arrays.append(whole)
         return original(b0=arrays[0], b1=arrays[1])
 
     net.forward = forward
     scores = mean_outputs(net, 3)
-    for found, truth in scenes:
-        every.append(np.array(reference(found.tolist(), truth.tolist(), 0.5, True, 4)))
     layer = net.layers["it"]
+    every = [
+        np.array(DetectionEvaluate(layer, found[None, None], truth[None, None])[0][0])
+        for found, truth in scenes
+    ]
     wanted = layer.score(np.concatenate(every))
     assert scores["it"] == pytest.approx(wanted[""]) and 0 < scores["it"] < 1
     np.testing.assert_allclose(scores["it of each class"], wanted[" of each class"])
