@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from core.layers import rows
 from core.layers.fork_nets import build
-from core.layers.rows.losses import ROWS, H
-from half_nets import TYPES
+from core.layers.rows.losses import H
 from kit import net_of
 
 from minicaffe import Net, gradcheck, parse
 from minicaffe.core.layers import REGISTRY
-from minicaffe.core.layers.blob import float_type
 from minicaffe.errors import DataError
 
 LABELS = np.array([1.0, 0.0, 3.0])
@@ -119,41 +116,6 @@ def test_a_label_that_is_no_class_is_named(name, device):
         net.forward(b0=np.full((2, 3), 0.3), b1=[0, 7])
         assert np.isnan(net.loss)
         net.check()
-
-
-SUMS = [*ROWS, "L1Loss", "DiceCoefLoss", "WeightedEuclideanLoss", "MMDLoss"]
-SUMS += ["SigmoidCrossEntropyBalanceLoss"]
-
-
-@TYPES
-@pytest.mark.parametrize(
-    ("name", "keys", "bottoms"),
-    [(name, *row) for name in SUMS for row in rows.ROWS[name] if "source" not in row[0]],
-)
-def test_16_bits(cuda, dtype, name, keys, bottoms):
-    """The loss is that of the rounded numbers; the gradient is rounded once."""
-    if name == "ContrastiveLoss" and np.shape(bottoms[0]) and not isinstance(bottoms[0], tuple):
-        bottoms = [bottoms[0] / 1000, bottoms[1] / 1000, bottoms[2]]
-        keys = {"margin": keys["margin"] / 1000}
-    rng, options = np.random.default_rng(5), str(keys)[1:-1].replace("True", "true")
-    row = f"type: {name}{', ' * bool(keys)}{options.replace('False', 'false')}"
-    exact, half = net_of(row, *bottoms), net_of(row, *bottoms, device=cuda, dtype=dtype)
-    arrays = {}
-    for i, bottom in enumerate(bottoms):
-        array = rng.normal(size=bottom) if isinstance(bottom, tuple) else np.asarray(bottom)
-        arrays[f"b{i}"] = array.astype(float_type(dtype)).astype(np.float64)
-    for net in (exact, half):
-        net.forward(**arrays)
-        net.backward()
-    assert half.loss == pytest.approx(exact.loss, rel=1e-5)
-    assert half.blobs["it"].data.dtype.name == "float32"
-    eps = {"float16": 2**-11, "bfloat16": 2**-8}[dtype]
-    for i in range(len(bottoms)):
-        if i in REGISTRY[name].traits.label_bottoms:
-            continue
-        wanted = exact.blobs[f"b{i}"].diff
-        got = cuda.to_host(half.blobs[f"b{i}"].diff).astype(np.float64)
-        assert np.abs(got - wanted).max() <= 1.1 * eps * np.abs(wanted).max()
 
 
 def test_targets_that_are_data_keep_the_nets_type():

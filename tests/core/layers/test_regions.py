@@ -1,13 +1,13 @@
-"""Layers of regions: what is refused, numbers of regions that change, 16 bits. Their references are in references/."""
+"""Layers of regions: what is refused, numbers of regions that change. Their references are in references/."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from core.layers.fork_nets import build, run
+from core.layers.rows import ROWS
 from core.layers.rows.detection import MAPS, REGIONS
-from half_nets import TYPES
-from kit import refusal, small_net
+from kit import net_of, refusal, small_net
 
 from minicaffe import DataError, SpecError
 from minicaffe.interop import caffe
@@ -33,20 +33,6 @@ def test_an_image_that_is_not_there_is_named(device):
     assert "layer 'pool'" in told and "region 0 is of image 2; there are 2: 0..1" in told
 
 
-@TYPES
-def test_16_bits(cuda, dtype):
-    """What wins is as it is; regions are float32, which tells pixels from each other that 16 bits cannot."""
-    exact, half = pool(dtype="float64"), pool(cuda, dtype)
-    for net in (exact, half):
-        net.forward(x=np.round(MAPS * 8) / 8, rois=REGIONS)
-        net.backward()
-    assert half.blobs["rois"].data.dtype.name == "float32"
-    for blob, name in (("pool", "data"), ("x", "diff")):
-        got, wanted = (getattr(net.blobs[blob], name) for net in (half, exact))
-        got = cuda.to_host(got)
-        np.testing.assert_array_equal(got.astype(np.float64), wanted.astype(got.dtype))
-
-
 @pytest.mark.parametrize(
     ("kind", "keys", "arrays", "told"),
     [
@@ -69,6 +55,14 @@ def test_what_is_refused(device, kind, keys, arrays, told):
         assert told in refusal(net.check, error=DataError)
     else:
         assert told in refusal(run, net, *arrays, error=DataError)
+
+
+@pytest.mark.parametrize("kind", ["ROIAlign", "ROIPooling", "ROIWarping", "PSROIPooling"])
+def test_regions_are_float32_in_a_net_of_16_bits(kind):
+    """Which tells pixels from each other that 16 bits cannot."""
+    keys, bottoms = ROWS[kind][0]
+    net = net_of({"type": kind, **keys}, *bottoms, dtype="float16", shapes_only=True)
+    assert [one.dtype.name for one in net.steps[0].tops] == ["float16", "float32"]
 
 
 def test_a_fourth_number_is_the_scale_of_columns():
