@@ -1,4 +1,4 @@
-"""LSTM and RNN against themselves written out by hand in float64, and what they carry from pass to pass."""
+"""LSTM and RNN: what they carry from pass to pass, where it begins anew, what they learn."""
 
 from __future__ import annotations
 
@@ -8,64 +8,25 @@ import caffe_cases as cases
 import kit
 import numpy as np
 import pytest
-from core.ops import cases as drawn
-from hypothesis import given
-from hypothesis import strategies as st
 from test_caffe import run_layer
 
 from minicaffe import Net, Solver, SpecError, parse
 from minicaffe.core.layers.recurrent import LSTM
 from minicaffe.core.layers.registry import REGISTRY
 
-STATES = {"LSTM": 2, "RNN": 1}
 
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
-def by_hand(kind, params, x, cont, static, states):
-    """The tops of every step, stream by stream, and the last states."""
-    weight, bias = params[:2]
-    of_static = params[2] if static is not None else None
-    state_weight, *out = params[3 if static is not None else 2 :]
-    tops = np.empty((*cont.shape, state_weight.shape[1]))
-    ends = [np.array(state[0], np.float64) for state in states]
-    for n in range(cont.shape[1]):
-        for t in range(len(cont)):
-            z = weight @ x[t, n].ravel() + bias + cont[t, n] * (state_weight @ ends[0][n])
-            if static is not None:
-                z = z + of_static @ static[n].ravel()
-            if kind == "RNN":
-                ends[0][n] = np.tanh(z)
-                tops[t, n] = np.tanh(out[0] @ ends[0][n] + out[1])
-            else:
-                i, f, o, g = np.split(z, 4)
-                ends[1][n] = cont[t, n] * sigmoid(f) * ends[1][n] + sigmoid(i) * np.tanh(g)
-                ends[0][n] = tops[t, n] = sigmoid(o) * np.tanh(ends[1][n])
-    return tops, [end[None] for end in ends]
-
-
-def text(kind, t, n, k, d, static=None, exposed=False, more=""):
-    shapes = {"x": (t, n, *k), "cont": (t, n)}
-    if static is not None:
-        shapes["static"] = (n, *static)
-    states = [f"s{i}" for i in range(STATES[kind] * exposed)]
-    shapes |= dict.fromkeys(states, (1, n, d))
-    dims = ", ".join(f"{{dim: {list(shape)}}}" for shape in shapes.values())
-    tops = ["y", *(f"end_{state}" for state in states)]
+def text(kind, t, n, k, d):
     return f"""
 force_backward: true
 layers:
-  - {{name: in, type: Input, top: [{", ".join(shapes)}], shape: [{dims}]}}
-  - {{name: rec, type: {kind}, num_output: {d}, expose_hidden: {str(exposed).lower()},
-     bottom: [{", ".join(shapes)}], top: [{", ".join(tops)}], bias_filler: {{type: uniform, min: -1}} {more}}}
+  - {{name: in, type: Input, top: [x, cont], shape: [{{dim: {[t, n, *k]}}}, {{dim: [{t}, {n}]}}]}}
+  - {{name: rec, type: {kind}, num_output: {d}, bottom: [x, cont], top: y, bias_filler: {{type: uniform, min: -1}}}}
 """
 
 
-def inputs(net, random, cont=None):
+def inputs(net, random):
     given = {v.name: random.normal(size=v.shape) for v in net.steps[0].tops}
-    given["cont"] = (random.random(given["cont"].shape) < 0.7) * 1.0 if cont is None else cont
+    given["cont"] = np.ones(given["cont"].shape)
     return {name: array.astype(net.context.dtype) for name, array in given.items()}
 
 
@@ -73,57 +34,6 @@ def close(net, got, wanted, tolerance):
     got = net.device.to_host(got)
     assert got.shape == np.shape(wanted)
     assert np.abs(got - wanted).max() <= tolerance * max(np.abs(wanted).max(), 1e-3)
-
-
-@drawn.cases(25)
-@given(
-    st.sampled_from(["LSTM", "RNN"]),
-    st.tuples(*[st.integers(1, 4)] * 3) | st.sampled_from([(16, 5, 3), (11, 6, 20), (8, 9, 40)]),
-    st.lists(st.integers(1, 3), max_size=2),
-    st.none() | st.lists(st.integers(1, 3), min_size=1, max_size=2),
-    st.booleans(),
-    st.sampled_from(["float32", "float64"]),
-    st.integers(0, 2**32 - 1),
-)
-def test_two_passes_and_gradients_against_the_definition(
-    device, kind, sizes, k, static, exposed, dtype, seed
-):
-    """The second pass begins where the first ended; gradients are differences of the definition's."""
-    t, n, d = sizes
-    model = parse(text(kind, t, n, k, d, static, exposed))
-    net = Net(model, device=device, dtype=dtype, seed=seed % 1000)
-    random = np.random.default_rng(seed)
-    tolerance = 1e-5 if dtype == "float32" else 1e-7
-    params = [p.to_host().astype(np.float64) for p in net.params["rec"]]
-    states = [np.zeros((1, n, d))] * STATES[kind]
-    for _ in range(2):
-        first = inputs(net, random)
-        if exposed:
-            states = [first[f"s{i}"] for i in range(STATES[kind])]
-        net.forward(**first)
-        wide = {name: array.astype(np.float64) for name, array in first.items()}
-        given = wide["x"], wide["cont"], wide.get("static")
-        before, (tops, states) = states, by_hand(kind, params, *given, states)
-        close(net, net.blobs["y"].data, tops, tolerance)
-        for i in range(STATES[kind] * exposed):
-            close(net, net.blobs[f"end_s{i}"].data, states[i], tolerance)
-    dy = random.normal(size=tops.shape).astype(dtype)
-    dropped = {f"end_s{i}": np.full((1, n, d), 1e9) for i in range(STATES[kind] * exposed)}
-    net.clear_param_diffs()
-    net.backward(y=dy, **dropped)
-    targets = [*zip(params, net.params["rec"], strict=True), (wide["x"], net.blobs["x"])]
-    if static is not None:
-        targets.append((wide["static"], net.blobs["static"]))
-    for array, blob in targets:
-        direction = random.normal(size=array.shape)
-        values = []
-        for sign in (1, -1):
-            array += sign * 1e-6 * direction
-            values.append(np.sum(dy * by_hand(kind, params, *given, before)[0]))
-            array -= sign * 1e-6 * direction
-        slope = float((net.device.to_host(blob.diff) * direction).sum())
-        size = np.abs(net.device.to_host(blob.diff) * direction).sum()
-        assert abs(slope - (values[0] - values[1]) / 2e-6) <= 100 * tolerance * max(size, 1e-2)
 
 
 def test_caffes_three_passes(device):
@@ -151,7 +61,7 @@ def test_a_sequence_in_two_passes_is_the_sequence_in_one(kind, device):
     long = Net(parse(text(kind, 6, 2, [3], 4)), device=device)
     short = Net(parse(text(kind, 3, 2, [3], 4)), device=device)
     short.share_with(long)
-    given = inputs(long, random, np.ones((6, 2)))
+    given = inputs(long, random)
     whole = device.to_host(long.forward(**given)["y"]).copy()
     for part in (slice(0, 3), slice(3, 6)):
         got = short.forward(x=given["x"][part], cont=given["cont"][part])["y"]
@@ -162,7 +72,7 @@ def test_a_sequence_in_two_passes_is_the_sequence_in_one(kind, device):
 def test_states_begin_anew_after_a_reset_a_reshape_and_in_a_copy(kind, device):
     random = np.random.default_rng(4)
     net = Net(parse(text(kind, 2, 3, [2], 4)), device=device)
-    given = inputs(net, random, np.ones((2, 3)))
+    given = inputs(net, random)
 
     def run(net, **given):
         return net.device.to_host(net.forward(**given)["y"]).copy()
@@ -188,7 +98,7 @@ def test_a_layer_in_place_above_leaves_the_states_alone(device):
     above = plain + "  - {name: relu, type: ReLU, bottom: y, top: y}\n"
     nets = [Net(parse(model), device=device) for model in (plain, above)]
     nets[1].share_with(nets[0])
-    given = inputs(nets[0], np.random.default_rng(5), np.ones((1, 2)))
+    given = inputs(nets[0], np.random.default_rng(5))
     for _ in range(3):
         tops = [device.to_host(net.forward(**given)["y"]).copy() for net in nets]
         np.testing.assert_array_equal(np.maximum(tops[0], 0), tops[1])

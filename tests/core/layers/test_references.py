@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -47,7 +48,8 @@ class Compared:
         self.it, spec = self.net.layers["it"], self.net.steps[-1].spec
         for param in self.it.params:
             if param.learns:
-                param.load(self.random.normal(size=param.shape))
+                each = math.sqrt(math.prod(param.shape[1:]))
+                param.load(self.random.normal(size=param.shape) / each)
         every = keys_of(REGISTRY[name]).items()
         self.layer = SimpleNamespace(
             **{key: spec.options.get(key, one.default) for key, one in every},
