@@ -40,9 +40,6 @@ MOVES = {
     "type: Reshape, shape: {dim: [-1, 0]}, axis: 1, num_axes: 2": lambda x: x.reshape(2, 6, 5, 4),
     "type: Reshape, shape: {dim: [3, 2]}, axis: 1, num_axes: 1": lambda x: x.reshape(2, 3, 2, 5, 4),
     "type: Reshape, axis: -1": lambda x: x,
-    "type: Permute, order: [0, 2, 3, 1]": lambda x: x.transpose(0, 2, 3, 1),
-    "type: Permute, order: 3": lambda x: np.moveaxis(x, 3, 0),
-    "type: ShuffleChannel, group: 3": lambda x: x[:, [0, 2, 4, 1, 3, 5]],
     "type: Tile, axis: -2, tiles: 3": lambda x: np.concatenate([x, x, x], axis=2),
     "type: Tile, tiles: 1": lambda x: x,
     "type: Reduction, axis: 2, operation: SUM, coeff: 3": lambda x: 3 * x.sum(axis=(2, 3)),
@@ -52,8 +49,6 @@ MOVES = {
     "type: ArgMax": lambda x: x.reshape(2, -1).argmax(axis=1).reshape(2, 1, 1, 1),
     "type: ArgMax, axis: 2": lambda x: x.argmax(axis=2)[:, :, None],
     "type: ArgMax, axis: 1, top_k: 6, out_max_val: true": lambda x: np.sort(x, axis=1)[:, ::-1],
-    "type: Upsample": lambda x: x.repeat(2, axis=2).repeat(2, axis=3),
-    "type: Upsample, scale_h: 1, scale_w: 3": lambda x: x.repeat(3, axis=3),
 }  # fmt: skip
 
 

@@ -66,13 +66,9 @@ PLACED = {
 
 
 @drawn(
-    "PriorBox",
-    between=[False, True],
-    ratios=[[], [2.0], [1.0, 3.0, 0.5], [2.0, 2.0]],
-    flip=[False, True],
-    many=(1, 2),
-    **PLACED,
-)
+    "PriorBox", between=[False, True], ratios=[[], [2.0], [1.0, 3.0, 0.5], [2.0, 2.0]],
+    flip=[False, True], many=(1, 2), **PLACED
+)  # fmt: skip
 def prior_case(random, many, between, ratios, step, image, area, **keys):
     sizes = random.uniform(1, 60, size=many).round(2).tolist()
     keys |= {"min_size": sizes, "max_size": [size + 1.5 for size in sizes if between]}
@@ -138,19 +134,12 @@ def DetectionOutput(layer, loc, conf, prior):
 
 
 @drawn(
-    "DetectionOutput",
-    shape=((1, 3), (1, 12), (1, 4)),
-    share_location=[False, True],
-    background_label_id=[0, 0, 1, -1],
-    nms=[(0.45, 1.0), (0.7, 0.8), (0.0, 1.0), (0.95, 0.6)],
-    top_k=[-1, 0, 1, 4, 100],
-    code_type=["CORNER", "CENTER_SIZE", "CORNER_SIZE"],
-    variance_encoded_in_target=[False, True],
-    keep_top_k=[-1, 0, 2, 5, 100],
-    least=[None, 0.01, 0.5, 0.99],
-    clip=[False, True],
-    count=60,
-)
+    "DetectionOutput", shape=((1, 3), (1, 12), (1, 4)), share_location=[False, True],
+    background_label_id=[0, 0, 1, -1], nms=[(0.45, 1.0), (0.7, 0.8), (0.0, 1.0), (0.95, 0.6)],
+    top_k=[-1, 0, 1, 4, 100], code_type=["CORNER", "CENTER_SIZE", "CORNER_SIZE"],
+    variance_encoded_in_target=[False, True], keep_top_k=[-1, 0, 2, 5, 100],
+    least=[None, 0.01, 0.5, 0.99], clip=[False, True], count=60
+)  # fmt: skip
 def detection_case(random, shape, nms, top_k, least, **keys):
     n, p, c = shape
     middle, size = random.uniform(0, 1, (p, 2)), random.uniform(0.05, 0.5, (p, 2))
@@ -192,14 +181,9 @@ def Yolov3DetectionOutput(layer, *xs):
 
 
 @drawn(
-    "Yolov3DetectionOutput",
-    n=(1, 2),
-    sides=[[1], [3], [2, 3], [1, 2]],
-    classes=(1, 3),
-    many=(1, 2),
-    confidence_threshold=[0.01, 0.3, 0.6, 0.999],
-    nms_threshold=[0.1, 0.45, 1.0],
-)
+    "Yolov3DetectionOutput", n=(1, 2), sides=[[1], [3], [2, 3], [1, 2]], classes=(1, 3),
+    many=(1, 2), confidence_threshold=[0.01, 0.3, 0.6, 0.999], nms_threshold=[0.1, 0.45, 1.0]
+)  # fmt: skip
 def yolo_case(random, n, sides, classes, many, **keys):
     """The second pass has another number of boxes."""
     keys |= {"num_classes": classes, "num_box": many, "mask_group_num": len(sides)}

@@ -122,13 +122,9 @@ def InnerDistance_gradient(layer, pulls, x, *others):
 
 
 @drawn(
-    "InnerDistance",
-    given=(0, 1),
-    only=(0, 1),
-    normalize=[False, True],
-    distance_type=["L1", "L2"],
-    phase=["TRAIN", "TEST"],
-)
+    "InnerDistance", given=(0, 1), only=(0, 1), normalize=[False, True],
+    distance_type=["L1", "L2"], phase=["TRAIN", "TEST"]
+)  # fmt: skip
 def distance_case(random, given, only, **keys):
     bottoms = [random.normal(size=(4, 3)), *[random.normal(size=(5, 3))] * given]
     keys |= {"update_center_only": bool(only), "normalize": keys["normalize"] and not given}

@@ -50,15 +50,10 @@ def Correlation(layer, a, b):
 
 
 @drawn(
-    "Correlation",
-    shape=((1, 2), (1, 3), (5, 7), (5, 8)),
-    pad=(0, 2),
-    kernel_size=[1, 3],
-    max_displacement=(0, 1),
-    stride_1=(1, 2),
-    stride_2=(1, 2),
-    correlation_type=["MULTIPLY", "SUBTRACT"],
-)
+    "Correlation", shape=((1, 2), (1, 3), (5, 7), (5, 8)), pad=(0, 2), kernel_size=[1, 3],
+    max_displacement=(0, 1), stride_1=(1, 2), stride_2=(1, 2),
+    correlation_type=["MULTIPLY", "SUBTRACT"]
+)  # fmt: skip
 def correlation_case(random, shape, **keys):
     return keys, random.normal(size=(2, *shape))
 
@@ -103,12 +98,9 @@ def CompactBilinear(layer, a, b):
 
 
 @drawn(
-    "CompactBilinear",
-    shape=((1, 2), (1, 4), (1, 3), (1, 3)),
-    other=(1, 4),
-    d=(1, 9),
-    sum_pool=[False, True],
-)
+    "CompactBilinear", shape=((1, 2), (1, 4), (1, 3), (1, 3)), other=(1, 4), d=(1, 9),
+    sum_pool=[False, True]
+)  # fmt: skip
 def bilinear_case(random, shape, other, d, **keys):
     n, _, h, w = shape
     bottoms = [random.normal(size=shape), random.normal(size=(n, other, h, w))]
@@ -140,15 +132,10 @@ def DeformableConvolution(layer, x, offset):
 
 
 @drawn(
-    "DeformableConvolution",
-    sizes=((1, 2), (3, 6), (3, 6)),
-    kernel=((1, 3), (1, 3)),
-    how=((1, 2), (0, 2), (1, 2)),
-    group=(1, 2),
-    deformable_group=[1, 2, 4],
-    bias_term=[False, True],
-    count=25,
-)
+    "DeformableConvolution", sizes=((1, 2), (3, 6), (3, 6)), kernel=((1, 3), (1, 3)),
+    how=((1, 2), (0, 2), (1, 2)), group=(1, 2), deformable_group=[1, 2, 4],
+    bias_term=[False, True], count=25
+)  # fmt: skip
 def deformable_case(random, sizes, kernel, how, **keys):
     keys |= dict(zip(("stride", "pad", "dilation"), how, strict=True))
     keys |= {"num_output": 2, "kernel_h": kernel[0], "kernel_w": kernel[1]}

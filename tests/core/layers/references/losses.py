@@ -37,13 +37,9 @@ def SmoothL1LossOHEM(layer, a, b, *weights):
 
 
 @drawn(
-    "SmoothL1LossOHEM",
-    shape=[(1,), (4,), (3, 1, 1), (2, 2, 3)],
-    n=(1, 4),
-    weighted=(0, 1),
-    way=WAYS,
-    count=40,
-)
+    "SmoothL1LossOHEM", shape=[(1,), (4,), (3, 1, 1), (2, 2, 3)], n=(1, 4), weighted=(0, 1),
+    way=WAYS, count=40
+)  # fmt: skip
 def smooth_case(random, shape, n, weighted, way):
     weights = [random.integers(0, 4, (n, *shape)) / 2] * weighted
     return {**way, "top": ["it", "each"]}, [*random.normal(size=(2, n, *shape)) * 2, *weights]
@@ -64,14 +60,9 @@ def SoftmaxWithLossOHEM(layer, x, labels):
 
 
 @drawn(
-    "SoftmaxWithLossOHEM",
-    area=[(), (1, 1), (2, 3)],
-    n=(1, 4),
-    c=(1, 4),
-    ignored=[None, 0, -1],
-    way=WAYS,
-    count=40,
-)
+    "SoftmaxWithLossOHEM", area=[(), (1, 1), (2, 3)], n=(1, 4), c=(1, 4), ignored=[None, 0, -1],
+    way=WAYS, count=40
+)  # fmt: skip
 def softmax_case(random, area, n, c, ignored, way):
     labels = random.integers(-1 if ignored == -1 else 0, c, (n, 1, *area))
     keys = {**way, "top": ["it", "prob", "each"]} | (

@@ -164,30 +164,16 @@ YES = [False, True]
 
 
 @drawn(
-    "MultiBoxLoss",
-    conf_loss_type=["SOFTMAX", "LOGISTIC"],
-    loc_loss_type=["SMOOTH_L1", "L2"],
-    loc_weight=[1.0, 0.5],
-    share_location=YES,
-    match_type=["BIPARTITE", "PER_PREDICTION"],
-    overlap_threshold=[0.5, 0.2],
-    use_prior_for_matching=YES,
-    use_difficult_gt=YES,
-    neg_pos_ratio=[3.0, 1.5],
-    neg_overlap=[0.5, 0.2],
-    code_type=["CORNER", "CENTER_SIZE", "CORNER_SIZE"],
-    encode_variance_in_target=YES,
-    map_object_to_agnostic=YES,
-    ignore_cross_boundary_bbox=YES,
-    bp_inside=YES,
-    mining_type=["NONE", "MAX_NEGATIVE", "HARD_EXAMPLE"],
-    sample_size=[2, 6],
-    use_prior_for_nms=YES,
-    normalization=["FULL", "VALID", "BATCH_SIZE", "NONE"],
-    nms=[(0.0, -1), (0.3, -1), (0.3, 3)],
-    boxes=[0, 1, 5],
-    count=200,
-)
+    "MultiBoxLoss", conf_loss_type=["SOFTMAX", "LOGISTIC"], loc_loss_type=["SMOOTH_L1", "L2"],
+    loc_weight=[1.0, 0.5], share_location=YES, match_type=["BIPARTITE", "PER_PREDICTION"],
+    overlap_threshold=[0.5, 0.2], use_prior_for_matching=YES, use_difficult_gt=YES,
+    neg_pos_ratio=[3.0, 1.5], neg_overlap=[0.5, 0.2],
+    code_type=["CORNER", "CENTER_SIZE", "CORNER_SIZE"], encode_variance_in_target=YES,
+    map_object_to_agnostic=YES, ignore_cross_boundary_bbox=YES, bp_inside=YES,
+    mining_type=["NONE", "MAX_NEGATIVE", "HARD_EXAMPLE"], sample_size=[2, 6],
+    use_prior_for_nms=YES, normalization=["FULL", "VALID", "BATCH_SIZE", "NONE"],
+    nms=[(0.0, -1), (0.3, -1), (0.3, 3)], boxes=[0, 1, 5], count=200
+)  # fmt: skip
 def multibox_case(random, nms, boxes, **keys):
     """Priors and true boxes, some of which are close to one; the last row is none."""
     keys["share_location"] |= keys["mining_type"] != "NONE"

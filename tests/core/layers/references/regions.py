@@ -175,18 +175,11 @@ def Proposal(layer, scores, given, info):
 
 
 @drawn(
-    "Proposal",
-    area=((1, 4), (1, 4)),
-    ratio=[[0.5], [1.0, 2.0], [3.0, 0.5]],
-    scale=[[1.0], [2.0, 8.0], [8.0, 1.0]],
-    feat_stride=[4, 16],
-    base_size=[8, 16],
-    min_size=[0, 16, 40],
-    pre_nms_topn=[1, 5, 6000],
-    post_nms_topn=[1, 3, 300],
-    nms_thresh=[0.0, 0.3, 0.7, 1.0],
-    count=40,
-)
+    "Proposal", area=((1, 4), (1, 4)), ratio=[[0.5], [1.0, 2.0], [3.0, 0.5]],
+    scale=[[1.0], [2.0, 8.0], [8.0, 1.0]], feat_stride=[4, 16], base_size=[8, 16],
+    min_size=[0, 16, 40], pre_nms_topn=[1, 5, 6000], post_nms_topn=[1, 3, 300],
+    nms_thresh=[0.0, 0.3, 0.7, 1.0], count=40
+)  # fmt: skip
 def proposal_case(random, area, **keys):
     k = len(keys["ratio"]) * len(keys["scale"])
     scores = random.permutation(2 * k * math.prod(area)).reshape(1, 2 * k, *area) + 1.0
@@ -248,21 +241,11 @@ NORMAL = {"bbox_mean": [0.1, -0.1, 0.2, 0.3], "bbox_std": [0.5, 0.7, 1.5, 0.25]}
 
 
 @drawn(
-    "BoxOutput",
-    n=(1, 2),
-    areas=[[(1, 3)], [(4, 4), (2, 1)], [(3, 4), (2, 2), (1, 1)]],
-    classes=(2, 4),
-    normal=[{}, NORMAL],
-    fg_thr=[-9.0, -1.0, 0.5, 99.0],
-    iou_thr=[0.0, 0.3, 0.65],
-    nms_type=["IOU", "IOMU", "IOFU"],
-    field_whr=[1.0, 2.0, 4.0],
-    field_xyr=[0.5, 2.0],
-    max_nms_num=[0, 1, 7],
-    max_post_nms_num=[0, 2],
-    min_size=[0.0, 9.0, 15.0],
-    count=60,
-)
+    "BoxOutput", n=(1, 2), areas=[[(1, 3)], [(4, 4), (2, 1)], [(3, 4), (2, 2), (1, 1)]],
+    classes=(2, 4), normal=[{}, NORMAL], fg_thr=[-9.0, -1.0, 0.5, 99.0], iou_thr=[0.0, 0.3, 0.65],
+    nms_type=["IOU", "IOMU", "IOFU"], field_whr=[1.0, 2.0, 4.0], field_xyr=[0.5, 2.0],
+    max_nms_num=[0, 1, 7], max_post_nms_num=[0, 2], min_size=[0.0, 9.0, 15.0], count=60
+)  # fmt: skip
 def output_case(random, n, areas, classes, normal, **keys):
     """Some scores are equal; the second pass has another number of regions."""
     xs = [random.normal(size=(n, classes + 4, *area)) for area in areas]
@@ -294,14 +277,9 @@ def DecodeBBox(layer, moves, rois, *boxes):
 
 
 @drawn(
-    "DecodeBBox",
-    r=(1, 6),
-    normal=[{}, NORMAL],
-    matched=(0, 1),
-    gt_iou_thr=[0.5, 0.95],
-    phase=["TRAIN", "TEST"],
-    count=50,
-)
+    "DecodeBBox", r=(1, 6), normal=[{}, NORMAL], matched=(0, 1), gt_iou_thr=[0.5, 0.95],
+    phase=["TRAIN", "TEST"], count=50
+)  # fmt: skip
 def decode_case(random, r, normal, matched, **keys):
     """Some regions are inside out, and one is left."""
     moves, rois = random.normal(size=(r, 8)) / 2, random.uniform(0, 20, (r, 5))

@@ -164,14 +164,10 @@ def DilatedPooling_gradient(layer, pulls, x):
 
 
 @drawn(
-    "DilatedPooling",
-    pool=["MAX", "AVE"],
+    "DilatedPooling", pool=["MAX", "AVE"],
     **dict.fromkeys(("kernel_size", "stride", "dilation"), ((1, 4), (1, 4))),
-    pad=((0, 3), (0, 3)),
-    round_mode=["CEIL", "FLOOR"],
-    image=((1, 9), (1, 9)),
-    count=60,
-)
+    pad=((0, 3), (0, 3)), round_mode=["CEIL", "FLOOR"], image=((1, 9), (1, 9)), count=60
+)  # fmt: skip
 def dilated_case(random, image, **keys):
     keys = {name: [*key] if type(key) is tuple else key for name, key in keys.items()}
     axes = zip(image, keys["kernel_size"], keys["dilation"], keys["pad"], strict=True)

@@ -111,14 +111,9 @@ def CTCLoss(layer, x, go, labels):
 
 
 @drawn(
-    "CTCLoss",
-    sizes=((1, 5), (1, 3), (2, 3)),
-    blank_index=(-1, 1),
-    output_delay=(0, 1),
-    ctc_merge_repeated=[False, True],
-    preprocess_collapse_repeated=[False, True],
-    count=40,
-)
+    "CTCLoss", sizes=((1, 5), (1, 3), (2, 3)), blank_index=(-1, 1), output_delay=(0, 1),
+    ctc_merge_repeated=[False, True], preprocess_collapse_repeated=[False, True], count=40
+)  # fmt: skip
 def ctc_case(random, sizes, **keys):
     """Labels are what some way says."""
     t, n, c = sizes
@@ -173,13 +168,9 @@ def CTCGreedyDecoder(layer, x, go, *labels):
 
 
 @drawn(
-    "CTCGreedyDecoder",
-    sizes=((1, 5), (1, 3), (2, 4)),
-    blank_index=(-1, 1),
-    ctc_merge_repeated=[False, True],
-    labelled=(0, 1),
-    tops=(2, 3),
-)
+    "CTCGreedyDecoder", sizes=((1, 5), (1, 3), (2, 4)), blank_index=(-1, 1),
+    ctc_merge_repeated=[False, True], labelled=(0, 1), tops=(2, 3)
+)  # fmt: skip
 def decoding_case(random, sizes, labelled, tops, **keys):
     t, n, c = sizes
     bottoms = [random.normal(size=sizes), random.integers(4, size=(t, n)) > 0]
