@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 from core.layers.references.draws import drawn
-from core.layers.references.points import shared, suppressed
+from core.layers.references.points import shared, sigmoid, suppressed
 
 
 def places(layer, x, image):
@@ -150,10 +150,6 @@ def detection_case(random, shape, nms, top_k, least, **keys):
     keys["nms_param"] = {"nms_threshold": nms[0], "eta": nms[1], "top_k": top_k}
     keys |= {"num_classes": c} | ({} if least is None else {"confidence_threshold": least})
     return keys, [loc, random.random((n, p * c)), prior]
-
-
-def sigmoid(x):
-    return 1 / (1 + math.exp(-x))
 
 
 def Yolov3DetectionOutput(layer, *xs):

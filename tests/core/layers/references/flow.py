@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 from core.layers.references.draws import drawn
-from core.layers.references.points import between
+from core.layers.references.points import between, of_axes
 
 
 def FlowWarp(layer, x, flow):
@@ -107,17 +107,10 @@ def bilinear_case(random, shape, other, d, **keys):
     return keys | {"num_output": d}, bottoms
 
 
-def pair(layer, name):
-    """A key of each axis, or of both."""
-    key = list(getattr(layer, "kernel_size" if name == "kernel" else name))
-    each = [getattr(layer, f"{name}_{axis}", None) for axis in "hw"]
-    return each if None not in each else (key or [name != "pad"]) * (2 - (len(key) > 1))
-
-
 def DeformableConvolution(layer, x, offset):
     weight, *bias = layer.params
     f, per, kh, kw = weight.shape
-    stride, pad, dilation = (pair(layer, name) for name in ("stride", "pad", "dilation"))
+    stride, pad, dilation = (of_axes(layer, name) for name in ("stride", "pad", "dilation"))
     y = np.zeros((len(x), f, *offset.shape[2:]))
     for n, k, i, j in np.ndindex(y.shape):
         for c, v, u in np.ndindex(per, kh, kw):

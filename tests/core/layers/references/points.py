@@ -7,6 +7,17 @@ import math
 import numpy as np
 
 
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def of_axes(layer, name):
+    """A key of a window for rows and for columns: of each axis, or of both, or none."""
+    each = [getattr(layer, f"{name}_{axis}", None) for axis in "hw"]
+    key = [*getattr(layer, "kernel_size" if name == "kernel" else name)] or [int(name != "pad")]
+    return each if None not in each else key * (2 if len(key) == 1 else 1)
+
+
 def between(plane, y, x):
     """A point of a plane, of one outside the nearest edge's."""
     (h, w), y, x = plane.shape, max(y, 0), max(x, 0)

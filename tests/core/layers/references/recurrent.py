@@ -5,10 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 from core.layers.references.draws import drawn
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
+from core.layers.references.points import sigmoid
 
 
 def steps(layer, x, cont, more, states, step):

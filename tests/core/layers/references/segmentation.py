@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 from core.layers.references.draws import drawn, normalizer
+from core.layers.references.points import of_axes
 
 WAYS = [{"normalization": way} for way in ("VALID", "BATCH_SIZE", "FULL", "NONE")]
 
@@ -109,20 +110,10 @@ def resize_case(random, scales):
     return keys, [random.normal(size=(3, 2, 9, 12))]
 
 
-def both(layer, name):
-    """A key of both axes, or of each."""
-    key = getattr(layer, {"kernel": "kernel_size"}.get(name, name))
-    each = [getattr(layer, f"{name}_{axis}", None) for axis in "hw"]
-    if None not in each:
-        return each
-    least = 0 if name == "pad" else 1
-    return [*key] * 2 if len(key) == 1 else [*key] or [least] * 2
-
-
 def dilated(layer, image):
     """The top's size, and how many pixels each window counts, and which of them there are."""
     kernel, stride, pad, dilation = (
-        both(layer, name) for name in ("kernel", "stride", "pad", "dilation")
+        of_axes(layer, name) for name in ("kernel", "stride", "pad", "dilation")
     )
     out = []
     for n, k, s, p, d in zip(image, kernel, stride, pad, dilation, strict=True):

@@ -8,10 +8,7 @@ import math
 
 import numpy as np
 from core.layers.references.draws import drawn
-
-
-def sigmoid(x):
-    return 1 / (1 + math.exp(-x))
+from core.layers.references.points import sigmoid
 
 
 def Lstm(layer, x, *clips):
