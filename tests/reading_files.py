@@ -90,3 +90,14 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+def places(crop: np.ndarray, whole: np.ndarray) -> list[tuple[int, int, bool]]:
+    """Where in a picture (..., h, w) a crop is from: (top, left, mirrored), all that fit."""
+    (h, w), (oh, ow) = whole.shape[-2:], crop.shape[-2:]
+    return [
+        (top, left, flip)
+        for top, left in np.ndindex(h - oh + 1, w - ow + 1)
+        for flip in (False, True)
+        if (whole[..., top : top + oh, left : left + ow][..., :: -1 if flip else 1] == crop).all()
+    ]

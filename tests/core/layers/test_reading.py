@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import gc
 import itertools
-import math
 import shutil
 from pathlib import Path
 
@@ -13,7 +12,8 @@ import caffe_cases as cases
 import kit
 import numpy as np
 import pytest
-from reading_files import COUNT, EXAMPLES, pictures, write_lmdb
+from core.layers.references.points import between, nearest
+from reading_files import COUNT, EXAMPLES, pictures, places, write_lmdb
 
 from minicaffe import DataError, Net, ShapeError, parse
 from minicaffe.storage import wire
@@ -150,19 +150,6 @@ def test_pictures_that_are_not_as_the_first(tmp_path):
         write_lmdb(folder, [datum.write(one, 0) for one in (small, other)])
         with pytest.raises(DataError, match=message):
             net("Data", f"source: {folder}, batch_size: 2, transform: {{{transform}}}").forward()
-
-
-def places(crop, whole):
-    """Where in a picture (c, h, w) a crop is from: (top, left, mirrored), all that fit."""
-    _, h, w = whole.shape
-    _, oh, ow = crop.shape
-    return [
-        (top, left, flip)
-        for top in range(h - oh + 1)
-        for left in range(w - ow + 1)
-        for flip in (False, True)
-        if (whole[:, top : top + oh, left : left + ow][:, :, :: -1 if flip else 1] == crop).all()
-    ]
 
 
 @pytest.mark.parametrize("kind", ["Data", "ImageData"])
@@ -326,16 +313,8 @@ def slow_bilinear(picture, height, width):
     """The definition, pixel by pixel, in float64."""
     h, w, c = picture.shape
     out = np.empty((height, width, c))
-    for y in range(height):
-        for x in range(width):
-            v, u = ((k + 0.5) * n / m - 0.5 for k, n, m in ((y, h, height), (x, w, width)))
-            v, u = min(max(v, 0), h - 1), min(max(u, 0), w - 1)
-            i, j = math.floor(v), math.floor(u)
-            a, b = v - i, u - j
-            i2, j2 = min(i + 1, h - 1), min(j + 1, w - 1)
-            upper = picture[i, j] * (1 - b) + picture[i, j2] * b
-            lower = picture[i2, j] * (1 - b) + picture[i2, j2] * b
-            out[y, x] = upper * (1 - a) + lower * a
+    for y, x in np.ndindex(height, width):
+        out[y, x] = between(picture, (y + 0.5) * h / height - 0.5, (x + 0.5) * w / width - 0.5)
     return out
 
 
@@ -361,11 +340,6 @@ def test_listed_pictures_are_scaled(here):
     found = batches(net("ImageData", "source: images.txt, new_height: 9, new_width: 4"))
     wanted = slow_bilinear(RAW[0].transpose(1, 2, 0), 9, 4).transpose(2, 0, 1)
     assert found.shape == (1, 3, 9, 4) and np.abs(found[0] - wanted).max() <= 1.01
-
-
-def nearest(x):
-    """As C's round."""
-    return math.floor(x + 0.5) if x >= 0 else math.ceil(x - 0.5)
 
 
 def slow_window(picture, box, side, pad, square, mirrored):

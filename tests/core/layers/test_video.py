@@ -7,6 +7,7 @@ import re
 import kit
 import numpy as np
 import pytest
+from reading_files import places
 
 from minicaffe import Net, parse
 from minicaffe.core.layers import REGISTRY
@@ -62,16 +63,10 @@ def test_all_frames_of_a_clip_are_cut_and_mirrored_alike(clips):
         for x, y in zip(net.blobs["x"].data, net.blobs["y"].data, strict=True):
             clip, first = {7: (0, 1), 2: (1, 3), 5: (0, 2)}[int(y)]
             whole = wanted(clips, clip, first)
-            places = [
-                (top, left, turned)
-                for top in range(3)
-                for left in range(5)
-                for turned in (1, -1)
-                if np.array_equal(x, whole[..., top : top + 4, left : left + 4][..., ::turned])
-            ]
-            assert len(places) == 1
-            seen.add(places[0])
-    assert len(seen) > 8 and {turned for *_, turned in seen} == {1, -1}
+            found = places(x, whole)
+            assert len(found) == 1
+            seen.add(found[0])
+    assert len(seen) > 8 and {turned for *_, turned in seen} == {False, True}
 
 
 def test_frames_are_scaled_and_grey(clips):

@@ -19,8 +19,8 @@ def of_axes(layer, name):
 
 
 def between(plane, y, x):
-    """A point of a plane, of one outside the nearest edge's."""
-    (h, w), y, x = plane.shape, max(y, 0), max(x, 0)
+    """A point of a plane (h, w) or (h, w, c), of one outside the nearest edge's."""
+    (h, w), y, x = plane.shape[:2], max(y, 0), max(x, 0)
     y, x = min(y, h - 1), min(x, w - 1)
     a, b = int(y), int(x)
     c, d = min(a + 1, h - 1), min(b + 1, w - 1)
