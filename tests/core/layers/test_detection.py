@@ -1,4 +1,4 @@
-"""PriorBox and DetectionOutput: what stands behind them, numbers that are not finite, equal scores."""
+"""PriorBox and DetectionOutput: what stands behind them, numbers that are not finite, equal scores; matches."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 from core.layers.fork_nets import build
 
 from minicaffe import Net, parse
+from minicaffe.interop.caffe.forks import boxes
 
 
 def test_prior_boxes_are_float32_in_a_net_of_16_bits():
@@ -57,3 +58,12 @@ def test_equal_scores_are_taken_in_the_order_of_their_boxes():
 def test_a_label_map_without_a_directory_does_nothing_as_in_ssd():
     keys = {**TWO, "save_output_param": {"label_map_file": "data/labelmap.prototxt"}}
     build("DetectionOutput", keys, [(1, 8), (1, 4), (1, 2, 8)])
+
+
+def test_a_match_is_the_best_pair_first():
+    """The second box is the first true box's best, but for the pair that overlaps more."""
+    overlaps = np.array([[0.5, 0.3], [0.6, 0.8], [0.0, 0.55]])
+    assert boxes.match(overlaps, None).tolist() == [0, 1, -1]
+    assert boxes.match(overlaps, 0.5).tolist() == [0, 1, 1]
+    assert boxes.match(overlaps[:1], None).tolist() == [0]
+    assert boxes.match(np.zeros((2, 0)), 0.5).tolist() == [-1, -1]

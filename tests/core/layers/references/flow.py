@@ -98,7 +98,7 @@ def CompactBilinear(layer, a, b):
 
 
 @drawn(
-    "CompactBilinear", shape=((1, 2), (1, 4), (1, 3), (1, 3)), other=(1, 4), d=(1, 9),
+    "CompactBilinear", shape=((1, 2), (1, 4), (1, 3), (1, 3)), other=[1, 2, 3, 60], d=(1, 9),
     sum_pool=[False, True]
 )  # fmt: skip
 def bilinear_case(random, shape, other, d, **keys):
