@@ -1,4 +1,4 @@
-"""Layers in nets of 16 bits, on CUDA, against the same layer in float64 on the CPU."""
+"""Every row in float32 and in 16 bits against float64 on the CPU; labels, losses and places in 16 bits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import kit
 import numpy as np
 import pytest
 from core.layers.rows import ROWS
-from half_nets import TYPES
+from half_nets import BFLOAT16, TYPES
 
 from minicaffe import Net, parse
 from minicaffe.core.layers.blob import float_type
@@ -41,16 +41,23 @@ def agree(half, exact, roundings, dtype):
             near(got, getattr(blob, part), roundings * EPS[dtype])
 
 
-@TYPES
+@pytest.mark.parametrize(
+    ("device", "dtype"),
+    [
+        *[("cpu", "float32"), ("cuda", "float32"), ("cuda", "float16")],
+        pytest.param("cuda", "bfloat16", marks=BFLOAT16.marks),
+    ],
+    indirect=["device"],
+)
 @pytest.mark.parametrize(
     ("name", "keys", "bottoms"),
     [(name, *row) for name in ROWS for row in ROWS[name] + MORE.get(name, [])],
 )
-def test_a_layer_against_float64(cuda, dtype, name, keys, bottoms):
+def test_a_layer_against_float64(device, dtype, name, keys, bottoms):
     """Tops and gradients are rounded once or so; labels, losses and places are float32."""
     rng = np.random.default_rng(1)
     exact = kit.net_of({"type": name, **keys}, *bottoms)
-    half = kit.net_of({"type": name, **keys}, *bottoms, device=cuda, dtype=dtype)
+    half = kit.net_of({"type": name, **keys}, *bottoms, device=device, dtype=dtype)
     types = {key: blob.data.dtype.name for key, blob in half.blobs.items()}
     inputs = {key: rounded(one, types[key]) for key, one in kit.arrays_for(bottoms, rng).items()}
     it, tops = exact.layers["it"], exact.steps[-1].spec.top
@@ -77,7 +84,7 @@ def test_a_layer_against_float64(cuda, dtype, name, keys, bottoms):
     ]
     for got, wanted, kind in pairs:
         least = ROUNDINGS.get(name, 1.6) * EPS[kind]
-        near(cuda.to_host(got).astype(np.float64), np.asarray(wanted, np.float64), least)
+        near(device.to_host(got).astype(np.float64), np.asarray(wanted, np.float64), least)
 
 
 LOSS = """

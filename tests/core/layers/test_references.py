@@ -131,7 +131,7 @@ class Compared:
     [(name, *row) for name in REFERENCES for row in ROWS.get(name, [])],
 )
 def test_a_row_is_what_its_reference_says(name, keys, bottoms, device):
-    """In float64; test_every_layer.py compares float32 with that, and gradients with slopes."""
+    """In float64; test_16_bits.py compares other types with that, test_every_layer.py gradients with slopes."""
     one = Compared(name, keys, bottoms, device)
     one.forward(arrays_for(bottoms, np.random.default_rng(4)).values(), 0)
     one.backward(sloped=False)
