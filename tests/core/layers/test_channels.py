@@ -1,4 +1,4 @@
-"""Scale, Bias, PReLU, Axpy, Embed and Parameter: which gradients they leave alone."""
+"""Parameter and Embed: what is given out and learns, indices that are no rows."""
 
 from __future__ import annotations
 
@@ -25,31 +25,6 @@ solver: {base_lr: 0.5, max_iter: 40, snapshot_after_train: false}
     np.testing.assert_allclose(device.to_host(solver.net.params["p"][0].data), 1, atol=1e-6)
 
 
-FROZEN = """
-force_backward: FORCE
-layers:
-  - {name: x, type: Input, shape: {dim: [3, 2, 4]}}
-  - {name: it, type: TYPE, bottom: x, param: [{lr_mult: 0}LAST]}
-  - {name: y, type: Power, scale: 2, loss_weight: 1}
-"""
-
-
-@pytest.mark.parametrize("kind", ["Scale, bias_term: true", "Bias", "PReLU"])
-def test_what_does_not_learn_gets_no_gradient(device, kind):
-    for force in ("true", "false"):
-        text = FROZEN.replace("FORCE", force).replace("TYPE", kind)
-        last = ", {lr_mult: 1}" if "Scale" in kind else ""
-        net = Net(parse(text.replace("LAST", last)), device=device)
-        net.forward(x=np.linspace(-1, 1, 24).reshape(3, 2, 4))
-        net.clear_param_diffs()
-        net.backward()
-        first, *rest = (device.to_host(param.diff) for param in net.params["it"])
-        assert not first.any()
-        assert all(diff.all() for diff in rest)
-        if force == "true":
-            assert device.to_host(net.blobs["x"].diff).any()
-
-
 def test_a_parameter_that_learns_no_more_keeps_its_gradient(device):
     text = "layers: [{name: p, type: Parameter, shape: {dim: 3}, loss_weight: 2}]"
     net = Net(parse(text), device=device)
@@ -59,31 +34,6 @@ def test_a_parameter_that_learns_no_more_keeps_its_gradient(device):
         net.forward()
         net.backward()
         np.testing.assert_array_equal(device.to_host(param.diff), 2)
-
-
-def test_in_place_over_what_a_gradient_needs(device):
-    """By name Scale and PReLU may be in place; they then get memory of their own."""
-    apart, over = (
-        Net(parse(f"""
-force_backward: true
-layers:
-  - {{name: x, type: Input, shape: {{dim: [3, 2, 4]}}}}
-  - {{name: ip, type: InnerProduct, num_output: 5}}
-  - {{name: scale, type: Scale, top: {a}, filler: {{type: constant, value: -2}}}}
-  - {{name: bias, type: Bias, top: {b}, filler: {{type: constant, value: 0.3}}}}
-  - {{name: prelu, type: PReLU, top: {c}}}
-"""), device=device, dtype="float64")
-        for a, b, c in ("abc", ("ip", "ip", "ip"))
-    )  # fmt: skip
-    x, dy = np.random.default_rng(1).normal(size=(2, 3, 2, 4))[:, :, :, :4], None
-    dy = np.random.default_rng(2).normal(size=(3, 5))
-    for net in (apart, over):
-        net.forward(x=x[0])
-        net.clear_param_diffs()
-        net.backward(**{net.steps[-1].tops[0].name: dy})
-    for mine, other in zip(apart.learnable, over.learnable, strict=True):
-        np.testing.assert_array_equal(device.to_host(mine.diff), device.to_host(other.diff))
-    np.testing.assert_array_equal(*(device.to_host(n.blobs["x"].diff) for n in (apart, over)))
 
 
 def test_an_index_that_is_no_row_is_named(device):

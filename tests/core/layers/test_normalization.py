@@ -199,23 +199,3 @@ layers:
     shared = {phase: Net(parse(text), phase, device="cpu") for phase in ("TRAIN", "TEST")}
     assert shared["TEST"].first_blobs["conv"] is shared["TEST"].blobs["conv"]
     assert shared["TRAIN"].first_blobs["conv"] is not shared["TRAIN"].blobs["conv"]
-
-
-def test_one_that_learns_keeps_its_bottom_whatever_it_normalises_by():
-    text = """
-force_backward: true
-layers:
-  - {name: x, type: Input, shape: {dim: [2, 3, 4, 4]}}
-  - {name: conv, type: Convolution, num_output: 3, kernel_size: 1, weight_filler: xavier}
-  - {name: norm, type: BatchNorm, top: TOP, scale_bias: true, use_global_stats: true}
-"""
-    x, dy = np.random.default_rng(0).normal(size=(2, 2, 3, 4, 4))
-    nets = [Net(parse(text.replace("TOP", top)), device="cpu", seed=1) for top in ("conv", "norm")]
-    for net, top in zip(nets, ("conv", "norm"), strict=True):
-        net.params["norm"][2].data[...] = 1
-        net.params["norm"][0].data[...] = 2
-        net.forward(x=x)
-        net.backward(**{top: dy})
-    for name in ("conv", "norm"):
-        for one, other in zip(*(net.params[name] for net in nets), strict=True):
-            np.testing.assert_array_equal(one.diff, other.diff)

@@ -270,18 +270,3 @@ def test_it_finds_its_phase_and_text(phase):
     net = Net(parse(FAULTY.replace("WHERE", "some text")), phase, device="cpu")
     user = net.layers["it"].user
     assert (user.phase, user.param_str) == (int(phase == "TEST"), "some text")
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_in_16_bits_it_sees_float32(cuda, dtype):
-    if dtype == "bfloat16":
-        pytest.importorskip("ml_dtypes")
-    text = FAULTY.replace("Faulty", "Scaled").replace("WHERE", '"4"')
-    net = Net(parse(text), device=cuda, dtype=dtype)
-    net.forward(x=np.arange(6.0).reshape(2, 3))
-    net.backward(it=np.ones((2, 3)))
-    assert net.blobs["it"].data.dtype.name == dtype
-    got = cuda.to_host(net.blobs["it"].data).astype(np.float32)
-    np.testing.assert_array_equal(got, 4 * np.arange(6.0).reshape(2, 3) + 0.5)
-    np.testing.assert_array_equal(cuda.to_host(net.blobs["x"].diff).astype(np.float32), 4)
-    assert float(cuda.to_host(net.params["it"][0].diff)[0]) == 6

@@ -22,8 +22,8 @@ ROWS = {
     ],
     "PReLU": [({}, [X]), ({"channel_shared": True}, [X]), ({}, [(3, 4)])],
     "Scale": [
-        ({}, [X]),
         ({"bias_term": True}, [X]),
+        ({}, [X]),
         ({"axis": 0, "num_axes": -1, "bias_term": True}, [X]),
         ({"num_axes": 0, "bias_term": True}, [X]),
         ({"axis": -1}, [X]),
