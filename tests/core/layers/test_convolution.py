@@ -1,17 +1,15 @@
 """Convolution, Deconvolution and Im2col as layers: their keys, their engines, and how they belong together."""
 
+import kit
 import numpy as np
 import pytest
 
-from minicaffe import Net, Numerics, ShapeError, SpecError, gradcheck, im2col, parse
+from minicaffe import Net, Numerics, ShapeError, SpecError, gradcheck, parse
 from minicaffe.core.config.types import keys_of
 from minicaffe.core.layers import REGISTRY, Context
 from minicaffe.core.ops.conv import ENGINES
 
 INPUT = "{name: x, type: Input, shape: {dim: [2, 4, 7, 6]}}"
-KEYS = (
-    "kernel_size: [3, 2], stride: [2, 1], pad: [1, 0], dilation: [1, 2], group: 2, bias_term: false"
-)
 
 
 def net(*layers, device="cpu", given=INPUT):
@@ -23,46 +21,15 @@ def conv(keys, kind="Convolution"):
     return f"{{name: y, type: {kind}, {keys}}}"
 
 
-def test_deconvolution_is_the_adjoint_of_convolution(device):
-    """<conv(x), y> = <x, deconv(y)>, with one weight."""
-    random = np.random.default_rng(1)
-    there = net(conv(f"num_output: 6, {KEYS}"), device=device)
-    weight = random.normal(size=(6, 2, 3, 2))
-    x, y = random.normal(size=(2, 4, 7, 6)), random.normal(size=(2, 6, 4, 4))
-    given = "{name: x, type: Input, shape: {dim: [2, 6, 4, 4]}}"
-    back = net(conv(f"num_output: 4, {KEYS}", "Deconvolution"), device=device, given=given)
-    for one in (there, back):
-        one.device.copy_from_host(one.params["y"][0].data, weight)
-    host = device.to_host
-    image, columns = host(back.forward(x=y)["y"]), host(there.forward(x=x)["y"])
-    assert columns.shape == y.shape
-    assert image.shape == x.shape
-    assert (columns * y).sum() == pytest.approx((x * image).sum(), rel=1e-12)
-
-
-def test_a_convolution_is_im2col_and_a_product():
-    both = net(
-        "{name: columns, type: Im2col, bottom: x, kernel_size: 3, stride: 2, pad: 1}",
-        "{name: y, type: Convolution, bottom: x, num_output: 5, kernel_size: 3, stride: 2, pad: 1}",
-    )
-    x = np.random.default_rng(2).normal(size=(2, 4, 7, 6))
-    both.forward(x=x)
-    columns, y = both.blobs["columns"].data, both.blobs["y"].data
-    np.testing.assert_array_equal(columns.reshape(2, 36, -1), im2col(x, 3, 2, 1))
-    product = both.params["y"][0].data.reshape(5, -1) @ columns.reshape(2, 36, -1)
-    np.testing.assert_allclose(product.reshape(y.shape), y, rtol=1e-10, atol=1e-12)
-
-
-def test_axes_before_the_channels_are_the_batch():
-    x = np.random.default_rng(3).normal(size=(2, 3, 4, 5, 6))
-    given = "{name: x, type: Input, shape: {dim: %s}}"
-    for kind in ("Convolution", "Deconvolution", "Im2col"):
-        keys = "kernel_size: 2" if kind == "Im2col" else "num_output: 2, kernel_size: 2"
-        flat = net(conv(keys, kind), given=given % [6, 4, 5, 6])
-        deep = net(conv(f"{keys}, axis: -3", kind), given=given % [2, 3, 4, 5, 6])
-        one, other = flat.forward(x=x.reshape(6, 4, 5, 6))["y"], deep.forward(x=x)["y"]
-        assert other.shape == (2, 3, *one.shape[1:])
-        np.testing.assert_array_equal(one, other.reshape(one.shape))
+@pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
+def test_multiply_adds_are_those_of_every_bottom(kind):
+    """A deformable convolution has as many as one that is not."""
+    keys, x = f"num_output: 4, kernel_size: 3, stride: 2, type: {kind}", (2, 4, 7, 6)
+    one = kit.net_of(keys, x).layers["it"].multiply_adds
+    assert kit.net_of(f"{keys}, top: [a, b]", x, x).layers["it"].multiply_adds == 2 * one > 0
+    if kind == "Convolution":
+        keys = keys.replace(kind, f"Deformable{kind}")
+        assert kit.net_of(keys, x, (2, 18, 3, 2)).layers["it"].multiply_adds == one
 
 
 def test_the_engines_of_the_key_are_those_there_are():

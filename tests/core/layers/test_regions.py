@@ -1,4 +1,4 @@
-"""Layers of regions: what is refused, numbers of regions that change. Their references are in references/."""
+"""Layers of regions and flows: what is refused, numbers of regions that change, flows that are no numbers."""
 
 from __future__ import annotations
 
@@ -109,3 +109,12 @@ def test_a_divisor_that_is_given_is_no_other_losses():
         caffe.parse, MINED.replace("SoftmaxWithLossOHEM", "SoftmaxWithLoss"), error=SpecError
     )
     assert "PRE_FIXED" in told
+
+
+def test_a_flow_that_is_no_number_is_outside(device):
+    net = build("FlowWarp", {}, [(1, 1, 2, 2), (1, 2, 2, 2)], device, phase="TRAIN")
+    flow = np.zeros((1, 2, 2, 2))
+    flow[0, 0, 1, 1], flow[0, 1, 0, 0] = np.nan, np.inf
+    np.testing.assert_array_equal(run(net, np.ones((1, 1, 2, 2)), flow)[0], [[[[0, 1], [1, 0]]]])
+    net.backward(it=np.ones((1, 1, 2, 2)))
+    np.testing.assert_array_equal(device.to_host(net.blobs["b0"].diff), [[[[0, 1], [1, 0]]]])

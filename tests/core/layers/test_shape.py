@@ -228,32 +228,6 @@ def test_spp_is_a_pooling_a_level(device, pool, size):
     np.testing.assert_allclose(y, np.concatenate(parts, axis=1), rtol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
-def test_several_bottoms_share_the_filters(device, kind):
-    """As layers of their own that share parameters by name: tops, gradients, and the parameters' sums."""
-    keys = f"type: {kind}, num_output: 4, kernel_size: 3, stride: 2"
-    one = net(keys, (2, 4, 7, 6), (2, 4, 7, 6), device=device, top="[a, b]")
-    named = "param: [{name: w}, {name: v}]"
-    apart = Net(parse(f"""
-force_backward: true
-layers:
-  - {{name: in, type: Input, top: [b0, b1], shape: {{dim: [2, 4, 7, 6]}}}}
-  - {{name: it, bottom: b0, top: a, {keys}, {named}}}
-  - {{name: m, bottom: b1, top: b, {keys}, {named}}}
-"""), device=device, dtype="float64")  # fmt: skip
-    xs = [random(2, 4, 7, 6, seed=seed) for seed in (1, 2)]
-    shape = one.blobs["a"].shape
-    diffs = {name: random(*shape, seed=seed) for name, seed in (("a", 3), ("b", 4))}
-    found = [run(given, *xs, **diffs) for given in (one, apart)]
-    for mine, wanted in zip(*(tops + grads for tops, grads in found), strict=True):
-        np.testing.assert_allclose(mine, wanted, rtol=1e-12, atol=1e-12)
-    for mine, wanted in zip(one.learnable, apart.learnable, strict=True):
-        pair = device.to_host(mine.diff), device.to_host(wanted.diff)
-        np.testing.assert_allclose(*pair, rtol=1e-12, atol=1e-12)
-    counts = [layer.multiply_adds for layer in apart.layers.values()]
-    assert one.layers["it"].multiply_adds == sum(counts)
-
-
 @pytest.mark.parametrize(
     ("keys", "shapes", "odd", "message"),
     [

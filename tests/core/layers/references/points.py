@@ -11,11 +11,11 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-def of_axes(layer, name):
-    """A key of a window for rows and for columns: of each axis, or of both, or none."""
+def of_axes(layer, name, count=2):
+    """A key of a window for each of so many axes: of each, or of all, or none."""
     each = [getattr(layer, f"{name}_{axis}", None) for axis in "hw"]
     key = [*getattr(layer, "kernel_size" if name == "kernel" else name)] or [int(name != "pad")]
-    return each if None not in each else key * (2 if len(key) == 1 else 1)
+    return each if None not in each else key * (count if len(key) == 1 else 1)
 
 
 def between(plane, y, x):
