@@ -128,7 +128,12 @@ class Compared:
 
 @pytest.mark.parametrize(
     ("name", "keys", "bottoms"),
-    [(name, *row) for name in REFERENCES for row in ROWS.get(name, [])],
+    [
+        (name, *row)
+        for name, reference in REFERENCES.items()
+        for row in ROWS.get(name, [])
+        if getattr(reference, "takes", lambda keys: True)(row[0])
+    ],
 )
 def test_a_row_is_what_its_reference_says(name, keys, bottoms, device):
     """In float64; test_16_bits.py compares other types with that, test_every_layer.py gradients with slopes."""

@@ -135,25 +135,6 @@ def test_filter_lets_some_through(device, kept, selector, without):
         np.testing.assert_array_equal(device.to_host(dx), wanted)
 
 
-@pytest.mark.parametrize("keys", ["kernel_size: 2, stride: 2", "kernel_size: [3, 2], stride: 2, pad: 1",
-                                  "kernel_size: 1, stride: 3", "global_pooling: true"])  # fmt: skip
-def test_the_mask_is_where_the_largest_stands(device, keys):
-    x = random(2, 3, 8, 7)
-    (y, mask), _ = run(net(f"type: Pooling, {keys}", x.shape, device=device, top="[y, m]"), x)
-    planes, flat = x.reshape(6, -1), mask.reshape(6, -1)
-    there = flat >= 0
-    picked = np.take_along_axis(planes, np.where(there, flat, 0).astype(int), axis=1)
-    np.testing.assert_array_equal(np.where(there, picked, 0), y.reshape(6, -1))
-    assert there.all() or keys == "kernel_size: 1, stride: 3"
-
-
-def test_a_window_past_the_image_has_no_place(device):
-    x = random(1, 1, 4, 4)
-    keys = "type: Pooling, kernel_size: 1, stride: 5"
-    (_, mask), _ = run(net(keys, x.shape, device=device, top="[y, m]"), x)
-    np.testing.assert_array_equal(mask.reshape(2, 2), [[0, -1], [-1, -1]])
-
-
 def test_unpooling_undoes_max_pooling(device):
     """SegNet's pair: what was largest is where it was, all else is 0."""
     text = """

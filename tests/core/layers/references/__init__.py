@@ -6,7 +6,7 @@ bottoms; it gives the top, or the tops. A function `<name>_gradient` takes the t
 and gives those of the bottoms and of the parameters, with None for what has none: types have one whose gradient
 is by their authors' definition no derivative, or that of the first where several are largest.
 
-DRAWN holds random cases: of a type, how many and what draws one.
+DRAWN holds random cases: of a type, what draws one and how many. A function may say which rows it `takes`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ def sigmoid(x):
 def of_axes(layer, name, count=2):
     """A key of a window for each of so many axes: of each, or of all, or none."""
     each = [getattr(layer, f"{name}_{axis}", None) for axis in "hw"]
-    key = [*getattr(layer, "kernel_size" if name == "kernel" else name)] or [int(name != "pad")]
+    key = [*getattr(layer, "kernel_size" if name == "kernel" else name, ())] or [int(name != "pad")]
     return each if None not in each else key * (count if len(key) == 1 else 1)
 
 

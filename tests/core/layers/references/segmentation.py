@@ -7,7 +7,6 @@ import math
 
 import numpy as np
 from core.layers.references.draws import drawn, normalizer
-from core.layers.references.points import of_axes
 
 WAYS = [{"normalization": way} for way in ("VALID", "BATCH_SIZE", "FULL", "NONE")]
 
@@ -108,62 +107,3 @@ def resize_case(random, scales):
     keys = {"target_spatial_height": 7, "target_spatial_width": 30}
     keys |= {"start_scale": scales[0], "scale_gap": scales[1]}
     return keys, [random.normal(size=(3, 2, 9, 12))]
-
-
-def dilated(layer, image):
-    """The top's size, and how many pixels each window counts, and which of them there are."""
-    kernel, stride, pad, dilation = (
-        of_axes(layer, name) for name in ("kernel", "stride", "pad", "dilation")
-    )
-    out = []
-    for n, k, s, p, d in zip(image, kernel, stride, pad, dilation, strict=True):
-        steps = (n + 2 * p - d * (k - 1) - 1) / s
-        count = int(np.floor(steps) if layer.round_mode == "FLOOR" else np.ceil(steps)) + 1
-        out.append(count - (any(pad) and (count - 1) * s >= n + p))
-    windows = {}
-    for oh, ow in np.ndindex(*out):
-        number, pixels = 0, []
-        for kh, kw in np.ndindex(*kernel):
-            h = oh * stride[0] + kh * dilation[0] - pad[0]
-            w = ow * stride[1] + kw * dilation[1] - pad[1]
-            number += h < image[0] + pad[0] and w < image[1] + pad[1]
-            if 0 <= h < image[0] and 0 <= w < image[1]:
-                pixels.append((h, w))
-        windows[oh, ow] = number, pixels
-    return out, windows
-
-
-def DilatedPooling(layer, x):
-    out, windows = dilated(layer, x.shape[2:])
-    y = np.zeros((*x.shape[:2], *out))
-    for (i, c, *place), _ in np.ndenumerate(y):
-        number, pixels = windows[tuple(place)]
-        values = [x[(i, c, *pixel)] for pixel in pixels] or [0]
-        y[(i, c, *place)] = sum(values) / (number or 1) if layer.pool == "AVE" else max(values)
-    return y
-
-
-def DilatedPooling_gradient(layer, pulls, x):
-    """The largest has it; of equal ones the first."""
-    dx, windows = np.zeros(x.shape), dilated(layer, x.shape[2:])[1]
-    for (i, c, *place), pull in np.ndenumerate(pulls[0]):
-        number, pixels = windows[tuple(place)]
-        largest = sorted(pixels, key=lambda pixel: -x[(i, c, *pixel)])[:1]
-        for pixel in pixels if layer.pool == "AVE" else largest:
-            dx[(i, c, *pixel)] += pull / number if layer.pool == "AVE" else pull
-    return [dx]
-
-
-@drawn(
-    "DilatedPooling", pool=["MAX", "AVE"],
-    **dict.fromkeys(("kernel_size", "stride", "dilation"), ((1, 4), (1, 4))),
-    pad=((0, 3), (0, 3)), round_mode=["CEIL", "FLOOR"], image=((1, 9), (1, 9)), count=60
-)  # fmt: skip
-def dilated_case(random, image, **keys):
-    keys = {name: [*key] if type(key) is tuple else key for name, key in keys.items()}
-    axes = zip(image, keys["kernel_size"], keys["dilation"], keys["pad"], strict=True)
-    for size, kernel, dilation, pad in axes:
-        span = dilation * (kernel - 1) + 1
-        if pad >= span or size + 2 * pad < span:
-            return None
-    return keys, [random.integers(-9, 9, size=(2, 1, *image)) / 2]
