@@ -1,4 +1,4 @@
-"""Loss layers: second tops, what sums are divided by, bad labels on CUDA, 16 bits."""
+"""Loss layers: second tops, what sums are divided by, bad labels on CUDA."""
 
 from __future__ import annotations
 

@@ -38,13 +38,11 @@ class Compared:
     """A net of the layer, with what its reference is told of it: see references/."""
 
     def __init__(self, name, keys, bottoms, device, dtype="float64"):
-        options, phase = dict(keys), keys.get("phase", "TRAIN")
+        options, phase = {"type": name, **keys}, keys.get("phase", "TRAIN")
         options.pop("phase", None)
         self.name, self.keys, self.dtype = name, f"{name} {keys} in {dtype}", dtype
         self.random = np.random.default_rng(9)
-        self.net = net_of(
-            {"type": name, **options}, *bottoms, device=device, phase=phase, dtype=dtype
-        )
+        self.net = net_of(options, *bottoms, device=device, phase=phase, dtype=dtype)
         self.it, spec = self.net.layers["it"], self.net.steps[-1].spec
         for param in self.it.params:
             if param.learns:

@@ -1,4 +1,4 @@
-"""Layers that move, cut, sum and resize, in a net: against NumPy's own words for it."""
+"""Layers that move, cut, sum and resize, in a net: against NumPy's own words for it; stochastic pooling."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ import numpy as np
 DRAWN: dict[str, tuple[Callable[[int], Any], int, bool]] = {}
 
 
-def drawn(*names: str, count: int = 30, sloped: bool = True, **parts: Any) -> Callable[..., Any]:
-    """What it decorates gives (keys, the bottoms of a pass, perhaps of the next, ...) of these layer types.
+def drawn(kind: str, count: int = 30, sloped: bool = True, **parts: Any) -> Callable[..., Any]:
+    """What it decorates gives (keys, the bottoms of a pass, perhaps of the next, ...) of a layer type.
 
     It is given NumPy's generator and a choice of each part: of a list one member, of a pair a number from the
     first to the second, of a tuple of those a tuple. What it gives may be None: then another case is drawn.
@@ -33,7 +33,7 @@ def drawn(*names: str, count: int = 30, sloped: bool = True, **parts: Any) -> Ca
                 made = make(random, **{name: chosen(random, part) for name, part in parts.items()})
             return made
 
-        DRAWN.update(dict.fromkeys(names, (draw, count, sloped)))
+        DRAWN[kind] = draw, count, sloped
         return make
 
     return case
