@@ -135,21 +135,6 @@ def test_filter_lets_some_through(device, kept, selector, without):
         np.testing.assert_array_equal(device.to_host(dx), wanted)
 
 
-def test_unpooling_undoes_max_pooling(device):
-    """SegNet's pair: what was largest is where it was, all else is 0."""
-    text = """
-layers:
-  - {name: x, type: Input, shape: {dim: [2, 3, 6, 8]}}
-  - {name: pool, type: Pooling, kernel_size: 2, stride: 2, top: [y, mask]}
-  - {name: up, type: Upsample, bottom: [y, mask], scale: 2}
-"""
-    x = np.float32(random(2, 3, 6, 8))
-    up = device.to_host(Net(parse(text), device=device).forward(x=x)["up"])
-    largest = x.reshape(2, 3, 3, 2, 4, 2).max(axis=(3, 5), keepdims=True)
-    wanted = np.where(x.reshape(2, 3, 3, 2, 4, 2) == largest, x.reshape(2, 3, 3, 2, 4, 2), 0)
-    np.testing.assert_array_equal(up, wanted.reshape(x.shape))
-
-
 STOCHASTIC = "type: Pooling, pool: STOCHASTIC, kernel_size: 3, stride: 2"
 
 
