@@ -132,13 +132,6 @@ def near(got, wanted, dtype="float64") -> None:
     np.testing.assert_allclose(got, wanted, atol=rtol * (np.abs(wanted).max(initial=0) + 1e-30))
 
 
-def check(made: Net, **wanted) -> None:
-    """The net's tops hold these numbers, and its inputs b0, b1, ... these gradients."""
-    for name, numbers in wanted.items():
-        blob = made.blobs[name]
-        near(host(made, blob.diff if name[1:].isdigit() else blob.data), numbers)
-
-
 def model_of(inputs: dict[str, Any], *layers: str, head: str = "") -> str:
     """A model's text: its inputs' shapes by name, then a layer each: `name Type key: value, ...`.
 
