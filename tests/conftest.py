@@ -30,6 +30,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 SHARED = ROOT.parent / "shared"
 SLOW: dict[str, float] = json.loads((HERE / "slow.json").read_text())["slow"]  # see tools/costs.py
+PASSED = Path(os.environ.get("PASSED", os.devnull))  # what need not pass again: see .ci/run
 QUIET: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 STEP = """
 from pathlib import Path
@@ -80,9 +81,10 @@ def older_objects() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What computes on CUDA bears the mark gpu, by which it can be selected: -m gpu; what SLOW names, slow.
 
-    Without --full what is slow is left out, and without --long what bears the mark long.
+    Without --full what is slow is left out, and without --long what bears the mark long; and what is in PASSED,
+    but for properties, of which --full asks more.
     """
-    touched = _touched()
+    touched, passed = _touched(), set(PASSED.read_text("utf-8").splitlines())
     for item in items:
         function = item.nodeid.partition("[")[0]
         if function in SLOW and function.partition("::")[0] not in touched:
@@ -93,9 +95,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("gpu")
     chosen = {"slow": _full(config), "long": config.getoption("--long")}
     without = [mark for mark, wanted in chosen.items() if not wanted]
-    left_out = [item for item in items if any(map(item.get_closest_marker, without))]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if not any(map(item.get_closest_marker, without))]
+
+    def left_out(item: Any) -> bool:
+        again = item.nodeid in passed and not getattr(item.obj, "is_hypothesis_test", False)
+        return again or any(map(item.get_closest_marker, without))
+
+    config.hook.pytest_deselected(items=[item for item in items if left_out(item)])
+    items[:] = [item for item in items if not left_out(item)]
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "call" and report.passed and "PYTEST_XDIST_WORKER" not in os.environ:
+        with open(PASSED, "a", encoding="utf-8") as file:
+            print(report.nodeid, file=file)
 
 
 def _full(config: pytest.Config) -> bool:

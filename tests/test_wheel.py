@@ -72,12 +72,8 @@ def test_models_are_found_by_name_from_another_folder(how, request, tmp_path):
         "import minicaffe; print(minicaffe.__file__);"
         "from minicaffe.cli import main; main(['models']); main(['summary', 'lenet'])"
     )
-    ran = subprocess.run(
-        [sys.executable, "-I", "-c", script, str(packages)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, "-I", "-c", script, str(packages)]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     file, *lines = ran.stdout.splitlines()
     assert not file.startswith(str(ROOT))

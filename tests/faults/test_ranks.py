@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from faults.disk import ERRORS
 from faults.test_training import prepared, same, whole_with_its_page
-from tools.parallel.mpi import environment, launched, needs_mpi
+from tools.parallel.mpi import launched, needs_mpi, ran
 
 pytestmark = [
     needs_mpi,
@@ -39,14 +38,7 @@ def train(folder: Path, number: int = 0, error: str = "EIO") -> tuple[int, str, 
     """Train with two ranks: the exit status, what they told, and rank 0's calls, unless one is to fail."""
     calls = folder.parent / "calls.json"
     own = [str(PROGRAM), str(folder), str(calls), str(number), error]
-    done = subprocess.run(
-        launched(2, sys.executable, *own, *WORDS),
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    done = ran(launched(2, sys.executable, *own, *WORDS), folder)
     made = [] if number else json.loads(calls.read_text())
     return done.returncode, done.stderr, made
 

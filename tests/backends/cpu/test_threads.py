@@ -141,14 +141,8 @@ in_slices(lambda *_: inside.append(blas()), 2)
 print(before, inside, blas())
 """
     env = {**os.environ, "MINICAFFE_NUM_THREADS": "2"}
-    run = subprocess.run(
-        [sys.executable, "-c", script],
-        env=env,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    command, how = [sys.executable, "-c", script], {"text": True, "check": True}
+    run = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, **how)
     known, told = run.stdout.splitlines()
     if known == "none":
         pytest.skip("threadpoolctl knows no BLAS here")

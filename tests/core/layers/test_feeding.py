@@ -33,9 +33,8 @@ def folder(tmp_path, monkeypatch):
 
 def net(keys="", batch=4, transform=PLAIN, phase="TRAIN", **options):
     text = f"layers: [{{name: d, type: Data, top: [x, y], source: set, batch_size: {batch}, transform: {transform}"
-    return Net(
-        parse(text + (f", {keys}" if keys else "") + "}]"), phase, **{"device": "cpu", **options}
-    )
+    spec = parse(text + (f", {keys}" if keys else "") + "}]")
+    return Net(spec, phase, **{"device": "cpu", **options})
 
 
 def passes(given, count, first=0):

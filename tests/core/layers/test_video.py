@@ -34,9 +34,8 @@ def clips(tmp_path, monkeypatch):
 
 def net_of(keys="", phase="TRAIN", device="cpu", **more):
     text = f"source: clips.txt, batch_size: 2, top: [x, y], new_length: {LENGTH}{keys}"
-    return Net(
-        parse(f"layers: [{{name: d, type: VideoData, {text}}}]"), phase, device=device, **more
-    )
+    spec = parse(f"layers: [{{name: d, type: VideoData, {text}}}]")
+    return Net(spec, phase, device=device, **more)
 
 
 def wanted(frames, clip, first):
