@@ -93,8 +93,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         names = getattr(item, "fixturenames", ())
         if params["device"] == "cuda" if "device" in params else "cuda" in names:
             item.add_marker("gpu")
-    chosen = {"slow": _full(config), "long": config.getoption("--long")}
-    without = [mark for mark, wanted in chosen.items() if not wanted]
+    without = ["slow"] * (not _full(config)) + ["long"] * (not config.getoption("--long"))
 
     def left_out(item: Any) -> bool:
         again = item.nodeid in passed and not getattr(item.obj, "is_hypothesis_test", False)

@@ -163,10 +163,9 @@ print(next(line.split()[1] for line in open("/proc/self/status") if line.startsw
         shape = ((60000, 10000)[place // 2], *((28, 28) if place % 2 == 0 else ()))
         idx.write(home / file, np.zeros(shape, np.uint8))
     for _ in range(1 + int(numba)):  # the first may compile, which takes memory of its own
-        own = {"cwd": tmp_path, "env": {**os.environ, "MINICAFFE_NUMBA": numba}, "check": True}
-        command = [sys.executable, "-c", script]
-        result = subprocess.run(command, capture_output=True, text=True, **own)
-    assert int(result.stdout) / 1024 < limit
+        own = {"cwd": tmp_path, "env": {**os.environ, "MINICAFFE_NUMBA": numba}, "text": True}
+        result = subprocess.check_output([sys.executable, "-c", script], **own)
+    assert int(result) / 1024 < limit
 
 
 def test_one_workspace_serves_the_whole_net():

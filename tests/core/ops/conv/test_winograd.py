@@ -148,7 +148,7 @@ def test_whole_vectors_and_what_is_left_over(device, threads, name, g, dtype):
 
 
 @pytest.mark.parametrize("block", [winograd_filters.OF_BLOCK, 1])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("device", ["cpu-compiled"], indirect=True)
 @pytest.mark.parametrize("g", FEW.values(), ids=FEW)
 def test_blocks_of_filters_with_the_least_work(device, monkeypatch, threads, g, dtype, block):
