@@ -151,7 +151,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if cpu.available():
         # The first process to compile a loop would tell of it.
         importlib.import_module("minicaffe.backends.cpu.compile_cache")._can_keep()
-        if main:  # most loops, while its workers collect
+        if config.getoption("numprocesses", 0) and main:  # most loops, while its workers collect
             config.stash[LOOPS] = subprocess.Popen([sys.executable, "-c", STEP], cwd=ROOT, **QUIET)
     if not main or not config.getoption("numprocesses", 0):
         os.environ.update(kept)

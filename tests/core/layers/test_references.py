@@ -144,7 +144,7 @@ def test_a_row_is_what_its_reference_says(name, keys, bottoms, device):
 @pytest.mark.parametrize("name", DRAWN)
 def test_a_random_case_is_what_its_reference_says(name, device, dtype):
     draw, count, sloped = DRAWN[name]
-    for seed in range(count * (20 if cases.LONG else 1)):
+    for seed in range(0, count * (20 if cases.LONG else 1), 1 if dtype == "float64" else 2):
         keys, *passes = draw(seed)
         one = Compared(name, keys, passes[0], device, dtype)
         for i, bottoms in enumerate(passes):

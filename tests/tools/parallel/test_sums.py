@@ -20,7 +20,7 @@ def summed(size: int, lent: int, worth: int) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("size", [2, 3, pytest.param(4, marks=pytest.mark.long)])
 def test_sums_in_shared_memory(size):
     """Of any size, in pieces that parts do not divide, ranks late by turns; of three, twice the same bits."""
     said = summed(size, 2**12 * size, 0)
