@@ -115,8 +115,7 @@ def _full(config: pytest.Config) -> bool:
 
 def _touched() -> set[str]:
     """The files that differ from where this branch left main, or $TESTED: all of their tests run."""
-    tested = os.environ.get("TESTED", "origin/main")
-    asked = ["git", "diff", "--name-only", "--merge-base", tested]
+    asked = ["git", "diff", "--name-only", "--merge-base", os.environ.get("TESTED", "origin/main")]
     with contextlib.suppress(OSError):
         said = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True)
         return set(said.stdout.split())
@@ -130,7 +129,9 @@ def pytest_report_header(config: pytest.Config) -> str:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--require-gpu") and not HAS_GPU:
         raise pytest.UsageError("--require-gpu: no CUDA GPU works here")
-    if config.args_source is config.ArgsSource.ARGS and not hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput"):
+        config.option.full = config.workerinput["full"]
+    elif config.args_source is config.ArgsSource.ARGS:
         config.option.full = True  # of files that somebody names, everything
     # How long a case takes is the machine's; a fixture that a property test wants is one for all its cases.
     idle = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
@@ -155,6 +156,10 @@ def pytest_configure(config: pytest.Config) -> None:
             config.stash[LOOPS] = subprocess.Popen([sys.executable, "-c", STEP], cwd=ROOT, **QUIET)
     if not main or not config.getoption("numprocesses", 0):
         os.environ.update(kept)
+
+
+def pytest_configure_node(node: Any) -> None:  # one of pytest-xdist's workers
+    node.workerinput["full"] = node.config.option.full
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -182,9 +187,8 @@ def _use_own_cache(config: pytest.Config, main: bool) -> dict[str, str]:
         importlib.import_module("minicaffe.backends.cpu.compile_cache").folder()
     if not sys.dont_write_bytecode:
         return {}
-    bytecode = Path(
-        own.name if main else before, "bytecode"
-    )  # main's, whose cache its workers begin with
+    # Main's, whose cache its workers begin with
+    bytecode = Path(own.name if main else before, "bytecode")
     return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(bytecode)}
 
 

@@ -52,6 +52,8 @@ FLOORS = [
     {"cli"},
     {"__init__", "__main__"},
 ]
+SETUP = configparser.ConfigParser()
+SETUP.read(ROOT / "setup.cfg")
 RINGS = ("errors", "storage", "backends", "core", "tools", "interop", "cli")  # by `ls`
 
 
@@ -150,9 +152,7 @@ def test_only_engines_ops_and_backend_know_the_devices():
 
 def wanted():
     """The packages that setup.cfg asks for, each with the oldest version of each place that names one."""
-    setup = configparser.ConfigParser()
-    setup.read(ROOT / "setup.cfg")
-    places = [setup["options"]["install_requires"], *setup["options.extras_require"].values()]
+    places = [SETUP["options"]["install_requires"], *SETUP["options.extras_require"].values()]
     words = re.findall(r"^([a-zA-Z0-9_-]+)(?:\[\w+\])?(?:>=([0-9.]+))?", "\n".join(places), re.M)
     oldest = collections.defaultdict(set)
     for name, version in words:
@@ -185,9 +185,7 @@ def test_ci_trains_with_the_oldest_versions():
 
 
 def test_core_packages_are_the_three():
-    setup = configparser.ConfigParser()
-    setup.read(ROOT / "setup.cfg")
-    words = setup["options"]["install_requires"].split()
+    words = SETUP["options"]["install_requires"].split()
     assert [word.partition(">=")[0] for word in words] == ["numpy", "pyyaml", "tqdm"]
     third = {name.split(".")[0] for path in SOURCES for name in imports(path)}
     third -= set(sys.stdlib_module_names) | {"minicaffe"}

@@ -16,15 +16,13 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(config, items):
     """On CUDA the number of threads makes no difference: one of them is enough."""
     cases.FULL = config.getoption("--long") or config.getoption("--full")
-    idle = [
+    idle = {
         item
         for item in items
         if _params(item).get("device") == "cuda" and _params(item).get("threads", 3) != 3
-    ]
-    if idle:
-        config.hook.pytest_deselected(items=idle)
-        dropped = set(map(id, idle))
-        items[:] = [item for item in items if id(item) not in dropped]
+    }
+    config.hook.pytest_deselected(items=[*idle])
+    items[:] = [item for item in items if item not in idle]
 
 
 def _params(item):
