@@ -36,10 +36,9 @@ solver: {base_lr: 1000000, momentum: 0.5, max_iter: 9, snapshot_after_train: fal
 RNG = np.random.default_rng(0)
 BATCH = {"x": RNG.normal(size=(16, 1, 12, 12)), "label": RNG.integers(0, 10, 16)}
 FEW = {"x": np.array([[1.0, -2.0, 0.5], [0.25, 1.0, -1.0]]), "label": [1, 2]}
-BFLOAT16 = pytest.param(
-    "bfloat16",
-    marks=pytest.mark.skipif(find_spec("ml_dtypes") is None, reason="ml_dtypes is not installed"),
-)
+LACKED = pytest.mark.skipif(find_spec("ml_dtypes") is None, reason="ml_dtypes is not installed")
+# Its kernels are those of float16, compiled once more
+BFLOAT16 = pytest.param("bfloat16", marks=[LACKED, pytest.mark.slow])
 TYPES = pytest.mark.parametrize("dtype", ["float16", BFLOAT16])
 
 

@@ -569,7 +569,7 @@ def near(got, expected, tolerance):
 
 
 @pytest.mark.parametrize("name", ROWS)
-@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+@pytest.mark.parametrize("kind", ["float16", pytest.param("bfloat16", marks=pytest.mark.slow)])
 def test_16_bits_are_summed_in_32(cuda, monkeypatch, name, kind):
     """From numbers that 16 bits can hold, the result is that of float32, rounded once if at all."""
     dtype = np.float16 if kind == "float16" else pytest.importorskip("ml_dtypes").bfloat16

@@ -45,7 +45,7 @@ def agree(half, exact, roundings, dtype):
     ("device", "dtype"),
     [
         *[("cpu", "float32"), ("cuda", "float32"), ("cuda", "float16")],
-        pytest.param("cuda", "bfloat16", marks=[*BFLOAT16.marks, pytest.mark.slow]),
+        pytest.param("cuda", "bfloat16", marks=BFLOAT16.marks),
     ],
     indirect=["device"],
 )
