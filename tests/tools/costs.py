@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 RESULT = Path(__file__).resolve().parent.parent / "slow.json"
-LIMIT, EACH, MOST = 0.3, 0.03, 15.0
+LIMIT, EACH, MOST = 0.3, 0.02, 15.0
 SECONDS: dict[str, float] = defaultdict(float)  # of a processor, by function
 CASES: dict[str, int] = defaultdict(int)
 
