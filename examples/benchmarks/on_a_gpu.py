@@ -50,12 +50,9 @@ TELLING = [
     "test_mixed_precision",
 ]
 TOLD = ("resnet50", "vgg16", "mobilenet", "alexnet", "googlenet")  # nets that are measured first
+# The contenders that tell most: ours, and those of which one is PyTorch's fastest
 WHOS = ["minicaffe, auto, TF32", "torch, TF32, channels_last, graph", "torch, TF32, graph"]
-WHOS += [
-    "minicaffe, auto",
-    "torch, graph",
-    "torch, channels_last, graph",
-]  # which one is the fastest
+WHOS += ["minicaffe, auto", "torch, graph", "torch, channels_last, graph"]
 SANE = "test_implicit_gemm or test_softmax or test_normalize or test_sums"
 
 
