@@ -26,9 +26,8 @@ from minicaffe.core.net import Net, read
 from minicaffe.core.net.step import Step, Value
 from minicaffe.errors import DataError, SpecError, did_you_mean
 from minicaffe.tools.data import readers
-from minicaffe.tools.data.pictures import in_folder
 from minicaffe.tools.data.reader.base import Part, Reader
-from minicaffe.tools.data.reader.picture_set import PictureSet, holds_pictures
+from minicaffe.tools.data.reader.picture_set import PictureSet, holds_pictures, pictures_below
 from minicaffe.tools.deploy import TOGETHER, Deployed
 from minicaffe.tools.inference import for_test, inference
 
@@ -186,7 +185,7 @@ class CalibrationNet(Deployed):
         """Returns `count` pictures of a source, or all of fewer, as the net takes them; notes."""
         notes = []
         if isinstance(source, (str, Path)) and os.path.isdir(source) and _is_flat(Path(source)):
-            source = in_folder(Path(source))
+            source = pictures_below(Path(source))
         elif isinstance(source, (str, Path)):
             source = readers.open(os.fspath(source), "test")
         elif source is None:
@@ -223,7 +222,7 @@ class CalibrationNet(Deployed):
 def _is_flat(folder: Path) -> bool:
     """True if a folder holds pictures, but no data set."""
     try:
-        return not holds_pictures(folder) and bool(in_folder(folder))
+        return not holds_pictures(folder) and bool(pictures_below(folder))
     except DataError:
         return False
 

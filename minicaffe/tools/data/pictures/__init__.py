@@ -18,7 +18,7 @@ from minicaffe.tools.data import augment, picture_files
 from minicaffe.tools.data.augment import bilinear
 from minicaffe.tools.data.picture_files import pillow
 from minicaffe.tools.data.pictures.digit import Doubt, find_digit
-from minicaffe.tools.data.reader.picture_set import SUFFIXES, below
+from minicaffe.tools.data.reader.picture_set import pictures_below
 
 NETPBM = re.compile(
     rb"P([56])(?:\s|#[^\n]*\n)+(\d{1,5})(?:\s|#[^\n]*\n)+(\d{1,5})(?:\s|#[^\n]*\n)+255\s"
@@ -169,22 +169,12 @@ def named(word: str) -> list[str]:
     Raises DataError for a folder without pictures, and for a pattern that nothing fits.
     """
     if os.path.isdir(word):
-        return in_folder(Path(word))
+        return pictures_below(Path(word))
     if os.path.exists(word) or not glob.has_magic(word):
         return [word]
     paths = sorted(path for path in glob.glob(word, recursive=True) if os.path.isfile(path))
     if not paths:
         raise DataError(f"{word}: no file fits this pattern")
-    return paths
-
-
-def in_folder(folder: Path) -> list[str]:
-    """The pictures in a folder and below it, by name. Raises DataError if there are none."""
-    paths = [path for path in below(folder) if path.lower().endswith((*SUFFIXES, ".npy"))]
-    if not paths:
-        raise DataError(
-            f"{folder}: holds no pictures; expected files in {', '.join(SUFFIXES)}, .npy"
-        )
     return paths
 
 

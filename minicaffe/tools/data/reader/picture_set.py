@@ -226,6 +226,14 @@ def below(folder: Path) -> list[str]:
     return files + [path for place in deeper for path in below(Path(place))]
 
 
+def pictures_below(folder: Path, endings: tuple[str, ...] = (*SUFFIXES, ".npy")) -> list[str]:
+    """The pictures in a folder and below it, by name. Raises DataError if there are none."""
+    paths = [path for path in below(folder) if path.lower().endswith(endings)]
+    if not paths:
+        raise DataError(f"{folder}: holds no pictures; expected files in {', '.join(endings)}")
+    return paths
+
+
 TABLES = (".csv", ".tsv")
 PICTURES = ("image", "picture", "file", "filename", "file_name", "path", "photo", "img")
 LABELS = ("label", "labels", "class", "classes", "category", "target")
@@ -254,7 +262,13 @@ class TableSet(PictureSet):
         rows = whole
         if within is not None:
             self.own_split = True
-            rows = [row for row in rows if self._split_of(row, within) == split]
+            for line, row in whole:
+                if row[within].lower() not in WITHIN:
+                    raise DataError(
+                        f"{path}:{line}: expected the split train, test or val, got"
+                        f" {row[within].lower()!r:.40}"
+                    )
+            rows = [one for one in whole if WITHIN[one[1][within].lower()] == split]
             if not rows:
                 raise DataError(f"{path}: has no row of the split {split}")
         self.paths = [row[image] for _, row in rows]
@@ -278,15 +292,6 @@ class TableSet(PictureSet):
         if self.label_shape or len(labels) > 1:
             self.label_shape = (self.vectors.shape[1],)
             self.labels = np.where(self.vectors.any(axis=1), self.vectors.argmax(axis=1), -1)
-
-    def _split_of(self, numbered: tuple[int, list[str]], column: int) -> str:
-        line, row = numbered
-        word = row[column].strip().lower()
-        if word not in WITHIN:
-            raise DataError(
-                f"{self.list}:{line}: expected the split train, test or val, got {word!r:.40}"
-            )
-        return WITHIN[word]
 
     def _by_words(self, cells: list[str], places: list[str], every: list[str]) -> None:
         """Labels of one column: numbers, names, or several names; `every` are those of the whole table."""
@@ -616,9 +621,7 @@ def pairs_in(folder: Path) -> list[tuple[str, str]]:
     if images is None or masks is None:
         raise DataError(f"{folder}: expected a folder images and a folder masks in it")
     mask_of = {Path(path).stem: path for path in below(masks) if path.lower().endswith(SUFFIXES)}
-    paths = [path for path in below(images) if path.lower().endswith(SUFFIXES)]
-    if not paths:
-        raise DataError(f"{images}: holds no pictures; expected files in {', '.join(SUFFIXES)}")
+    paths = pictures_below(images, SUFFIXES)
     for path in paths:
         if Path(path).stem not in mask_of:
             raise DataError(f"{path}: has no mask {masks / Path(path).stem}.png")
