@@ -8,7 +8,7 @@ import os
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -90,6 +90,15 @@ class ByName(dict[str, T]):
 
     def __missing__(self, name: str) -> T:
         raise UnknownNameError(f"there is no {self.kind} {name!r}{did_you_mean(str(name), self)}")
+
+
+@contextlib.contextmanager
+def needed(error: MinicaffeError) -> Iterator[None]:
+    """Within it, a package that is not installed is told by `error`."""
+    try:
+        yield
+    except ImportError:
+        raise error from None
 
 
 def note(*lines: str) -> None:

@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from minicaffe.cli.parser import Arg, CommandOptions, number
 from minicaffe.core.config.tree import load
-from minicaffe.errors import DataError, note, say
+from minicaffe.errors import DataError, needed, note, say
 from minicaffe.interop.caffe.convert_weights import write_blob
 from minicaffe.interop.caffe.label_map import names_in
 from minicaffe.storage import checkpoint
@@ -181,12 +181,8 @@ def sheet(reader: Reader, values: tuple[float, float]) -> Any:
     `values` are the least and the most of floating-point pictures, which become black and white. Entries that
     are damaged are left out. Raises DataError without Pillow.
     """
-    try:
+    with needed(DataError("a sheet needs the package Pillow: pip install 'minicaffe[image]'")):
         from PIL import Image, ImageDraw
-    except ImportError:
-        raise DataError(
-            "a sheet needs the package Pillow: pip install 'minicaffe[image]'"
-        ) from None
     rows = _rows(reader)
     names = {}
     for label in rows:

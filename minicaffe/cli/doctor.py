@@ -17,7 +17,7 @@ from minicaffe.backends.cpu import threads
 from minicaffe.cli import COMMANDS, command_of
 from minicaffe.cli.options import OnDevice
 from minicaffe.cli.parser import Arg, CommandOptions, add_options
-from minicaffe.errors import DeviceError, MinicaffeError, say
+from minicaffe.errors import DeviceError, MinicaffeError, needed, say
 from minicaffe.storage import caches
 from minicaffe.tools.data import datasets
 from minicaffe.tools.parallel import mpi_library, world
@@ -131,12 +131,9 @@ class Completion(CommandOptions):
     shell: Annotated[str, Arg("shell", choices=SHELLS), "SHELL", f"one of {', '.join(SHELLS)}"]
 
     def __call__(self) -> None:
-        try:
+        remedy = "which the extra brings: pip install 'minicaffe[completion]'"
+        with needed(MinicaffeError(f"completion needs shtab, {remedy}")):
             import shtab
-        except ImportError:
-            raise MinicaffeError(
-                "completion needs shtab, which the extra brings: pip install 'minicaffe[completion]'"
-            ) from None
         print(shtab.complete(whole_parser(shtab.FILE), self.shell))
 
 

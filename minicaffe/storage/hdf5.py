@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.errors import DataError, MinicaffeError, did_you_mean
+from minicaffe.errors import DataError, MinicaffeError, did_you_mean, needed
 from minicaffe.storage.file_kinds import reading
 
 FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32"}  # those that minicaffe reads
@@ -28,10 +28,8 @@ _CHUNK = 1 << 28  # bytes of a chunk at most: one is in memory while it is read
 
 def library(error: type[MinicaffeError] = DataError) -> Any:
     """The package h5py. Raises `error` without it."""
-    try:
+    with needed(error("HDF5 files need the package h5py: pip install 'minicaffe[h5py]'")):
         import h5py
-    except ImportError:
-        raise error("HDF5 files need the package h5py: pip install 'minicaffe[h5py]'") from None
     return h5py
 
 

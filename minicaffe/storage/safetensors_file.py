@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.errors import CheckpointError
+from minicaffe.errors import CheckpointError, needed
 from minicaffe.storage.checkpoint import ArrayFile
 from minicaffe.storage.file_kinds import reading
 
@@ -31,11 +31,9 @@ def is_one(path: str | Path) -> bool:
 
 def library() -> Any:
     """The package safetensors, with its part for NumPy. Raises CheckpointError without it."""
-    try:
+    need = "needs the package safetensors: pip install 'minicaffe[safetensors]'"
+    with needed(CheckpointError(f"a .safetensors file {need}")):
         import safetensors.numpy
-    except ImportError:
-        need = "needs the package safetensors: pip install 'minicaffe[safetensors]'"
-        raise CheckpointError(f"a .safetensors file {need}") from None
     return safetensors
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.errors import DataError, reason
+from minicaffe.errors import DataError, needed, reason
 from minicaffe.storage import checkpoint
 from minicaffe.storage.caches import TEMPORARY, forget_left
 from minicaffe.tools.data import datum
@@ -152,13 +152,9 @@ def to_lmdb(
     as Caffe's. `encoded`: files are kept as they are. The folder has its name once it is whole. Raises
     DataError without the package lmdb, and if there is something of that name.
     """
-    try:
+    need = "needs the package lmdb: pip install 'minicaffe[lmdb]' (NAME.npz needs nothing)"
+    with needed(DataError(f"{folder}: writing an LMDB {need}")):
         import lmdb
-    except ImportError:
-        raise DataError(
-            f"{folder}: writing an LMDB needs the package lmdb: pip install 'minicaffe[lmdb]'"
-            " (NAME.npz needs nothing)"
-        ) from None
     if os.path.lexists(folder):
         raise DataError(f"{folder}: is there already")
     if encoded and not isinstance(reader, PictureSet):

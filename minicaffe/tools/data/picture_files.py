@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from minicaffe.errors import DataError, reason
+from minicaffe.errors import DataError, needed, reason
 from minicaffe.storage.file_kinds import reading, recognised
 
 # own: grey or colours, as the picture has them; as it is: and transparency, a fourth channel;
@@ -79,10 +79,8 @@ def orientation(path: str | Path) -> int:
 
 def pillow(where: str) -> Any:
     """Returns Pillow's Image, for the picture or the work `where`. Raises DataError without Pillow."""
-    try:
+    with needed(DataError(f"{where}: needs Pillow: pip install 'minicaffe[image]'")):
         from PIL import Image
-    except ImportError:
-        raise DataError(f"{where}: needs Pillow: pip install 'minicaffe[image]'") from None
     Image.MAX_IMAGE_PIXELS = None  # the limit is told below, by the header
     _quieten()
     return Image

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from minicaffe.core.net.summary import table
-from minicaffe.errors import ByName, MinicaffeError
+from minicaffe.errors import ByName, MinicaffeError, needed
 
 if TYPE_CHECKING:
     import pandas
@@ -66,12 +66,9 @@ class Log(ByName[np.ndarray]):
 
     def frame(self) -> pandas.DataFrame:
         """The table as pandas' DataFrame, iterations as its index. Raises MinicaffeError without pandas."""
-        try:
+        need = "the log as a DataFrame needs the package pandas: pip install 'minicaffe[notebook]'"
+        with needed(MinicaffeError(need)):
             import pandas
-        except ImportError:
-            raise MinicaffeError(
-                "the log as a DataFrame needs the package pandas: pip install 'minicaffe[notebook]'"
-            ) from None
         iterations, columns = self.aligned()
         return pandas.DataFrame(columns, index=pandas.Index(iterations, name="iteration"))
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 from xml.sax import saxutils
 
-from minicaffe.errors import DataError, ShapeError, SpecError
+from minicaffe.errors import DataError, ShapeError, SpecError, needed
 from minicaffe.tools.visualize.drawing.graph import COLOURS, LABEL, Graph
 from minicaffe.tools.visualize.drawing.layout import DIRECTIONS, Box, Layout, Point, Way
 
@@ -140,12 +140,9 @@ def escape(said: str) -> str:
 
 def png(laid: Layout, scale: int = SCALE) -> bytes:
     """The bytes of a PNG file. Raises DataError without Pillow, ShapeError for a picture that is too large."""
-    try:
+    remedy = "pip install 'minicaffe[image]'; SVG and DOT need nothing"
+    with needed(DataError(f"a PNG needs Pillow: {remedy}")):
         from PIL import Image, ImageDraw
-    except ImportError:
-        raise DataError(
-            "a PNG needs Pillow: pip install 'minicaffe[image]'; SVG and DOT need nothing"
-        ) from None
     size = round(laid.width * scale), round(laid.height * scale)
     if size[0] * size[1] > MOST:
         if scale > 1:
