@@ -72,8 +72,7 @@ class Deployed:
     @property
     def image_shape(self) -> tuple[int, int, int]:
         """(c, h, w) of a picture, as the data set has it."""
-        c, h, w = self.data.image
-        return c, h, w
+        return self.data.image
 
     def size_of(self, picture: Any) -> tuple[int, int]:
         """(h, w) of a picture as `predict` takes it."""
@@ -326,9 +325,7 @@ def shipped_weights(model: str | Path) -> Path | None:
     return path if path is not None and path.is_file() else None
 
 
-def deploy(
-    model: NetSpec, batch: int = 1, ends: Sequence[str] = Classifier.ends
-) -> tuple[NetSpec, Pictures]:
+def deploy(model: NetSpec, ends: Sequence[str] = Classifier.ends) -> tuple[NetSpec, Pictures]:
     """The TEST net of a model with an Input for its Data layer, and that layer, which knows the transform.
 
     What else becomes of it `minicaffe.tools.inference` says. For a net whose data is an Input of pictures, a
@@ -355,7 +352,7 @@ def deploy(
             f"pictures (n, c, h, w): its inputs are {', '.join(blobs) or 'none'}; net.forward(...) takes "
             "numbers, from Python"
         )
-    spec, _ = inference(model, batch)
+    spec, _ = inference(model)
     _ending(spec, ends)
     layers = list(spec.layers)
     for i, layer in enumerate(layers):

@@ -17,10 +17,7 @@ from minicaffe.errors import SpecError
 
 
 def inferred_as(layer: LayerSpec) -> str:
-    """What stands for a layer in a net that infers, by its traits: an Input for one that reads data, a Softmax
-
-    for a loss whose scores a Softmax makes the answer, nothing for one that only tells how good answers are.
-    """
+    """What stands for a layer in a net that infers, as the trait of that name says."""
     return cast(str, REGISTRY[layer.type].traits.inferred_as)
 
 
@@ -50,10 +47,10 @@ def for_test(model: NetSpec) -> NetSpec:
     return model if reads or not model.test_nets else model.test_nets[0]
 
 
-def inference(model: NetSpec, batch: int = 1) -> tuple[NetSpec, list[str]]:
+def inference(model: NetSpec) -> tuple[NetSpec, list[str]]:
     """A model as it infers, and a line for each layer that is not as it was.
 
-    Layers that read data become Inputs of `batch` samples. A SoftmaxWithLoss becomes a Softmax, `prob` if it
+    Layers that read data become Inputs of one sample. A SoftmaxWithLoss becomes a Softmax, `prob` if it
     is the only one; other losses, Accuracy and what reads their tops are left out, then what nothing else
     reads: labels, what is computed from them. A blob that parameters had a part in, and that only a loss
     read, becomes an output, and so does what a Silence reads if there were none else. Raises SpecError if
@@ -86,7 +83,7 @@ def inference(model: NetSpec, batch: int = 1) -> tuple[NetSpec, list[str]]:
         if step.spec.type == "Input":
             layer = as_input(layer, {value.name: value.shape for value in tops})
         elif reads_data(step.spec):
-            layer = as_input(layer, {value.name: (batch, *value.shape[1:]) for value in tops})
+            layer = as_input(layer, {value.name: (1, *value.shape[1:]) for value in tops})
             notes[step] = f"{step.spec}: an input, {', '.join(layer.tops)}"
         if step in read or not step.bottoms:
             specs.append(layer)
