@@ -38,19 +38,19 @@ def test_an_example_is_true(name, tmp_path, monkeypatch):
     monkeypatch.setattr(datasets, "_COUNTS", {"train": 300, "test": 100})
     shutil.copytree(ROOT / "tests" / "fixtures" / "examples", tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    one = catalogue.example(REGISTRY[name])
-    bottoms = [f"b{i}" for i in range(len(one.bottoms))]
+    shapes, own, expected = catalogue.example(REGISTRY[name])
+    bottoms = [f"b{i}" for i in range(len(shapes))]
     inputs = [
         f"  - {{name: {blob}, type: Input, shape: {{dim: {list(shape)}}}}}"
-        for blob, shape in zip(bottoms, one.bottoms, strict=True)
+        for blob, shape in zip(bottoms, shapes, strict=True)
     ]
-    tops = [f"t{i}" for i in range(len(one.tops))]
-    layer = f"  - {{name: it, bottom: {bottoms}, top: {tops}, {one.layer[1:]}".replace("'", "")
+    tops = [f"t{i}" for i in range(len(expected))]
+    layer = f"  - {{name: it, bottom: {bottoms}, top: {tops}, {own[1:]}".replace("'", "")
     net = Net(parse("\n".join(["layers:", *inputs, layer])), device="cpu")
-    for blob, shape in zip(bottoms, one.bottoms, strict=True):
+    for blob, shape in zip(bottoms, shapes, strict=True):
         net.blobs[blob].data = np.ones(shape)
     net.forward()
-    assert [value.blob.shape for value in net.steps[-1].tops] == one.tops
+    assert [value.blob.shape for value in net.steps[-1].tops] == expected
 
 
 def test_a_page_of_a_layer_of_ones_own():

@@ -66,11 +66,13 @@ def command_of(name: str) -> Any:
 
 
 def help_of(command: type) -> tuple[str, str]:
-    """What a command's docstring says it does, and its examples.
+    """What a command's docstring says it does, and its examples; its paragraphs as wide as the terminal.
 
     `python -OO` drops docstrings; then it is read where it stands.
     """
     import inspect
+    import shutil
+    import textwrap
 
     text = command.__doc__
     if text is None:
@@ -79,27 +81,12 @@ def help_of(command: type) -> tuple[str, str]:
         (body,) = ast.parse(inspect.getsource(command)).body
         text = ast.get_docstring(body) or ""  # type: ignore[arg-type]
     description, word, examples = inspect.cleandoc(text).partition("example:\n")
-    return fitted(description.rstrip()), word + examples.rstrip()
-
-
-def fitted(text: str) -> str:
-    """Paragraphs with lines as long as the terminal has them; lists and tables stay as they are.
-
-    >>> print(fitted("Some\\nwords.\\n\\n  kept\\n  so"))
-    Some words.
-    <BLANKLINE>
-      kept
-      so
-    """
-    import shutil
-    import textwrap
-
     width = min(shutil.get_terminal_size().columns - 2, WIDEST)
-    paragraphs = (
+    paragraphs = (  # lists and tables stay as they are
         part if re.search(r"^\s|^- ", part, re.M) else textwrap.fill(part, width)
-        for part in text.split("\n\n")
+        for part in description.rstrip().split("\n\n")
     )
-    return "\n\n".join(paragraphs)
+    return "\n\n".join(paragraphs), word + examples.rstrip()
 
 
 def prepare_streams() -> None:

@@ -10,7 +10,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_args
+from typing import Annotated, Any, get_args
 
 from minicaffe.cli.options import Imports
 from minicaffe.cli.parser import Arg, CommandOptions
@@ -69,12 +69,7 @@ class Layers(Imports):
                     print(f"{name:<{width}}  {first.partition(' Source: ')[0]}".rstrip())
 
 
-class Example(NamedTuple):
-    """A layer at work: shapes of its bottoms, itself as YAML, shapes of its tops."""
-
-    bottoms: list[tuple[int, ...]]
-    layer: str
-    tops: list[tuple[int, ...]]
+Shapes = list[tuple[int, ...]]
 
 
 def documentation(cls: type) -> str:
@@ -102,13 +97,13 @@ def by_fork(layers: Mapping[str, Any]) -> dict[str, list[str]]:
     return forks
 
 
-def example(cls: type) -> Example | None:
-    """The example in a layer's docstring, `Example: (2, 3) -> {type: ReLU} -> (2, 3)`."""
+def example(cls: type) -> tuple[Shapes, str, Shapes] | None:
+    """The example in a layer's docstring, `Example: (2, 3) -> {type: ReLU} -> (2, 3)`, in its three parts."""
     match = re.search(r"Example: (.*?)->\s*(\{.*\})\s*->(.*)", cls.__doc__ or "", re.S)
     if match is None:
         return None
     bottoms, layer, tops = (" ".join(part.split()) for part in match.groups())
-    return Example(_shapes(bottoms), layer, _shapes(tops))
+    return _shapes(bottoms), layer, _shapes(tops)
 
 
 def text(name: str, cls: Any) -> str:
@@ -116,7 +111,7 @@ def text(name: str, cls: Any) -> str:
     fork = fork_of(cls)
     parts = [f"{name} (of Caffe's forks, {fork})" if fork else name, documentation(cls)]
     if shown_example := example(cls):
-        parts.append(f"example:\n  {_arrows(shown_example)}")
+        parts.append(f"example:\n  {_arrows(*shown_example)}")
     own, common = keys_of(cls), keys_of(LayerSpec)
     parts += ["keys:\n" + (_lines(own) or "  none of its own")]
     parts += ["keys of every layer:\n" + _lines(common)]
@@ -141,7 +136,7 @@ def page(layers: Mapping[str, Any]) -> str:
         paragraphs = [_paragraph(part) for part in documentation(cls).split("\n\n")]
         sections += [f"## {name}", *paragraphs]
         if shown_example := example(cls):
-            sections.append(f"Example:\n\n    {_arrows(shown_example)}")
+            sections.append(f"Example:\n\n    {_arrows(*shown_example)}")
         if own := keys_of(cls):
             sections.append(_table(own))
     sections += ["## Keys of every layer", _table(keys_of(LayerSpec))]
@@ -235,12 +230,12 @@ def _escaped(line: str) -> str:
     )
 
 
-def _arrows(shown_example: Example) -> str:
-    bottoms, tops = (", ".join(map(str, shapes)) for shapes in shown_example[::2])
-    return " -> ".join(part for part in (bottoms, shown_example.layer, tops or "nothing") if part)
+def _arrows(bottoms: Shapes, layer: str, tops: Shapes) -> str:
+    before, after = (", ".join(map(str, shapes)) for shapes in (bottoms, tops))
+    return " -> ".join(part for part in (before, layer, after or "nothing") if part)
 
 
-def _shapes(words: str) -> list[tuple[int, ...]]:
+def _shapes(words: str) -> Shapes:
     """`(2, 3), (2,), ()` as tuples."""
     shapes = re.findall(r"\(([0-9, ]*)\)", words)
     return [tuple(int(n) for n in part.replace(",", " ").split()) for part in shapes]

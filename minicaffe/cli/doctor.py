@@ -43,7 +43,9 @@ class Doctor(OnDevice):
         packages = ["numpy", "pyyaml", "tqdm", "pillow", "h5py", "lmdb", "numba", "threadpoolctl"]
         packages += ["onnx", "onnxruntime", "safetensors", "protobuf", "tensorboardx"]
         lines += [(name, version(name)) for name in packages]
-        lines += [("cupy", cupy_version()), ("blas", blas()), ("cpu cores", str(os.cpu_count()))]
+        blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
+        lines += [("cupy", cupy_version()), ("blas", f"{blas.get('name')} {blas.get('version')}")]
+        lines += [("cpu cores", str(os.cpu_count()))]
         compiled, calls_blas = cpu.with_blas("implicit", np.float32)
         how = "compiled loops" if cpu.available() else "NumPy's loops"
         products = "BLAS called from them" if compiled and calls_blas else "products by NumPy"
@@ -55,12 +57,6 @@ class Doctor(OnDevice):
         lines += [("would use", repr(backend.device()))]
         width = max(len(name) for name, _ in lines)
         say(*(f"{name:<{width}}  {text}" for name, text in lines))
-
-
-def blas() -> str:
-    """NumPy's BLAS."""
-    library = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
-    return f"{library.get('name')} {library.get('version')}"
 
 
 def _or_why(text: Callable[[], str]) -> str:

@@ -32,7 +32,7 @@ from minicaffe.core.net import Net
 from minicaffe.core.net.summary import table
 from minicaffe.core.ops import conv
 from minicaffe.core.ops.conv import autotune_cache
-from minicaffe.core.ops.conv.autotune import DIRECTIONS, Finding, measure
+from minicaffe.core.ops.conv.autotune import DIRECTIONS, measure
 from minicaffe.core.ops.conv.problem import Case
 from minicaffe.core.ops.geometry import ConvGeometry
 from minicaffe.core.solver import Solver
@@ -297,6 +297,9 @@ def sizes(g: ConvGeometry, dtype: np.dtype) -> str:
     )
 
 
+timed = functools.cache(measure)  # engines side by side, once for all layers of a shape
+
+
 def compare(plan: conv.Plan, everything: bool) -> None:
     """Print the engines of one convolution, those taken with a star."""
     case, rows, out = plan.case, [], []
@@ -321,12 +324,6 @@ def compare(plan: conv.Plan, everything: bool) -> None:
     print(f"  errors of the three against float64, root mean squares; at most {most}")
     for line in out:
         print(line)
-
-
-@functools.cache
-def timed(case: Case, names: tuple[str, ...]) -> dict[str, Finding]:
-    """The times of some engines side by side, measured once for all layers of a shape."""
-    return measure(case, names)
 
 
 class Time(Model, Computed, Phased):
@@ -392,7 +389,7 @@ class Warm(CommandOptions):
         spawned = multiprocessing.get_context("spawn")
         workers = min(threads(), len(self.models))
         with ProcessPoolExecutor(workers, mp_context=spawned) as pool:
-            work = functools.partial(compiled, train=self.train)
+            work = partial(compiled, train=self.train)
             for name, seconds in zip(self.models, pool.map(work, self.models), strict=True):
                 print(f"{name}: compiled in {seconds:.1f} s", flush=True)
         for name in self.models:

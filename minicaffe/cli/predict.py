@@ -25,7 +25,7 @@ from minicaffe.core.net.sources import with_classes
 from minicaffe.errors import DataError, note, say
 from minicaffe.storage import caches, checkpoint
 from minicaffe.tools.data.pictures import Doubt, named, read
-from minicaffe.tools.data.pictures.drawn import mask_image, save, with_boxes, with_mask, with_text
+from minicaffe.tools.data.pictures.drawn import mask_image, with_boxes, with_mask, with_text
 from minicaffe.tools.deploy import TOGETHER, Classifier, Deployed, Detector, answer_of
 from minicaffe.tools.inference import for_test
 from minicaffe.tools.training.folder import numbered
@@ -233,7 +233,7 @@ class _Drawn:
         names = numbered(f"{Path(path).stem}{what}")
         name = next(one for one in names if one not in self.names)
         self.names.add(name)
-        save(image, self.folder / f"{name}.png")
+        checkpoint.replace(self.folder / f"{name}.png", lambda file: image.save(file, "PNG"))
 
 
 class _Pictures:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import platform
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -105,14 +104,6 @@ def told(solver: Solver) -> str:
     each = f"{threads.count()} threads each" if threads.count() > 1 else "1 thread each"
     where = each if not solver.device.is_cuda else "a GPU each"
     return f"{communicator.size} ranks, {where}, {batch}, {communicator.name}"
-
-
-@dataclasses.dataclass
-class Beside:
-    """What stands for a Run on the ranks that do not keep it."""
-
-    snapshot: Path | None = None
-    at_end: list[Callable[[], None]] = dataclasses.field(default_factory=list)
 
 
 def place(begun: Any, solver: Solver, communicator: Communicator) -> Path:

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 from minicaffe.backends.cuda import ahead
@@ -19,7 +20,7 @@ from minicaffe.cli import find_lr, ranks, tensorboard
 from minicaffe.cli.options import MODEL, WEIGHTS, Computed, OfNet, load_weights, named, renaming
 from minicaffe.cli.own_data import OwnData, of_own_data, with_batch
 from minicaffe.cli.parser import Arg, CommandOptions, number, words_of
-from minicaffe.cli.ranks import Beside, OfRanks
+from minicaffe.cli.ranks import OfRanks
 from minicaffe.cli.test import check_filled, data_lines
 from minicaffe.core.communicator import Communicator, device_of, together
 from minicaffe.core.config.declare import NetSpec, check_max_iter
@@ -304,9 +305,8 @@ def train(args: Train, communicator: Communicator) -> int:
     record, first = Record(shown.failed, hearers), communicator.rank == 0
     with contextlib.ExitStack() as stack:
         enter, report = stack.enter_context, progress.Together(shown, record, *pages)
-        begun: Any = together(
-            communicator, lambda: enter(run_of(args, spec, record)) if first else Beside()
-        )
+        run = together(communicator, lambda: enter(run_of(args, spec, record)) if first else None)
+        begun: Any = run or SimpleNamespace(snapshot=None, at_end=[])  # the first keeps the run
         device = together(communicator, lambda: args.pick_device(spec, communicator))
         args.seed = communicator.bcast_obj(begun.seed() if first else None)
         solver = built(args, spec, device, report, communicator)
@@ -386,7 +386,7 @@ def built(
     return OfRun(spec, device=device, report=report, **settings)
 
 
-def start_of(args: Train, begun: Run | Beside, solver: Solver) -> None:
+def start_of(args: Train, begun: Any, solver: Solver) -> None:
     """Have the solver begin with a snapshot or weights, if it is to."""
     report = solver.report
     for line in data_lines([solver.net, *solver.test_nets]):

@@ -213,15 +213,12 @@ class AnnotatedSet(LmdbSet):
         file = os.stat(self.records.path)
         key = (str(self.records.path), file.st_ino, file.st_mtime_ns, file.st_size, skip)
         if key not in self.counted:
-            self.counted[key] = self._count(skip)
+            most = 0
+            for i in range(len(self)):
+                with suppress(DataError) if skip else nullcontext():
+                    most = max(most, len(self.label(i)))
+            self.counted[key] = most
         return self.counted[key]
-
-    def _count(self, skip: bool) -> int:
-        most = 0
-        for i in range(len(self)):
-            with suppress(DataError) if skip else nullcontext():
-                most = max(most, len(self.label(i)))
-        return most
 
     def _annotated(self, i: int) -> tuple[Datum, np.ndarray]:
         with reading(self.place(i), "AnnotatedDatum"):

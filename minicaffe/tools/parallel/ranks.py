@@ -306,10 +306,6 @@ class Shared:
         """Those of this rank, summed."""
         return [part.whole[part.first : part.last] for part in self.parts]
 
-    def measure(self, watch: Watch) -> None:
-        """Find how large the gradient is here, and whether it is finite."""
-        watch.measure(self.gradients)
-
     def tell(self, watch: Watch, sums: memoryview) -> None:
         """Say what was measured here, and the loss, for all ranks to add up: MEASURED numbers."""
         seen = watch.at_hand
@@ -468,7 +464,7 @@ class Ranks(OneRank):
             iteration.sum(partial(self.start, len(self.buckets)), restores=True)
         self.finish(loose, iteration)
         if (shared := self.shared) is not None:
-            iteration.do("squares", partial(shared.measure, self.watch))
+            iteration.do("squares", partial(self.watch.measure, shared.gradients))
 
     def step(self, iteration: Any) -> None:
         """Do the rule's step; of a shared update this rank's part, and have the weights of the others'."""

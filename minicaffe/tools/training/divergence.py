@@ -41,7 +41,7 @@ def where(first: Seen) -> str:
 
     Parameters are what a layer comes with, blobs and gradients what it has computed.
     """
-    what = "parameter" if first.is_param else "blob"
+    what = "parameter" if isinstance(first.of, Param) else "blob"
     if first.which == "diff":
         what = f"the gradient of {what}"
     verb = "has" if first.when == "before_forward" else "gives"
@@ -105,7 +105,7 @@ def advice(solver: Any, first: Seen, ins: Ins, batch: Batch, passes: int) -> str
     if ins and theirs and max(map(size, ins)) < LARGE:
         way = "backward" if first.which == "diff" else "forward"
         return f"what went in is of ordinary size: look at {way} of {type(step.layer).__name__}"
-    weights = max((size(one) for one in ins if one.is_param), default=0.0)
+    weights = max((size(one) for one in ins if isinstance(one.of, Param)), default=0.0)
     if weights > LARGE:
         return f"weights reach {weights:.3g}; {rate}"
     if odd := odd_sample(batch):

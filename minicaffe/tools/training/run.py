@@ -379,7 +379,10 @@ class Run:
             self.lock = Lock(self.folder)
             if run_folder.is_run(self.folder):  # another process made it meanwhile
                 self._join(run_folder.read(self.folder))
-        solver.record_folder, solver.saving.prefix = self.folder, self._prefix(solver)
+        prefix = solver.spec.snapshot_prefix  # of the model or the command, else the run's own
+        if prefix is None:
+            prefix = str(self.folder / self.name) if self.begun is None else self.begun.prefix
+        solver.record_folder, solver.saving.prefix = self.folder, prefix
         snapshots.check(solver.saving.prefix, solver.spec.snapshot_format, solver.net.layers)
         run_folder.clean(self.folder, solver.saving.prefix)
         return self.folder
@@ -408,15 +411,6 @@ class Run:
         forget(self.folder, self.snapshot)
         known = about, model_text(solver, self.folder), seconds, self.lock
         self.record.begin(solver, self.folder, *known)
-
-    def _prefix(self, solver: Any) -> str:
-        """What snapshots' names begin with: what the model or the command says, else the run's own."""
-        if solver.spec.snapshot_prefix is not None:
-            return solver.spec.snapshot_prefix
-        if self.begun is None:
-            assert self.folder is not None
-            return str(self.folder / self.name)
-        return self.begun.prefix
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         try:

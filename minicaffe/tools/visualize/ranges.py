@@ -40,11 +40,6 @@ class Seen:
     samples: int = 0  # how many entries of the first axis hold any that is not finite
 
     @property
-    def is_param(self) -> bool:
-        """Whether it is a parameter's, not a blob's."""
-        return isinstance(self.of, Param)
-
-    @property
     def size(self) -> int:
         """How many entries it has."""
         return int(np.prod(self.shape, dtype=np.int64))

@@ -226,13 +226,13 @@ def test_values_beyond_a_byte_are_the_nearest(value):
 
 def test_boxes_are_counted_once_while_the_file_stays_the_same(tmp_path, monkeypatch):
     """A test makes the last batch smaller, and the next one larger; a report makes many nets."""
-    counts, count = [], datum.AnnotatedSet._count
-    counted = lambda self, skip: counts.append(skip) or count(self, skip)  # noqa: E731
-    monkeypatch.setattr(datum.AnnotatedSet, "_count", counted)
+    counts, label = [], datum.AnnotatedSet.label
+    counted = lambda self, i: counts.append(i) or label(self, i)  # noqa: E731
+    monkeypatch.setattr(datum.AnnotatedSet, "label", counted)
     database(tmp_path / "db")
     for _ in range(2):
         assert net(tmp_path / "db").forward()["y"].shape == (1, 1, 6, 8)
-    assert len(counts) == 1
+    assert counts == [*range(6)]
     (tmp_path / "db" / "data.mdb").unlink()
     write_lmdb(tmp_path / "db", [message(*painted(0, 1))])
     assert net(tmp_path / "db").blobs["y"].shape == (1, 1, 2, 8)

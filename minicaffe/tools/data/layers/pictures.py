@@ -119,11 +119,6 @@ class Pictures(Layer):
     image = cast("tuple[int, int, int]", ())  # (c, h, w) that the crop is cut out of
 
     @property
-    def by_area(self) -> bool:
-        """Whether the crop is a random part of any size, then scaled."""
-        return self.phase == "TRAIN" and self.transform.random_resized_crop is not None
-
-    @property
     def samples(self) -> int:
         """How many samples of a batch this rank has."""
         return self.context.share.of(self.batch_size)[1]
@@ -143,7 +138,8 @@ class Pictures(Layer):
             raise ShapeError(
                 f"transform: color_jitter: expected 3 channels, or 1 and no saturation or hue, got {c}"
             )
-        if crop and crop > min(h, w) and not self.by_area:
+        any_size = self.phase == "TRAIN" and transform.random_resized_crop
+        if crop and crop > min(h, w) and not any_size:
             raise ShapeError(f"transform: crop_size {crop} is larger than the images of {h} x {w}")
         area = (crop, crop) if crop else (h, w)
         return [(self.samples, c, *area), (self.samples, *self.label_shape)][: len(self.top)]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import colorsys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from minicaffe.storage import checkpoint
 from minicaffe.tools.data.picture_files import pillow
 
 LEAST = 320  # pixels of the longer side: smaller pictures are drawn larger
@@ -68,11 +66,6 @@ def with_mask(pixels: np.ndarray, mask: np.ndarray) -> Any:
     over = image.fromarray(np.where(mask > 0, 128, 0).astype(np.uint8), "L")
     ground.paste(colours, (0, 0), over)
     return ground
-
-
-def save(image: Any, path: Path) -> None:
-    """Write a picture as PNG, atomically. Raises CheckpointError."""
-    checkpoint.replace(str(path), lambda file: image.save(file, "PNG"))
 
 
 def _enlarged(pixels: np.ndarray) -> Any:
