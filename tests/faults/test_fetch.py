@@ -35,8 +35,8 @@ def published(request, monkeypatch):
         for name, shape in zip(fetch.FILES, ((9, 8, 8), (9,), (5, 8, 8), (5,)), strict=True):
             raw = idx.header(shape) + chance.integers(0, 256, shape, np.uint8).tobytes()
             data = files[f"{name}.gz"] = gzip.compress(raw, mtime=0)
-            digests = hashlib.sha256(data).hexdigest(), hashlib.md5(raw).hexdigest()
-            rows[name] = fetch.Published(len(data), digests[0], shape, digests[1])
+            rows[name] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+            rows[name] |= {"shape": [*shape], "raw_md5": hashlib.md5(raw).hexdigest()}
         monkeypatch.setitem(fetch.KNOWN, "mnist", fetch.Known(("http://127.0.0.1:1/",), rows))
         sent, wanted, place = files, files, "mnist"
     elif request.param == "cifar10":

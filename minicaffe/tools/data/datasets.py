@@ -81,7 +81,7 @@ def shape(source: str, split: Split, beside: Path | None = None) -> tuple[int, i
         return _checked(home, split)
     if source not in KNOWN:
         raise _unknown(source, beside, lacks)
-    count, height, width = KNOWN[source].files[_FILES[split][0]].shape
+    count, height, width = KNOWN[source].files[_FILES[split][0]]["shape"]
     return count, 1, height, width
 
 

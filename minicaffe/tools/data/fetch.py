@@ -29,21 +29,11 @@ FILES = (
 
 
 @dataclass(frozen=True)
-class Published:
-    """One published file: of its .gz the size and SHA-256, of the array the shape and raw MD5."""
-
-    size: int
-    sha256: str
-    shape: tuple[int, ...]
-    raw_md5: str
-
-
-@dataclass(frozen=True)
 class Known:
-    """A data set known by name."""
+    """A data set known by name; `files`: of each .gz the size and SHA-256, of its array shape and raw MD5."""
 
-    mirrors: tuple[str, ...]
-    files: dict[str, Published]
+    mirrors: Sequence[str]
+    files: dict[str, Any]
     content: str = ""
     licence: str = ""
 
@@ -52,7 +42,7 @@ class Known:
 class Archive:
     """A data set published as one .tar.gz: its size and digests, and the sizes of the files in it."""
 
-    mirrors: tuple[str, ...]
+    mirrors: Sequence[str]
     file: str
     size: int
     sha256: str
@@ -64,22 +54,8 @@ class Archive:
 
 
 PUBLISHED = json.loads((Path(__file__).parent / "published.json").read_text("utf-8"))
-KNOWN = {
-    name: Known(
-        tuple(row["mirrors"]),
-        {
-            file: Published(**facts | {"shape": tuple(facts["shape"])})
-            for file, facts in row["files"].items()
-        },
-        row["content"],
-        row["licence"],
-    )
-    for name, row in PUBLISHED["data"].items()
-}
-ARCHIVES = {
-    name: Archive(**row | {"mirrors": tuple(row["mirrors"])})
-    for name, row in PUBLISHED["archives"].items()
-}
+KNOWN = {name: Known(**row) for name, row in PUBLISHED["data"].items()}
+ARCHIVES = {name: Archive(**row) for name, row in PUBLISHED["archives"].items()}
 CIFAR10 = "cifar10"
 SETS: dict[str, Known | Archive] = {**KNOWN, **ARCHIVES}  # those that can be fetched
 NAMES = tuple(SETS)
@@ -275,9 +251,9 @@ def fetch(
     with installing(name, home) as beside:
         if name in KNOWN:
             for file, published in _lacking(name, home).items():
-                digests = {"sha256": published.sha256}
+                digests = {"sha256": published["sha256"]}
                 path = beside / f"{file}.gz"
-                download(name, path, published.size, digests, addresses, progress)
+                download(name, path, published["size"], digests, addresses, progress)
             return home
         archive = ARCHIVES[name]
         sizes = {path.name: path.stat().st_size for path in home.iterdir() if path.is_file()}
@@ -332,7 +308,7 @@ def _alone(home: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _lacking(name: str, home: Path) -> dict[str, Published]:
+def _lacking(name: str, home: Path) -> dict[str, Any]:
     """Returns the files of a data set to fetch. Raises DataError for one that would hide the right one."""
     lacking = {}
     for file, published in KNOWN[name].files.items():
@@ -344,17 +320,17 @@ def _lacking(name: str, home: Path) -> dict[str, Published]:
     return lacking
 
 
-def _is_right(path: Path, published: Published) -> bool:
+def _is_right(path: Path, published: Mapping[str, Any]) -> bool:
     """True if a file holds the published array, however it is packed."""
     try:
-        if idx.read_shape(path) != published.shape:
+        if list(idx.read_shape(path)) != published["shape"]:
             return False
         array = idx.read(path)
     except DataError:
         return False
     raw = hashlib.md5(idx.header(array.shape), usedforsecurity=False)
     raw.update(array.data)
-    return raw.hexdigest() == published.raw_md5
+    return bool(raw.hexdigest() == published["raw_md5"])
 
 
 def unpack(packed: Path, archive: Archive, home: Path) -> None:

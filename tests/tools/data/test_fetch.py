@@ -31,8 +31,8 @@ def published(monkeypatch):
         array = rng.integers(0, 256, shape, np.uint8)
         raws[name] = idx.header(shape) + array.tobytes()
         zipped = gzip.compress(raws[name], mtime=0)
-        digest, of_raw = hashlib.sha256(zipped).hexdigest(), hashlib.md5(raws[name]).hexdigest()
-        files[name] = fetch.Published(len(zipped), digest, shape, of_raw)
+        files[name] = {"size": len(zipped), "sha256": hashlib.sha256(zipped).hexdigest()}
+        files[name] |= {"shape": [*shape], "raw_md5": hashlib.md5(raws[name]).hexdigest()}
     monkeypatch.setitem(fetch.KNOWN, "mnist", fetch.Known(("http://127.0.0.1:1/",), files))
     monkeypatch.setenv("no_proxy", "*")
     return {f"{name}.gz": gzip.compress(raw, mtime=0) for name, raw in raws.items()}
@@ -238,8 +238,7 @@ def child(tmp_path, mirror):
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from minicaffe.tools.data import fetch\n"
-        "from minicaffe.tools.data.fetch import Known, Published\n"
+        "from minicaffe.tools.data import fetch; Known = fetch.Known\n"
         f"fetch.KNOWN['mnist'] = {fetch.KNOWN['mnist']!r}\n"
         f"fetch.fetch('mnist', Path({str(tmp_path)!r}), [{mirror.url!r}], progress=False)\n"
     )
