@@ -89,7 +89,8 @@ def write_csv(
     checkpoint.replace(path, lambda file: file.write(data))
 
 
-Picture = tuple[np.ndarray, list[str]]
+# Its path, the size (h, w) that its file has, and as the net takes it, with what is to be said of it
+Picture = tuple[str, tuple[int, int], np.ndarray, list[str]]
 FEW = 20  # pictures, which NumPy classifies sooner than loops are compiled
 
 
@@ -167,15 +168,24 @@ def _answer(args: Predict, spec: NetSpec, weights: str, paths: list[str], device
     for file, _ in options.load_weights(net.net, weights):
         if file != weights:  # of a run
             args.tell(f"weights: {file}")
-    pictures = _Pictures(net, [word for word in args.images if word in paths])
-    drawn = _Drawn(args.save) if args.save is not None else None
+    ready = {word: _ready(net, word) for word in args.images if word in paths}
+    if args.save is not None:
+        try:
+            os.makedirs(args.save, exist_ok=True)
+        except OSError as error:
+            raise DataError(f"--save {args.save}: {error.strerror}") from None
+    draw = functools.partial(_draw, Path(args.save or ""), set())
     kind, names = _classes(args, net, spec)
     rows: list[list[object]] = []
-    for paths_now, pixels, notes in pictures.batches(paths):
-        for path, result, said in zip(paths_now, net.predict(pixels), notes, strict=True):
-            size = functools.partial(pictures.sizes.__getitem__, path)
-            answer = answer_of(net, result, size, names, args.top, args.threshold)
+    answered = 0
+    for batch in _batches(net, paths, ready):
+        results = net.predict(np.stack([pixels for _, _, pixels, _ in batch]))
+        for (path, size, _, notes), result in zip(batch, results, strict=True):
+            answered += 1
+            how: Any = functools.partial(tuple, size), names, args.top, args.threshold
+            answer = answer_of(net, result, *how)
             mask, answer = answer.pop("mask", None), {"image": path, **answer}
+            said = list(notes)
             if isinstance(net, Classifier) and kind == "classes":
                 if answer[kind][0]["probability"] < 0.5 and not net.several:
                     said.append(Doubt("no class has half of the probability"))
@@ -184,26 +194,26 @@ def _answer(args: Predict, spec: NetSpec, weights: str, paths: list[str], device
             line = text(answer, kind)
             say(json.dumps(answer) if args.json else line)
             rows += csv_rows(answer, kind)
-            if drawn is None:
+            if args.save is None:
                 continue
             if kind == "classes":
-                drawn.add(path, with_text(read(path), line.removeprefix(f"{path}: ")))
+                draw(path, with_text(read(path), line.removeprefix(f"{path}: ")))
             elif kind == "boxes":
                 boxes = result[result[:, 1] >= args.threshold][:, [0, 2, 3, 4, 5]]
                 texts = [
                     f"{one['name'] or one['class']} {one['score']:.2f}" for one in answer[kind]
                 ]
-                drawn.add(path, with_boxes(read(path), boxes, texts))
+                draw(path, with_boxes(read(path), boxes, texts))
             else:
-                drawn.add(path, mask_image(mask))
-                drawn.add(path, with_mask(read(path), mask), "-drawn")
+                draw(path, mask_image(mask))
+                draw(path, with_mask(read(path), mask), "-drawn")
     if args.csv is not None:
         write_csv(args.csv, rows, COLUMNS[kind])
         args.tell(f"answers: {args.csv}")
-    if drawn is not None:
+    if args.save is not None:
         args.tell(f"pictures: {args.save}")
-    if pictures.damaged:
-        raise DataError(f"{pictures.damaged} of {len(paths)} pictures could not be read")
+    if answered < len(paths):
+        raise DataError(f"{len(paths) - answered} of {len(paths)} pictures could not be read")
 
 
 def _classes(args: Predict, net: Deployed, spec: NetSpec) -> tuple[str, dict[int, str]]:
@@ -218,48 +228,27 @@ def _classes(args: Predict, net: Deployed, spec: NetSpec) -> tuple[str, dict[int
     return kind, {label: name for label, name in enumerate(names) if name}
 
 
-class _Drawn:
-    """A folder of pictures with answers on them, each under its own name."""
-
-    def __init__(self, folder: str):
-        self.folder, self.names = Path(folder), set[str]()
-        try:
-            os.makedirs(folder, exist_ok=True)
-        except OSError as error:
-            raise DataError(f"--save {folder}: {error.strerror}") from None
-
-    def add(self, path: str, image: Any, what: str = "") -> None:
-        """Write the picture drawn of the one in `path`; `what` comes behind its name."""
-        names = numbered(f"{Path(path).stem}{what}")
-        name = next(one for one in names if one not in self.names)
-        self.names.add(name)
-        checkpoint.replace(self.folder / f"{name}.png", lambda file: image.save(file, "PNG"))
+def _draw(folder: Path, taken: set[str], path: str, image: Any, what: str = "") -> None:
+    """Write the picture drawn of the one in `path` under its name; `what` comes behind that."""
+    names = numbered(f"{Path(path).stem}{what}")
+    name = next(one for one in names if one not in taken)
+    taken.add(name)
+    checkpoint.replace(folder / f"{name}.png", lambda file: image.save(file, "PNG"))
 
 
-class _Pictures:
-    """Pictures read and made ready for a net; `damaged` counts those of folders that could not be read."""
+def _ready(net: Deployed, path: str) -> Picture:
+    pixels = read(path)
+    return path, (pixels.shape[0], pixels.shape[1]), *net.ready(pixels, path)
 
-    def __init__(self, net: Deployed, named: list[str]):
-        self.net, self.damaged = net, 0
-        self.sizes: dict[str, tuple[int, int]] = {}  # of pictures as their files have them
-        self.named = {path: self._read(path) for path in named}
 
-    def batches(self, paths: list[str]) -> Iterator[tuple[list[str], np.ndarray, list[list[str]]]]:
-        """Some pictures at a time, (n, c, h, w), with their paths and what is to be said of each."""
-        for first in range(0, len(paths), TOGETHER):
-            pictures = []
-            for path in paths[first : first + TOGETHER]:
-                try:
-                    one = self.named[path] if path in self.named else self._read(path)
-                    pictures.append((path, *one))
-                except DataError as error:
-                    self.damaged += 1
-                    note(f"minicaffe: {error}")
-            if pictures:
-                named, pixels, notes = zip(*pictures, strict=True)
-                yield list(named), np.stack(pixels), [list(said) for said in notes]
-
-    def _read(self, path: str) -> Picture:
-        pixels = read(path)
-        self.sizes[path] = (pixels.shape[0], pixels.shape[1])
-        return self.net.ready(pixels, path)
+def _batches(net: Deployed, paths: list[str], ready: dict[str, Picture]) -> Iterator[list[Picture]]:
+    """Some pictures at a time; those that are not `ready`, of folders, are passed over if they are damaged."""
+    for first in range(0, len(paths), TOGETHER):
+        batch = []
+        for path in paths[first : first + TOGETHER]:
+            try:
+                batch.append(ready[path] if path in ready else _ready(net, path))
+            except DataError as error:
+                note(f"minicaffe: {error}")
+        if batch:
+            yield batch
