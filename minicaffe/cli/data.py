@@ -21,7 +21,7 @@ from minicaffe.interop.caffe.convert_weights import write_blob
 from minicaffe.interop.caffe.label_map import names_in
 from minicaffe.storage import checkpoint
 from minicaffe.tools.data import readers
-from minicaffe.tools.data.convert import Damage, Survey, by, mean_image, survey, to_lmdb, to_npz
+from minicaffe.tools.data.convert import Survey, by, mean_image, survey, to_lmdb, to_npz
 from minicaffe.tools.data.picture_files import LARGEST
 from minicaffe.tools.data.reader.base import SHARE, Reader, sides
 from minicaffe.tools.data.reader.picture_set import BoxListSet
@@ -107,10 +107,10 @@ class Data(Sourced):
         every = self.check or inside or count <= SAMPLE
         entries = range(count) if every else [i * count // SAMPLE for i in range(SAMPLE)]
         surveyed = survey(reader, shown(entries))
-        for line in surveyed.damage.first:
+        for line in surveyed.named:
             note(f"minicaffe: {line}")
-        damaged = f"{reader.origin}: {surveyed.damage.count} of {len(entries)} entries are damaged"
-        if surveyed.damage.count == len(entries):
+        damaged = f"{reader.origin}: {surveyed.damaged} of {len(entries)} entries are damaged"
+        if surveyed.damaged == len(entries):
             raise DataError(damaged)
         say(
             f"{count} {reader.unit} of {reader.name}, {self.split}: {reader.warning or reader.origin}"
@@ -129,7 +129,7 @@ class Data(Sourced):
             drawn = sheet(reader, surveyed.range)
             checkpoint.replace(self.output, lambda file: drawn.save(file, "PNG"))
             say(f"sheet: {self.output}, {drawn.width} x {drawn.height} pixels")
-        if surveyed.damage.count:
+        if surveyed.damaged:
             raise DataError(damaged)
 
 
@@ -317,13 +317,14 @@ class ConvertImages(Sourced):
         order = np.arange(len(reader))
         if self.shuffle:
             np.random.default_rng(self.seed).shuffle(order)
-        damage = Damage()
+        count_damaged = 0
 
         def damaged(error: DataError) -> None:
+            nonlocal count_damaged
             if self.on_error == "fail":
                 raise DataError(f"{error}; --on-error skip leaves it out")
             note(f"minicaffe: {error}")
-            damage.add(error)
+            count_damaged += 1
 
         entries = shown(order.tolist())
         if packed:
@@ -332,7 +333,7 @@ class ConvertImages(Sourced):
             count = to_lmdb(reader, entries, output, damaged, self.encoded)
         for remark, times in reader.remarks.items() if isinstance(reader, BoxListSet) else ():
             note(f"minicaffe: {self.source}: {remark}: {times}")
-        left_out = f", {damage.count} damaged left out" * bool(damage.count)
+        left_out = f", {count_damaged} damaged left out" * bool(count_damaged)
         say(f"{self.output}: {count} {reader.unit}{left_out}")
 
 

@@ -30,20 +30,6 @@ NAMED = 20  # damaged entries that are kept by name
 
 
 @dataclass
-class Damage:
-    """The entries that could not be read: how many, and what is wrong with the first of them."""
-
-    count: int = 0
-    first: list[str] = field(default_factory=list)
-
-    def add(self, error: DataError) -> None:
-        """Count one."""
-        self.count += 1
-        if len(self.first) < NAMED:
-            self.first.append(str(error))
-
-
-@dataclass
 class Survey:
     """What was found in the entries that were read; least and most are those of finite numbers."""
 
@@ -54,7 +40,8 @@ class Survey:
     not_finite: int = 0  # values
     sums: dict[int, np.ndarray] = field(default_factory=dict)  # by the number of channels
     pixels: Counter[int] = field(default_factory=Counter)
-    damage: Damage = field(default_factory=Damage)
+    damaged: int = 0  # entries that could not be read
+    named: list[str] = field(default_factory=list)  # what is wrong with the first of them
 
     def add(self, picture: np.ndarray) -> None:
         """Take in a picture (c, h, w)."""
@@ -70,6 +57,11 @@ class Survey:
         total += picture.sum(axis=(1, 2), dtype=np.float64)
         self.pixels[c] += h * w
 
+    def add_damage(self, error: DataError) -> None:
+        """Count an entry that cannot be read."""
+        self.damaged += 1
+        self.named += [str(error)] * (len(self.named) < NAMED)
+
     @property
     def range(self) -> tuple[float, float]:
         """The least and the most value; zeros if none is a finite number."""
@@ -83,7 +75,7 @@ class Survey:
 def survey(reader: Reader, entries: Iterable[int]) -> Survey:
     """Look through some entries of a data set; those that are damaged are counted."""
     seen = Survey()
-    for _, picture, _ in sound(reader, entries, seen.damage.add):
+    for _, picture, _ in sound(reader, entries, seen.add_damage):
         seen.add(picture)
     return seen
 
