@@ -92,7 +92,6 @@ class Windows:
 
     pictures: list[str]
     sizes: list[tuple[int, int]] = field(repr=False)  # (h, w) of each picture, as the file says
-    channels: int
     foreground: np.ndarray = field(repr=False)
     background: np.ndarray = field(repr=False)
 
@@ -140,7 +139,7 @@ def windows(path: Path, fg_threshold: float, bg_threshold: float) -> Windows:
     if channels != {3}:
         raise DataError(f"{path}: expected pictures of 3 channels, found {sorted(channels)}")
     tables = [np.array(part, np.int64).reshape(-1, 6) for part in rows]
-    return Windows(pictures, sizes, 3, *tables)
+    return Windows(pictures, sizes, *tables)
 
 
 def integer(place: object, word: str, what: str) -> int:

@@ -141,12 +141,9 @@ def differs(records: Sequence[RunRecord], specs: Sequence[NetSpec | None]) -> li
         own = {key: value for key, value in known.items() if key not in OWN}
         models = {} if spec is None or None in specs else flat(spec)
         keys.append({**models, **own})
-    rows = []
-    for key in dict.fromkeys(key for one in keys for key in one):
-        values = [one.get(key, ABSENT) for one in keys]
-        if len(set(values)) > 1:
-            rows.append([key, *values])
-    return rows
+    every = dict.fromkeys(key for one in keys for key in one)
+    rows = ([key, *(one.get(key, ABSENT) for one in keys)] for key in every)
+    return [[key, *values] for key, *values in rows if len(set(values)) > 1]
 
 
 def flat(spec: NetSpec) -> dict[str, str]:

@@ -292,11 +292,10 @@ def _times(study: Study) -> tuple[dict[str, tuple[float, float]], str]:
         return {}, f"Not timed: {why}"
     try:
         net = study.train_net()
-        if net.graph.forced or net.losses:
-            measure(net, 1)  # to get warm
-            times = measure(net, 20, study.limits.seconds / 4)
-        else:
+        if not (net.graph.forced or net.losses):
             raise LeftOutError("no layer is a loss")
+        measure(net, 1)  # to get warm
+        times = measure(net, 20, study.limits.seconds / 4)
     except MinicaffeError as error:
         return {}, f"Not timed: {error}"
     size = net.steps[0].tops[0].shape[:1]

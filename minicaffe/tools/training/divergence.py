@@ -156,9 +156,8 @@ def own_hint(step: Step, first: Seen, ins: Ins) -> str:
     if kind in ("Log", "Exp", "Power"):
         low, high = sorted(layer.shift + layer.scale * end for end in (ins[-1].low, ins[-1].high))
     match kind:
-        case "Log" if (
-            not low > 0
-        ):  # log of 0 is -inf, of less no number; its slope at 0 is infinite
+        # Log of 0 is -inf, of less no number; its slope at 0 is infinite
+        case "Log" if not low > 0:
             shift = f"set its shift above {layer.shift - low:g} (now {layer.shift:g})"
             return f"it takes the logarithm of {low:g}: {shift}, or keep what goes in above 0"
         case "Exp":

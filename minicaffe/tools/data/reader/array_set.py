@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import os
 import warnings
@@ -38,15 +39,12 @@ def pair(names: Iterable[str], split: str, where: str) -> tuple[str, str]:
     ('X_test', 'y_test')
     """
     spellings = {name.lower(): name for name in names}
-    for word in SPLITS[split]:
-        for pictures, labels in PAIRS:
-            for spelled in ("{1}_{0}", "{0}_{1}"):
-                both = [spellings.get(spelled.format(name, word)) for name in (pictures, labels)]
-                if both[0] and both[1]:
-                    return both[0], both[1]
-    for pictures, labels in PAIRS:
-        if pictures in spellings and labels in spellings:
-            return spellings[pictures], spellings[labels]
+    by_split = [(f"{word}_{{}}", f"{{}}_{word}") for word in SPLITS[split]]
+    for forms in (*by_split, ("{}",)):
+        for both, form in itertools.product(PAIRS, forms):
+            pictures, labels = (spellings.get(form.format(name)) for name in both)
+            if pictures and labels:
+                return pictures, labels
     held = ", ".join(sorted(spellings.values())[:8]) or "nothing"
     raise DataError(
         f"{where}: holds {held};"
