@@ -6,7 +6,7 @@ import argparse
 import re
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from minicaffe.errors import did_you_mean
 
@@ -67,13 +67,8 @@ class Arg:
         self.names, self.keywords = names, keywords
 
 
-class Field(NamedTuple):
-    """One option: its field's name and default, and what `add_argument` is called with."""
-
-    name: str
-    default: Any
-    names: tuple[str, ...]
-    keywords: dict[str, Any]
+# The name and default of an option's field, and the names and keywords that `add_argument` takes
+Field = tuple[str, Any, tuple[str, ...], dict[str, Any]]
 
 
 class CommandOptions(argparse.Namespace):
@@ -88,7 +83,7 @@ class CommandOptions(argparse.Namespace):
     words: Sequence[str] = ()  # as they were typed
 
     def __init__(self) -> None:
-        super().__init__(**{field.name: field.default for field in fields_of(type(self))})
+        super().__init__(**{name: default for name, default, _, _ in fields_of(type(self))})
 
     def __call__(self) -> int | None:
         raise NotImplementedError  # of a command: its exit code, None for 0
@@ -137,7 +132,7 @@ def fields_of(options: type) -> Iterator[Field]:
             keywords["metavar"] = texts[0] if len(texts) > 1 else METAVARS.get(kind, "FILE")
         if converts := [one for one in extras if callable(one)] or [kind] * (kind is float):
             keywords["type"] = converts[0]
-        yield Field(name, default, names, keywords | arg.keywords)
+        yield name, default, names, keywords | arg.keywords
 
 
 def _names(options: type) -> Iterator[str]:
@@ -151,25 +146,25 @@ def _names(options: type) -> Iterator[str]:
 def add_options(parser: argparse.ArgumentParser, options: type) -> None:
     """Declare the fields of a class of options to a parser."""
     groups: dict[str, Any] = {}
-    for field in fields_of(options):
-        keywords, group = dict(field.keywords), parser
+    for _, _, names, keywords in fields_of(options):
+        group: Any = parser
         if one_of := keywords.pop("one_of", None):
             required = keywords.pop("required", False)
             if one_of not in groups:
                 groups[one_of] = parser.add_mutually_exclusive_group(required=required)
             group = groups[one_of]
-        group.add_argument(*field.names, **keywords)
+        group.add_argument(*names, **keywords)
 
 
 def words_of(options: CommandOptions, but: Collection[str]) -> list[str]:
     """Returns the words that say what is not as by default, but the fields named and the positional ones."""
     words: list[str] = []
-    for field in fields_of(type(options)):
-        value = getattr(options, field.name)
-        if field.name in but or field.names == (field.name,) or value in (field.default, None):
+    for name, default, names, _ in fields_of(type(options)):
+        value = getattr(options, name)
+        if name in but or names == (name,) or value in (default, None):
             continue
         for one in value if isinstance(value, list) else [value]:
-            words += field.names[-1:] if one is True else [field.names[-1], str(one)]
+            words += names[-1:] if one is True else [names[-1], str(one)]
     return words
 
 
