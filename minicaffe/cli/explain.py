@@ -37,7 +37,7 @@ from minicaffe.core.ops.conv.problem import Case
 from minicaffe.core.ops.geometry import ConvGeometry
 from minicaffe.core.solver import Solver
 from minicaffe.errors import MinicaffeError, mib, say
-from minicaffe.tools.visualize import timing
+from minicaffe.tools.training import speed
 
 STEP_HEAD = ("of", "loop", "slices", "us", "share %", "MiB", "GFLOP/s")
 NOTHING = "-"  # what computes a layer that passes on what it reads
@@ -342,7 +342,7 @@ class Time(Model, Computed, Phased):
         for _ in range(2):
             net.forward()
             net.backward()
-        medians = timing.medians(timing.measure(net, self.iterations))
+        medians = speed.medians(speed.measure(net, self.iterations))
         whole = sum(map(sum, medians.values()))
         rows = [
             (name, f"{forward:.3f}", f"{backward:.3f}", f"{100 * (forward + backward) / whole:.1f}")

@@ -16,8 +16,8 @@ from minicaffe.tools.data.layers.pictures import Pictures
 from minicaffe.tools.deploy import label_names
 from minicaffe.tools.report.study import LeftOutError, Study, detector
 from minicaffe.tools.report.try_ import hand
+from minicaffe.tools.training.speed import measure, medians
 from minicaffe.tools.visualize import notebook
-from minicaffe.tools.visualize.timing import measure, medians
 
 BOXES, BOXES_SIDE = 24, 192  # pictures with boxes, and pixels of one at the most
 LEAST = 0.3  # score of a box that is shown

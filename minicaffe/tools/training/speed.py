@@ -1,4 +1,4 @@
-"""How fast training is and how far, tests left out; and what it is made with: versions, machine, process."""
+"""How fast training and each layer is, how far training is, and what with: versions, machine, process."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import math
 import os
 import platform
 import socket
+import statistics
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from minicaffe import __version__
@@ -16,7 +18,8 @@ from minicaffe.backends.device import PRECISIONS, Device
 from minicaffe.backends.dispatch import threads
 from minicaffe.core.config.declare import NetSpec, SolverSpec
 from minicaffe.core.net import Net
-from minicaffe.core.net.step import Step
+from minicaffe.core.net.run import backward, forward
+from minicaffe.core.net.step import Step, Value
 from minicaffe.errors import SpecError
 from minicaffe.tools.data.layers.hdf5_data import HDF5Data
 from minicaffe.tools.data.layers.pictures import Fed
@@ -143,3 +146,38 @@ def iterations(spec: NetSpec, solver: SolverSpec, count: int, batches: int = 1) 
     raise SpecError(
         "--epochs: nothing says how many entries the training data has; give --max-iter"
     )
+
+
+Times = dict[str, tuple[list[float], list[float]]]
+
+
+def measure(net: Net, passes: int, seconds: float = math.inf) -> Times:
+    """The ms of every layer in so many forward and backward passes, fewer where the seconds are over."""
+    times: Times = {step.spec.name: ([], []) for step in net.steps}
+    until = time.perf_counter() + seconds
+    for done in range(passes):
+        if done and time.perf_counter() >= until:
+            break
+        for step in net.steps:
+            stop = net.device.timer()
+            forward(step, net.graph, net.memory)
+            times[step.spec.name][0].append(stop())
+        net.context.passes += 1
+        written: set[Value] = set()
+        for step in reversed(net.steps):
+            stop = net.device.timer()
+            backward(step, net.device, written, net.memory.scratch, net.loss_scale)
+            times[step.spec.name][1].append(stop())
+    return times
+
+
+def medians(times: Mapping[str, tuple[list[float], list[float]]]) -> dict[str, tuple[float, float]]:
+    """The median ms of every layer, forward and backward.
+
+    >>> medians({"conv1": ([3.0, 1.0, 2.0], [4.0])})
+    {'conv1': (2.0, 4.0)}
+    """
+    return {
+        name: (statistics.median(forth), statistics.median(back))
+        for name, (forth, back) in times.items()
+    }

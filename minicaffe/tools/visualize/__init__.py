@@ -1,1 +1,1 @@
-"""Nets looked at from outside: pictures, ranges of what they hold, times of layers."""
+"""Nets looked at from outside: pictures, and ranges of what they hold."""

@@ -13,8 +13,9 @@ import numpy as np
 
 from minicaffe import Solver, parse
 from minicaffe.backends.replay.replay import Graph
+from minicaffe.core.communicator import device_of
 from minicaffe.core.solver import Report
-from minicaffe.tools.parallel import device_of, ranks, world
+from minicaffe.tools.parallel import ranks, world
 
 MODEL = """
 layers:
