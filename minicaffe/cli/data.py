@@ -134,7 +134,6 @@ class Data(Sourced):
 
 
 def _pictures(surveyed: Survey, blue_first: bool) -> list[str]:
-    """What the pictures are like."""
     sizes = np.array(list(surveyed.shapes))
     kind = ", ".join(sorted(surveyed.dtypes))
     if len(sizes) == 1:
@@ -149,14 +148,12 @@ def _pictures(surveyed: Survey, blue_first: bool) -> list[str]:
 
 
 def _mean(means: Iterable[float], blue_first: bool) -> str:
-    """The mean of each channel, in a line."""
     numbers = [f"{mean:.3f}" for mean in means]
     order = (" (blue, green, red)" if blue_first else " (red, green, blue)") * (len(numbers) == 3)
     return f"mean of each channel: {', '.join(numbers)}{order}"
 
 
 def _classes(reader: Reader) -> list[str]:
-    """The classes and how many entries each has."""
     counts = Counter(dict.fromkeys(range(len(reader.classes)), 0))
     for i in range(len(reader)):
         with suppress(DataError):  # told already, or not looked at
@@ -338,7 +335,6 @@ class ConvertImages(Sourced):
 
 
 def _boxes(args: ConvertImages) -> BoxListSet:
-    """The pictures and boxes of a list."""
     if not os.path.isfile(args.source):
         raise DataError(f"{args.source}: no such list of pictures and their boxes")
     numbers: dict[str, int] = {}

@@ -95,7 +95,6 @@ FEW = 20  # pictures, which NumPy classifies sooner than loops are compiled
 
 
 def _threshold(word: str) -> float:
-    """A score, which is a number."""
     value = float(word)
     if math.isnan(value):
         raise ValueError

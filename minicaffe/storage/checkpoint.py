@@ -162,7 +162,6 @@ class Reader(ArrayFile):
         self.zip.close()
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """One array. Raises CheckpointError for a name that is not there or a damaged entry."""
         if name not in self.shapes:
             raise CheckpointError(f"{self.path}: has no entry {name!r}")
         with self._opened(f"{name}.npy", name) as entry:

@@ -80,7 +80,6 @@ class Reader(ArrayFile):
         self._file.__exit__(None, None, None)
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """One array."""
         if name == MODEL and self._model is not None:
             return self._model
         if name not in self._types:

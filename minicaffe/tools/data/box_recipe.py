@@ -340,7 +340,6 @@ def _equalized(picture: np.ndarray, of: Noise) -> np.ndarray:
 
 
 def _packed(picture: np.ndarray, of: Noise) -> np.ndarray:
-    """As JPEG of a quality leaves it."""
     image = pillow("noise of JPEG")
     pixels = np.ascontiguousarray(picture[::-1].transpose(1, 2, 0))
     file = io.BytesIO()
@@ -352,7 +351,6 @@ def _packed(picture: np.ndarray, of: Noise) -> np.ndarray:
 
 
 def _eroded(picture: np.ndarray, of: Noise) -> np.ndarray:
-    """The least of each pixel and its four neighbours."""
     wide = np.pad(picture, [(0, 0), (1, 1), (1, 1)], "edge")
     h, w = picture.shape[1:]
     sides = [wide[:, y : y + h, x : x + w] for y, x in ((1, 1), (0, 1), (2, 1), (1, 0), (1, 2))]

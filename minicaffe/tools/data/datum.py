@@ -104,7 +104,6 @@ class LmdbSet(Reader):
         return self._pixels(datum, self.place(i)), datum.label
 
     def _pixels(self, datum: Datum, place: str) -> np.ndarray:
-        """The picture (c, h, w) of a Datum."""
         if datum.encoded is None:
             if self.colour not in (None, "as it is"):
                 raise DataError(f"{place}: force_color and force_gray are for encoded images")
@@ -160,7 +159,6 @@ def _group(data: memoryview, rows: list[list[float]]) -> None:
 
 
 def _annotation(data: memoryview) -> list[float]:
-    """The row of an Annotation."""
     row = [0.0] * 7
     for number, kind, value in wire.fields(data):
         if number == 1:

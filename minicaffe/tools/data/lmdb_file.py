@@ -59,7 +59,6 @@ class Lmdb:
         return int(self.ends[-1]) if len(self.ends) else 0
 
     def __getitem__(self, i: int) -> memoryview:
-        """The bytes of the i-th value."""
         leaf = int(np.searchsorted(self.ends, i, side="right"))
         with reading(self.path, "LMDB database"):
             return self._value(int(self.leaves[leaf]), i - int(self.ends[leaf - 1] if leaf else 0))

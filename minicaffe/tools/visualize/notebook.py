@@ -105,7 +105,6 @@ def _node(group: list[Step], owners: Mapping[int, Step]) -> drawing.Node:
 
 
 def _kind(step: Step) -> str:
-    """The type of a layer, as a box names it."""
     kind = step.spec.type
     return f"{kind} (unknown type)" if isinstance(step.layer, Unknown) else kind
 

@@ -72,7 +72,6 @@ class Data(Fed):
         return self.measure(self.reader or self._opened())
 
     def _opened(self) -> Reader:
-        """The data set that `source` names."""
         transform = self.transform
         colour = transform.force_color or self.force_encoded_color
         if transform.force_gray and colour:
@@ -320,7 +319,6 @@ class WindowData(Pictures):
         return self.out
 
     def _picture(self, number: int) -> np.ndarray:
-        """A picture (h, w, 3) of the list."""
         if number in self.files:
             return picture_files.decode(self.files[number], self.windows.pictures[number], "colour")
         name = self.root_folder + self.windows.pictures[number]

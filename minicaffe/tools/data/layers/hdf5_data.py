@@ -98,7 +98,6 @@ class HDF5Data(Layer):
         self.dataset = datasets.Source(self.source, "HDF5", int(ends[-1]), "rows")
 
     def _shuffled(self, random: np.random.Generator, order: np.ndarray) -> None:
-        """Shuffle the files, and the rows of each."""
         at = 0
         for number in random.permutation(len(self.rows)):
             count = self.rows[number]

@@ -266,7 +266,6 @@ class Fed(Pictures):
             raise ShapeError(f"rand_skip {self.rand_skip} is more than {len(reader)} images")
 
     def _first(self) -> np.ndarray:
-        """The first picture that can be read."""
         for entry in range(min(IN_A_ROW, len(self.reader))):
             try:
                 return self.reader[entry][0]

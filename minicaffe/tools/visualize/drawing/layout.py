@@ -192,7 +192,6 @@ def layout(graph: Graph, direction: str = "TB") -> Layout:
 
 
 def _labels(graph: Graph) -> list[list[str]]:
-    """The label of each node's ports."""
     labels: list[dict[int, str]] = [{} for _ in graph.nodes]
     for edge in graph.edges:
         labels[edge.source].setdefault(edge.port, edge.text)

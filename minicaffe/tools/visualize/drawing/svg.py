@@ -215,7 +215,6 @@ def _scaled(point: Point, scale: int) -> Point:
 
 
 def _along(start: Point, a: Point, b: Point, end: Point) -> list[Point]:
-    """Points of a Bezier curve."""
     points, axes = [], list(zip(start, a, b, end, strict=True))
     for i in range(17):
         t = i / 16
