@@ -132,6 +132,20 @@ def reason(error: BaseException) -> str:
     return printable(words) or type(error).__name__
 
 
+@contextlib.contextmanager
+def raised_as(
+    kind: type[MinicaffeError],
+    what: str,
+    of: type[Exception] | tuple[type[Exception], ...] = OSError,
+    remedy: str = "",
+) -> Iterator[None]:
+    """Within it, what is raised of other kinds is raised as an error: what could not be done, and why."""
+    try:
+        yield
+    except of as error:
+        raise kind(f"{what}: {reason(error)}{remedy}") from None
+
+
 def raised_at(error: BaseException) -> str:
     """Where an exception was raised and what it says, in one line: file.py:12: NameError: ..."""
     if isinstance(error, SyntaxError):

@@ -22,7 +22,7 @@ from minicaffe.cli import options
 from minicaffe.cli.parser import Arg, number
 from minicaffe.core.config.declare import NetSpec
 from minicaffe.core.net.sources import with_classes
-from minicaffe.errors import DataError, note, say
+from minicaffe.errors import DataError, note, raised_as, say
 from minicaffe.storage import caches, checkpoint
 from minicaffe.tools.data.pictures import Doubt, named, read
 from minicaffe.tools.data.pictures.drawn import mask_image, with_boxes, with_mask, with_text
@@ -169,10 +169,8 @@ def _answer(args: Predict, spec: NetSpec, weights: str, paths: list[str], device
             args.tell(f"weights: {file}")
     ready = {word: _ready(net, word) for word in args.images if word in paths}
     if args.save is not None:
-        try:
+        with raised_as(DataError, f"--save {args.save}"):
             os.makedirs(args.save, exist_ok=True)
-        except OSError as error:
-            raise DataError(f"--save {args.save}: {error.strerror}") from None
     draw = functools.partial(_draw, Path(args.save or ""), set())
     kind, names = _classes(args, net, spec)
     rows: list[list[object]] = []

@@ -19,7 +19,7 @@ from typing import IO, Any, TypeVar
 
 import numpy as np
 
-from minicaffe.errors import CheckpointError, MinicaffeError, reason
+from minicaffe.errors import CheckpointError, MinicaffeError, raised_as, reason
 from minicaffe.storage.caches import TEMPORARY, forget_left
 from minicaffe.storage.file_kinds import foreign, reading
 
@@ -170,12 +170,10 @@ class Reader(ArrayFile):
     @contextlib.contextmanager
     def _opened(self, entry: str, name: str) -> Iterator[IO[bytes]]:
         """An entry of the file. Within it damage is raised as CheckpointError, of the entry called `name`."""
-        try:
-            with self.zip.open(entry) as file:
-                yield file
-        except (OSError, ValueError, EOFError, *DAMAGE) as error:
-            damaged = f"{self.path}: entry {name!r} is damaged: {reason(error)}"
-            raise CheckpointError(damaged) from None
+        damage = (OSError, ValueError, EOFError, *DAMAGE)
+        damage_told = raised_as(CheckpointError, f"{self.path}: entry {name!r} is damaged", damage)
+        with damage_told, self.zip.open(entry) as file:
+            yield file
 
     def _header(self, entry: str) -> tuple[int, ...]:
         info = self.zip.getinfo(entry)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.errors import DataError, needed, reason
+from minicaffe.errors import DataError, needed, raised_as
 from minicaffe.storage import checkpoint
 from minicaffe.storage.caches import TEMPORARY, forget_left
 from minicaffe.tools.data import datum
@@ -151,7 +151,7 @@ def to_lmdb(
         raise DataError(f"{folder}: is there already")
     if encoded and not isinstance(reader, PictureSet):
         raise DataError(f"{reader.origin}: only pictures in files of their own are kept encoded")
-    try:
+    with raised_as(DataError, f"{folder}: cannot be written", (OSError, lmdb.Error)):
         forget_left(folder)
         with tempfile.TemporaryDirectory(TEMPORARY, f".{folder.name}.", folder.parent) as beside:
             with lmdb.open(beside, map_size=_ROOM, sync=False, lock=False, mode=0o666) as out:
@@ -161,8 +161,6 @@ def to_lmdb(
                 raise DataError(f"{folder}: not written: there is no picture to put in it")
             os.chmod(beside, 0o777 & ~checkpoint.umask())
             os.rename(beside, folder)
-    except (OSError, lmdb.Error) as error:
-        raise DataError(f"{folder}: cannot be written: {reason(error)}") from None
     return count
 
 
@@ -206,26 +204,24 @@ def to_npz(reader: Reader, entries: Iterable[int], path: Path, damaged: Damaged)
     The pixels wait in a file without a name, not in memory. Raises DataError for pictures of several shapes.
     """
     labels: list[int] = []
-    try:
-        with tempfile.TemporaryFile(dir=path.parent) as pixels:
-            shape, dtype = (0,), np.dtype(np.uint8)
-            for i, picture, label in sound(reader, entries, damaged):
-                if not labels:
-                    shape, dtype = picture.shape, picture.dtype
-                if (picture.shape, picture.dtype) != (shape, dtype):
-                    raise DataError(
-                        f"{reader.place(i)}: expected a picture of {by(shape)} in {dtype} as the first,"
-                        f" found {by(picture.shape)} in {picture.dtype}; --resize makes them one size"
-                    )
-                turned = len(picture) == 3 and reader.blue_first
-                pixels.write(np.ascontiguousarray(picture[::-1] if turned else picture).data)
-                labels.append(label)
+    unwritable = raised_as(DataError, f"{path}: cannot be written")
+    with unwritable, tempfile.TemporaryFile(dir=path.parent) as pixels:
+        shape, dtype = (0,), np.dtype(np.uint8)
+        for i, picture, label in sound(reader, entries, damaged):
             if not labels:
-                raise DataError(f"{path}: not written: there is no picture to put in it")
-            pixels.flush()
-            images = np.memmap(pixels, dtype, "r", shape=(len(labels), *shape))
-            arrays: Any = {"images": images, "labels": np.array(labels, np.int32)}
-            checkpoint.replace(path, lambda file: np.savez(file, **arrays), DataError)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written: {reason(error)}") from None
+                shape, dtype = picture.shape, picture.dtype
+            if (picture.shape, picture.dtype) != (shape, dtype):
+                raise DataError(
+                    f"{reader.place(i)}: expected a picture of {by(shape)} in {dtype} as the first,"
+                    f" found {by(picture.shape)} in {picture.dtype}; --resize makes them one size"
+                )
+            turned = len(picture) == 3 and reader.blue_first
+            pixels.write(np.ascontiguousarray(picture[::-1] if turned else picture).data)
+            labels.append(label)
+        if not labels:
+            raise DataError(f"{path}: not written: there is no picture to put in it")
+        pixels.flush()
+        images = np.memmap(pixels, dtype, "r", shape=(len(labels), *shape))
+        arrays: Any = {"images": images, "labels": np.array(labels, np.int32)}
+        checkpoint.replace(path, lambda file: np.savez(file, **arrays), DataError)
     return len(labels)

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from minicaffe.errors import DataError, did_you_mean, note, reason
+from minicaffe.errors import DataError, did_you_mean, note, raised_as, reason
 from minicaffe.storage.caches import TEMPORARY
 from minicaffe.tools.data import idx
 
@@ -338,8 +338,8 @@ def unpack(packed: Path, archive: Archive, home: Path) -> None:
 
     Raises DataError if one of them is missing, twice there, of another size, or no regular file.
     """
-    written = set[str]()
-    try:
+    written, damage = set[str](), (ValueError, EOFError, tarfile.TarError, zlib.error)
+    with raised_as(DataError, f"{packed.name}: is not a whole archive of {archive.folder}", damage):
         with tarfile.open(packed, "r|gz") as tar:
             for count, member in enumerate(tar):
                 if count >= _MEMBERS or member.size > archive.size * 4:
@@ -359,7 +359,3 @@ def unpack(packed: Path, archive: Archive, home: Path) -> None:
                     os.fsync(out.fileno())
         if missing := [file for file in archive.members if file not in written]:
             raise ValueError(f"it lacks {', '.join(missing)}")
-    except (ValueError, EOFError, tarfile.TarError, zlib.error) as error:
-        raise DataError(
-            f"{packed.name}: is not a whole archive of {archive.folder}: {reason(error)}"
-        ) from None

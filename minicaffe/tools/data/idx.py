@@ -21,7 +21,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from minicaffe.errors import DataError, reason
+from minicaffe.errors import DataError, raised_as
 from minicaffe.storage import checkpoint
 from minicaffe.storage.file_kinds import reading, recognised
 
@@ -131,11 +131,10 @@ def _opened(path: Path, axes: Collection[int]) -> Iterator[tuple[Any, tuple[int,
             if not zipped:
                 yield file, _header(path, file, status.st_size, False, axes)
                 return
-            try:
-                with gzip.GzipFile(fileobj=file, mode="rb") as unpacked:
-                    yield unpacked, _header(path, unpacked, status.st_size, True, axes)
-            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-                raise DataError(f"{path}: damaged gzip file: {reason(error)}") from error
+            damage = (EOFError, zlib.error, gzip.BadGzipFile)
+            damage_told = raised_as(DataError, f"{path}: damaged gzip file", damage)
+            with damage_told, gzip.GzipFile(fileobj=file, mode="rb") as unpacked:
+                yield unpacked, _header(path, unpacked, status.st_size, True, axes)
 
 
 def _header(

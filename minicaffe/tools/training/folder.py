@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from minicaffe.core.solver import snapshots
-from minicaffe.errors import CheckpointError, note
+from minicaffe.errors import CheckpointError, note, raised_as
 from minicaffe.storage import checkpoint
 from minicaffe.storage.checkpoint import check_regular
 from minicaffe.storage.file_kinds import reading
@@ -47,12 +47,9 @@ class Lock:
     def take(self) -> None:
         """Take it, again if the folder is another of the same name now. Raises CheckpointError."""
         self.release()
-        try:
+        remedy = "; choose another folder with --run"
+        with raised_as(CheckpointError, f"{self.file}: cannot be written", remedy=remedy):
             self.handle = os.open(self.file, os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise CheckpointError(
-                f"{self.file}: cannot be written: {error.strerror}; choose another folder with --run"
-            ) from None
         if not _try(self.handle, exclusive=True):
             held = _holder(self.file)
             self.release()

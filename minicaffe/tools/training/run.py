@@ -24,7 +24,7 @@ from minicaffe.core.solver import snapshots
 from minicaffe.core.solver.report import Mute
 from minicaffe.core.solver.scores import score_suffixes
 from minicaffe.core.solver.snapshots import WANTED
-from minicaffe.errors import CheckpointError, MinicaffeError, TrainingError
+from minicaffe.errors import CheckpointError, MinicaffeError, TrainingError, raised_as
 from minicaffe.storage import checkpoint
 from minicaffe.tools.training import folder as run_folder
 from minicaffe.tools.training.divergence import FILE
@@ -297,10 +297,8 @@ def forget(folder: Path, snapshot: Path | None) -> None:
 
     There is no iteration that diverged, and that snapshot is the newest, though later ones stay.
     """
-    try:
+    with raised_as(CheckpointError, f"{folder / FILE}: cannot be removed"):
         (folder / FILE).unlink(missing_ok=True)
-    except OSError as error:
-        raise CheckpointError(f"{folder / FILE}: cannot be removed: {error.strerror}") from None
     if snapshot is not None and snapshot.parent.resolve() == folder.resolve():
         with contextlib.suppress(OSError):  # another's file, say
             os.utime(snapshot)

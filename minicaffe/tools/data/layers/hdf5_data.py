@@ -17,7 +17,7 @@ from minicaffe.core.layers.base import Layer, Traits
 from minicaffe.core.layers.blob import Shape
 from minicaffe.core.layers.context import Order
 from minicaffe.core.layers.registry import register
-from minicaffe.errors import DataError, ShapeError, note, reason
+from minicaffe.errors import DataError, ShapeError, note, raised_as, reason
 from minicaffe.storage import hdf5, lists
 from minicaffe.storage.caches import TEMPORARY, forget_left
 from minicaffe.storage.checkpoint import flush_folder, umask
@@ -207,11 +207,9 @@ class Output:
     def __init__(self, path: str):
         self.path, self.lost = Path(path), False
         forget_left(self.path)
-        try:
+        with raised_as(DataError, f"{path}: cannot be written"):
             name = f".{self.path.name}."
             handle, self.beside = tempfile.mkstemp(TEMPORARY, name, self.path.parent)
-        except OSError as error:
-            raise DataError(f"{path}: cannot be written: {error.strerror}") from None
         self.target = hdf5.Writable(os.fdopen(handle, "w+b"))
         with self._failures_raised():
             self.file = hdf5.library().File(self.target, "w")

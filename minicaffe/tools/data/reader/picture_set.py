@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.errors import DataError, did_you_mean, note
+from minicaffe.errors import DataError, did_you_mean, note, raised_as
 from minicaffe.storage import lists
 from minicaffe.tools.data import picture_files
 from minicaffe.tools.data.augment import bilinear, nearest
@@ -193,11 +193,8 @@ def of_split(names: Iterable[str], split: str) -> list[str]:
 
 
 def _listed(folder: Path) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return sorted((e for e in entries if e.name[0] != "."), key=lambda entry: entry.name)
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be read: {error.strerror}") from None
+    with raised_as(DataError, f"{folder}: cannot be read"), os.scandir(folder) as entries:
+        return sorted((e for e in entries if e.name[0] != "."), key=lambda entry: entry.name)
 
 
 def _folders(folder: Path) -> list[str]:
@@ -433,14 +430,14 @@ class BoxListSet(PictureSet):
         kind = kinds.get(path.suffix.lower())
         if kind is None:
             raise DataError(f"{path}: expected an annotation in .xml, .json or .txt")
-        try:
+        with raised_as(DataError, f"{path}: cannot be read"):
             if os.path.getsize(path) > LARGEST:
                 raise DataError(
                     f"{path}: an annotation of more than {LARGEST >> 20} MiB is not read"
                 )
-            size, boxes = kind(path.read_bytes())
-        except OSError as error:
-            raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+            data = path.read_bytes()
+        try:
+            size, boxes = kind(data)
         except _DAMAGE as error:
             said = f"it has no {error}" if isinstance(error, KeyError) else str(error)
             raise DataError(f"{path}: is not an annotation that can be read: {said}") from None
