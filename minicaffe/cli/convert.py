@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from operator import methodcaller
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -152,7 +151,7 @@ class Convert(options.Force, options.Weighted, options.Imports, options.Lenient)
         text = _text(self.target, spec, types, comments)
         if len(text) > tree.MAX_BYTES:
             raise SpecError(f"{self.source}: becomes larger than {tree.MAX_BYTES >> 20} MiB")
-        checkpoint.replace(self.target, lambda stream: stream.write(text.encode("utf-8")))
+        checkpoint.replace(self.target, text.encode("utf-8"))
         note(f"{self.target}: {len(spec.layers)} layers{' and a solver' if spec.solver else ''}")
 
 
@@ -181,7 +180,7 @@ def _write_folded(args: Convert) -> None:
     spec = seen_from(result.spec, model.parent) if holds_weights(args.source) else result.spec
     text = _text(model, spec, REGISTRY, {})
     result.net(device="cpu").save(weights)
-    checkpoint.replace(model, lambda stream: stream.write(text.encode("utf-8")))
+    checkpoint.replace(model, text.encode("utf-8"))
     note(*lines, *result.notes)
     note(f"outputs compared on random numbers: max. relative difference {difference:.0e}")
     note(f"{model} and {os.path.basename(weights)}: {len(result.spec.layers)} layers")
@@ -456,6 +455,5 @@ class Calibrate(options.Model, options.Weighted, options.OnDevice, options.Prepa
         say(table(rows, ("blob", "min", "max", f"T by {self.method}")))
         say(f"of {measured.images} pictures")
         for file, text in texts.items():
-            data = text.encode("utf-8", "surrogateescape")
-            checkpoint.replace(file, methodcaller("write", data))
+            checkpoint.replace(file, text.encode("utf-8", "surrogateescape"))
             self.tell(f"written: {file}")

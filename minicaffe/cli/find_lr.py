@@ -40,7 +40,7 @@ def run(args: argparse.Namespace, spec: NetSpec, device: Device, communicator: C
     best = suggestion(rates, smooth)
     title = f"{spec.name or args.model}: loss at rising learning rates"
     picture = line_chart(rates, {"loss": losses, "smoothed": smooth}, title, "learning rate", best)
-    checkpoint.replace(args.find_lr, lambda file: file.write(picture.encode()))
+    checkpoint.replace(args.find_lr, picture.encode())
     print(f"learning rates: {rates[0]:.2g} to {rates[-1]:.2g}; least loss {smooth.min():.4g}")
     if best is None:
         print("no suggestion: the loss did not fall at any of these rates")

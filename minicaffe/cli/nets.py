@@ -8,7 +8,6 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from operator import methodcaller
 from pathlib import Path
 from typing import Annotated
 
@@ -283,7 +282,7 @@ class Draw(Model, Phased, Shaped):
             if path == "-":
                 sys.stdout.buffer.write(data)
                 continue
-            checkpoint.replace(path, methodcaller("write", data))
+            checkpoint.replace(path, data)
             note(f"{path}: {len(steps)} layers in {len(graph.nodes)} boxes")
 
 

@@ -85,8 +85,7 @@ def write_csv(
         writer.writerow(
             f"'{one}" if isinstance(one, str) and texts.match(one) else one for one in row
         )
-    data = table.getvalue().encode("utf-8", "surrogateescape")
-    checkpoint.replace(path, lambda file: file.write(data))
+    checkpoint.replace(path, table.getvalue().encode("utf-8", "surrogateescape"))
 
 
 # Its path, the size (h, w) that its file has, and as the net takes it, with what is to be said of it

@@ -34,10 +34,10 @@ def write(path: str | Path, arrays: Mapping[str, Any]) -> None:
 
 def replace(
     path: str | Path,
-    save: Callable[[IO[bytes]], Any],
+    save: Callable[[IO[bytes]], Any] | bytes,
     failure: type[MinicaffeError] = CheckpointError,
 ) -> None:
-    """Write a file by `save(file)`: beside `path` first, flushed, then renamed over it.
+    """Write a file by `save(file)`, or these bytes: beside `path` first, flushed, then renamed over it.
 
     Raises `failure` if the file cannot be written, or if there is something else of that name, such as
     a folder or /dev/full; what stood there before is then intact.
@@ -52,7 +52,7 @@ def replace(
             dir=path.parent, prefix=f".{path.name}.", suffix=TEMPORARY, delete=False
         ) as file:
             temporary = file.name
-            save(file)
+            file.write(save) if isinstance(save, bytes) else save(file)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~umask())

@@ -260,7 +260,7 @@ def write(
     elif len(records) == 1:
         parts = _looked_into(records[0], specs[0], device or backend.device(), limits or Limits())
     data = data_of(records, specs, parts)
-    save(path, data)
+    checkpoint.replace(path, html(data).encode("utf-8"))
     return data
 
 
@@ -285,12 +285,6 @@ def data_of(
         "differs": differs(records, specs) if len(runs) > 1 else [],
         "sections": parts,
     }
-
-
-def save(path: str | Path, data: dict[str, Any]) -> None:
-    """Write a page, atomically. Raises CheckpointError."""
-    text = html(data).encode("utf-8")
-    checkpoint.replace(path, lambda file: file.write(text))
 
 
 def _refresh(run: dict[str, Any]) -> float | None:
@@ -384,7 +378,7 @@ class Follower(Mute):
                 self.cost = self.looked - start
             parts = self.parts or sections.none_of("the net has not been tested yet")
             data = data_of([one], [_spec(solver)], parts, own=True)
-            save(self.folder / "report.html", data)
+            checkpoint.replace(self.folder / "report.html", html(data).encode("utf-8"))
         except Exception as error:  # a page is never worth a run
             self.say(f"no report of iteration {solver.iteration}: {reason(error)}")
 

@@ -200,8 +200,7 @@ def about(folder: str | Path) -> dict[str, Any]:
 
 def write(folder: Path, about: dict[str, Any]) -> None:
     """Write run.json. Raises CheckpointError."""
-    data = json.dumps(plain(about), indent=2).encode() + b"\n"
-    checkpoint.replace(folder / RUN, lambda file: file.write(data))
+    checkpoint.replace(folder / RUN, json.dumps(plain(about), indent=2).encode() + b"\n")
 
 
 def seen_from(folder: Path, path: str | Path) -> str:

@@ -200,8 +200,7 @@ class Record(Mute):
         self.event(text)
 
     def _write_files(self, state: str) -> None:
-        data = self.model.encode("utf-8")
-        checkpoint.replace(self.folder / run_folder.MODEL, lambda file: file.write(data))
+        checkpoint.replace(self.folder / run_folder.MODEL, self.model.encode("utf-8"))
         self._write_run(state)  # the last: it makes the folder that of a run
 
     def _write_run(self, state: str) -> None:
@@ -403,8 +402,8 @@ class Run:
             before, several = old.get("batch"), max(old.get("ranks", 1), about["ranks"]) > 1
             if several and before not in (None, about["batch"]):
                 solver.report.event(f"a batch of {about['batch']} samples; before it was {before}")
-        data = "".join(f"{json_line(line)}\n" for line in lines).encode()
-        checkpoint.replace(self.folder / run_folder.LOG, lambda file: file.write(data))
+        log = "".join(f"{json_line(line)}\n" for line in lines)
+        checkpoint.replace(self.folder / run_folder.LOG, log.encode())
         seconds = float(lines[-1]["seconds"] or 0.0) if lines else 0.0
         forget(self.folder, self.snapshot)
         known = about, model_text(solver, self.folder), seconds, self.lock
