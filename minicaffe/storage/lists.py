@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -104,12 +105,11 @@ def windows(path: Path, fg_threshold: float, bg_threshold: float) -> Windows:
 
     From `fg_threshold` on a window is of its class; below `bg_threshold` it is background, of label 0.
     """
-    listed, at = words(path), 0
+    rest = iter(words(path))
     pictures: list[str] = []
     rows: tuple[list[list[int]], list[list[int]]] = ([], [])
     channels, sizes = set(), []
-    while at < len(listed):
-        head = listed[at : at + 7]
+    while head := list(itertools.islice(rest, 7)):
         if len(head) < 7 or head[0] != "#":
             raise DataError(
                 f"{path}: expected '# number path channels height width count', got {' '.join(head)!r}"
@@ -120,12 +120,10 @@ def windows(path: Path, fg_threshold: float, bg_threshold: float) -> Windows:
             raise DataError(f"{path}: expected picture {len(pictures)}, found number {number}")
         pictures.append(head[2])
         sizes.append((integer(path, head[4], "a height"), integer(path, head[5], "a width")))
-        at += 7
         for _ in range(count):
-            row = listed[at : at + 6]
+            row = list(itertools.islice(rest, 6))
             if len(row) < 6:
                 raise DataError(f"{path}: picture {number} promises {count} windows, holds fewer")
-            at += 6
             label, *box = (integer(path, row[i], "an integer") for i in (0, 2, 3, 4, 5))
             overlap = _number(path, row[1])
             if overlap >= fg_threshold:
