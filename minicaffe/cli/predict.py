@@ -75,9 +75,7 @@ def csv_rows(answer: Mapping[str, Any], kind: str) -> list[list[object]]:
     ]
 
 
-def write_csv(
-    path: str, rows: Sequence[Sequence[object]], columns: Sequence[str] = COLUMNS["classes"]
-) -> None:
+def write_csv(path: str, rows: Sequence[Sequence[object]], columns: Sequence[str]) -> None:
     """Write the table, atomically, what a spreadsheet would compute led by '. Raises CheckpointError."""
     table, texts = io.StringIO(newline=""), re.compile(r"[=+@\s]|-(?![\d.]+$)")
     writer = csv.writer(table)

@@ -56,7 +56,7 @@ class Record(Mute):
         about: Mapping[str, Any],
         model: str,
         seconds: float,
-        lock: Lock | None = None,
+        lock: Lock,
     ) -> None:
         """Training starts, `seconds` after the run's beginning. Raises CheckpointError.
 
@@ -75,8 +75,7 @@ class Record(Mute):
     def again(self) -> None:
         """Training goes on, after it had ended or in the midst of it. Raises CheckpointError."""
         if self.ended:
-            if self.lock is not None:
-                self.lock.take()
+            self.lock.take()
             self._write_files("running")
 
     def end(self, state: str) -> None:
@@ -192,8 +191,7 @@ class Record(Mute):
         if self.folder.is_dir():
             return
         run_folder.make(self.folder)
-        if self.lock is not None:
-            self.lock.take()
+        self.lock.take()
         self._write_files("running")
         text = f"{self.folder}: had gone, and is made again; what was in it is lost"
         self.tell(text)
@@ -386,7 +384,7 @@ class Run:
 
     def begin(self, solver: Any) -> None:
         """The solver, restored, is about to train: the record begins."""
-        assert self.folder is not None
+        assert self.folder is not None and self.lock is not None
         about = {"name": self.name, **facts(solver), **self.asked, "seed_asked": self.seed()}
         about |= {"started": now(), "resumed": None}
         about["resumed_from"] = self.snapshot and run_folder.seen_from(self.folder, self.snapshot)
