@@ -46,7 +46,7 @@ class Layers(Imports):
       minicaffe layers Convolution
     """
 
-    name: Annotated[str | None, Arg("name", nargs="?"), "NAME", "a layer type"] = None
+    name: Annotated[str | None, Arg("name", nargs="?"), "a layer type"] = None
     markdown: Annotated[bool, "all layers as one page, which docs/layers.md is"] = False
 
     def __call__(self) -> None:
@@ -264,9 +264,7 @@ class Models(CommandOptions):
       minicaffe train lenet
     """
 
-    name: Annotated[
-        str | None, Arg("name", nargs="?"), "NAME", "a model, whose file is printed"
-    ] = None
+    name: Annotated[str | None, Arg("name", nargs="?"), "a model, whose file is printed"] = None
 
     def __call__(self) -> None:
         known = models()
@@ -300,14 +298,10 @@ class Fetch(CommandOptions):
     name: Annotated[
         str | None,
         Arg("name", nargs="?"),
-        "NAME",
         f"{', '.join(NAMES)}; or weights, or a model that some fit",
     ] = None
     folder: Annotated[
-        Path | None,
-        Path,
-        "PATH",
-        "where data sets go, and weights/ in it; default: $MINICAFFE_DATA or data",
+        Path | None, "where data sets go, and weights/ in it; default: $MINICAFFE_DATA or data"
     ] = None
     list: Annotated[bool, "list what can be fetched, with licences and accuracies"] = False
 

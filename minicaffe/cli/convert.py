@@ -84,8 +84,8 @@ class Convert(options.Force, options.Weighted, options.Imports, options.Lenient)
       minicaffe convert deploy.prototxt folded.prototxt --fold --weights net.caffemodel
     """
 
-    source: Annotated[str, Arg("source"), "SOURCE", "the file to read, or a run's folder"]
-    target: Annotated[str, Arg("target"), "TARGET", "the file to write, by its ending"]
+    source: Annotated[str, Arg("source"), "the file to read, or a run's folder"]
+    target: Annotated[str, Arg("target"), "the file to write, by its ending"]
     model: Annotated[
         str | None,
         "NET",
@@ -222,7 +222,7 @@ class Import(options.Force):
       minicaffe import --operators
     """
 
-    model: Annotated[str | None, Arg("model", nargs="?"), "MODEL", "the .onnx file"] = None
+    model: Annotated[str | None, Arg("model", nargs="?"), "the .onnx file"] = None
     out: Annotated[
         str | None, "NET", "the files to write: NET.prototxt and NET.caffemodel; or NET.yaml"
     ] = None
@@ -298,9 +298,7 @@ class Export(options.OfNet, options.Weighted, options.Labelled, options.Force):
       minicaffe export lenet --weights lenet_iter_10000.npz --torch lenet.safetensors
     """
 
-    model: Annotated[
-        str, Arg("model", nargs="?"), "MODEL", f"{options.MODEL}; default: that of --run"
-    ]
+    model: Annotated[str, Arg("model", nargs="?"), f"{options.MODEL}; default: that of --run"]
     run: Annotated[
         str | None, "DIR", "a run's folder, whose best weights are written, else its newest"
     ] = None

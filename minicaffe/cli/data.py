@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from tqdm import tqdm
 
-from minicaffe.cli.parser import Arg, CommandOptions, number
+from minicaffe.cli.parser import Arg, CommandOptions
 from minicaffe.core.config.tree import load
 from minicaffe.errors import DataError, needed, note, say
 from minicaffe.interop.caffe.convert_weights import write_blob
@@ -39,10 +39,7 @@ class Sourced(CommandOptions):
     """Which data set, and how its pictures are read."""
 
     source: Annotated[
-        str,
-        Arg("source"),
-        "SOURCE",
-        "mnist, cifar10 ..., or the path of a folder or file: docs/data.md",
+        str, Arg("source"), "mnist, cifar10 ..., or the path of a folder or file: docs/data.md"
     ]
     split: Annotated[Literal["train", "test"], "default: train"] = "train"
     resize: Annotated[
@@ -281,7 +278,7 @@ class ConvertImages(Sourced):
 
     output: Annotated[str, Arg("output"), "OUT", "a new folder, for an LMDB, or NAME.npz"]
     shuffle: Annotated[bool, "write them in random order"] = False
-    seed: Annotated[int, number(0), "of that order; default: 1"] = 1
+    seed: Annotated[int, "of that order; default: 1"] = 1
     encoded: Annotated[bool, "store PNG and JPEG files without decoding them, in an LMDB"] = False
     boxes: Annotated[
         bool,

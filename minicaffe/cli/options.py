@@ -121,9 +121,7 @@ class OfNet(Imports, Lenient):
         f"threads of the CPU; default: ${threads.VARIABLE}, else all processors",
     ] = None
     level: Annotated[
-        int | None,
-        number(0),
-        "the net's level, with which min_level and max_level of layers are compared",
+        int | None, "the net's level, with which min_level and max_level of layers are compared"
     ] = None
     stage: Annotated[str, "NAMES", "stages of the net, with commas between them"] = ""
 
@@ -149,7 +147,7 @@ class OfNet(Imports, Lenient):
 class Model(OfNet):
     """MODEL, and what changes it."""
 
-    model: Annotated[str, Arg("model"), "MODEL", MODEL]
+    model: Annotated[str, Arg("model"), MODEL]
 
 
 class Phased(CommandOptions):

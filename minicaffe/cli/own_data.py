@@ -148,7 +148,6 @@ class New(OwnData, Imports):
     model: Annotated[
         str,
         Arg("model"),
-        "MODEL",
         "a name that `minicaffe models` lists, a model file, YAML or .prototxt, or a snapshot",
     ]
     data: Annotated[Any, Arg(required=True), "SOURCE", DATA]
@@ -156,7 +155,7 @@ class New(OwnData, Imports):
     epochs: Annotated[
         int | None, number(1), Arg(one_of="length"), f"passes over the pictures; default: {EPOCHS}"
     ] = None
-    max_iter: Annotated[int | None, number(0), Arg(one_of="length"), "iterations instead"] = None
+    max_iter: Annotated[int | None, Arg(one_of="length"), "iterations instead"] = None
 
     def __call__(self) -> None:
         threads()

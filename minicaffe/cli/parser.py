@@ -6,6 +6,7 @@ import argparse
 import re
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from minicaffe.errors import did_you_mean
@@ -54,7 +55,7 @@ OTHERS = {  # of other frameworks' commands and scripts
     "bf16": "--dtype bfloat16",
     "verbose": "not needed: all is said unless --quiet is given",
 }
-METAVARS = {int: "N", float: "X", str: "FILE"}
+METAVARS = {int: "N", float: "X", str: "FILE", Path: "PATH"}
 
 
 class Arg:
@@ -76,8 +77,8 @@ class CommandOptions(argparse.Namespace):
 
     A field is `name: Annotated[type, "METAVAR", "help", ...] = default`. The metavar may be left out; a
     function makes the value of the word, and an Arg says what is unusual. bool is a flag, `bool | None` one
-    with a --no- twin, Sequence an option that may be repeated, Literal a choice. A field whose Arg is its own
-    name is a positional argument.
+    with a --no- twin, int a number from 0 on, Sequence an option that may be repeated, Literal a choice. A
+    field whose Arg is its own name is a positional argument.
     """
 
     words: Sequence[str] = ()  # as they were typed
@@ -129,9 +130,11 @@ def fields_of(options: type) -> Iterator[Field]:
         elif get_origin(kind) is Literal:
             keywords["choices"] = get_args(kind)
         elif "choices" not in arg.keywords or len(texts) > 1:
-            keywords["metavar"] = texts[0] if len(texts) > 1 else METAVARS.get(kind, "FILE")
-        if converts := [one for one in extras if callable(one)] or [kind] * (kind is float):
-            keywords["type"] = converts[0]
+            usual = name.upper() if names == (name,) else METAVARS.get(kind, "FILE")
+            keywords["metavar"] = texts[0] if len(texts) > 1 else usual
+        usual_types = {int: number(0), float: float, Path: Path}
+        if convert := next(filter(callable, extras), usual_types.get(kind)):
+            keywords["type"] = convert
         yield name, default, names, keywords | arg.keywords
 
 

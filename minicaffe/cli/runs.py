@@ -9,7 +9,7 @@ from typing import Annotated
 
 from minicaffe.backends import device as backend
 from minicaffe.cli.options import Computed, Imports, OnDevice
-from minicaffe.cli.parser import Arg, CommandOptions, number
+from minicaffe.cli.parser import Arg, CommandOptions
 from minicaffe.core.net import read
 from minicaffe.core.net.summary import table
 from minicaffe.core.solver.report import show
@@ -114,7 +114,7 @@ class Report(Imports, OnDevice):
         str | None, Arg("-o"), "default: report.html in the run's folder; of several runs, here"
     ] = None
     seconds: Annotated[
-        int, number(0), "spent on the test data at the most, one batch at least; default: 20"
+        int, "spent on the test data at the most, one batch at least; default: 20"
     ] = 20
 
     def __call__(self) -> None:

@@ -171,7 +171,7 @@ class Train(OfNet, OwnData, Computed, OfRanks):
     """
 
     model: Annotated[
-        str, Arg("model", nargs="?"), "MODEL", f"{MODEL}; default: that of the run which goes on"
+        str, Arg("model", nargs="?"), f"{MODEL}; default: that of the run which goes on"
     ]
     json: Annotated[bool, "put the lines of the run's log on stdout, nothing else"] = False
     no_graph: Annotated[
@@ -202,13 +202,10 @@ class Train(OfNet, OwnData, Computed, OfRanks):
         " snapshot_prefix, else NAME in the run's folder",
     ] = None
     snapshot_keep: Annotated[
-        int | None,
-        number(0),
-        "K",
-        "snapshots that stay, the last K, instead of the model's; 0 for all",
+        int | None, "K", "snapshots that stay, the last K, instead of the model's; 0 for all"
     ] = None
     max_iter: Annotated[
-        int | None, number(0), Arg(one_of="length"), "iterations in all, instead of the model's"
+        int | None, Arg(one_of="length"), "iterations in all, instead of the model's"
     ] = None
     epochs: Annotated[
         int | None,
@@ -216,7 +213,7 @@ class Train(OfNet, OwnData, Computed, OfRanks):
         Arg(one_of="length"),
         "the same in epochs: as many iterations as see the training data N times",
     ] = None
-    seed: Annotated[int | None, number(0), "random seed, instead of the model's"] = None
+    seed: Annotated[int | None, "random seed, instead of the model's"] = None
     report: Annotated[
         bool, "write report.html into the run's folder at each test; an open page follows the run"
     ] = False
