@@ -144,6 +144,7 @@ class AnnotatedData(Fed):
         self.most = 1
         if len(self.top) > 1:
             self.most = max(1, reader.boxes(self.on_error == "skip"))  # type: ignore[attr-defined]
+        self.label_shape = (self.most, 8)
         return self.shapes()
 
     def shapes(self) -> list[Shape]:
@@ -195,10 +196,6 @@ class AnnotatedData(Fed):
             noise=transform.noise_param,
             emit=transform.emit_constraint,
         )
-
-    @property
-    def label_shape(self) -> Shape:
-        return self.most, 8
 
     def take(self) -> tuple[np.ndarray, np.ndarray]:
         pictures, rows = super().take()

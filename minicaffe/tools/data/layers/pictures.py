@@ -117,6 +117,7 @@ class Pictures(Layer):
     traits = Traits(takes_share=True, float32_tops=(1,), label_kind="number", inferred_as="Input")
     blue_first = False  # three channels are blue, green, red, as in OpenCV and Caffe
     image = cast("tuple[int, int, int]", ())  # (c, h, w) that the crop is cut out of
+    label_shape = cast("Shape", ())  # of one label: () of a number
 
     @property
     def samples(self) -> int:
@@ -154,11 +155,6 @@ class Pictures(Layer):
         if len(means) not in (0, 1, channels):
             expected = f"expected 1 or {channels} numbers, got {len(means)}"
             raise ShapeError(f"transform: mean_value: {expected}")
-
-    @property
-    def label_shape(self) -> Shape:
-        """The shape of one label: () for a number."""
-        return ()
 
     def resize(self, top: str, shape: Shape) -> None:
         """Change the number of samples in a batch. Raises ShapeError for any other change."""
@@ -260,6 +256,7 @@ class Fed(Pictures):
     def read_from(self, reader: Reader) -> None:
         """Take a reader, if it holds pictures, and no fewer than rand_skip."""
         self.reader, self.blue_first = reader, reader.blue_first
+        self.label_shape = reader.label_shape
         if not len(reader):
             raise DataError(f"data set {reader.name!r} holds no images")
         if self.rand_skip > len(reader):
@@ -386,10 +383,6 @@ class Fed(Pictures):
         backend.device("cpu").check_fits(size, f"prefetch of {ahead} batches")
         maker = Maker(self.reader, self.maker_recipe, self.on_error == "skip")
         return Feed(Crew(workers, maker, shape, self.made_dtype, labels), self._choose)
-
-    @property
-    def label_shape(self) -> Shape:
-        return () if self.reader is None else self.reader.label_shape
 
     def _choose(self, key: Key) -> tuple[np.ndarray, np.ndarray, int]:
         """Entries and epochs of the samples of a pass, and the key of their random numbers."""
