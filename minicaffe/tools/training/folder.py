@@ -260,13 +260,14 @@ def fresh(name: str) -> Path:
     """
     for one in numbered(f"{name}-{datetime.now():%Y%m%d-%H%M%S}"):
         path = Path(RUNS, one)
-        try:
+        with _making(path):
             path.parent.mkdir(exist_ok=True)
-            path.mkdir()
-            break
-        except OSError as error:
-            if not (isinstance(error, FileExistsError) and path.is_dir()):
-                raise _cannot_be_made(path, error) from None
+            try:
+                path.mkdir()
+                break
+            except FileExistsError:  # by another process, perhaps
+                if not path.is_dir():
+                    raise
     for home in (path.parent, path.parent.parent):
         checkpoint.flush_folder(home)  # so that it survives a power cut
     return path
@@ -281,18 +282,15 @@ def numbered(name: str) -> Iterator[str]:
 def make(path: Path) -> None:
     """Make a folder, unless it is there, so that it survives a power cut. Raises CheckpointError."""
     new = [one for one in (path, *path.parents) if not one.exists()]
-    try:
+    with _making(path):
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _cannot_be_made(path, error) from None
     for one in new:
         checkpoint.flush_folder(one.parent)
 
 
-def _cannot_be_made(path: Path, error: OSError) -> CheckpointError:
-    return CheckpointError(
-        f"{path}: the run's folder cannot be made: {error.strerror}; choose another with --run"
-    )
+def _making(path: Path) -> contextlib.AbstractContextManager[None]:
+    what, remedy = f"{path}: the run's folder cannot be made", "; choose another with --run"
+    return raised_as(CheckpointError, what, remedy=remedy)
 
 
 def runs() -> list[Path]:
