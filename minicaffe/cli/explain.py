@@ -287,13 +287,11 @@ def sizes(g: ConvGeometry, dtype: np.dtype) -> str:
     times = columns / max(1, math.prod(g.x_shape))
     window = [(name, getattr(g.window, name)) for name in ("stride", "pad", "dilation")]
     shown = [f"{name} {'x'.join(map(str, size))}" for name, size in window]
-    return "\n  ".join(
-        [
-            f"{x} -> {y}, weight {weight}, {', '.join(shown)}, group {g.group}",
-            f"{g.multiply_adds:,} multiply-adds, {mib(moved)} moved (x, weight and y), "
-            f"{2 * g.multiply_adds / max(1, moved):.1f} flop/byte",
-            f"column matrix {mib(columns * dtype.itemsize)}, each entry of x {times:.1f} times",
-        ]
+    return (
+        f"{x} -> {y}, weight {weight}, {', '.join(shown)}, group {g.group}\n"
+        f"  {g.multiply_adds:,} multiply-adds, {mib(moved)} moved (x, weight and y), "
+        f"{2 * g.multiply_adds / max(1, moved):.1f} flop/byte\n"
+        f"  column matrix {mib(columns * dtype.itemsize)}, each entry of x {times:.1f} times"
     )
 
 

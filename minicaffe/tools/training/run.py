@@ -97,14 +97,9 @@ class Record(Mute):
     def add(self, kind: str, iteration: int, **rest: Any) -> None:
         """Write a line, which waits for the next if it cannot be written, and tell it to whoever hears."""
         line = {"kind": kind, "iteration": iteration, **plain(rest)}
-        self._write(line)
-        for hearer in self.hearers:
-            hearer(line)
-
-    def _write(self, line: Line) -> None:
         try:
             self._have_folder()
-            self.log.add(line, durable=line["kind"] == "snapshot")
+            self.log.add(line, durable=kind == "snapshot")
         except (OSError, CheckpointError) as error:
             why = getattr(error, "strerror", None) or str(error)
             if self.trouble is None:
@@ -115,6 +110,8 @@ class Record(Mute):
             if self.trouble is not None:
                 self.trouble = None
                 self.tell(f"{self.log.path}: is written again, and lacks nothing")
+        for hearer in self.hearers:
+            hearer(line)
 
     def seconds(self) -> float:
         """Since the run began; what was done before a resume is added."""
