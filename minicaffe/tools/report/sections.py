@@ -14,7 +14,7 @@ from minicaffe.errors import MinicaffeError
 from minicaffe.tools.data import png
 from minicaffe.tools.data.layers.pictures import Pictures
 from minicaffe.tools.deploy import label_names
-from minicaffe.tools.report.study import LeftOutError, Study, detector
+from minicaffe.tools.report.study import SAMPLES, LeftOutError, Study, detector
 from minicaffe.tools.report.try_ import hand
 from minicaffe.tools.training.speed import measure, medians
 from minicaffe.tools.visualize import notebook
@@ -61,7 +61,7 @@ def features(study: Study) -> dict[str, Any]:
     names, ends = study.features, study.ends
     if not names:
         raise LeftOutError("no blob of the net has maps (n, c, h, w)")
-    first = study.first
+    first = study.some(SAMPLES)
     rows = []
     for name in names:
         blob = first[name]

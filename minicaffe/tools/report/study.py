@@ -22,6 +22,7 @@ from minicaffe.tools.data.layers.pictures import Pictures
 from minicaffe.tools.inference import is_scored
 
 KEPT = 256 << 20  # bytes of feature maps that the test net may keep
+MISTAKES, SAMPLES = 24, 3  # that are shown
 
 
 class LeftOutError(MinicaffeError):
@@ -118,8 +119,6 @@ class Limits:
 
     seconds: float = 20.0
     timing: bool = True
-    mistakes: int = 24
-    samples: int = 3
 
 
 @dataclass(eq=False)
@@ -137,7 +136,6 @@ class Study:
         """Look anew at nets whose weights have changed."""
         self.weights_from, self.limits = weights_from, limits
         self.__dict__.pop("tested", None)
-        self.__dict__.pop("first", None)
 
     def shapes(self, phase: Any) -> Net:
         """The net of a phase with shapes alone; a test net of the model's own is the first of them."""
@@ -174,11 +172,6 @@ class Study:
             if isinstance(step.layer, Pictures) or value.shape[1] in (1, 3):
                 return value.name
         return None
-
-    @functools.cached_property
-    def first(self) -> dict[str, np.ndarray]:
-        """The blobs of `kept` of a few samples."""
-        return self.some(self.limits.samples)
 
     def some(self, count: int) -> dict[str, np.ndarray]:
         """The blobs of `kept`, of so many samples of the first test batch, one of each label first."""
@@ -245,7 +238,7 @@ class Study:
             net.forward()
             images = host(net, self.pictures) if self.pictures else None
             batch = host(net, ends.scores), host(net, ends.labels), images
-            tested.add(ends, batch, min(size, whole - tested.seen), self.limits.mistakes)
+            tested.add(ends, batch, min(size, whole - tested.seen), MISTAKES)
             if time.perf_counter() > until:
                 break
         return tested
