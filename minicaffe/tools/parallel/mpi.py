@@ -46,6 +46,7 @@ class Window:
 
     def __init__(self, comm: Any):
         self.rank, size = comm.Get_rank(), comm.Get_size()
+        self.others = [rank % size for rank in range(self.rank + 1, self.rank + size)]
         self.each = max(64, min(LENT, TOGETHER // size) // size // 64 * 64)  # bytes of a part
         self.window = MPI.Win.Allocate_shared(2 * self.each * size, 1, comm=comm)
         memories = (np.asarray(self.window.Shared_query(rank)[0]) for rank in range(size))
@@ -80,14 +81,13 @@ class Window:
         return do
 
     def _adds(self, parts: list[Any]) -> Work:
-        mine, others = parts[self.rank], self._others()
-        lent = [(self.rank, rank, parts[rank]) for rank in others]
-        read = [(rank, self.rank, mine) for rank in others]
+        lent = [(self.rank, rank, parts[rank]) for rank in self.others]
+        read = [(rank, self.rank, parts[self.rank]) for rank in self.others]
         return self._exchange(lent, read, lambda theirs, part: np.add(part, theirs, out=part))
 
     def _shares(self, parts: list[Any]) -> Work:
         lent = [(self.rank, self.rank, parts[self.rank])]
-        read = [(rank, rank, parts[rank]) for rank in self._others()]
+        read = [(rank, rank, parts[rank]) for rank in self.others]
         return self._exchange(lent, read, lambda theirs, part: np.copyto(part, theirs))
 
     def _exchange(self, lends: Places, reads: Places, take: Callable[[Any, Any], Any]) -> Work:
@@ -104,10 +104,6 @@ class Window:
                     take(memory, part)
 
         return exchange
-
-    def _others(self) -> list[int]:
-        size = len(self.halves)
-        return [rank % size for rank in range(self.rank + 1, self.rank + size)]
 
     def _lent(self, places: Places) -> list[list[tuple[Any, Any]]]:
         """By half: what a rank lends of a part, each beside the array it is as long as, and of whose type."""
@@ -286,6 +282,8 @@ class Nccl(Mpi):
         super().__init__(comm)
         self.overlaps = True
         self.device, self.nccl = device, device.xp.cuda.nccl
+        self._current = device.xp.cuda.get_current_stream
+        self._event = partial(device.xp.cuda.Event, disable_timing=True)
         if not self.nccl.available:
             raise DeviceError(
                 "CuPy finds no NCCL, which several GPUs need: pip install nvidia-nccl-cu12 (-cu13)"
@@ -346,9 +344,3 @@ class Nccl(Mpi):
         kind = getattr(self.nccl, TYPES[np.dtype(array.dtype).name])
         place = array.data.ptr
         self.ranks.allReduce(place, place, array.size, kind, self.nccl.NCCL_SUM, stream.ptr)
-
-    def _current(self) -> Any:
-        return self.device.xp.cuda.get_current_stream()
-
-    def _event(self) -> Any:
-        return self.device.xp.cuda.Event(disable_timing=True)
