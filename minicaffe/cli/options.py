@@ -268,15 +268,14 @@ class Weighted(CommandOptions):
 def weights_of(args: CommandOptions) -> str:
     """The files of weights to load: those of --weights or, if MODEL is a snapshot or a run, its own."""
     files: str = named(args) or (args.model if net_model.holds_weights(args.model) else "")
-    files = files or str(shipped_weights(args.model) or "")
+    if files := files or str(shipped_weights(args.model) or ""):
+        return files
     problem = foreign(args.model, "models in .yaml and .prototxt")
-    if not files and problem and not is_prototxt(args.model):
+    if problem and not is_prototxt(args.model):
         raise MinicaffeError(problem)
-    if not files:
-        if not os.path.exists(located(args.model)):
-            raise MinicaffeError(f"{args.model}: no such file or folder")
-        raise MinicaffeError(f"{args.model}: holds no weights; give them by --weights FILE")
-    return files
+    if not os.path.exists(located(args.model)):
+        raise MinicaffeError(f"{args.model}: no such file or folder")
+    raise MinicaffeError(f"{args.model}: holds no weights; give them by --weights FILE")
 
 
 def named(args: CommandOptions) -> str:

@@ -78,13 +78,10 @@ class OwnData(CommandOptions):
 
 def adapted(args: CommandOptions, device: backend.Device | None) -> Adapted:
     """The model for the data of --data, as the options have it."""
-    options: dict[str, Any] = {"weights": args.weights, "epochs": args.epochs}
-    options |= {"max_iter": args.max_iter, "size": args.size, "device": device}
-    if args.batch_size == AUTO:
-        options["most"] = LARGEST_BATCH
-    else:
-        options["batch_size"] = args.batch_size
-    return adapt(args.model, args.data, **options)
+    options = {key: getattr(args, key) for key in ("weights", "epochs", "max_iter", "size")}
+    auto = args.batch_size == AUTO
+    options |= {"most": LARGEST_BATCH} if auto else {"batch_size": args.batch_size}
+    return adapt(args.model, args.data, device=device, **options)
 
 
 def of_own_data(args: CommandOptions, communicator: Communicator) -> NetSpec:

@@ -374,13 +374,11 @@ def built(
     communicator: Communicator,
 ) -> Solver:
     """The solver, as the options have it."""
-    chosen = {key: getattr(args, key) for key in ("max_iter", "snapshot_prefix", "snapshot_keep")}
-    chosen["random_seed"] = args.seed
+    keys = ("max_iter", "snapshot_prefix", "snapshot_keep", "batch_per_rank", "reduce_dtype")
+    chosen = {key: getattr(args, key) for key in keys} | {"random_seed": args.seed}
     settings = {key: value for key, value in chosen.items() if value is not None}
     settings |= {"numerics": args.numerics(), "graph": not args.no_graph}
-    settings["communicator"] = communicator
-    settings |= {key: getattr(args, key) for key in ("batch_per_rank", "reduce_dtype")}
-    return OfRun(spec, device=device, report=report, **settings)
+    return OfRun(spec, device=device, report=report, communicator=communicator, **settings)
 
 
 def start_of(args: Train, begun: Any, solver: Solver) -> None:
