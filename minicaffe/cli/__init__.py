@@ -6,7 +6,6 @@ import argparse
 import errno
 import importlib
 import os
-import re
 import sys
 from typing import Any
 
@@ -82,10 +81,7 @@ def help_of(command: type) -> tuple[str, str]:
         text = ast.get_docstring(body) or ""  # type: ignore[arg-type]
     description, word, examples = inspect.cleandoc(text).partition("example:\n")
     width = min(shutil.get_terminal_size().columns - 2, WIDEST)
-    paragraphs = (  # lists and tables stay as they are
-        part if re.search(r"^\s|^- ", part, re.M) else textwrap.fill(part, width)
-        for part in description.rstrip().split("\n\n")
-    )
+    paragraphs = (textwrap.fill(part, width) for part in description.rstrip().split("\n\n"))
     return "\n\n".join(paragraphs), word + examples.rstrip()
 
 
