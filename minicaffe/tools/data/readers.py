@@ -34,8 +34,6 @@ ARCHIVED = (".tar.gz", ".tgz", ".tar", ".zip")
 HDF5 = (".h5", ".hdf5")
 GZIP = b"\x1f\x8b"
 
-__all__ = ["Reader", "open"]
-
 
 def open(
     source: str,
