@@ -54,13 +54,8 @@ class Sourced(CommandOptions):
 
 def opened(args: CommandOptions) -> Reader:
     """The data set asked for. Raises DataError if it has no entries."""
-    reader = readers.open(
-        args.source,
-        args.split,
-        colour="grey" if args.gray else None,
-        size=args.resize,
-        root_folder=args.root_folder,
-    )
+    how: Any = {"colour": "grey" if args.gray else None, "size": args.resize}
+    reader = readers.open(args.source, args.split, **how, root_folder=args.root_folder)
     if not len(reader):
         raise DataError(f"{reader.origin}: holds no images")
     return reader
@@ -345,11 +340,5 @@ def _boxes(args: ConvertImages) -> BoxListSet:
             if label < 0:
                 raise DataError(f"{file}: the label of {name!r} is {label}; expected 0 or more")
             numbers[name] = label
-    return BoxListSet(
-        Path(args.source),
-        args.source,
-        numbers,
-        "grey" if args.gray else None,
-        args.resize,
-        args.root_folder,
-    )
+    how = "grey" if args.gray else None, args.resize, args.root_folder
+    return BoxListSet(Path(args.source), args.source, numbers, *how)
