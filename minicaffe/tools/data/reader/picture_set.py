@@ -382,16 +382,8 @@ SCALED = "pictures of another size than their annotation says, whose boxes are s
 TURNED = (
     "pictures annotated before EXIF's orientation turned them, whose boxes are turned with them"
 )
-# What comes of damaged annotations; ElementTree's own error is a SyntaxError
-_DAMAGE = (
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    SyntaxError,
-    OverflowError,
-    RecursionError,
-)
+# What comes of damaged annotations; ElementTree's own error is a SyntaxError, RecursionError a RuntimeError
+DAMAGE = (ValueError, KeyError, TypeError, AttributeError, SyntaxError, OverflowError, RuntimeError)
 Box = tuple[float, float, float, float]
 # (w, h) of the picture, if the file says it, and the boxes
 Annotation = tuple[tuple[float, float] | None, list[tuple[str, Box, bool]]]
@@ -438,7 +430,7 @@ class BoxListSet(PictureSet):
             data = path.read_bytes()
         try:
             size, boxes = kind(data)
-        except _DAMAGE as error:
+        except DAMAGE as error:
             said = f"it has no {error}" if isinstance(error, KeyError) else str(error)
             raise DataError(f"{path}: is not an annotation that can be read: {said}") from None
         turn = 1
