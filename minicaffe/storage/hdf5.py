@@ -181,8 +181,7 @@ def word(group: Any, name: str) -> str:
     kind = getattr(array, "dtype", None)
     if kind is None or array.shape not in ((), (1,)) or kind.itemsize > 4096:
         raise ValueError(f"{name!r} is no text")
-    value = array[()]
-    value = value[0] if array.shape else value
+    value = array[0] if array.shape else array[()]
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
     text = text.rstrip("\0")
     if kind.kind not in "SO" or len(text) > 4096 or not text.isprintable():

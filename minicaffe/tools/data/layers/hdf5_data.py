@@ -185,7 +185,7 @@ class HDF5Output(Layer):
         try:
             self.written.append({"data": to_host(data), "label": to_host(label)})
         except DataError:
-            if self.written.lost:  # the next pass begins a new one
+            if self.written.target.failure:  # the next pass begins a new one
                 self.finish()
             raise
         return []
@@ -205,12 +205,12 @@ class Output:
     """A growing HDF5 file with a temporary name, renamed when it is finished; lost with a disk that fails."""
 
     def __init__(self, path: str):
-        self.path, self.lost = Path(path), False
+        self.path = Path(path)
         forget_left(self.path)
         with raised_as(DataError, f"{path}: cannot be written"):
             name = f".{self.path.name}."
             handle, self.beside = tempfile.mkstemp(TEMPORARY, name, self.path.parent)
-        self.target = hdf5.Writable(os.fdopen(handle, "w+b"))
+        self.target, self.file = hdf5.Writable(os.fdopen(handle, "w+b")), cast(Any, None)
         with self._failures_raised():
             self.file = hdf5.library().File(self.target, "w")
 
@@ -231,7 +231,7 @@ class Output:
 
     def finish(self) -> None:
         """Flush it and rename it, unless it is lost. Raises DataError."""
-        if self.lost:
+        if self.target.failure:
             return
         attempt = self.target.attempt
         with self._failures_raised():
@@ -259,7 +259,8 @@ class Output:
         except (OSError, RuntimeError, ValueError, TypeError) as error:
             failure = self.target.failure or error
             if self.target.failure is not None:
-                self.lost = True
+                if self.file is not None:  # else HDF5 would write to it when Python has ended
+                    self.file.close()
                 with suppress(OSError):
                     self.target.file.close()
                 with suppress(OSError):  # it stays, as where the process is killed
