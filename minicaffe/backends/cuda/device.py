@@ -48,7 +48,8 @@ class CudaDevice(Device):
         cuda, before = self.xp.cuda, tf32()
         with cuda.Device(self.number), contextlib.ExitStack() as stack:
             if not cuda.get_current_stream().ptr:  # nobody has chosen another than the default
-                stack.enter_context(_stream(cuda, self.number))
+                with _lock:
+                    stack.enter_context(_stream(cuda, self.number))
             state.tf32 = self.tf32
             try:
                 yield
@@ -126,14 +127,9 @@ def tf32() -> bool:
     return state.tf32
 
 
+@functools.cache
 def _stream(cuda: Any, number: int) -> Any:
     """The one of all nets there; the default one and it wait for each other."""
-    with _lock:
-        return _new_stream(cuda, number)
-
-
-@functools.cache
-def _new_stream(cuda: Any, number: int) -> Any:
     return cuda.Stream()
 
 

@@ -95,19 +95,13 @@ class Premise(Guard):
         self.watchers = [step.watchers for step in net.steps]
         self.params = [param for step in net.steps for param in step.layer.params]
 
-    def of_all(self, objects: Iterable[Any] = ()) -> Assumed | None:
-        """What whole passes and their update assume now; None while nothing may be replayed."""
-        return None if self.seen else self.of_all_unseen(objects)
-
-    def of_all_unseen(self, objects: Iterable[Any] = ()) -> Assumed:
-        """The same, if `seen` was just checked."""
+    def of_all(self, objects: Iterable[Any]) -> Assumed:
+        """What whole passes and their update assume now."""
         settings = self.net.loss_scale, [*map(is_stale, self.params)]
         return self.of_passes(self.net.steps, objects, settings)
 
-    def of_update(self, objects: Iterable[Any]) -> Assumed | None:
-        """What an update assumes now; None while nothing may be replayed."""
-        if self.seen:
-            return None
+    def of_update(self, objects: Iterable[Any]) -> Assumed:
+        """What an update assumes now."""
         params, of_threads = self.params, (threads(), state.most_threads, inside.get())
         every = [*objects, *params, *map(_data, params), *map(_diff, params)]
         return Assumed(every, [*map(_multipliers, params), *map(is_stale, params), *of_threads])

@@ -48,7 +48,9 @@ class Replayed(run.Forward):
 
     def run(self, steps: Sequence[Step], left_out: Collection[Step], debug: Say | None) -> None:
         """Run some neighbouring layers, except those that are left out."""
-        if debug is not None or not self._repeats(steps):
+        whole = self.graph.context.phase == "TEST" and len(steps) == len(self.graph.steps)
+        never = debug is not None or self.never or self.guard.never
+        if never or not whole or any(map(_watchers, steps)):
             super().run(steps, left_out, debug)
             return
         todo = [step for step in steps if step not in left_out]
@@ -63,12 +65,6 @@ class Replayed(run.Forward):
             note(tape, steps, self.graph, self.memory, lambda _, work: work)
             return
         super().run(steps, (), None)
-
-    def _repeats(self, steps: Sequence[Step]) -> bool:
-        """Whether passes through these layers may be replayed."""
-        if self.graph.context.phase != "TEST" or len(steps) < len(self.graph.steps):
-            return False
-        return not (self.never or self.guard.never or any(map(_watchers, steps)))
 
 
 def note(

@@ -245,14 +245,10 @@ class Repeated:
             elif before is not None:
                 self.unlike += 1
                 pairs = zip_longest(before.notes, tape.notes)
-                self.why = next(_what(a or b) for a, b in pairs if a != b)
+                other = next(a or b for a, b in pairs if a != b)
+                self.why = other[0] if isinstance(other, tuple) else other.what
             self.tape = tape
 
     def _replay(self) -> None:
         for node in self.nodes or []:
             node.work()
-
-
-def _what(note: Any) -> str:
-    """The name of a note."""
-    return note[0] if isinstance(note, tuple) else note.what

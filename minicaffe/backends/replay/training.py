@@ -68,9 +68,15 @@ class Replayed(Iteration):
 
     def compute(self, what: str, work: Callable[[], None]) -> None:
         """Compute or replay the iteration, its passes or its update."""
-        whole = what == "iteration"
-        guard = self.premise.of_update if what == "update" else self.premise.of_all
-        assumes = self._of_iteration if whole else partial(self._on_cpu, guard)
+        whole, premise = what == "iteration", self.premise
+
+        def assumes() -> Assumed | None:
+            if not whole and (
+                self.device.is_cuda or premise.seen
+            ):  # of the whole it was just asked
+                return None
+            return (premise.of_update if what == "update" else premise.of_all)(self._parts())
+
         beside = partial(compared, self) if whole and self.device.is_cuda else None
         self.works[what].run(partial(self._record, work), assumes, beside)
         if what != "update":
@@ -132,14 +138,6 @@ class Replayed(Iteration):
     def _send(self) -> None:
         if not self.noted.sends:  # else layers send them with their own
             super()._send()
-
-    def _on_cpu(self, assumes: Callable[..., Assumed | None]) -> Assumed | None:
-        """What recorded passes or updates assume; None on CUDA, where only whole iterations are replayed."""
-        return None if self.device.is_cuda else assumes(self._parts())
-
-    def _of_iteration(self) -> Assumed:
-        """What a recorded iteration assumes; that it may be replayed was just checked."""
-        return self.premise.of_all_unseen(self._parts())
 
     def _parts(self) -> list[Any]:
         """The objects of the solver that a replay assumes."""

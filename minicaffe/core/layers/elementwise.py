@@ -271,17 +271,13 @@ class Dropout(Layer):
             self.mask.draw(self.dropout_ratio, self.context.seed, self.name, self.context.passes)
 
     def forward(self, x: Any) -> Any:
-        if not self.drops:
-            return x if self.scale_train else self.kept(x, self.out[0])
-        y = random.dropout(x, self.mask, self.dropout_ratio, self.out[0])
-        return y if self.scale_train else self.kept(y, y)
+        return self.dropped(random.dropout, x, self.out[0])
 
     def backward(self, dy: Any) -> Any:
-        if not self.drops:
-            return dy if self.scale_train else self.kept(dy, self.grad[0])
-        dx = random.dropout_gradient(dy, self.mask, self.dropout_ratio, self.grad[0])
-        return dx if self.scale_train else self.kept(dx, dx)
+        return self.dropped(random.dropout_gradient, dy, self.grad[0])
 
-    def kept(self, x: Any, out: Any) -> Any:
-        """Entries times the share that is kept."""
-        return arrays.scale(x, 1 - self.dropout_ratio, out)
+    def dropped(self, drop: Any, x: Any, out: Any) -> Any:
+        """What is left of x; without `scale_train` it is scaled whether or not any are dropped."""
+        if self.drops:
+            x = drop(x, self.mask, self.dropout_ratio, out)
+        return x if self.scale_train else arrays.scale(x, 1 - self.dropout_ratio, out)

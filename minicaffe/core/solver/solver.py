@@ -92,7 +92,11 @@ class Solver:
         built: dict[str, Any] = {"device": device, "numerics": numerics, "keep": keep}
         built["seed"] = self.spec.random_seed
         share = Share(ranks.rank, ranks.size, batch_per_rank, ranks) if ranks.size > 1 else None
-        self.net = self._training_net(spec, share, built)
+        state = self.spec.train_state
+        learning = {**built, "level": state.level, "stages": state.stage, "share": share}
+        self.net = one_by_one(ranks, partial(Net, spec, "TRAIN", **learning))
+        if share is not None:
+            ranks.check_net(self.net, state)
         self.device = self.net.device
         if needs_loss and not self.net.graph.losses:
             hint = "add one, such as SoftmaxWithLoss, or give a top a loss_weight"
@@ -130,15 +134,6 @@ class Solver:
         self.saving.check_folder(self)
         self._alike = False  # whether several ranks started from one state
         self.ranks.check_alike(self)
-
-    def _training_net(self, spec: NetSpec, share: Share | None, built: dict[str, Any]) -> Net:
-        """The net of the phase TRAIN for a rank's share. An error on one rank is raised on all."""
-        state = self.spec.train_state
-        settings = {**built, "level": state.level, "stages": state.stage, "share": share}
-        net = one_by_one(self.communicator, partial(Net, spec, "TRAIN", **settings))
-        if share is not None:
-            self.communicator.check_net(net, state)
-        return net
 
     @property
     def test_net(self) -> Net | None:
@@ -199,7 +194,13 @@ class Solver:
             self.report.started(self.net.warnings)
             signals = Signals(silent=self.communicator.rank > 0)
             with signals, np.errstate(all="ignore"):  # a NaN loss is reported
-                self._step_or_save((self.spec.max_iter or 0) - self.iteration, signals)
+                try:
+                    self.step((self.spec.max_iter or 0) - self.iteration, signals)
+                except DataError as error:
+                    if self.net.context.passes != self.iteration * self.spec.iter_size:
+                        raise  # a part of an iteration ran: layers may have counted it
+                    self.stopped = True
+                    raise self.saving.saved_before(self, error) from None
             self.loss()
             self.stopped = self._asked_to_stop and self.iteration < self._end and not self.ended
             self.saving.save_last(self)
@@ -219,16 +220,6 @@ class Solver:
         if self._kept is None or self._kept.inside:
             return contextlib.nullcontext()
         return recorded(self, ends)
-
-    def _step_or_save(self, count: int, signals: Signals) -> None:
-        """Step; if data can no longer be read, take a snapshot, then raise the error."""
-        try:
-            self.step(count, signals)
-        except DataError as error:
-            if self.net.context.passes != self.iteration * self.spec.iter_size:
-                raise  # a part of an iteration ran: layers may have counted it
-            self.stopped = True
-            raise self.saving.saved_before(self, error) from None
 
     @on_its_device
     def step(self, count: int, signals: Signals | None = None) -> None:

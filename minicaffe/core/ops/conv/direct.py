@@ -49,7 +49,6 @@ class Direct(Engine):
             reference.forward(x[first:last], weight, bias, g, out[first:last])
 
         by_samples(part, g, work)
-        return out
 
     @op(traced=False)
     def input_gradient(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
@@ -59,7 +58,6 @@ class Direct(Engine):
             reference.input_gradient(dy[first:last], weight, g, out[first:last])
 
         by_samples(part, g, work)
-        return out
 
     @op(traced=False)
     def weight_gradient(self, x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
@@ -70,4 +68,3 @@ class Direct(Engine):
             reference.weight_gradient(x[first:last], dy[first:last], g, sums)
 
         add_partial_sums(by_samples(part, g, work), out)
-        return out

@@ -68,7 +68,6 @@ class Implicit(Engine):
                         arrays.add(b, results)
 
         by_samples(part, g, work)
-        return out
 
     @op(traced=False)
     def input_gradient(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
@@ -83,7 +82,6 @@ class Implicit(Engine):
                     col2im(tile, window, out[s : s + 1], places=places, add=True)
 
         by_samples(part, g, work)
-        return out
 
     @tried
     def weight_and_bias_gradients(
@@ -109,7 +107,6 @@ class Implicit(Engine):
 
         for piece in by_samples(part, g, work):
             arrays.add(piece[-size:].reshape(g.group, -1, g.f // g.group).swapaxes(1, 2), dw)
-        return out
 
 
 IMPLICIT = Implicit()  # to which engines fall back that have no loops for a type or device

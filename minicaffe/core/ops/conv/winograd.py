@@ -120,7 +120,6 @@ class Winograd(Engine):
                 chunk.y.write(out[chunk.samples], at, bias)
 
         by_samples(part, g, work)
-        return out
 
     @op(traced=False)
     def input_gradient(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
@@ -128,7 +127,6 @@ class Winograd(Engine):
         if self.needs_compiled(g):
             return IMPLICIT.input_gradient(dy, weight, g, out, work)
         self.gradients(None, dy, weight, g, out, None, work)
-        return out
 
     @op(traced=False)
     def weight_gradient(self, x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
@@ -136,7 +134,6 @@ class Winograd(Engine):
         if self.needs_compiled(g):
             return IMPLICIT.weight_gradient(x, dy, g, out, work)
         self.gradients(x, dy, None, g, None, out, work)
-        return out
 
     @op("dw", array="dy", traced=False)
     def gradients(
