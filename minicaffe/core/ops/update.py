@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -187,6 +188,24 @@ def step(
             np.add(d, s, out=d)
         form(w, d, s, h, floats)
         np.subtract(w, d, out=w)
+
+
+@op("weight step")
+def trust(weight: Any, step: Any, rate: Any, skip: Any) -> Any:
+    """weight -= rate |weight| / |step| step, which is left in `step`; without the ratio if a length is 0.
+
+    `rate` is one float64. Where `skip`, one int32, is not 0, nothing is done. Source: the trust ratio of LARS
+    and LAMB (You et al. 2017, 2020).
+
+    >>> weight, step = np.array([3.0, 4.0]), np.array([0.0, 2.0])
+    >>> trust(weight, step, np.array([0.1]), np.zeros(1, np.int32))
+    array([3. , 3.5])
+    """
+    if not skip[0]:
+        length, of_step = (math.sqrt(float((a * a).sum())) for a in (weight, step))
+        ratio = float(rate[0]) * length / of_step if length and of_step else 1.0
+        np.multiply(step, ratio, out=step)
+        np.subtract(weight, step, out=weight)
 
 
 @op("diff", replays=False)

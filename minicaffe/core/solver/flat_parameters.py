@@ -39,6 +39,7 @@ class Laid:
 
     def __init__(self, params: Sequence[Any], memory: int, xp: Any, backward: bool = False):
         self.params, self.gradients, self.memory = list(params), [], memory
+        self.apart = False  # whether each parameter's update needs all of it
         self.history = [
             aligned.zeros(xp, p.shape, p.dtype) for _ in range(memory) for p in self.params
         ]
@@ -84,8 +85,8 @@ class Laid:
 
     @property
     def complete(self) -> bool:
-        """Whether the flat arrays hold gradients and values of all learning parameters."""
-        return not (self.loose() or self._apart("data", 1))
+        """Whether the flat arrays, of which ranks may share the update, hold all learning parameters."""
+        return not (self.apart or self.loose() or self._apart("data", 1))
 
     def _apart(self, which: str, array: int) -> list[Any]:
         """The learning parameters whose attribute `which` is not in its flat array."""

@@ -22,6 +22,10 @@ class Rule(Protocol):
 
     memory: int = 1  # arrays of the parameter's shape: 1 or 2
     decoupled: bool = False  # weight decay is passed to `numbers`, and is not in g
+    trust: bool = (
+        False  # what is subtracted of a parameter is rate |w| / |step| step, as LARS and LAMB do;
+    )
+    # the rate is then the first of the numbers
 
     @staticmethod
     def step(*values: Any) -> Any:
@@ -55,7 +59,7 @@ def register_rule(cls: R) -> R:
         rule = add_rule(name, cls.step, cls.memory)
     except TypeError as error:
         raise SpecError(f"rule {name}: {error}") from None
-    KINDS[name] = Kind(rule, cls.numbers, cls.decoupled, apart=True)
+    KINDS[name] = Kind(rule, cls.numbers, cls.decoupled, True, cls.trust)
     if name not in TYPES:
         TYPES.append(name)
     return cls

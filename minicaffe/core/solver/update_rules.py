@@ -14,7 +14,7 @@ from minicaffe.backends.formulas import RULES
 from minicaffe.backends.step_constants import Slots
 from minicaffe.core.config.declare import SolverSpec
 from minicaffe.core.ops import arrays
-from minicaffe.core.ops.update import BLOCK, Parts, update
+from minicaffe.core.ops.update import BLOCK, Parts, trust, update
 from minicaffe.core.solver.flat_parameters import Laid, multipliers
 from minicaffe.core.solver.nan_guard import Watch
 from minicaffe.errors import SpecError
@@ -29,6 +29,7 @@ class Kind(NamedTuple):
     numbers: Callable[[SolverSpec, float, int, float], Sequence[float]]
     decoupled: bool = False  # weight decay shrinks the weights, and is no part of the gradient
     apart: bool = False  # it may compute NaN from zeros, as between two parameters
+    trust: bool = False  # a step is as long as its parameter, times the rate, the first number
 
     @property
     def memory(self) -> int:
@@ -109,6 +110,8 @@ class Update:
         largest = max((param.size for param in self.params), default=0)
         dtype = self.params[0].dtype if self.params else None
         self.scratch = aligned.empty(xp, max(largest, 2 * BLOCK if xp is np else 0), dtype)
+        self.copy = aligned.empty(xp, largest if self.kind.trust else 0, dtype)
+        self.laid.apart = self.kind.trust
         count = len(self.kind.numbers(spec, 0.0, 0, 0.0))
         if count != self.kind.taken:
             raise SpecError(
@@ -165,14 +168,20 @@ class Update:
             ends = tuple((end, self.rows[group]) for end, group in stretch.ends)
             if ends not in self.parts:
                 self.parts[ends] = Parts(ends, self.device)
+            weight = stretch.weight
+            if self.kind.trust:
+                weight = arrays.copy(weight, self.copy[: weight.size].reshape(weight.shape))
             update(
-                *(self.kind.rule, stretch.weight, stretch.diff, stretch.history),
+                *(self.kind.rule, weight, stretch.diff, stretch.history),
                 *(self.slot.there, self.parts[ends]),
                 penalty=spec.regularization_type,
                 scale=1 / spec.iter_size,
                 scratch=self.scratch,
                 skip=self.watch.skip,
             )
+            if self.kind.trust:
+                rate = self.slot.there[ends[0][1], :1]
+                trust(stretch.weight, stretch.diff, rate, self.watch.skip)
 
     @property
     def weights(self) -> list[Any]:

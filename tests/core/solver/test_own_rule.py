@@ -99,15 +99,20 @@ def weights(solver):
     return [solver.device.to_host(param.data) for param in solver.net.params["y"]]
 
 
+def gradients(seed, w, b):
+    """Of the loss of a batch."""
+    rng = np.random.default_rng(seed)
+    x, t = rng.normal(size=(4, 5)), rng.normal(size=(4, 3))
+    dy = (x @ w.T + b - t) / 4
+    return dy.T @ x, dy.sum(0)
+
+
 def by_hand(steps=9):
     """The same in float64, a parameter after the other, from the gradient of the loss by hand."""
     w, b = weights(solver_of("SGD"))
     mw, mb = np.zeros_like(w), np.zeros_like(b)
     for i in range(steps):
-        rng = np.random.default_rng(i)
-        x, t = rng.normal(size=(4, 5)), rng.normal(size=(4, 3))
-        dy = (x @ w.T + b - t) / 4
-        gw, gb, rate = dy.T @ x, dy.sum(0), 0.01 * 0.9**i
+        (gw, gb), rate = gradients(i, w, b), 0.01 * 0.9**i
         w = w - rate * np.sign(0.9 * mw + (1 - 0.9) * gw) - rate * 0.1 * w
         b = b - 2 * rate * np.sign(0.9 * mb + (1 - 0.9) * gb)
         mw, mb = 0.8 * mw + (1 - 0.8) * gw, 0.8 * mb + (1 - 0.8) * gb
@@ -162,28 +167,35 @@ FORMULAS = {
     "Optimistic": lambda w, g, before, rate: (rate * (2 * g - before), g),
     # What lies between two parameters is 0, and none of the rule's business
     "Signs": lambda w, g, h, rate: (rate * g / abs(g), h),
+    # Each parameter's step is made as long as it is, times the rate, but for one of zeros
+    "Trusted": lambda w, g, h, rate: (rate * (g + 0.1 * w + h), 0.9 * h + g),
 }
 
 
 @pytest.mark.parametrize("name", FORMULAS)
 def test_a_formula_is_one_wherever_it_runs(place, name):
     """As Python computes it, entry by entry."""
-    register_rule(rule(name, FORMULAS[name]))
+    trust = name == "Trusted"
+    register_rule(rule(name, FORMULAS[name], trust=trust))
     solver = solver_of(name, place, weight_decay=0, lr_policy="fixed", gamma=None)
     for param in solver.net.params["y"]:
         param.lr_mult = 1
     held = [np.zeros_like(one) for one in weights(solver)]
     for seed in range(6):
         before = [one.copy() for one in weights(solver)]
-        rng = np.random.default_rng(seed)
-        x, t = rng.normal(size=(4, 5)), rng.normal(size=(4, 3))
-        dy = (x @ before[0].T + before[1] - t) / 4
-        diffs = [dy.T @ x, dy.sum(0)]
+        diffs = gradients(seed, *before)
         train(solver, [seed])
         for i, after in enumerate(weights(solver)):
             step, held[i] = FORMULAS[name](before[i], diffs[i], held[i], 0.01)
+            if trust and before[i].any():
+                step *= 0.01 * np.linalg.norm(before[i]) / np.linalg.norm(step)
             np.testing.assert_allclose(after, before[i] - step, rtol=1e-12)
     solver.loss()
+    before = [one.copy() for one in weights(solver)]
+    solver.net.params["y"][0].diff.fill(np.inf)
+    solver.update()
+    np.testing.assert_array_equal(weights(solver)[0], before[0])
+    assert solver.rule.laid.complete is not trust  # whose update no ranks share
 
 
 def test_another_formula_of_one_name_is_compiled_anew(place):
