@@ -19,7 +19,7 @@ _HOMES = {
     "core.net": "Net parse read",
     "core.layers.context": "Numerics",
     "core.ops.conv": "Engine register_engine",
-    "core.ops.unroll": "col2im im2col",
+    "tools.im2col": "col2im im2col",
     "core.solver": "Solver",
     "core.solver.own_rules": "Rule register_rule",
     "tools.deploy": "Classifier Detector predict",

@@ -13,8 +13,6 @@ from minicaffe.core.net import parse as parse
 from minicaffe.core.net import read as read
 from minicaffe.core.ops.conv import Engine as Engine
 from minicaffe.core.ops.conv import register_engine as register_engine
-from minicaffe.core.ops.unroll import col2im as col2im
-from minicaffe.core.ops.unroll import im2col as im2col
 from minicaffe.core.solver import Solver as Solver
 from minicaffe.core.solver.own_rules import Rule as Rule
 from minicaffe.core.solver.own_rules import register_rule as register_rule
@@ -33,6 +31,8 @@ from minicaffe.tools import parallel as parallel
 from minicaffe.tools.deploy import Classifier as Classifier
 from minicaffe.tools.deploy import Detector as Detector
 from minicaffe.tools.deploy import predict as predict
+from minicaffe.tools.im2col import col2im as col2im
+from minicaffe.tools.im2col import im2col as im2col
 from minicaffe.tools.own_data import Adapted as Adapted
 from minicaffe.tools.own_data import adapt as adapt
 from minicaffe.tools.visualize import drawing as drawing

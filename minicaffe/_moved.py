@@ -45,6 +45,7 @@ MOVED = {  # of names that begin alike, the longest counts
     "listener": "backends.launch_listener",
     "net": "core.net",
     "ops": "core.ops",
+    "ops.unroll": "tools.im2col",
     "own_data": "tools.own_data",
     "pictures": "tools.data.pictures",
     "replay": "backends.replay",

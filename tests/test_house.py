@@ -40,7 +40,7 @@ FLOORS = [
     {"backends/cuda"},
     {"backends/replay"},
     # What a person needs
-    {"tools/data"},
+    {"tools/data", "tools/im2col"},
     {"tools/folding", "tools/inference", "tools/parallel", "tools/training", "tools/visualize"},
     {"tools/deploy"},
     {"tools/own_data"},
@@ -225,8 +225,8 @@ def test_every_command_has_help_with_an_example(capsys):
         assert f"example:\n  minicaffe {command}" in capsys.readouterr().out, command
 
 
-LINES = {"backends": 12_659, "core": 17_898}  # of Python, at the most
-ALL = 67_844  # of the whole package; 66,000 are the aim
+LINES = {"backends": 12_647, "core": 17_732}  # of Python, at the most
+ALL = 67_843  # of the whole package; 66,000 are the aim
 
 
 @pytest.mark.parametrize("name", LINES)
@@ -239,7 +239,7 @@ def test_the_package_does_not_grow():
     assert sum(len(path.read_text("utf-8").splitlines()) for path in SOURCES) <= ALL
 
 
-TESTS = 67_603  # lines of Python in tests/; 45,000 are the aim
+TESTS = 67_594  # lines of Python in tests/; 45,000 are the aim
 
 
 def test_the_tests_do_not_grow():
