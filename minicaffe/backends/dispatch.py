@@ -53,14 +53,20 @@ class Rows:
 
         return added
 
+    def of(self, op: Op) -> tuple[Any, ...]:
+        """The entry of an op, which may lie with the loops of its family; Nones if there is none."""
+        if self.compiled is not None and op.key not in self.rows and compiles():
+            module(f"minicaffe.backends.cpu.kernels.{op.key.partition('.')[0]}")
+        return self.rows.get(op.key, (None,) * 5)
+
     def serves(self, op: Op, dtype: Any) -> bool:
         """True if loops compute an op for a type."""
-        _, file, _, blas, _ = self.rows.get(op.key, (None,) * 5)
+        _, file, _, blas, _ = self.of(op)
         return self.compiled is not None and bool(file and self.compiled(file, dtype, blas))
 
     def row(self, op: Op) -> Row | None:
         """What computes an op, of all its arguments."""
-        function, file, of, blas, _ = self.rows.get(op.key, (None,) * 5)
+        function, file, of, blas, _ = self.of(op)
         if function is None:
             return None
         names = [*inspect.signature(function).parameters]
@@ -234,7 +240,7 @@ def is_compiled(op: Any, dtype: Any) -> bool:
 
 def workspace(op: Any, backend: str, *args: Any) -> int:
     """The elements of workspace that one thread of a backend needs for an op, of these arguments; else 0."""
-    *_, work = table(backend).rows.get(op.op.key, (None,))
+    *_, work = table(backend).of(op.op)
     return 0 if work is None else int(work(*args))
 
 

@@ -2,7 +2,8 @@
 
 A row has the names of the arguments that it takes of its op, and first the module of compiled loops, which is
 that of its family or is named, if it serves the type of an array: the op's first, or `of` another. It returns
-NotImplemented for what it cannot compute. The NumPy function in core/ops says what an op is.
+NotImplemented for what it cannot compute. The NumPy function in core/ops says what an op is. A family of ops
+may have its rows beside its loops, in the file of its name.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def dropout_gradient(compiled, dy, mask, ratio, out):
 
 @row("update.average", "elementwise")
 def average(compiled, mean, x, share, skip):
-    _run(compiled.average, mean.size, x, share, skip, mean, grain=GRAIN)
+    call(compiled.average, mean.size, x, share, skip, mean, grain=GRAIN)
 
 
 @row("arrays.larger", "elementwise")
@@ -145,8 +146,8 @@ def largest_gradient(compiled, dy, which, i, out):
     run_flat(compiled.where_it_is, out, dy, which, i)
 
 
-def _run(loop: Any, n: int, *args: Any, grain: int = 1) -> int:
-    """`run`, with flat arrays."""
+def call(loop: Any, n: int, *args: Any, grain: int = 1) -> int:
+    """Run a compiled loop over 0..n, with flat arrays: see `run`."""
     return run(loop, n, *map(_flat, args), grain=grain)
 
 
@@ -161,11 +162,11 @@ def total(compiled, x, out, work, scale, squares, add):
         return NotImplemented
     entries, scaled = (x, int(squares)), (float(scale), add, out)
     if work is None or work.dtype != x.dtype or not work.size or x.size < 2 * GRAIN:
-        _run(compiled.total, 1, *entries, *scaled)
+        call(compiled.total, 1, *entries, *scaled)
         return None
     grain = max(GRAIN, -(-x.size // work.size))
-    slices = _run(compiled.part, x.size, *entries, Piece(work), grain=grain)
-    _run(compiled.together, 1, work, work.size // slices, slices, *scaled)
+    slices = call(compiled.part, x.size, *entries, Piece(work), grain=grain)
+    call(compiled.together, 1, work, work.size // slices, slices, *scaled)
     return None
 
 
@@ -175,32 +176,32 @@ def rows(compiled, x, out, of, scale):
         return NotImplemented
     m, k = x.shape
     args = x, k, OF.index(of), float(scale), out
-    return _run(compiled.rows, m, *args, grain=1 + GRAIN // max(k, 1))
+    return call(compiled.rows, m, *args, grain=1 + GRAIN // max(k, 1))
 
 
 @row("softmax.softmax")
 def softmax(compiled, x, out, reduced):
     n, c, s = x.shape
-    _run(compiled.softmax(x.dtype), n * s, x, c, s, reduced, out, grain=grain(c))
+    call(compiled.softmax(x.dtype), n * s, x, c, s, reduced, out, grain=grain(c))
 
 
 @row("softmax.softmax_gradient")
 def softmax_gradient(compiled, dy, y, out, reduced):
     n, c, s = dy.shape
-    _run(compiled.softmax_gradient, n * s, dy, y, c, s, reduced, out, grain=grain(c))
+    call(compiled.softmax_gradient, n * s, dy, y, c, s, reduced, out, grain=grain(c))
 
 
 @row("softmax.nll")
 def nll(compiled, prob, labels, ignore, out, valid, refused):
     n, c, s = prob.shape
     args = prob, labels, c, s, flag(ignore), np.finfo(prob.dtype).tiny, out, valid, refused
-    _run(compiled.nll, n * s, *args, grain=grain(c))
+    call(compiled.nll, n * s, *args, grain=grain(c))
 
 
 @row("softmax.nll_gradient")
 def nll_gradient(compiled, prob, labels, scale, out, valid):
     n, c, s = prob.shape
-    _run(compiled.nll_gradient, n * s, prob, labels, c, s, valid, scale, out, grain=grain(c))
+    call(compiled.nll_gradient, n * s, prob, labels, c, s, valid, scale, out, grain=grain(c))
 
 
 def grain(c: int) -> int:
@@ -211,20 +212,20 @@ def grain(c: int) -> int:
 @row("label_losses.hinge", "losses")
 def hinge(compiled, x, labels, out, read):
     n, d = x.shape
-    _run(compiled.hinge, n, x, labels, d, read.refused, out, grain=grain(d))
+    call(compiled.hinge, n, x, labels, d, read.refused, out, grain=grain(d))
     read.check(labels, None, d)
 
 
 @row("label_losses.hinge_gradient", "losses")
 def hinge_gradient(compiled, margins, labels, squared, scale, out):
     n, d = margins.shape
-    _run(compiled.hinge_gradient, n, margins, labels, d, squared, scale, out, grain=grain(d))
+    call(compiled.hinge_gradient, n, margins, labels, d, squared, scale, out, grain=grain(d))
 
 
 @row("label_losses.multinomial", "losses")
 def multinomial(compiled, prob, labels, out, read):
     n, d = prob.shape
-    _run(compiled.multinomial, n, prob, labels, d, number(LEAST, out), read.refused, out)
+    call(compiled.multinomial, n, prob, labels, d, number(LEAST, out), read.refused, out)
     read.check(labels, None, d)
 
 
@@ -232,19 +233,19 @@ def multinomial(compiled, prob, labels, out, read):
 def multinomial_gradient(compiled, prob, labels, scale, out):
     n, d = prob.shape
     args = prob, labels, d, number(LEAST, out), scale, out
-    _run(compiled.multinomial_gradient, n, *args, grain=grain(d))
+    call(compiled.multinomial_gradient, n, *args, grain=grain(d))
 
 
 @row("label_losses.row_sums", "losses")
 def row_sums(compiled, matrix, out):
-    _run(compiled.row_sums, out.size, matrix, out, grain=grain(out.size))
+    call(compiled.row_sums, out.size, matrix, out, grain=grain(out.size))
 
 
 @row("label_losses.infogain", "losses")
 def infogain(compiled, prob, labels, matrix, ignore, out, read):
     n, c, s = prob.shape
     args = prob, labels, matrix, c, s, flag(ignore), number(LEAST, out)
-    _run(compiled.infogain, n * s, *args, out, read.valid, read.refused, grain=grain(c))
+    call(compiled.infogain, n * s, *args, out, read.valid, read.refused, grain=grain(c))
     read.check(labels, ignore, c)
 
 
@@ -252,39 +253,39 @@ def infogain(compiled, prob, labels, matrix, ignore, out, read):
 def infogain_gradient(compiled, prob, labels, matrix, sums, scale, out, read):
     n, c, s = prob.shape
     args = prob, labels, matrix, sums, c, s, read.valid, scale, out
-    _run(compiled.infogain_gradient, n * s, *args, grain=grain(c))
+    call(compiled.infogain_gradient, n * s, *args, grain=grain(c))
 
 
 @row("pair_losses.contrastive", "losses")
 def contrastive(compiled, diff, similar, margin, legacy, out, pull):
     n, c = diff.shape
     args = diff, similar, c, number(margin, out), legacy, out, pull
-    _run(compiled.contrastive, n, *args, grain=1 + GRAIN // max(c, 1))
+    call(compiled.contrastive, n, *args, grain=1 + GRAIN // max(c, 1))
 
 
 @row("pair_losses.smooth_l1", "losses")
 def smooth_l1(compiled, a, b, inside, outside, sigma, out):
     args = a, b, *_optional(a, inside, outside), number(sigma**2, out), out
-    _run(compiled.smooth_l1, out.size, *args, grain=GRAIN)
+    call(compiled.smooth_l1, out.size, *args, grain=GRAIN)
 
 
 @row("pair_losses.smooth_l1_gradient", "losses")
 def smooth_l1_gradient(compiled, a, b, inside, outside, sigma, scale, sign, out):
     numbers = number(sigma**2, out), scale, number(sign, out)
     args = a, b, *_optional(a, inside, outside), *numbers, out
-    _run(compiled.smooth_l1_gradient, out.size, *args, grain=GRAIN)
+    call(compiled.smooth_l1_gradient, out.size, *args, grain=GRAIN)
 
 
 @row("pair_losses.sigmoid_cross_entropy", "losses")
 def sigmoid_cross_entropy(compiled, x, target, ignore, out, valid):
     loop = compiled.sigmoid_cross_entropy(x.dtype)
-    _run(loop, out.size, x, target, flag(ignore), out, valid, grain=GRAIN)
+    call(loop, out.size, x, target, flag(ignore), out, valid, grain=GRAIN)
 
 
 @row("pair_losses.sigmoid_cross_entropy_gradient", "losses")
 def sigmoid_cross_entropy_gradient(compiled, x, target, scale, out, valid):
     loop = compiled.sigmoid_cross_entropy_gradient(x.dtype)
-    _run(loop, out.size, x, target, valid, scale, out, grain=GRAIN)
+    call(loop, out.size, x, target, valid, scale, out, grain=GRAIN)
 
 
 def _optional(like: Any, *arrays: Any) -> list[Any]:
@@ -296,20 +297,20 @@ def _optional(like: Any, *arrays: Any) -> list[Any]:
 def accuracy(compiled, scores, labels, top_k, ignore, out, read):
     n, c, s = scores.shape
     args = scores, labels, c, s, top_k, flag(ignore), out, read.valid, read.refused
-    _run(compiled.accuracy, n * s, *args, grain=grain(c))
+    call(compiled.accuracy, n * s, *args, grain=grain(c))
     read.check(labels, ignore, c)
 
 
 @row("softmax.class_accuracy")
 def class_accuracy(compiled, hits, valid, labels, out):
     args = hits, valid, labels, out
-    _run(compiled.class_accuracy, out.size, *args, grain=grain(max(labels.size, 1)))
+    call(compiled.class_accuracy, out.size, *args, grain=grain(max(labels.size, 1)))
 
 
 @row("argmax.largest", "softmax")
 def largest(compiled, x, place, number):
     n, c, s = x.shape
-    _run(compiled.largest, n * s, x, c, s, place.shape[1], place, number)
+    call(compiled.largest, n * s, x, c, s, place.shape[1], place, number)
 
 
 @row("batch.gather", "elementwise", of="out")
@@ -319,38 +320,38 @@ def gather(compiled, images, labels, places, mean, scale, out, out_labels):
     n, sizes = len(out), (*images.shape[1:], *out.shape[2:])
     of, to = (labels, out_labels) if labels is not None else (no_bias(out.dtype),) * 2
     args = images, of, tuple(places), mean, out.dtype.type(scale), sizes, out, to
-    return _run(compiled.gather, n, *args, grain=1 + MANY * n // max(1, out.size))
+    return call(compiled.gather, n, *args, grain=1 + MANY * n // max(1, out.size))
 
 
 @row("take.places", "gather")
 def take_places(compiled, index, n, out, refused):
-    _run(compiled.places, index.size, index, n, out, refused, grain=GRAIN)
+    call(compiled.places, index.size, index, n, out, refused, grain=GRAIN)
     return _refusal(refused)
 
 
 @row("take.take", "gather")
 def take(compiled, x, place, out):
     d = x.shape[1]
-    _run(compiled.take, len(place), x, place, d, out, grain=max(1, GRAIN // max(1, d)))
+    call(compiled.take, len(place), x, place, d, out, grain=max(1, GRAIN // max(1, d)))
 
 
 @row("take.put_back", "gather")
 def put_back(compiled, dy, place, out, add):
     d = dy.shape[1]
-    _run(compiled.put_back, len(out), dy, place, d, add, out, grain=max(1, GRAIN // max(1, d)))
+    call(compiled.put_back, len(out), dy, place, d, add, out, grain=max(1, GRAIN // max(1, d)))
 
 
 @row("take.fold", "gather")
 def fold(compiled, x, out):
     a, count, d = x.shape
-    _run(compiled.fold, a, x, count, d, out, grain=max(1, GRAIN // max(1, count * d)))
+    call(compiled.fold, a, x, count, d, out, grain=max(1, GRAIN // max(1, count * d)))
 
 
 @row("take.read", "gather")
 def read(compiled, indices, count, out, refused):
     if refused is None:
         return NotImplemented
-    _run(compiled.places, out.size, indices, count, out, refused, grain=GRAIN)
+    call(compiled.places, out.size, indices, count, out, refused, grain=GRAIN)
     return _refusal(refused)
 
 
@@ -365,20 +366,20 @@ def _refusal(refused: Any) -> Any:
 @row("pool.places", "gather")
 def unpool_places(compiled, mask, image, out, refused):
     args = mask, image[0] * image[1], out, refused
-    _run(compiled.mask_places, mask.size, *args, grain=GRAIN)
+    call(compiled.mask_places, mask.size, *args, grain=GRAIN)
     return _refusal(refused)
 
 
 @row("pool.unpool", "gather")
 def unpool(compiled, x, place, out):
     pixels, size = math.prod(x.shape[2:]), math.prod(out.shape[2:])
-    _run(compiled.unpool, math.prod(x.shape[:2]), x, place, pixels, size, out)
+    call(compiled.unpool, math.prod(x.shape[:2]), x, place, pixels, size, out)
 
 
 @row("pool.unpool_gradient", "gather")
 def unpool_gradient(compiled, dy, place, out):
     pixels, size = math.prod(out.shape[2:]), math.prod(dy.shape[2:])
-    _run(compiled.unpool_gradient, math.prod(out.shape[:2]), dy, place, pixels, size, out)
+    call(compiled.unpool_gradient, math.prod(out.shape[:2]), dy, place, pixels, size, out)
 
 
 @row("channels.scale", "normalize")
@@ -387,19 +388,19 @@ def scale(compiled, x, a, b, out):
     if p <= 1:
         return NotImplemented
     args = x, *_optional(x, a, b), b is not None and b.shape == x.shape, out, f, p
-    return _run(compiled.scale, n * f, *args, grain=max(1, GRAIN // p))
+    return call(compiled.scale, n * f, *args, grain=max(1, GRAIN // p))
 
 
 @row("channels.prelu_gradient", "normalize", of="x")
 def prelu_gradient(compiled, dy, x, a, out):
     n, f, p = x.shape
-    _run(compiled.prelu, n * f, dy, x, a, out, f, p, grain=max(1, GRAIN // max(1, p)))
+    call(compiled.prelu, n * f, dy, x, a, out, f, p, grain=max(1, GRAIN // max(1, p)))
 
 
 @row("channels._add_products", "normalize", of="x")
 def add_products(compiled, dy, x, out, way):
     n, f, p = dy.shape
-    _run(compiled.add_sums, f, dy, x, way, f, p, n, out, grain=max(1, GRAIN // max(1, n * p)))
+    call(compiled.add_sums, f, dy, x, way, f, p, n, out, grain=max(1, GRAIN // max(1, n * p)))
 
 
 @row("rows._statistics", "normalize", of="x")
@@ -436,7 +437,7 @@ def run_rows(compiled: Any, name: str, x: Any, rows: Any, *args: Any) -> None:
     """Run a compiled loop of x over the rows, in the form for their entries."""
     across = rows.inner == 1 and rows.kept > 1
     loop = getattr(compiled, name + "_across" if across else name)
-    _run(loop, rows.count, x, *args, grain=max(1, GRAIN // max(1, rows.length)))
+    call(loop, rows.count, x, *args, grain=max(1, GRAIN // max(1, rows.length)))
 
 
 @row("lrn.lrn", "normalize")
@@ -444,7 +445,7 @@ def lrn(compiled, x, response, s, out, work):
     if x.size == 0:
         return
     (loop, _), units, args = _bound(compiled, x, response)
-    _run(loop, units, x, *args, work, s, out)
+    call(loop, units, x, *args, work, s, out)
 
 
 @row("lrn.lrn_gradient", "normalize")
@@ -452,7 +453,7 @@ def lrn_gradient(compiled, x, dy, response, s, out, work):
     if x.size == 0:
         return
     (_, loop), units, args = _bound(compiled, x, response)
-    _run(loop, units, x, dy, *args, s, work[: x.size], work[x.size : 2 * x.size], out)
+    call(loop, units, x, dy, *args, s, work[: x.size], work[x.size : 2 * x.size], out)
 
 
 def _bound(compiled: Any, x: Any, r: Any) -> Any:
@@ -470,11 +471,11 @@ def max_pool(compiled, x, window, out, which, work, keep):
     planes, args = math.prod(x.shape[:2]), (x, image, sizes, pooled, _work(work, window, x, out))
     if _halves(sizes, image, pooled):
         to = out, which if keep else NO_NAMES
-        _run(compiled.max_halve, planes, x, image, pooled, keep, *to)
+        call(compiled.max_halve, planes, x, image, pooled, keep, *to)
     elif keep:
-        _run(compiled.max_pool, planes, *args, out, which)
+        call(compiled.max_pool, planes, *args, out, which)
     else:
-        _run(compiled.largest, planes, *args, out)
+        call(compiled.largest, planes, *args, out)
 
 
 @row("pool.max_pool_gradient")
@@ -482,10 +483,10 @@ def max_pool_gradient(compiled, dy, which, window, out):
     image, sizes, pooled = _tuples(out, window, dy)
     planes, args = math.prod(out.shape[:2]), (dy, which, image)
     if _halves(sizes, image, pooled):
-        _run(compiled.max_halve_gradient, planes, *args, pooled, out)
+        call(compiled.max_halve_gradient, planes, *args, pooled, out)
     else:
         offsets = _offsets(window.kernel, image[1])
-        _run(compiled.max_pool_gradient, planes, *args, sizes, pooled, offsets, out)
+        call(compiled.max_pool_gradient, planes, *args, sizes, pooled, offsets, out)
 
 
 @row("pool.ave_pool")
@@ -504,7 +505,7 @@ def _average(
     divisors = window.divisors(image.shape[2:], pooled.shape[2:], pooled.dtype)
     window = window.seen(image.shape[2:], pooled.shape[2:])
     args = source, *_tuples(image, window, pooled), *divisors, _work(work, window, image, pooled)
-    _run(loop, math.prod(image.shape[:2]), *args, out)
+    call(loop, math.prod(image.shape[:2]), *args, out)
 
 
 def _halves(sizes: Any, image: Any, pooled: Any) -> bool:
@@ -528,37 +529,17 @@ def _tuples(image: Any, window: Any, pooled: Any) -> tuple[Any, ...]:
     return image.shape[2:], (window.kernel, window.stride, window.pad), pooled.shape[2:]
 
 
-@row("interp.interp")
-def interp(compiled, x, rows, columns, out, work):
-    _interp_run(compiled.interp, x, rows, columns, (*x.shape[2:], *out.shape[2:]), work, out)
-
-
-@row("interp.interp_gradient")
-def interp_gradient(compiled, dy, rows, columns, out, work):
-    sizes = *out.shape[2:], *dy.shape[2:]
-    _interp_run(compiled.interp_gradient, dy, rows, columns, sizes, work, out)
-
-
-def _interp_run(
-    loop: Any, source: Any, rows: Any, columns: Any, sizes: tuple[int, ...], work: Any, out: Any
-) -> None:
-    tables = [(axis.low, axis.high, axis.share) for axis in (rows, columns)]
-    planes = math.prod(source.shape[:2])
-    half = work[: planes * sizes[2] * sizes[1]]
-    _run(loop, planes, source, *tables, sizes, half, out)
-
-
 @row("pool.roi_pool")
 def roi_pool(compiled, x, rois, scale, out, which, refused):
     args = x, rois, x.shape, out.shape[2:], x.dtype.type(scale), out, which, refused
-    _run(compiled.roi_pool, len(rois) * x.shape[1], *args)
+    call(compiled.roi_pool, len(rois) * x.shape[1], *args)
     return _refusal(refused)
 
 
 @row("pool.roi_pool_gradient")
 def roi_pool_gradient(compiled, dy, which, rois, out):
     bins = dy.shape[2] * dy.shape[3]
-    _run(compiled.roi_pool_gradient, out.shape[1], dy, which, rois, out.shape, bins, out)
+    call(compiled.roi_pool_gradient, out.shape[1], dy, which, rois, out.shape, bins, out)
 
 
 @row("recurrent.lstm_unit")
@@ -597,14 +578,14 @@ def _swept(
     if (rows + n) * wide > work.size:
         return NotImplemented
     panels, r = work[: rows * wide], work[rows * wide : (rows + n) * wide]
-    _run(compiled.panels, vectors, weight, rows, columns, turned, places, panels)
+    call(compiled.panels, vectors, weight, rows, columns, turned, places, panels)
     loop = getattr(compiled, name)(h.dtype)
-    return _run(loop, n, *kernel_args, panels, (*h.shape, wide), r, grain=STREAMS)
+    return call(loop, n, *kernel_args, panels, (*h.shape, wide), r, grain=STREAMS)
 
 
 def _run_streams(loop: Any, h: Any, *args: Any) -> None:
     """Run a compiled loop over streams; arrays go flat."""
-    _run(loop, len(h), *args, grain=1 + STREAM // max(h.shape[1], 1))
+    call(loop, len(h), *args, grain=1 + STREAM // max(h.shape[1], 1))
 
 
 @row("nan_guard.squares", "sums")
@@ -612,13 +593,13 @@ def squares(compiled, x, out, parts, bad, add):
     grain = max(GRAIN, x.size // parts.size + 1)
     slices = run(compiled.squares, x.size, x, Piece(parts), grain=grain)
     each = parts.size // max(slices, 1)
-    _run(compiled.checked_total, 1, parts, each, slices, add, bad, out)
+    call(compiled.checked_total, 1, parts, each, slices, add, bad, out)
 
 
 @row("nan_guard.decide", "sums", of="square")
 def decide(compiled, loss, square, limit, pass_over, flags, going, factor, refused):
     args = loss, square, float(limit), pass_over, flags, going, factor, refused
-    _run(compiled.judge, 1, *args)
+    call(compiled.judge, 1, *args)
 
 
 @row("gemm.gemm", "product", of="out", blas=True)
@@ -676,7 +657,7 @@ def bias_gradient(compiled, dy, out, empty):
     if not dy.flags.c_contiguous:
         return NotImplemented
     (m, f), add = dy.shape, not empty
-    return _run(compiled.add_columns, f, dy, m, f, add, out, grain=1 + PRODUCTS // max(m, 1))
+    return call(compiled.add_columns, f, dy, m, f, add, out, grain=1 + PRODUCTS // max(m, 1))
 
 
 def _whole(matrix: Any) -> tuple[Any, bool]:
@@ -701,7 +682,7 @@ def add_bias(compiled, bias, out):
 
 @row("common.bias_gradient", "filters")
 def conv_bias_gradient(compiled, dy, g, out):
-    _run(compiled.bias_gradient, g.f, dy, g.n, g.f, g.places, out)
+    call(compiled.bias_gradient, g.f, dy, g.n, g.f, g.places, out)
 
 
 @row("im2col.im2col", "im2col")
@@ -710,7 +691,7 @@ def im2col(compiled, x, window, out, layout, places):
     if numbers.steps[-1] != 1:
         return NotImplemented
     args = x, *numbers.shapes, out, numbers.steps
-    return _run(compiled.im2col, math.prod(x.shape[:2]), *args)
+    return call(compiled.im2col, math.prod(x.shape[:2]), *args)
 
 
 @row("im2col.col2im", "im2col", of="out")
@@ -719,7 +700,7 @@ def col2im(compiled, col, window, out, layout, places, add):
     if numbers.steps[-1] != 1:
         return NotImplemented
     args = col, *numbers.shapes, out, numbers.steps, not add
-    return _run(compiled.col2im, math.prod(out.shape[:2]), *args)
+    return call(compiled.col2im, math.prod(out.shape[:2]), *args)
 
 
 @row("update.update", "elementwise")

@@ -5,7 +5,11 @@ An axis is its tables (low, high, share), one entry an output.
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 from minicaffe.backends.cpu import at, compiled
+from minicaffe.backends.cpu.ops import call, row
 
 
 @compiled
@@ -43,3 +47,20 @@ def interp_gradient(dy, rows, columns, sizes, half, dx, first, last):
             dx[at(upper + q)] += half[at(line * w + q)] * (1 - beyond)
         for q in range(w):
             dx[at(lower + q)] += half[at(line * w + q)] * beyond
+
+
+def _run(loop: Any, source: Any, rows: Any, columns: Any, work: Any, out: Any, low: Any) -> None:
+    tables = [(axis.low, axis.high, axis.share) for axis in (rows, columns)]
+    (h, w), (oh, ow) = low.shape[2:], (out if low is source else source).shape[2:]
+    planes = math.prod(source.shape[:2])
+    call(loop, planes, source, *tables, (h, w, oh, ow), work[: planes * oh * w], out)
+
+
+@row("interp.interp")
+def _interp(_, x, rows, columns, out, work):
+    _run(interp, x, rows, columns, work, out, x)
+
+
+@row("interp.interp_gradient")
+def _interp_gradient(_, dy, rows, columns, out, work):
+    _run(interp_gradient, dy, rows, columns, work, out, out)
