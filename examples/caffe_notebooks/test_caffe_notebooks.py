@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).parent / "notebooks"
+FILES = sorted(set(Path(__file__).parent.glob("*.py")) - {Path(__file__)})
 MODULES = ("drawn", "shapes_datalayers", "voc_tools")
-SCRIPTS = sorted(p.stem for p in FOLDER.glob("*.py") if p.stem not in (*MODULES, "conftest"))
+SCRIPTS = [path.stem for path in FILES if path.stem not in MODULES]
 CHANGED = (
     (re.compile(r"^import caffe$", re.M), "import minicaffe.pycaffe as caffe"),
     (re.compile(r"^from caffe(?=[. ])", re.M), "from minicaffe.pycaffe"),
@@ -28,7 +28,7 @@ def changed(text: str) -> str:
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A folder with the scripts, from which they find their modules, and where they write."""
-    for path in FOLDER.glob("*.py"):
+    for path in FILES:
         (tmp_path / path.name).write_text(changed(path.read_text()))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
@@ -40,7 +40,7 @@ def folder(tmp_path, monkeypatch):
 
 def test_nothing_but_imports_is_changed():
     assert len(SCRIPTS) == 7
-    for path in FOLDER.glob("*.py"):
+    for path in FILES:
         before, after = path.read_text().split("\n"), changed(path.read_text()).split("\n")
         apart = {(a, b) for a, b in zip(before, after, strict=True) if a != b}
         assert all(re.fullmatch(r"(import caffe|from caffe[.\w]* import .*)", a) for a, _ in apart)
