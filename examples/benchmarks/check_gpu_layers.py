@@ -1,7 +1,5 @@
 """Each layer's example, forward and backward on a device, beside the CPU's in float64."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -43,14 +41,14 @@ class Finding(NamedTuple):
 def layers(device: Device, dtype: str) -> Iterator[Finding | None]:
     """A finding for each layer; None for one without bottoms, in Python, or that refuses what it is given."""
     for name, cls in sorted(REGISTRY.items()):
-        shown = example(cls)
-        if shown is None or not shown.bottoms or name in ("Python", "HDF5Output"):
+        bottoms, layer, tops = example(cls) or ([], "", [])
+        if not bottoms or name in ("Python", "HDF5Output"):
             yield None
             continue
-        keys = yaml.safe_load(shown.layer)
+        keys = yaml.safe_load(layer)
         labels = cls.traits.label_bottoms
-        arrays = [given(shape, i, i in labels) for i, shape in enumerate(shown.bottoms)]
-        top = [f"top{i}" for i in range(len(shown.tops))]
+        arrays = [given(shape, i, i in labels) for i, shape in enumerate(bottoms)]
+        top = [f"top{i}" for i in range(len(tops))]
         yield beside(f"layer {name}", keys, arrays, top, device, dtype)
 
 

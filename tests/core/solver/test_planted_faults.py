@@ -1,7 +1,5 @@
 """Faults planted in what is replayed: the comparison with iterations taken as they are finds each."""
 
-from __future__ import annotations
-
 import dataclasses
 from functools import partial
 
@@ -91,7 +89,7 @@ def that_nobody_sees(change):
 
     def plant(solver, patch):
         assumed = solver.iterations.whole.assumed
-        patch.setattr(solver.iterations, "_of_iteration", lambda: assumed)
+        patch.setattr(solver.iterations.premise, "of_all", lambda objects: assumed)
         change(solver.net)
         solver.iterations.taken = solver.net.context.taken
 
