@@ -1,7 +1,5 @@
 """The teaching examples: each runs small and does what its page says; each page shows what its run printed."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """examples/im2col_walkthrough.py: its pictures, and that a wrong number stops it."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import sys

@@ -1,7 +1,5 @@
 """Headless Chromium, told what to do over a pipe by its own protocol: one start for many pages."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

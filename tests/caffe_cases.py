@@ -1,7 +1,5 @@
 """Reference numbers computed with BVLC Caffe 1.0, as nets and arrays of ours."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

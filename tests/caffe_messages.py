@@ -1,7 +1,5 @@
 """Messages of caffe.proto drawn at random, as nested mappings and lists, and as protobuf has them."""
 
-from __future__ import annotations
-
 import math
 import struct
 

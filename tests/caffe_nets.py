@@ -1,7 +1,5 @@
 """Stock nets in Caffe's text, and when two models are the same."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How much work something is, on any machine: the functions that it calls, which no clock need tell."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """One test body for both devices: CUDA is a GPU where there is one, else the stand-in of tests/tools/standin."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import gc

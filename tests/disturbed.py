@@ -1,7 +1,5 @@
 """Others that take all cores now and then, to see who waits for whom."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Which CUDA the tests run on: a GPU through CuPy, or the stand-in for CuPy in tests/tools/standin."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from pathlib import Path

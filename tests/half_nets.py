@@ -1,7 +1,5 @@
 """Small nets of 16 bits, and solvers that learn them from one batch."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 import numpy as np

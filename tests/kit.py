@@ -1,7 +1,5 @@
 """What tests share: tables written as text, nets of one layer, refusals, arrays of archives."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Callable, Iterator

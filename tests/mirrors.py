@@ -1,7 +1,5 @@
 """Servers on this machine that break off, forbid, lie and stall, as a test tells them."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

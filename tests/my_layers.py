@@ -1,7 +1,5 @@
 """Layers as users wrote them for Caffe's Python interface."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from minicaffe.interop.pycaffe.host_blob import PythonLayer

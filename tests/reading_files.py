@@ -3,8 +3,6 @@
 python tests/reading_files.py      makes fixtures/examples anew
 """
 
-from __future__ import annotations
-
 import io
 import shutil
 from pathlib import Path

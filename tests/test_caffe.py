@@ -1,7 +1,5 @@
 """Forward, backward, training and data, against numbers computed with the real Caffe."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

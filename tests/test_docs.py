@@ -1,7 +1,5 @@
 """Everything that README and docs show is run: Python, YAML files and commands with their output."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

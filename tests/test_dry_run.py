@@ -3,8 +3,6 @@
 It runs in a process of its own: in this one `cupy` is the stand-in.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os

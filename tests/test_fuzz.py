@@ -1,7 +1,5 @@
 """Model files with mistakes of every kind: each works, or is refused in one line."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

@@ -4,8 +4,6 @@ Each kind is read in a process of its own, whose memory is limited: what the lib
 file is seen there, a crash included.
 """
 
-from __future__ import annotations
-
 import functools
 import io
 import json

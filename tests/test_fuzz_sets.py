@@ -1,7 +1,5 @@
 """Data sets of every kind with mistakes in their files: entries, or one line of a MinicaffeError (see test_fuzz_files)."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import sys

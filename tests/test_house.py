@@ -1,7 +1,5 @@
 """The house's rules that a machine can check: imports, packaging, files, start-up."""
 
-from __future__ import annotations
-
 import ast
 import collections
 import configparser
@@ -239,7 +237,7 @@ def test_the_package_does_not_grow():
     assert sum(len(path.read_text("utf-8").splitlines()) for path in SOURCES) <= ALL
 
 
-TESTS = 66_032  # lines of Python in tests/; 45,000 are the aim
+TESTS = 65_454  # lines of Python in tests/; 45,000 are the aim
 
 
 def test_the_tests_do_not_grow():

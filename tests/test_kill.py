@@ -5,8 +5,6 @@ into them. The default suite kills a few times; `pytest tests/test_kill.py --lon
 times on a disk that is full now and then (a small tmpfs, which needs root).
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re

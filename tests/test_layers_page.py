@@ -1,7 +1,5 @@
 """docs/layers.md is what the declarations say, and each layer's example is true."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -4,8 +4,6 @@ A message is a text that reaches an error or a line on the terminal: the words o
 it was assigned, what a function of the package returned for it, and what callers pass on to it.
 """
 
-from __future__ import annotations
-
 import ast
 import doctest
 import functools

@@ -1,7 +1,5 @@
 """Names that modules had before: the modules of today, with a warning, for one release."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import pickle

@@ -1,7 +1,5 @@
 """Random nets: whatever the wiring, the gradient is the numeric one, and CUDA says what the CPU says."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

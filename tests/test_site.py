@@ -1,7 +1,5 @@
 """docs/ as a site, and the container: what can be checked of both without a browser and without Docker."""
 
-from __future__ import annotations
-
 import configparser
 import json
 import os

@@ -1,7 +1,5 @@
 """After the first iteration a training step allocates no array and never waits for the device."""
 
-from __future__ import annotations
-
 import gc
 import os
 import re

@@ -1,7 +1,5 @@
 """What is installed: a wheel, and a clone with `pip install -e`. Built without a network."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """models/: shapes as Caffe's, sizes as the literature has them, worked out again here, and that they learn."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -8,8 +8,6 @@ sizes, then go through minicaffe, onnxruntime and OpenCV: 4 reads the Caffe file
 are parts of the largest number. Writes results/opencv_4.json or opencv_5.json; ends with 1 above 1e-4.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

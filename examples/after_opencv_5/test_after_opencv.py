@@ -1,7 +1,5 @@
 """docs/export.md: its blob is OpenCV's, its nets give OpenCV's numbers, the result files say what it shows."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import re

@@ -8,8 +8,6 @@ as it is known, also for a part that fails; a lost CUDA context ends the checks.
     python examples/benchmarks/check_gpu.py layers replays --minutes 10
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import sys

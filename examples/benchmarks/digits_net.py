@@ -6,8 +6,6 @@ It needs MNIST's own files. Half of what it is trained with are MNIST's digits, 
 on the test digits of both, which it never saw.
 """
 
-from __future__ import annotations
-
 import tempfile
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The scripts of examples/ that measure: they run, and the pages show what they wrote."""
 
-from __future__ import annotations
-
 import doctest
 import functools
 import json

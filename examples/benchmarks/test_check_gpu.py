@@ -1,7 +1,5 @@
 """examples/benchmarks/check_gpu.py, whole, on a GPU or the stand-in; and faults that it is to find."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

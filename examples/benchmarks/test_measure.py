@@ -1,7 +1,5 @@
 """What the scripts of examples/benchmarks measure with: taking turns, and an environment without pins."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The course of on_a_gpu.py: phases that fail, hang or are not there end no other; its steps on the stand-in."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

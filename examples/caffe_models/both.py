@@ -1,7 +1,5 @@
 """Models that packages on PyPI carry, in minicaffe and in OpenCV."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.metadata
 import tempfile

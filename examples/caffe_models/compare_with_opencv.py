@@ -19,8 +19,6 @@ the three must give the same numbers to the bit. Times are of a whole pass, inpu
 turn; OpenCV's with fusion, as it comes. Writes results/cpu.json; ends with 1 above 1e-4.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import os

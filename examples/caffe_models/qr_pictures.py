@@ -4,8 +4,6 @@ Each function gives the pictures, and of each where its code is, without the whi
 in shares of the picture, None where there is none.
 """
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 

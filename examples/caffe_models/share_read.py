@@ -11,8 +11,6 @@ passed over; `converted` means that `minicaffe convert` writes it, with layers o
 with the net that it names, where that is in the repository.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import logging

@@ -1,7 +1,5 @@
 """examples/caffe_models: models that others made give OpenCV's numbers; the result file says so."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.metadata
 import json

@@ -10,8 +10,6 @@ compare_with_opencv.py, in every shape of its list, then go through minicaffe, o
 cv2.dnn.readNetFromONNX. Boxes are compared row by row. Writes results/onnx.json; ends with 1 above 1e-4.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Scripts as people wrote them around Caffe's notebooks, run with nothing but their imports changed."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import shutil

@@ -1,7 +1,5 @@
 """examples/scale: the page against the results, and the program once."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import re

@@ -6,8 +6,6 @@ A scene is 96 x 96 pixels: one to four shapes, 14 to 48 pixels wide, which overl
 colours with noise, and three lines that are none of the shapes. A box is as tight as the pixels say.
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

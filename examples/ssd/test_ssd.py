@@ -1,7 +1,5 @@
 """examples/ssd: scenes are drawn with tight boxes, the small net trains, and onnxruntime finds its boxes."""
 
-from __future__ import annotations
-
 import runpy
 import shutil
 from pathlib import Path

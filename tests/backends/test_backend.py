@@ -1,7 +1,5 @@
 """The device: which one, whose memory, and how arrays get there."""
 
-from __future__ import annotations
-
 import configparser
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Training in 16 bits on CUDA, and what is said where it cannot be had."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

@@ -1,7 +1,5 @@
 """TF32: products of float32 on tensor cores, where that is asked for, and nowhere else."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A small model and few drawn digits in an empty folder, and ways to run a command there."""
 
-from __future__ import annotations
-
 import io
 import re
 import shutil

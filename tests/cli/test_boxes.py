@@ -1,7 +1,5 @@
 """Pictures with boxes at the command line: into a database, found again by predict, drawn on pictures."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every command: what it prints when all is well, and one line with exit code 2 for each mistake."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

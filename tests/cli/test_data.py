@@ -1,7 +1,5 @@
 """data, mean and convert-images: what they print and write, against NumPy; and what they leave behind when they fail."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The digit of a photograph is found, and what is in doubt is told."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from pathlib import Path

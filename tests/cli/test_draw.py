@@ -1,7 +1,5 @@
 """`minicaffe draw`: what it writes, where, and what it refuses."""
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ElementTree
 

@@ -1,7 +1,5 @@
 """Engines on the command line: --conv-engine, --workspace, --deterministic, and `minicaffe explain`."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """minicaffe export: what it writes and tells, and what it refuses before anything is written."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An Input on the command line, which nothing fills there."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """convert and export with --fold: the same numbers in fewer layers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

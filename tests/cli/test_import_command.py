@@ -1,7 +1,5 @@
 """minicaffe import: what it writes and prints, and what it refuses before anything is written."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

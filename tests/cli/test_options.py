@@ -1,7 +1,5 @@
 """Options that several commands share: --set, --quiet, --threads; and files that are of another kind."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """A stranger's folder of pictures, with the mistakes that strangers make: one clear line, nothing half-written."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 

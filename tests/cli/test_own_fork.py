@@ -1,7 +1,5 @@
 """A user's fork: a file of three classes with blocks of their own, by --import, for everything that a net is for."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

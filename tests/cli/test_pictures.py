@@ -1,7 +1,5 @@
 """Pictures of all formats and modes, and `minicaffe predict`."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

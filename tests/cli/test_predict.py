@@ -1,7 +1,5 @@
 """`minicaffe predict` with names, folders, tables, and with deploy nets, against the net's own numbers."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

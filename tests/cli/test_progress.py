@@ -1,7 +1,5 @@
 """How training is shown: lines where nobody watches, a bar on a terminal."""
 
-from __future__ import annotations
-
 import re
 from contextlib import redirect_stderr
 

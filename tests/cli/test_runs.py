@@ -1,7 +1,5 @@
 """A run's folder as `train` makes it: where, what is in it, how it goes on, who may train in it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Schedules and stops on the command line: what is told, what the run's log holds, what a resume changes."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Closing, Otsu's threshold and connected components against slow references."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.lib.stride_tricks import sliding_window_view

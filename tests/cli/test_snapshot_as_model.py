@@ -1,7 +1,5 @@
 """A snapshot in the place of MODEL: its net's text and its weights, where no model file is."""
 
-from __future__ import annotations
-
 import os
 import shutil
 

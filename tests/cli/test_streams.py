@@ -1,7 +1,5 @@
 """Commands go on where stdout and stderr are closed, or cannot show a name; and under `python -OO`."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """What helps before and after a training: --find-lr, --batch-size, --smoke, runs, completion, patterns, digits."""
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import re

@@ -1,7 +1,5 @@
 """Caffe's files of weights and states at the command line: convert, test, predict, train, resume."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What is plugged into the core: formats of files, of the package and of one's own, and hooks."""
 
-from __future__ import annotations
-
 import inspect
 import json
 from pathlib import Path

@@ -3,8 +3,6 @@
 Rank 0, which writes all files, has its call K below FOLDER fail (none if K is 0), and lists its calls in CALLS.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

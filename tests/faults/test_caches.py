@@ -5,8 +5,6 @@ a file is removed when it is written anew: plans, loops, drawn digits, the note 
 suite tries some calls; `--long` all.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 

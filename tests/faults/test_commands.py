@@ -5,8 +5,6 @@ exit code 2, or all was written; nothing temporary is left, unless it could not 
 on a sound disk writes the same bytes. The default suite tries some calls of each command; `--long` all.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -4,8 +4,6 @@ Whatever fails: each file under a final name has the bytes that were published, 
 next attempt brings all of them and leaves nothing else. The default suite tries some calls; `--long` all.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import shutil

@@ -4,8 +4,6 @@ Whatever fails: the file of that name is the old one or the new one, whole; one 
 beside it is removed by the next that is written. The default suite tries some calls; `--long` all.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Memory that ends: each large array in turn cannot be had, when a net is built, reshaped, loaded or trained."""
 
-from __future__ import annotations
-
 import contextlib
 
 import numpy as np

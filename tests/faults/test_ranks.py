@@ -4,8 +4,6 @@ Whatever fails, the job ends, says so in one line or trains on, and two ranks th
 default suite tries few calls, since each takes a job; `--long` all of those that were not tried without ranks.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

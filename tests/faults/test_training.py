@@ -5,8 +5,6 @@ bits, with nothing temporary left. The default suite tries calls spread over the
 every error, and every power cut in all states.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Caffe's BlobProto: every spelling of it, one of Caffe's own, and bytes that are none."""
 
-from __future__ import annotations
-
 import random
 import struct
 

@@ -1,7 +1,5 @@
 """Weight files: whole or refused, never half-written, never executed."""
 
-from __future__ import annotations
-
 import io
 import os
 import pickle

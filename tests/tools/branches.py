@@ -11,8 +11,6 @@ the core and for interop/onnx, each branch that no test took; the page docs/test
 which test reached which line, as mutants.py asks.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -9,8 +9,6 @@ more than LIMIT seconds of a processor, and more than EACH of them (or MOST in a
 mutants.py notes what finds a mistake that nothing else does. A new one is not slow, until it is measured.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections import defaultdict

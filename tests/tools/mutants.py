@@ -13,8 +13,6 @@ tests that failed; what it knows already is not tried again. Who looks at one th
 slow test that finds what no other does is put into "alone" of slow.json, and from then on it is not left out.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import contextlib

@@ -8,8 +8,6 @@ promises.json has a row a test: how often it was run, and how often it failed. A
 several processes, counts once for all of them.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

@@ -11,8 +11,6 @@ after a twentieth, and the last. A part fails if anything but memory is more at 
 GROWTH.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

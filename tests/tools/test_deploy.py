@@ -1,7 +1,5 @@
 """A trained model for arrays of one's own."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from reading_files import read_picture

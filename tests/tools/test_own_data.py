@@ -1,7 +1,5 @@
 """Models adapted to data of one's own: what is decided, for each kind of data and of model."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

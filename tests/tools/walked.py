@@ -3,8 +3,6 @@
 PYTHONPATH=tests/tools python -m walked
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import threading

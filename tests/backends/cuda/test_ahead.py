@@ -1,7 +1,5 @@
 """Kernels compiled side by side before the first run of a net: the same bits as one after the other."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

@@ -1,7 +1,5 @@
 """The whole CUDA path: nets train on `--device cuda` (a GPU, or the stand-in) and match the CPU."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

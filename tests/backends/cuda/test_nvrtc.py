@@ -1,7 +1,5 @@
 """Every CUDA kernel that a net can ask for, as NVRTC compiles it, without a GPU. Skipped without NVRTC's wheel."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.metadata
 import json

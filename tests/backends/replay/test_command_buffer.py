@@ -1,7 +1,5 @@
 """Calls of NumPy's that are noted and replayed: on as many threads, with as few meetings, to the same bits."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import threading

@@ -1,7 +1,5 @@
 """Work that is the same each time is noted and replayed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Blocks: what they become, against YAML written out; every mistake with both its places."""
 
-from __future__ import annotations
-
 import random
 import re
 

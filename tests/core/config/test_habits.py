@@ -1,7 +1,5 @@
 """What other frameworks call a layer or a key is answered with what it is here."""
 
-from __future__ import annotations
-
 import pytest
 from kit import refusal
 

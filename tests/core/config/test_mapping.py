@@ -1,7 +1,5 @@
 """Models given as mappings: the same as from text, with a path for a place."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Model files: what they may say, and the one line that each mistake gets."""
 
-from __future__ import annotations
-
 import itertools
 import tracemalloc
 from pathlib import Path

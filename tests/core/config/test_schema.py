@@ -1,7 +1,5 @@
 """The JSON Schema: itself valid, and of one mind with the parser."""
 
-from __future__ import annotations
-
 import random
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`--set PATH=VALUE`: what a path means, and the one line that each mistake gets."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the keys of schedules and stops ask of each other, each told with its place."""
 
-from __future__ import annotations
-
 import pytest
 from kit import refusal
 

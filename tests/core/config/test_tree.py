@@ -1,7 +1,5 @@
 """YAML text to a tree: places, scalars, and what is refused."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from pathlib import Path

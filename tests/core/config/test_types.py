@@ -1,7 +1,5 @@
 """The types of keys: each conversion, each message, and the JSON schema of each."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import dataclass

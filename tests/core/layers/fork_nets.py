@@ -1,7 +1,5 @@
 """Nets of one layer of a fork."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from minicaffe import Net

@@ -1,7 +1,5 @@
 """Every row in float32 and in 16 bits against float64 on the CPU; labels, losses and places in 16 bits."""
 
-from __future__ import annotations
-
 import kit
 import numpy as np
 import pytest

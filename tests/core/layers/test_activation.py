@@ -1,7 +1,5 @@
 """Element-wise layers in a net: what they leave alone."""
 
-from __future__ import annotations
-
 import kit
 import numpy as np
 import pytest

@@ -4,8 +4,6 @@ The pictures are painted: object k is a rectangle in channel k, on black. Where 
 change, the rectangle must be found.
 """
 
-from __future__ import annotations
-
 import io
 
 import kit

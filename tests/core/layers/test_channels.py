@@ -1,7 +1,5 @@
 """Parameter and Embed: what is given out and learns, indices that are no rows."""
 
-from __future__ import annotations
-
 import kit
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """The Data layer: order, shuffling, transform, and files that are not what they should be."""
 
-from __future__ import annotations
-
 import shutil
 import zipfile
 from pathlib import Path

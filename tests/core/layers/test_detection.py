@@ -1,7 +1,5 @@
 """PriorBox and DetectionOutput: what stands behind them, numbers that are not finite, equal scores; matches."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from core.layers.fork_nets import build

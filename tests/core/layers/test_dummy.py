@@ -1,7 +1,5 @@
 """DummyData: what Caffe gives, and random numbers that are a function of seed, layer, pass and top."""
 
-from __future__ import annotations
-
 import caffe_cases as cases
 import numpy as np
 import pytest

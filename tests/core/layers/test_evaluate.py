@@ -1,7 +1,5 @@
 """The average precision of a test, against loops over detections; the files of a test."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every registered layer through spec, setup, forward, backward and the gradient check; none may lack a row."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

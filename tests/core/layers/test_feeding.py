@@ -1,7 +1,5 @@
 """Batches that are read ahead: the same whoever makes them, whatever the batch, from any pass on."""
 
-from __future__ import annotations
-
 import kit
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Arrays that layers read from files: .npy, .binaryproto, and what is neither."""
 
-from __future__ import annotations
-
 import json
 
 import caffe_cases

@@ -1,7 +1,5 @@
 """Parameters are filled a few rows at a time: the numbers are those of one draw."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

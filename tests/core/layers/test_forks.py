@@ -1,7 +1,5 @@
 """Layers of Caffe's forks: imported when they are named, and replaced by a user's class of their name."""
 
-from __future__ import annotations
-
 import importlib
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 These are trained and tested on a small database, so that what augments pictures is spoilt, too.
 """
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

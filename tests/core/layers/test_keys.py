@@ -1,7 +1,5 @@
 """No key of a layer is ignored: given another value, some row gives other numbers, other shapes or an error."""
 
-from __future__ import annotations
-
 import itertools
 import string
 import typing

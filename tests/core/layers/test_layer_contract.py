@@ -1,7 +1,5 @@
 """The contract of a layer: its keys, its parameters, what it may return."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import FrozenInstanceError, fields, replace
 from pathlib import Path

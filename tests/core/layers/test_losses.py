@@ -1,7 +1,5 @@
 """Loss layers: second tops, what sums are divided by, bad labels on CUDA."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from core.layers.fork_nets import build

@@ -1,7 +1,5 @@
 """MemoryData: batches of arrays that are given, cycled through as by Caffe."""
 
-from __future__ import annotations
-
 import copy
 
 import caffe_cases as cases

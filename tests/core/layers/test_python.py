@@ -1,7 +1,5 @@
 """Layers written for Caffe's Python interface, and that no model makes code run."""
 
-from __future__ import annotations
-
 import copy
 import re
 import subprocess

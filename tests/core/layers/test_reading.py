@@ -1,7 +1,5 @@
 """Layers that read and write files: LMDB, image lists, windows, HDF5."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import itertools

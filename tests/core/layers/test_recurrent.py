@@ -1,7 +1,5 @@
 """LSTM and RNN: what they carry from pass to pass, where it begins anew, what they learn."""
 
-from __future__ import annotations
-
 import copy
 
 import caffe_cases as cases

@@ -1,7 +1,5 @@
 """Each layer against its slow reference: of every row, and of random cases."""
 
-from __future__ import annotations
-
 import copy
 import math
 from pathlib import Path

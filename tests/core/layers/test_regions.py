@@ -1,7 +1,5 @@
 """Layers of regions and flows: what is refused, numbers of regions that change, flows that are no numbers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from core.layers.fork_nets import build, run

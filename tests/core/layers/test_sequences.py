@@ -1,7 +1,5 @@
 """Lstm: gradients that are cut, what a pass leaves to the next; CTC of scores far apart."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Layers that move, cut, sum and resize, in a net: against NumPy's own words for it; stochastic pooling."""
 
-from __future__ import annotations
-
 import functools
 
 import caffe_cases as cases

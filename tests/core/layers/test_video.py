@@ -1,7 +1,5 @@
 """VideoData against its frames; NdConvolution and poolings of forks for video."""
 
-from __future__ import annotations
-
 import re
 
 import kit

@@ -1,7 +1,5 @@
 """Two worlds of the same nets and solvers, one of which replays nothing, and what a user does in both."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import functools

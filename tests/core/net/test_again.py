@@ -1,7 +1,5 @@
 """Passes and iterations are replayed once they repeat, and compute what the layers one by one do: of every layer."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from core.layers.rows import ROWS, net_of

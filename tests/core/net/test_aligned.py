@@ -1,7 +1,5 @@
 """On the CPU, what a net and its solver compute with begins where lines of the cache do."""
 
-from __future__ import annotations
-
 import copy
 import mmap
 

@@ -1,7 +1,5 @@
 """Rows that are one in a replay: which are, and that a net then computes what it does layer by layer, to the bit."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Nets are copied and pickled, freed at once, shown as a table, and know the nearest name."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import pickle

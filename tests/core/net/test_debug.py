@@ -1,7 +1,5 @@
 """debug_info line by line, beside Caffe's net.cpp written out by hand for one small net."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from minicaffe import Net, parse

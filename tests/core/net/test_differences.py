@@ -1,7 +1,5 @@
 """What differs between the net of a file and the one it is loaded into."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Blobs and diffs that a user gives: used, or refused with the remedy, never thrown away."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The wiring of a net: names, phases, memory, shared parameters, the gradient's way."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Replays hold only while what their traces assume does; and raise what an ordinary pass raises."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 

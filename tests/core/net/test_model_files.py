@@ -1,7 +1,5 @@
 """What Net, Solver, Classifier and the commands take as a model: one function reads it, by its content."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

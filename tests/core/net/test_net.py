@@ -1,7 +1,5 @@
 """Wiring, forward and backward between layers, sharing, reshaping, loading."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What is drawn of a net: its boxes, arrows and words; and how it shows itself in a notebook."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 

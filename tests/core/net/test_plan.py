@@ -1,7 +1,5 @@
 """The places of buffers in one block: none that are in use at a time overlap, and little is wasted."""
 
-from __future__ import annotations
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

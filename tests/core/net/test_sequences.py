@@ -3,8 +3,6 @@
 Each act alone, and random sequences of them; faults that were there once, put back, are found.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 

@@ -1,7 +1,5 @@
 """Blobs that share memory: nothing in use is overwritten, and every number is as without sharing."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import itertools

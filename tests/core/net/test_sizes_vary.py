@@ -1,7 +1,5 @@
 """Layers whose tops' sizes are known only when they have run, and what stands behind them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kit import registered

@@ -1,7 +1,5 @@
 """The text of a net: in snapshots, in weight files, wherever it is written the same model."""
 
-from __future__ import annotations
-
 import ntpath
 import os
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A net that several threads share returns to each what it asked for."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 

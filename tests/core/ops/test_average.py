@@ -1,7 +1,5 @@
 """The running mean against one number at a time, compiled and not."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """One net of every row of the contract table, and of the layers that have no row there, for a solver."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What may change where a snapshot is gone on from, and is told; what may not, refused in one line."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kit import Heard, arrays, few_digits, refusal

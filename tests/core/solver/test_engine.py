@@ -1,7 +1,5 @@
 """Nets and solvers under the engines of their convolutions: whose word counts, the same bits, the memory."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

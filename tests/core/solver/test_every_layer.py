@@ -3,8 +3,6 @@
 With iter_size 2, clipping, dropout, and a snapshot in their midst that both go on from.
 """
 
-from __future__ import annotations
-
 from itertools import cycle
 
 import numpy as np

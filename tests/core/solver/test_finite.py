@@ -1,7 +1,5 @@
 """Nets that go wrong in each way: what is said, what is kept, what is saved; and nets that do not."""
 
-from __future__ import annotations
-
 import itertools
 import re
 

@@ -1,7 +1,5 @@
 """Training watched from Python: the figure in a notebook, the bar on a terminal; the log as arrays and tables."""
 
-from __future__ import annotations
-
 import io
 import os
 import re

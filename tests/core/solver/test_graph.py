@@ -1,7 +1,5 @@
 """Iterations on CUDA, captured and replayed: the bits of such as are taken as they are; what refuses, and why."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from dataclasses import replace

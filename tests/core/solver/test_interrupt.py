@@ -1,7 +1,5 @@
 """Whatever interrupts a step, and whenever: all of the solver is as before the iteration, or as after it."""
 
-from __future__ import annotations
-
 import itertools
 import signal
 import sys

@@ -1,7 +1,5 @@
 """A replayed iteration gives the bits of one that is taken as it is, whatever is between two iterations."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What tests lead to: best snapshot, falls of the rate, an early end; and all of it after a resume."""
 
-from __future__ import annotations
-
 import os
 import re
 

@@ -1,7 +1,5 @@
 """The run that a Solver keeps by itself: the folder that `minicaffe train` leaves."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os

@@ -1,7 +1,5 @@
 """Each policy, and the warm-up before it, against its formula written out here."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

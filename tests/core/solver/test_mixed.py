@@ -1,7 +1,5 @@
 """The solver of a net of 16 bits: float32 masters, loss scaling, steps passed over, snapshots."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from half_nets import BATCH, FEW, LENET, LINE, TYPES, solver, state

@@ -1,7 +1,5 @@
 """Update rules of a user's own: by NumPy, in compiled loops and on CUDA, replayed, restored; and refused ones."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

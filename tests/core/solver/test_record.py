@@ -1,7 +1,5 @@
 """The record of a run: strict JSON, whatever becomes of the disk it is written to."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """A step computed again from a file is that step, bit by bit, with and without its data set."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import zipfile

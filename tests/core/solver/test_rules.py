@@ -1,7 +1,5 @@
 """Each type of solver against its formula, number by number in Python; each learns."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

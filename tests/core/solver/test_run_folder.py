@@ -1,7 +1,5 @@
 """What a run's folder holds, read: whole, cut off, and mutated in many ways."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

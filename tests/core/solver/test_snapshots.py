@@ -1,7 +1,5 @@
 """Snapshots in Caffe's files: those of the real Caffe gone on with, ours the same when read again."""
 
-from __future__ import annotations
-
 import json
 
 import caffe_cases as cases

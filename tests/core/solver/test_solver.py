@@ -1,7 +1,5 @@
 """The loop, its rules and policies, against a slow float64 solver written out here; stops and resumes."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Thousands of replayed iterations while others want the cores: none hangs, each gives the bits it gives alone."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Several reports as one."""
 
-from __future__ import annotations
-
 import inspect
 
 from minicaffe.core.solver.report import Report

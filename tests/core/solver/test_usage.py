@@ -1,7 +1,5 @@
 """Memory that a process uses, as the log tells it; and where the system lacks what Linux has."""
 
-from __future__ import annotations
-
 import json
 import mmap
 import os

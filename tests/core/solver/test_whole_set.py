@@ -1,7 +1,5 @@
 """A test without test_iter: the whole set once, the last batch smaller, the mean exact."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Two solvers or nets of one model: one records its work and replays it, the other does it as it is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """There and back between YAML and prototxt: the same model, readable, comments where they stood."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Prototxts with mistakes of every kind: each works, or is refused in one line."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import random

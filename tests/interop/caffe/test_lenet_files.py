@@ -1,7 +1,5 @@
 """Caffe's LeNet as its users have it: prototxt, LMDB and caffemodel, from the command line."""
 
-from __future__ import annotations
-
 import shutil
 
 import caffe_cases as cases

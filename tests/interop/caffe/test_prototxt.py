@@ -1,7 +1,5 @@
 """Nets and solvers in Caffe's text as specs: against Caffe's own cases, old forms, defaults, mistakes."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

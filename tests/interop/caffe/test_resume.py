@@ -1,7 +1,5 @@
 """Training that began in the real Caffe goes on here as it went on there."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

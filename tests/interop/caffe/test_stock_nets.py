@@ -1,7 +1,5 @@
 """Caffe's stock solvers and nets train as they stand, on small databases of the kinds that they name."""
 
-from __future__ import annotations
-
 import logging
 import shutil
 from pathlib import Path

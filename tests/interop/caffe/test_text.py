@@ -1,7 +1,5 @@
 """Protobuf's text format: what it means, against Google's own reader; and what is refused, in one line."""
 
-from __future__ import annotations
-
 import math
 import random
 

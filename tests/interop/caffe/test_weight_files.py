@@ -1,7 +1,5 @@
 """Caffe's binary files of weights, states and blobs: read as Caffe wrote them, written as Caffe reads them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

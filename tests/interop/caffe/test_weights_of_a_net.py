@@ -1,7 +1,5 @@
 """`convert --model`: weights of any generation as those of a net, of V2, named and typed as it."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What real files of Caffe and its forks hold beside what caffe.proto of BVLC says."""
 
-from __future__ import annotations
-
 import dataclasses
 from contextlib import contextmanager
 from dataclasses import dataclass

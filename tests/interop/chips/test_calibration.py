@@ -1,7 +1,5 @@
 """Ranges for int8 against brute force, and other people's tables read back."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Layers said in those of a target: the same numbers, no other types, and what has no exact form is refused."""
 
-from __future__ import annotations
-
 import itertools
 import re
 

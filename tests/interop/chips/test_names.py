@@ -1,7 +1,5 @@
 """Names of layers and blobs: those that a target takes, unique, and the same in both files."""
 
-from __future__ import annotations
-
 import itertools
 import re
 

@@ -1,7 +1,5 @@
 """Caffe's global switches: each test begins with them as they are at first."""
 
-from __future__ import annotations
-
 import pytest
 
 import minicaffe.interop.pycaffe as caffe

@@ -1,7 +1,5 @@
 """caffe.Classifier: the same classes as a few lines of NumPy give."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kit import layer_text, refusal

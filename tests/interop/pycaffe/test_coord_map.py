@@ -1,7 +1,5 @@
 """Where the pixels of one blob lie in another: Caffe's own cases, and the middles of real receptive fields."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kit import refusal

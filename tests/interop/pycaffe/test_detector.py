@@ -1,7 +1,5 @@
 """caffe.Detector: windows of pictures, with what surrounds them, as R-CNN cuts them."""
 
-from __future__ import annotations
-
 import sys
 import types
 

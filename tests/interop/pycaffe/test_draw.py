@@ -1,7 +1,5 @@
 """Nets as graphs: what is drawn of each, and that any name is drawn as itself."""
 
-from __future__ import annotations
-
 import re
 import stat
 from pathlib import Path

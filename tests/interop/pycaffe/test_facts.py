@@ -1,7 +1,5 @@
 """Nets and solvers through pycaffe's interface, against numbers computed with the real Caffe through its own."""
 
-from __future__ import annotations
-
 import json
 
 import caffe_cases as cases

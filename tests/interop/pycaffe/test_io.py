@@ -1,7 +1,5 @@
 """caffe.io: the order and arithmetic of what is done to pictures, against slow references; arrays as messages."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kit import refusal

@@ -1,7 +1,5 @@
 """On CUDA a script sees copies: whatever it does in whatever order, it sees what it would on the CPU."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

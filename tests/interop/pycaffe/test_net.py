@@ -1,7 +1,5 @@
 """caffe.Net: what scripts do with it, and what pycaffe does then."""
 
-from __future__ import annotations
-
 import gc
 
 import numpy as np

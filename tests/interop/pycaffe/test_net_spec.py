@@ -1,7 +1,5 @@
 """Nets written in Python: names, bottoms and keys as Caffe's net_spec gives them, and what it says of mistakes."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

@@ -1,7 +1,5 @@
 """caffe.proto as protobuf's messages: Caffe's own files come out as they went in, and ours agree with them."""
 
-from __future__ import annotations
-
 import importlib
 import random
 import sys

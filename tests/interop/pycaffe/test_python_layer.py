@@ -1,7 +1,5 @@
 """Layers that scripts write: class X(caffe.Layer)."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Layers as Faster R-CNN's folder `rpn` has them: Python modules in a package, which import one another."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

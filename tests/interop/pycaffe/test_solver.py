@@ -1,7 +1,5 @@
 """caffe.SGDSolver and the others: what scripts do with them."""
 
-from __future__ import annotations
-
 import gc
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Modes, seeds, lines on stderr, names: what scripts ask of caffe itself."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """CIFAR-10's archive: fetched from servers on this machine, and archives that are not what they should be."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

@@ -1,7 +1,5 @@
 """What pictures become, against slow definitions in float64."""
 
-from __future__ import annotations
-
 import collections
 import colorsys
 import math

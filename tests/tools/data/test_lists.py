@@ -1,7 +1,5 @@
 """Where the files that a model or a list names are looked for."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The one reader of pictures: what training, tests, predict and conversion see of a file is what a viewer shows."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

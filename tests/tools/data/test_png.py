@@ -1,7 +1,5 @@
 """What is written as PNG, Pillow reads as the same pixels."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

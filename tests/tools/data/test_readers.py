@@ -1,7 +1,5 @@
 """Data sets of every kind by one interface: their entries against what was written, and what is told of mistakes."""
 
-from __future__ import annotations
-
 import os
 import re
 import struct

@@ -1,7 +1,5 @@
 """Weights in .safetensors files: what the package wrote is read, what is written the package reads."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

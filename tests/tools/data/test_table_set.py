@@ -1,7 +1,5 @@
 """Tables of pictures: which columns are what, several labels, splits, and what is wrong with a table."""
 
-from __future__ import annotations
-
 import csv
 import itertools
 

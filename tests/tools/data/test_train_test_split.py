@@ -1,7 +1,5 @@
 """What is held out of a set without test entries of its own, and that both phases of a model keep to it."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Weights by name, from servers on this machine: fetched, refused, kept, shared."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import subprocess

@@ -5,8 +5,6 @@ python -m dry_run kernels                           the kernels that the cases l
 python -m dry_run MODEL [ENGINE [TYPE]]             the operations of a step, counted
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import Counter

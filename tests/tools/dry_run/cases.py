@@ -1,7 +1,5 @@
 """The nets that the dry run walks; without CuPy, so that the tests can list them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

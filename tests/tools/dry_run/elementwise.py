@@ -1,7 +1,5 @@
 """Element-wise functions: CuPy's choice of types and its rule of overlap, asked of CuPy itself."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import cupy

@@ -1,7 +1,5 @@
 """Layers with a fault each, and what the dry run must say of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Products by cuBLAS: leading dimensions, types, and whether each matrix lies within one allocation."""
 
-from __future__ import annotations
-
 import cupy
 
 from dry_run.memory import room

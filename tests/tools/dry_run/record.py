@@ -1,7 +1,5 @@
 """What would be done on the device: operation by operation."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any

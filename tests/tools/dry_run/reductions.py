@@ -1,7 +1,5 @@
 """Sums and maxima: most of them CuPy hands to CUB, which makes the result apart, in work of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What scripts do with caffe.Net and a solver, on CuPy's arrays: each call is taken, no number is right."""
 
-from __future__ import annotations
-
 import numpy as np
 
 import minicaffe.interop.pycaffe as caffe

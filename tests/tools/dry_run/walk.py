@@ -1,7 +1,5 @@
 """A net's steps, dry: built, run a few times, and looked at."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ A file is read, or refused by a MinicaffeError of one line; anything else is a f
 guided by coverage write the bytes; test_fuzzed.py reads the whole files, and what was found.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

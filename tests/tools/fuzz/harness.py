@@ -6,8 +6,6 @@ Whatever a file holds, it is read, or refused by a MinicaffeError of one line. N
 'minicaffe[fuzz]'`.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

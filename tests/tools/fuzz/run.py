@@ -9,8 +9,6 @@ that reached something new stay in INTO/corpus, and the next run goes on from th
 row a reader: how many inputs were read, the edges of minicaffe's and PyYAML's byte code that they reached, the finds.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import hashlib

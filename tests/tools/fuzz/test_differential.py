@@ -4,8 +4,6 @@ Prototxt beside protobuf's own text parser, with a description of caffe.proto th
 .caffemodel beside its parser of bytes; .npz beside NumPy. YAML beside the JSON schema is in spec/test_schema.py.
 """
 
-from __future__ import annotations
-
 import random
 import re
 

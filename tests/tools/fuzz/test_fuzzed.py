@@ -1,7 +1,5 @@
 """What tests/tools/fuzz/run.py fuzzes: whole files are read, and what it has found is read or refused in one line."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Ranks that are threads of one process: a communicator to test with where there is no MPI, and many times."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """mpiexec and mpi4py, as far as they are here; and what a job of several processes is made of."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """What a rank does that test_sums.py starts: sums of many sizes, one behind the other, late here and there."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import sys

@@ -1,7 +1,5 @@
 """Processes that mpiexec starts: the run of one process, resumed on any number of them, killed, refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Ranks with a GPU each, by NCCL: on the stand-in for CuPy, whose sums are done as late as an event allows."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """What several ranks refuse before they train, and how they end together; each told once, by its rank."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import threading

@@ -1,7 +1,5 @@
 """Several ranks compute what one process does: the same batches and random numbers, losses and weights."""
 
-from __future__ import annotations
-
 import itertools
 from functools import partial
 

@@ -1,7 +1,5 @@
 """What each rank has of a batch: parts that make up the whole, whichever layer gives it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sums over ranks of one machine: in memory that they share, and in messages."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

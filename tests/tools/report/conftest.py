@@ -1,7 +1,5 @@
 """A run folder made by hand: a small net of random weights on a few pictures, a log of given lines."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The page in headless Chromium: no complaint, curves with the log's points, every section, hostile names."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

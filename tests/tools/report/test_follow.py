@@ -1,7 +1,5 @@
 """The page that follows a run: cheap, harmless to the training, and never its end."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

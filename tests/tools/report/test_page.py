@@ -1,7 +1,5 @@
 """The page's data is the log's; nothing in it breaks the page; damaged folders are one line."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """Confusion matrix and mistakes against slow references; what a net cannot have is left out."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

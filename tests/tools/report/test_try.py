@@ -1,7 +1,5 @@
 """The net in the page against ours, in headless Chromium: layers, a drawing's preparation, strokes on the canvas."""
 
-from __future__ import annotations
-
 import base64
 import re
 from dataclasses import dataclass

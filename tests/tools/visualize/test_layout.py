@@ -1,7 +1,5 @@
 """Layouts of any graph: boxes apart, edges forward, everything in the picture; and the order found."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

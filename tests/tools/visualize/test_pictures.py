@@ -1,7 +1,5 @@
 """What is written of a layout: SVG is XML whatever the names, PNG a picture of the same size, DOT as Graphviz reads it."""
 
-from __future__ import annotations
-
 import io
 import sys
 import xml.etree.ElementTree as ElementTree

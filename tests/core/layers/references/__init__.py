@@ -9,8 +9,6 @@ is by their authors' definition no derivative, or that of the first where severa
 DRAWN holds random cases: of a type, what draws one and how many. A function may say which rows it `takes`.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Callable

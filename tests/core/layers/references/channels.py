@@ -1,8 +1,6 @@
 """Layers with a number for each channel."""
 # ruff: noqa: N802
 
-from __future__ import annotations
-
 import numpy as np
 from core.layers.references.draws import drawn
 

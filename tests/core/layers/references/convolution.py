@@ -1,8 +1,6 @@
 """Convolution, Deconvolution and Im2col along any number of axes, tap by tap."""
 # ruff: noqa: N802
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,8 +1,6 @@
 """The layers of SSD and YOLO, box by box."""
 # ruff: noqa: N802
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Random cases of a layer: what is drawn from tables, and the arrays made of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

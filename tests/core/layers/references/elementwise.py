@@ -1,8 +1,6 @@
 """Activations that Caffe does not have, number by number."""
 # ruff: noqa: N802
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Layers of face recognition, by their authors' definitions."""
 # ruff: noqa: N802
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Layers of forks that read images between pixels, compare them, or move what they hold."""
 # ruff: noqa: N802
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,8 +1,6 @@
 """R-FCN's losses, of each region too, and Fast R-CNN's."""
 # ruff: noqa: N802
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Losses of distances, and of distributions."""
 # ruff: noqa: N802
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,8 +1,6 @@
 """Normalisations of a sample and of its groups, row by row."""
 # ruff: noqa: N802
 
-from __future__ import annotations
-
 import numpy as np
 from core.layers.references.draws import drawn
 

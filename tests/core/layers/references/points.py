@@ -1,7 +1,5 @@
 """What references share of images: points between pixels, boxes, regions to draw."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

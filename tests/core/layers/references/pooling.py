@@ -1,8 +1,6 @@
 """Poolings along any number of axes, window by window."""
 # ruff: noqa: N802
 
-from __future__ import annotations
-
 import itertools
 import math
 

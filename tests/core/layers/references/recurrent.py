@@ -1,8 +1,6 @@
 """LSTM and RNN, stream by stream."""
 # ruff: noqa: N802
 
-from __future__ import annotations
-
 import numpy as np
 from core.layers.references.draws import drawn
 from core.layers.references.points import sigmoid

@@ -1,8 +1,6 @@
 """Layers of MNC, R-FCN, MS-CNN and Cascade R-CNN: regions of maps, what is found in them, which are proposed."""
 # ruff: noqa: N802
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,8 +1,6 @@
 """The layers of sequences that forks have."""
 # ruff: noqa: N802
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,8 +1,6 @@
 """Layers that move numbers and resize images."""
 # ruff: noqa: N802
 
-from __future__ import annotations
-
 import numpy as np
 from core.layers.references.points import between
 

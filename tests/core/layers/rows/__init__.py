@@ -6,8 +6,6 @@ tops of a layer that has not just one. OWN_GRADIENT names types whose gradient i
 no derivative: tests of their own compare it with that definition.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from typing import Any

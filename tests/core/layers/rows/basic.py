@@ -1,7 +1,5 @@
 """The layers of LeNet and its like."""
 
-from __future__ import annotations
-
 X = (2, 4, 5, 6)
 
 ROWS = {

@@ -1,7 +1,5 @@
 """Layers with a number for each channel, and Embed. Parameter, without a bottom, is in test_channels.py."""
 
-from __future__ import annotations
-
 import numpy as np
 
 X = (2, 3, 4, 2)

@@ -1,7 +1,5 @@
 """The layers of detectors."""
 
-from __future__ import annotations
-
 import numpy as np
 
 MAPS = np.random.default_rng(3).permutation(2 * 3 * 5 * 6).reshape(2, 3, 5, 6) / 10  # none alike

@@ -1,7 +1,5 @@
 """The element-wise layers. A random bottom is at least 0.05 away from 0; other kinks have arrays."""
 
-from __future__ import annotations
-
 import numpy as np
 
 X = (2, 3, 4)

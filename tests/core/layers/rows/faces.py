@@ -1,7 +1,5 @@
 """Layers of face recognition and losses of distances."""
 
-from __future__ import annotations
-
 import numpy as np
 
 LABELS = np.array([1.0, 0.0, 3.0])

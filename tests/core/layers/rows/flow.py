@@ -1,7 +1,5 @@
 """Layers of forks that read images between pixels, compare them, or move what they hold."""
 
-from __future__ import annotations
-
 IMAGE = (2, 3, 4, 5)
 WIDE = {"kernel_h": 2, "kernel_w": 3, "pad_h": 0, "pad_w": 1, "stride_h": 1, "stride_w": 2}
 

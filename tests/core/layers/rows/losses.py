@@ -1,7 +1,5 @@
 """Losses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

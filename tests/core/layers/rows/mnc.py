@@ -1,7 +1,5 @@
 """The layers of Multi-task Network Cascades."""
 
-from __future__ import annotations
-
 from core.layers.rows.detection import MAPS, REGIONS
 
 ROWS = {

@@ -1,7 +1,5 @@
 """Normalisations: of a batch, of a sample, of its groups, of neighbours."""
 
-from __future__ import annotations
-
 X = (2, 4, 5, 6)
 
 ROWS = {

@@ -1,7 +1,5 @@
 """Layers of the user's program: whose class it has, which is left out of the dry run, and whose arrays."""
 
-from __future__ import annotations
-
 import my_layers
 
 ROWS = {

@@ -1,7 +1,5 @@
 """Layers that read files: they have no gradient, and are tested in tests/core/layers/test_reading.py."""
 
-from __future__ import annotations
-
 from typing import Any
 
 ROWS: dict[str, list[tuple[dict[str, Any], list[Any]]]] = {}

@@ -1,7 +1,5 @@
 """Recurrent layers, whose streams begin anew at the first step: what a pass gives is not of the one before."""
 
-from __future__ import annotations
-
 import numpy as np
 
 X = (4, 3, 2, 3)  # steps, streams, ...

@@ -1,7 +1,5 @@
 """The layers of R-FCN."""
 
-from __future__ import annotations
-
 import numpy as np
 from core.layers.rows.detection import REGIONS
 

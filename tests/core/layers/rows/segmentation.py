@@ -1,7 +1,5 @@
 """Layers of segmentation and of edges."""
 
-from __future__ import annotations
-
 import numpy as np
 
 EDGES = (np.arange(24).reshape(2, 1, 3, 4) % 5 == 0) * 1.0

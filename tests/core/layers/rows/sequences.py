@@ -1,7 +1,5 @@
 """The layers of sequences that forks have."""
 
-from __future__ import annotations
-
 import numpy as np
 
 CLIP = np.array([0.0, 0.0, 1.0, 0.0, 1.0, 1.0])

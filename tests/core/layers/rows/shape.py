@@ -1,7 +1,5 @@
 """Layers that move numbers, sum them, resize images."""
 
-from __future__ import annotations
-
 import numpy as np
 
 X = (2, 4, 5, 6)

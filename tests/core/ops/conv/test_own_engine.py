@@ -1,7 +1,5 @@
 """Engines of a user's own: registered, refused, called in every pass, also where others are replayed."""
 
-from __future__ import annotations
-
 import importlib.util
 import io
 import sys

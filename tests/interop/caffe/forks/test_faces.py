@@ -1,7 +1,5 @@
 """Layers of face recognition: labels that are no class, 16 bits, nets without the centers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kit import near, refusal, single

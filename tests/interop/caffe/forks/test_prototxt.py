@@ -1,7 +1,5 @@
 """Layers of forks in prototxt as the forks' users write them: read, written, and read again; their refusals."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Layers of segmentation as prototxts have them; pictures with labels of each pixel."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kit import host, near, refusal, single

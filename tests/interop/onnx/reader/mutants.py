@@ -4,8 +4,6 @@
 nets, how many were refused, and what should not have happened.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

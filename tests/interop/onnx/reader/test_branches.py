@@ -1,7 +1,5 @@
 """If: the branch of a constant condition stands in its place; any other condition is refused."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Damaged .onnx files are read or refused in one line: nothing else is raised, nothing half is written."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -1,7 +1,5 @@
 """Models of ONNX as nets: the files that are written compute what onnxruntime does, or there is a reason why not."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import subprocess

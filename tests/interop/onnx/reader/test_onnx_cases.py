@@ -1,7 +1,5 @@
 """The operator cases of the onnx package: what is read computes what the case says, all else is refused."""
 
-from __future__ import annotations
-
 import functools
 import warnings
 

@@ -1,7 +1,5 @@
 """Several nodes that one layer says: it says them where they mean it, and only there."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """LSTM and RNN: ONNX's operators, and the Scans that our exports write, as layers that compute the same."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """What an import refuses: a table of nodes, and the line that says why."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

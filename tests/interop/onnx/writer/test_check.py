@@ -1,7 +1,5 @@
 """The comparison before a file is written: layers that leap are given onnxruntime's bottoms, which are compared too."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kit import refusal

@@ -1,7 +1,5 @@
 """SSD's layers in ONNX: onnxruntime's rows are ours, whatever the keys, the number of images and the size."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

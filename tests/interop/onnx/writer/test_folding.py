@@ -1,7 +1,5 @@
 """Nets whose BatchNorms, Scales, Biases and Powers are folded compute the same, in fewer layers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """What becomes of a model that is trained when it only infers."""
 
-from __future__ import annotations
-
 import caffe_nets
 import pytest
 from kit import refusal

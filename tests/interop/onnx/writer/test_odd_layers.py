@@ -1,7 +1,5 @@
 """Recurrent layers, resizing, regions and choices in ONNX: onnxruntime's numbers are ours, at other sizes too."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kit import onnx_runs, refusal

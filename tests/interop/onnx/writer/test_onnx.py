@@ -1,7 +1,5 @@
 """Nets as ONNX: every layer's configurations through onnxruntime, what is refused, and that nothing wrong is written."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What is said beside an exported net: following it gives what the Classifier gives; nothing is guessed."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Exports that keep to what TensorRT 10 reads: nets and layers that do, and what the others are told."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A net's parameters as PyTorch's state_dict: what is written, and that PyTorch's modules give the same numbers."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

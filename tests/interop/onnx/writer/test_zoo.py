@@ -1,7 +1,5 @@
 """The nets of models/ through onnxruntime, those that are small or can be made so; the others by examples/."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import caffe_nets
