@@ -84,7 +84,15 @@ class DetectionFiles:
         for count, detections in (self.passes[n] for n in sorted(self.passes)):
             self._take(detections, first)
             first += count
-        self._write()
+        try:
+            os.makedirs(self.folder, exist_ok=True)
+        except OSError as error:
+            raise DataError(
+                f"save_output_param: output_directory {self.folder}: {error.strerror}"
+            ) from None
+        for name, text in self._texts().items():
+            put = partial(lambda data, file: file.write(data), text.encode())
+            checkpoint.replace(str(self.folder / name), put)
         self.passes = {}
         return True
 
@@ -100,48 +108,29 @@ class DetectionFiles:
             box = row[3:7].clip(0, 1) * np.array([w, h, w, h])
             self.rows.append((self.names[place], int(row[1]), float(row[2]), box))
 
-    def _write(self) -> None:
-        try:
-            os.makedirs(self.folder, exist_ok=True)
-        except OSError as error:
-            raise DataError(
-                f"save_output_param: output_directory {self.folder}: {error.strerror}"
-            ) from None
-        for name, text in self._texts().items():
-            put = partial(lambda data, file: file.write(data), text.encode())
-            checkpoint.replace(str(self.folder / name), put)
-
     def _texts(self) -> dict[str, str]:
         """What is written, by file."""
-        whole = [(name, label, score, box.astype(int)) for name, label, score, box in self.rows]
-        if self.format == "VOC":
-            return {
-                f"{self.prefix}{called}.txt": "".join(
-                    f"{name} {score:.6g} {' '.join(map(str, box))}\n"
-                    for name, own, score, box in whole
-                    if own == label
-                )
-                for label, called in self.classes.items()
-                if label != self.background
-            }
-        if self.format == "ILSVRC":
-            lines = [
-                f"{name} {label} {score:.6g} {' '.join(map(str, box))}\n"
-                for name, label, score, box in whole
-            ]
-            return {f"{self.prefix}.txt": "".join(lines)}
-        entries = [
-            {
-                "image_id": _number(name),
-                "category_id": _number(self.classes[label]),
-                "bbox": [
-                    round(float(v), 2) for v in (box[0], box[1], box[2] - box[0], box[3] - box[1])
-                ],
-                "score": round(score, 6),
-            }
+        if self.format == "COCO":
+            entries = []
+            for name, label, score, (x0, y0, x1, y1) in self.rows:
+                entry = {"image_id": _number(name), "category_id": _number(self.classes[label])}
+                entry["bbox"] = [round(float(v), 2) for v in (x0, y0, x1 - x0, y1 - y0)]
+                entries.append({**entry, "score": round(score, 6)})
+            return {f"{self.prefix}.json": json.dumps(entries, indent=1) + "\n"}
+        lines = [
+            (name, label, f"{score:.6g} {' '.join(map(str, box.astype(int)))}\n")
             for name, label, score, box in self.rows
         ]
-        return {f"{self.prefix}.json": json.dumps(entries, indent=1) + "\n"}
+        if self.format == "ILSVRC":
+            whole = "".join(f"{name} {label} {rest}" for name, label, rest in lines)
+            return {f"{self.prefix}.txt": whole}
+        return {
+            f"{self.prefix}{called}.txt": "".join(
+                f"{name} {rest}" for name, label, rest in lines if label == own
+            )
+            for own, called in self.classes.items()
+            if own != self.background
+        }
 
 
 def _number(text: str) -> int | str:
@@ -149,17 +138,23 @@ def _number(text: str) -> int | str:
     return int(text) if text.isdigit() else text
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Priors(Layer):
-    """Boxes of set sizes, `boxes`, around each place of a map; a subclass has the keys."""
+    """Boxes of set sizes, `boxes`, around each place of a map."""
+
+    clip: Annotated[bool, "cut the boxes to the image"] = False
+    variance: Annotated[tuple[float, ...], "one number, or one per side; default: 0.1"] = ()
+    img_size: Annotated[int | None, "side of the image; default: the bottom's", AtLeast(1)] = None
+    img_h: Annotated[int | None, "height of the image", AtLeast(1)] = None
+    img_w: Annotated[int | None, "width of the image", AtLeast(1)] = None
+    step: Annotated[float | None, "pixels between places; default: image over map"] = None
+    step_h: Annotated[float | None, "pixels between rows"] = None
+    step_w: Annotated[float | None, "pixels between columns"] = None
+    offset: Annotated[float, "of the boxes' centre from a place's corner, in steps"] = 0.5
 
     traits = Traits(keeps_top=True, recordable=True, label_bottoms=(0, 1), float32_tops=(0,))
-    variance: tuple[float, ...]
-    boxes: np.ndarray
-    clip: bool
-    offset: float
 
-    def lay(self, x: Shape, image: Shape) -> None:
-        """Take the sizes of the map and the image. Raises ShapeError for invalid keys."""
+    def setup(self, x: Shape, image: Shape) -> Shape:
         if len(x) != 4 or len(image) != 4:
             raise ShapeError(f"needs bottoms of 4 axes (n, c, h, w), got {x} and {image}")
         for key in ("aspect_ratio", "variance", "step", "step_h", "step_w"):
@@ -170,6 +165,12 @@ class Priors(Layer):
             raise ShapeError(f"variance: expected 1 or 4 numbers, got {len(self.variance)}")
         self.area, pixels = x[2:], self.pair("img", "img_size")
         self.image = image[2:] if pixels is None else (int(pixels[0]), int(pixels[1]))
+        self.boxes = self.sides()
+        return (1, 2, math.prod(self.area) * len(self.boxes) * 4)
+
+    def sides(self) -> np.ndarray:
+        """Width and height (k, 2) of the boxes, in pixels. Raises ShapeError for a subclass's keys."""
+        raise NotImplementedError
 
     def pair(self, key: str, whole: str) -> tuple[float, float] | None:
         """A key's values, set as one number or as _h and _w; None if neither is set."""
@@ -216,18 +217,8 @@ class PriorBox(Priors):
     ] = ()
     aspect_ratio: Annotated[tuple[float, ...], "widths over heights of more boxes"] = ()
     flip: Annotated[bool, "boxes of the inverse ratios too"] = True
-    clip: Annotated[bool, "cut the boxes to the image"] = False
-    variance: Annotated[tuple[float, ...], "one number, or one per side; default: 0.1"] = ()
-    img_size: Annotated[int | None, "side of the image; default: the bottom's", AtLeast(1)] = None
-    img_h: Annotated[int | None, "height of the image", AtLeast(1)] = None
-    img_w: Annotated[int | None, "width of the image", AtLeast(1)] = None
-    step: Annotated[float | None, "pixels between places; default: image over map"] = None
-    step_h: Annotated[float | None, "pixels between rows"] = None
-    step_w: Annotated[float | None, "pixels between columns"] = None
-    offset: Annotated[float, "of the boxes' centre from a place's corner, in steps"] = 0.5
 
-    def setup(self, x: Shape, image: Shape) -> Shape:
-        self.lay(x, image)
+    def sides(self) -> np.ndarray:
         if not self.min_size:
             raise ShapeError("min_size: expected a number at least")
         if self.max_size and (
@@ -236,8 +227,7 @@ class PriorBox(Priors):
         ):
             raise ShapeError("max_size: expected one for each min_size, larger than that")
         ratios = ops.aspect_ratios(self.aspect_ratio, self.flip)
-        self.boxes = ops.sizes(self.min_size, self.max_size, ratios)
-        return (1, 2, math.prod(self.area) * len(self.boxes) * 4)
+        return ops.sizes(self.min_size, self.max_size, ratios)
 
 
 @register
@@ -253,26 +243,15 @@ class PriorBoxClustered(Priors):
 
     width: Annotated[tuple[float, ...], "widths of the boxes, in pixels"]
     height: Annotated[tuple[float, ...], "their heights"]
-    clip: Annotated[bool, "cut the boxes to the image"] = False
-    variance: Annotated[tuple[float, ...], "one number, or one per side; default: 0.1"] = ()
-    img_size: Annotated[int | None, "side of the image; default: the bottom's", AtLeast(1)] = None
-    img_h: Annotated[int | None, "height of the image", AtLeast(1)] = None
-    img_w: Annotated[int | None, "width of the image", AtLeast(1)] = None
-    step: Annotated[float | None, "pixels between places; default: image over map"] = None
-    step_h: Annotated[float | None, "pixels between rows"] = None
-    step_w: Annotated[float | None, "pixels between columns"] = None
-    offset: Annotated[float, "of the boxes' centre from a place's corner, in steps"] = 0.5
 
-    def setup(self, x: Shape, image: Shape) -> Shape:
+    def sides(self) -> np.ndarray:
         for key in ("width", "height"):
             sides = getattr(self, key)
             if len(sides) != len(self.width) or not sides or min(sides) <= 0:
                 raise ShapeError(
                     f"{key}: expected {len(self.width) or 1} numbers above 0, got {sides}"
                 )
-        self.lay(x, image)
-        self.boxes = np.stack([self.width, self.height], axis=1)
-        return (1, 2, math.prod(x[2:]) * len(self.width) * 4)
+        return np.stack([self.width, self.height], axis=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -441,7 +420,9 @@ class MultiBoxLoss(Loss):
             chosen = self.mined(matched, most, boxes, device.to_host(losses))
         self.chosen = xp.asarray(chosen)
         self.place = tuple(map(xp.asarray, np.nonzero(matched >= 0)))
-        self.divisor = max(1, self.normalizer(int((matched >= 0).sum())))
+        older = "VALID" if self.normalize in (None, True) else "BATCH_SIZE"
+        divisors = {"FULL": n * p, "VALID": len(self.place[0]), "BATCH_SIZE": n, "NONE": 1}
+        self.divisor = max(1, divisors[self.normalization or older])
         total = (losses * self.chosen).sum(dtype=self.sum_dtype)
         self.differences = None
         if len(self.place[0]):
@@ -560,7 +541,12 @@ class MultiBoxLoss(Loss):
         """Which boxes (n, p) the loss of scores is of; of HARD_EXAMPLE others are not matched any more."""
         losses, hard = losses.astype(np.float64), self.mining_type == "HARD_EXAMPLE"
         if hard:
-            losses = losses + self.all_location_losses(matched, boxes)
+            of_boxes, (image, kind, j) = np.zeros(losses.shape), np.nonzero(matched >= 0)
+            if len(image):
+                goal, scale = self.encoded(matched, boxes)
+                differences = (self.shown[image, j, kind] - goal) * scale
+                of_boxes[image, j] = self.location_losses(np, differences).sum(axis=1)
+            losses = losses + of_boxes
         chosen = matched[:, 0] >= 0
         for i, truth in enumerate(boxes):
             if not len(truth):
@@ -606,23 +592,6 @@ class MultiBoxLoss(Loss):
         size = xp.abs(differences)
         square = differences * differences / 2
         return square if self.loc_loss_type == "L2" else xp.where(size < 1, square, size - 0.5)
-
-    def all_location_losses(self, matched: np.ndarray, boxes: list[np.ndarray]) -> np.ndarray:
-        """The loss of each predicted box (n, p), 0 of those that are not matched."""
-        losses = np.zeros((self.count, self.places))
-        image, kind, j = np.nonzero(matched >= 0)
-        if len(image):
-            goal, scale = self.encoded(matched, boxes)
-            differences = (self.shown[image, j, kind] - goal) * scale
-            losses[image, j] = self.location_losses(np, differences).sum(axis=1)
-        return losses
-
-    def normalizer(self, matched: int) -> int:
-        """What the sum of losses is divided by, before it is made 1 at least."""
-        older = "VALID" if self.normalize in (None, True) else "BATCH_SIZE"
-        n, p = self.count, self.places
-        divisors = {"FULL": n * p, "VALID": matched, "BATCH_SIZE": n, "NONE": 1}
-        return divisors[self.normalization or older]
 
 
 @register
@@ -840,10 +809,9 @@ def average_precision(scores: Any, right: Any, count: int, version: Version) -> 
         return 0.0
     hits = right[np.argsort(-scores, kind="stable")].cumsum()
     precision, recall = hits / np.arange(1, len(hits) + 1), hits / count
-    if version == "Integral":
-        return float((precision * np.diff(recall, prepend=0.0)).sum())
     highest = np.maximum.accumulate(precision[::-1])[::-1]
-    if version == "MaxIntegral":
-        return float((highest * np.diff(recall, prepend=0.0)).sum())
-    at = [highest[recall >= level / 10] for level in range(11)]
-    return float(sum(rest[0] if len(rest) else 0 for rest in at) / 11)
+    if version == "11point":
+        at = [highest[recall >= level / 10] for level in range(11)]
+        return float(sum(rest[0] if len(rest) else 0 for rest in at) / 11)
+    height = precision if version == "Integral" else highest
+    return float((height * np.diff(recall, prepend=0.0)).sum())
