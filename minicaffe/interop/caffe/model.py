@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from minicaffe.core.config.declare import MEANS, NetSpec, SolverSpec, unused
@@ -128,9 +129,7 @@ def text_of(
         net, comments[own] = parse_text(inside, own)
         return net_of(typed(net, "NetParameter", unknown=unknown))
 
-    def net_of(net: Node) -> Node:
-        return net_tree(net, layer_types, unknown)
-
+    net_of = partial(net_tree, layer_types=layer_types, unknown=unknown)
     root = None
     try:
         if _is_solver(message):
@@ -217,7 +216,7 @@ def solver_root(
     (source,) = sources
 
     def nets(key: str) -> list[Node]:
-        node = solver.value.get(key, Node([], solver.mark))
+        node = solver.value.get(key, NONE)
         items = node.value if isinstance(node.value, list) else [node]
         return [
             net_of(one) if key.endswith("_param") else net_in(one.value, one.mark) for one in items
@@ -234,7 +233,7 @@ def solver_root(
         )
     if source == "train_net" and "test_net_param" not in solver.value:
         train_file = solver.value["train_net"].value
-        others = solver.value.get("test_net", Node([], solver.mark)).value
+        others = solver.value.get("test_net", NONE).value
         if all(one.value == train_file for one in others):  # one net with the layers of both phases
             tests = []
     own = dict(solver.value)
@@ -253,8 +252,8 @@ def _evaluated(nets: list[Node], evaluation: dict[str, Node], solver: Node) -> N
     layers = [
         layer
         for net in nets
-        for layer in (net.value["layers"].value if "layers" in net.value else [])
-        if "type" in layer.value and layer.value["type"].value == "DetectionEvaluate"
+        for layer in net.value["layers"].value
+        if layer.value.get("type", NONE).value == "DetectionEvaluate"
     ]
     fields = schema().messages["SolverParameter"]
     for key, node in evaluation.items():

@@ -11,17 +11,8 @@ from minicaffe.core.config.declare import LayerSpec, NetSpec
 from minicaffe.core.config.tree import Comment, Mark, Node
 from minicaffe.core.config.types import convert, keys_of
 from minicaffe.core.layers.registry import Unknown
-from minicaffe.core.net.yaml_text import (
-    Pen,
-    first_mark,
-    given_nodes,
-    implied_bottoms,
-    in_order,
-    layer_options,
-    place,
-    plain,
-    shuffled,
-)
+from minicaffe.core.net import yaml_text
+from minicaffe.core.net.yaml_text import Pen, given_nodes, in_order, place, plain
 from minicaffe.errors import SpecError
 from minicaffe.interop.caffe.layer import (
     DROPPED,
@@ -61,7 +52,7 @@ def prototxt(
         nets = {"train_net_param": nets["net_param"]}
     if tests:
         nets["test_net_param"] = Node(tests, tests[0].mark)
-    start, net = first_mark(own, spec.solver.mark), spec.layers[0].mark.outermost
+    start, net = yaml_text.first_mark(own, spec.solver.mark), spec.layers[0].mark.outermost
     parts = [own, nets] if start.file != net.file or start.line <= net.line else [nets, own]
     write(pen, Node({**parts[0], **parts[1]}, start), 0)
     return pen.text()
@@ -129,7 +120,9 @@ def _net(pen: Pen, spec: NetSpec, layer_types: Mapping[str, type]) -> Node:
     """A NetParameter."""
     start = spec.layers[0].mark
     layers = []
-    for layer, implied in zip(spec.layers, implied_bottoms(spec, layer_types), strict=True):
+    for layer, implied in zip(
+        spec.layers, yaml_text.implied_bottoms(spec, layer_types), strict=True
+    ):
         bottom = layer.bottom
         if bottom is None:
             if len(implied) > 1:
@@ -160,13 +153,12 @@ def _layer(
     taken = assumed(layer.type, declared)
     if layer.type.endswith("Loss") and not layer.tops:  # else it would be given one
         fields[FREE] = Node({"top": Node([], layer.mark)}, layer.mark)
-    options, homes = layer_options(layer, layer_types), schema().keys(layer.type)
+    options, homes = yaml_text.layer_options(layer, layer_types), schema().keys(layer.type)
     if is_declared(layer.type):
-        block = own_block(layer.type)
         own = schema_of(layer_types[layer.type])
-        homes = {name: (block, field) for name, field in own.items()}
+        homes = {name: (own_block(layer.type), field) for name, field in own.items()}
     if layer.type in UNORDERED and options.get("shuffle", True) is None:
-        options["shuffle"] = shuffled(layer)
+        options["shuffle"] = yaml_text.shuffled(layer)
     for key, value in options.items():
         node = plain(value, place(layer, key))
         default = declared[key].default
@@ -192,9 +184,12 @@ def _layer(
             continue
         if fitting is None:
             home, fitting = FREE, node
-        inside = fields.get(home, Node({}, node.mark))
-        fields[home] = Node({**inside.value, key: fitting}, inside.mark)
-    fields = {name: _sorted(node, layer.mark) for name, node in fields.items()}
+        block = fields.get(home, Node({}, node.mark))
+        fields[home] = Node({**block.value, key: fitting}, block.mark)
+    for name, node in fields.items():  # a message stands where the first of its fields does
+        if isinstance(node.value, dict) and node.value:
+            inside = in_order(node.value, layer.mark)
+            fields[name] = Node(inside, next(iter(inside.values())).mark)
     ordered = in_order(fields) if commented(Node(fields, layer.mark)) else fields
     return as_written(Node(ahead | ordered, layer.mark))
 
@@ -219,14 +214,6 @@ def _as_it_is(node: Node, of_text: bool) -> Node:
     if of_text or not isinstance(node.value, str) or not re.fullmatch(CAPITALS, node.value):
         return node
     return Node(Word(node.value), node.mark) if WORD.fullmatch(node.value) else node
-
-
-def _sorted(node: Node, start: Mark) -> Node:
-    """A message whose fields stand as they did, and which stands where its first does."""
-    if not isinstance(node.value, dict) or not node.value:
-        return node
-    fields = in_order(node.value, start)
-    return Node(fields, next(iter(fields.values())).mark)
 
 
 def _fitting(node: Node, field: Field) -> Node | None:

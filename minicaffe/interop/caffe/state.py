@@ -36,12 +36,28 @@ def is_caffes(path: str | Path) -> bool:
 
 def read(path: str | Path) -> SolverState:
     """The state in a file. Raises CheckpointError, in one line, for a file that is not whole."""
+    state = SolverState()
     if hdf5.is_one(path):
         with hdf5.opened(path, CheckpointError) as file:
-            state = _from_h5(file)
+            state.iteration = hdf5.number(file, "iter")
+            state.current_step = hdf5.number(file, "current_step")
+            state.learned_net = hdf5.word(file, "learned_net")
+            group = hdf5.child(file, "history")
+            names = hdf5.names(group)
+            if names != [str(i) for i in range(len(names))]:
+                raise ValueError("'/history' does not hold 0, 1, ... without a gap")
+            state.history = [np.asarray(hdf5.dataset(group, name)[()]) for name in names]
     else:
         with wire.opened(path, ".solverstate", CheckpointError) as data:
-            state = _from_message(data)
+            for number, kind, value in wire.fields(data):
+                if number == 1:
+                    state.iteration = wire.integer(kind, value)
+                elif number == 2:
+                    state.learned_net = wire.text(kind, value)
+                elif number == 3:
+                    state.history.append(wire.parse_blob(wire.message(kind, value)).array())
+                elif number == 4:
+                    state.current_step = wire.integer(kind, value)
     if not (0 <= state.iteration < 2**31 and 0 <= state.current_step < 2**31):
         raise CheckpointError(
             f"{path}: iteration {state.iteration}, step {state.current_step}: expected 0 to 2^31 - 1"
@@ -102,43 +118,18 @@ def weights_file(path: str | Path, learned_net: str) -> Path:
 def write(path: str | Path, state: SolverState) -> None:
     """Write a state as Caffe does, atomically: as HDF5 if the name ends in .h5, else as Protocol Buffers."""
     if str(path).lower().endswith(".h5"):
-        write_h5(path, lambda file: _to_h5(file, state))
+
+        def fill(file: Any) -> None:
+            for name, number in (("iter", state.iteration), ("current_step", state.current_step)):
+                file.create_dataset(name, data=np.array([number], np.int32))
+            file.create_dataset("learned_net", data=np.bytes_(state.learned_net.encode() + b"\0"))
+            group = file.create_group("history", track_order=True)
+            for i, array in enumerate(state.history):
+                put_h5(group, str(i), array)
+
+        write_h5(path, fill)
         return
     parts = [wire.put_integer(1, state.iteration), *wire.put(2, state.learned_net)]
     for array in state.history:
         parts += wire.put(3, wire.blob_parts(array))
     write_message(path, [*parts, wire.put_integer(4, state.current_step)])
-
-
-def _from_message(data: memoryview) -> SolverState:
-    state = SolverState()
-    for number, kind, value in wire.fields(data):
-        if number == 1:
-            state.iteration = wire.integer(kind, value)
-        elif number == 2:
-            state.learned_net = wire.text(kind, value)
-        elif number == 3:
-            state.history.append(wire.parse_blob(wire.message(kind, value)).array())
-        elif number == 4:
-            state.current_step = wire.integer(kind, value)
-    return state
-
-
-def _from_h5(file: Any) -> SolverState:
-    iteration, step = hdf5.number(file, "iter"), hdf5.number(file, "current_step")
-    state = SolverState(iteration, hdf5.word(file, "learned_net"), step)
-    group = hdf5.child(file, "history")
-    names = hdf5.names(group)
-    if names != [str(i) for i in range(len(names))]:
-        raise ValueError("'/history' does not hold 0, 1, ... without a gap")
-    state.history = [np.asarray(hdf5.dataset(group, name)[()]) for name in names]
-    return state
-
-
-def _to_h5(file: Any, state: SolverState) -> None:
-    file.create_dataset("iter", data=np.array([state.iteration], np.int32))
-    file.create_dataset("learned_net", data=np.bytes_(state.learned_net.encode() + b"\0"))
-    file.create_dataset("current_step", data=np.array([state.current_step], np.int32))
-    group = file.create_group("history", track_order=True)
-    for i, array in enumerate(state.history):
-        put_h5(group, str(i), array)

@@ -211,39 +211,35 @@ class Word(str):
 
 def write(pen: Pen, message: Node, indent: int) -> None:
     """The fields of a message, a line each or, if they are short, several."""
-    for name, node in message.value.items():
-        if node.value == []:
-            pen.line(f"{name}: []", node.mark, indent)
+    for name, one in _values(message):
+        text = _inline(name, one)
+        short = len(text) + indent <= WIDTH and not (name in ("layer", "net_param") or _deep(one))
+        if not isinstance(one.value, dict) or (short and not pen.has_comments_in(one)):
+            pen.line(text, one.mark, indent)
             continue
-        for one in node.value if isinstance(node.value, list) else [node]:
-            if not isinstance(one.value, dict):
-                pen.line(f"{name}: {scalar(one.value)}", one.mark, indent)
-                continue
-            text = f"{name} {_inline(one)}"
-            short = len(text) + indent <= WIDTH and name not in ("layer", "net_param")
-            if short and not _deep(one) and not pen.has_comments_in(one):
-                pen.line(text, one.mark, indent)
-                continue
-            pen.line(f"{name} {{", one.mark, indent)
-            write(pen, one, indent + 2)
-            pen.line("}", Mark(""), indent)
+        pen.line(f"{name} {{", one.mark, indent)
+        write(pen, one, indent + 2)
+        pen.line("}", Mark(""), indent)
+
+
+def _values(message: Node) -> Iterator[tuple[str, Node]]:
+    """Each value of a message's fields; an empty list is one."""
+    for name, node in message.value.items():
+        several = isinstance(node.value, list) and node.value
+        yield from ((name, one) for one in (node.value if several else [node]))
 
 
 def _deep(node: Node) -> bool:
     """Whether a message has messages in it that are not short, or many fields."""
-    inside = [one for one in node.value.values() if isinstance(one.value, dict)]
-    return len(node.value) > 3 or any(_deep(one) for one in inside)
+    fields = node.value
+    return isinstance(fields, dict) and (len(fields) > 3 or any(map(_deep, fields.values())))
 
 
-def _inline(node: Node) -> str:
-    words = []
-    for name, value in node.value.items():
-        if value.value == []:
-            words.append(f"{name}: []")
-        for one in value.value if isinstance(value.value, list) else [value]:
-            inner = f" {_inline(one)}" if isinstance(one.value, dict) else f": {scalar(one.value)}"
-            words.append(name + inner)
-    return "{ " + " ".join(words) + " }" if words else "{}"
+def _inline(name: str, node: Node) -> str:
+    if not isinstance(node.value, dict):
+        return f"{name}: {'[]' if node.value == [] else scalar(node.value)}"
+    words = [_inline(*one) for one in _values(node)]
+    return " ".join([name, "{", *words, "}"]) if words else f"{name} {{}}"
 
 
 def scalar(value: Any) -> str:
@@ -255,11 +251,9 @@ def scalar(value: Any) -> str:
     if isinstance(value, Word):
         return str.__str__(value)
     if isinstance(value, str):
-        return f'"{"".join(_letter(letter) for letter in value)}"'
+        letters = []
+        for letter in value:
+            octal = "".join(f"\\{byte:03o}" for byte in letter.encode())
+            letters.append(ESCAPES.get(letter, letter if letter.isprintable() else octal))
+        return f'"{"".join(letters)}"'
     return number(value) if isinstance(value, float) else yaml_text.scalar(value)
-
-
-def _letter(letter: str) -> str:
-    if letter in ESCAPES:
-        return ESCAPES[letter]
-    return letter if letter.isprintable() else "".join(f"\\{byte:03o}" for byte in letter.encode())

@@ -120,14 +120,9 @@ TRANSFORMED = {kind: f"{kind.lower()}_param" for kind in ("DATA", "IMAGE_DATA", 
 # Keys of PSPNet's BN that SegNet's does not have; and the keys of both, as BatchNorm and Scale name them
 PSPNETS = {"slope_filler", "bias_filler", "momentum", "eps", "frozen"}
 SCALES = {"scale_filler": "filler", "shift_filler": "bias_filler"}
-BATCH_NORMS = {
-    "momentum": "moving_average_fraction",
-    "eps": "eps",
-    "scale_filler": "scale_filler",
-    "shift_filler": "bias_filler",
-    "slope_filler": "scale_filler",
-    "bias_filler": "bias_filler",
-}
+BATCH_NORMS = {"momentum": "moving_average_fraction", "eps": "eps"}
+BATCH_NORMS |= dict.fromkeys(("scale_filler", "slope_filler"), "scale_filler")
+BATCH_NORMS |= dict.fromkeys(("shift_filler", "bias_filler"), "bias_filler")
 # SegNet's SoftmaxWithLoss whose classes have weights, by the type it is here; and the key that says so
 WEIGHTED, BY_WEIGHT = "WeightedSoftmaxWithLoss", "weight_by_label_freqs"
 ND = {  # types of forks for video, and what they are here
@@ -304,9 +299,9 @@ def _has_gaps(pool: Node) -> bool:
 
 def _depthwise(layer: Node) -> Node:
     """A convolution of each channel by itself, which forks have as a type, is one of as many groups."""
-    conv = layer.value.get("convolution_param")
     if _type(layer) not in DEPTHWISE:
         return layer
+    conv = layer.value.get("convolution_param")
     if conv is None or "num_output" not in conv.value:
         return _retyped(layer, "Convolution")
     own = {"group": conv.value["num_output"], **conv.value}
@@ -316,10 +311,9 @@ def _depthwise(layer: Node) -> Node:
 
 def _weighted(layer: Node) -> Node:
     """A SoftmaxWithLoss of SegNet's that is told to weigh its classes is a type of its own."""
-    loss = layer.value.get("loss_param")
-    if _type(layer) != "SoftmaxWithLoss" or loss is None or BY_WEIGHT not in loss.value:
-        return layer
-    if not loss.value[BY_WEIGHT].value:
+    loss = layer.value.get("loss_param", Node({}, layer.mark))
+    weighs = loss.value.get(BY_WEIGHT)
+    if _type(layer) != "SoftmaxWithLoss" or weighs is None or not weighs.value:
         return layer
     return _retyped(layer, WEIGHTED, loss_param=_changed(loss, BY_WEIGHT))
 
@@ -358,12 +352,10 @@ def type_of_word(word: str) -> str:
 def _v2_of_v1(layer: Node) -> Node:
     """A V1LayerParameter as a LayerParameter."""
     fields, keys = dict(layer.value), dict(layer.keys)
-    kind = fields.get("type")
-    word = kind.value if kind is not None else "NONE"
-    if kind is not None:
-        fields["type"] = Node(type_of_word(word), kind.mark)
-    if word in TRANSFORMED and TRANSFORMED[word] in fields:
-        _move_transform(fields, keys, TRANSFORMED[word])
+    if (kind := fields.get("type")) is not None:
+        fields["type"] = Node(type_of_word(kind.value), kind.mark)
+        if TRANSFORMED.get(kind.value) in fields:
+            _move_transform(fields, keys, TRANSFORMED[kind.value])
     specs: list[Node] = []
     renamed = {"param": "name", "blob_share_mode": "share_mode", "blobs_lr": "lr_mult"}
     for old, new in {**renamed, "weight_decay": "decay_mult"}.items():

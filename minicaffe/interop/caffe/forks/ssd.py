@@ -111,9 +111,12 @@ class DetectionFiles:
     def _texts(self) -> dict[str, str]:
         """What is written, by file."""
         if self.format == "COCO":
-            entries = []
+            entries = list[dict[str, Any]]()
             for name, label, score, (x0, y0, x1, y1) in self.rows:
-                entry = {"image_id": _number(name), "category_id": _number(self.classes[label])}
+                entry: dict[str, Any] = {
+                    "image_id": _number(name),
+                    "category_id": _number(self.classes[label]),
+                }
                 entry["bbox"] = [round(float(v), 2) for v in (x0, y0, x1 - x0, y1 - y0)]
                 entries.append({**entry, "score": round(score, 6)})
             return {f"{self.prefix}.json": json.dumps(entries, indent=1) + "\n"}
