@@ -38,19 +38,6 @@ class Part:
     suffix: str = ""
 
 
-MODULES: dict[str, Callable[[Any, Shapes, Arrays], list[Part]]] = {}
-
-
-def module_of(*names: str) -> Callable[[Any], Any]:
-    """Have a function tell of the layers of these types."""
-
-    def put(function: Any) -> Any:
-        MODULES.update(dict.fromkeys(names, function))
-        return function
-
-    return put
-
-
 def text(name: str, *sizes: Any, **settings: tuple[Any, Any]) -> str:
     """A module's call: its sizes, and of `settings` (value, PyTorch's default) those that differ.
 
@@ -61,17 +48,12 @@ def text(name: str, *sizes: Any, **settings: tuple[Any, Any]) -> str:
     return f"{name}({', '.join([*map(str, sizes), *words])})"
 
 
-def weight_and_bias(arrays: Arrays) -> dict[str, tuple[np.ndarray, tuple[int, ...]]]:
-    """The first parameter as `weight`, the second, if there is one, as `bias`."""
-    return {("weight", "bias")[i]: (array, (i,)) for i, array in enumerate(arrays)}
+def by_key(arrays: Arrays, *keys: str) -> dict[str, tuple[np.ndarray, tuple[int, ...]]]:
+    """Parameters in their order by these keys, `weight` and `bias` if none are given."""
+    keys = keys or ("weight", "bias")
+    return {keys[i]: (array, (i,)) for i, array in enumerate(arrays)}
 
 
-def as_it_is(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
-    """No module: each parameter by its number."""
-    return [Part(None, {str(i): (array, (i,)) for i, array in enumerate(arrays)})]
-
-
-@module_of("Convolution", "Deconvolution")
 def _windows(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
     window, axes = layer.geometry.window, len(layer.geometry.window.kernel)
     ones, zeros = (1,) * axes, (0,) * axes
@@ -91,12 +73,11 @@ def _windows(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
     )
     lead = len(bottoms[0]) - axes - 1
     remark = "" if lead == 1 else f"the first {lead} axes as one" if lead else "of x[None]"
-    return [Part(call, weight_and_bias(arrays), remark)]
+    return [Part(call, by_key(arrays), remark)]
 
 
-@module_of("InnerProduct")
 def _inner_product(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
-    named = weight_and_bias(arrays)
+    named = by_key(arrays)
     if layer.transpose:
         named["weight"] = (arrays[0].T, (0,))
     call = text("Linear", layer.k, layer.num_output, bias=(layer.bias is not None, True))
@@ -105,7 +86,6 @@ def _inner_product(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
     return [Part(call, named, flat)]
 
 
-@module_of("BatchNorm")
 def _batch_norm(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
     mean, variance, count, *learnt = arrays
     share = 1 / count[0] if count[0] else 0
@@ -130,42 +110,16 @@ def _batch_norm(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
     return [Part(call, named)]
 
 
-@module_of("Scale")
 def _scale(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
     keys = ("weight", "bias") if layer.weight is not None else ("bias",)
-    named = {keys[i]: (array, (i,)) for i, array in enumerate(arrays)}
-    return [Part(None, named, f"x * weight + bias, from axis {layer.axis} on")]
+    return [Part(None, by_key(arrays, *keys), f"x * weight + bias, from axis {layer.axis} on")]
 
 
-@module_of("Bias")
-def _bias(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
-    return [Part(None, {"bias": (arrays[0], (0,))}, f"x + bias, from axis {layer.axis} on")]
-
-
-@module_of("PReLU")
-def _prelu(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
-    slope = arrays[0].reshape(-1)
-    return [Part(text("PReLU", slope.size), {"weight": (slope, (0,))})]
-
-
-@module_of("Embed")
 def _embed(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
     parts = [Part(text("Embedding", *arrays[0].shape), {"weight": (arrays[0], (0,))})]
     if layer.bias is not None:
         parts.append(Part(None, {"bias": (arrays[1], (1,))}, "added to the row", "_bias"))
     return parts
-
-
-@module_of("LayerNorm")
-def _layer_norm(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
-    settings = {"eps": (layer.eps, 1e-5), "bias": (len(arrays) > 1, True)}
-    return [Part(text("LayerNorm", arrays[0].shape, **settings), weight_and_bias(arrays))]
-
-
-@module_of("GroupNorm")
-def _group_norm(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
-    call = text("GroupNorm", layer.num_groups, len(arrays[0]), eps=(layer.eps, 1e-5))
-    return [Part(call, weight_and_bias(arrays))]
 
 
 def _recurrent(layer: Any, arrays: Arrays, name: str, order: Sequence[int]) -> Part:
@@ -190,16 +144,40 @@ def _recurrent(layer: Any, arrays: Arrays, name: str, order: Sequence[int]) -> P
     return Part(None if layer.static else call, named, remark)
 
 
-@module_of("LSTM")
-def _lstm(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
-    return [_recurrent(layer, arrays, "LSTM", (0, 1, 3, 2))]
-
-
-@module_of("RNN")
 def _rnn(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
     hidden, n, d = _recurrent(layer, arrays, "RNN", (0,)), len(arrays), layer.num_output
     named = {"weight": (arrays[n - 2], (n - 2,)), "bias": (arrays[n - 1], (n - 1,))}
     return [hidden, Part(text("Linear", d, d), named, "tanh of it is the top", "_out")]
+
+
+MODULES: dict[str, Callable[[Any, Shapes, Arrays], list[Part]]] = {
+    "Convolution": _windows,
+    "Deconvolution": _windows,
+    "InnerProduct": _inner_product,
+    "BatchNorm": _batch_norm,
+    "Scale": _scale,
+    "Bias": lambda layer, _, arrays: [
+        Part(None, by_key(arrays, "bias"), f"x + bias, from axis {layer.axis} on")
+    ],
+    "PReLU": lambda layer, _, arrays: [
+        Part(text("PReLU", arrays[0].size), by_key([arrays[0].reshape(-1)]))
+    ],
+    "Embed": _embed,
+    "LayerNorm": lambda layer, _, arrays: [
+        Part(
+            text("LayerNorm", arrays[0].shape, eps=(layer.eps, 1e-5), bias=(len(arrays) > 1, True)),
+            by_key(arrays),
+        )
+    ],
+    "GroupNorm": lambda layer, _, arrays: [
+        Part(
+            text("GroupNorm", layer.num_groups, len(arrays[0]), eps=(layer.eps, 1e-5)),
+            by_key(arrays),
+        )
+    ],
+    "LSTM": lambda layer, _, arrays: [_recurrent(layer, arrays, "LSTM", (0, 1, 3, 2))],
+    "RNN": _rnn,
+}
 
 
 @dataclass(frozen=True)
@@ -257,8 +235,9 @@ def modules(net: Net) -> list[Module]:
         steps = [step, folded[step]] if step in folded else [step]
         arrays = [param.to_host() for one in steps for param in one.layer.params]
         sources = [f"{one.spec.name}__{i}" for one in steps for i in range(len(one.layer.params))]
-        of_type = MODULES.get(step.spec.type, as_it_is)
-        for part in of_type(step.layer, [value.shape for value in step.bottoms], arrays):
+        of_type, bottoms = MODULES.get(step.spec.type), [value.shape for value in step.bottoms]
+        numbered = Part(None, by_key(arrays, *map(str, range(len(arrays)))))
+        for part in of_type(step.layer, bottoms, arrays) if of_type else [numbered]:
             name = step.spec.name.replace(".", "_") + part.suffix
             entries = []
             for key, (array, used) in part.arrays.items():
