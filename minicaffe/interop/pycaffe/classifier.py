@@ -15,8 +15,8 @@ from minicaffe.interop.pycaffe.net import Net
 class PictureNet(Net):
     """A deploy net whose first input takes pictures (h, w, c), made ready by `transformer`."""
 
-    def __init__(self, model_file: str | Path, pretrained_file: str | Path | None, **keys: Any):
-        """`keys` are those that the Transformer sets, None for what it does not. Raises ArrayError."""
+    def __init__(self, model_file: str | Path, pretrained_file: str | Path | None, *values: Any):
+        """`values` are what the Transformer is given, None for what it is not. Raises ArrayError."""
         super().__init__(model_file, 1, weights=pretrained_file)
         if not self.inputs:
             raise io.ArrayError(
@@ -30,7 +30,8 @@ class PictureNet(Net):
             )
         self.transformer = io.Transformer({name: shape})
         self.transformer.set_transpose(name, (2, 0, 1))
-        for key, value in keys.items():
+        keys = "mean", "input_scale", "raw_scale", "channel_swap"
+        for key, value in zip(keys, values, strict=True):
             if value is not None:
                 getattr(self.transformer, f"set_{key}")(name, value)
 
@@ -59,8 +60,8 @@ class Classifier(PictureNet):
         raw_scale: float | None = None,
         channel_swap: Sequence[int] | None = None,
     ):
-        keys: dict[str, Any] = {"mean": mean, "input_scale": input_scale, "raw_scale": raw_scale}
-        super().__init__(model_file, pretrained_file, **keys, channel_swap=channel_swap)
+        values = mean, input_scale, raw_scale, channel_swap
+        super().__init__(model_file, pretrained_file, *values)
         self.crop_dims = np.array(self.blobs[self.inputs[0]].shape[2:])
         self.image_dims = tuple(self.crop_dims if image_dims is None else image_dims)
 

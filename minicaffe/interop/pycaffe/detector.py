@@ -35,8 +35,8 @@ class Detector(PictureNet):
         channel_swap: Sequence[int] | None = None,
         context_pad: int | None = None,
     ):
-        keys: dict[str, Any] = {"mean": mean, "input_scale": input_scale, "raw_scale": raw_scale}
-        super().__init__(model_file, pretrained_file, **keys, channel_swap=channel_swap)
+        values = mean, input_scale, raw_scale, channel_swap
+        super().__init__(model_file, pretrained_file, *values)
         self.configure_crop(context_pad)
 
     def detect_windows(
@@ -78,12 +78,8 @@ class Detector(PictureNet):
             if min(ends) < 0 or not piece.size:
                 raise ArrayError(f"the window {ends} is not in a picture of {im.shape[:2]}")
             return piece
-        sides = [
-            _with_context(low, high, length, size, self.context_pad)
-            for low, high, length, size in zip(
-                ends[:2], ends[2:], im.shape[:2], self.crop_dims[:2], strict=True
-            )
-        ]
+        axes = zip(ends[:2], ends[2:], im.shape[:2], self.crop_dims[:2], strict=True)
+        sides = [_with_context(*axis, self.context_pad) for axis in axes]
         (rows, y, height), (columns, x, width) = sides
         piece = im[rows, columns]
         if not piece.size or min(height, width) < 1:

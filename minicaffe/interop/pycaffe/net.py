@@ -298,9 +298,7 @@ class Net:
         with self.net.lock:
             for batch in self._batch(inputs):
                 _keep(parts, self.forward(blobs=blobs, **batch))
-        if not _count(inputs):
-            parts = self._none_of([*self.outputs, *(blobs or ())])
-        return _whole(parts, _count(inputs))
+        return self._whole(parts, [*self.outputs, *(blobs or ())], _count(inputs))
 
     def forward_backward_all(
         self, blobs: Sequence[str] | None = None, diffs: Sequence[str] | None = None, **given: Any
@@ -308,18 +306,14 @@ class Net:
         """`forward` and `backward` for any number of samples; `given` are inputs, and gradients of outputs."""
         data: Parts = {}
         gradients: Parts = {}
-        ends = self.inputs, self.outputs
-        parts = [{k: given[k] for k in names if k in given} for names in ends]
+        parts = [{k: given[k] for k in ks if k in given} for ks in (self.inputs, self.outputs)]
         ways = [self._batch(part) if part else iter(()) for part in parts]
         with self.net.lock:
             for forward, backward in zip_longest(*ways, fillvalue={}):
                 _keep(data, self.forward(blobs=blobs, **forward))
                 _keep(gradients, self.backward(diffs=diffs, **backward))
-        count = _count(given)
-        if not count:
-            data = self._none_of([*self.outputs, *(blobs or ())])
-            gradients = self._none_of([*self.inputs, *(diffs or ())])
-        return _whole(data, count), _whole(gradients, count)
+        whole = self._whole(data, [*self.outputs, *(blobs or ())], _count(given))
+        return whole, self._whole(gradients, [*self.inputs, *(diffs or ())], _count(given))
 
     def _batch(self, arrays: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Arrays cut into batches of the net's size, that of its first blob; the last is filled up with zeros.
@@ -342,9 +336,11 @@ class Net:
                     batch[name] = np.concatenate([part, padding])
             yield batch
 
-    def _none_of(self, names: Sequence[str]) -> Parts:
-        """Of each blob no sample, as Caffe's forward_all returns it."""
-        return {name: [np.empty((0, *self.blobs[name].shape[1:]), np.float32)] for name in names}
+    def _whole(self, batches: Parts, names: Sequence[str], count: int) -> Arrays:
+        """Batches put together, what was computed of padding left out; of no sample, none of `names`."""
+        if not count:  # as Caffe's forward_all returns it
+            return {n: np.empty((0, *self.blobs[n].shape[1:]), np.float32) for n in names}
+        return {name: np.concatenate(parts)[:count] for name, parts in batches.items()}
 
     @in_turns
     def reshape(self) -> None:
@@ -487,11 +483,6 @@ def _count(arrays: Mapping[str, Any]) -> int:
 def _keep(parts: Parts, arrays: Mapping[str, Any]) -> None:
     for name, array in arrays.items():
         parts.setdefault(name, []).append(np.atleast_1d(array).copy())
-
-
-def _whole(batches: Parts, count: int) -> dict[str, np.ndarray]:
-    """Batches put together, what was computed of padding left out."""
-    return {name: np.concatenate(parts)[:count] for name, parts in batches.items()}
 
 
 class BuiltIn:
