@@ -25,8 +25,14 @@ def as_exported(
 
     `sizes` are a name and the shape of each bottom.
     """
+    layers: list[dict[str, Any]] = [
+        {"name": name, "type": "Input", "shape": {"dim": list(size)}}
+        for name, size in sizes.items()
+    ]
+    layers.append({"name": "last", "type": kind, "bottom": list(sizes), **keys})
     try:
-        net = _net(kind, sizes, keys)
+        model = read({"name": "last", "layers": layers})
+        net = Net(model, "TEST", device="cpu", shapes_only=True)
     except MinicaffeError:  # there is no such layer
         return None
     graph = write(net, [{value: value.shape for step in net.steps for value in step.tops}])
@@ -35,16 +41,6 @@ def as_exported(
     if not _same(graph, graph.tensors[top], node.outputs[0], bound):
         return None
     return draft.layer(kind, *[draft.blob(bound[name]) for name in sizes], shape=top.shape, **keys)
-
-
-def _net(kind: str, sizes: Mapping[str, Shape], keys: dict[str, Any]) -> Net:
-    """The layer alone behind its inputs."""
-    layers: list[dict[str, Any]] = [
-        {"name": name, "type": "Input", "shape": {"dim": list(size)}}
-        for name, size in sizes.items()
-    ]
-    layers.append({"name": "last", "type": kind, "bottom": list(sizes), **keys})
-    return Net(read({"name": "last", "layers": layers}), "TEST", device="cpu", shapes_only=True)
 
 
 def _same(graph: Graph, name: str, tensor: Tensor | None, bound: dict[str, Tensor]) -> bool:

@@ -127,18 +127,15 @@ def _of_node(pattern: tuple[Any, ...], tensor: Tensor, bound: dict[str, Any]) ->
     kind, _, word = head.partition(":")
     if node is None or node.kind != kind or tensor is not node.outputs[0]:
         return
-    if len(node.known) < len(operands) or bound.get(word, node) is not node or _grown(node):
+    if len(node.known) < len(operands) or bound.get(word, node) is not node:
         return
+    ranks = [len(one.shape or ()) for one in node.known if one.data is None]
+    if node.kind in BROADCAST and len(node.outputs[0].shape or ()) > max(ranks, default=0):
+        return  # constants of more axes than the blobs have add axes to what it computes
     bound = bound | {word: node} if word else bound
     orders = itertools.permutations(operands) if kind in COMMUTE else [operands]
     for order in orders:
         yield from _all(order, node.known, bound)
-
-
-def _grown(node: Node) -> bool:
-    """Whether constants of more axes than the blobs have add axes to what a node computes."""
-    ranks = [len(one.shape or ()) for one in node.known if one.data is None]
-    return node.kind in BROADCAST and len(node.outputs[0].shape or ()) > max(ranks, default=0)
 
 
 def _all(

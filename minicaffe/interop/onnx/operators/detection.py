@@ -105,7 +105,9 @@ def write_detection_output(graph: Graph, step: Written, loc: str, scores: str, p
         raise SpecError(f"nms_param: eta {nms.eta}: ONNX's threshold stays as it is; expected 1")
     graph.open[step.tops[0]] = [2]
     images = graph.size(loc, 0)
-    nothing = _nothing(graph, images)
+    number = graph.op("Unsqueeze", _counted(graph, images), [1])
+    rest = graph.op("Expand", -1.0, graph.op("Concat", images, [6], axis=0))
+    nothing = graph.op("Concat", number, rest, axis=1)  # the rows (n, 7) that say so
     if not classes or nms.top_k == 0 or layer.keep_top_k == 0:
         return graph.op("Unsqueeze", nothing, [0, 1])
     boxes = _decoded(graph, layer, loc, prior)
@@ -139,13 +141,6 @@ def _rows(graph: Graph, layer: Any, images: str, scores: str, boxes: str) -> str
     columns = [graph.op("Expand", number, shape), graph.op("Expand", labels, shape), scores]
     columns = [graph.op("Unsqueeze", column, [3]) for column in columns]
     return graph.op("Reshape", graph.op("Concat", *columns, boxes, axis=3), [-1, 7])
-
-
-def _nothing(graph: Graph, images: str) -> str:
-    """The rows (n, 7) that say that nothing was found: the number of an image, and -1."""
-    number = graph.op("Unsqueeze", _counted(graph, images), [1])
-    rest = graph.op("Expand", -1.0, graph.op("Concat", images, [6], axis=0))
-    return graph.op("Concat", number, rest, axis=1)
 
 
 def _at_most(graph: Graph, count: int, x: str, axis: int) -> str:

@@ -284,27 +284,19 @@ NOT_DYNAMIC = "cannot be exported with a dynamic height or width: "
 def write_pooling(graph: Graph, step: Written, x: str) -> Any:
     """A pooling of any kind, and the mask of MAX."""
     layer = step.layer
-    if layer.deep is not None:
-        return _three_axes(graph, step, x)
+    if layer.deep is not None:  # each image, and then along the axis before it what came of it
+        if graph.varies(step.bottoms[0], 2, 3, 4):
+            raise SpecError(f"{NOT_DYNAMIC}it pools three axes")
+        for pool in (layer.it, layer.deep):
+            x = graph.op("Reshape", x, [0, *pool.x_shape[1:]])
+            x = write_pool(graph, Room.of(pool, layer.round_mode == "CEIL", True), x)
+        return graph.op("Reshape", x, [0, *step.tops[0].shape[1:]])
     masked, fixed = len(step.tops) > 1, not graph.varies(step.bottoms[0], 2, 3)
     if layer.global_pooling and not masked and layer.pool != "STOCHASTIC":
         return graph.op("GlobalMaxPool" if layer.pool == "MAX" else "GlobalAveragePool", x)
     if layer.global_pooling and not fixed:
         raise SpecError(f"{NOT_DYNAMIC}its window is the image")
     return write_pool(graph, Room.of(layer.it, layer.round_mode == "CEIL", fixed), x, masked)
-
-
-def _three_axes(graph: Graph, step: Written, x: str) -> str:
-    """Each image pooled, and then along the axis before it what came of it, as the layer does."""
-    layer = step.layer
-    if graph.varies(step.bottoms[0], 2, 3, 4):
-        raise SpecError(f"{NOT_DYNAMIC}it pools three axes")
-    ceil = layer.round_mode == "CEIL"
-    x = graph.op("Reshape", x, [0, *layer.it.x_shape[1:]])
-    x = write_pool(graph, Room.of(layer.it, ceil, True), x, False)
-    x = graph.op("Reshape", x, [0, *layer.deep.x_shape[1:]])
-    x = write_pool(graph, Room.of(layer.deep, ceil, True), x, False)
-    return graph.op("Reshape", x, [0, *step.tops[0].shape[1:]])
 
 
 @draws("Pooling", 0)

@@ -28,9 +28,7 @@ def axes_of(node: Node, rank: int) -> list[int] | None:
     """The axes, counted from 0, in order; None where nothing is reduced."""
     axes = node.ints("axes", 1)
     if not axes:
-        if node.get("noop_with_empty_axes", 0):
-            return None
-        return list(range(rank))
+        return None if node.get("noop_with_empty_axes", 0) else list(range(rank))
     return sorted({axis % rank for axis in axes})
 
 

@@ -191,17 +191,13 @@ def read_depth_to_space(draft: Draft, node: Node, x: Blob) -> Blob:
     b = node.get("blocksize")
     n, c, h, w = x.shape
     out = c // (b * b)
-    keys: dict[str, Any] = {"kernel_size": b, "stride": b}
-    shape = (n, out, h * b, w * b)
-    if node.get("mode", "DCR") == "CRD":
-        weight = np.zeros(limited(c, 1, b, b), np.float32)
-        for i in range(c):
-            weight[i, 0, i % (b * b) // b, i % b] = 1
-        return draft.weighted("Deconvolution", x, weight, shape, group=out, **keys)
-    weight = np.zeros(limited(c, out, b, b), np.float32)
+    by_channel = node.get("mode", "DCR") == "CRD"
+    weight = np.zeros(limited(c, 1 if by_channel else out, b, b), np.float32)
     for i in range(c):
-        weight[i, i % out, i // out // b, i // out % b] = 1
-    return draft.weighted("Deconvolution", x, weight, shape, **keys)
+        top, place = (0, i % (b * b)) if by_channel else (i % out, i // out)
+        weight[i, top, place // b, place % b] = 1
+    keys: dict[str, Any] = {"kernel_size": b, "stride": b, "group": out if by_channel else 1}
+    return draft.weighted("Deconvolution", x, weight, (n, out, h * b, w * b), **keys)
 
 
 @reads("SpaceToDepth")

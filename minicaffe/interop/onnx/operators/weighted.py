@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from minicaffe.core.layers.base import canonical_axis
-from minicaffe.core.ops.geometry import Window
 from minicaffe.errors import SpecError
 from minicaffe.interop.onnx.draft import Blob, Draft, Node, Shape, differing, limited
 from minicaffe.interop.onnx.patterns import recognises
@@ -183,7 +182,9 @@ def filtered(
     before, after = graph.shapes(step.bottoms[i]), graph.shapes(step.tops[i])
     x = graph.reshape(x, before, [one_batch(shape, image) for shape in before])
     own = weights or [graph.param(step, index) for index in range(len(step.layer.params))]
-    y = graph.op(kind, x, *own, group=group or step.layer.group, **attributes(window))
+    sizes: Any = {"kernel_shape": window.kernel, "strides": window.stride}
+    sizes |= {"pads": window.pad * 2, "dilations": window.dilation}
+    y = graph.op(kind, x, *own, group=group or step.layer.group, **sizes)
     return graph.reshape(y, [one_batch(shape, image) for shape in after], after)
 
 
@@ -196,16 +197,6 @@ def write_im2col(graph: Graph, step: Written, x: str) -> str:
     each = math.prod(window.kernel)
     pick = np.tile(np.eye(each, dtype=np.float32), (c, 1)).reshape(c * each, 1, *window.kernel)
     return filtered(graph, step, "Conv", 0, x, c, pick)
-
-
-def attributes(window: Window) -> dict[str, Any]:
-    """A window as ONNX's convolutions have it, with as much pad behind the image as before it."""
-    return {
-        "kernel_shape": window.kernel,
-        "strides": window.stride,
-        "pads": window.pad * 2,
-        "dilations": window.dilation,
-    }
 
 
 def one_batch(shape: Shape, image: int) -> Shape:
@@ -307,7 +298,8 @@ def write_inner_distance(graph: Graph, step: Written, x: str, *others: str) -> s
     """ReduceSumSquare or ReduceL1 of each x less each w."""
     layer = step.layer
     k, shapes = layer.mk[1], graph.shapes(step.bottoms[0])
-    x = graph.reshape(x, shapes, [(int(np.prod(shape)) // k, 1, k) for shape in shapes])
+    rows = [math.prod(shape) // k for shape in shapes]
+    x = graph.reshape(x, shapes, [(m, 1, k) for m in rows])
     if layer.weight is None:
         shapes_of_w = graph.shapes(step.bottoms[1])
         w = graph.reshape(others[0], shapes_of_w, [(shape[0], k) for shape in shapes_of_w])
@@ -318,8 +310,7 @@ def write_inner_distance(graph: Graph, step: Written, x: str, *others: str) -> s
         w = graph.param(step, 0)
     kind = "ReduceL1" if layer.distance_type == "L1" else "ReduceSumSquare"
     y = graph.op(kind, graph.op("Sub", x, w), axes=[2], keepdims=0)
-    flat = [(int(np.prod(shape)) // k, layer.n) for shape in shapes]
-    return graph.reshape(y, flat, graph.shapes(step.tops[0]))
+    return graph.reshape(y, [(m, layer.n) for m in rows], graph.shapes(step.tops[0]))
 
 
 @reads("Gather")

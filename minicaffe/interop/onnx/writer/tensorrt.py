@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NoReturn
 
 from minicaffe.core.net import Net
 from minicaffe.errors import SpecError
@@ -99,13 +98,15 @@ RESTRICTED: dict[str, Callable[[Graph, Node], Reason]] = {
 def check(graph: Graph, net: Net) -> None:
     """Raise SpecError for the first operation that TensorRT 10 does not read, with the layer it is part of."""
     for node in _all(graph.nodes):
-        if node.kind not in READ:
-            _refuse(net, node, f"TensorRT 10 does not read ONNX's {node.kind}")
-        elif (
-            node.kind in RESTRICTED
-            and (restriction := RESTRICTED[node.kind](graph, node)) is not None
-        ):
-            _refuse(net, node, f"TensorRT 10 does not read ONNX's {node.kind} with {restriction}")
+        restriction = RESTRICTED.get(node.kind, lambda *_: None)(graph, node)
+        if node.kind in READ and restriction is None:
+            continue
+        step = next(step for step in net.steps if step.spec.name == node.layer)
+        what = f"{node.kind} with {restriction}" if node.kind in READ else node.kind
+        raise SpecError(
+            f"{step.place}: TensorRT 10 does not read ONNX's {what}; have the net end before this layer "
+            "and compute the rest outside, or export without tensorrt_safe and give TensorRT a plugin"
+        )
 
 
 def check_axes(words: Sequence[str]) -> None:
@@ -125,11 +126,3 @@ def _all(nodes: Sequence[Node]) -> Iterator[Node]:
         for within in node.attributes.values():
             if isinstance(within, Body):
                 yield from _all(within.nodes)
-
-
-def _refuse(net: Net, node: Node, why: str) -> NoReturn:
-    step = next(step for step in net.steps if step.spec.name == node.layer)
-    raise SpecError(
-        f"{step.place}: {why}; have the net end before this layer and compute the rest outside, or export "
-        "without tensorrt_safe and give TensorRT a plugin"
-    )
