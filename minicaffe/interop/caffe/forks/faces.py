@@ -19,7 +19,7 @@ from minicaffe.core.ops import arrays, pair_losses, take
 from minicaffe.core.ops.softmax import check_classes
 from minicaffe.core.ops.sums import WORK
 from minicaffe.errors import ShapeError
-from minicaffe.interop.caffe.forks.whole import Whole, add
+from minicaffe.interop.caffe.forks.whole import Whole, add, labels
 
 
 @register
@@ -39,7 +39,7 @@ class CenterLoss(Loss):
     center_filler: Annotated[Filler, "how the centers start"] = ZERO
     axis: Annotated[int, "the first axis of a vector"] = 1
 
-    traits = replace(Loss.traits, label_bottoms=(1,), float32_bottoms=(1,), mixes_samples=True)
+    traits = replace(Loss.traits, **labels(1), mixes_samples=True)
 
     def setup(self, x: Shape, labels: Shape) -> Shape:
         axis = canonical_axis(self.axis, x)
@@ -122,13 +122,7 @@ class MarginInnerProduct(Whole):
     iteration: Annotated[int, "how many passes lambda has had before", AtLeast(0)] = 0
     lambda_min: Annotated[float, "the least lambda"] = 0.0
 
-    traits = replace(
-        Whole.traits,
-        label_bottoms=(1,),
-        float32_bottoms=(1,),
-        float32_tops=(1,),
-        inferred_as="nothing",
-    )
+    traits = replace(Whole.traits, **labels(1), float32_tops=(1,), inferred_as="nothing")
 
     def setup(self, x: Shape, labels: Shape) -> list[Shape]:
         if len(self.top) > 2:
@@ -222,17 +216,15 @@ class InnerDistance(Whole):
         axis = canonical_axis(self.axis, x)
         self.mk = m, k = math.prod(x[:axis]), math.prod(x[axis:])
         bottoms = [shape for shape in (other, last) if shape is not None]
-        labels = self.label = len(bottoms) if self.update_center_only else 0
+        self.label = len(bottoms) if self.update_center_only else 0
         if self.update_center_only:
             if not bottoms:
                 raise ShapeError("update_center_only needs labels as the last bottom")
             check_labels(bottoms.pop(), m, 1)
         if len(bottoms) > 1:
             raise ShapeError("takes a third bottom, labels, with update_center_only only")
-        more = (labels,) if labels else ()
-        self.traits = replace(
-            self.traits, label_bottoms=more, float32_bottoms=more, mixes_samples=bool(bottoms)
-        )
+        own = labels(*[self.label] * bool(self.label))
+        self.traits = replace(self.traits, **own, mixes_samples=bool(bottoms))
         self.weight, n = None, self.num_output
         if bottoms:
             (w,) = bottoms

@@ -18,7 +18,7 @@ from minicaffe.core.ops import arrays, label_losses, pair_losses, take
 from minicaffe.core.ops.random import random_stream
 from minicaffe.core.ops.softmax import check_classes
 from minicaffe.errors import ShapeError
-from minicaffe.interop.caffe.forks.whole import PairLoss, Whole
+from minicaffe.interop.caffe.forks.whole import PairLoss, Whole, labels
 
 
 @register
@@ -99,13 +99,7 @@ class BatchTripletLoss(Whole):
     mu: Annotated[float, "the triplets' share of the loss; the pairs have the rest"] = 1.0
     sample: Annotated[bool, "learn from no triplet whose other is nearer"] = False
 
-    traits = replace(
-        PairLoss.traits,
-        mixes_samples=True,
-        label_bottoms=(1,),
-        float32_bottoms=(1,),
-        float32_tops=(0, 1, 2),
-    )
+    traits = replace(PairLoss.traits, **labels(1), mixes_samples=True, float32_tops=(0, 1, 2))
 
     def setup(self, x: Shape, labels: Shape) -> list[Shape]:
         if len(self.top) > 3:
@@ -220,17 +214,6 @@ class MMDLoss(PairLoss):
             raise ShapeError(f"kernel_mul: expected above 0, got {self.kernel_mul}")
         return ()
 
-    def drawn(self) -> list[Any]:
-        """The rows s, s', t, t' of this pass, those of the target counted on behind the source's."""
-        stream = random_stream(self.context.seed, self.name, self.context.passes)
-        q = max(self.sizes)
-        numbers = []
-        for size, start in zip(self.sizes, (0, self.sizes[0]), strict=True):
-            first = stream.integers(size, size=q)
-            other = (first + stream.integers(1, size, size=q)) % size
-            numbers += [start + first, start + other]
-        return [self.context.device.asarray(rows.astype(np.int32)) for rows in numbers]
-
     def forward(self, source: Any, target: Any) -> Any:
         xp = self.xp
         x = xp.concatenate([self.wide(x.reshape(-1, self.k)) for x in (source, target)])
@@ -250,7 +233,13 @@ class MMDLoss(PairLoss):
         """Set gamma of all features, and draw the pairs of rows."""
         if not (self.fix_gamma and self.gamma is not None):
             self.gamma = len(x) * (len(x) - 1) / self.spread(x)
-        s, s2, t, t2 = self.drawn()
+        stream = random_stream(self.context.seed, self.name, self.context.passes)
+        numbers, q = [], max(self.sizes)
+        for size, start in zip(self.sizes, (0, self.sizes[0]), strict=True):
+            first = stream.integers(size, size=q)
+            other = (first + stream.integers(1, size, size=q)) % size
+            numbers += [start + first, start + other]
+        s, s2, t, t2 = (self.context.device.asarray(rows.astype(np.int32)) for rows in numbers)
         self.ends = [(s, s2, 1), (t, t2, 1), (s, t2, -1), (t, s2, -1)]
 
     def spread(self, rows: Any) -> Any:
@@ -442,7 +431,7 @@ class SigmoidCrossEntropyBalanceLoss(PairLoss):
     Example: (2, 1, 3, 4), (2, 1, 3, 4) -> {type: SigmoidCrossEntropyBalanceLoss} -> ()
     """
 
-    traits = replace(PairLoss.traits, label_bottoms=(1,), float32_bottoms=(1,))
+    traits = replace(PairLoss.traits, **labels(1))
 
     def forward(self, x: Any, target: Any) -> Any:
         xp = self.xp

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -17,7 +17,7 @@ from minicaffe.core.ops import arrays
 from minicaffe.core.ops import pool as ops
 from minicaffe.core.ops.geometry import Window, pool_output_size
 from minicaffe.errors import DataError, ShapeError
-from minicaffe.interop.caffe.forks.whole import Whole, hat, rounded, used
+from minicaffe.interop.caffe.forks.whole import Whole, hat, labels, rounded, used
 
 FARTHEST = 1e6  # columns and rows from the map's corner, in which each region has points
 
@@ -114,7 +114,7 @@ class DilatedPooling(Windowed, Whole):
 class OnHost(Whole):
     """A pooling of regions (image, x0, y0, x1, y1) of maps, which are read on the host."""
 
-    traits = Traits(capturable=False, label_bottoms=(1,), float32_bottoms=(1,))
+    traits = replace(Whole.traits, **labels(1))
 
     def setup(self, x: Shape, rois: Shape) -> Shape:
         """Returns (r, c). Raises ShapeError if the bottoms are not maps (n, c, h, w) and regions (r, 5)."""
@@ -159,7 +159,7 @@ class ROIPooling(Binned):
 
     pad_ratio: Annotated[float, "share of its size by which a region is widened", AtLeast(0)] = 0.0
 
-    traits = Traits(recordable=True, label_bottoms=(1,), float32_bottoms=(1,))
+    traits = Traits(recordable=True, **labels(1))
 
     def setup(self, x: Shape, rois: Shape) -> Shape:
         self.images, self.count = x[0], rois[0]

@@ -16,7 +16,7 @@ from minicaffe.core.ops.geometry import Sizes, interp_output_size
 from minicaffe.core.ops.interp import Axis, interp, interp_gradient
 from minicaffe.core.ops.take import fold
 from minicaffe.errors import ShapeError
-from minicaffe.interop.caffe.forks.whole import Whole, hat
+from minicaffe.interop.caffe.forks.whole import Whole, hat, labels
 
 
 class Aligned(Layer):
@@ -24,6 +24,7 @@ class Aligned(Layer):
 
     traits = Traits(recordable=True, label_bottoms=(1,))
     first = 0  # row, and column, that the first of the top's is at
+    pad_beg = pad_end = 0
 
     def lay(self, x: Shape, like: Shape | None, out: Sizes, left: Sizes) -> Shape:
         """Returns the top's shape: of the sizes `out`, or like a second bottom; `left` remains of x."""
@@ -133,7 +134,7 @@ class Upsample(Layer):
     pad_out_h: Annotated[bool, "one row less than scale says"] = False
     pad_out_w: Annotated[bool, "one column less than scale says"] = False
 
-    traits = Traits(recordable=True, label_bottoms=(1,), float32_bottoms=(1,))
+    traits = Traits(recordable=True, **labels(1))
 
     def setup(self, x: Shape, mask: Shape | None = None) -> Shape:
         if len(x) != 4:
@@ -262,7 +263,9 @@ class ImResize(Whole):
         h, w = self.target_spatial_height, self.target_spatial_width
         if self.factor:
             h, w = (int(size * self.factor) for size in x[2:])
-        self.borders = [[self.border(size, i) for size in x[2:]] for i in range(x[0])]
+        scales = 1 - self.start_scale + np.arange(x[0]) * self.scale_gap
+        outside = np.float32(scales[:, None] * [size // 2 for size in x[2:]])
+        self.borders = np.floor(outside).astype(int).tolist()  # rows and columns, map by map
         for borders in self.borders:
             if min(borders) < 0 or any(2 * b >= n for b, n in zip(borders, x[2:], strict=True)):
                 raise ShapeError(
@@ -273,10 +276,6 @@ class ImResize(Whole):
             raise ShapeError(f"factor {self.factor} leaves nothing of {x}")
         self.x_shape = x
         return (1, x[1], h, w)
-
-    def border(self, size: int, i: int) -> int:
-        """The rows, or columns, that map i has outside its picture."""
-        return int(np.floor(np.float32(size // 2 * (1 - self.start_scale + i * self.scale_gap))))
 
     def matrices(self) -> tuple[np.ndarray, np.ndarray]:
         """What rows (n, 1, oh, h), and columns (n, 1, w, ow), are multiplied by."""

@@ -21,7 +21,7 @@ from minicaffe.core.layers.routing import Permute
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops.take import take
 from minicaffe.errors import DataError, ShapeError
-from minicaffe.interop.caffe.forks.whole import Whole
+from minicaffe.interop.caffe.forks.whole import Whole, labels
 
 
 def ctc(
@@ -319,13 +319,7 @@ class Transpose(Layer):
 class OfSequences(Whole):
     """CTC's loss of scores (t, n, c): the mean of -log p over the n sequences, on the host, in float64."""
 
-    traits = Traits(
-        capturable=False,
-        is_loss=True,
-        mixes_samples=True,
-        label_bottoms=(1, 2),
-        float32_bottoms=(1, 2),
-    )
+    traits = replace(Whole.traits, **labels(1, 2), is_loss=True, mixes_samples=True)
     x_shape: Shape
     delay = 0
 
@@ -413,7 +407,7 @@ class CtcLoss(OfSequences):
     time_step: Annotated[int, "steps of a sequence", AtLeast(1)]
     blank_label: Annotated[int, "the class that says nothing", AtLeast(0)] = 0
 
-    traits = replace(OfSequences.traits, label_bottoms=(1,), float32_bottoms=(1,))
+    traits = replace(OfSequences.traits, **labels(1))
 
     def setup(self, x: Shape, labels: Shape) -> Shape:
         wanted = self.time_step, self.alphabet_size
@@ -514,13 +508,9 @@ class CTCGreedyDecoder(Whole):
         values = [rows, -(x.max(axis=2) * inside).sum(axis=0)]
         if labels is not None:
             labels = self.on_host(labels).reshape(steps, n)
-            values.append(np.array(1 - sum(map(self.wrong, said, labels.T)) / n))
+            pairs = zip(map(list, said), map(list, map(until_negative, labels.T)), strict=True)
+            wrong = sum(edits(a, b) / max(len(a), len(b), 1) for a, b in pairs)
+            values.append(np.array(1 - wrong / n))
             values = [values[i] for i in ((0,), (0, 2), (0, 1, 2))[len(self.out) - 1]]
         tops = zip(values, self.out, strict=False)
         return [self.from_host(array.reshape(top.shape)) for array, top in tops]
-
-    @staticmethod
-    def wrong(said: np.ndarray, label: np.ndarray) -> float:
-        """The edits between what is said and a label, over the length of the longer."""
-        label = until_negative(label)
-        return edits(list(said), list(label)) / max(len(said), len(label), 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -21,7 +21,7 @@ from minicaffe.core.layers.registry import register
 from minicaffe.core.ops import arrays
 from minicaffe.errors import DataError, ShapeError
 from minicaffe.interop.caffe.forks import boxes as ops
-from minicaffe.interop.caffe.forks.whole import Whole
+from minicaffe.interop.caffe.forks.whole import Whole, labels
 from minicaffe.interop.caffe.label_map import names_in
 from minicaffe.storage import checkpoint, lists
 from minicaffe.tools.data.box_recipe import Resize
@@ -371,15 +371,7 @@ class MultiBoxLoss(Loss):
         bool | None, "Caffe's older key, without normalization: true is VALID, false BATCH_SIZE"
     ] = None
 
-    traits = replace(
-        Loss.traits,
-        recordable=False,
-        capturable=False,
-        of_whole=False,
-        mixes_samples=True,
-        label_bottoms=(2, 3),
-        float32_bottoms=(2, 3),
-    )
+    traits = Traits(is_loss=True, capturable=False, mixes_samples=True, **labels(2, 3))
 
     def setup(self, loc: Shape, scores: Shape, prior: Shape, truth: Shape) -> Shape:
         classes, mines = self.num_classes, self.mining_type != "NONE"
@@ -732,12 +724,7 @@ class DetectionEvaluate(Whole):
     resize_param: Annotated[Resize | None, "SSD's, of name_size_file: without effect"] = None
 
     traits = Traits(
-        sizes_vary=True,
-        gathered=True,
-        label_bottoms=(0, 1),
-        float32_bottoms=(0, 1),
-        float32_tops=(0,),
-        inferred_as="nothing",
+        sizes_vary=True, gathered=True, **labels(0, 1), float32_tops=(0,), inferred_as="nothing"
     )
 
     def setup(self, detections: Shape, truth: Shape) -> Shape:

@@ -28,6 +28,11 @@ def add(param: Param, gradient: Any) -> None:
     arrays.add(gradient.reshape(diff.shape).astype(diff.dtype, copy=False), diff)
 
 
+def labels(*bottoms: int) -> dict[str, Any]:
+    """The traits of bottoms of labels: without a gradient, in float32 in a net of 16 bits too."""
+    return {"label_bottoms": bottoms, "float32_bottoms": bottoms}
+
+
 class Whole(Layer):
     """A layer of NumPy's and CuPy's operations on whole arrays, which take memory in each pass.
 

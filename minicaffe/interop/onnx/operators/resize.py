@@ -169,35 +169,29 @@ def separable(draft: Draft, x: Blob, rows: np.ndarray, columns: np.ndarray) -> B
     return x
 
 
-@writes("Interp")
+@writes("Interp", "BilinearInterpolation")
 def write_interp(graph: Graph, step: Written, x: str, like: str | None = None) -> str:
-    """Resize with aligned corners, the rule of Interp; what negative pads cut off is cut off before."""
-    layer = step.layer
+    """Resize with aligned corners, the layers' rule; what negative pads cut off is cut off before."""
+    layer, top = step.layer, step.tops[0]
     if layer.pad_beg or layer.pad_end:
         x = graph.op("Slice", x, [-layer.pad_beg] * 2, [layer.pad_end or END] * 2, [2, 3])
-    return _aligned(graph, x, _size(graph, step, x, like))
-
-
-def _aligned(graph: Graph, x: str, size: str) -> str:
-    """x of another size, bilinear, with aligned corners."""
+    if not graph.varies(top):
+        size = graph.const(top.shape)
+    else:
+        before = graph.op("Shape", x, end=2)
+        if not graph.varies(top, 2, 3):
+            image = graph.const(top.shape[2:])
+        elif like is not None:
+            image = graph.op("Shape", like, start=2)
+        elif step.spec.type == "BilinearInterpolation":
+            image = graph.op("Mul", graph.op("Shape", x, start=2), layer.interpolation_factor)
+        else:
+            steps = graph.op("Sub", graph.op("Shape", x, start=2), 1)
+            steps = graph.op("Div", steps, layer.shrink_factor or 1)
+            image = graph.op("Add", graph.op("Mul", steps, layer.zoom_factor or 1), 1)
+        size = graph.op("Concat", before, image, axis=0)
     how: dict[str, Any] = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
     return graph.op("Resize", x, None, None, size, **how)
-
-
-def _size(graph: Graph, step: Written, x: str, like: str | None) -> str:
-    """The shape of the top."""
-    if not graph.varies(step.tops[0]):
-        return graph.const(step.tops[0].shape)
-    before = graph.op("Shape", x, end=2)
-    if not graph.varies(step.tops[0], 2, 3):
-        image = graph.const(step.tops[0].shape[2:])
-    elif like is not None:
-        image = graph.op("Shape", like, start=2)
-    else:
-        steps = graph.op("Sub", graph.op("Shape", x, start=2), 1)
-        steps = graph.op("Div", steps, step.layer.shrink_factor or 1)
-        image = graph.op("Add", graph.op("Mul", steps, step.layer.zoom_factor or 1), 1)
-    return graph.op("Concat", before, image, axis=0)
 
 
 @writes("Upsample")
@@ -258,22 +252,6 @@ def write_mask_resize(graph: Graph, step: Written, x: str) -> str:
     rows, columns = (graph.const(one.astype(np.float32)) for one in step.layer.weights())
     y = graph.op("MatMul", rows, x)
     return graph.op("MatMul", y, graph.op("Transpose", columns, perm=(1, 0)))
-
-
-@writes("BilinearInterpolation")
-def write_bilinear_interpolation(
-    graph: Graph, step: Written, x: str, like: str | None = None
-) -> str:
-    """Resize with aligned corners."""
-    factor: int = step.layer.interpolation_factor
-    if not graph.varies(step.tops[0]):
-        size = graph.const(step.tops[0].shape)
-    elif like is not None:
-        parts = graph.op("Shape", x, end=2), graph.op("Shape", like, start=2)
-        size = graph.op("Concat", *parts, axis=0)
-    else:
-        size = graph.op("Mul", graph.op("Shape", x), [1, 1, factor, factor])
-    return _aligned(graph, x, size)
 
 
 @lowers("Interp")
