@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -164,28 +165,19 @@ def net_tree(net: Node, layer_types: Mapping[str, type], unknown: list[Problem])
     taken: dict[str, None] = {}
     for layer in layers.value:
         taken |= dict.fromkeys(top.value for top in layer.value.get("top", NONE).value)
-    flats: list[Node] = []
+    flats, named = list[Node](), Counter[str]()
     for layer in own_blocks(layers.value, layer_types):
-        flats.append(flat(layer, layer_types, taken, unknown))
-        taken |= dict.fromkeys(top.value for top in flats[-1].value["top"].value)
-    flats = _told_apart(flats)
+        layer = flat(layer, layer_types, taken, unknown)
+        taken |= dict.fromkeys(top.value for top in layer.value["top"].value)
+        name = layer.value.get("name", NONE)
+        # Two layers that are always there bear different names: Caffe does not ask for it
+        if isinstance(name.value, str) and not {"include", "exclude"} & set(layer.value):
+            named[name.value] += 1
+            if (number := named[name.value]) > 1:
+                layer.value["name"] = Node(f"{name.value}_{number}", name.mark)
+        flats.append(layer)
     root = {**fields, **free.value, "layers": Node(flats, layers.mark)}
     return Node(root, net.mark, {**keys, **free.keys, "layers": layers.mark})
-
-
-def _told_apart(layers: list[Node]) -> list[Node]:
-    """Layers of which two that are always there bear different names: Caffe does not ask for it."""
-    seen: dict[str, int] = {}
-    named = []
-    for layer in layers:
-        name = layer.value.get("name", NONE)
-        if isinstance(name.value, str) and not {"include", "exclude"} & set(layer.value):
-            seen[name.value] = number = seen.get(name.value, 0) + 1
-            if number > 1:
-                other = Node(f"{name.value}_{number}", name.mark)
-                layer = Node({**layer.value, "name": other}, layer.mark, layer.keys)
-        named.append(layer)
-    return named
 
 
 NONE = Node([], Mark(""))
@@ -281,7 +273,12 @@ def _solver(solver: Node, kind: str | None) -> Node:
     elif old is not None:
         values["type"] = Node(TYPES.get(old.value, old.value), old.mark)
         keys["type"] = keys["solver_type"]
-    _device(values, keys)
+    mode, number = values.pop("solver_mode", None), values.pop("device_id", None)
+    if mode is not None and mode.value == "CPU":  # GPU, Caffe's default, is CUDA where it works
+        values["device"], keys["device"] = Node("cpu", mode.mark), keys["solver_mode"]
+    elif number is not None and number.value > 0:
+        values["device"] = Node(f"cuda:{number.value}", number.mark)
+        keys["device"] = keys["device_id"]
     seed = values.get("random_seed")
     if seed is not None and seed.value == -1:  # the clock, in Caffe; here as if it were not given
         del values["random_seed"]
@@ -308,13 +305,3 @@ def _solver(solver: Node, kind: str | None) -> Node:
     values |= free.value
     keys |= free.keys
     return Node(values, solver.mark, {key: keys[key] for key in values})
-
-
-def _device(values: dict[str, Node], keys: dict[str, Mark]) -> None:
-    """solver_mode and device_id as `device`. GPU, Caffe's default, is CUDA where it works, as here without."""
-    mode, number = values.pop("solver_mode", None), values.pop("device_id", None)
-    if mode is not None and mode.value == "CPU":
-        values["device"], keys["device"] = Node("cpu", mode.mark), keys["solver_mode"]
-    elif number is not None and number.value > 0:
-        values["device"] = Node(f"cuda:{number.value}", number.mark)
-        keys["device"] = keys["device_id"]

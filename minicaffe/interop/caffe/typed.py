@@ -78,10 +78,12 @@ def typed(
     (True, 'a')
     """
     known = schema().messages.get(kind, {})
-    if kind in ("LayerParameter", "V1LayerParameter", "V0LayerParameter"):
-        what = _layer(message) or what
+    texts = {one.name: one.value.text for one in message.fields if isinstance(one.value, Token)}
+    if kind in ("LayerParameter", "V1LayerParameter", "V0LayerParameter") and "name" in texts:
+        own = f" ({texts['type']})" if "type" in texts and texts["type"].isprintable() else ""
+        what = f"layer {shown(texts['name'])}{own}"
     names = [(one.name, one.mark) for one in message.fields]
-    type_ = _kind(message) if kind in ("LayerParameter", "V1LayerParameter") else ""
+    type_ = texts.get("type", "") if kind in ("LayerParameter", "V1LayerParameter") else ""
     if kind == "V1LayerParameter":  # where a word may be given by its number, too: none of a fork's
         type_ = "" if WHOLE.fullmatch(type_) else type_of_word(type_)
     apart = type_ != "" and is_declared(type_)
@@ -137,19 +139,6 @@ def _fits(block: Given, field: Field | None) -> bool:
     return all(one.name in fields for one in block.value.fields)
 
 
-def _kind(message: Message) -> str:
-    """The type that a layer gives itself."""
-    texts = (one.value for one in message.fields if one.name == "type")
-    return next((value.text for value in texts if isinstance(value, Token)), "")
-
-
-def _layer(message: Message) -> str:
-    """A layer as errors call it, by the name it gives itself."""
-    texts = {f.name: f.value.text for f in message.fields if isinstance(f.value, Token)}
-    kind = f" ({texts['type']})" if texts.get("type", "").isprintable() and "type" in texts else ""
-    return f"layer {shown(texts['name'])}{kind}" if "name" in texts else ""
-
-
 def _unknown(name: str, kind: str) -> str:
     messages = schema().messages
     homes = [home for home, fields in messages.items() if name in fields]
@@ -157,14 +146,10 @@ def _unknown(name: str, kind: str) -> str:
     elsewhere = f"; it is a key of {homes[0]}" if homes else ""
     if name in FORKS:
         return f"{why}; {FORKS[name]} has it"
-    near = [known for known in messages[kind] if _near(name, known)]
+    near = list(messages[kind])
+    if name.endswith("_param"):  # `bn_param` is of another layer, not a slip of `mvn_param`
+        near = [one for one in near if difflib.SequenceMatcher(None, name, one).ratio() > 0.85]
     return why + (did_you_mean(name, near) or elsewhere)
-
-
-def _near(name: str, known: str) -> bool:
-    """Whether a key may be another mistyped; `bn_param` is of another layer, not a slip of `mvn_param`."""
-    ratio = difflib.SequenceMatcher(None, name, known).ratio()
-    return not name.endswith("_param") or ratio > 0.85
 
 
 def _value(one: Given, field: Field, what: str, unknown: list[tuple[Mark, str]] | None) -> Node:
