@@ -54,7 +54,8 @@ def conv_params(fn: Function) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
 
     Raises CropError where the keys do not tell.
     """
-    params = _params(fn, "pooling_param" if fn.type_name == "Pooling" else "convolution_param")
+    home = "pooling_param" if fn.type_name == "Pooling" else "convolution_param"
+    params = fn.params.get(home, fn.params)
     single = sorted(
         {f"{key}_{side}" for key in ("kernel", "stride", "pad") for side in "hw"} & set(params)
     )
@@ -74,7 +75,7 @@ def conv_params(fn: Function) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
 
 def crop_params(fn: Function) -> tuple[int, np.ndarray]:
     """(axis, offset) of a Crop."""
-    params = _params(fn, "crop_param")
+    params = fn.params.get("crop_param", fn.params)
     return params.get("axis", 2), np.array(params.get("offset", 0), ndmin=1)
 
 
@@ -154,7 +155,3 @@ def _below(top: Top) -> Iterator[tuple[Top, Map]]:
             if bottom not in seen:
                 seen.add(bottom)
                 waiting.append((bottom, compose(way, own)))
-
-
-def _params(fn: Function, home: str) -> dict[str, Any]:
-    return fn.params.get(home, fn.params)

@@ -43,13 +43,13 @@ def assign_proto(message: Any, name: str, value: Any, what: str = "") -> None:
     >>> [one.lr_mult for one in layer.param], list(layer.convolution_param.kernel_size)
     ([1.0, 2.0], [5])
     """
-    kind = message.DESCRIPTOR.name
+    kind, inside = message.DESCRIPTOR.name, f"{what}: " if what else ""
     field = schema().messages[kind].get(name)
     if field is None or name not in message.DESCRIPTOR.fields_by_name:
         near = did_you_mean(name, message.DESCRIPTOR.fields_by_name)
-        raise SpecError(f"{_prefix(what)}{kind} has no field {name!r}{near}")
+        raise SpecError(f"{inside}{kind} has no field {name!r}{near}")
     single = isinstance(value, (str, bytes, Mapping)) or np.ndim(value) == 0  # or without axes
-    inside, several = f"{_prefix(what)}{name}", isinstance(value, Iterable) and not single
+    inside, several = f"{inside}{name}", isinstance(value, Iterable) and not single
     if several and not field.repeated:
         raise SpecError(f"{inside}: expected {_expected(field)}, got {value!r}")
     for one in value if several else [value]:
@@ -58,10 +58,6 @@ def assign_proto(message: Any, name: str, value: Any, what: str = "") -> None:
             _fill(target.add() if field.repeated else target, one, inside)
         else:
             _put(message, field, one, inside)
-
-
-def _prefix(what: str) -> str:
-    return f"{what}: " if what else ""
 
 
 def _fill(message: Any, value: Any, what: str) -> None:

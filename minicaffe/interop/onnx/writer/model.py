@@ -55,11 +55,7 @@ class Graph:
         self.open: dict[Value, Sequence[int]] = {}  # axes whose sizes only the numbers tell
         self._taken = {value.name for trial in trials for value in trial}  # for what holds blobs
         self._constants: dict[Any, str] = {}
-        self._layer = ""
-
-    def begin(self, step: Step) -> None:
-        """Write what follows in a layer's name."""
-        self._layer = step.spec.name
+        self.layer = ""  # in whose name nodes are written
 
     def unique(self, name: str) -> str:
         """A name that nothing else has: this one, or with a number behind it."""
@@ -84,10 +80,10 @@ class Graph:
 
     def ops(self, kind: str, outputs: int, *inputs: Any, **attributes: Any) -> list[str]:
         """Add an operation of several outputs; returns their names."""
-        name = self.unique(f"{self._layer}/{kind}")
+        name = self.unique(f"{self.layer}/{kind}")
         tops = [name if i == 0 else self.unique(f"{name}:{i}") for i in range(outputs)]
         names = ["" if x is None else x if isinstance(x, str) else self.const(x) for x in inputs]
-        self.nodes.append(Node(kind, names, list(tops), attributes, name, self._layer))
+        self.nodes.append(Node(kind, names, list(tops), attributes, name, self.layer))
         return tops
 
     def const(self, values: Any, hint: str = "") -> str:
@@ -99,7 +95,7 @@ class Graph:
             array = array.astype(np.int64)
         key = array.dtype, array.shape, array.tobytes()
         if key not in self._constants:
-            self._constants[key] = self._hold(hint or f"{self._layer}/constant", array)
+            self._constants[key] = self._hold(hint or f"{self.layer}/constant", array)
         return self._constants[key]
 
     def param(self, step: Step, index: int, shape: Sequence[int] | None = None) -> str:
@@ -279,7 +275,7 @@ def write(net: Net, trials: Sequence[Trial]) -> Graph:
     for step in net.steps:
         if step.spec.type == "Input":
             continue
-        graph.begin(step)
+        graph.layer = step.spec.name
         if any(value in graph.open for value in step.bottoms):
             graph.open |= {value: range(len(value.shape)) for value in step.tops}
         with step:

@@ -62,7 +62,7 @@ def begun():
         Net(parse("layers: [{name: x, type: Input, shape: {dim: [2]}}]"), device="cpu"),
         Graph([]),
     )
-    graph.begin(net.steps[0])
+    graph.layer = net.steps[0].spec.name
     return graph, net
 
 
