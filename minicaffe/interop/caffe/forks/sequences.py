@@ -236,6 +236,7 @@ class Turned(Layer):
 
     traits = Traits(recordable=True)
     width = 1  # numbers in a row
+    axes: tuple[int, ...]  # that are turned round
     place: Any
 
     def turned(self, x: Any, out: Any) -> Any:
@@ -262,7 +263,7 @@ class Reverse(Turned):
     def setup(self, x: Shape) -> Shape:
         axis = canonical_axis(self.axis, x)
         self.traits = replace(self.traits, mixes_samples=axis == 0)
-        self.n, self.size, self.width = folded(x, axis)
+        self.axes, (self.n, self.size, self.width) = (axis,), folded(x, axis)
         return x
 
     def allocate(self) -> None:
@@ -285,14 +286,12 @@ class Flip(Turned):
     def setup(self, x: Shape) -> Shape:
         if len(x) != 4:
             raise ShapeError(f"needs a bottom of 4 axes (n, c, h, w), got {x}")
-        self.shape = x
+        self.shape, self.axes = x, (2,) * self.flip_height + (3,) * self.flip_width
         return x
 
     def allocate(self) -> None:
         where = np.arange(math.prod(self.shape), dtype=np.int32).reshape(self.shape)
-        where = where[..., ::-1] if self.flip_width else where
-        where = where[:, :, ::-1] if self.flip_height else where
-        self.place = self.context.device.asarray(where.reshape(-1).copy())
+        self.place = self.context.device.asarray(np.flip(where, self.axes).reshape(-1).copy())
 
 
 @register

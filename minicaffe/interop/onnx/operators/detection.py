@@ -17,7 +17,7 @@ import numpy as np
 
 from minicaffe.errors import SpecError
 from minicaffe.interop.caffe.forks.ssd import LEAST
-from minicaffe.interop.onnx.draft import Blob, Draft, Node, Shape
+from minicaffe.interop.onnx.draft import Blob, Draft, Node, Shape, differing
 from minicaffe.interop.onnx.exported import as_exported
 from minicaffe.interop.onnx.patterns import Pattern, match, one_number, recognises, short
 from minicaffe.interop.onnx.table import draws, writes
@@ -33,13 +33,10 @@ def find_detection_output(draft: Draft, node: Node) -> Blob | None:
     if keys is None:
         return None
     layer, sizes = keys
-    for code, *switches in itertools.product(CODES, (False, True), (False, True)):
-        names = ("variance_encoded_in_target", "clip")
-        on = {name: True for name, switch in zip(names, switches, strict=True) if switch}
-        blob = as_exported(
-            draft, node, "DetectionOutput", sizes, {**layer, "code_type": code, **on}
-        )
-        if blob is not None:
+    for code, encoded, clip in itertools.product(CODES, (False, True), (False, True)):
+        more = differing(variance_encoded_in_target=(encoded, False), clip=(clip, False))
+        tried = {**layer, "code_type": code, **more}
+        if (blob := as_exported(draft, node, "DetectionOutput", sizes, tried)) is not None:
             return blob
     return None
 

@@ -468,10 +468,9 @@ def write_scale(graph: Graph, step: Written, x: str, *factors: str) -> str:
     return graph.op("Add", y, own_numbers(graph, step, (), len(step.layer.params) - 1))
 
 
-@writes("Bias")
-def write_bias(graph: Graph, step: Written, x: str, *terms: str) -> str:
-    """Add."""
-    return graph.op("Add", x, own_numbers(graph, step, terms, 0))
+writes("Bias")(
+    lambda graph, step, x, *terms: graph.op("Add", x, own_numbers(graph, step, terms, 0))
+)
 
 
 @writes("PReLU")

@@ -233,29 +233,13 @@ writes("BatchReindex")(
     lambda graph, step, x, index: graph.op("Gather", x, graph.op("Cast", index, to=7), axis=0)
 )
 writes("Split")(lambda graph, step, x: [x] * len(step.tops))  # any number may read a tensor
-says(
-    "Concat",
-    "Concat",
-    axis=lambda step: next(
-        axis for axis in (step.layer.axis, step.layer.concat_dim, 1) if axis is not None
-    ),
-)
-writes("Flip")(
-    lambda graph, step, x: graph.turned(
-        x, [2] * step.layer.flip_height + [3] * step.layer.flip_width
-    )
-)
-writes("Reverse")(
-    lambda graph, step, x: graph.turned(x, [canonical_axis(step.layer.axis, step.bottoms[0].shape)])
-)
+says("Concat", "Concat", axis=lambda step: len(step.layer.parts[0]) - 1)
+writes("Flip", "Reverse")(lambda graph, step, x: graph.turned(x, step.layer.axes))
 writes("Silence")(lambda graph, step, *xs: [])
 writes("Parameter")(lambda graph, step: graph.param(step, 0))
-
-
-@writes("Reshape", "Flatten")
-def write_viewed(graph: Graph, step: Written, x: str) -> str:
-    """The top's shape."""
-    return graph.reshape(x, graph.shapes(step.bottoms[0]), graph.shapes(step.tops[0]))
+writes("Reshape", "Flatten")(
+    lambda graph, step, x: graph.reshape(x, *map(graph.shapes, (step.bottoms[0], step.tops[0])))
+)
 
 
 @writes("ShuffleChannel")
