@@ -220,19 +220,18 @@ class MMDLoss(PairLoss):
         self.begin(x)
         loss, self.slopes = 0, list[tuple[Any, ...]]()
         for a, b, sign in self.ends:
-            gap = x[a] - x[b]
-            square, slope = (gap * gap).sum(axis=1, keepdims=True), 0
-            for i in range(self.kernel_num):
-                width = self.gamma * self.kernel_mul ** (i - self.kernel_num // 2)
-                value = xp.exp(-width * square)
-                loss, slope = loss + sign * value.sum(), slope + width * value
-            self.slopes.append((-2 * sign * slope * gap,))
+            values, slope = self.kernels(x[a] - x[b], self.widths)
+            for value in values:
+                loss = loss + sign * value.sum()
+            self.slopes.append((sign * slope,))
         return self.put(loss / max(self.sizes), self.out[0])
 
     def begin(self, x: Any) -> None:
-        """Set gamma of all features, and draw the pairs of rows."""
+        """Set gamma of all features and so the kernels' widths, and draw the pairs of rows."""
         if not (self.fix_gamma and self.gamma is not None):
             self.gamma = len(x) * (len(x) - 1) / self.spread(x)
+        mul, middle = self.kernel_mul, self.kernel_num // 2
+        self.widths = [self.gamma * mul ** (i - middle) for i in range(self.kernel_num)]
         stream = random_stream(self.context.seed, self.name, self.context.passes)
         numbers, q = [], max(self.sizes)
         for size, start in zip(self.sizes, (0, self.sizes[0]), strict=True):
@@ -246,6 +245,14 @@ class MMDLoss(PairLoss):
         """The sum of |u - v|^2 over all ordered pairs of rows."""
         apart = rows - rows.sum(axis=0) / len(rows)
         return self.xp.maximum(2 * len(rows) * (apart * apart).sum(), 1e-30)
+
+    def kernels(self, gap: Any, widths: Sequence[Any]) -> tuple[list[Any], Any]:
+        """exp(-width |gap|^2) of each row (q, 1) for each width; their sum's derivative by the gap."""
+        values, slope, square = list[Any](), 0, (gap * gap).sum(axis=1, keepdims=True)
+        for width in widths:
+            values.append(self.xp.exp(-width * square))
+            slope = slope - 2 * width * values[-1]
+        return values, slope * gap
 
     def backward(self, dloss: Any) -> Any:
         xp, n, gradients = self.xp, self.sizes[0], list[Any]()
@@ -361,25 +368,16 @@ class JMMDLoss(MMDLoss):
         self.begin(x)
         pairs = len(x) * (len(x) - 1)
         sigma = self.spread(y) / pairs if self.auto_sigma else self.sigma
-        mul, middle = self.kernel_mul, self.kernel_num // 2
-        widths = [self.gamma * mul ** (i - middle) for i in range(self.kernel_num)]
         mul, middle = self.label_kernel_mul, self.label_kernel_num // 2
         label_widths = [mul ** (middle - j) / sigma for j in range(self.label_kernel_num)]
         loss, self.slopes = 0, []
         for a, b, sign in self.ends:
-            k, k_slope = self.kernel(x[a] - x[b], widths)
-            near, near_slope = self.kernel(y[a] - y[b], label_widths)
+            values, k_slope = self.kernels(x[a] - x[b], self.widths)
+            label_values, near_slope = self.kernels(y[a] - y[b], label_widths)
+            k, near = sum(values), sum(label_values)
             loss = loss + sign * (k * near).sum()
             self.slopes.append((sign * near * k_slope, sign * k * near_slope))
         return self.put(cast(Any, loss) / max(self.sizes), self.out[0])
-
-    def kernel(self, gap: Any, widths: Sequence[Any]) -> tuple[Any, Any]:
-        """The sum of exp(-width |gap|^2) of each row (q, 1), and its derivative by the gap."""
-        square, value, slope = (gap * gap).sum(axis=1, keepdims=True), 0, 0
-        for width in widths:
-            one = self.xp.exp(-width * square)
-            value, slope = value + one, slope - 2 * width * one
-        return value, slope * gap
 
 
 @register

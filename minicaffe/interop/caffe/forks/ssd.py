@@ -34,9 +34,7 @@ Code = Literal["CORNER", "CENTER_SIZE", "CORNER_SIZE"]  # of what is predicted o
 class DetectionFiles:
     """Detections of the pictures of a test, in the order of `names`, written when the last one is there."""
 
-    folder: Path
-    prefix: str
-    format: str
+    output: SaveOutput
     classes: dict[int, str]
     names: list[str]
     sizes: list[tuple[int, int]]  # height, width
@@ -66,8 +64,7 @@ class DetectionFiles:
                 f"save_output_param: num_test_image {count}: {sizes} names {len(names)} pictures"
             )
         count = count or len(names)
-        how = Path(output.output_directory), output.output_name_prefix, output.output_format
-        return cls(*how, classes, names[:count], areas[:count], background)
+        return cls(output, classes, names[:count], areas[:count], background)
 
     def add(self, number: int, images: int, rows: np.ndarray) -> bool:
         """Take the rows of a pass, the `number`-th of a test; returns whether files were written.
@@ -84,15 +81,16 @@ class DetectionFiles:
         for count, detections in (self.passes[n] for n in sorted(self.passes)):
             self._take(detections, first)
             first += count
+        folder = Path(self.output.output_directory)
         try:
-            os.makedirs(self.folder, exist_ok=True)
+            os.makedirs(folder, exist_ok=True)
         except OSError as error:
             raise DataError(
-                f"save_output_param: output_directory {self.folder}: {error.strerror}"
+                f"save_output_param: output_directory {folder}: {error.strerror}"
             ) from None
         for name, text in self._texts().items():
             put = partial(lambda data, file: file.write(data), text.encode())
-            checkpoint.replace(str(self.folder / name), put)
+            checkpoint.replace(str(folder / name), put)
         self.passes = {}
         return True
 
@@ -110,7 +108,8 @@ class DetectionFiles:
 
     def _texts(self) -> dict[str, str]:
         """What is written, by file."""
-        if self.format == "COCO":
+        prefix, kind = self.output.output_name_prefix, self.output.output_format
+        if kind == "COCO":
             entries = list[dict[str, Any]]()
             for name, label, score, (x0, y0, x1, y1) in self.rows:
                 entry: dict[str, Any] = {
@@ -119,16 +118,16 @@ class DetectionFiles:
                 }
                 entry["bbox"] = [round(float(v), 2) for v in (x0, y0, x1 - x0, y1 - y0)]
                 entries.append({**entry, "score": round(score, 6)})
-            return {f"{self.prefix}.json": json.dumps(entries, indent=1) + "\n"}
+            return {f"{prefix}.json": json.dumps(entries, indent=1) + "\n"}
         lines = [
             (name, label, f"{score:.6g} {' '.join(map(str, box.astype(int)))}\n")
             for name, label, score, box in self.rows
         ]
-        if self.format == "ILSVRC":
+        if kind == "ILSVRC":
             whole = "".join(f"{name} {label} {rest}" for name, label, rest in lines)
-            return {f"{self.prefix}.txt": whole}
+            return {f"{prefix}.txt": whole}
         return {
-            f"{self.prefix}{called}.txt": "".join(
+            f"{prefix}{called}.txt": "".join(
                 f"{name} {rest}" for name, label, rest in lines if label == own
             )
             for own, called in self.classes.items()
@@ -302,6 +301,7 @@ def prior_counts(layer: Any, loc: Shape, scores: Shape, prior: Shape) -> tuple[i
     return count, places, kinds
 
 
+Boxes = list[np.ndarray]  # the true boxes (k, 5) of each picture
 NONE = Suppression(nms_threshold=0)  # no box is suppressed
 TINY = float(np.finfo(np.float32).tiny)  # of a share whose logarithm is taken, as in Caffe
 
@@ -446,7 +446,7 @@ class MultiBoxLoss(Loss):
             dscores.reshape(shape)[...] = self.change * self.chosen[:, :, None] * scale
         return [dloc, dscores, None, None]
 
-    def true_boxes(self, rows: np.ndarray) -> list[np.ndarray]:
+    def true_boxes(self, rows: np.ndarray) -> Boxes:
         """Of each picture its true boxes (k, 5): class, x0, y0, x1, y1."""
         rows = rows.reshape(-1, 8).astype(np.float64)
         rows = rows[rows[:, 0] >= 0]
@@ -464,7 +464,7 @@ class MultiBoxLoss(Loss):
         scale = None if self.encode_variance_in_target else variance
         return np.asarray(ops.decode(self.code_type, moves, self.prior, scale))
 
-    def matches(self, boxes: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    def matches(self, boxes: Boxes) -> tuple[np.ndarray, np.ndarray]:
         """Which true box each prior box is matched with, (n, kinds, p): -1 is none, -2 never.
 
         And the largest overlap of each (n, p) with a true box.
@@ -499,7 +499,7 @@ class MultiBoxLoss(Loss):
         threshold = self.overlap_threshold if self.match_type == "PER_PREDICTION" else None
         return np.where(outside, -2, ops.match(overlaps, threshold)), overlaps.max(axis=1)
 
-    def targets(self, matched: np.ndarray, boxes: list[np.ndarray]) -> Any:
+    def targets(self, matched: np.ndarray, boxes: Boxes) -> Any:
         """What the scores (n, p, classes) should be: 1 for a box's class, 0 for others.
 
         Boxes matched by several classes are of the last, or with LOGISTIC of each.
@@ -531,7 +531,7 @@ class MultiBoxLoss(Loss):
         return losses.sum(axis=2), xp.where(scores >= 0, shares, 1 - shares) - target
 
     def mined(
-        self, matched: np.ndarray, most: np.ndarray, boxes: list[np.ndarray], losses: np.ndarray
+        self, matched: np.ndarray, most: np.ndarray, boxes: Boxes, losses: np.ndarray
     ) -> np.ndarray:
         """Which boxes (n, p) the loss of scores is of; of HARD_EXAMPLE others are not matched any more."""
         losses, hard = losses.astype(np.float64), self.mining_type == "HARD_EXAMPLE"
@@ -563,9 +563,7 @@ class MultiBoxLoss(Loss):
             chosen[i] |= picked & (own == -1)
         return chosen
 
-    def encoded(
-        self, matched: np.ndarray, boxes: list[np.ndarray]
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def encoded(self, matched: np.ndarray, boxes: Boxes) -> tuple[np.ndarray, np.ndarray]:
         """Of matched boxes (m, 4) what is to be predicted, and what the difference is multiplied by."""
         image, kind, j = np.nonzero(matched >= 0)
         index = matched[image, kind, j]
@@ -741,11 +739,7 @@ class DetectionEvaluate(Whole):
     def forward(self, detections: Any, truth: Any) -> Any:
         host = self.context.device.to_host
         both = (host(x).reshape(-1, x.shape[-1]) for x in (detections, truth))
-        return self.put_rows(self.judged(*both), axis=2)
-
-    def judged(self, detections: np.ndarray, truth: np.ndarray) -> np.ndarray:
-        """The rows of the top."""
-        detections, truth = detections.astype(np.float64), truth.astype(np.float64)
+        detections, truth = (rows.astype(np.float64) for rows in both)
         detections, truth = detections[detections[:, 1] >= 0], truth[truth[:, 0] >= 0]
         ops.check_classes(truth, self.num_classes, self.background_label_id)
         counted = truth if self.evaluate_difficult_gt else truth[truth[:, 7] == 0]
@@ -758,7 +752,7 @@ class DetectionEvaluate(Whole):
                 own = of_image[of_image[:, 1] == label]
                 true = truth[(truth[:, 0] == image) & (truth[:, 1] == label)]
                 rows += self.of_class(own[np.argsort(-own[:, 2], kind="stable")], true)
-        return np.array(rows, np.float64)
+        return self.put_rows(np.array(rows, np.float64), axis=2)
 
     def of_class(self, detections: np.ndarray, truth: np.ndarray) -> list[list[float]]:
         """The rows of a picture's detections of one class, the best first."""
