@@ -12,7 +12,7 @@ from minicaffe.core.config.tree import Mark, Node, shown
 from minicaffe.core.config.types import Key, keys_of, option
 from minicaffe.errors import SpecError, did_you_mean
 from minicaffe.interop.caffe.schema import Field, is_declared, own_block, schema
-from minicaffe.interop.caffe.unknown import Problem
+from minicaffe.interop.caffe.unknown import LayerTypes, Problems
 
 DROPPED = ("engine", "stable_prod_grad", "share_in_parallel")  # how, not what, is computed
 TRANSFORM, LOSS = "transform_param", "loss_param"
@@ -34,9 +34,7 @@ def warn(mark: Mark, text: str) -> None:
     _log.warning("%s: %s", mark, text)
 
 
-def flat(
-    layer: Node, layer_types: Mapping[str, type], taken: Mapping[str, Any], unknown: list[Problem]
-) -> Node:
+def flat(layer: Node, layer_types: LayerTypes, taken: Mapping[str, Any], unknown: Problems) -> Node:
     """A LayerParameter as a layer of a model file. Raises SpecError.
 
     `taken` are the names of blobs: a loss without a top, to which Caffe gives one, gets one that is free.
@@ -102,7 +100,7 @@ def flat(
     return Node({key: values[key] for key in order}, layer.mark, keys)
 
 
-def own_blocks(layers: list[Node], layer_types: Mapping[str, type]) -> list[Node]:
+def own_blocks(layers: list[Node], layer_types: LayerTypes) -> list[Node]:
     """The layers less the blocks of keys that are another type's, which Caffe does not look at.
 
     Of each type and block one line says so.
@@ -141,9 +139,7 @@ def phases(layers: list[Node], state: Node | None) -> None:
             warn(layer.keys["phase"], text + "include { phase: ... } builds a layer for one phase")
 
 
-def _put_own(
-    node: Node, block: str, what: str, cls: type, put: Any, unknown: list[Problem]
-) -> None:
+def _put_own(node: Node, block: str, what: str, cls: type, put: Any, unknown: Problems) -> None:
     """The keys in the block of a type that caffe.proto does not have, as its declaration has them."""
     keys = keys_of(cls)
     if not isinstance(node.value, dict):
@@ -161,7 +157,7 @@ def _put_own(
         put(own, value, node.keys[own])
 
 
-def _known(node: Node, type_: Any, what: str, unknown: list[Problem]) -> Node:
+def _known(node: Node, type_: Any, what: str, unknown: Problems) -> Node:
     """What a text has for a declaration, or a tuple of them, less the keys that it does not have."""
     type_ = option(type_)
     if get_origin(type_) is tuple:
@@ -182,7 +178,7 @@ def _known(node: Node, type_: Any, what: str, unknown: list[Problem]) -> Node:
     return Node(values, node.mark, node.keys)
 
 
-def _homes(kind: str, layer_types: Mapping[str, type]) -> tuple[str, ...]:
+def _homes(kind: str, layer_types: LayerTypes) -> tuple[str, ...]:
     """The blocks in which the keys of a type stand."""
     if not kind or not is_declared(kind):
         return schema().layers.get(kind, ())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from minicaffe.interop.caffe.schema import schema
 from minicaffe.interop.caffe.text import Message
 from minicaffe.interop.caffe.text import parse as parse_text
 from minicaffe.interop.caffe.typed import typed
-from minicaffe.interop.caffe.unknown import Problem, refuse, refuse_types
+from minicaffe.interop.caffe.unknown import LayerTypes, Problems, refuse, refuse_types
 from minicaffe.interop.caffe.upgrade import upgraded_net
 
 SUFFIXES = (".prototxt", ".pbtxt", ".prototxt.txt")
@@ -57,7 +57,7 @@ class Text:
 
 def read_prototxt(
     path: str | Path,
-    layer_types: Mapping[str, type],
+    layer_types: LayerTypes,
     settings: Sequence[str] = (),
     solver_type: str | None = None,
     lenient: bool = False,
@@ -77,7 +77,7 @@ def read_prototxt(
 is_one, read = is_prototxt, read_prototxt  # as a ModelFormat has them
 
 
-def parse_prototxt(text: str, layer_types: Mapping[str, type], file: str | None = None) -> NetSpec:
+def parse_prototxt(text: str, layer_types: LayerTypes, file: str | None = None) -> NetSpec:
     """The model in a net's or a solver's text, which errors call `file`. Raises SpecError."""
     root = text_of(text, file or "<text>", layer_types).root
     refuse_types(root, layer_types)
@@ -85,10 +85,7 @@ def parse_prototxt(text: str, layer_types: Mapping[str, type], file: str | None 
 
 
 def read_text(
-    path: str | Path,
-    layer_types: Mapping[str, type],
-    solver_type: str | None = None,
-    lenient: bool = False,
+    path: str | Path, layer_types: LayerTypes, solver_type: str | None = None, lenient: bool = False
 ) -> Text:
     """What a prototxt and the nets that it names say. Raises SpecError."""
     file, text = load(path, "prototxt", own=True)
@@ -98,7 +95,7 @@ def read_text(
 def text_of(
     text: str,
     file: str,
-    layer_types: Mapping[str, type],
+    layer_types: LayerTypes,
     folder: Path | None = None,
     solver_type: str | None = None,
     lenient: bool = False,
@@ -115,7 +112,7 @@ def text_of(
         raise SpecError(
             f"{message.mark}: is a label map, the names of classes; expected a net or a solver"
         )
-    unknown: list[Problem] = []
+    unknown: Problems = []
 
     def net_in(path: str, mark: Mark) -> Node:
         """The net in a file that a solver names."""
@@ -150,7 +147,7 @@ def _is_solver(message: Message) -> bool:
     return not {"layer", "layers"} & names and len(names & solver) > len(names & net)
 
 
-def net_tree(net: Node, layer_types: Mapping[str, type], unknown: list[Problem]) -> Node:
+def net_tree(net: Node, layer_types: LayerTypes, unknown: Problems) -> Node:
     """A NetParameter as the tree of a model file; `unknown` as `typed` has it. Raises SpecError."""
     net = upgraded_net(net, layer_types)
     fields, keys = dict(net.value), dict(net.keys)

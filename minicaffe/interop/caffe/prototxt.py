@@ -27,7 +27,7 @@ from minicaffe.interop.caffe.model import EVALUATED, YAML
 from minicaffe.interop.caffe.schema import Field, is_declared, own_block, schema
 from minicaffe.interop.caffe.schema import declared as schema_of
 from minicaffe.interop.caffe.text import Word, write
-from minicaffe.interop.caffe.unknown import NAME
+from minicaffe.interop.caffe.unknown import NAME, LayerTypes
 from minicaffe.interop.caffe.upgrade import as_written
 
 # What stands for itself where a word is expected, and for nothing else
@@ -36,7 +36,7 @@ CAPITALS = "[A-Z][A-Z0-9_]*"
 
 
 def prototxt(
-    spec: NetSpec, layer_types: Mapping[str, type], comments: Mapping[str, Sequence[Comment]] = {}
+    spec: NetSpec, layer_types: LayerTypes, comments: Mapping[str, Sequence[Comment]] = {}
 ) -> str:
     """A model as a net's text or, if it has a solver, as a solver's with the nets in it. Raises SpecError."""
     pen = Pen(comments)
@@ -116,7 +116,7 @@ def _placed(nodes: Mapping[str, Node], kind: str, mark: Mark) -> dict[str, Node]
     return placed
 
 
-def _net(pen: Pen, spec: NetSpec, layer_types: Mapping[str, type]) -> Node:
+def _net(pen: Pen, spec: NetSpec, layer_types: LayerTypes) -> Node:
     """A NetParameter."""
     start = spec.layers[0].mark
     layers = []
@@ -139,7 +139,7 @@ def _net(pen: Pen, spec: NetSpec, layer_types: Mapping[str, type]) -> Node:
 def _layer(
     layer: LayerSpec,
     bottom: tuple[str, ...],
-    layer_types: Mapping[str, type],
+    layer_types: LayerTypes,
     commented: Callable[[Node], bool],
 ) -> Node:
     """A LayerParameter."""

@@ -17,6 +17,8 @@ from minicaffe.core.config.types import keys_of, meant
 from minicaffe.core.layers.registry import Unknown
 from minicaffe.errors import SpecError
 
+LayerTypes = Mapping[str, type]
+Problems = list[tuple[Mark, str]]  # where each is, and what is to be said
 _log = logging.getLogger("minicaffe")
 NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 # Types of forks that are not here, by the fork. Those that are here stand in minicaffe/interop/caffe/forks.
@@ -33,9 +35,7 @@ ELSEWHERE = {
 FORK_OF = {kind: fork for fork, kinds in ELSEWHERE.items() for kind in kinds.split()}
 
 
-def with_unknown(
-    root: Node, layer_types: Mapping[str, type], warn: bool = True
-) -> Mapping[str, type]:
+def with_unknown(root: Node, layer_types: LayerTypes, warn: bool = True) -> LayerTypes:
     """The types of layers, and those in a model's tree that are not among them; with `warn`, it says so."""
     keys: dict[str, dict[str, Any]] = {}
     for layer, kind, mark in _of_unknown_types(root, layer_types):
@@ -66,9 +66,7 @@ def layers_of(root: Node) -> Iterator[Node]:
         yield from layers_of(net)
 
 
-def _of_unknown_types(
-    root: Node, layer_types: Mapping[str, type]
-) -> Iterator[tuple[Node, str, Mark]]:
+def _of_unknown_types(root: Node, layer_types: LayerTypes) -> Iterator[tuple[Node, str, Mark]]:
     """Each layer of a type that is not known, the type, and where that stands."""
     for layer in layers_of(root):
         kind = layer.value.get("type")
@@ -82,12 +80,9 @@ def _items(fields: Mapping[str, Node], key: str) -> list[Node]:
 
 
 NEAR = 0.8  # how like another a name is that may be a slip of it
-Problem = tuple[Mark, str]
 
 
-def refuse(
-    keys: list[Problem], lenient: bool, root: Node | None, layer_types: Mapping[str, type]
-) -> None:
+def refuse(keys: Problems, lenient: bool, root: Node | None, layer_types: LayerTypes) -> None:
     """Raise SpecError for unknown keys, or warn of each and forget them.
 
     Beside the keys, the unknown types of the model's tree are told; alone, they are not refused here.
@@ -100,13 +95,13 @@ def refuse(
         _log.warning("%s: left out", problem)
 
 
-def refuse_types(root: Node, layer_types: Mapping[str, type]) -> None:
+def refuse_types(root: Node, layer_types: LayerTypes) -> None:
     """Raise SpecError if a model's tree has layers of unknown types."""
     if types := _types(root, layer_types):
         raise _error([], types)
 
 
-def _types(root: Node, layer_types: Mapping[str, type]) -> list[tuple[Mark, str, bool]]:
+def _types(root: Node, layer_types: LayerTypes) -> list[tuple[Mark, str, bool]]:
     """For each unknown type, where it is first, what is to be said, and whether that names a known one."""
     types: dict[str, tuple[Mark, str, bool]] = {}
     for layer, kind, mark in _of_unknown_types(root, layer_types):
@@ -120,7 +115,7 @@ def _types(root: Node, layer_types: Mapping[str, type]) -> list[tuple[Mark, str,
     return list(types.values())
 
 
-def _near(kind: str, layer_types: Mapping[str, type]) -> str:
+def _near(kind: str, layer_types: LayerTypes) -> str:
     """A hint that names the known type of which another is a slip.
 
     >>> _near("Convolutoin", {"Convolution": object}), _near("Zorg", {"Reorg": object})
@@ -131,7 +126,7 @@ def _near(kind: str, layer_types: Mapping[str, type]) -> str:
     return f"; did you mean {lowered[near[0]]!r}?" if near else ""
 
 
-def _error(keys: list[Problem], types: list[tuple[Mark, str, bool]]) -> SpecError:
+def _error(keys: Problems, types: list[tuple[Mark, str, bool]]) -> SpecError:
     """The error that tells all, in the order of the text, and what can be done about it."""
     problems = _in_order([*keys, *((mark, problem) for mark, problem, _ in types)])
     first, *rest = [problem for _, problem in problems]
@@ -145,7 +140,7 @@ def _error(keys: list[Problem], types: list[tuple[Mark, str, bool]]) -> SpecErro
     return SpecError(line)
 
 
-def _in_order(problems: list[Problem]) -> list[Problem]:
+def _in_order(problems: Problems) -> Problems:
     """Problems in the order of their text, each once: a file may be read for two nets."""
     files = list(dict.fromkeys(mark.file for mark, _ in problems))
     once = dict.fromkeys(problems)

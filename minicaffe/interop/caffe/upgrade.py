@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable, Mapping
 
 from minicaffe.core.config.tree import Mark, Node, shown
 from minicaffe.errors import SpecError, did_you_mean
+from minicaffe.interop.caffe.schema import own_block
 
 # Of the first Caffe's types, the V1 type; and of its keys, for each type that has it, the message it went to.
 V0_TYPES = """accuracy bnll concat conv:CONVOLUTION data dropout euclidean_loss flatten hdf5_data hdf5_output
@@ -231,12 +232,12 @@ def _bn(layer: Node) -> list[Node]:
         fixed = _fixed(Node({}, mark))
         learnt = [fixed, fixed] if frozen else params[:2]
         params = [*[fixed] * 3, *learnt] if learnt else []
-        return [_replaced(layer, "BatchNorm", "batch_norm_param", own, BATCH_NORMS, params)]
-    scale = _replaced(layer, "Scale", "scale_param", {"bias_term": True}, SCALES, params)
+        return [_replaced(layer, "BatchNorm", own, BATCH_NORMS, params)]
+    scale = _replaced(layer, "Scale", {"bias_term": True}, SCALES, params)
     if "bn_mode" in keys and keys["bn_mode"].value == "INFERENCE":
         return [scale]
     own = {"use_global_stats": False, "eps": 1e-9}
-    batch = _replaced(layer, "BatchNorm", "batch_norm_param", own, {"eps": "eps"}, [])
+    batch = _replaced(layer, "BatchNorm", own, {"eps": "eps"}, [])
     if "name" in layer.value:
         batch.value["name"] = Node(f"{layer.value['name'].value}_statistics", mark)
     if "top" in layer.value:  # the scale goes on from there, in place
@@ -245,12 +246,7 @@ def _bn(layer: Node) -> list[Node]:
 
 
 def _replaced(
-    layer: Node,
-    kind: str,
-    block: str,
-    own: Mapping[str, object],
-    names: Mapping[str, str],
-    params: list[Node],
+    layer: Node, kind: str, own: Mapping[str, object], names: Mapping[str, str], params: list[Node]
 ) -> Node:
     """A layer of another type: `own` are its keys, and those of bn_param that `names` gives another name."""
     bn = layer.value.get("bn_param", Node({}, layer.mark))
@@ -258,7 +254,7 @@ def _replaced(
     keys |= {to: bn.value[key] for key, to in names.items() if key in bn.value}
     fields = {key: node for key, node in layer.value.items() if key not in ("bn_param", "param")}
     fields["type"] = Node(kind, layer.value["type"].mark)
-    fields[block] = Node(keys, bn.mark, dict.fromkeys(keys, bn.mark))
+    fields[own_block(kind)] = Node(keys, bn.mark, dict.fromkeys(keys, bn.mark))
     if params:
         fields["param"] = Node(params, layer.mark)
     return Node(fields, layer.mark, {key: layer.keys.get(key, layer.mark) for key in fields})

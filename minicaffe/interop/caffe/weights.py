@@ -22,6 +22,7 @@ from minicaffe.storage import checkpoint, hdf5, wire
 from minicaffe.storage.checkpoint import ArrayFile
 from minicaffe.storage.wire import BlobProto
 
+Arrays = Mapping[str, np.ndarray]
 ENDINGS = (".caffemodel", ".h5")
 STATES = (".solverstate", ".solverstate.h5")
 V1, V2 = 2, 100  # fields of NetParameter
@@ -145,9 +146,7 @@ def write(path: str | Path, layers: Sequence[Layer], net: str = "", h5: bool | N
     write_message(path, parts)
 
 
-def save(
-    path: str | Path, graph: Graph, arrays: Mapping[str, np.ndarray], ending: str = ""
-) -> None:
+def save(path: str | Path, graph: Graph, arrays: Arrays, ending: str = "") -> None:
     """Write a net's arrays by name, as HDF5 where `ending`, or else the path's, is .h5."""
     names = {id(param): name for name, param in named(graph).items()}
     h5 = (ending or str(path).lower()).endswith(".h5")  # there a shared parameter is written once

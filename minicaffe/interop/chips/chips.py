@@ -9,7 +9,7 @@ compiler without Power. What has no exact form is refused.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 
 from minicaffe.core.ops.geometry import pool_output_size
 from minicaffe.errors import SpecError
-from minicaffe.interop.onnx.draft import SIGNS, Blob, Draft, Layer, living
+from minicaffe.interop.onnx.draft import SIGNS, Blob, Blobs, Draft, Layer, living
 from minicaffe.interop.onnx.operators.weighted import window_keys
 from minicaffe.interop.onnx.table import LOWERS, RefusedError, lowers
 
@@ -166,7 +166,7 @@ INSTEAD = {
 }
 
 
-def lower(draft: Draft, outputs: Mapping[str, Blob], chip: Chip, path: Path) -> list[str]:
+def lower(draft: Draft, outputs: Blobs, chip: Chip, path: Path) -> list[str]:
     """Replace layers by what the target takes; returns lines on what was replaced.
 
     Raises SpecError for the first layer that has no exact form there.

@@ -20,6 +20,7 @@ import numpy as np
 from minicaffe.interop.onnx.table import READERS, RefusedError
 
 Shape = tuple[int, ...]
+Sizes = Sequence[int]
 FLOATS = ("float32", "float16", "float64", "bfloat16")  # types that a blob can hold
 OPSET = 17  # that readers of one of our own operators are asked for
 MAX_NUMBERS = 2**24  # that a reader makes, such as a kernel of ones: 64 MiB in float32
@@ -36,6 +37,9 @@ class Blob:
     name: str = ""
     refused: tuple[str, ...] = ()  # why no layer computes it: of its nodes, those that are refused
     states: Layer | None = None  # the RNN whose states it is, no top of which they are
+
+
+Blobs = Mapping[str, Blob]
 
 
 @dataclass(eq=False)
@@ -149,7 +153,7 @@ class Draft:
         self,
         kind: str,
         bottoms: Sequence[Blob],
-        shapes: Sequence[Sequence[int]],
+        shapes: Sequence[Sizes],
         arrays: Sequence[Any] = (),
         **keys: Any,
     ) -> list[Blob]:
@@ -161,12 +165,7 @@ class Draft:
         return layer.tops
 
     def layer(
-        self,
-        kind: str,
-        *bottoms: Blob,
-        shape: Sequence[int] | None = None,
-        arrays: Any = (),
-        **keys: Any,
+        self, kind: str, *bottoms: Blob, shape: Sizes | None = None, arrays: Any = (), **keys: Any
     ) -> Blob:
         """Add a layer of one top, of the first bottom's shape if none is given; returns it."""
         shape = bottoms[0].shape if shape is None else shape
@@ -201,7 +200,7 @@ class Draft:
             )[0]
         return self._constants[key]
 
-    def reshape(self, x: Blob, shape: Sequence[int]) -> Blob:
+    def reshape(self, x: Blob, shape: Sizes) -> Blob:
         """The numbers of a blob in another shape; its first axis is kept by name, that of the samples.
 
         Raises RefusedError for a shape of more or fewer numbers.
@@ -252,7 +251,7 @@ class Draft:
         cuts = [point for point in (start, stop) if 0 < point < size]
         return self.cut(x, axis, cuts)[1 if start > 0 else 0]
 
-    def cut(self, x: Blob, axis: int, points: Sequence[int]) -> list[Blob]:
+    def cut(self, x: Blob, axis: int, points: Sizes) -> list[Blob]:
         """A blob cut along an axis before these entries."""
         if not points:
             return [x]
@@ -267,7 +266,7 @@ class Draft:
         shape = sized(parts[0].shape, axis, sum(part.shape[axis] for part in parts))
         return self.layer("Concat", *parts, shape=shape, axis=axis)
 
-    def take(self, x: Blob, axis: int, indices: Sequence[int]) -> Blob:
+    def take(self, x: Blob, axis: int, indices: Sizes) -> Blob:
         """Entries of an axis in this order, any of them any number of times: parts, joined anew.
 
         Raises RefusedError if the parts are more than a net should hold.
@@ -288,7 +287,7 @@ class Draft:
             parts += [pieces[edge] for edge in edges if start <= edge < stop]
         return self.concat(parts, axis)
 
-    def picked(self, x: Blob, indices: Sequence[int]) -> Blob:
+    def picked(self, x: Blob, indices: Sizes) -> Blob:
         """Channels in another order: a product with ones and zeros, a Convolution by a 1 x 1 kernel."""
         pick = np.zeros(limited(len(indices), x.shape[1]), np.float32)
         pick[np.arange(len(indices)), indices] = 1
@@ -303,7 +302,7 @@ class Draft:
         return self.reshape(y, (n, len(matrix), *image))
 
     def weighted(
-        self, kind: str, x: Blob, weight: Any, shape: Sequence[int], bias: Any = None, **keys: Any
+        self, kind: str, x: Blob, weight: Any, shape: Sizes, bias: Any = None, **keys: Any
     ) -> Blob:
         """A Convolution, an InnerProduct or, of a weight (c, outputs a group, ...), a Deconvolution."""
         group = int(keys.pop("group", 1))
@@ -320,7 +319,7 @@ class Draft:
             return layer.bottoms[0]
         return self.layer("Reverse", x, axis=axis)
 
-    def tile(self, x: Blob, shape: Sequence[int]) -> Blob:
+    def tile(self, x: Blob, shape: Sizes) -> Blob:
         """A blob repeated along its axes until it has this shape."""
         for axis, size in enumerate(shape):
             if x.shape[axis] != size:
@@ -328,7 +327,7 @@ class Draft:
                 x = self.layer("Tile", x, shape=sized(x.shape, axis, size), **keys)
         return x
 
-    def spread(self, x: Blob, shape: Sequence[int]) -> Blob:
+    def spread(self, x: Blob, shape: Sizes) -> Blob:
         """A blob broadcast to a shape of as many axes or more, by the rule of NumPy."""
         x = self.reshape(x, (*(1,) * (len(shape) - len(x.shape)), *x.shape))
         return self.tile(x, shape)
@@ -376,7 +375,7 @@ class Draft:
         return self.layer(kind, a, b, axis=first)
 
 
-def sized(shape: Sequence[int], axis: int, size: int) -> Shape:
+def sized(shape: Sizes, axis: int, size: int) -> Shape:
     """Returns a shape with another size along an axis."""
     return (*shape[:axis], size, *shape[axis + 1 :])
 
@@ -442,7 +441,7 @@ def readable(name: str, kind: str = "") -> str:
 SIGNS = r"\w./:+-"  # what a name may hold, as between the brackets of a regular expression
 
 
-def living(outputs: Mapping[str, Blob]) -> list[Layer]:
+def living(outputs: Blobs) -> list[Layer]:
     """The layers that an output is computed of, each behind those that it reads."""
     live: list[Layer] = []
     seen = set[Layer]()
@@ -469,9 +468,9 @@ def plain(name: str, signs: str = SIGNS) -> str:
 
 def give_names(
     layers: list[Layer],
-    inputs: Mapping[str, Blob],
-    outputs: Mapping[str, Blob],
-    tensors: Mapping[str, Blob],
+    inputs: Blobs,
+    outputs: Blobs,
+    tensors: Blobs,
     hints: Mapping[str, str],
     signs: str = SIGNS,
 ) -> list[str]:

@@ -28,6 +28,8 @@ from minicaffe.interop.onnx.table import READERS, UNREAD
 
 Pattern = str | float | tuple[Any, ...] | list[Any]
 Recogniser = Callable[[Draft, Node], "Blob | None"]
+Words = Mapping[str, Any]
+Bound = dict[str, Any]  # what the words of a pattern stand for
 RECOGNISERS: dict[str, list[Recogniser]] = {}  # by the kind of the last node
 COMMUTE = ("Add", "Mul")
 BROADCAST = (*COMMUTE, "Sub", "Div", "Pow")
@@ -62,9 +64,7 @@ def recognises(pattern: Pattern) -> Callable[[Callable[..., Any]], Callable[...,
     return register
 
 
-def emit(
-    pattern: Pattern, words: Mapping[str, Any], op: Callable[..., Any], choice: int = 0
-) -> Any:
+def emit(pattern: Pattern, words: Words, op: Callable[..., Any], choice: int = 0) -> Any:
     """Returns what `op` makes of a pattern's last node, once it has made those before; of several forms one.
 
     A named node's word is its attributes, or a list of its last inputs.
@@ -87,12 +87,12 @@ def emit(
     return of(pattern)
 
 
-def match(pattern: Pattern, node: Node) -> dict[str, Any] | None:
+def match(pattern: Pattern, node: Node) -> Bound | None:
     """What the words of a pattern stand for, if it ends in this node; None if it does not."""
     return next(_matches(pattern, node.outputs[0], {}), None)
 
 
-def _matches(pattern: Pattern, tensor: Tensor, bound: dict[str, Any]) -> Iterator[dict]:
+def _matches(pattern: Pattern, tensor: Tensor, bound: Bound) -> Iterator[Bound]:
     if isinstance(pattern, list):
         for one in pattern:
             yield from _matches(one, tensor, bound)
@@ -122,7 +122,7 @@ def _value(word: str, tensor: Tensor) -> Any:
     return None if tensor.blob.refused else tensor
 
 
-def _of_node(pattern: tuple[Any, ...], tensor: Tensor, bound: dict[str, Any]) -> Iterator[dict]:
+def _of_node(pattern: tuple[Any, ...], tensor: Tensor, bound: Bound) -> Iterator[Bound]:
     node, (head, *operands) = tensor.node, pattern
     kind, _, word = head.partition(":")
     if node is None or node.kind != kind or tensor is not node.outputs[0]:
@@ -138,9 +138,7 @@ def _of_node(pattern: tuple[Any, ...], tensor: Tensor, bound: dict[str, Any]) ->
         yield from _all(order, node.known, bound)
 
 
-def _all(
-    patterns: Sequence[Pattern], tensors: Sequence[Tensor], bound: dict[str, Any]
-) -> Iterator[dict]:
+def _all(patterns: Sequence[Pattern], tensors: Sequence[Tensor], bound: Bound) -> Iterator[Bound]:
     if not patterns:
         yield bound
         return

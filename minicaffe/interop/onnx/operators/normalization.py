@@ -323,9 +323,7 @@ def write_scaled(graph: Graph, step: Written, x: str, first: int) -> str:
     return graph.op("Add", y, graph.param(step, first + 1, own))
 
 
-def write_tree(
-    graph: Graph, tree: Pattern, x: str, axes: list[int], eps: float | None = None
-) -> str:
+def write_tree(graph: Graph, tree: Pattern, x: str, axes: list[int], eps: float) -> str:
     """A tree of means over axes."""
     words = {"x": x, "mean": {"axes": axes}, "variance": {"axes": axes}, "#eps": eps}
     return str(emit(tree, words, graph.op))

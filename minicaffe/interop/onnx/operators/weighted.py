@@ -13,7 +13,7 @@ import numpy as np
 
 from minicaffe.core.layers.base import canonical_axis
 from minicaffe.errors import SpecError
-from minicaffe.interop.onnx.draft import Blob, Draft, Node, Shape, differing, limited
+from minicaffe.interop.onnx.draft import Blob, Draft, Node, Shape, Sizes, differing, limited
 from minicaffe.interop.onnx.patterns import recognises
 from minicaffe.interop.onnx.table import RefusedError, draws_below, reads, writes
 from minicaffe.interop.onnx.writer.model import Graph, Written
@@ -23,7 +23,7 @@ LOWEST = float(np.finfo(np.float32).min)
 
 
 def window_over(
-    node: Node, x: Blob, kernel: Sequence[int], neutral: Callable[[float], bool]
+    node: Node, x: Blob, kernel: Sizes, neutral: Callable[[float], bool]
 ) -> tuple[Blob, list[int], list[int], list[int]]:
     """What a window goes over, its strides, dilations and pads (begin of each axis, then end of each).
 
@@ -46,9 +46,7 @@ def window_over(
     return before.blob, strides, dilations, [int(p) for p in pads + inner.ravel()]
 
 
-def pads_of(
-    node: Node, x: Blob, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
-) -> list[int]:
+def pads_of(node: Node, x: Blob, kernel: Sizes, strides: Sizes, dilations: Sizes) -> list[int]:
     """The pads as `pads` or `auto_pad` says. Raises RefusedError."""
     auto, axes = node.get("auto_pad", "NOTSET"), len(kernel)
     if auto in PLAIN:
@@ -64,7 +62,7 @@ def pads_of(
     return begin + end
 
 
-def window_keys(**sizes: Sequence[int]) -> dict[str, Any]:
+def window_keys(**sizes: Sizes) -> dict[str, Any]:
     """A window's sizes as keys: one number where the axes agree, kernel_h and kernel_w or a list elsewhere.
 
     >>> window_keys(kernel_size=[3, 3], stride=[1, 1], pad=[1, 2])
@@ -85,9 +83,7 @@ def window_keys(**sizes: Sequence[int]) -> dict[str, Any]:
     return keys
 
 
-def evened(
-    weight: np.ndarray, pads: Sequence[int], dilations: Sequence[int]
-) -> tuple[np.ndarray, list[int]]:
+def evened(weight: np.ndarray, pads: Sizes, dilations: Sizes) -> tuple[np.ndarray, list[int]]:
     """A kernel with zeros before or behind, and a pad for both ends, that do what unequal pads do.
 
     With pads b and e, b < e, zeros before the kernel move its first place to -e. Raises RefusedError where a

@@ -22,7 +22,7 @@ from minicaffe.interop.caffe import weights as caffes
 from minicaffe.interop.caffe.model import SUFFIXES, named_prototxt
 from minicaffe.interop.caffe.prototxt import prototxt
 from minicaffe.interop.chips.chips import CHIPS, Chip, lower
-from minicaffe.interop.onnx.draft import SIGNS, Blob, Layer, give_names, hints, living, plain
+from minicaffe.interop.onnx.draft import SIGNS, Blobs, Layer, give_names, hints, living, plain
 from minicaffe.interop.onnx.reader import proof
 from minicaffe.interop.onnx.reader.source import Source, read
 from minicaffe.interop.onnx.reader.walk import Walk
@@ -98,11 +98,7 @@ def from_onnx(
 
 
 def _imported(
-    walk: Walk,
-    outputs: Mapping[str, Blob],
-    tensors: Mapping[str, Blob],
-    notes: list[str],
-    chip: Chip | None,
+    walk: Walk, outputs: Blobs, tensors: Blobs, notes: list[str], chip: Chip | None
 ) -> Imported:
     """The draft's living layers, named, as a net's spec and parameters."""
     source, draft = walk.source, walk.draft
@@ -142,7 +138,7 @@ def _imported(
 
 
 @np.errstate(all="ignore")  # of numbers that are not finite the comparison tells
-def fold(outputs: Mapping[str, Blob]) -> int:
+def fold(outputs: Blobs) -> int:
     """Fold what can be, until nothing more can; returns how many layers are gone.
 
     A layer is folded whose bottom nothing else reads.
@@ -153,7 +149,7 @@ def fold(outputs: Mapping[str, Blob]) -> int:
     return count
 
 
-def _fold_one(layers: Sequence[Layer], outputs: Mapping[str, Blob]) -> bool:
+def _fold_one(layers: Sequence[Layer], outputs: Blobs) -> bool:
     """Fold the first layer that can be; returns False if there is none."""
     readers = Counter(blob for layer in layers for blob in layer.bottoms)
     readers.update(outputs.values())

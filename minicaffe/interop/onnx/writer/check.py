@@ -15,6 +15,8 @@ from minicaffe.errors import CheckpointError, reason
 from minicaffe.interop.onnx.table import DRAWN, JUMPS, packages
 from minicaffe.tools.inference import inputs
 
+Arrays = Mapping[str, np.ndarray]
+Names = Mapping[Value, str]  # of the tensors that hold values
 MOST = 1e-4  # of a blob's largest number: the largest difference
 
 
@@ -62,7 +64,7 @@ def difference(array: np.ndarray, wanted: np.ndarray) -> float:
     return math.inf if math.isnan(largest) else largest
 
 
-def run(data: bytes, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def run(data: bytes, arrays: Arrays) -> dict[str, np.ndarray]:
     """The outputs of a model in onnxruntime, on the CPU. Raises CheckpointError if it cannot run it."""
     _, runtime = packages()
     options = runtime.SessionOptions()
@@ -80,7 +82,7 @@ def before_jumps(steps: Sequence[Step]) -> list[Value]:
     return [value for step in steps if step.spec.type in JUMPS for value in step.bottoms]
 
 
-def outputs(data: bytes, net: Net, names: Mapping[Value, str]) -> dict[Value, float]:
+def outputs(data: bytes, net: Net, names: Names) -> dict[Value, float]:
     """The difference of each of a model's outputs from the net's, of the same random numbers.
 
     A layer that jumps is compared given onnxruntime's bottoms, which the model is to give out and which are
@@ -104,7 +106,7 @@ def outputs(data: bytes, net: Net, names: Mapping[Value, str]) -> dict[Value, fl
     return apart
 
 
-def culprit(data: bytes, net: Net, names: Mapping[Value, str]) -> NoReturn:
+def culprit(data: bytes, net: Net, names: Names) -> NoReturn:
     """Raise CheckpointError for the first layer that differs, of a model that gives each layer's tops out.
 
     Each is given what onnxruntime makes of the layers before it.
@@ -128,11 +130,7 @@ def culprit(data: bytes, net: Net, names: Mapping[Value, str]) -> NoReturn:
 
 
 def by_step(
-    net: Net,
-    arrays: Mapping[str, np.ndarray],
-    reference: Mapping[str, np.ndarray],
-    names: Mapping[Value, str],
-    kinds: Container[str],
+    net: Net, arrays: Arrays, reference: Arrays, names: Names, kinds: Container[str]
 ) -> Iterator[Step]:
     """Each step of a net after it has run, of inputs `arrays`; some kinds are given what was found."""
     for layer in net.layers.values():

@@ -41,12 +41,10 @@ UNDECLARED = "Any"
 def _file() -> Any:
     """caffe.proto as protobuf describes a file."""
     file = descriptor_pb2.FileDescriptorProto(name="caffe.proto", package=PACKAGE, syntax="proto2")
-    for name, words in schema().enums[""].items():
-        _enum(file.enum_type.add(name=name), words)
+    _enums(file, "")
     for name, fields in schema().messages.items():
         message = file.message_type.add(name=name)
-        for enum, words in schema().enums[name].items():
-            _enum(message.enum_type.add(name=enum), words)
+        _enums(message, name)
         numbered = OF_THE_TEXT
         for field in fields.values():
             if field.type != UNDECLARED:
@@ -55,9 +53,11 @@ def _file() -> Any:
     return file
 
 
-def _enum(enum: Any, words: dict[str, int]) -> None:
-    for word, number in words.items():
-        enum.value.add(name=word, number=number)
+def _enums(home: Any, message: str) -> None:
+    for name, words in schema().enums[message].items():
+        enum = home.enum_type.add(name=name)
+        for word, number in words.items():
+            enum.value.add(name=word, number=number)
 
 
 def _field(new: Any, field: Field, message: str, number: int) -> None:
