@@ -49,12 +49,6 @@ _MIRRORS: WeakValueDictionary[tuple[int, int, int], Mirror] = WeakValueDictionar
 _NEWER: WeakSet[Mirror] = WeakSet()
 
 
-def mirror(array: Any, device: Device) -> Mirror:
-    """The mirror of an array of a CUDA device: one for all who ask for that memory."""
-    key = device.number, array.data.ptr, array.size
-    return _MIRRORS.setdefault(key, Mirror(array, device))
-
-
 def push() -> None:
     """Copy to their devices what scripts may have written; before each pass."""
     for one in list(_NEWER):
@@ -91,7 +85,9 @@ class Blob(Seen):
             return array
         if not array.size:
             return np.empty(held.shape, held.dtype)
-        self._mirrors[which] = copy = mirror(array, held.device)  # kept as long as the blob
+        key = held.device.number, array.data.ptr, array.size  # one for all who ask for that memory
+        copy = _MIRRORS.setdefault(key, Mirror(array, held.device))
+        self._mirrors[which] = copy  # kept as long as the blob
         return copy.pulled().reshape(held.shape)
 
 

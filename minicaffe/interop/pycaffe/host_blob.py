@@ -22,11 +22,7 @@ class Seen:
         """The sizes of its axes."""
         raise NotImplementedError
 
-    @property
-    def count(self) -> int:
-        """How many numbers it holds."""
-        return math.prod(self.shape)
-
+    count = property(lambda self: math.prod(self.shape), doc="How many numbers it holds.")
     data = property(lambda self: self._array("data"), doc="The values.")
     diff = property(lambda self: self._array("diff"), doc="The gradient.")
     num = property(lambda self: self._size(0), doc="The size of the first axis.")
@@ -57,10 +53,7 @@ class HostBlob(Seen):
         """The sizes of its axes; empty before it has a shape."""
         return self._shape or ()
 
-    @property
-    def is_shaped(self) -> bool:
-        """Whether its shape was set."""
-        return self._shape is not None
+    is_shaped = property(lambda self: self._shape is not None, doc="Whether its shape was set.")
 
     def reshape(self, *sizes: Any) -> None:
         """Set its shape. Raises ShapeError for invalid sizes."""

@@ -270,7 +270,8 @@ class Net:
         push()
         done: set[Value] = set()
         for step in steps:
-            for value in _read(which, step):
+            # A step without bottoms may leave its tops as they are
+            for value in step.tops if which == "diff" else step.bottoms or step.tops:
                 if value not in done:
                     self.blobs[value.name].bring(which, value)
             done.update(_written(which, step))
@@ -383,10 +384,7 @@ class Net:
         for _, flowing in blobs:
             flowing.settle(fresh)
 
-    @property
-    def access(self) -> Any:
-        """Who may run the net's passes."""
-        return self.net.access
+    access = property(lambda self: self.net.access, doc="Who may run the net's passes.")
 
     def clear_param_diffs(self) -> None:
         """Make every parameter's gradient zero."""
@@ -458,11 +456,6 @@ def _free(net: minicaffe.Net, waiting: Mapping[str, HostBlob]) -> Any:
             elif new is None:
                 before[value] = value.blob
     return shapes, arrays, before
-
-
-def _read(which: str, step: Step) -> Sequence[Value]:
-    """What a step reads; one without bottoms may leave its tops as they are."""
-    return step.tops if which == "diff" else step.bottoms or step.tops
 
 
 def _written(which: str, step: Step) -> Sequence[Value]:

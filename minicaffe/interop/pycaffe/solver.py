@@ -91,15 +91,8 @@ class Solver:
     def __repr__(self) -> str:
         return repr(self.solver)
 
-    @property
-    def iter(self) -> int:
-        """How many iterations were taken."""
-        return self.solver.iteration
-
-    @property
-    def lr(self) -> float:
-        """The learning rate of the next iteration."""
-        return self.solver.rate
+    iter = property(lambda self: self.solver.iteration, doc="How many iterations were taken.")
+    lr = property(lambda self: self.solver.rate, doc="The learning rate of the next iteration.")
 
     @property
     def param(self) -> SolverSpec:
