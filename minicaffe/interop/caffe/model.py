@@ -18,7 +18,6 @@ from minicaffe.core.config.types import keys_of
 from minicaffe.errors import SpecError
 from minicaffe.interop.caffe.layer import FREE, flat, own_blocks, phases, warn
 from minicaffe.interop.caffe.schema import schema
-from minicaffe.interop.caffe.text import Message
 from minicaffe.interop.caffe.text import parse as parse_text
 from minicaffe.interop.caffe.typed import typed
 from minicaffe.interop.caffe.unknown import LayerTypes, Problems, refuse, refuse_types
@@ -26,6 +25,7 @@ from minicaffe.interop.caffe.upgrade import upgraded_net
 
 SUFFIXES = (".prototxt", ".pbtxt", ".prototxt.txt")
 YAML = (".yaml", ".yml", ".json")
+KINDS = ("NetParameter", "SolverParameter")
 MESSAGE = re.compile(r"\s*(#.*\n\s*)*[a-z_0-9]+\s*[:{]")  # how a message begins
 LAYERS = re.compile(r"^layers:(?!\s*\{)", re.MULTILINE)  # each model in YAML, and no message
 
@@ -105,10 +105,10 @@ def text_of(
     Layers of unknown types are kept; with `lenient`, unknown keys are left out.
     """
     message, own_comments = parse_text(text, file)
-    comments = {file: own_comments}
-    if not message.fields:
+    comments, names = {file: own_comments}, {one.name for one in message.fields}
+    if not names:
         raise SpecError(f"{message.mark}: is empty; expected a net's or a solver's text")
-    if {one.name for one in message.fields} == {"item"}:
+    if names == {"item"}:
         raise SpecError(
             f"{message.mark}: is a label map, the names of classes; expected a net or a solver"
         )
@@ -130,7 +130,8 @@ def text_of(
     net_of = partial(net_tree, layer_types=layer_types, unknown=unknown)
     root = None
     try:
-        if _is_solver(message):
+        of_net, of_solver = (len(names & schema().messages[kind].keys()) for kind in KINDS)
+        if not {"layer", "layers"} & names and of_solver > of_net:
             solver = typed(message, "SolverParameter", unknown=unknown)
             root = solver_root(solver, net_in, net_of, solver_type)
         else:
@@ -138,13 +139,6 @@ def text_of(
     finally:  # of a mistake, too, an unknown key may be the cause: it is told first
         refuse(unknown, lenient, root, layer_types)
     return Text(root, comments)
-
-
-def _is_solver(message: Message) -> bool:
-    """Whether a text is a solver's, by the fields it has."""
-    names = {one.name for one in message.fields}
-    net, solver = (set(schema().messages[kind]) for kind in ("NetParameter", "SolverParameter"))
-    return not {"layer", "layers"} & names and len(names & solver) > len(names & net)
 
 
 def net_tree(net: Node, layer_types: LayerTypes, unknown: Problems) -> Node:

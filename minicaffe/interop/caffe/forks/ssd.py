@@ -110,14 +110,13 @@ class DetectionFiles:
         """What is written, by file."""
         prefix, kind = self.output.output_name_prefix, self.output.output_format
         if kind == "COCO":
-            entries = list[dict[str, Any]]()
+            entries = []
             for name, label, score, (x0, y0, x1, y1) in self.rows:
-                entry: dict[str, Any] = {
-                    "image_id": _number(name),
-                    "category_id": _number(self.classes[label]),
-                }
-                entry["bbox"] = [round(float(v), 2) for v in (x0, y0, x1 - x0, y1 - y0)]
-                entries.append({**entry, "score": round(score, 6)})
+                names = name, self.classes[label]  # of which COCO's are numbers
+                image, category = (int(one) if one.isdigit() else one for one in names)
+                bbox = [round(float(v), 2) for v in (x0, y0, x1 - x0, y1 - y0)]
+                keys = {"image_id": image, "category_id": category, "bbox": bbox}
+                entries.append({**keys, "score": round(score, 6)})
             return {f"{prefix}.json": json.dumps(entries, indent=1) + "\n"}
         lines = [
             (name, label, f"{score:.6g} {' '.join(map(str, box.astype(int)))}\n")
@@ -133,11 +132,6 @@ class DetectionFiles:
             for own, called in self.classes.items()
             if own != self.background
         }
-
-
-def _number(text: str) -> int | str:
-    """A name that is a number, as COCO's are, as one."""
-    return int(text) if text.isdigit() else text
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
