@@ -8,7 +8,7 @@ weight (num_output, k) however it was stored.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -266,11 +266,6 @@ def _folded(steps: list[Step]) -> dict[Step, Step]:
     return pairs
 
 
-def entries(modules: list[Module]) -> Iterator[Entry]:
-    """All entries of modules."""
-    return (entry for module in modules for entry in module.entries)
-
-
 def write(net: Net, path: str | Path) -> list[Module]:
     """Write a net's parameters as a state_dict to a .safetensors file, atomically; returns the mapping.
 
@@ -281,7 +276,7 @@ def write(net: Net, path: str | Path) -> list[Module]:
         raise CheckpointError(f"{path}: expected a name that ends in .safetensors")
     save = safetensors_file.library().numpy.save
     written = modules(net)
-    arrays = {entry.key: entry.array for entry in entries(written)}
+    arrays = {entry.key: entry.array for module in written for entry in module.entries}
     if not arrays:
         raise SpecError(f"net {net.name!r} has no parameters to write")
     data = save(arrays, metadata={"format": "pt"})

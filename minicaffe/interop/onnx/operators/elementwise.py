@@ -317,11 +317,9 @@ def weighted(draft: Draft, blobs: Sequence[Blob], factors: Sequence[float]) -> B
 @reads("Mul")
 def read_mul(draft: Draft, node: Node) -> Blob:
     """Power, Scale, or Eltwise PROD, by what is multiplied."""
-    a, b = node.known
+    a, b = sorted(node.known, key=lambda one: one.data is not None)  # numbers last
     if b.data is not None:
         return draft.times(draft.spread(draft.blob(a), node.shape), b.data)
-    if a.data is not None:
-        return draft.times(draft.spread(draft.blob(b), node.shape), a.data)
     if a is b:
         return draft.raised(draft.blob(a), 2.0)
     return draft.combined("Scale", draft.blob(a), draft.blob(b), node.shape)

@@ -37,19 +37,19 @@ def read_reduce(draft: Draft, node: Node, x: Blob) -> Blob:
     """Pooling AVE of images; else Reduction of axes brought to the end, or Poolings and 1 x 1 Convolutions."""
     axes = axes_of(node, len(x.shape))
     operation = OPERATIONS[node.kind]
-    if axes is None:
-        return _behind(draft, node, _alone(draft, x, operation))
     image = list(range(2, len(x.shape)))
     if node.kind == "ReduceMean" and axes == image and len(image) == 2:
         y = over_image(draft, x, "AVE")
         return y if node.get("keepdims", 1) else draft.layer("Flatten", y, shape=node.shape)
     before = x.layer
-    if operation == "SUM" and node.kind == "ReduceSum" and before is not None:
+    if node.kind == "ReduceSum" and axes is not None and before is not None:
         if before.type == "AbsVal":
             x, operation = before.bottoms[0], "ASUM"
         elif before.type == "Power" and before.keys == {"power": 2.0}:
             x, operation = before.bottoms[0], "SUMSQ"
-    return draft.reshape(_behind(draft, node, reduction(draft, x, axes, operation)), node.shape)
+    y = _alone(draft, x, operation) if axes is None else reduction(draft, x, axes, operation)
+    y = draft.power(y, 0.5) if node.kind == "ReduceL2" else y
+    return draft.reshape(draft.layer("Log", y) if node.kind == "ReduceLogSum" else y, node.shape)
 
 
 def _alone(draft: Draft, x: Blob, operation: str) -> Blob:
@@ -57,12 +57,6 @@ def _alone(draft: Draft, x: Blob, operation: str) -> Blob:
     if operation == "ASUM":
         return draft.layer("AbsVal", x)
     return draft.raised(x, 2.0) if operation == "SUMSQ" else x
-
-
-def _behind(draft: Draft, node: Node, y: Blob) -> Blob:
-    if node.kind == "ReduceL2":
-        return draft.power(y, 0.5)
-    return draft.layer("Log", y) if node.kind == "ReduceLogSum" else y
 
 
 def reduction(draft: Draft, x: Blob, axes: list[int], operation: str) -> Blob:

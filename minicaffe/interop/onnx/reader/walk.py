@@ -167,9 +167,7 @@ class Walk:
             value = shape[start:end] if node.kind == "Shape" else math.prod(shape)
             _set(node.outputs[0], np.array(value, np.int64))
             return True
-        if node.kind in NEVER:
-            return False
-        if any(one.data is None for one in node.known):
+        if node.kind in NEVER or any(one.data is None for one in node.known):
             return False
         sizes = [math.prod(one.shape) for one in node.outputs if one.shape is not None]
         before = sum(one.data.size for one in node.known if one.data is not None)

@@ -118,13 +118,6 @@ class Graph:
         last, backwards = [np.iinfo(np.int64).min] * len(axes), [-1] * len(axes)
         return self.op("Slice", x, backwards, last, list(axes), backwards) if axes else x
 
-    def rename(self, new: Mapping[str, str]) -> None:
-        """Give outputs of nodes other names."""
-        for node in self.nodes:
-            node.inputs = [new.get(name, name) for name in node.inputs]
-            node.outputs = [new.get(name, name) for name in node.outputs]
-        self.tensors = {value: new.get(name, name) for value, name in self.tensors.items()}
-
     def shapes(self, value: Value) -> list[Shape]:
         """A value's shape in each trial."""
         return [trial[value] for trial in self.trials]
@@ -307,7 +300,10 @@ def name_blobs(graph: Graph, net: Net) -> None:
             continue
         taken = value.name in fixed or value.name in new.values()
         new[tensor] = graph.unique(f"{value.name}/{step.spec.name}") if taken else value.name
-    graph.rename(new)
+    for node in graph.nodes:
+        node.inputs = [new.get(name, name) for name in node.inputs]
+        node.outputs = [new.get(name, name) for name in node.outputs]
+    graph.tensors = {value: new.get(name, name) for value, name in graph.tensors.items()}
 
 
 def proto(graph: Graph, net: Net, axes: Axes, more: Iterable[Value] = ()) -> Any:

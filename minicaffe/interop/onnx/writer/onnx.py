@@ -70,9 +70,7 @@ def inferring(model: Net | str | Path | Mapping[str, Any] | NetSpec) -> tuple[Ne
 def _spec(model: Net | str | Path | Mapping[str, Any] | NetSpec) -> NetSpec:
     if isinstance(model, Net):
         return dataclasses.replace(model.spec, state=model.context.state)
-    if isinstance(model, NetSpec):
-        return model
-    return read(model)
+    return model if isinstance(model, NetSpec) else read(model)
 
 
 def save(

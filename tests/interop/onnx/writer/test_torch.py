@@ -26,7 +26,7 @@ def net_of(shape, layer, **more_inputs):
 
 
 def keys(net):
-    return {e.key: e.array for e in state_dict.entries(state_dict.modules(net))}
+    return {e.key: e.array for module in state_dict.modules(net) for e in module.entries}
 
 
 X = (2, 4, 5, 6)
