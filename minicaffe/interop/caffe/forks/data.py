@@ -16,7 +16,7 @@ from minicaffe.storage import lists
 from minicaffe.tools.data import box_recipe, datasets, lmdb_file, picture_files
 from minicaffe.tools.data.augment import Recipe, bilinear
 from minicaffe.tools.data.datum import AnnotatedSet
-from minicaffe.tools.data.layers.data import LabelMaps
+from minicaffe.tools.data.layers.data import ImageData, LabelMaps
 from minicaffe.tools.data.layers.pictures import Fed, Transform, size_of
 from minicaffe.tools.data.picture_files import Colour
 from minicaffe.tools.data.reader.base import Entry, Reader
@@ -274,7 +274,7 @@ class ClipSet(Reader):
 
 
 @register
-class VideoData(Fed):
+class VideoData(ImageData):
     """y = (frame - mean) scale, a batch of clips of videos.
 
     -> (batch_size, c, new_length, h, w), and, if there is a second top, (batch_size,), their labels.
@@ -291,11 +291,7 @@ class VideoData(Fed):
 
     source: Annotated[str, "a text file: a folder, the first frame and a label in each line"]
     batch_size: Annotated[int, "clips in a batch", AtLeast(1)] = 1
-    shuffle: Annotated[bool, "visit in random order"] = False
     new_length: Annotated[int, "frames of a clip", AtLeast(1)] = 1
-    new_height: Annotated[int, "scale to so many rows; 0: do not scale", AtLeast(0)] = 0
-    new_width: Annotated[int, "scale to so many columns; 0: do not scale", AtLeast(0)] = 0
-    is_color: Annotated[bool, "3 channels; without it 1, grey"] = True
     root_folder: Annotated[str, "put before each folder"] = ""
 
     traits = replace(Fed.traits, capturable=False, label_kind="")  # clips
