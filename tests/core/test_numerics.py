@@ -27,7 +27,7 @@ OTHERS = {
 }
 
 
-def test_each_field_reaches_every_net_as_one_argument_and_by_name():
+def test_each_field_reaches_every_net_as_one_argument_and_by_name(few_digits):
     assert list(OTHERS) == list(keys_of(Numerics))
     model, wanted = parse(NET), replace(Numerics(**OTHERS), dtype=np.dtype("float64"))
     for how in ({"numerics": Numerics(**OTHERS)}, OTHERS):
@@ -44,7 +44,7 @@ def test_each_field_reaches_every_net_as_one_argument_and_by_name():
             assert set(net.layers["conv"].plan.names.values()) == {"caffe"}
 
 
-def test_a_field_by_name_is_taken_instead_of_that_of_the_argument():
+def test_a_field_by_name_is_taken_instead_of_that_of_the_argument(few_digits):
     net = Net(
         parse(NET),
         device="cpu",
@@ -54,7 +54,7 @@ def test_a_field_by_name_is_taken_instead_of_that_of_the_argument():
     assert (net.context.dtype, net.context.numerics.engine) == (np.float32, "caffe")
 
 
-def test_without_it_the_models_own_are_taken_and_a_classifier_measures_nothing():
+def test_without_it_the_models_own_are_taken_and_a_classifier_measures_nothing(few_digits):
     model = parse(NET.replace("name: small", "dtype: float64"))
     assert Net(model, device="cpu").context.numerics == Numerics(
         dtype=np.dtype("float64"), precision="highest"
