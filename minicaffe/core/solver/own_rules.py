@@ -22,10 +22,7 @@ class Rule(Protocol):
 
     memory: int = 1  # arrays of the parameter's shape: 1 or 2
     decoupled: bool = False  # weight decay is passed to `numbers`, and is not in g
-    trust: bool = (
-        False  # what is subtracted of a parameter is rate |w| / |step| step, as LARS and LAMB do;
-    )
-    # the rate is then the first of the numbers
+    trust: bool = False  # a step gets the length |w| times the rate, the first of the numbers
 
     @staticmethod
     def step(*values: Any) -> Any:
