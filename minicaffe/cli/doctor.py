@@ -45,12 +45,12 @@ class Doctor(OnDevice):
         lines += [(name, version(name)) for name in packages]
         blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
         lines += [("cupy", cupy_version()), ("blas", f"{blas.get('name')} {blas.get('version')}")]
-        lines += [("cpu cores", str(os.cpu_count()))]
+        lines, memory = [*lines, ("cpu cores", str(os.cpu_count()))], backend.device("cpu").memory()
         compiled, calls_blas = cpu.with_blas("implicit", np.float32)
         how = "compiled loops" if cpu.available() else "NumPy's loops"
         products = "BLAS called from them" if compiled and calls_blas else "products by NumPy"
         lines += [("cpu threads", _or_why(lambda: f"{threads.count()}, {how}, {products}"))]
-        lines += [("memory", backend.mib(backend.device("cpu").memory())), *cuda(), *mpi()]
+        lines += [("memory", backend.mib(memory) if memory else "not told"), *cuda(), *mpi()]
         lines += [("cache", caches.obstacle(caches.folder()) or str(caches.folder()))]
         missing = "not here; training would fetch it (minicaffe fetch mnist)"
         lines += [("mnist", _or_why(lambda: datasets.found("mnist") or missing))]

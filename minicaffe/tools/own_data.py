@@ -367,7 +367,7 @@ def fitting(built: Any, most: int, device: backend.Device | None) -> tuple[int, 
     item = net.context.dtype.itemsize
     fixed = 4 * item * sum(param.size for param in net.graph.learnable)
     each = Sharing(net.graph, (), "diff").before / most
-    room = device.memory() // PARTS[device.is_cuda]
+    room = device.memory() // PARTS[device.is_cuda] or math.inf  # where the system does not tell
     batch = most
     while batch > 1 and fixed + each * batch > room:
         batch //= 2

@@ -469,7 +469,7 @@ def test_a_deploy_net_gets_a_loss(photos):
     assert shapes(spec, "TEST")["fc"][1] == 3
 
 
-@pytest.mark.parametrize(("memory", "batch"), [(1 << 40, 256), (400 << 20, 32), (1 << 20, 1)])
+@pytest.mark.parametrize(("memory", "batch"), [(1 << 40, 256), (0, 256), (400 << 20, 32), (9, 1)])
 def test_the_batch_fits_the_memory(photos, monkeypatch, memory, batch):
     monkeypatch.setattr(own_data.backend.Device, "memory", lambda self: memory)
 
