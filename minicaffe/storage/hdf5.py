@@ -83,7 +83,7 @@ class Writable(io.RawIOBase):
             try:
                 return call(*args)
             except OSError as error:
-                self.failure = error
+                self.failure = error.with_traceback(None)  # whose frames hold the net
         return None
 
     def write(self, data: Any) -> int:  # noqa: D102

@@ -22,7 +22,7 @@ h5py = pytest.importorskip("h5py")
 TEXT = """
 layers:
   - {name: in, type: Input, top: [x, y], shape: [{dim: [300, 40]}, {dim: [300]}]}
-  - {name: out, type: HDF5Output, bottom: [x, y], file_name: out.h5}
+  - {name: out, type: HDF5Output, bottom: [y, x], file_name: out.h5}
 """
 PASSES = 3
 

@@ -185,7 +185,7 @@ class HDF5Output(Layer):
         try:
             self.written.append({"data": to_host(data), "label": to_host(label)})
         except DataError:
-            if self.written.target.failure:  # the next pass begins a new one
+            if self.written.lost:  # the next pass begins a new one
                 self.finish()
             raise
         return []
@@ -205,7 +205,7 @@ class Output:
     """A growing HDF5 file with a temporary name, renamed when it is finished; lost with a disk that fails."""
 
     def __init__(self, path: str):
-        self.path = Path(path)
+        self.path, self.lost = Path(path), False
         forget_left(self.path)
         with raised_as(DataError, f"{path}: cannot be written"):
             name = f".{self.path.name}."
@@ -231,7 +231,7 @@ class Output:
 
     def finish(self) -> None:
         """Flush it and rename it, unless it is lost. Raises DataError."""
-        if self.target.failure:
+        if self.lost:  # which was told; HDF5 may write, and fail, between two batches
             return
         attempt = self.target.attempt
         with self._failures_raised():
@@ -259,6 +259,7 @@ class Output:
         except (OSError, RuntimeError, ValueError, TypeError) as error:
             failure = self.target.failure or error
             if self.target.failure is not None:
+                self.lost = True
                 if self.file is not None:  # else HDF5 would write to it when Python has ended
                     self.file.close()
                 with suppress(OSError):
