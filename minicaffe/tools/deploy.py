@@ -82,6 +82,11 @@ class Deployed:
         h, w = pictures.pixels_in(picture)[0].shape[:2]
         return h, w
 
+    @property
+    def fit(self) -> pictures.Fit:
+        """How pictures of other sizes are brought to the net's."""
+        return "stretch" if self.stretches else self.data.fit
+
     def _prepared(self, images: Any) -> tuple[np.ndarray, tuple[int, ...]]:
         """Pictures (n, c, h, w) as the net takes them, and the axes before those of a picture."""
         if isinstance(images, (list, tuple)) and any(map(pictures.is_picture, images)):
@@ -126,8 +131,7 @@ class Deployed:
     def ready(self, pixels: np.ndarray, name: str) -> tuple[np.ndarray, list[str]]:
         """A picture of any size as the data set would have it, and notes: what was done, and each Doubt."""
         digit, crop = takes_digits(self.data), self.data.transform.crop_size or 0
-        fit = "stretch" if self.stretches else self.data.fit
-        how = self.image_shape, digit, name, fit, crop, self.data.inverts
+        how = self.image_shape, digit, name, self.fit, crop, self.data.inverts
         pixels, notes = pictures.prepared(pixels, *how)
         return pixels[::-1] if self.data.blue_first else pixels, notes
 

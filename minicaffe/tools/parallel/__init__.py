@@ -8,7 +8,9 @@ from __future__ import annotations
 import functools
 import os
 
-from minicaffe.core.communicator import ALONE, Communicator
+from minicaffe.core.communicator import ALONE as ALONE
+from minicaffe.core.communicator import Communicator as Communicator
+from minicaffe.core.communicator import device_of as device_of
 from minicaffe.errors import DeviceError
 
 # How many processes there are, as launchers tell each: MPICH's and Intel's, Open MPI's, srun of Slurm
