@@ -41,6 +41,7 @@ MOVED = {  # of names that begin alike, the longest counts
     "formulas": "backends.formulas",
     "gradient_check": "core.gradient_check",
     "inspect": "tools.visualize",
+    "inspect.timing": "tools.training.speed",
     "layers": "core.layers",
     "listener": "backends.launch_listener",
     "net": "core.net",
