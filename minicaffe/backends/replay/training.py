@@ -71,9 +71,7 @@ class Replayed(Iteration):
         whole, premise = what == "iteration", self.premise
 
         def assumes() -> Assumed | None:
-            if not whole and (
-                self.device.is_cuda or premise.seen
-            ):  # of the whole it was just asked
+            if not whole and (self.device.is_cuda or premise.seen):  # the whole was just asked
                 return None
             return (premise.of_update if what == "update" else premise.of_all)(self._parts())
 
