@@ -302,19 +302,19 @@ class Net:
         return self._whole(parts, [*self.outputs, *(blobs or ())], _count(inputs))
 
     def forward_backward_all(
-        self, blobs: Sequence[str] | None = None, diffs: Sequence[str] | None = None, **given: Any
+        self, blobs: Sequence[str] | None = None, diffs: Sequence[str] | None = None, **arrays: Any
     ) -> tuple[Arrays, Arrays]:
-        """`forward` and `backward` for any number of samples; `given` are inputs, and gradients of outputs."""
+        """`forward` and `backward` for any number of samples; `arrays` are inputs and gradients of outputs."""
         data: Parts = {}
         gradients: Parts = {}
-        parts = [{k: given[k] for k in ks if k in given} for ks in (self.inputs, self.outputs)]
+        parts = [{k: arrays[k] for k in ks if k in arrays} for ks in (self.inputs, self.outputs)]
         ways = [self._batch(part) if part else iter(()) for part in parts]
         with self.net.lock:
             for forward, backward in zip_longest(*ways, fillvalue={}):
                 _keep(data, self.forward(blobs=blobs, **forward))
                 _keep(gradients, self.backward(diffs=diffs, **backward))
-        whole = self._whole(data, [*self.outputs, *(blobs or ())], _count(given))
-        return whole, self._whole(gradients, [*self.inputs, *(diffs or ())], _count(given))
+        whole = self._whole(data, [*self.outputs, *(blobs or ())], _count(arrays))
+        return whole, self._whole(gradients, [*self.inputs, *(diffs or ())], _count(arrays))
 
     def _batch(self, arrays: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Arrays cut into batches of the net's size, that of its first blob; the last is filled up with zeros.

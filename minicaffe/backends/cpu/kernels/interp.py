@@ -49,18 +49,18 @@ def interp_gradient(dy, rows, columns, sizes, half, dx, first, last):
             dx[at(lower + q)] += half[at(line * w + q)] * beyond
 
 
-def _run(loop: Any, source: Any, rows: Any, columns: Any, work: Any, out: Any, low: Any) -> None:
-    tables = [(axis.low, axis.high, axis.share) for axis in (rows, columns)]
-    (h, w), (oh, ow) = low.shape[2:], (out if low is source else source).shape[2:]
+def _run(loop: Any, source: Any, axes: Any, sizes: Any, work: Any, out: Any) -> None:
+    """Run a loop over planes; `sizes` are those of the pixels, and of what is interpolated."""
+    tables = [(axis.low, axis.high, axis.share) for axis in axes]
     planes = math.prod(source.shape[:2])
-    call(loop, planes, source, *tables, (h, w, oh, ow), work[: planes * oh * w], out)
+    call(loop, planes, source, *tables, sizes, work[: planes * sizes[2] * sizes[1]], out)
 
 
 @row("interp.interp")
 def _interp(_, x, rows, columns, out, work):
-    _run(interp, x, rows, columns, work, out, x)
+    _run(interp, x, (rows, columns), (*x.shape[2:], *out.shape[2:]), work, out)
 
 
 @row("interp.interp_gradient")
 def _interp_gradient(_, dy, rows, columns, out, work):
-    _run(interp_gradient, dy, rows, columns, work, out, out)
+    _run(interp_gradient, dy, (rows, columns), (*out.shape[2:], *dy.shape[2:]), work, out)
