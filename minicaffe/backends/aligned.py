@@ -5,8 +5,6 @@ lines. The processor looks up few huge pages, and each is contiguous in its cach
 than are asked for.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import mmap

@@ -6,8 +6,6 @@ mean something else each time, so that they have no branches and no loops. Float
 entries' own type, as the numbers that follow x are; a condition is 1 or 0.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Mapping

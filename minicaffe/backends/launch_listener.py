@@ -3,8 +3,6 @@
 A graph is captured, and a step is traced, by listening here.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Whether other processes keep the processors busy, by Linux's /proc/stat; elsewhere nothing is busy."""
 
-from __future__ import annotations
-
 import functools
 import os
 import time

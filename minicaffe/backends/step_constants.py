@@ -1,7 +1,5 @@
 """The numbers that change from step to step, in one block of device memory that one small copy fills."""
 
-from __future__ import annotations
-
 import math
 import weakref
 from typing import Any

@@ -4,8 +4,6 @@ Ops are functions of their arguments. Five things would have to be passed throug
 kernel, and are kept here instead; each is set by one context manager, and read in the file beside it.
 """
 
-from __future__ import annotations
-
 import contextvars
 import threading
 from typing import Any

@@ -1,7 +1,5 @@
 """The command line: each command is a class, whose file is imported only when it is asked for."""
 
-from __future__ import annotations
-
 import argparse
 import errno
 import importlib

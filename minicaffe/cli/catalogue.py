@@ -1,7 +1,5 @@
 """Commands that list what there is: layers, schema, models and fetch."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import itertools

@@ -1,7 +1,5 @@
 """Commands that write a net in another format: convert, import, export and calibrate."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import os

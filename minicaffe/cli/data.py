@@ -1,7 +1,5 @@
 """Commands on data sets: data, mean and convert-images; how a data set is named, split, scaled and greyed."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

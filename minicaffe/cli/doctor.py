@@ -1,7 +1,5 @@
 """Commands on this installation: doctor and completion."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform

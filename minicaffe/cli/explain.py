@@ -1,7 +1,5 @@
 """Commands that run a net to tell what it takes: explain, time and warm."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

@@ -3,8 +3,6 @@
 Source: L. Smith, Cyclical Learning Rates for Training Neural Networks, 2017, section 3.3.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import math

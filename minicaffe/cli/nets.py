@@ -1,7 +1,5 @@
 """Commands that show a net, summary and draw, also where its data are missing or types of layers unknown."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import os

@@ -1,7 +1,5 @@
 """A model for one's own data, as the command new prints it and `train --data` trains it."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import os

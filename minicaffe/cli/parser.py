@@ -1,7 +1,5 @@
 """The options of a command are annotated fields of a class: its parser is made of them, and its words."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import types

@@ -1,7 +1,5 @@
 """The command predict, and its answers as lines and as rows of a table."""
 
-from __future__ import annotations
-
 import csv
 import functools
 import io

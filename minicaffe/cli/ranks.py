@@ -1,7 +1,5 @@
 """One voice of many: what the ranks of a run do on the command line, of which the first speaks and writes."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import platform

@@ -1,7 +1,5 @@
 """Commands on runs: runs, report and replay."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The numbers of a run's log as TensorBoard's event files, by the package tensorboardX."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

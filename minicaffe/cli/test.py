@@ -1,7 +1,5 @@
 """The command test, and what it and train say of their data first."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Is a layer's backward the gradient of its forward? Checked along random directions in float64."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

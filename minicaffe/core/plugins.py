@@ -3,8 +3,6 @@
 minicaffe/__init__.py plugs in what comes with the package; a module is imported when it is first used.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path

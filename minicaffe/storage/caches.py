@@ -4,8 +4,6 @@ What lies there may be damaged, old, or gone at any time: who reads it checks it
 anywhere, of files that were never finished.
 """
 
-from __future__ import annotations
-
 import glob
 import os
 import shutil

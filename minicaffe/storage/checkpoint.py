@@ -1,7 +1,5 @@
 """Named arrays in one .npz file: written atomically, read without pickle and with sizes checked."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import math

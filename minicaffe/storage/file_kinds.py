@@ -1,7 +1,5 @@
 """What a file is, by its name and by its first bytes: told where it is not what was wanted."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -5,8 +5,6 @@ virtual datasets and external storage are refused, filters other than HDF5's own
 stored for them cannot fill.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import os

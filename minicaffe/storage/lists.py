@@ -1,7 +1,5 @@
 """Text files that list other files: read as data, their paths looked for, nothing executed."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ taken. The entry `@model` of an .npz is the metadata's `model` here. An array of
 which has each of its numbers: NumPy has no such type.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -7,8 +7,6 @@ A message is read where it lies, by views of the file's bytes, and a length is h
 left before anything is made of it. Damage raises ValueError; `opened` tells it with the name of the file.
 """
 
-from __future__ import annotations
-
 import errno
 import math
 import mmap

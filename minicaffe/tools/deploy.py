@@ -1,7 +1,5 @@
 """A trained model made ready for pictures of one's own: no labels, no loss, probabilities at the end."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json

@@ -4,8 +4,6 @@ y = a (W x + b) + c becomes y = (a W) x + (a b + c), computed in float64 once. A
 smaller and faster, and what compilers of chips make of it is seen in its own weights.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

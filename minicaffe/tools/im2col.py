@@ -3,8 +3,6 @@
 Layers call the ops themselves (`minicaffe.core.ops.im2col`), which take a Window and trust their caller.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The net that infers: a model in the phase TEST without labels and losses, its data Inputs."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast

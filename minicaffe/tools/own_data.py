@@ -5,8 +5,6 @@ layers, with data layers for what stands at the source in the place of its own, 
 classes, and a solver that counts in epochs. Nothing else of the model is changed.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re

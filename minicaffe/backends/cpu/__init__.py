@@ -4,8 +4,6 @@ Each is serial and releases the GIL, so that threads run them side by side; arra
 made unsigned (`at`), for else Numba asks of each whether it counts from the end.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib

@@ -3,8 +3,6 @@
 All of it for compiled code: words lie at an address, since no array is needed for one of them.
 """
 
-from __future__ import annotations
-
 import functools
 import platform
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ That BLAS is called by its address: cblas_sgemm and cblas_dgemm of OpenBLAS with
 NumPy's wheels. Where none such is found (`address` returns None) products are left to NumPy.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import functools

@@ -5,8 +5,6 @@ calls loop(*arguments, first, last). An array is (address, *sizes), a Piece (add
 (address of its entry, of its words, size of a unit), a tuple its entries, a number its bits.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

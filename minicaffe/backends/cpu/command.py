@@ -1,7 +1,5 @@
 """Commands: calls of compiled loops, or of NumPy's functions, on existing arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial

@@ -5,8 +5,6 @@ what Numba makes of a compiled function. Unless the digest fits it is not looked
 anew. What lies there is executed: only files of this user or of root are taken.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import logging

@@ -9,8 +9,6 @@ is ROWS values of r by COLUMNS vectors, one of few rows or of sums FEW_ROWS by F
 are left, the last is computed again. All positions are in elements.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

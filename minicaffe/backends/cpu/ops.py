@@ -6,8 +6,6 @@ NotImplemented for what it cannot compute. The NumPy function in core/ops says w
 may have its rows beside its loops, in the file of its name.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Products of a few vectors with a large matrix on the CPU, which BLAS would copy first. Needs Numba."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

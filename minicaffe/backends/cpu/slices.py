@@ -1,7 +1,5 @@
 """NumPy on the CPU's threads: an op's function, or any other, over slices of a batch."""
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The threads beside the one that asks: they walk tables of compiled loops, or run calls of Python's."""
 
-from __future__ import annotations
-
 import contextvars
 import ctypes
 import os

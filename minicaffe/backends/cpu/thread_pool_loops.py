@@ -15,8 +15,6 @@ call is lost. At a meeting it naps, and looks again. Where ASKED has counted up 
 thread goes back to Python, to see what there is to do: its caller does not wait for that, and may ask anew.
 """
 
-from __future__ import annotations
-
 from minicaffe.backends.cpu import compiled, helper
 from minicaffe.backends.cpu.atomics import add, function, load, pause, store, swap
 

@@ -1,7 +1,5 @@
 """Vectors in compiled loops: their width, and the instructions that kernels are emitted from. Needs Numba."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any

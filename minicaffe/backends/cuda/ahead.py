@@ -6,8 +6,6 @@ have been asked for; then what they need is compiled by processes side by side, 
 done in their order. What is computed by CuPy unasked does not wait: so this is for minicaffe's own layers.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """What CUDA is asked for, as a graph that is launched as one."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Callable, Iterable

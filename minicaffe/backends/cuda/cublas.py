@@ -6,8 +6,6 @@ cuBLAS would take some, and might choose another algorithm, of other bits, in a 
 Source: NVIDIA, cuBLAS, cublasSetStream, cublasSetWorkspace and CUDA Graphs Support.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """A GPU as a device: streams, page-locked copies, events; and whether CUDA computes here."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import threading

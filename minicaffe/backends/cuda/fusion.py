@@ -30,8 +30,6 @@ kernel must be asked for as well, as ops.arrays does. A rule passes what it can 
 arguments.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence

@@ -14,8 +14,6 @@ From the A100 on, tensor cores multiply inputs of float16 and bfloat16; with `tf
 (backend.Device) also those of float32, rounded to TF32 (a sign, 8 bits of exponent, 10 of mantissa).
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The CUDA kernels: their sources, kernels/*.cu, how they are compiled, and how they are launched."""
 
-from __future__ import annotations
-
 import functools
 import re
 from importlib import resources

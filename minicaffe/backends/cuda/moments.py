@@ -1,7 +1,5 @@
 """What sums over rows on CUDA: statistics, gradients; and entries, where a block has whole rows."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from minicaffe.backends.cuda.capture import arrived

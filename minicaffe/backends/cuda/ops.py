@@ -3,8 +3,6 @@
 A row has the names of the arguments that it takes of its op; the NumPy function in core/ops says what that is.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

@@ -6,8 +6,6 @@ still in the cache. The results are equal to the bit. With other steps (BatchNor
 epilogue is no faster: examples/benchmarks/results/epilogues_cpu.json.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

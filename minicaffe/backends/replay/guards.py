@@ -1,7 +1,5 @@
 """The guards of replays: what a trace of a net's passes assumes, and whether that still holds."""
 
-from __future__ import annotations
-
 import functools
 import operator
 from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,5 @@
 """Forward passes of a net; the whole pass of the phase TEST is replayed once two traces of it are equal."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ The passes of a net are recorded layer by layer. The first replays of a graph ar
 iterations: whether they compute the same bits.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Sequence
 from functools import partial

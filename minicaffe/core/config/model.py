@@ -1,7 +1,5 @@
 """From a YAML tree to the declarations of a model, and from these to the JSON Schema that editors go by."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is done to the tree of a model before it is understood: blocks written out, single keys replaced."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -6,8 +6,6 @@ list of one) and frozen dataclasses (mappings; one with a class attribute `word`
 field's value; what __post_init__ raises gets its place). A check holds for each number or text of the value.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import re

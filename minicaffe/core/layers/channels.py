@@ -1,7 +1,5 @@
 """Layers with one number per channel: Scale, Bias, PReLU, and Axpy, whose numbers are a bottom."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Annotated, Any

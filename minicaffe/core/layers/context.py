@@ -1,7 +1,5 @@
 """What the layers of a net share: numerics, state, workspace; each batch's entries, and this rank's share."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable

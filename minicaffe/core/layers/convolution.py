@@ -1,7 +1,5 @@
 """Convolution, of 1 to 3 axes; and what it shares with its adjoint, Deconvolution."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """The adjoint of a convolution; and Im2col, the windows themselves."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

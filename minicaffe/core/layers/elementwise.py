@@ -4,8 +4,6 @@ Each row uses a formula of formulas.py: the one of the layer's name, with its ke
 row's `call` computes the formula's name and numbers from the keys.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

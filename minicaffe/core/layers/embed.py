@@ -1,7 +1,5 @@
 """Layers that return learnt numbers: Embed, rows of a table by their indices, and Parameter, an array."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """InnerProduct: a batch of vectors times a matrix; a convolution of images of one place."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """Layers without bottoms: Input, whose blobs the user fills, and DummyData, whose blobs fillers fill."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Annotated, Any

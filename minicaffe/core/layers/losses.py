@@ -1,7 +1,5 @@
 """Losses, and what they have in common: labels, samples, and the divisor of a sum."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal

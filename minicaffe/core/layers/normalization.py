@@ -1,7 +1,5 @@
 """Normalisations: MVN, LayerNorm, GroupNorm, Normalize, BatchNorm, and LRN, of neighbours."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Annotated, Any, Literal

@@ -1,7 +1,5 @@
 """Pooling: the maximum, the mean or a random pixel of each window; and SPP, a pyramid of poolings."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Annotated, Any, Literal

@@ -1,7 +1,5 @@
 """Recurrent layers: LSTM, RNN, and LSTMUnit, one step of an LSTM."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """Layers that reduce axes: Reduction and ArgMax."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Any, Literal
 

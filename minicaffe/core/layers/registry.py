@@ -1,7 +1,5 @@
 """The register of all layer classes, by the names of their types."""
 
-from __future__ import annotations
-
 import importlib
 from collections import UserDict
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Layers that move numbers: they view, copy, select or join blobs."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import dataclass, replace

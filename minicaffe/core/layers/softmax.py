@@ -1,7 +1,5 @@
 """Softmax, accuracy, and losses of scores through their softmax: SoftmaxWithLoss and InfogainLoss."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """The keys of layers that slide a window over an image."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

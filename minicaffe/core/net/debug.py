@@ -4,8 +4,6 @@ The lines are those of Caffe's Net (InputDebugInfo, ForwardDebugInfo, BackwardDe
 Backward), except those of the Split layers that it inserts. Caffe never calls its UpdateDebugInfo.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The gradient flow through a net, and which values reuse the memory of others."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from minicaffe.core.layers import Context

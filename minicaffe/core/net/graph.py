@@ -3,8 +3,6 @@
 Nothing here computes. A blob written in place is a new value of the same name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from minicaffe.core.config.declare import LayerSpec, NetSpec, State

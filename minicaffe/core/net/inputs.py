@@ -1,7 +1,5 @@
 """What a pass of a net may be told: arrays for blobs that none of its layers computes, and for their diffs."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any
 

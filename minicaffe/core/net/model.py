@@ -1,7 +1,5 @@
 """Files of models and of weights, told by their names and contents; and models as text."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Running the layers of a net: forward, and backward; gradients are added if a blob is read twice."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which data sets a model both trains and tests on."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """A net as a table: layers, shapes, parameters, multiply-adds of a forward pass, column buffers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from minicaffe.core.net.memory import Sharing

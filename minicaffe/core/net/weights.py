@@ -1,7 +1,5 @@
 """A net's parameters: how they are filled, shared with another net, and loaded by name with a report."""
 
-from __future__ import annotations
-
 import difflib
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Specs as trees again, without defaults, and as YAML that one would write by hand, comments kept."""
 
-from __future__ import annotations
-
 import bisect
 import dataclasses
 import itertools

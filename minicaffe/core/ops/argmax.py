@@ -1,7 +1,5 @@
 """The largest numbers and where they stand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Arrays may be views, of other types, and are stretched as NumPy does; those of a
 several have one shape.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """A batch out of a data set: gather images and labels, crop, mirror, subtract the mean, scale."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

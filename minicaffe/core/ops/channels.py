@@ -1,7 +1,5 @@
 """Functions with a number for each channel k: of x (n, f, p), n samples of f channels of p places."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One pass over all entries: y = y(x), and dx = dy y'(x), for each row of formulas.py."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Matrix products into buffers that exist: BLAS on the CPU, in compiled loops or NumPy's, cuBLAS on CUDA."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import functools

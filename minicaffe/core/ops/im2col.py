@@ -1,7 +1,5 @@
 """im2col and its adjoint col2im: a batch of images to the matrix of its windows, and back."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

@@ -1,7 +1,5 @@
 """The inner product: a batch of vectors times a matrix, plus a bias."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

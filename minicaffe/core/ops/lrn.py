@@ -4,8 +4,6 @@ Along the channels of (n, c, h, w) it is seen as (n, c, h w), with windows of on
 as (n c, h, w).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whether a gradient and a loss are finite numbers, found where they are; and how large a gradient is."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

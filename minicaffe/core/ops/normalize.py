@@ -1,7 +1,5 @@
 """Rows normalised by their statistics, then scaled and shifted feature by feature; and the way back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

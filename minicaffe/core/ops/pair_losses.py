@@ -1,7 +1,5 @@
 """Losses of two arrays of one shape, entry by entry, and their gradients; of 16 bits in float32."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

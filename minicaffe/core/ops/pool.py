@@ -4,8 +4,6 @@ And max pooling of regions of interest, each into a grid of the same size; and t
 mask of the places of maxima, and pixels back to them.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Iterator

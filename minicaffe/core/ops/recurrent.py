@@ -5,8 +5,6 @@ comes from the step before. What that gives through the weights comes as `r`, wi
 for a product with rows.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

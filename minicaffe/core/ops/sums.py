@@ -1,7 +1,5 @@
 """Sums: of all entries, of columns, of rows. On CUDA always in one order, in memory that is there."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

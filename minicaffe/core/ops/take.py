@@ -1,7 +1,5 @@
 """Rows of a matrix by their numbers, which may be held as floats, as labels are; and sums over copies."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

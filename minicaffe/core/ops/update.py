@@ -1,7 +1,5 @@
 """The solver's update of one parameter, by each of the rules; and the running mean of the weights."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Sequence

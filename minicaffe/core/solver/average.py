@@ -1,7 +1,5 @@
 """The exponential moving average of the weights: updated in each step, used for tests."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Resuming from a snapshot with a changed model: what may differ, and what may not."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Flat parameters: the arrays of an update rule are contiguous, so that an update is a few long passes."""
 
-from __future__ import annotations
-
 import itertools
 import operator
 from collections.abc import Sequence

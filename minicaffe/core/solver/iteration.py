@@ -1,7 +1,5 @@
 """One iteration: for each batch forward, backward and the loss; sums with other ranks; the rule's step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any

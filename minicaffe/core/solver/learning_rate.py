@@ -1,7 +1,5 @@
 """How the learning rate rises and falls: Caffe's policies, cosine, plateau, and warm-up before any."""
 
-from __future__ import annotations
-
 import bisect
 import math
 

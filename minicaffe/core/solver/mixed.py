@@ -1,7 +1,5 @@
 """Mixed precision: a net of float16 or bfloat16, updated by a rule in float32."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """The NaN guard: losses, norms and flags of each iteration, on the device."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Iterable, Sequence

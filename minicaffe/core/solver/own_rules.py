@@ -1,7 +1,5 @@
 """Update rules of one's own: a formula, registered under its class's name."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 

@@ -1,7 +1,5 @@
 """The report of a solver while it trains, as lines on stderr; and the record of its run, if it has one."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import textwrap

@@ -3,8 +3,6 @@
 Beside the parameters an .npz has the entries of a State.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """The training loop: when to step, test, display and save; and how to resume."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Mapping, Sequence

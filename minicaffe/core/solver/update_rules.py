@@ -1,7 +1,5 @@
 """Update rules: how a gradient changes the parameters."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Arrays from one file format to another: weights, a solver's state, a mean image."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

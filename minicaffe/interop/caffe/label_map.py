@@ -1,7 +1,5 @@
 """SSD's label maps: what classes are called, as the text of a LabelMap."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

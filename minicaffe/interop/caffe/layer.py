@@ -1,7 +1,5 @@
 """A layer as Caffe's text has it, and as a model file of ours: the keys of its `..._param` beside its name."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from dataclasses import is_dataclass

@@ -1,7 +1,5 @@
 """A net or solver in Caffe's text format as the specs of a model file of ours."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """A model as Caffe's text: each key where caffe.proto has it, what Caffe takes anyway left out."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@
 layers, then, for AdaDelta and Adam, its second memory of each in the same order.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

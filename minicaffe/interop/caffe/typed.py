@@ -1,7 +1,5 @@
 """The fields of a text as caffe.proto declares them: a tree like that of YAML, with Caffe's names."""
 
-from __future__ import annotations
-
 import difflib
 import logging
 import re

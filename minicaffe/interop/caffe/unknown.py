@@ -1,7 +1,5 @@
 """What is not known here: keys and types of layers of a text, told in one line; nets with such types."""
 
-from __future__ import annotations
-
 import difflib
 import logging
 import re

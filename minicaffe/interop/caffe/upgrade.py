@@ -1,7 +1,5 @@
 """Nets of earlier Caffes as those of today: what upgrade_proto.cpp does, on a tree that keeps its marks."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Mapping
 
 from minicaffe.core.config.tree import Mark, Node, shown

@@ -4,8 +4,6 @@ A .caffemodel is a NetParameter of Protocol Buffers. Of it only names, types and
 of all three generations: V2 (`layer`, 2014 on), V1 (`layers`) and V0 (`layers { layer { ... } }`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field

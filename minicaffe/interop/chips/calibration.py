@@ -5,8 +5,6 @@ is chosen from a histogram of its magnitudes, BINS bins of equal width from 0 to
 divergence, or the largest itself. That of weights is the largest magnitude in each output channel.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import struct

@@ -6,8 +6,6 @@ are plain: ReLU6 is two ReLUs, a Power and an Eltwise, and a Power that multipli
 compiler without Power. What has no exact form is refused.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ What such nodes compute is told by all of them together, constants and all. So a
 some of them; the layer is exported again, and its nodes must be those of the model, one by one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -12,8 +12,6 @@ A tree is matched backwards from its last node, and `emit` makes its nodes. It i
 >>> emit(softsign, {"x": "blob"}, lambda kind, *operands: f"{kind}({', '.join(map(str, operands))})")
 'Div(blob, Add(Abs(blob), 1.0))'"""
 
-from __future__ import annotations
-
 import ast
 import functools
 import inspect

@@ -1,7 +1,5 @@
 """The table of operators: how each layer is said in ONNX, each operator in layers, and why some are not."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterable
 from functools import partial, wraps

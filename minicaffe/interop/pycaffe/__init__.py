@@ -3,8 +3,6 @@
 The names are Caffe's own, imported when they are first used.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

@@ -5,8 +5,6 @@ than the device's array until the next pass, which copies it there first; after 
 and who asks again is given it. On the CPU an array is its own mirror.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import Any
 from weakref import WeakSet, WeakValueDictionary

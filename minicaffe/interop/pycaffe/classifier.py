@@ -1,7 +1,5 @@
 """caffe.Classifier: classes of pictures, by one piece of each or by ten."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

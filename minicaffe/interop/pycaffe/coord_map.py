@@ -13,8 +13,6 @@ in the other. Scale and shift are a number or an array of one for each axis, `ax
 {'crop_param': {'axis': 2, 'offset': [3]}}
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator
 from typing import Any

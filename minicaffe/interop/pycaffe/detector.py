@@ -1,7 +1,5 @@
 """caffe.Detector: what is seen in windows of pictures, each cut out and resized to a net's input (R-CNN)."""
 
-from __future__ import annotations
-
 import importlib
 import os
 from collections.abc import Iterable, Sequence

@@ -4,8 +4,6 @@ Layers are boxes, red for convolutions, orange for pooling, violet for fully con
 in place; blobs are octagons.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

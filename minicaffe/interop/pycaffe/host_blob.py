@@ -1,7 +1,5 @@
 """Blobs as NumPy arrays, and a base class, for layers written for Caffe's Python interface."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

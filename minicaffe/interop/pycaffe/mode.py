@@ -3,8 +3,6 @@
 Lines are of the levels 0 INFO, 1 WARNING, 2 ERROR; GLOG_minloglevel is the least that is shown.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Layers that users wrote for Caffe's Python interface."""
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import re

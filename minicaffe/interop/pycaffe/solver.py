@@ -1,7 +1,5 @@
 """caffe.SGDSolver and the others: our solver under the names of pycaffe."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ modules have them: an LSTM's gates by i, f, g, o, a BatchNorm's sums divided by 
 weight (num_output, k) however it was stored.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@
 float32. A Recipe has the order of it all.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

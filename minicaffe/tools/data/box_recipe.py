@@ -5,8 +5,6 @@ mirror. Pictures are (c, h, w), uint8; boxes rows (k, 7) as in datum.py. Numbers
 done at random. SSD packs a picture as JPEG between two steps; here it is not packed.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 That is an LMDB database as Caffe's convert_imageset writes it, or an .npz.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections import Counter

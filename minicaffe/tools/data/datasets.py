@@ -5,8 +5,6 @@ may be idx4 instead of idx3. When MNIST itself is nowhere and cannot be fetched,
 stand in for it, with a warning.
 """
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Boxes are rows (k, 7): class, instance, x0, y0, x1, y1 as fractions of the picture, whether it is difficult.
 """
 
-from __future__ import annotations
-
 import os
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass

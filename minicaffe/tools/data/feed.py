@@ -1,7 +1,5 @@
 """Batches made ahead of time, by whoever makes them, in the order in which they will be asked for."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import queue

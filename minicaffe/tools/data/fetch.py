@@ -1,7 +1,5 @@
 """The data sets known by name: fetched, and installed once all of a data set's files are whole and right."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

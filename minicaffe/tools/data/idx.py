@@ -6,8 +6,6 @@
 What a header promises is compared with what the file can hold before any memory is taken.
 """
 
-from __future__ import annotations
-
 import gzip
 import math
 import os

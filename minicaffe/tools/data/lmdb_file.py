@@ -10,8 +10,6 @@ before it follows it, and needs no package. A database is a B+ tree of pages (li
     branch, leaf  offsets of the nodes, 2 each; a node: low 2 | high 2 | flags 2 | key size 2 | key | data
 """
 
-from __future__ import annotations
-
 import os
 import struct
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ says, as OpenCV's imread does; where it is transparent, white shows; of 16 bits 
 kept, as by imread.
 """
 
-from __future__ import annotations
-
 import functools
 import io
 import logging

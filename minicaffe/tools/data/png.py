@@ -1,7 +1,5 @@
 """PNG files of 8 bits a channel, written by zlib and struct alone."""
 
-from __future__ import annotations
-
 import base64
 import struct
 import zlib

@@ -1,7 +1,5 @@
 """From the `source` of a data layer to a reader: which kind of data set stands there."""
 
-from __future__ import annotations
-
 import builtins
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Fetching weights by name: a file is installed once it has the digest that was published of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

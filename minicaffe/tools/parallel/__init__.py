@@ -3,8 +3,6 @@
 Here is told whether this process is one of several that a launcher has started.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 

@@ -1,7 +1,5 @@
 """Ranks that MPI started: mpi4py, on any MPI that it was built for; between GPUs NCCL adds, by way of CuPy."""
 
-from __future__ import annotations
-
 import functools
 import os
 import sys

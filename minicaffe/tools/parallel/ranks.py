@@ -4,8 +4,6 @@ Before that, whether they can: no layer may take samples of a batch together; mo
 are compared, and all begin with one state.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import hashlib

@@ -1,7 +1,5 @@
 """From run folders to a page: one HTML file of data, scripts and a style sheet, asking for nothing else."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shlex

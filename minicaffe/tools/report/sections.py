@@ -1,7 +1,5 @@
 """The sections of a page that look into a run's net: each a function of a Study."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """What a report looks at beside a run's log: its nets, with the weights learnt, built when a section asks."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

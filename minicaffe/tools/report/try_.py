@@ -1,7 +1,5 @@
 """Section "Try it by hand": the net itself in the page, for what one draws there."""
 
-from __future__ import annotations
-
 import base64
 import math
 from collections.abc import Sequence

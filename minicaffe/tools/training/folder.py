@@ -1,7 +1,5 @@
 """A run's folder: its name, what lies in it and what is read from it; and its log, one JSON object a line."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import functools

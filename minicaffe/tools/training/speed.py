@@ -1,7 +1,5 @@
 """How fast training and each layer is, how far training is, and what with: versions, machine, process."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import math
 import os

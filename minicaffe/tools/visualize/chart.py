@@ -1,7 +1,5 @@
 """A line chart as SVG, for a picture where matplotlib is not installed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from xml.sax.saxutils import escape

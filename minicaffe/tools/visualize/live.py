@@ -1,7 +1,5 @@
 """Training watched from Python: a bar and live curves in a notebook, a bar on a terminal, lines elsewhere."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections import deque

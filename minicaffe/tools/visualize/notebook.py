@@ -1,7 +1,5 @@
 """A net as a picture: which boxes and arrows there are, and what is written on them."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import html

@@ -4,8 +4,6 @@ A depthwise convolution (one channel and one filter in a group) has loops of its
 outputs in registers (backends/cpu/kernels/depthwise.py). Source: A. Howard et al., MobileNets, 2017.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

@@ -4,8 +4,6 @@ Threads share samples, groups and bands, and if these are few also blocks of fil
 and tiles are those of core/ops/conv/implicit.py, the loops those of backends/cpu/kernels/implicit.py.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any

@@ -20,8 +20,6 @@ pixels lie in the planes in runs, and are copied one vector at a time (`pieces`)
 Full-vector stores may overrun; the next store overwrites the tail. The targets of a block lie in `runs`, too.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

@@ -11,8 +11,6 @@ A block of places is computed at a time: a band of a sample's lines, or whole sa
 block, few channels are copied into planes at a time, just before they are used, so that they are in the cache.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ of the loops are described in backends/cpu/kernels/winograd.py, strips and their
 winograd_transforms.py there.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any

@@ -8,8 +8,6 @@ remainder of the pixels, with a part of the kernel: one convolution with s^2 tim
 letters are those of core/ops/conv/winograd.py.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any

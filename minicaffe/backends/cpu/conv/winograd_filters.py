@@ -7,8 +7,6 @@ computes U for a block of filters, which stays in its cache: see backends/cpu/ke
 and the letters are those of `winograd`.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any

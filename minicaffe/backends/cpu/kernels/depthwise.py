@@ -12,8 +12,6 @@ last are computed again, or, in sums, have zeros behind them. Those zeros meet w
 infinite there becomes NaN.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

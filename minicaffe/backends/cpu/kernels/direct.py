@@ -3,8 +3,6 @@
 `numbers` are c, f, groups, and the image's, the window's and the outputs' sizes.
 """
 
-from __future__ import annotations
-
 from minicaffe.backends.cpu import at, compiled_sums, helper
 from minicaffe.backends.cpu.kernels.filters import finish
 from minicaffe.backends.cpu.kernels.im2col import span

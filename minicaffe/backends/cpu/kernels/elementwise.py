@@ -4,8 +4,6 @@ Each update rule takes g = scale diff + penalty, leaves its step in diff and sub
 does nothing where `skip` says so. What may change from step to step, its numbers, lies in memory.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import math

@@ -10,8 +10,6 @@ It is (steps, (channels, outputs of each), tail); the tail, see `Tail`, is the l
 whole channels of an image. The bits are those of one loop for each.
 """
 
-from __future__ import annotations
-
 from minicaffe.backends.cpu import at, compiled, compiled_sums, helper
 from minicaffe.backends.cpu.atomics import function
 

@@ -1,7 +1,5 @@
 """Rows of a matrix by their numbers, sums over copies, and pixels by their places."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from minicaffe.backends.cpu import at, compiled

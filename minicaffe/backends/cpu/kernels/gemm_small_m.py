@@ -5,8 +5,6 @@ Matrices are flat: a (m, k), b (k, n), c (m, n), sizes (m, n, k). `steps` and `p
 tiles: k entries of the sum, or m vectors; vectors of neighbours in a row of the matrix.
 """
 
-from __future__ import annotations
-
 from minicaffe.backends.cpu import at, compiled, helper
 from minicaffe.backends.cpu.microkernel import (
     ADD,

@@ -4,8 +4,6 @@
 next; places lie side by side, so that the innermost loop runs along memory.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from minicaffe.backends.cpu import at, compiled, helper

@@ -6,8 +6,6 @@ that starts so much further down. `work` has room for the columns of one band an
 1 x 1 convolution (`is_point`) the image is its own column matrix, and nothing is copied.
 """
 
-from __future__ import annotations
-
 from minicaffe.backends.cpu import at, compiled, helper
 from minicaffe.backends.cpu.blas import gemm
 from minicaffe.backends.cpu.kernels.filters import finish

@@ -3,8 +3,6 @@
 An axis is its tables (low, high, share), one entry an output.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -3,8 +3,6 @@
 A label that is none sets `refused`, and is NaN. Weights that are an empty array are ones.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -3,8 +3,6 @@
 They are right to a few units in the last place. Sources: S. Moshier's Cephes (exp), Sun's fdlibm (log).
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable

@@ -10,8 +10,6 @@ unit is a strip of an image, of `wide` columns, whose rows are read again out of
 windows reach to the side. Units are counted strip by strip, then image by image.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any

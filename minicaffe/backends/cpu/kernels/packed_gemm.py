@@ -8,8 +8,6 @@ a `sparse` product, that of dx, the weights of a target are no neighbours. Where
 convolution are whole vectors of an image, it is read as it is, without panels.
 """
 
-from __future__ import annotations
-
 from minicaffe.backends.cpu import at, compiled, helper
 from minicaffe.backends.cpu.kernels.filters import pool, rectify
 from minicaffe.backends.cpu.kernels.space_to_depth import block_at, gather, lay, scatter

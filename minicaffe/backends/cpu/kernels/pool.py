@@ -7,8 +7,6 @@ with what never wins around it. Of windows of 2 x 2 side by side a vector of nei
 Of regions of interest the largest pixel is taken region by region, its gradient channel by channel.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -4,8 +4,6 @@ Matrices are flat: a (m, k), b (k, n), c (m, n), sizes (m, n, k).
 One that is `turned` lies in memory by columns.
 """
 
-from __future__ import annotations
-
 from minicaffe.backends.cpu import at, compiled, helper, helper_sums
 from minicaffe.backends.cpu.blas import gemm
 

@@ -4,8 +4,6 @@ A sweep takes streams through all steps, of a thread its own, so none waits for 
 weights of h lie in panels, FEW_COLUMNS vectors wide, and what they make of it, `r`, is filled up to such.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -5,8 +5,6 @@ side by side, with `reduced` (n, s) for what there is one of a place. A label th
 to 1.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

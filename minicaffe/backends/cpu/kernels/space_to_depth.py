@@ -8,8 +8,6 @@ are laid out at a time. `phases` are the planes of a channel: which pixels of a 
 tables are those of `conv.packed_gemm`.
 """
 
-from __future__ import annotations
-
 from minicaffe.backends.cpu import at, helper
 from minicaffe.backends.cpu.vector_ir import clear_vector, lanes_of, mover
 

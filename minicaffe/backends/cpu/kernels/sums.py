@@ -1,7 +1,5 @@
 """Sums of all entries, each of some of them taken in float64; and whether an update by a gradient is taken."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

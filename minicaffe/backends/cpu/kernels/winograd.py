@@ -10,8 +10,6 @@ image, `step` of outputs of a tile; `pads`, `phases` and `planes` what `winograd
 read and of what is written; `matrices` B' of both axes and A of both; `cut` and `places` are of the room.
 """
 
-from __future__ import annotations
-
 from minicaffe.backends.cpu import at, compiled, helper
 from minicaffe.backends.cpu.blas import gemm
 from minicaffe.backends.cpu.kernels.filters import finish

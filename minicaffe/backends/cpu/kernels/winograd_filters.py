@@ -8,8 +8,6 @@ points are apart. `sizes` are the sizes, pads, tiles, step, phases, planes, line
 `winograd`, whose letters these are; k and m are the channels and filters of a group.
 """
 
-from __future__ import annotations
-
 from minicaffe.backends.cpu import at, compiled, helper
 from minicaffe.backends.cpu.kernels.filters import finish
 from minicaffe.backends.cpu.kernels.winograd import apart, points_of

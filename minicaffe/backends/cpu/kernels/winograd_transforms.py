@@ -31,8 +31,6 @@ A matrix is B' if it is square, else A, whose entries are powers of the points. 
 or 1 whatever the points are: of those no product is taken. Where rows are transformed, lanes are tiles.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

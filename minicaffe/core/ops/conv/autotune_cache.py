@@ -6,8 +6,6 @@ If no file can be written, the measurements last as long as the process. What wa
 processes kept the machine busy is measured again by a later process that finds the machine quiet.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

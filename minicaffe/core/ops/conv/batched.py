@@ -9,8 +9,6 @@ they are multiplied. The weight gradient is computed transposed, columns dy', be
 columns without a copy.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

@@ -9,8 +9,6 @@ BaseConvolutionLayer; K. Chellapilla, S. Puri, P. Simard, High Performance Convo
 Networks for Document Processing, 2006.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

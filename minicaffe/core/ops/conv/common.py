@@ -1,7 +1,5 @@
 """What the engines share: the bias, and partial sums of the weight gradient, one for each thread."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -7,8 +7,6 @@ All other engines are compared with it. A compiled loop multiplies rows of pixel
 then reuse nothing. Without compiled loops the engine is `reference`.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -11,8 +11,6 @@ With Numba, compiled loops compute all bands of a thread (backends/cpu/conv/impl
 S. Chetlur et al., cuDNN: Efficient Primitives for Deep Learning, 2014.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

@@ -4,8 +4,6 @@ Compiled loops compute it (backends/cpu/conv/packed_gemm.py). Without them, and 
 to `implicit`.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

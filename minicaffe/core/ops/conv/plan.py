@@ -8,8 +8,6 @@ whose columns are larger than its cache. If a layer's images change their size, 
 same, the plan keeps its engines, so that pictures of any size need no measurement.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping

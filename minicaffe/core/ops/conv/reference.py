@@ -5,8 +5,6 @@
 The autotuner compares every engine with this, in float64. It is `direct` without compiled loops.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Layers of Caffe's forks, an idea a file, which is imported when one of its types is named."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 # What a fork is called, and the layers that it has: behind the name of a file those that stand there.

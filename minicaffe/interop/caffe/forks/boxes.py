@@ -1,7 +1,5 @@
 """Boxes (x0, y0, x1, y1) of the SSD detector, on the host: made, matched, encoded, decoded, thinned out."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

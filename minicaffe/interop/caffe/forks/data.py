@@ -1,7 +1,5 @@
 """The pictures that forks read: with boxes (SSD), as clips of videos, with labels of each pixel."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast

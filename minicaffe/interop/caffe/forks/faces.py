@@ -1,7 +1,5 @@
 """Layers of face recognition: CenterLoss, MarginInnerProduct, InnerDistance."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Annotated, Any, Literal

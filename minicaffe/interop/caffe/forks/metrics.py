@@ -1,7 +1,5 @@
 """Losses of distances, of two domains' features and of pixels; rows of length 1; SegAccuracy."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """R-FCN's hard examples: BoxAnnotatorOHEM, and the losses that tell that of each region."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Annotated, Any, Literal

@@ -1,7 +1,5 @@
 """Layers of two blobs: an image read where another says, a patch compared with those around, products."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Any, Literal
 

@@ -1,7 +1,5 @@
 """Poolings of forks: of windows with gaps (DilatedPooling), and of regions (image, x0, y0, x1, y1)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal

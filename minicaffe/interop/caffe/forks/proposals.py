@@ -1,7 +1,5 @@
 """Boxes decoded from predictions on the host: Proposal, BoxOutput, DecodeBBox, Yolov3DetectionOutput."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Annotated, Any, Literal

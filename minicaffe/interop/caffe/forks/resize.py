@@ -1,7 +1,5 @@
 """Images at another size: Interp, BilinearInterpolation, Upsample, MaskResize, ImResize, Reorg."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """Layers of sequences: Lstm, Reverse, Flip, Transpose, ContinuationIndicator, and CTC's losses and decoder."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

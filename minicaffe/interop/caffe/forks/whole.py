@@ -1,7 +1,5 @@
 """The base of layers that compute with whole arrays, on either device; points between the pixels of images."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

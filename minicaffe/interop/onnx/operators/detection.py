@@ -8,8 +8,6 @@ No tensor is ever empty, for OpenCV 5 does not bear that: NonMaxSuppression is g
 area and better than all, and behind the candidates' rows stand those that say that nothing was found.
 """
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

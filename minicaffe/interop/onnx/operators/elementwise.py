@@ -4,8 +4,6 @@ A function is a formula of formulas.py, in ONNX's operators and in layers of the
 or no layer, is a tree of others (patterns.py): its nodes are written, matched, and said in plainer layers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Those of a sample are said in Reduction, Power, Bias and Scale, which any Caffe 
 to the deviation, ONNX to the variance.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

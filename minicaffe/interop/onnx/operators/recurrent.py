@@ -5,8 +5,6 @@ layer does, and takes any number of steps. Without expose_hidden the states are 
 the layer carries from one forward pass to the next is not carried on.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Operators that make few numbers of many: means, sums, maxima, norms along axes, and ArgMax."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

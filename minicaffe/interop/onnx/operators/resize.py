@@ -6,8 +6,6 @@ image and goes along its rows and its columns apart: a product with a matrix for
 by 1 x 1 whose channels are the rows, and an InnerProduct along the columns. So all modes are exact.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

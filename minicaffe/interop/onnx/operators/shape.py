@@ -1,7 +1,5 @@
 """Operators that move numbers and compute none."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 ONNX's convolutions have pads that may differ at the two ends.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """A model of ONNX as a net of Caffe's: read, said in layers, proven by numbers, then written."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections import Counter

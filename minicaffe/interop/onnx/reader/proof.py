@@ -1,7 +1,5 @@
 """A written net beside the model it was made of, in onnxruntime: blob by blob, on the same inputs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

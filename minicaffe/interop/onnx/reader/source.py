@@ -5,8 +5,6 @@ only from the folder of the model or below it; what an array promises is compare
 memory is taken.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re

@@ -1,7 +1,5 @@
 """A graph of ONNX, walked node by node: shapes inferred, constants computed away, the rest said in layers."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections import Counter, deque

@@ -1,7 +1,5 @@
 """What onnxruntime makes of a model, beside what the net makes of the same numbers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, NoReturn

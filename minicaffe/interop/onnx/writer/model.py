@@ -5,8 +5,6 @@ of the inputs, the net's own first, and a list of shapes here is always one of e
 same in all is a number; another is asked for when the graph runs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

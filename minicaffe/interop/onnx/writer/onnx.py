@@ -1,7 +1,5 @@
 """A net in ONNX's file format, compared with onnxruntime before it is written."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ Source: docs/operators.md of onnx/onnx-tensorrt, branch 10.1-GA, commit
 export may write. The table is of opsets 9 to 20; ours is 17.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 

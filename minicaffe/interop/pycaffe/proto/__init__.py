@@ -1,7 +1,5 @@
 """The room of `caffe_pb2`, which bears the name that Caffe's own build gives it."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

@@ -13,8 +13,6 @@ kernel_size: 3
 True
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from minicaffe.errors import MinicaffeError, did_you_mean

@@ -1,7 +1,5 @@
 """The layers that read pictures: of data sets, of lists, windows in them; and those with label maps."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast

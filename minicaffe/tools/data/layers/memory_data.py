@@ -1,7 +1,5 @@
 """MemoryData: batches of arrays that the user's program sets."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import numpy as np

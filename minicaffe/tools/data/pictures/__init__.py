@@ -1,7 +1,5 @@
 """A picture of one's own made ready for a net: grey, inverted, scaled, or its digit as MNIST has it."""
 
-from __future__ import annotations
-
 import glob
 import os
 import re

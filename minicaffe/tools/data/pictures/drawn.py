@@ -1,7 +1,5 @@
 """Answers drawn on pictures, by Pillow: boxes with their names, or a line of text below."""
 
-from __future__ import annotations
-
 import colorsys
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Pictures and labels in arrays, as other programs keep them: an .npz, two .npy, or HDF5 files."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

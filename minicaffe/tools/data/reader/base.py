@@ -1,7 +1,5 @@
 """What every data set is to those who read it: so many entries, each a picture and its label."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from typing import Any

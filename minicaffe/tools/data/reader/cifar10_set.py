@@ -3,8 +3,6 @@
 label 1 | red 32 x 32 | green 32 x 32 | blue 32 x 32      10,000 times in each of six files
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

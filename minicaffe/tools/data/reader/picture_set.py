@@ -1,7 +1,5 @@
 """Pictures in files of their own: of a list or a table, with boxes or masks, or in a folder for each class."""
 
-from __future__ import annotations
-
 import csv
 import functools
 import hashlib

@@ -1,7 +1,5 @@
 """What a picture shows: boxes with lines of text, and arrows between them; how wide a text is, in pixels."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

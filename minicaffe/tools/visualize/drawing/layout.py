@@ -5,8 +5,6 @@ is along a rank, `deep` from rank to rank. An edge leaves a box and arrives as n
 others there let it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

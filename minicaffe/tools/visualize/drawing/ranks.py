@@ -16,8 +16,6 @@ of the four places of an item the mean of the middle two is taken, and then all 
 B. Koepf, Fast and Simple Horizontal Coordinate Assignment, 2001.
 """
 
-from __future__ import annotations
-
 import bisect
 import itertools
 import math

@@ -4,8 +4,6 @@ Within a page an SVG takes the page's colour of text, and its variable --paper, 
 stand on; alone it brings both, for light and dark.
 """
 
-from __future__ import annotations
-
 import io
 import itertools
 from collections.abc import Sequence
