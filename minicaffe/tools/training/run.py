@@ -164,16 +164,14 @@ class Record(Mute):
         except CheckpointError as error:
             self.failed(f"{error}; training goes on, and it is tried again at the next snapshot")
 
-    def failed(self, text: str) -> None:
-        """Something did not succeed."""
-        self.event(text)
-
     def event(self, text: str) -> None:
-        """Something happened."""
+        """Something happened, or did not succeed."""
         if self.solver is None:
             self.early.append(text)
             return
         self.add("event", self.solver.iteration, seconds=self.seconds(), text=text)
+
+    failed = event
 
     def started(self, warnings: Sequence[str]) -> None:
         """Training starts, with what the user must know."""
