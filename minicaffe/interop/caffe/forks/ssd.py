@@ -6,7 +6,6 @@ import json
 import math
 import os
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -89,8 +88,7 @@ class DetectionFiles:
                 f"save_output_param: output_directory {folder}: {error.strerror}"
             ) from None
         for name, text in self._texts().items():
-            put = partial(lambda data, file: file.write(data), text.encode())
-            checkpoint.replace(str(folder / name), put)
+            checkpoint.replace(folder / name, text.encode())
         self.passes = {}
         return True
 
@@ -107,7 +105,6 @@ class DetectionFiles:
             self.rows.append((self.names[place], int(row[1]), float(row[2]), box))
 
     def _texts(self) -> dict[str, str]:
-        """What is written, by file."""
         prefix, kind = self.output.output_name_prefix, self.output.output_format
         if kind == "COCO":
             entries = []
