@@ -228,7 +228,6 @@ class Computed(OnDevice, Typed):
     deterministic: Annotated[bool, "select engines by a fixed rule, not by measured times"] = False
 
     def numerics(self) -> Numerics:
-        """Returns what these options say to Net and Solver."""
         return Numerics(
             dtype=self.dtype,
             precision=self.precision,

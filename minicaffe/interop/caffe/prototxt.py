@@ -115,7 +115,6 @@ def _placed(nodes: Mapping[str, Node], kind: str, mark: Mark) -> dict[str, Node]
 
 
 def _net(pen: Pen, spec: NetSpec, layer_types: LayerTypes) -> Node:
-    """A NetParameter."""
     start = spec.layers[0].mark
     layers = []
     for layer, implied in zip(
@@ -140,7 +139,6 @@ def _layer(
     layer_types: LayerTypes,
     commented: Callable[[Node], bool],
 ) -> Node:
-    """A LayerParameter."""
     common: dict[str, Any] = {key: getattr(layer, key) for key in keys_of(LayerSpec)}
     common |= {"bottom": bottom, "top": layer.tops}
     common = {key: value for key, value in common.items() if value != ()}

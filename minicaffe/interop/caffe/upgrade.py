@@ -173,7 +173,6 @@ def _changed(node: Node, *without: str, **fields: Node) -> Node:
 
 
 def _retyped(layer: Node, kind: str, **fields: Node) -> Node:
-    """Returns a layer of another type, with other fields."""
     return _changed(layer, type=Node(kind, layer.value["type"].mark), **fields)
 
 
@@ -344,7 +343,6 @@ def type_of_word(word: str) -> str:
 
 
 def _v2_of_v1(layer: Node) -> Node:
-    """A V1LayerParameter as a LayerParameter."""
     fields, keys = dict(layer.value), dict(layer.keys)
     if (kind := fields.get("type")) is not None:
         fields["type"] = Node(type_of_word(kind.value), kind.mark)

@@ -247,7 +247,6 @@ class Python(Layer):
             self.context.device.copy_from_host(array, host)
 
     def call(self, method: str, *args: Any) -> None:
-        """Call a method of the user's object."""
         self.guarded(getattr(self.user, method), *args)
 
     def guarded(self, function: Callable[..., Any], *args: Any) -> Any:

@@ -106,7 +106,6 @@ class AnnotatedData(Fed):
         return self.measure(self.reader or self.opened())
 
     def opened(self) -> AnnotatedSet:
-        """The database."""
         folders = datasets.places(self.source, self.context.folder) if self.source else []
         if self.backend == "LEVELDB":
             place = folders[0] if folders else Path(self.source)
@@ -123,7 +122,6 @@ class AnnotatedData(Fed):
 
     @property
     def crop(self) -> tuple[int, int] | None:
-        """Rows and columns of the crop."""
         transform = self.transform
         if transform.crop_size:
             return transform.crop_size, transform.crop_size
@@ -175,7 +173,6 @@ class AnnotatedData(Fed):
         return shapes[: len(self.top)]
 
     def resized(self) -> box_recipe.Resize | None:
-        """The size of the pictures."""
         return next(iter(self.transform.resize_param), None)
 
     def allocate(self) -> None:
@@ -248,15 +245,12 @@ class ClipSet(Reader):
         return clip.reshape(-1, *clip.shape[2:]), self.labels[i]
 
     def label(self, i: int) -> int:
-        """The label of a clip."""
         return self.labels[i]
 
     def key(self, i: int) -> str:
-        """A clip's folder and first frame."""
         return f"{self.folders[i]} {self.first[i]}"
 
     def place(self, i: int) -> str:
-        """A clip's folder and first frame, for people."""
         return f"{self.root}{self.folders[i]}: frame {self.first[i]}"
 
     def _frame(self, i: int, number: int) -> np.ndarray:
@@ -369,12 +363,10 @@ class DenseImageData(LabelMaps):
 
     @property
     def cut(self) -> tuple[int, int] | None:
-        """The size of the part that is cut out, if any."""
         return (self.crop_height, self.crop_width) if self.crop_height else None
 
     @property
     def recipe(self) -> Recipe:
-        """How a picture is prepared, without the mean."""
         return replace(super().recipe, mirror=self.mirror, crop=self.crop_height or None)
 
     def setup(self) -> list[Shape]:

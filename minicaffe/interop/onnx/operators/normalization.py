@@ -83,7 +83,6 @@ def read_batch_normalization(draft: Draft, node: Node, x: Blob) -> Blob:
 
 
 def _eps(node: Node) -> float:
-    """epsilon, as short as float32 has it."""
     return short(node.get("epsilon", 1e-5))
 
 

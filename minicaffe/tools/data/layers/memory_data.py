@@ -58,7 +58,6 @@ class MemoryData(Layer):
 
     @property
     def held_batches(self) -> int:
-        """How many batches the arrays are."""
         return len(self.arrays[0]) // self.whole if self.arrays else 0
 
     def reset(self, images: Any, labels: Any) -> None:

@@ -348,7 +348,6 @@ class Fed(Pictures):
         self.feeding.done()
 
     def forward(self) -> Any:
-        """The tops, filled with the batch of this pass."""
         pictures, labels = self.take()
         device = self.context.device
         if self.made_dtype != np.uint8:

@@ -364,7 +364,6 @@ def _columns(path: Path, head: list[str]) -> tuple[int, list[int], int | None]:
 
 
 def _bit(cell: str, at: str) -> float:
-    """0 or 1."""
     if cell in ("0", "1", "0.0", "1.0"):
         return float(cell)
     raise DataError(
