@@ -726,10 +726,7 @@ def _score(layers: Sequence[LayerSpec]) -> str | dict[str, str]:
 def _solver(
     own: SolverSpec | None, per_epoch: int, rounds: int, weights: str | None, score: Any
 ) -> dict[str, Any]:
-    """How it is trained: a test and a snapshot an epoch, and a rate that falls to 0.
-
-    The rate is Adam's usual one, or that of the model's `own` solver if that is Adam.
-    """
+    """How it is trained: a test and a snapshot an epoch, and a rate that falls to 0."""
     rate = own.base_lr if own is not None and own.type == "Adam" else 0.001
     rule: dict[str, Any] = {"type": "Adam", "base_lr": rate, "momentum": 0.9}
     if weights is not None:

@@ -66,10 +66,10 @@ def read(path: str | Path) -> SolverState:
 def restore(
     path: str | Path, shapes: Mapping[str, tuple[int, ...]], slots: int
 ) -> tuple[int, Path, list[np.ndarray]]:
-    """Returns the iteration, the file of the weights and the history in Caffe's order, of a net whose
+    """Returns the iteration, the file of the weights, and the history in Caffe's order.
 
-    parameters have these shapes, in the order of the layers, and a rule that remembers `slots` arrays of
-    each. Raises CheckpointError, too if the state is not one of such a net and rule.
+    `shapes` are those of the net's parameters, in the order of the layers, of each of which the rule remembers
+    `slots` arrays. Raises CheckpointError, too if the state is not one of such a net and rule.
     """
     state = read(path)
     weights, count = weights_file(path, state.learned_net), slots * len(shapes)

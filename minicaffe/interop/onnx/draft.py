@@ -1,8 +1,7 @@
 """A net of Caffe's while it is made of a graph: blobs with shapes, layers, the numbers they hold.
 
-A reader asks for layers and gets blobs. Composite operations that several readers need (a part of a blob, a
-product with numbers) stand here too. What nothing reads in the end is left out, so that a reader may look back
-at what computed its input and say both in one layer.
+A reader asks for layers and gets blobs. What nothing reads in the end is left out, so that a reader may look
+back at what computed its input and say both in one layer.
 """
 
 from __future__ import annotations

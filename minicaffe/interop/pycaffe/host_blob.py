@@ -37,10 +37,7 @@ class Seen:
 
 
 class HostBlob(Seen):
-    """A blob as such a layer sees it: its shape, and `data` and `diff` as NumPy arrays.
-
-    `reshape(*sizes)` sets the shape, and zeros as values.
-    """
+    """A blob as such a layer sees it: its shape, and `data` and `diff` as NumPy arrays."""
 
     def __init__(self, shape: tuple[int, ...] | None, dtype: Any):
         self._shape, self.dtype = shape, dtype
@@ -54,7 +51,7 @@ class HostBlob(Seen):
     is_shaped = property(lambda self: self._shape is not None, doc="Whether its shape was set.")
 
     def reshape(self, *sizes: Any) -> None:
-        """Set its shape. Raises ShapeError for invalid sizes."""
+        """Set its shape, and zeros as values. Raises ShapeError for invalid sizes."""
         if not all(isinstance(n, (int, np.integer)) and n > 0 for n in sizes):
             raise ShapeError(f"reshape: expected integers of at least 1, got {sizes}")
         if (shape := tuple(map(int, sizes))) != self._shape:

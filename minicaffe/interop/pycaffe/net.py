@@ -223,11 +223,7 @@ class Net:
         return sum(v.loss_weight * float(host(v.blob.data).sum()) for v in values if v.loss_weight)
 
     def _backward(self, first: int, last: int) -> None:
-        """Run the gradient from the layer `first` down through `last`, both numbers.
-
-        It begins with what the outputs' diffs hold, and is of what the blobs hold, whether or not a forward
-        pass has put it there.
-        """
+        """Run the gradient from layer `first` down to `last`, from what blobs and diffs hold."""
         net = self.net
         if net.memory.fits is not None:
             self._take_shapes(first)
@@ -244,16 +240,13 @@ class Net:
         self._passed("diff", steps)
 
     def _prime(self, step: Step) -> None:
-        """Have a layer that has not run know what its gradient needs; what its blobs hold stays.
-
-        Layers of the user's are not run, as in Caffe.
-        """
+        """Have a layer that has not run know what its gradient needs; what its blobs hold stays."""
         push()
         for value in (*step.bottoms, *step.tops):
             self.blobs[value.name].bring("data", value)
         layer, bottoms = step.layer, [value.blob.data for value in step.bottoms]
         if isinstance(layer, Python):
-            layer.show(*bottoms)
+            layer.show(*bottoms)  # and not run, as in Caffe
         else:
             changed = [*(value.blob.data for value in step.tops), *layer.running]
             before = [array.copy() for array in changed]
@@ -503,9 +496,5 @@ def shown(step: Step, params: Mapping[str, Sequence[Blob]]) -> Any:
 
 
 def layer_type_list() -> list[str]:
-    """The types of layers that there are, those that the script has registered included.
-
-    >>> "Convolution" in layer_type_list()
-    True
-    """
+    """The types of layers that there are, those that the script has registered included."""
     return sorted(REGISTRY)

@@ -1,7 +1,4 @@
-"""Products with weights: convolutions of 1 to 3 axes, with a matrix of numbers; rows of one by number.
-
-ONNX's convolutions have pads that may differ at the two ends.
-"""
+"""Products with weights: convolutions of 1 to 3 axes, with a matrix of numbers; rows of one by number."""
 
 import math
 from collections.abc import Callable, Sequence
