@@ -150,13 +150,7 @@ class Classifier(Deployed):
     name, are Net's, but `deterministic` by default: so any number of pictures is answered at once. Raises the
     MinicaffeErrors of `deploy`, Net and `Net.load`.
 
-    >>> from minicaffe.core.net import parse
-    >>> classifier = Classifier(parse('''
-    ... layers:
-    ...   - {name: mnist, type: Data, top: [data, label], source: digits, batch_size: 64}
-    ...   - {name: ip, type: InnerProduct, num_output: 10}
-    ...   - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
-    ... '''), device="cpu")
+    >>> classifier = Classifier("digits", device="cpu")
     >>> classifier.predict(np.zeros((5, 28, 28), np.uint8)).shape
     (5, 10)
     """
@@ -313,11 +307,7 @@ def label_names(model: NetSpec, beside: Path | None) -> dict[int, str]:
 
 
 def shipped_weights(model: str | Path) -> Path | None:
-    """The weights that come with a model of minicaffe, if it is one and has some.
-
-    >>> shipped_weights("digits").name, shipped_weights("lenet")
-    ('digits.npz', None)
-    """
+    """The weights that come with a model of minicaffe, if it is one and has some."""
     file = models().get(str(model)) if not os.path.exists(model) else None
     path = file.with_suffix(".npz") if file is not None else None
     return path if path is not None and path.is_file() else None
@@ -330,15 +320,9 @@ def deploy(model: NetSpec, ends: Sequence[str] = Classifier.ends) -> tuple[NetSp
     deploy net, it is a layer of such pictures that changes nothing: its `transform` and `blue_first` are to be
     set. Raises SpecError for a model without either, or without a layer of the type that it `ends` with.
 
-    >>> from minicaffe.core.net import parse
-    >>> spec, data = deploy(parse('''
-    ... layers:
-    ...   - {name: mnist, type: Data, top: [data, label], source: digits, batch_size: 64}
-    ...   - {name: ip, type: InnerProduct, num_output: 10}
-    ...   - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
-    ... '''))
-    >>> [layer.type for layer in spec.layers]
-    ['Input', 'InnerProduct', 'Softmax']
+    >>> spec, data = deploy(read("digits"))
+    >>> spec.layers[0].type, spec.layers[-1].type, data.image
+    ('Input', 'Softmax', (1, 28, 28))
     """
     model = for_test(model)
     full = Net(model, "TEST", device="cpu", shapes_only=True)
@@ -428,17 +412,6 @@ def preparation(model: NetSpec) -> Preparation:
     """What a model says of its pictures and classes: its layer of pictures of the phase TEST, and `classes`.
 
     Of a net whose pictures are an Input it is the size alone.
-
-    >>> from minicaffe.core.net import parse
-    >>> found = preparation(parse('''
-    ... layers:
-    ...   - {name: mnist, type: Data, top: [data, label], source: digits, batch_size: 64,
-    ...      transform: {scale: 0.00390625}}
-    ...   - {name: ip, type: InnerProduct, num_output: 10}
-    ...   - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
-    ... '''))
-    >>> found.input, found.channels, found.size, found.mean, found.scale
-    ('data', 'grey', (28, 28), (0.0,), 0.00390625)
     """
     net = Net(for_test(model), "TEST", device="cpu", shapes_only=True)
     data = pictures_of(net)

@@ -54,15 +54,10 @@ def inference(model: NetSpec) -> tuple[NetSpec, list[str]]:
     read, becomes an output, and so does what a Silence reads if there were none else. Raises SpecError if
     nothing is left.
 
-    >>> from minicaffe.core.net import parse
-    >>> spec, notes = inference(parse('''
-    ... layers:
-    ...   - {name: mnist, type: Data, top: [data, label], source: digits, batch_size: 64}
-    ...   - {name: ip, type: InnerProduct, num_output: 10}
-    ...   - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
-    ... '''))
-    >>> [(layer.type, layer.tops) for layer in spec.layers]
-    [('Input', ('data',)), ('InnerProduct', ('ip',)), ('Softmax', ('prob',))]
+    >>> from minicaffe.core.net import read
+    >>> spec, notes = inference(read("digits"))
+    >>> [(layer.type, layer.tops) for layer in (spec.layers[0], *spec.layers[-2:])]
+    [('Input', ('data',)), ('InnerProduct', ('ip2',)), ('Softmax', ('prob',))]
     """
     model, sigmoid = _with_sigmoid(for_test(model))
     full = Net(model, "TEST", device="cpu", shapes_only=True)
@@ -94,10 +89,7 @@ def inference(model: NetSpec) -> tuple[NetSpec, list[str]]:
 
 
 def _with_sigmoid(model: NetSpec) -> tuple[NetSpec, list[str]]:
-    """A model for several labels a picture with a Sigmoid for its loss, without what reads labels; a line.
-
-    It is one whose ends are SigmoidCrossEntropyLosses, the last of a data layer's labels.
-    """
+    """A model for several labels a picture with a Sigmoid for its loss, without what reads labels; a line."""
     losses = [layer for layer in model.layers if layer.type == "SigmoidCrossEntropyLoss"]
     labels = {top for layer in model.layers if reads_data(layer) for top in layer.tops[1:]}
     ended = any(is_scored(layer) or layer.type in ("Softmax", "Sigmoid") for layer in model.layers)

@@ -241,16 +241,10 @@ def calibrate(
     `count` of them are chosen by a fixed seed, and prepared as `minicaffe predict` does. Raises DataError for
     numbers that are not finite and without pictures, SpecError for a net without weighted layers.
 
-    >>> from minicaffe.core.net import parse
-    >>> model = parse('''
-    ... layers:
-    ...   - {name: x, type: Input, top: data, shape: {dim: [1, 1, 4, 4]}}
-    ...   - {name: ip, type: InnerProduct, num_output: 3, weight_filler: xavier}
-    ... ''')
-    >>> pictures = np.random.default_rng(0).integers(0, 256, (8, 1, 4, 4), np.uint8)
-    >>> calibration = calibrate(model, images=pictures, method="max", device="cpu")
-    >>> calibration.blobs["data"].threshold <= 255, calibration.layers["ip"].maxima.shape
-    (True, (3,))
+    >>> pictures = np.random.default_rng(0).integers(0, 256, (8, 1, 28, 28), np.uint8)
+    >>> calibration = calibrate("digits", images=pictures, method="max", device="cpu")
+    >>> calibration.blobs["data"].threshold <= 1, calibration.layers["ip2"].maxima.shape
+    (True, (10,))
     """
     if method not in METHODS:
         hint = did_you_mean(str(method), METHODS)

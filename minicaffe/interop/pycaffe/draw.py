@@ -31,17 +31,13 @@ def get_dot(
     """A NetParameter in DOT, `rankdir` LR (from left to right), RL, TB or BT. Raises SpecError.
 
     >>> from minicaffe.interop.pycaffe.net_spec import layers as L, to_proto
-    >>> print(get_dot(to_proto(L.ReLU(L.Input()))))
+    >>> print(get_dot(to_proto(L.Input())))
     digraph "Net" {
       rankdir="LR"
       node [style="filled"]
       layer0 [label="Input1\\n(Input)" shape="box" fillcolor="#6495ED"]
-      layer1 [label="ReLU1\\n(ReLU)" shape="box" fillcolor="#6495ED"]
       blob0 [label="Input1" shape="octagon" fillcolor="#E0E0E0"]
-      blob1 [label="ReLU1" shape="octagon" fillcolor="#E0E0E0"]
       layer0 -> blob0
-      blob0 -> layer1
-      layer1 -> blob1
     }
     <BLANKLINE>
     """
@@ -94,11 +90,7 @@ def get_edge_label(layer: Any) -> str:
 
 
 def choose_color_by_layertype(layertype: str) -> str:
-    """The colour of a type of layer.
-
-    >>> choose_color_by_layertype("Pooling")
-    '#FF9900'
-    """
+    """The colour of a type of layer."""
     return COLOURS.get(layertype, OTHER)
 
 

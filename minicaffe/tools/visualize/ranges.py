@@ -79,11 +79,8 @@ class Look(Watching):
     what is not finite, the layers are asked whether they know why (Net.check).
 
     >>> from minicaffe.core.net import parse
-    >>> net = Net(parse('''
-    ... layers:
-    ...   - {name: x, type: Input, shape: {dim: 3}}
-    ...   - {name: log, type: Log}
-    ... '''), device="cpu")
+    >>> net = parse("layers: [{name: x, type: Input, shape: {dim: 3}}, {name: log, type: Log}]")
+    >>> net = Net(net, device="cpu")
     >>> with Look(net) as look, np.errstate(all="ignore"):
     ...     outputs = net.forward(x=[1.0, 0.0, 2.0])
     >>> number, seen = look.first_bad()
