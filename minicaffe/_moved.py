@@ -100,11 +100,7 @@ for _old, _new, *_words in (line.replace(":", "").split() for line in _MERGED.st
 
 
 def today(name: str) -> str:
-    """Returns the name of today of a module's old name; the same if it has not moved.
-
-    >>> today("minicaffe.data.wire"), today("minicaffe.data.idx"), today("minicaffe.core.net")
-    ('minicaffe.storage.wire', 'minicaffe.tools.data.idx', 'minicaffe.core.net')
-    """
+    """Returns the name of today of a module's old name; the same if it has not moved."""
     parts = name.split(".")
     for count in range(len(parts), 1, -1):
         if (home := _HOMES.get(".".join(parts[1:count]))) is not None:

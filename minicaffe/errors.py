@@ -30,11 +30,7 @@ class MinicaffeError(Exception):
         return self
 
     def at(self, place: str) -> MinicaffeError:
-        """The same error with `place` (file:line:column, layer) in front of its message.
-
-        >>> str(ShapeError("needs 4 axes").at("net.yaml:3:5"))
-        'net.yaml:3:5: needs 4 axes'
-        """
+        """The same error with `place` (file:line:column, layer) in front of its message."""
         return type(self)(f"{place}: {self}")
 
 
@@ -123,11 +119,7 @@ def printable(text: object) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Returns what went wrong, in a few words on one line.
-
-    >>> reason(FileNotFoundError(2, "No such file or directory", "a.gz"))
-    'No such file or directory'
-    """
+    """Returns what went wrong, in a few words on one line."""
     words = " ".join(str(getattr(error, "strerror", None) or error).split())
     return printable(words) or type(error).__name__
 
@@ -170,8 +162,6 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
     >>> did_you_mean("num_ouput", ["num_output", "stride"])
     "; did you mean 'num_output'?"
-    >>> did_you_mean("crop", ["crop_size", "mirror"])
-    "; did you mean 'crop_size'?"
     >>> did_you_mean("zebra", ["num_output", "stride"])
     ''
     """
@@ -184,9 +174,5 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def mib(size: int) -> str:
-    """Bytes as people read them.
-
-    >>> mib(3 << 20)
-    '3.0 MiB'
-    """
+    """Bytes as people read them: 3.0 MiB."""
     return f"{size / 2**20:.1f} MiB"

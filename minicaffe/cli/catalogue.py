@@ -77,12 +77,7 @@ def documentation(cls: type) -> str:
 
 
 def fork_of(cls: type) -> str:
-    """The name of the fork of Caffe that a layer is of; empty for others.
-
-    >>> from minicaffe.core.layers import REGISTRY
-    >>> fork_of(REGISTRY["PriorBox"]), fork_of(REGISTRY["ReLU"])
-    ('SSD', '')
-    """
+    """The name of the fork of Caffe that a layer is of; empty for others."""
     names = (fork.name for fork in FORKS if cls.__name__ in fork.types)
     return next(names, "") if cls.__module__.startswith("minicaffe.interop.caffe.forks.") else ""
 
@@ -154,11 +149,7 @@ def mappings(keys: Iterable[Key]) -> list[type]:
 
 
 def mapping(kind: Any) -> type | None:
-    """The mapping that a key of this type takes, or a list of; None if it takes something else.
-
-    >>> mapping(tuple[Filler, ...] | None).__name__, mapping(int)
-    ('Filler', None)
-    """
+    """The mapping that a key of this type takes, or a list of; None if it takes something else."""
     if dataclasses.is_dataclass(kind):
         return kind if isinstance(kind, type) else None
     return next((inner for arg in get_args(kind) if (inner := mapping(arg))), None)

@@ -81,11 +81,7 @@ def losses_of(
 
 
 def smoothed(losses: Sequence[float] | np.ndarray) -> np.ndarray:
-    """The running mean of losses, without the bias of its beginning.
-
-    >>> smoothed([2.0, 2.0, 2.0]).round(6).tolist()
-    [2.0, 2.0, 2.0]
-    """
+    """The running mean of losses, without the bias of its beginning."""
     mean, means = 0.0, []
     for i, loss in enumerate(losses, 1):
         mean = SMOOTH * mean + (1 - SMOOTH) * loss

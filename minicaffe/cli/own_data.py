@@ -101,11 +101,7 @@ def of_own_data(args: CommandOptions, communicator: Communicator) -> NetSpec:
 
 
 def free(source: str) -> str:
-    """The folder of a new run on some data: runs/NAME, or runs/NAME-2, ... if that is there.
-
-    >>> free("photos/dogs.csv")
-    'runs/dogs'
-    """
+    """The folder of a new run on some data: runs/NAME, or runs/NAME-2, ... if that is there."""
     name = Path(os.path.abspath(source)).stem
     paths = (f"{RUNS}/{one}" for one in numbered(name))
     return next(path for path in paths if not os.path.exists(path))

@@ -189,8 +189,6 @@ def hint(word: str) -> str:
     "; Caffe's device_query is minicaffe doctor"
     >>> hint("-gpu"), hint("--frobnicate")
     ("; Caffe's -gpu is --device cuda:N", '')
-    >>> hint("--lr")
-    '; --lr is --set solver.base_lr=...'
     """
     bare = word.lstrip("-")
     if text := _of(FLAGS if word.startswith("-") else CAFFES, bare.removesuffix(".bin")):

@@ -42,9 +42,6 @@ def text(answer: Mapping[str, Any], kind: str) -> str:
     >>> notes = {"done": ["inverted"], "unsure": ["faint ink"]}
     >>> text({"image": "a.png", "classes": [dog], **notes}, "classes")
     'a.png: dog (75.00 %) [inverted] [unsure: faint ink]'
-    >>> cat = {"class": 1, "name": "cat", "score": 0.9, "box": [4, 0, 20, 20]}
-    >>> text({"image": "a.png", "boxes": [cat]}, "boxes")
-    'a.png: cat (90.00 %) at 4,0-20,20'
     """
     score, parts = COLUMNS[kind][4], []
     for one in answer[kind]:

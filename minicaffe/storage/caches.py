@@ -30,11 +30,7 @@ def folder() -> Path:
 
 
 def obstacle(home: Path) -> str:
-    """Why nothing can be kept in a folder, or '': tried with a file.
-
-    >>> obstacle(Path(os.devnull, "minicaffe")).startswith(f"{os.devnull}{os.sep}minicaffe cannot be")
-    True
-    """
+    """Why nothing can be kept in a folder, or '': tried with a file."""
     try:
         home.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=home).close()

@@ -112,9 +112,6 @@ class ReadAt:
 
     It is not mapped: a mapped file that somebody cuts short while it is read ends the process. `len` is its
     size when it was opened. Raises OSError for what cannot be opened, or is no file.
-
-    >>> ReadAt(__file__)[:3]
-    b'\"\"\"'
     """
 
     def __init__(self, path: str | Path):

@@ -53,11 +53,7 @@ def opened(
 
 
 def varint(data: memoryview, at: int) -> tuple[int, int]:
-    """The number that begins at a place, and the place behind it.
-
-    >>> varint(memoryview(bytes([0xAC, 0x02])), 0)
-    (300, 2)
-    """
+    """The number that begins at a place, and the place behind it."""
     value = shift = 0
     for place in range(at, min(at + 10, len(data))):
         byte = data[place]
@@ -168,11 +164,7 @@ def size_of(parts: Sequence[Part]) -> int:
 
 
 def number_bytes(value: int) -> bytes:
-    """A varint.
-
-    >>> number_bytes(300).hex(" ")
-    'ac 02'
-    """
+    """A varint."""
     value &= 2**64 - 1
     encoded = bytearray()
     while value >= 0x80:
@@ -224,14 +216,7 @@ class BlobProto:
 
 
 def read_blob(path: str | Path) -> np.ndarray:
-    """The array of a .binaryproto file. Raises DataError, in one line that names it, if it is not whole.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "mean").write_bytes(b"".join(map(bytes, blob_parts([[3.5, 4.5]]))))
-    ...     read_blob(Path(folder, "mean"))
-    array([[3.5, 4.5]])
-    """
+    """The array of a .binaryproto file. Raises DataError, in one line that names it, if it is not whole."""
     with opened(path, "BlobProto (.binaryproto)") as data:
         return parse_blob(data).array()
 

@@ -43,16 +43,6 @@ def folded(net: Net) -> Folded:
     channel or one for all; Dropouts, which do nothing, are left out. The product must be the only one with
     its weights, and nothing else reads its top. Outputs differ by rounding alone. The layers that remain keep
     their names, and the net its outputs; a product takes over the name of the blob that it computes now.
-
-    >>> from minicaffe.core.net import parse
-    >>> net = Net(parse('''
-    ... layers:
-    ...   - {name: x, type: Input, shape: {dim: [1, 3, 8, 8]}}
-    ...   - {name: conv, type: Convolution, num_output: 4, kernel_size: 3}
-    ...   - {name: power, type: Power, scale: 2, shift: 1}
-    ... '''), "TEST", device="cpu")
-    >>> [(layer.name, layer.tops) for layer in folded(net).spec.layers]
-    [('x', ('x',)), ('conv', ('power',))]
     """
     arrays = net.weights()
     owners = Counter(param.owner for step in net.steps for param in step.layer.params)

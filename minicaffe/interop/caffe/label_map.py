@@ -25,11 +25,7 @@ def label_map(path: str | Path) -> dict[int, str]:
 
 
 def names_in(text: str, file: str, shown: bool = True) -> dict[int, str]:
-    """The names in the text of a label map, which errors call `file`; `shown` takes display names.
-
-    >>> names_in('item { name: "n01" label: 1 display_name: "cat" }', "map")
-    {1: 'cat'}
-    """
+    """The names in the text of a label map, which errors call `file`; `shown` takes display names."""
     tree = typed(parse(text, file)[0], "LabelMap")
     names: dict[int, str] = {}
     for item in tree.value["item"].value if "item" in tree.value else []:

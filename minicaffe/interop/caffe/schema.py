@@ -57,11 +57,7 @@ class Schema:
     enums: dict[str, dict[str, dict[str, int]]]
 
     def keys(self, layer_type: str) -> dict[str, tuple[str, Field]]:
-        """The keys of a type of layer: the field of LayerParameter each is in, and its own.
-
-        >>> schema().keys("Concat")["axis"][0]
-        'concat_param'
-        """
+        """The keys of a type of layer: the field of LayerParameter each is in, and its own."""
         layer, keys = self.messages["LayerParameter"], dict[str, tuple[str, Field]]()
         for param in self.layers.get(layer_type, ()):
             for name, field in self.messages[layer[param].type].items():
@@ -71,11 +67,7 @@ class Schema:
 
 @functools.cache
 def schema() -> Schema:
-    """What `caffe.schema` says.
-
-    >>> schema().messages["ConvolutionParameter"]["group"].default
-    1
-    """
+    """What `caffe.schema` says."""
     path = resources.files("minicaffe.interop.caffe").joinpath("caffe.schema")
     raw: dict[str, list[list[str]]] = {}
     words: dict[str, dict[str, dict[str, int]]] = {"": {}}
@@ -122,12 +114,7 @@ def own_block(layer_type: str) -> str:
 
 @functools.cache
 def declared(cls: type) -> dict[str, Field]:
-    """The keys of a declaration as the fields of a message; those of its messages by `declared`, too.
-
-    >>> from minicaffe.core.config.declare import ParamSpec
-    >>> declared(ParamSpec)["lr_mult"].type
-    'float'
-    """
+    """The keys of a declaration as the fields of a message; those of its messages by `declared`, too."""
     return {name: _declared(name, key.type) for name, key in keys_of(cls).items()}
 
 

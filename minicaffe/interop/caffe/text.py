@@ -243,11 +243,7 @@ def _inline(name: str, node: Node) -> str:
 
 
 def scalar(value: Any) -> str:
-    """A value that is no message.
-
-    >>> scalar("a"), scalar(Word("MAX")), scalar(0.5), scalar(True)
-    ('"a"', 'MAX', '0.5', 'true')
-    """
+    """A value that is no message."""
     if isinstance(value, Word):
         return str.__str__(value)
     if isinstance(value, str):

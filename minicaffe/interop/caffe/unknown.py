@@ -114,11 +114,7 @@ def _types(root: Node, layer_types: LayerTypes) -> list[tuple[Mark, str, bool]]:
 
 
 def _near(kind: str, layer_types: LayerTypes) -> str:
-    """A hint that names the known type of which another is a slip.
-
-    >>> _near("Convolutoin", {"Convolution": object}), _near("Zorg", {"Reorg": object})
-    ("; did you mean 'Convolution'?", '')
-    """
+    """A hint that names the known type of which another is a slip."""
     lowered = {name.lower(): name for name in layer_types}
     near = difflib.get_close_matches(kind.lower(), lowered, n=1, cutoff=NEAR)
     return f"; did you mean {lowered[near[0]]!r}?" if near else ""

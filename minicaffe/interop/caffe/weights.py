@@ -40,11 +40,7 @@ class Layer:
 
 
 def is_caffes(path: str | Path) -> bool:
-    """Whether a name is that of Caffe's weights.
-
-    >>> is_caffes("lenet_iter_10000.caffemodel"), is_caffes("lenet.npz")
-    (True, False)
-    """
+    """Whether a name is that of Caffe's weights."""
     return str(path).lower().endswith(ENDINGS)
 
 
@@ -52,9 +48,6 @@ def same_shape(given: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     """Whether a blob of Caffe's fits a parameter: equal, but for axes of one entry before or behind.
 
     Before 2015 a blob had four axes: 1x1xNxK is (N, K), 1x1x1xN is (N,).
-
-    >>> same_shape((1, 1, 500, 800), (500, 800)), same_shape((1, 1, 500, 800), (800, 500))
-    (True, False)
     """
     for first in range(len(given) - len(wanted) + 1):
         rest = given[:first] + given[first + len(wanted) :]

@@ -37,9 +37,6 @@ class Chip:
         signs: the characters that a name may hold, as between the brackets of a regular expression
 
     A type that is not in `layers` is one that no source names: the compiler may take it all the same.
-
-    >>> sorted(CHIPS["caffe"].layers & {"Pooling", "Permute", "Clip", "Scale"})
-    ['Pooling', 'Scale']
     """
 
     name: str

@@ -155,11 +155,7 @@ def short(number: float) -> float:
 
 
 def rows() -> list[tuple[str, str]]:
-    """Each operator and what it becomes, those that end what one layer says, and those that are refused.
-
-    >>> dict(rows())["Relu"]
-    'ReLU.'
-    """
+    """Each operator and what it becomes, those that end what one layer says, and those that are refused."""
     read = [(kind, _first_line(reader)) for kind, reader in sorted(READERS.items())]
     ends: dict[Recogniser, list[str]] = {}
     for kind, recognisers in sorted(RECOGNISERS.items()):

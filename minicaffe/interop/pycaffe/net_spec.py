@@ -11,8 +11,6 @@ that its top is assigned to, or, without one, by its type and a number: Convolut
 >>> net = n.to_proto()
 >>> [(layer.name, list(layer.bottom), list(layer.top)) for layer in net.layer]
 [('data', [], ['data']), ('ip', ['data'], ['ip']), ('relu', ['ip'], ['ip'])]
->>> [layer.name for layer in to_proto(L.Softmax(L.Input())).layer]
-['Input1', 'Softmax1']
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What pictures (c, h, w) become before a net sees them: scaled, turned, cut, coloured. Pure functions.
 
 `bilinear` scales as OpenCV's resize does, which Caffe calls; else scaling and turning are Pillow's: bytes
-(uint8) stay bytes, rounded to the nearest; other pictures are computed in float32. Colours are mixed in
-float32. A Recipe has the order of it all.
+(uint8) stay bytes, rounded to the nearest; other pictures, and all colours, are computed in float32.
 """
 
 import math
@@ -33,9 +32,6 @@ def bilinear(picture: np.ndarray, height: int, width: int, step: float | None = 
     Output y reads the rows about (y + 1/2) step - 1/2, weighted by how near they are, the edge's at the edge;
     columns likewise. The step is h / height for rows and w / width for columns unless one is given for both.
     Halved, a pixel is the mean of four. Source: OpenCV's INTER_LINEAR, bit for bit.
-
-    >>> bilinear(np.array([[[0], [100]]], np.uint8), 1, 4).ravel()
-    array([  0,  25,  75, 100], dtype=uint8)
     """
     h, w = picture.shape[:2]
     if (h, w) == (height, width):
@@ -81,11 +77,7 @@ def _taps(
 
 
 def shorter(h: int, w: int, size: int) -> tuple[int, int]:
-    """The size of a picture of h x w whose shorter side is made `size`, the other in proportion.
-
-    >>> shorter(480, 640, 256)
-    (256, 341)
-    """
+    """The size of a picture of h x w whose shorter side is made `size`, the other in proportion."""
     return (size, max(1, size * w // h)) if h <= w else (max(1, size * h // w), size)
 
 
@@ -93,9 +85,6 @@ def scale(picture: np.ndarray, height: int, width: int) -> np.ndarray:
     """A picture of another size, by a triangle filter as wide as two pixels of the smaller picture.
 
     Enlarged, that is bilinear; made smaller, every pixel counts. Source: Pillow's BILINEAR.
-
-    >>> scale(np.array([[[0, 0, 90, 90]]], np.uint8), 1, 2)
-    array([[[13, 77]]], dtype=uint8)
     """
     if picture.shape[1:] == (height, width):
         return picture

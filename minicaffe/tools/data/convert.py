@@ -97,13 +97,6 @@ def mean_image(reader: Reader, entries: Iterable[int]) -> np.ndarray:
     The sum is in float64, and so exact for 8 bits; one picture at a time is in memory. Raises DataError for an
     entry that is damaged or of another shape than the first, and for values that are no finite numbers.
     Source: Caffe's compute_image_mean.
-
-    >>> from minicaffe.tools.data.reader.base import Reader
-    >>> class Two(Reader):
-    ...     def __getitem__(self, i):
-    ...         return np.full((1, 1, 2), 10 * i, np.uint8), 0
-    >>> mean_image(Two(), range(2))
-    array([[[5., 5.]]])
     """
     total, count, first = np.zeros(0), 0, 0
     for i in entries:
@@ -125,11 +118,7 @@ def mean_image(reader: Reader, entries: Iterable[int]) -> np.ndarray:
 
 
 def by(shape: tuple[int, ...]) -> str:
-    """A shape as it is spoken.
-
-    >>> by((3, 32, 32))
-    '3 x 32 x 32'
-    """
+    """A shape as it is spoken: 3 x 32 x 32."""
     return " x ".join(map(str, shape))
 
 

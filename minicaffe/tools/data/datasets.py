@@ -68,9 +68,6 @@ def shape(source: str, split: Split, beside: Path | None = None) -> tuple[int, i
     """(count, channels, height, width) of a data set; reads headers, never downloads or draws.
 
     Raises DataError when the source is unknown, incomplete or damaged.
-
-    >>> shape("digits", "test")
-    (10000, 1, 28, 28)
     """
     if source == DIGITS:
         return (_COUNTS[split], 1, 28, 28)
@@ -84,11 +81,7 @@ def shape(source: str, split: Split, beside: Path | None = None) -> tuple[int, i
 
 
 def found(source: str, beside: Path | None = None) -> str | None:
-    """The folder that a data set would be read from, or None if it is nowhere.
-
-    >>> found("no such folder") is None
-    True
-    """
+    """The folder that a data set would be read from, or None if it is nowhere."""
     home, _ = _search(source, beside)
     return None if home is None else str(home)
 
@@ -235,12 +228,7 @@ def _digits(name: str, split: Split, warning: str | None = None) -> Dataset:
 
 
 class IdxSet(InMemory):
-    """The IDX files of a source; nothing is fetched or drawn before the first picture is asked for.
-
-    >>> digits = IdxSet("digits", "test")
-    >>> len(digits), digits.shape
-    (10000, (1, 28, 28))
-    """
+    """The IDX files of a source; nothing is fetched or drawn before the first picture is asked for."""
 
     own_split = True
 

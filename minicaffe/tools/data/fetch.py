@@ -123,10 +123,7 @@ def matches(path: Path, digests: Mapping[str, str]) -> bool:
 
 
 def _sent(url: str, size: int | None, bar: Any) -> Iterator[bytes]:
-    """Yields what a server sends, `size` bytes or as many as it says; a bar shows how far it is.
-
-    Raises NoTransferError.
-    """
+    """Yields what a server sends, `size` bytes or what it says, and moves `bar`. Raises NoTransferError."""
     from http.client import HTTPException
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen
@@ -155,11 +152,7 @@ def _sent(url: str, size: int | None, bar: Any) -> Iterator[bytes]:
 
 
 def _size(length: str | None, size: int | None) -> int:
-    """Returns the size of a file of which a server says the length. Raises NoTransferError.
-
-    >>> _size("7", None), _size(None, 7)
-    (7, 7)
-    """
+    """Returns the size of a file of which a server says the length. Raises NoTransferError."""
     if length is not None and size is not None and length.strip() != str(size):
         raise NoTransferError(f"offers {length} bytes, expected {size}")
     if size is not None:
@@ -188,11 +181,7 @@ def offline() -> bool:
 
 
 def find(folder: Path, file: str) -> Iterator[Path]:
-    """The files in `folder` that spell `file` (one of FILES): idx3 or idx4, - or . before it, plain or .gz.
-
-    >>> list(find(Path("no/such/folder"), "train-images-idx3-ubyte"))
-    []
-    """
+    """The files in `folder` that spell `file` (one of FILES): idx3 or idx4, - or . before it, plain or .gz."""
     for name in dict.fromkeys((file, file.replace("idx3", "idx4"))):
         for spelled in (name, name.replace("-idx", ".idx")):
             for path in (folder / spelled, folder / f"{spelled}.gz"):

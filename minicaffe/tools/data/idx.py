@@ -46,13 +46,6 @@ def read(path: Path | str, axes: Collection[int] = (1, 2, 3, 4)) -> np.ndarray:
 
     The file must hold exactly what its header promises. Peak memory is the array and about 2 MiB.
     Raises DataError, in one line that names the file, for whatever is wrong with it.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write(Path(folder, "a.gz"), np.arange(6, dtype=np.uint8).reshape(2, 3))
-    ...     read(Path(folder, "a.gz"))
-    array([[0, 1, 2],
-           [3, 4, 5]], dtype=uint8)
     """
     path = Path(path)
     with _opened(path, axes) as (file, shape):
@@ -107,11 +100,7 @@ def write(path: Path | str, array: np.ndarray) -> None:
 
 
 def header(shape: tuple[int, ...]) -> bytes:
-    """The bytes in front of a uint8 array of that shape.
-
-    >>> header((2, 3)).hex(" ", 4)
-    '00000802 00000002 00000003'
-    """
+    """The bytes in front of a uint8 array of that shape."""
     return bytes((0, 0, 8, len(shape))) + struct.pack(f">{len(shape)}I", *shape)
 
 

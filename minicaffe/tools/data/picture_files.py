@@ -117,11 +117,7 @@ def pixels_of(image: Any, where: str, colour: Colour) -> np.ndarray:
 
 
 def turned(pixels: np.ndarray, turn: int) -> np.ndarray:
-    """Returns pixels (h, w, ...) turned as EXIF's orientation says.
-
-    >>> turned(np.array([[1, 2, 3]]), 6).tolist()
-    [[1], [2], [3]]
-    """
+    """Returns pixels (h, w, ...) turned as EXIF's orientation says."""
     if turn not in TURNS:
         return pixels
     exchanged, rows, columns = TURNS[turn]
@@ -130,11 +126,7 @@ def turned(pixels: np.ndarray, turn: int) -> np.ndarray:
 
 
 def turned_box(sides: np.ndarray, turn: int) -> np.ndarray:
-    """Returns x0, y0, x1, y1, fractions of a picture, turned with it.
-
-    >>> turned_box(np.array([0.0, 0.0, 0.5, 0.25]), 6).tolist()
-    [0.75, 0.0, 1.0, 0.5]
-    """
+    """Returns x0, y0, x1, y1, fractions of a picture, turned with it."""
     if turn not in TURNS:
         return sides
     exchanged, rows, columns = TURNS[turn]

@@ -43,8 +43,6 @@ def lookup(name: str) -> tuple[str, Row] | None:
 
     >>> lookup("alexnet")[0]
     'bvlc_alexnet'
-    >>> lookup("lenet") is None
-    True
     """
     for own, row in WEIGHTS.items():
         if name in (own, row.model):
@@ -61,9 +59,6 @@ def weights_named(name: str, folder: Path | None = None) -> Path | None:
     `name` is that of the weights or of the zoo's model that they fit, `folder` that of the data sets, by
     default `data_folder()`. A file that is there is taken as it is. Raises DataError if there is none and
     MINICAFFE_OFFLINE is set, and as `fetch_weights` does.
-
-    >>> weights_named("lenet") is None
-    True
     """
     weights = lookup(name)
     if weights is None:

@@ -1,7 +1,4 @@
-"""Several processes that train one net together: MPI and NCCL, and what their solvers do together.
-
-Here is told whether this process is one of several that a launcher has started.
-"""
+"""Several processes that train one net together: MPI and NCCL, and what their solvers do together."""
 
 import functools
 import os
@@ -36,9 +33,6 @@ def world() -> Communicator:
 
     MPI is imported only where there are several. Raises DeviceError where mpi4py is missing, or is of another
     MPI than the launcher.
-
-    >>> world().size
-    1
     """
     started = count()
     return ALONE if started == 1 else _mpi(started)

@@ -165,11 +165,7 @@ def of_data(layer: Fed | HDF5Data | WindowData) -> str:
 
 
 def digest(*parts: Any) -> str:
-    """A digest of bytes.
-
-    >>> digest(b"one", b"two") == digest(b"one", b"too")
-    False
-    """
+    """A digest of bytes."""
     hashed = hashlib.blake2b(digest_size=16)
     for part in parts:
         hashed.update(part)
@@ -342,15 +338,7 @@ class Shared:
 
 
 def cut(stretch: Stretch, part: Part) -> Stretch | None:
-    """What lies of a stretch in a part, if anything does.
-
-    >>> import numpy as np
-    >>> whole, weight = np.arange(9.0), np.arange(9)
-    >>> stretch = Stretch(weight[2:], whole[2:], [], [(3, (1, 1)), (7, (2, 0))], whole, 2)
-    >>> found = cut(stretch, Part(whole, 4, 7))
-    >>> found.weight, found.diff, found.ends
-    (array([4, 5, 6]), array([4., 5., 6.]), [(1, (1, 1)), (3, (2, 0))])
-    """
+    """What lies of a stretch in a part, if anything does."""
     first = max(part.first, stretch.start)
     last = min(part.last, stretch.start + stretch.diff.size)
     if stretch.whole is not part.whole or first >= last:

@@ -219,11 +219,7 @@ class Batches(Watching):
 
 
 def entries(passes: Sequence[Pass]) -> dict[str, np.ndarray]:
-    """Batches as entries of a file; of 16 bits in float32.
-
-    >>> list(entries([{"data": np.ones(2)}]))
-    ['@batch/0/data']
-    """
+    """Batches as entries of a file, such as `@batch/0/data`; of 16 bits in float32."""
     return {
         f"{NAME}{i}/{name}": array.astype(np.float32) if array.itemsize == 2 else array
         for i, one in enumerate(passes)
@@ -232,11 +228,7 @@ def entries(passes: Sequence[Pass]) -> dict[str, np.ndarray]:
 
 
 def of_file(arrays: Mapping[str, np.ndarray]) -> list[Pass]:
-    """The batches among the entries of a file.
-
-    >>> of_file({"@batch/0/data": 1, "ip__0": 2})
-    [{'data': 1}]
-    """
+    """The batches among the entries of a file."""
     passes: dict[int, Pass] = {}
     for name, array in arrays.items():
         number, _, blob = name.removeprefix(NAME).partition("/")

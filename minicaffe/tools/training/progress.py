@@ -165,11 +165,7 @@ class Bar(Progress):
 
 
 def clock(seconds: float) -> str:
-    """Seconds as m:ss or h:mm:ss.
-
-    >>> clock(75), clock(3675)
-    ('1:15', '1:01:15')
-    """
+    """Seconds as m:ss or h:mm:ss."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -32,11 +32,7 @@ NONE = "not installed"
 
 
 def version(name: str) -> str:
-    """The version of an installed package.
-
-    >>> version("no such package")
-    'not installed'
-    """
+    """The version of an installed package; else that it is not installed."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -170,11 +166,7 @@ def measure(net: Net, passes: int, seconds: float = math.inf) -> Times:
 
 
 def medians(times: Mapping[str, tuple[list[float], list[float]]]) -> dict[str, tuple[float, float]]:
-    """The median ms of every layer, forward and backward.
-
-    >>> medians({"conv1": ([3.0, 1.0, 2.0], [4.0])})
-    {'conv1': (2.0, 4.0)}
-    """
+    """The median ms of every layer, forward and backward."""
     return {
         name: (statistics.median(forth), statistics.median(back))
         for name, (forth, back) in times.items()

@@ -27,10 +27,6 @@ def line_chart(
 
     A line joins its finite numbers; one number alone is a dot. The picture is readable on a light and a dark
     ground: if it is a file, `alone`, it has a ground of its own, else it takes its colours from the page.
-
-    >>> chart = line_chart([0.1, 1.0], {"loss": [2.0, 1.0]}, "a & b", "rate")
-    >>> chart.startswith("<svg"), "a &amp; b" in chart
-    (True, True)
     """
     width, height = size
     axis = np.asarray(x)

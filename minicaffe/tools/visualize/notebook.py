@@ -108,15 +108,7 @@ def _kind(step: Step) -> str:
 
 
 def _keys(layer: Layer) -> str:
-    """The keys that say most of what a layer does.
-
-    >>> from minicaffe.core.layers.convolution import Convolution
-    >>> layer = Convolution(num_output=20, kernel_size=(5,), stride=(2,))
-    >>> _keys(layer)  # of an image of two axes, as long as its bottom is not known
-    '20 of 5x5, stride 2'
-    >>> layer.setup((1, 3, 9, 9)), _keys(layer)
-    ((1, 20, 3, 3), '20 of 5x5, stride 2')
-    """
+    """The keys that say most of what a layer does: 20 of 5x5, stride 2."""
     words = [str(layer.num_output)] if hasattr(layer, "num_output") else []
     window: Any = getattr(getattr(layer, "geometry", layer), "window", None)
     is_global = getattr(layer, "global_pooling", False)

@@ -23,11 +23,7 @@ def check_classes(rows: np.ndarray, count: int, background: int, any_class: bool
 
 
 def aspect_ratios(numbers: Sequence[float], flip: bool) -> list[float]:
-    """1, then each ratio that is not there yet and, with flip, its inverse.
-
-    >>> aspect_ratios([2.0, 1.0, 2.0], True)
-    [1.0, 2.0, 0.5]
-    """
+    """1, then each ratio that is not there yet and, with flip, its inverse."""
     ratios = [1.0]
     for ratio in numbers:
         if all(abs(ratio - other) >= 1e-6 for other in ratios):
@@ -40,11 +36,6 @@ def sizes(least: Sequence[float], most: Sequence[float], ratios: Sequence[float]
 
     Of each pair of sizes: a square of the least, one of the geometric mean, and the least stretched to each
     ratio but 1. Source: PriorBoxLayer of W. Liu's SSD.
-
-    >>> sizes([4], [9], [1, 4])
-    array([[4., 4.],
-           [6., 6.],
-           [8., 2.]])
     """
     shapes: list[tuple[float, float]] = []
     for i, size in enumerate(map(int, least)):
@@ -62,10 +53,6 @@ def priors(
     """The boxes (h w count, 4) of a map of `area` (h, w), as shares of the image: row by row.
 
     Those at (y, x) have the middle ((x + offset) step, (y + offset) step) and the sizes `boxes` (count, 2).
-
-    >>> priors((1, 2), (8, 16), (8, 8), 0.5, np.array([[4.0, 2.0]]))
-    array([[0.125, 0.375, 0.375, 0.625],
-           [0.625, 0.375, 0.875, 0.625]])
     """
     middles = [(np.arange(n) + offset) * s for n, s in zip(area, step, strict=True)]
     y, x = np.meshgrid(*middles, indexing="ij")
@@ -79,9 +66,6 @@ def decode(code: str, given: Any, prior: Any, variance: Any) -> Any:
 
     CORNER: prior + v given. CORNER_SIZE: prior + v given (w, h, w, h) of the prior. CENTER_SIZE: the prior's
     middle moved by v given[:2] (w, h), its size times exp(v given[2:]). `variance` (p, 4) is v, None is 1.
-
-    >>> decode("CENTER_SIZE", np.array([[0.5, 0, np.log(2), 0]]), np.array([[0, 0, 0.5, 0.5]]), None)
-    array([[0. , 0. , 1. , 0.5]])
     """
     with np.errstate(over="ignore", invalid="ignore"):  # weights may have diverged
         moved = given if variance is None else given * variance
@@ -96,11 +80,7 @@ def decode(code: str, given: Any, prior: Any, variance: Any) -> Any:
 
 
 def encode(code: str, boxes: Any, prior: Any, variance: Any) -> Any:
-    """What is to be predicted of boxes (..., 4) by prior boxes (..., 4): the inverse of `decode`.
-
-    >>> encode("CENTER_SIZE", np.array([[0, 0, 1.0, 0.5]]), np.array([[0, 0, 0.5, 0.5]]), None)
-    array([[0.5       , 0.        , 0.69314718, 0.        ]])
-    """
+    """What is to be predicted of boxes (..., 4) by prior boxes (..., 4): the inverse of `decode`."""
     size = prior[..., 2:] - prior[..., :2]
     if code == "CENTER_SIZE":
         middles = [(one[..., :2] + one[..., 2:]) / 2 for one in (boxes, prior)]
@@ -114,21 +94,13 @@ def encode(code: str, boxes: Any, prior: Any, variance: Any) -> Any:
 
 
 def overlap(boxes: Any, others: Any) -> Any:
-    """What two boxes share over what they cover together, of boxes (..., 4) and others, pair by pair.
-
-    >>> overlap(np.array([0.0, 0, 2, 1]), np.array([[1.0, 0, 3, 1], [2, 0, 3, 1]]))
-    array([0.33333333, 0.        ])
-    """
+    """What two boxes share over what they cover together, of boxes (..., 4) and others, pair by pair."""
     with np.errstate(invalid="ignore", over="ignore"):
         return share(boxes, others, lambda inside: areas(boxes) + areas(others) - inside)
 
 
 def share(boxes: Any, others: Any, whole: Callable[[Any], Any]) -> Any:
-    """The area that boxes share over another, `whole` of it; 0 where one is empty.
-
-    >>> share(np.array([0.0, 0, 2, 1]), np.array([[1.0, 0, 3, 1], [2, 0, 3, 1]]), lambda inside: 2.0)
-    array([0.5, 0. ])
-    """
+    """The area that boxes share over another, `whole` of it; 0 where one is empty."""
     side = np.minimum(boxes[..., 2:], others[..., 2:]) - np.maximum(boxes[..., :2], others[..., :2])
     inside = np.where((side > 0).all(axis=-1), side[..., 0] * side[..., 1], 0)
     return np.divide(inside, whole(inside), out=np.zeros_like(inside), where=inside != 0)

@@ -32,7 +32,6 @@ class Aligned(Layer):
         return self.y_shape
 
     def check_axes(self, x: Shape, like: Shape | None) -> None:
-        """Raise ShapeError for a bottom that is no image."""
         for shape in (x, like or x):
             if len(shape) != 4:
                 raise ShapeError(f"needs bottoms of 4 axes (n, c, h, w), got {shape}")
@@ -310,9 +309,6 @@ def cubic(size: int, border: int, wanted: int) -> np.ndarray:
     """The matrix (wanted, size) that scales what lies within the borders to another size.
 
     The cubic through four pixels whose slopes at the middle two are those between their neighbours.
-
-    >>> cubic(4, 1, 4)[1].round(3)
-    array([0.   , 0.797, 0.203, 0.   ])
     """
     within, matrix = size - 2 * border, np.zeros((wanted, size))
     for out in range(wanted):

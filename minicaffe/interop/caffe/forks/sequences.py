@@ -84,11 +84,7 @@ def ctc(
 
 
 def needed(label: Sequence[int], merge: bool) -> int:
-    """The fewest steps that say a label: between equal neighbours that would merge a blank stands.
-
-    >>> needed([1, 1, 2], True)
-    4
-    """
+    """The fewest steps that say a label: between equal neighbours that would merge a blank stands."""
     return len(label) + merge * sum(a == b for a, b in zip(label[1:], label[:-1], strict=True))
 
 
@@ -104,11 +100,7 @@ def classes(row: np.ndarray, count: int, blank: int, what: str) -> list[int]:
 
 
 def edits(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many entries must be put in, taken out or replaced to make one of the other.
-
-    >>> edits([1, 2, 3], [2, 3, 3])
-    2
-    """
+    """How many entries must be put in, taken out or replaced to make one of the other."""
     row = list(range(len(b) + 1))
     for i, one in enumerate(a, 1):
         left, row[0] = row[0], i
@@ -188,7 +180,6 @@ class Lstm(Layer):
         return self.lstm.running if self.clipped else []
 
     def reset(self) -> None:
-        """Set the states to zero for the next forward pass."""
         self.lstm.reset()
 
     def forward(self, x: Any, clip: Any = None) -> Any:
@@ -238,7 +229,6 @@ class Turned(Layer):
     place: Any
 
     def turned(self, x: Any, out: Any) -> Any:
-        """Write one array into another, turned."""
         take(x.reshape(-1, self.width), self.place, out.reshape(-1, self.width))
         return out
 
@@ -426,11 +416,7 @@ class CtcLoss(OfSequences):
 
 
 def until_negative(label: np.ndarray) -> np.ndarray:
-    """What stands before the first number below 0, rounded.
-
-    >>> until_negative(np.array([1, 0, -1, 2]))
-    array([1., 0.])
-    """
+    """What stands before the first number below 0, rounded."""
     ended = np.flatnonzero(label < 0)
     return np.floor(label[: ended[0] if len(ended) else None] + 0.5)
 

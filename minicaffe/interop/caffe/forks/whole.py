@@ -12,11 +12,7 @@ from minicaffe.core.ops import arrays
 
 
 def rounded(values: np.ndarray) -> np.ndarray:
-    """The nearest whole numbers, of two the one away from 0.
-
-    >>> rounded(np.array([0.5, -0.5, 1.4]))
-    array([ 1., -1.,  1.])
-    """
+    """The nearest whole numbers, of two the one away from 0."""
     return np.copysign(np.floor(np.abs(values) + 0.5), values)
 
 
@@ -175,10 +171,6 @@ def hat(points: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def used(weights: np.ndarray) -> slice:
-    """The pixels, at least one, from the first to the last that any point reads.
-
-    >>> used(np.array([[0.0, 0.5, 0.5, 0], [0, 0, 1, 0]]))
-    slice(1, 3, None)
-    """
+    """The pixels, at least one, from the first to the last that any point reads."""
     read = np.flatnonzero(weights.any(axis=0))
     return slice(int(read[0]), int(read[-1]) + 1) if len(read) else slice(0, 1)

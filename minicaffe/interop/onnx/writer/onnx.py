@@ -115,9 +115,6 @@ def files_beside(path: str | Path) -> dict[str, Path]:
     """The files that go with an .onnx file: its JSON, and the image to subtract, if there is one.
 
     Raises CheckpointError for a path that is such a file's itself.
-
-    >>> files_beside("nets/net.onnx")["json"].as_posix()
-    'nets/net.json'
     """
     files = {"json": Path(path).with_suffix(".json"), "mean": Path(path).with_suffix(".mean.npy")}
     if Path(path) in files.values():

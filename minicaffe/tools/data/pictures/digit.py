@@ -200,11 +200,6 @@ def components(mask: np.ndarray) -> np.ndarray:
     """Which 8-connected part of a mask (h, w) each pixel belongs to: 1, 2, ...; 0 off the mask.
 
     Runs along the rows that touch runs of the row below are united.
-
-    >>> components(np.array([[1, 1, 0, 0, 1], [0, 0, 1, 0, 1], [1, 0, 0, 0, 1]], bool))
-    array([[1, 1, 0, 0, 2],
-           [0, 0, 1, 0, 2],
-           [3, 0, 0, 0, 2]])
     """
     edges = np.diff(np.pad(mask, [(0, 0), (1, 1)]).astype(np.int8), axis=1)
     rows, starts = np.nonzero(edges == 1)

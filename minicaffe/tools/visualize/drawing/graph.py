@@ -88,11 +88,7 @@ LONGEST = 44  # characters of a line; the title has them all
 
 
 def text_width(text: str, size: float) -> float:
-    """About how wide a text is in a font such as Helvetica, rather too much than too little.
-
-    >>> round(text_width("conv1", 12))
-    36
-    """
+    """About how wide a text is in a font such as Helvetica, rather too much than too little."""
     return size * 1.07 * sum(map(_width, text))
 
 

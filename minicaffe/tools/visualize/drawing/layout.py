@@ -158,11 +158,6 @@ def layout(graph: Graph, direction: str = "TB") -> Layout:
     """Lay a graph out from the top to the bottom (TB) or from left to right (LR). Raises SpecError.
 
     No two boxes meet, and each edge goes only forward.
-
-    >>> from minicaffe.tools.visualize.drawing.graph import Edge
-    >>> laid = layout(Graph("net", [Node(("data",)), Node(("ip",))], [Edge(0, 1, "64x10")]))
-    >>> laid.boxes[0].y + laid.boxes[0].height < laid.boxes[1].y
-    True
     """
     if direction not in DIRECTIONS:
         raise SpecError(f"direction: expected {' or '.join(DIRECTIONS)}, got {direction!r}")

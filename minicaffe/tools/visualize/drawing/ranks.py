@@ -187,11 +187,7 @@ Links = Sequence[Sequence[int]]
 
 
 def coordinates(ranks: Ranks, widths: Sequence[float], gap: float) -> list[float]:
-    """The middle of each item, `widths` wide, at least `gap` from its neighbours on the rank.
-
-    >>> coordinates(ranks(3, [Edge(0, 1), Edge(0, 2)]), [10, 10, 10], 2)
-    [11.0, 5.0, 17.0]
-    """
+    """The middle of each item, `widths` wide, at least `gap` from its neighbours on the rank."""
     if not ranks.count:
         return []
     crossed = _crossed(ranks)

@@ -30,11 +30,6 @@ def svg(laid: Layout, alone: bool = False) -> str:
     """The text of an <svg>: of a file of its own, or to stand in a page.
 
     Each box is a <g class="layer FAMILY" data-layer=NAME> whose <title> tells all of it.
-
-    >>> from minicaffe.tools.visualize.drawing.graph import Graph, Node
-    >>> from minicaffe.tools.visualize.drawing.layout import layout
-    >>> print(svg(layout(Graph("a < b", [Node(("data",))])))[:59])
-    <svg xmlns="http://www.w3.org/2000/svg" class="net-drawing"
     """
     width, height = f"{laid.width:.0f}", f"{laid.height:.0f}"
     title = escape(laid.graph.title)
@@ -265,9 +260,5 @@ def with_keys(what: str, **keys: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """A text in quotes as DOT reads it; what cannot be printed is a question mark.
-
-    >>> print(quoted('a "b"'))
-    "a \\"b\\""
-    """
+    """A text in quotes as DOT reads it; what cannot be printed is a question mark."""
     return '"' + "".join(ESCAPES.get(c, c if c.isprintable() else "?") for c in text) + '"'
