@@ -1,8 +1,7 @@
 """Arrays that begin at a cache line (64 bytes), unlike NumPy's; long arrays lie in huge pages.
 
-A vector of AVX-512 is as long as a cache line; in an array that begins elsewhere, each vector is read from two
-lines. The processor looks up few huge pages, and each is contiguous in its caches; Linux may have fewer
-than are asked for.
+A vector of AVX-512 is as long as a cache line; in an array that begins elsewhere each is read from two. The
+processor looks up few huge pages, each contiguous in its caches; Linux may have fewer than are asked for.
 """
 
 import contextlib
@@ -50,10 +49,7 @@ def _made(make: Callable[..., Any], shape: tuple[int, ...] | int, dtype: Any) ->
 
 
 def _pages(size: int) -> np.ndarray | None:
-    """Zeros, whole huge pages of them where the system has such; nothing where it cannot be asked for any.
-
-    So they take up to a page more than they hold: an array of 1.1 MiB takes 2.
-    """
+    """Zeros in whole huge pages, up to one more than they hold; nothing where none can be asked for."""
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return None
     try:

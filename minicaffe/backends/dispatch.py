@@ -182,8 +182,7 @@ class Op:
 def op(writes: str = "out", **how: Any) -> Callable[[Function], Function]:
     """Make a NumPy function an op, which a backend may compute instead: see `Op`.
 
-    The first of its slices, or else `array` or its first argument, says where it is computed. A method may be
-    an op too.
+    The first of its slices, else `array` or its first argument, says where it is computed. Methods may be ops.
 
     >>> @op(entries="x out")
     ... def doubled(x, out):

@@ -23,10 +23,7 @@ class Asked(NamedTuple):
 
 @contextlib.contextmanager
 def heard(by: Any) -> Iterator[Any]:
-    """Within it `by` hears what this thread asks of CUDA: by.launched(asked), by.host(why).
-
-    The former says whether it is to be done now. Yields `by`.
-    """
+    """Within it `by` hears of CUDA's work: by.launched(asked), which says if it is done now, by.host(why)."""
     before, state.listener = hearing(), by
     try:
         yield by

@@ -22,10 +22,7 @@ class Block:
 
 
 class Slot:
-    """An array that `put` fills on the host (`here`), and that `Slots.send` copies to the device (`there`).
-
-    On the CPU both are the same array.
-    """
+    """An array that `put` fills on the host, `here`, and `Slots.send` copies `there`: on the CPU the same."""
 
     def __init__(self, block: Block | None, shape: tuple[int, ...], dtype: Any):
         self.block = block

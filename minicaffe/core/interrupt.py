@@ -105,10 +105,7 @@ def _let_go() -> None:
 
 
 class Signals:
-    """A context in which the first stopping signal sets `asked`; a second has its usual effect.
-
-    A signal that was ignored before, as under nohup, stays ignored.
-    """
+    """A context: a first stopping signal sets `asked`, a second acts as usual; one ignored before stays so."""
 
     def __init__(self, silent: bool = False) -> None:
         self.silent = silent

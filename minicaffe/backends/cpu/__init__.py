@@ -89,10 +89,7 @@ class Piece:
 
 
 class Tail:
-    """An argument of a loop that computes y: what it calls for each part of y that it has computed.
-
-    That is loop(*args, first, last), in units of `size` entries; nothing if there is no loop.
-    """
+    """What a loop calls for each part of y that it has computed: loop(*args, first, last), of `size` units."""
 
     def __init__(self, loop: Any = None, args: tuple[Any, ...] = (), size: int = 1):
         self.loop, self.args, self.size = loop, args, size

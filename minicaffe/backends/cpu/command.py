@@ -13,10 +13,7 @@ from minicaffe.backends.device import on_cuda, where
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """A command: calls loop(*args, first, last) over slices of 0..n; keeps its arguments alive.
-
-    Two are equal if they do the same: arrays are compared by address, not by content.
-    """
+    """A command: loop(*args, first, last) over slices of 0..n. Keeps its arguments, compared by address."""
 
     loop: Callable[..., None]
     args: tuple[Any, ...]
@@ -50,10 +47,7 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class Calls:
-    """A command: calls of NumPy's functions; for each slice those of its thread, in order.
-
-    Equality is as in Row.
-    """
+    """A command: calls of NumPy's functions, for each slice those of its thread, in order; equal as a Row."""
 
     parts: list[list[partial[Any]]]
 

@@ -25,13 +25,12 @@ def in_slices(
 ) -> list[Any]:
     """Run part(first, last, work) over slices of 0..n, one per thread; returns the pieces of `work` used.
 
-    There are min(n, share(work)) slices, of at least `grain` units if there is more than one. Waking a
-    thread and waiting for Python's lock take longer than a little work: if n is less than `worth`,
-    this thread runs all slices. Each has an equal piece of the flat buffer `work`. The slices depend only
-    on n, grain and the number of threads, so that sums over them are always computed in the same
-    order. A call within a slice runs as one slice, so work is split only once; so does a call
-    whose work is on CUDA. The first call that needs more than one thread limits BLAS to one, for good. With
-    `noted`, a part calls ops only, so it can be replayed.
+    There are min(n, share(work)) slices, of at least `grain` units if there is more than one. Waking a thread
+    and waiting for Python's lock take longer than a little work: if n is less than `worth`, this thread runs
+    all slices. Each has an equal piece of the flat buffer `work`. The slices depend only on n, grain and the
+    number of threads, so that sums over them are always in one order. A call within a slice runs as one slice,
+    so work is split only once; so does a call whose work is on CUDA. The first call that needs more than one
+    thread limits BLAS to one, for good. With `noted`, a part calls ops only, so it can be replayed.
 
     >>> parts = []
     >>> len(in_slices(lambda first, last, work: parts.append(last - first), 5)) == min(threads.count(), 5)

@@ -86,10 +86,7 @@ def waiting(device: Device) -> Iterator[None]:
 
 
 def compile_all(device: Device, instances: Iterable[Instance]) -> int:
-    """Compile kernels into CuPy's cache, unless they were before; returns by how many processes.
-
-    A kernel that does not compile is left to its launch, which says why.
-    """
+    """Compile kernels that CuPy's cache lacks; returns by how many processes. A failure shows at launch."""
     unknown = [one for one in dict.fromkeys(instances) if not _mark(one).exists()]
     free = int(device.xp.cuda.Device(device.number).mem_info[0])
     count = min(len(unknown) // 2, os.cpu_count() or 1, free // EACH, MOST)

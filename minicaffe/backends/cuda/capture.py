@@ -17,10 +17,7 @@ _kept: dict[tuple[int, int, int], dict[Make, Any]] = {}  # by device, thread and
 
 
 def arrived() -> Any:
-    """COUNTERS int32 in which kernels count the blocks that are done; see block.cu.
-
-    They are 0 before and after each kernel.
-    """
+    """COUNTERS int32, 0 before and after each kernel, in which kernels count the blocks done: see block.cu."""
     return kept(_counters)
 
 

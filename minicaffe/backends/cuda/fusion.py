@@ -24,10 +24,9 @@
     part = weight' dz                       dx += weight' dz
     dx += part                       ->
 
-All that is written is written as before, but for the `part` of the last. Layers know nothing of this: they
-ask for their kernels, and one is held back until it is known what comes next. What CuPy does behind such a
-kernel must be asked for as well, as ops.arrays does. A rule passes what it can to the first kernel as optional
-arguments.
+All is written as before, but for the `part` of the last. Layers know nothing of this: they ask for their
+kernels, and one is held back until what comes next is known. What CuPy does behind such a kernel must be asked
+for as well, as ops.arrays does. A rule passes what it can to the first kernel as optional arguments.
 """
 
 import contextlib

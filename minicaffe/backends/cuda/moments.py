@@ -110,9 +110,8 @@ def gradients(
 ) -> Cut:
     """Sums over rows, and what follows from them: see `gradients` in normalize.cu.
 
-    `of` tells how x is normalised, without a norm by constants. The sums of dy and of dy y are added to
-    `learnt`, dscale and dbias; g = dy scale; dx is found where blocks have whole rows, else the means that it
-    takes.
+    `of` tells how x is normalised, without a norm by constants. Sums of dy and dy y are added to `learnt`,
+    dscale and dbias; g = dy scale; dx is found where blocks have whole rows, else the means that it takes.
     """
     part = cut(over, work, x)
     scale, _, features, places = learned(affine)

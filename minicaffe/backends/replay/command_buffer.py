@@ -137,10 +137,7 @@ class Script:
             by_any[at] = sum(here, by_any[at])
 
     def run(self, run: Together) -> None:
-        """Run all calls, with one or all threads, whichever was faster: the results are the same.
-
-        Synchronisation takes as long as several calls, so one thread may be faster for little work.
-        """
+        """Run all calls by one thread or all, whichever was faster: synchronising takes as long as several."""
         alone, together = self.seconds
         known = len(together) == RUNS
         shared = min(together) < WORTH * min(alone) if known else len(together) < len(alone)
@@ -159,9 +156,7 @@ class Script:
                 call()
 
     def together(self, run: Together) -> None:
-        """Run all calls with one thread per slice; `run` runs functions on a thread each, and calls its second
-        argument if it fails.
-        """
+        """Run all calls, one thread a slice, by run(functions, what to call if one of them fails)."""
         with np.errstate(all="ignore"):
             for call in self.stages[0][0]:
                 call()

@@ -1,8 +1,7 @@
 """Work that is the same each time: recorded while it runs, and from then on replayed.
 
-A replay runs nodes, in order: on the CPU a `Segment` of commands, compiled loops that the threads run
-without Python, or NumPy calls; on CUDA a `Graph` of all that the device runs; and a
-`Call`, Python between them.
+A replay runs nodes, in order: on the CPU a `Segment` of commands, compiled loops that threads run without
+Python, or NumPy calls; on CUDA a `Graph` of all that the device runs; and a `Call`, Python between them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Iterations recorded and replayed: on the CPU by a command buffer, on CUDA by a graph.
 
-The passes of a net are recorded layer by layer. The first replays of a graph are compared with ordinary
-iterations: whether they compute the same bits.
+Passes are recorded layer by layer. A graph's first replays are compared with ordinary iterations, to the bit.
 """
 
 import operator
@@ -149,10 +148,7 @@ def _read(params: list[Param]) -> None:
 
 
 class Passes:
-    """Whole passes of a net, forward and backward, recorded on a `tape` if there is one.
-
-    `begin` is called before the first, in a replay too, `end` after the last.
-    """
+    """Whole passes of a net, on a `tape` if there is one; `begin` comes first, in a replay too, `end` last."""
 
     def __init__(self, net: Net):
         self.net, self.first = net, 0
@@ -252,9 +248,8 @@ def _backward(step: Step, net: Net, written: frozenset[Value]) -> None:
 def compared(iteration: Any, replay: Callable[[], None], as_it_is: Callable[[], None]) -> str:
     """Replay an iteration, restore all arrays, and run it without replay; returns why they differ, or "".
 
-    All arrays that an iteration changes are compared to the bit: parameters, history, statistics,
-    loss, flags. Copies are kept on the host. An iteration that calls Python that cannot run twice,
-    such as reading a file, is replayed and not compared.
+    All that an iteration changes is compared to the bit: parameters, history, statistics, loss, flags. Copies
+    are on the host. What calls Python that cannot run twice, such as reading a file, is not compared.
     """
     nodes = [node for part in iteration.recordings.values() for node in part]
     if not all(node.sets or node.twice for node in nodes if isinstance(node, Call)):

@@ -256,10 +256,7 @@ def with_settings(solver: SolverSpec, settings: Mapping[str, Any]) -> SolverSpec
 
 
 def check_max_iter(solver: SolverSpec, needed: bool = True) -> None:
-    """Raise SpecError if max_iter is missing where it is needed.
-
-    It is by training to the end, which `needed` says, and by policies that go by it.
-    """
+    """Raise SpecError if max_iter is missing where training to the end (`needed`) or lr_policy goes by it."""
     by_policy = solver.lr_policy in ("poly", "cosine")
     if solver.max_iter is None and (needed or by_policy):
         of = f" of lr_policy {solver.lr_policy!r}" * by_policy
@@ -464,8 +461,7 @@ class LayerSpec:
 class NetSpec:
     """A model file: a net and, if it can be trained, its solver.
 
-    `test_nets` are nets of their own to test with; the others that the solver asks for are this one, in
-    the phase TEST.
+    `test_nets` are nets to test with; the others that the solver asks for are this one, in the phase TEST.
     """
 
     name: Annotated[str, "the net's name"] = ""

@@ -205,11 +205,10 @@ STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]{1,9})\]")
 def replaced(root: Node, setting: str, layer_types: Mapping[str, type]) -> Node:
     """The tree of a model in which one value is another: `setting` is PATH=VALUE.
 
-    PATH names keys from the outermost inwards, entries of a list by number from 0, layers by name as
-    well; of two layers that bear it, in two phases, both change. VALUE is YAML. A mapping that is not
-    there is made; a word that stands for a mapping, as in `weight_filler: msra`, becomes one. What is
-    put in knows its place as `--set PATH`. Another type of solver or lr_policy takes out the keys of the
-    file's that it does not use. Raises SpecError.
+    PATH names keys from the outermost inwards, entries of a list by number from 0, layers by name as well; of
+    two layers that bear it, in two phases, both change. VALUE is YAML. A mapping that is not there is made; a
+    word that stands for a mapping, as in `weight_filler: msra`, becomes one. Another type of solver or
+    lr_policy takes out the keys of the file's that it does not use. Raises SpecError.
 
     >>> net = tree.parse("layers: [{name: ip, type: InnerProduct}]")
     >>> net = replaced(net, "layers.ip.num_output=5", {})

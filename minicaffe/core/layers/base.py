@@ -80,11 +80,10 @@ def check_traits(layer: Layer | type[Layer]) -> None:
 class Layer(Versioned):
     """The base of every layer. A subclass defines setup, forward and backward, and `traits` if needed.
 
-    They can use `xp` (numpy or cupy), `dtype`, `phase`, `name`, `bottom` and `top` (blob names),
-    `context`. `needs_gradient[i]` says whether bottom i's gradient is needed, and `runs_backward` whether
-    backward runs at all: allocate buffers for backward only then. To allocate nothing in a step,
-    a layer writes its tops into `out` and its bottom gradients into `grad` (the net's lists of buffers)
-    and returns those.
+    They can use `xp` (numpy or cupy), `dtype`, `phase`, `name`, `bottom` and `top` (blob names), `context`.
+    `needs_gradient[i]` says whether bottom i's gradient is needed, and `runs_backward` whether backward runs
+    at all: allocate buffers for backward only then. To allocate nothing in a step, a layer writes tops into
+    `out`, bottom gradients into `grad` (the net's buffers), and returns those.
     """
 
     _assumed = frozenset({"forward", "backward", "traits", "runs_backward", "plan", "__class__"})

@@ -53,10 +53,7 @@ class PerChannel(Layer):
 
 
 def own_axes(x: Shape, own: Shape | None, axis: int, num_axes: int) -> tuple[int, Shape]:
-    """The first axis with numbers of its own, and the numbers' shape: a bottom's, or of num_axes axes.
-
-    Raises ShapeError if x does not have these axes.
-    """
+    """The first axis with own numbers, and their shape: a bottom's, or num_axes axes. Raises ShapeError."""
     if own == () or (own is None and num_axes == 0):
         return 0, ()
     first = canonical_axis(axis, x)

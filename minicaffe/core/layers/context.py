@@ -221,10 +221,7 @@ class Order:
     def take(
         self, seed: int, passes: int, index: np.ndarray, epochs: np.ndarray, share: Share = ALL
     ) -> None:
-        """Write the entries of a pass's batch into `index`, and their epochs into `epochs`.
-
-        With a `share` of the batch, those of this rank.
-        """
+        """Write a batch's entries (this rank's, with a `share`) into `index`, their epochs into `epochs`."""
         n, filled = len(index), 0
         first = self.first(seed, passes, share.of_whole(n)) + share.before(n)
         while filled < n:

@@ -42,11 +42,10 @@ def fill_parts(
 def fill(filler: Filler, shape: Shape, random: np.random.Generator) -> np.ndarray:
     """A float64 array of `shape`. fan_in = size / shape[0], fan_out = size / shape[1].
 
-    constant: value. uniform: U(min, max). gaussian: N(mean, std^2), with `sparse` an entry is kept
-    with probability sparse / shape[0]. xavier: U(-a, a), a = sqrt(3 / n). msra: N(0, 2 / n).
-    n = fan_in, fan_out or their average, by variance_norm. positive_unitball: U(0, 1), each output
-    divided by its sum. bilinear: the kernel of bilinear upsampling in each plane.
-    Source: Caffe's filler.hpp; Glorot and Bengio 2010 (xavier); He et al. 2015 (msra).
+    constant: value. uniform: U(min, max). gaussian: N(mean, std^2), with `sparse` an entry is kept with
+    probability sparse / shape[0]. xavier: U(-a, a), a = sqrt(3 / n). msra: N(0, 2 / n). n = fan_in, fan_out or
+    their average, by variance_norm. positive_unitball: U(0, 1), each output divided by its sum. bilinear: see
+    `bilinear`. Source: Caffe's filler.hpp; Glorot and Bengio 2010 (xavier); He et al. 2015 (msra).
 
     >>> fill(Filler(type="constant", value=3.0), (2,), np.random.default_rng(0))
     array([3., 3.])

@@ -22,10 +22,7 @@ Kind = Literal["MAX", "AVE", "STOCHASTIC"]
 
 
 class Pool:
-    """One pooling of a layer's bottom: its window, its buffers, forward and backward.
-
-    `names` distinguish its random numbers from others.
-    """
+    """One pooling of a bottom: window, buffers, forward, backward; `names` tell its random numbers apart."""
 
     def __init__(
         self,

@@ -22,8 +22,7 @@ def mark(steps: Sequence[Step], force: bool, forward_only: bool) -> None:
 def mark_types(steps: Sequence[Step], context: Context) -> None:
     """Set the type of each value: the net's, or float32 for labels and losses in float16 and bfloat16 nets.
 
-    Layers declare which of their tops and bottoms are float32. A bottom can be if no layer computes it:
-    a top of an Input, also through layers that only move numbers.
+    A bottom can be float32 if it is the top of an Input, also through layers that only move numbers.
     """
     wanted: set[Value] = set()
     for step in reversed(steps):

@@ -86,10 +86,7 @@ def _given_to(
 
 
 def diff_targets(graph: Graph, start: int | None, names: Collection[str]) -> dict[str, Blob]:
-    """The blobs whose diffs can be inputs of a backward pass from step `start`.
-
-    Raises ShapeError for one of `names` whose diff is computed, or that no layer would read.
-    """
+    """The blobs whose diffs a backward pass from `start` may be given. Raises ShapeError for other blobs."""
     values = dict(graph.outputs)
     if start is not None:
         values |= {value.name: value for value in graph.steps[start].tops}

@@ -58,10 +58,9 @@ class Life:
 def place(lives: Sequence[Life]) -> tuple[list[int], int]:
     """The offset of each buffer, and the bytes of the whole block.
 
-    Buffers that meet do not overlap. The largest is placed first; each is placed in the smallest sufficient
-    gap among the placed buffers that it meets, else after them. Offsets are multiples
-    of ALIGNED. Source: "greedy by size" of Y. Pisarchyk, J. Lee, Efficient Memory Management for Deep
-    Neural Net Inference, 2020.
+    Buffers that meet do not overlap. The largest is placed first; each lies in the smallest sufficient gap
+    among the placed buffers that it meets, else after them. Offsets are multiples of ALIGNED. Source: "greedy
+    by size" of Y. Pisarchyk, J. Lee, Efficient Memory Management for Deep Neural Net Inference, 2020.
 
     >>> place([Life(640, 0, 1), Life(320, 1, 2), Life(256, 2, 3), Life(64, 3, 4)])
     ([0, 640, 0, 256], 960)
@@ -86,11 +85,10 @@ def place(lives: Sequence[Life]) -> tuple[list[int], int]:
 class Sharing:
     """The shared arrays of a net, data or diffs (`which`): the life of each value, its offset in one block.
 
-    Blobs in `keep` have their own memory; so have inputs, outputs and losses, which users fill or read,
-    the tops of a layer whose sizes vary, and all blobs after it. Without `keep`, all blobs have. On the CPU a
-    sum of two is written over the one computed last, and what is joined lies side by side from the beginning.
-    `before` and `after` are the bytes of all data, and, if diffs are shared, of all diffs:
-    without sharing, and with it.
+    Blobs in `keep` have their own memory; so have inputs, outputs and losses, which users fill or read, the
+    tops of a layer whose sizes vary, and all blobs after it. Without `keep`, all blobs have. On the CPU a sum
+    of two is written over the one computed last, and what is joined lies side by side from the beginning.
+    `before` and `after` are the bytes of all data and, if shared, diffs: without sharing, and with it.
     """
 
     def __init__(self, graph: Graph, keep: Collection[str] | None = None, which: str | None = None):
@@ -340,8 +338,7 @@ def _diff_lives(steps: Sequence[Step]) -> dict[Value, Life]:
 def _unshared(graph: Graph, keep: Collection[str], which: str) -> set[Value]:
     """The values whose data, or diffs, share no memory.
 
-    Besides `keep`: data that users fill or read, or that a layer's `check` reads; diffs into
-    which no layer writes a gradient, so that users may.
+    Besides `keep`: data that users fill or read, or a layer's `check` reads; diffs that no layer writes.
     """
     own: set[Value] = set()
     fed, varies = set(_fed(graph.steps)), False
@@ -433,8 +430,7 @@ def names(spec: NetSpec, keep: Any) -> tuple[str, ...] | None:
 def fit(graph: Graph, memory: Memory, step: Step, arrays: Sequence[Any]) -> None:
     """Use the arrays that a layer has just returned as its tops, and reshape the layers after it.
 
-    For layers whose `sizes_vary`. If a size has changed since the last pass, the layers after it are
-    allocated again. Raises ShapeError, and leaves the net in its largest size, if they refuse the size.
+    Allocates those again if a size has changed. If one refuses: ShapeError, and the net in its largest size.
     """
     if [array.shape for array in arrays] == [value.shape for value in step.tops]:
         return
@@ -453,10 +449,7 @@ def fit(graph: Graph, memory: Memory, step: Step, arrays: Sequence[Any]) -> None
 
 
 def check(graph: Graph, sharing: Sharing) -> None:
-    """Raise ShapeError if the device cannot hold a net's blobs, parameters and workspace.
-
-    A convolution's workspace is known when its layer has been allocated.
-    """
+    """Raise ShapeError if a net does not fit the device; its convolutions' workspace counts once allocated."""
     context = graph.context
     copies = 1 if context.forward_only else 2
     count = sum(copies * param.size for param in graph.learnable) + context.workspace_size
@@ -473,8 +466,7 @@ def reshape(
 ) -> None:
     """Set new shapes of blobs. Raises ShapeError, and leaves the net unchanged, if they do not fit.
 
-    With `fits` only that many layers are reshaped; those above are unchanged, and cannot run before `extend`.
-    `data` are arrays of values, to be used as they are.
+    With `fits` only so many layers are reshaped, the others wait for `extend`; `data` are arrays of values.
     """
     values = resizable(graph)
     if graph.context.share.size > 1:

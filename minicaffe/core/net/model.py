@@ -77,10 +77,7 @@ def models() -> dict[str, Path]:
 
 
 def located(model: str | Path) -> str | Path:
-    """The path to read for MODEL: itself if such a file or folder exists, else the model of that name.
-
-    Raises SpecError for a bare word that is neither.
-    """
+    """The path to read for MODEL: a file or folder, else that model's. Raises SpecError for another word."""
     word = str(model)
     if os.path.exists(model) or not word.isidentifier():
         return model
@@ -101,10 +98,9 @@ def read(path: str | Path | Mapping[str, Any], *settings: str, lenient: bool = F
 
     `path` is a YAML file; a net's or a solver's prototxt; a snapshot, an .npz or .safetensors file with the
     text of its net; the folder of a run; or the name of a model that comes with minicaffe ("lenet"), if no
-    file has that name. If the suffix does not determine the kind of a file, its content does. Each of
-    `settings` replaces a key, PATH=VALUE as in the command line's `--set`. With `lenient`, unknown keys
-    of a prototxt are left out, with a warning for each. Raises SpecError; CheckpointError for a damaged
-    snapshot, or one without a text.
+    file has that name. If the suffix does not tell a file's kind, its content does. Each of `settings`
+    replaces a key, PATH=VALUE as in `--set`. With `lenient`, unknown keys of a prototxt are left out, with a
+    warning for each. Raises SpecError; CheckpointError for a damaged snapshot, or one without a text.
 
     >>> model = {"layers": [{"name": "ip", "type": "InnerProduct", "bottom": "x", "num_output": 2}]}
     >>> read(model, "layers.ip.num_output=5", "force_backward=true").layers[0].options["num_output"]

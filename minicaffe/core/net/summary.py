@@ -12,8 +12,7 @@ HEAD = ("layer", "type", "tops", "parameters", "multiply-adds", "column bytes")
 def summary(graph: Graph, keep: Sequence[str] | None = None) -> str:
     """The table and the sums below it; nothing is computed.
 
-    It lists the memory without sharing, and with sharing of all blobs but those of `keep`: of their
-    data, if there is no backward pass, or of their diffs.
+    Memory is listed without sharing and with it, of all but `keep`: of data forward only, and of diffs.
     """
     context = graph.context
     itemsize = context.dtype.itemsize

@@ -154,10 +154,7 @@ def fill_params(graph: Graph) -> None:
 
 
 def share(mine: Graph, theirs: Graph) -> None:
-    """Let a net use the parameters of another's layers of the same names. Raises ShapeError.
-
-    Each net keeps its own gradients.
-    """
+    """Let a net use the parameters of another's layers of the same names, not gradients. Raises ShapeError."""
     for name, params in mine.params.items():
         for one, other in zip(params, theirs.params.get(name, []), strict=False):
             if one.shape != other.shape:

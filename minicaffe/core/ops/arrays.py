@@ -1,7 +1,6 @@
 """What is done entry by entry beside the ops, on either device: fill, copy, add, subtract, multiply, scale.
 
-Arrays may be views, of other types, and are stretched as NumPy does; those of a sum, a product or a maximum of
-several have one shape.
+Arrays may be views, of other types, stretched as NumPy does; those of `total` and its kin have one shape.
 """
 
 import functools

@@ -13,10 +13,9 @@ def gather(
 ) -> Any:
     """out[b] = crop of (images[entry] - mean) scale, mirrored where asked; out_labels[b] = labels[entry].
 
-    images (count, c, h, w) uint8, labels (count,); places (4, n) int64: for each b the entry, top and left
-    of the crop, and whether it is mirrored; mean (c, h, w), of out's type, or float32 for one of 16 bits;
-    out (n, c, oh, ow), whose size is the crop's. Labels may be None, both or neither.
-    Source: Caffe's DataTransformer.
+    images (count, c, h, w) uint8, labels (count,); places (4, n) int64: for each b the entry, top and left of
+    the crop, if it is mirrored; mean (c, h, w), of out's type, or float32 for one of 16 bits; out (n, c, oh,
+    ow), whose size is the crop's. Labels may be None, both or neither. Source: Caffe's DataTransformer.
 
     >>> images = np.array([[[[0, 10]]], [[[20, 30]]]], dtype=np.uint8)
     >>> places, mean = np.array([[1], [0], [0], [1]]), np.zeros((1, 1, 2))

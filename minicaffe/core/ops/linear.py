@@ -27,8 +27,7 @@ def plan(
 ) -> Plan | None:
     """What computes the inner products of m vectors on CUDA: our kernel (`implicit`) or cuBLAS (`batched`).
 
-    To the planner they are a convolution of m images of one place; `before` is the plan of the last m. On the
-    CPU there is nothing to choose.
+    To the planner they are a convolution of m images of one place; `before` is the plan of the last m.
     """
     if not device.is_cuda:
         return None

@@ -1,7 +1,6 @@
 """Local response normalisation over windows of (m, h, w) that are cut off where the image ends.
 
-Along the channels of (n, c, h, w) it is seen as (n, c, h w), with windows of one column; within the channels,
-as (n c, h, w).
+Along channels of (n, c, h, w) it is seen as (n, c, h w), in windows of a column; within them, as (n c, h, w).
 """
 
 from dataclasses import dataclass

@@ -25,10 +25,7 @@ def normalise(
     work: Any = None,
     past: Past | None = None,
 ) -> Any:
-    """y = (x - mean) rate scale + bias; `out` may be x itself.
-
-    With a `norm` the statistics are computed first, and `past` remembers them.
-    """
+    """y = (x - mean) rate scale + bias; `out` may be x. With `norm`, statistics come first, also in `past`."""
     if norm is not None:
         statistics(x, rows, norm, stats, work, past)
     if not x.size:
@@ -129,8 +126,7 @@ class Whole:
         dx = rate (g - G / N - y H / N),  g = dy scale,  G and H the sums of g and of g y over all ranks
 
     `rows` are channels of batch 1, `length` the entries of a row in the whole batch; `add` sums an array over
-    the ranks in place. Source: C. Peng et al., MegDet: A Large Mini-Batch Object Detector, 2018; T. Chan et
-    al. on joining variances.
+    the ranks. Source: C. Peng et al., MegDet, 2018; T. Chan et al. on joining variances.
     """
 
     def __init__(

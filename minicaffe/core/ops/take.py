@@ -12,8 +12,7 @@ from minicaffe.errors import DataError
 def places(index: Any, n: int, out: Any, refused: Any) -> Any:
     """Numbers of any type as int32 `out`, -1 for one that is none of 0..n-1.
 
-    Raises DataError for such a one; not on CUDA, which is not waited for: see `check`. A replay sets
-    `refused`, one int32, to 1 instead.
+    Raises DataError for such a one; not on CUDA: see `check`. A replay sets `refused`, one int32, to 1.
 
     >>> places(np.array([1.0, 0.0]), 2, np.empty(2, np.int32), np.zeros(1, np.int32))
     array([1, 0], dtype=int32)

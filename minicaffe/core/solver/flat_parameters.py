@@ -105,10 +105,7 @@ class Laid:
                 param.stale = False
 
     def stretches(self, apart: bool) -> list[Stretch]:
-        """The arrays of all learning parameters, each parameter `apart` or as few stretches as possible.
-
-        Between two parameters are zeros, which a rule may change.
-        """
+        """The learning parameters' arrays, each `apart` or in few stretches; zeros between may be changed."""
         passes: list[Stretch] = []
         begin, before, at = 0, -1, -1
         for i in self.order:

@@ -30,10 +30,7 @@ class Told(NamedTuple):
 
 
 class AtHand(NamedTuple):
-    """The numbers of each iteration on the CPU, read and written without NumPy.
-
-    Long loops evict Python and NumPy from the caches, so little should run between two of them.
-    """
+    """Each iteration's numbers on the CPU, without NumPy: long loops evict that from the caches."""
 
     loss: memoryview
     losses: memoryview
@@ -95,10 +92,7 @@ class Watch:
         return tuple(parts)
 
     def keep(self, layers: Iterable[Any]) -> None:
-        """Set the layers whose forward passes change arrays, `running`, of which to keep copies.
-
-        Parameters among them that no other layer shares are moved into flat arrays.
-        """
+        """Keep copies of what layers' forward passes change, `running`; unshared parameters are laid flat."""
         layers = list(layers)
         params = [param for layer in layers for param in layer.params]
         shared = {id(param.owner) for param in params if param.owner is not param}
@@ -159,10 +153,7 @@ class Watch:
             ops.squares(gradient, self.gradient, self.parts, self.bad, add=i > 0)
 
     def judge(self, gradients: Sequence[Any], limit: float) -> None:
-        """Measure the gradient, flat arrays, and decide whether the update of the iteration is skipped.
-
-        Without arrays, the last measurement is used.
-        """
+        """Decide whether the update is skipped, by flat gradients, or without any by the last measurement."""
         outputs = self.pass_over, self.flags, self.going, self.factor
         ops.judge(self.loss, gradients, self.gradient, self.parts, limit, *outputs, self.refused)
 

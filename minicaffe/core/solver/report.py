@@ -129,10 +129,7 @@ def keys_given(spec: SolverSpec) -> str:
 
 @contextlib.contextmanager
 def recorded(solver: Any, ends: bool) -> Iterator[None]:
-    """A context in which a call of a Solver is recorded in the folder of its run; with `ends` the run ends.
-
-    Only rank 0 records.
-    """
+    """A context that records a Solver's call in its run's folder, on rank 0; with `ends` the run ends."""
     recorder, first, error = solver._kept, solver.communicator.rank == 0, None
     together(solver.communicator, lambda: recorder.enter(solver) if first else None)
     recorder.inside = True

@@ -57,8 +57,7 @@ def test_scores(
 ) -> dict[str, Any]:
     """The mean outputs of each net; with several nets their number comes first, `0/accuracy`.
 
-    With `with_loss` also the weighted sum of the losses, as `total loss`. Each rank computes a part
-    of the batches.
+    With `with_loss` also the weighted sum of the losses, as `total loss`.
     """
     scores: dict[str, Any] = {}
     for i, (net, count) in enumerate(zip(nets, batches, strict=True)):
@@ -113,10 +112,7 @@ def mean_outputs(
 
 @dataclass(frozen=True)
 class Whole:
-    """The batches of a test: full batches, each of which counts as `samples`, and `rest` more samples.
-
-    Outputs `rows` have one row per sample.
-    """
+    """A test's full batches, each counting as `samples`, and `rest` more; outputs `rows` have one a sample."""
 
     batches: int
     samples: int = 1
@@ -130,10 +126,7 @@ class Whole:
 
     @classmethod
     def of(cls, net: Net) -> Whole:
-        """All of a net's longest data set; shorter ones start again. One batch if it has none.
-
-        Entries that are drawn at random fill whole batches.
-        """
+        """A net's longest data set, or one batch without any; entries drawn at random fill whole batches."""
         layers: list[Any] = list(net.layers.values())
         sets = [layer for layer in layers if getattr(layer, "dataset", None) is not None]
         if not sets:
@@ -176,10 +169,7 @@ class Whole:
 def _sums(
     net: Net, batches: range, with_loss: bool, joined: dict[str, list[np.ndarray]], whole: Whole
 ) -> dict[str, np.ndarray]:
-    """The sum of each output of a net over some batches of a whole; for its rows, of the mean row.
-
-    The rows of outputs that are gathered are appended to those in `joined`.
-    """
+    """The sums of a net's outputs, for rows of their mean, over some batches; `joined` gets gathered rows."""
     xp, sums = net.device.xp, {}
     net.context.passes = batches.start
     with net.device.current():
@@ -296,8 +286,7 @@ class Judge:
     ) -> Trend | None:
         """React to a test; returns the trend that ends training early because it did not improve, or None.
 
-        A lower learning rate is reported. `keep` writes the snapshot of the best test, and returns whether it
-        could.
+        A lower rate is reported. `keep` writes the best test's snapshot, and returns if it could.
         """
         plateau, best = (self.trends.get(name) for name in ("plateau", "best"))
         if plateau is not None:

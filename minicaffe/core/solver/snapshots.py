@@ -232,10 +232,7 @@ def listed(prefix: str) -> list[tuple[int, Path]]:
 
 
 def drop(prefix: str, iteration: int, keep: int) -> None:
-    """Remove all but the last `keep` snapshots of a prefix up to this iteration, whose own is written.
-
-    A file that cannot be removed stays.
-    """
+    """Remove all but the last `keep` snapshots up to this iteration's, now written, as far as can be."""
     before = [(n, file) for n, file in listed(prefix) if n < iteration]
     for _, file in before[: max(len(before) - keep + 1, 0)]:
         for one in (file, weights_beside(file)):

@@ -180,11 +180,10 @@ class Solver:
         """Train to max_iter, snapshot, test. Returns the last test's scores, {} without a test.
 
         Tests may end it early (`early_stopping`): `ended` then says why. SIGINT (Ctrl-C) or SIGTERM stops
-        after the iteration, with a snapshot; `stopped` is then true. SIGHUP takes a snapshot, and training
-        goes on. A snapshot that cannot be written is reported, and training goes on. Raises CheckpointError if
-        no snapshot can be written at the start or, after all else is done, if the last was not; DivergedError
-        if a number is not finite; DataError if data can no longer be read, after a snapshot; SpecError
-        without max_iter.
+        after the iteration, with a snapshot; `stopped` is then true. SIGHUP takes a snapshot; training goes
+        on, also if one cannot be written, which is reported. Raises CheckpointError if no snapshot can be
+        written at the start or, after all else is done, if the last was not; DivergedError if a number is not
+        finite; DataError if data can no longer be read, after a snapshot; SpecError without max_iter.
         """
         with self._recording(ends=True):
             check_max_iter(self.spec)
@@ -377,9 +376,8 @@ class Solver:
     def restore(self, path: str | Path, replay: bool = False) -> None:
         """Resume from a snapshot, with its seed; differences from its model are reported.
 
-        A run's folder stands for its newest snapshot. Raises CheckpointError, before any change, for what
-        may not differ (see `changes`). With `replay` nothing is compared, and weights and history need not be
-        finite.
+        A run's folder stands for its newest snapshot. Raises CheckpointError, before any change, for what may
+        not differ (see `changes`). With `replay` nothing is compared, and numbers need not be finite.
         """
         self._alike = False
         self.saving.restore(self, path, replay)

@@ -79,10 +79,7 @@ def _backward(size: int, out: int, k: int, s: int, p: int, d: int) -> Axis:
 
 
 class Planes:
-    """The sources of a convolution as planes, x or with `back` dy; and the block that is computed at a time.
-
-    With `sums`, for dweight, which sums over places, all channels are in planes at a time.
-    """
+    """Sources as planes, x or with `back` dy, and a block of them; with `sums`, for dweight, all channels."""
 
     def __init__(self, g: ConvGeometry, back: bool, sums: bool = False):
         self.g, self.back, self.sums = g, back, sums

@@ -59,10 +59,7 @@ def plane_of(tile_of: Callable[[int, int], Any], count: int, *fewer: int) -> Any
 
 
 def by_3x3(stride: int) -> Callable[[int, int], Any]:
-    """The kernels for tiles of y, of weights of 3 x 3, of x in as many planes as there are strides, 1 or 2.
-
-    What is loaded for one row of the tile serves the others.
-    """
+    """Kernels for tiles of y, of 3 x 3 weights and x in 1 or 2 planes; a loaded row serves a whole tile."""
 
     def kernel_of(rows: int, count: int) -> Any:
         @emitted("y", count)

@@ -1,7 +1,6 @@
 """What all engines of a convolution share: the bias, its gradient, sums of slices, and the epilogue.
 
-An epilogue is what follows a convolution, on its outputs while they are in the cache: no pass over memory of
-its own.
+An epilogue is what follows a convolution, on its outputs while they are in the cache.
 
     y = 0 where less                                             if it rectifies
     a pooling of the same outputs                                if it pools

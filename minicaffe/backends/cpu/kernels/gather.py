@@ -52,10 +52,7 @@ def fold(x, count, d, out, first, last):
 
 @compiled
 def mask_places(mask, size, out, refused, first, last):
-    """A mask's numbers as int64: -1 for none, -2 for one that is no place of an image of `size` pixels.
-
-    Such a one sets `refused`.
-    """
+    """A mask's numbers as int64: -1 for none; -2 for no place of `size` pixels, which sets `refused`."""
     for i in range(first, last):
         value = mask[at(i)]
         inside = value >= -1 and value < size

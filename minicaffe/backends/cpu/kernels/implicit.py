@@ -74,10 +74,7 @@ def forward(epilogue, y, blas, sizes, axis, shapes, is_point, parts, x, w, bias,
 
 @compiled
 def input_gradient(blas, sizes, axis, shapes, is_point, parts, dy, w, dx, tile, first, last):
-    """dx[s] = sum over the bands of col2im(w[g]' dy[s, g, :, band]).
-
-    A unit is one of `parts` of the channels of a sample's group.
-    """
+    """dx[s] = sum over bands of col2im(w[g]' dy[s, g, :, band]); a unit is a part of a group's channels."""
     groups, f, c, most = sizes
     high, p, kernel = _lengths(shapes, axis)
     for unit in range(first, last):

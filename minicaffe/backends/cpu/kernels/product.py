@@ -1,7 +1,6 @@
 """Matrix products over rows or columns of the result, by BLAS, or by loops of their own where a size is 1.
 
-Matrices are flat: a (m, k), b (k, n), c (m, n), sizes (m, n, k).
-One that is `turned` lies in memory by columns.
+Matrices are flat: a (m, k), b (k, n), c (m, n), sizes (m, n, k). One `turned` lies by columns.
 """
 
 from minicaffe.backends.cpu import at, compiled, helper, helper_sums

@@ -1,8 +1,7 @@
 """Softmax, its negative log-likelihood, accuracy and the largest scores; places (n, s) first to last.
 
 Scores are (n, c, s). Where s is 1 a place's are neighbours; else the places of a sample are, and are taken
-side by side, with `reduced` (n, s) for what there is one of a place. A label that is no class sets `refused`
-to 1.
+side by side, with `reduced` (n, s) for what there is one of a place. A label that is no class sets `refused`.
 """
 
 import math

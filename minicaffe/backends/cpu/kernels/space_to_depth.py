@@ -110,8 +110,7 @@ def gather(x, begin, where, rows, pieces, some, width, panels):
 def scatter(sums, start, rows, runs, some, y, to):
     """Columns of sums to their targets y, by some of the runs.
 
-    rows = (how many, how far they are apart); to = (the first row's targets, how far rows' are apart, and a
-    run's).
+    rows = (how many, how far apart); to = (the first row's targets, how far rows' are apart, and a run's).
     """
     (count, apart), (first, end), (begin, channel, step) = rows, some, to
     for r in range(count):

@@ -3,10 +3,9 @@
     y[s, g] = weight[g] im2col(x[s])[g] + bias[g]     for all samples s of the chunk at once
 
 One call for each chunk writes its products into y. The image of a 1 x 1 convolution is its own column matrix.
-If an image has one place, each direction is one product. A chunk is as large as the workspace allows
-(`workspace` returns at most `limit`). On the CPU a chunk is small, so that its columns stay in the cache until
-they are multiplied. The weight gradient is computed transposed, columns dy', because BLAS then reads the
-columns without a copy.
+If an image has one place, each direction is one product. A chunk is as large as the workspace allows. On the
+CPU a chunk is small, so that its columns stay in the cache until they are multiplied. The weight gradient is
+computed transposed, columns dy', because BLAS then reads the columns without a copy.
 """
 
 import itertools

@@ -30,8 +30,7 @@ class Engine(Protocol):
 
     A subclass sets `name` and defines the three passes. `g` holds all sizes, the bias may be None, the result
     is written to `out`, and `work` is a flat array with at least `workspace` elements for each thread. All
-    other attributes and methods have defaults that suit an engine in NumPy or CuPy. The passes may be called
-    from any thread.
+    else has defaults that suit an engine in NumPy or CuPy. The passes may be called from any thread.
     """
 
     name: str

@@ -1,7 +1,6 @@
 """Convolution as a packed GEMM: neighbouring places fill a vector; no column matrix, no BLAS.
 
-Compiled loops compute it (backends/cpu/conv/packed_gemm.py). Without them, and on CUDA, the engine falls back
-to `implicit`.
+Compiled loops compute it (backends/cpu/conv/packed_gemm.py). Without them, and on CUDA, it is `implicit`.
 """
 
 import math
