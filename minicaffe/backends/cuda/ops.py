@@ -68,10 +68,7 @@ row = ROWS.add
 
 
 def kernel(op: str) -> Any:
-    """Add a row that returns what is launched: how many entries, types, and arguments of the kernel.
-
-    The kernel has the op's name, and is in the file of its family, or in that of FILES.
-    """
+    """Add a row that returns what is launched: how many entries, types, and arguments of the kernel."""
     family, name = op.split(".")
     file = FILES.get(op, FILES.get(family, family)) + ".cu"
 
@@ -334,12 +331,6 @@ def interp_gradient(dy, rows, columns, out):
     return out.size, (dy,), dy, *axes, h, w, oh, ow, out
 
 
-@kernel("pool.roi_pool_gradient")
-def roi_pool_gradient(dy, which, rois, scale, out):
-    sizes = len(dy), *out.shape[1:], *dy.shape[2:], number(scale, dy)
-    return out.size, (out,), dy, which, rois, *sizes, out
-
-
 def _stochastic_sizes(image: Any, window: Any, pooled: Any) -> tuple[int, ...]:
     return (*image.shape[2:], *window.kernel, *window.stride, *pooled.shape[2:])
 
@@ -509,6 +500,9 @@ KERNELS: dict[str, Callable[..., Any]] = {
     ),
     "pool.roi_pool": lambda x, rois, scale, out, which: over(
         out, (out,), x, rois, *x.shape, *out.shape[2:], number(scale, x), out, which
+    ),
+    "pool.roi_pool_gradient": lambda dy, which, rois, scale, out: over(
+        out, (out,), dy, which, rois, len(dy), *out.shape[1:], *dy.shape[2:], number(scale, dy), out
     ),
     "pool.draw_pool": lambda x, window, noise, out, which: over(
         out, (x,), x, noise, *_stochastic_sizes(x, window, out), out, which

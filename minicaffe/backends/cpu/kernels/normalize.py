@@ -70,8 +70,7 @@ def statistics_across(x, seen, kind, eps, mean, spread, rate, first, last):
     middle, squares = np.zeros(LANES, np.float64), np.empty(LANES, np.float64)
     row = first
     while row < last:
-        start, count = row // f * outer * f + row % f, min(LANES, last - row)
-        count = min(count, f - row % f)
+        start, count = row // f * outer * f + row % f, min(LANES, last - row, f - row % f)
         for k in range(count):
             middle[at(k)] = 0
             squares[at(k)] = 0
@@ -116,8 +115,7 @@ def normalise_across(x, seen, mean, rate, y, first, last):
     outer, f, _ = seen
     row = first
     while row < last:
-        start, count = row // f * outer * f + row % f, min(LANES, last - row)
-        count = min(count, f - row % f)
+        start, count = row // f * outer * f + row % f, min(LANES, last - row, f - row % f)
         for o in range(outer):
             here = start + o * f
             for k in range(count):
@@ -158,8 +156,7 @@ def gradient_across(x, g, seen, kind, eps, mean, rate, dx, first, last):
     ones, slope = np.empty(LANES, np.float64), np.empty(LANES, np.float64)
     row = first
     while row < last:
-        start, count = row // f * outer * f + row % f, min(LANES, last - row)
-        count = min(count, f - row % f)
+        start, count = row // f * outer * f + row % f, min(LANES, last - row, f - row % f)
         for k in range(count):
             ones[at(k)] = 0
             slope[at(k)] = 0
