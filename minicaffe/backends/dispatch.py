@@ -1,8 +1,7 @@
 """The one gate between an op and what computes it: a compiled loop, a CUDA kernel, or NumPy.
 
-An op is a NumPy function. The tables backends/cpu/ops.py and backends/cuda/ops.py say which compiled loop and
-which kernel compute it. Without a row, or where that returns NotImplemented, the NumPy function is called, on
-CUDA with CuPy's arrays.
+An op is a NumPy function. backends/cpu/ops.py and backends/cuda/ops.py say which loop and kernel compute it.
+Without a row, or where it returns NotImplemented, the NumPy function is called, on CUDA with CuPy's arrays.
 """
 
 from __future__ import annotations
@@ -29,8 +28,7 @@ Row = Callable[[tuple[Any, ...], dict[str, Any]], Any]  # of the arguments of an
 class Rows:
     """The table of a backend: which function computes an op, and which of its arguments it takes, by name.
 
-    Where `compiled(file, dtype, blas)` finds loops, the function takes its results first: the module of loops
-    and, if they call BLAS, its address.
+    Where `compiled(file, dtype, blas)` finds loops, the function takes first their module, and BLAS's address.
     """
 
     def __init__(self, compiled: Callable[[str, Any, bool], tuple[Any, ...] | None] | None = None):
@@ -42,8 +40,7 @@ class Rows:
     ) -> Callable[[Function], Function]:
         """Add a function that computes `op`, as "pool.max_pool", by the loops `file`, or by none it takes.
 
-        `of` is the array whose type the loops must serve, else the op's first. `work` returns the elements of
-        workspace that the function needs, for one thread.
+        `of` is the array whose type loops must serve, else the op's first; `work` the elements for one thread.
         """
         file = op.partition(".")[0] if file == "" else file
 

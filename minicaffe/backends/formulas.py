@@ -21,15 +21,12 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Formula:
-    """y(x, *numbers) and slope(x, y, *numbers), which reads x, y, both or neither; None: no gradient.
-
-    `in_place` tells of the numbers whether the slope is right with y in x's place.
-    """
+    """y(x, *numbers) and slope(x, y, *numbers), which reads x, y, both or neither; None: no gradient."""
 
     y: Function
     slope: Function | None
     reads: str
-    in_place: Callable[..., bool] = lambda *numbers: False
+    in_place: Callable[..., bool] = lambda *numbers: False  # if the slope is right with y for x
     # y in one call of NumPy's, into `out`; the slope is then true or false
     whole: Function | None = None
 

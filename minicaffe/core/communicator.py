@@ -57,11 +57,7 @@ class Communicator:
         return lambda: None
 
     def bounds(self, n: int) -> list[int]:
-        """Where the ranks' parts of n entries begin, and the last one's end.
-
-        >>> Communicator().bounds(9)
-        [0, 9]
-        """
+        """Where the ranks' parts of n entries begin, and the last one's end."""
         return [n * rank // self.size for rank in range(self.size + 1)]
 
     def progress(self) -> None:

@@ -106,7 +106,6 @@ class _Check:
         return abs(slope - numbers) / max(floor, abs(slope), abs(numbers))
 
     def value(self) -> float:
-        """The weighted sum of the tops."""
         tops = _listed(self.layer.forward(*self.bottoms))
         return float(
             sum(np.sum(self.device.to_host(t) * w) for t, w in zip(tops, self.weights, strict=True))

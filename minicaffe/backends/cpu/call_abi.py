@@ -85,7 +85,6 @@ class _Words:
         return self.builder.load(at)
 
     def value(self, kind: Any, gives: Any) -> Any:
-        """A value of a Numba type."""
         builder, target = self.builder, self.target
         if isinstance(gives, types.Array):
             return self.array(gives, kind[1] < 0)

@@ -55,7 +55,6 @@ def _begin(on: Emitter, sums: Any, begin: Any, starts: Any) -> None:
 
 
 def _clear(on: Emitter, sums: Any) -> None:
-    """Sets all sums to 0."""
     for line in sums:
         for one in line:
             on.builder.store(on.zero(), one)

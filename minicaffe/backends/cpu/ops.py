@@ -150,7 +150,6 @@ def call(loop: Any, n: int, *args: Any, grain: int = 1) -> int:
 
 
 def _flat(arg: Any) -> Any:
-    """An array flat, anything else as it is."""
     return arg.reshape(-1) if isinstance(arg, np.ndarray) and arg.ndim != 1 else arg
 
 
@@ -582,7 +581,6 @@ def _swept(
 
 
 def _run_streams(loop: Any, h: Any, *args: Any) -> None:
-    """Run a compiled loop over streams; arrays go flat."""
     call(loop, len(h), *args, grain=1 + STREAM // max(h.shape[1], 1))
 
 

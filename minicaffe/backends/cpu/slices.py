@@ -170,7 +170,6 @@ def _sliced(op: Op, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _alone(calls: Sequence[Callable[[], None]]) -> None:
-    """Run slices one after the other in this thread."""
     token = inside.set(True)
     try:
         if state.trace is None:

@@ -59,9 +59,7 @@ def count() -> int:
 
 @contextlib.contextmanager
 def at_most(most: int, each: int | None = None) -> Iterator[None]:
-    """Let this thread's calls of `in_slices` use no more threads than that, and `each` a piece no longer.
-
-    That begins where a line of the cache does.
+    """Let this thread's `in_slices` use at most so many threads, and pieces, each on a cache line, of `each`.
 
     >>> from minicaffe.backends.cpu.slices import in_slices
     >>> with at_most(1):
@@ -216,9 +214,7 @@ def address(loop: Callable[..., None], kinds: tuple[Any, ...]) -> int:
 
 
 def bind(args: tuple[Any, ...], slices: int, words: array[int]) -> tuple[Any, ...]:
-    """Append arguments as words; returns their kinds, those of a tuple's entries between BEGIN and END.
-
-    Raises TypeError for what has none.
+    """Append arguments as words; returns their kinds, a tuple's between BEGIN and END. Raises TypeError.
 
     >>> words = array("q")
     >>> nested(bind((3, True, (np.float32(1), 2.0)), 1, words))

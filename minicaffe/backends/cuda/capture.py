@@ -50,11 +50,9 @@ class _Refusing:
     """Hears what is asked for in a capture."""
 
     def launched(self, asked: Asked) -> bool:
-        """A kernel is welcome."""
         return True
 
     def host(self, why: str) -> None:
-        """What no graph can hold is not."""
         raise RuntimeError(f"in a capture {why}")
 
 
@@ -63,9 +61,8 @@ def captured(
 ) -> Callable[[], Any]:
     """What some work asks of CUDA: calling it has that done, anew each time. The work is not done by this.
 
-    `needs` are the kinds of memory that it is to find `kept`, beside the counters.
-    Raises CuPy's errors for what cannot be captured, a wait, a copy that waits; and RuntimeError where memory
-    is taken, which a replay would write after others have been given it.
+    `needs` is memory that it is to find `kept`. Raises CuPy's errors for what cannot be captured, such as a
+    wait; and RuntimeError where memory is taken, which a replay would write after others have been given it.
     """
     cuda, thread = device.xp.cuda, threading.get_ident()
     with device.current():

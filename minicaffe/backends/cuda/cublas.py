@@ -61,10 +61,7 @@ def multiply(a: Any, b: Any, out: Any, accumulate: bool) -> None:
 
 
 def _calls(a: Any, b: Any, out: Any, accumulate: bool, *, short: bool) -> None:
-    """One call, or one for each outer index of the stacks.
-
-    cuBLAS counts down the columns: to it, memory holds the transposes, and the product is out' = b' a'.
-    """
+    """One call for each outer index of the stacks; to cuBLAS memory holds transposes: out' = b' a'."""
     from cupy import cuda
 
     blas, runtime = cuda.cublas, cuda.runtime

@@ -1,5 +1,4 @@
-"""The three directions of the implicit GEMM on CUDA, each by its arguments for
-backends/cuda/kernels/implicit.cu.
+"""The three directions of the implicit GEMM on CUDA, by their arguments for backends/cuda/kernels/implicit.cu.
 
 x (n, c, *image), weight (f, c/group, *kernel), y (n, f, *out). For sample s, place o and kernel element e
 
@@ -307,8 +306,7 @@ def _share(
     """Returns the tile of sums, each of `size` bytes, that a thread keeps, and into how many parts of the
     depth, at most `most`, the sums are divided; those with the least time by COSTS.
 
-    A tile has at most twice the rows. Blocks run in turns of PAIRS on each multiprocessor; if turns are few,
-    their number counts rounded up.
+    A tile has at most twice the rows. Blocks run in turns of PAIRS a multiprocessor; few turns are rounded up.
     """
     most = max(1, min(most, depth // (4 * UNIT)))
     tiles = SMALL if size == 8 else (*SMALL, *LARGE)

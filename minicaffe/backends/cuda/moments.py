@@ -23,15 +23,12 @@ NOTHING = (None, None, 1, 1, None, None, None, None, 0)  # becomes of entries: a
 
 
 class Cut(NamedTuple):
-    """How rows are shared by blocks: room for two numbers a row, and for four of each part of one.
+    """How rows are shared by blocks."""
 
-    `grid` is of blocks, and of parts of rows; a block takes `wide` rows.
-    """
-
-    means: Any
-    parts: Any
-    grid: tuple[int, int]
-    wide: int
+    means: Any  # room for two numbers a row,
+    parts: Any  # and for four of each part of one
+    grid: tuple[int, int]  # blocks, and parts of rows
+    wide: int  # rows of a block
     threads: int
 
     @property

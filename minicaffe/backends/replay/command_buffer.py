@@ -107,10 +107,9 @@ Together = Callable[[Sequence[Call], Call], Sequence[BaseException | None]]
 class Script:
     """NumPy commands, slice t of each for thread t. It keeps their arguments alive.
 
-    Threads synchronise between stages, not within one: in a stage no call reads or writes what
-    another thread writes. A call is in the earliest possible stage: it may run before calls that were
-    recorded earlier, but calls that use the same memory keep their order. Work of one thread
-    for the others is in the first stage if possible, before they are woken.
+    Threads meet between stages only: in a stage no call reads or writes what another thread writes. A call is
+    in the earliest possible stage: it may run before calls recorded earlier, but calls that use the same
+    memory keep their order. Work for all is in the first stage if possible, before others are woken.
     """
 
     def __init__(self, rows: Sequence[Calls]):

@@ -62,7 +62,6 @@ def _scaled(row: Row, then: Row) -> Row | None:
 
 
 def _rectified(row: Row, then: Row) -> Row | None:
-    """The same, with a ReLU."""
     *first_args, (scales, factor, term, rectified), y = row.args
     if rectified or not scales or not _in_place(then, y, then.args[-1]):
         return None
@@ -70,7 +69,6 @@ def _rectified(row: Row, then: Row) -> Row | None:
 
 
 def _rectified_sum(row: Row, then: Row) -> Row | None:
-    """A sum of whole arrays, and its ReLU."""
     a, *of_a, b, of_b, sizes, y, of_y = row.args
     whole = (*of_a, of_b, of_y, sizes) == ((1,), (1,), (1,), (row.n,))
     apart = place(y) not in (place(a), place(b))
@@ -101,7 +99,6 @@ def _whole_channels(row: Row) -> bool:
 
 
 def _convolution_rectified(row: Row, then: Row) -> Row | None:
-    """A convolution and its ReLU."""
     x, _, y = then.args
     if not (_same(row.args[1], y) and _same(x, y) and then.n == y.size):
         return None
@@ -145,7 +142,6 @@ def _steps(y: Any) -> Any:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Whether two flat arrays are one."""
     return bool(place(a) == place(b))
 
 

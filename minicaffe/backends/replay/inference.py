@@ -23,10 +23,9 @@ _watchers = operator.attrgetter("watchers")
 
 
 class Replayed(run.Forward):
-    """The forward passes of a net; whole passes of the phase TEST are replayed once two traces are equal.
+    """Replays compute the same bits and raise the same errors as ordinary passes while the `guard` holds.
 
-    A replay computes the same bits and raises the same errors as an ordinary pass, as long as the `guard`
-    holds. It does not refer to the net, which may be dropped.
+    It does not refer to the net, which may be dropped.
     """
 
     def __init__(self, graph: Graph, memory: Memory):

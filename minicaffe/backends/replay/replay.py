@@ -24,9 +24,7 @@ from minicaffe.errors import reason
 
 
 class Assumed(NamedTuple):
-    """What a trace assumes: objects, which it keeps alive and compares by `is`, and settings by value.
-
-    The objects stay alive, so no new object can have the address of one of them.
+    """What a trace assumes: objects, kept alive so that `is` can compare them, and settings by value.
 
     >>> import numpy as np
     >>> x = np.zeros(2)
@@ -50,18 +48,14 @@ class Assumed(NamedTuple):
 
 @dataclass(frozen=True)
 class Call:
-    """Python work that a replay calls: its name, and the reason why it could not be recorded as commands.
-
-    `sets`: it only sets values that the replay or Python reads, and is not reported. `late`: work that
-    follows on CUDA does not wait for it. `twice`: it is idempotent.
-    """
+    """Python work that a replay calls: its name, and the reason why it could not be recorded as commands."""
 
     what: str
     why: str
     work: Callable[[], Any] = field(compare=False, repr=False)
-    sets: bool = False
-    late: bool = False
-    twice: bool = False
+    sets: bool = False  # it only sets values that the replay or Python reads, and is not reported
+    late: bool = False  # work that follows on CUDA does not wait for it
+    twice: bool = False  # it is idempotent
 
 
 class Segment:
@@ -76,15 +70,12 @@ class Segment:
 
 @dataclass(frozen=True)
 class Issued:
-    """Work that CUDA runs: two are equal if they launch the same kernels with the same arguments.
-
-    `whole`: it runs nothing else on CUDA, except where no kernel may be fused with another: cuda.fusion.
-    """
+    """Work that CUDA runs: two are equal if they launch the same kernels with the same arguments."""
 
     what: str
     launches: tuple[Any, ...] = field(repr=False)
     again: Callable[[], Any] = field(compare=False, repr=False)
-    whole: bool = False
+    whole: bool = False  # nothing else runs, but where no kernel may be fused with another
 
 
 class Graph:
@@ -134,10 +125,7 @@ class Tape:
         again: Callable[[], Any] | None = None,
         twice: bool = False,
     ) -> bool:
-        """Run some work and record its commands; or, for a reason `why`, record a call of `again` instead.
-
-        That it cannot be recorded may show only while it runs. Returns whether it was. `twice` is Call's.
-        """
+        """Run work and record its commands, or for a reason `why` a call of `again`; returns if it could."""
         if not why:
             with recording() as recorded:
                 work()

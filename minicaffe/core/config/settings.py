@@ -57,7 +57,6 @@ class _Block:
 
 
 def _blocks(node: Node) -> dict[str, _Block]:
-    """The blocks that a model declares, by name."""
     if not isinstance(node.value, dict):
         raise SpecError(f"{node.mark}: blocks: expected a mapping, got {shown(node.value)}")
     blocks = {}

@@ -161,7 +161,6 @@ PLAIN = {
     "merge": (re.compile("<<"), ["<"]),
 }
 TAG = "tag:yaml.org,2002:"
-MERGE = TAG + "merge"
 
 
 class _Loader(yaml.SafeLoader):
@@ -174,10 +173,7 @@ for _kind, (_pattern, _first) in PLAIN.items():
 
 
 def load(path: str | Path, kind: str = "model file", own: bool = False) -> tuple[str, str]:
-    """A file's name as errors show it, and its text; `own`: it is of the kind, whatever its ending.
-
-    Raises SpecError for what cannot be read, is of other software, too large, or not UTF-8.
-    """
+    """A file's name as errors show it, and its text; `own`: whatever its ending. Raises SpecError."""
     file = printable(path)
     with reading(path, kind, SpecError), open(path, "rb") as stream:
         data = stream.read(MAX_BYTES + 1)
@@ -273,7 +269,7 @@ class _Builder:
                 first = keys[name].within
                 raise SpecError(f"{place}: duplicate key {shown(name)}, first given at {first}")
             keys[name] = place
-            if key.tag == MERGE:
+            if key.tag == f"{TAG}merge":
                 merged = self.merged(value, above)
             else:
                 values[name] = self.build(value, above)

@@ -174,7 +174,6 @@ class Layer(Versioned):
 
     @property
     def phase(self) -> Phase:
-        """TRAIN or TEST."""
         return self.context.phase
 
     def param(self, shape: Shape, filler: Filler, dtype: Any = None) -> Param:

@@ -226,7 +226,6 @@ class Param(Blob):
 
     @property
     def diff(self) -> Any:
-        """The gradient, an array of the net's device."""
         if self.owner.stale:
             self.owner.stale = False
             arrays.fill(super().diff, 0)
@@ -250,7 +249,6 @@ class Param(Blob):
         return self.lr_mult != 0
 
     def share(self, other: Blob, diff: bool = True) -> None:
-        """Be the same memory as another blob of the same size; without `diff`, of its own gradient."""
         super().share(other, diff)
         self.master = getattr(other, "master", None)
 

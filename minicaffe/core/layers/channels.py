@@ -23,10 +23,7 @@ class PerChannel(Layer):
     traits = Traits(recordable=True)
 
     def see(self, x: Shape, axis: int, own: Shape, below: bool = False) -> None:
-        """View bottom 0, which has the axes `own` from `axis` on; without axes, one number is for all of it.
-
-        `below` is that of add_products.
-        """
+        """View bottom 0 with axes `own` from `axis` on, or one number for all; `below` is add_products'."""
         f = math.prod(own)
         n = math.prod(x[:axis]) if own else 1
         self.nfp = n, f, math.prod(x) // max(1, n * f)

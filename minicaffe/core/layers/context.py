@@ -105,18 +105,13 @@ class Share:
         """Scale a number n of this rank's part to the whole batch. Raises ShapeError.
 
         >>> share = Share(1, 4)
-        >>> share.of(8), share.of_whole(6)
-        ((2, 2), 24)
+        >>> share.of(8), share.of_whole(6), share.before(6)
+        ((2, 2), 24, 6)
         """
         return n if self.size == 1 else self._scaled(n, self.whole)
 
     def before(self, n: int) -> int:
-        """Scale a number n of this rank's part to the part before it. Raises ShapeError.
-
-        >>> share = Share(1, 4)
-        >>> share.of(8), share.before(6)
-        ((2, 2), 6)
-        """
+        """Scale a number n of this rank's part to the part before it. Raises ShapeError."""
         return 0 if self.size == 1 else self._scaled(n, self.start)
 
     def _scaled(self, n: int, by: int) -> int:
@@ -171,7 +166,6 @@ class Context:
 
     @property
     def phase(self) -> Phase:
-        """TRAIN or TEST."""
         return self.state.phase or "TRAIN"
 
     def reserve(self, elements: int) -> None:

@@ -107,7 +107,6 @@ class Convolution(Filtered):
 
     @property
     def work(self) -> int:
-        """Elements of workspace that it needs."""
         return self.plan.workspace if self.runs_backward else self.plan.forward_workspace
 
     def forward(self, *xs: Any) -> Any:

@@ -252,7 +252,6 @@ class Dropout(Layer):
 
     @property
     def drops(self) -> bool:
-        """Whether entries are dropped in this phase."""
         return self.phase == "TRAIN" or self.sample_weights_test
 
     def setup(self, x: Shape) -> Shape:

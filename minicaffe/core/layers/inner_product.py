@@ -76,7 +76,6 @@ class InnerProduct(Layer):
 
     @property
     def multiply_adds(self) -> int:  # type: ignore[override]
-        """m k num_output."""
         return self.m * self.k * self.num_output
 
     def _matrix(self, weight: Any) -> Any:

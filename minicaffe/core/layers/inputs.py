@@ -51,7 +51,6 @@ class Input(Layer):
         return [part for _, part, _ in self.shares]
 
     def resize(self, top: str, shape: Shape) -> None:
-        """Set the shape of one top."""
         shapes = self.top_shapes()
         shapes[self.top.index(top)] = shape
         self.shape = tuple(BlobShape(dim=one) for one in shapes)

@@ -213,7 +213,6 @@ class BatchNorm(Normalization):
 
     @property
     def by_past(self) -> bool:  # type: ignore[override]
-        """Whether it normalises by the sums so far."""
         return self.phase == "TEST" if self.use_global_stats is None else self.use_global_stats
 
     @property
@@ -251,7 +250,6 @@ class BatchNorm(Normalization):
 
     @property
     def running(self) -> list[Any]:
-        """The sums and their count."""
         return [] if self.by_past else [param.data for param in self.past]
 
     def measure(self) -> tuple[Norm | None, Past | None]:

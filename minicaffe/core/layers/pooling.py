@@ -73,7 +73,6 @@ class Pool:
         return work[: work.size - self.kept]
 
     def forward(self, x: Any, y: Any) -> Any:
-        """Write the top into `y`."""
         loops = self.context.workspace[self.loops]
         if self.draws:
             on_the_host("pixels are drawn")
@@ -94,7 +93,6 @@ class Pool:
         return pool.max_pool(x, self.seen, y, which, flags, loops, keep=False)
 
     def backward(self, dy: Any, dx: Any) -> Any:
-        """Write the bottom's gradient into `dx`."""
         share = self.work(0)
         if self.kind == "AVE":
             loops = self.context.workspace[self.loops]

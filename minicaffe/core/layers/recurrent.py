@@ -88,7 +88,6 @@ class Recurrent(Layer):
 
     @property
     def multiply_adds(self) -> int:  # type: ignore[override]
-        """t n wide (k + d), and n wide for each static input."""
         m = self.t * self.n
         return self.wide * (m * (self.k + self.num_output) + self.n * self.static_k)
 
@@ -267,7 +266,6 @@ class RNN(Recurrent):
 
     @property
     def multiply_adds(self) -> int:  # type: ignore[override]
-        """Those of the hidden states, and t n d d of the outputs."""
         return super().multiply_adds + self.t * self.n * self.num_output**2
 
     def _rows(self, array: Any) -> Any:

@@ -44,7 +44,6 @@ class Reduction(Layer):
 
     @property
     def scale(self) -> float:
-        """The factor of the sum."""
         return self.coeff / max(self.over, 1) if self.operation == "MEAN" else self.coeff
 
     def forward(self, x: Any) -> Any:

@@ -92,10 +92,7 @@ def _mark_gradients(steps: Sequence[Step], force: bool) -> None:
 
 
 def _refuse_labels(step: Step, force: bool) -> None:
-    """Raise SpecError if a bottom that has no gradient needs one: there Caffe aborts.
-
-    propagate_down may ask for it, or the labels of a loss may depend on learnt parameters.
-    """
+    """Raise SpecError if a bottom without gradient needs one: by propagate_down, or a label that learns."""
     traits = step.layer.traits
     for i in traits.label_bottoms if traits.is_loss and not force else ():
         value = step.bottoms[i] if i < len(step.bottoms) else None

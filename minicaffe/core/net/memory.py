@@ -3,7 +3,6 @@
 Arrays that are never in use at the same time share memory. A net that only runs forward shares its data: a
 value is in use from the layer that writes it to the last that reads it. Another net shares its diffs: one is
 in use from the highest layer that writes it, a reader of the value, down to the layer that wrote the value.
-Only integers are computed until memory is allocated.
 
     step        0  1  2  3  4          offset
     conv1       #  #                   0        the largest comes first

@@ -58,8 +58,7 @@ def differences(other: NetSpec, own: NetSpec) -> dict[str, list[str]]:
 def listed(wrong: Mapping[str, str], text: Mapping[str, list[str]]) -> str:
     """Differences in one line, layer by layer, MOST of them at most.
 
-    `wrong` is the error of each parameter, "unused" for parameters that only the file has; `text` is
-    the result of `differences`, if the file holds its net's text.
+    `wrong` is each parameter's error, "unused" if only the file has it; `text` is of `differences`, or {}.
 
     >>> listed({"ip__0": "(file (2, 3), net (2, 4))", "fc7__0": "missing", "fc_7__0": "unused"}, {})
     "ip__0 (file (2, 3), net (2, 4)); fc7__0 missing (the file has 'fc_7'); fc_7__0 unused"
@@ -219,8 +218,7 @@ def _compared(
 ) -> LoadReport:
     """A report of the arrays to load by name. Raises CheckpointError with the differences if some do not fit.
 
-    `layers` are those of a file of Caffe's, whose shapes `fits` compares: then a parameter that
-    is missing or unused in a layer that both have is a mismatch.
+    Of Caffe's `layers`, whose shapes `fits` compares, one missing or unused in a layer of both is a mismatch.
     """
     params = named(graph, owned=False)
     report = LoadReport()

@@ -106,9 +106,7 @@ def product(xs: Sequence[Any], out: Any, without: int | None = None) -> Any:
 
 
 def largest(xs: Sequence[Any], out: Any, which: Any, won: Any) -> Any:
-    """out = the largest of xs, `which` (int32, or None) its number; of equal ones it is the last.
-
-    `won` is boolean scratch.
+    """out = the largest of xs, `which` (int32, or None) its number, the last of equals; `won` is bool scratch.
 
     >>> which = np.empty(2, np.int32)
     >>> largest([np.array([1.0, 5.0]), np.array([1.0, 2.0])], np.empty(2), which, np.empty(2, bool)), which

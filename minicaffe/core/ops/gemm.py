@@ -23,11 +23,10 @@ UNCOPIED = "SkylakeX", "Cooperlake", "SapphireRapids"
 def gemm(a: Any, b: Any, out: Any, accumulate: bool = False, scratch: Any = None) -> Any:
     """out = a b, or out += a b with `accumulate`; a (m, k), b (k, n), out (m, n).
 
-    Stacks of matrices are multiplied matrix by matrix, leading axes broadcast as in np.matmul. a and b
-    may be transposed views, and their rows may stand apart. NumPy's product cannot add to what is
-    there, so on the CPU accumulating goes through `scratch`, flat, of at least out.size elements
-    (taken when not given). On CUDA a and b may be of 16 bits and out as they are or float32: sums are
-    taken in float32. Raises ShapeError for views that cuBLAS cannot read as they lie.
+    Stacks of matrices are multiplied matrix by matrix, axes broadcast as in np.matmul. a and b may be
+    transposed views, and their rows may stand apart. On the CPU accumulating goes through `scratch`, flat, of
+    at least out.size elements (taken when not given). On CUDA a and b may be of 16 bits and out as they are or
+    float32: sums are taken in float32. Raises ShapeError for views that cuBLAS cannot read as they lie.
 
     >>> gemm(np.eye(2), np.array([[1.0, 2.0], [3.0, 4.0]]), np.ones((2, 2)), accumulate=True)
     array([[2., 3.],

@@ -119,8 +119,7 @@ def window_sizes(size: int, count: int, kernel: int, stride: int, pad: int) -> l
 def valid_range(size: int, count: int, offset: int, stride: int) -> tuple[slice, slice]:
     """Where a kernel element falls inside the image.
 
-    Output o reads input i = o stride + offset. Returns the slices (of outputs, of inputs) for which
-    0 <= i < size; both have the same length.
+    Output o reads input i = o stride + offset. The slices (of outputs, of inputs) for which 0 <= i < size.
 
     >>> valid_range(4, 4, -1, 1)
     (slice(1, 4, None), slice(0, 3, 1))
@@ -281,14 +280,12 @@ class ConvGeometry:
 
 
 class Numbers(NamedTuple):
-    """What loops and kernels take: the places; a kernel's integers; a loop's shapes, along three axes; and
-    distances in the columns: from a sample, a channel, a kernel element and a place to the next.
-    """
+    """What loops and kernels take."""
 
     places: Sizes
-    sizes: Sizes
-    shapes: tuple[Any, ...]
-    steps: Sizes
+    sizes: Sizes  # a kernel's integers
+    shapes: tuple[Any, ...]  # a loop's, along three axes
+    steps: Sizes  # in the columns, from a sample, channel, kernel element and place to the next
 
 
 def column_shape(x_shape: Sizes, window: Window, layout: str = "caffe") -> Sizes:

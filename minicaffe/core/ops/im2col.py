@@ -30,7 +30,6 @@ def im2col(
     axes alike. x is (n, c, *image). On CUDA, `form` is the kernel: Caffe's, or that without loops. `places`
     asks for the first outputs along each axis only. Source: Caffe's im2col_cpu; Chellapilla et al. 2006.
 
-    >>> import numpy as np
     >>> x = np.arange(9.0).reshape(1, 1, 3, 3)
     >>> im2col(x, Window((2, 2)), np.empty((1, 4, 4)))[0]
     array([[0., 1., 3., 4.],
@@ -69,7 +68,6 @@ def col2im(
     outputs along each axis; with `add`, out is added to. On CUDA, `form` says which kernel: a gather, whose
     sums are always in one order, or a scatter with atomic additions. Source: Caffe's col2im_cpu.
 
-    >>> import numpy as np
     >>> col2im(np.ones((1, 4, 4)), Window((2, 2)), np.empty((1, 1, 3, 3)))[0, 0]
     array([[1., 2., 1.],
            [2., 4., 2.],

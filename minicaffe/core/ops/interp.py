@@ -12,16 +12,12 @@ from minicaffe.backends.dispatch import op
 
 @dataclass(frozen=True)
 class Axis:
-    """Along one axis, between which two of `size` pixels each of `count` outputs lies.
+    """Along one axis, between which two of `size` pixels each of `count` outputs lies."""
 
-    low (count,) int32 is the pixel before it, high that behind it, share (count,) its distance from low in
-    pixels; first (size + 1,) int32 the number of the first output whose low is a pixel or one behind it.
-    """
-
-    low: Any
-    high: Any
-    share: Any
-    first: Any
+    low: Any  # (count,) int32, the pixel before each output,
+    high: Any  # that behind it,
+    share: Any  # and its distance from low in pixels
+    first: Any  # (size + 1,) int32, the first output whose low is a pixel or one behind it
 
     @classmethod
     def of(cls, xp: Any, size: int, span: int, count: int, start: int, dtype: Any) -> Axis:

@@ -47,9 +47,8 @@ def linear(
 ) -> Any:
     """y = x weight + bias: x (m, k), weight (k, f), bias (f,), into `out` (m, f).
 
-    On CUDA a `plan` says by what, else the size. A weight that lies in memory as (f, k), Caffe's way, is
-    multiplied from the left on the CPU, y' = weight' x', which BLAS does faster by half unless vectors are
-    many; the bias is added on the way back.
+    On CUDA a `plan` says by what, else the size. A weight that lies as (f, k), Caffe's way, is multiplied from
+    the left on the CPU, y' = weight' x', which BLAS does faster by half unless vectors are many.
 
     >>> x, weight = np.array([[1.0, 2.0]]), np.array([[3.0, 4.0]]).T
     >>> linear(x, weight, np.array([5.0]), np.empty((1, 1)), np.empty(3))

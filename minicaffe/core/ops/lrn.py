@@ -13,14 +13,11 @@ from minicaffe.backends.dispatch import op
 
 @dataclass(frozen=True)
 class Response:
-    """s = base + alpha (sum of x^2 over a window), y = x s^-beta.
+    """s = base + alpha (sum of x^2 over a window), y = x s^-beta."""
 
-    The image is (m, h, w), the window reaches `up` rows up and down and `side` columns to either side.
-    """
-
-    image: tuple[int, int, int]
-    up: int
-    side: int
+    image: tuple[int, int, int]  # (m, h, w)
+    up: int  # rows that the window reaches up and down,
+    side: int  # and columns to either side
     base: float
     alpha: float
     beta: float

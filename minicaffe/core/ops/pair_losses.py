@@ -56,8 +56,7 @@ def contrastive(
 def smooth_l1(a: Any, b: Any, inside: Any, outside: Any, sigma: float, out: Any, work: Any) -> Any:
     """out = outside f(inside (a - b)), f(d) = (sigma d)^2 / 2 near 0, else |d| - 1 / 2 sigma^2.
 
-    Near is |d| < 1 / sigma^2. Weights may be None; `work` is scratch of out's shape.
-    Source: SmoothL1LossLayer of R. Girshick's fast-rcnn.
+    Near is |d| < 1 / sigma^2. Weights may be None; `work` is scratch like out. Source: Girshick's fast-rcnn.
 
     >>> smooth_l1(np.array([0.5, 3.0]), np.zeros(2), None, None, 1, np.empty(2), np.empty(2))
     array([0.125, 2.5  ])

@@ -1,7 +1,6 @@
 """Max, average and stochastic pooling over windows of (n, c, h, w), with Caffe's clipping at the edges.
 
-And max pooling of regions of interest, each into a grid of the same size; and the opposite of max pooling: a
-mask of the places of maxima, and pixels back to them.
+Also max pooling of regions of interest, and the opposite: a mask of maxima's places, pixels back to them.
 """
 
 import functools
@@ -125,9 +124,7 @@ def ave_pool(x: Any, window: Window, out: Any, work: Any = None) -> Any:
 
 @op("out share", samples="dy out share", by_calls=True, **SLICES)
 def ave_pool_gradient(dy: Any, window: Window, out: Any, share: Any, work: Any = None) -> Any:
-    """dx[i] = sum over the windows that hold i of dy / window size; `share` is scratch of dy's shape.
-
-    `work` is as above.
+    """dx[i] = sum over the windows that hold i of dy / window size; `share` is scratch like dy, `work` above.
 
     >>> dy = np.full((1, 1, 1, 1), 4.0)
     >>> ave_pool_gradient(dy, Window((2, 2)), np.empty((1, 1, 2, 2)), np.empty_like(dy)).tolist()
@@ -198,9 +195,7 @@ def expected_pool(x: Any, window: Window, out: Any, total: Any) -> Any:
 def expected_pool_gradient(
     dy: Any, x: Any, y: Any, total: Any, window: Window, out: Any, share: Any
 ) -> Any:
-    """dx[i] = sum of dy (2 x[i] - y) / total over the windows that hold i and are not all 0.
-
-    `share` is scratch of dy's shape.
+    """dx[i] = sum of dy (2 x[i] - y) / total over the windows with i, not all 0; `share` is scratch like dy.
 
     >>> x, one = np.array([[1.0, 3.0]]).reshape(1, 1, 1, 2), np.ones((1, 1, 1, 1))
     >>> given = one, x, 2.5 * one, 4 * one, Window((1, 2)), np.empty_like(x), one.copy()
@@ -345,9 +340,7 @@ def roi_pool(
 
 @op(replays=False)
 def roi_pool_gradient(dy: Any, which: Any, rois: Any, scale: float, out: Any, scratch: Any) -> Any:
-    """dx = the sum of dy over the bins that each entry won.
-
-    `scratch` is an int64, a boolean array and one of dy's type, of dy's shape.
+    """dx = the sum of dy over the bins that each entry won; `scratch`, like dy, is int64, bool, dy's type.
 
     >>> dy, which = np.full((1, 1, 1, 2), 5.0), np.array([[[[2, 2]]]], np.int32)
     >>> scratch = [np.empty(dy.shape, kind) for kind in (np.int64, bool, float)]

@@ -22,17 +22,13 @@ GRAIN = 2**11  # scores that a thread is worth waking for
 
 @dataclass(frozen=True)
 class Labels:
-    """What is read off labels (n, s): `valid` is 1 where a label counts, `place` its flat score.
+    """What is read off labels (n, s), in arrays of their shape."""
 
-    `ignored` is its opposite. `start` holds the flat positions of class 0, a constant. All are of the
-    labels' shape: `valid` in the scores' type, `ignored` bool, `place` and `start` int64. A label that is no
-    class sets `refused`, one int32, to 1, for a replay, which raises nothing itself.
-    """
-
-    valid: Any
-    ignored: Any
-    place: Any
-    start: Any
+    valid: Any  # 1 where a label counts, in the scores' type
+    ignored: Any  # bool, the opposite
+    place: Any  # int64, the label's flat score
+    start: Any  # int64, the flat positions of class 0, a constant
+    # One int32, 1 if a label is no class: for a replay, which raises nothing itself
     refused: Any = field(default_factory=lambda: np.zeros(1, np.int32))
 
     @classmethod
@@ -91,17 +87,15 @@ def check_classes(labels: np.ndarray, ignore: int | None, c: int) -> None:
 class Mean:
     """The sum of losses over a normalizer: `fixed`, or with `counts` how many labels count, at least 1.
 
-    `normalizer` and `scale` are of shape (). `add` sums the count with those of other ranks.
-
     >>> mean = Mean.empty(np, 4, True, float)
     >>> mean.of(np.array([3.0, 0.0]), np.array([1.0, 0.0]), np.empty(()), np.empty(8))
     array(3.)
     """
 
-    normalizer: Any
-    scale: Any
+    normalizer: Any  # of shape (), as is
+    scale: Any  # the gradient of each loss
     counts: bool
-    add: Callable[[Any], Any] | None = None
+    add: Callable[[Any], Any] | None = None  # sums the count with those of other ranks
 
     @classmethod
     def empty(
@@ -178,9 +172,8 @@ def softmax_loss(
 ) -> Any:
     """out = - sum over labels of log max(prob[n, label, s], smallest normal number) / normalizer.
 
-    prob is the softmax of x; a label of the value `ignore` does not count. `losses`, of the labels' shape,
-    are scratch. Raises DataError for a label that is no class; on CUDA, which is not waited for, the loss is
-    NaN then. Source: Caffe's SoftmaxWithLossLayer.
+    prob is softmax(x); a label `ignore` does not count. `losses`, of the labels' shape, are scratch. Raises
+    DataError for a label that is no class; on CUDA the loss is NaN then. Source: Caffe's SoftmaxWithLossLayer.
 
     >>> x, prob, losses = np.log([[0.25, 0.75]]).reshape(1, 2, 1), np.empty((1, 2, 1)), np.empty((1, 1))
     >>> read, mean = Labels.empty(np, 1, 2, 1, float), Mean.empty(np, 1, False, float)

@@ -61,8 +61,7 @@ def add_rows(rows: Any, out: Any, add: bool = True) -> Any:
 
 @op()
 def add_places(x: Any, out: Any, work: Any = None, add: bool = True) -> Any:
-    """out[f] += the sum of x over its samples and places, or = without `add`; x (n, f, p). `work` as in
-    `total`.
+    """out[f] += the sum of x over samples and places, or = without `add`; x (n, f, p), `work` as in `total`.
 
     >>> add_places(np.arange(12.0).reshape(2, 3, 2), np.zeros(3))
     array([14., 22., 30.])

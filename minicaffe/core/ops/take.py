@@ -74,9 +74,7 @@ def fold(x: Any, out: Any) -> Any:
 
 @op(replays=False)
 def read(indices: Any, count: int, out: Any, refused: Any = None) -> Any:
-    """Indices as integers, on the CPU. Raises DataError for one that is no row of `count`.
-
-    A replay sets `refused` instead: see `embed`.
+    """Indices as integers, on the CPU. Raises DataError for one that is no row of `count`, as `embed` does.
 
     >>> read(np.array([2.0, 0.0]), 3, np.empty(2, np.int32))
     array([2, 0], dtype=int32)

@@ -14,25 +14,21 @@ ALIGNED = 64  # entries: each parameter begins at a multiple
 
 
 class Stretch(NamedTuple):
-    """The arrays of one pass, and where in them each pair of multipliers ends.
-
-    They are views into the flat arrays of their type, from entry `start`; `whole` are the flat gradients.
-    """
+    """The arrays of one pass, views into the flat ones, and where in them each pair of multipliers ends."""
 
     weight: Any
     diff: Any
     history: list[Any]
     ends: list[tuple[int, tuple[float, float]]]
-    whole: Any = None
-    start: int = 0
+    whole: Any = None  # the flat gradients,
+    start: int = 0  # and the entry of theirs at which the views begin
 
 
 class Laid:
     """Flat arrays of learning parameters: one per type for the gradients, one for values, some for history.
 
-    Parameters with equal multipliers are neighbours. Sharing of a parameter must be renewed. `history`
-    holds `memory` arrays of each parameter: the first of each, then the second. With `backward` they are in
-    the order of a backward pass, whatever their multipliers.
+    Those of equal multipliers are neighbours. Sharing of a parameter must be renewed. `history` holds `memory`
+    arrays of each: the first of each, then the second. With `backward` they lie in a backward pass's order.
     """
 
     def __init__(self, params: Sequence[Any], memory: int, xp: Any, backward: bool = False):

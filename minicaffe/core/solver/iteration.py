@@ -137,7 +137,6 @@ class Iteration(Parts):
         self.copied = True
 
     def _send(self) -> None:
-        """Send the step constants to the device."""
         self.net.context.slots.send()
 
     def _end_passes(self) -> None:

@@ -54,10 +54,9 @@ class Master:
 class Mixed(Update):
     """The update of master weights, with their history and gradients, in float32; the net has rounded copies.
 
-    The gradients are those of `scale` times the loss, so that small ones do not become 0; `gather` divides
-    them by `scale`. If any is not finite, the iteration is skipped: weights and history do not change, and
-    `skipped` counts it. The device decides, by a Watch with `pass_over`. Source: P. Micikevicius et al., Mixed
-    Precision Training, ICLR 2018.
+    The gradients are those of `scale` times the loss, so that none becomes 0; `gather` divides them. If any is
+    not finite, the iteration is skipped: it changes nothing, and `skipped` counts it. The device decides, by a
+    Watch with `pass_over`. Source: P. Micikevicius et al., Mixed Precision Training, ICLR 2018.
     """
 
     def __init__(

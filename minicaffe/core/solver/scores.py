@@ -198,7 +198,6 @@ def _sums(
 
 
 def _added(parts: Sequence[tuple[dict[str, np.ndarray], int]]) -> dict[str, np.ndarray]:
-    """The weighted sum of parts."""
     total: dict[str, np.ndarray] = {}
     for sums, weight in parts:
         for name, value in sums.items():
@@ -208,7 +207,6 @@ def _added(parts: Sequence[tuple[dict[str, np.ndarray], int]]) -> dict[str, np.n
 
 
 def _check_shapes(name: str, one: Any, other: Any) -> None:
-    """Raise ShapeError unless an output has one shape in two batches."""
     if one.shape != other.shape:
         raise ShapeError(
             f"output {name!r} has shape {one.shape} of one batch, {other.shape} of another: there is no mean "
@@ -243,8 +241,7 @@ class Trend:
         return f"{self.mode}/{self.output}"
 
     def judge(self, iteration: int, scores: Mapping[str, Any]) -> bool:
-        """Count a test; returns whether it is the best so far. A test that the resumed run has
-        counted already does not count again."""
+        """Count a test, unless the resumed run has; returns whether it is the best so far."""
         score = float(np.mean(scores[self.output]))
         if iteration <= self.tested:
             return False
@@ -311,8 +308,7 @@ class Judge:
 def trends(model: NetSpec, spec: SolverSpec, nets: Sequence[Net]) -> dict[str, Trend]:
     """The trends that a solver watches, by key: `best`, and `plateau` for that policy.
 
-    Raises SpecError for an output that the test nets do not have, or for one of an unknown direction
-    if the key does not say whether more is better.
+    Raises SpecError for an output that no test net has, or for one of which it is not known if more is better.
     """
     by_key = {}
     wanted = {"best": spec.best}

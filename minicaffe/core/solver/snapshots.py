@@ -39,20 +39,16 @@ WATCHED = ("best/", "plateau/")  # prefixes of the names of trends; see Trend
 
 @dataclass
 class State:
-    """The state that training resumes from, besides the parameters; in a snapshot its names begin with @.
-
-    `losses` is the window of the displayed average loss, with `recorded` losses written so far;
-    `history` holds the rule's history, by names as `history/conv1__0`. If the weights are averaged,
-    the snapshot's weights are the average, and `training` holds the trained weights by parameter.
-    `watched` are the numbers of each Trend, by names as `best/max/accuracy`.
-    """
+    """The state that training resumes from, besides the parameters; in a snapshot its names begin with @."""
 
     iteration: int
     seed: int
-    recorded: int
-    losses: np.ndarray
-    history: dict[str, np.ndarray]
+    recorded: int  # losses that were written to their window so far
+    losses: np.ndarray  # the window of the displayed average loss
+    history: dict[str, np.ndarray]  # the rule's, by names as `history/conv1__0`
+    # By parameter the trained weights, if the snapshot's weights are their average
     training: dict[str, np.ndarray] = field(default_factory=dict)
+    # The numbers of each Trend, by names as `best/max/accuracy`
     watched: dict[str, np.ndarray] = field(default_factory=dict)
 
 
@@ -77,11 +73,7 @@ def path(prefix: str, iteration: int, form: str = "NPZ") -> Path:
 
 
 def best_path(prefix: str) -> Path:
-    """The file of the snapshot of the best test.
-
-    >>> best_path("out/lenet").as_posix()
-    'out/lenet_best.npz'
-    """
+    """The file of the snapshot of the best test."""
     return Path(f"{prefix}_best.npz")
 
 
@@ -362,7 +354,6 @@ class Saving:
         return path(self.prefix, solver.iteration, solver.spec.snapshot_format)
 
     def _drop_older(self, solver: Any) -> None:
-        """Remove all but the last `snapshot_keep` snapshots, counting that of this iteration."""
         if solver.spec.snapshot_keep and solver.communicator.rank == 0:
             drop(self.prefix, solver.iteration, solver.spec.snapshot_keep)
 

@@ -40,15 +40,14 @@ class Solver:
 
     `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net shares
     the parameters; `numerics`, or its fields by name, and `keep` are Net's, but blobs share memory unless
-    `keep` is None. With `graph` iterations and tests on CUDA are graphs. Nets of
-    float16 and bfloat16 are updated and saved in float32 (see `mixed`). Each of several ranks of a
-    `communicator` computes a part of every batch, with `batch_per_rank` its own batch; gradients are summed in
-    `reduce_dtype`, if set (docs/scale.md). A folder `run`, if set, receives the files of `minicaffe train`:
-    model, log, snapshots (docs/runs.md). On a CPU the same model, seed, data, plan of convolutions
-    (`deterministic`: the fixed rule), threads, loops and BLAS compute the same bits. Its parts: `net`,
-    `test_nets`, `rule`, `iterations`, `watch` (the NaN guard), `judge` (of tests), `saving`, `ranks`,
-    `average` or None. Raises the MinicaffeErrors of Net; SpecError without a solver or, with `needs_loss`,
-    a loss; CheckpointError if the folder that `snapshot` needs is missing.
+    `keep` is None. With `graph` iterations and tests on CUDA are graphs. Nets of float16 and bfloat16 are
+    updated and saved in float32 (see `mixed`). Each of several ranks of a `communicator` computes a part of
+    every batch, with `batch_per_rank` its own batch; gradients are summed in `reduce_dtype` (docs/scale.md). A
+    folder `run` receives the files of `minicaffe train` (docs/runs.md). On a CPU the same model, seed, data,
+    plan of convolutions (`deterministic`: the fixed rule), threads, loops and BLAS compute the same bits. Its
+    parts: `net`, `test_nets`, `rule`, `iterations`, `watch` (the NaN guard), `judge` (of tests), `saving`,
+    `ranks`, `average` or None. Raises the MinicaffeErrors of Net; SpecError without a solver or, with
+    `needs_loss`, a loss; CheckpointError if the folder that `snapshot` needs is missing.
     """
 
     _folder_comes = False  # the folder of snapshots may be one that is made when training begins
@@ -155,12 +154,10 @@ class Solver:
 
     @property
     def _end(self) -> float:
-        """The iteration at which training ends: max_iter, or infinity."""
         return math.inf if self.spec.max_iter is None else self.spec.max_iter
 
     @property
     def _now(self) -> Now:
-        """The arguments of this iteration."""
         plateau = self.judge.trends.get("plateau")
         rate = learning_rate(self.spec, self.iteration, plateau.fallen if plateau else 0)
         return self.spec, self.rule, self.iteration, rate
@@ -328,7 +325,6 @@ class Solver:
         return loss
 
     def _raise_diverged(self, iteration: int, loss: float, before: bool = False) -> NoReturn:
-        """Raise the DivergedError that names the first number that is not finite."""
         self.iterations.updated = False  # all will be as when that iteration began
         hooks().raise_diverged(self, iteration, loss, before)
 

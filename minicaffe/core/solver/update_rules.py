@@ -19,9 +19,7 @@ from minicaffe.errors import SpecError
 
 
 class Kind(NamedTuple):
-    """A type of solver: its rule (see ops.update), and the rule's numbers for a learning rate, an
-    iteration counted from 0 and a weight decay.
-    """
+    """A type of solver: its rule (ops.update), and its numbers by rate, iteration (from 0), weight decay."""
 
     rule: str
     numbers: Callable[[SolverSpec, float, int, float], Sequence[float]]

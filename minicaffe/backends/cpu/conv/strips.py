@@ -148,7 +148,6 @@ class Strips:
 
 
 def _pads(g: ConvGeometry) -> Any:
-    """Pad and stride of each axis."""
     return zip(g.window.pad, g.window.stride, strict=True)
 
 

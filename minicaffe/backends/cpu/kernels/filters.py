@@ -37,8 +37,7 @@ def bias_gradient(dy, n, f, p, db, first, last):
 def add_pieces(work, slices, start, sizes, out, first, last):
     """out[g, i] += the sums of all slices for filters first..last, in their order.
 
-    Of the equal pieces of `work`, one a slice, each holds from `start` on a matrix (k, f) for each group;
-    out has (f, k). sizes are f and k.
+    Each slice's piece of `work` holds from `start` on a matrix (k, f) a group; out has (f, k). sizes: f, k.
     """
     f, k = sizes
     for i in range(first, last):

@@ -96,10 +96,7 @@ def input_gradient(blas, sizes, axis, shapes, is_point, parts, dy, w, dx, tile, 
 
 @compiled
 def weight_gradient(blas, sizes, axis, shapes, room, x, dy, work, first, last):
-    """sums[g] (k, f) = im2col(x[s])[g, :, band] dy[s, g, :, band]' over units, each a sample's band.
-
-    sums lie `room` from the beginning of `work`.
-    """
+    """sums[g] (k, f) = im2col(x[s])[g, :, band] dy[s, g, :, band]', at work[room]; a unit: a sample's band."""
     groups, f, c, most = sizes
     high, p, kernel = _lengths(shapes, axis)
     bands, k = (high + most - 1) // most, c * kernel
@@ -119,10 +116,7 @@ def weight_gradient(blas, sizes, axis, shapes, room, x, dy, work, first, last):
 def weight_rows_gradient(
     blas, sizes, axis, shapes, is_point, n, room, x, dy, dw, work, first, last
 ):
-    """dw[:, channels] += the sum over all n samples of dy im2col(x[:, channels])', for channels first..last.
-
-    Its transpose is summed `room` from the beginning of `work`.
-    """
+    """dw[:, channels] += the sum over n samples of dy im2col(x[:, channels])', transposed at work[room]."""
     groups, f, c, most = sizes
     high, p, kernel = _lengths(shapes, axis)
     for g in range(first // c, (last - 1) // c + 1):

@@ -127,9 +127,8 @@ def _turn_columns(panels, start, width, some, count, to, apart):
 def weight_gradient(x, dy, dw, plane, target, phases, tables, turned, work, first, last):
     """dw += sums over places of dy times x, for the channels first..last.
 
-    The same product with other factors: filters fill a vector. dy is transposed into the panel, len(turned)
-    columns at a time, and the pixels of the planes take the place of the weights. The sums (taps, channels,
-    filters) lie behind the planes.
+    Here filters fill a vector. dy is transposed into the panel, len(turned) columns at a time, and the pixels
+    of the planes take the place of the weights. The sums (taps, channels, filters) lie behind the planes.
     """
     (c, f, groups), (d, h, wide), _, _, (layers, lines, pitch), (n, samples, _, bands), more = plane
     (_, room, start, width, _, _), (where, steps, blocks, runs) = more, tables

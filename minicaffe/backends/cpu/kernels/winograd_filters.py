@@ -37,9 +37,7 @@ def results(sizes, matrices, dy, out, room, first, last):
 
 @compiled
 def images_turned(sizes, matrices, x, table, wide, v, rest, first, last):
-    """V with the channels of a group side by side: tiles of `wide` elements, `table` says where. A unit is a
-    vector of them.
-    """
+    """V with a group's channels side by side: tiles of `wide` by a `table`; a unit is a vector of channels."""
     (n, c, h, w, _, _, _, groups), pads, tiles, step, phases, planes, line, cut, places = sizes
     points, k, count = points_of(matrices[0]), c // groups, n * tiles[0] * tiles[1]
     across = lanes_of(x)

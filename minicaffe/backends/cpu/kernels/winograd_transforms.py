@@ -17,10 +17,9 @@ channels have their first ones side by side (those of a group).
 and points half way back, its size, and pixels of a phase in a row. `matrices` are `parity`'s, of each axis.
 
 Along one axis a vector of tiles or of pixels is transformed at a time. Points come as 0, p, -p, q, -q, ...,
-infinity, an even number of them, so half the multiplications do: the rows of a matrix for p and -p have the
-same even columns, and odd columns of the other sign, and those of 0 and of infinity have nothing but even and
-odd ones. `numbers` (2, t / 2, a / 2) are the even columns of the
-rows of 0, p, q, ..., and the odd ones of infinity, p, q, ...:
+infinity, an even number, so half the multiplications do: rows for p and -p have the same even columns, and odd
+ones of the other sign, and those of 0 and of infinity have nothing but even and odd ones. `numbers` (2, t / 2,
+a / 2) are the even columns of the rows of 0, p, q, ..., and the odd ones of infinity, p, q, ...:
 
     to points:    e = sum over k of numbers[0, j, k] x[2 k]
                   o = sum over k of numbers[1, j, k] x[2 k + 1]

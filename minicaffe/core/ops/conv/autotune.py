@@ -198,10 +198,7 @@ class _Arrays:
         return stop() / runs
 
     def _replay(self, name: str, run: Callable[[], object]) -> tuple[Callable[[], object], int]:
-        """Returns a function that runs as training would, and how many runs one call of it does.
-
-        It calls an engine that is not traced; on CUDA also any engine on few samples, or without graphs.
-        """
+        """Returns a function that runs as training would, and how many runs one call of it does."""
         backend = module("minicaffe.backends.replay.command_buffer")
         device = self.case.device
         if not ENGINES[name].traced or backend is None or (device.is_cuda and self.few):

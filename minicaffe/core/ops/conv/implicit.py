@@ -129,7 +129,6 @@ def tile_size(g: ConvGeometry) -> int:
 
 
 def _rows(y: Any, g: ConvGeometry) -> Any:
-    """A view (n, group, f / group, places) of y."""
     return y.reshape(g.n, g.group, g.f // g.group, g.places)
 
 

@@ -394,9 +394,7 @@ def kronecker(m: int, kernel: Sizes) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 @functools.cache
 def constants(m: int, kernel: Sizes, dtype: Any, xp: Any, device: str) -> tuple[Any, ...]:
-    """Returns A', G and B' in a type: G for all axes at once, A' and B' as lists of one matrix for each axis;
-    on a CUDA device each list is one matrix for all axes.
-    """
+    """A', G and B' in a type: G for all axes at once, A' and B' in lists, of one an axis, on CUDA for all."""
     at, g, bt = kronecker(m, kernel)
     if xp is np:
         each = [[matrix.astype(dtype) for matrix in matrices(m, r)] for r in kernel]
