@@ -49,7 +49,10 @@ class Communicator:
         return partial(self.allreduce, array)
 
     def reduce_scatter_init(self, array: Any) -> Work:
-        """What makes, of a flat array, this rank's part (`bounds`) that of the sum, and leaves the rest."""
+        """What makes, of a flat array, the part of this rank that of the sum; the rest stays as it was.
+
+        Part r of n entries are those from n r / size, rounded down, to n (r + 1) / size: `bounds`.
+        """
         return lambda: None
 
     def allgather_init(self, array: Any) -> Work:
@@ -104,7 +107,10 @@ ALONE = Communicator()
 
 
 def together(communicator: Communicator, work: Callable[[], T]) -> T:
-    """The work's result, once all ranks are done. Raises the first failing rank's MinicaffeError on all."""
+    """What the work gives here. Raises the MinicaffeError of the first rank on which it fails, on all of them.
+
+    No rank goes on before all have done it.
+    """
     if communicator.size == 1:
         return work()
     error, result = None, []
@@ -137,7 +143,10 @@ def agree(communicator: Communicator, error: MinicaffeError | None) -> None:
 
 
 def one_by_one(communicator: Communicator, work: Callable[[], T]) -> T:
-    """As `together`, but the first rank of each machine goes first: the others find what it left on disk."""
+    """As `together`, but the first rank of each machine does it before the others.
+
+    So what it measures, and remembers on disk, it measures alone, and the others find it.
+    """
     if communicator.size == 1:
         return work()
     results: list[T] = []

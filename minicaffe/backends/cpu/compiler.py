@@ -104,7 +104,8 @@ class Part(Whole):
 def part(function: Callable[..., Any], *, fastmath: Any, **options: Any) -> Any:
     """A function that only compiled code may call, compiled into each that does.
 
-    It says its own `fastmath`: else it has that of the loop compiled first, and all others' bits hang on that.
+    It says its own `fastmath`: else Numba takes that of the loop that is compiled first, and the bits of all
+    others depend on which one that is.
     """
     jit: Any = numba.njit(pipeline_class=Part, fastmath=fastmath, **options)
     dispatcher = jit(function)

@@ -150,7 +150,10 @@ class Emitter:
         return parts[0]
 
     def squares(self, lines: Sequence[Any]) -> list[Any]:
-        """Vectors, as many as a block has lanes, turned by blocks: the first has all blocks' first lanes."""
+        """As many vectors as a block has lanes, turned block by block: the first has all blocks' first lanes.
+
+        Halves of their blocks are put side by side, in steps of 1, 2, ... lanes.
+        """
         lines, step = list(lines), 1
         while step < self.block:
             low = [
@@ -233,7 +236,10 @@ def clear_vector(on, b, b0):
 
 @emitted("a")
 def _turn(on, a, a0, apart, b, b0, places, place):
-    """A square, b[b0 + places[place + j] + i] = a[a0 + i apart + j], by vectors' swaps of halves."""
+    """A square: b[b0 + places[place + j] + i] = a[a0 + i apart + j] for all lanes i, j.
+
+    At distance 1, 2, 4 ... each two vectors exchange half of their numbers.
+    """
     builder, count, distance = on.builder, on.count, 1
     rows = [on.load(on.at(a, a0, builder.mul(apart, LONG(i)))) for i in range(count)]
     while distance < count:

@@ -74,7 +74,10 @@ class Product(NamedTuple):
 
 
 def workspace(g: Any, limit: int, size: int = 4) -> int:
-    """Elements, of `size` bytes, for partial sums of at least 4, so that more blocks share; optional."""
+    """Returns the elements, of `size` bytes, with which more blocks share a product: optional, but faster.
+
+    They hold partial sums, of at least 4 bytes each, for each part of its depth.
+    """
     if g.is_product:
         return min(limit, g.n + g.f * max(g.n, g.c))
     most = 0

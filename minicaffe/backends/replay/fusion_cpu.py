@@ -127,7 +127,10 @@ def _has_planes(row: Row) -> bool:
 
 
 def _tailed(row: Row, then: Row, size: int) -> Row | None:
-    """A convolution that calls the loop behind it, unless that writes what it still reads; scratch is new."""
+    """A convolution that calls the loop behind it, unless that writes what the convolution still reads.
+
+    Scratch, which both share where one follows the other, is taken anew.
+    """
     y = row.args[1]
     args = tuple([Piece(np.empty_like(a.work)) if isinstance(a, Piece) else a for a in then.args])
     of_row, of_tail = ([a for a in arrays(some) if not _same(a, y)] for some in (row.args, args))

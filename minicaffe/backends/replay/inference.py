@@ -23,9 +23,9 @@ _watchers = operator.attrgetter("watchers")
 
 
 class Replayed(run.Forward):
-    """Replays compute the same bits and raise the same errors as ordinary passes while the `guard` holds.
+    """The forward passes of a net; whole passes of the phase TEST are replayed once two traces are equal.
 
-    It does not refer to the net, which may be dropped.
+    A replay has the bits and the errors of an ordinary pass while the `guard` holds. It keeps no net alive.
     """
 
     def __init__(self, graph: Graph, memory: Memory):

@@ -87,7 +87,8 @@ def same_type(array: Any, copy: Any) -> Any:
 class Versioned:
     """The base of what passes assume: setting a field of the dataclass, or one of `_assumed`, is a change.
 
-    `version` is of all objects: a guard compares one number. Each change has its own, in any thread.
+    `version` is one for all objects, so that a guard compares one number. No two changes have the same, also
+    of several threads.
 
     >>> class Scale(Versioned):
     ...     _assumed = frozenset({"factor"})
@@ -132,7 +133,10 @@ def assumed(name: str) -> Any:
 
 
 class Blob:
-    """An array `data` and the loss's gradient by it, `diff` (Caffe's Blob): zeros, taken when first read."""
+    """An array `data` and the loss's gradient with respect to it, `diff` (Caffe's Blob).
+
+    `diff` is allocated, as zeros, when it is first read: a blob that needs no gradient has none.
+    """
 
     def __init__(self, shape: Shape, device: Device, dtype: Any):
         self.shape, self.device, self.dtype = shape, device, dtype

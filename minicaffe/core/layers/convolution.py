@@ -18,7 +18,10 @@ from minicaffe.errors import ShapeError
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Filtered(Unrolled):
-    """What Convolution and Deconvolution share: filters, a bias, and a plan."""
+    """What Convolution and Deconvolution share: filters, a bias, and a plan.
+
+    Several bottoms have one shape; each has its own top, computed by the same parameters.
+    """
 
     num_output: Annotated[int, "number of filters", AtLeast(1)]
     group: Annotated[int, "groups of channels convolved apart", AtLeast(1)] = 1

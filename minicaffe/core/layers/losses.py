@@ -55,7 +55,10 @@ class Loss(Layer):
         return ()
 
     def mean(self, losses: Any, divisor: int, squares: bool = False) -> Any:
-        """The first top: the sum of losses, or of squares, over the whole batch's `divisor`; 0 of none."""
+        """The first top: the sum of losses, or of their squares, over `divisor`; 0 without samples.
+
+        `divisor` is proportional to the batch: on several ranks it is scaled to the whole batch.
+        """
         work, whole = self.context.workspace, self.context.share.of_whole(divisor)
         return total(losses, self.out[0], work, scale=1 / max(whole, 1), squares=squares)
 

@@ -24,9 +24,10 @@ def check_channels(x: Shape) -> None:
 
 
 class Normalization(Layer):
-    """The base of normalisations, by rows, with a learnt scale and bias or without: setup calls `plan`.
+    """The base of normalisations: rows, how they are normalised, and optionally a learnt scale and bias.
 
-    Backward normalises the bottom again, so that a layer after it may work in place on the top.
+    A subclass calls `plan` in its setup. Backward computes the normalised values again from the
+    bottom, so that a layer after it may work in place on the top.
     """
 
     traits = Traits(recordable=True)

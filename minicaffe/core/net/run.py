@@ -66,7 +66,8 @@ def backward(
 ) -> None:
     """Run one layer backward; `written` are the values whose diff already holds a gradient.
 
-    Sums of gradients use `scratch`; the losses' gradients are those of `loss_scale` times the loss.
+    A gradient that is added to another is computed in `scratch` first. The losses' gradients are those of
+    `loss_scale` times the loss.
     """
     step.tell("before_backward")
     for value in step.tops:

@@ -20,7 +20,8 @@ def source(layer: LayerSpec) -> Source:
 def in_both(spec: NetSpec) -> dict[Source, frozenset[float]]:
     """The sources that layers of TRAIN and of TEST read, each with the values of `split` that they have.
 
-    Levels and stages are ignored: the answer is one for all nets of a model; nothing without a solver.
+    Levels and stages are ignored, so that the answer is the same for all nets of a model. A model without a
+    solver trains on nothing.
     """
     if spec.solver is None:
         return {}
@@ -37,7 +38,10 @@ def in_both(spec: NetSpec) -> dict[Source, frozenset[float]]:
 
 
 def trained_on(layer: Layer, learning: Iterable[Layer] = ()) -> str:
-    """What a layer of TEST reads that TRAIN, or a layer of `learning`, reads too, as "pictures"; else ""."""
+    """The kind of data that a layer of TEST and TRAIN both read, such as "pictures"; "" if there is none.
+
+    `learning` are the layers of the training net, if that is of another model.
+    """
     data, reader = getattr(layer, "dataset", None), getattr(layer, "reader", None)
     if layer.phase != "TEST" or data is None or (reader is not None and reader.own_split):
         return ""

@@ -26,9 +26,10 @@ def im2col(
 ) -> Any:
     """The windows of images as columns, into `out` of `column_shape`.
 
-    col[s][(c kh + i) kw + j, oy ow + ox] = x[s, c, oy sh - ph + i dh, ox sw - pw + j dw], 0 outside; 1 to 3
-    axes alike. x is (n, c, *image). On CUDA, `form` is the kernel: Caffe's, or that without loops. `places`
-    asks for the first outputs along each axis only. Source: Caffe's im2col_cpu; Chellapilla et al. 2006.
+    col[s][(c kh + i) kw + j, oy ow + ox] = x[s, c, oy sh - ph + i dh, ox sw - pw + j dw], 0 outside;
+    1 to 3 axes alike. x is (n, c, *image). On CUDA, `form` says which kernel: Caffe's, or the one
+    without loops. `places` asks for the first outputs along each axis only. Source: Caffe's im2col_cpu;
+    Chellapilla et al. 2006.
 
     >>> x = np.arange(9.0).reshape(1, 1, 3, 3)
     >>> im2col(x, Window((2, 2)), np.empty((1, 4, 4)))[0]
@@ -65,8 +66,9 @@ def col2im(
     """The adjoint of im2col: each image entry is the sum of the column entries read from it.
 
     col is of `column_shape`; out is (n, c, *image) and is overwritten. With `places`, col holds the first
-    outputs along each axis; with `add`, out is added to. On CUDA, `form` says which kernel: a gather, whose
-    sums are always in one order, or a scatter with atomic additions. Source: Caffe's col2im_cpu.
+    outputs along each axis only; with `add`, out is added to. On CUDA, `form` says which
+    kernel: a gather, whose sums are always in one order, or a scatter with atomic additions.
+    Source: Caffe's col2im_cpu.
 
     >>> col2im(np.ones((1, 4, 4)), Window((2, 2)), np.empty((1, 1, 3, 3)))[0, 0]
     array([[1., 2., 1.],
@@ -115,7 +117,10 @@ def _within(window: Window, places: Sizes, image: Sizes) -> bool:
 
 @functools.cache
 def _blocks(window: Window) -> list[tuple[tuple[slice, ...], tuple[slice, ...]]]:
-    """Parts of the kernel no larger than the stride, apart in all windows: their pixels, and elements."""
+    """Parts of the kernel no larger than the stride, so that those of two windows do not overlap.
+
+    For each: the pixels from its corner on, and its kernel elements.
+    """
     along = [
         [(slice(k, None), slice(k, min(k + stride, size))) for k in range(0, size, stride)]
         for size, stride in zip(window.kernel, window.stride, strict=True)

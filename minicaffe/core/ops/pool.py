@@ -236,7 +236,10 @@ def _numbers(count: int, dtype: Any) -> Any:
 
 
 def _first_of_equal(x: Any, window: Window, out: Any, which: Any, work: Any) -> None:
-    """The maxima of windows side by side, and which element of each is the first to be it; -1 if none is."""
+    """The maxima of windows side by side, and which element of each is the first to be it; -1 if none is.
+
+    All elements are taken at once: of those that are not the maximum the number becomes 255.
+    """
     count, size, kind = math.prod(window.kernel), out.size, x.dtype.type
     seen, most = work[: count * size].reshape(count, size), work[count * size :][:size]
     np.copyto(seen.reshape(*window.kernel, *out.shape), _elements(x, window, out))
@@ -276,7 +279,8 @@ def _maxima(x: Any, window: Window, out: Any) -> None:
 def _with_winners(x: Any, window: Window, out: Any, better: Any, seen: Any, number: Any) -> None:
     """The maxima, and of each one more than the number of the element that won it.
 
-    What an element sees, read twice, is copied first. A later winner's number is larger: a maximum keeps it.
+    What an element sees is copied together first, for it is read twice. A later winner has a larger number,
+    so that a maximum, not a branch, keeps it.
     """
     np.copyto(out, -np.inf)
     np.copyto(number, 0)
@@ -313,8 +317,9 @@ def roi_pool(
     x (n, c, h, w); rois (r, 5): image, x0, y0, x1, y1, in pixels times 1 / scale, rounded half away from 0, at
     least one pixel. Bin p of `length` rows reaches from floor(p length / oh) to ceil((p + 1) length / oh), cut
     to the image; an empty one is 0, with place -1. `better` (c,) is boolean scratch. Raises DataError for an
-    image that is not there; on CUDA, which does not wait, its region is NaN. A replay sets `refused`, one
-    int32, to 1 instead of raising. Source: ROIPoolingLayer of R. Girshick's fast-rcnn.
+    image that is not there; on CUDA, which is not waited for, its region is NaN. A replay sets `refused`, one
+    int32, to 1 instead of raising.
+    Source: ROIPoolingLayer of R. Girshick's fast-rcnn.
 
     >>> x, rois = np.arange(16.0).reshape(1, 1, 4, 4), np.array([[0.0, 0, 2, 6, 6]])
     >>> y, which = np.empty((1, 1, 2, 2)), np.empty((1, 1, 2, 2), np.int32)
@@ -421,7 +426,8 @@ def mask(
 def places(mask: Any, image: tuple[int, int], out: Any, refused: Any) -> Any:
     """A mask's numbers as int64 `out`: places y w + x of an image (h, w), -1 for none, -2 for others.
 
-    Raises DataError for a place outside; not on CUDA: see `check_mask`. A replay sets `refused`, an int32.
+    Raises DataError for a place outside; not on CUDA, which is not waited for: see `check_mask`. A replay sets
+    `refused`, one int32, to 1 instead.
 
     >>> places(np.array([3.0, -1.0]), (2, 2), np.empty(2, np.int64), np.zeros(1, np.int32))
     array([ 3, -1])

@@ -63,7 +63,8 @@ def _generator(key: tuple[int, int]) -> np.random.Generator:
 class Mask:
     """Which entries are `kept`: those whose number, uniform in [0, 1), is `ratio` or more.
 
-    On CUDA only the numbers' key is drawn, into a slot; `dropout` draws the rest, for a graph to do it anew.
+    On CUDA only the numbers' key is drawn beforehand, into one of the slots: the entries are with `dropout`,
+    so that a graph can do it anew.
 
     >>> from minicaffe.backends.device import device
     >>> mask = Mask(Slots(device("cpu")), (4,))

@@ -1,7 +1,8 @@
 """One step in time of recurrent nets: the LSTM's unit and the plain one, and their gradients.
 
 Streams are rows (n). `cont` (n,) is 1 where a stream goes on and 0 where it begins anew: it multiplies what
-comes from the step before. What that gives through the weights comes as `r`, without cont, the same by rows.
+comes from the step before. What that gives through the weights comes as `r`, without cont, which is the same
+for a product with rows.
 """
 
 from typing import Any

@@ -139,8 +139,9 @@ def update(
 
     With the penalty L1, g = scale diff + decay sign(weight). The rules, their history and their numbers are
     those of formulas.py. All in place; `scratch`, flat, is NumPy's: each thread takes as many entries at a
-    time as it holds, up to BLOCK. `numbers` are float64, of each row the decay last; `parts` tell which
-    entries go by which row. Where `skip`, one int32, is not 0, nothing is done. Source: Caffe's solvers.
+    time as its share of it holds, up to BLOCK. `numbers` are an array of float64: of each row, the decay comes
+    last; `parts` tell which entries go by which row. Where `skip`, one int32, is not 0, nothing is done.
+    Source: Caffe's solvers.
 
     >>> from minicaffe.backends.device import device
     >>> weight, diff, history = np.array([1.0, 1.0]), np.array([2.0, 2.0]), np.array([10.0, 10.0])

@@ -22,8 +22,9 @@ class Iteration(Parts):
     """Computes iterations of a net: passes over iter_size batches, sums with other ranks, update, average.
 
     `recorded` counts the losses written to the watch's window since its start. Of the last iteration,
-    `updated` says whether all of it was done, `torn` if its update ended in between, `copied` if the watch has
-    what passes change. With `graph` one on CUDA may be a graph, unless `seen` is a reason against it.
+    `updated` says whether all of it was done, `torn` whether its update ended in between, `copied` if the
+    watch has what passes change. With `graph` a backend may make one graph of an iteration on CUDA, unless
+    `seen` is a reason against it.
     """
 
     graph = False
@@ -49,7 +50,10 @@ class Iteration(Parts):
             self.ranks.iterate(self._whole)
 
     def gradient(self, now: Now) -> None:
-        """Run forward and backward over iter_size batches, on all ranks; the mean loss goes to the window."""
+        """Run forward and backward over iter_size batches; their mean loss is written to the window.
+
+        Several ranks sum their gradients and losses. An error on one rank is raised on all.
+        """
         self._set(now)
         with Undone(self):
             self.ranks.run(self._gradient)
@@ -163,7 +167,8 @@ def _add_loss(net: Net, one: Any, loss: Any) -> None:
 class Undone:
     """A context of an Iteration: what fails before the update is undone but for blobs, gradients are stale.
 
-    An update begun cannot be undone; if it fails, the iteration is `torn`. Raises TrainingError if it is.
+    An update that has begun cannot be undone; where that fails, the iteration is `torn`. Raises TrainingError
+    if it is already.
     """
 
     def __init__(self, iteration: Iteration):

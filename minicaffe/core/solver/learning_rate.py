@@ -9,8 +9,9 @@ from minicaffe.core.config.declare import SolverSpec
 def learning_rate(spec: SolverSpec, iteration: int, fallen: int = 0) -> float:
     """The rate of an iteration. With b = base_lr, g = gamma, p = power, s = stepsize, i = iteration:
 
-    fixed b; step b g^floor(i / s); multistep b g^(stepvalues <= i); exp b g^i; inv b (1 + g i)^-p; poly m + (b
-    - m) (1 - i / max_iter)^p, m = min_lr; sigmoid b / (1 + exp(-g (i - s))). Source: Caffe; m NVCaffe's.
+    fixed b; step b g^floor(i / s); multistep b g^(stepvalues <= i); exp b g^i; inv b (1 + g i)^-p;
+    poly m + (b - m) (1 - i / max_iter)^p, m = min_lr; sigmoid b / (1 + exp(-g (i - s))). Source: Caffe's
+    SGDSolver; m NVCaffe's.
 
     cosine m + (b - m) (1 + cos(pi t)) / 2, t = (i - w) / (max_iter - w), w = warmup_iter:
     half a wave, from the end of the warm-up. Source: Loshchilov and Hutter, SGDR, ICLR 2017, without restarts.

@@ -21,7 +21,10 @@ SCALE = {"float16": 1024.0}  # the default loss scale; else 1
 
 
 class Master:
-    """A parameter's master: values and gradient in float32, for the rule; a float32 parameter's own values."""
+    """The master of a float16 or bfloat16 parameter: values and gradient in float32, for the rule.
+
+    The master of a float32 parameter, such as a running statistic, uses its values.
+    """
 
     dtype = np.dtype("float32")
     stale = False  # all gradients are written
@@ -54,9 +57,10 @@ class Master:
 class Mixed(Update):
     """The update of master weights, with their history and gradients, in float32; the net has rounded copies.
 
-    The gradients are those of `scale` times the loss, so that none becomes 0; `gather` divides them. If any is
-    not finite, the iteration is skipped: it changes nothing, and `skipped` counts it. The device decides, by a
-    Watch with `pass_over`. Source: P. Micikevicius et al., Mixed Precision Training, ICLR 2018.
+    The gradients are those of `scale` times the loss, so that small ones do not become 0; `gather` divides
+    them by `scale`. If any is not finite, the iteration is skipped: weights and history do not change, and
+    `skipped` counts it. The device decides this, by a Watch with `pass_over`.
+    Source: P. Micikevicius et al., Mixed Precision Training, ICLR 2018.
     """
 
     def __init__(

@@ -79,7 +79,10 @@ def _backward(size: int, out: int, k: int, s: int, p: int, d: int) -> Axis:
 
 
 class Planes:
-    """Sources as planes, x or with `back` dy, and a block of them; with `sums`, for dweight, all channels."""
+    """The sources of a convolution as planes, x or with `back` dy; and the block that is computed at a time.
+
+    With `sums`, for dweight, which sums over places, all channels are in planes at a time.
+    """
 
     def __init__(self, g: ConvGeometry, back: bool, sums: bool = False):
         self.g, self.back, self.sums = g, back, sums

@@ -1,7 +1,8 @@
 """Blocking of Winograd's compiled loops: a convolution is cut into units, and a unit into strips of tiles.
 
-A unit is some samples, or a band of rows of tiles of one sample; a strip is one row of tiles. The loops'
-arguments are told in backends/cpu/kernels/winograd.py, strips and their room in winograd_transforms.py.
+A unit is some samples, or a band of rows of tiles of one sample; a strip is one row of tiles. The arguments
+of the loops are described in backends/cpu/kernels/winograd.py, strips and their room in
+winograd_transforms.py there.
 """
 
 import functools
@@ -58,7 +59,8 @@ class Strips:
     def _cut(self) -> tuple[int, int, int, int, int, int]:
         """Returns the room of a thread, in which strips are transformed.
 
-        Strips, pitch, offsets of pixels and of points after one axis, elements, a phase's pixels in a row.
+        Strips; pitch; offsets of the pixels that are read and of points after one axis; elements; and the
+        pixels of a phase in a row.
         """
         (t0, t1), (m0, m1), columns = self.points, self.step, self.tiles[1]
         # The pixels of a row of x and of dy that are transformed, a vector at least
@@ -115,7 +117,10 @@ class Strips:
     def units(
         self, rest: int, threads: int, of: ConvGeometry | None
     ) -> tuple[int, tuple[Any, ...]]:
-        """Returns how many units have `rest` elements, and the loops' arguments; `of` is whose dx it is."""
+        """Returns the number of units, each with `rest` elements of work, and the arguments of the loops.
+
+        `of` is the convolution of which this is the adjoint, if it computes a dx.
+        """
         g, (rows, columns) = self.g, self.tiles
         vectors = (rest - self.cut[4] - self._elements(0)) // self.tile // self.lanes
         room = ((vectors - 1) | 1) * self.lanes - self.behind  # tiles of the longest line
@@ -156,7 +161,10 @@ strips = functools.lru_cache(maxsize=1024)(Strips)
 
 @functools.lru_cache(maxsize=1024)
 def adjoint(g: ConvGeometry) -> ConvGeometry:
-    """The convolution of dy that computes dx, of stride 1: dy's places are pixels, dx's planes channels."""
+    """Returns the convolution of dy that computes dx: of stride 1, with the places of dy as its pixels.
+
+    If g has strides, it computes the planes of dx as channels.
+    """
     window, r = g.window, taps(g.window)
     sizes = zip(r, _pads(g), window.dilation, strict=True)
     pad = tuple(d * (k - 1) - (p if s == 1 else 0) for k, (p, s), d in sizes)

@@ -24,7 +24,8 @@ from minicaffe.backends.cpu.vector_ir import wide as wide
 def product(sizes, a, a_turned, b, add, rows, deep, wide, steps, vectors, c, first, last):
     """c = a b, or c += a b, where m is small, or, of `rows`, k.
 
-    A unit: FEW_COLUMNS vectors of each row of c, or FEW_ROWS rows. It takes `deep` rows, `wide` vectors of b.
+    A unit is FEW_COLUMNS vectors of each row of c, or FEW_ROWS rows. At a time `deep` rows of b are taken,
+    and of them `wide` vectors.
     """
     m, n, k = sizes
     row, apart = (1, m) if a_turned else (k, 1)

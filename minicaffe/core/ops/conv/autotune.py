@@ -1,11 +1,12 @@
 """The autotuner: measures how exact and how fast the engines compute a convolution.
 
 An engine first runs on at most two samples, and on a corner of large images. Its error is |a - b| / |b|, root
-mean squares, where b is the definition in float64. An engine whose error exceeds the tolerance of `problem` is
-never timed. The others are timed in turn, round by round, and the shortest time counts, as anything else only
-adds time. An engine that training replays is timed as a replay, without Python; on CUDA as a graph of several
-runs, because many kernels take less time than a launch. If a batch takes long, fewer samples are timed and the
-ms are scaled. On CUDA each engine runs once before it is timed, so that it is compiled.
+mean squares, where b is the definition in float64. An engine whose error exceeds the tolerance of `problem`
+is never timed. The others are timed in turn, round by round, and the shortest time counts, because anything
+else on the machine only adds time. An engine that training replays is timed as a replay, without Python; on
+CUDA as a graph of several runs, because many kernels take less time than a launch. If a batch takes long,
+fewer samples are timed and the ms are scaled. On CUDA each engine runs once before it is timed, so that it is
+compiled.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ RUNS, RUNS_OF = 10, 10**10  # in a CUDA graph, at most; their multiply-adds in a
 
 @dataclass(frozen=True)
 class Finding:
-    """Of one direction: ms a batch and relative error by engine, the date, and if the machine was busy."""
+    """Measurements of one direction: ms of the whole batch and relative error by engine, the date, and whether
+    other processes kept the machine busy.
+    """
 
     ms: dict[str, float]
     error: dict[str, float]

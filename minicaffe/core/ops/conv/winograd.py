@@ -12,8 +12,9 @@ multiplications instead of (m r)^2. Tiles are m pixels apart, and padded at the 
 linear, so the gradients are the transposes, read from right to left.
 
 With Numba, compiled loops transform both axes in vectors (backends/cpu/conv/winograd.py); only they take
-strides and dilations: without them the engine falls back to `implicit`. Images have one or two axes, tiles up
-to 8 pixels a side. Source: A. Lavin, S. Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016.
+strides and dilations, so that without them the engine falls back to `implicit`. Images have one or two axes,
+tiles up to 8 pixels a side. Source: A. Lavin, S. Gray, Fast Algorithms for Convolutional Neural Networks, CVPR
+2016.
 """
 
 from __future__ import annotations
@@ -286,7 +287,10 @@ class Cut:
         self._transform(transforms, self._pixels, self._free)
 
     def write(self, images: Any, transforms: Matrices, bias: Any = None) -> None:
-        """Transforms points to tiles, adds bias (c,), and sums them to images (s, c, *image), over chunks."""
+        """Transforms points to tiles, adds bias (c,), and sums the tiles to images (s, c, *image).
+
+        The tiles of a later chunk of these samples are added to the images.
+        """
         self._transform(transforms, self._points, self._between)
         if bias is not None:
             lead = 1 if self._cuda else math.prod(self._window.kernel)
@@ -332,7 +336,10 @@ class Cut:
 
 
 class Chunk:
-    """The tiles of x (t^2 pixels) and y (m^2) of a chunk, in one memory by turns, each also as t^2 points."""
+    """The tiles of x (t^2 pixels) and of y (m^2 pixels) of a chunk, each also as t^2 points.
+
+    Tiles of x are not needed while those of y are transformed, so both use the same part of the work.
+    """
 
     def __init__(self, of: Tiles, work: Any):
         self.samples, g = of.samples, of.g
@@ -365,7 +372,8 @@ def sizes(g: ConvGeometry, points: Sizes, pixels: Sizes) -> tuple[int, int, int]
 def matrices(m: int, r: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns A' (m, t), G (t, r) and B' (t, t) of F(m, r): y = A' [(G w) * (B' x)], t = m + r - 1.
 
-    By Toom and Cook two polynomials' product is computed from values at points; its transpose is a filter.
+    By Toom and Cook the product of two polynomials is computed from their values at the points. The transpose
+    of this product is a filter.
 
     >>> at, g, bt = matrices(2, 3)
     >>> w, x = np.array([1.0, 2.0, 3.0]), np.array([1.0, 0.0, 2.0, 5.0])
@@ -405,7 +413,11 @@ def constants(m: int, kernel: Sizes, dtype: Any, xp: Any, device: str) -> tuple[
 
 @functools.cache
 def by_axes(m: int, kernel: Sizes, dtype: Any) -> tuple[tuple[np.ndarray, ...], ...]:
-    """B' and A of two axes, as `halves`, for kernels/winograd_transforms.py; of one, the first's are empty."""
+    """Returns B' of two axes and A of two axes, as `halves`, for the loops of
+    backends/cpu/kernels/winograd_transforms.py.
+
+    With one axis, the matrices of the first are empty.
+    """
     none = (np.zeros((2, 0, 0)),) * 2
     axes = [none] * (2 - len(kernel))
     for r in kernel:

@@ -36,6 +36,9 @@ def sizes(least: Sequence[float], most: Sequence[float], ratios: Sequence[float]
 
     Of each pair of sizes: a square of the least, one of the geometric mean, and the least stretched to each
     ratio but 1. Source: PriorBoxLayer of W. Liu's SSD.
+
+    >>> sizes([4], [9], [1, 4]).tolist()
+    [[4.0, 4.0], [6.0, 6.0], [8.0, 2.0]]
     """
     shapes: list[tuple[float, float]] = []
     for i, size in enumerate(map(int, least)):
@@ -66,6 +69,9 @@ def decode(code: str, given: Any, prior: Any, variance: Any) -> Any:
 
     CORNER: prior + v given. CORNER_SIZE: prior + v given (w, h, w, h) of the prior. CENTER_SIZE: the prior's
     middle moved by v given[:2] (w, h), its size times exp(v given[2:]). `variance` (p, 4) is v, None is 1.
+
+    >>> decode("CENTER_SIZE", np.array([[0.5, 0, np.log(2), 0]]), np.array([[0, 0, 0.5, 0.5]]), None)
+    array([[0. , 0. , 1. , 0.5]])
     """
     with np.errstate(over="ignore", invalid="ignore"):  # weights may have diverged
         moved = given if variance is None else given * variance
