@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from minicaffe.backends.cuda import launch
-from minicaffe.backends.replay.replay import Graph
+from minicaffe.backends.replay.replay import CudaGraph
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.ops import softmax
 from minicaffe.core.ops.conv import problem
@@ -79,12 +79,12 @@ def test_a_kernel_that_computes_something_else_is_found(cuda, one_net, monkeypat
 
 
 def test_a_replay_that_computes_something_else_is_found(cuda, one_net, monkeypatch):
-    make = Graph.__init__
+    make = CudaGraph.__init__
 
     def faulty(self, parts, device):
         make(self, parts[:-1], device)
 
-    monkeypatch.setattr(Graph, "__init__", faulty)
+    monkeypatch.setattr(CudaGraph, "__init__", faulty)
     rows = list(check_gpu.replay("LeNet", check_gpu.NETS["LeNet"], cuda))
     assert "a replay gave another" in rows[0][2]
 

@@ -25,7 +25,7 @@ Kind = TypeVar("Kind", bound=type)
 Row = Callable[[tuple[Any, ...], dict[str, Any]], Any]  # of the arguments of an op
 
 
-class Rows:
+class OpTable:
     """The table of a backend: which function computes an op, and which of its arguments it takes, by name.
 
     Where `compiled(file, dtype, blas)` finds loops, the function takes first their module, and BLAS's address.
@@ -293,11 +293,11 @@ def replayed(what: str, ordinary: Kind) -> Kind:
     return ordinary if backend is None else cast(Kind, backend.Replayed)
 
 
-def table(backend: str) -> Rows:
+def table(backend: str) -> OpTable:
     """The table of a backend, to which its engines of convolutions add; an empty one if it is not there."""
     module(f"minicaffe.backends.{backend}.conv")
     ops = module(f"minicaffe.backends.{backend}.ops")
-    return Rows() if ops is None else cast(Rows, ops.ROWS)
+    return OpTable() if ops is None else cast(OpTable, ops.ROWS)
 
 
 @functools.cache

@@ -134,7 +134,7 @@ FORMULAS = {
 }
 
 
-class Rule(NamedTuple):
+class StepFormula(NamedTuple):
     """step(w, g, *history, *numbers) returns what is taken from w, and the new history: `memory` values."""
 
     step: Function
@@ -184,11 +184,11 @@ def adam(
 
 
 RULES = {
-    "sgd": Rule(sgd, 1),
-    "nesterov": Rule(nesterov, 1),
-    "scaled": Rule(scaled, 1),
-    "adadelta": Rule(adadelta, 2),
-    "adam": Rule(adam, 2),
+    "sgd": StepFormula(sgd, 1),
+    "nesterov": StepFormula(nesterov, 1),
+    "scaled": StepFormula(scaled, 1),
+    "adadelta": StepFormula(adadelta, 2),
+    "adam": StepFormula(adam, 2),
 }
 
 

@@ -19,7 +19,7 @@ from minicaffe.backends.cpu import compile_cache
 from minicaffe.backends.device import Device
 from minicaffe.backends.dispatch import threads
 from minicaffe.backends.replay.command_buffer import Program
-from minicaffe.backends.replay.replay import Call, Graph, Node, Segment
+from minicaffe.backends.replay.replay import Call, CudaGraph, Node, Segment
 from minicaffe.cli.options import Computed, Model, Phased
 from minicaffe.cli.parser import Arg, CommandOptions, number
 from minicaffe.core.config.declare import NetSpec
@@ -69,7 +69,7 @@ def who_computes(net: Net) -> Iterator[tuple[str, str]]:
     for node in net.passes.nodes:
         if isinstance(node, Call):
             computed.setdefault(node.what.rpartition(" ")[0], []).append(f"Python: {node.why}")
-        elif isinstance(node, Graph):
+        elif isinstance(node, CudaGraph):
             for part in node.parts:
                 computed.setdefault(part.what.rpartition(" ")[0], []).append("a CUDA graph")
         else:
@@ -144,11 +144,11 @@ def measured(nodes: Sequence[Node], flop: dict[str, float]) -> Iterator[Line]:
         if isinstance(node, Call):
             yield node.what, f"Python: {node.why}", 0, least(node.work), 0, 0.0
             continue
-        if isinstance(node, Graph):
+        if isinstance(node, CudaGraph):
             name = f"CUDA graph of {len(node.parts)}" if not node.why else f"as it is: {node.why}"
             of = f"{node.parts[0].what} to {node.parts[-1].what}"
 
-            def work(graph: Graph = node) -> None:
+            def work(graph: CudaGraph = node) -> None:
                 graph.work()
                 graph.device.synchronize()
 

@@ -14,7 +14,7 @@ from minicaffe.core.solver import mean_outputs
 from minicaffe.core.solver.report import banner
 from minicaffe.core.solver.scores import score_suffixes
 from minicaffe.errors import SpecError, say
-from minicaffe.tools.data.reader.base import Part
+from minicaffe.tools.data.reader.base import Subset
 from minicaffe.tools.inference import for_test, is_scored
 from minicaffe.tools.training.progress import score_table
 
@@ -34,7 +34,7 @@ def data_lines(nets: Sequence[Net | None]) -> list[str]:
             images = getattr(data, "images", None)  # where it is in memory
             size = "" if images is None else f" ({backend.mib(images.nbytes)})"
             part = f", the training {unit}" if (unit := sources.trained_on(layer)) else ""
-            if isinstance(reader := getattr(layer, "reader", None), Part):
+            if isinstance(reader := getattr(layer, "reader", None), Subset):
                 part = f", {reader.which}"
             lines.append(f"{layer.phase} data: {len(data)} {what}{size}{part}")
         lines += _classes(net) if net is not None else []

@@ -126,10 +126,10 @@ def compiled(function: F, fastmath: Any = False) -> F:
     import numba
 
     from minicaffe.backends.cpu.compile_cache import Kept
-    from minicaffe.backends.cpu.compiler import Whole
+    from minicaffe.backends.cpu.compiler import LoopCompiler
 
     options = {"nogil": True, "error_model": "numpy", "fastmath": fastmath}
-    jit: Any = numba.njit(pipeline_class=Whole, **options)
+    jit: Any = numba.njit(pipeline_class=LoopCompiler, **options)
     # Its name in machine code, where all that factories return would be called alike.
     function.__qualname__ = function.__name__
     loop = jit(function)

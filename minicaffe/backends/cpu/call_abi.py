@@ -15,7 +15,7 @@ from numba.np.numpy_support import from_dtype
 
 from minicaffe.backends.cpu import Tail, helper
 from minicaffe.backends.cpu.compile_cache import Kept, digest
-from minicaffe.backends.cpu.compiler import Whole
+from minicaffe.backends.cpu.compiler import LoopCompiler
 from minicaffe.backends.cpu.vector_ir import LONG as WORD
 from minicaffe.backends.cpu.vector_ir import ir, made
 
@@ -34,7 +34,7 @@ def entry(loop: Any, kinds: tuple[Any, ...]) -> Any:
     call.__module__, call.__name__ = loop.__module__, loop.__name__
     # Its name in machine code, where no two may be called alike.
     call.__qualname__ = f"{loop.__name__}_{digest(repr(kinds).encode()).hex()}"
-    entry: Any = CFunc(call, SIGNATURE, locals={}, options=OPTIONS, pipeline_class=Whole)
+    entry: Any = CFunc(call, SIGNATURE, locals={}, options=OPTIONS, pipeline_class=LoopCompiler)
     entry._cache = Kept(call, kinds)
     entry.compile()
     return entry

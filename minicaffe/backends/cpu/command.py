@@ -12,7 +12,7 @@ from minicaffe.backends.device import on_cuda, where
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class LoopCommand:
     """A command: loop(*args, first, last) over slices of 0..n. Keeps its arguments, compared by address."""
 
     loop: Callable[..., None]
@@ -21,7 +21,7 @@ class Row:
     slices: int
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Row):
+        if not isinstance(other, LoopCommand):
             return NotImplemented
         mine, theirs = ((row.loop, row.n, row.slices, place(row.args)) for row in (self, other))
         return mine == theirs
@@ -30,7 +30,7 @@ class Row:
     def name(self) -> str:
         """The loop's file and name.
 
-        >>> Row(print, (), 1, 1).name
+        >>> LoopCommand(print, (), 1, 1).name
         'builtins.print'
         """
         return f"{self.loop.__module__.rpartition('.')[2]}.{self.loop.__name__}"
@@ -39,7 +39,7 @@ class Row:
     def bytes(self) -> int:
         """The bytes of all arrays among the arguments, each once: a lower bound of the memory traffic.
 
-        >>> Row(print, (np.zeros(3), (np.ones(2), 5)), 1, 1).bytes
+        >>> LoopCommand(print, (np.zeros(3), (np.ones(2), 5)), 1, 1).bytes
         40
         """
         return sum({id(array): array.nbytes for array in arrays(self.args)}.values())
@@ -47,7 +47,7 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class Calls:
-    """A command: calls of NumPy's functions, for each slice those of its thread, in order; equal as a Row."""
+    """A command: calls of NumPy's functions, each slice's in its thread, in order; equal as a loop's."""
 
     parts: list[list[partial[Any]]]
 
@@ -80,7 +80,7 @@ class Calls:
 class Apart:
     """A command: of each slice its own compiled loops, which its thread runs in order, and nobody else."""
 
-    parts: list[list[Row]]
+    parts: list[list[LoopCommand]]
 
     @property
     def slices(self) -> int:
@@ -99,7 +99,7 @@ class Apart:
         return sum(row.bytes for part in self.parts for row in part)
 
 
-Command = Row | Apart | Calls
+Command = LoopCommand | Apart | Calls
 
 
 def touched(call: partial[Any]) -> Iterator[np.ndarray]:

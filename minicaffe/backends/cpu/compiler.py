@@ -72,7 +72,7 @@ class _Part(_Loop):
         """Do nothing."""
 
 
-class Whole(Compiler):
+class LoopCompiler(Compiler):
     """Numba's compiler, for a loop."""
 
     library: type[_Loop] = _Loop
@@ -95,7 +95,7 @@ class Whole(Compiler):
         return [manager]
 
 
-class Part(Whole):
+class InnerCompiler(LoopCompiler):
     """Numba's compiler, for a function that nothing but compiled code calls."""
 
     library = _Part
@@ -107,7 +107,7 @@ def part(function: Callable[..., Any], *, fastmath: Any, **options: Any) -> Any:
     It says its own `fastmath`: else Numba takes that of the loop that is compiled first, and the bits of all
     others depend on which one that is.
     """
-    jit: Any = numba.njit(pipeline_class=Part, fastmath=fastmath, **options)
+    jit: Any = numba.njit(pipeline_class=InnerCompiler, fastmath=fastmath, **options)
     dispatcher = jit(function)
     find = dispatcher.get_call_template
     dispatcher.get_call_template = lambda args, kws: find([_general(arg) for arg in args], kws)

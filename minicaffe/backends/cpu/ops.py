@@ -14,7 +14,7 @@ import numpy as np
 
 from minicaffe.backends.cpu import Piece, for_rows, loops, no_bias, skinny, threads
 from minicaffe.backends.cpu.threads import GRAIN, run, run_flat
-from minicaffe.backends.dispatch import Rows, flag, number
+from minicaffe.backends.dispatch import OpTable, flag, number
 from minicaffe.core.ops.geometry import numbers_of
 from minicaffe.core.ops.pool import workspace_of_one
 
@@ -35,7 +35,7 @@ FEW = 64  # rows of all steps: for fewer it does not pay to put the weights in p
 NEAR = 2**20  # bytes of weights, which then stay in the second cache
 STREAMS = 2  # that are worth a thread
 
-ROWS = Rows(for_rows)
+ROWS = OpTable(for_rows)
 row = ROWS.add
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cpu import Piece, Tail, available, loops
-from minicaffe.backends.cpu.command import Apart, Row
+from minicaffe.backends.cpu.command import Apart, LoopCommand
 from minicaffe.backends.cpu.thread_pool import CompiledCrew, Crew
 from minicaffe.backends.device import on_cuda
 from minicaffe.backends.thread_state import inside, state
@@ -145,7 +145,7 @@ def run(loop: Callable[..., None], n: int, *args: Any, grain: int = 1) -> int:
     most = 1 if inside.get() else share()
     slices = min(n, max(1, min(n // grain, most)))
     if slices:
-        row = Row(loop, args, n, slices)
+        row = LoopCommand(loop, args, n, slices)
         if state.trace is not None:
             state.trace.ran(row)
         walk(Table([row]))
@@ -169,18 +169,18 @@ class Table:
     thread runs, and those of a command `Apart`, have no synchronisation between them.
     """
 
-    def __init__(self, rows: Sequence[Row | Apart]):
+    def __init__(self, rows: Sequence[LoopCommand | Apart]):
         self.rows = tuple([row for row in rows if row.slices])  # a generator would keep more memory
         self.walkers = max([row.slices for row in self.rows], default=0)
         # Of each a loop, its first thread, and whether threads synchronise after it
-        calls: list[tuple[Row, int, bool]] = []
+        calls: list[tuple[LoopCommand, int, bool]] = []
         for i, row in enumerate(self.rows, 1):
             if isinstance(row, Apart):
                 calls += [(one, t, False) for t, part in enumerate(row.parts) for one in part]
                 calls[-1] = (*calls[-1][:2], True)
                 continue
             then = self.rows[i] if i < len(self.rows) else None
-            alone = isinstance(then, Row) and row.slices == then.slices == 1
+            alone = isinstance(then, LoopCommand) and row.slices == then.slices == 1
             calls.append((row, 0, not alone))
         self.length = len(calls)
         words, self._words = array("q"), array("q")

@@ -28,7 +28,7 @@ from minicaffe.backends.cuda.launch import (
     launch_blocks,
     launch_typed,
 )
-from minicaffe.backends.dispatch import Rows, flag, number
+from minicaffe.backends.dispatch import OpTable, flag, number
 from minicaffe.backends.launch_listener import ask
 from minicaffe.core.ops.geometry import lift, numbers_of
 from minicaffe.core.ops.rows import Affine, by_channel
@@ -63,7 +63,7 @@ FILES = {  # of kernels that are in no file of the name of their family
     "update.unscale": "unscale",
 }
 
-ROWS = Rows()
+ROWS = OpTable()
 row = ROWS.add
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends.cpu import Piece, Tail, loops, no_bias
-from minicaffe.backends.cpu.command import Command, Row, arrays, place
+from minicaffe.backends.cpu.command import Command, LoopCommand, arrays, place
 
 Named = tuple[str, Command]  # the name of a command's layer, and the command
 
@@ -37,7 +37,7 @@ def _layers(first: str, last: str) -> str:
     return last if first == last else f"{first.rpartition(' ')[0]} to {last}"
 
 
-def _normalised(row: Row, then: Row) -> Row | None:
+def _normalised(row: LoopCommand, then: LoopCommand) -> LoopCommand | None:
     """The remembered statistics of a BatchNorm, and the normalisation of each channel by them."""
     *_, mean_out, _, rate = row.args
     x, (outer, features, inner), mean, many, y = then.args
@@ -47,10 +47,10 @@ def _normalised(row: Row, then: Row) -> Row | None:
     compiled: Any = loops("normalize", y.dtype)
     none = no_bias(y.dtype)
     more_args = (outer, features, inner), (False, none, none, False), y
-    return Row(compiled.chain, (*row.args, *more_args), row.n, then.slices)
+    return LoopCommand(compiled.chain, (*row.args, *more_args), row.n, then.slices)
 
 
-def _scaled(row: Row, then: Row) -> Row | None:
+def _scaled(row: LoopCommand, then: LoopCommand) -> LoopCommand | None:
     """The same, with a scale of the same channels."""
     *past, (outer, features, inner), (scales, *_), y = row.args
     _, factor, term, whole, to, f, p = then.args
@@ -58,36 +58,36 @@ def _scaled(row: Row, then: Row) -> Row | None:
     if scales or whole or not alike or not _in_place(then, y, to):
         return None
     more_args = (outer, features, inner), (True, factor, term, False), y
-    return Row(row.loop, (*past, *more_args), row.n, row.slices)
+    return LoopCommand(row.loop, (*past, *more_args), row.n, row.slices)
 
 
-def _rectified(row: Row, then: Row) -> Row | None:
+def _rectified(row: LoopCommand, then: LoopCommand) -> LoopCommand | None:
     *first_args, (scales, factor, term, rectified), y = row.args
     if rectified or not scales or not _in_place(then, y, then.args[-1]):
         return None
-    return Row(row.loop, (*first_args, (True, factor, term, True), y), row.n, row.slices)
+    return LoopCommand(row.loop, (*first_args, (True, factor, term, True), y), row.n, row.slices)
 
 
-def _rectified_sum(row: Row, then: Row) -> Row | None:
+def _rectified_sum(row: LoopCommand, then: LoopCommand) -> LoopCommand | None:
     a, *of_a, b, of_b, sizes, y, of_y = row.args
     whole = (*of_a, of_b, of_y, sizes) == ((1,), (1,), (1,), (row.n,))
     apart = place(y) not in (place(a), place(b))
     if not (whole and apart and _in_place(then, y, then.args[-1]) and then.n == row.n):
         return None
     compiled: Any = loops("elementwise", y.dtype)
-    return Row(compiled.rectified_sum, (a, b, y), row.n, row.slices)
+    return LoopCommand(compiled.rectified_sum, (a, b, y), row.n, row.slices)
 
 
-def _follows(row: Row, step: int, tail: Tail | None = None) -> Row | None:
+def _follows(row: LoopCommand, step: int, tail: Tail | None = None) -> LoopCommand | None:
     """A convolution with one more step in its epilogue, if that comes behind those that are in it."""
     steps, of_each, *_ = row.args[0]
     if step <= steps or not _whole_channels(row):
         return None
     epilogue = steps | step, of_each, tail or Tail()
-    return Row(row.loop, (epilogue, *row.args[1:]), row.n, row.slices)
+    return LoopCommand(row.loop, (epilogue, *row.args[1:]), row.n, row.slices)
 
 
-def _whole_channels(row: Row) -> bool:
+def _whole_channels(row: LoopCommand) -> bool:
     """Whether the loop of a convolution computes neighbouring outputs together, as an epilogue needs it."""
     if row.name == "packed_gemm.correlate":
         target, jobs = row.args[6], row.args[9][0]
@@ -98,21 +98,21 @@ def _whole_channels(row: Row) -> bool:
     return True
 
 
-def _convolution_rectified(row: Row, then: Row) -> Row | None:
+def _convolution_rectified(row: LoopCommand, then: LoopCommand) -> LoopCommand | None:
     x, _, y = then.args
     if not (_same(row.args[1], y) and _same(x, y) and then.n == y.size):
         return None
     return _follows(row, _steps(y).RECTIFIES)
 
 
-def _convolution_pooled(row: Row, then: Row) -> Row | None:
+def _convolution_pooled(row: LoopCommand, then: LoopCommand) -> LoopCommand | None:
     """A convolution, and the pooling of its channels, each computed as one and in the cache."""
     x, plane = then.args[0], row.args[0][1][1]
     whole = _same(row.args[1], x) and then.n * plane == x.size and plane <= IN_CACHE
     return _tailed(row, then, plane) if whole and _has_planes(row) else None
 
 
-def _has_planes(row: Row) -> bool:
+def _has_planes(row: LoopCommand) -> bool:
     """True if a convolution finishes whole channels of an image together."""
     if row.name == "packed_gemm.correlate":
         _, (_, samples, _, bands), _ = row.args[5][4:]
@@ -126,7 +126,7 @@ def _has_planes(row: Row) -> bool:
     return True
 
 
-def _tailed(row: Row, then: Row, size: int) -> Row | None:
+def _tailed(row: LoopCommand, then: LoopCommand, size: int) -> LoopCommand | None:
     """A convolution that calls the loop behind it, unless that writes what the convolution still reads.
 
     Scratch, which both share where one follows the other, is taken anew.
@@ -148,7 +148,7 @@ def _same(a: Any, b: Any) -> bool:
     return bool(place(a) == place(b))
 
 
-def _in_place(row: Row, x: Any, y: Any) -> bool:
+def _in_place(row: LoopCommand, x: Any, y: Any) -> bool:
     """Whether a command's first argument is x, and y has the same memory."""
     return place(row.args[0]) == place(x) == place(y)
 
@@ -163,7 +163,7 @@ CONVOLUTIONS = (  # loops whose first arguments are an epilogue and y
 )
 IN_CACHE = 2**12  # outputs of a channel that is pooled where it is computed
 POOLINGS = "pool.largest", "pool.max_pool", "pool.max_halve", "pool.ave_pool"
-JOINS: dict[tuple[str, str], Callable[[Any, Any], Row | None]] = {
+JOINS: dict[tuple[str, str], Callable[[Any, Any], LoopCommand | None]] = {
     ("normalize.recall", "normalize.normalise"): _normalised,
     ("normalize.chain", "normalize.scale"): _scaled,
     ("normalize.chain", "elementwise.ReLU_y"): _rectified,

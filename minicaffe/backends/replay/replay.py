@@ -1,7 +1,7 @@
 """Work that is the same each time: recorded while it runs, and from then on replayed.
 
 A replay runs nodes, in order: on the CPU a `Segment` of commands, compiled loops that threads run without
-Python, or NumPy calls; on CUDA a `Graph` of all that the device runs; and a `Call`, Python between them.
+Python, or NumPy calls; on CUDA a `CudaGraph` of all that the device runs; and a `Call`, Python between them.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Issued:
     whole: bool = False  # nothing else runs, but where no kernel may be fused with another
 
 
-class Graph:
+class CudaGraph:
     """Work on CUDA without other Python between, captured when it first runs, then launched as one graph."""
 
     def __init__(self, parts: Sequence[Issued], device: Device):
@@ -107,7 +107,7 @@ class Graph:
                     fused.end()
 
 
-Node = Segment | Graph | Call
+Node = Segment | CudaGraph | Call
 
 
 class Tape:
@@ -156,7 +156,7 @@ class Tape:
             if called:
                 nodes += part
             else:
-                nodes.append(Graph(part, self.device) if self.device.is_cuda else Segment(part))
+                nodes.append(CudaGraph(part, self.device) if self.device.is_cuda else Segment(part))
         return nodes if any(not isinstance(node, Call) for node in nodes) else []
 
 
@@ -194,7 +194,7 @@ class Repeated:
         for node in self.nodes:
             if isinstance(node, Call) and not node.sets:
                 reasons.append(f"{node.what}: {node.why}")
-            elif isinstance(node, Graph) and node.why:
+            elif isinstance(node, CudaGraph) and node.why:
                 reasons.append(f"{node.parts[0].what} to {node.parts[-1].what}: {node.why}")
         return reasons
 

@@ -12,7 +12,7 @@ from minicaffe.core.layers.fillers import ONE, ZERO
 from minicaffe.core.layers.registry import register
 from minicaffe.core.ops import lrn
 from minicaffe.core.ops import rows as ops
-from minicaffe.core.ops.normalize import Whole, gradients, normalise
+from minicaffe.core.ops.normalize import SyncBatch, gradients, normalise
 from minicaffe.core.ops.rows import Affine, Norm, Past, Rows, Statistics, recall
 from minicaffe.errors import ShapeError, SpecError
 
@@ -241,13 +241,13 @@ class BatchNorm(Normalization):
             )
         super().allocate()
         share = self.context.share
-        self.whole: Whole | None = None
+        self.whole: SyncBatch | None = None
         if self.sync and share.size > 1 and not self.by_past:
             if self.dtype != self.sum_dtype:
                 raise SpecError("sync: on several ranks a net of float32 or float64 is needed")
             share.sums = True
             length = share.of_whole(self.rows.length)
-            self.whole = Whole(self.xp, self.shape, self.dtype, self.rows, length, share.sum)
+            self.whole = SyncBatch(self.xp, self.shape, self.dtype, self.rows, length, share.sum)
 
     @property
     def running(self) -> list[Any]:

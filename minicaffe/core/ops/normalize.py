@@ -116,7 +116,7 @@ def _part_of_y(rows: Rows, norm: Norm, stats: Statistics, out: Any) -> None:
         out.fill({"variance": 1 / rows.length, "mean": 0, "length": 1}[norm.kind])
 
 
-class Whole:
+class SyncBatch:
     """Channels normalised over a batch of which other ranks have the other samples: BatchNorm with `sync`.
 
     Of rank r with N_r entries a channel, mean m_r and variance v_r, and N = sum of N_r over the ranks,

@@ -9,7 +9,7 @@ import numpy as np
 
 from minicaffe.backends.device import Device
 from minicaffe.backends.dispatch import module, op
-from minicaffe.backends.formulas import RULES, Function, Rule, rule_on_blocks
+from minicaffe.backends.formulas import RULES, Function, StepFormula, rule_on_blocks
 from minicaffe.backends.thread_state import inside
 
 NEAR = 2**17  # entries that NumPy takes at a time, near the cache,
@@ -94,7 +94,7 @@ def add_rule(name: str, step: Function, memory: int) -> str:
         raise TypeError(f"it returns {len(results)} values, not the step and {memory} of history")
     own = (f"rule_{name}_{count}" for count in range(1, 2 + len(RULES)))  # a word of no kernel's
     free = next(one for one in own if one not in RULES)
-    RULES[free] = Rule(step, memory)
+    RULES[free] = StepFormula(step, memory)
     return free
 
 

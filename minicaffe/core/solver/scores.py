@@ -82,7 +82,7 @@ def mean_outputs(
     of the batches; all return the same means. Raises ShapeError for a net that does
     not accept the smaller batch. Outputs that are `gathered` are joined: their layer's `score` counts.
     """
-    whole = Whole.of(net) if batches is None else Whole(batches)
+    whole = WholeSet.of(net) if batches is None else WholeSet(batches)
     if not whole.count:
         raise SpecError("expected at least 1 batch to take the mean of")
     rank, size = communicator.rank, communicator.size
@@ -111,7 +111,7 @@ def mean_outputs(
 
 
 @dataclass(frozen=True)
-class Whole:
+class WholeSet:
     """A test's full batches, each counting as `samples`, and `rest` more; outputs `rows` have one a sample."""
 
     batches: int
@@ -125,7 +125,7 @@ class Whole:
         return self.batches * self.samples + self.rest
 
     @classmethod
-    def of(cls, net: Net) -> Whole:
+    def of(cls, net: Net) -> WholeSet:
         """A net's longest data set, or one batch without any; entries drawn at random fill whole batches."""
         layers: list[Any] = list(net.layers.values())
         sets = [layer for layer in layers if getattr(layer, "dataset", None) is not None]
@@ -167,7 +167,7 @@ class Whole:
 
 
 def _sums(
-    net: Net, batches: range, with_loss: bool, joined: dict[str, list[np.ndarray]], whole: Whole
+    net: Net, batches: range, with_loss: bool, joined: dict[str, list[np.ndarray]], whole: WholeSet
 ) -> dict[str, np.ndarray]:
     """The sums of a net's outputs, for rows of their mean, over some batches; `joined` gets gathered rows."""
     xp, sums = net.device.xp, {}

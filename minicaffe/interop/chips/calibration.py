@@ -24,7 +24,7 @@ from minicaffe.core.net import Net, read
 from minicaffe.core.net.step import Step, Value
 from minicaffe.errors import DataError, SpecError, did_you_mean
 from minicaffe.tools.data import readers
-from minicaffe.tools.data.reader.base import Part, Reader
+from minicaffe.tools.data.reader.base import Reader, Subset
 from minicaffe.tools.data.reader.picture_set import PictureSet, holds_pictures, pictures_below
 from minicaffe.tools.deploy import TOGETHER, Deployed
 from minicaffe.tools.inference import for_test, inference
@@ -199,7 +199,7 @@ class CalibrationNet(Deployed):
         places = sorted(np.random.default_rng(SEED).permutation(len(source))[:count].tolist())
         if isinstance(source, Reader):
             notes += [source.warning] if source.warning else []
-            whole = source.reader if isinstance(source, Part) else source
+            whole = source.reader if isinstance(source, Subset) else source
             by_path = isinstance(whole, PictureSet)
             some = [source.place(i) if by_path else self._own(source, i) for i in places]
         else:

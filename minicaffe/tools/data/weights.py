@@ -12,7 +12,7 @@ Kind = Literal["sha1", "git_blob"]
 
 
 @dataclass(frozen=True)
-class Row:
+class Published:
     """A published weight file, `folder`NAME.caffemodel.
 
     `digest` is its SHA-1, or its name as git's blob. `model` is the model of the zoo that it fits, `licence`
@@ -34,11 +34,11 @@ class Row:
         return f"{self.folder}{name}.caffemodel"
 
 
-WEIGHTS = {name: Row(**row) for name, row in fetch.PUBLISHED["weights"].items()}
+WEIGHTS = {name: Published(**row) for name, row in fetch.PUBLISHED["weights"].items()}
 NAMES = tuple(dict.fromkeys([*WEIGHTS, *(row.model for row in WEIGHTS.values() if row.model)]))
 
 
-def lookup(name: str) -> tuple[str, Row] | None:
+def lookup(name: str) -> tuple[str, Published] | None:
     """The weights that a name means, their own or that of the zoo's model they fit; None for any other.
 
     >>> lookup("alexnet")[0]

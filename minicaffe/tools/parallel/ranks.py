@@ -271,7 +271,7 @@ WORTH = 2**20
 MEASURED = 3  # sums: of squares, of gradients that are not finite, of losses
 
 
-class Part(NamedTuple):
+class Shard(NamedTuple):
     """Entries `first` to `last` of the arrays of a type, of which `whole` are the gradients."""
 
     whole: Any
@@ -293,7 +293,7 @@ class Shared:
         rank, self.parts = communicator.rank, []
         for bucket in buckets:
             first, last = communicator.bounds(bucket.array.size)[rank : rank + 2]
-            self.parts.append(Part(bucket.whole, bucket.start + first, bucket.start + last))
+            self.parts.append(Shard(bucket.whole, bucket.start + first, bucket.start + last))
 
     @property
     def gradients(self) -> list[Any]:
@@ -337,7 +337,7 @@ class Shared:
         return works
 
 
-def cut(stretch: Stretch, part: Part) -> Stretch | None:
+def cut(stretch: Stretch, part: Shard) -> Stretch | None:
     """What lies of a stretch in a part, if anything does."""
     first = max(part.first, stretch.start)
     last = min(part.last, stretch.start + stretch.diff.size)

@@ -8,7 +8,7 @@ import pytest
 from calls import calls
 from kit import refusal
 
-from minicaffe.core.config.declare import Filler, LayerSpec, ParamSpec, Rule, SolverSpec, State
+from minicaffe.core.config.declare import Filler, LayerSpec, ParamSpec, SolverSpec, State, StateRule
 from minicaffe.core.net import Net, parse, read
 from minicaffe.core.solver.update_rules import KINDS
 from minicaffe.errors import SpecError
@@ -80,7 +80,7 @@ solver: {base_lr: 1, max_iter: 0, lr_policy: multistep, gamma: 0.1, stepvalue: 5
     assert (b.bottom, b.top, b.tops) == (("a",), ("c",), ("c",))
     assert b.param == (ParamSpec(name="w", lr_mult=0.0),)
     assert (b.loss_weight, b.propagate_down) == ((2.0,), (False,))
-    assert (b.include, b.exclude) == ((Rule(phase="TRAIN"),), ())
+    assert (b.include, b.exclude) == ((StateRule(phase="TRAIN"),), ())
     fillers = {
         "weight_filler": Filler(type="xavier"),
         "bias_filler": Filler(type="constant", value=1),
@@ -100,8 +100,8 @@ def test_what_caffe_demands_has_a_default_and_a_test_interval_of_0_is_one_test_a
 
 def test_a_layer_tells_its_phases():
     always = LayerSpec(name="x", type="ReLU")
-    train = LayerSpec(name="x", type="ReLU", include=(Rule(phase="TRAIN"),))
-    no_train = LayerSpec(name="x", type="ReLU", exclude=(Rule(phase="TRAIN"),))
+    train = LayerSpec(name="x", type="ReLU", include=(StateRule(phase="TRAIN"),))
+    no_train = LayerSpec(name="x", type="ReLU", exclude=(StateRule(phase="TRAIN"),))
     for phase, expected in (("TRAIN", [True, True, False]), ("TEST", [True, False, True])):
         found = [layer.included(State(phase=phase)) for layer in (always, train, no_train)]
         assert found == expected
@@ -124,7 +124,7 @@ def test_a_layer_tells_its_phases():
 )
 def test_a_rule_holds_if_all_of_it_does(rule, state, holds):
     """Caffe's Net::StateMeetsRule."""
-    assert Rule(**rule).holds(State(**state)) is holds
+    assert StateRule(**rule).holds(State(**state)) is holds
 
 
 STAGED = """

@@ -15,7 +15,7 @@ from kit import few_digits, model_of, registered
 from minicaffe import Layer, Solver, Traits, parse
 from minicaffe.backends.cuda import cublas, fusion
 from minicaffe.backends.replay import replay
-from minicaffe.backends.replay.replay import Graph
+from minicaffe.backends.replay.replay import CudaGraph
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops.conv import problem
@@ -168,14 +168,14 @@ def wavering(patch):
 
 def faulty(change):
     """Graphs of other parts than were recorded."""
-    make = Graph.__init__
+    make = CudaGraph.__init__
 
     def setup(patch):
         def other(self, parts, device):
             make(self, list(parts), device)
             change(self.parts)
 
-        patch.setattr(Graph, "__init__", other)
+        patch.setattr(CudaGraph, "__init__", other)
 
     return setup
 

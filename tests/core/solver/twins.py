@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe import Net, Solver, parse
-from minicaffe.backends.replay.replay import Call, Graph, Segment
+from minicaffe.backends.replay.replay import Call, CudaGraph, Segment
 from minicaffe.core.solver.mixed import Mixed
 from minicaffe.core.solver.report import Mute as Quiet
 
@@ -142,6 +142,6 @@ def segments(one: Solver | Net) -> list[Segment]:
     return [node for node in nodes(one) if isinstance(node, Segment)]
 
 
-def graphs(one: Solver | Net) -> list[Graph]:
+def graphs(one: Solver | Net) -> list[CudaGraph]:
     """What of it is captured on CUDA."""
-    return [node for node in nodes(one) if isinstance(node, Graph)]
+    return [node for node in nodes(one) if isinstance(node, CudaGraph)]

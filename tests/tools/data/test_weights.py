@@ -14,7 +14,7 @@ from mirrors import served
 from minicaffe.core.net.model import models
 from minicaffe.errors import DataError
 from minicaffe.tools.data import fetch, weights
-from minicaffe.tools.data.weights import WEIGHTS, Row, fetch_weights, lookup, weights_named
+from minicaffe.tools.data.weights import WEIGHTS, Published, fetch_weights, lookup, weights_named
 
 ROOT = Path(__file__).resolve().parents[3]
 CONTENT = bytes(range(256)) * 40
@@ -101,7 +101,7 @@ def test_unknown_names(tmp_path):
 def test_two_at_once_share_one_download(tmp_path, mirror):
     pytest.importorskip("fcntl")
     code = (
-        "from minicaffe.tools.data.weights import WEIGHTS, Row\n"
+        "from minicaffe.tools.data.weights import WEIGHTS, Published\n"
         "from minicaffe.tools.data.weights import weights_named\n"
         f"WEIGHTS['bvlc_alexnet'] = {WEIGHTS['bvlc_alexnet']!r}\n"
         f"weights_named('alexnet', {str(tmp_path)!r})\n"
@@ -134,7 +134,7 @@ def test_the_table_of_the_docs_is_that_of_the_code():
     assert rows == [row_of_docs(name, row) for name, row in WEIGHTS.items()]
 
 
-def row_of_docs(name: str, row: Row) -> str:
+def row_of_docs(name: str, row: Published) -> str:
     """A row as docs/zoo.md has it."""
     kind = {"sha1": "SHA-1", "git_blob": "git's blob"}[row.kind]
     whose = f" ({row.digest_source})" if row.digest_source else ""

@@ -12,7 +12,7 @@ import gpu  # noqa: F401
 import numpy as np
 
 from minicaffe import Solver, parse
-from minicaffe.backends.replay.replay import Graph
+from minicaffe.backends.replay.replay import CudaGraph
 from minicaffe.core.communicator import device_of
 from minicaffe.core.solver import Report
 from minicaffe.tools.parallel import ranks, world
@@ -61,7 +61,7 @@ def trained(device, communicator, sync="true", iterations=7, dtype="float64"):
     graphs = [
         node
         for node in solver.iterations.recordings.get("iteration", [])
-        if isinstance(node, Graph)
+        if isinstance(node, CudaGraph)
     ]
     return found, graphs, solver
 

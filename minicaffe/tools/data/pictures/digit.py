@@ -24,7 +24,7 @@ Box = tuple[int, int, int, int]  # top, left, bottom, right
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class Component:
     """Ink that belongs together, in a window a little larger than its box.
 
     mask (h, w); ink (h, w): the share of the ground's light that is missing; `contrast`: its median under
@@ -49,18 +49,18 @@ class Part:
         """The greater, the likelier this is the digit."""
         return -len(self.doubts), self.size * min(self.clearness, 8)
 
-    def within(self, other: Part) -> bool:
+    def within(self, other: Component) -> bool:
         """Whether the other's box holds this one's."""
         (top, left, bottom, right), outer = self.box, other.box
         return outer[0] <= top and outer[1] <= left and bottom <= outer[2] and right <= outer[3]
 
-    def meets(self, other: Part) -> bool:
+    def meets(self, other: Component) -> bool:
         """Whether the boxes overlap."""
         (top, left, bottom, right), its = self.box, other.box
         return top < its[2] and its[0] < bottom and left < its[3] and its[1] < right
 
 
-def find_parts(mask: np.ndarray, ink: np.ndarray, light: np.ndarray, dark: bool) -> list[Part]:
+def find_parts(mask: np.ndarray, ink: np.ndarray, light: np.ndarray, dark: bool) -> list[Component]:
     """The largest parts of a mask (h, w), each with the smaller ones near it: a digit of several strokes.
 
     `ink` (h, w) is the missing light, `light` (h, w) what there is, logarithmic.
@@ -70,7 +70,7 @@ def find_parts(mask: np.ndarray, ink: np.ndarray, light: np.ndarray, dark: bool)
     area[0] = 0
     largest = [int(label) for label in np.argsort(-area)[:40] if area[label]]
     boxes = {label: _box(labels == label) for label in largest}
-    parts: list[Part] = []
+    parts: list[Component] = []
     taken: set[int] = set()
     for first in largest[:6]:
         part = None if first in taken else _judge(labels == first, ink, light, dark)
@@ -95,7 +95,7 @@ def find_parts(mask: np.ndarray, ink: np.ndarray, light: np.ndarray, dark: bool)
     return parts
 
 
-def _judge(mask: np.ndarray, ink: np.ndarray, light: np.ndarray, dark: bool) -> Part | None:
+def _judge(mask: np.ndarray, ink: np.ndarray, light: np.ndarray, dark: bool) -> Component | None:
     """What is under the mask (h, w) as a part, with doubts; None if it is no ink."""
     top, left, bottom, right = box = _box(mask)
     height, width = bottom - top, right - left
@@ -126,7 +126,7 @@ def _judge(mask: np.ndarray, ink: np.ndarray, light: np.ndarray, dark: bool) -> 
         BLOB: erode(np.pad(mask, blob), blob).sum() > 0.05 * mask.sum(),
     }
     reasons = tuple(text for text, so in doubts.items() if so)
-    return Part(mask, ink, box, dark, contrast, contrast / (spread + 0.02), reasons)
+    return Component(mask, ink, box, dark, contrast, contrast / (spread + 0.02), reasons)
 
 
 def _side_by_side(one: Box, other: Box) -> bool:
@@ -236,7 +236,7 @@ def find_digit(pixels: np.ndarray) -> tuple[np.ndarray, list[str]]:
     views = list(_search(planes, WIDEST))
     if all(BLOB in part.doubts for part in itertools.chain(*views)):
         views = list(_search(planes, 1.0))  # strokes may be as wide as the picture
-    best = max(itertools.chain(*views), key=Part.rank, default=None)
+    best = max(itertools.chain(*views), key=Component.rank, default=None)
     if best is None:
         return np.zeros((1, 1), np.uint8), [Doubt("nothing in it")]
     doubts = list(best.doubts)
@@ -263,7 +263,7 @@ def _planes(pixels: np.ndarray) -> list[np.ndarray]:
     return [np.asarray(plane, np.float32) for plane in planes]
 
 
-def _search(planes: list[np.ndarray], widest: float) -> Iterator[list[Part]]:
+def _search(planes: list[np.ndarray], widest: float) -> Iterator[list[Component]]:
     """The parts of dark ink, and those of light ink, in each plane."""
     for plane in planes:
         size = max(7, odd(widest * min(plane.shape)))
@@ -273,7 +273,7 @@ def _search(planes: list[np.ndarray], widest: float) -> Iterator[list[Part]]:
         yield [part for part in bright if not any(_is_hole(part, other) for other in dark)]
 
 
-def _parts(light: np.ndarray, size: int, dark: bool) -> list[Part]:
+def _parts(light: np.ndarray, size: int, dark: bool) -> list[Component]:
     """Ink narrower than `size`, where light (h, w), logarithmic, is less than around it.
 
     Of two thresholds the second, higher one parts ink from fainter lines that it touches.
@@ -285,23 +285,23 @@ def _parts(light: np.ndarray, size: int, dark: bool) -> list[Part]:
     return list(itertools.chain(*parts))
 
 
-def _is_hole(part: Part, other: Part) -> bool:
+def _is_hole(part: Component, other: Component) -> bool:
     """Whether it is but ground that the other's strokes enclose."""
     strokes = BLOB not in other.doubts
     return strokes and other.contrast > 0.5 * part.contrast and part.within(other)
 
 
-def _alike(best: Part, parts: list[Part]) -> list[Part]:
+def _alike(best: Component, parts: list[Component]) -> list[Component]:
     """The best, and those that might as well be the digit and lie elsewhere."""
     alike = [best]
-    for part in sorted(parts, key=Part.rank, reverse=True):
+    for part in sorted(parts, key=Component.rank, reverse=True):
         as_much = part.mask.sum() > 0.3 * best.mask.sum() and part.contrast > 0.5 * best.contrast
         if as_much and not part.doubts and not any(part.meets(one) for one in alike):
             alike.append(part)
     return alike
 
 
-def _cropped(part: Part) -> np.ndarray:
+def _cropped(part: Component) -> np.ndarray:
     """The ink of a part alone, from 0 beside its strokes to 255 in them, cropped to them."""
     near = dilate(part.mask, max(3, odd(part.size / 10)))
     ink = np.clip((part.ink / part.contrast - 0.15) / 0.7, 0, 1) * near

@@ -155,7 +155,7 @@ class NpySet(Reader):
         self.layout = Layout(images.shape, images.dtype, str(pictures))
         self.shape = self.layout.shape
         self.labels = labels_of(_mapped(labels), len(images), str(labels))
-        self.images: Any = Rows(images) if images.flags.c_contiguous else np.array(images)
+        self.images: Any = NpyRows(images) if images.flags.c_contiguous else np.array(images)
 
     def __len__(self) -> int:
         return self.layout.count
@@ -167,7 +167,7 @@ class NpySet(Reader):
         return f"{self.path}: entry {i}"
 
 
-class Rows:
+class NpyRows:
     """The rows of an .npy file that lie one behind the other, read when they are asked for."""
 
     def __init__(self, mapped: np.memmap):

@@ -93,7 +93,7 @@ class InMemory(Reader):
 SHARE = 0.2  # of each class, unless a layer says otherwise
 
 
-class Part(Reader):
+class Subset(Reader):
     """Some entries of a reader, in its order; `which` says which they are, for people."""
 
     own_split = True
@@ -130,7 +130,7 @@ class Part(Reader):
         return self.held
 
 
-def sides(reader: Reader, share: float) -> tuple[Part, Part] | None:
+def sides(reader: Reader, share: float) -> tuple[Subset, Subset] | None:
     """What training reads of a set, and what tests read: about `share` of each class.
 
     An entry is held out if the hash of its key (`Reader.key`), as a number from 0 to 1, is below `share`: it
@@ -158,8 +158,8 @@ def sides(reader: Reader, share: float) -> tuple[Part, Part] | None:
         return None
     percent = f"{100 * share:.4g} % of each class"
     return (
-        Part(reader, np.flatnonzero(~held), f"without the {percent} that is held out for tests"),
-        Part(reader, np.flatnonzero(held), f"the {percent} that is held out of training"),
+        Subset(reader, np.flatnonzero(~held), f"without the {percent} that is held out for tests"),
+        Subset(reader, np.flatnonzero(held), f"the {percent} that is held out of training"),
     )
 
 
