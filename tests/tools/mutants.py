@@ -1,4 +1,4 @@
-"""Mistakes put into the code one at a time, to see whether a test fails: mutation testing.
+"""Mistakes put into the code one at a time, to see which tests fail: mutation testing.
 
     pip install -e '.[test-all,branches]'
     python tests/tools/branches.py --data /tmp/branches                 which tests reach which line
@@ -6,35 +6,35 @@
     python tests/tools/mutants.py --data /tmp/branches --again --ask tests/core/net/test_new.py     those that survived, once more
 
 A mutant is one change of an operator, a comparison, a number, a truth value, a condition, a returned value or a
-statement, drawn from all that the files of FOLDERS hold. It is killed if tests fail that reach its line, or an example
-of its file; they run in a process of their own, with Numba off and on, in the STAGES below, until one stage has failed:
-first what is not slow (see costs.py), and what is slow only if that finds nothing. mutants.json has of each mutant the
-tests that failed; what it knows already is not tried again. Who looks at one that survived writes the reason there. A
-slow test that finds what no other does is put into "alone" of slow.json, and from then on it is not left out.
+statement, drawn from all that functions of the files of FOLDERS hold. All tests are collected once; each mutant is a
+fork of that process in which the functions of its file have the changed code, so what runs only while a module is
+imported is not asked. Of the tests that reach its line, and the examples of its file, those that reach little come
+first, for SECONDS or until ENOUGH have failed: what is not slow (see costs.py), then, if nothing of it failed, what
+is. That goes on with Numba off, and for those that survive with it on. mutants.json has of each mutant the tests that
+failed, and what it knows already is not tried again. Who looks at one that survived writes the reason there. A slow test that
+finds what no other does is put into "alone" of slow.json, and from then on it is not left out.
 """
 
 import argparse
 import ast
 import contextlib
-import importlib
-import io
+import gc
+import itertools
 import json
-import multiprocessing
 import os
 import random
 import re
-import shutil
 import signal
 import sqlite3
-import subprocess
 import sys
-import tempfile
 import time
 import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import CodeType, FunctionType
+from typing import Any, NoReturn
 
 import pytest
 
@@ -45,19 +45,9 @@ FOLDERS = ("core", "backends/cpu", "backends/replay", "tools/data")
 COMPILED = re.compile(
     "backends/cpu/(kernels/|atomics|microkernel|thread_pool_loops)"
 )  # no line of it is seen
-LIMIT = 90  # seconds beyond those of a stage; a mutant whose tests do not end is killed
-# With Numba or without; of the tests that reach the line, those first that reach little, from which on to which;
-# and the seconds after which no further one is begun
-STAGES = (
-    ("0", 0, 4, 4),
-    ("1", 0, 10, 6),
-    ("0", 4, 60, 8),
-    ("1", 10, 60, 12),
-    ("0", 60, None, 12),
-    ("1", 60, None, 12),
-)
+SECONDS, ENOUGH = 10, 12  # of the tests of a tier; of functions that failed
+LIMIT = 60  # seconds beyond; a mutant whose tests do not end is killed
 PATIENCE = 5  # times as many seconds for those that survived once
-IMPORTS = "numpy numba yaml tqdm pytest h5py onnx google.protobuf jsonschema"
 SWAPPED: dict[type, type] = {
     ast.Add: ast.Sub,
     ast.Sub: ast.Add,
@@ -82,17 +72,24 @@ SWAPPED: dict[type, type] = {
 
 @dataclass
 class Mutant:
-    """A change: its file and line, what it is, and what became of it."""
+    """A change: its file and line, what it is, and the functions of the file that have it."""
 
     file: str
     line: int
     change: str
-    outcome: str = ""
-    killers: Sequence[str] = ()  # the tests that failed
+    codes: dict[tuple[str, int], CodeType] = field(repr=False)
 
     @property
     def key(self) -> str:
         return f"{self.file}:{self.line} {self.change}"
+
+    def put_into(self, functions: list[FunctionType]) -> None:
+        """Give those of its file that it changes their changed code."""
+        for one in functions:
+            key = one.__code__.co_name, one.__code__.co_firstlineno
+            if key in self.codes and one.__code__.co_filename == str(ROOT / self.file):
+                with contextlib.suppress(ValueError):  # it has other variables of its outer one
+                    one.__code__ = self.codes[key]
 
 
 class Sites(ast.NodeVisitor):
@@ -168,23 +165,35 @@ def sites(tree: ast.AST) -> list[tuple[ast.AST, str]]:
     return visitor.sites
 
 
-def mutated(path: Path, number: int) -> tuple[Mutant, str]:
-    """The mutant of a file that has such a number, and the file's text with it."""
-    tree = ast.parse(path.read_text())
+def codes(code: CodeType) -> Iterator[tuple[tuple[str, int], CodeType]]:
+    """A module's code and that of all its functions, by name and first line."""
+    yield (code.co_name, code.co_firstlineno), code
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from codes(inner)
+
+
+def mutated(path: Path, number: int) -> Mutant:
+    """The mutant of a file that has such a number."""
+    text = path.read_text()
+    tree = ast.parse(text)
     place, kind = sites(tree)[number]
     before = ast.unparse(place).splitlines()[0]
     changed(place, kind)
     after = ast.unparse(place).splitlines()[0]
+    sound = dict(codes(compile(text, path, "exec")))
+    new = dict(codes(compile(ast.fix_missing_locations(tree), path, "exec")))
+    differ = {key: code for key, code in new.items() if key[0] != "<module>" and code != sound[key]}
     change = f"{kind}: {before[:80]} -> {after[:80]}"
-    line: int = place.lineno  # type: ignore[attr-defined]
-    return Mutant(str(path.relative_to(ROOT)), line, change), ast.unparse(tree)
+    return Mutant(str(path.relative_to(ROOT)), place.lineno, change, differ)  # type: ignore[attr-defined]
 
 
-def drawn(paths: list[Path], count: int, seed: int) -> list[tuple[Mutant, str]]:
-    """So many mutants of all that there are, by chance."""
+def drawn(paths: list[Path], count: int, seed: int) -> list[Mutant]:
+    """So many mutants of all that there are, by chance; of modules, not their functions, none."""
     places = [(path, i) for path in paths for i in range(len(sites(ast.parse(path.read_text()))))]
-    chosen = random.Random(seed).sample(places, min(count, len(places)))
-    return [mutated(path, number) for path, number in chosen]
+    random.Random(seed).shuffle(places)
+    mutants = (mutated(path, number) for path, number in places)
+    return list(itertools.islice((one for one in mutants if one.codes), count))
 
 
 class Reached:
@@ -206,152 +215,152 @@ class Reached:
         like = f"%/{file}"
         rows = self.connection.execute(query + " and abs(tono) = ?", (like, line)).fetchall()
         rows = rows or self.connection.execute(query, (like,)).fetchall()
-        return sorted((row[0] for row in rows), key=lambda name: (self.sizes[name], name))
+        names = sorted((row[0] for row in rows), key=lambda name: (self.sizes[name], name))
+        return [node(name) for name in names]
 
 
 def node(context: str) -> str:
-    """A test's name for pytest; '' for one that is no function of a module any more.
+    """A test's name for pytest.
 
     >>> node("tests.core.config.test_tree.test_positions")
     'tests/core/config/test_tree.py::test_positions'
     """
     module, _, function = context.rpartition(".")
-    path = Path(*module.split(".")).with_suffix(".py")
-    return f"{path}::{function}" if (ROOT / path).exists() else ""
+    return f"{module.replace('.', '/')}.py::{function}"
 
 
-class Checkout:
-    """A copy of the repository in which mutants are tried."""
+def function(name: str) -> str:
+    """A test's name without its parameters."""
+    return name.partition("[")[0]
 
-    def __init__(self, folder: Path, patience: int):
-        kept = subprocess.run(
-            ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
-        ).stdout.split("\0")
-        for name in filter(None, kept):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
-        self.folder = folder
-        self.patience, self.budget, self.written = patience, 0, 0
+
+class Trials:
+    """The plugin that tries mutants in place of running the tests that pytest has collected."""
+
+    def __init__(self, args: argparse.Namespace, results: dict[str, Any], numba: str):
+        self.args, self.results, self.numba = args, results, numba
+        self.seconds = SECONDS * (PATIENCE if args.again else 1)
+        self.slow = json.loads(SLOW.read_text())["slow"]
         self.sound: dict[str, bool] = {}  # whether a test passes without a mutant
+        self.failed: list[str] = []  # in a fork
 
-    def outcome(self, mutant: Mutant, text: str, names: list[str]) -> str:
-        """`killed`, `timeout` or `survived`. A test that fails without a mutant, too, is not asked."""
-        slow = json.loads(SLOW.read_text())["slow"]
-        for tier in ([n for n in names if n not in slow], [n for n in names if n in slow]):
-            for numba, first, last, seconds in STAGES:
-                self.budget = self.patience * seconds
-                os.environ["MINICAFFE_NUMBA"] = numba
-                some = tier[first:last]
-                if some and (outcome := self._outcome(mutant, text, some)):
-                    return outcome
-        return "survived"
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed:
+            self.failed.append(function(report.nodeid))
 
-    def _outcome(self, mutant: Mutant, text: str, names: list[str]) -> str:
-        """As `outcome`, but '' if it survives these tests."""
-        file = self.folder / mutant.file
-        before = file.read_text()
-        while names := [name for name in names if self.sound.get(name, True)]:
-            self.write(file, text)
-            try:
-                failed = self.failed(names)
-            finally:
-                self.write(file, before)
-            if failed in ([], ["timeout"]):
-                return "".join(failed)
-            for name in {one.partition("[")[0] for one in failed} - {*self.sound}:
-                asked = [name] if name in names else names  # an error of a file, or of none
-                self.sound[name] = not self.failed(asked)
-            if sound := [one for one in failed if self.sound[one.partition("[")[0]]]:
-                mutant.killers = sound
-                return "killed"
-        return ""
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        reached = Reached(self.args.data)
+        items, examples = defaultdict(list), defaultdict(list)
+        for item in session.items:
+            file, _, _ = item.nodeid.partition("::")
+            items[function(item.nodeid)].append(item)
+            examples[file].append(item.nodeid)
+        more = [name for name in items if name.startswith(tuple(self.args.ask or ["-"]))]
+        gc.unfreeze()
+        functions = [one for one in gc.get_objects() if isinstance(one, FunctionType)]
+        gc.freeze()
+        for mutant in self.waiting():
+            names = [*more, *examples[mutant.file], *reached.tests(mutant.file, mutant.line)]
+            names = [name for name in dict.fromkeys(names) if name in items]
+            outcome, killers = self.outcome(mutant, [items[name] for name in names], functions)
+            if outcome == "survived" and self.numba == "1" and mutant.key in self.results[outcome]:
+                continue  # as before; somebody may have written why
+            self.results[outcome][mutant.key] = killers
+            if outcome != "survived":
+                self.results["survived"].pop(mutant.key, None)
+            print(outcome, mutant.key, *killers, file=sys.__stderr__, flush=True)
+            self.args.into.write_text(json.dumps(self.results, indent=1) + "\n")
+        return True
 
-    def write(self, file: Path, text: str) -> None:
-        """Write a file, of a time of its own: byte code that is kept counts by a file's time and size."""
-        file.write_text(text)
-        self.written += 1
-        os.utime(file, (self.written, self.written))
+    def waiting(self) -> list[Mutant]:
+        """Those to be tried."""
+        known = {key: outcome for outcome, keys in self.results.items() for key in keys}
+        survived = {key for key, reason in self.results["survived"].items() if not reason}
+        chosen = drawn(sources(), self.args.count, self.args.seed)[
+            self.args.part :: self.args.parts
+        ]
+        if self.args.again or self.numba == "1":
+            return [mutant for mutant in chosen if mutant.key in survived]
+        return [mutant for mutant in chosen if mutant.key not in known]
 
-    def failed(self, names: list[str]) -> list[str]:
-        """Those of some tests that fail, or `timeout`; they run in a process of their own."""
-        said = self.folder / "failed"
-        said.write_text("")
+    def outcome(
+        self, mutant: Mutant, tests: list[list[Any]], functions: list[FunctionType]
+    ) -> tuple[str, list[str]]:
+        """`killed`, `timeout` or `survived`, and the tests that failed, each of which passes without the mutant."""
+        for slow in (False, True):
+            tier = [some for some in tests if (function(some[0].nodeid) in self.slow) is slow]
+            failed = self.fork(tier, mutant, functions)
+            if failed == ["timeout"]:
+                return "timeout", []
+            for name in {*failed} - {*self.sound}:
+                alike = [some for some in tier if function(some[0].nodeid) == name]
+                self.sound[name] = not self.fork(alike)
+            if killers := [name for name in failed if self.sound[name]]:
+                return "killed", killers
+        return "survived", []
+
+    def fork(
+        self,
+        tests: list[list[Any]],
+        mutant: Mutant | None = None,
+        functions: list[FunctionType] | None = None,
+    ) -> list[str]:
+        """The functions of tests that fail in a fork of this process with a mutant, or `timeout`."""
+        if not tests:
+            return []
+        reading, writing = os.pipe()
         child = os.fork()
         if not child:
-            self._test(names, said)
-        end = time.monotonic() + self.budget + LIMIT
+            os.close(reading)
+            self._child(tests, mutant, functions or [], writing)
+        os.close(writing)
+        end = time.monotonic() + self.seconds + LIMIT
         while time.monotonic() < end:
             pid, status = os.waitpid(child, os.WNOHANG)
             if pid:
-                code = os.waitstatus_to_exitcode(status)
-                return said.read_text().splitlines() or [f"exit status {code}"] * (code != 0)
-            time.sleep(0.02)
+                with open(reading) as said:
+                    failed = said.read().split()
+                return failed or [function(tests[0][0].nodeid)] * (status != 0)  # of all, say
+            time.sleep(0.01)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)
         os.waitpid(child, 0)
+        os.close(reading)
         return ["timeout"]
 
-    def _test(self, names: list[str], said: Path) -> None:
-        """Run tests in this process, which ends with their exit status."""
-        code, budget = 1, self.budget
-
-        class Failed:
-            """Notes the tests that fail, and files that cannot be imported; ends what takes long."""
-
-            stopped = False
-
-            @pytest.hookimpl(tryfirst=True)
-            def pytest_configure(self, config: Any) -> None:
-                """No step before all tests: its loops are compiled since the first mutant."""
-                for plugin in config.pluginmanager.get_plugins():
-                    if hasattr(plugin, "STEP"):
-                        plugin.STEP = ""
-
-            def pytest_sessionstart(self, session: Any) -> None:
-                self.session, self.end = session, time.monotonic() + budget
-
-            def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-                """Of the files' tests those that are asked, in their order; some are not there without Numba."""
-                places = {name: place for place, name in enumerate(names)}
-
-                def place(item: Any) -> int | None:
-                    name = item.nodeid.partition("[")[0]
-                    return places.get(name, places.get(name.partition("::")[0]))
-
-                items[:] = sorted((item for item in items if place(item) is not None), key=place)
-
-            def pytest_runtest_logreport(self, report: Any) -> None:
-                if report.failed:
-                    self.note(report.nodeid)
-                if time.monotonic() > self.end:
-                    self.stopped, self.session.shouldstop = True, "no more time"
-
-            def pytest_collectreport(self, report: Any) -> None:
-                if report.failed:
-                    self.note(report.nodeid)
-
-            def note(self, name: str) -> None:
-                with said.open("a") as file:
-                    file.write(name + "\n")
-
+    def _child(
+        self,
+        tests: list[list[Any]],
+        mutant: Mutant | None,
+        functions: list[FunctionType],
+        writing: int,
+    ) -> NoReturn:
+        """Run tests in this process, which ends."""
+        said = [function(tests[0][0].nodeid)]  # if something ends the run of them all
         try:
             os.setpgid(0, 0)
-            os.chdir(self.folder)
-            sys.path[:1] = [str(self.folder)]  # in place of this file's folder
-            os.environ.update(PYTHONPATH=str(self.folder))
-            quiet, noted = io.StringIO(), Failed()
-            options = ["-q", "-n0", "-p", "no:cacheprovider", "--full"]
-            with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
-                files = dict.fromkeys(name.partition("::")[0] for name in names)
-                code = int(pytest.main([*options, *files], [noted]))
-            none = code == pytest.ExitCode.NO_TESTS_COLLECTED
-            code = 0 if (noted.stopped or none) and not said.read_text() else code
-            if code and not said.read_text():
-                print(quiet.getvalue()[-2000:], file=sys.__stderr__)
+            if mutant:
+                mutant.put_into(functions)
+            end, self.failed = time.monotonic() + self.seconds, []
+            session = tests[0][0].session
+            session.config.pluginmanager.unregister(name="terminalreporter")
+            for some, after in zip(tests, [*tests[1:], [None]], strict=True):
+                for item, following in zip(some, [*some[1:], after[0]], strict=True):
+                    item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                    if time.monotonic() > end or function(item.nodeid) in self.failed:
+                        break
+                session._setupstate.teardown_exact(
+                    after[0]
+                )  # of a function that was not run to its end
+                if time.monotonic() > end or len({*self.failed}) >= ENOUGH:
+                    break
+            said = list(dict.fromkeys(self.failed))
         except BaseException:
             traceback.print_exc(file=sys.__stderr__)
         finally:
-            os._exit(code)
+            os.write(writing, " ".join(said).encode())
+            os._exit(0)
 
 
 def sources() -> list[Path]:
@@ -364,7 +373,7 @@ def alone(killed: dict[str, list[str]], known: dict[str, dict[str, Any]]) -> dic
     """Of the mutants that only slow tests kill, the one of them that costs least, and the mutant."""
     costs, found = known["slow"] | dict.fromkeys(known["alone"], 0), dict(known["alone"])
     for key, killers in killed.items():
-        names = {killer.partition("[")[0] for killer in killers}
+        names = {*killers}
         if names and names <= {*costs} and not names & {*found}:
             found[min(names, key=lambda name: costs[name])] = key
     return found
@@ -375,63 +384,31 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="the file that branches.py wrote")
     parser.add_argument("--count", type=int, default=500, help="of mutants; default: 500")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=2, help="mutants at a time; default: 2")
+    parser.add_argument("--part", type=int, default=0, help="which of several processes this is")
+    parser.add_argument(
+        "--parts", type=int, default=1, help="of how many; each has a file of its own"
+    )
     parser.add_argument("--again", action="store_true", help="only those that survived before")
     parser.add_argument("--ask", nargs="+", default=[], help="tests that FILE knows nothing of")
     parser.add_argument("--into", type=Path, default=RESULT, help="the file of the result")
     args = parser.parse_args()
-    for name in IMPORTS.split():  # so that each process need not
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-    results: dict[str, Any] = {"killed": {}, "timeout": {}, "survived": {}}
-    if args.into.exists():
-        results = json.loads(args.into.read_text())
-    known = {key for keys in results.values() for key in keys}
-    again = {key for key, reason in results["survived"].items() if not reason}
-    chosen = drawn(sources(), args.count, args.seed)
-    given = str(args.data), args.ask, PATIENCE if args.again else 1
-    with (
-        tempfile.TemporaryDirectory(prefix="mutants-") as folder,
-        multiprocessing.get_context("fork").Pool(args.jobs, Job.begin, (folder, *given)) as pool,
-    ):
-        tried = [
-            (mutant, text)
-            for mutant, text in chosen
-            if (mutant.key in again if args.again else mutant.key not in known)
-        ]
-        for mutant in pool.imap_unordered(Job.tried, tried):
-            results["survived"].pop(mutant.key, None)
-            results[mutant.outcome][mutant.key] = mutant.killers
-            print(mutant.outcome, mutant.key, *mutant.killers, flush=True)
-            args.into.write_text(json.dumps(results, indent=1) + "\n")
-    known = json.loads(SLOW.read_text())
+    args.data, args.into = args.data.resolve(), args.into.resolve()
+    os.chdir(ROOT)
+    for numba in "01":
+        results: dict[str, Any] = {"killed": {}, "timeout": {}, "survived": {}}
+        if args.into.exists():
+            results = json.loads(args.into.read_text())
+        child = os.fork()
+        if not child:
+            os.environ.update(MINICAFFE_NUMBA=numba, PYTHONPATH=str(ROOT))
+            options = ["-q", "-n0", "-p", "no:cacheprovider", "--full"]
+            os._exit(int(pytest.main(options, [Trials(args, results, numba)])))
+        if os.waitpid(child, 0)[1]:
+            raise SystemExit(f"pytest has ended with an error, with MINICAFFE_NUMBA={numba}")
+    results, known = json.loads(args.into.read_text()), json.loads(SLOW.read_text())
     known["alone"] = alone(results["killed"], known)
     known["slow"] = {name: s for name, s in known["slow"].items() if name not in known["alone"]}
     SLOW.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
-
-
-class Job:
-    """A process that tries mutants, in a checkout of its own."""
-
-    checkout: Checkout
-    reached: Reached
-    more: list[str]  # tests that are asked of all
-
-    @classmethod
-    def begin(cls, folder: str, data: str, more: list[str], patience: int) -> None:
-        own = Path(folder, str(os.getpid()))
-        own.mkdir()
-        cls.checkout, cls.reached, cls.more = Checkout(own, patience), Reached(Path(data)), more
-
-    @classmethod
-    def tried(cls, given: tuple[Mutant, str]) -> Mutant:
-        """The mutant, with what became of it."""
-        mutant, text = given
-        names = [name for name in map(node, cls.reached.tests(mutant.file, mutant.line)) if name]
-        examples = [mutant.file] * (">>>" in (ROOT / mutant.file).read_text())
-        names = [*cls.more, *examples, *names]
-        mutant.outcome = cls.checkout.outcome(mutant, text, names)
-        return mutant
 
 
 if __name__ == "__main__":
