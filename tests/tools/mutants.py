@@ -316,18 +316,17 @@ class Trials:
             self._child(tests, mutant, functions or [], writing)
         os.close(writing)
         end = time.monotonic() + self.seconds + LIMIT
-        while time.monotonic() < end:
+        pid = status = 0
+        while not pid and time.monotonic() < end:
             pid, status = os.waitpid(child, os.WNOHANG)
-            if pid:
-                with open(reading) as said:
-                    failed = said.read().split()
-                return failed or [function(tests[0][0].nodeid)] * (status != 0)  # of all, say
             time.sleep(0.01)
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError):  # and what its tests may have left running
             os.killpg(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        os.close(reading)
-        return ["timeout"]
+        with open(reading) as said:
+            failed = said.read().split() if pid else ["timeout"]
+        if not pid:
+            os.waitpid(child, 0)
+        return failed or [function(tests[0][0].nodeid)] * (status != 0)  # of all, say
 
     def _child(
         self,
