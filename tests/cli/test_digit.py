@@ -117,16 +117,6 @@ def test_the_strokes_of_a_digit_stay_together(read):
     assert pixels[rows.min() : rows.min() + 2, columns.max() - 3 : columns.max()].min() > 100
 
 
-@pytest.mark.parametrize("dark", [True, False])
-def test_ink_is_white_on_black_whether_it_is_dark_or_light(read, dark):
-    sheet = paper((100, 100, 200, 120))
-    pixels, done, doubts = read(sheet if dark else 255 - sheet)
-    assert done == ["inverted"] * dark + ["cropped to the digit"]
-    assert not doubts
-    assert pixels[6:22, 13:15].min() > 200
-    assert pixels[:, :8].max() == pixels[:, 20:].max() == 0
-
-
 def test_a_thin_stroke_shines_as_a_thick_one(read):
     thick, _, _ = read(paper((60, 100, 240, 124)))
     thin, _, _ = read(paper((60, 100, 240, 103)))

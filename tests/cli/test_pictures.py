@@ -42,20 +42,6 @@ def save(tmp_path):
     return write
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "rounding"),
-    [
-        *[(f"a.{kind}", {}, 1) for kind in ("png", "bmp", "gif", "tif", "pgm")],
-        ("a.webp", {"lossless": True}, 1),
-        ("a.jpg", {"quality": 95}, 29),
-    ],
-)
-def test_grey_formats(strokes, save, name, options, rounding):
-    pixels, inverted = read_picture(save(strokes, name, **options), SHAPE)
-    assert (pixels.dtype, pixels.shape, inverted) == (np.uint8, SHAPE, [])
-    np.testing.assert_allclose(pixels[0].astype(int), strokes, rtol=0, atol=rounding)
-
-
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "LA", "P", "CMYK", "1", "16", "16 in TIFF"])
 def test_modes_that_become_grey(strokes, save, mode):
     picture, rounding = Image.fromarray(strokes), 2
@@ -97,13 +83,6 @@ def test_without_pillow_the_remedy_is_told(strokes, save, tmp_path, monkeypatch)
     monkeypatch.setitem(sys.modules, "PIL", None)
     for name in (path, tmp_path / "large.npy"):
         assert "needs Pillow: pip install 'minicaffe[image]'" in refused(name)
-
-
-def test_dark_on_light_is_inverted(strokes, save):
-    light, inverted = read_picture(save(255 - strokes, "light.png"), SHAPE)
-    dark, kept = read_picture(save(strokes, "dark.png"), SHAPE)
-    assert (inverted, kept) == (["inverted"], [])
-    np.testing.assert_array_equal(light, dark)
 
 
 def test_ink_on_a_transparent_ground_is_ink_on_paper(strokes, save):
@@ -182,15 +161,6 @@ def test_files_that_are_no_pictures(tmp_path, name, content, expected):
         np.save(path, content, allow_pickle=True)
     told = refused(path)
     assert told.startswith(f"{path}: {expected}") and "\n" not in told
-
-
-def test_damaged_pictures(save, tmp_path):
-    chance = np.random.default_rng(0).integers(0, 256, (64, 64), np.uint8)
-    for name in ("a.png", "a.jpg"):
-        path = tmp_path / save(chance, name)
-        data = path.read_bytes()
-        path.write_bytes(data[: len(data) // 2])
-        assert "is not a picture that can be read" in refused(path)
 
 
 @pytest.mark.parametrize("side", [8300, 10000, 14000])
@@ -278,24 +248,3 @@ def test_predict_mistakes(mistake, trained, strokes, save, model):
         (["predict", "blind.yaml", path, "--weights", trained, *CPU], "takes no part in the phase TEST"),
     ):  # fmt: skip
         assert told in mistake(*words)
-
-
-def test_a_digit_is_found_wherever_it_stands_on_the_paper(save):
-    """The same digit in 28 x 28 and off the middle of a large, grey sheet gives nearly the same pixels."""
-    digit = np.zeros((28, 28), np.uint8)
-    digit[4:24, 11:17] = 255
-    sheet = np.full((300, 200), 215, np.uint8)
-    sheet[40:140, 20:50] = 30
-    pixels, inverted = read_picture(save(sheet, "a.png"), SHAPE, digit=True)
-    assert inverted
-    assert np.abs(pixels[0].astype(int) - digit).mean() < 15
-
-
-def test_specks_that_vanish_are_nothing(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    specks = np.zeros((1000, 1000), np.uint8)
-    specks[5, 5] = specks[990, 990] = 255
-    np.save("specks.npy", specks)
-    pixels, notes = read_picture("specks.npy", SHAPE, digit=True)
-    assert not pixels.any()
-    assert "nothing in it" in notes

@@ -52,32 +52,6 @@ def test_components_are_those_of_a_flood_fill(share):
         np.testing.assert_array_equal(components(mask), flooded(mask))
 
 
-def test_a_spiral_is_one_component():
-    mask = np.zeros((41, 41), bool)
-    y, x, step = 0, 0, 1j
-    mask[0, 0] = True
-    for length in (40, 40, 40, 38, 38, 36, 36, 34, 34, 32, 32, 30):
-        for _ in range(length):
-            y, x = y + int(step.real), x + int(step.imag)
-            mask[y, x] = True
-        step *= -1j
-    assert components(mask).max() == 1
-
-
-def test_otsu_is_the_best_of_all_thresholds():
-    rng = np.random.default_rng(1)
-    values = np.concatenate([rng.normal(0.2, 0.05, 3000), rng.normal(0.7, 0.1, 300)]).clip(0, 1)
-
-    def within(threshold: float) -> float:
-        return sum(
-            part.size * part.var()
-            for part in (values[values <= threshold], values[values > threshold])
-        )
-
-    best = min(np.linspace(0.05, 0.95, 400), key=within)
-    assert otsu(values) == pytest.approx(best, abs=0.01)
-
-
 def test_otsu_without_two_classes():
     assert otsu(np.zeros(0)) == 1
     assert otsu(np.full(9, 0.3)) == 1

@@ -3,7 +3,6 @@
 import io
 import os
 import pickle
-import random
 import stat
 import zipfile
 
@@ -27,20 +26,6 @@ def test_what_is_written_is_read(tmp_path):
             np.testing.assert_array_equal(reader[name], array)
         with pytest.raises(CheckpointError, match="has no entry 'conv2__0'"):
             reader["conv2__0"]
-    assert os.listdir(tmp_path) == ["a.npz"]
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
-    checkpoint.write(tmp_path / "a.npz", ARRAYS)
-    before = (tmp_path / "a.npz").read_bytes()
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(CheckpointError, match="a.npz: cannot be written: No space left on device"):
-        checkpoint.write(tmp_path / "a.npz", {"other": np.ones(3)})
-    assert (tmp_path / "a.npz").read_bytes() == before
     assert os.listdir(tmp_path) == ["a.npz"]
 
 
@@ -80,29 +65,6 @@ def test_what_is_finite_in_a_narrower_type(dtype):
     checkpoint.check_finite(np.array([3]), narrow, "a")
     with pytest.raises(CheckpointError, match=f"^a holds numbers too large for {dtype}$"):
         checkpoint.check_finite(np.array([0, 1.1 * largest]), narrow, "a")
-
-
-def test_random_damage_is_an_error_or_harmless(tmp_path):
-    """A flipped, cut or doubled byte: either everything reads as it was, or one CheckpointError."""
-    checkpoint.write(tmp_path / "a.npz", ARRAYS)
-    whole = (tmp_path / "a.npz").read_bytes()
-    chance, refused = random.Random(1), 0
-    for _ in range(300):
-        at = chance.randrange(len(whole))
-        flipped = bytes([whole[at] ^ 1 << chance.randrange(8)])
-        damaged = (whole[:at], whole[:at] + flipped + whole[at + 1 :], whole + whole[:at])
-        (tmp_path / "b.npz").write_bytes(chance.choice(damaged))
-        try:
-            with Reader(tmp_path / "b.npz") as reader:
-                for name in reader.shapes:
-                    if name in ARRAYS and reader.shapes[name] == ARRAYS[name].shape:
-                        np.testing.assert_array_equal(reader[name], ARRAYS[name])
-                    else:
-                        reader[name]
-        except CheckpointError as error:
-            refused += 1
-            assert "\n" not in str(error)
-    assert refused > 100
 
 
 class Bomb:

@@ -50,20 +50,6 @@ def files(kind):
                 yield name, case, value.tobytes(), int(key.removeprefix(f"{kind}_iter"))
 
 
-def test_caffes_weights_are_read_bit_for_bit(tmp_path):
-    count = 0
-    for name, case, data, iteration in files("caffemodel"):
-        (tmp_path / "w.caffemodel").write_bytes(data)
-        for layer, arrays in weights.read(tmp_path / "w.caffemodel").items():
-            for i, array in enumerate(arrays):
-                wanted = case.get(f"traj__{layer}__{i}")
-                if wanted is not None:
-                    assert array.shape == wanted[iteration].shape
-                    assert array.tobytes() == wanted[iteration].tobytes(), (name, layer, i)
-                    count += 1
-    assert count > 80
-
-
 def test_caffes_states_are_read_and_written_bit_for_bit(tmp_path):
     count, file = 0, tmp_path / "s.solverstate"
     for name, case, data, iteration in files("solverstate"):
@@ -159,14 +145,6 @@ def test_every_generation_is_read(net, tmp_path, generation, doubles, packed):
     assert (report.loaded, report.missing) == (["ip1__0", "ip1__1"], ["ip2__0"])
     np.testing.assert_array_equal(net.params["ip1"][0].data, WEIGHT)
     np.testing.assert_array_equal(net.params["ip1"][1].data, BIAS)
-
-
-def test_pieces_of_one_field_follow_each_other(tmp_path):
-    flat = np.arange(5000, dtype="<f4")
-    shape = field(7, field(1, wire.number_bytes(5000)))
-    pieces = field(5, flat[:10].tobytes()) + unpacked(5, flat[10:]) + shape
-    found = wire.parse_blob(memoryview(pieces)).array()
-    np.testing.assert_array_equal(found, flat)
 
 
 def test_layers_of_v1_make_those_of_v2_be_forgotten(tmp_path):
@@ -305,14 +283,6 @@ def layer(name, *arrays):
     return weights.Layer(name, "InnerProduct", dict(enumerate(arrays)))
 
 
-def test_layers_that_only_one_has_are_passed_over_and_told(net, tmp_path):
-    weights.write(tmp_path / "w.caffemodel", [layer("ip1", WEIGHT, BIAS), layer("fc8", BIAS)])
-    report = net.load(tmp_path / "w.caffemodel")
-    assert str(report) == "2 loaded; missing: ip2__0; unused: fc8__0"
-    with pytest.raises(CheckpointError, match="ip2__0 missing; fc8__0 unused"):
-        net.load(tmp_path / "w.caffemodel", strict=True)
-
-
 @pytest.mark.parametrize(
     "given, told",
     [
@@ -372,28 +342,6 @@ def test_raw_data_of_nvcaffe_and_of_opencvs_shrunken_models(tmp_path, number, ki
     with weights.Reader(path) as reader:
         assert reader.shapes == {"ip__0": (2, 3)}
         assert np.array_equal(reader["ip__0"], values)
-
-
-def test_opencvs_shrunken_model_gives_almost_the_same(tmp_path):
-    cv2 = pytest.importorskip("cv2")
-    if not hasattr(cv2.dnn, "shrinkCaffeModel"):
-        pytest.skip("OpenCV 5 reads no Caffe models")
-    x = "{name: x, type: Input, shape: {dim: [1, 2, 5, 5]}}"
-    conv = "{name: conv, type: Convolution, num_output: 4, kernel_size: 3}"
-    net = Net(parse(f"layers: [{x}, {conv}]"), device="cpu")
-    before, after = str(tmp_path / "w.caffemodel"), str(tmp_path / "half.caffemodel")
-    net.save(before)
-    cv2.dnn.shrinkCaffeModel(before, after)
-    kept = net.params["conv"][0].data.copy()
-    net.load(after)
-    assert np.array_equal(net.params["conv"][0].data, kept.astype(np.float16).astype(np.float32))
-
-
-def test_a_promise_takes_no_memory():
-    """A shape of 2^31 numbers, of which none is there, is refused before anything is made of it."""
-    dims = b"".join(map(wire.number_bytes, (2**20, 2**11)))
-    with pytest.raises(ValueError, match="holds 0 numbers"):
-        wire.parse_blob(memoryview(field(7, field(1, dims))))
 
 
 def test_reading_takes_at_most_twice_the_file(tmp_path):

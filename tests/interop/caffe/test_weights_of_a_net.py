@@ -163,39 +163,3 @@ def test_arrays_keep_their_bits(layers):
             for name, one in arrays.items():
                 assert (read[name].dtype, read[name].shape) == (one.dtype, one.shape)
                 assert read[name].tobytes() == one.tobytes()
-
-
-def test_opencv_computes_with_the_pair(command):
-    cv2 = pytest.importorskip("cv2")
-    if not hasattr(cv2.dnn, "readNetFromCaffe"):
-        pytest.skip("OpenCV 5 reads no Caffe nets")
-    weight = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
-    Path("old.caffemodel").write_bytes(v1(weight))
-    command("convert", "old.prototxt", "new.prototxt")
-    command("convert", "old.caffemodel", "new.caffemodel", "--model", "old.prototxt")
-    network = cv2.dnn.readNetFromCaffe("new.prototxt", "new.caffemodel")
-    x = np.random.default_rng(1).standard_normal((1, 1, 1, 3)).astype(np.float32)
-    network.setInput(x)
-    wanted = np.maximum(weight.astype(np.float64) @ x.ravel() + BIAS, 0)
-    np.testing.assert_allclose(network.forward().ravel(), wanted, rtol=1e-5, atol=1e-6)
-
-
-def test_protobuf_reads_what_is_converted(net, command):
-    pytest.importorskip("google.protobuf")
-    from minicaffe.interop.pycaffe.proto import caffe_pb2
-
-    Path("net.yaml").write_text(NET)
-    command("convert", "w.caffemodel", "new.caffemodel", "--model", "net.yaml")
-    message = caffe_pb2.NetParameter.FromString(Path("new.caffemodel").read_bytes())
-    assert message.name == "pair" and not message.layers
-    assert [(one.name, one.type, list(one.bottom), list(one.top)) for one in message.layer] == [
-        ("x", "Input", [], ["x"]),
-        ("conv", "Convolution", ["x"], ["conv"]),
-        ("bn", "BatchNorm", ["conv"], ["bn"]),
-        ("ip", "InnerProduct", ["bn"], ["ip"]),
-    ]
-    for one in message.layer:
-        params = net.params.get(one.name, [])
-        assert [tuple(own.shape.dim) for own in one.blobs] == [param.shape for param in params]
-        for own, param in zip(one.blobs, params, strict=True):
-            assert np.array_equal(np.array(own.data, np.float32), param.data.ravel())

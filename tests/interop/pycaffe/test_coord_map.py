@@ -76,16 +76,6 @@ def test_all_bottoms_of_a_layer_are_alike():
     assert mapped(n.conv_data, n.data) == mapped(n.conv_aux, n.aux)
 
 
-def test_axes_are_apart():
-    n = spec(ks=[3, 5], stride=[1, 2], pad=[0, 10])
-    axis, scale, shift = mapped(n.deconv, n.data)
-    square = [spec(ks=3, stride=1, pad=0), spec(ks=5, stride=2, pad=10)]
-    alone = [mapped(n.deconv, n.data) for n in square]
-    assert axis == alone[0][0] == alone[1][0] == 1
-    assert scale == [alone[0][1][0], alone[1][1][0]]
-    assert shift == [alone[0][2][0], alone[1][2][0]]
-
-
 def test_three_axes():
     n = caffe.NetSpec()
     n.data = L.Input(shape=dict(dim=[2, 3, 100, 100, 100]))

@@ -56,14 +56,6 @@ def test_resizing_is_bilinear(h, w, height, width, channels, seed):
     np.testing.assert_allclose(found, wanted, atol=1e-6)
 
 
-def test_resizing_up_is_what_pillow_does():
-    """Which smooths what it makes smaller, and so agrees only upwards."""
-    picture = np.float32(drawn(3, 5, 7))
-    wanted = Image.fromarray(picture).resize((21, 12), Image.Resampling.BILINEAR)
-    found = io.resize_image(picture[:, :, None], (12, 21))[:, :, 0]
-    np.testing.assert_allclose(found, np.asarray(wanted), atol=1e-6)
-
-
 def test_resizing_keeps_constants_and_takes_the_nearest():
     assert np.all(io.resize_image(np.full((3, 4, 3), 7.0), (8, 2)) == 7)
     ramp = np.arange(4.0)[:, None, None]

@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 from minicaffe.errors import DataError
 from minicaffe.tools.data import datasets, digits, fetch, idx
 
-SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
 NAMES = ("mnist", "fashion-mnist", "digits")
-TRUE_DATA = os.environ.get("MINICAFFE_DATA")  # before the fixture below takes it away
 
 
 @pytest.fixture(autouse=True)
@@ -192,14 +190,6 @@ def test_damage_in_the_body():
     assert "mine/train-images-idx3-ubyte.gz: damaged gzip file" in refusal("mine", both=False)
 
 
-def test_the_published_shapes(monkeypatch, online):
-    monkeypatch.undo()
-    monkeypatch.setattr(datasets, "_search", lambda *_: (None, ""))
-    for name in ("mnist", "fashion-mnist", "digits"):
-        assert datasets.shape(name, "train") == (60000, 1, 28, 28)
-        assert datasets.shape(name, "test") == (10000, 1, 28, 28)
-
-
 def test_a_known_name_is_fetched(online, capsys):
     answers, calls = online
     answers.append(fill)
@@ -325,20 +315,6 @@ def test_a_cache_that_cannot_be_written(alone, drawn, capsys):
     data = datasets.load("digits", "test")
     assert data.images.shape == (8, 1, 28, 28)
     assert "the digits were not kept: Not a directory" in capsys.readouterr().err
-
-
-def test_true_mnist(monkeypatch):
-    for folder in (TRUE_DATA, SHARED):
-        if folder and datasets._search("mnist", Path(folder))[0]:
-            break
-    else:
-        pytest.skip("no MNIST in $MINICAFFE_DATA or ../shared/data")
-    monkeypatch.setenv("MINICAFFE_DATA", str(folder))
-    data = datasets.load("mnist", "test")
-    assert data.images.shape == datasets.shape("mnist", "test") == (10000, 1, 28, 28)
-    assert data.labels[:5].tolist() == [7, 2, 1, 0, 4]
-    assert datasets.shape("mnist", "train") == (60000, 1, 28, 28)
-    assert data.origin == str(Path(folder, "mnist"))
 
 
 def test_who_hears_nothing_gets_the_data_all_the_same(monkeypatch):

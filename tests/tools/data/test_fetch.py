@@ -65,18 +65,6 @@ def installed(folder):
     return sorted(os.listdir(folder / "mnist")) if (folder / "mnist").exists() else []
 
 
-def test_a_download(tmp_path, published, mirror):
-    home = get(tmp_path, mirror)
-    assert home == tmp_path / "mnist"
-    assert sorted(os.listdir(home)) == sorted(published)
-    for name, content in published.items():
-        assert (home / name).read_bytes() == content
-    assert idx.read_shape(home / IMAGES) == SHAPES[0]
-    mirror.asked.clear()
-    assert get(tmp_path, mirror) == home
-    assert mirror.asked == []  # all there, nothing asked
-
-
 def test_the_bar_is_shown_on_a_terminal_only(tmp_path, mirror, monkeypatch, capsys):
     fetch.fetch("mnist", tmp_path / "a", [mirror.url])
     assert capsys.readouterr().err == ""
@@ -87,19 +75,6 @@ def test_the_bar_is_shown_on_a_terminal_only(tmp_path, mirror, monkeypatch, caps
     assert IMAGES in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("lengths", [True, False])
-def test_a_broken_download_leaves_nothing(tmp_path, published, mirror, lengths):
-    mirror.break_after[IMAGES] = 1000
-    mirror.lengths = lengths
-    told = f"{mirror.url}: broke off after 1000 of {len(published[IMAGES])}"
-    assert told in refusal(tmp_path, mirror)
-    assert list(tmp_path.iterdir()) == []
-    mirror.break_after.clear()
-    get(tmp_path, mirror)  # from a server that names no length, too
-    assert (tmp_path / "mnist" / IMAGES).read_bytes() == published[IMAGES]
-    assert installed(tmp_path) == sorted(published)
-
-
 def test_the_mirror_that_works_is_asked_first_for_the_rest(tmp_path, published, mirror, second):
     mirror.break_after[IMAGES] = 1000
     get(tmp_path, mirror, second)
@@ -107,29 +82,10 @@ def test_the_mirror_that_works_is_asked_first_for_the_rest(tmp_path, published, 
     assert installed(tmp_path) == sorted(published)
 
 
-def test_nothing_is_installed_before_all_four_are_right(tmp_path, published, mirror):
-    last = f"{fetch.FILES[3]}.gz"
-    mirror.missing.add(last)
-    told = f"cannot fetch mnist: {last}: {mirror.url}: HTTP 404 Not Found"
-    assert told in refusal(tmp_path, mirror)
-    assert installed(tmp_path) == []
-    mirror.missing.clear()
-    get(tmp_path, mirror)
-    assert installed(tmp_path) == sorted(published)
-
-
-def test_a_wrong_file_is_refused_and_deleted(tmp_path, published, mirror, second):
-    wrong = bytearray(published[IMAGES])
-    wrong[2000] ^= 1
-    mirror.files[IMAGES] = bytes(wrong)
-    assert f"{mirror.url}: the SHA-256 does not match" in refusal(tmp_path, mirror)
-    assert not (tmp_path / "mnist").exists()
-    get(tmp_path, mirror, second)
-    assert (tmp_path / "mnist" / IMAGES).read_bytes() == published[IMAGES]
-
-
 @pytest.mark.parametrize("lengths", [True, False])
-def test_files_of_another_length(tmp_path, published, mirror, lengths):
+def test_wrong_files_are_refused_and_the_next_mirror_asked(
+    tmp_path, published, mirror, second, lengths
+):
     mirror.lengths = lengths
     size = len(published[IMAGES])
     mirror.files[IMAGES] = b"<html>log in first</html>"
@@ -139,6 +95,8 @@ def test_files_of_another_length(tmp_path, published, mirror, lengths):
     words = "offers" if lengths else "the SHA-256 does not match"
     assert words in refusal(tmp_path / "b", mirror)
     assert not (tmp_path / "b").exists()
+    get(tmp_path, mirror, second)
+    assert (tmp_path / "mnist" / IMAGES).read_bytes() == published[IMAGES]
 
 
 def test_every_mirror_tells_its_reason(tmp_path, mirror, second, monkeypatch):
@@ -224,13 +182,6 @@ def test_a_full_disk_is_no_fault_of_the_mirror(tmp_path, mirror, second, monkeyp
     text = refusal(tmp_path, mirror, second)
     assert text == f"cannot fetch mnist: {tmp_path / 'mnist'}: No space left on device"
     assert second.asked == []
-
-
-def test_data_folder(monkeypatch):
-    monkeypatch.delenv("MINICAFFE_DATA", raising=False)
-    assert fetch.data_folder() == Path("data")
-    monkeypatch.setenv("MINICAFFE_DATA", "/somewhere")
-    assert fetch.data_folder() == Path("/somewhere")
 
 
 def child(tmp_path, mirror):

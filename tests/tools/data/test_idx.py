@@ -65,8 +65,8 @@ def test_round_trip(tmp_path, array, name):
 @quick
 @given(arrays)
 def test_written_bytes_are_the_format(tmp_path, array):
-    idx.write(tmp_path / "a", array)
-    assert (tmp_path / "a").read_bytes() == raw(array)
+    idx.write(tmp_path / "a", array.T)  # contiguous or not
+    assert (tmp_path / "a").read_bytes() == raw(array.T)
     idx.write(tmp_path / "a.gz", array)
     first = (tmp_path / "a.gz").read_bytes()
     assert gzip.decompress(first) == raw(array)
@@ -80,11 +80,6 @@ def test_gzip_is_known_by_its_magic_not_by_the_name(tmp_path):
     (tmp_path / "plain.gz").write_bytes(raw(IMAGES))
     for name in ("zipped", "plain.gz"):
         np.testing.assert_array_equal(idx.read(str(tmp_path / name)), IMAGES)
-
-
-def test_arrays_that_are_not_contiguous(tmp_path):
-    idx.write(tmp_path / "a", IMAGES[:, ::2].T)
-    np.testing.assert_array_equal(idx.read(tmp_path / "a"), IMAGES[:, ::2].T)
 
 
 @quick
@@ -195,15 +190,6 @@ def test_what_is_no_file(tmp_path):
         assert "not a regular file" in refusal(tmp_path / "pipe")
 
 
-def test_unreadable(tmp_path):
-    path = tmp_path / "a"
-    idx.write(path, IMAGES)
-    path.chmod(0)
-    if os.access(path, os.R_OK):
-        pytest.skip("this user may read everything")
-    assert "cannot be read: Permission denied" in refusal(path)
-
-
 def test_labels_given_for_images(tmp_path):
     path = tmp_path / "labels"
     idx.write(path, IMAGES[0, 0])
@@ -216,22 +202,6 @@ def test_labels_given_for_images(tmp_path):
 def test_arrays_that_idx_cannot_hold(tmp_path, array):
     assert "IDX files hold uint8" in refusal(tmp_path / "a", lambda path: idx.write(path, array))
     assert not os.listdir(tmp_path)
-
-
-def test_a_failed_write_leaves_the_old_file_and_nothing_beside(tmp_path, monkeypatch):
-    path = tmp_path / "a.gz"
-    idx.write(path, IMAGES)
-
-    def full(_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    words = refusal(path, lambda path: idx.write(path, IMAGES[:1]))
-    assert "cannot be written: No space left on device" in words
-    assert os.listdir(tmp_path) == ["a.gz"]
-    np.testing.assert_array_equal(idx.read(path), IMAGES)
-    missing = tmp_path / "no" / "a"
-    assert "cannot be written" in refusal(missing, lambda path: idx.write(path, IMAGES))
 
 
 def test_written_files_have_the_users_mode(tmp_path):
