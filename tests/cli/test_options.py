@@ -143,17 +143,6 @@ def test_threads_go_before_the_variable(cli, threads_afterwards, monkeypatch):
     assert cli("summary", "tiny.yaml", "--threads", "1").code == 0
 
 
-@pytest.mark.parametrize(
-    ("asked", "got"),
-    [("0", "'0'"), ("two", "'two'"), ("1025", "'1025'"), ("9" * 5000, "'" + "9" * 59)],
-)
-def test_threads_that_are_none(mistake, asked, got):
-    assert mistake("time", "tiny.yaml", "--threads", asked) == (
-        "minicaffe time: argument --threads: expected an integer from 1 to 1024, "
-        f"got {got} (see minicaffe time --help)"
-    )
-
-
 @pytest.mark.parametrize("command", WITH_MODEL)
 @pytest.mark.parametrize("asked", ["abc", "0", "100000"])
 def test_a_variable_that_is_no_number_of_threads(

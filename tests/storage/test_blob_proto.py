@@ -3,7 +3,6 @@
 import random
 import struct
 
-import caffe_cases
 import numpy as np
 import pytest
 from calls import calls
@@ -64,16 +63,6 @@ def test_every_spelling(tmp_path, spelling):
     got = wire.read_blob(written(tmp_path, GOOD[spelling]))
     assert got.dtype == ("float64" if spelling.startswith("double") else "float32")
     np.testing.assert_array_equal(got, VALUES)
-
-
-def test_one_that_caffe_wrote():
-    import json
-
-    case = caffe_cases.load("InfogainLoss_H_source_file")
-    wanted = json.loads(str(case["notes"]).partition(": ")[2])
-    got = read_array(caffe_cases.FIXTURES / "infogain_H.binaryproto")
-    assert got.shape == (1, 1, 5, 5)
-    np.testing.assert_array_equal(got[0, 0], np.float32(wanted))
 
 
 @pytest.mark.parametrize(

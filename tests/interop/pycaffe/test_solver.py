@@ -217,12 +217,12 @@ def test_weights_shared_with_a_net(solver_file, text_file, placed):
     refusal(solver.share_weights, caffe.Net(wider, caffe.TRAIN), error=ShapeError)
 
 
-def test_nets_outlive_their_solver(solver_file):
+def test_blobs_outlive_their_nets_and_solver(solver_file):
     solver = caffe.SGDSolver(solver_file())
     nets = [solver.net, *solver.test_nets]
-    del solver
-    gc.collect()
     blobs = [blob for net in nets for blob in [*net.blobs.values(), *net.params["ip"]]]
+    del solver, nets
+    gc.collect()
     assert np.isfinite(sum(float(blob.data.sum() + blob.diff.sum()) for blob in blobs))
 
 

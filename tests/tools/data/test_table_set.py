@@ -32,14 +32,6 @@ def table(tmp_path, monkeypatch):
     return write
 
 
-def test_names_are_numbered_in_their_order(table):
-    found = table("image,label", "0.png,dog", "1.png,cat", "2.png,dog")
-    assert isinstance(found, TableSet) and found.classes == ("cat", "dog") and len(found) == 3
-    assert [found.label(i) for i in range(3)] == [1, 0, 1] and not found.own_split
-    picture, label = found[1]
-    assert picture.shape == (3, 5, 5) and label == 0 and found.place(1) == "1.png"
-
-
 @pytest.mark.parametrize(
     "rows",
     [

@@ -149,11 +149,6 @@ def test_what_one_phase_reads_is_read_whole(photos):
     assert len(Net(spec, "TEST", device="cpu").layers["test"].reader) == 6
 
 
-def test_a_net_without_a_solver_reads_all(photos):
-    spec = parse(MODEL.format(source="photos", keys="split: null").partition("solver:")[0])
-    assert seen(spec, "TEST") == set(range(60))
-
-
 def test_two_layers_of_one_source_agree_on_the_split(photos):
     text = MODEL.format(source="photos", keys="include: TRAIN, split: 0.5")
     other = "{name: data, type: Data, top: [data, label], source: ./photos, batch_size: 2, include: TEST%s}"

@@ -15,7 +15,6 @@ from tools.parallel.test_same_run import few, text, text_with  # noqa: F401
 import minicaffe
 from minicaffe import DataError, Solver, SpecError, parse, register
 from minicaffe.core.communicator import together
-from minicaffe.core.interrupt import Signals
 from minicaffe.core.layers import REGISTRY
 from minicaffe.errors import CheckpointError, ShapeError, TrainingError
 from minicaffe.tools.parallel import ranks as alike
@@ -89,25 +88,21 @@ def test_batches_too_small_and_of_two_sizes():
     assert "batches of 8 and, in another layer, of 7 samples" in refused(other, error=ShapeError)
 
 
-def test_another_model_or_seed():
-    models = text(), text().replace("num_output: 12", "num_output: 13"), text()
-    line = refusal(on_ranks, 3, lambda ranks: made(ranks, models[ranks.rank]), error=SpecError)
-    assert "rank 1 has another model than rank 0" in line
-    seeds = {}, {"random_seed": 5}, {}
-    line = refusal(on_ranks, 3, lambda ranks: made(ranks, **seeds[ranks.rank]), error=SpecError)
-    assert re.search("rank 1 has another .* than rank 0", line)
+@pytest.mark.parametrize(
+    ("own", "told"),
+    [
+        ({"model": text().replace("num_output: 12", "num_output: 13")}, "model than rank 0"),
+        ({"random_seed": 5}, "model than rank 0"),
+        ({"dtype": "float64"}, "dtype than rank 0: float64, not float32"),
+    ],
+)
+def test_another_model_or_settings(own, told):
+    def work(ranks):
+        made(ranks, **(own if ranks.rank == 1 else {}))
 
-
-def test_another_version(monkeypatch):
-    facts = alike.facts
-
-    def older(solver):
-        one = solver.communicator.rank == 1
-        return facts(solver) | ({"version of minicaffe": "0.0.9"} if one else {})
-
-    monkeypatch.setattr(alike, "facts", older)
-    told = "rank 1 has another version of minicaffe than rank 0: 0.0.9, not "
-    assert told in refused(text())
+    with pytest.raises(SpecError, match=f"^rank 1 has another {told}$") as caught:
+        on_ranks(3, work)
+    assert caught.value.everywhere  # so that one rank tells it
 
 
 def test_other_data(monkeypatch):
@@ -172,27 +167,6 @@ def test_a_number_that_is_none_on_one_rank():
     found = on_ranks(3, work)
     assert len(set(found)) == 1 and found[0][1] == 4
     assert "iteration 4: rank 2: layer 'data' (Data) gives blob 'x'" in found[0][0]
-
-
-def test_who_is_asked_to_stop_stops_all():
-    """After the same iteration, and the first rank says who was asked."""
-
-    def work(ranks):
-        solver = made(ranks, max_iter=1000)
-        signals = Signals(silent=True)
-        own = solver.update
-
-        def update():
-            own()
-            signals.asked = signals.asked or (ranks.rank == 1 and solver.iteration == 3)
-
-        solver.update = update
-        solver.step(50, signals)
-        return solver.iteration, solver._asked_to_stop, getattr(solver.report, "lines", [])
-
-    found = on_ranks(3, work)
-    assert {one[:2] for one in found} == {(5, True)}
-    assert "asked to stop: rank 1 of 3" in found[0][2]
 
 
 def test_an_error_of_all_is_told_as_it_is():

@@ -176,14 +176,6 @@ def test_an_array_that_promises_more_than_it_holds(tmp_path):
     assert "of shape [8589934592, 36] is larger than 2 GiB" in refusal(saved(model, path))
 
 
-def test_a_circle_of_nodes(tmp_path):
-    model = image_net()
-    for node in model.graph.node:
-        if node.op_type == "BatchNormalization":
-            node.input[0] = "r1"
-    assert "onnx refuses it" in refusal(saved(model, tmp_path / "it.onnx"))
-
-
 def of_functions(count, calls=2, itself=False):
     """A model whose functions call the one before so often, the first of them Relu, or the last."""
     helper, functions, imports = onnx.helper, [], of_graph(onnx.GraphProto()).opset_import
