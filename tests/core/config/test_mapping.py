@@ -5,14 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from kit import refusal
 
 from minicaffe import Net, Solver, parse, read
 from minicaffe.core.config import tree
 from minicaffe.errors import SpecError
-
-LENET = Path(__file__).resolve().parents[3] / "models" / "lenet.yaml"
 
 
 def small() -> dict:
@@ -26,19 +23,6 @@ def small() -> dict:
         ],
         "solver": {"base_lr": np.float32(0.5), "max_iter": 3, "snapshot_after_train": False},
     }
-
-
-def test_a_mapping_declares_what_its_text_does():
-    content = yaml.safe_load(LENET.read_text())
-    mapped, read_from_text = parse(content), parse(LENET.read_text())
-    assert str(mapped.layers[2].mark) == "<mapping>:layers[2]"
-    for one, other in zip(mapped.layers, read_from_text.layers, strict=True):
-        assert (one.name, one.type, one.tops, one.bottom) == (
-            other.name, other.type, other.tops, other.bottom,
-        )  # fmt: skip
-        assert (one.param, one.include, one.options) == (other.param, other.include, other.options)
-    assert mapped.solver.base_lr == read_from_text.solver.base_lr
-    assert (mapped.name, mapped.path) == ("LeNet", None)
 
 
 def test_net_solver_and_read_take_it_too():

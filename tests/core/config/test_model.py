@@ -8,8 +8,8 @@ import pytest
 from calls import calls
 from kit import refusal
 
-from minicaffe.core.config.declare import Filler, LayerSpec, ParamSpec, SolverSpec, State, StateRule
-from minicaffe.core.net import Net, parse, read
+from minicaffe.core.config.declare import State, StateRule
+from minicaffe.core.net import Net, parse
 from minicaffe.core.solver.update_rules import KINDS
 from minicaffe.errors import SpecError
 
@@ -54,57 +54,6 @@ def changed(old: str, new: str) -> str:
 
 def refused(text: str) -> str:
     return refusal(lambda: Net(parse(text, "m.yaml"), "TRAIN", device="cpu"))
-
-
-def test_the_model_of_these_tests_works():
-    net = Net(parse(NET), device="cpu")
-    assert [value.shape for step in net.steps for value in step.tops] == [
-        (2, 1, 8, 8), (2,), (2, 4, 6, 6), (2, 4, 3, 3), (2, 5), ()
-    ]  # fmt: skip
-
-
-def test_what_a_model_declares():
-    spec = parse("""
-name: no
-force_backward: true
-layers:
-  - {name: a, type: Input, shape: {dim: 3}}
-  - {name: b, type: InnerProduct, bottom: a, top: [c], num_output: 2, axis: 0, weight_filler: xavier,
-     bias_filler: {type: constant, value: 1}, param: {name: w, lr_mult: 0}, loss_weight: 2,
-     propagate_down: false, include: TRAIN, exclude: []}
-solver: {base_lr: 1, max_iter: 0, lr_policy: multistep, gamma: 0.1, stepvalue: 5}
-""")
-    assert (spec.name, spec.force_backward, spec.path) == ("no", True, None)
-    a, b = spec.layers
-    assert (a.name, a.type, a.bottom, a.top, a.tops) == ("a", "Input", None, None, ("a",))
-    assert (b.bottom, b.top, b.tops) == (("a",), ("c",), ("c",))
-    assert b.param == (ParamSpec(name="w", lr_mult=0.0),)
-    assert (b.loss_weight, b.propagate_down) == ((2.0,), (False,))
-    assert (b.include, b.exclude) == ((StateRule(phase="TRAIN"),), ())
-    fillers = {
-        "weight_filler": Filler(type="xavier"),
-        "bias_filler": Filler(type="constant", value=1),
-    }
-    assert b.options == {"num_output": 2, "axis": 0, **fillers}
-    assert str(b.mark) == "<text>:6:5"
-    solver = spec.solver
-    assert (solver.base_lr, solver.gamma, solver.stepvalue) == (1.0, 0.1, (5,))
-    assert (solver.type, solver.momentum, solver.random_seed) == ("SGD", 0.0, 1)
-
-
-def test_what_caffe_demands_has_a_default_and_a_test_interval_of_0_is_one_test_at_the_end():
-    spec = parse(changed("max_iter: 10", "max_iter: 2\n  test_iter: 1\n  test_interval: 0"))
-    assert (spec.solver.test_iter, spec.solver.test_interval) == ((1,), 0)
-    assert spec.solver.lr_policy == "fixed"
-
-
-def test_a_layer_tells_its_phases():
-    always = LayerSpec(name="x", type="ReLU")
-    train = LayerSpec(name="x", type="ReLU", include=(StateRule(phase="TRAIN"),))
-    no_train = LayerSpec(name="x", type="ReLU", exclude=(StateRule(phase="TRAIN"),))
-    for phase, expected in (("TRAIN", [True, True, False]), ("TEST", [True, False, True])):
-        found = [layer.included(State(phase=phase)) for layer in (always, train, no_train)]
-        assert found == expected
 
 
 @pytest.mark.parametrize(
@@ -152,23 +101,6 @@ def test_a_net_is_built_for_its_state_unless_told_otherwise():
     with pytest.raises(SpecError, match="takes no part in the phase TRAIN, level 1, stage deploy"):
         text = STAGED + "  - {name: x, type: ReLU, bottom: high}\n"
         Net(parse(text), device="cpu", level=1)
-
-
-def test_lenet_is_read_from_its_file():
-    spec = read(LENET)
-    assert (spec.name, spec.path, len(spec.layers)) == ("LeNet", LENET, 11)
-    assert spec.solver == SolverSpec(
-        base_lr=0.01, momentum=0.9, weight_decay=0.0005, lr_policy="inv", gamma=0.0001, power=0.75,
-        max_iter=10000, test_iter=(100,), test_interval=500, display=100, snapshot=5000,
-        mark=spec.solver.mark,
-    )  # fmt: skip
-
-
-def test_the_example_of_the_brief(tmp_path):
-    path = tmp_path / "lenet.yaml"
-    path.write_text(LENET.read_text().replace("num_output: 20", "num_ouput: 20"))
-    said = "layer 'conv1' (Convolution): unknown key 'num_ouput'; did you mean 'num_output'?"
-    assert refusal(read, path) == f"{path}:23:5: {said}"
 
 
 CONV, POOL = "layer 'conv1' (Convolution)", "layer 'pool1' (Pooling)"
@@ -388,12 +320,6 @@ layers:
     name: conv3
     kernel_size: 9
 """
-
-
-def test_a_layer_may_be_as_another_but_for_some_keys():
-    first, second = parse(BLOCKS.replace("kernel_size: 9", "pad: 1")).layers[1:3]
-    assert (first.name, second.name) == ("conv1", "conv2")
-    assert second.options == {**first.options, "num_output": 6}
 
 
 @pytest.mark.parametrize(

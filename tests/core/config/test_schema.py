@@ -80,16 +80,6 @@ def test_there_are_models():
     assert ROOT / "models" / "lenet.yaml" in MODELS
 
 
-def test_an_editor_sees_merged_keys_where_they_are_merged():
-    """As YAML libraries do that know `<<`; the schema itself has no such key."""
-    pool = "{name: pool, type: Pooling, pool: AVE, kernel_h: 2, kernel_w: 2, include: TRAIN}"
-    assert pool in NET
-    text = NET.replace(pool, f"&pool {pool}\n  - {{<<: *pool, name: pool2}}")
-    CHECK.validate(yaml.safe_load(text))
-    assert parse(text).layers[3].options == parse(text).layers[2].options
-    assert "<<" not in SCHEMA["properties"]
-
-
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [

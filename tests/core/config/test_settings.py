@@ -32,23 +32,6 @@ def options(*settings: str, layer: int = 1) -> dict:
     return read(*settings).layers[layer].options
 
 
-def test_any_key_of_a_model_file(tmp_path):
-    spec = net.read(LENET, "solver.base_lr=0.02", "layers.mnist.batch_size=128", "layers.conv1.weight_filler.type=msra",
-         "name=X", "dtype=float64", "solver.test_iter=[1, 5]", "layers.conv1.num_output=7",
-    )  # fmt: skip
-    assert (spec.name, spec.dtype, spec.path) == ("X", "float64", LENET)
-    assert (spec.solver.base_lr, spec.solver.momentum, spec.solver.test_iter) == (0.02, 0.9, (1, 5))
-    assert spec.layers[2].options["weight_filler"] == Filler(type="msra")
-    assert spec.layers[2].options["num_output"] == 7
-
-
-def test_two_layers_of_one_name_both_change():
-    layers = net.read(LENET, "layers.mnist.batch_size=128").layers
-    assert [layer.options.get("batch_size") for layer in layers[:3]] == [128, 128, None]
-    layers = net.read(LENET, "layers[1].batch_size=7").layers
-    assert [layer.options.get("batch_size") for layer in layers[:3]] == [64, 7, None]
-
-
 def test_the_layer_is_meant_whose_name_is_spelt_out():
     spec = read("layers.a.b.num_output=9", "layers.a.num_output=8")
     assert [layer.options.get("num_output") for layer in spec.layers] == [None, 8, 9, 9]

@@ -4,7 +4,6 @@ import pytest
 from kit import refusal
 
 from minicaffe import parse
-from minicaffe.core.config.declare import Watched
 
 NET = """
 layers:
@@ -51,13 +50,3 @@ def solver(keys):
 )  # fmt: skip
 def test_what_does_not_go_together(keys, told):
     assert refusal(solver, keys) == f"m.yaml:{told}"
-
-
-def test_what_does():
-    spec = solver(
-        f"{PLATEAU}, min_lr: 0.001, warmup_iter: 3, warmup_start_lr: 0.01, best: accuracy, "
-        "early_stopping: 3, ema_decay: 0.99"
-    )
-    assert (spec.best, spec.plateau) == (Watched(output="accuracy"), None)
-    spec = solver(f"{TESTED}, best: {{mode: max,output: score}}")
-    assert spec.best == Watched(output="score", mode="max")

@@ -15,7 +15,6 @@ from minicaffe.core.config.types import (
     Printable,
     build,
     convert,
-    describe,
     json_schema_of_keys,
     keys_of,
 )
@@ -177,31 +176,6 @@ def test_a_negative_zero_is_zero():
 )  # fmt: skip
 def test_refusals(text, message):
     assert refusal(build, tree.parse(text, "m.yaml"), Everything, "thing") == "m.yaml" + message
-
-
-def test_a_mapping_becomes_its_dataclass():
-    text = "{count: 3, rate: 0, flag: true, name: n, pool: AVE, maybe: 2, sizes: 4, names: a, " \
-           "fill: xavier, dims: {dim: 2}}"  # fmt: skip
-    assert build(tree.parse(text), Everything) == Everything(
-        count=3, rate=0.0, flag=True, name="n", pool="AVE", maybe=2, sizes=(4,), names=("a",),
-        fill=Fill(type="xavier"), dims=(Dim(dim=(2,)),),
-    )  # fmt: skip
-    assert build(tree.parse("count: 1"), Everything) == Everything(count=1)
-
-
-def test_keys_tell_type_default_and_documentation():
-    keys = keys_of(Everything)
-    assert list(keys)[:3] == ["count", "rate", "flag"]
-    assert keys["count"].required and not keys["rate"].required
-    assert (keys["rate"].type, keys["rate"].default, keys["rate"].doc) == (float, 0.5, "how fast")
-
-
-def test_types_in_words():
-    kinds = (int, float, bool, str, Pool, int | None, tuple[float, ...] | None, Fill, Dim)
-    assert [describe(kind) for kind in kinds] == [
-        "an integer", "a number", "true or false", "text", "one of MAX, AVE", "an integer",
-        "a number or a list of them", "a word or a mapping", "a mapping",
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
