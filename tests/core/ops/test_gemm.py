@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe.backends import cpu as loops_room
-from minicaffe.backends.cuda import cublas
 from minicaffe.backends.device import device
 from minicaffe.core.ops import gemm as gemm_room
 from minicaffe.core.ops.gemm import gemm
@@ -200,41 +199,6 @@ def test_what_cublas_cannot_read_is_refused(cuda, strides):
     matrix = as_strided(line, (4, 4), tuple(8 * step for step in strides))
     with pytest.raises(ShapeError, match=f"4 x 4 of strides {strides[0]} and {strides[1]}"):
         gemm(matrix, put(cuda, np.ones((4, 4))), blank(cuda, (4, 4), np.float64))
-
-
-@pytest.fixture
-def called(cuda, monkeypatch):
-    """The matrices each call of cuBLAS took."""
-    if not hasattr(cuda.xp, "is_stand_in"):
-        pytest.skip("the calls are those of the stand-in")
-    counts, blas = [], cuda.xp.cuda.cublas
-
-    def product(*args, real=blas.product):
-        counts.append(args[-3])
-        return real(*args)
-
-    monkeypatch.setattr(blas, "product", product)
-    cublas._plan.cache_clear()
-    return counts
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "counts"),
-    [
-        ((4, 3), (3, 2), [1]),
-        ((7, 4, 3), (7, 3, 2), [7]),
-        ((4, 3), (7, 3, 2), [7]),
-        ((5, 7, 4, 3), (5, 7, 3, 2), [35]),  # the two axes are one
-        ((1, 4, 3), (5, 1, 3, 2), [5]),
-        ((3, 4, 3), (5, 3, 3, 2), [5] * 3),  # a group's weight for each sample
-        ((7, 4, 3), (5, 7, 3, 2), [7] * 5),
-    ],
-)
-def test_a_stack_is_as_few_calls_as_can_be(cuda, called, a, b, counts):
-    out = blank(cuda, (*np.broadcast_shapes(a[:-2], b[:-2]), 4, 2), np.float32)
-    a, b = (put(cuda, array) for array in numbers(1, a, b, dtype=np.float32))
-    gemm(a, b, out)
-    assert called == counts
 
 
 @pytest.mark.parametrize("how", ["whole", "turned", "apart"])

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe.core.ops.geometry import (
-    ConvGeometry,
     Window,
     conv_output_size,
     deconv_output_size,
@@ -130,17 +129,3 @@ def test_three_axes_of_which_some_are_of_size_1_have_the_same_taps(drawn):
     found = ref.taps(lift(image), lifted, lift(out))
     assert {(o[:more], k[:more], i[:more]) for o, k, i in found} <= {((0,) * more,) * 3}
     assert [(o[more:], k[more:], i[more:]) for o, k, i in found] == ref.taps(image, window, out)
-
-
-def test_a_convolution_knows_its_shapes():
-    g = ConvGeometry(3, 4, (9, 8), 6, Window((3, 2), (2, 1), (1, 0), (2, 3)), group=2)
-    assert g.out == ref.conv_sizes((9, 8), g.window) == (4, 5)
-    assert (g.x_shape, g.y_shape) == ((3, 4, 9, 8), (3, 6, 4, 5))
-    assert (g.weight_shape, g.places) == ((6, 2, 3, 2), 4 * 5)
-    assert (g.rows, g.column_elements) == (4 * 3 * 2, 4 * 3 * 2 * 4 * 5)
-    assert g.multiply_adds == 3 * 6 * 4 * 5 * 2 * 3 * 2
-
-
-def test_a_window_that_does_not_fit():
-    with pytest.raises(ShapeError, match="extent 5 does not fit an image of 2 padded by 1"):
-        Window((1, 3), pad=(0, 1), dilation=(1, 2)).outputs((4, 2))

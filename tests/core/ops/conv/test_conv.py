@@ -253,17 +253,6 @@ def test_a_step_allocates_nothing_and_waits_for_nothing(cuda, strategy, directio
                 assert (cuda.xp.allocations, cuda.xp.synchronizations) == before
 
 
-def test_the_bias_gradient_allocates_nothing(cuda):
-    if not hasattr(cuda.xp, "is_stand_in"):
-        pytest.skip("only the stand-in counts allocations")
-    g = EDGES["two groups"]
-    _, _, bias, dy, _ = (put(cuda, array) for array in arrays(g, np.float32, 1))
-    work = blank(cuda, bias_workspace(g), np.float32)
-    before = cuda.xp.allocations, cuda.xp.synchronizations
-    bias_gradient(dy, g, bias, work)
-    assert (cuda.xp.allocations, cuda.xp.synchronizations) == before
-
-
 @pytest.mark.parametrize("strategy", ["batched", "implicit"])
 def test_what_is_asked_of_a_device_does_not_grow_with_the_batch(cuda, strategy):
     """The strategies that the fixed rule prefers take no operation a sample, as long as there is work."""

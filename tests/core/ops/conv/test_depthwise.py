@@ -99,25 +99,7 @@ def test_the_same_bits_by_any_number_of_threads(monkeypatch, device, crew, direc
         check_threads(monkeypatch, crew, device, "direct", direction, g)
 
 
-@compiled
-@every_direction
-def test_planes_beyond_the_limit_are_computed_without_tiles(device, direction):
-    g = ConvGeometry(2, 3, (6, 9), 3, Window((3, 3), pad=(1, 1)), 3)
-    assert DIRECT.workspace(g, 100) < DIRECT.workspace(g, 10**4)
-    assert DIRECT.forward_workspace(g, 100) == 0
-    check(device, "direct", direction, g, limit=100)
-
-
 def test_where_nothing_is_measured_depthwise_is_direct(device):
     g = ConvGeometry(2, 3, (6, 9), 3, Window((3, 3), pad=(1, 1)), 3)
     rule = Case(g, np.dtype(np.float32), device, 10**8).by_rule
     assert (rule == "direct") == (not device.is_cuda and DIRECT.is_compiled(np.float32))
-
-
-def test_what_has_groups_or_three_axes_is_not_depthwise():
-    for g in (
-        ConvGeometry(1, 2, (5, 5), 4, Window((3, 3)), 2),
-        ConvGeometry(1, 4, (5, 5), 4, Window((3, 3)), 2),
-        ConvGeometry(1, 2, (5, 5, 5), 2, Window((3, 3, 3)), 2),
-    ):
-        assert not g.is_depthwise

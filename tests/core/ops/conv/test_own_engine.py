@@ -11,7 +11,6 @@ from minicaffe import Engine, Net, Solver, SpecError, parse, register_engine
 from minicaffe.backends.device import device
 from minicaffe.core.ops import conv
 from minicaffe.core.ops.conv import autotune_cache, reference
-from minicaffe.core.ops.conv.autotune import measure
 from minicaffe.core.ops.conv.problem import Case
 from minicaffe.core.ops.geometry import ConvGeometry, Window
 
@@ -79,25 +78,6 @@ def test_it_is_called_in_each_iteration_whatever_else_is_replayed(loops, counted
     """Nothing of it is in the trace; the weights are those of the definition."""
     np.testing.assert_allclose(trained("counted"), trained("direct"), rtol=1e-10)
     assert counted["forward"] == counted["weight"] == 8
-
-
-def test_it_is_called_in_each_pass_of_a_net_that_infers(loops, counted):
-    net = Net(parse(MODEL.replace("ENGINE", "counted")), "TEST", device="cpu")
-    for seed in range(6):
-        feed(net, seed)
-        y = net.forward()["loss"]
-        other = Net(parse(MODEL.replace("ENGINE", "direct")), "TEST", device="cpu")
-        other.share_with(net)
-        feed(other, seed)
-        np.testing.assert_allclose(other.forward()["loss"], y, rtol=1e-5)
-    assert counted["forward"] == 6
-
-
-def test_it_is_measured_as_it_is_called(loops, counted):
-    g = ConvGeometry(2, 3, (9, 9), 4, Window((3, 3)))
-    found = measure(Case(g, np.dtype("f4"), CPU, conv.CAP), ("counted", "direct"))
-    assert set(found["forward"].ms) == {"counted", "direct"}
-    assert counted["forward"] > 2  # for its error, and in turn with the other
 
 
 @pytest.fixture

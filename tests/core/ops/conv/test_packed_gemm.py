@@ -133,37 +133,11 @@ def test_images_of_1_x_1_that_are_read_as_they_are(device, direction, g, dtype):
     check(device, "packed", direction, g, dtype=dtype)
 
 
-def test_a_line_s_zeros_are_those_of_the_next():
-    g = ConvGeometry(1, 2, (13, 13), 3, Window((3, 3), pad=(1, 1)))
-    found = space_to_depth.Planes(g, False)
-    assert (found.axes[2].length, found.axes[2].pitch, found.bands) == (15, 14, 1)
-
-
 def test_planes_are_the_remainders_that_the_kernel_meets():
     g = ConvGeometry(1, 1, (9, 9), 1, Window((1, 3), (2, 2)))
     assert space_to_depth.Planes(g, False).phases.tolist() == [[0, 0, 0], [0, 0, 1]]
     jobs, *_ = packed_gemm.Panels(space_to_depth.Planes(g, True), 16, 4, 4).tables
     assert len(jobs) == 4  # which of them a place of dx is
-
-
-@pytest.mark.parametrize("n, image, block, blocks", [
-    (8, (7, 7), (8, 7), 1),
-    (20, (7, 7), (10, 7), 2),
-    (8, (28, 28), (1, 16), 16),  # 14 lines would be no whole vectors
-    (1, (224, 224), (1, 3), 75),
-])  # fmt: skip
-def test_a_block_is_a_band_or_some_samples(n, image, block, blocks):
-    found = space_to_depth.Planes(ConvGeometry(n, 4, image, 6, Window((3, 3), pad=(1, 1))), False)
-    assert (found.block, found.blocks) == (block, blocks)
-
-
-def test_channels_are_laid_out_for_a_panel_at_a_time():
-    """But all of them where they are read again: by dx of each rest of a stride, or for dweight."""
-    g = ConvGeometry(8, 300, (30, 30), 6, Window((3, 3), (2, 2), (1, 1)))
-    few = space_to_depth.Planes(g, False)
-    assert (few.laid, few.rows) == (space_to_depth.DEPTH // 9, space_to_depth.DEPTH // 9 * 9)
-    for all_of_them in (space_to_depth.Planes(g, False, sums=True), space_to_depth.Planes(g, True)):
-        assert all_of_them.laid == all_of_them.channels[0]
 
 
 def test_a_panel_is_read_in_pieces_each_written_over_the_one_before():

@@ -1,14 +1,12 @@
 """What is Winograd's alone: both gradients at once, and the choice of points."""
 
-import dataclasses
-
 import kit
 import numpy as np
 import pytest
 from core.ops.cases import EDGES, blank, close, pairs, put, same
 from core.ops.conv.test_conv import DIRECTIONS, TOLERANCES, arrays, check, expected
 
-from minicaffe.backends.cpu import available, loops
+from minicaffe.backends.cpu import loops
 from minicaffe.backends.cpu.conv import winograd_filters
 from minicaffe.backends.cpu.conv.strips import Strips
 from minicaffe.backends.cpu.conv.winograd_filters import Filters, filters
@@ -18,8 +16,7 @@ from minicaffe.backends.replay.command_buffer import recording
 from minicaffe.core.ops import conv
 from minicaffe.core.ops.conv import winograd
 from minicaffe.core.ops.conv.plan import plan
-from minicaffe.core.ops.conv.problem import Case
-from minicaffe.core.ops.conv.winograd import Winograd, halves, kronecker, matrices
+from minicaffe.core.ops.conv.winograd import Winograd
 from minicaffe.core.ops.geometry import ConvGeometry, Window
 
 WIDE = {  # more tiles than a vector has lanes, and some left over: in rows, over samples, in both
@@ -100,21 +97,6 @@ def test_a_plan_takes_both_at_once_only_of_one_strategy():
         close(device_called("cpu"), ours, others.astype(np.float64))
 
 
-@pytest.mark.parametrize(
-    "m, kernel", [(2, (3, 3)), (4, (3, 3)), (4, (5, 5)), (2, (7,)), (4, (2, 5))]
-)
-def test_the_transforms_filter(m, kernel):
-    """A' [(G w) * (B' x)] is a correlation, whatever the sizes."""
-    at, g, bt = kronecker(m, kernel)
-    rng = np.random.default_rng(1)
-    sides = [m + r - 1 for r in kernel]
-    x, w = rng.normal(size=sides), rng.normal(size=kernel)
-    windows = np.lib.stride_tricks.sliding_window_view(x, kernel)
-    expected = (windows * w).sum(axis=tuple(range(len(kernel), 2 * len(kernel))))
-    got = at @ ((g @ w.ravel()) * (bt @ x.ravel()))
-    np.testing.assert_allclose(got, expected.ravel(), atol=1e-12)
-
-
 @pytest.mark.parametrize("products", [1, 60, 10**9])
 def test_products_are_added_in_groups_of_points(monkeypatch, threads, products):
     """However many points are taken at a time: on NumPy, which cannot add a product to what is there."""
@@ -125,16 +107,6 @@ def test_products_are_added_in_groups_of_points(monkeypatch, threads, products):
     expected = conv.ENGINES["direct"].weight_gradient(x, dy, g, dw.copy(), np.empty(10_000, "f4"))
     work = np.full(threads * op.workspace(g, 0), np.nan, np.float32)
     close(device_called("cpu"), op.weight_gradient(x, dy, g, dw, work), expected.astype("f8"))
-
-
-@pytest.mark.parametrize("m, r", [(2, 3), (2, 5), (2, 7), (4, 3), (4, 5)])
-def test_halves_make_up_the_matrix(m, r):
-    at, _, bt = matrices(m, r)
-    for matrix in (bt, at.T):
-        even, odd = np.zeros((2, len(matrix) // 2, matrix.shape[1]))
-        even[:, ::2], odd[:, 1::2] = halves(matrix)
-        inner = [row for e, o in zip(even[1:], odd[1:], strict=True) for row in (e + o, e - o)]
-        np.testing.assert_allclose(np.stack([even[0], *inner, odd[0]]), matrix, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -176,18 +148,6 @@ def test_lines_of_tiles_are_longer_by_a_vector():
             found = Filters(Strips(g, 4, lanes))
             assert found.line >= found.tiles + lanes - 1
             assert found.line % (2 * lanes) == lanes
-
-
-def test_small_weights_are_taken_whole():
-    """LeNet's, of few samples: no more loops are compiled for them."""
-    lenet = ConvGeometry(2, 20, (12, 12), 50, Window((5, 5)))
-    assert Filters(Strips(lenet, 4, 16)).tiles == 8 and not filters(lenet, 4, 16)
-
-
-def test_many_tiles_and_strides_are_taken_in_strips():
-    for g in (*WIDE.values(), *APART.values()):
-        if max(g.window.stride) > 1 or g.c < 10:
-            assert not filters(g, 4, 16)
 
 
 @pytest.mark.parametrize("device", ["cpu-compiled"], indirect=True)
@@ -241,26 +201,6 @@ def test_dx_is_added_up_where_its_own_tiles_would_be_more():
     assert not Strips(padded, 4, 8).adds_up((2, 3))
     dilated = ConvGeometry(8, 3, (12, 12), 5, Window((3, 3), (), (0, 0), (2, 2)))
     assert not Strips(dilated, 4, 8).adds_up((2, 2))
-
-
-def test_tiles_of_a_dilated_one_are_numbered_phase_after_phase():
-    """Of 5 outputs with dilation 2 the even ones are 3, the odd ones 2: 2 tiles each of 2; of 3, 3 phases."""
-    g = ConvGeometry(1, 1, (9, 9), 1, Window((3, 1), (), (0, 0), (2, 1)))
-    assert Strips(g, 2, 8).phases == ((2, 2), (1, 5)) and Strips(g, 2, 8).tiles == (4, 5)
-    g = ConvGeometry(1, 1, (11, 9), 1, Window((3, 1), (), (0, 0), (4, 1)))
-    assert Strips(g, 2, 8).tiles == (3, 5)
-
-
-def test_without_compiled_loops_a_dilated_one_is_no_candidate(monkeypatch):
-    """It would be computed as `implicit`."""
-    g = ConvGeometry(4, 8, (20, 20), 8, Window((3, 3), (), (2, 2), (2, 2)))
-    plain = dataclasses.replace(g, window=Window((3, 3)))
-    cpu = device_called("cpu")
-    found = [Case(one, np.dtype("f4"), cpu, 2**28).candidates for one in (g, plain)]
-    assert all({"winograd", "winograd2"} <= set(names) for names in found) or not available()
-    monkeypatch.setattr("minicaffe.backends.cpu.available", lambda: False)
-    found = [Case(one, np.dtype("f4"), cpu, 2**28).candidates for one in (g, plain)]
-    assert ["winograd" in names for names in found] == [False, True]
 
 
 @pytest.mark.parametrize("image, kernel", [((3000,), (3,)), ((5, 600), (3, 3)), ((600, 5), (5, 5))])
