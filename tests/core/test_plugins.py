@@ -1,6 +1,5 @@
 """What is plugged into the core: formats of files, of the package and of one's own, and hooks."""
 
-import inspect
 import json
 from pathlib import Path
 
@@ -8,42 +7,10 @@ import numpy as np
 import pytest
 
 from minicaffe import Net, parse
-from minicaffe.core import plugins
-from minicaffe.core.plugins import MODELS, NAMES, STATES, WEIGHTS, format_of, register_format
+from minicaffe.core.plugins import NAMES, STATES, WEIGHTS, format_of, register_format
 from minicaffe.storage.checkpoint import ArrayFile
 
 NET = "layers: [{name: x, type: Input, shape: {dim: [1, 3]}}, {name: ip, type: InnerProduct, num_output: 2}]"
-
-
-def functions_of(protocol):
-    return {
-        name: one
-        for name, one in vars(protocol).items()
-        if inspect.isfunction(one) and not name.startswith("_")
-    }
-
-
-@pytest.mark.parametrize(
-    ("formats", "protocol"),
-    [
-        (MODELS, plugins.ModelFormat),
-        (WEIGHTS, plugins.WeightFormat),
-        (STATES, plugins.StateFormat),
-    ],
-)
-def test_a_plugin_has_the_functions_of_its_protocol(formats, protocol):
-    for plugin in map(plugins.loaded, formats.values()):
-        for name, wanted in functions_of(protocol).items():
-            there = list(inspect.signature(getattr(plugin, name)).parameters)
-            names = [one for one in inspect.signature(wanted).parameters if one != "self"]
-            assert [one for one in there if one in names] == names, (plugin, name)
-
-
-def test_the_hooks_have_the_functions_of_their_protocol():
-    for name, wanted in functions_of(plugins.Hooks).items():
-        hook = getattr(plugins.hooks(), name)
-        names = [one for one in inspect.signature(wanted).parameters if one != "self"]
-        assert len(inspect.signature(hook).parameters) >= len(names), name
 
 
 class JsonFile(ArrayFile):

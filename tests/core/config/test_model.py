@@ -2,7 +2,6 @@
 
 import itertools
 import tracemalloc
-from pathlib import Path
 
 import pytest
 from calls import calls
@@ -12,8 +11,6 @@ from minicaffe.core.config.declare import State, StateRule
 from minicaffe.core.net import Net, parse
 from minicaffe.core.solver.update_rules import KINDS
 from minicaffe.errors import SpecError
-
-LENET = Path(__file__).resolve().parents[3] / "models" / "lenet.yaml"
 
 NET = """\
 name: small

@@ -4,38 +4,6 @@ import kit
 import numpy as np
 import pytest
 
-from minicaffe import Net, parse
-from minicaffe.core.ops import arrays
-
-MODEL = """
-force_backward: true
-layers:
-  - {name: x, type: Input, shape: {dim: [4, 3]}}
-  - {name: ip, type: InnerProduct, num_output: 2}
-  - {name: drop, type: Dropout, top: TOP}
-"""
-
-
-@pytest.mark.parametrize(("top", "copies"), [("ip", 0), ("drop", 1)])
-def test_dropout_in_the_test_phase_copies_only_where_it_must(device, monkeypatch, top, copies):
-    net = Net(parse(MODEL.replace("TOP", top)), "TEST", device=device)
-    seen, copy = [], arrays.copy
-
-    def counted(*given):
-        seen.append(given)
-        return copy(*given)
-
-    monkeypatch.setattr(arrays, "copy", counted)
-    net.forward(end="ip")
-    given = np.array(device.to_host(net.forward(start="drop")[top]))
-    assert len(seen) == copies
-    np.testing.assert_array_equal(given, device.to_host(net.blobs["ip"].data))
-    dy = np.arange(8.0).reshape(4, 2)
-    seen.clear()
-    net.backward(end="drop", **{top: dy})
-    assert len(seen) == copies
-    np.testing.assert_array_equal(device.to_host(net.blobs["ip"].diff), dy)
-
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(

@@ -4,9 +4,8 @@ import kit
 import numpy as np
 import pytest
 
-from minicaffe import Net, Numerics, ShapeError, SpecError, gradcheck, parse
-from minicaffe.core.config.types import keys_of
-from minicaffe.core.layers import REGISTRY, Context
+from minicaffe import Net, ShapeError, gradcheck, parse
+from minicaffe.core.layers import REGISTRY
 from minicaffe.core.ops.conv import ENGINES
 
 INPUT = "{name: x, type: Input, shape: {dim: [2, 4, 7, 6]}}"
@@ -32,12 +31,6 @@ def test_multiply_adds_are_those_of_every_bottom(kind):
         assert kit.net_of(keys, x, (2, 18, 3, 2)).layers["it"].multiply_adds == one
 
 
-def test_the_engines_of_the_key_are_those_there_are():
-    for name in ("Convolution", "Deconvolution"):
-        (among,) = keys_of(REGISTRY[name])["engine"].checks
-        assert tuple(among.words()) == ("auto", *ENGINES)
-
-
 @pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_engine_gives_the_gradient(kind, engine):
@@ -53,32 +46,6 @@ def test_every_engine_gives_the_gradient(kind, engine):
             assert engine not in str(refusal).partition("engines that can: ")[2].split(", ")
         else:
             assert set(layer.plan.names.values()) == {engine}
-
-
-def test_the_layers_engine_wins_over_the_nets():
-    for own, nets, taken in (("auto", "caffe", "caffe"), ("batched", "caffe", "batched")):
-        layer = REGISTRY["Convolution"](num_output=1, kernel_size=(3,), engine=own)
-        layer.context = Context(layer.context.device, Numerics(dtype=layer.dtype, engine=nets))
-        layer.top_shapes((1, 1, 5, 5))
-        layer.allocate()
-        assert set(layer.plan.names.values()) == {taken}
-        assert layer.context.workspace_size >= layer.plan.workspace
-
-
-@pytest.mark.parametrize(
-    ("keys", "error", "words"),
-    [
-        ("num_output: 2, kernel_size: 1, engine: winograd", ShapeError,
-         "4:5: layer 'y' (Convolution): engine 'winograd' cannot take this convolution: F(4x4) needs kernels of 2"),
-        ("num_output: 2, kernel_size: 1, engine: winograd", ShapeError, "; engines that can: direct, caffe, "),
-        ("num_output: 2, kernel_size: 3, engine: CAFFE", SpecError, "got 'CAFFE'; did you mean 'caffe'?"),
-        ("num_output: 2, kernel_size: 3, engine: CUDNN", SpecError, "engine: expected one of auto, direct, caffe"),
-    ],
-)  # fmt: skip
-def test_an_engine_that_cannot_is_refused(keys, error, words):
-    with pytest.raises(error) as caught:
-        net(conv(keys))
-    assert words in str(caught.value)
 
 
 def test_bilinear_upsampling_keeps_a_ramp():

@@ -69,12 +69,6 @@ def test_both_devices_draw_the_same(cuda):
     np.testing.assert_allclose(there["a"], mine["a"], rtol=1e-5, atol=1e-5)
 
 
-def test_tops_of_one_filler_differ(device):
-    one = net("shape: {dim: 500}, data_filler: {type: uniform}", device, "[a, b]")
-    a, b = values(one).values()
-    assert abs(np.corrcoef(a, b)[0, 1]) < 0.2
-
-
 def moments(array):
     outputs = array.reshape(len(array), -1).sum(axis=1)
     return [array.mean(), array.std(), (array == 0).mean(), outputs.std()]

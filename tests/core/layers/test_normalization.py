@@ -187,15 +187,3 @@ layers:
     for kept in [{}, {"keep": ()}]:
         y = Net(parse(text), "TEST", device="cpu", **kept).forward(x=x)["y"]
         np.testing.assert_allclose(y, x * (1 + x * x) ** -0.75, rtol=1e-4)
-
-
-def test_in_a_deployed_net_it_works_in_place():
-    text = """
-layers:
-  - {name: x, type: Input, shape: {dim: [2, 3, 4, 4]}}
-  - {name: conv, type: Convolution, num_output: 3, kernel_size: 1}
-  - {name: norm, type: BatchNorm, top: conv}
-"""
-    shared = {phase: Net(parse(text), phase, device="cpu") for phase in ("TRAIN", "TEST")}
-    assert shared["TEST"].first_blobs["conv"] is shared["TEST"].blobs["conv"]
-    assert shared["TRAIN"].first_blobs["conv"] is not shared["TRAIN"].blobs["conv"]

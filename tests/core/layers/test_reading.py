@@ -67,12 +67,6 @@ def test_caffes_batches_of_an_lmdb(tmp_path, mnist_folder, device):
     assert (batches(net("Data", keys), 5, "label") == case["labels"]).all()
 
 
-def test_a_database_is_found_and_told(here, capsys):
-    given = net("Data", "source: lmdb, batch_size: 3")
-    np.testing.assert_array_equal(batches(given, 2), RAW[[0, 1, 2, 3, 4, 0]])
-    assert (len(given.layers["d"].dataset), given.layers["d"].dataset.unit) == (COUNT, "images")
-
-
 @pytest.mark.parametrize("phase", ["TRAIN", "TEST"])
 def test_the_order_is_caffes_unless_shuffled(here, phase, device):
     keys = "source: lmdb, batch_size: 2"

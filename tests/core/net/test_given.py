@@ -112,13 +112,6 @@ def test_a_blob_that_a_layer_computes_cannot_be_given_to_it():
     np.testing.assert_array_equal(net.blobs["ip"].data, ip)
 
 
-def test_some_tops_of_an_input_are_enough():
-    net = Net(parse(SIDE), device="cpu")
-    net.forward(x=np.ones((4, 3)), label=[1, 0, 1, 0])
-    net.forward(x=np.zeros((4, 3)))
-    assert net.blobs["label"].data.tolist() == [1, 0, 1, 0]
-
-
 class Learnt(Layer):
     """A blob that is a parameter."""
 

@@ -58,30 +58,6 @@ def test_bottom_is_the_first_top_above_and_top_the_layers_name():
         assert wiring(net(BY_PHASE, phase))["c"] == ((above,), ("c",))
 
 
-def test_phases_choose_layers_and_may_use_one_name_twice():
-    text = """
-        name: a, type: ReLU, bottom: data, include: {phase: TRAIN}
-        name: a, type: Softmax, bottom: data, include: {phase: TEST}
-        name: b, type: Flatten, bottom: a, exclude: TRAIN
-        """
-    train, test = (
-        {name: type(layer).__name__ for name, layer in net(text, phase).layers.items()}
-        for phase in ("TRAIN", "TEST")
-    )
-    assert train == {"in": "Input", "a": "ReLU"}
-    assert test == {"in": "Input", "a": "Softmax", "b": "Flatten"}
-
-
-def test_a_bottom_is_the_latest_of_its_name():
-    got = net("""
-        name: ip, type: InnerProduct, bottom: data, num_output: 2
-        name: relu, type: ReLU, bottom: ip, top: ip
-        name: soft, type: Softmax, bottom: ip
-        """)
-    assert step(got, "soft").bottoms[0].producer is step(got, "relu").layer
-    assert step(got, "ip").tops[0].readers == 1
-
-
 def reuses(net: Net, name: str) -> bool:
     top, bottom = step(net, name).tops[0], step(net, name).bottoms[0]
     assert (top.blob is bottom.blob) == (top.reuses is bottom)
@@ -237,13 +213,6 @@ def test_which_values_get_a_gradient():
         one.backward()
     assert not frozen.params["ip2"][0].diff.any() and frozen.params["ip1"][0].diff.any()
     assert forced.blobs["data"].diff.any() and not forced.blobs["label"].diff.any()
-
-
-def test_the_weight_of_a_loss():
-    weights = {"": 1, ", loss_weight: 0": 0, ", loss_weight: 0.5": 0.5}
-    for text, weight in weights.items():
-        assert step(net(TWO.format("", "", text)), "loss").tops[0].loss_weight == weight
-    assert step(net(TWO.format(", loss_weight: 0.5", "", "")), "ip1").tops[0].loss_weight == 0.5
 
 
 LEARN = """

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 from core.solver.twins import Quiet, Twins
-from kit import model_of, registered, small_net
+from kit import model_of, registered
 
 from minicaffe import Net, Solver, parse
 from minicaffe.core.layers import Layer
@@ -202,21 +202,6 @@ def test_no_array_of_before_a_reshape_is_kept():
     assert old() is None
 
 
-def test_all_is_listed_again_only_once_something_was_set():
-    net, other = (Net(parse(ONE), "TEST", device="cpu", seed=n) for n in range(2))
-    for _ in range(6):
-        net.forward()
-    guard, nodes = net.passes.guard, net.passes.nodes
-    listed = guard.listed
-    net.forward()
-    assert guard.listed is listed
-    other.params["ip"][0].lr_mult = 3.0  # of whatever net: it is listed, and nothing has changed
-    net.forward()
-    assert guard.listed is not listed and net.passes.nodes is nodes
-    net.reshape(data=(2, 8))
-    assert guard.listed is None  # no array is kept alive
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -260,15 +245,3 @@ def test_a_layer_may_choose_its_prepare():
     for _ in range(6):
         net.forward()
     assert counted == [0, 1, 2, 3, 4, 5]
-
-
-def test_a_workspace_that_is_large_enough_stays():
-    net = small_net({"data": [2, 1, 8, 8]}, "pool Pooling kernel_size: 2", phase="TEST")
-    net.forward()
-    before = net.context.workspace
-    net.reshape(data=(2, 1, 4, 4))
-    net.forward()
-    assert net.context.workspace is before
-    net.reshape(data=(2, 1, 64, 64))
-    net.forward()
-    assert net.context.workspace.size >= net.context.workspace_size > before.size

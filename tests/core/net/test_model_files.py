@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kit import few_digits, refusal, small_net
+from kit import few_digits, refusal
 
 import minicaffe
 from minicaffe.cli import main
@@ -86,11 +86,6 @@ def test_what_is_no_model_is_refused_in_one_line(name, data, told, folder, capsy
     assert said.startswith(told)
     assert main(["summary", name]) == 2
     assert capsys.readouterr().err == f"minicaffe: {said}\n"
-
-
-def test_types_without_tops_need_not_say_so():
-    net = small_net({"x": [2, 3]}, "quiet Silence")
-    assert net.outputs == [] and net.steps[1].tops == []
 
 
 def test_a_classifier_takes_the_folder_of_a_run(monkeypatch):

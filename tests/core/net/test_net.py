@@ -41,30 +41,6 @@ def test_forward_and_backward_by_hand(device):
         np.testing.assert_allclose(host(param.diff), wanted, atol=1e-14)
 
 
-def test_parameter_gradients_add_up_until_cleared():
-    net = Net(parse(MLP), device="cpu", dtype="float64")
-    net.forward(x=X, label=LABEL)
-    net.backward()
-    once = net.params["ip1"][0].diff.copy()
-    net.backward()
-    np.testing.assert_allclose(net.params["ip1"][0].diff, 2 * once)
-    net.clear_param_diffs()
-    assert not net.params["ip1"][0].diff.any()
-
-
-def test_between_two_named_layers():
-    net = Net(parse(MLP), device="cpu")
-    net.forward(x=X, label=LABEL)
-    whole = net.blobs["ip2"].data.copy()
-    net.blobs["ip2"].data[...] = 0
-    out = net.forward(start="ip2", end="ip2")
-    assert list(out) == ["ip2"]
-    np.testing.assert_array_equal(out["ip2"], whole)
-    net.backward(start="ip2", end="ip2", ip2=np.ones((4, 2)))
-    np.testing.assert_allclose(net.params["ip2"][1].diff, 4)
-    assert not net.params["ip1"][1].diff.any()
-
-
 def test_a_blob_used_twice_gets_the_sum_of_the_gradients():
     net = small_net(
         {"x": 3},
@@ -76,17 +52,6 @@ def test_a_blob_used_twice_gets_the_sum_of_the_gradients():
     net.backward(sum=[1, 1, 1])
     np.testing.assert_array_equal(net.blobs["x"].diff, [15, 15, 10])
     np.testing.assert_array_equal(net.blobs["relu"].diff, 5)
-
-
-def test_several_losses_are_weighted():
-    more = "  - {name: loss2, type: SoftmaxWithLoss, bottom: [ip2, label], loss_weight: 0.5}\n"
-    one, two = Net(parse(MLP), device="cpu"), Net(parse(MLP + more), device="cpu")
-    for net in (one, two):
-        net.forward(x=X, label=LABEL)
-        net.backward()
-    assert two.loss == pytest.approx(1.5 * one.loss, rel=1e-6)
-    gradient, wanted = (net.params["ip1"][0].diff for net in (two, one))
-    np.testing.assert_allclose(gradient, 1.5 * wanted, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -103,16 +68,6 @@ def test_a_loss_weight_on_any_blob_is_its_gradient(last, loss, gradient):
         for start, end in pieces:
             net.backward(start=start, end=end)
         np.testing.assert_array_equal(net.blobs["x"].diff, gradient)
-
-
-def test_reshape_keeps_the_parameters():
-    net = small_net({"x": [2, 1, 6, 6]}, "conv Convolution num_output: 2, kernel_size: 3")
-    before = net.params["conv"][0].data.copy()
-    small = net.forward(x=np.ones((2, 1, 6, 6)))["conv"][0, :, 0, 0].copy()
-    net.reshape(x=(1, 1, 9, 8))
-    assert net.blobs["conv"].shape == (1, 2, 7, 6)
-    np.testing.assert_array_equal(net.params["conv"][0].data, before)
-    np.testing.assert_array_equal(net.forward(x=np.ones((1, 1, 9, 8)))["conv"][0, :, 0, 0], small)
 
 
 def loading(odd):
@@ -184,13 +139,6 @@ def test_the_same_seed_gives_the_same_parameters(device):
     one, same, other = (net.weights()["ip1__0"] for net in nets)
     np.testing.assert_array_equal(one, same)
     assert (one != other).any()
-
-
-def test_weights_are_loaded_by_name(tmp_path):
-    net, other = Net(parse(MLP), device="cpu"), Net(parse(MLP), device="cpu", seed=9)
-    net.save(tmp_path / "w.npz")
-    assert str(other.load(tmp_path / "w.npz")) == "4 loaded"
-    np.testing.assert_array_equal(net.params["ip2"][0].data, other.params["ip2"][0].data)
 
 
 def test_float64_holds_what_is_too_large_for_float32():

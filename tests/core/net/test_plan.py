@@ -39,12 +39,6 @@ def test_buffers_in_use_at_a_time_do_not_overlap(buffers):
     assert place(buffers) == (offsets, whole)
 
 
-def test_a_chain_takes_its_two_largest_neighbours():
-    sizes = [64, 640, 512, 640, 128, 64]
-    chain = [Life(size, i, i + 1) for i, size in enumerate(sizes)]
-    assert place(chain)[1] == 512 + 640
-
-
 def test_the_smallest_gap_that_is_wide_enough_is_taken():
     walls = [Life(1024, 0, 9), Life(640, 0, 9), Life(576, 0, 0), Life(512, 0, 9), Life(320, 0, 0)]
     offsets, whole = place([*walls, Life(256, 0, 9), Life(192, 1, 9)])
@@ -52,8 +46,3 @@ def test_the_smallest_gap_that_is_wide_enough_is_taken():
     assert (at[1024], at[640], at[576], at[512], at[320]) == (0, 1024, 1664, 2240, 2752)
     assert offsets[-2:] == [3072, 2752]
     assert whole == 3328
-
-
-def test_nothing_takes_no_memory():
-    assert place([]) == ([], 0)
-    assert place([Life(0, 0, 3), Life(0, 1, 2)]) == ([0, 0], 0)

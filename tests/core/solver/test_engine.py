@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from minicaffe import Net, ShapeError, Solver, SpecError, parse
+from minicaffe import Net, ShapeError, Solver, parse
 from minicaffe.backends.device import Device
 from minicaffe.core.ops.conv import autotune_cache
 from minicaffe.core.solver import Report
@@ -95,13 +95,6 @@ def test_an_engine_that_cannot_names_the_layer():
         Solver(parse(wide.replace("ENGINE", "winograd")), device="cpu")
     with pytest.raises(ShapeError, match="layer 'conv'.*engine 'winograd' cannot take"):
         Net(parse(wide.replace("ENGINE", "auto")), device="cpu", engine="winograd")
-
-
-def test_an_unknown_engine():
-    with pytest.raises(SpecError, match=r"unknown engine 'bached'; .*did you mean 'batched'"):
-        Net(parse(NET), device="cpu", engine="bached")
-    with pytest.raises(SpecError, match=r"engine: expected one of auto, direct, .*'bached'"):
-        parse(MODEL.replace("ENGINE", "bached"))
 
 
 def test_work_stays_under_the_cap():
