@@ -17,6 +17,7 @@ MORE = {
     "BatchNorm": [({"scale_bias": True}, [(3, 70)])],
     "RNN": [({"num_output": 3}, [(5, 4, 6), (5, 4), (4, 2)])],
 }
+OF_REGIONS = {"PSROIPooling", "ROIAlign", "ROIPooling", "ROIWarping"}
 ROUNDINGS = {"Deconvolution": 3, "LSTM": 4, "Lstm": 4, "RNN": 8}  # of the largest number; else 1.6
 
 
@@ -74,6 +75,8 @@ def test_a_layer_against_float64(device, dtype, name, keys, bottoms):
         assert types["it"] == ("float32" if it.traits.is_loss or name == "ArgMax" else dtype)
     flows = [f"b{i}" for i, needs in enumerate(it.needs_gradient) if needs]
     assert {types[key] for key in flows} <= {dtype}
+    if name in OF_REGIONS:  # 16 bits do not tell all pixels from each other
+        assert types["b1"] == "float32"
     pairs = [(half.blobs[key].data, exact.blobs[key].data, types[key]) for key in (*inputs, *tops)]
     pairs += [(half.blobs[key].diff, exact.blobs[key].diff, dtype) for key in flows]
     pairs += [
@@ -118,13 +121,6 @@ def test_labels_and_losses_are_float32(cuda, dtype):
         )
     diff = cuda.to_host(half.blobs["x"].diff).astype(np.float64)
     near(diff, exact.blobs["x"].diff, 4 * EPS[dtype])
-
-
-@pytest.mark.parametrize("reader", ["SoftmaxWithLoss", "Accuracy"])
-def test_an_input_that_is_read_as_labels_is_float32(reader):
-    net = kit.net_of(f"type: {reader}", (4, 5), (4,), dtype="float16", shapes_only=True)
-    types = [value.dtype.name for step in net.steps for value in step.tops]
-    assert types == ["float16", "float32", "float32"]
 
 
 @TYPES

@@ -101,13 +101,6 @@ def test_pictures_and_boxes_are_those_of_the_database(packed, tmp_path, device):
         assert (y[0, 0, len(wanted) :] == -1).all()
 
 
-def test_a_message_is_read_as_it_was_written():
-    picture, rows = painted(3)
-    found, boxes = datum.read_annotated(memoryview(message(picture, rows, packed=False)))
-    assert np.array_equal(found.pixels, picture)
-    np.testing.assert_allclose(boxes, rows, rtol=1e-7)
-
-
 UNBOXED = datum.write(np.zeros((1, 2, 2), np.uint8), 3)
 NAN = np.array([[1, 0, np.nan, 0, 1, 1, 0]])
 

@@ -66,24 +66,6 @@ def test_each_epoch_is_a_permutation_of_its_own(device):
     assert order != labels(net(batch=5, seed=2), 8)
 
 
-def test_a_batch_is_a_function_of_its_number():
-    straight, jump = net(batch=7), net(batch=7)
-    order = labels(straight, 5)
-    jump.context.passes = 3
-    assert labels(jump, 2) == order[21:]
-
-
-def test_transform_is_the_formula(device):
-    np.save("mean.npy", np.arange(20.0).reshape(1, 4, 5))
-    plain = net(", shuffle: false", device=device)
-    raw = np.array(device.to_host(plain.forward()["data"]))
-    scaled = net(", shuffle: false, transform: {scale: 0.5, mean_value: 3}", device=device)
-    np.testing.assert_allclose(device.to_host(scaled.forward()["data"]), (raw - 3) * 0.5)
-    meant = net(", shuffle: false, transform: {scale: 2, mean_file: mean.npy}", device=device)
-    wanted = (raw - np.arange(20.0).reshape(1, 4, 5)) * 2
-    np.testing.assert_allclose(device.to_host(meant.forward()["data"]), wanted)
-
-
 def test_crops_are_central_in_test_and_all_about_in_train():
     central = net(", transform: {crop_size: 2}", phase="TEST").forward()["data"]
     whole = net(phase="TEST").forward()["data"]

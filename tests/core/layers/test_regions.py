@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 from core.layers.fork_nets import build, run
-from core.layers.rows import ROWS
 from core.layers.rows.detection import MAPS, REGIONS
-from kit import net_of, refusal, small_net
+from kit import refusal, small_net
 
 from minicaffe import DataError, SpecError
 from minicaffe.interop import caffe
@@ -53,14 +52,6 @@ def test_what_is_refused(device, kind, keys, arrays, told):
         assert told in refusal(net.check, error=DataError)
     else:
         assert told in refusal(run, net, *arrays, error=DataError)
-
-
-@pytest.mark.parametrize("kind", ["ROIAlign", "ROIPooling", "ROIWarping", "PSROIPooling"])
-def test_regions_are_float32_in_a_net_of_16_bits(kind):
-    """Which tells pixels from each other that 16 bits cannot."""
-    keys, bottoms = ROWS[kind][0]
-    net = net_of({"type": kind, **keys}, *bottoms, dtype="float16", shapes_only=True)
-    assert [one.dtype.name for one in net.steps[0].tops] == ["float16", "float32"]
 
 
 def test_a_fourth_number_is_the_scale_of_columns():

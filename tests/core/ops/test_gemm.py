@@ -146,17 +146,6 @@ def test_stacks_in_any_order_of_their_axes(device, order, part):
     close(device, there["out"], loops(a, b))
 
 
-def test_overlapping_views(device):
-    """Each matrix begins two rows after the one before, and has five."""
-    line, b = numbers(4, (36,), (4, 3), dtype=np.float64)
-    there, step = put(device, line), line.itemsize
-    windows = as_strided(there, (3, 5, 4), (8 * step, 4 * step, step))
-    host = np.lib.stride_tricks.as_strided(line, (3, 5, 4), (8 * step, 4 * step, step))
-    out = blank(device, (3, 5, 3), np.float64)
-    gemm(windows, put(device, b), out)
-    close(device, out, loops(host, b))
-
-
 @pytest.mark.parametrize(
     "shapes", [((0, 2, 3), (3, 4)), ((2, 0, 3), (2, 3, 4)), ((2, 3, 0), (2, 0, 4))]
 )

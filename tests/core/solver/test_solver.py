@@ -249,13 +249,6 @@ def test_a_damaged_snapshot_is_refused_before_any_change(entry, value, told):
     assert not differences(numbers(fresh), before)
 
 
-def test_lists_paths_and_numpy_numbers_are_settings_too(tmp_path):
-    rate = {"lr_policy": "multistep", "gamma": np.float64(0.5), "stepvalue": [np.int64(1), 2]}
-    s = solver(**rate, snapshot_prefix=tmp_path / "x")
-    assert s.spec.stepvalue == (1, 2)
-    assert s.saving.prefix == str(tmp_path / "x")
-
-
 def test_the_final_snapshot_is_written_however_the_end_was_reached():
     s = solver()
     s.step(12)
