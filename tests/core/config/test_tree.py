@@ -272,13 +272,6 @@ def test_shown(value, text):
     assert tree.shown(value) == text
 
 
-def test_many_merged_mappings_take_no_time():
-    """Each fills gaps of one mapping; a copy of it for each would take its square."""
-    keys, others = "".join(f"k{i}: 1, " for i in range(2000)), "{k0: 2, z: 3}, " * 2000
-    found = tree.parse(f"x: {{{keys}<<: [{others}]}}").value["x"]
-    assert (found.value["k0"].value, found.value["z"].value, len(found.value)) == (1, 3, 2001)
-
-
 def test_a_list_may_be_as_long_as_a_file_holds(monkeypatch):
     """Only what aliases repeat is counted."""
     monkeypatch.setattr(tree, "MAX_NODES", 1000)

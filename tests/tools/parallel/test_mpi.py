@@ -154,17 +154,6 @@ def test_a_mistake_is_told_once(tmp_path_factory):
     assert not (folder / "runs").exists()
 
 
-def test_another_model_on_one_rank_is_refused(tmp_path_factory):
-    folder = folder_of(tmp_path_factory, "two models")
-    (folder / "other.yaml").write_text(kill.MODEL.replace("num_output: 4", "num_output: 5"))
-    words = ["--device", "cpu", "--run", str(RUN)]
-    other = [":", "-n", "1", *TRAIN, "other.yaml", *words]
-    done = ran([*launched(1, *TRAIN, "small.yaml", *words), *other], folder)
-    assert done.returncode == 2
-    assert done.stderr.count("minicaffe: rank 1 has another model than rank 0") == 1
-    assert "Traceback" not in done.stderr and not (folder / RUN / "run.json").exists()
-
-
 def test_a_larger_batch_at_a_larger_rate(tmp_path_factory):
     """Two ranks of 8 are one of 16; by compiled loops."""
     two, one = (folder_of(tmp_path_factory, name) for name in ("two", "one"))

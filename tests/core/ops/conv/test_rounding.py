@@ -6,6 +6,7 @@ Its stand-in is a sum in order, as PyTorch's own are: of y and dx 16 channels at
 import numpy as np
 import pytest
 
+from minicaffe.backends.cpu import available
 from minicaffe.backends.device import device
 from minicaffe.core.ops import conv
 from minicaffe.core.ops.conv import autotune
@@ -151,6 +152,15 @@ def test_no_plan_rounds_more_than_four_times_as_much_as_pytorch(name, pixels, mo
         return [array.detach().numpy() for array in (y, x.grad, weight.grad)]
 
     assert not rounds_more(g, pixels, reference, monkeypatch)
+
+
+def test_a_tile_that_rounds_too_much_is_not_selected(monkeypatch):
+    """F(4x4, 3x3) of three channels: nothing hides what its transforms round."""
+    monkeypatch.setattr(autotune._Arrays, "time", lambda self, name, direction: 1.0)
+    case = Case(NETS["VGG-16, conv1_1"], np.dtype("f4"), device("cpu"), conv.CAP)
+    found = autotune.measure(case)
+    assert "winograd" in found["forward"].error and "winograd" not in found["forward"].ms
+    assert not available() or "winograd" in found["weight_gradient"].ms
 
 
 def test_no_tile_has_more_points_than_round_little():
