@@ -22,9 +22,9 @@ from minicaffe.core.config.declare import (
     NetSpec,
     ParamSpec,
     Phase,
+    Rule,
     SolverSpec,
     State,
-    StateRule,
 )
 from minicaffe.core.config.model import parse_model
 from minicaffe.core.layers import REGISTRY
@@ -411,7 +411,7 @@ def _merged(spec: NetSpec, state: State) -> list[LayerSpec]:
         first = above[phases[0]]
         if bottom is None and reads and first is not None:
             bottom = (first,)
-        rule = () if len(phases) == len(PHASES) else (StateRule(phase=phases[0]),)
+        rule = () if len(phases) == len(PHASES) else (Rule(phase=phases[0]),)
         for phase in phases:
             above[phase] = layer.tops[0] if layer.tops else above[phase]
         layers.append(replace(layer, bottom=bottom, include=rule, exclude=()))
@@ -459,7 +459,7 @@ def _with_outputs(
     layers = [one for one in layers if one.type != "Accuracy" or one.options.get("top_k", 1) < most]
     if not several and all(layer.type != "Accuracy" for layer in layers):
         scores = ([layer for layer in layers if is_scored(layer)][-1].bottom or ())[:1]
-        bottom, test = (*scores, body.label), (StateRule(phase="TEST"),)
+        bottom, test = (*scores, body.label), (Rule(phase="TEST"),)
         layers.append(LayerSpec(name="accuracy", type="Accuracy", bottom=bottom, include=test))
     if data_set.kind == "masks":
         for i, layer in enumerate(layers):
@@ -534,7 +534,7 @@ def _of_labels(layers: list[LayerSpec], label: str) -> list[LayerSpec]:
         replace(layer, type="SigmoidCrossEntropyLoss", options={}) if is_scored(layer) else layer
         for layer in layers
     ]
-    test, blob = (StateRule(phase="TEST"),), (scores.bottom or ("",))[0]
+    test, blob = (Rule(phase="TEST"),), (scores.bottom or ("",))[0]
     rows: tuple[tuple[str, str, tuple[str, ...], dict[str, Any]], ...] = (
         ("Flatten", "scores", (blob,), {}),
         ("Threshold", "labels_found", ("scores",), {}),
@@ -572,7 +572,7 @@ def _ends(layers: list[LayerSpec], label: str) -> list[LayerSpec]:
         layers = [ended if layer is last[-1] else layer for layer in layers]
     losses = [layer for layer in layers if is_scored(layer)]
     read = {bottom for layer in layers for bottom in layer.bottom or ()}
-    for_tests = (StateRule(phase="TEST"),)
+    for_tests = (Rule(phase="TEST"),)
     return [
         replace(layer, include=()) if layer in losses else layer
         for layer in layers
@@ -691,7 +691,7 @@ def _box_layers(data_set: DataSet, body: Body, image: tuple[int, int, int]) -> t
             layer = (own or parse({"layers": [plain]}).layers)[0]
             options = {**layer.options, "batch_size": batch, "source": str(home / DATABASES[phase])}
             options["label_map_file"] = str(home / LABEL_MAP)
-            yield replace(layer, options=options, include=(StateRule(phase=phase),), exclude=())
+            yield replace(layer, options=options, include=(Rule(phase=phase),), exclude=())
 
     augments = any(one.included(State(phase="TRAIN")) for one in body.data)
     how = "as the model has it" if augments else "scaled, without augmentation"

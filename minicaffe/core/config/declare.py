@@ -58,7 +58,7 @@ TRAIN = State(phase="TRAIN")
 
 
 @dataclass(frozen=True, kw_only=True)
-class StateRule:
+class Rule:
     """When a layer is part of the net: all that is given must hold (Caffe's NetStateRule)."""
 
     word: ClassVar[str] = "phase"
@@ -430,8 +430,8 @@ class LayerSpec:
         tuple[float, ...], "weight of each top in the loss; default 1 for a loss layer"
     ] = ()
     propagate_down: Annotated[tuple[bool, ...], "for each bottom: may a gradient flow into it"] = ()
-    include: Annotated[tuple[StateRule, ...], "only where one of these rules holds"] = ()
-    exclude: Annotated[tuple[StateRule, ...], "not where one of these rules holds"] = ()
+    include: Annotated[tuple[Rule, ...], "only where one of these rules holds"] = ()
+    exclude: Annotated[tuple[Rule, ...], "not where one of these rules holds"] = ()
     options: Mapping[str, Any] = field(default_factory=dict, metadata=HIDDEN)
     mark: Mark = field(default=NOWHERE, metadata=HIDDEN)
     nodes: Mapping[str, Node] = field(default_factory=dict, repr=False, metadata=HIDDEN)

@@ -4,7 +4,7 @@ import dataclasses
 import os
 from collections.abc import Iterable
 
-from minicaffe.core.config.declare import LayerSpec, NetSpec, Phase, StateRule
+from minicaffe.core.config.declare import LayerSpec, NetSpec, Phase, Rule
 from minicaffe.core.layers import Layer
 
 PHASES: tuple[Phase, ...] = ("TRAIN", "TEST")
@@ -31,7 +31,7 @@ def in_both(spec: NetSpec) -> dict[Source, frozenset[float]]:
         split = layer.options.get("split")
         either = {rule.phase for rule in layer.include} or {None}
         taken = [phase for phase in PHASES if either & {None, phase}]
-        taken = [p for p in taken if not {StateRule(phase=p), StateRule()} & {*layer.exclude}]
+        taken = [p for p in taken if not {Rule(phase=p), Rule()} & {*layer.exclude}]
         phases.setdefault(source(layer), set()).update(taken)
         splits.setdefault(source(layer), set()).update([] if split is None else [split])
     return {key: frozenset(splits[key]) for key in phases if key[1] and len(phases[key]) == 2}

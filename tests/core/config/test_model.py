@@ -7,7 +7,7 @@ import pytest
 from calls import calls
 from kit import refusal
 
-from minicaffe.core.config.declare import State, StateRule
+from minicaffe.core.config.declare import Rule, State
 from minicaffe.core.net import Net, parse
 from minicaffe.core.solver.update_rules import KINDS
 from minicaffe.errors import SpecError
@@ -70,7 +70,7 @@ def refused(text: str) -> str:
 )
 def test_a_rule_holds_if_all_of_it_does(rule, state, holds):
     """Caffe's Net::StateMeetsRule."""
-    assert StateRule(**rule).holds(State(**state)) is holds
+    assert Rule(**rule).holds(State(**state)) is holds
 
 
 STAGED = """

@@ -7,7 +7,7 @@ import pytest
 from kit import refusal
 
 from minicaffe.core import net
-from minicaffe.core.config.declare import Filler, ParamSpec, StateRule
+from minicaffe.core.config.declare import Filler, ParamSpec, Rule
 from minicaffe.core.layers.inputs import BlobShape
 from minicaffe.errors import SpecError
 
@@ -60,7 +60,7 @@ def test_a_word_that_stands_for_a_mapping_becomes_one():
         ("std=0.5", Filler(type="gaussian", std=0.5)), ("type=xavier", Filler(type="xavier")),
     ):  # fmt: skip
         assert options(f"layers.a.weight_filler.{setting}")["weight_filler"] == filler
-    assert read("layers[2].include.phase=TEST").layers[2].include == (StateRule(phase="TEST"),)
+    assert read("layers[2].include.phase=TEST").layers[2].include == (Rule(phase="TEST"),)
 
 
 def test_what_is_not_there_is_made():
