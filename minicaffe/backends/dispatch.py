@@ -40,7 +40,7 @@ class OpTable:
     ) -> Callable[[Function], Function]:
         """Add a function that computes `op`, as "pool.max_pool", by the loops `file`, or by none it takes.
 
-        `of` is the array whose type loops must serve, else the op's first; `work` the elements for one thread.
+        `of` is the array whose type loops must serve, else the op's first; `work` a thread's workspace.
         """
         file = op.partition(".")[0] if file == "" else file
 

@@ -26,7 +26,7 @@ class Formula:
     y: Function
     slope: Function | None
     reads: str
-    in_place: Callable[..., bool] = lambda *numbers: False  # if the slope is right with y for x
+    in_place: Callable[..., bool] = lambda *numbers: False  # whether slope may read y in x's place
     # y in one call of NumPy's, into `out`; the slope is then true or false
     whole: Function | None = None
 

@@ -59,7 +59,7 @@ def count() -> int:
 
 @contextlib.contextmanager
 def at_most(most: int, each: int | None = None) -> Iterator[None]:
-    """Let this thread's `in_slices` use at most so many threads, and pieces, each on a cache line, of `each`.
+    """Let this thread's `in_slices` use so many threads at most, each with `each` elements of work or fewer.
 
     >>> from minicaffe.backends.cpu.slices import in_slices
     >>> with at_most(1):

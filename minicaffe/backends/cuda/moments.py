@@ -25,8 +25,8 @@ NOTHING = (None, None, 1, 1, None, None, None, None, 0)  # becomes of entries: a
 class Cut(NamedTuple):
     """How rows are shared by blocks."""
 
-    means: Any  # room for two numbers a row,
-    parts: Any  # and for four of each part of one
+    means: Any  # room for two numbers a row
+    parts: Any  # room for four numbers of each part of a row
     grid: tuple[int, int]  # blocks, and parts of rows
     wide: int  # rows of a block
     threads: int

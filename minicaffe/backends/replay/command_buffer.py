@@ -109,7 +109,7 @@ class Script:
 
     Threads meet between stages only: in a stage no call reads or writes what another thread writes. A call is
     in the earliest possible stage: it may run before calls recorded earlier, but calls that use the same
-    memory keep their order. Work for all is in the first stage if possible, before others are woken.
+    memory keep their order. A thread's work for the others comes first if possible, before they are woken.
     """
 
     def __init__(self, rows: Sequence[Calls]):

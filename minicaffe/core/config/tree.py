@@ -173,7 +173,7 @@ for _kind, (_pattern, _first) in PLAIN.items():
 
 
 def load(path: str | Path, kind: str = "model file", own: bool = False) -> tuple[str, str]:
-    """A file's name as errors show it, and its text; `own`: whatever its ending. Raises SpecError."""
+    """A file's name, and its text. SpecError if unreadable, too large, not UTF-8 or, unless `own`, foreign."""
     file = printable(path)
     with reading(path, kind, SpecError), open(path, "rb") as stream:
         data = stream.read(MAX_BYTES + 1)

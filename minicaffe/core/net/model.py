@@ -77,7 +77,7 @@ def models() -> dict[str, Path]:
 
 
 def located(model: str | Path) -> str | Path:
-    """The path to read for MODEL: a file or folder, else that model's. Raises SpecError for another word."""
+    """The path to read for MODEL: a file or folder, else that of a model so named. Raises SpecError."""
     word = str(model)
     if os.path.exists(model) or not word.isidentifier():
         return model

@@ -12,7 +12,7 @@ HEAD = ("layer", "type", "tops", "parameters", "multiply-adds", "column bytes")
 def summary(graph: Graph, keep: Sequence[str] | None = None) -> str:
     """The table and the sums below it; nothing is computed.
 
-    Memory is listed without sharing and with it, of all but `keep`: of data forward only, and of diffs.
+    Memory is listed without sharing and with it, of all but `keep`: data if nothing runs backward, else diffs.
     """
     context = graph.context
     itemsize = context.dtype.itemsize

@@ -14,9 +14,9 @@ from minicaffe.backends.dispatch import op
 class Axis:
     """Along one axis, between which two of `size` pixels each of `count` outputs lies."""
 
-    low: Any  # (count,) int32, the pixel before each output,
-    high: Any  # that behind it,
-    share: Any  # and its distance from low in pixels
+    low: Any  # (count,) int32, the pixel before each output
+    high: Any  # (count,) int32, the pixel behind it
+    share: Any  # its distance from low in pixels
     first: Any  # (size + 1,) int32, the first output whose low is a pixel or one behind it
 
     @classmethod

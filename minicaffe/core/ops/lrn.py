@@ -16,8 +16,8 @@ class Response:
     """s = base + alpha (sum of x^2 over a window), y = x s^-beta."""
 
     image: tuple[int, int, int]  # (m, h, w)
-    up: int  # rows that the window reaches up and down,
-    side: int  # and columns to either side
+    up: int  # rows that the window reaches up and down
+    side: int  # columns that it reaches to either side
     base: float
     alpha: float
     beta: float

@@ -20,8 +20,8 @@ class Stretch(NamedTuple):
     diff: Any
     history: list[Any]
     ends: list[tuple[int, tuple[float, float]]]
-    whole: Any = None  # the flat gradients,
-    start: int = 0  # and the entry of theirs at which the views begin
+    whole: Any = None  # the flat gradients
+    start: int = 0  # the entry of `whole` at which the views begin
 
 
 class Laid:
