@@ -36,6 +36,7 @@ dynamic_context = test_function
 disable_warnings = no-data-collected, module-not-imported, module-not-measured
 """
 COMPILED = re.compile("minicaffe/backends/cpu/(kernels/|atomics|microkernel|thread_pool_loops)")
+OWN_TRACER = ["--ignore=tests/core/solver/test_interrupt.py"]  # it takes the place of coverage.py's
 LISTED = re.compile("minicaffe/(core|interop/onnx)/|minicaffe/[a-z_]+[.]py")
 
 
@@ -56,7 +57,7 @@ def main() -> None:
         settings.write_text(SETTINGS.format(data=args.data.resolve()))
         if not args.read:
             os.environ.update(MINICAFFE_NUMBA=str(int(args.numba)), PYTHONPATH=str(ROOT))
-            tests = ["-q", "--full", f"-n{args.jobs}", *args.tests]
+            tests = ["-q", "--full", f"-n{args.jobs}", *OWN_TRACER, *args.tests]
             said = coverage(settings, "run", "-m", "pytest", *tests)
             print(said[-3000:])
             coverage(settings, "combine", "--quiet", *["--append"] * args.numba)
