@@ -187,9 +187,7 @@ def test_core_packages_are_the_three():
     assert [word.partition(">=")[0] for word in words] == ["numpy", "pyyaml", "tqdm"]
     third = {name.split(".")[0] for path in SOURCES for name in imports(path)}
     third -= set(sys.stdlib_module_names) | {"minicaffe"}
-    extras = (
-        "cupy numba threadpoolctl PIL h5py google onnx onnxruntime safetensors lmdb mpi4py shtab"
-    )
+    extras = "cupy numba PIL h5py google onnx onnxruntime safetensors lmdb mpi4py shtab"
     extras += " tensorboardX IPython pandas"
     assert third == {"numpy", "yaml", "tqdm", *extras.split()}
 

@@ -276,7 +276,7 @@ def main() -> None:
     if version("torch") is None:
         sys.exit("torch is not installed here: there is no peer to measure against")
     warn_if_busy()
-    machine = describe() | {name: version(name) for name in ("torch", "numba", "threadpoolctl")}
+    machine = describe() | {name: version(name) for name in ("torch", "numba")}
     machine["blas_threads"] = "1 a thread"  # in every process
     if args.kind == "cuda":
         machine |= gpu(args.device)

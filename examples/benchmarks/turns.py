@@ -80,14 +80,14 @@ def child(script: str, settings: Mapping[str, object]) -> Any:
 def asked() -> dict | None:
     """The settings of this process, if a script has started it; its form of minicaffe's CPU ops is set up.
 
-    Plain NumPy is what an installation without the extra `cpu` gives: neither Numba nor threadpoolctl.
+    Plain NumPy is what an installation without the extra `cpu` gives: no Numba.
     """
     if sys.argv[1:2] != [ASKED]:
         return None
     settings = json.loads(sys.argv[2])
     if settings.get("form") == "numpy":
         os.environ["MINICAFFE_NUMBA"] = "0"
-        sys.modules["numba"] = sys.modules["threadpoolctl"] = None
+        sys.modules["numba"] = None
     return settings
 
 

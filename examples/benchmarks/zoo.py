@@ -104,7 +104,7 @@ def arguments() -> argparse.Namespace:
 def head_of(args: argparse.Namespace) -> dict[str, object]:
     """What a measurement was made on."""
     packages = {one.package for one in CONTENDERS["cpu"].values()} - {"minicaffe", "cv2"}
-    machine = describe() | {name: version(name) for name in ("numba", "threadpoolctl", *packages)}
+    machine = describe() | {name: version(name) for name in ("numba", *packages)}
     machine |= {"opencv": version("cv2"), "blas_threads": "1 a thread"}  # in every process
     if args.kind != "cpu":
         machine |= gpu(args.device)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import importlib
 import os
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,6 @@ TOO_MANY = "elements are more than a kernel's 32-bit index reaches"
 FLOATS = "float16", "bfloat16", "float32", "float64"  # types that kernels are made for
 PRECISIONS = "highest", "tf32"
 NO_TF32 = "float32 is exact: precision tf32 needs CUDA and an A100 or later"
-Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Device:
@@ -89,19 +87,6 @@ class Device:
         """Start a stopwatch; calling it returns the ms since, by device events on CUDA."""
         start = time.perf_counter()
         return lambda: (time.perf_counter() - start) * 1e3
-
-
-def on_its_device(method: Method) -> Method:
-    """Have a method run with the `device` of its object current, whichever was before in this thread."""
-
-    @functools.wraps(method)
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not self.device.is_cuda:
-            return method(self, *args, **kwargs)
-        with self.device.current():
-            return method(self, *args, **kwargs)
-
-    return run  # type: ignore[return-value]
 
 
 def device(name: str | None = None) -> Device:

@@ -287,6 +287,24 @@ def at_most(most: int, each: int | None = None) -> contextlib.AbstractContextMan
     return contextlib.nullcontext() if backend is None else backend.at_most(most, each)
 
 
+def on_its_device(method: Function) -> Function:
+    """Have a method run with the `device` of its object current, on the CPU within `one_thread` of BLAS."""
+
+    @functools.wraps(method)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with self.device.current() if self.device.is_cuda else one_thread():
+            return method(self, *args, **kwargs)
+
+    return cast(Function, run)
+
+
+@functools.cache
+def one_thread() -> Any:
+    """A context in which NumPy's BLAS has one thread, beside those of the CPU's backend."""
+    backend = module("minicaffe.backends.cpu.threads")
+    return contextlib.nullcontext() if backend is None else backend.one_thread
+
+
 def replayed(what: str, ordinary: Kind) -> Kind:
     """The class of backends/replay that replays "inference" or "training"; `ordinary` if there is none."""
     backend = module(f"minicaffe.backends.replay.{what}")

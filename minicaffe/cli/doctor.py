@@ -38,7 +38,7 @@ class Doctor(OnDevice):
             ("minicaffe", __version__),
             ("python", f"{platform.python_version()} on {platform.platform()}"),
         ]
-        packages = ["numpy", "pyyaml", "tqdm", "pillow", "h5py", "lmdb", "numba", "threadpoolctl"]
+        packages = ["numpy", "pyyaml", "tqdm", "pillow", "h5py", "lmdb", "numba"]
         packages += ["onnx", "onnxruntime", "safetensors", "protobuf", "tensorboardx"]
         lines += [(name, version(name)) for name in packages]
         blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]

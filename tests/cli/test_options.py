@@ -131,7 +131,6 @@ def test_a_quiet_command_tells_a_mistake_and_how_to_go_on(cli, mistake, interrup
 
 @pytest.mark.parametrize("command", WITH_MODEL)
 def test_threads_of_every_command(cli, trained, command, threads_afterwards, monkeypatch):
-    monkeypatch.setattr(threads, "_can_hold_blas", lambda: True)
     for asked in (3, 1, 2):
         ran = cli(command, *WITH_MODEL[command], "--threads", str(asked))
         assert ran.code == 0, ran.err

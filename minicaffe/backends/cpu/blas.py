@@ -4,14 +4,13 @@ That BLAS is called by its address: cblas_sgemm and cblas_dgemm of OpenBLAS with
 NumPy's wheels. Where none such is found (`address` returns None) products are left to NumPy.
 """
 
-import contextlib
 import ctypes
 import functools
-import itertools
 from typing import Any
 
 import numpy as np
 
+from minicaffe.backends.cpu import threads
 from minicaffe.backends.cpu.vector_ir import INT, emitted, ir
 
 ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112  # CBLAS's numbers
@@ -25,18 +24,10 @@ def address(dtype: Any) -> int | None:
     >>> address(np.float32) is None or address(np.float32) > 0
     True
     """
-    try:
-        from threadpoolctl import threadpool_info
-    except ImportError:
-        return None
     letter = {"f": "s", "d": "d"}[np.dtype(dtype).char]
-    files = [library["filepath"] for library in threadpool_info() if library["user_api"] == "blas"]
-    files.sort(key=lambda file: "numpy" not in file)  # NumPy's own before others'
-    for file, name in itertools.product(files, NAMES):
-        with contextlib.suppress(OSError, AttributeError):
-            function = getattr(ctypes.CDLL(file), name.format(letter))
-            return ctypes.cast(function, ctypes.c_void_p).value
-    return None
+    products = (threads.of_blas(name.format(letter)) for name in NAMES)
+    found = next((product for product in products if product), None)
+    return found and ctypes.cast(found, ctypes.c_void_p).value
 
 
 @emitted("c")

@@ -89,16 +89,11 @@ def _can_keep() -> bool:
     what = f"for this run only: {why}" if why else "once; the next run finds them on disk"
     _log.warning("compiling loops for this CPU (%s) ...", what)
     if not why:
-        _forget_older(folder().parent)
+        with suppress(OSError):  # another process removes those of older states of the sources, too
+            states = sorted(folder().parent.iterdir(), key=lambda state: state.stat().st_mtime)
+            for state in states[:-SOURCES]:
+                shutil.rmtree(state, ignore_errors=True)
     return not why
-
-
-def _forget_older(home: Path) -> None:
-    """Remove the loops of all but the newest states of the sources."""
-    with suppress(OSError):  # another process does so too
-        states = sorted(home.iterdir(), key=lambda state: state.stat().st_mtime)
-        for state in states[:-SOURCES]:
-            shutil.rmtree(state, ignore_errors=True)
 
 
 def _read(file: Path, key: bytes) -> bytes:

@@ -110,13 +110,12 @@ def part(function: Callable[..., Any], *, fastmath: Any, **options: Any) -> Any:
     jit: Any = numba.njit(pipeline_class=InnerCompiler, fastmath=fastmath, **options)
     dispatcher = jit(function)
     find = dispatcher.get_call_template
-    dispatcher.get_call_template = lambda args, kws: find([_general(arg) for arg in args], kws)
+
+    def by_type(
+        args: Any, kws: Any
+    ) -> Any:  # without values, of which each would be translated anew;
+        plain = [arg if isinstance(arg, types.Tuple) else types.unliteral(arg) for arg in args]
+        return find(plain, kws)  # Numba does not cast tuples of several types to tuples of one
+
+    dispatcher.get_call_template = by_type
     return dispatcher
-
-
-def _general(kind: Any) -> Any:
-    """A type of argument without its value, for which Numba would translate the function anew.
-
-    Tuples of several types stay as they are: Numba does not cast them to tuples of one.
-    """
-    return kind if isinstance(kind, types.Tuple) else types.unliteral(kind)

@@ -111,8 +111,9 @@ class CompiledCrew(Crew):
         looks, yields = OF_MANY if threads > (os.cpu_count() or 1) else PATIENCE
         self._set(replay.LOOKS, looks)
         self._set(replay.YIELDS, yields)
+        system: Any = ctypes.CDLL("kernel32" if os.name == "nt" else None)
         for place, function in (
-            (replay.YIELD, _give_way()),
+            (replay.YIELD, system.SwitchToThread if os.name == "nt" else system.sched_yield),
             (replay.ACQUIRE, ctypes.pythonapi.PyThread_acquire_lock),
             (replay.NAP, ctypes.pythonapi.PyThread_acquire_lock_timed),
             (replay.RELEASE, ctypes.pythonapi.PyThread_release_lock),
@@ -133,14 +134,6 @@ class CompiledCrew(Crew):
             self._replay.serve(self.where, t)
             while not queue.empty():
                 queue.get().run()
-
-
-def _give_way() -> Any:
-    """What lets another thread have this processor."""
-    library: Any = ctypes
-    return (
-        library.windll.kernel32.SwitchToThread if os.name == "nt" else ctypes.CDLL(None).sched_yield
-    )
 
 
 def _lock() -> int:

@@ -10,6 +10,7 @@ import re
 import threading
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,15 @@ from minicaffe.backends.thread_state import inside, state
 from minicaffe.errors import MinicaffeError, ShapeError
 
 VARIABLE = "MINICAFFE_NUM_THREADS"
+VARIABLES_OF_BLAS = "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
+THREADS_OF_BLAS = [  # what asks for its threads, and what sets them: in NumPy's wheels, and elsewhere
+    ("scipy_openblas_get_num_threads64_", "scipy_openblas_set_num_threads64_"),
+    ("openblas_get_num_threads64_", "openblas_set_num_threads64_"),
+    ("openblas_get_num_threads", "openblas_set_num_threads"),
+    ("MKL_Get_Max_Threads", "MKL_Set_Num_Threads"),
+]
 MOST = 1024  # threads one may ask for
 FEW = 8  # samples that it pays to give to a thread that is there, however little work they are
-BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 ROW = 6  # words of a command
 ENOUGH = 4  # units for each thread from which on one thread with a unit more matters little
 GRAIN = 2**13  # entries that a thread is worth waking for
@@ -34,7 +41,41 @@ BEGIN, END = object(), object()
 _entries: dict[Any, Any] = {}  # of loops, for arguments of some kinds
 _making = threading.RLock()
 
-_held: list[Any] = []  # holds on BLAS, never let go: its own threads would wake and take the cores
+
+def of_blas(name: str) -> Any:
+    """A function of the library by which NumPy multiplies matrices, called with the GIL held, or None."""
+    linked = vars(np)["_core"]._multiarray_umath.__file__  # what it is linked with is searched, too
+    libraries = Path(np.__file__).parents[1].glob("numpy.libs/*openblas*")  # but not on Windows
+    for file in (linked, *map(str, libraries)):
+        with contextlib.suppress(OSError, AttributeError):
+            return getattr(ctypes.PyDLL(file), name)
+    return None
+
+
+class OneThread:
+    """Within it BLAS has one thread, until the last of those who have entered it has left."""
+
+    def __init__(self) -> None:
+        pairs = (tuple(map(of_blas, names)) for names in THREADS_OF_BLAS)
+        self.get, self.put = next((pair for pair in pairs if None not in pair), (lambda: 1, None))
+        self.lock, self.inside, self.before = threading.Lock(), 0, 1
+
+    def __enter__(self) -> None:
+        with self.lock:
+            self.inside += 1
+            if self.inside == 1 and (before := self.get()) > 1:
+                self.put(1)
+                self.before = before
+
+    def __exit__(self, *error: object) -> None:
+        with self.lock:
+            self.inside -= 1
+            if not self.inside and self.before > 1:
+                self.put(self.before)
+                self.before = 1
+
+
+one_thread = OneThread()
 
 
 @functools.cache
@@ -54,7 +95,8 @@ def count() -> int:
         cores = len(os.sched_getaffinity(0))
     else:
         cores = os.cpu_count() or 1
-    return cores if _can_hold_blas() else 1
+    is_alone = any(os.environ.get(name) == "1" for name in VARIABLES_OF_BLAS)
+    return cores if one_thread.put or is_alone else 1
 
 
 @contextlib.contextmanager
@@ -83,34 +125,18 @@ def share(work: Any = None) -> int:
 
 
 def crew(threads: int) -> Crew:
-    """So many threads, the caller's among them; from now on BLAS has one thread in each."""
+    """So many threads, the caller's among them."""
     return _crew(threads, available())
 
 
 @functools.cache
 def _crew(threads: int, compiled: bool) -> Crew:
     """The same, which walk through compiled loops, or not."""
-    if (controller := _controller()) is not None:
-        _held.append(controller.limit(limits=1, user_api="blas"))
     try:
         replay = loops("thread_pool_loops", np.float64) if compiled else None
         return CompiledCrew(threads, replay) if replay else Crew(threads)
     except RuntimeError as error:  # the system has no more
         raise MinicaffeError(f"{threads} threads: {error}; ask for fewer with {VARIABLE}") from None
-
-
-@functools.cache
-def _controller() -> Any:
-    """threadpoolctl's hold on BLAS, if it is installed."""
-    try:
-        import threadpoolctl
-    except ImportError:
-        return None
-    return threadpoolctl.ThreadpoolController()
-
-
-def _can_hold_blas() -> bool:
-    return _controller() is not None or any(os.environ.get(name) == "1" for name in BLAS_THREADS)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -198,7 +224,7 @@ class Table:
 def walk(table: Table) -> None:
     """Run the commands of a table, with several threads unless this is within a slice."""
     walkers = 1 if inside.get() else min(table.walkers, count())
-    everybody: Any = crew(count())  # the pool of compiled loops
+    everybody: Any = _crew(count(), available())  # the pool of compiled loops
     everybody.lead(everybody.where, table.where, table.length, walkers)
 
 
@@ -281,3 +307,4 @@ def _begun(tail: Tail, slices: int) -> int:
 
 if hasattr(os, "register_at_fork"):  # threads do not survive a fork
     os.register_at_fork(after_in_child=_crew.cache_clear)
+    os.register_at_fork(after_in_child=lambda: setattr(one_thread, "lock", threading.Lock()))

@@ -199,7 +199,10 @@ def _run(
     if largest + 2**16 >= 2**31:
         raise ShapeError(f"implicit: {largest} {TOO_MANY}")
     partials = in_sum_type(work, out)
-    multiplier = _multiplier(arrays[1])
+    kind = arrays[1].dtype.name  # tensor cores of its type multiply, or Fma
+    able = kind in CORES and (kind != "float32" or tf32())
+    able = able and capability(arrays[1].device.id) >= TF32_SINCE
+    multiplier = CORES[kind] if able else "Fma"
     most = partials.size // max(1, part)
     products *= product.rests
     tile, parts = _share(*product.sizes, products, out.itemsize, most, multiplier)
@@ -293,13 +296,6 @@ def _sums(parts: int) -> int:
         parts = -(-parts // FAN)
         count += parts
     return count
-
-
-def _multiplier(entries: Any) -> str:
-    """The name of what multiplies the entries of an array: tensor cores of their type, or Fma."""
-    kind = entries.dtype.name
-    able = kind in CORES and (kind != "float32" or tf32())
-    return CORES[kind] if able and capability(entries.device.id) >= TF32_SINCE else "Fma"
 
 
 @functools.lru_cache(4096)

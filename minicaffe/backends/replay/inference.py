@@ -32,7 +32,11 @@ class Replayed(run.Forward):
         super().__init__(graph, memory)
         self.repeated = Repeated(graph.context.device)
         self.guard = Guard(graph, memory, trains=False)
-        take_flags(graph.steps, graph.context)
+        able = [step.layer for step in graph.steps if refuses(step)]
+        flags = graph.context.refused = np.zeros(len(able), np.int32)
+        graph.context.refusals = flags.data
+        for i, layer in enumerate(able):
+            layer.refused = flags[i : i + 1]
 
     @property
     def nodes(self) -> Sequence[Node]:  # type: ignore[override]
@@ -142,15 +146,6 @@ def check_before_the_last(tape: Tape, unchecked: list[Step] | None) -> None:
     if unchecked:
         tape.notes.insert(len(tape.notes) - 1, checks(unchecked))
         unchecked.clear()
-
-
-def take_flags(steps: Sequence[Step], context: Context) -> None:
-    """Set the flag of each layer that may refuse something, a view into one array."""
-    able = [step.layer for step in steps if refuses(step)]
-    context.refused = np.zeros(len(able), np.int32)
-    context.refusals = context.refused.data
-    for i, layer in enumerate(able):
-        layer.refused = context.refused[i : i + 1]
 
 
 def check(steps: Sequence[Step], context: Context | None = None) -> None:

@@ -70,7 +70,10 @@ class Replayed(Iteration):
         def assumes() -> Assumed | None:
             if not whole and (self.device.is_cuda or premise.seen):  # the whole was just asked
                 return None
-            return (premise.of_update if what == "update" else premise.of_all)(self._parts())
+            rule, means = self.rule, self.average.means if self.average else ()
+            settings = self.spec, rule, rule.spec, self.watch, self.watch.loss, self.ranks.shared
+            of_works = premise.of_update if what == "update" else premise.of_all
+            return of_works([*settings, *rule.history, *means])
 
         beside = partial(compared, self) if whole and self.device.is_cuda else None
         self.works[what].run(partial(self._record, work), assumes, beside)
@@ -133,12 +136,6 @@ class Replayed(Iteration):
     def _send(self) -> None:
         if not self.noted.sends:  # else layers send them with their own
             super()._send()
-
-    def _parts(self) -> list[Any]:
-        """The objects of the solver that a replay assumes."""
-        rule, means = self.rule, self.average.means if self.average else ()
-        settings = self.spec, rule, rule.spec, self.watch, self.watch.loss, self.ranks.shared
-        return [*settings, *rule.history, *means]
 
 
 def _read(params: list[Param]) -> None:

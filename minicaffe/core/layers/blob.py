@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from minicaffe.backends import aligned
-from minicaffe.backends.device import Device, device_of, on_its_device
+from minicaffe.backends.device import Device, device_of
+from minicaffe.backends.dispatch import on_its_device
 from minicaffe.core.config.declare import Filler
 from minicaffe.core.ops import arrays
 from minicaffe.core.ops.gemm import gemm

@@ -12,8 +12,8 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from minicaffe.backends import device as backend
-from minicaffe.backends.device import PRECISIONS, on_its_device
-from minicaffe.backends.dispatch import replayed
+from minicaffe.backends.device import PRECISIONS
+from minicaffe.backends.dispatch import on_its_device, replayed
 from minicaffe.core.config.declare import TRAIN, NetSpec, Phase, State
 from minicaffe.core.layers import Blob, Context, Param
 from minicaffe.core.layers.blob import check_type, float_type

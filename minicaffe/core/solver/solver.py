@@ -12,8 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from minicaffe.backends import device as backend
-from minicaffe.backends.device import on_its_device
-from minicaffe.backends.dispatch import replayed
+from minicaffe.backends.dispatch import on_its_device, replayed
 from minicaffe.core.communicator import ALONE, Communicator, agree, device_of, one_by_one, together
 from minicaffe.core.config.declare import NetSpec, check_max_iter, with_settings
 from minicaffe.core.config.types import keys_of

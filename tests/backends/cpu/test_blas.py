@@ -1,7 +1,5 @@
 """Products by NumPy's own BLAS, called from compiled loops; and the ops where it is not found."""
 
-import sys
-
 import numpy as np
 import pytest
 from core.ops.cases import EDGES, blank, cases, close, dtypes, numbers, put, seeds
@@ -55,11 +53,6 @@ def test_products_of_parts_of_flat_arrays(m, n, k, gaps, add, seed, dtype):
     views[2][...] = 0  # and nothing else has changed
     before[gaps[2] :].reshape(m, -1)[:, :n] = 0
     np.testing.assert_array_equal(flat[2], before)
-
-
-def test_without_threadpoolctl_it_is_not_looked_for(monkeypatch):
-    monkeypatch.setitem(sys.modules, "threadpoolctl", None)
-    assert blas.address.__wrapped__(np.float32) is None
 
 
 def test_another_blas_is_left_alone(monkeypatch):

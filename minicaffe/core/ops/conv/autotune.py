@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backends import aligned
-from minicaffe.backends.device import Device, on_its_device
-from minicaffe.backends.dispatch import module
+from minicaffe.backends.device import Device
+from minicaffe.backends.dispatch import module, on_its_device
 from minicaffe.core.ops.conv import reference as definition
 from minicaffe.core.ops.conv.engine import ENGINES
 from minicaffe.core.ops.conv.problem import REFERENCE, Case
