@@ -65,13 +65,14 @@ def no_gpu(number, reason):
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """A copy of what a reader has before him, with few drawn digits for MNIST."""
+def folder(tmp_path, monkeypatch, request):
+    """A copy of what a reader has before him, with few drawn digits for MNIST; of README's no pictures."""
     from minicaffe.tools.data import datasets
 
     for name in ("models", "examples"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(ROOT / "tests" / "fixtures" / "examples", tmp_path / "pictures")
+    if "README.md" not in request.node.name:
+        shutil.copytree(ROOT / "tests" / "fixtures" / "examples", tmp_path / "pictures")
     for name, number in {"cats": 0, "dogs": 1}.items():  # a reader's own pictures
         (tmp_path / "photos" / name).mkdir(parents=True)
         for count in range(3):

@@ -288,11 +288,11 @@ def at_most(most: int, each: int | None = None) -> contextlib.AbstractContextMan
 
 
 def on_its_device(method: Function) -> Function:
-    """Have a method run with the `device` of its object current, on the CPU within `one_thread` of BLAS."""
+    """Have a method run with the `device` of its object current, on the CPU with one thread of BLAS."""
 
     @functools.wraps(method)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with self.device.current() if self.device.is_cuda else one_thread():
+        with self.device.current() if self.device.is_cuda else one_thread()():
             return method(self, *args, **kwargs)
 
     return cast(Function, run)
@@ -300,9 +300,9 @@ def on_its_device(method: Function) -> Function:
 
 @functools.cache
 def one_thread() -> Any:
-    """A context in which NumPy's BLAS has one thread, beside those of the CPU's backend."""
+    """The class of contexts in which NumPy's BLAS has one thread, beside those of the CPU's backend."""
     backend = module("minicaffe.backends.cpu.threads")
-    return contextlib.nullcontext() if backend is None else backend.one_thread
+    return contextlib.nullcontext if backend is None else backend.OneThread
 
 
 def replayed(what: str, ordinary: Kind) -> Kind:

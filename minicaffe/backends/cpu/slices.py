@@ -64,7 +64,7 @@ def in_slices(
     if recorded or n < worth:
         _alone(calls)
         return pieces
-    with threads.one_thread:
+    with threads.OneThread():
         errors = threads.crew(threads.count()).run(calls)
     for error in errors:
         if error:

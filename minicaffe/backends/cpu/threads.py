@@ -52,30 +52,23 @@ def of_blas(name: str) -> Any:
     return None
 
 
-class OneThread:
-    """Within it BLAS has one thread, until the last of those who have entered it has left."""
+_pairs = (tuple(map(of_blas, names)) for names in THREADS_OF_BLAS)
+blas_has, set_blas = next((pair for pair in _pairs if None not in pair), (lambda: 1, None))
 
-    def __init__(self) -> None:
-        pairs = (tuple(map(of_blas, names)) for names in THREADS_OF_BLAS)
-        self.get, self.put = next((pair for pair in pairs if None not in pair), (lambda: 1, None))
-        self.lock, self.inside, self.before = threading.Lock(), 0, 1
+
+class OneThread:
+    """Within it BLAS has one thread. Of several who are in it, the first sets that, and what it was."""
+
+    __slots__ = ("before",)
 
     def __enter__(self) -> None:
-        with self.lock:
-            self.inside += 1
-            if self.inside == 1 and (before := self.get()) > 1:
-                self.put(1)
-                self.before = before
+        self.before = blas_has()
+        if self.before > 1:
+            set_blas(1)
 
     def __exit__(self, *error: object) -> None:
-        with self.lock:
-            self.inside -= 1
-            if not self.inside and self.before > 1:
-                self.put(self.before)
-                self.before = 1
-
-
-one_thread = OneThread()
+        if self.before > 1:
+            set_blas(self.before)
 
 
 @functools.cache
@@ -96,7 +89,7 @@ def count() -> int:
     else:
         cores = os.cpu_count() or 1
     is_alone = any(os.environ.get(name) == "1" for name in VARIABLES_OF_BLAS)
-    return cores if one_thread.put or is_alone else 1
+    return cores if set_blas or is_alone else 1
 
 
 @contextlib.contextmanager
@@ -307,4 +300,3 @@ def _begun(tail: Tail, slices: int) -> int:
 
 if hasattr(os, "register_at_fork"):  # threads do not survive a fork
     os.register_at_fork(after_in_child=_crew.cache_clear)
-    os.register_at_fork(after_in_child=lambda: setattr(one_thread, "lock", threading.Lock()))

@@ -123,28 +123,27 @@ def test_work_on_cuda_is_one_slice(threads, cuda):
 
 
 def test_blas_has_one_thread_while_minicaffe_computes_and_before_and_after_its_own():
-    if module.one_thread.put is None:
+    if module.set_blas is None:
         pytest.skip("NumPy's BLAS says no number of threads")
     script = """
 import threading
 from minicaffe import Net, parse
-from minicaffe.backends.cpu.threads import one_thread
+from minicaffe.backends.cpu.threads import OneThread, blas_has as get, set_blas
 from minicaffe.backends.cpu.slices import in_slices
 
-get = one_thread.get
-one_thread.put(2)
+set_blas(2)
 seen = []
 in_slices(lambda *_: seen.append(get()), 2)
 net = Net(parse("layers: [{name: x, type: Input, shape: {dim: 2}}, {name: y, type: ReLU}]"), "TEST")
 net.steps[1].watchers["before_forward"] = [lambda: seen.append(get())]
 net.forward(x=[1, 2])
-with one_thread:
+with OneThread():
     other = threading.Thread(target=net.forward)  # comes while somebody is within, and goes
     other.start()
     other.join()
     seen.append(get())
 try:
-    with one_thread:
+    with OneThread():
         raise KeyError
 except KeyError:
     print(seen, get())
@@ -211,7 +210,7 @@ def test_a_number_of_threads_that_is_none_is_told(monkeypatch, asked):
 
 
 def test_one_thread_where_blas_cannot_be_held(monkeypatch):
-    monkeypatch.setattr(module.one_thread, "put", None)
+    monkeypatch.setattr(module, "set_blas", None)
     monkeypatch.setenv("MINICAFFE_NUM_THREADS", "3")
     for name in module.VARIABLES_OF_BLAS:
         monkeypatch.delenv(name, raising=False)
