@@ -26,8 +26,8 @@ def address(dtype: Any) -> int | None:
     """
     letter = {"f": "s", "d": "d"}[np.dtype(dtype).char]
     products = (threads.of_blas(name.format(letter)) for name in NAMES)
-    found = next((product for product in products if product), None)
-    return found and ctypes.cast(found, ctypes.c_void_p).value
+    product = next(filter(None, products), None)
+    return product and ctypes.cast(product, ctypes.c_void_p).value
 
 
 @emitted("c")

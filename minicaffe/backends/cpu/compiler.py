@@ -111,11 +111,10 @@ def part(function: Callable[..., Any], *, fastmath: Any, **options: Any) -> Any:
     dispatcher = jit(function)
     find = dispatcher.get_call_template
 
-    def by_type(
-        args: Any, kws: Any
-    ) -> Any:  # without values, of which each would be translated anew;
+    def by_type(args: Any, kws: Any) -> Any:
+        # Without values, for each of which Numba would translate it anew; it does not cast mixed tuples.
         plain = [arg if isinstance(arg, types.Tuple) else types.unliteral(arg) for arg in args]
-        return find(plain, kws)  # Numba does not cast tuples of several types to tuples of one
+        return find(plain, kws)
 
     dispatcher.get_call_template = by_type
     return dispatcher

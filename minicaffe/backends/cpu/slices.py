@@ -29,8 +29,8 @@ def in_slices(
     and waiting for Python's lock take longer than a little work: if n is less than `worth`, this thread runs
     all slices. Each has an equal piece of the flat buffer `work`. The slices depend only on n, grain and the
     number of threads, so that sums over them are always in one order. A call within a slice runs as one slice,
-    so work is split only once; so does a call whose work is on CUDA. BLAS has one
-    thread in each. With `noted`, a part calls ops only, so it can be replayed.
+    so work is split only once; so does a call whose work is on CUDA. BLAS has one thread
+    meanwhile. With `noted`, a part calls ops only, so it can be replayed.
 
     >>> parts = []
     >>> len(in_slices(lambda first, last, work: parts.append(last - first), 5)) == min(threads.count(), 5)

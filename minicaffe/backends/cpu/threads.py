@@ -57,7 +57,7 @@ blas_has, set_blas = next((pair for pair in _pairs if None not in pair), (lambda
 
 
 class OneThread:
-    """Within it BLAS has one thread. Of several who are in it, the first sets that, and what it was."""
+    """Within it BLAS has one thread: who enters first sets that, and the number of before when it leaves."""
 
     __slots__ = ("before",)
 
