@@ -85,9 +85,8 @@ class AnnotatedData(Fed):
                 )
         if transform.force_color and transform.force_gray:
             raise ShapeError("transform: give either force_color or force_gray, not both")
-        if bool(transform.crop_h) != bool(transform.crop_w) or (
-            transform.crop_h and transform.crop_size
-        ):
+        h, w = bool(transform.crop_h), bool(transform.crop_w)
+        if h != w or (h and transform.crop_size):
             raise ShapeError("transform: give crop_size, or both crop_h and crop_w")
         if (count := len(transform.resize_param)) > 1:
             raise ShapeError(
@@ -137,9 +136,8 @@ class AnnotatedData(Fed):
         self.image = c, h, w
         if c != 3 and self.transform.distort_param is not None:
             raise ShapeError(f"transform: distort_param: expected pictures of 3 channels, got {c}")
-        self.most = 1
-        if len(self.top) > 1:
-            self.most = max(1, reader.boxes(self.on_error == "skip"))  # type: ignore[attr-defined]
+        annotated: Any = reader
+        self.most = max(1, annotated.boxes(self.on_error == "skip")) if len(self.top) > 1 else 1
         self.label_shape = (self.most, 8)
         return self.shapes()
 
@@ -166,11 +164,8 @@ class AnnotatedData(Fed):
             raise ShapeError(
                 f"transform: a crop of {crop[0]} x {crop[1]} is larger than the pictures of {h} x {w}"
             )
-        shapes: list[Shape] = [
-            (self.samples, c, *(crop or (h, w))),
-            (1, 1, self.samples * self.most, 8),
-        ]
-        return shapes[: len(self.top)]
+        pictures: Shape = (self.samples, c, *(crop or (h, w)))
+        return [pictures, (1, 1, self.samples * self.most, 8)][: len(self.top)]
 
     def resized(self) -> box_recipe.Resize | None:
         return next(iter(self.transform.resize_param), None)
@@ -202,8 +197,7 @@ class AnnotatedData(Fed):
         is_box = boxes[:, :, 1] >= 0
         boxes[:, :, 0] = np.where(is_box, np.arange(len(rows))[:, None], -1)
         boxes, is_box = boxes.reshape(-1, 8), is_box.ravel()
-        ordered = np.concatenate([boxes[is_box], boxes[~is_box]])
-        return ordered.reshape(self.out[1].shape)
+        return np.concatenate([boxes[is_box], boxes[~is_box]]).reshape(self.out[1].shape)
 
 
 NAMES = ("image_{:04d}", "{:06d}")  # of frames: video-caffe's, C3D's

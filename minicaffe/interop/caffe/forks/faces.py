@@ -250,14 +250,12 @@ class InnerDistance(Whole):
             self.own = self.wide(labels) == self.context.device.asarray(numbers)
         self.w = self.wide(others[0].reshape(-1, k)) if self.weight is None else self.weight.data
         if self.normalize and self.weight is not None:
-            length = xp.sqrt((self.w * self.w).sum(axis=1, keepdims=True) + 1e-6)
-            self.w = self.w / length
+            self.w = self.w / xp.sqrt((self.w * self.w).sum(axis=1, keepdims=True) + 1e-6)
             if self.phase == "TRAIN":
                 xp.copyto(self.weight.data, self.w)
         for row in range(m):
             apart = self.x[row] - self.w
-            size = xp.absolute(apart) if self.distance_type == "L1" else apart * apart
-            y.append(size.sum(axis=1))
+            y.append((abs(apart) if self.distance_type == "L1" else apart * apart).sum(axis=1))
         return self.put(xp.stack(y) if y else self.x[:, :0], self.out[0])
 
     def backward(self, dy: Any) -> Any:

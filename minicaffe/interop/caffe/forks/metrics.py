@@ -213,8 +213,7 @@ class MMDLoss(PairLoss):
         return ()
 
     def forward(self, source: Any, target: Any) -> Any:
-        xp = self.xp
-        x = xp.concatenate([self.wide(x.reshape(-1, self.k)) for x in (source, target)])
+        x = self.xp.concatenate([self.wide(x.reshape(-1, self.k)) for x in (source, target)])
         self.begin(x)
         loss, self.slopes = 0, list[tuple[Any, ...]]()
         for a, b, sign in self.ends:
@@ -234,8 +233,7 @@ class MMDLoss(PairLoss):
         numbers, q = [], max(self.sizes)
         for size, start in zip(self.sizes, (0, self.sizes[0]), strict=True):
             first = stream.integers(size, size=q)
-            other = (first + stream.integers(1, size, size=q)) % size
-            numbers += [start + first, start + other]
+            numbers += [start + first, start + (first + stream.integers(1, size, size=q)) % size]
         s, s2, t, t2 = (self.context.device.asarray(rows.astype(np.int32)) for rows in numbers)
         self.ends = [(s, s2, 1), (t, t2, 1), (s, t2, -1), (t, s2, -1)]
 
@@ -364,8 +362,7 @@ class JMMDLoss(MMDLoss):
         wide = [self.wide(x.reshape(len(x), -1)) for x in bottoms]
         x, y = xp.concatenate(wide[:2]), xp.concatenate(wide[2:])
         self.begin(x)
-        pairs = len(x) * (len(x) - 1)
-        sigma = self.spread(y) / pairs if self.auto_sigma else self.sigma
+        sigma = self.spread(y) / (len(x) * (len(x) - 1)) if self.auto_sigma else self.sigma
         mul, middle = self.label_kernel_mul, self.label_kernel_num // 2
         label_widths = [mul ** (middle - j) / sigma for j in range(self.label_kernel_num)]
         loss, self.slopes = 0, []
@@ -434,8 +431,7 @@ class SigmoidCrossEntropyBalanceLoss(PairLoss):
         self.x, self.target = (self.wide(one.reshape(self.nk)) for one in (x, target))
         ones, zeros = self.wide(self.target == 1), self.wide(self.target == 0)
         counts = [one.sum(axis=1, keepdims=True) for one in (ones, zeros)]
-        both = xp.maximum(counts[0] + counts[1], 1)
-        self.weight = (ones * counts[1] + zeros * counts[0]) / both
+        self.weight = (ones * counts[1] + zeros * counts[0]) / xp.maximum(counts[0] + counts[1], 1)
         losses = xp.maximum(self.x, 0) - self.x * self.target
         losses = losses + xp.log1p(xp.exp(-xp.absolute(self.x)))
         return self.put((losses * self.weight).sum() / self.divisor, self.out[0])

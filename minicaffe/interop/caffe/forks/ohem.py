@@ -70,8 +70,7 @@ class SmoothL1LossOHEM(PairLoss):
         self.weights = 1 if weights is None else self.wide(weights.reshape(self.ncs))
         self.apart = self.weights * (a - b)
         size = xp.absolute(self.apart)
-        losses = xp.where(size < 1, 0.5 * self.apart * self.apart, size - 0.5)
-        each = losses.sum(axis=1)
+        each = xp.where(size < 1, 0.5 * self.apart * self.apart, size - 0.5).sum(axis=1)
         for values, top in zip((each.sum() / self.divisor, each), self.out, strict=False):
             self.put(values, top)
         return self.out
@@ -198,6 +197,5 @@ class BoxAnnotatorOHEM(Whole):
             chosen[order[image[order] == one][: self.roi_per_img]] = True
         labels = np.where(chosen, self.on_host(labels).reshape(-1), self.ignore_label)
         weights = self.on_host(weights).reshape(r, k, s) * chosen.reshape(r, 1, s)
-        shapes = (r, 1, *self.area), (r, k, *self.area)
-        pairs = zip((labels, weights), shapes, strict=True)
-        return [self.from_host(array.reshape(shape)) for array, shape in pairs]
+        pairs = ((labels, 1), (weights, k))
+        return [self.from_host(array.reshape(r, width, *self.area)) for array, width in pairs]

@@ -65,11 +65,9 @@ class DilatedPooling(Windowed, Whole):
         return number, seen
 
     def allocate(self) -> None:
-        number, self.seen = self.counts()
+        number, seen = self.counts()
         self.shares = self.from_host(1 / np.maximum(number, 1))
-        self.empty_windows = None
-        if not self.seen.all():
-            self.empty_windows = self.from_host(~self.seen, bool)
+        self.empty_windows = None if seen.all() else self.from_host(~seen, bool)
 
     def views(self, x: Any, y: Any) -> list[tuple[Any, Any]]:
         """For each of a window's places: the pixels of x that are there, and the windows of y they are of."""
@@ -84,11 +82,9 @@ class DilatedPooling(Windowed, Whole):
             for pixels, means in self.views(self.wide(x), y):
                 means += pixels
             return self.put(y * self.shares, self.out[0])
-        y = xp.full(shape, -np.inf, x.dtype)
-        self.which = xp.full(shape, -1, np.int32)
-        for i, ((pixels, largest), (_, winner)) in enumerate(
-            zip(self.views(x, y), self.views(x, self.which), strict=True)
-        ):
+        y, self.which = xp.full(shape, -np.inf, x.dtype), xp.full(shape, -1, np.int32)
+        places = zip(self.views(x, y), self.views(x, self.which), strict=True)
+        for i, ((pixels, largest), (_, winner)) in enumerate(places):
             better = (pixels > largest) | (winner < 0)
             xp.copyto(largest, pixels, where=better)
             xp.copyto(winner, i, where=better)
@@ -290,9 +286,8 @@ class ROIWarping(Binned):
 
     def forward(self, x: Any, rois: Any) -> Any:
         rois = self.regions(rois)
-        x, self.kept = self.wide(x), []
-        for roi, top in zip(rois, self.out[0], strict=True):
-            self.kept.append(self.warp(x[int(roi[0])], roi, top))
+        x, pairs = self.wide(x), zip(rois, self.out[0], strict=True)
+        self.kept = [self.warp(x[int(roi[0])], roi, top) for roi, top in pairs]
         return self.out
 
     def warp(self, x: Any, roi: np.ndarray, top: Any) -> tuple[Any, ...]:
@@ -306,10 +301,7 @@ class ROIWarping(Binned):
         axes = (ends[1], ends[3], ph, h), (ends[0], ends[2], pw, w)
         (rows, y_inside, sh), (columns, x_inside, sw) = (self.points(*axis) for axis in axes)
         place = slice(None), used(rows), used(columns)
-        rows, columns = (
-            self.from_host(weights[:, part])
-            for weights, part in ((rows, place[1]), (columns, place[2]))
-        )
+        rows, columns = self.from_host(rows[:, place[1]]), self.from_host(columns[:, place[2]])
         values = self.matmul(self.matmul(rows, x[place]), columns.T)  # (c, ph sh, pw sw)
         outside = self.from_host(np.where(y_inside[:, None] & x_inside, 0.0, -np.inf))
         values = (values + outside).reshape(c, ph, sh, pw, sw).transpose(0, 1, 3, 2, 4)

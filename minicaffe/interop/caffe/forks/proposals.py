@@ -99,8 +99,7 @@ class Proposal(OnHost):
             middle = moved[:, :2] * size + (anchors[:, :2] + size / 2)
             half = np.exp(moved[:, 2:]) * size / 2
             regions = np.concatenate([middle - half, middle + half], axis=1)
-            edge = info[[1, 0, 1, 0]] - 1
-            regions = np.maximum(np.minimum(regions, edge), 0)
+            regions = np.maximum(np.minimum(regions, info[[1, 0, 1, 0]] - 1), 0)
             least = self.min_size * info[[min(3, len(info) - 1), 2]]
             large = regions[:, 2:] - regions[:, :2] + 1 >= least
         score = scores[0, k:].transpose(1, 2, 0).ravel() * large.all(axis=1)
@@ -316,13 +315,11 @@ class Yolov3DetectionOutput(OnHost):
         for x in bottoms:
             if len(x) != 4 or x[:2] != (first[0], self.num_box * wide) or x[2] != x[3]:
                 raise ShapeError(f"needs bottoms (n, {self.num_box * wide}, side, side), got {x}")
-        group = len(self.mask) // len(bottoms)
+        group, each = len(self.mask) // len(bottoms), self.num_box
         starts = (k * group for k in range(len(bottoms)))
-        self.of_bottom = [self.mask[start : start + self.num_box] for start in starts]
-        if any(len(mask) < self.num_box for mask in self.of_bottom):
-            raise ShapeError(
-                f"mask: expected num_box {self.num_box} a bottom, got {len(self.mask)}"
-            )
+        self.of_bottom = [self.mask[start : start + each] for start in starts]
+        if any(len(mask) < each for mask in self.of_bottom):
+            raise ShapeError(f"mask: expected num_box {each} a bottom, got {len(self.mask)}")
         if 2 * max(self.mask) + 1 >= len(self.biases):
             raise ShapeError(f"biases: expected two for each of {max(self.mask) + 1} anchors")
         self.count, places = first[0], sum(x[2] ** 2 for x in bottoms)
@@ -351,10 +348,8 @@ class Yolov3DetectionOutput(OnHost):
 
     def of_image(self, image: int, around: np.ndarray, scores: np.ndarray) -> np.ndarray:
         """The detections of one image: rows (kept, 7)."""
-        box, kind = np.nonzero(scores > self.confidence_threshold)
-        best = np.argsort(-scores[box, kind], kind="stable")
-        box, kind = box[best], kind[best]
+        pairs = np.argwhere(scores > self.confidence_threshold)  # of a box and its class
+        pairs = pairs[np.argsort(-scores[tuple(pairs.T)], kind="stable")]
         below = np.nextafter(scores.dtype.type(self.nms_threshold), scores.dtype.type(-1))
-        order = boxes.suppress(around[box], float(below))
-        box, kind = box[order], kind[order]
+        box, kind = pairs[boxes.suppress(around[pairs[:, 0]], float(below))].T
         return boxes.detected(image, kind + 1, scores[box, kind], around[box])

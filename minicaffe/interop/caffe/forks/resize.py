@@ -84,10 +84,8 @@ class Interp(Aligned):
             )
         shrink, zoom = self.shrink_factor or 1, self.zoom_factor or 1
         out = tuple(interp_output_size(n, shrink, zoom) for n in left)
-        if ways[0]:
-            out = (self.height or 1, self.width or 1)
         self.first = -self.pad_beg
-        return self.lay(x, like, out, left)
+        return self.lay(x, like, (self.height or 1, self.width or 1) if ways[0] else out, left)
 
 
 @register
@@ -138,8 +136,7 @@ class Upsample(Layer):
             raise ShapeError(f"needs a bottom of 4 axes (n, c, h, w), got {x}")
         if mask not in (None, x):
             raise ShapeError(f"needs a mask of the first bottom's shape {x}, got {mask}")
-        scales = (self.scale_h, self.scale_w)
-        sizes = (self.upsample_h, self.upsample_w)
+        scales, sizes = (self.scale_h, self.scale_w), (self.upsample_h, self.upsample_w)
         for names, pair in (("scale_h and scale_w", scales), ("upsample_h and upsample_w", sizes)):
             if (pair[0] is None) != (pair[1] is None):
                 raise ShapeError(f"give both {names}")
@@ -153,8 +150,7 @@ class Upsample(Layer):
                 "upsample_h and upsample_w are the size; there is no scale, no pad_out_h or pad_out_w"
             )
         self.scales = tuple(self.scale if one is None else one for one in scales)
-        scaled = zip(x[2:], self.scales, pads, strict=True)
-        out = [n * scale - pad for n, scale, pad in scaled]
+        out = [n * scale - pad for n, scale, pad in zip(x[2:], self.scales, pads, strict=True)]
         self.x_shape, self.y_shape = x, (*x[:2], *(sizes if None not in sizes else out))
         if min(self.y_shape[2:]) < 1:
             raise ShapeError(f"pad_out_h and pad_out_w leave nothing of {x}")
@@ -282,10 +278,7 @@ class ImResize(Whole):
         return np.stack(rows)[:, None], np.stack(columns)[:, None]
 
     def allocate(self) -> None:
-        asarray, dtype = self.context.device.asarray, self.sum_dtype
-        self.rows, self.columns = (
-            [asarray(one[0].astype(dtype)) for one in matrices] for matrices in self.matrices()
-        )
+        self.rows, self.columns = ([self.from_host(m[0]) for m in some] for some in self.matrices())
 
     def forward(self, x: Any) -> Any:
         xp, (n, c, h, w), (oh, ow) = self.xp, self.x_shape, self.out[0].shape[2:]
@@ -306,10 +299,7 @@ class ImResize(Whole):
 
 
 def cubic(size: int, border: int, wanted: int) -> np.ndarray:
-    """The matrix (wanted, size) that scales what lies within the borders to another size.
-
-    The cubic through four pixels whose slopes at the middle two are those between their neighbours.
-    """
+    """The matrix (wanted, size) that scales what lies within the borders to another size: Catmull-Rom."""
     within, matrix = size - 2 * border, np.zeros((wanted, size))
     for out in range(wanted):
         at = (out + 0.5) * within / wanted - 0.5

@@ -79,8 +79,7 @@ def ctc(
     share = np.zeros((steps, n, c))
     for k in range(u):
         share[:, np.arange(n), path[:, k]] += weight[:, :, k] * some
-    counts = np.arange(steps)[:, None] <= last
-    return -total, (np.exp(log_y) - share) * counts[:, :, None]
+    return -total, (np.exp(log_y) - share) * (np.arange(steps)[:, None] <= last)[:, :, None]
 
 
 def needed(label: Sequence[int], merge: bool) -> int:
@@ -92,10 +91,8 @@ def classes(row: np.ndarray, count: int, blank: int, what: str) -> list[int]:
     """Labels as whole numbers. Raises DataError for one that is no class, or the blank."""
     for value in row:
         if not 0 <= value < count or value == blank:
-            raise DataError(
-                f"{what}: label {value:g} is not one of the {count} classes 0..{count - 1} without the"
-                f" blank {blank}"
-            )
+            among = f"the {count} classes 0..{count - 1} without the blank {blank}"
+            raise DataError(f"{what}: label {value:g} is not one of {among}")
     return [int(value) for value in row]
 
 
@@ -153,9 +150,9 @@ class Lstm(Layer):
             raise ShapeError(f"needs clip ({x[0]},), a number for each row of x, got {clip}")
         self.steps, self.clipped = x[0] // n, clip is not None
         if not self.params:
-            how = self.weight_filler, self.bias_filler
+            fillers = self.weight_filler, self.bias_filler
             kind = Limited if self.clipping_threshold > 0 else LSTM
-            self.lstm = kind(num_output=d, weight_filler=how[0], bias_filler=how[1])
+            self.lstm = kind(num_output=d, weight_filler=fillers[0], bias_filler=fillers[1])
             if isinstance(self.lstm, Limited):
                 self.lstm.most = self.clipping_threshold
         self.lstm.context = self.context
@@ -408,9 +405,8 @@ class CtcLoss(OfSequences):
         return ()
 
     def forward(self, x: Any, labels: Any) -> Any:
-        count, blank, rows = self.alphabet_size, self.blank_label, []
-        for i, label in enumerate(self.read(labels)):
-            rows.append(classes(label[label != blank], count, blank, f"sequence {i}"))
+        count, blank, pairs = self.alphabet_size, self.blank_label, enumerate(self.read(labels))
+        rows = [classes(row[row != blank], count, blank, f"sequence {i}") for i, row in pairs]
         long = np.array([needed(row, True) <= self.time_step for row in rows])
         return self.loss(x, rows, self.time_step * long, blank, True)
 

@@ -48,14 +48,12 @@ class DetectionFiles:
         file, text = load(output.label_map_file, "prototxt", own=True)
         classes = names_in(text, file, shown=False)
         names, areas = [], []
-        for number, line in enumerate(lists.text(Path(sizes)).splitlines(), 1):
+        for i, line in enumerate(lists.text(Path(sizes)).splitlines(), 1):
             words = line.split()
             if not words:
                 continue
             if len(words) != 3 or not (words[1].isdecimal() and words[2].isdecimal()):
-                raise DataError(
-                    f"{sizes}:{number}: expected a name, a height and a width, got {line!r}"
-                )
+                raise DataError(f"{sizes}:{i}: expected a name, a height and a width, got {line!r}")
             names.append(words[0])
             areas.append((int(words[1]), int(words[2])))
         if not 0 < (count or len(names)) <= len(names):
@@ -276,10 +274,7 @@ class SaveOutput:
 
 
 def prior_counts(layer: Any, loc: Shape, scores: Shape, prior: Shape) -> tuple[int, int, int]:
-    """Returns the number of pictures, of prior boxes, and of predictions a box: 1, or one a class.
-
-    Raises ShapeError for bottoms that do not fit together.
-    """
+    """How many pictures, prior boxes and predictions a box (1, or one a class). Raises ShapeError."""
     if len(prior) < 3 or prior[0] != 1 or prior[1] != 2 or prior[2] % 4:
         raise ShapeError(f"needs prior boxes (1, 2, 4 p) as its third bottom, got {prior}")
     count, places, classes = loc[0] if loc else 1, prior[2] // 4, layer.num_classes
@@ -451,15 +446,11 @@ class MultiBoxLoss(Loss):
 
     def decoded(self, image: int, kind: int) -> np.ndarray:
         """The predicted boxes (p, 4) of a picture."""
-        variance, moves = self.variance, self.shown[image, :, kind]
-        scale = None if self.encode_variance_in_target else variance
-        return np.asarray(ops.decode(self.code_type, moves, self.prior, scale))
+        scale = None if self.encode_variance_in_target else self.variance
+        return np.asarray(ops.decode(self.code_type, self.shown[image, :, kind], self.prior, scale))
 
     def matches(self, boxes: Boxes) -> tuple[np.ndarray, np.ndarray]:
-        """Which true box each prior box is matched with, (n, kinds, p): -1 is none, -2 never.
-
-        And the largest overlap of each (n, p) with a true box.
-        """
+        """The true box (n, kinds, p) of each prior box, -1: none, -2: never; their largest overlaps (n, p)."""
         n, p = self.count, self.places
         matched, most = np.full((n, self.kinds, p), -1), np.zeros((n, p))
         for i, truth in enumerate(boxes):
@@ -491,10 +482,7 @@ class MultiBoxLoss(Loss):
         return np.where(outside, -2, ops.match(overlaps, threshold)), overlaps.max(axis=1)
 
     def targets(self, matched: np.ndarray, boxes: Boxes) -> Any:
-        """What the scores (n, p, classes) should be: 1 for a box's class, 0 for others.
-
-        Boxes matched by several classes are of the last, or with LOGISTIC of each.
-        """
+        """What the scores (n, p, classes) should be: 1 for a box's class (the last of several), else 0."""
         xp, background = self.xp, self.background_label_id
         none = self.conf_loss_type == "LOGISTIC" and self.mining_type == "NONE"
         label = np.full((self.count, self.places), -1 if none else background)
@@ -515,8 +503,7 @@ class MultiBoxLoss(Loss):
         if self.conf_loss_type == "SOFTMAX":
             shares = xp.exp(scores - scores.max(axis=2, keepdims=True))
             shares /= shares.sum(axis=2, keepdims=True)
-            own = (shares * target).sum(axis=2)
-            return -xp.log(xp.maximum(own, TINY)), shares - target
+            return -xp.log(xp.maximum((shares * target).sum(axis=2), TINY)), shares - target
         shares = 1 / (1 + xp.exp(-xp.abs(scores)))
         losses = xp.maximum(scores, 0) - scores * target - xp.log(shares)
         return losses.sum(axis=2), xp.where(scores >= 0, shares, 1 - shares) - target
@@ -621,8 +608,7 @@ class DetectionOutput(Whole):
             raise ShapeError(f"nms_param: eta: expected above 0 and at most 1, got {nms.eta}")
         self.count, self.places, self.kinds = prior_counts(self, loc, scores, prior)
         self.classes = [c for c in range(self.num_classes) if c != self.background_label_id]
-        seen = self.places if nms.top_k < 0 else min(nms.top_k, self.places)
-        most = seen * len(self.classes)
+        most = (self.places if nms.top_k < 0 else min(nms.top_k, self.places)) * len(self.classes)
         most = most if self.keep_top_k < 0 else min(most, self.keep_top_k)
         return (1, 1, max(most, 1) * self.count, 7)
 
