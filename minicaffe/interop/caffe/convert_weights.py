@@ -57,9 +57,7 @@ def kind_of(path: str | Path) -> str | None:
 
 def read_blob(path: str | Path) -> np.ndarray:
     """The array of a .binaryproto or .npy file. Raises CheckpointError."""
-    if str(path).lower().endswith(".npy"):
-        return checkpoint.read_npy(path)
-    return wire.read_blob(path)
+    return checkpoint.read_npy(path) if str(path).lower().endswith(".npy") else wire.read_blob(path)
 
 
 def write_blob(path: str | Path, array: np.ndarray) -> None:

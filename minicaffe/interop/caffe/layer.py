@@ -99,10 +99,7 @@ def flat(layer: Node, layer_types: LayerTypes, taken: Mapping[str, Any], unknown
 
 
 def own_blocks(layers: list[Node], layer_types: LayerTypes) -> list[Node]:
-    """The layers less the blocks of keys that are another type's, which Caffe does not look at.
-
-    Of each type and block one line says so.
-    """
+    """The layers less blocks of keys of other types, which Caffe ignores; a line says so of each, once."""
     own_layers, warned = [], set()
     for layer in layers:
         kind = layer.value["type"].value if "type" in layer.value else ""
@@ -290,9 +287,7 @@ def _sized(key: str, block: Node) -> Node:
         raise SpecError(f"{mark}: {key}: aspect_ratio_change: expected above 0 and at most 1")
     share = (values.get("min_area_ratio", 0.5), values.get("max_area_ratio", 1.0))
     bounds = {"scale": share, "ratio": (change, 1 / change)}
-    inside = {
-        name: Node([Node(float(one), mark) for one in pair], mark) for name, pair in bounds.items()
-    }
+    inside = {k: Node([Node(float(v), mark) for v in pair], mark) for k, pair in bounds.items()}
     return Node(inside, mark, dict.fromkeys(inside, mark))
 
 

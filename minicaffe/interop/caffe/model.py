@@ -98,10 +98,7 @@ def text_of(
     solver_type: str | None = None,
     lenient: bool = False,
 ) -> Text:
-    """What a text and the nets that it names, looked for from `folder` too, say. Raises SpecError.
-
-    Layers of unknown types are kept; with `lenient`, unknown keys are left out.
-    """
+    """What a text and the nets it names (from `folder` too) say, unknown types kept. Raises SpecError."""
     message, own_comments = parse_text(text, file)
     comments, names = {file: own_comments}, {one.name for one in message.fields}
     if not names:
@@ -199,9 +196,7 @@ def solver_root(
     def nets(key: str) -> list[Node]:
         node = solver.value.get(key, NONE)
         items = node.value if isinstance(node.value, list) else [node]
-        return [
-            net_of(one) if key.endswith("_param") else net_in(one.value, one.mark) for one in items
-        ]
+        return [net_of(n) if key.endswith("_param") else net_in(n.value, n.mark) for n in items]
 
     (train,) = nets(source)
     tests = [net for key in TESTS for net in nets(key)]

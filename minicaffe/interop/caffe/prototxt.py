@@ -115,11 +115,9 @@ def _placed(nodes: Mapping[str, Node], kind: str, mark: Mark) -> dict[str, Node]
 
 
 def _net(pen: Pen, spec: NetSpec, layer_types: LayerTypes) -> Node:
-    start = spec.layers[0].mark
+    start, bottoms = spec.layers[0].mark, yaml_text.implied_bottoms(spec, layer_types)
     layers = []
-    for layer, implied in zip(
-        spec.layers, yaml_text.implied_bottoms(spec, layer_types), strict=True
-    ):
+    for layer, implied in zip(spec.layers, bottoms, strict=True):
         bottom = layer.bottom
         if bottom is None:
             if len(implied) > 1:
@@ -191,10 +189,7 @@ def _layer(
 
 
 def _as_it_is(node: Node, of_text: bool) -> Node:
-    """Returns a message without declared fields, as a prototxt has it; YAML's text in capitals as a word.
-
-    Raises SpecError if it cannot be one.
-    """
+    """A message without declared fields as in a prototxt, capitals being words. Raises SpecError."""
     if isinstance(node.value, dict):
         for key in node.value:
             if not NAME.fullmatch(key):
@@ -226,10 +221,8 @@ def _fitting(node: Node, field: Field) -> Node | None:
             node = Node({"phase": node}, node.mark)
         if not isinstance(node.value, dict):
             return None
-        inside = field.fields
-        fitting = {
-            k: _fitting(v, inside[k]) if k in inside else None for k, v in node.value.items()
-        }
+        known = field.fields
+        fitting = {k: _fitting(v, known[k]) if k in known else None for k, v in node.value.items()}
         return None if None in fitting.values() else Node(fitting, node.mark)
     if isinstance(node.value, dict) or node.value is None:
         return None

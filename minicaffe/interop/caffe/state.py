@@ -98,10 +98,7 @@ def save(
 
 
 def weights_file(path: str | Path, learned_net: str) -> Path:
-    """The file of the weights that a state names: there, or of that name beside the state.
-
-    Raises CheckpointError if it is in neither place.
-    """
+    """The weights' file that a state names, there or beside the state. Raises CheckpointError."""
     if not learned_net:
         raise CheckpointError(f"{path}: names no weights (learned_net); load them with --weights")
     name = learned_net.replace("\\", "/").rpartition("/")[2]

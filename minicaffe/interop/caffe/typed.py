@@ -121,8 +121,7 @@ def typed(
     for name, group in groups.items():
         field = fields.get(name, known.get(name, free))
         free_of = field.type in (UNDECLARED, RAW) or (kind, name) in SEVERAL
-        several = len(group) != 1 if free_of else field.repeated
-        if several:
+        if len(group) != 1 if free_of else field.repeated:
             values[name] = Node(group, group[0].mark if group else keys[name])
         elif group:
             values[name] = group[0]

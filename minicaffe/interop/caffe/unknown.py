@@ -81,10 +81,7 @@ NEAR = 0.8  # how like another a name is that may be a slip of it
 
 
 def refuse(keys: Problems, lenient: bool, root: Node | None, layer_types: LayerTypes) -> None:
-    """Raise SpecError for unknown keys, or warn of each and forget them.
-
-    Beside the keys, the unknown types of the model's tree are told; alone, they are not refused here.
-    """
+    """Raise SpecError for unknown keys (and tell unknown types), or warn of each and forget them."""
     problems = _in_order(keys)
     keys.clear()
     if problems and not lenient:

@@ -53,8 +53,7 @@ def same_shape(given: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
         rest = given[:first] + given[first + len(wanted) :]
         if given[first : first + len(wanted)] == wanted and all(size == 1 for size in rest):
             return True
-    behind = wanted[len(given) :]
-    return wanted[: len(given)] == given and all(size == 1 for size in behind)
+    return wanted[: len(given)] == given and all(size == 1 for size in wanted[len(given) :])
 
 
 class Reader(ArrayFile):
