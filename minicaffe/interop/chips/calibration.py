@@ -101,8 +101,7 @@ def by_divergence(histogram: Histogram) -> float:
         p[-1] += 1 - below[t]
         borders = np.arange(LEVELS + 1) * (t / LEVELS)
         spread = np.interp(edges[: t + 1], borders, np.interp(borders, edges, below))
-        q = np.diff(spread) + EPSILON
-        divergence = float(p @ np.log(p / q))
+        divergence = float(p @ np.log(p / (np.diff(spread) + EPSILON)))
         if divergence < least:
             best, least = t, divergence
     return (best + 0.5) * histogram.width
@@ -349,17 +348,12 @@ def as_tensorrt(calibration: Calibration, header: str = TENSORRT) -> str:
             raise SpecError(
                 f"blob {name!r}: TensorRT's cache cannot hold a name with ':' or blanks"
             )
-    lines = [
-        f"{name}: {struct.pack('>f', one.scale).hex()}" for name, one in calibration.blobs.items()
-    ]
+    lines = [f"{k}: {struct.pack('>f', one.scale).hex()}" for k, one in calibration.blobs.items()]
     return "\n".join([header, *lines, ""])
 
 
 def as_nvdla(calibration: Calibration) -> str:
-    """NVDLA's JSON: the scale of each blob; min, max and offset are 0, as its own tool writes them.
-
-    Source: nvdla/sw, umd/utils/calibdata/calib_txt_to_json.py.
-    """
+    """NVDLA's JSON: each blob's scale, the rest 0 as in nvdla/sw, umd/utils/calibdata/calib_txt_to_json.py."""
     rows = {
         name: {"scale": one.scale, "min": 0, "max": 0, "offset": 0}
         for name, one in calibration.blobs.items()

@@ -162,10 +162,7 @@ INSTEAD = {
 
 
 def lower(draft: Draft, outputs: Blobs, chip: Chip, path: Path) -> list[str]:
-    """Replace layers by what the target takes; returns lines on what was replaced.
-
-    Raises SpecError for the first layer that has no exact form there.
-    """
+    """Replace layers by what the target takes; returns notes. Raises SpecError if there is no exact form."""
     draft.groups = chip.groups
     replaced, waiting = Counter[str](), living(outputs)
     while waiting:

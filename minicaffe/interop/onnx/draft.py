@@ -200,10 +200,7 @@ class Draft:
         return self._constants[key]
 
     def reshape(self, x: Blob, shape: Sizes) -> Blob:
-        """The numbers of a blob in another shape; its first axis is kept by name, that of the samples.
-
-        Raises RefusedError for a shape of more or fewer numbers.
-        """
+        """The numbers in another shape, the samples' axis kept by name. Raises RefusedError for others."""
         shape = tuple(int(size) for size in shape)
         if shape == x.shape:
             return x
@@ -266,10 +263,7 @@ class Draft:
         return self.layer("Concat", *parts, shape=shape, axis=axis)
 
     def take(self, x: Blob, axis: int, indices: Sizes) -> Blob:
-        """Entries of an axis in this order, any of them any number of times: parts, joined anew.
-
-        Raises RefusedError if the parts are more than a net should hold.
-        """
+        """Entries of an axis in this order: parts, joined anew. Raises RefusedError if those are too many."""
         upwards = np.split(indices, np.flatnonzero(np.diff(indices) != 1) + 1)
         runs = [(int(run[0]), int(run[-1]) + 1) for run in upwards]
         points = sorted({p for run in runs for p in run} - {0, x.shape[axis]})
@@ -305,8 +299,7 @@ class Draft:
     ) -> Blob:
         """A Convolution, an InnerProduct or, of a weight (c, outputs a group, ...), a Deconvolution."""
         group = int(keys.pop("group", 1))
-        count = weight.shape[1] * group if kind == "Deconvolution" else len(weight)
-        keys |= {"num_output": count}
+        keys |= {"num_output": weight.shape[1] * group if kind == "Deconvolution" else len(weight)}
         keys |= differing(group=(group, 1), bias_term=(bias is not None, True))
         arrays = [weight] if bias is None else [weight, bias]
         return self.layer(kind, x, shape=shape, arrays=arrays, **keys)

@@ -19,18 +19,14 @@ from minicaffe.interop.onnx.writer.model import Graph, write
 def as_exported(
     draft: Draft, node: Node, kind: str, sizes: Mapping[str, Shape], keys: dict[str, Any]
 ) -> Blob | None:
-    """The top of a layer with these keys, if a node ends what is exported of it; None if it does not.
-
-    `sizes` are a name and the shape of each bottom.
-    """
+    """The top of a layer of these keys and bottoms' `sizes` if a node ends what is exported of it, or None."""
     layers: list[dict[str, Any]] = [
         {"name": name, "type": "Input", "shape": {"dim": list(size)}}
         for name, size in sizes.items()
     ]
     layers.append({"name": "last", "type": kind, "bottom": list(sizes), **keys})
     try:
-        model = read({"name": "last", "layers": layers})
-        net = Net(model, "TEST", device="cpu", shapes_only=True)
+        net = Net(read({"name": "last", "layers": layers}), "TEST", device="cpu", shapes_only=True)
     except MinicaffeError:  # there is no such layer
         return None
     graph = write(net, [{value: value.shape for step in net.steps for value in step.tops}])
@@ -57,9 +53,7 @@ def _same(graph: Graph, name: str, tensor: Tensor | None, bound: dict[str, Tenso
     node = tensor.node
     if node is None or node.kind != written.kind or len(node.inputs) != len(written.inputs):
         return False
-    lists = {
-        k: list(one) if isinstance(one, tuple) else one for k, one in written.attributes.items()
-    }
+    lists = {k: list(v) if isinstance(v, tuple) else v for k, v in written.attributes.items()}
     if tensor is not node.outputs[written.outputs.index(name)] or node.attributes != lists:
         return False
     pairs = zip(written.inputs, node.inputs, strict=True)

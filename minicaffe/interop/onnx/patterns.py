@@ -131,8 +131,7 @@ def _of_node(pattern: tuple[Any, ...], tensor: Tensor, bound: Bound) -> Iterator
     if node.kind in BROADCAST and len(node.outputs[0].shape or ()) > max(ranks, default=0):
         return  # constants of more axes than the blobs have add axes to what it computes
     bound = bound | {word: node} if word else bound
-    orders = itertools.permutations(operands) if kind in COMMUTE else [operands]
-    for order in orders:
+    for order in itertools.permutations(operands) if kind in COMMUTE else [operands]:
         yield from _all(order, node.known, bound)
 
 
@@ -161,9 +160,7 @@ def rows() -> list[tuple[str, str]]:
     for kind, recognisers in sorted(RECOGNISERS.items()):
         for one in recognisers:
             ends.setdefault(one, []).append(kind)
-    read += sorted(
-        (f"several, then {' or '.join(kinds)}", _first_line(one)) for one, kinds in ends.items()
-    )
+    read += sorted((f"several, then {' or '.join(k)}", _first_line(one)) for one, k in ends.items())
     return read + [(kind, f"refused: {why}") for kind, why in sorted(UNREAD.items())]
 
 

@@ -51,10 +51,7 @@ def writer_of(kind: str) -> Function:
 
 
 def draws(kind: str, bottom: int) -> Callable[[Function], Function]:
-    """Make a function that of a random generator, a step and a shape returns numbers fit for such a bottom.
-
-    A bottom below 0 is counted from the last.
-    """
+    """Register `f(random, step, shape)`: numbers fit for a bottom, counted from the last if below 0."""
     return partial(_put, DRAWN, [(kind, bottom)])
 
 

@@ -80,8 +80,7 @@ def _inner_product(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
         named["weight"] = (arrays[0].T, (0,))
     call = text("Linear", layer.k, layer.num_output, bias=(layer.bias is not None, True))
     axis = layer.axis % len(bottoms[0])
-    flat = f"of x.flatten({axis})" if axis < len(bottoms[0]) - 1 else ""
-    return [Part(call, named, flat)]
+    return [Part(call, named, f"of x.flatten({axis})" if axis < len(bottoms[0]) - 1 else "")]
 
 
 def _batch_norm(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
@@ -91,8 +90,7 @@ def _batch_norm(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
     named: dict[str, tuple[np.ndarray, tuple[int, ...]]] = {}
     if learnt:
         bias = learnt[1] if len(learnt) > 1 else np.zeros(shape, mean.dtype)
-        used = (4,) if len(learnt) > 1 else ()
-        named = {"weight": (learnt[0], (3,)), "bias": (bias, used)}
+        named = {"weight": (learnt[0], (3,)), "bias": (bias, (4,) if len(learnt) > 1 else ())}
     named["running_mean"] = ((mean * share).astype(mean.dtype), (0, 2))
     named["running_var"] = ((variance * share).astype(mean.dtype), (1, 2))
     named["num_batches_tracked"] = (np.zeros((), np.int64), ())

@@ -163,8 +163,7 @@ def largest(draft: Draft, x: Blob, low: float) -> Blob:
 
 def between(draft: Draft, x: Blob, low: float, high: float) -> Blob:
     """min(max(x, low), high), by ReLU and Eltwise MAX."""
-    below = draft.linear(largest(draft, x, low), -1.0)
-    return draft.linear(largest(draft, below, -high), -1.0)
+    return draft.linear(largest(draft, draft.linear(largest(draft, x, low), -1.0), -high), -1.0)
 
 
 @lowers("ReLU6", "Clip")
@@ -464,9 +463,7 @@ def write_scale(graph: Graph, step: Written, x: str, *factors: str) -> str:
     return graph.op("Add", y, own_numbers(graph, step, (), len(step.layer.params) - 1))
 
 
-writes("Bias")(
-    lambda graph, step, x, *terms: graph.op("Add", x, own_numbers(graph, step, terms, 0))
-)
+writes("Bias")(lambda graph, step, x, *rest: graph.op("Add", x, own_numbers(graph, step, rest, 0)))
 
 
 @writes("PReLU")

@@ -133,8 +133,7 @@ def read_layer_normalization(draft: Draft, node: Node, x: Blob) -> Blob:
 def read_mean_variance(draft: Draft, node: Node, x: Blob) -> Blob:
     """(x - mean) / (deviation + 1e-9), over axes that are the last ones: MVN."""
     axes = sorted(axis % len(x.shape) for axis in node.get("axes", [0, 2, 3]))
-    last = list(range(len(x.shape) - len(axes), len(x.shape)))
-    if axes != last or axes[0] == 0:
+    if axes != list(range(len(x.shape) - len(axes), len(x.shape))) or axes[0] == 0:
         raise RefusedError(
             f"it is over the axes {axes}; MVN's are the last ones, and not the samples'"
         )
@@ -155,10 +154,7 @@ def read_lp_normalization(draft: Draft, node: Node, x: Blob) -> Blob:
 
 @reads("Softmax", "LogSoftmax")
 def read_softmax(draft: Draft, node: Node, x: Blob) -> Blob:
-    """Softmax; LogSoftmax is x - m - log(sum of exp(x - m)), of the maximum m.
-
-    Before opset 13 the axes from `axis` on are one.
-    """
+    """Softmax; LogSoftmax is x - m - log(sum of exp(x - m)), m the maximum; before opset 13 of all behind."""
     old = node.opset < 13
     axis = node.get("axis", 1 if old else -1) % max(len(x.shape), 1)
     inner = x

@@ -219,10 +219,7 @@ def _layer(
 
 
 def _mean(draft: Draft, x: Blob, windows: Windows) -> Blob:
-    """A mean with pads: the layer's, times what it divides by and ONNX does not, of each place.
-
-    Where no layer has these windows the sums are a convolution's, by ones, channel by channel.
-    """
+    """A mean with pads: the layer's, rescaled by place; of windows no layer has, sums by a convolution."""
     image, kernel, pads = windows.image, list(windows.kernel), windows.pads
     ours, theirs = [], []
     for i in (0, 1):
@@ -351,10 +348,7 @@ class Room:
         return any(end >= k for end, k in zip(self.end, self.pool.window.kernel, strict=True))
 
     def pad(self, graph: Graph, x: str, end: Sizes, value: float = -0.0) -> str:
-        """The image with its pad before it and `end` behind.
-
-        Of -0, not 0: that onnxruntime moves into the pooling behind, which takes no pad as large as a window.
-        """
+        """The image with pads before and `end` behind, of -0: onnxruntime would move 0 into a pooling."""
         return around(graph, x, self.pool.window.pad, end, value)
 
     def average(self, graph: Graph, x: str, pads: Sizes = (0, 0, 0, 0)) -> str:
@@ -366,9 +360,7 @@ class Room:
 
 def around(graph: Graph, x: str, begin: Sizes, end: Sizes, value: float) -> str:
     """A tensor with so much of a value before and behind its last two axes."""
-    if not any((*begin, *end)):
-        return x
-    return graph.op("Pad", x, [0, 0, *begin, 0, 0, *end], value)
+    return graph.op("Pad", x, [0, 0, *begin, 0, 0, *end], value) if any((*begin, *end)) else x
 
 
 def write_maximum(graph: Graph, room: Room, x: str, masked: bool) -> Any:

@@ -76,10 +76,7 @@ def recurrent(
     arrays: Sequence[np.ndarray],
     states: Sequence[Blob] | None,
 ) -> list[Blob]:
-    """The states h (t, n, d) and, where the first ones are bottoms, the last ones (1, n, d) of a layer.
-
-    Of an RNN h is no top: a blob that `of_states` alone reads.
-    """
+    """States h (t, n, d), and the last (1, n, d) where first ones are bottoms; an RNN's are no top."""
     steps, batch = bottoms[0].shape[:2]
     hidden = arrays[-1].shape[1]
     keys: dict[str, Any] = {"num_output": hidden}
@@ -214,10 +211,7 @@ def read_scan(draft: Draft, node: Node) -> list[Blob]:
 
 
 def _products(draft: Draft, z: Blob) -> tuple[Blob, list[Blob], list[np.ndarray]]:
-    """What a step's inputs z (t, n, w) are of: x (t, n, k), x_static if there is one; W, b, and W of x_static.
-
-    Raises RefusedError for what is no sum of products with matrices.
-    """
+    """What inputs z (t, n, w) are of: x, x_static or None; W, b, and W of x_static. Raises RefusedError."""
     steps, batch, wide = z.shape
     bias, static = np.zeros(wide, np.float32), list[Layer]()
     layer = _behind_reshapes(z).layer

@@ -35,9 +35,7 @@ def read_resize(draft: Draft, node: Node, x: Blob) -> Blob:
     sides = list(zip(x.shape[2:], shape[2:], how["scales"], strict=True))
     factors = [b // a if b % a == 0 and scale == b / a else 0 for a, b, scale in sides]
     matrices = [matrix(a, b, how, scale) for a, b, scale in sides]
-    blocks = [
-        np.repeat(np.eye(a), factor, axis=0) for (a, *_), factor in zip(sides, factors, strict=True)
-    ]
+    blocks = [np.repeat(np.eye(a), k, axis=0) for (a, *_), k in zip(sides, factors, strict=True)]
     if all(factors) and all(map(np.array_equal, matrices, blocks)):
         keys = dict(zip(("scale_h", "scale_w"), factors, strict=True))
         keys = keys if factors[0] != factors[1] else {"scale": factors[0]}
@@ -135,8 +133,7 @@ def matrix(size: int, wanted: int, how: dict[str, Any], scale: float) -> np.ndar
     reach = 2 if how["mode"] == "cubic" else 1
     weights = np.zeros((wanted, size))
     for row, place in enumerate(x):
-        low = math.floor(place - reach) + 1
-        taps = np.arange(low, math.ceil(place + reach))
+        taps = np.arange(math.floor(place - reach) + 1, math.ceil(place + reach))
         share = _kernel(how["mode"], taps - place, how["cubic"])
         if how["outside"]:
             share = np.where((taps >= 0) & (taps < size), share, 0)

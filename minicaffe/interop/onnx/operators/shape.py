@@ -342,5 +342,4 @@ def lower_reverse(draft: Draft, layer: Layer) -> Blob:
 def lower_shuffle_channel(draft: Draft, layer: Layer) -> Blob:
     """A Convolution by 1 x 1, of ones and zeros."""
     x, group = layer.bottoms[0], layer.keys["group"]
-    order = np.arange(x.shape[1]).reshape(group, -1).T.ravel()
-    return draft.picked(x, [int(one) for one in order])
+    return draft.picked(x, [int(one) for one in np.arange(x.shape[1]).reshape(group, -1).T.ravel()])

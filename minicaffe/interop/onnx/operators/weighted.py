@@ -20,10 +20,7 @@ LOWEST = float(np.finfo(np.float32).min)
 def window_over(
     node: Node, x: Blob, kernel: Sizes, neutral: Callable[[float], bool]
 ) -> tuple[Blob, list[int], list[int], list[int]]:
-    """What a window goes over, its strides, dilations and pads (begin of each axis, then end of each).
-
-    A Pad around the image before it is taken in where its number is `neutral`.
-    """
+    """What a window goes over (a Pad of `neutral` taken in), strides, dilations, pads: begins, then ends."""
     ones = [1] * len(kernel)
     strides, dilations = list(node.get("strides", ones)), list(node.get("dilations", ones))
     pads = pads_of(node, x, kernel, strides, dilations)
@@ -229,8 +226,7 @@ def read_mat_mul(draft: Draft, node: Node) -> Blob:
     x = draft.blob(node.inputs[0])
     if weight.ndim > 2 and math.prod(weight.shape[:-2]) != 1:
         raise RefusedError("its constant is a stack of matrices, an InnerProduct's is one")
-    column = weight.ndim == 1
-    matrix = weight.reshape((-1, 1) if column else weight.shape[-2:])
+    matrix = weight.reshape((-1, 1) if weight.ndim == 1 else weight.shape[-2:])
     y = inner_product(draft, x, matrix.T, (*x.shape[:-1], matrix.size // len(matrix)))
     return draft.reshape(y, node.shape)
 

@@ -85,9 +85,7 @@ def from_onnx(
         notes.append(f"{count} layers folded into the one before")
     if chip is not None:
         notes += lower(draft, outputs, chip, source.path)
-    tensors = {
-        name: tensor.blob for name, tensor in walk.tensors.items() if tensor.blob is not None
-    }
+    tensors = {name: one.blob for name, one in walk.tensors.items() if one.blob is not None}
     computed = {name: blob for name, blob in outputs.items() if name not in source.inputs}
     imported = _imported(walk, outputs, tensors | computed, notes, chip)
     if out is not None:
@@ -137,10 +135,7 @@ def _imported(
 
 @np.errstate(all="ignore")  # of numbers that are not finite the comparison tells
 def fold(outputs: Blobs) -> int:
-    """Fold what can be, until nothing more can; returns how many layers are gone.
-
-    A layer is folded whose bottom nothing else reads.
-    """
+    """Fold layers whose bottom nothing else reads, until nothing more can; returns how many are gone."""
     count = 0
     while _fold_one(living(outputs), outputs):
         count += 1
@@ -244,13 +239,11 @@ def _write(imported: Imported, model: Path, weights: Path) -> None:
     if named_prototxt(model):
         text = prototxt(spec, REGISTRY, {})
         layers = []
-        for layer in spec.layers:
+        for one in spec.layers:
             numbers: dict[int, np.ndarray] = {}
-            while f"{layer.name}__{len(numbers)}" in imported.arrays:
-                numbers[len(numbers)] = imported.arrays[f"{layer.name}__{len(numbers)}"]
-            layers.append(
-                caffes.Layer(layer.name, layer.type, numbers, layer.bottom or (), layer.tops)
-            )
+            while f"{one.name}__{len(numbers)}" in imported.arrays:
+                numbers[len(numbers)] = imported.arrays[f"{one.name}__{len(numbers)}"]
+            layers.append(caffes.Layer(one.name, one.type, numbers, one.bottom or (), one.tops))
         caffes.write(weights, layers, spec.name)
     else:
         text = yaml_text(spec, REGISTRY, {})

@@ -118,8 +118,7 @@ def _entries(source: Source, net: Net, names: Mapping[Value, str], data: bytes) 
     kinds = {step.spec.type for step in net.steps}
     numbers = sum(math.prod(value.shape) for value in inputs(net))
     floats = set(source.types.values()) <= {"float32", "float64"}
-    count = min(max(FAR // numbers, 1), 8) if floats else 0
-    for seed in range(count):
+    for seed in range(min(max(FAR // numbers, 1), 8) if floats else 0):
         arrays = check.drawn(net, seed, far_apart)
         reference = _reference(source, net, arrays, data)
         terms: dict[Value, float] = {}  # the largest number that a blob is made of
@@ -197,8 +196,7 @@ def _reference(
             array = np.trunc(array * 2) if np.any(array % 1) else array
         typed[name] = array.astype(kind)
         arrays[held] = typed[name].astype(np.float32)
-    outputs = check.run(data, typed)
-    return {name: np.asarray(array, np.float32) for name, array in outputs.items()}
+    return {name: np.asarray(array, np.float32) for name, array in check.run(data, typed).items()}
 
 
 def _asked(source: Source, names: list[str]) -> bytes:
@@ -226,10 +224,7 @@ def _trials(net: Net, images: Sequence[np.ndarray]) -> Iterator[dict[str, np.nda
 
 
 def pictures(folder: str | Path, shape: tuple[int, ...], limit: int = 16) -> list[np.ndarray]:
-    """Pictures of a folder as the input of a net (1, c, h, w): stretched, red first, 0 to 1.
-
-    Raises SpecError for an input that takes none, and DataError without pictures.
-    """
+    """Pictures of a folder stretched to an input (1, c, h, w), red first, 0 to 1. Raises MinicaffeError."""
     from minicaffe.tools.data import pictures as files
 
     if len(shape) != 4 or shape[0] != 1 or shape[1] not in (1, 3):

@@ -82,10 +82,7 @@ def read(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None) ->
 
 
 def _widen(onnx: Any, path: Path, model: Any) -> None:
-    """Have a model of float16 or bfloat16 compute in float32: its numbers stay, as a net has them.
-
-    Inputs at a node's end that are left out by an empty name are left out.
-    """
+    """Have a float16 or bfloat16 model compute in float32; drops inputs at a node's end that are left out."""
     halves = {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
     single = onnx.TensorProto.FLOAT
     waiting = [model.graph]
@@ -292,10 +289,8 @@ def _inputs(path: Path, model: Any, shapes: dict[str, Sequence[int]]) -> dict[st
                 d in (None, w) for d, w in zip(dims, wanted, strict=True)
             )
             if not fits:
-                dimensions = [dim.dim_param or dim.dim_value for dim in tensor.shape.dim]
-                raise SpecError(
-                    f"{what}: expected a shape that fits {dimensions}, got {list(wanted)}"
-                )
+                known = [dim.dim_param or dim.dim_value for dim in tensor.shape.dim]
+                raise SpecError(f"{what}: expected a shape that fits {known}, got {list(wanted)}")
         sizes: list[Any] = list(wanted) if wanted is not None else list(dims)
         if sizes and sizes[0] is None:
             sizes[0] = 1

@@ -96,8 +96,7 @@ class Walk:
             self.tensors[one.name] = Tensor(one.name, array.shape, array.dtype.name, array)
         nodes = _needed(nodes, filter(None, proto.output))
         own = {name for node in nodes for name in node.output}
-        counts = _readers(nodes)
-        readers.update({name: count for name, count in counts.items() if name in own})
+        readers.update({name: count for name, count in _readers(nodes).items() if name in own})
         return nodes
 
     def outputs(self) -> dict[str, Blob]:

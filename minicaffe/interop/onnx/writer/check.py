@@ -57,8 +57,7 @@ def difference(array: np.ndarray, wanted: np.ndarray) -> float:
     if not np.array_equal(array[~finite], wanted[~finite], equal_nan=True):
         return math.inf
     apart = np.abs(array[finite].astype(np.float64) - wanted[finite])
-    scale = np.abs(wanted[finite]).max(initial=0.0) or 1.0
-    largest = float(apart.max(initial=0.0) / scale)
+    largest = float(apart.max(initial=0.0) / (np.abs(wanted[finite]).max(initial=0.0) or 1.0))
     return math.inf if math.isnan(largest) else largest
 
 
@@ -105,10 +104,7 @@ def outputs(data: bytes, net: Net, names: Names) -> dict[Value, float]:
 
 
 def culprit(data: bytes, net: Net, names: Names) -> NoReturn:
-    """Raise CheckpointError for the first layer that differs, of a model that gives each layer's tops out.
-
-    Each is given what onnxruntime makes of the layers before it.
-    """
+    """Raise CheckpointError for the first layer that differs, given what onnxruntime makes of those before."""
     arrays = drawn(net)
     theirs = run(data, arrays)
     for step in by_step(net, arrays, theirs, names, {step.spec.type for step in net.steps}):

@@ -130,10 +130,7 @@ class Graph:
         return self.op("Shape", x, start=axis, end=axis + 1)
 
     def reshape(self, x: str, before: Shapes, after: Shapes, like: Value | None = None) -> str:
-        """The numbers of `x`, of the shapes `before`, in the shapes `after`.
-
-        Where several sizes vary they are those of axes of x, or of `like`, but for one.
-        """
+        """`x` of shapes `before` in shapes `after`; sizes that vary are x's or `like`'s, but for one."""
         if [tuple(shape) for shape in before] == [tuple(shape) for shape in after]:
             return x
         sizes: list[int | None] = []
@@ -195,9 +192,7 @@ Axes = Mapping[Value, Mapping[int, str]]  # of inputs, their dynamic axes, and a
 
 
 def dynamic_axes(net: Net, words: Sequence[str]) -> Axes:
-    """The axes that words mean: `batch` is the first of every input that has as many samples as the first
-    input, `height` and `width` are the last two of images (n, c, h, w). Raises SpecError.
-    """
+    """Axes of words: `batch`, of inputs of the first's samples; `height` and `width`. Raises SpecError."""
     axes: dict[Value, dict[int, str]] = {}
     for word in words:
         if word not in WORDS:
@@ -279,10 +274,7 @@ def write(net: Net, trials: Sequence[Trial]) -> Graph:
 
 
 def name_blobs(graph: Graph, net: Net) -> None:
-    """Give what holds a blob the blob's name; to what it held before work in place, the layer's name too.
-
-    Where several blobs are one tensor it has the name of an output, if there is one among them.
-    """
+    """Name what holds a blob as it, outputs first; what it held before in place by the layer too."""
     fixed = set(graph.arrays) | {graph.tensors[value] for value in inputs(net)}
     outputs: set[str] = set()
     for value in net.graph.outputs.values():
@@ -305,10 +297,7 @@ def name_blobs(graph: Graph, net: Net) -> None:
 
 
 def proto(graph: Graph, net: Net, axes: Axes, more: Iterable[Value] = ()) -> Any:
-    """The model, an onnx.ModelProto; of `more` values, those that nodes compute are given out as well.
-
-    Raises CheckpointError for a net too large for a file.
-    """
+    """The onnx.ModelProto; values of `more` are outputs too. Raises CheckpointError for a net too large."""
     size = sum(array.nbytes for array in graph.arrays.values())
     if size > MOST:
         raise CheckpointError(

@@ -49,10 +49,7 @@ def write(
 
 
 def inferring(model: Net | str | Path | Mapping[str, Any] | NetSpec) -> tuple[Net, list[str]]:
-    """The net that is written, on the CPU in float32, and notes of what became of layers; see `inference`.
-
-    It has the parameters, and its inputs the sizes, of a Net.
-    """
+    """The net that is written, on the CPU in float32, with a Net's parameters and sizes; notes on layers."""
     source = model if isinstance(model, Net) else None
     spec, notes = inference(_spec(model))
     net = Net(spec, "TEST", device="cpu", dtype="float32", deterministic=True)
@@ -112,10 +109,7 @@ def save(
 
 
 def files_beside(path: str | Path) -> dict[str, Path]:
-    """The files that go with an .onnx file: its JSON, and the image to subtract, if there is one.
-
-    Raises CheckpointError for a path that is such a file's itself.
-    """
+    """The JSON and mean image beside an .onnx file. Raises CheckpointError for the path of one of them."""
     files = {"json": Path(path).with_suffix(".json"), "mean": Path(path).with_suffix(".mean.npy")}
     if Path(path) in files.values():
         raise CheckpointError(f"{path}: expected a name that ends in .onnx")
