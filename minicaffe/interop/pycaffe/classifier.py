@@ -21,12 +21,10 @@ class PictureNet(Net):
                 "the net has no input for pictures: give the deploy net, not one that reads data"
             )
         name = self.inputs[0]
-        shape = self.blobs[name].shape
-        if len(shape) != 4:
-            raise io.ArrayError(
-                f"{name}: expected an input for pictures, (n, c, h, w), got {shape}"
-            )
-        self.transformer = io.Transformer({name: shape})
+        size = self.blobs[name].shape
+        if len(size) != 4:
+            raise io.ArrayError(f"{name}: expected an input for pictures, (n, c, h, w), got {size}")
+        self.transformer = io.Transformer({name: size})
         self.transformer.set_transpose(name, (2, 0, 1))
         keys = "mean", "input_scale", "raw_scale", "channel_swap"
         for key, value in zip(keys, values, strict=True):
@@ -58,8 +56,7 @@ class Classifier(PictureNet):
         raw_scale: float | None = None,
         channel_swap: Sequence[int] | None = None,
     ):
-        values = mean, input_scale, raw_scale, channel_swap
-        super().__init__(model_file, pretrained_file, *values)
+        super().__init__(model_file, pretrained_file, mean, input_scale, raw_scale, channel_swap)
         self.crop_dims = np.array(self.blobs[self.inputs[0]].shape[2:])
         self.image_dims = tuple(self.crop_dims if image_dims is None else image_dims)
 

@@ -48,15 +48,10 @@ class UnconnectedError(SpecError, RuntimeError):
 
 
 def conv_params(fn: Function) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
-    """(axis, stride, kernel, pad) of a layer with windows, the kernel as wide as its dilation makes it.
-
-    Raises CropError where the keys do not tell.
-    """
+    """(axis, stride, kernel, pad) of a layer with windows, the kernel dilated. Raises CropError."""
     home = "pooling_param" if fn.type_name == "Pooling" else "convolution_param"
     params = fn.params.get(home, fn.params)
-    single = sorted(
-        {f"{key}_{side}" for key in ("kernel", "stride", "pad") for side in "hw"} & set(params)
-    )
+    single = sorted({f"{k}_{s}" for k in ("kernel", "stride", "pad") for s in "hw"} & set(params))
     if single:
         raise CropError(
             f"{fn.type_name}: {single[0]} has no map here: give kernel_size, stride, pad"
@@ -112,10 +107,7 @@ def inverse(coord_map: Map) -> Map:
 
 
 def coord_map_from_to(top_from: Top, top_to: Top) -> Map:
-    """The map from one blob to another, by way of a blob below both. Raises UnconnectedError.
-
-    Where several are below both, the nearest to `top_to` is taken.
-    """
+    """The map from one blob to another, by the nearest blob below both. Raises UnconnectedError."""
     below = dict(_below(top_from))
     for top, way in _below(top_to):
         if top in below:

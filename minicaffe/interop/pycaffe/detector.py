@@ -33,8 +33,7 @@ class Detector(PictureNet):
         channel_swap: Sequence[int] | None = None,
         context_pad: int | None = None,
     ):
-        values = mean, input_scale, raw_scale, channel_swap
-        super().__init__(model_file, pretrained_file, *values)
+        super().__init__(model_file, pretrained_file, mean, input_scale, raw_scale, channel_swap)
         self.configure_crop(context_pad)
 
     def detect_windows(

@@ -284,10 +284,7 @@ class Net:
         return list(map(self._blob_names.index, self.bottom_names[self._layer_names[layer]]))
 
     def forward_all(self, blobs: Sequence[str] | None = None, **inputs: Any) -> Arrays:
-        """`forward` for any number of samples, in batches of the net's; returns arrays of its own.
-
-        Raises ShapeError without any arrays, or of unequal numbers.
-        """
+        """`forward` of any number of samples, by batches; returns new arrays. Raises ShapeError."""
         parts: Parts = {}
         with self.net.lock:
             for batch in self._batch(inputs):
@@ -310,10 +307,7 @@ class Net:
         return whole, self._whole(gradients, [*self.inputs, *(diffs or ())], _count(arrays))
 
     def _batch(self, arrays: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Arrays cut into batches of the net's size, that of its first blob; the last is filled up with zeros.
-
-        Raises ShapeError for an array of another number of axes, such as one sample.
-        """
+        """Arrays cut into batches of the net's size, the last filled with zeros. Raises ShapeError by axes."""
         for name in [name for name in arrays if name in self.blobs]:
             wanted = self.blobs[name].shape
             got = numbers(arrays[name], f"blob {name!r}", wanted).shape
@@ -482,10 +476,7 @@ class BuiltIn:
 
 
 def shown(step: Step, params: Mapping[str, Sequence[Blob]]) -> Any:
-    """A layer of a net as scripts see it; one in Python as its own object, its blobs the net's parameters.
-
-    But on CUDA: there they are copies for its own passes.
-    """
+    """A layer as scripts see it; in Python its own object, with the net's parameters, on CUDA copies."""
     own = params.get(step.spec.name, [])
     if not isinstance(step.layer, Python):
         return BuiltIn(step.spec.type, own)

@@ -45,10 +45,7 @@ def modules(module: str) -> list[Any]:
 
 
 def find(module: str, name: str) -> type:
-    """The class of that name in a module that is already imported; imports nothing and runs no code.
-
-    Raises SpecError if there is none, or if it is no layer.
-    """
+    """The layer class of that name in a module that is already imported; runs no code. Raises SpecError."""
     places = modules(module)
     if not places:
         raise SpecError(

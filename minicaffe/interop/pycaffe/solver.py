@@ -186,5 +186,4 @@ def get_solver_from_string(text: str) -> Solver:
 
 
 def _solver(spec: NetSpec) -> Solver:
-    kind = spec.solver.type if spec.solver is not None else "SGD"
-    return KINDS.get(kind, Solver)(spec)
+    return KINDS.get(spec.solver.type if spec.solver is not None else "SGD", Solver)(spec)
