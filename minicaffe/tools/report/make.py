@@ -130,13 +130,10 @@ def environment(about: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def differs(records: Sequence[RunRecord], specs: Sequence[NetSpec | None]) -> list[list[Any]]:
-    """Rows [key, a value a run] of what is not the same in all runs; '-' where a run does not say it.
-
-    Models are compared if all of them are known."""
+    """Rows [key, a value a run] of what runs, and models if all are known, differ in; '-' is no value."""
     keys = []
     for record, spec in zip(records, specs, strict=True):
-        known = dict(environment(record.about))
-        own = {key: value for key, value in known.items() if key not in OWN}
+        own = {key: value for key, value in environment(record.about) if key not in OWN}
         models = {} if spec is None or None in specs else flat(spec)
         keys.append({**models, **own})
     every = dict.fromkeys(key for one in keys for key in one)
@@ -211,9 +208,9 @@ STYLES = ("page.css", "try.css")
 def html(data: dict[str, Any]) -> str:
     """The page that shows `data`."""
     text = _file("page.html")
-    scripts = "\n".join(_file(name) for name in SCRIPTS)
-    styles = "\n".join(_file(name) for name in STYLES)
-    for mark, part in (("STYLE", styles), ("SCRIPT", scripts), ("DATA", as_json(data))):
+    files = {"STYLE": STYLES, "SCRIPT": SCRIPTS}
+    parts = {mark: "\n".join(map(_file, names)) for mark, names in files.items()}
+    for mark, part in {**parts, "DATA": as_json(data)}.items():
         text = text.replace(f"<!--{mark}-->", part, 1)
     return text
 
@@ -268,10 +265,7 @@ def data_of(
     parts: list[dict[str, Any]],
     own: bool = False,
 ) -> dict[str, Any]:
-    """All that a page of these runs holds; `parts` are the sections that look into the net.
-
-    Runs of our `own` are not asked whether they still run.
-    """
+    """All that a page of these runs holds, with `parts` of the net; `own` ones are not asked if they run."""
     runs = [payload(one, own) for one in records]
     return {
         "title": ", ".join(run["name"] for run in runs)[:300],
@@ -316,13 +310,11 @@ def _looked_into(
     return sections.all_of(study)
 
 
-def _fill(net: Net, weights: Path) -> None:
+def _fill(net: Net, path: Path) -> None:
     """Load a snapshot; what it has for layers of another phase is passed over. Raises CheckpointError."""
-    report = net.load(weights, strict=False)
+    report = net.load(path, strict=False)
     if lacking := [*report.missing, *report.mismatched]:
-        raise CheckpointError(
-            f"{weights}: does not fit net {net.name!r}: {', '.join(lacking)[:300]}"
-        )
+        raise CheckpointError(f"{path}: does not fit net {net.name!r}: {', '.join(lacking)[:300]}")
 
 
 SHARE = 20  # looking into the net takes at most one part in so many of the time
@@ -386,8 +378,7 @@ class Follower(Mute):
         if self.study is None:
             run = _spec(solver), lambda net: net.share_with(source), "", solver.device, limits
             self.study = Study(*run, dtype=solver.net.context.dtype)
-        weights_from = f"weights of iteration {solver.iteration:,}"
-        self.study.again(weights_from, limits)
+        self.study.again(f"weights of iteration {solver.iteration:,}", limits)
         with Held(), solver.averaged():
             self.parts = sections.all_of(self.study)
 

@@ -64,12 +64,10 @@ def features(study: Study) -> dict[str, Any]:
     for name in names:
         blob = first[name]
         if name == study.pictures:
-            shown = as_seen(study.test_net, name, blob)
-            images = [_sheet(picture[None], 1) for picture in shown]
+            images = [_sheet(picture[None], 1) for picture in as_seen(study.test_net, name, blob)]
         else:
             images = [_maps(one) for one in blob]
-        size = "x".join(map(str, blob.shape[1:]))
-        entry = {"name": name, "shape": size, "images": images}
+        entry = {"name": name, "shape": "x".join(map(str, blob.shape[1:])), "images": images}
         rows.append({**entry, "input": name == study.pictures})
     labels = [int(one.flat[0]) for one in first[ends.labels]] if ends is not None else []
     named = [class_name(classes_of(study.test_net), label) for label in labels]

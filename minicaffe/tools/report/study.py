@@ -77,10 +77,8 @@ class Tested:
         np.add.at(self.confusion, (labels[valid], answers[valid]), 1)
         if places == 1:
             wrong = np.flatnonzero(valid[:, 0] & (labels[:, 0] != answers[:, 0])).tolist()
-            of_batch = [
-                _mistake(ends, scores[i, :, 0], labels[i, 0], answers[i, 0], i) for i in wrong
-            ]
-            worst = sorted(of_batch, key=_rank)[:most]
+            rows = [_mistake(ends, scores[i, :, 0], labels[i, 0], answers[i, 0], i) for i in wrong]
+            worst = sorted(rows, key=_rank)[:most]
             for one in worst:
                 if pictures is not None and len(pictures) == n:
                     one.picture = pictures[one.entry].copy()
@@ -267,8 +265,7 @@ def detector(steps: Sequence[Step]) -> tuple[str, str | None] | None:
     if not ends:
         return None
     judges = [step for step in steps if step.spec.type == "DetectionEvaluate"]
-    truth = judges[-1].bottoms[1].name if judges else None
-    return ends[-1].tops[0].name, truth
+    return ends[-1].tops[0].name, judges[-1].bottoms[1].name if judges else None
 
 
 def varied(labels: np.ndarray, count: int) -> list[int]:

@@ -94,8 +94,7 @@ def samples(study: Study, data: Pictures) -> list[dict[str, Any]]:
     if pictures.shape[1:] != shape or labels.size != len(pictures):
         return []
     pixels = pictures.astype(np.float64) / data.transform.scale + mean_of(data)
-    bytes_ = np.clip(np.round(pixels), 0, 255).astype(np.uint8)
-    both = zip(bytes_, labels.ravel(), strict=True)
+    both = zip(np.clip(np.round(pixels), 0, 255).astype(np.uint8), labels.ravel(), strict=True)
     shown = [{"picture": encoded(picture), "label": int(label)} for picture, label in both]
     return sorted(shown, key=lambda one: one["label"])
 
@@ -126,24 +125,17 @@ def program(steps: Sequence[Step], output: str) -> dict[str, Any]:
     return {**ends, "steps": listed, "arrays": arrays}
 
 
-def said(step: Step) -> Said:
-    """How the script is told of a layer. Raises LeftOutError for one that it does not have."""
-    arrays = [param.owner.to_host().astype(np.float64) for param in step.layer.params]
-    if step.spec.type in SAME and getattr(step.layer, "scale_train", True):
-        return "Same", {}, []
-    written = _written(step, step.layer, arrays)
-    if written is None:
-        raise LeftOutError(f"{step.spec}: this page's script does not have it")
-    return written
-
-
 def encoded(array: np.ndarray) -> str:
     """An array's bytes as base64."""
     return base64.b64encode(array.tobytes()).decode()
 
 
-def _written(step: Step, layer: Any, arrays: Sequence[np.ndarray]) -> Said | None:
-    """What the script takes of a layer with these parameters; None if it does not have such a one."""
+def said(step: Step) -> Said:
+    """How the script is told of a layer. Raises LeftOutError for one that it does not have."""
+    layer: Any = step.layer
+    arrays = [param.owner.to_host().astype(np.float64) for param in layer.params]
+    if step.spec.type in SAME and getattr(layer, "scale_train", True):
+        return "Same", {}, []
     x, y = step.bottoms[0].shape, step.tops[0].shape
     match step.spec.type:
         case "Convolution" if len(x) == 4 and x[0] == len(step.bottoms) == 1 == layer.axis % 4:
@@ -184,7 +176,7 @@ def _written(step: Step, layer: Any, arrays: Sequence[np.ndarray]) -> Said | Non
         case _ if getattr(layer, "name_of_formula", None) in FORMULAS:
             keys = {"formula": layer.name_of_formula, "numbers": list(map(float, layer.numbers))}
             return "Elementwise", keys, []
-    return None
+    raise LeftOutError(f"{step.spec}: this page's script does not have it")
 
 
 def _lists(of: Any, *names: str) -> dict[str, Any]:
