@@ -387,10 +387,7 @@ class Preparation:
         return self.mean if isinstance(self.mean, np.ndarray) else None
 
     def preprocessing(self, mean_file: str) -> dict[str, Any] | None:
-        """What a picture goes through, for JSON; None if the net takes no pictures.
-
-        The mean image, if there is one, lies in `mean_file`.
-        """
+        """What a picture goes through, for JSON, a mean image in `mean_file`; None if the net takes none."""
         if self.input is None:
             return None
         image = self.mean_image is not None
@@ -409,10 +406,7 @@ class Preparation:
 
 
 def preparation(model: NetSpec) -> Preparation:
-    """What a model says of its pictures and classes: its layer of pictures of the phase TEST, and `classes`.
-
-    Of a net whose pictures are an Input it is the size alone.
-    """
+    """What a model says of its TEST pictures (of an Input the size alone) and of its classes."""
     net = Net(for_test(model), "TEST", device="cpu", shapes_only=True)
     data = pictures_of(net)
     classes = with_classes(model, [] if data is None else [data]).classes
@@ -427,8 +421,7 @@ def preparation(model: NetSpec) -> Preparation:
     if type(data) is Pictures:  # a deploy net, which says no more
         return Preparation(**known)
     boxes = any(step.spec.type == "DetectionOutput" for step in net.steps)
-    digits = c == 1 and takes_digits(data)
-    known["fit"] = "stretch" if boxes else "digit" if digits else data.fit
+    known["fit"] = "stretch" if boxes else "digit" if c == 1 and takes_digits(data) else data.fit
     mean = np.asarray(data.mean(), np.float64)
     plain = mean.shape[1:] == (1, 1)
     if known["fit"] == "cover" and crop and plain:
@@ -440,10 +433,7 @@ def preparation(model: NetSpec) -> Preparation:
 
 
 def pictures_of(net: Net) -> Pictures | None:
-    """The layer that reads a net's pictures; None if it takes none.
-
-    For a net whose only Input is of pictures (n, c, h, w) it is a layer that changes nothing.
-    """
+    """The layer that reads a net's pictures, for a lone Input of them one that changes nothing; or None."""
     for step in net.steps:
         if isinstance(step.layer, Pictures):
             return step.layer.alone()

@@ -53,8 +53,7 @@ class Window:
 
     def adding(self, array: Any, bounds: Sequence[int], share: bool = False) -> Work:
         """What makes the part of this rank that of the sum; and `share` it, so that the array is the sum."""
-        works = [self._adds] + [self._shares] * share
-        return self._in_pieces(array, bounds, works)
+        return self._in_pieces(array, bounds, [self._adds] + [self._shares] * share)
 
     def sharing(self, array: Any, bounds: Sequence[int]) -> Work:
         """What has each part from the rank whose it is."""
@@ -157,9 +156,7 @@ class Mpi(Several):
 
     def on(self, device: Device) -> Communicator:
         """The same ranks for arrays of a device: on GPUs NCCL sums."""
-        if self.size == 1 or not device.is_cuda:
-            return self
-        return Nccl(device, self.comm)
+        return Nccl(device, self.comm) if self.size > 1 and device.is_cuda else self
 
     def allreduce(self, array: Any) -> Any:
         """MPI_Allreduce, in place; or through the window."""
@@ -234,10 +231,7 @@ class Mpi(Several):
         self.comm.Barrier()
 
     def abort(self, code: int) -> None:
-        """MPI_Abort, which may return before the job is killed: this process ends here, whatever it does.
-
-        It waits first: what mpiexec has not read of stderr when the job ends is lost.
-        """
+        """MPI_Abort, once mpiexec has read what stderr has, and the end of this process in any case."""
         time.sleep(PASSED_ON)
         self.comm.Abort(code)
         os._exit(code)
@@ -288,10 +282,8 @@ class Nccl(Mpi):
             )
         places = self.allgather_obj((self.node, device.number))
         if len(set(places)) < len(places):
-            node, number = max(places, key=places.count)
-            raise DeviceError(
-                f"several ranks have cuda:{number} of {node}: NCCL takes a GPU a rank"
-            )
+            node, gpu = max(places, key=places.count)
+            raise DeviceError(f"several ranks have cuda:{gpu} of {node}: NCCL takes a GPU a rank")
         identity = self.bcast_obj(self.nccl.get_unique_id() if self.rank == 0 else None)
         with device.current():
             self.ranks = self.nccl.NcclCommunicator(self.size, identity, self.rank)

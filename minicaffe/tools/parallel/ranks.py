@@ -98,8 +98,7 @@ def check_parts(communicator: Communicator, net: Net, built: State) -> None:
 
     def why_not() -> str:
         settings = {"dtype": net.context.dtype, "level": built.level, "stages": built.stage}
-        whole = Net(net.spec, "TRAIN", device=net.device, shapes_only=True, **settings)
-        return refused(net, whole)
+        return refused(net, Net(net.spec, "TRAIN", device=net.device, shapes_only=True, **settings))
 
     if why := communicator.bcast_obj(why_not() if communicator.rank == 0 else ""):
         raise SpecError(why).on_all()
@@ -173,18 +172,14 @@ def digest(*parts: Any) -> str:
 
 
 def begin_alike(solver: Any) -> None:
-    """Have all ranks begin with rank 0's state. Raises CheckpointError if they are not at one iteration.
-
-    Once, until a snapshot is restored.
-    """
+    """Have all ranks begin, once, with rank 0's state. Raises CheckpointError for several iterations."""
     at = solver.communicator.allgather_obj(solver.iteration)
     for rank, iteration in enumerate(at):
         if iteration != at[0]:
             problem = f"rank {rank} goes on from iteration {iteration}, rank 0 from {at[0]}"
             raise CheckpointError(problem).on_all()
     solver.ranks.before_snapshot()
-    parts = solver.net, solver.rule, solver.watch, solver.average
-    for array in left_behind(*parts).values():
+    for array in left_behind(solver.net, solver.rule, solver.watch, solver.average).values():
         solver.communicator.bcast(array)
     solver._alike = True
 
@@ -526,10 +521,7 @@ class Ranks(OneRank):
             iteration.sum(self.agree, what="what all ranks ask for")
 
     def run(self, work: Callable[[], None]) -> None:
-        """Have all ranks do work in which they `agree`, once their passes are computed.
-
-        Raises on all of them what fails on any before.
-        """
+        """Have all ranks do work in which they `agree`; raises on all of them what fails on any before."""
         self.begin()
         try:
             work()

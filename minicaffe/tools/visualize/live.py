@@ -23,10 +23,7 @@ LINES = 6  # of failures that stay above the curves, and of events below: the la
 
 
 def fit(solver: Solver) -> dict[str, Any]:
-    """`Solver.fit`: compute, stop and raise as `solve` does, return the same scores, and show how far it is.
-
-    Of several ranks the first shows it.
-    """
+    """`Solver.fit`: all that `solve` does, and show how far it is, of several ranks on the first."""
     if solver.communicator.rank > 0:
         return solver.solve()
     check_max_iter(solver.spec)
@@ -165,8 +162,7 @@ class Figure(Progress):
             score = name.removeprefix("test_")
             if score != name and name in log:
                 known = {score, score.partition("/")[2]} & names  # the latter of several test nets
-                chart = losses if known else scores
-                chart[self._label(score)] = column
+                (losses if known else scores)[self._label(score)] = column
         charts = []
         for title, lines in (("loss", losses), ("scores", scores)):
             if len(points := thinned(lines)):

@@ -52,10 +52,7 @@ def boxes(graph: Graph) -> drawing.Graph:
 
 
 def boxes_of(name: str, steps: Sequence[Step]) -> drawing.Graph:
-    """The boxes and arrows of steps: a layer that works in place stands in the box of the layer before.
-
-    Unless something else reads what it writes over.
-    """
+    """Boxes and arrows of steps; one in place stands in the box before, unless others read that."""
     groups: list[list[Step]] = []
     # The box that holds a value, and which of its tops it is
     homes: dict[Value, tuple[int, int]] = {}
@@ -75,8 +72,7 @@ def boxes_of(name: str, steps: Sequence[Step]) -> drawing.Graph:
         homes |= {value: (len(groups), port) for port, value in enumerate(step.tops)}
         groups.append([step])
     owners = {id(param): step for step in reversed(steps) for param in step.layer.params}
-    nodes = [_node(group, owners) for group in groups]
-    return drawing.Graph(name, nodes, list(edges.values()))
+    return drawing.Graph(name, [_node(group, owners) for group in groups], list(edges.values()))
 
 
 def _node(group: list[Step], owners: Mapping[int, Step]) -> drawing.Node:
@@ -91,12 +87,10 @@ def _node(group: list[Step], owners: Mapping[int, Step]) -> drawing.Node:
     counts = [param for one in group for param in one.layer.params]
     others = dict.fromkeys(owners[id(p.owner)].spec.name for p in counts if p.owner is not p)
     if counts:
-        size = sum(param.size for param in counts if param.owner is param)
-        owned = f"parameters of {', '.join(others)}" if others else f"{short(size)} parameters"
-        lines.append(owned)
-    ends = [value.shape for value in group[-1].tops if not value.readers]
-    ends = [sizes for sizes in ends if sizes not in ((), NO_SHAPE)]
-    if ends:
+        own = sum(param.size for param in counts if param.owner is param)
+        lines.append(f"parameters of {', '.join(others)}" if others else f"{short(own)} parameters")
+    tops = [value.shape for value in group[-1].tops if not value.readers]
+    if ends := [sizes for sizes in tops if sizes not in ((), NO_SHAPE)]:
         lines.append(f"gives {', '.join(map(shape, ends))}")
     title = "\n".join(line for one in group for line in _described(one, owners))
     return drawing.Node(tuple(lines), family, title, tuple(one.spec.name for one in folded))
@@ -155,11 +149,8 @@ def _value(value: Any) -> str:
     if isinstance(value, (tuple, list)):
         return ", ".join(map(_value, value))
     if dataclasses.is_dataclass(value):
-        fields = [
-            (field.name, getattr(value, field.name), field.default)
-            for field in dataclasses.fields(value)
-        ]
-        return ", ".join(f"{name} {_value(own)}" for name, own, plain in fields if own != plain)
+        keys = {one.name: one.default for one in dataclasses.fields(value)}
+        return _value({k: getattr(value, k) for k in keys if getattr(value, k) != keys[k]})
     said = str(value)
     return said if len(said) <= 100 else f"{said[:99]}…"
 
@@ -170,9 +161,7 @@ def shape(sizes: Shape) -> str:
     >>> shape((64, 20, 24, 24)), shape(()), shape(NO_SHAPE)
     ('64x20x24x24', 'scalar', '')
     """
-    if sizes == NO_SHAPE:
-        return ""
-    return "x".join(map(str, sizes)) or "scalar"
+    return "" if sizes == NO_SHAPE else "x".join(map(str, sizes)) or "scalar"
 
 
 def short(count: int) -> str:
@@ -192,10 +181,7 @@ class Sketch(Step):
 
 
 def outline(spec: NetSpec, state: State, known: Sequence[Step]) -> list[Step]:
-    """The steps of a net of a state: those that are `known`, and the others without shapes and parameters.
-
-    Raises SpecError for a bottom that no layer above writes.
-    """
+    """The steps of a net of a state, without shapes but for `known`. Raises SpecError for a bottom of none."""
     built = {step.spec.name: step for step in known}
     steps: list[Step] = []
     blobs: dict[str, Value] = {}

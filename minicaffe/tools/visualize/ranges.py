@@ -110,8 +110,7 @@ class Look(Watching):
                 self.passes.append([])
             self.begun = number
         for of, name, which in arrays_of(step, when):
-            array = getattr(of if isinstance(of, Param) else of.blob, which)
-            host = self.net.device.to_host(array)
+            host = self.net.device.to_host(getattr(of if isinstance(of, Param) else of.blob, which))
             self.passes[-1].append(describe(host, step, when, of, name, which))
         last = when == "after_forward" and step is self.net.steps[-1]
         if last and self.check and self.first_bad():
@@ -131,8 +130,7 @@ def describe(
     if bad:
         first = tuple(int(i) for i in np.unravel_index(int(np.argmin(fine)), array.shape))
         samples = int((~fine).reshape(len(array), -1).any(axis=1).sum()) if array.ndim else 1
-    measured = array.shape, low, high, mean, bad, first, samples
-    return Seen(step, when, of, name, which, *measured)
+    return Seen(step, when, of, name, which, array.shape, low, high, mean, bad, first, samples)
 
 
 def arrays_of(step: Step, when: When) -> Iterator[Arrays]:

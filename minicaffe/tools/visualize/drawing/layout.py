@@ -155,10 +155,7 @@ class Layout:
 
 
 def layout(graph: Graph, direction: str = "TB") -> Layout:
-    """Lay a graph out from the top to the bottom (TB) or from left to right (LR). Raises SpecError.
-
-    No two boxes meet, and each edge goes only forward.
-    """
+    """Lay a graph out from top to bottom (TB) or left to right (LR); boxes do not meet. Raises SpecError."""
     if direction not in DIRECTIONS:
         raise SpecError(f"direction: expected {' or '.join(DIRECTIONS)}, got {direction!r}")
     down = direction == "TB"
@@ -169,9 +166,7 @@ def layout(graph: Graph, direction: str = "TB") -> Layout:
     items = [size if down else size[::-1] for size in sizes]
     items += [(PASSING, 0.0)] * (ranked.count - len(items))
     middles = [at + MARGIN for at in coordinates(ranked, [across for across, _ in items], GAP)]
-    long = [
-        0.0 if down else max((text_width(one, LABEL) for one in own), default=0.0) for own in labels
-    ]
+    long = [0.0 if down else max([0.0, *(text_width(one, LABEL) for one in own)]) for own in labels]
     deeps = _deeps(ranked, middles, [deep for _, deep in items], long)
     wide = zip(middles, (across for across, _ in items), strict=True)
     spans = [(at - across / 2, at + across / 2) for at, across in wide]
@@ -205,10 +200,7 @@ def _size(node: Node, labels: Sequence[str], down: bool) -> Point:
 def _deeps(
     ranked: Ranks, middles: Sequence[float], deeps: Sequence[float], long: Sequence[float]
 ) -> list[Point]:
-    """Where each item begins and ends: boxes in the middle of their rank, what passes it all through.
-
-    `long` is how far the labels of each node reach towards the next rank.
-    """
+    """Where each item begins and ends, boxes mid-rank; labels of a node reach `long` towards the next."""
     places: list[Point] = [(0.0, 0.0)] * ranked.count
     at = MARGIN
     for rank in ranked.ranks:

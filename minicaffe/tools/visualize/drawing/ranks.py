@@ -119,12 +119,8 @@ def order(ranks: Ranks) -> None:
 
 
 def _sweep(ranks: Ranks, down: bool) -> None:
-    """Each rank ordered by the mean place of neighbours on the one before it, down or up; then `_transpose`.
-
-    An item without any keeps its own place.
-    """
-    numbers = range(1, len(ranks.ranks)) if down else range(len(ranks.ranks) - 2, -1, -1)
-    for number in numbers:
+    """Order ranks, down or up, by the mean place of an item's neighbours on the one before, if any."""
+    for number in range(1, len(ranks.ranks)) if down else range(len(ranks.ranks) - 2, -1, -1):
         rank, fixed = ranks.ranks[number], ranks.ranks[number - 1 if down else number + 1]
         place = {item: i for i, item in enumerate(fixed)}
         wanted: dict[int, float] = {item: i for i, item in enumerate(rank)}
@@ -197,8 +193,7 @@ def coordinates(ranks: Ranks, widths: Sequence[float], gap: float) -> list[float
         neighbours = ranks.above if down else ranks.below
         for left in (True, False):
             turned = [list(row) if left else list(row)[::-1] for row in rows]
-            lines = _lines(turned, neighbours, crossed)
-            places = _pushed(turned, lines, widths, gap)
+            places = _pushed(turned, _lines(turned, neighbours, crossed), widths, gap)
             passes.append(places if left else [-place for place in places])
     places = settled(ranks, _merged(passes, widths), widths, gap)
     least = min(x - w / 2 for x, w in zip(places, widths, strict=True))
@@ -213,10 +208,9 @@ def _crossed(ranks: Ranks) -> set[tuple[int, int]]:
         links = [(item, other) for item in upper for other in ranks.below[item]]
         long = [(a, b) for a, b in links if min(a, b) >= ranks.nodes]
         for a, b in links:
-            if min(a, b) < ranks.nodes:
-                cross = ((place[a] - place[c]) * (place[b] - place[d]) < 0 for c, d in long)
-                if any(cross):
-                    crossed |= {(a, b), (b, a)}
+            cross = ((place[a] - place[c]) * (place[b] - place[d]) < 0 for c, d in long)
+            if min(a, b) < ranks.nodes and any(cross):
+                crossed |= {(a, b), (b, a)}
     return crossed
 
 

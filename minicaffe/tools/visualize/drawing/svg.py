@@ -27,10 +27,7 @@ ESCAPES = {"\n": "\\n", '"': '\\"', "\\": "\\\\"}  # of DOT
 
 
 def svg(laid: Layout, alone: bool = False) -> str:
-    """The text of an <svg>: of a file of its own, or to stand in a page.
-
-    Each box is a <g class="layer FAMILY" data-layer=NAME> whose <title> tells all of it.
-    """
+    """An <svg>, for a page or a file; a box is a <g class="layer FAMILY" data-layer=NAME> with a <title>."""
     width, height = f"{laid.width:.0f}", f"{laid.height:.0f}"
     title = escape(laid.graph.title)
     head = (
@@ -52,9 +49,8 @@ def svg(laid: Layout, alone: bool = False) -> str:
             f'<g aria-hidden="true" font-size="{LABEL}" stroke="var(--paper, none)" '
             f'stroke-width="3" stroke-linejoin="round" paint-order="stroke">{labels}</g>\n'
         )
-    style = ALONE if alone else ""
-    named = f"<title>{title}</title>" if alone else ""
-    return f"{head}{named}{style}\n{ways}{boxes}\n{labels}</svg>\n"
+    own = f"<title>{title}</title>{ALONE}" if alone else ""
+    return f"{head}{own}\n{ways}{boxes}\n{labels}</svg>\n"
 
 
 def _texts(laid: Layout, number: int) -> list[tuple[str, float, Point]]:
@@ -62,8 +58,7 @@ def _texts(laid: Layout, number: int) -> list[tuple[str, float, Point]]:
     node, box = laid.graph.nodes[number], laid.boxes[number]
     heights = [height for *_, height in node.texts]
     x, y = box.x + box.width / 2, box.y + 5 + (box.height - 11 - sum(heights)) / 2
-    ends = list(itertools.accumulate(heights, initial=y))[1:]
-    lines = zip(node.texts, ends, strict=True)
+    lines = zip(node.texts, list(itertools.accumulate(heights, initial=y))[1:], strict=True)
     return [(line, size, (x, end - 3)) for (line, size, _), end in lines]
 
 
@@ -136,14 +131,12 @@ def png(laid: Layout, scale: int = SCALE) -> bytes:
     remedy = "pip install 'minicaffe[image]'; SVG and DOT need nothing"
     with needed(DataError(f"a PNG needs Pillow: {remedy}")):
         from PIL import Image, ImageDraw
-    size = round(laid.width * scale), round(laid.height * scale)
-    if size[0] * size[1] > MOST:
+    width, height = round(laid.width * scale), round(laid.height * scale)
+    if width * height > MOST:
         if scale > 1:
             return png(laid, scale - 1)
-        raise ShapeError(
-            f"a PNG of {size[0]} x {size[1]} pixels is too large; SVG has no such limit"
-        )
-    image = Image.new("RGB", size, "white")
+        raise ShapeError(f"a PNG of {width} x {height} pixels is too large; SVG has no such limit")
+    image = Image.new("RGB", (width, height), "white")
     _arrows(image, laid, scale)
     draw = ImageDraw.Draw(image)
     for number in range(len(laid.boxes)):
