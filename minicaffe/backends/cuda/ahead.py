@@ -92,8 +92,7 @@ def compile_all(device: Device, instances: Iterable[Instance]) -> int:
     count = min(len(unknown) // 2, os.cpu_count() or 1, free // EACH, MOST)
     if len(unknown) < FEW or count < 2:
         return 0
-    processes = [_start(unknown[first::count]) for first in range(count)]
-    for process in processes:
+    for process in [_start(unknown[first::count]) for first in range(count)]:
         try:
             process.wait(SECONDS)
         except subprocess.TimeoutExpired:

@@ -55,9 +55,8 @@ def multiply(a: Any, b: Any, out: Any, accumulate: bool) -> None:
     if library() is None:
         tell("a product by cuBLAS, which CuPy refuses to capture")
     short = tf32() and a.dtype == np.float32
-    ask(
-        "gemm", "TF32" * short, (), (a, b, out, accumulate), lambda args: _calls(*args, short=short)
-    )
+    args = a, b, out, accumulate
+    ask("gemm", "TF32" * short, (), args, lambda args: _calls(*args, short=short))
 
 
 def _calls(a: Any, b: Any, out: Any, accumulate: bool, *, short: bool) -> None:
@@ -152,9 +151,7 @@ def _layout(array: Any) -> Layout:
 
 @functools.lru_cache(maxsize=4096)
 def _plan(*layouts: Layout) -> tuple[Any, ...]:
-    """How to ask for a product of two stacks into a third: where the three matrices of each call start,
-    how many matrices a call takes, and for each stack `_stored` and how far a matrix is from the next.
-    """
+    """How to ask for a product: starts of each call's matrices, how many, and each stack's form and step."""
     stack = layouts[-1][0][:-2]
     steps = [_stack_steps(*layout, len(stack)) for layout in layouts]
     axes: list[list[int]] = []  # size and steps in the three stacks; neighbours folded into one

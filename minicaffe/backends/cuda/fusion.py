@@ -165,11 +165,9 @@ def _added(first: Asked, then: Asked) -> Asked | None:
 def _normalised_before(first: Asked, then: Asked) -> Asked | None:
     """The gradient of what was normalised, where that was then scaled."""
     same = "count", "s_outer", "s_kept", "s_inner", "wide"
-    if (
-        first.name != "gradients"
-        or first.grid != then.grid
-        or _of(first, *same) != _of(then, *same)
-    ):
+    if first.name != "gradients" or first.grid != then.grid:
+        return None
+    if _of(first, *same) != _of(then, *same):
         return None
     (x, dz, g), (dy, mean) = _of(first, "x", "dy", "g"), _of(then, "dy", "mean")
     if not _free(first, "mean", "means") or not _same(dy, g) or mean is None or _same(dz, g):

@@ -110,8 +110,7 @@ def _forward(g: Any) -> tuple[int, Product]:
     steps = c * k, g.places, g.f * g.places
     columns = *lift(g.out), *stride, *(-p for p in pad), g.c * pixels, 0
     depth = *kernel, *dilation, 0, 0, 0, pixels, k
-    source = *lift(g.image), 1, 1, 1
-    return g.group, _product(sizes, groups, steps, columns, depth, source)
+    return g.group, _product(sizes, groups, steps, columns, depth, (*lift(g.image), 1, 1, 1))
 
 
 def input_gradient(dy: Any, weight: Any, g: Any, out: Any, work: Any | None = None) -> Any:
@@ -129,8 +128,7 @@ def _input_gradient(g: Any) -> tuple[int, Product]:
     steps = k, pixels, g.c * pixels
     columns = *lift(g.image), 1, 1, 1, *pad, g.f * g.places, 0
     depth = *kernel, *(-d for d in dilation), 0, 0, 0, g.places, c * k
-    source = *lift(g.out), *stride
-    return g.group, _product(sizes, groups, steps, columns, depth, source)
+    return g.group, _product(sizes, groups, steps, columns, depth, (*lift(g.out), *stride))
 
 
 def weight_gradient(
@@ -151,8 +149,7 @@ def _weight_gradient(g: Any) -> tuple[int, Product]:
     steps = g.places, c * k, k
     columns = *kernel, *dilation, 0, 0, 0, pixels, 0
     depth = *lift(g.out), *stride, *(-p for p in pad), g.c * pixels, g.f * g.places
-    source = *lift(g.image), 1, 1, 1
-    return g.group, _product(sizes, groups, steps, columns, depth, source)
+    return g.group, _product(sizes, groups, steps, columns, depth, (*lift(g.image), 1, 1, 1))
 
 
 def product(
@@ -249,10 +246,7 @@ def _product(*numbers: tuple[int, ...]) -> Product:
 def _left_lies(
     sizes: tuple[int, ...], groups: tuple[int, ...], steps: tuple[int, ...], k: tuple[int, ...]
 ) -> tuple[str, int]:
-    """Returns how a thread reads `left` (kernels/implicit.cu), and by how many k's at once it could.
-
-    k's are neighbours in memory within a run, and every run and row begins at a multiple of what is returned.
-    """
+    """How a thread reads `left` (kernels/implicit.cu), and how many neighbouring k's it could read at once."""
     run = math.prod(k[:3])
     follows, row = k[-1] if run == 1 else 1, steps[0]
     if follows > row:  # rows are neighbours

@@ -51,8 +51,7 @@ def parameters(file: str, kernel: str) -> dict[str, int]:
     """
     code = (resources.files("minicaffe.backends.cuda.kernels") / file).read_text(encoding="utf-8")
     (declared,) = re.findall(rf"__global__\s+void\s+{kernel}\(([^()]*)", code)
-    names = re.findall(r"(\w+)\s*(?:,|$)", declared)
-    return {name: place for place, name in enumerate(names)}
+    return {name: place for place, name in enumerate(re.findall(r"(\w+)\s*(?:,|$)", declared))}
 
 
 @functools.cache
@@ -75,8 +74,7 @@ def launch_typed(file: str, name: str, total: int, types: tuple[Any, ...], *args
     """Run kernel `name`, made for the types of some arrays, over `total` entries; an int is an int32."""
     if total + GRID * THREADS >= 2**31:
         raise ShapeError(f"{name}: {total} {TOO_MANY}")
-    grid = (min(-(-total // THREADS), GRID),)
-    launch_blocks(file, name, grid, types, total, *args)
+    launch_blocks(file, name, (min(-(-total // THREADS), GRID),), types, total, *args)
 
 
 def launch_blocks(

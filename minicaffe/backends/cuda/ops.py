@@ -144,13 +144,12 @@ def _sums_launch(x: Any, shape: Any, out: Any, work: Any, scale=1.0, of=0, add=F
     blocks, sums = -(-f // wide), in_sum_type(work, x)
     most = min(BLOCKS // max(1, blocks), entries * wide // (EACH * THREADS))
     parts = max(1, min(most, sums.size // max(1, f)))
-    factor = number(scale, x)
-    to = out if parts == 1 else sums
-    args = entries, f, max(1, inner), wide, of  # a kernel divides by it
+    args = x, entries, f, max(1, inner), wide, of  # a kernel divides by it
     if parts == 1:
-        launch_blocks("sums.cu", "sums", (blocks,), (x, to), x, *args, factor, int(add), to)
+        ends = number(scale, x), int(add), out
+        launch_blocks("sums.cu", "sums", (blocks,), (x, out), *args, *ends)
         return
-    launch_blocks("sums.cu", "sums", (blocks, parts), (x, to), x, *args, number(1, x), 0, to)
+    launch_blocks("sums.cu", "sums", (blocks, parts), (x, sums), *args, number(1, x), 0, sums)
     _sums_launch(sums[: parts * f], (parts, f, 1), out, None, scale, add=add)
 
 
@@ -195,8 +194,7 @@ def contrastive(diff, similar, margin, legacy, out, pull):
 @kernel("argmax.largest")
 def largest(x, place, number):
     n, c, s = x.shape
-    k = place.shape[1]
-    return n * s, (x,), x, c, s, k, place, number
+    return n * s, (x,), x, c, s, place.shape[1], place, number
 
 
 @kernel("batch.gather")
@@ -320,8 +318,7 @@ def _pool_sizes(image: Any, window: Any, pooled: Any) -> tuple[int, ...]:
 @kernel("interp.interp")
 def interp(x, rows, columns, out):
     (h, w), (oh, ow) = x.shape[2:], out.shape[2:]
-    axes = rows.low, rows.share, columns.low, columns.share
-    return out.size, (x,), x, *axes, h, w, oh, ow, out
+    return out.size, (x,), x, rows.low, rows.share, columns.low, columns.share, h, w, oh, ow, out
 
 
 @kernel("interp.interp_gradient")

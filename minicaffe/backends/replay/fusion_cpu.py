@@ -127,10 +127,7 @@ def _has_planes(row: LoopCommand) -> bool:
 
 
 def _tailed(row: LoopCommand, then: LoopCommand, size: int) -> LoopCommand | None:
-    """A convolution that calls the loop behind it, unless that writes what the convolution still reads.
-
-    Scratch, which both share where one follows the other, is taken anew.
-    """
+    """A convolution that calls the loop behind, if that writes nothing it reads; with new scratch for both."""
     y = row.args[1]
     args = tuple([Piece(np.empty_like(a.work)) if isinstance(a, Piece) else a for a in then.args])
     of_row, of_tail = ([a for a in arrays(some) if not _same(a, y)] for some in (row.args, args))

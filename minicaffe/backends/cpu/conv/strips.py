@@ -161,10 +161,7 @@ strips = functools.lru_cache(maxsize=1024)(Strips)
 
 @functools.lru_cache(maxsize=1024)
 def adjoint(g: ConvGeometry) -> ConvGeometry:
-    """Returns the convolution of dy that computes dx: of stride 1, with the places of dy as its pixels.
-
-    If g has strides, it computes the planes of dx as channels.
-    """
+    """Returns the convolution of dy, of stride 1, that computes dx, with strides its planes as channels."""
     window, r = g.window, taps(g.window)
     sizes = zip(r, _pads(g), window.dilation, strict=True)
     pad = tuple(d * (k - 1) - (p if s == 1 else 0) for k, (p, s), d in sizes)
