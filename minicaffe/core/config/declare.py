@@ -218,9 +218,7 @@ class SolverSpec:
         """The batches of each test net, of which a model has `own` itself; None: the whole set once."""
         if self.test_iter is not None:
             return self.test_iter
-        if self.test_interval is None:
-            return ()
-        return (None,) * max(1, own, len(self.test_state))
+        return () if self.test_interval is None else (None,) * max(1, own, len(self.test_state))
 
 
 MEANS = ("AdaDelta", "Adam", "AdamW")
@@ -289,8 +287,7 @@ def solver_of(node: Node) -> SolverSpec:
     solver = SolverSpec(**keys, mark=node.mark, nodes=node.value)
 
     def wrong(key: str, why: str) -> SpecError:
-        mark = node.value.get(key, node).mark
-        return SpecError(f"{mark}: solver: {why}")
+        return SpecError(f"{node.value.get(key, node).mark}: solver: {why}")
 
     for key, why in unused(node.value).items():
         raise wrong(key, f"{key} {why}")

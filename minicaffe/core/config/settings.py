@@ -130,9 +130,8 @@ class _Writer:
             raise SpecError(f"{mark}: there is no block {shown(name)}{hint}")
         what, block = f"block {shown(name)}", self.blocks[name]
         if name in within:
-            raise SpecError(
-                f"{mark}: {what} is used by itself: {' > '.join(map(shown, (*within, name)))}"
-            )
+            names = " > ".join(map(shown, (*within, name)))
+            raise SpecError(f"{mark}: {what} is used by itself: {names}")
         if len(within) >= MAX_DEPTH:
             raise SpecError(f"{mark}: {what}: blocks are nested too deeply")
         _check_known(use, block.words, what)
@@ -182,17 +181,15 @@ class _Writer:
         text = WORD.sub(lambda word: self.text(arguments[word[1]], word[1], mark), value)
         return Node(text, mark)
 
-    def text(self, node: Node, word: str, mark: Mark) -> str:
+    def text(self, node: Node, word: str, at: Mark) -> str:
         """An argument as it is put into a longer text."""
         value = node.value
         if type(value) not in (str, int, float) or (type(value) is int and abs(value) >= 10**40):
             got = shown(value)
-            raise SpecError(f"{mark}: <{word}> in a text: expected text or a number, got {got}")
+            raise SpecError(f"{at}: <{word}> in a text: expected text or a number, got {got}")
         self.letters += len(str(value))
         if self.letters > MAX_BYTES:
-            raise SpecError(
-                f"{mark}: more than {MAX_BYTES >> 20} MiB of text in written out blocks"
-            )
+            raise SpecError(f"{at}: more than {MAX_BYTES >> 20} MiB of text in written out blocks")
         return str(value)
 
 

@@ -89,9 +89,7 @@ class AtLeast(Check):
     """A bound for a number: `Annotated[int, "...", AtLeast(1)]`."""
 
     def __init__(self, minimum: float):
-        super().__init__(
-            lambda value: value >= minimum, f"at least {minimum}", {"minimum": minimum}
-        )
+        super().__init__(lambda v: v >= minimum, f"at least {minimum}", {"minimum": minimum})
 
 
 class Below(Check):
@@ -105,9 +103,7 @@ class Printable(Check):
     """A name: text that is not empty and can be shown in one line; a JSON Schema cannot say all of it."""
 
     def __init__(self) -> None:
-        super().__init__(
-            lambda text: text and text.isprintable(), "printable text", {"minLength": 1}
-        )
+        super().__init__(lambda s: s and s.isprintable(), "printable text", {"minLength": 1})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,8 +232,7 @@ def values(node: Node, keys: Mapping[str, Key], what: str) -> dict[str, Any]:
     result = {}
     for name, key in keys.items():
         if name in node.value:
-            inside = f"{_prefix(what)}{name}"
-            result[name] = convert(node.value[name], key.type, inside, key.checks)
+            result[name] = convert(node.value[name], key.type, f"{_prefix(what)}{name}", key.checks)
         elif key.required:
             doc = key.doc or describe(key.type, key.checks)
             raise SpecError(f"{node.mark}: {_prefix(what)}missing key {name!r} ({doc})")

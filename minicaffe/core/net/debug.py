@@ -37,8 +37,7 @@ def tell_backward(say: Say, step: Step, device: Device) -> None:
     """Lines on a layer that has just run backward."""
     for value, wanted in zip(step.bottoms, step.layer.needs_gradient, strict=True):
         if wanted:
-            what = f"bottom blob {value.name} diff"
-            say(_line("Backward", step, what, value.blob.diff, device))
+            say(_line("Backward", step, f"bottom blob {value.name} diff", value.blob.diff, device))
     for i, param in enumerate(step.layer.params):
         if param.learns:
             say(_line("Backward", step, f"param blob {i} diff", param.diff, device))

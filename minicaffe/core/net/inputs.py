@@ -96,9 +96,8 @@ def diff_targets(graph: Graph, start: int | None, names: Collection[str]) -> dic
         if name in known and name not in values:
             raise ShapeError(f"the diff of blob {name!r} is computed from the layers that read it")
         if name in values and values[name] not in read:
-            forced = graph.forced or (
-                not values[name].wants_gradient and not values[name].producer.bottom
-            )
+            value = values[name]
+            forced = graph.forced or not (value.wants_gradient or value.producer.bottom)
             remedy = "" if forced else "; with force_backward: true in the model all are computed"
             raise ShapeError(
                 f"the diff of blob {name!r} would go nowhere: the layer that writes it computes no "

@@ -66,8 +66,7 @@ def place(lives: Sequence[Life]) -> tuple[list[int], int]:
     """
     offsets, whole = [0] * len(lives), 0
     placed: list[tuple[int, int, int]] = []
-    order = sorted(range(len(lives)), key=lambda i: (-lives[i].size, lives[i].first, i))
-    for i in order:
+    for i in sorted(range(len(lives)), key=lambda i: (-lives[i].size, lives[i].first, i)):
         size = -(-lives[i].size // ALIGNED) * ALIGNED
         best, smallest, end = None, None, 0
         for start, stop in sorted((a, b) for a, b, j in placed if lives[i].meets(lives[j])):
@@ -173,17 +172,15 @@ class Sharing:
     def _held(self, first: int, last: int, inputs: Collection[Blob]) -> frozenset[Value]:
         """The values held after a pass through some steps. Raises ShapeError as `over` does."""
         forward, lives = self.which == "data", self.lives
-        begun = {
-            v for v, of in lives.items() if first <= (of.first if forward else of.last) <= last
-        }
+        new = {v for v, of in lives.items() if first <= (of.first if forward else of.last) <= last}
         valid = self.held | {v for v in lives if v.blob in inputs}
         for step in self.graph.steps[first : last + 1]:
             for value in step.bottoms if forward else _with_diffs([step]):
-                if value.root in lives and value.root not in begun | valid:
+                if value.root in lives and value.root not in new | valid:
                     raise ShapeError(self.gone(value))
         end = last if forward else first
         stays = {v for v in valid if lives[v].covers(first) and lives[v].covers(last)}
-        return frozenset(stays | {v for v in begun if lives[v].covers(end)})
+        return frozenset(stays | {v for v in new if lives[v].covers(end)})
 
     def _holds(self, first: int, last: int, inputs: Collection[Blob]) -> dict[Value, Value | None]:
         """The values that layers in place leave after a pass through some steps. Raises as `over` does."""
@@ -335,10 +332,7 @@ def _diff_lives(steps: Sequence[Step]) -> dict[Value, Life]:
 
 
 def _unshared(graph: Graph, keep: Collection[str], which: str) -> set[Value]:
-    """The values whose data, or diffs, share no memory.
-
-    Besides `keep`: data that users fill or read, or a layer's `check` reads; diffs that no layer writes.
-    """
+    """Values whose data, or diffs, share no memory: `keep`, what users or a `check` read, unwritten diffs."""
     own: set[Value] = set()
     fed, varies = set(_fed(graph.steps)), False
     for step in graph.steps:
@@ -372,10 +366,7 @@ class Memory:
             raise ShapeError("the net has shapes only: it holds no numbers and computes nothing")
 
     def take(self, graph: Graph, first: int = 0, data: Mapping[Value, Any] = NONE) -> None:
-        """Allocate the blobs and layers' own buffers, from step `first` on, of the layers that fit.
-
-        Arrays in `data` are used as those of their values. Raises ShapeError if the memory does not suffice.
-        """
+        """Allocate blobs and buffers, from step `first`, of layers that fit, or `data`. Raises ShapeError."""
         xp, context, scratch = graph.context.device.xp, graph.context, 0
         if not first:
             self.sharing.take()

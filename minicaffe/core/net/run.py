@@ -64,11 +64,7 @@ def backward(
     loss_scale: float,
     debug: debug_info.Say | None = None,
 ) -> None:
-    """Run one layer backward; `written` are the values whose diff already holds a gradient.
-
-    A gradient that is added to another is computed in `scratch` first. The losses' gradients are those of
-    `loss_scale` times the loss.
-    """
+    """Run one layer backward; gradients of values in `written` are added, by way of `scratch`."""
     step.tell("before_backward")
     for value in step.tops:
         if value.loss_weight and value not in written:

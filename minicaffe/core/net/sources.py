@@ -38,10 +38,7 @@ def in_both(spec: NetSpec) -> dict[Source, frozenset[float]]:
 
 
 def trained_on(layer: Layer, learning: Iterable[Layer] = ()) -> str:
-    """The kind of data that a layer of TEST and TRAIN both read, such as "pictures"; "" if there is none.
-
-    `learning` are the layers of the training net, if that is of another model.
-    """
+    """The kind of data that TEST and TRAIN (or `learning`) both read, such as "pictures"; or ""."""
     data, reader = getattr(layer, "dataset", None), getattr(layer, "reader", None)
     if layer.phase != "TEST" or data is None or (reader is not None and reader.own_split):
         return ""

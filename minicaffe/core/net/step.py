@@ -106,9 +106,7 @@ class Graph:
     @functools.cached_property
     def learnable(self) -> list[Param]:
         """Every parameter once, in the order of the layers."""
-        return [
-            param for params in self.params.values() for param in params if param.owner is param
-        ]
+        return [param for some in self.params.values() for param in some if param.owner is param]
 
     def range(self, start: str | None, end: str | None) -> tuple[int, int]:
         """The numbers of the first and the last of the layers from `start` to `end`. Raises SpecError."""
@@ -125,9 +123,7 @@ class Graph:
     @functools.cached_property
     def outputs(self) -> dict[str, Value]:
         """The values that no layer reads, by name."""
-        return {
-            value.name: value for step in self.steps for value in step.tops if not value.readers
-        }
+        return {v.name: v for step in self.steps for v in step.tops if not v.readers}
 
     @functools.cached_property
     def losses(self) -> list[Value]:

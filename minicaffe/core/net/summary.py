@@ -10,10 +10,7 @@ HEAD = ("layer", "type", "tops", "parameters", "multiply-adds", "column bytes")
 
 
 def summary(graph: Graph, keep: Sequence[str] | None = None) -> str:
-    """The table and the sums below it; nothing is computed.
-
-    Memory is listed without sharing and with it, of all but `keep`: data if nothing runs backward, else diffs.
-    """
+    """The table and the sums below it, nothing computed; memory with and without sharing, but for `keep`."""
     context = graph.context
     itemsize = context.dtype.itemsize
     data, both = (Sharing(graph, keep or (), which) for which in ("data", "diff"))

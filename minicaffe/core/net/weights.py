@@ -115,9 +115,7 @@ class LoadReport:
 
     def problems(self, kinds: Sequence[str] = KINDS) -> list[str]:
         """The problems of these kinds in words; a strict load refuses all kinds."""
-        return [
-            f"{kind}: {', '.join(getattr(self, kind))}" for kind in kinds if getattr(self, kind)
-        ]
+        return [f"{one}: {', '.join(getattr(self, one))}" for one in kinds if getattr(self, one)]
 
     def wrong(self, kinds: Sequence[str] = KINDS) -> dict[str, str]:
         """The problem of each parameter, of these kinds, by its name."""

@@ -120,9 +120,7 @@ def states(net: NetSpec) -> list[State]:
         for level in (rule.min_level, rule.max_level):
             levels |= set() if level is None else {level - 1, level, level + 1}
     stages = sorted({stage for rule in rules for stage in (*rule.stage, *rule.not_stage)})
-    chosen = [
-        set(some) for n in range(len(stages) + 1) for some in itertools.combinations(stages[:8], n)
-    ]
+    chosen = [set(s) for n in range(len(stages) + 1) for s in itertools.combinations(stages[:8], n)]
     combinations = (
         State(phase=phase, level=level, stage=tuple(sorted(some)))
         for some in [*chosen, set(stages)]
@@ -134,9 +132,7 @@ def states(net: NetSpec) -> list[State]:
 
 def implied_bottoms(net: NetSpec, layer_types: Mapping[str, type]) -> list[set[tuple[str, ...]]]:
     """For each layer what it reads if it does not say so: what the layer above writes, in each state."""
-    takes = {
-        kind: bottom_counts(layer_types[kind])[1] > 0 for kind in {one.type for one in net.layers}
-    }
+    takes = {k: bottom_counts(layer_types[k])[1] > 0 for k in {one.type for one in net.layers}}
     implied: list[set[tuple[str, ...]]] = [set() for _ in net.layers]
     for state in states(net):
         above: tuple[str, ...] = ()
@@ -155,9 +151,7 @@ class Pen:
 
     def __init__(self, comments: Mapping[str, Sequence[Comment]]):
         self.lines: list[str] = []
-        self.places = {
-            file: [(one.line, one.column) for one in some] for file, some in comments.items()
-        }
+        self.places = {file: [(c.line, c.column) for c in some] for file, some in comments.items()}
         self.waiting = {file: list(reversed(some)) for file, some in comments.items()}
         self.fresh = False  # whether the last line may take a comment behind it
 
@@ -358,8 +352,7 @@ def comments_of(text: str) -> list[Comment]:
     comments, last, at = list[Comment](), 0, 0
     starts = [0, *(match.end() for match in re.finditer("\n", text))]
     for token in yaml.scan(text, yaml.SafeLoader):
-        gap = text[at : token.start_mark.index]
-        for match in re.finditer(r"#([^\r\n\x85\u2028\u2029]*)", gap):
+        for match in re.finditer(r"#([^\r\n\x85\u2028\u2029]*)", text[at : token.start_mark.index]):
             where = at + match.start()
             line = bisect.bisect_right(starts, where)
             words = "".join(c for c in match[1].strip() if c.isprintable())

@@ -55,9 +55,7 @@ def scale(x: Any, factor: float, out: Any) -> Any:
     >>> scale(np.array([1.0, 2.0]), 2, np.empty(2))
     array([2., 4.])
     """
-    if factor == 1 and x is not out:
-        return copy(x, out)
-    return apply("multiply", x, factor, out)
+    return copy(x, out) if factor == 1 and x is not out else apply("multiply", x, factor, out)
 
 
 @op(entries="out a b", by_calls=True)

@@ -39,6 +39,5 @@ def crop(images: Any, places: Any, mean: Any, scale: float, out: Any) -> Any:
     rows, columns = out.shape[2:]
     for b, (entry, top, left, flip) in enumerate(places):
         window = (slice(None), slice(top, top + rows), slice(left, left + columns))
-        target = out[b, ..., ::-1] if flip else out[b]
-        np.subtract(images[entry][window], mean[window], out=target)
+        np.subtract(images[entry][window], mean[window], out=out[b, ..., ::-1] if flip else out[b])
     np.multiply(out, scale, out=out)

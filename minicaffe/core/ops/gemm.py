@@ -43,8 +43,7 @@ def gemm(a: Any, b: Any, out: Any, accumulate: bool = False, scratch: Any = None
 
     def part(first: int, last: int, _: Any) -> None:
         rows, columns = (slice(first, last), slice(None))[:: 1 if tall else -1]
-        here = out[rows, columns]
-        multiply(a[rows], b[:, columns], here, product[rows, columns], accumulate)
+        multiply(a[rows], b[:, columns], out[rows, columns], product[rows, columns], accumulate)
 
     in_slices(part, max(out.shape), None, 1 + PART // across, 1 + LARGE // across)
 

@@ -16,15 +16,10 @@ from minicaffe.errors import ShapeError, did_you_mean
 Sizes = tuple[int, ...]
 Element = tuple[Sizes, tuple[slice, ...], tuple[slice, ...]]
 AXES = 3  # the most spatial axes; the compiled loops and the CUDA kernels know nothing else
-NAMED = ("caffe", "columns", "rows")  # those of minicaffe.im2col
 # The axes of the matrices of each layout, K and P being those of the kernel and of the places.
-LAYOUTS = {
-    "caffe": "n cK P",
-    "columns": "cK nP",
-    "rows": "nP cK",
-    "patches": "cnP K",
-    "points": "K cPn",
-}
+LAYOUTS = {"caffe": "n cK P", "columns": "cK nP", "rows": "nP cK"}
+NAMED = tuple(LAYOUTS)  # those of minicaffe.im2col
+LAYOUTS |= {"patches": "cnP K", "points": "K cPn"}
 Layout = Literal["caffe", "columns", "rows", "patches", "points"]
 
 
@@ -337,8 +332,6 @@ def numbers_of(shape: Sizes, window: Window, places: Sizes | None, layout: str) 
     k, p = math.prod(kernel), math.prod(places)
     behind = "".join(LAYOUTS[layout].split())
     counts = {"n": n, "c": c, "K": k, "P": p}
-    steps = tuple(
-        math.prod(counts[axis] for axis in behind[behind.index(one) + 1 :]) for one in counts
-    )
+    steps = tuple(math.prod(counts[a] for a in behind[behind.index(one) + 1 :]) for one in counts)
     shapes = (c, lift(tuple(image)), window.lifted(), lift(places))
     return Numbers(places, (*sizes, list(LAYOUTS).index(layout)), shapes, steps)

@@ -117,10 +117,7 @@ def _within(window: Window, places: Sizes, image: Sizes) -> bool:
 
 @functools.cache
 def _blocks(window: Window) -> list[tuple[tuple[slice, ...], tuple[slice, ...]]]:
-    """Parts of the kernel no larger than the stride, so that those of two windows do not overlap.
-
-    For each: the pixels from its corner on, and its kernel elements.
-    """
+    """Parts of the kernel, no larger than the stride, so that windows do not overlap: pixels, elements."""
     along = [
         [(slice(k, None), slice(k, min(k + stride, size))) for k in range(0, size, stride)]
         for size, stride in zip(window.kernel, window.stride, strict=True)

@@ -75,8 +75,7 @@ def interp_gradient(dy: Any, rows: Axis, columns: Axis, out: Any, work: Any) -> 
         to.fill(0)
         source, to = source.transpose(order), to.transpose(order)
         part = work[half.size : half.size + source[0].size].reshape(source.shape[1:])
-        pixels = zip(source, axis.low, axis.high, axis.share, strict=True)
-        for line, low, high, share in pixels:
+        for line, low, high, share in zip(source, axis.low, axis.high, axis.share, strict=True):
             to[low] += np.multiply(line, 1 - share, out=part)
             if high > low:
                 to[high] += np.multiply(line, share, out=part)

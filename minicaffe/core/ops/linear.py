@@ -119,8 +119,7 @@ def input_gradient(dy: Any, weight: Any, out: Any, work: Any, plan: Plan | None 
 @op(traced=False)
 def bias_gradient(dy: Any, out: Any, empty: bool, work: Any) -> Any:
     """dbias = 1' dy, added to `out` (f,), or into it where it is still empty."""
-    ones = _ones(len(dy), dy.dtype)
-    gemm(ones, dy, out.reshape(1, -1), accumulate=not empty, scratch=work)
+    gemm(_ones(len(dy), dy.dtype), dy, out.reshape(1, -1), accumulate=not empty, scratch=work)
 
 
 @functools.lru_cache(64)

@@ -236,17 +236,13 @@ def _numbers(count: int, dtype: Any) -> Any:
 
 
 def _first_of_equal(x: Any, window: Window, out: Any, which: Any, work: Any) -> None:
-    """The maxima of windows side by side, and which element of each is the first to be it; -1 if none is.
-
-    All elements are taken at once: of those that are not the maximum the number becomes 255.
-    """
+    """The maxima of windows side by side, and the first element that is it (-1: none), taken all at once."""
     count, size, kind = math.prod(window.kernel), out.size, x.dtype.type
     seen, most = work[: count * size].reshape(count, size), work[count * size :][:size]
     np.copyto(seen.reshape(*window.kernel, *out.shape), _elements(x, window, out))
     np.fmax.reduce(seen, axis=0, out=out.reshape(-1), initial=kind(-np.inf))
     np.maximum(out.reshape(-1), np.finfo(x.dtype).min, out=most)  # -inf is no maximum
-    rest = work[(count + 1) * size :].view(np.uint8)
-    number = rest[: count * size].reshape(count, size)
+    number = work[(count + 1) * size :].view(np.uint8)[: count * size].reshape(count, size)
     np.not_equal(seen, most, out=number.view(np.bool_))
     np.negative(number, out=number)  # 0, or 255
     np.bitwise_or(number, _numbers(count, np.uint8)[:, None], out=number)
@@ -258,8 +254,7 @@ def _back_to_first(dy: Any, which: Any, window: Window, out: Any, work: Any) -> 
     """The gradient, back to the elements that won; `work` is flat, as long as dy."""
     count = math.prod(window.kernel)
     won = work.view(np.bool_)[: count * dy.size].reshape(*window.kernel, *dy.shape)
-    numbers = _numbers(count, np.int32).reshape(*window.kernel, 1, 1, 1, 1)
-    np.equal(which, numbers, out=won)
+    np.equal(which, _numbers(count, np.int32).reshape(*window.kernel, 1, 1, 1, 1), out=won)
     np.multiply(dy, won, out=_elements(out, window, dy))
 
 
@@ -301,11 +296,9 @@ def _with_winners(x: Any, window: Window, out: Any, better: Any, seen: Any, numb
 def _empty(image: tuple[int, ...], window: Window, out: Any) -> None:
     """0 where a window lies past the image."""
     for axis, size in enumerate(image):
-        seen = [
-            o * window.stride[axis] - window.pad[axis] < size for o in range(out.shape[2 + axis])
-        ]
-        if not all(seen):
-            np.copyto(out[(slice(None),) * (2 + axis) + (slice(sum(seen), None),)], 0)
+        seen = -(-(size + window.pad[axis]) // window.stride[axis])
+        if seen < out.shape[2 + axis]:
+            np.copyto(out[(slice(None),) * (2 + axis) + (slice(seen, None),)], 0)
 
 
 @op(replays=False)

@@ -119,8 +119,7 @@ def tanh_unit_gradient(h: Any, dh: Any, r: Any | None, after: Any, dx: Any) -> A
     >>> tanh_unit_gradient(one / 2, one, one.copy(), np.ones(1), np.empty((1, 1)))
     array([[1.5]])
     """
-    dy = dh if r is None else _joined(dh, r, after, r)
-    elementwise.gradient("TanH", dy, h, h, (), dx)
+    elementwise.gradient("TanH", dh if r is None else _joined(dh, r, after, r), h, h, (), dx)
 
 
 def _joined(x: Any, r: Any | None, cont: Any, out: Any) -> Any:

@@ -140,8 +140,7 @@ def by_channel(x: tuple[int, ...]) -> Rows:
     >>> by_channel((2, 3, 4, 5))
     Rows(batch=1, outer=2, kept=3, inner=20)
     """
-    channels = x[1] if len(x) > 1 else 1
-    return Rows(1, x[0], channels, math.prod(x[2:]))
+    return Rows(1, x[0], x[1] if len(x) > 1 else 1, math.prod(x[2:]))
 
 
 @op(traced=False)

@@ -116,9 +116,7 @@ class Parts:
 
     def __init__(self, ends: Sequence[tuple[int, int]], device: Device):
         starts = [0, *(end for end, _ in ends)]
-        self.slices = [
-            (slice(start, end), row) for start, (end, row) in zip(starts, ends, strict=False)
-        ]
+        self.slices = [(slice(a, b), row) for a, (b, row) in zip(starts, ends, strict=False)]
         self.there = device.asarray(np.array(ends, np.int32))
 
 
@@ -176,8 +174,7 @@ def step(
     *floats, decay = numbers.tolist()  # which leave the type of an array as it is
     block = min(scratch.size, BLOCK if inside.get() else NEAR)
     for start in range(0, weight.size, block):
-        here = slice(start, start + block)
-        w, d, *h = (array[here] for array in (weight, diff, *history))
+        w, d, *h = (array[start : start + block] for array in (weight, diff, *history))
         s = scratch[: w.size]
         if scale != 1:
             np.multiply(d, scale, out=d)

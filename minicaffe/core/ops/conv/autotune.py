@@ -42,9 +42,7 @@ RUNS, RUNS_OF = 10, 10**10  # in a CUDA graph, at most; their multiply-adds in a
 
 @dataclass(frozen=True)
 class Finding:
-    """Measurements of one direction: ms of the whole batch and relative error by engine, the date, and whether
-    other processes kept the machine busy.
-    """
+    """Measurements of one direction: ms of a batch and error by engine, the date, and if others were busy."""
 
     ms: dict[str, float]
     error: dict[str, float]
@@ -210,8 +208,7 @@ class _Arrays:
 
     def error(self, name: str, direction: str, reference: Any) -> float:
         """Returns |result - reference| / |reference|, root mean squares; WRONG if that is not finite."""
-        result = self.run(name, direction).astype(reference.dtype)
-        difference = result - reference
+        difference = self.run(name, direction).astype(reference.dtype) - reference
         scale = float((reference * reference).mean()) or 1.0
         error = math.sqrt(float((difference * difference).mean()) / scale)
         return error if math.isfinite(error) else WRONG

@@ -159,9 +159,7 @@ def _finding(entry: Mapping[str, Any]) -> Finding:
 def _keep(
     file: Path, key: str, findings: dict[str, Finding], case: Case, anew: bool
 ) -> dict[str, Finding]:
-    """Writes findings to a file, and returns the file's. Not if another process was first, unless `anew`, or
-    unless the machine was busy then and was not now.
-    """
+    """Writes findings, unless others were first or the machine was busy (or if `anew`); returns the file's."""
     with contextlib.suppress(OSError, CheckpointError), _locked(file):
         plans = _read(file)
         first = key in plans and _fits(plans[key], case) and not anew

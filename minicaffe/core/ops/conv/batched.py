@@ -134,8 +134,7 @@ def _columns(first: int, last: int, g: ConvGeometry, work: Any, each: int = 0) -
     if not device_of(work).is_cuda:
         most = max(1, min(most, NEAR // (1 + g.column_elements + g.f * g.places)))
     count = -(-(last - first) // most)  # chunks of nearly one size
-    bounds = [first + (last - first) * i // count for i in range(count + 1)]
-    for s, e in itertools.pairwise(bounds):
+    for s, e in itertools.pairwise([first + (last - first) * i // count for i in range(count + 1)]):
         columns = work[: (e - s) * _lowered(g)]
         yield s, e, columns.reshape(e - s, g.group, -1 if columns.size else 0, g.places)
 

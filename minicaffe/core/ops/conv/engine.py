@@ -70,8 +70,7 @@ class Engine(Protocol):
 
     def is_compiled(self, dtype: Any) -> bool:
         """Whether on the CPU it consists of compiled loops for this type, so that it can be replayed."""
-        kinds = type(self).__mro__
-        return any(is_compiled(vars(kind).get("forward"), dtype) for kind in kinds)
+        return any(is_compiled(vars(kind).get("forward"), dtype) for kind in type(self).__mro__)
 
     def needs_compiled(self, g: ConvGeometry) -> bool:
         """Whether it falls back to `implicit` without compiled loops."""

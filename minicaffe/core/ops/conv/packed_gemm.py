@@ -37,8 +37,7 @@ class PackedGemm(Engine):
 
     def forward_workspace(self, g: ConvGeometry, limit: int) -> int:
         """Returns the elements for one thread of `forward`."""
-        room = workspace(PackedGemm.forward, "cpu", g)
-        return max(room, IMPLICIT.forward_workspace(g, limit))
+        return max(workspace(PackedGemm.forward, "cpu", g), IMPLICIT.forward_workspace(g, limit))
 
     def _room(self, g: ConvGeometry) -> int:
         """Returns the elements for one thread of `forward` and of `input_gradient`."""

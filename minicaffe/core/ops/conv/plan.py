@@ -60,8 +60,7 @@ class Plan:
     @functools.cached_property
     def workspace(self) -> int:
         """Elements of workspace for any direction, for all threads."""
-        sizes = map(self.case.workspace, self.names.values())
-        return self.case.whole(max(sizes), self.case.shares)
+        return self.case.whole(max(map(self.case.workspace, self.names.values())), self.case.shares)
 
     @property
     def forward_workspace(self) -> int:

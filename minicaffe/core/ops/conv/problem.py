@@ -203,8 +203,8 @@ class Case:
         """Whether on CUDA other engines are always faster, so that it is not measured."""
         if self._product:
             return not ENGINES[name].one_product
-        by_sample = self.device.is_cuda and ENGINES[name].launches_by_sample
-        return by_sample and self._suits("batched")
+        by_sample = ENGINES[name].launches_by_sample
+        return self.device.is_cuda and by_sample and self._suits("batched")
 
     def _suits(self, name: str) -> bool:
         """Whether an engine can be used and, for float16 and bfloat16, sums over samples in float32."""

@@ -95,8 +95,7 @@ class Winograd(Engine):
             return max(loops, IMPLICIT.forward_workspace(g, limit))
         fixed, tiles = sum(self._parts(g)), self._tiles(g)
         many = max(TILES, math.prod(tiles[1:]), max(limit - fixed, fixed // 2) // self._tile(g))
-        chunk = min(many, g.n * math.prod(tiles)) * self._tile(g)
-        return max(self._parts(g)[0] + chunk, loops)
+        return max(self._parts(g)[0] + min(many, g.n * math.prod(tiles)) * self._tile(g), loops)
 
     def cuda_workspace(self, g: ConvGeometry, limit: int, itemsize: int) -> int:
         """Returns the elements on CUDA: as on the CPU, or those of `implicit`."""
@@ -287,15 +286,11 @@ class Cut:
         self._transform(transforms, self._pixels, self._free)
 
     def write(self, images: Any, transforms: Matrices, bias: Any = None) -> None:
-        """Transforms points to tiles, adds bias (c,), and sums the tiles to images (s, c, *image).
-
-        The tiles of a later chunk of these samples are added to the images.
-        """
+        """Writes points as tiles plus bias (c,), summed to images (s, c, *image); later chunks are added."""
         self._transform(transforms, self._points, self._between)
         if bias is not None:
             lead = 1 if self._cuda else math.prod(self._window.kernel)
-            by_channel = self._pixel_columns.reshape(lead, len(bias), -1)
-            arrays.add(bias.reshape(-1, 1), by_channel)
+            arrays.add(bias.reshape(-1, 1), self._pixel_columns.reshape(lead, len(bias), -1))
         to = side_by_side(images.shape, self._free) if self._turns(images) else images
         later = self._of.writes.pad[0] < 0  # the first tiles of these samples are in the images
         col2im(self._pixel_columns, self._window, to, add=later, **self._im2col_args)
@@ -413,19 +408,12 @@ def constants(m: int, kernel: Sizes, dtype: Any, xp: Any, device: str) -> tuple[
 
 @functools.cache
 def by_axes(m: int, kernel: Sizes, dtype: Any) -> tuple[tuple[np.ndarray, ...], ...]:
-    """Returns B' of two axes and A of two axes, as `halves`, for the loops of
-    backends/cpu/kernels/winograd_transforms.py.
-
-    With one axis, the matrices of the first are empty.
-    """
-    none = (np.zeros((2, 0, 0)),) * 2
-    axes = [none] * (2 - len(kernel))
+    """Returns B' and A of two axes, as `halves`, for the compiled loops; of one axis the first is empty."""
+    axes = [(np.zeros((2, 0, 0)),) * 2] * (2 - len(kernel))
     for r in kernel:
         at, _, bt = matrices(m, even(m + r - 1) - m + 1)
         axes.append((halves(bt), halves(at.T)))
-    return tuple(
-        tuple(np.array(a, dtype, order="C") for a in pair) for pair in zip(*axes, strict=True)
-    )
+    return tuple(tuple(np.array(a, dtype, order="C") for a in p) for p in zip(*axes, strict=True))
 
 
 @functools.cache
