@@ -137,10 +137,7 @@ class ArrayFile:
 
 
 class Reader(ArrayFile):
-    """The arrays of an .npz file, whose shapes can be known before any of them is read.
-
-    `wanted` is what is read here, for whoever gives another file.
-    """
+    """An .npz file's arrays, their shapes known before any is read; `wanted` says what is read, in errors."""
 
     def __init__(
         self, path: str | Path, wanted: str = "weights in .npz, .safetensors and .caffemodel"

@@ -36,10 +36,7 @@ def library() -> Any:
 
 
 def encoded(arrays: Mapping[str, Any], net: str = "") -> bytes:
-    """Arrays as the bytes of a file that tells the net's name; `@model` goes into its metadata.
-
-    Raises CheckpointError for an array whose type the format does not have.
-    """
+    """Arrays as a file's bytes with the net's name, `@model` as metadata. Raises CheckpointError by type."""
     save, tensors = library().numpy.save, {}
     metadata = {"format": "minicaffe", **({"name": net} if net else {})}
     for name, array in arrays.items():
