@@ -42,6 +42,9 @@ class Hooks(Protocol):
     def newest_snapshot(self, folder: str | Path) -> Path:
         """Returns the snapshot that the run in a folder goes on from. Raises CheckpointError."""
 
+    def best_weights(self, folder: str | Path) -> Path:
+        """Returns the file of the best weights of the run in a folder. Raises CheckpointError."""
+
     def raise_diverged(
         self, solver: Any, iteration: int, loss: float, before: bool = False
     ) -> NoReturn:

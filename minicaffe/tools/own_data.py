@@ -157,7 +157,7 @@ def adapt(
     for name, number in (("epochs", epochs), ("batch_size", batch_size)):
         if number is not None and number < 1:
             raise SpecError(f"{name}: expected at least 1, got {number}")
-    own = weights is None and isinstance(model, (str, Path)) and holds_weights(model)
+    own = weights is None and holds_weights(model)
     weights = str(model) if own else weights
     body = _body(base)
     if weights is not None:

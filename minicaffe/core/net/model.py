@@ -14,7 +14,7 @@ from minicaffe.core.config.model import parse_model
 from minicaffe.core.config.tree import MAX_BYTES, load, shown
 from minicaffe.core.layers import REGISTRY
 from minicaffe.core.net.yaml_text import yaml_text
-from minicaffe.core.plugins import MODELS, WEIGHTS, ModelFormat, format_of, loaded
+from minicaffe.core.plugins import MODELS, WEIGHTS, ModelFormat, format_of, hooks, loaded
 from minicaffe.errors import CheckpointError, SpecError, did_you_mean
 from minicaffe.storage import checkpoint, safetensors_file
 from minicaffe.storage.checkpoint import ArrayFile
@@ -33,7 +33,11 @@ def is_ours(path: Any) -> bool:
 
 
 def opened(path: str | Path) -> ArrayFile:
-    """The arrays of a file by name; their shapes are known before any is read. Raises CheckpointError."""
+    """Returns the arrays of a file, or of a run's best weights, by name. Raises CheckpointError.
+
+    Their shapes are known before any is read.
+    """
+    path = hooks().best_weights(path) if os.path.isdir(path) else path
     if (plugged := format_of(WEIGHTS, path)) is not None:
         return cast(ArrayFile, plugged.Reader(path))
     if safetensors_file.is_one(path):
@@ -142,9 +146,9 @@ def model_format(path: str | Path) -> ModelFormat | None:
     return cast("ModelFormat | None", plugged)
 
 
-def holds_weights(path: str | Path) -> bool:
-    """Whether an argument of `read` has weights too, and is no model file: a snapshot or a run's folder."""
-    return is_ours(path) or os.path.isdir(path)
+def holds_weights(path: Any) -> bool:
+    """True if an argument of `read` has weights too, and is no model file: a snapshot or a run's folder."""
+    return is_ours(path) or (isinstance(path, (str, Path)) and os.path.isdir(path))
 
 
 def parse(text: str | Mapping[str, Any], file: str | None = None) -> NetSpec:

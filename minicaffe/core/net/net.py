@@ -20,9 +20,10 @@ from minicaffe.core.layers.blob import check_type, float_type
 from minicaffe.core.layers.context import Numerics, Share
 from minicaffe.core.net import debug, graph, memory, run, weights
 from minicaffe.core.net.inputs import diff_targets, fitting, given_to, put
-from minicaffe.core.net.model import read
+from minicaffe.core.net.model import holds_weights, read
 from minicaffe.core.net.step import Step
 from minicaffe.core.net.summary import summary
+from minicaffe.core.net.weights import fill_params
 from minicaffe.core.ops import arrays, sums
 from minicaffe.core.plugins import hooks
 from minicaffe.errors import SpecError, note
@@ -61,10 +62,11 @@ class Net:
     part. `model` is an argument of `read` (a file of any kind, a name, a mapping) or a NetSpec. `blobs` and
     `params` hold blobs and parameters: `net.blobs["conv1"].data`, `net.params["conv1"][0].diff`;
     `first_blobs` holds the blobs before any layer in place. `numerics`, or its fields by name, say how it
-    computes: `dtype`, `precision`, `engine`, `workspace_cap`, `deterministic`. With `shapes_only` nothing is
-    allocated and nothing can be computed. With `keep`, names of blobs or (), all others share memory if
+    computes: `dtype`, `precision`, `engine`, `workspace_cap`, `deterministic`. A snapshot's weights are loaded,
+    a run's best too, unless `weights` is false. With `shapes_only` nothing is allocated or computed. With `keep`, names of blobs or (), all others share memory if
     they can: in TEST their data, and there is no backward pass; in TRAIN, or with force_backward, their
-    diffs. `share`: this rank's share of each batch. Raises SpecError, ShapeError, DataError, DeviceError.
+    diffs. `share`: this rank's share of each batch. Raises SpecError, ShapeError, DataError, DeviceError, and
+    CheckpointError for weights that do not fit.
 
     >>> from minicaffe.core.net import parse
     >>> net = Net(parse('''
@@ -86,6 +88,7 @@ class Net:
         device: str | backend.Device | None = None,
         numerics: Numerics | None = None,
         seed: int = 1,
+        weights: bool = True,
         shapes_only: bool = False,
         keep: Sequence[str] | None = None,
         share: Share | None = None,
@@ -124,8 +127,10 @@ class Net:
         if not shapes_only:
             with self.device.current():
                 memory.check(self.graph, self.memory.sharing)
-                weights.fill_params(self.graph)
+                fill_params(self.graph)
                 self.memory.take(self.graph)
+            if weights and not isinstance(model, NetSpec) and holds_weights(model):
+                self.load(model)
 
     def __repr__(self) -> str:
         return summary(self.graph, self.memory.keep)

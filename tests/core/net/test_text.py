@@ -41,7 +41,7 @@ def trained(**settings) -> Solver:
     from minicaffe.tools.data import idx
 
     chance = np.random.default_rng(0)
-    os.makedirs("there/tiny")
+    os.makedirs("there/tiny", exist_ok=True)
     for split in ("train", "t10k"):
         pictures = chance.integers(0, 256, (6, 4, 4), np.uint8)
         idx.write(Path(f"there/tiny/{split}-images-idx3-ubyte"), pictures)
@@ -85,20 +85,27 @@ def test_a_snapshot_is_a_model_whose_paths_mean_what_they_did(tmp_path, monkeypa
 
 
 def test_a_weight_file_may_be_moved_on():
-    """A net built from a snapshot and saved elsewhere still names the folder of the first model."""
-    trained().net.save("there/a.npz")
+    """A net built from a snapshot has its weights, and saved elsewhere it names the first model's folder."""
+    solver = trained()
+    solver.net.save("there/a.npz")
     assert read("there/a.npz").folder == "."
     os.makedirs("b/c")
     Net("there/a.npz", device="cpu").save("b/c/d.npz")
     assert read("b/c/d.npz").folder == "../../there"
-    assert Net("b/c/d.npz", device="cpu").blobs["x"].shape == (2, 1, 4, 4)
+    weight = Net("b/c/d.npz", "TEST", device="cpu").weights()["ip__0"]
+    np.testing.assert_array_equal(weight, solver.net.weights()["ip__0"])
+    untrained = Net("b/c/d.npz", device="cpu", weights=False).weights()["ip__0"]
+    assert not np.array_equal(weight, untrained)
+    assert Net("b/c/d.npz", shapes_only=True).blobs == {}
 
 
 def test_the_folder_of_a_run_is_a_model():
-    solver = trained()
-    os.mkdir("run")
-    Path("run/model.yaml").write_text(text(replace(solver.net.spec, solver=solver.spec), "run"))
-    assert Net("run", device="cpu").blobs["x"].shape == (2, 1, 4, 4)
+    weight = trained(run="run").net.weights()["ip__0"]
+    assert not np.array_equal(Net("run", device="cpu", weights=False).weights()["ip__0"], weight)
+    with pytest.raises(CheckpointError, match="^run: this run has no snapshot$"):
+        Net("run", device="cpu")
+    trained(run="two", snapshot=2)
+    np.testing.assert_array_equal(Net("two", device="cpu").weights()["ip__0"], weight)
     os.mkdir("none")
     with pytest.raises(SpecError, match="^none: is a folder without a model.yaml; expected a"):
         read("none")
