@@ -30,8 +30,8 @@ class Hooks(Protocol):
     def page(self, graph: Any) -> str:
         """Returns a built net as HTML, for a notebook."""
 
-    def fit(self, solver: Any) -> dict[str, Any]:
-        """Train as `solve` does, watched; returns the scores of the last test."""
+    def fit(self, solver: Any, x: Any, y: Any, validation: Any) -> dict[str, Any]:
+        """Train as `solve` does, watched, on arrays if there are; returns the scores of the last test."""
 
     def log(self, losses: Sequence[Any], tests: Sequence[Any]) -> Mapping[str, Any]:
         """Returns what was displayed and tested, as arrays by name."""

@@ -93,6 +93,8 @@ class Deployed:
             images = self._pixels(images)
         shape = self.image_shape
         images = numbers(images, "pictures", shape)
+        if shape[1:] == (1, 1) and images.ndim in (1, 2) and images.shape[-1] == shape[0]:
+            images = images[..., None, None]  # vectors
         axes = 2 if shape[0] == 1 and images.shape[-3:] != shape else 3
         fits = images.shape[-axes:] == shape[-axes:] and images.ndim <= axes + 1
         if not fits and images.ndim == 4 and len(images) and pictures.is_picture(images[0]):
@@ -107,12 +109,13 @@ class Deployed:
         """The answers to batches of the model's size, and how many pictures each is of."""
         batch = max(1, min(len(prepared), self.data.batch_size))
         if self.net.first_blobs[self._input].shape[0] != batch:
-            self.net.reshape(**{self._input: (batch, *prepared.shape[1:])})
+            shape = self.net.first_blobs[self._input].shape[1:]
+            self.net.reshape(**{self._input: (batch, *shape)})
         for i in range(0, len(prepared), batch):
             images = prepared[i : i + batch]
             blob, device = self.net.first_blobs[self._input], self.net.device
             whole = np.zeros(blob.shape)  # the places that a batch does not fill are zero
-            whole[: len(images)] = images
+            whole[: len(images)] = images.reshape(-1, *whole.shape[1:])
             device.copy_from_host(blob.data, whole)
             self.net.forward()
             yield device.to_host(self.net.blobs[self.output].data), len(images)
@@ -326,15 +329,16 @@ def deploy(model: NetSpec, ends: Sequence[str] = Classifier.ends) -> tuple[NetSp
     """
     model = for_test(model)
     full = Net(model, "TEST", device="cpu", shapes_only=True)
-    data = pictures_of(full)
+    spec, _ = inference(model)
+    of_numbers = Net(spec, "TEST", device="cpu", shapes_only=True)
+    data = pictures_of(full) or pictures_of(of_numbers, (2, 4))
     if data is None:
         blobs = [f"{v.name} {'x'.join(map(str, v.shape))}" for v in inputs(full)]
         raise SpecError(
             f"net {full.name!r} has no Data layer in the phase TEST to take pictures for, nor one Input of "
-            f"pictures (n, c, h, w): its inputs are {', '.join(blobs) or 'none'}; net.forward(...) takes "
-            "numbers, from Python"
+            f"pictures (n, c, h, w) or vectors (n, c): its inputs are {', '.join(blobs) or 'none'}; "
+            "net.forward(...) takes numbers, from Python"
         )
-    spec, _ = inference(model)
     _ending(spec, ends)
     layers = list(spec.layers)
     for i, layer in enumerate(layers):
@@ -432,15 +436,15 @@ def preparation(model: NetSpec) -> Preparation:
     return Preparation(layer=data.name, scale=data.transform.scale, **known)
 
 
-def pictures_of(net: Net) -> Pictures | None:
-    """The layer that reads a net's pictures, for a lone Input of them one that changes nothing; or None."""
+def pictures_of(net: Net, axes: Sequence[int] = (4,)) -> Pictures | None:
+    """The layer that reads a net's pictures; for a lone Input of so many axes one that changes nothing."""
     for step in net.steps:
         if isinstance(step.layer, Pictures):
             return step.layer.alone()
     blobs = list(inputs(net))
-    if len(blobs) != 1 or len(blobs[0].shape) != 4:
+    if len(blobs) != 1 or len(blobs[0].shape) not in axes:
         return None
-    count, c, h, w = blobs[0].shape
+    count, c, h, w = (*blobs[0].shape, 1, 1)[:4]
     data = Pictures(batch_size=count)
     data.name, data.top, data.image = blobs[0].producer.name, (blobs[0].name,), (c, h, w)
     return data

@@ -38,6 +38,7 @@ from minicaffe.errors import DataError, MinicaffeError, SpecError, mib, printabl
 from minicaffe.tools.data import lmdb_file, picture_files, readers
 from minicaffe.tools.data.datum import AnnotatedSet
 from minicaffe.tools.data.layers.pictures import Transform
+from minicaffe.tools.data.reader.array_set import HELD, ArraySet
 from minicaffe.tools.data.reader.base import SHARE, Reader, same_bytes, sides
 from minicaffe.tools.data.reader.picture_set import PairSet, PictureSet, holds_pairs
 from minicaffe.tools.data.weights import lookup
@@ -80,6 +81,7 @@ class Adapted:
     text: str
     lines: tuple[str, ...]
     changed: str  # the part of the text that the model did not have so
+    arrays: ArraySet | None = None  # what it was adapted to, if that is no file
 
     def spec(self, *settings: str) -> NetSpec:
         """The model as it is trained, with keys replaced as by `--set`; paths start in the current folder."""
@@ -124,8 +126,9 @@ class Body:
 
 def adapt(
     model: str | Path,
-    data: str | Path,
+    data: str | Path | tuple[Any, Any],
     *,
+    validation: tuple[Any, Any] | None = None,
     weights: str | None = None,
     epochs: int | None = None,
     max_iter: int | None = None,
@@ -136,12 +139,13 @@ def adapt(
 ) -> Adapted:
     """The model file that trains a model on one's own data.
 
-    `model` is what `read` takes; `data` is a source of the layer Data: a folder with a folder of pictures
-    for each class, a list or table of pictures, arrays, an LMDB. `weights` is the file that training
-    begins with: layers whose number of outputs changes then have a new name, and learn at ten times the
-    rate; a snapshot as `model` is its own weights. `epochs` counts passes over the training pictures (20),
-    unless `max_iter` counts iterations; `batch_size` is by default `most`, 32, or fewer if there are few
-    pictures or if the memory of `device` is small; `size` is (h, w) of pictures, by default the model's.
+    `model` is what `read` takes; `data` is a source of the layer Data: a folder with a folder of pictures for
+    each class, a list or table of pictures, arrays, an LMDB; or NumPy arrays (x, y) of pictures, or of
+    vectors (n, c), and their labels, with `validation`, (x, y), for the tests. `weights` is the file that
+    training begins with: layers whose number of outputs changes then have a new name, and learn at ten times
+    the rate; a snapshot as `model` is its own weights. `epochs` counts passes over the training pictures
+    (20), unless `max_iter` counts iterations; `batch_size` is by default `most`, 32, or fewer if there are
+    few pictures or if the memory of `device` is small; `size` is (h, w) of pictures, by default the model's.
     Raises DataError for a source without classes, SpecError for a model that is no classifier.
 
     >>> import tempfile
@@ -152,6 +156,16 @@ def adapt(
     >>> print(adapted.lines[2])
     outputs: layer 'ip2' has 3, not 10
     """
+    arrays = None
+    if not isinstance(data, (str, Path)):
+        if not isinstance(data, (tuple, list)) or len(data) != 2:
+            kind = type(data).__name__
+            raise DataError(f"data: expected a path, or a pair of arrays (x, y), got a {kind}")
+        arrays = ArraySet(*data, validation)
+        HELD[arrays.name] = arrays
+        data = arrays.name
+    elif validation is not None:
+        raise DataError(f"validation: is for arrays; {data} is a path")
     data = str(data)
     base, data_set = read(model), survey(data)
     for name, number in (("epochs", epochs), ("batch_size", batch_size)):
@@ -188,7 +202,7 @@ def adapt(
     spec = built(batch)
     assert spec.solver is not None and spec.solver.max_iter is not None
     per_epoch = math.ceil(data_set.count / batch)
-    lines = [data_set.line, f"pictures: {seen}", *outputs]
+    lines = [data_set.line, seen, *outputs]
     if weights is not None:
         lines.append(f"weights: {weights}")
     elif lookup(str(model)) is not None:
@@ -202,7 +216,7 @@ def adapt(
     )
     changed = [layer for layer in spec.layers if layer.name in new or reads_data(layer)]
     shown = text(replace(spec, layers=tuple(changed)), ".")
-    return Adapted(name, data, text(spec, "."), tuple(lines), shown)
+    return Adapted(name, data, text(spec, "."), tuple(lines), shown, arrays)
 
 
 def _transform_of(weights: str) -> Transform | None:
@@ -611,6 +625,13 @@ def _data_layers(
     """The data layers of both phases as a function of the batch, and what they do to pictures, as a line."""
     c, h, w = body.image or (3, 0, 0)
     h, w = size or (h, w)
+    vectors = data_set.shape is not None and data_set.shape[1:] == (1, 1)
+    h, w = (1, 1) if vectors else (h, w)
+    if vectors and (convs := [one for one in body.layers if one.type == "Convolution"]):
+        raise DataError(
+            f"{data_set.source}: holds vectors; expected pictures, for {convs[0]}, or a model without"
+            " convolutions, such as logistic_regression"
+        )
     if not h:
         raise SpecError("the model does not say how large its pictures are: give --size WxH")
     mean, scale = _mean_and_scale(body, c, tuned)
@@ -618,7 +639,7 @@ def _data_layers(
         middle, spread = data_set.spread
         mean, scale = (float(f"{middle:.4g}"),), float(f"{1 / (spread or 1):.4g}")
     if data_set.shape is not None and data_set.shape[0] != c:
-        if tuned:
+        if tuned and not vectors:
             raise DataError(
                 f"{data_set.source}: has {data_set.shape[0]} channels; the weights are for pictures of {c}"
             )
@@ -635,7 +656,7 @@ def _data_layers(
     transform |= {"mean_value": list(mean) if len(mean) > 1 else mean[0]} if any(mean) else {}
     cut = h == w and h >= SMALL
     whole = (round(h * MARGIN), round(w * MARGIN)) if cut else (h, w)
-    seen = f"{c} x {h} x {w}"
+    seen = f"inputs: {c} numbers" if vectors else f"pictures: {c} x {h} x {w}"
     if data_set.in_files:
         layer |= {"new_height": whole[0], "new_width": whole[1]}
         transform |= {"force_gray": True} if c == 1 else {}
@@ -647,9 +668,10 @@ def _data_layers(
     if cut:
         transform["crop_size"] = h
         seen += f", cut out of {whole[0]} x {whole[1]}"
-    mirror = {"mirror": True} if c > 1 else {}
+    mirror = {"mirror": True} if c > 1 and not vectors else {}
     seen += ", half of them mirrored" if mirror else ""
     seen += f"; less a mean of {', '.join(f'{one:g}' for one in mean)}, times {scale:g}"
+    layer |= {"shape": list(data_set.shape or ())} if data_set.source in HELD else {}
     layer |= {"split": data_set.split} if data_set.split is not None else {}
     train = {"include": "TRAIN", "transform": transform | mirror}
     return partial(_in_both, layer, train, {"include": "TEST", "transform": transform}), seen
@@ -672,7 +694,7 @@ def _mask_layers(
     layer |= {"top": [body.picture, body.label], "new_height": h, "new_width": w}
     layer["transform"] = {"mean_value": list(mean), "scale": scale}
     train = {"shuffle": True, "mirror": True, "include": "TRAIN"}
-    seen = f"3 x {h} x {w}, half of them mirrored with their masks"
+    seen = f"pictures: 3 x {h} x {w}, half of them mirrored with their masks"
     seen += f"; less a mean of {', '.join(f'{one:g}' for one in mean)}, times {scale:g}"
     return partial(_in_both, layer, train, {"include": "TEST"}), seen
 
@@ -695,7 +717,7 @@ def _box_layers(data_set: DataSet, body: Body, image: tuple[int, int, int]) -> t
 
     augments = any(one.included(State(phase="TRAIN")) for one in body.data)
     how = "as the model has it" if augments else "scaled, without augmentation"
-    return layers, f"{c} x {h} x {w}, {how}"
+    return layers, f"pictures: {c} x {h} x {w}, {how}"
 
 
 def _mean_and_scale(body: Body, channels: int, tuned: bool) -> tuple[tuple[float, ...], float]:

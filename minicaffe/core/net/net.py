@@ -62,11 +62,12 @@ class Net:
     part. `model` is an argument of `read` (a file of any kind, a name, a mapping) or a NetSpec. `blobs` and
     `params` hold blobs and parameters: `net.blobs["conv1"].data`, `net.params["conv1"][0].diff`;
     `first_blobs` holds the blobs before any layer in place. `numerics`, or its fields by name, say how it
-    computes: `dtype`, `precision`, `engine`, `workspace_cap`, `deterministic`. A snapshot's weights are loaded,
-    a run's best too, unless `weights` is false. With `shapes_only` nothing is allocated or computed. With `keep`, names of blobs or (), all others share memory if
-    they can: in TEST their data, and there is no backward pass; in TRAIN, or with force_backward, their
-    diffs. `share`: this rank's share of each batch. Raises SpecError, ShapeError, DataError, DeviceError, and
-    CheckpointError for weights that do not fit.
+    computes: `dtype`, `precision`, `engine`, `workspace_cap`, `deterministic`. The weights of a snapshot or
+    of a run's best test are loaded, unless `weights` is false. With `shapes_only` nothing is allocated or
+    computed. With `keep`, names of blobs or (), all others share memory if they can: in TEST their data, and
+    there is no backward pass; in TRAIN, or with force_backward, their diffs. `share`: this rank's share of
+    each batch. Raises SpecError, ShapeError, DataError, DeviceError, and CheckpointError for weights that do
+    not fit.
 
     >>> from minicaffe.core.net import parse
     >>> net = Net(parse('''

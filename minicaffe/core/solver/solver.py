@@ -168,9 +168,15 @@ class Solver:
     def _repr_html_(self) -> str:
         return f"<div><pre>{escape(repr(self))}</pre>{self.net._repr_html_()}</div>"
 
-    def fit(self) -> dict[str, Any]:
-        """`solve`, watched: a bar and live curves in a notebook, a bar on a terminal, lines elsewhere."""
-        return hooks().fit(self)
+    def fit(
+        self, x: Any = None, y: Any = None, *, validation: tuple[Any, Any] | None = None
+    ) -> dict[str, Any]:
+        """`solve`, watched: a bar and live curves in a notebook, a bar on a terminal, lines elsewhere.
+
+        Arrays x (n, ...) and y (n,) are read in the place of the Data layer's pictures and labels, or by the
+        two Inputs of a net; `validation`, (x, y), by the tests, else a fifth of each class. Raises DataError.
+        """
+        return hooks().fit(self, x, y, validation)
 
     def solve(self) -> dict[str, Any]:
         """Train to max_iter, snapshot, test. Returns the last test's scores, {} without a test.

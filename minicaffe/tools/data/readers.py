@@ -13,7 +13,7 @@ from minicaffe.tools.data.datasets import IdxSet, Split
 from minicaffe.tools.data.datum import LmdbSet
 from minicaffe.tools.data.fetch import CIFAR10, FILES, NAMES
 from minicaffe.tools.data.picture_files import Colour
-from minicaffe.tools.data.reader import cifar10_set
+from minicaffe.tools.data.reader import array_set, cifar10_set
 from minicaffe.tools.data.reader.array_set import NPY, ZIP, Hdf5Set, NpySet, NpzSet, is_npy
 from minicaffe.tools.data.reader.base import Reader
 from minicaffe.tools.data.reader.cifar10_set import Cifar10Set
@@ -65,6 +65,8 @@ def open(
 
 def _open(source: str, split: Split, beside: Path | None, how: Any, root_folder: str) -> Reader:
     """The reader of the first place where something stands that is read; pictures are read as `how` says."""
+    if (arrays := array_set.held(source, split)) is not None:
+        return arrays
     strange = None
     for place in datasets.places(source, beside) if source not in ("", datasets.DIGITS) else ():
         if os.path.isfile(place):

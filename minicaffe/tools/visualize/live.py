@@ -13,6 +13,7 @@ from minicaffe.core.config.declare import check_max_iter
 from minicaffe.core.solver import Solver
 from minicaffe.core.solver.report import Report, score_name, show
 from minicaffe.core.solver.scores import score_suffixes
+from minicaffe.tools.data import arrays
 from minicaffe.tools.training.progress import Bar, Lines, Progress, Together, clock
 from minicaffe.tools.visualize.chart import COLOURS, line_chart, thinned
 
@@ -22,8 +23,10 @@ SIZE = (520, 280)  # of a chart
 LINES = 6  # of failures that stay above the curves, and of events below: the last ones
 
 
-def fit(solver: Solver) -> dict[str, Any]:
+def fit(solver: Solver, x: Any = None, y: Any = None, validation: Any = None) -> dict[str, Any]:
     """`Solver.fit`: all that `solve` does, and show how far it is, of several ranks on the first."""
+    if x is not None:
+        arrays.feed(solver, x, y, validation)
     if solver.communicator.rank > 0:
         return solver.solve()
     check_max_iter(solver.spec)

@@ -64,10 +64,29 @@ class Data(Fed):
     ] = None
     force_encoded_color: Annotated[bool, "the same as transform: {force_color: true}"] = False
 
+    shape: Annotated[tuple[int, ...], "(c, h, w) of the source, if it may be gone: to predict"] = ()
+
     images = cast(Any, None)  # the data set on the device, where it is kept there
 
     def setup(self) -> list[Shape]:
-        return self.measure(self.reader or self._opened())
+        try:
+            return self.measure(self.reader or self._opened())
+        except DataError:  # raised when it is to be read
+            if len(self.shape) != 3:
+                raise
+            self.image = self.shape
+            return self.shapes()
+
+    def read_instead(self, reader: Reader) -> None:
+        """Read another set from the next pass on. Raises DataError for entries of another shape."""
+        c, h, w = reader.shape or self.image
+        if (c, *self.recipe.whole(h, w)) != self.image or self.label_shape:
+            labels = " with several labels" if self.label_shape else ""
+            raise DataError(f"expected pictures of {self.image}{labels}, got {reader.shape}")
+        self.read_from(reader)
+        self.images = self.dataset = None
+        self.source, self.traits = reader.name, type(self).traits
+        self.allocate()
 
     def _opened(self) -> Reader:
         transform = self.transform
@@ -110,6 +129,8 @@ class Data(Fed):
         return reader if parts is None else parts[self.phase == "TEST"]
 
     def allocate(self) -> None:
+        if self.reader is None:
+            return
         default = self.phase == "TRAIN" and not self.reader.in_order
         self.begin(default if self.shuffle is None else self.shuffle)
         if self.images is None:
@@ -150,6 +171,8 @@ class Data(Fed):
         self.slot.put(self.places)
 
     def forward(self) -> Any:
+        if self.reader is None:
+            self._opened()  # raises DataError
         if self.images is None:
             return super().forward()
         args = self.images, self.all_labels, self.slot.there, self.mean_image, self.transform.scale

@@ -1,10 +1,12 @@
 """Pictures and labels in arrays, as other programs keep them: an .npz, two .npy, or HDF5 files."""
 
 import functools
+import hashlib
 import itertools
 import math
 import os
 import warnings
+import weakref
 import zipfile
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -283,3 +285,38 @@ class Hdf5Set(Reader):
     def _row(self, i: int) -> tuple[int, int]:
         number = int(np.searchsorted(self.ends, i, side="right"))
         return number, i - int(self.ends[number]) + self.layouts[number].count
+
+
+class ArraySet(InMemory):
+    """Arrays of the user's program: x (n, ...) as `Layout` has it, y (n,) its labels. Raises DataError.
+
+    `validation`, (x, y), is what the phase TEST reads; without, a fifth of each class.
+    """
+
+    def __init__(self, x: Any, y: Any, validation: tuple[Any, Any] | None = None):
+        x, y = np.asarray(x), np.asarray(y)
+        layout = Layout(x.shape, x.dtype, "x")
+        self.shape, self.count = layout.shape, layout.count
+        self.labels = labels_of(y, self.count, "y")
+        self.held = np.ascontiguousarray(layout.of(x)), self.labels
+        self.tests = ArraySet(*validation) if validation is not None else None
+        if self.tests is not None:
+            self.own_split = self.tests.own_split = True
+        digest = hashlib.blake2b(self.tests.name.encode() if self.tests else b"", digest_size=6)
+        for array in self.held:
+            digest.update(array.data)
+        self.name = self.origin = f"{ARRAYS}{digest.hexdigest()}"
+
+
+ARRAYS = "arrays-"
+# By the name that a data layer has for its source, as long as anybody has them
+HELD = weakref.WeakValueDictionary[str, ArraySet]()
+
+
+def held(source: str, split: str) -> ArraySet | None:
+    """Returns the arrays of this name; None if it is another's. Raises DataError if they are gone."""
+    if (arrays := HELD.get(source)) is not None:
+        return (arrays.tests if split == "test" else None) or arrays
+    if source.startswith(ARRAYS) and not os.path.exists(source):
+        raise DataError(f"{source}: were arrays of a program; solver.fit(x, y) takes them again")
+    return None
