@@ -41,6 +41,7 @@ from minicaffe.interop.chips import calibration
 from minicaffe.interop.onnx.patterns import listed
 from minicaffe.interop.onnx.reader import onnx as reader
 from minicaffe.interop.onnx.reader import proof
+from minicaffe.interop.onnx.reader.preparation import PRESETS, Prepares, channels_of, prepares
 from minicaffe.interop.onnx.table import packages
 from minicaffe.interop.onnx.writer import check
 from minicaffe.interop.onnx.writer import onnx as writer
@@ -202,7 +203,7 @@ def compared(net: Net, result: Folded) -> float:
     return worst
 
 
-class Import(options.Force):
+class Import(options.Force, options.Prepared):
     """Read a model of ONNX as a Caffe net: net.prototxt and net.caffemodel, or net.yaml and net.npz.
 
     Each operator becomes layers that compute exactly the same; one that has none is refused, with the reason,
@@ -210,11 +211,13 @@ class Import(options.Force):
     inputs is compared with onnxruntime, blob by blob: a difference of more than 1e-4 of a blob's largest
     number is refused too, and of numbers far apart one of more than rounding makes. With --images pictures of
     a folder are compared as well, stretched to the input, red first, from 0 to 1; --layers prints the largest
-    difference of each layer. It needs the extra `onnx`. --operators prints what is read, and what is not and
-    why.
+    difference of each layer. How pictures are made ready the file does not say: --preset, or --mean, --scale
+    and --channels, make it the net's first layer, for predict and train. It needs the extra `onnx`.
+    --operators prints what is read, and what is not and why.
 
     example:
       minicaffe import model.onnx --out net
+      minicaffe import resnet18.onnx --out resnet18 --preset torchvision
       minicaffe import model.onnx --out net.yaml --shape input=1x3x320x320
       minicaffe import model.onnx --out net --target ascend --images pictures/
       minicaffe import --operators
@@ -237,6 +240,11 @@ class Import(options.Force):
     fold: Annotated[
         bool | None,
         "multiply BatchNorm and Scale into the convolution before them; the default for --target",
+    ] = None
+    preset: Annotated[
+        str | None,
+        Arg(choices=tuple(PRESETS)),
+        "how pictures are made ready: torchvision's mean and deviation, unit from 0 to 1, signed from -1 to 1",
     ] = None
     layers: Annotated[bool, "print the largest difference of each layer"] = False
     images: Annotated[str | None, "FOLDER", "pictures to compare, at most 16"] = None
@@ -262,6 +270,12 @@ class Import(options.Force):
             if not imported.source.inputs:
                 raise SpecError(f"{self.model}: has no input for --images")
             images = proof.pictures(self.images, next(iter(imported.source.inputs.values())))
+        imported.pictures = self._pictures(imported.spec)
+        if imported.pictures is None and channels_of(imported.spec):
+            imported.notes.append(
+                "how pictures are made ready is not known: --preset torchvision, or --mean, --scale and"
+                " --channels, make it the net's first layer"
+            )
         reader.write(imported, self.out, images)
         if self.layers:
             types = {layer.name: layer.type for layer in imported.spec.layers}
@@ -274,6 +288,17 @@ class Import(options.Force):
             str(path) for path in targets if imported.arrays or path == targets[0]
         )
         note(f"{written}: {len(imported.spec.layers)} layers of {len(imported.source.nodes)} nodes")
+
+    def _pictures(self, spec: NetSpec) -> Prepares | None:
+        """What the options say of pictures. Raises MinicaffeError if they contradict."""
+        asked = [one for one in ("mean", "scale", "channels") if getattr(self, one) is not None]
+        if self.preset is not None and asked:
+            raise MinicaffeError(f"--{asked[0]}: --preset {self.preset} says it")
+        if self.preset is not None or not asked:
+            return None if self.preset is None else prepares(spec, self.preset)
+        mean: Any = options.mean_of(self.mean or "0", (max(1, channels_of(spec)), 0, 0))
+        scale = 1.0 if self.scale is None else self.scale
+        return prepares(spec, Prepares(mean, (scale,), self.channels != "bgr"))
 
 
 ONNX_ONLY = ("dynamic", "tensorrt_safe", "labels", "mean", "scale", "channels")

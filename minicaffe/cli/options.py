@@ -401,7 +401,7 @@ def prepare(args: CommandOptions, data: Pictures, weights: str) -> None:
     if type(data) is not Pictures:  # a layer of the model's own
         no_options_of_deploy_nets(args, data.name)
         return
-    caffes = is_prototxt(args.model) or any(map(is_caffes, weights.split(",")))
+    caffes = data.blue_first or is_prototxt(args.model) or any(map(is_caffes, weights.split(",")))
     data.blue_first = (args.channels or ("bgr" if caffes else "rgb")) == "bgr"
     scale = 1.0 if args.scale is None else args.scale
     mean = () if args.mean is None else mean_of(args.mean, data.image)

@@ -25,7 +25,7 @@ from minicaffe.tools.data import pictures
 from minicaffe.tools.data.augment import nearest
 from minicaffe.tools.data.layers.pictures import Pictures, takes_digits
 from minicaffe.tools.data.pictures import named
-from minicaffe.tools.inference import for_test, inference, inputs
+from minicaffe.tools.inference import for_test, inference, inputs, prepares
 from minicaffe.tools.training import folder as run_folder
 
 TOGETHER = 16  # pictures that `predict` takes in a pass
@@ -447,6 +447,7 @@ def pictures_of(net: Net, axes: Sequence[int] = (4,)) -> Pictures | None:
     count, c, h, w = (*blobs[0].shape, 1, 1)[:4]
     data = Pictures(batch_size=count)
     data.name, data.top, data.image = blobs[0].producer.name, (blobs[0].name,), (c, h, w)
+    data.blue_first = prepares(net.spec.layers)
     return data
 
 

@@ -1,7 +1,7 @@
 """The net that infers: a model in the phase TEST without labels and losses, its data Inputs."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from minicaffe.core.config.declare import LayerSpec, NetSpec
@@ -12,6 +12,13 @@ from minicaffe.core.layers.inputs import BlobShape
 from minicaffe.core.net import Net
 from minicaffe.core.net.step import Step, Value
 from minicaffe.errors import SpecError
+
+PREPARATION = "preparation"  # the first layer of a net that takes pixels as Caffe reads them
+
+
+def prepares(layers: Iterable[LayerSpec]) -> bool:
+    """True if a net makes pictures ready itself, as `minicaffe import --preset` writes it."""
+    return any((one.name, one.type) == (PREPARATION, "Convolution") for one in layers)
 
 
 def inferred_as(layer: LayerSpec) -> str:

@@ -42,7 +42,7 @@ from minicaffe.tools.data.reader.array_set import HELD, ArraySet
 from minicaffe.tools.data.reader.base import SHARE, Reader, same_bytes, sides
 from minicaffe.tools.data.reader.picture_set import PairSet, PictureSet, holds_pairs
 from minicaffe.tools.data.weights import lookup
-from minicaffe.tools.inference import is_scored, reads_data
+from minicaffe.tools.inference import is_scored, prepares, reads_data
 from minicaffe.tools.training import folder as run_folder
 
 # One class a picture; several labels, or none; a class for each pixel; boxes
@@ -53,6 +53,12 @@ BATCH = 32  # pictures, if memory allows it and there are enough of them
 LARGEST_BATCH = 256
 # A net may take one of so many parts of the memory of the CPU, or (True) of a GPU
 PARTS = {False: 4, True: 2}
+LOGITS = (
+    "InnerProduct",
+    "Flatten",
+    "Reshape",
+    "Pooling",
+)  # what may end a classifier without a softmax
 NEW = 10.0  # how many times as fast layers learn that begin anew beside weights that do not
 # (c, h, w) of the data sets that models name
 SHAPES = {"mnist": (1, 28, 28), "fashion-mnist": (1, 28, 28), "digits": (1, 28, 28)}
@@ -574,16 +580,16 @@ def _ends(layers: list[LayerSpec], label: str) -> list[LayerSpec]:
         ]
     if not any(map(is_scored, layers)):
         read = {bottom for layer in layers for bottom in layer.bottom or ()}
-        softmaxes = [layer for layer in layers if layer.type == "Softmax"]
-        last = [layer for layer in softmaxes if not read.intersection(layer.tops)]
-        if not last:
+        last = [layer for layer in layers if layer.tops and not read.intersection(layer.tops)]
+        softmaxes = [layer for layer in last if layer.type == "Softmax"]
+        if not softmaxes and (len(last) != 1 or last[0].type not in LOGITS):
             raise SpecError(
-                "the model is no classifier: expected a SoftmaxWithLoss, or a Softmax at its end"
+                "the model is no classifier: expected a SoftmaxWithLoss, a Softmax at its end, or logits,"
+                f" of {' or '.join(LOGITS)}"
             )
-        loss = {"type": "SoftmaxWithLoss", "name": "loss", "top": ("loss",), "include": ()}
-        scores = (last[-1].bottom or ())[:1]
-        ended = replace(last[-1], bottom=(*scores, label), **loss)  # type: ignore[arg-type]
-        layers = [ended if layer is last[-1] else layer for layer in layers]
+        (scores,) = (softmaxes[-1].bottom or ())[:1] if softmaxes else last[0].tops
+        loss = LayerSpec(name="loss", type="SoftmaxWithLoss", bottom=(scores, label), top=("loss",))
+        layers = [layer for layer in layers if layer not in softmaxes[-1:]] + [loss]
     losses = [layer for layer in layers if is_scored(layer)]
     read = {bottom for layer in layers for bottom in layer.bottom or ()}
     for_tests = (Rule(phase="TEST"),)
@@ -726,6 +732,8 @@ def _mean_and_scale(body: Body, channels: int, tuned: bool) -> tuple[tuple[float
     Without weights, pictures of 256 steps begin at about -2 to 2: from 0.001 on, Adam kills ReLUs otherwise.
     """
     own = body.transform
+    if prepares(body.layers):
+        return (0.0,), 1.0
     if own is not None and own.mean_file is None and (own.mean_value or own.scale != 1):
         scale = own.scale if tuned or own.scale != 1 else SCALE
         return own.mean_value or (0.0,), scale

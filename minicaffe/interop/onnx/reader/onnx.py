@@ -22,8 +22,10 @@ from minicaffe.interop.caffe.prototxt import prototxt
 from minicaffe.interop.chips.chips import CHIPS, Chip, lower
 from minicaffe.interop.onnx.draft import SIGNS, Blobs, Layer, give_names, hints, living, plain
 from minicaffe.interop.onnx.reader import proof
+from minicaffe.interop.onnx.reader.preparation import Prepares, prepared, prepares
 from minicaffe.interop.onnx.reader.source import Source, read
 from minicaffe.interop.onnx.reader.walk import Walk
+from minicaffe.interop.onnx.writer import check
 from minicaffe.storage import checkpoint
 from minicaffe.storage.caches import TEMPORARY, forget_left
 from minicaffe.tools.folding import WEIGHTED, by_outputs, factor_and_term, multiplied
@@ -41,6 +43,7 @@ class Imported:
     tensors: dict[str, str]  # of the model -> the blob that holds it
     notes: list[str]
     differences: dict[str, float] = field(default_factory=dict)  # by layer, from onnxruntime
+    pictures: Prepares | None = None  # how it takes them, if that is to be its first layer
 
     def net(self) -> Net:
         """The net, on the CPU, in float32."""
@@ -57,6 +60,7 @@ def from_onnx(
     shapes: Mapping[str, Sequence[int]] | None = None,
     folded: bool | None = None,
     images: Sequence[np.ndarray] = (),
+    pictures: str | Prepares | None = None,
 ) -> Imported:
     """Read an .onnx file as a net; with `out` write it, once onnxruntime has computed the same of it.
 
@@ -64,7 +68,9 @@ def from_onnx(
     net.yaml and net.npz. `target` is whose layers may be used: minicaffe's, or only those of caffe (BVLC
     1.0) or of a chip's compiler. `shapes` are sizes of inputs that the file leaves open; an open first axis
     is 1. With `folded` BatchNorm and Scale are multiplied into the convolution before them; by default for
-    targets but minicaffe. `images` are inputs, beside random ones, on which the two are compared.
+    targets but minicaffe. `images` are inputs, beside random ones, on which the two are compared. `pictures`,
+    a name in PRESETS, or means, factors and whether the net takes them red first, become the net's first
+    layer: it then takes pixels as Caffe reads them, from 0 to 255, blue first.
 
     Raises CheckpointError for a file that cannot be read, and if a blob differs by more than 1e-4 of its
     largest number, or an entry by more than rounding makes; SpecError for an operator that no layer says.
@@ -88,6 +94,8 @@ def from_onnx(
     tensors = {name: one.blob for name, one in walk.tensors.items() if one.blob is not None}
     computed = {name: blob for name, blob in outputs.items() if name not in source.inputs}
     imported = _imported(walk, outputs, tensors | computed, notes, chip)
+    if pictures is not None:
+        imported.pictures = prepares(imported.spec, pictures)
     if out is not None:
         write(imported, out, images)
     return imported
@@ -224,6 +232,9 @@ def write(imported: Imported, out: str | Path, images: Sequence[np.ndarray] = ()
             ) from None
         lines, imported.differences = proof.proven(imported.source, net, imported.tensors, images)
         imported.notes += lines
+        if imported.pictures is not None:
+            _prepare(imported, net)
+            _write(imported, trial_model, trial_weights)
         if not imported.arrays:
             trial_weights.unlink(missing_ok=True)
         for trial, final in ((trial_weights, weights), (trial_model, model)):
@@ -232,6 +243,22 @@ def write(imported: Imported, out: str | Path, images: Sequence[np.ndarray] = ()
                     os.replace(trial, final)
             except OSError as error:
                 raise CheckpointError(f"{final}: cannot be written: {error.strerror}") from None
+
+
+def _prepare(imported: Imported, net: Net) -> None:
+    """Have the first layer prepare pictures. Raises CheckpointError if the outputs are others then."""
+    assert imported.pictures is not None
+    imported.spec, arrays = prepared(imported.spec, imported.pictures)
+    imported.arrays |= arrays
+    (data,) = (layer.tops[0] for layer in imported.spec.layers if layer.type == "Input")
+    pixels: Any = np.random.default_rng(0).integers(0, 256, net.blobs[data].shape)
+    pictures: Any = imported.pictures.of(pixels)
+    wanted = net.forward(**{data: pictures})
+    for name, array in imported.net().forward(**{data: pixels}).items():
+        if (apart := check.difference(array, wanted[name])) > check.MOST:
+            raise CheckpointError(
+                f"{imported.source.path}: prepared, {name!r} differs by {apart:.0e}; nothing was written"
+            )
 
 
 def _write(imported: Imported, model: Path, weights: Path) -> None:
