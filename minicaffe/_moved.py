@@ -117,12 +117,16 @@ for _name, _home in MOVED.items():
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds a module by its old name, as the module of today itself."""
+    """Finds a module by its old name, as the module of today itself; and `caffe`, where that was asked for."""
+
+    finds_caffe = False
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """Returns a spec for a name that has moved, else None."""
+        if self.finds_caffe and fullname.split(".")[0] == "caffe":
+            return importlib.machinery.ModuleSpec(fullname, self)
         if not fullname.startswith("minicaffe.") or (name := today(fullname)) == fullname:
             return None
         if fullname.split(".")[1] not in PUBLIC:
@@ -133,4 +137,6 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> Any:
         """Put the module of today in the place of an empty one."""
-        sys.modules[module.__name__] = importlib.import_module(today(module.__name__))
+        first, dot, rest = (name := module.__name__).partition(".")
+        home = f"minicaffe.pycaffe{dot}{rest}" if first == "caffe" else name
+        sys.modules[name] = importlib.import_module(today(home))

@@ -4,10 +4,11 @@ import argparse
 import errno
 import importlib
 import os
+import shlex
 import sys
 from typing import Any
 
-from minicaffe.cli.parser import Parser, add_options, hint
+from minicaffe.cli.parser import Parser, add_options, from_caffes, hint
 from minicaffe.errors import MinicaffeError, did_you_mean, note
 
 COMMANDS = {
@@ -151,9 +152,15 @@ def _run(argv: list[str]) -> int:
         allow_abbrev=False,
     )
     add_options(parser, command)
+    if name in ("train", "test", "time"):
+        options = [option for action in parser._actions for option in action.option_strings]
+        done = from_caffes(rest, options)
+        if done != rest:
+            note(f"minicaffe: Caffe's flags are done, as {shlex.join(['minicaffe', name, *done])}")
+        rest = done
     parser.given = rest
     args = parser.parse_args(rest, command())
-    args.words = argv
+    args.words = [name, *rest]
     code = args() or 0
     sys.stdout.flush()
     return code

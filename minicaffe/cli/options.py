@@ -41,6 +41,7 @@ from minicaffe.errors import (
 from minicaffe.interop.caffe.label_map import is_label_map, names_in
 from minicaffe.interop.caffe.model import is_prototxt
 from minicaffe.interop.caffe.weights import is_caffes
+from minicaffe.interop.pycaffe import python
 from minicaffe.storage import lists
 from minicaffe.storage.file_kinds import foreign
 from minicaffe.storage.wire import read_array
@@ -69,13 +70,18 @@ class Imports(CommandOptions):
     imports: Annotated[
         Sequence[str],
         Arg("--import"),
-        "a Python file with your own layers, engines or update rules",
+        "PATH",
+        "a Python file with your own layers, engines or update rules; or a folder, whose modules Python"
+        " layers may import",
     ] = ()
 
     def import_files(self) -> None:
         """Import Python files by path; what they register is known afterwards."""
         for file in self.imports:
             path = Path(file)
+            if path.is_dir():
+                python.FOLDERS.append(str(path))
+                continue
             if not path.is_file():
                 raise SpecError(f"--import {file}: no such file")
             # Python's own, which a random.py must not stand for

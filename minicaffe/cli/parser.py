@@ -30,6 +30,9 @@ FLAGS = {
     "stage": "--stage",
     "sigint_effect sighup_effect": "not there: Ctrl-C takes a snapshot and stops",
 }
+# The flags of Caffe's train, test and time that are done, "" for the first word
+DONE = {"solver": "", "model": "", "snapshot": "--resume", "gpu": "--device"}
+DONE |= {"iterations": "--batches"} | {name: f"--{name}" for name in ("weights", "phase", "level")}
 OTHERS = {  # of other frameworks' commands and scripts
     "lr learning-rate": "--set solver.base_lr=...",
     "epochs": "--epochs, of train",
@@ -39,7 +42,7 @@ OTHERS = {  # of other frameworks' commands and scripts
     "weight-decay wd": "--set solver.weight_decay=...",
     "scheduler": "--set solver.lr_policy=...",
     "steps": "--max-iter, of train",
-    "patience": "--set solver.early_stopping=..., beside solver.best",
+    "patience": "--set solver.early_stopping=...",
     "workers num-workers": "--set layers.NAME.workers=..., of the data layer",
     "val-split validation-split": "--set layers.NAME.split=..., of the data layer",
     "data data-dir dataset": "--data, of train and new",
@@ -180,6 +183,26 @@ def number(least: int, most: int | None = None) -> Callable[[str], int]:
         return value
 
     return parse
+
+
+def from_caffes(words: Sequence[str], options: Collection[str]) -> list[str]:
+    """Returns what was typed with Caffe's flags as they are here, if a command has such options.
+
+    >>> from_caffes(["-solver=s.prototxt", "--gpu", "1"], ["--device"])
+    ['s.prototxt', '--device', 'cuda:1']
+    """
+    left, done = list(words), list[str]()
+    while left:
+        flag, equals, value = (word := left.pop(0)).partition("=")
+        name = DONE.get(flag.lstrip("-")) if flag.startswith("-") and flag not in options else None
+        value = value if equals or not left else left[0]
+        is_gpu = name == "--device"
+        if name is None or name not in ("", *options) or (is_gpu and not value.isdigit()):
+            done.append(word)
+            continue
+        left = left if equals else left[1:]
+        done += [*filter(None, [name]), f"cuda:{value}" if is_gpu else value]
+    return done
 
 
 def hint(word: str) -> str:

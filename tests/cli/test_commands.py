@@ -346,12 +346,11 @@ def test_files_that_are_no_weights(mistake, folder, command, trained):
         ("trian", "minicaffe: unknown command 'trian'; did you mean 'train'? (see minicaffe --help)"),
         ("device_query",
          "minicaffe: unknown command 'device_query'; Caffe's device_query is minicaffe doctor (see minicaffe --help)"),
-        ("train -solver solver.prototxt -gpu 0",
-         "minicaffe train: unrecognized arguments: -solver -gpu 0; Caffe's -solver is the first word, without a flag:"
-         " minicaffe train solver.prototxt; Caffe's -gpu is --device cuda:N (see minicaffe train --help)"),
-        ("test tiny.yaml --weights x --iterations=3",
-         "minicaffe test: unrecognized arguments: --iterations; Caffe's --iterations is --batches in test,"
-         " --iterations in time, --max-iter in train (see minicaffe test --help)"),
+        ("train tiny.yaml -gpu all",
+         "minicaffe train: unrecognized arguments: -gpu all; Caffe's -gpu is --device cuda:N (see minicaffe train --help)"),
+        ("train tiny.yaml --iterations=3",
+         "minicaffe train: unrecognized arguments: --iterations; Caffe's --iterations is --batches in test,"
+         " --iterations in time, --max-iter in train (see minicaffe train --help)"),
         ("train tiny.yaml --lr 0.1",
          "minicaffe train: unrecognized arguments: --lr 0.1; --lr is --set solver.base_lr=... (see minicaffe train --help)"),
         ("test tiny.yaml --batch-size=8",
@@ -390,8 +389,8 @@ def test_files_that_are_no_weights(mistake, folder, command, trained):
          "minicaffe train: argument --seed: expected an integer of at least 0, got 'x' (see minicaffe train --help)"),
         ("train tiny.yaml --device gpu", "minicaffe: unknown device 'gpu'; expected cpu, cuda or cuda:N"),
         ("train tiny.yaml --device cuda:x", "minicaffe: unknown device 'cuda:x'; expected cpu, cuda or cuda:N"),
-        ("train tiny.yaml --device cpu --snapshot-prefix no/x", "minicaffe: snapshot_prefix 'no/x': there is no folder 'no';"
-         " make it, or choose another with snapshot_prefix (--snapshot-prefix)"),
+        ("train tiny.yaml --device cpu --snapshot-prefix tiny.yaml/x",
+         "minicaffe: snapshot_prefix 'tiny.yaml/x': 'tiny.yaml' cannot be made: File exists"),
         ("train no.yaml", "minicaffe: no.yaml: no such file"),
         ("train models", "minicaffe: models: is a folder without a model.yaml;"
          " expected a model file, a snapshot or the folder of a run"),

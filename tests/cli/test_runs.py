@@ -299,8 +299,8 @@ def test_what_diverged_is_forgotten_by_who_goes_on(train, mistake):
 
 def test_where_a_run_goes_on_before_it_has_a_snapshot_of_its_own(train, mistake):
     train("--run", "a", "--max-iter", "5")
-    told = mistake("train", *CPU, "--resume", "a", "--snapshot-prefix", "none/x")
-    assert told.startswith("minicaffe: snapshot_prefix 'none/x': there is no folder 'none'")
+    told = mistake("train", *CPU, "--resume", "a", "--snapshot-prefix", "a/log.jsonl/x")
+    assert told.startswith("minicaffe: snapshot_prefix 'a/log.jsonl/x': 'a/log.jsonl' cannot be made")
     told = "the snapshot is at iteration 5, max_iter is 3; raise it (--max-iter)"
     line = mistake("train", *CPU, "--resume", "a", "--max-iter", "3")
     assert line == f"minicaffe: nothing to train: {told}"

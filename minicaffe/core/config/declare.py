@@ -152,7 +152,7 @@ class SolverSpec:
     ] = None
     iter_size: Annotated[int, "batches whose gradients make one update", AtLeast(1)] = 1
     momentum: Annotated[
-        Fraction, "share of the last update kept; AdaDelta, Adam, AdamW: of the running mean"
+        Fraction, "share of the last update kept; AdaDelta (0.95), Adam, AdamW (0.9): of the running mean"
     ] = 0.0
     momentum2: Annotated[Fraction, "Adam, AdamW: share of the running mean of squares kept"] = 0.999
     rms_decay: Annotated[Fraction, "RMSProp: share of the running mean of squares kept"] = 0.99
@@ -221,9 +221,9 @@ class SolverSpec:
         return () if self.test_interval is None else (None,) * max(1, own, len(self.test_state))
 
 
-MEANS = ("AdaDelta", "Adam", "AdamW")
+MEANS = {"AdaDelta": 0.95, "Adam": 0.9, "AdamW": 0.9}  # and their momentum, unless it is set
 # By the types and policies that take them
-NEEDED = {"momentum", "gamma", "power", "stepsize", "stepvalue", "patience"}
+NEEDED = {"gamma", "power", "stepsize", "stepvalue", "patience"}
 TAKEN_BY = {  # the types and policies that a key is of; all other keys are of every one
     "momentum": ("type", ("SGD", "Nesterov", *MEANS)),
     "momentum2": ("type", ("Adam", "AdamW")),
@@ -292,10 +292,11 @@ def solver_of(node: Node) -> SolverSpec:
     for key, why in unused(node.value).items():
         raise wrong(key, f"{key} {why}")
     for key, (by, kinds) in TAKEN_BY.items():
-        chosen, needed = getattr(solver, by), by == "lr_policy" or getattr(solver, by) in MEANS
-        missing = key not in node.value or getattr(solver, key) in (None, ())
-        if chosen in kinds and needed and key in NEEDED and missing:
+        chosen, missing = getattr(solver, by), getattr(solver, key) in (None, ())
+        if chosen in kinds and key in NEEDED and (missing or key not in node.value):
             raise wrong(by, f"{by} {chosen!r} needs the key {key!r}")
+    if solver.type in MEANS and "momentum" not in node.value:
+        solver = replace(solver, momentum=MEANS[solver.type])
     if solver.test_iter is not None and not any(solver.test_iter):
         solver = replace(solver, test_iter=())
     for key, why in _problems(solver):
@@ -331,17 +332,17 @@ def _problems(solver: SolverSpec) -> Iterator[tuple[str, str]]:
     if tests is not None and states and states != len(tests):
         yield "test_state", f"test_state: {states} states for {len(tests)} test_iter"
     falls, best = solver.lr_policy == "plateau", solver.best is not None
+    stops = solver.early_stopping is not None
     if falls and solver.plateau is None and not best:
         yield "lr_policy", "lr_policy 'plateau' needs the key 'plateau' or 'best', a test output"
-    if solver.early_stopping and not best:
-        yield "early_stopping", "early_stopping needs the key 'best', a test output"
     names = {"lr_policy": f"lr_policy {solver.lr_policy!r}"}
-    by_tests = {"lr_policy": falls, "early_stopping": solver.early_stopping is not None}
+    by_tests = {"lr_policy": falls, "early_stopping": stops}
     for key in filter(by_tests.get, () if interval else by_tests):
         yield key, f"{names.get(key, key)} needs the key 'test_interval', above 0"
     if best and not solver.tests(1):
         yield "best", "best needs the key 'test_interval'"
     remembering = {"ema_decay": solver.ema_decay > 0, "best": best, "lr_policy": falls}
+    remembering |= {"early_stopping": stops}
     for key in filter(remembering.get, () if solver.snapshot_format == "NPZ" else remembering):
         why = f"{solver.snapshot_format} has no place for what it remembers"
         yield key, f"{names.get(key, key)} needs snapshot_format NPZ: {why}"

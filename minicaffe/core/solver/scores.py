@@ -308,10 +308,17 @@ class Judge:
 def trends(model: NetSpec, spec: SolverSpec, nets: Sequence[Net]) -> dict[str, Trend]:
     """The trends that a solver watches, by key: `best`, and `plateau` for that policy.
 
-    Raises SpecError for an output that no test net has, or for one of which it is not known if more is better.
+    `early_stopping` alone goes by the last accuracy, or else by the first loss. Raises SpecError for an output
+    that no test net has, or for one of which it is not known if more is better.
     """
     by_key = {}
     wanted = {"best": spec.best}
+    types = _types(spec, nets)
+    if spec.early_stopping and spec.best is None:
+        known = [name for name in types if types[name].endswith("Accuracy")]
+        known = sorted(known, key=lambda name: "accuracy" in name)[-1:]
+        known += [name for name in types if types[name].endswith("Loss")]
+        wanted["best"] = Watched(output=known[0]) if known else None
     if spec.lr_policy == "plateau":
         wanted["plateau"] = spec.plateau or spec.best
     for key, watched in wanted.items():
@@ -322,15 +329,15 @@ def trends(model: NetSpec, spec: SolverSpec, nets: Sequence[Net]) -> dict[str, T
                 node = node.value["output"]
             place = f"{node.mark}: " if node is not None else ""
             try:
-                by_key[key] = Trend(watched.output, _mode(spec, nets, watched), watched.min_delta)
+                by_key[key] = Trend(watched.output, _mode(types, watched), watched.min_delta)
             except SpecError as error:
                 raise SpecError(f"{place}solver: {said}: {error}") from None
     return by_key
 
 
-def _mode(spec: SolverSpec, nets: Sequence[Net], watched: Watched) -> str:
-    """Whether more or less of an output is better."""
-    types: dict[str, str] = {}  # of the layer that each output of a test comes from
+def _types(spec: SolverSpec, nets: Sequence[Net]) -> dict[str, str]:
+    """Returns the type of the layer that each output of a test comes from; "Loss" of each loss."""
+    types: dict[str, str] = {}
     for i, net in enumerate(nets):
         lead = f"{i}/" if len(nets) > 1 else ""
         writers = {value.name: step for step in net.graph.steps for value in step.tops}
@@ -339,6 +346,11 @@ def _mode(spec: SolverSpec, nets: Sequence[Net], watched: Watched) -> str:
             types[f"{lead}{name}"] = "Loss" if name in losses else writers[name].spec.type
         if spec.test_compute_loss:
             types[f"{lead}total loss"] = "Loss"
+    return types
+
+
+def _mode(types: Mapping[str, str], watched: Watched) -> str:
+    """Returns whether more ("max") or less of an output is better. Raises SpecError if that is not known."""
     name = watched.output
     if name not in types:
         hint = did_you_mean(name, types)

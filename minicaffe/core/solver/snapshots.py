@@ -25,7 +25,7 @@ from minicaffe.core.plugins import STATES, format_of, hooks
 from minicaffe.core.solver.changes import WANTED, changes, lines
 from minicaffe.core.solver.learning_rate import falls
 from minicaffe.core.solver.scores import Trend
-from minicaffe.errors import CheckpointError, DataError
+from minicaffe.errors import CheckpointError, DataError, raised_as
 from minicaffe.storage import checkpoint, hdf5
 from minicaffe.storage.checkpoint import Reader, check_finite
 
@@ -184,7 +184,7 @@ def check(prefix: str, form: str, layers: Iterable[str] = ()) -> None:
                     f"snapshot_format HDF5 has no place for a layer named {name!r}; "
                     "take BINARYPROTO or NPZ"
                 )
-    check_folder(prefix)
+    make_folder(prefix)
     folder = os.path.dirname(prefix) or "."
     try:
         tempfile.TemporaryFile(dir=folder).close()  # without a name, if the system can
@@ -195,14 +195,11 @@ def check(prefix: str, form: str, layers: Iterable[str] = ()) -> None:
         ) from None
 
 
-def check_folder(prefix: str) -> None:
-    """Raise CheckpointError if the folder of a prefix is missing; called when a solver is made."""
+def make_folder(prefix: str) -> None:
+    """Make the folder of a prefix. Raises CheckpointError."""
     folder = os.path.dirname(prefix) or "."
-    if not os.path.isdir(folder):
-        raise CheckpointError(
-            f"snapshot_prefix {prefix!r}: there is no folder {folder!r}; "
-            "make it, or choose another with snapshot_prefix (--snapshot-prefix)"
-        )
+    with raised_as(CheckpointError, f"snapshot_prefix {prefix!r}: {folder!r} cannot be made"):
+        os.makedirs(folder, exist_ok=True)
 
 
 def latest(prefix: str) -> Path:
@@ -256,12 +253,12 @@ class Saving:
         arguments = self.prefix, solver.spec.snapshot_format, solver.net.layers
         _one_writes(solver, lambda: check(*arguments))
 
-    def check_folder(self, solver: Any) -> None:
-        """Raise CheckpointError if the folder that snapshots need is missing, when a solver is made."""
+    def make_folder(self, solver: Any) -> None:
+        """Make the folder that snapshots need, when a solver is made. Raises CheckpointError."""
         spec, ranks = solver.spec, solver.communicator
         needed = spec.snapshot and spec.snapshot_prefix and not solver._folder_comes
         writes = needed and ranks.rank == 0
-        together(ranks, lambda: check_folder(self.prefix) if writes else None)
+        together(ranks, lambda: make_folder(self.prefix) if writes else None)
 
     def check_left(self, solver: Any) -> None:
         """Raise CheckpointError if the resumed snapshot is beyond max_iter."""

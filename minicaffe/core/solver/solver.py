@@ -127,7 +127,7 @@ class Solver:
         name = snapshots.name(spec)
         default_prefix = str(self.run / name if self.run else name)
         self.saving = Saving(self.spec.snapshot_prefix or default_prefix)
-        self.saving.check_folder(self)
+        self.saving.make_folder(self)
         self._alike = False  # whether several ranks started from one state
         self.ranks.check_alike(self)
 

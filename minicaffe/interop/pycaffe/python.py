@@ -1,7 +1,9 @@
 """Layers that users wrote for Caffe's Python interface."""
 
 import contextlib
+import importlib
 import inspect
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -11,6 +13,7 @@ from typing import Annotated, Any, cast
 import numpy as np
 import yaml
 
+from minicaffe._moved import Finder
 from minicaffe.core.layers.base import Layer, Traits
 from minicaffe.core.layers.blob import Param, Shape
 from minicaffe.core.layers.fillers import ZERO
@@ -31,8 +34,15 @@ METHODS = ("setup", "reshape", "forward")  # and backward, if a gradient is need
 TOPS = {"TRAIN": (12000, 2000), "TEST": (6000, 300)}
 
 
+FOLDERS: list[str] = []  # whose modules layers may import, as the user said by --import
+
+
 def modules(module: str) -> list[Any]:
-    """The modules of that name that are already imported; imports nothing and runs no code."""
+    """The modules of that name that are already imported.
+
+    A model file runs no code: a module is imported only from a folder of --import or of
+    $MINICAFFE_PYTHON_LAYERS. There `import caffe` finds pycaffe. Raises SpecError for what that raises.
+    """
     places = [sys.modules[n] for n in (module, f"_{module}") if n in sys.modules]
     path = Path(*module.split(".")).with_suffix(".py")
     of_path = sys.modules.get(path.stem)  # --import knows no package, only the file
@@ -41,16 +51,27 @@ def modules(module: str) -> list[Any]:
     main = sys.modules.get("__main__")
     if Path(getattr(main, "__file__", None) or "").stem == module:
         places.append(main)  # type: ignore[arg-type]
+    by_variable = os.environ.get("MINICAFFE_PYTHON_LAYERS", "").split(os.pathsep)
+    for folder in () if places else (*FOLDERS, *filter(None, by_variable)):
+        own = Path(folder, *module.split("."))
+        if own.with_suffix(".py").is_file() or Path(own, "__init__.py").is_file():
+            Finder.finds_caffe = True
+            sys.path[:] = [folder, *(path for path in sys.path if path != folder)]
+            try:
+                return [importlib.import_module(module)]
+            except Exception as error:
+                raise SpecError(raised_at(error)) from None
     return places
 
 
 def find(module: str, name: str) -> type:
-    """The layer class of that name in a module that is already imported; runs no code. Raises SpecError."""
+    """The layer class of that name in a module that is imported or may be. Raises SpecError."""
     places = modules(module)
     if not places:
         raise SpecError(
             f"module {module!r} is not imported, and a model does not import: "
-            f"--import {module.replace('.', '/')}.py does, or `import {module}` before the net is built"
+            f"--import {module.replace('.', '/')}.py does, or `import {module}` before the net is built;"
+            " --import FOLDER or MINICAFFE_PYTHON_LAYERS=FOLDER lets it import what lies there"
         )
     names: dict[str, Any] = {}
     for place in reversed(places):

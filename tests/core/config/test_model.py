@@ -226,8 +226,6 @@ INPUT = "    type: Input\n    top: [data, label]\n    shape: [{dim: [2, 1, 8, 8]
          "29:14: solver: rms_decay goes with type RMSProp, not with 'SGD'"),
         ("max_iter: 10", "max_iter: 10\n  type: AdaGrad\n  momentum: 0.9",
          "30:13: solver: momentum goes with type SGD, Nesterov, AdaDelta, Adam or AdamW, not with 'AdaGrad'"),
-        ("max_iter: 10", "max_iter: 10\n  type: Adam",
-         "29:9: solver: type 'Adam' needs the key 'momentum'"),
         ("max_iter: 10", "max_iter: 10\n  test_interval: 5\n  test_iter: [3, 0]",
          "30:14: solver: test_iter: expected numbers above 0, got [3, 0]"),
         ("max_iter: 10", "max_iter: 10\n  test_interval: 5\n  test_iter: [3, 1]\n  test_state: TEST",

@@ -36,7 +36,7 @@ def solver(keys):
         (PLATEAU.replace("gamma: 0.5", "gamma: 1"), "8:10: solver: gamma: expected below 1 for lr_policy 'plateau', got 1.0"),
         ("lr_policy: plateau, gamma: 0.5, patience: 2, plateau: loss", "7:14: solver: lr_policy 'plateau' needs the key 'test_interval', above 0"),
         (f"{PLATEAU}, plateau: loss, snapshot_format: HDF5", "7:14: solver: lr_policy 'plateau' needs snapshot_format NPZ: HDF5 has no place for what it remembers"),
-        (f"{TESTED}, early_stopping: 3", "9:19: solver: early_stopping needs the key 'best', a test output"),
+        (f"{TESTED}, early_stopping: 3, snapshot_format: HDF5", "9:19: solver: early_stopping needs snapshot_format NPZ: HDF5 has no place for what it remembers"),
         ("best: accuracy", "7:9: solver: best needs the key 'test_interval'"),
         ("test_iter: 1, test_interval: 0, best: loss, early_stopping: 1", "10:19: solver: early_stopping needs the key 'test_interval', above 0"),
         (f"{TESTED}, best: loss, snapshot_format: BINARYPROTO", "9:9: solver: best needs snapshot_format NPZ: BINARYPROTO has no place for what it remembers"),
@@ -50,3 +50,9 @@ def solver(keys):
 )  # fmt: skip
 def test_what_does_not_go_together(keys, told):
     assert refusal(solver, keys) == f"m.yaml:{told}"
+
+
+def test_the_momentum_of_those_that_need_one():
+    kinds = "SGD", "Adam", "AdamW", "AdaDelta"
+    assert [solver(f"type: {kind}").momentum for kind in kinds] == [0, 0.9, 0.9, 0.95]
+    assert solver("type: Adam, momentum: 0").momentum == 0

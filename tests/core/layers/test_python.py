@@ -1,6 +1,7 @@
 """Layers written for Caffe's Python interface, and that no model makes code run."""
 
 import copy
+import os
 import re
 import subprocess
 import sys
@@ -250,6 +251,40 @@ class Twice:
     assert code == 2 and "net.yaml:1:51: layer 'y' (Python): module 'own' is not imported" in said
     code, said = run("-m", "minicaffe", "summary", "net.yaml", "--import", "own.py")
     assert code == 0 and "Python" in said
+
+
+@pytest.mark.parametrize("way", ["option", "variable"])
+def test_modules_of_a_folder_that_the_user_names(way, tmp_path):
+    """As Caffe's users keep them on PYTHONPATH: in packages, `import caffe` at the top, another module beside."""
+    (tmp_path / "layers/rpn").mkdir(parents=True)
+    (tmp_path / "layers/rpn/__init__.py").touch()
+    (tmp_path / "layers/factors.py").write_text("TWO = 2\n")
+    (tmp_path / "layers/rpn/twice.py").write_text(
+        "import caffe\nfrom caffe.proto import caffe_pb2\nimport factors\n"
+        "assert caffe_pb2.NetParameter and caffe.TEST == 1\n"
+        "class Twice(caffe.Layer):\n"
+        "    def setup(self, bottom, top): pass\n"
+        "    def reshape(self, bottom, top): top[0].reshape(*bottom[0].shape)\n"
+        "    def forward(self, bottom, top): top[0].data[...] = factors.TWO * bottom[0].data\n"
+    )
+    (tmp_path / "layers/broken.py").write_text("1 / 0\n")
+    layer = 'layer { name: "y" type: "Python" bottom: "x" top: "y" python_param { module: "MODULE" layer: "Twice" } }'
+    inputs = 'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 } } }\n'
+    for module in ("rpn.twice", "broken"):
+        (tmp_path / f"{module}.prototxt").write_text(inputs + layer.replace("MODULE", module))
+    given = ["--import", "layers"] if way == "option" else []
+    variables = dict(os.environ, PYTHONDONTWRITEBYTECODE="1")
+    variables |= {"MINICAFFE_PYTHON_LAYERS": "layers"} if way == "variable" else {}
+
+    def time(name):
+        words = [sys.executable, "-m", "minicaffe", "time", name, "--iterations", "1", "--device", "cpu", *given]
+        return subprocess.run(words, cwd=tmp_path, env=variables, capture_output=True, text=True)
+
+    ran = time("rpn.twice.prototxt")
+    assert (ran.returncode, ran.stderr.count("Traceback")) == (0, 0), ran.stderr
+    ran = time("broken.prototxt")
+    assert ran.returncode == 2 and "layer 'y' (Python): " in ran.stderr
+    assert ran.stderr.endswith("broken.py:1: ZeroDivisionError: division by zero\n")
 
 
 def test_a_blob_as_such_a_layer_sees_it():

@@ -118,6 +118,12 @@ def test_training_ends_early_and_stays_ended_until_it_may_wait_longer():
     assert (longer.iteration, longer.judge.trends["best"].waited) == (10, 5)
 
 
+def test_early_stopping_alone_goes_by_the_accuracy():
+    solver = made(", early_stopping: 2", {"loss": [3.0, 2.0, 1.0, 0.5], "accuracy": [0.5, 0.6, 0.6, 0.6]})
+    solver.solve()
+    assert solver.ended == "no better accuracy than 0.6 (iteration 2) in 2 tests"
+
+
 @pytest.mark.parametrize("at", ["small_iter_4.npz", "small_iter_8.npz", "small_best.npz"])
 @pytest.mark.parametrize("more", [ALL, ALL + ", type: Adam"])
 def test_a_resume_is_exact_with_everything_on(more, at):

@@ -131,9 +131,7 @@ def test_a_signal_stops_after_the_iteration_with_a_snapshot(number):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-NO_FOLDER = (
-    "there is no folder 'gone'; make it, or choose another with snapshot_prefix (--snapshot-prefix)"
-)
+NO_FOLDER = "'gone' cannot be made: File exists"
 PLAIN = model_of({"x": [2, 3]}, "ip InnerProduct num_output: 4")
 SETTINGS = "solver: {base_lr: 0.1, max_iter: 3}"
 
@@ -157,12 +155,16 @@ SETTINGS = "solver: {base_lr: 0.1, max_iter: 3}"
 )  # fmt: skip
 def test_what_no_solver_can_do_is_refused(work, said, tmp_path):
     (tmp_path / "net.yaml").write_text(MODEL.format(more=", snapshot: 3, snapshot_prefix: gone/x"))
+    (tmp_path / "gone").touch()
     assert refusal(work) == said
 
 
-def test_a_loss_weight_is_enough_to_learn_and_without_snapshots_no_folder_is_needed():
+def test_a_loss_weight_is_enough_to_learn_and_the_folder_of_snapshots_is_made():
     text = PLAIN.replace("output: 4}", "output: 4, loss_weight: 1}") + SETTINGS
-    Solver(parse(text), device="cpu", snapshot_prefix="gone/x").step(1)
+    Solver(parse(text), device="cpu", snapshot_prefix="new/deep/x").step(1)
+    assert not os.path.exists("new")  # without snapshots none is needed
+    Solver(parse(text), device="cpu", snapshot_prefix="new/deep/x", snapshot=1).step(1)
+    assert os.path.exists("new/deep/x_iter_1.npz")
 
 
 def test_the_stand_in_for_mnist_is_announced_at_the_start_and_beside_the_result(monkeypatch):
