@@ -109,6 +109,13 @@ def say(*lines: object) -> None:
     print(*map(printable, lines), sep="\n")
 
 
+def pip_install(extra: str) -> str:
+    """Returns the command that installs an extra as minicaffe was installed: from a clone, or by its name."""
+    clone = Path(__file__).parent.parent
+    what = f"-e '{clone}" if Path(clone, "setup.cfg").is_file() else "'minicaffe"
+    return f"pip install {what}[{extra}]'"
+
+
 def printable(text: object) -> str:
     """Returns a text as one line: what cannot be printed, such as a line's end, as Python escapes it.
 

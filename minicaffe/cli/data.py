@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from minicaffe.cli.parser import Arg, CommandOptions
 from minicaffe.core.config.tree import load
-from minicaffe.errors import DataError, needed, note, say
+from minicaffe.errors import DataError, needed, note, pip_install, say
 from minicaffe.interop.caffe.convert_weights import write_blob
 from minicaffe.interop.caffe.label_map import names_in
 from minicaffe.storage import checkpoint
@@ -168,7 +168,7 @@ def sheet(reader: Reader, values: tuple[float, float]) -> Any:
     `values` are the least and the most of floating-point pictures, which become black and white. Entries that
     are damaged are left out. Raises DataError without Pillow.
     """
-    with needed(DataError("a sheet needs the package Pillow: pip install 'minicaffe[image]'")):
+    with needed(DataError(f"a sheet needs the package Pillow: {pip_install('image')}")):
         from PIL import Image, ImageDraw
     rows = _rows(reader)
     names = {}

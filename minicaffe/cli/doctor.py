@@ -15,7 +15,7 @@ from minicaffe.backends.cpu import threads
 from minicaffe.cli import COMMANDS, command_of
 from minicaffe.cli.options import OnDevice
 from minicaffe.cli.parser import Arg, CommandOptions, add_options
-from minicaffe.errors import DeviceError, MinicaffeError, needed, say
+from minicaffe.errors import DeviceError, MinicaffeError, needed, pip_install, say
 from minicaffe.storage import caches
 from minicaffe.tools.data import datasets
 from minicaffe.tools.parallel import mpi_library, world
@@ -125,7 +125,7 @@ class Completion(CommandOptions):
     shell: Annotated[str, Arg("shell", choices=SHELLS), "SHELL", f"one of {', '.join(SHELLS)}"]
 
     def __call__(self) -> None:
-        remedy = "which the extra brings: pip install 'minicaffe[completion]'"
+        remedy = f"which the extra brings: {pip_install('completion')}"
         with needed(MinicaffeError(f"completion needs shtab, {remedy}")):
             import shtab
         print(shtab.complete(whole_parser(shtab.FILE), self.shell))

@@ -34,7 +34,7 @@ from minicaffe.core.ops.conv.autotune import DIRECTIONS, measure
 from minicaffe.core.ops.conv.problem import Case
 from minicaffe.core.ops.geometry import ConvGeometry
 from minicaffe.core.solver import Solver
-from minicaffe.errors import MinicaffeError, mib, say
+from minicaffe.errors import MinicaffeError, mib, pip_install, say
 from minicaffe.tools.training import speed
 
 STEP_HEAD = ("of", "loop", "slices", "us", "share %", "MiB", "GFLOP/s")
@@ -377,7 +377,7 @@ class Warm(CommandOptions):
         if not cpu.available():
             raise MinicaffeError(
                 "there are no loops to compile: Numba is not there, which the extra brings: "
-                "pip install 'minicaffe[cpu]'"
+                f"{pip_install('cpu')}"
             )
         for name in self.models:
             Net(name, "TEST", device="cpu", shapes_only=True)  # a mistake is told before all work

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from minicaffe.errors import MinicaffeError
+from minicaffe.errors import MinicaffeError, pip_install
 
 SHOWN = ("loss", "lr", "images_per_s", "memory_mib", "gradient_norm", "weight_norm", "epoch")
 
@@ -21,7 +21,7 @@ def library() -> SimpleNamespace:
         from tensorboardX.proto import event_pb2
     except ImportError as error:
         raise MinicaffeError(
-            f"--tensorboard needs the package tensorboardX ({error}): pip install 'minicaffe[tensorboard]'"
+            f"--tensorboard needs the package tensorboardX ({error}): {pip_install('tensorboard')}"
         ) from None
     return SimpleNamespace(EventsWriter=EventsWriter, event_pb2=event_pb2)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.errors import DataError, MinicaffeError, did_you_mean, needed
+from minicaffe.errors import DataError, MinicaffeError, did_you_mean, needed, pip_install
 from minicaffe.storage.file_kinds import reading
 
 FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32"}  # those that minicaffe reads
@@ -26,7 +26,7 @@ _CHUNK = 1 << 28  # bytes of a chunk at most: one is in memory while it is read
 
 def library(error: type[MinicaffeError] = DataError) -> Any:
     """The package h5py. Raises `error` without it."""
-    with needed(error("HDF5 files need the package h5py: pip install 'minicaffe[h5py]'")):
+    with needed(error(f"HDF5 files need the package h5py: {pip_install('h5py')}")):
         import h5py
     return h5py
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.errors import CheckpointError, needed
+from minicaffe.errors import CheckpointError, needed, pip_install
 from minicaffe.storage.checkpoint import ArrayFile
 from minicaffe.storage.file_kinds import reading
 
@@ -29,7 +29,7 @@ def is_one(path: str | Path) -> bool:
 
 def library() -> Any:
     """The package safetensors, with its part for NumPy. Raises CheckpointError without it."""
-    need = "needs the package safetensors: pip install 'minicaffe[safetensors]'"
+    need = f"needs the package safetensors: {pip_install('safetensors')}"
     with needed(CheckpointError(f"a .safetensors file {need}")):
         import safetensors.numpy
     return safetensors
@@ -91,5 +91,5 @@ class Reader(ArrayFile):
             try:
                 yield
             except TypeError:  # NumPy does not understand the type without ml_dtypes
-                need = "needs the package ml_dtypes: pip install 'minicaffe[safetensors]'"
+                need = f"needs the package ml_dtypes: {pip_install('safetensors')}"
                 raise CheckpointError(f"{self.path}{where}: {need}") from None

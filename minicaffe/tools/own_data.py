@@ -636,7 +636,7 @@ def _data_layers(
     if vectors and (convs := [one for one in body.layers if one.type == "Convolution"]):
         raise DataError(
             f"{data_set.source}: holds vectors; expected pictures, for {convs[0]}, or a model without"
-            " convolutions, such as logistic_regression"
+            " convolutions"
         )
     if not h:
         raise SpecError("the model does not say how large its pictures are: give --size WxH")

@@ -63,6 +63,7 @@ def test_a_device_that_cannot_be_used_is_passed_over(stand_in, monkeypatch):
 )
 def test_a_cupy_that_cannot_be_imported_is_told_from_none(tmp_path, monkeypatch, module, said):
     if module is None:
+        monkeypatch.setattr("minicaffe.backends.cuda.device.has_driver", lambda: True)
         monkeypatch.setitem(sys.modules, "cupy", None)
     else:
         monkeypatch.delitem(sys.modules, "cupy", raising=False)

@@ -17,6 +17,7 @@ from kit import CPU, arrays, same_arrays
 
 from minicaffe import __version__
 from minicaffe.backends.cpu import threads
+from minicaffe.backends.cuda import device as cuda_device
 from minicaffe.cli import COMMANDS
 from minicaffe.core.solver.report import banner
 
@@ -428,11 +429,39 @@ def test_wrong_words(mistake, command, expected):
     assert mistake(*command.split()) == expected
 
 
+def test_caffes_flags_are_done(cli):
+    made = cli(
+        "train", "-solver=tiny.yaml", "--device", "cpu", "--max-iter", "1", "--run", "caffes"
+    )
+    assert made.code == 0
+    told = "minicaffe: Caffe's flags are done, as minicaffe train tiny.yaml --device cpu --max-iter 1 --run caffes"
+    assert told in made.err.splitlines()
+    run = cli(
+        "test",
+        "--model",
+        "tiny.yaml",
+        "-weights",
+        "tiny_iter_1.npz",
+        "--iterations=2",
+        "--device",
+        "cpu",
+    )
+    assert run.code == 0
+    assert (
+        "minicaffe test tiny.yaml --weights tiny_iter_1.npz --batches 2 --device cpu"
+        in run.err
+    )
+
+
 def test_cuda_where_there_is_no_cupy(mistake, monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
-    for name in ("cuda", "cuda:7"):
-        line = mistake("train", "tiny.yaml", "--device", name)
-        assert "CuPy is not installed; the extra cuda12 or cuda13 brings it" in line
+    for driver, told in (
+        (True, "CuPy is not installed; the extra cuda12 or"),
+        (False, "there is no NVIDIA driver"),
+    ):
+        monkeypatch.setattr(cuda_device, "has_driver", lambda driver=driver: driver)
+        for name in ("cuda", "cuda:7"):
+            assert told in mistake("train", "tiny.yaml", "--device", name)
 
 
 def test_a_model_that_becomes_too_large_is_not_written(mistake, folder, monkeypatch):
@@ -712,12 +741,13 @@ def test_fetch_without_a_network(mistake, monkeypatch):
 
 def test_doctor(cli, monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
+    monkeypatch.setattr(cuda_device, "has_driver", lambda: False)
     ran = cli("doctor")
     told = dict(re.split(r"  +", line, maxsplit=1) for line in ran.out.splitlines())
     assert (ran.code, ran.err) == (0, "")
     assert told["minicaffe"] == __version__
     assert told["numpy"] == np.__version__
-    assert told["cuda"].startswith("none: CuPy is not installed")
+    assert told["cuda"].startswith("none: there is no NVIDIA driver")
     assert told["cpu threads"].startswith(f"{threads.count()}, ")
     assert told["would use"].startswith("cpu (")
     assert told["mnist"] == "not here; training would fetch it (minicaffe fetch mnist)"

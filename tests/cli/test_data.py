@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from reading_files import EXAMPLES, pictures
 
+from minicaffe.errors import pip_install
 from minicaffe.storage import wire
 from minicaffe.tools.data import convert, datum, lmdb_file, readers
 
@@ -102,7 +103,7 @@ def test_damaged_entries_are_named_and_counted(refused):
     assert os.path.exists("sheet.png")
 
 
-def test_the_sheet(cli, refused):
+def test_the_sheet(cli, refused, monkeypatch):
     image = pytest.importorskip("PIL.Image")
     drawn = np.repeat(np.repeat(pictures()[:3, :6, :6], 2, 1), 2, 2)
     for name, i in (("ant", 0), ("ant", 1), ("bee", 2)):
@@ -116,6 +117,11 @@ def test_the_sheet(cli, refused):
     at = (np.arange(12) * 64 // 12) + 2
     np.testing.assert_array_equal(small[at][:, at], drawn[0])
     refused("data set -o sheet.jpg", "expected a name that ends in .png")
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    np.savez("few.npz", images=np.zeros((2, 4, 4), np.uint8), labels=[0, 1])
+    refused(
+        "data few.npz -o sheet.png", f"a sheet needs the package Pillow: {pip_install('image')}"
+    )
     assert not list(Path().glob(".*"))
 
 

@@ -10,6 +10,7 @@ import pytest
 from kit import onnx_runs
 
 from minicaffe import Net
+from minicaffe.errors import pip_install
 
 pytest.importorskip("onnxruntime")
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,7 +87,7 @@ def test_a_layer_that_onnx_cannot_say_is_named(mistake, folder):
 def test_the_extra_is_named(mistake, weights, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     told = mistake("export", "tiny.yaml", "--weights", weights, "--onnx", "x.onnx")
-    assert told.endswith("needs the package onnxruntime: pip install 'minicaffe[onnx]'")
+    assert told.endswith(f"needs the package onnxruntime: {pip_install('onnx')}")
 
 
 DEPLOY = """\

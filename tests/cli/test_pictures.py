@@ -9,7 +9,7 @@ import pytest
 from kit import CPU, refusal
 from reading_files import read_picture
 
-from minicaffe.errors import DataError
+from minicaffe.errors import DataError, pip_install
 from minicaffe.tools.data import datasets
 
 SHAPE = (1, 28, 28)
@@ -82,7 +82,7 @@ def test_without_pillow_the_remedy_is_told(strokes, save, tmp_path, monkeypatch)
     np.save(tmp_path / "large.npy", np.zeros((30, 30), np.uint8))
     monkeypatch.setitem(sys.modules, "PIL", None)
     for name in (path, tmp_path / "large.npy"):
-        assert "needs Pillow: pip install 'minicaffe[image]'" in refused(name)
+        assert f"needs Pillow: {pip_install('image')}" in refused(name)
 
 
 def test_ink_on_a_transparent_ground_is_ink_on_paper(strokes, save):

@@ -1,11 +1,13 @@
 """How training is shown: lines where nobody watches, a bar on a terminal."""
 
+import importlib.util
 import re
 from contextlib import redirect_stderr
 
 import numpy as np
 import pytest
 
+from minicaffe import errors
 from minicaffe.core.net import read
 from minicaffe.core.solver import Solver
 from minicaffe.tools.training import speed
@@ -28,7 +30,26 @@ def now(monkeypatch):
     return seconds
 
 
-def test_lines_show_speed_and_time_left(solver, capsys, now):
+@pytest.mark.parametrize("cloned", [True, False])
+def test_numba_is_advised_once_as_minicaffe_was_installed(
+    solver, capsys, monkeypatch, cloned, tmp_path
+):
+    spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "numba" else spec(name)
+    )
+    monkeypatch.setattr(errors, "__file__", str(tmp_path / "minicaffe/errors.py"))
+    (tmp_path / "setup.cfg").touch() if cloned else None
+    Lines().begin(solver)
+    told = f"-e '{tmp_path}[cpu]'" if cloned else "'minicaffe[cpu]'"
+    assert (
+        capsys.readouterr().err
+        == f"by NumPy; Numba trains 1.5 to 3.7 times as fast: pip install {told}\n"
+    )
+
+
+def test_lines_show_speed_and_time_left(solver, capsys, now, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: True)
     lines = Lines()
     lines.begin(solver)
     lines.displayed(0, 2.5, 0.05)

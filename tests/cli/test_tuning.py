@@ -14,7 +14,7 @@ from kit import CPU, refusal
 
 from minicaffe.cli import COMMANDS, find_lr, ranks
 from minicaffe.cli.train import Train
-from minicaffe.errors import SpecError
+from minicaffe.errors import SpecError, pip_install
 from minicaffe.tools.visualize.chart import line_chart
 
 TRAIN = ("train", "tiny.yaml", *CPU)
@@ -130,7 +130,7 @@ def test_runs_are_listed_with_their_best_scores(cli, folder):
 @pytest.mark.skipif(not HAS_SHTAB, reason="shtab is not installed")
 def test_completion_needs_its_extra(mistake, monkeypatch):
     monkeypatch.setitem(sys.modules, "shtab", None)
-    told = "completion needs shtab, which the extra brings: pip install 'minicaffe[completion]'"
+    told = f"completion needs shtab, which the extra brings: {pip_install('completion')}"
     assert mistake("completion", "bash") == f"minicaffe: {told}"
 
 

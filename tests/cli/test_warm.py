@@ -11,6 +11,7 @@ import minicaffe
 from minicaffe.backends import cpu
 from minicaffe.backends.cpu import threads
 from minicaffe.core.ops.conv import autotune_cache
+from minicaffe.errors import pip_install
 
 NET = """
 name: One
@@ -84,7 +85,7 @@ def test_threads_that_were_taken_for_numpy_do_not_serve_loops(monkeypatch):
 
 def test_without_numba_there_is_nothing_to_compile(mistake, monkeypatch):
     monkeypatch.setattr(cpu, "available", lambda: False)
-    assert "pip install 'minicaffe[cpu]'" in mistake("warm", "lenet")
+    assert pip_install("cpu") in mistake("warm", "lenet")
 
 
 def test_a_mistake_is_told_before_all_work(mistake, monkeypatch):

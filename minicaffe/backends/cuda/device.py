@@ -1,7 +1,9 @@
 """A GPU as a device: streams, page-locked copies, events; and whether CUDA computes here."""
 
 import contextlib
+import ctypes
 import functools
+import os
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
@@ -131,6 +133,13 @@ def _stream(cuda: Any, number: int) -> Any:
     return cuda.Stream()
 
 
+def has_driver() -> bool:
+    """True if NVIDIA's driver is installed."""
+    with contextlib.suppress(OSError):
+        return bool(ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1"))
+    return False
+
+
 def opened(number: int, why: str) -> CudaDevice:
     """The GPU of a number, if a net can be computed on it. Raises DeviceError that says why not."""
     try:
@@ -138,6 +147,8 @@ def opened(number: int, why: str) -> CudaDevice:
     except Exception as error:  # without it, without its libraries, without a folder for its cache
         if getattr(error, "name", "") != "cupy":
             raise DeviceError(f"CuPy cannot be imported: {reason(error)[:200]}") from None
+        if not has_driver():
+            raise DeviceError("there is no NVIDIA driver") from None
         raise DeviceError("CuPy is not installed; the extra cuda12 or cuda13 brings it") from None
     try:
         count = cupy.cuda.runtime.getDeviceCount()

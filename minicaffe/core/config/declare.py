@@ -152,7 +152,8 @@ class SolverSpec:
     ] = None
     iter_size: Annotated[int, "batches whose gradients make one update", AtLeast(1)] = 1
     momentum: Annotated[
-        Fraction, "share of the last update kept; AdaDelta (0.95), Adam, AdamW (0.9): of the running mean"
+        Fraction,
+        "share of the last update kept; AdaDelta (0.95), Adam, AdamW (0.9): of the running mean",
     ] = 0.0
     momentum2: Annotated[Fraction, "Adam, AdamW: share of the running mean of squares kept"] = 0.999
     rms_decay: Annotated[Fraction, "RMSProp: share of the running mean of squares kept"] = 0.99

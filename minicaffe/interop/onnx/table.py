@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from functools import partial, wraps
 from typing import Any
 
-from minicaffe.errors import CheckpointError, SpecError
+from minicaffe.errors import CheckpointError, SpecError, pip_install
 
 Function = Callable[..., Any]
 WRITERS: dict[str, Function] = {}  # by the type of layers
@@ -119,6 +119,6 @@ def packages() -> tuple[Any, Any]:
         import onnxruntime
     except ImportError as error:
         package = (error.name or "onnx").partition(".")[0]
-        need = f"needs the package {package}: pip install 'minicaffe[onnx]'"
+        need = f"needs the package {package}: {pip_install('onnx')}"
         raise CheckpointError(f"an .onnx file {need}") from None
     return onnx, onnxruntime

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.errors import DataError, needed, raised_as
+from minicaffe.errors import DataError, needed, pip_install, raised_as
 from minicaffe.storage import checkpoint
 from minicaffe.storage.caches import TEMPORARY, forget_left
 from minicaffe.tools.data import datum
@@ -131,7 +131,7 @@ def to_lmdb(
     as Caffe's. `encoded`: files are kept as they are. The folder has its name once it is whole. Raises
     DataError without the package lmdb, and if there is something of that name.
     """
-    need = "needs the package lmdb: pip install 'minicaffe[lmdb]' (NAME.npz needs nothing)"
+    need = f"needs the package lmdb: {pip_install('lmdb')} (NAME.npz needs nothing)"
     with needed(DataError(f"{folder}: writing an LMDB {need}")):
         import lmdb
     if os.path.lexists(folder):

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from minicaffe.errors import DataError, needed, reason
+from minicaffe.errors import DataError, needed, pip_install, reason
 from minicaffe.storage.file_kinds import reading, recognised
 
 # own: grey or colours, as the picture has them; as it is: and transparency, a fourth channel;
@@ -77,7 +77,7 @@ def orientation(path: str | Path) -> int:
 
 def pillow(where: str) -> Any:
     """Returns Pillow's Image, for the picture or the work `where`. Raises DataError without Pillow."""
-    with needed(DataError(f"{where}: needs Pillow: pip install 'minicaffe[image]'")):
+    with needed(DataError(f"{where}: needs Pillow: {pip_install('image')}")):
         from PIL import Image
     Image.MAX_IMAGE_PIXELS = None  # the limit is told below, by the header
     _quieten()

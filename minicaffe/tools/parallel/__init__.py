@@ -6,11 +6,10 @@ import os
 from minicaffe.core.communicator import ALONE as ALONE
 from minicaffe.core.communicator import Communicator as Communicator
 from minicaffe.core.communicator import device_of as device_of
-from minicaffe.errors import DeviceError
+from minicaffe.errors import DeviceError, pip_install
 
 # How many processes there are, as launchers tell each: MPICH's and Intel's, Open MPI's, srun of Slurm
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
-EXTRA = "pip install 'minicaffe[mpi]'"
 
 
 def count() -> int:
@@ -24,7 +23,7 @@ def mpi_library() -> str:
     try:
         from minicaffe.tools.parallel.mpi import library
     except ImportError as error:
-        raise DeviceError(f"mpi4py cannot be imported: {error}: {EXTRA}") from None
+        raise DeviceError(f"mpi4py cannot be imported: {error}: {pip_install('mpi')}") from None
     return library()
 
 
@@ -45,12 +44,13 @@ def _mpi(started: int) -> Communicator:
     except ImportError as error:
         raise DeviceError(
             f"one of {started} processes that were started together, and mpi4py cannot be imported "
-            f"({error}): {EXTRA}, or start one process"
+            f"({error}): {pip_install('mpi')}, or start one process"
         ) from None
     mpi = Mpi()
     if mpi.size == 1:
         raise DeviceError(
             f"one of {started} processes that were started together, but MPI knows of this one alone: "
-            f"the launcher is not of mpi4py's {mpi.name}; take the mpiexec that lies beside {EXTRA}"
+            f"the launcher is not of mpi4py's {mpi.name}; take the mpiexec that lies beside"
+            f" {pip_install('mpi')}"
         )
     return mpi

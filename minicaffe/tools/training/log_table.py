@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from minicaffe.core.net.summary import table
-from minicaffe.errors import ByName, MinicaffeError, needed
+from minicaffe.errors import ByName, MinicaffeError, needed, pip_install
 
 if TYPE_CHECKING:
     import pandas
@@ -66,7 +66,7 @@ class Log(ByName[np.ndarray]):
 
     def frame(self) -> pandas.DataFrame:
         """The table as pandas' DataFrame, iterations as its index. Raises MinicaffeError without pandas."""
-        need = "the log as a DataFrame needs the package pandas: pip install 'minicaffe[notebook]'"
+        need = f"the log as a DataFrame needs the package pandas: {pip_install('notebook')}"
         with needed(MinicaffeError(need)):
             import pandas
         iterations, columns = self.aligned()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ import numpy as np
 
 from minicaffe.core.net.summary import table
 from minicaffe.core.solver.report import Report, score_name, show
-from minicaffe.errors import MinicaffeError
+from minicaffe.errors import MinicaffeError, pip_install
 from minicaffe.tools.training.folder import json_line
 from minicaffe.tools.training.speed import Speed, images_per_iteration
 
@@ -43,9 +44,11 @@ class Progress(Report):
     """What a bar and lines have in common: the speed since the last line, tests left out."""
 
     def begin(self, solver: Solver) -> None:
-        """Training starts."""
+        """Training starts; a line says what Numba would bring, where it is missing."""
         self.solver, self.images = solver, images_per_iteration(solver)
         self.speed = Speed(solver.iteration)
+        if not solver.device.is_cuda and importlib.util.find_spec("numba") is None:
+            self.line(f"by NumPy; Numba trains 1.5 to 3.7 times as fast: {pip_install('cpu')}")
 
     def end(self) -> None:
         """Training has ended."""

@@ -277,7 +277,18 @@ def test_modules_of_a_folder_that_the_user_names(way, tmp_path):
     variables |= {"MINICAFFE_PYTHON_LAYERS": "layers"} if way == "variable" else {}
 
     def time(name):
-        words = [sys.executable, "-m", "minicaffe", "time", name, "--iterations", "1", "--device", "cpu", *given]
+        words = [
+            sys.executable,
+            "-m",
+            "minicaffe",
+            "time",
+            name,
+            "--iterations",
+            "1",
+            "--device",
+            "cpu",
+            *given,
+        ]
         return subprocess.run(words, cwd=tmp_path, env=variables, capture_output=True, text=True)
 
     ran = time("rpn.twice.prototxt")

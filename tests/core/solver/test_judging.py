@@ -119,7 +119,9 @@ def test_training_ends_early_and_stays_ended_until_it_may_wait_longer():
 
 
 def test_early_stopping_alone_goes_by_the_accuracy():
-    solver = made(", early_stopping: 2", {"loss": [3.0, 2.0, 1.0, 0.5], "accuracy": [0.5, 0.6, 0.6, 0.6]})
+    solver = made(
+        ", early_stopping: 2", {"loss": [3.0, 2.0, 1.0, 0.5], "accuracy": [0.5, 0.6, 0.6, 0.6]}
+    )
     solver.solve()
     assert solver.ended == "no better accuracy than 0.6 (iteration 2) in 2 tests"
 

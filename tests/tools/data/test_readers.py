@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from reading_files import COUNT, EXAMPLES, pictures
 
-from minicaffe.errors import DataError
+from minicaffe.errors import DataError, pip_install
 from minicaffe.tools.data import datum, fetch, idx, readers
 from minicaffe.tools.data.reader.cifar10_set import FILES
 
@@ -239,7 +239,7 @@ def test_hdf5_files_of_other_pictures(monkeypatch):
     said = "b.h5: expected pictures of (3, 4, 5) as in a.h5, found (3, 3, 5)"
     assert refusal("list.txt") == said
     monkeypatch.setitem(sys.modules, "h5py", None)
-    assert refusal("a.h5") == "HDF5 files need the package h5py: pip install 'minicaffe[h5py]'"
+    assert refusal("a.h5") == f"HDF5 files need the package h5py: {pip_install('h5py')}"
 
 
 def cifar(folder, count=3):

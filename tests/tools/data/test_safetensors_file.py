@@ -12,6 +12,7 @@ from kit import refusal
 from minicaffe import CheckpointError, Net, parse
 from minicaffe.cli import main
 from minicaffe.core.net import model
+from minicaffe.errors import pip_install
 from minicaffe.storage.safetensors_file import Reader
 
 library = pytest.importorskip("safetensors.numpy")
@@ -139,7 +140,7 @@ def test_without_the_packages_it_is_told(monkeypatch):
     library.save_file({"a": np.ones(2, np.float32)}, "a.safetensors")
     monkeypatch.setitem(sys.modules, "safetensors", None)
     monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
-    need = "a .safetensors file needs the package safetensors: pip install 'minicaffe[safetensors]'"
+    need = f"a .safetensors file needs the package safetensors: {pip_install('safetensors')}"
     net = Net(parse(NET), device="cpu")
     for work, path in ((Reader, "a.safetensors"), (net.save, "b.safetensors")):
         assert refusal(work, path, error=CheckpointError) == need
@@ -161,5 +162,5 @@ except Exception as error:
     words = [sys.executable, "-c", code]
     where = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent.parent.parent)}
     ran = subprocess.run(words, capture_output=True, text=True, env=where)
-    need = "needs the package ml_dtypes: pip install 'minicaffe[safetensors]'"
+    need = f"needs the package ml_dtypes: {pip_install('safetensors')}"
     assert ran.stdout == f"a.safetensors: entry 'a' of BF16: {need}\n", ran.stderr

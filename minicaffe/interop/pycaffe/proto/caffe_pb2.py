@@ -15,7 +15,7 @@ True
 
 from typing import Any
 
-from minicaffe.errors import MinicaffeError, did_you_mean
+from minicaffe.errors import MinicaffeError, did_you_mean, pip_install
 from minicaffe.interop.caffe.schema import PARSERS, Field, schema
 
 
@@ -28,7 +28,7 @@ try:
     from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 except ImportError:
     raise NoProtobufError(
-        "caffe.proto as messages needs the package protobuf: pip install 'minicaffe[pycaffe]'"
+        f"caffe.proto as messages needs the package protobuf: {pip_install('pycaffe')}"
     ) from None
 
 PACKAGE = "caffe"

@@ -81,8 +81,8 @@ class Data(Fed):
         """Read another set from the next pass on. Raises DataError for entries of another shape."""
         c, h, w = reader.shape or self.image
         if (c, *self.recipe.whole(h, w)) != self.image or self.label_shape:
-            labels = " with several labels" if self.label_shape else ""
-            raise DataError(f"expected pictures of {self.image}{labels}, got {reader.shape}")
+            several = f" and {self.label_shape} labels each" if self.label_shape else ""
+            raise DataError(f"expected pictures of {self.image}{several}, got {reader.shape}")
         self.read_from(reader)
         self.images = self.dataset = None
         self.source, self.traits = reader.name, type(self).traits

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 from xml.sax import saxutils
 
-from minicaffe.errors import DataError, ShapeError, SpecError, needed
+from minicaffe.errors import DataError, ShapeError, SpecError, needed, pip_install
 from minicaffe.tools.visualize.drawing.graph import COLOURS, LABEL, Graph
 from minicaffe.tools.visualize.drawing.layout import DIRECTIONS, Box, Layout, Point, Way
 
@@ -128,7 +128,7 @@ def escape(said: str) -> str:
 
 def png(laid: Layout, scale: int = SCALE) -> bytes:
     """The bytes of a PNG file. Raises DataError without Pillow, ShapeError for a picture that is too large."""
-    remedy = "pip install 'minicaffe[image]'; SVG and DOT need nothing"
+    remedy = f"{pip_install('image')}; SVG and DOT need nothing"
     with needed(DataError(f"a PNG needs Pillow: {remedy}")):
         from PIL import Image, ImageDraw
     width, height = round(laid.width * scale), round(laid.height * scale)

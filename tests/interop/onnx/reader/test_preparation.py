@@ -133,6 +133,10 @@ def test_what_is_not_known_is_said(command):
     assert "expected 1 or 3 means" in refusal(
         from_onnx, "net.onnx", "net", pictures=Prepares((1.0, 2.0), (1.0,), True), error=SpecError
     )
+    write(4)
+    assert "expected one Input of pictures, of 1 or 3 channels" in refusal(
+        from_onnx, "net.onnx", "net", pictures="unit", error=SpecError
+    )
     assert "did you mean 'unit'?" in refusal(
         from_onnx, "net.onnx", "net", pictures="units", error=SpecError
     )

@@ -7,6 +7,7 @@ import pytest
 from kit import refusal
 
 from minicaffe import CheckpointError, Net, SpecError, parse
+from minicaffe.errors import pip_install
 from minicaffe.interop.torch import torch as state_dict
 
 RNG = np.random.default_rng(5)
@@ -233,5 +234,5 @@ def test_refusals_leave_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "safetensors", None)
     monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
     told = refusal(state_dict.write, net, target, error=CheckpointError)
-    assert "pip install 'minicaffe[safetensors]'" in told
+    assert pip_install("safetensors") in told
     assert not list(tmp_path.iterdir())
