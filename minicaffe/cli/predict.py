@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,11 +29,8 @@ from minicaffe.tools.deploy import TOGETHER, Classifier, Deployed, Detector, ans
 from minicaffe.tools.inference import for_test
 from minicaffe.tools.training.folder import numbered
 
-COLUMNS = {
-    "classes": ("image", "rank", "class", "name", "probability", "done", "unsure"),
-    "boxes": ("image", "rank", "class", "name", "score", "x0", "y0", "x1", "y1"),
-    "pixels": ("image", "rank", "class", "name", "share"),
-}
+SCORES = {"classes": "probability", "boxes": "score", "pixels": "share"}
+BOX = ("x0", "y0", "x1", "y1")
 
 
 def text(answer: Mapping[str, Any], kind: str) -> str:
@@ -43,7 +41,7 @@ def text(answer: Mapping[str, Any], kind: str) -> str:
     >>> text({"image": "a.png", "classes": [dog], **notes}, "classes")
     'a.png: dog (75.00 %) [inverted] [unsure: faint ink]'
     """
-    score, parts = COLUMNS[kind][4], []
+    score, parts = SCORES[kind], []
     for one in answer[kind]:
         x0, y0, x1, y1 = one.get("box", [0] * 4)
         at = f" at {x0},{y0}-{x1},{y1}" if kind == "boxes" else ""
@@ -57,26 +55,35 @@ def text(answer: Mapping[str, Any], kind: str) -> str:
     return f"{answer['image']}: {', '.join(parts)}{done}{unsure}"
 
 
-def csv_rows(answer: Mapping[str, Any], kind: str) -> list[list[object]]:
-    """An answer of a kind as rows of the table, one a class or box."""
-    score = COLUMNS[kind][4]
-    notes = ["; ".join(answer[key]) for key in ("done", "unsure") if key in answer]
-    return [
-        [
-            *(answer["image"], rank, one["class"], one["name"] or "", f"{one[score]:.6f}"),
-            *(*one.get("box", ()), *notes),
-        ]
-        for rank, one in enumerate(answer[kind], 1)
-    ]
+def csv_rows(answer: Mapping[str, Any], kind: str, most: int) -> list[dict[str, object]]:
+    """An answer of a kind as rows of the table by column: a row with `most` classes, or one a box.
+
+    >>> dog = {"class": 1, "name": "dog", "probability": 0.75}
+    >>> csv_rows({"image": "a.png", "classes": [dog], "done": [], "unsure": []}, "classes", 1)
+    [{'image': 'a.png', 'class': 1, 'name': 'dog', 'probability': '0.750000'}]
+    """
+    rows: list[dict[str, Any]] = []
+    for one in answer[kind]:
+        rows.append({"class": one["class"], "name": one["name"] or ""})
+        rows[-1][SCORES[kind]] = f"{one[SCORES[kind]]:.6f}"
+        rows[-1] |= dict(zip(BOX, one.get("box", ()), strict=False))
+    if kind == "boxes":
+        return [{"image": answer["image"], "rank": i} | row for i, row in enumerate(rows, 1)]
+    whole: dict[str, object] = {"image": answer["image"]}
+    for i, row in enumerate(rows[:most], 1):
+        whole |= {key if i == 1 else f"{key}_{i}": value for key, value in row.items()}
+    return [whole | {key: "; ".join(answer[key]) for key in ("done", "unsure") if answer.get(key)}]
 
 
-def write_csv(path: str, rows: Sequence[Sequence[object]], columns: Sequence[str]) -> None:
+def write_csv(path: str, rows: Sequence[Mapping[str, object]]) -> None:
     """Write the table, atomically, what a spreadsheet would compute led by '. Raises CheckpointError."""
     table, texts = io.StringIO(newline=""), re.compile(r"[=+@\s]|-(?![\d.]+$)")
+    columns = list(dict.fromkeys(key for row in rows for key in row)) or ["image", "class"]
     writer = csv.writer(table)
-    for row in (columns, *rows):
+    for row in ({key: key for key in columns}, *rows):
+        line = [row.get(key, "") for key in columns]
         writer.writerow(
-            f"'{one}" if isinstance(one, str) and texts.match(one) else one for one in row
+            f"'{one}" if isinstance(one, str) and texts.match(one) else one for one in line
         )
     checkpoint.replace(path, table.getvalue().encode("utf-8", "surrogateescape"))
 
@@ -121,7 +128,9 @@ class Predict(options.Model, options.Weighted, options.OnDevice, options.Typed, 
         "IMAGE",
         "a picture: PNG, JPEG, PGM, PPM, .npy; a folder of them; or a pattern, such as 'new/*.jpg'",
     ]
-    top: Annotated[int, number(1), "classes shown; default: 3"] = 3
+    top: Annotated[
+        int | None, number(1), "classes shown, and in each row of --csv; default: 3 and 1"
+    ] = None
     threshold: Annotated[
         float, _threshold, "detectors: boxes with a lower score are left out; default: 0.5"
     ] = 0.5
@@ -165,24 +174,29 @@ def _answer(args: Predict, spec: NetSpec, weights: str, paths: list[str], device
             os.makedirs(args.save, exist_ok=True)
     draw = functools.partial(_draw, Path(args.save or ""), set())
     kind, names = _classes(args, net, spec)
-    rows: list[list[object]] = []
-    answered = 0
+    rows: list[dict[str, object]] = []
+    answered, most = 0, args.top or 3
+    counts = Counter[str]()
+    right: list[bool] = []  # of pictures in folders that have names of classes
     for batch in _batches(net, paths, ready):
         results = net.predict(np.stack([pixels for _, _, pixels, _ in batch]))
         for (path, size, _, notes), result in zip(batch, results, strict=True):
             answered += 1
-            how: Any = functools.partial(tuple, size), names, args.top, args.threshold
+            how: Any = functools.partial(tuple, size), names, most, args.threshold
             answer = answer_of(net, result, *how)
             mask, answer = answer.pop("mask", None), {"image": path, **answer}
             said = list(notes)
             if isinstance(net, Classifier) and kind == "classes":
-                if answer[kind][0]["probability"] < 0.5 and not net.several:
+                first, folder = answer[kind][0], Path(path).parent.name
+                if first["probability"] < 0.5 and not net.several:
                     said.append(Doubt("no class has half of the probability"))
+                counts[first["name"] or str(first["class"])] += not net.several
+                right += [first["name"] == folder] if folder in names.values() else []
                 answer["done"] = [str(one) for one in said if not isinstance(one, Doubt)]
                 answer["unsure"] = [str(one) for one in said if isinstance(one, Doubt)]
             line = text(answer, kind)
             say(json.dumps(answer) if args.json else line)
-            rows += csv_rows(answer, kind)
+            rows += csv_rows(answer, kind, args.top or 1)
             if args.save is None:
                 continue
             if kind == "classes":
@@ -196,8 +210,14 @@ def _answer(args: Predict, spec: NetSpec, weights: str, paths: list[str], device
             else:
                 draw(path, mask_image(mask))
                 draw(path, with_mask(read(path), mask), "-drawn")
+    if answered > 1 and counts.total():
+        each = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
+        args.tell(f"{answered} pictures: {each}")
+    if right:
+        share = 100 * sum(right) / len(right)
+        args.tell(f"right: {sum(right)} of {len(right)} in folders of classes ({share:.2f} %)")
     if args.csv is not None:
-        write_csv(args.csv, rows, COLUMNS[kind])
+        write_csv(args.csv, rows)
         args.tell(f"answers: {args.csv}")
     if args.save is not None:
         args.tell(f"pictures: {args.save}")

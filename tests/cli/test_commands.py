@@ -447,10 +447,7 @@ def test_caffes_flags_are_done(cli):
         "cpu",
     )
     assert run.code == 0
-    assert (
-        "minicaffe test tiny.yaml --weights tiny_iter_1.npz --batches 2 --device cpu"
-        in run.err
-    )
+    assert "minicaffe test tiny.yaml --weights tiny_iter_1.npz --batches 2 --device cpu" in run.err
 
 
 def test_cuda_where_there_is_no_cupy(mistake, monkeypatch):

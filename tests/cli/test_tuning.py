@@ -185,7 +185,12 @@ def test_digits_are_answered_without_training(cli, folder):
     right = sum(answer == str(drawn[i][1]) for i, answer in enumerate(answers))
     assert len(answers) == 40 and right >= 38
     rows = (folder / "answers.csv").read_text().splitlines()
-    assert len(rows) == 41 and rows[1].startswith("new/00.npy,1,")
+    assert (len(rows), rows[0]) == (41, "image,class,name,probability")
+    counts = ran.err.partition("40 pictures: ")[2].splitlines()[0]
+    assert counts == ", ".join(
+        f"{answer} {answers.count(answer)}" for answer in sorted(set(answers))
+    )
+    assert "right: " not in ran.err
     ran = cli("predict", "digits", "nothing/*.png", *CPU)
     assert (ran.code, ran.last) == (2, "minicaffe: nothing/*.png: no file fits this pattern")
     shutil.copy("models/digits.yaml", "mine.yaml")
