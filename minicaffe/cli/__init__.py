@@ -11,33 +11,44 @@ from typing import Any
 from minicaffe.cli.parser import Parser, add_options, from_caffes, hint
 from minicaffe.errors import MinicaffeError, did_you_mean, note
 
-COMMANDS = {
-    "train": "train a net as its model file says",
-    "test": "score weights on the test data",
-    "new": "print the model file for your own data",
-    "predict": "classify your own pictures",
-    "time": "milliseconds of each layer, forward and backward",
-    "replay": "compute a step again: what each blob held when it diverged",
-    "explain": "how each convolution is computed, and what was measured",
-    "summary": "layers, shapes, parameters, multiply-adds, memory",
-    "report": "a run, or several, as one page: curves, net, mistakes",
-    "runs": "the runs here, with their best scores",
-    "draw": "a net as a picture: SVG, PNG, DOT",
-    "convert": "write a model or weights in another format, Caffe's or ours",
-    "import": "read a model of ONNX as a Caffe net, proven by numbers",
-    "export": "write a net for other runtimes: ONNX, PyTorch's state_dict",
-    "calibrate": "ranges for compilers to int8, in their tables",
-    "models": "the models that come with minicaffe, by name",
-    "layers": "the catalogue of layers, or one layer's keys",
-    "schema": "the JSON Schema of model files, for editors",
-    "fetch": "download a data set, or published weights",
-    "data": "look at a data set: shapes, classes, values, pictures",
-    "mean": "the mean image of a data set",
-    "convert-images": "pictures into an LMDB database or an .npz",
-    "warm": "compile and measure nets ahead, so that nothing waits for it",
-    "completion": "complete commands at the prompt of bash, zsh, fish",
-    "doctor": "what is installed here and what would be used",
+GROUPS = {
+    "start here": {
+        "train": "train a net as its model file says",
+        "test": "score weights on the test data",
+        "predict": "classify your own pictures",
+        "new": "print the model file for your own data",
+        "fetch": "download a data set, or published weights",
+        "models": "the models that come with minicaffe, by name",
+    },
+    "look": {
+        "report": "a run, or several, as one page: curves, net, mistakes",
+        "runs": "the runs here, with their best scores",
+        "summary": "layers, shapes, parameters, multiply-adds, memory",
+        "draw": "a net as a picture: SVG, PNG, DOT",
+        "data": "look at a data set: shapes, classes, values, pictures",
+        "layers": "the catalogue of layers, or one layer's keys",
+    },
+    "Caffe and other formats": {
+        "convert": "write a model or weights in another format, Caffe's or ours",
+        "import": "read a model of ONNX as a Caffe net, proven by numbers",
+        "convert-images": "pictures into an LMDB database or an .npz",
+        "mean": "the mean image of a data set",
+    },
+    "deploy": {
+        "export": "write a net for other runtimes: ONNX, PyTorch's state_dict",
+        "calibrate": "ranges for compilers to int8, in their tables",
+    },
+    "the machine": {
+        "doctor": "what is installed here and what would be used",
+        "time": "milliseconds of each layer, forward and backward",
+        "explain": "how each convolution is computed, and what was measured",
+        "warm": "compile and measure nets ahead, so that nothing waits for it",
+        "replay": "compute a step again: what each blob held when it diverged",
+        "completion": "complete commands at the prompt of bash, zsh, fish",
+        "schema": "the JSON Schema of model files, for editors",
+    },
 }
+COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 
 FILES = {  # that hold several commands; another command is in a file of its own name
     "catalogue": ("layers", "schema", "models", "fetch"),
@@ -128,8 +139,10 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
-        print("usage: minicaffe COMMAND ...\n\nThe Caffe you can pip install.\n\ncommands:")
-        print(*(f"  {name:<14} {text}" for name, text in COMMANDS.items()), sep="\n")
+        print("usage: minicaffe COMMAND ...\n\nThe Caffe you can pip install.")
+        for title, commands in GROUPS.items():
+            lines = (f"  {name:<14} {text}" for name, text in commands.items())
+            print(f"\n{title}:", *lines, sep="\n")
         print("\nminicaffe COMMAND --help lists the options of a command.\n\nexample:")
         print("  minicaffe train lenet")
         return 0

@@ -84,7 +84,12 @@ class Convert(options.Force, options.Weighted, options.Imports, options.Lenient)
     """
 
     source: Annotated[str, Arg("source"), "the file to read, or a run's folder"]
-    target: Annotated[str, Arg("target"), "the file to write, by its ending"]
+    target: Annotated[
+        str,
+        Arg("target", nargs="?", one_of="to", required=True),
+        "the file to write, by its ending",
+    ]
+    output: Annotated[str | None, Arg("-o", "--output", one_of="to"), "the same"] = None
     model: Annotated[
         str | None,
         "NET",
@@ -97,6 +102,7 @@ class Convert(options.Force, options.Weighted, options.Imports, options.Lenient)
 
     def __call__(self) -> None:
         self.import_files()
+        self.target = self.output or self.target
         self.check_free(self.target)
         to_model = prototxt.named_prototxt(self.target) or self.target.lower().endswith(YAML)
         source = self.source
@@ -225,7 +231,10 @@ class Import(options.Force, options.Prepared):
 
     model: Annotated[str | None, Arg("model", nargs="?"), "the .onnx file"] = None
     out: Annotated[
-        str | None, "NET", "the files to write: NET.prototxt and NET.caffemodel; or NET.yaml"
+        str | None,
+        Arg("-o", "--out", "--output"),
+        "NET",
+        "the files to write: NET.prototxt and NET.caffemodel; or NET.yaml",
     ] = None
     shape: Annotated[
         Sequence[str],
@@ -327,6 +336,12 @@ class Export(options.OfNet, options.Weighted, options.Labelled, options.Force):
     ] = None
     onnx: Annotated[str, Arg(one_of="target", required=True), "the .onnx file to write"]
     torch: Annotated[str, Arg(one_of="target", required=True), "the .safetensors file to write"]
+    output: Annotated[
+        str,
+        Arg("-o", "--output", one_of="target", required=True),
+        "FILE",
+        "the file to write: as --torch does one that ends in .safetensors, any other as --onnx",
+    ]
     dynamic: Annotated[
         str, "AXES", "ONNX: axes of inputs that may be of any size: batch, height, width, by commas"
     ] = ""
@@ -339,6 +354,9 @@ class Export(options.OfNet, options.Weighted, options.Labelled, options.Force):
     ] = False
 
     def __call__(self) -> None:
+        if self.output is not None:
+            is_torch = self.output.lower().endswith(safetensors_file.ENDING)
+            setattr(self, "torch" if is_torch else "onnx", self.output)
         to_onnx = self.onnx is not None
         target = self.onnx if to_onnx else self.torch
         if not target:

@@ -269,7 +269,13 @@ class ConvertImages(Sourced):
       minicaffe convert-images --boxes list.txt boxes_lmdb --label-map labelmap.prototxt --encoded
     """
 
-    output: Annotated[str, Arg("output"), "OUT", "a new folder, for an LMDB, or NAME.npz"]
+    output: Annotated[
+        str,
+        Arg("output", nargs="?", one_of="to", required=True),
+        "OUT",
+        "a new folder, for an LMDB, or NAME.npz",
+    ]
+    to: Annotated[str | None, Arg("-o", "--output", one_of="to"), "OUT", "the same"] = None
     shuffle: Annotated[bool, "write them in random order"] = False
     seed: Annotated[int, "of that order; default: 1"] = 1
     encoded: Annotated[bool, "store PNG and JPEG files without decoding them, in an LMDB"] = False
@@ -286,6 +292,7 @@ class ConvertImages(Sourced):
     ] = "fail"
 
     def __call__(self) -> None:
+        self.output = self.to or self.output
         output, packed = Path(self.output), self.output.lower().endswith(".npz")
         if self.encoded and (packed or self.resize or self.gray):
             raise DataError(

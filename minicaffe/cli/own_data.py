@@ -17,7 +17,8 @@ from minicaffe.cli.options import WEIGHTS, Imports, named
 from minicaffe.cli.parser import Arg, CommandOptions, number
 from minicaffe.core.communicator import Communicator, device_of
 from minicaffe.core.config.declare import NetSpec, State
-from minicaffe.errors import say
+from minicaffe.errors import printable
+from minicaffe.storage import checkpoint
 from minicaffe.tools.inference import reads_data
 from minicaffe.tools.own_data import EPOCHS, LARGEST_BATCH, Adapted, adapt, fitting
 from minicaffe.tools.training.folder import RUNS, numbered
@@ -147,6 +148,7 @@ class New(OwnData, Imports):
         int | None, number(1), Arg(one_of="length"), f"passes over the pictures; default: {EPOCHS}"
     ] = None
     max_iter: Annotated[int | None, Arg(one_of="length"), "iterations instead"] = None
+    output: Annotated[str | None, Arg("-o", "--output"), "write it to a file"] = None
 
     def __call__(self) -> None:
         threads()
@@ -154,5 +156,9 @@ class New(OwnData, Imports):
         self.weights = named(self) or None
         model = adapted(self, None)
         command = shlex.join(["minicaffe", *self.words])
-        say(*(f"# {line}" for line in (f"Made by: {command}", *model.lines)))
-        print(model.text, end="")
+        lines = (f"# {line}" for line in (f"Made by: {command}", *model.lines))
+        text = "\n".join([*map(printable, lines), model.text])
+        if self.output is None:
+            print(text, end="")
+        else:
+            checkpoint.replace(self.output, text.encode("utf-8"))

@@ -134,7 +134,7 @@ class Predict(options.Model, options.Weighted, options.OnDevice, options.Typed, 
     threshold: Annotated[
         float, _threshold, "detectors: boxes with a lower score are left out; default: 0.5"
     ] = 0.5
-    csv: Annotated[str | None, "write the answers as a table, too"] = None
+    csv: Annotated[str | None, Arg("-o", "--csv"), "write the answers as a table, too"] = None
     save: Annotated[
         str | None, "DIR", "draw the answers on the pictures, into this folder (PNG)"
     ] = None

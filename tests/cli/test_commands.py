@@ -19,6 +19,7 @@ from minicaffe import __version__
 from minicaffe.backends.cpu import threads
 from minicaffe.backends.cuda import device as cuda_device
 from minicaffe.cli import COMMANDS
+from minicaffe.core.net import read as read_model
 from minicaffe.core.solver.report import banner
 
 TRAIN = ("train", "tiny.yaml", *CPU)
@@ -427,6 +428,23 @@ def test_files_that_are_no_weights(mistake, folder, command, trained):
 )  # fmt: skip
 def test_wrong_words(mistake, command, expected):
     assert mistake(*command.split()) == expected
+
+
+def test_o_says_where_output_goes(cli, folder):
+    cli("train", "tiny.yaml", "--device", "cpu", "--max-iter", "1", "--run", "run")
+    np.savez("two.npz", images=np.zeros((2, 12, 12), np.uint8), labels=[0, 1])
+    for words, written in (
+        ("convert tiny.yaml -o tiny.prototxt", "tiny.prototxt"),
+        ("convert-images two.npz -o again.npz", "again.npz"),
+        ("new small --data two.npz -o new.yaml", "new.yaml"),
+        ("draw tiny.yaml -o tiny.svg", "tiny.svg"),
+        ("export tiny.yaml --weights run -o tiny.safetensors", "tiny.safetensors"),
+        ("export tiny.yaml --weights run -o tiny.onnx", "tiny.onnx"),
+        ("import tiny.onnx -o back", "back.prototxt"),
+    ):
+        ran = cli(*words.split())
+        assert (ran.code, os.path.exists(written)) == (0, True), ran.err
+    assert read_model("new.yaml").name == "Small"
 
 
 def test_caffes_flags_are_done(cli):

@@ -54,7 +54,7 @@ def test_a_state_dict_is_told_of(cli, weights):
 
 MISTAKES = [  # $ is --weights w.npz
     ("--onnx x.onnx", "tiny.yaml: holds no weights; give them by --weights FILE"),
-    ("$", "one of the arguments --onnx --torch is required"),
+    ("$", "one of the arguments --onnx --torch -o/--output is required"),
     ("$ --torch x --dynamic batch", "--dynamic goes with --onnx: a state_dict holds no inputs"),
     ("$ --onnx x.onnx --dynamic bach", "did you mean 'batch'?"),
     ("$ --onnx no/x.onnx", "no/x.onnx: cannot be written: there is no folder 'no'"),

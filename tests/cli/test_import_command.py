@@ -56,7 +56,8 @@ def test_a_model_becomes_a_net(cli, mistake, model):
     given = ("import", model, "--out", "net", *SHAPE)
     ran = cli(*given)
     assert ran.code == 0
-    first, last = ran.out.splitlines()
+    hint, first, last = ran.out.splitlines()
+    assert hint.startswith("how pictures are made ready is not known: ")
     assert first.startswith("logits (1, 5): checked against onnxruntime: max. relative difference ")
     assert "blobs compared on 3 random inputs; the largest difference is " in last
     assert ran.err.splitlines() == ["net.prototxt and net.caffemodel: 7 layers of 6 nodes"]

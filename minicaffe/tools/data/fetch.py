@@ -100,7 +100,11 @@ def download(
             why = str(error)
         reasons.append(f"{mirror}: {why}")
         mirrors.append(mirrors.pop(mirrors.index(mirror)))
-    raise DataError(f"cannot fetch {what}: {path.name}: {'; '.join(reasons) or 'no mirror given'}")
+    said, unpacked = "; ".join(reasons) or "no mirror given", ", unpacked" * (".tar" in path.name)
+    raise DataError(
+        f"cannot fetch {what}: {path.name}: {said}; a file that you have from elsewhere goes into"
+        f" {path.parent.parent}{unpacked}"
+    )
 
 
 def matches(path: Path, digests: Mapping[str, str]) -> bool:

@@ -67,6 +67,7 @@ def test_what_a_server_has_wrong_is_refused_and_leaves_nothing(
 ):
     monkeypatch.setattr(fetch if how == "MOST" else mirror, how, value)
     line = f"cannot fetch bvlc_alexnet: {FILE}: {mirror.url}: {told}"
+    line += f"; a file that you have from elsewhere goes into {tmp_path}/weights"
     assert re.fullmatch(line, refusal(fetch_weights, "bvlc_alexnet", tmp_path))
     assert list(tmp_path.iterdir()) == []
 
